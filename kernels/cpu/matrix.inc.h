@@ -1,7 +1,7 @@
 // Small float32 matrix products with GCC's vector extensions, for one instruction set. Each source that includes this
 // file is compiled with its own -m flags. Before it includes this file, it defines
 //   TESSERA_VECTOR  the number of floats in a vector register
-//   TESSERA_ROWS    the number of rows of the register tile; TESSERA_ROWS * 2 accumulators + 3 registers must fit
+//   TESSERA_ROWS    the number of rows of the register tile, which needs TESSERA_ROWS * 2 + 3 vector registers
 // Everything has internal linkage, and nothing here may instantiate templates of the standard library. Otherwise the
 // linker could use a copy compiled for AVX-512 in the whole program, which would crash on other machines.
 //
@@ -30,7 +30,8 @@ inline Vector load(const float* from) {
 inline void store(float* to, Vector value) {
   *reinterpret_cast<UnalignedVector*>(to) = value;
 }
-/// Subtracts zero, which compiles to a load with broadcast, because x - 0 is x for every x. x + 0 would turn -0 into 0.
+/// Returns a vector of copies of `value`. Subtracting zero compiles to a load with broadcast, because x - 0 is x for
+/// every x. Adding zero does not, because x + 0 turns -0 into 0.
 inline Vector broadcast(float value) {
   return value - Vector{};
 }

@@ -147,7 +147,7 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
-/// Starts copying 16 bytes from global to shared memory in the background. If not `valid`, copies zeros instead.
+/// Starts copying 16 bytes from global to shared memory in the background. If `valid` is false, copies zeros instead.
 __device__ __forceinline__ void copy_async(void* to, const void* from, bool valid) {
   const int bytes = valid ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes)

@@ -14,7 +14,7 @@ struct WidthStage {
   static constexpr int kPitch = 80 / static_cast<int>(sizeof(Element));
 };
 /// Starts copying `rows` rows into shared memory, from column column0 on. A row has `vectors` pieces of 16 bytes.
-/// Writes zeros for columns past `width`, and for rows that are not `valid(row)`. If not `aligned`, copies
+/// Writes zeros for columns past `width`, and for rows for which valid(row) is false. If `aligned` is false, copies
 /// synchronously, element by element.
 template <int kThreads, class Element, class Valid>
 __device__ __forceinline__ void stage(Element* to, int pitch, int rows, int vectors, const Element* from,

@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads) sum_slices(const Element* encoding, 
     }
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      float sum = 0.0f;  // a separate sum for each group of rows keeps the small terms of long columns
+      float sum = 0.0f;  // a separate sum for each group of rows, so that the total does not swallow small terms
 #pragma unroll
       for (int r = 0; r < kRowsInFlight; ++r) sum += to_float(pieces[r].values[i]);
       totals[i] += sum;

@@ -1,4 +1,4 @@
-// Functions for bitmaps, and for scans of the scores, without vector masks, for machines without AVX-512. Bits are
+// Functions for bitmaps and for scans of the scores, for machines without AVX-512. They use no vector masks. Bits are
 // visited one by one. The compiler vectorizes the scans.
 #include "kernels/impact_scores/lists.inc.h"
 

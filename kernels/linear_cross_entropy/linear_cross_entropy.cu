@@ -8,7 +8,7 @@ namespace tessera::kernels {
 namespace {
 
 constexpr int kThreads = 512;
-constexpr float kLowest = -3.4028235e38f;  // the maximum of no values; -infinity would lead to NaN
+constexpr float kLowest = -3.4028235e38f;  // the maximum before the first value; -infinity would lead to NaN
 
 /// The maximum of some values and the sum of exp(value - maximum).
 struct MaximumAndSum {

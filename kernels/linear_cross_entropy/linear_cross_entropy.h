@@ -6,9 +6,9 @@
 #include "kernels/status.h"
 #include "kernels/types.h"
 
-/// The part of a linear layer's cross-entropy between its matrix products, which the caller computes. From a tile of
-/// whole rows of logits, it computes each row's loss and the gradient of the logits. A row's target is sparse. It has
-/// `places` columns t(r, j) with weights w(r, j); a negative column means no target.
+/// The part of a linear layer's cross-entropy that lies between the matrix products. The caller computes the products.
+/// From a tile of whole rows of logits, this part computes each row's loss and the gradient of the logits. A row's
+/// target is sparse. It has `places` columns t(r, j) with weights w(r, j); a negative column means no target.
 ///   loss(r) = (sum over j of w(r, j)) log(sum over v of exp(logits(r, v))) - sum over j of w(r, j) logits(r, t(r, j))
 ///   gradient(r, v) = (sum over j of w(r, j)) exp(logits(r, v)) / (sum over u of exp(logits(r, u)))
 ///                    - sum of w(r, j) over all j with t(r, j) = v

@@ -12,8 +12,8 @@
 ///   t2i[b, c] = mean over kept tokens r of max over kept patches p of the same product.
 /// The matrix of all products is never stored. The CPU computes the products of one image and one text at a time, in
 /// the core's second-level cache. A GPU keeps them in registers. The forward pass records the position of each maximum;
-/// if several products are equal, it is the lowest position. The backward pass adds the rows at these positions and
-/// computes no products.
+/// if several products are equal, it records the lowest position. The backward pass adds the rows at these positions
+/// and computes no products.
 /// Patches and tokens that are not kept never affect a result, even if they are NaN. If an image has no kept patch, or
 /// a text has no kept token, both similarities of the pair are 0. A NaN or infinite product makes both similarities of
 /// its pair NaN. Sums have a fixed order, so results are the same in every run.
@@ -74,8 +74,8 @@ Status max_similarity_backward(const MaxSimilarityBackward& arguments, const Par
 }  // namespace cpu
 
 /// These functions run on the current device, asynchronously on `stream` (a cudaStream_t). They use tensor cores.
-/// bfloat16 rows are multiplied directly. A float32 row is split into a sum of two bfloat16 numbers, so a product takes
-/// three products of parts; their sum is within 2^-16 |x| |y| of x . y.
+/// bfloat16 rows are multiplied directly. A float32 row is split into a sum of two bfloat16 numbers, so each product
+/// x . y takes three products of parts, whose sum is within 2^-16 |x| |y| of x . y.
 namespace cuda {
 std::size_t max_similarity_workspace(const MaxSimilarityProblem& problem, Pass pass);
 Status max_similarity_forward(const MaxSimilarityForward& arguments, void* stream);

@@ -55,7 +55,7 @@ struct Side {
   const float* other_rows;
   const Place *best_other, *best_own;          ///< best other row for each own row; best own row for each other row
   const float *own_gradient, *other_gradient;  ///< gradients of the similarities
-  std::int64_t group_step, other_step;         ///< in [B, C], the step to the next group's pair and to the next other's pair
+  std::int64_t group_step, other_step;         ///< steps in [B, C]: to the next group, and to the next of the `others`
   float* gradient;
 };
 

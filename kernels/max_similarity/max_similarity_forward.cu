@@ -19,7 +19,7 @@ constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
 /// The number of threads that copy a slice of a row. Each thread copies 16 bytes.
 constexpr int kRowVectors = 4;
-/// The number of 16-row tiles per warp, which are 64 patches.
+/// The number of 16-row tiles per warp. Together they have 64 patches.
 constexpr int kRowTiles = 4;
 constexpr int kWarpRows = 16 * kRowTiles;
 /// Number of consecutive images whose blocks process the same texts.
@@ -73,7 +73,7 @@ struct ForwardLayout {
 /// The part of a warp's tile that contains real rows and columns, for its piece of one image and one text.
 struct Extent {
   int first_row, rows;        // rows: number of real rows from first_row on; may exceed the tile or be negative
-  int first_column, columns;  // columns: the same from first_column on
+  int first_column, columns;  // columns: the same for columns, from first_column on
 };
 
 /// Finds the best token of each row and the best patch of each column of the products. `check` becomes NaN if any

@@ -49,7 +49,7 @@ class TextConditionedScores {
   at::Tensor cosines(const at::Tensor& attended, const at::Tensor& texts) const;
   at::Tensor patch_similarity_of(const at::Tensor& tokens) const;
   at::Tensor attention_of(const at::Tensor& tokens) const;
-  /// Returns the number of texts per tile for this many images.
+  /// Returns how many texts a tile may have if it has this many images with this many patches each.
   std::int64_t tile_of(std::int64_t images, std::int64_t patches) const;
   template <class Body>
   void for_images(std::int64_t images, std::int64_t patches, const Body& body) const;

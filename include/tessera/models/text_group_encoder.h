@@ -50,8 +50,8 @@ std::optional<config::Problem> validate(const TextGroupEncoderSettings& settings
 
 /// `text_group_encoder`: the text group transformer's text encoder (section 2.1.1). K learned group vectors are appended to the embedded
 /// tokens, and both pass through `token_blocks`. A grouping block then assigns the tokens to the groups, and the groups pass through
-/// `group_blocks` without the tokens. The encoder's tokens are the groups [B, K, width]. All groups are real, even groups without tokens
-/// and the groups of an empty text. `attention` is the soft weight of each text position in each group.
+/// `group_blocks` without the tokens. The encoder's tokens are the groups [B, K, width]. All groups count as real (Encoded::mask), even
+/// groups without tokens and the groups of an empty text. `attention` is the soft weight of each text position in each group.
 class TextGroupEncoder : public Encoder {
  public:
   explicit TextGroupEncoder(const TextGroupEncoderSettings& settings);
@@ -66,9 +66,10 @@ class TextGroupEncoder : public Encoder {
   std::int64_t depth_of(const std::string& parameter) const override;
   at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const override;
 
-  /// Returns tokens and groups [B, L + K, width] after the token blocks, which are the input of the grouping block.
+  /// Returns the output of the token blocks, [B, L + K, width]: the tokens, followed by the groups. It is the input of the grouping block.
   at::Tensor encode_tokens(const at::Tensor& ids, const at::Tensor& mask);
-  /// Returns the groups for the output of encode_tokens(), after the last norm. noise: [B, K, L], as GroupingBlock::forward takes it.
+  /// Computes the groups from the output of encode_tokens(), and returns them after the last norm. noise: [B, K, L], as
+  /// GroupingBlock::forward takes it.
   Grouped group(const at::Tensor& tokens_and_groups, const at::Tensor& mask, const at::Tensor& noise);
 
  private:

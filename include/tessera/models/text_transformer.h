@@ -80,7 +80,7 @@ class TextTransformer : public Encoder {
   at::Tensor token_embedding() const override { return token_weight_; }
   std::int64_t depth() const override { return settings_.layers + 1; }
   std::int64_t depth_of(const std::string& parameter) const override;
-  /// Resizes position embeddings of another length in the way that the setting kept_positions defines, and logs it.
+  /// Resizes stored position embeddings that have another length, as the setting kept_positions defines, and logs the change.
   at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const override;
 
  private:

@@ -42,8 +42,8 @@ std::optional<config::Problem> validate(const TimmResnetSettings& settings);
 class TimmResnetBlock;
 
 /// ResNet (He et al. 2016) and ResNeXt in timm's form. The tokens are the positions of the last stage's map in row-major order. Parameters
-/// and buffers have timm's names (conv1, bn1, layer1.0.conv1, layer1.0.downsample.0). It is used with the read-out `gap`. CLIP's own ResNet
-/// is modified_resnet.
+/// and buffers have timm's names (conv1, bn1, layer1.0.conv1, layer1.0.downsample.0). Use it with the read-out `gap`. CLIP's own ResNet is
+/// the encoder modified_resnet.
 class TimmResnet : public Encoder {
  public:
   explicit TimmResnet(const TimmResnetSettings& settings);
@@ -51,7 +51,7 @@ class TimmResnet : public Encoder {
   bool rows_are_independent() const override { return !is_training(); }
   std::int64_t width() const override;
   config::Size grid() const override { return {settings_.image_size.height / 32, settings_.image_size.width / 32}; }
-  /// In layer decay, each stage counts as a block.
+  /// For layer decay, each stage counts as a block.
   std::int64_t depth() const override { return 5; }
   std::int64_t depth_of(const std::string& parameter) const override {
     return parameter.starts_with("layer") ? parameter[5] - '0' : 0;

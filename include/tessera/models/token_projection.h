@@ -41,7 +41,7 @@ class TokenProjection : public ReadOut {
   ReadOutOutput forward(const Encoded& encoded, const ViewNeeds& needs) override;
   std::int64_t output_width() const override { return table_.size(0); }
 
-  /// Returns the embedding, and the position at which each of its entries is maximal.
+  /// Returns the embedding and, for each of its entries, the position that has the largest activation.
   TokenMaxProjection project(const Encoded& encoded);
   /// Returns the activations p(h_j) [B, P, Q] of only the given ids [Q], for tokens [B, P, w], all real. ids: int64
   /// below V; an id may occur several times. The rest of the vocabulary is not computed.

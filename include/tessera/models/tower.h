@@ -20,7 +20,7 @@ struct Encoded {
   at::Tensor mask;    // [B, N] bool, true for real tokens; undefined if all are real
   at::Tensor class_token;      // [B, w]; undefined if the encoder has none
   at::Tensor ids;              // [B, N] int64 token ids (text encoders), for read-outs that search for EOS
-  at::Tensor attention;        // [B, N, M], share of each of M input positions in each token; undefined if token n is input position n
+  at::Tensor attention;        // [B, N, M], the share of input position m in token n; undefined if tokens and input positions are the same
   config::Size grid = {0, 0};  // rows and columns of these images' patches; {0, 0} for other inputs
   at::Tensor other_tokens;     // `tokens` as another kind of last block computes them (encode_with()); undefined if not requested
 
@@ -79,7 +79,7 @@ class Encoder : public torch::nn::Module {
 struct ReadOutOutput {
   at::Tensor embedding;  // [B, output_width]; undefined if this read-out has none
   at::Tensor slots;      // [B, S, Ds]; undefined if not requested or if there are none
-  at::Tensor attention;  // [B, S, N]; undefined in the same cases
+  at::Tensor attention;  // [B, S, N], attention of each slot to each token; undefined if `slots` is
 };
 
 /// Maps tokens to one vector (or slots). Padding never affects an output; a row without a real token is pooled to 0.
@@ -131,7 +131,7 @@ class Tower : public torch::nn::Module {
   Tower(const TowerSettings& settings, Modality modality, SharedParameters& shared, const std::string& path);
 
   /// `input` is what Encoder::encode takes, or images that the encoder has already processed, which are passed to the read-out. Computes
-  /// only the features that `needs` asks for; DualEncoder handles its `student` and `input_ids`.
+  /// only the features that `needs` asks for; DualEncoder handles the members `student` and `input_ids` of `needs`.
   TowerFeatures forward(const TowerInput& input, const ViewNeeds& needs = {});
 
   Encoder& encoder() { return *encoder_; }

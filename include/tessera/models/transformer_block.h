@@ -24,7 +24,7 @@ struct SequenceInfo {
   Rotation rotation;           // the rotation of queries and keys
 };
 
-/// The part of a block that follows attention; `mlp` in files.
+/// The part of a block that follows attention. In files, its name within the block is `mlp`.
 class FeedForward : public torch::nn::Module {
  public:
   /// Maps normalized tokens x [B, N, width], or packed [T, width], to the block's update, of the same shape.
@@ -35,7 +35,7 @@ class FeedForward : public torch::nn::Module {
 struct MlpShape {
   std::int64_t width = 0, hidden = 0;
   std::string activation = "gelu";
-  bool gated = false;      // adds `c_gate`: c_proj(activation(c_gate(x)) * c_fc(x))
+  bool gated = false;      // adds the map `c_gate`; the result is c_proj(activation(c_gate(x)) * c_fc(x))
   bool bias = true;         // whether the linear maps have biases
   bool norm = false;        // LayerNorm `norm` before c_proj
   bool input_norm = false;  // LayerNorm `norm_in` on the input
@@ -67,8 +67,8 @@ enum class BlockInitialization { image, text };
 /// and so on; with `block_norm: on_updates`, x += ls_1 * ln_1(attn(x)) and so on. LayerScale is present if the settings ask for it.
 class TransformerBlock : public torch::nn::Module {
  public:
-  /// `feed_forward` is the block's feed-forward part, which is not initialized here. If it is null, an Mlp that the settings describe is
-  /// used.
+  /// `feed_forward` is the block's feed-forward part; the block does not initialize its weights. If it is null, the block creates the Mlp
+  /// that the settings describe.
   TransformerBlock(const TransformerSettings& settings, BlockInitialization initialization,
                    std::shared_ptr<FeedForward> feed_forward = nullptr);
   /// Maps x [B, N, width], or packed [T, width], to the same shape. factors [B or T, 2] multiply each row's two updates (stochastic depth);
@@ -79,7 +79,7 @@ class TransformerBlock : public torch::nn::Module {
   at::Tensor forward_as(LastBlock kind, const at::Tensor& x, const SequenceInfo& sequence);
   /// The attention and feed-forward parts that support adapters.
   std::vector<std::shared_ptr<torch::nn::Module>> adaptable_modules() const;
-  /// Whether the block's adapters draw random numbers in training. The block then needs a RowRngScope of token_keys().
+  /// Whether the block's adapters draw random numbers in training. If they do, the block needs a RowRngScope of token_keys().
   bool draws_for_tokens() const;
 
  private:

@@ -96,15 +96,15 @@ bool has_partial_patches(const VitSettings& settings);
 /// Parameters have OpenCLIP's names (conv1, class_embedding, positional_embedding, ln_pre, transformer, ln_post). Images may have another
 /// size than the configured one if patch_size divides it; the position embedding is then resampled to their grid. Images of varying shapes
 /// are passed as patches (TowerInput::patches): conv1 is then a linear map of the patches, each image has the positions of its grid, and
-/// the blocks see only real patches (NaViT, Dehghani et al. 2023; NaFlex of SigLIP 2, Tschannen et al. 2025). An image is thus encoded as
-/// if its pixels were encoded without other images. Region features add `roi_proj` and `roi_class_embedding`; LeFF adds `mlp.dwconv` in the
+/// the blocks see only real patches (NaViT, Dehghani et al. 2023; NaFlex of SigLIP 2, Tschannen et al. 2025). So each image gets the same
+/// encoding as if its pixels were passed alone. Region features add `roi_proj` and `roi_class_embedding`; LeFF adds `mlp.dwconv` in the
 /// blocks.
 class Vit : public Encoder {
  public:
   explicit Vit(const VitSettings& settings);
   Encoded encode(const TowerInput& input) override;
-  /// A final norm is applied to `other_tokens` whether the setting is `tokens` or `pooled`: in both cases the class
-  /// token passes through the norm before the projection.
+  /// Applies the final norm to `other_tokens` whether the setting final_norm is `tokens` or `pooled`, because with both
+  /// settings the class token passes through the norm before the projection.
   Encoded encode_with(LastBlock kind, const TowerInput& input) override;
   at::Tensor final_norm(const at::Tensor& pooled) override;
   std::int64_t width() const override { return settings_.width; }

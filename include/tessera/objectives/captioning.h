@@ -80,18 +80,17 @@ void fields(Visitor& v, CaptioningSettings& s) {
 }
 std::optional<config::Problem> validate(const CaptioningSettings& settings);
 
-/// Results for each token of the texts, both bool [B, L]. `counted` is true where a token is predicted; `right` is true where, in addition,
-/// the decoder's most likely token is the correct one.
+/// Results for each token of the texts. Both members are bool [B, L]. `counted` is true where a token is predicted; `right` is true where,
+/// in addition, the decoder's most likely token is the correct one.
 struct TokenHits {
   at::Tensor right, counted;
 };
 
 /// Learns from captioning. A decoder attends to the image encoder's tokens and predicts each caption token from the tokens
-/// before it (CoCa, Yu et al. 2022). For a share `parallel` of the images it predicts all tokens at once from a learned mask
-/// token at each position (CapPa, Tschannen et al. 2023, section 3). With boxes it also predicts each box from its phrase and
-/// each phrase from its box (LocCa, Wan et al. 2024, section 3.2): a box is four tokens (left, top, right, bottom), each
-/// floor(share * bins), where share is the coordinate's fraction of the image. These are the sequences; the part after the arrow is
-/// predicted:
+/// before it (CoCa, Yu et al. 2022). For some of the images (their share is the setting `parallel`), it predicts all tokens at once from a
+/// learned mask token at each position (CapPa, Tschannen et al. 2023, section 3). With boxes it also predicts each box from its phrase and
+/// each phrase from its box (LocCa, Wan et al. 2024, section 3.2): a box is four tokens (left, top, right, bottom), each floor(x * bins),
+/// where x is the coordinate as a fraction of the image's width or height. These are the sequences; the part after the arrow is predicted:
 ///   [caption]               -> id 0, id 1, ...        or in parallel  [mask] [mask] ... -> id 0, id 1, ...
 ///   [referring] phrase      -> left, top, right, bottom
 ///   [grounded] four tokens  -> id 0, id 1, ... of the phrase
@@ -104,7 +103,8 @@ struct TokenHits {
 /// `task_tokens` [1, w] or (with boxes) [3, w], `mask_token` [w] if `parallel` is above 0, `coordinates` [bins, w] with boxes.
 class Captioning : public Objective {
  public:
-  /// Throws UserError if the model has no token table or vocabulary for decoding, or if sizes do not match.
+  /// Throws UserError if the model lacks the token table or the vocabulary that the decoder needs, or if the decoder's
+  /// sizes do not match the model's.
   Captioning(const CaptioningSettings& settings, const ObjectiveContext& context);
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;

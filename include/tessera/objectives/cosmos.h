@@ -61,10 +61,11 @@ class CrossModalPool;
 /// Terms `loss_clip` and `loss_distillation`, without weights; parameters `logit_scale` and `distill_logit_scale`, both clamped to
 /// [0, log 100].
 ///
-/// An absent caption is neither a positive nor a negative nor a row. A present crop or caption is also a negative for images that
-/// lack a counterpart of it. Means run over the pairs of one image in which both parts are present. If an image's first caption is
-/// absent, its crops have nothing to attend to, and v~_n = unit(v_n). Two crops are duplicates if their images are equal. Two
-/// captions, or a crop and a caption, are duplicates if their images are equal or one of the images also has the other's caption.
+/// In a contrast, an absent caption is neither a positive nor a negative, and it has no row. A present crop or caption serves as a negative
+/// for other images even if its own image lacks the counterpart. Means run over the pairs of one image in which both parts are present. If
+/// an image's first caption is absent, its crops have nothing to attend to, and v~_n = unit(v_n). Two crops are duplicates if their images
+/// are equal. Two captions, or a crop and a caption, are duplicates if their images are equal or one of the images also has the other's
+/// caption.
 ///
 /// Differences from the released code (ExplainableML/cosmos): padding is masked in the attention, while the released code attends
 /// to all positions of the text tower, padding included; gradients reach the embeddings of other ranks, while the released code
@@ -85,7 +86,7 @@ class Cosmos : public ContrastiveObjective {
 
  private:
   CosmosSettings settings_;
-  std::vector<std::string> global_views_, views_;  // names of the large crops; names of all crops, large ones first
+  std::vector<std::string> global_views_, views_;  // names of the global crops; names of all crops, global ones first
   std::shared_ptr<CrossModalPool> image_pool_, text_pool_;
   at::Tensor distill_logit_scale_;
 };

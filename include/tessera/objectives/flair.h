@@ -34,16 +34,16 @@ void fields(Visitor& v, FlairSettings& s) {
 
 /// FLAIR (arXiv 2412.03561): an image is pooled separately for each text that it is compared with (TextConditionedPool,
 /// `pool.*`), and a sigmoid loss classifies whether the text is one of its own captions (eq. 4). A second term is the
-/// multi-positive sigmoid loss on global embeddings (eq. 5). Both terms are B times the mean over the pairs of the global batch,
-/// for any number of ranks. Terms `loss_conditioned`, `loss_global`, without weights; both terms share the parameters `logit_scale`
-/// and `logit_bias`.
+/// multi-positive sigmoid loss on global embeddings (eq. 5). Each term is the mean over the pairs of the global batch, times the number B
+/// of images in the global batch, for any number of ranks. Terms `loss_conditioned`, `loss_global`, without weights; both terms share the
+/// parameters `logit_scale` and `logit_bias`.
 class Flair : public ContrastiveObjective {
  public:
   /// Throws UserError if the number of heads does not divide the width.
   Flair(const FlairSettings& settings, const ObjectiveContext& context);
   Losses forward(const Features& features, const StepContext& context) override;
   /// Does the same, but uses the given negatives instead of sampled ones: entry (i, j) of `negative_slots`, int64 [C, C] for the C images
-  /// of the global batch, is the slot of the caption of image j that is compared with image i.
+  /// of the global batch, is the index, among the captions of image j, of the caption that is compared with image i.
   Losses forward(const Features& features, const StepContext& context, const at::Tensor& negative_slots);
   Needs needs() const override;
   bool follows_step() const override { return settings_.negatives == "sampled"; }

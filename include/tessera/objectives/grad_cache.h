@@ -19,7 +19,8 @@ struct ChunkedRows {
   std::int64_t size(std::int64_t index) const { return std::min(chunk, rows - first(index)); }
 };
 
-/// A function that runs the towers' backward pass from the gradients of some of their outputs; `last` is true for the last chunk.
+/// A function that runs the towers' backward pass for one chunk, given some of the towers' outputs and the gradients of these outputs.
+/// `last` is true for the last chunk.
 using FeatureBackward =
     std::function<void(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients, bool last)>;
 

@@ -22,7 +22,7 @@ void fields(Visitor& v, MultiPositiveSigmoidSettings& s) {
 }
 
 /// The sigmoid loss with K captions per image: each pair of image and caption is a separate binary decision (FLAIR's global term,
-/// arXiv 2412.03561, eq. 5). With K = 1 it equals `siglip` (Zhai et al. 2023). Term `loss_sigmoid`, the total.
+/// arXiv 2412.03561, eq. 5). With K = 1 it equals `siglip` (Zhai et al. 2023). The only term, `loss_sigmoid`, is the total.
 class MultiPositiveSigmoid : public ContrastiveObjective {
  public:
   MultiPositiveSigmoid(const MultiPositiveSigmoidSettings& settings, const ObjectiveContext& context);

@@ -42,7 +42,7 @@ struct StepContext {
   std::uint64_t seed = 0;        // the run's seed; an objective's random numbers depend only on (seed, step)
   bool training = true;
   bool inspect = false;            // whether to fill Losses::details
-  bool counted = false;            // whether before_step() has received the step's batches; if false, forward() receives the whole step
+  bool counted = false;            // whether before_step() has received the step's batches; if false, forward() gets the whole step's batch
   ProcessGroup group;              // the ranks that share the global batch; ProcessGroup documents how the ranks' losses combine
   Objective* teacher = nullptr;    // the objective with the teacher's weights; null if the run keeps no teacher
 };
@@ -68,8 +68,8 @@ class Objective : public torch::nn::Module {
   /// Called after each optimizer step; `done` is the step that was made. Overrides clamp parameters to their allowed range (such as
   /// logit_scale to [0, log 100]).
   virtual void after_step(const StepContext& /*done*/) {}
-  /// Returns true if forward() reads step, total_steps or epoch. A recorded CUDA graph (training.cuda_graph) would replay the same
-  /// values forever, so recording refuses such an objective.
+  /// Returns true if forward() reads step, total_steps or epoch. Such an objective cannot be recorded as a CUDA graph
+  /// (training.cuda_graph), because the graph would use the recorded step's values in every step.
   virtual bool follows_step() const { return false; }
   /// Returns the momentum of the teacher's moving average at this step, for an objective that needs a teacher.
   virtual double teacher_momentum(const StepContext& /*step*/) const { return 0.999; }

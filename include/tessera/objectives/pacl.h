@@ -48,7 +48,8 @@ class PatchEmbedder : public torch::nn::Module {
 };
 
 /// Patch aligned contrastive learning (Mukhoti et al. 2023). For each text, an image is represented by the mean of its embedded patches,
-/// weighted by each patch's similarity to the text. image_tokens [B, P, W]. Terms `loss_i2t`, `loss_t2i`; details `similarity` [B, B].
+/// weighted by each patch's similarity to the text. The image view's tokens must be [B, P, W]. Terms `loss_i2t`, `loss_t2i`; details
+/// `similarity` [B, B].
 class Pacl : public ContrastiveObjective {
  public:
   Pacl(const PaclSettings& settings, const ObjectiveContext& context);

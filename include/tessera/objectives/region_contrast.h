@@ -47,8 +47,8 @@ std::optional<config::Problem> validate(const RegionContrastSettings& settings);
 /// The losses of FG-CLIP (Xie et al. 2025, arXiv 2505.05071) and FG-CLIP 2 (Xie et al. 2025, arXiv 2510.10921) on boxes that have a
 /// matching phrase and negative phrases, which almost describe the box. A box's embedding r is the mean of the image's dense tokens
 /// inside the box (roi_align, one bin, aligned, one point per patch); t is the embedding of its phrase, and n_1 .. n_H are those of
-/// its negatives. All embeddings have unit length; s(., .) is the cosine times exp(logit_scale), which all terms share. The loss is
-/// the weighted sum of the terms whose weight is above 0; indices i and j run over the boxes of all ranks that have phrases:
+/// its negatives. All embeddings have unit length; s(., .) is the cosine times exp(logit_scale), which all terms share. The loss is the
+/// weighted sum of the terms whose weight is above 0. The indices i and j run over the boxes that have phrases, on all ranks:
 ///
 /// loss_region  mean over boxes i of (log sum_j exp(s(r_i, t_j) - s(r_i, t_i)) + log sum_j exp(s(r_j, t_i) - s(r_i, t_i))) / 2,
 ///              where j runs over i itself and the boxes whose phrase has different tokens (FG-CLIP, section 3.1, regional
@@ -65,8 +65,8 @@ std::optional<config::Problem> validate(const RegionContrastSettings& settings);
 ///              positive, so its minimum is not 0
 ///
 /// A box counts only if its mask is true and its phrase is present; masked values have no effect. Without any box the loss is 0.
-/// Statistics: `hard_accuracy`, the share of the boxes with negatives for which the phrase is more similar than all negatives;
-/// `rank_margin`, m.
+/// Statistics: `hard_accuracy`, the share, among the boxes with negatives, of those that are more similar to their phrase than to each of
+/// their negatives; `rank_margin`, which is m.
 class RegionContrast : public ContrastiveObjective {
  public:
   RegionContrast(const RegionContrastSettings& settings, const ObjectiveContext& context);

@@ -12,7 +12,7 @@ struct SelfDistillationSettings : DinoSettings {
     student_global_crops = false;
     momentum = kMomentum;
   }
-  /// SILC's constant momentum: a teacher whose momentum rises to 1 would stop learning from the texts.
+  /// SILC's momentum. It is constant, because a teacher whose momentum rises to 1 would stop learning from the texts.
   static constexpr TeacherMomentum kMomentum = {0.966, 0.966};
 };
 

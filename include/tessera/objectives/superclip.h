@@ -47,9 +47,9 @@ void fields(Visitor& v, SuperClipSettings& s) {
 /// Parameters `head.*` (SuperClipHead). Buffers: `document_count`, int64 [V], the number of images so far that have each word;
 /// `caption_count`, an int64 scalar, the number of images so far. Both count the images of all ranks, including the batch whose
 /// words are being weighted. An optimizer step counts all its micro-batches once, before the first of them is computed
-/// (before_step); otherwise forward() counts the batch itself (see StepContext::counted), except in evaluation. The counts are
-/// restored if a step's update is skipped, and are never cast. Statistics: `words_per_image`, the mean number of words with a
-/// weight above 0; `images_without_words`, the share of images without any such word.
+/// (before_step); without before_step() (see StepContext::counted), forward() counts its batch itself, except in evaluation. The counts are
+/// restored if a step's update is skipped, and are never cast. Statistics: `words_per_image`, the mean number of words with a weight above
+/// 0; `images_without_words`, the share of images without any such word.
 class SuperClip : public Objective {
  public:
   /// Throws UserError if a size is unknown or does not fit the model.

@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-/// SuperCLIP's classifier of an image into words (arXiv 2512.14480). It takes the mean of the image's patches and applies residual
-/// blocks x + proj(GELU(fc(norm(x)))) with an exact GELU (the published models have none), a norm, and a linear layer. Parameters
+/// SuperCLIP's classifier of an image into words (arXiv 2512.14480). It takes the mean of the image's patches and applies residual blocks
+/// x + proj(GELU(fc(norm(x)))), a norm, and a linear layer. The GELU is exact. The published models have no residual blocks. Parameters
 /// `blocks.<n>.norm|fc|proj.*`, `norm.*`, `linear.weight` [V, W], `linear.bias` [V].
 class SuperClipHead : public torch::nn::Module {
  public:

@@ -36,8 +36,8 @@ std::optional<config::Problem> validate(const TextGroupSettings& settings);
 
 /// The text group transformer's losses (section 2.2): the contrast of global embeddings (eq. 6-8), and the reconstruction of each
 /// caption from its groups by a small decoder (eq. 9-10). The groups are the text view's `tokens` as the encoder outputs them
-/// (read-out `groups`, projection none). With `chunk`, the decoder also processes that many captions at a time and recomputes them
-/// in the backward pass. With skip_absent, the captions of absent pairs are not reconstructed. Terms `loss_contrastive` and
+/// (read-out `groups`, projection none). With `chunk`, the decoder, too, processes only that many captions at a time, and it recomputes
+/// them in the backward pass. With skip_absent, the captions of absent pairs are not reconstructed. Terms `loss_contrastive` and
 /// `loss_reconstruction`, each if enabled. Parameters: `logit_scale` with learned_temperature, and `decoder.*`.
 class TextGroup : public ContrastiveObjective {
  public:

@@ -28,8 +28,8 @@ at::Tensor count_words(const WordBags& bags);
 /// Returns each word's share of its image's target, float64 [B, n] in the order of WordBags::ids; 0 at unused entries. A word's
 /// weight is
 ///   w_v = log((caption_count + 1) / (document_count[v] + 1)),
-/// which is exactly 0 for a word that every image has, or 1 if `idf` is false. The weights of a bag are divided by their sum; if
-/// the sum is 0, they stay 0. document_count [V] and caption_count [] are int64.
+/// which is exactly 0 for a word that every image has. If `idf` is false, every weight is 1. The weights of a bag are divided by their sum;
+/// if the sum is 0, they stay 0. document_count [V] and caption_count [] are int64.
 at::Tensor word_weights(const WordBags& bags, const at::Tensor& document_count, const at::Tensor& caption_count,
                         bool idf);
 

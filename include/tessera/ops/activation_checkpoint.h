@@ -22,8 +22,8 @@ at::Tensor recomputed(const std::function<at::Tensor(const at::Tensor&)>& body, 
                       const std::vector<at::Tensor>& parameters);
 
 /// Applies `body` to tiles of at most `chunk` rows (first dimension) of the batched tensors and joins the results along
-/// `join`. The body gets the slices of `batched`, then all of `shared`. With a chunk each tile is checkpointed, so that
-/// memory does not grow with the batch; without one the body runs once on everything.
+/// `join`. The body gets the slices of `batched`, then all of `shared`. With a chunk, each tile is checkpointed, so
+/// that memory does not grow with the batch; without a chunk, the body runs once, on all rows.
 at::Tensor map_tiles(const TileBody& body, const std::vector<at::Tensor>& batched,
                      const std::vector<at::Tensor>& shared, std::optional<std::int64_t> chunk, std::int64_t join = 0);
 

@@ -16,15 +16,15 @@ namespace tessera {
 /// bias     [V]     any floating type; undefined: none
 /// reduction        Mean (over the targets that are not ignored) or Sum
 /// returns  []      float32 (float64 for float64); 0 if every target is ignored
-/// The values of an ignored row do not matter, even NaN; it receives no gradient.
+/// An ignored row receives no gradient, and its values do not matter, even if they are NaN.
 ///
 /// Only a tile of rows of [T, V] is in memory at a time. When a gradient is needed, the forward pass computes it
 /// together with the loss, tile by tile, so that no product is computed twice; the backward pass only scales that
-/// gradient. Between the two passes this takes as much memory as hidden and weight, in float32. Results are the same in
-/// every run with the same number of threads; with another number, LibTorch's products may sum in another order. Sums
-/// are float32 or better; autocast affects only products on a GPU. Throws c10::Error naming the tensor that does not
-/// fit. An id that is out of range is named in the error on the CPU; on a GPU it stops the stream with a device-side
-/// assertion. Differentiable once.
+/// gradient. Between the two passes, this gradient takes as much memory as hidden and weight would take in float32.
+/// Results are the same in every run with the same number of threads; with another number, LibTorch's products may sum
+/// in another order. Sums are float32 or better; autocast affects only products on a GPU. Throws c10::Error naming the
+/// tensor that does not fit. An id that is out of range is named in the error on the CPU; on a GPU it stops the stream
+/// with a device-side assertion. Differentiable once.
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
                                 std::int64_t ignore_index = -100, const at::Tensor& bias = {},
                                 at::Reduction::Reduction reduction = at::Reduction::Mean);
@@ -39,8 +39,8 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
 /// reduction           Sum, or Mean over all T rows, where a row without weights adds 0 but is counted
 /// tile                number of logits in memory at a time, rounded to whole rows (at least one); unset: 16,777,216
 /// returns     []      float32 (float64 for float64)
-/// The values of a row without weights do not matter, even NaN; it receives no gradient. Memory use, errors and everything else are as
-/// above.
+/// A row without weights receives no gradient, and its values do not matter, even if they are NaN. Memory use, errors and everything else
+/// are as above.
 at::Tensor linear_soft_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& ids,
                                      const at::Tensor& id_weights, const at::Tensor& bias = {},
                                      at::Reduction::Reduction reduction = at::Reduction::Mean,

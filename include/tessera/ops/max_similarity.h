@@ -12,7 +12,7 @@ namespace tessera {
 /// positions.
 /// patches     [B, P, D]  float32, float64 or, on a GPU with kernels, bfloat16; normalized by the caller. P from 1 to
 ///                        32,767
-/// tokens      [C, L, D]  same type and device. L from 0 to 32,767, for the GPU kernels to 1,024
+/// tokens      [C, L, D]  same type and device. L from 0 to 32,767 (GPU kernels: at most 1,024)
 /// patch_keep  [B, P]     bool
 /// token_keep  [C, L]     bool; a text without any kept token, or an image without any kept patch, has similarity 0 with
 ///                        everything and passes no gradient. Rows that are not kept have no effect and receive no

@@ -21,9 +21,9 @@ struct RoiAlignSettings {
 /// image     [K]           int64, the image of each box
 /// returns   [K, rows, columns, C]  in the features' type; sums are float32 (float64 for float64)
 /// A point more than a cell outside the image counts as 0. A box of size zero gives 0 (but see `aligned`). A box that
-/// is not finite gives NaN; on a GPU, so does a box with an image index that is out of range. Returns the same result
-/// and gradient in every run, with any number of threads (float64 on a GPU: except for the order of its sums). Throws
-/// c10::Error naming the tensor that does not fit. Differentiable once.
+/// is not finite gives NaN; on a GPU, so does a box with an image index that is out of range. The result and the
+/// gradient are the same in every run and for any number of threads, except that float64 sums on a GPU have no fixed
+/// order. Throws c10::Error naming the tensor that does not fit. Differentiable once.
 at::Tensor roi_align(const at::Tensor& features, const at::Tensor& boxes, const at::Tensor& image,
                      const RoiAlignSettings& settings = {});
 

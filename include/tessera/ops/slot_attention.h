@@ -30,9 +30,10 @@ struct SlotAttentionOutputs {
 /// backward pass keeps only tokens, weights and attention. When many slots share a projection, projecting first is less
 /// work; the function uses the form with fewer multiply-adds.
 ///
-/// The values of padding do not matter, even NaN: it has attention 0 and receives no gradient. Products use autocast's
-/// type when autocast is on, otherwise the tokens'; the softmax is float32 or better. Differentiable any number of
-/// times. Throws c10::Error naming the tensor if shapes do not fit. Records the work that folding saves (AvoidedFlops).
+/// Padding has attention 0 and receives no gradient, and its values do not matter, even if they are NaN. Products use
+/// autocast's type when autocast is on, otherwise the type of the tokens; the softmax is float32 or better.
+/// Differentiable any number of times. Throws c10::Error naming the tensor if shapes do not fit. Records the work that
+/// folding saves (AvoidedFlops).
 SlotAttentionOutputs slot_attention(const SlotAttentionInputs& inputs);
 
 }  // namespace tessera

@@ -38,7 +38,7 @@ void fields(Visitor& v, SparsifySettings& s) {
 /// image_tokens  [B, P, D]  same device; P at least 1
 /// text_mask     [B, L]     bool, true = real token; padding rows give zeros and receive no gradient, even if they
 ///                          are NaN
-/// returns       [B, L, D]  each real row is a convex combination of that image's patches, in the wider of the two types
+/// returns       [B, L, D]  each real row is a convex combination of that image's patches, in the wider of the tokens' two types
 /// A flat row (max - min <= 1e-6 max(|min|, |max|)) has weights 1/P and passes no gradient through them. Patches that
 /// tie at the minimum or maximum share its gradient equally.
 ///

@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-/// Parameters of text-conditioned pooling (FLAIR, arXiv 2412.03561, section 3.2): weights and biases [D] of separate LayerNorms for
-/// queries, keys and values, the projections of torch's MultiheadAttention, and options of the attention.
+/// Parameters of text-conditioned pooling (FLAIR, arXiv 2412.03561, section 3.2): weights and biases [D] of three LayerNorms (one each for
+/// queries, keys and values), the projections of torch's MultiheadAttention, and options of the attention.
 struct TextPoolParameters {
   at::Tensor query_norm_weight, query_norm_bias, key_norm_weight, key_norm_bias, value_norm_weight, value_norm_bias;
   at::Tensor in_weight;   // [3 D, D], the rows for queries, keys and values
@@ -32,8 +32,8 @@ struct ConditionedPairs {
   at::Tensor texts;   // int64 [n, C], row indices into the texts
   at::Tensor labels;  // int8 [n, C]: 1 for the image's own text, -1 for another image's text, 0 for no pair (the text is ignored)
 };
-/// A function that returns the pairs of the images first, ..., first + count - 1. It is called for a few images at a time, and again for
-/// each further backward pass, when it must return the same pairs.
+/// A function that returns the pairs of the images first, ..., first + count - 1. The loss calls it for a few images at a time. Each
+/// further backward pass over a retained graph calls it again, and it must then return the same pairs.
 using PairsOfImages = std::function<ConditionedPairs(std::int64_t first, std::int64_t count)>;
 
 /// FLAIR's conditioned sigmoid loss (eq. 4): the sum over pairs (image i, text t) of -log sigmoid(label z) with z =
@@ -42,10 +42,10 @@ using PairsOfImages = std::function<ConditionedPairs(std::int64_t first, std::in
 /// texts        [M, D]     embeddings, not normalized
 /// scale, bias  []         1/temperature and bias
 /// Pooled vectors and attention weights are stored only for a tile of an image's pairs. When a gradient is needed, the
-/// forward pass computes it together with the loss, so that no product is computed twice; until the backward pass this
-/// takes the memory of image_tokens once more, and of the texts once per thread. Each image is computed by one thread,
-/// so the result is the same in every run with the same number of threads. Sums are float32 or better. Differentiable
-/// once. Throws c10::Error naming the tensor that does not fit.
+/// forward pass computes it together with the loss, so that no product is computed twice; until the backward pass, this
+/// gradient takes as much memory as image_tokens, plus as much as the texts for each thread. Each image is computed by
+/// one thread, so the result is the same in every run with the same number of threads. Sums are float32 or better.
+/// Differentiable once. Throws c10::Error naming the tensor that does not fit.
 at::Tensor text_conditioned_loss(const at::Tensor& image_tokens, const at::Tensor& texts, const at::Tensor& scale,
                                  const at::Tensor& bias, const TextPoolParameters& parameters,
                                  const PairsOfImages& pairs);

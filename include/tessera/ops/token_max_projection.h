@@ -18,8 +18,8 @@ struct TokenMaxProjection {
 /// bias     [V]        any floating type
 /// `argmax` is the position of the maximum, whether that is positive or negative; the lowest position if several are
 /// equal. The gradient of an entry goes only to that position, its row of the table and its bias; an entry of 0 passes
-/// no gradient, nor does a row without a real position. The values of padding do not matter, even NaN; it receives no
-/// gradient. A NaN at a real position makes its entry NaN.
+/// no gradient, nor does a row without a real position. Padding receives no gradient, and its values do not matter,
+/// even if they are NaN. A NaN at a real position makes its entry NaN.
 ///
 /// Only [B, V] and a tile of [B, N, V] are ever stored. The backward pass computes no products: it adds the rows at the
 /// positions of the maxima, so entries of 0 cost nothing. Results are the same in every run and for any number of

@@ -28,7 +28,7 @@ void fields(Visitor& v, AdamWSettings& s) {
 
 /// AdamW with decoupled weight decay (Loshchilov & Hutter 2019), like torch.optim.AdamW, computed by PyTorch's fused operator. Update
 /// clipping (Wortsman et al. 2023, "Stable and low-precision training", algorithm 2) divides each tensor's learning rate by max(1, RMS),
-/// where RMS = sqrt(mean(g^2 / max(v, eps^2))) and v is the bias-corrected second moment after this gradient.
+/// where RMS = sqrt(mean(g^2 / max(v, eps^2))), g is the gradient, and v is the bias-corrected second moment after it was updated with g.
 class AdamW : public Optimizer {
  public:
   AdamW(std::vector<NamedParameter> parameters, const AdamWSettings& settings);

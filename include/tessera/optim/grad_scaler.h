@@ -9,8 +9,8 @@ namespace tessera {
 
 /// Dynamic loss scaling for float16 (Micikevicius et al. 2018, section 3.2). The loss is multiplied by a scale before the backward pass, so
 /// that small gradients do not vanish, and the gradients are divided by the scale. After an overflow the scale is halved and the step's
-/// update is skipped; after 2,000 steps without an overflow the scale is doubled. The constants are those of torch.amp.GradScaler. Scale
-/// and count are on the device, and only state() waits for it.
+/// update is skipped; after 2,000 steps without an overflow the scale is doubled. The constants are those of torch.amp.GradScaler. The
+/// scale and the step count are on the device; only state() waits for the device.
 class GradScaler {
  public:
   struct State {
@@ -25,12 +25,12 @@ class GradScaler {
   const at::Tensor& scale() const { return scale_; }
   /// Divides the gradients by the scale, in place.
   void unscale(const std::vector<at::Tensor>& gradients) const;
-  /// Whether the scale can still be reduced if gradients are not finite, as a bool scalar. Only if scaling is on.
+  /// Returns a bool scalar: whether the scale can still be reduced if gradients are not finite. Must be called only if scaling is on.
   at::Tensor can_shrink() const;
-  /// Updates the scale after a step. Both are bool scalars: `bad` is true if the step's gradients were not finite; if
-  /// `ignored` is true, nothing changes.
+  /// Updates the scale after a step. `bad` and `ignored` are bool scalars: `bad` is true if the step's gradients were
+  /// not finite; if `ignored` is true, nothing changes.
   void settle(const at::Tensor& bad, const at::Tensor& ignored);
-  /// The scale and the number of good steps, float32 [2]. Only if scaling is on.
+  /// Returns the scale and the number of good steps, float32 [2]. Must be called only if scaling is on.
   at::Tensor numbers() const;
 
   /// Converts the result of numbers() to a State on the host.

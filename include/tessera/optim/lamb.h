@@ -36,8 +36,8 @@ void fields(Visitor& v, LambSettings& s) {
   v("always_adapt", s.always_adapt, "apply the trust ratio to parameters without weight decay too");
 }
 
-/// LAMB (You et al. 2020) as in NVIDIA's FusedLAMB and timm's Lamb. The norm |p| is not bounded, and the update in the trust ratio includes
-/// weight decay.
+/// LAMB (You et al. 2020) as in NVIDIA's FusedLAMB and timm's Lamb. In the trust ratio |p| / |update|, the parameter's norm |p| is not
+/// bounded, and the update includes weight decay.
 class Lamb : public Optimizer {
  public:
   Lamb(std::vector<NamedParameter> parameters, const LambSettings& settings);

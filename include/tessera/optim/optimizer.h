@@ -19,7 +19,7 @@ struct NamedParameter {
   std::string name;
   at::Tensor tensor;
   double lr_scale = 1.0;           // the parameter's learning rate as a multiple of the schedule's
-  std::int64_t frozen_steps = 0;   // number of the optimizer's first updates that leave the parameter unchanged
+  std::int64_t frozen_steps = 0;   // how many updates, from the optimizer's first one on, leave the parameter unchanged
   std::int64_t blocks_behind = 0;  // number of layer-decay steps between the parameter and its tower's output (Tower::blocks_behind)
 };
 
@@ -41,9 +41,9 @@ struct DecaySettings {
 /// Whether a parameter decays. Only tensors of two or more dimensions whose name contains none of `no_decay` do.
 bool decays(const NamedParameter& parameter, const DecaySettings& settings);
 
-/// Updates parameters from their gradients. Parameters keep their storage. A parameter without a gradient, or within
-/// its frozen_steps, is unchanged in that step, and so are its moments. Bias corrections count the optimizer's own
-/// steps from the first one that is not frozen.
+/// Updates parameters from their gradients. Parameters keep their storage. A step leaves a parameter and its moments
+/// unchanged if the parameter has no gradient or is within its frozen_steps. A parameter's bias corrections count this
+/// optimizer's updates from the first one after its frozen_steps.
 class Optimizer {
  public:
   /// `peak` is the learning rate that the schedule scales. `moments` are the names of the state tensors that each parameter has, in the
@@ -64,7 +64,7 @@ class Optimizer {
   /// decay). found_inf is a float32 scalar on the parameters' device: where it is 1, weights, moments and the update count used by bias
   /// corrections do not change, and the host does not wait to read it. If it is undefined, the update is made.
   void step(double learning_rate, std::optional<double> weight_decay = {}, const at::Tensor& found_inf = {});
-  /// Records that `count` calls of step() found an infinity and do not count as updates. It is called once the host has read this.
+  /// Records that `count` calls of step() found an infinity and do not count as updates. Called once the host knows of them.
   void take_back(std::int64_t count);
   /// Drops all gradients.
   void zero_grad();
@@ -76,7 +76,7 @@ class Optimizer {
   /// These functions return the settings' weight decay, and the weight decay of one parameter, which is 0 if the parameter does not decay.
   double weight_decay() const { return weight_decay_; }
   double weight_decay(std::size_t index) const { return decays_[index] ? weight_decay_ : 0.0; }
-  /// Whether the next step() leaves this parameter unchanged even if it has a gradient. Steps are counted as by steps_taken().
+  /// Whether the next step() leaves this parameter unchanged even if it has a gradient, because steps_taken() is below its frozen_steps.
   bool frozen(std::size_t index) const { return steps_ < parameters_[index].frozen_steps; }
 
   /// The state that this rank keeps: `step` (int64 scalar) and `MOMENT.NAME`, such as `exp_avg.logit_scale`. The
@@ -129,7 +129,7 @@ class Optimizer {
   std::optional<Shards> shards_;
   double peak_;
   std::int64_t steps_ = 0;
-  at::Tensor missed_;  // float64 scalar on the device, how many of steps_ found an infinity; undefined: none did
+  at::Tensor missed_;  // float64 scalar on the device, how many of the steps_ calls of step() found an infinity; undefined: none did
 };
 
 /// The registry of optimizers that the setting `optimizer` can name. The factory gets the parameters to train.

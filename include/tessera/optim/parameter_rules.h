@@ -54,14 +54,14 @@ void fields(Visitor& v, ParameterSettings& s) {
 /// Whether a checkpoint name belongs to a parameter of the objective, not of a tower.
 bool of_objective(const std::string& name);
 
-/// Whether a pattern matches a checkpoint name: "image" (visual.*), "text" (the other tower), or a pattern in which *
-/// matches any characters.
+/// Whether a pattern matches a checkpoint name. "image" matches the image tower (visual.*), "text" matches the text
+/// tower, and in any other pattern * matches any characters.
 bool matches(const std::string& pattern, const std::string& name);
 
 /// Removes the frozen parameters from the list, turns their requires_grad off, and sets lr_scale and frozen_steps of the others. With layer
 /// decay d, in a tower of n blocks, embeddings get the factor d^(n+1), block i (counted from 0) gets d^(n-i), and everything after the
-/// blocks gets 1 (Bao et al. 2022, BEiT; a ResNet's stages count as blocks). Throws UserError for a pattern that matches nothing, with the
-/// nearest name, and if nothing is left to train.
+/// blocks gets 1 (Bao et al. 2022, BEiT; a ResNet's stages count as blocks). Throws UserError if a pattern matches nothing (the message
+/// suggests the nearest name), or if nothing is left to train.
 std::vector<NamedParameter> apply_rules(std::vector<NamedParameter> parameters, const ParameterSettings& settings);
 
 }  // namespace tessera

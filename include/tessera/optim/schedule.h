@@ -47,18 +47,19 @@ void fields(Visitor& v, ScheduleSettings& s) {
     config::in_range(0, 1));
 }
 
-/// Rejects warmup_steps together with warmup_share, an empty part, and a cooldown with any schedule except constant.
+/// Rejects warmup_steps together with warmup_share, an empty range in `part`, and a cooldown with any schedule except constant.
 std::optional<config::Problem> validate(const ScheduleSettings& settings);
 
 /// Returns a run's number of warm-up steps: warmup_steps, or warmup_share of total_steps, rounded to the nearest integer. For a run that is
 /// part of a longer one (`part`), returns how many of the longer run's warm-up steps it contains.
 std::int64_t warmup_steps_of(const ScheduleSettings& settings, std::int64_t total_steps);
 
-/// Returns the learning rate of update `step` (0 = first). During the warm-up it is lr (step + 1) / warmup, or with
-/// warmup_lr numpy's linspace(warmup_lr, lr, warmup). After it, the schedule's shape starts at lr (so the first step
-/// after the warm-up has lr again) and falls to min_lr at total_steps, where it stays. The constant schedule is lr
-/// until the cooldown; step e of its n steps has min_lr + (lr - min_lr) (1 - e / n)^cooldown_power. For a run that is
-/// part of a longer one (`part`), `step` and `total_steps` are the run's own, and the schedule is the longer run's.
+/// Returns the learning rate of update `step` (0 = first). During the warm-up it is lr (step + 1) / warmup or, with
+/// warmup_lr, numpy's linspace(warmup_lr, lr, warmup). After the warm-up, the schedule's shape starts at lr (so the
+/// first step after the warm-up has lr again) and falls to min_lr at total_steps, where it stays. The constant schedule
+/// is lr until the cooldown; step e of the cooldown's n steps has min_lr + (lr - min_lr) (1 - e / n)^cooldown_power.
+/// For a run that is part of a longer one (`part`), `step` and `total_steps` are the run's own, and the schedule is the
+/// longer run's.
 double learning_rate_at(std::int64_t step, const ScheduleSettings& settings, double lr, std::int64_t total_steps);
 
 /// Returns the weight decay of update `step` (0 is the first). It follows half a cosine over the whole run, warm-up included, from

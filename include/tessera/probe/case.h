@@ -12,8 +12,8 @@
 namespace tessera::probe {
 
 /// A reference case: the inputs of a module, and the outputs of an independent implementation. It is read from a `.safetensors`
-/// file (tensors `in.`, `param.`, `out.`, `cotangent.`, `grad.in.`, `grad.param.`; metadata `module`, `settings`, `note`, `rtol`)
-/// or a `.json` file (`module`, `settings`, `note`, `rtol`, `inputs`, `outputs`).
+/// file (tensors whose names begin with `in.`, `param.`, `out.`, `cotangent.`, `grad.in.` or `grad.param.`; metadata `module`, `settings`,
+/// `note`, `rtol`) or a `.json` file (keys `module`, `settings`, `note`, `rtol`, `inputs`, `outputs`).
 struct Case {
   std::string path;
   std::string module;

@@ -37,12 +37,12 @@ struct CaseReport {
 /// zeros.
 Row compare(const std::string& name, const at::Tensor& ours, const at::Tensor& theirs, double rtol);
 
-/// Runs the module of a case, differentiates `loss` or the sum of cotangent * output, and compares outputs and gradients. Throws
-/// UserError for an unknown module (listing the known ones) and for settings that the module rejects.
+/// Runs the module of a case, differentiates the sum of cotangent * output (the output `loss` if the case has no cotangents), and compares
+/// outputs and gradients. Throws UserError for an unknown module (listing the known ones) and for settings that the module rejects.
 CaseReport run_case(const Case& reference, const Runners& runners, const RunOptions& options = {});
 
-/// Runs the cases of one file. A `.jsonl` file is passed to the lines runner; any other file holds a single case, for load_case() and
-/// run_case().
+/// Runs the cases of one file. A `.jsonl` file is passed to the lines runner; any other file holds a single case, which is passed to
+/// load_case() and run_case().
 CaseReport run_file(const std::string& path, const Runners& runners, const RunOptions& options = {});
 
 /// Returns a table of one case with the columns tensor, worst error, and share of the bound. With `brief`, rows that agree are left out.

@@ -8,8 +8,9 @@
 namespace tessera::report {
 
 /// The contributions of single samples to a metric that is a mean of ratios. For each group, the ratio is the sum of its
-/// entries' parts divided by the sum of their wholes; the metric is the mean over the groups with a whole above 0. A mean over
-/// samples has one group and wholes of 1. A mean IoU over classes has one group per class, with intersections and unions.
+/// entries' parts divided by the sum of their wholes; the metric is the mean of the ratios of the groups with a whole above 0. A mean over
+/// samples has one group, and each whole is 1. A mean IoU over classes has one group per class, with intersections as parts and unions as
+/// wholes.
 struct Outcomes {
   struct Entry {
     std::int64_t sample = 0;  // index of the sample, from 0

@@ -57,8 +57,8 @@ struct MeasuredModel {
   std::string results;  // folder with results.json
 };
 
-/// Reads models with the numbers of exactly these evaluations, which may belong to any step. Curves and settings come from the models'
-/// runs.
+/// Reads models to compare. Their numbers come only from the given evaluations, which may belong to any step; their curves and settings
+/// come from the models' runs.
 std::vector<ComparedRun> read_measured_models(const std::vector<MeasuredModel>& models);
 
 }  // namespace tessera::report

@@ -25,14 +25,14 @@ struct Difference {
 struct ScoreRow {
   std::string task, data, metric;
   Better better = Better::neither;
-  std::vector<std::optional<double>> values;  // one per run; none if the run was not measured
-  // one per run: whether its value is best. None is best if all values are equal or their steps differ; NaN is never best
+  std::vector<std::optional<double>> values;  // one per run; nullopt if the run was not measured
+  // one per run: whether its value is the row's best. If all values are equal or belong to different steps, none is best. NaN is never best
   std::vector<bool> best;
   std::vector<std::optional<Interval>> intervals = {};                // one per run, if it has an interval
   std::vector<std::shared_ptr<const TaskOutcomes>> outcomes = {};  // one per run
   std::vector<Difference> differences = {};  // one for each pair of runs with known outcomes on the same samples
   std::string rule = {};                                // explains the numbers; empty if the runs' settings lead to different rules
-  std::vector<std::optional<std::int64_t>> steps = {};  // one per run: the step of the measured weights; none if unknown or not measured
+  std::vector<std::optional<std::int64_t>> steps = {};  // one per run: the step of the measured weights; nullopt if unknown or not measured
 };
 
 /// Whether a run's value is not the best in its row, but not significantly different from the best.
@@ -64,7 +64,7 @@ std::string step_text(const ComparedRun& run);
 /// Returns "finished" or "not finished", or "-" if unknown.
 std::string state_text(const ComparedRun& run);
 
-/// Returns the settings that differ between the runs with a configuration, in the order of the configuration.
+/// Returns the settings that differ between the runs, in the order of the configuration. Leaves out runs without a configuration.
 std::vector<SettingRow> differing_settings(const std::vector<ComparedRun>& runs);
 
 /// Returns the score of a run, such as "54.31%", or "-" if it has none.

@@ -32,7 +32,7 @@ struct ReportHead {
   std::string title;                                       // the run's or file's name
   std::vector<std::pair<std::string, std::string>> facts;  // names and values, such as {"Parameters", "1.2 M"}
   std::vector<CurveChart> charts;                          // curves of the training run; may be empty
-  // the data called "source" and "train", for tasks whose settings name no data
+  // the settings "source" and "train" of the whole evaluation, for tasks whose own settings name no data
   std::vector<std::pair<std::string, config::Node>> data = {};
 };
 

@@ -23,7 +23,7 @@ class RunCurves {
   /// Returns charts of speed, waiting and memory.
   std::vector<CurveChart> machine() const;
   /// Returns charts of all curves whose names begin with `prefix`; the charts show the names without the prefix. Curves whose names are
-  /// equal up to the last point share a chart.
+  /// equal up to their last period share a chart.
   std::vector<CurveChart> with_prefix(const std::string& prefix) const;
   /// Returns charts of the curves named `prefix`TASK.METRIC. Each task has one chart for its metrics that are shares, in percent, and one
   /// for its other metrics.

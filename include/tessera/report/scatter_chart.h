@@ -6,7 +6,7 @@
 
 namespace tessera::report {
 
-/// Draws points in two dimensions as an inline SVG that is 520 of its own units wide. Images are dots in their classes' colors; texts are
+/// Draws points in two dimensions as an inline SVG whose viewBox is 520 units wide. Images are dots in their classes' colors; texts are
 /// squares, with their names if there are few. Hovering shows the name of any point. Returns an empty text if there are no points.
 std::string svg_scatter(const ScatterChart& chart);
 

@@ -6,7 +6,7 @@
 
 namespace tessera::report {
 
-/// Returns an explanation of the numbers of an evaluation task, which ends with a full stop; empty for an unknown task. With the task's
+/// Returns a text that explains the numbers of an evaluation task and ends with a period; empty for an unknown task. With the task's
 /// `settings`, the text describes these settings; without them, it holds for all settings.
 std::string score_rule(const std::string& task, const config::Node& settings = {});
 

@@ -8,8 +8,8 @@
 namespace tessera::report {
 
 /// Draws the tokens as a cloud: tokens with greater weights are larger, and the token with the greatest weight is in the middle. Returns an
-/// <svg> element that is 300 of its own units wide and 180 high, or an empty text if there are no tokens. The text takes the color of its
-/// surroundings.
+/// <svg> element whose viewBox is 300 units wide and 180 units high, or an empty text if there are no tokens. The text takes the color of
+/// its surroundings.
 std::string token_cloud(const std::vector<TokenExample::Token>& tokens);
 
 /// Draws the images, each next to its cloud, two in a row, as a stand-alone SVG file with a white background.

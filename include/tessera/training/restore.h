@@ -16,7 +16,7 @@ struct Resume {
       : from(std::move(where)), allowed(std::move(let_through)) {}
   Resume(const char* where) : from(where) {}  // NOLINT
 
-  std::string from;                  // none, auto, or a checkpoint or run folder
+  std::string from;                  // "none", "auto", or the path of a checkpoint or run folder
   std::vector<std::string> allowed;  // patterns of keys that may differ; a pattern includes all keys below its matches (stands_for)
 };
 

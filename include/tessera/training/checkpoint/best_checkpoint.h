@@ -36,11 +36,11 @@ class BestFile {
   std::string folder_, rule_;
 };
 
-/// Returns the folder of the checkpoint that the file `best` in `folder` names, for any metric; empty if there is none.
+/// Returns the folder of the checkpoint that the file `best` in `folder` names, whatever metric it was chosen by; empty if there is none.
 std::string best_checkpoint_in(const std::string& folder);
 
-/// Returns true if greater values of the metric are better. The setting `mode` decides; if it is null, the metric's name decides (a smaller
-/// loss is better).
+/// Returns true if greater values of the metric are better. The setting `mode` decides; if it is null, the metric's name decides (for
+/// example, a smaller loss is better).
 bool greater_is_better(const KeepBestSettings& settings);
 
 /// Returns the measured value of the metric that `settings` names; nothing if the value is NaN or infinite. If the metric was not

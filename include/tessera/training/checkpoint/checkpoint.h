@@ -38,11 +38,11 @@ struct Checkpoint {
 
 /// The checkpoints of one run: FOLDER/step_0000100/{model.safetensors, state.safetensors, manifest.json}, plus ema.safetensors if
 /// weights are averaged and teacher.safetensors if there is a teacher. The model, ema and teacher files are model files, with
-/// adapters merged into the weights. With adapters there is also adapters.safetensors, which a resumed run needs to undo the merge:
-/// it holds the unmerged weights and the adapters (the averages' and the teacher's have the prefixes `ema.` and `teacher.`), and
-/// the updates in its metadata. The text file FOLDER/latest names the newest checkpoint; FOLDER/best (BestFile) names the best one,
-/// which is never deleted. A checkpoint is written into a temporary folder, fsynced and renamed, so a folder with a final name is
-/// complete. The manifest holds sizes and checksums, so that later damage to a file is detected.
+/// adapters merged into the weights. With adapters there is also adapters.safetensors, which a resumed run needs to undo the merge. It
+/// holds the unmerged weights and the adapters; those of the averages have the prefix `ema.`, and those of the teacher `teacher.`. Its
+/// metadata holds Checkpoint::updates. The text file FOLDER/latest names the newest checkpoint; FOLDER/best (BestFile) names the best one,
+/// which is never deleted. A checkpoint is written into a temporary folder, fsynced and renamed, so a folder with a final name is complete.
+/// The manifest holds sizes and checksums, so that later damage to a file is detected.
 class CheckpointFolder {
  public:
   /// keep_last is the number of checkpoints that are kept. In addition, checkpoints of steps that are divisible by keep_every are

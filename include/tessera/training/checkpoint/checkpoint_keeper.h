@@ -12,8 +12,8 @@
 
 namespace tessera {
 
-/// Manages the checkpoints of a run: chooses the one to resume from, decides when the next save is due by time, gathers the state
-/// from all ranks, writes it in the background, and tracks the last good checkpoint. Only rank 0 reads and writes files.
+/// Manages the checkpoints of a run: chooses the one to resume from, decides when checkpoint.every_minutes makes a save due, gathers the
+/// state from all ranks, writes it in the background, and tracks the last good checkpoint. Only rank 0 reads and writes files.
 class CheckpointKeeper {
  public:
   /// Reports a failed save to the user.
@@ -34,8 +34,8 @@ class CheckpointKeeper {
   /// Saves a checkpoint, unless this step is already saved. A failure is reported, and the next save tries again. With `must`,
   /// waits for the save and throws UserError if it fails. Every rank must call it.
   void save(const RunState& state, bool must);
-  /// Returns true if the metric of checkpoint.keep_best is better than for the best checkpoint so far. NaN and infinity are never better.
-  /// If the metric was not measured, reports an error once and returns false. Call it only on rank 0.
+  /// Returns true if the metric of checkpoint.keep_best is better than it was for the best checkpoint so far. NaN and infinity are never
+  /// better. If the metric was not measured, reports an error once and returns false. Call it only on rank 0.
   bool is_best(const MeasuredMetrics& measured);
   /// Saves the state for which is_best() has returned true, unless it is already saved, and marks the checkpoint as the best once
   /// it is written. Every rank must call it.
@@ -44,7 +44,7 @@ class CheckpointKeeper {
   bool wait() { return collect(false); }
   /// Returns the current state of the run, gathered from all ranks; complete only on rank 0. Every rank must call it.
   Checkpoint gather(RunState state) const;
-  /// Returns the folder of the newest checkpoint that was written or resumed from; empty if there is none.
+  /// Returns the folder of the newest checkpoint that this session has written or resumed from; empty if there is none.
   const std::string& last_good() const { return last_good_; }
 
  private:

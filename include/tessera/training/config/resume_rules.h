@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// A setting that differs between two configurations. List items are addressed by index: "data.train.sources.0.weight". If two
-/// modules have different names, only the name counts as changed, not their settings.
+/// A setting that differs between two configurations. List items are addressed by index: "data.train.sources.0.weight". If another module
+/// takes a module's place, only the key `name` counts as changed, not the modules' settings.
 struct Change {
   std::string key;
   std::string before, now;  // the values as text; "nothing" if the key does not exist
@@ -35,9 +35,9 @@ struct ResumeChanges {
   std::vector<Change> refused;
 };
 
-/// Compares the checkpoint's resolved YAML `before` with the current configuration. `allowed` are patterns that the user allows. A
-/// current training.micro_batch of `auto` does not count as a change, because the run then uses the checkpoint's value. Throws
-/// UserError for a pattern that matches no setting of either configuration.
+/// Compares the checkpoint's resolved YAML `before` with the current configuration. `allowed` are patterns of the settings that the user
+/// allows to change. A current training.micro_batch of `auto` does not count as a change, because the run then uses the checkpoint's value.
+/// Throws UserError for a pattern that matches no setting of either configuration.
 ResumeChanges resume_changes(const std::string& before, const Config& now, const std::vector<std::string>& allowed);
 
 /// Returns the error message for refused changes. It lists the changes and what the user can do.

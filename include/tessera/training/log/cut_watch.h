@@ -11,8 +11,8 @@
 namespace tessera {
 
 /// Reports once per epoch what share of the texts was truncated to the tokenizer's context length, and what share of their tokens
-/// was lost. If a run resumes in the middle of an epoch, it counts only the samples since then. With several processes, it counts
-/// only its own samples.
+/// was lost. If a run resumes in the middle of an epoch, only the epoch's samples after that point count. With several processes, each
+/// process counts only its own samples.
 class CutWatch {
  public:
   /// `context` is the tokenizer's context length.

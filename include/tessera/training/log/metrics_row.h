@@ -31,7 +31,7 @@ struct MetricsRow : RowPlace {
   double wait_share = 0;         // share of the time since the previous row that steps spent waiting for data
   std::optional<double> tflops;  // the model's TFLOP/s per device, without recomputation
   std::optional<double> mfu;     // tflops as a share of the device's peak
-  std::int64_t resident = 0, resident_peak = 0;  // resident memory of rank 0's process, in bytes
+  std::int64_t resident = 0, resident_peak = 0;  // resident memory of rank 0's process, now and at its peak, in bytes
   std::optional<std::int64_t> device_peak;       // peak bytes of tensors on rank 0's GPU
   std::vector<std::string> warnings;             // warnings logged since the previous row
 };

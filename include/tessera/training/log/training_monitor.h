@@ -22,7 +22,7 @@
 
 namespace tessera {
 
-/// A step after its training. Its numbers stay on the device until TrainingMonitor reads them back.
+/// A step that has been run. Its numbers stay on the device until TrainingMonitor reads them back.
 struct TrainedStep {
   RunState before, after;  // TrainingMonitor fills in before.loss_scale; after.loss_scale is unused
   AccumulatedLosses losses;
@@ -34,8 +34,8 @@ struct TrainedStep {
   MetricsRow row;                                                               // filled in by TrainingMonitor
 };
 
-/// Returns the loss, the gradient norm, the terms, the statistics, and the gradient norm of each group, averaged over ranks, as
-/// float32 [n] on the device. Does not wait for the device.
+/// Returns the loss, the gradient norm, the terms, the statistics, and the gradient norm of each group, as float32 [n] on the device. All
+/// these numbers are averaged over ranks. Does not wait for the device.
 at::Tensor step_numbers(const AccumulatedLosses& losses, const GradientNorms& norms, const ProcessGroup& group,
                         const at::Device& device);
 
@@ -57,7 +57,7 @@ class TrainingMonitor {
   void look_at(const Batch& batch);
   /// Runs step `number` by calling make(), and keeps the result for read_back().
   void observe(std::int64_t number, const std::function<TrainedStep()>& make);
-  /// Runs work that is not training, such as saving or evaluating. Its time does not count in the rows' speed.
+  /// Runs work that is not training, such as saving or evaluating. The speed in the rows leaves out the time of this work.
   void leave_out(const std::function<void()>& body);
   /// Returns the number of steps that were observed since the last call of read_back().
   std::int64_t unread() const { return std::ssize(unread_); }
@@ -78,7 +78,8 @@ class TrainingMonitor {
   RowPlace place_of(const RunState& state) const;
   /// Reports what share of the texts' tokens was cut off. Called at the end of an epoch and of the run.
   void tell_of_cuts(const TrainedStep& step);
-  /// Reports, at the end of the first epoch, if epochs are shorter than planned. The number of skipped samples is not known earlier.
+  /// Warns if epochs are shorter than planned. Does so at the end of the first epoch, because the number of skipped samples is not known
+  /// earlier.
   void tell_of_shorter_epochs();
   /// Writes a warning to the log and to the next row.
   void warn(const std::string& text);

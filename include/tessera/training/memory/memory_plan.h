@@ -19,9 +19,10 @@ struct PlanSettings {
   int rank = 0, ranks = 1;     // this rank, and the number of ranks of the job
   int ranks_here = 1;          // number of processes that share this machine's memory
   int started = 1;             // number of these processes that already hold their weights
-  std::int64_t allocated = 0;  // number of bytes that this process already holds besides weights, optimizer and averages (buckets)
+  std::int64_t allocated = 0;  // number of bytes that this process already holds besides weights, optimizer and averages: the buckets
   std::optional<std::int64_t> available;  // number of bytes to plan for; nullopt: the device's memory
-  // The loss is measured with at most this many samples or two of its chunks; 0: with as many samples as take about a second.
+  // The loss is measured with at most this many samples or, if it works in chunks, with up to two chunks. 0 means as many samples as take
+  // about a second.
   std::int64_t most_loss_samples = 0;
 };
 
@@ -60,7 +61,7 @@ struct MemoryPlan {
   double seconds = 0, sample_loss = 0;  // time of the pass (forward and backward), and its loss
 
   std::int64_t host() const { return checkpoint + ready; }
-  /// Returns the bytes that must fit on the device; on a CPU this includes the host's share.
+  /// Returns the bytes that must fit on the device; on a CPU they include host().
   std::int64_t total() const { return gpu ? peak : peak + host(); }
   bool fits() const;
 };
@@ -68,10 +69,10 @@ struct MemoryPlan {
 /// Predicts the cost of a step on the run's whole batch from passes over a few samples (real samples if the run has data). The
 /// towers' cost is linear in the number of samples; the loss's cost is a polynomial of degree 2 (PassCost). The number of samples
 /// for the loss is doubled until a measurement takes too long, so that extrapolation is a last resort. If the loss works in chunks
-/// and measuring it at full size would take seconds, it is measured only until the chunks have an effect. With training.micro_batch
-/// auto, tries the batch and its half, third, quarter, sixth, eighth, twelfth, ... as micro-batches, and returns the plan with the
-/// largest one that fits; if none fits, the plan with one sample at a time. On a GPU, where running out of memory can be caught,
-/// the plan is also tried out. Does not change weights, running averages or the data position; leaves gradients undefined. Throws
+/// and measuring it at full size would take seconds, it is measured only up to a number of samples at which the chunks have an effect. With
+/// training.micro_batch auto, tries the batch and its half, third, quarter, sixth, eighth, twelfth, ... as micro-batches, and returns the
+/// plan with the largest one that fits; if none fits, the plan with one sample at a time. On a GPU, where running out of memory can be
+/// caught, the plan is also tried out. Does not change weights, running averages or the data position; leaves gradients undefined. Throws
 /// the allocator's exception if even a few samples do not fit.
 MemoryPlan plan_memory(TrainingRun& run, const Config& config, const PlanSettings& settings = {});
 

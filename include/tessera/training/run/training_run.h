@@ -33,7 +33,7 @@ struct TrainingRun {
   std::optional<Teacher> teacher;
   Needs needs;
   std::shared_ptr<ToldSamples> told = std::make_shared<ToldSamples>();  // skipped samples that the log has already reported
-  std::shared_ptr<const PublishedParts> published;  // parts of the published folder that checkpoints store too; null if there are none
+  std::shared_ptr<const PublishedParts> published;  // what checkpoints also store of the published model's folder; null if nothing
   std::string data_fingerprint;  // fingerprint of the training data, as JSON (data_fingerprint.h); empty if not computed
 };
 
@@ -45,7 +45,7 @@ bool trains_on_gpu(const Config& config);
 /// GPU for the rank.
 int gpu_of(int local_rank, int visible);
 
-/// Returns the CPU, or the rank's GPU, which it makes the current GPU. Throws UserError like trains_on_gpu() and gpu_of().
+/// Returns the CPU or the rank's GPU. Makes that GPU the current one. Throws UserError like trains_on_gpu() and gpu_of().
 at::Device choose_device(const Config& config, int local_rank);
 
 /// The reasons why parts of the data that a configuration names cannot be read on this machine. An empty string means that the part

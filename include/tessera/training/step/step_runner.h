@@ -23,7 +23,7 @@ std::int64_t micro_batches(const Config& config, const TrainingRun& run);
 
 /// The results of one step, before its update.
 struct AccumulatedLosses {
-  std::int64_t step = 0;          // number of updates, including the update after this step
+  std::int64_t step = 0;          // number of updates once this step's update is made
   DataPosition begin;             // this rank's position before its first batch
   std::vector<std::string> keys;  // keys of this rank's samples
   std::int64_t samples = 0;       // number of samples of all ranks
