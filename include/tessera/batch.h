@@ -9,7 +9,8 @@
 
 namespace tessera {
 
-/// An image encoder's outputs for images from an earlier pass, with 16 or 32 bits per value. Undefined tensors were not kept.
+/// What an image encoder returned for a batch of images in an earlier pass, with 16 or 32 bits per value. An undefined tensor was not
+/// stored in that pass.
 struct EncodedPictures {
   at::Tensor tokens;       // [B, N, w]
   at::Tensor class_token;  // [B, w]
@@ -77,8 +78,8 @@ inline TowerInput image_input(at::Tensor pixels) {
 /// Which samples of a batch have the same image or the same caption. Undefined unless requested (Needs::duplicates).
 struct DuplicateGroups {
   at::Tensor image_group;    // int64 [B], equal for images with the same bytes
-  at::Tensor caption_group;  // int64 [B], equal for the same caption
-  at::Tensor captions_group;  // int64 [B, K], equal for the same caption within the view `captions`
+  at::Tensor caption_group;  // int64 [B], equal for samples with the same caption
+  at::Tensor captions_group;  // int64 [B, K], equal for captions of the view `captions` with the same text
 };
 
 /// Names of the text views that hold several texts per image (ids [B, K, L]). Any other text view holds one text, [B, L].
@@ -108,7 +109,7 @@ struct Batch {
 /// formulas.
 enum class LastBlock { plain, maskclip, sclip, clearclip, naclip };
 
-/// Which patches of an image view are hidden from the encoder in training. Other patches are hidden in each step.
+/// How the patches of an image view that are hidden from the encoder in training are chosen. The choice changes from step to step.
 struct HiddenPatches {
   double share = 0;     // share of an image's patches to hide, rounded down to whole patches; 0: none
   bool blocks = false;  // whether patches are hidden in overlapping rectangles (BEiT, Bao et al. 2022) instead of one by one
@@ -119,18 +120,18 @@ struct HiddenPatches {
 /// What an objective needs from one view.
 struct ViewNeeds {
   bool student = true;     // whether the model encodes the view (Features::images, texts); if false, only the teacher does
-  bool tokens = false;     // TowerFeatures::tokens
-  bool dense = false;      // TowerFeatures::dense
-  bool slots = false;      // TowerFeatures::slots
-  bool attention = false;  // TowerFeatures::attention
-  bool encoder_tokens = false;  // TowerFeatures::encoder_tokens
-  bool input_ids = false;  // TowerFeatures::input, the ids and mask that the text tower received
-  bool boxes = false;      // TowerFeatures::boxes, for image views
+  bool tokens = false;     // whether TowerFeatures::tokens is needed
+  bool dense = false;      // whether TowerFeatures::dense is needed
+  bool slots = false;      // whether TowerFeatures::slots is needed
+  bool attention = false;  // whether TowerFeatures::attention is needed
+  bool encoder_tokens = false;  // whether TowerFeatures::encoder_tokens is needed
+  bool input_ids = false;  // whether TowerFeatures::input is needed: the ids and mask that the text tower received
+  bool boxes = false;      // whether TowerFeatures::boxes is needed; only for image views
   HiddenPatches hidden;    // patches of an image view to hide from the model but not from the teacher (TowerFeatures::hidden)
   bool regions = false;    // whether this image view holds the sample's region features instead of its pixels
   bool optional = false;   // whether a sample may lack the view (its row's mask is then all false); if false, such samples are skipped
   bool teacher = false;    // whether the run's teacher encodes the view too (Features::teacher_images, teacher_texts)
-  std::int64_t teacher_captions = 0;  // number of captions, out of K per image, that the teacher encodes; 0: all
+  std::int64_t teacher_captions = 0;  // how many of an image's K captions the teacher encodes; 0: all
   LastBlock last_block = LastBlock::plain;  // last block for `dense` in evaluation mode; other features always use the plain one
 
   friend bool operator==(const ViewNeeds&, const ViewNeeds&) = default;
@@ -140,7 +141,7 @@ struct ViewNeeds {
 struct Needs {
   std::map<std::string, ViewNeeds> images = {{"image", {}}};
   std::map<std::string, ViewNeeds> texts = {{"caption", {}}};
-  bool duplicates = false;  // Batch::duplicates
+  bool duplicates = false;  // whether Batch::duplicates is needed
 
   /// Whether any view is encoded by a teacher.
   bool teacher() const;

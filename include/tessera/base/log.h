@@ -15,7 +15,7 @@ void write(Level level, std::string_view text);
 /// Drops lines below this level. The default is info, or the level in the environment variable TESSERA_LOG (debug, info, warning, error).
 void set_level(Level level);
 
-/// Also appends every line to this file from now on; an empty path stops that.
+/// Also appends every line to this file from now on; an empty path ends this.
 void set_file(const std::string& path);
 
 template <class... Parts>

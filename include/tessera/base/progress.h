@@ -12,7 +12,7 @@ class Progress {
  public:
   struct Output {
     bool terminal = false;
-    // on a terminal, writes raw text; otherwise, writes one line, passed without its line end
+    // on a terminal, writes `text` as it is; otherwise, writes it as one line and adds the line end
     std::function<void(const std::string& text)> write;
     std::function<double()> seconds;                     // a monotonic clock
   };

@@ -6,7 +6,8 @@
 
 namespace tessera {
 
-/// Returns the name nearest to `wanted` by edit distance. Returns an empty string if no distance is at most half of `wanted`'s length.
+/// Returns the name nearest to `wanted` by edit distance. Returns an empty string if even that name's distance exceeds half of
+/// `wanted`'s length.
 std::string nearest_name(std::string_view wanted, const std::vector<std::string>& names);
 
 /// Returns "a, b and c".

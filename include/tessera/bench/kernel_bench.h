@@ -78,7 +78,7 @@ struct KernelBench {
   MachinePeak peak;
   std::vector<KernelCost> costs;
 
-  /// Returns the higher of the FLOP rates in this type and in float32, because CPUs without bfloat16 units are slower in bfloat16.
+  /// Returns the FLOP rate in `dtype` or that in float32, whichever is higher, because CPUs without bfloat16 units are slower in bfloat16.
   double product_flops(at::ScalarType dtype) const;
 };
 

@@ -34,7 +34,7 @@ struct LossBenchSettings {
   std::int64_t captions = 8;              // K, the number of texts per image, for objectives that use several
   at::Device device{at::kCPU};
   at::ScalarType dtype = at::kFloat;         // type of the features: float32 or bfloat16
-  int repeats = 5;                           // the largest number of timed runs
+  int repeats = 5;                           // maximum number of timed runs
   double time_limit = 60;                    // maximum number of seconds for one objective at one batch size
   std::optional<std::int64_t> memory_limit;  // limit in bytes, only on a CPU; null: nine tenths of the free memory
   std::optional<ModelSettings> model;        // the towers of the update step; null: only the loss is measured

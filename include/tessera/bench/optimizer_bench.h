@@ -12,7 +12,7 @@ namespace tessera::bench {
 struct OptimizerCost {
   std::string optimizer;
   std::int64_t tensors = 0, parameters = 0;
-  double seconds = 0;  // median of one step
+  double seconds = 0;  // median time of one step
 };
 
 /// Runs steps of an optimizer on a model's parameters, with random gradients.

@@ -38,7 +38,8 @@ struct StepCost {
   double host_seconds = 0;      // median time until the step's call returns, when the GPU may still be busy
   std::int64_t memory = 0;      // peak bytes in addition to weights, optimizer state and batch
   std::int64_t host_waits = 0;  // number of times per step that the host waits for the GPU; 0 on the CPU
-  // in the order of the step; the last phase is the time that "reduce" adds; empty if phases were not requested
+  // in the order in which they run; with a backend, the last one is "reduce", the time that reducing gradients adds. Empty if phases were
+  // not requested
   std::vector<PhaseCost> phases;
   std::vector<Profiler::Share> operators;  // the slowest operators with their time in one step; empty if not requested
 };
