@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kDay = 24 * 3600;
 
-// Ends both functions below by exchanging two numbers. The first is the failed rank, counted from 1 and negated so that
+// Both functions below end by exchanging two numbers between the ranks. The first is the failed rank, counted from 1 and negated so that
 // the maximum over ranks selects the first failed rank. The second is rank 0's result.
 bool conclude(const ProcessGroup& group, const std::string& what, const std::exception_ptr& own, bool result) {
   const std::int64_t nobody = -group.size() - 1;

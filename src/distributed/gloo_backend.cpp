@@ -1,4 +1,4 @@
-// The only file that includes Gloo's headers, which LibTorch's wheel lacks. Without them CPU tensors have no backend.
+// The only file that includes Gloo's headers, which LibTorch's wheel lacks. A build without these headers has no backend for CPU tensors.
 #include <cstdlib>
 
 #include "src/distributed/connection.h"

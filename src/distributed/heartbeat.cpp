@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kInterval{1};
 constexpr std::uint64_t kGone = 0;  // the count that a rank publishes when it leaves normally
 
-// A rank's report, with a count that grows and the rank's place in the run.
+// A rank's report: a count that grows from report to report, and the rank's place in the run.
 struct Beat {
   std::uint64_t count = kGone;
   std::int64_t step = 0;
@@ -60,7 +60,7 @@ struct Heartbeat::Impl {
     options.port = static_cast<std::uint16_t>(place.port);
     options.waitWorkers = false;
     options.timeout = std::chrono::seconds(30);
-    // Uses a separate connection, because the process group's connection may be blocked while it waits.
+    // Uses a separate connection, because the process group's connection may be blocked by an operation that waits.
     try {
       store = c10::make_intrusive<c10d::TCPStore>(place.address, options);
     } catch (const std::exception& error) {
@@ -84,7 +84,7 @@ struct Heartbeat::Impl {
     stop(watcher);
   }
 
-  // Waits for the first report of the next rank before the first step. So if that rank stops reporting later, the
+  // Waits for the first report of the next rank, which that rank makes before its first step. If the rank later stops reporting, the
   // message can name its host.
   void hear_first() {
     try {
@@ -94,8 +94,7 @@ struct Heartbeat::Impl {
       last = beat;
       heard = Clock::now();
     } catch (const std::exception&) {
-      // The next rank has not started yet or is already lost. The thread `watcher` measures how long it has been
-      // silent.
+      // The next rank has not started yet or is already lost. The thread `watcher` measures how long this rank has been silent.
     }
   }
 

@@ -100,7 +100,7 @@ ProcessGroup ProcessGroup::connect(const LaunchEnvironment& environment, const D
   const bool nccl = settings.backend == "nccl" || (settings.backend == "auto" && cuda);
   if (nccl && !cuda)
     user_error("distributed.backend is nccl, but training.device is the CPU here: set it to auto or gloo");
-  // A single rank needs no connection. However, the user may name a backend to measure its cost.
+  // A single rank needs no connection, unless the user names a backend, for example to measure its cost.
   if (environment.alone() && settings.backend == "auto") return out;
 
   const auto timeout = milliseconds(settings.timeout);
@@ -220,7 +220,7 @@ std::string ProcessGroup::broadcast_text(const std::string& text, int root) cons
 }
 
 void ProcessGroup::barrier() const {
-  at::Tensor nothing = at::zeros({1});  // on the CPU, so that the host waits for it
+  at::Tensor nothing = at::zeros({1});  // a CPU tensor, so that the host waits for the reduction
   all_reduce(nothing);
 }
 
@@ -236,7 +236,7 @@ ProcessGroup::Transfer ProcessGroup::pass_on(const at::Tensor& send, const at::T
   std::vector<at::Tensor> out{send}, in{receive};
   Transfer transfer;
   transfer.impl_ = std::make_unique<Transfer::Impl>();
-  // NCCL sends and receives at the same time only if both are in one group. Gloo does not need a group.
+  // NCCL sends and receives at the same time only if both operations are in one NCCL group. Gloo does not need a group.
   const bool grouped = backend->supportsCoalescing() && connection_->backend == "nccl" && send.is_cuda();
   if (grouped) backend->startCoalescing();
   const auto sent = backend->send(out, next, 0);

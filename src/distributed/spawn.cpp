@@ -22,7 +22,7 @@ namespace tessera {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kGrace{10};  // after a worker failed: time between SIGTERM and SIGKILL for the others
+constexpr std::chrono::seconds kGrace{10};  // time between SIGTERM and SIGKILL for the other workers after one has failed
 
 class Workers {
  public:
@@ -118,7 +118,7 @@ class Workers {
   void failed(int rank, int code, int status) {
     code_ = code;
     kill_at_ = Clock::now() + kGrace;
-    // After a passed-on signal all workers exit on their own, so nothing is reported and no worker is stopped.
+    // If a signal was passed on to the workers, all of them exit on their own, so nothing is reported and no worker is stopped.
     if (code == 128 + passed_on_ && WIFEXITED(status)) return;
     std::cerr << program_ << ": rank " << rank
               << (WIFSIGNALED(status)
@@ -126,7 +126,7 @@ class Workers {
                       : concat(" failed with exit code ", code))
               << (ranks_.empty() ? "" : "; stopping the others") << std::endl;
     tell_all(SIGTERM);
-    // A stopped process does not receive SIGTERM, so waiting for it would be pointless.
+    // A process that SIGSTOP has suspended does not react to SIGTERM, so waiting for it would be pointless.
     for (const pid_t process : stopped_) ::kill(process, SIGKILL);
   }
 

@@ -12,7 +12,7 @@ using Weights = std::map<std::string, at::Tensor>;
 constexpr std::string_view kObjective = "objective.", kMark = "pool.ln_q.weight", kPool = "pool.",
                            kTerms = "objectives.";
 
-/// Returns the prefix of the names of the pool's weights ("objective.pool."), or an empty string if there is no pool.
+/// Returns the prefix with which the names of the pool's weights begin ("objective.pool."), or an empty string if there is no pool.
 std::string prefix_of_pool(const Weights& weights) {
   for (const auto& [name, weight] : weights) {
     if (!name.starts_with(kObjective) || !name.ends_with(kMark) || name[name.size() - kMark.size() - 1] != '.')

@@ -29,7 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Returns whether a tensor of the file is a parameter of the objective. Buffers are not parameters: DINO's center, SuperCLIP's
+/// Returns whether a tensor of the file is a parameter of the objective. These buffers are not parameters: DINO's center, SuperCLIP's
 /// counts and the margin of region_contrast.
 bool is_objective_parameter(const std::string& name) {
   if (name == "logit_scale" || name == "logit_bias") return true;

@@ -12,8 +12,8 @@ namespace tessera {
 
 namespace {
 
-/// Stands in for the tokenizer of a published model that cannot be read. The model can still embed images; encoding a text throws
-/// an error with the reason.
+/// Stands in for a published model's tokenizer if the tokenizer cannot be read. The model can still embed images; encoding a text throws an
+/// error with the reason.
 class UnreadTokenizer : public Tokenizer {
  public:
   explicit UnreadTokenizer(std::string reason) : reason_(std::move(reason)) {}

@@ -20,8 +20,8 @@ struct KeptSlots {
   nlohmann::json json;              // description for results.json
 };
 
-/// Parses --slots top:N or {top: N, ...}. Missing data are taken from the run's validation data or, if there are none, from the
-/// suite; missing classes and templates are taken from the first zero_shot task. Throws UserError.
+/// Parses --slots top:N or {top: N, ...}. If the option names no data, the run's validation data are used or, if there are none, the
+/// suite's. If it names no classes or templates, those of the first zero_shot task are used. Throws UserError.
 SlotSettings slot_settings(const std::string& option, const SuiteSettings& suite, const config::Node& run_config);
 
 /// Carries out --slots. Chooses slots and writes them to `out`/slots.json, or reads a list of slots or a trained mask. Warns if

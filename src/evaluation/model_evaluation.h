@@ -13,7 +13,7 @@ namespace tessera {
 
 /// The finished evaluation of one model.
 struct ModelEvaluation {
-  std::string folder;  // folder of results.json
+  std::string folder;  // the folder that contains results.json
   std::string model_file;
   std::string run_folder;  // empty if the file belongs to no run
   bool reused = false;     // true if the results are from an earlier evaluation

@@ -47,7 +47,7 @@ ViewNeeds needs_of(const at::Tensor& bytes) {
 /// Returns rank 0's tensor on every rank. The tensors of other ranks are ignored.
 at::Tensor share_tensor(const ProcessGroup& group, const at::Tensor& tensor) {
   constexpr std::int64_t kMostDims = 5;
-  at::Tensor head = at::zeros({2 + kMostDims}, at::kLong);  // number of dimensions (-1 if undefined), type, sizes
+  at::Tensor head = at::zeros({2 + kMostDims}, at::kLong);  // number of dimensions (-1 if the tensor is undefined), type, sizes
   auto* const of = head.data_ptr<std::int64_t>();
   if (group.first()) {
     of[0] = tensor.defined() ? tensor.dim() : -1;

@@ -22,7 +22,8 @@ struct ManifestSegment {
   std::int64_t removed_count() const;
 };
 
-/// The contents of the file that lists the parts of an index. An index changes when this file is replaced by renaming.
+/// The contents of the file that lists the parts of an index. A change of the index takes effect when a new file replaces this one by
+/// renaming.
 struct Manifest {
   SegmentLayout layout;
   Quantization quantization;     // its impact_bits equal the layout's

@@ -21,7 +21,7 @@ namespace {
 /// The number of documents in a piece. Scores are read piece by piece, and the k-th best score is updated after each piece.
 constexpr std::int64_t kPiece = 1024;
 
-/// The costs of two steps of a search, in units of one addition from a list.
+/// The costs of two steps of a search, in units of the cost of adding one document from a list.
 constexpr double kCostOfBitsWord = 12;  // adding 64 documents of a bitmap
 constexpr double kCostOfLookUp = 20;    // looking up one document in one term's postings
 
@@ -186,7 +186,7 @@ class SegmentSearch {
   }
 
   /// Chooses the terms to defer, moves them to the end and returns the index of the first of them. Prefers terms with the highest cost
-  /// relative to their bounds. The sum of the deferred bounds stays well below the product that a document needs.
+  /// relative to their bounds. The sum of the deferred bounds stays well below the product that a document needs to get among the k best.
   std::size_t put_off() {
     constexpr double kShare = 0.8;  // a larger share defers more terms, but more documents must be looked up
     std::vector<QueryTerm>& terms = own_.terms;
@@ -279,7 +279,8 @@ class SegmentSearch {
   void for_each_taken(const Window& window, Least&& least, Visit&& visit) {
     for (std::int64_t begin = 0; begin < window.documents; begin += kPiece) {
       const std::int64_t count = std::min(kPiece, 64 * window.words() - begin);
-      // Products are at most 2^32 - 1, but the bound may be larger. It is clamped for the kernel, so the exact check below is needed.
+      // Products are at most 2^32 - 1, but the bound may be larger. The kernel gets a clamped bound and may take too many documents, so the
+      // exact check below is needed.
       const std::uint64_t bound = least();
       const auto cut =
           static_cast<std::uint32_t>(std::min<std::uint64_t>(bound, std::numeric_limits<std::uint32_t>::max()));

@@ -48,11 +48,11 @@ struct TermEntry {
 struct SegmentTrailer {
   std::uint64_t vocab_size, documents, window, postings, sections, file_bytes;
   std::uint32_t version, impact_bits;
-  std::uint64_t fingerprint;  // fingerprint of the table and of this struct with fingerprint = 0
+  std::uint64_t fingerprint;  // fingerprint of the table and of this struct, in which this member counts as 0
   std::array<char, 8> magic;
 };
 
-/// A segment's entry in the manifest. The fingerprint detects another file in the segment's place.
+/// A segment's entry in the manifest. The fingerprint reveals if another file is in the segment's place.
 struct SegmentRecord {
   std::string file;
   std::int64_t documents = 0;

@@ -15,8 +15,8 @@
 namespace tessera::io {
 namespace {
 
-// Uses a lock of the open file description. The kernel releases such a lock when its last descriptor is closed, but not when another
-// descriptor of the same file is closed.
+// Locks the open file description. The kernel releases such a lock when the last descriptor of this description is closed, but not when
+// another descriptor of the same file is closed.
 bool lock_whole(int descriptor) {
   struct flock whole {};
   whole.l_type = F_WRLCK;

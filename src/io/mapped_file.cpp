@@ -11,7 +11,7 @@
 namespace tessera::io {
 
 MappedFile::MappedFile(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not block here
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // O_NONBLOCK, so that opening a pipe does not block
   if (descriptor < 0) user_error(path, ": cannot read: ", std::strerror(errno));
   struct stat status {};
   const bool known = ::fstat(descriptor, &status) == 0;

@@ -12,7 +12,7 @@ namespace {
 using Kind = PickleValue::Kind;
 using Place = std::uint32_t;
 
-// For comparison: a checkpoint with a thousand parameters and its optimizer has fifty thousand values.
+// The most values in a pickle. For comparison: a checkpoint with a thousand parameters and its optimizer has fifty thousand values.
 constexpr std::size_t kMostValues = 4'000'000;
 constexpr std::size_t kLongestName = 1000;
 
@@ -98,7 +98,7 @@ class PickleMachine {
     if (items.size() % 2 != 0) damaged("a key has no value");
     push_new(Kind::kDict).items = std::move(items);
   }
-  /// Appends items to the list on top of the stack. Drops them if the value is an object of a class derived from list, because no
+  /// Appends items to the list on top of the stack. If the top is an object of a class derived from list, drops the items, because no
   /// reader needs them.
   void append(const std::vector<Place>& items) {
     PickleValue& list = value(top());

@@ -26,7 +26,7 @@ using Kind = PickleValue::Kind;
 
 constexpr std::size_t kTarMagicAt = 257;
 
-// Limits on the walk through a model's names: a file that exceeds them was made to waste time.
+// Limits on the walk through a model's names. A file that exceeds them was made to waste time.
 constexpr std::size_t kMostVisits = 1'000'000;
 constexpr int kDeepest = 64;
 constexpr std::size_t kLongestTensorName = 500;
@@ -112,7 +112,7 @@ class PytorchArchive {
   }
 
  private:
-  // Records may claim to be longer than the file, or overlap. So the sum of their sizes may not exceed the file's size.
+  // Records may claim to be longer than the file, or may overlap. So their sizes are summed, and the sum must not exceed the file's size.
   std::uint64_t size_of(const std::string& name) {
     if (!reader_.hasRecord(name)) user_error(path_, ": truncated or damaged: it has no record ", printable(name));
     const std::uint64_t bytes = reader_.getRecordSize(name);

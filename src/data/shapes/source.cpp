@@ -26,7 +26,7 @@ Split split_of(const std::string& name) {
   user_error("shapes: unknown split ", name, suggestion(name, {"train", "validation", "test", "held_out"}));
 }
 
-// Returns the size of an image whose shorter side is image_size.
+// Returns the size of the image. Its shorter side is settings.image_size, and its longer side is at most settings.aspect times as long.
 config::Size size_of(const SceneKey& key, const ShapesSettings& settings) {
   if (settings.aspect == 1) return settings.image_size;
   Random random = key.random(shape_part);
@@ -49,14 +49,14 @@ std::vector<std::uint8_t> class_mask(const Picture& picture, const Scene& scene,
   return mask;
 }
 
-// Adds the phrases and hard negatives of the first caption to the sample, unless the caption belongs to another image.
+// Adds to the sample the phrases and hard negatives of its first caption. Adds nothing if that caption belongs to another image.
 void annotate(const Telling& telling, const CaptionText& caption, const Scene& scene, const SceneKey& key, bool negatives,
               Sample& sample) {
   if (telling.fit == Fit::other) return;
   const CaptionPlan& plan = telling.plan;
   for (std::size_t m = 0; m < plan.mentions.size(); ++m) {
     const auto number = static_cast<std::size_t>(plan.mentions[m].object);
-    if (number >= scene.objects.size()) continue;  // the object is not in the image
+    if (number >= scene.objects.size()) continue;  // the caption names an object that is not in the image
     ObjectAnnotation& object = sample.objects[number];
     object.span = caption.spans[m];
     object.phrase = caption.text.substr(static_cast<std::size_t>(object.span[0]),
@@ -71,7 +71,7 @@ void annotate(const Telling& telling, const CaptionText& caption, const Scene& s
 }  // namespace
 
 std::optional<config::Problem> validate(const BadCaptionShares& shares) {
-  constexpr double kRounding = 1e-9;  // for sums such as 0.1 + 0.2 + 0.7
+  constexpr double kRounding = 1e-9;  // allows for the rounding of sums such as 0.1 + 0.2 + 0.7
   if (shares.sum() <= 1 + kRounding) return std::nullopt;
   return config::Problem{
       "", concat("less, more and other are ", shares.sum(), " of the captions together: they may be at most 1")};

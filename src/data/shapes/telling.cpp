@@ -8,7 +8,7 @@
 namespace tessera::shapes {
 namespace {
 
-constexpr std::int64_t kFirstUnusedIndex = std::int64_t{1} << 32;  // data sets have fewer samples
+constexpr std::int64_t kFirstUnusedIndex = std::int64_t{1} << 32;  // every data set has fewer samples
 
 Fit draw_fit(const BadCaptionShares& shares, Random& random) {
   const double number = random.uniform();
@@ -31,7 +31,7 @@ Object absent_object(const Scene& scene, Split split, Random& random) {
   return out;
 }
 
-// Draws a caption of another image that is false for this scene.
+// Draws another image and a caption of it that is false for this scene.
 void tell_of_another(const SceneKey& key, const Scene& scene, const ShapesSettings& settings, Style style, Random& random,
                      Telling& out) {
   constexpr int kAttempts = 1000;
@@ -52,8 +52,8 @@ Telling tell(const SceneKey& key, const Scene& scene, const ShapesSettings& sett
   Random words = key.random(caption_part + number);
   Random misfit = key.random(misfit_part + number);
   const auto count = static_cast<std::int64_t>(scene.objects.size());
-  // Both numbers are drawn for every caption, so that later draws do not depend on their use. The first caption is never partial, because
-  // it carries the annotations.
+  // Both numbers are drawn for every caption, even if they are not used, so that the later draws are always the same. The first caption is
+  // never partial, because the annotations belong to it.
   const bool partial = words.chance(settings.partial_captions) && caption > 0;
   const std::int64_t few = 1 + words.below(count);
 

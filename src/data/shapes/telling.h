@@ -8,18 +8,21 @@
 
 namespace tessera::shapes {
 
-/// How a caption fits its image. `whole` captions are true and follow the other settings. `less` captions leave out objects, `more`
-/// captions also name objects that are not there, and `other` captions belong to another image.
+/// How a caption fits its image. `whole` captions are true, and follow the settings other than bad_captions. `less` captions leave out
+/// objects, `more` captions also name objects that are not there, and `other` captions belong to another image.
 enum class Fit { whole, less, more, other };
 
 /// One caption of an image before it becomes text.
 struct Telling {
   Fit fit = Fit::whole;
   CaptionPlan plan;
-  Scene scene;  // the plan's scene: the image's, for `more` with the absent objects at the end; for `other` another image's
+  // the scene that `plan` describes: for `whole` and `less`, the image's scene; for `more`, this scene with the absent objects at the end;
+  // for `other`, the scene of another image
+  Scene scene;
 };
 
-/// Returns caption number `caption` of the image. A caption with Fit::whole is the same for all shares of bad captions.
+/// Returns caption number `caption` of the image. The shares of bad captions determine which captions are whole, but do not change the
+/// whole captions themselves.
 Telling tell(const SceneKey& key, const Scene& scene, const ShapesSettings& settings, std::int64_t caption);
 
 }  // namespace tessera::shapes

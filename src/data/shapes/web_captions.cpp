@@ -85,7 +85,7 @@ std::string backdrop(const Scene& scene, Random& random) {
   return random.chance(0.25) ? word(Topic::opinion, random) + " " + noun : noun;
 }
 
-// Returns the texts after the objects, each with its separator before it.
+// Returns the texts that follow the objects in a caption. Each text begins with its separator.
 std::vector<std::string> ending(const Scene& scene, Random& random) {
   std::vector<std::string> out;
   if (random.chance(0.5)) {
@@ -152,7 +152,8 @@ void choose_web_words(Mention& mention, const Object& object, std::size_t mentio
   const double opinion = random.uniform();
   const double material = random.uniform();
   mention.color = mention.texture = mention.size = kUnsaid;
-  // The parts that a phrase can have between determiner and noun. The phrase keeps the first few; the color is usually the first.
+  // The parts that a phrase can have between determiner and noun. They are put into random order, usually with the color first, and the
+  // phrase keeps only the first few of them.
   enum Piece { color, texture, size, opinion_part, material_part };
   std::vector<Piece> parts = {texture, size, opinion_part, material_part};
   random.shuffle(parts);

@@ -12,7 +12,7 @@ std::size_t at(auto value) {
   return static_cast<std::size_t>(value);
 }
 
-// Uses only *, / and sqrt, because their results are the same on every machine.
+// Returns the relative frequency of the word with this rank. Uses only *, / and sqrt, because their results are the same on every machine.
 double weight(double rank, double steepness) {
   return steepness == WordList::kSynonyms ? 1 / (rank * std::sqrt(rank)) : 1 / rank;
 }
@@ -132,7 +132,7 @@ const WordList& size_words(int size) {
 }
 
 const WordList& backdrop_words(Tone tone, Backdrop backdrop) {
-  static const std::vector<WordList> lists = {  // the backdrops of light backgrounds, then of gray and of dark ones
+  static const std::vector<WordList> lists = {  // first the lists for light backgrounds, then those for gray and for dark ones
       WordList(
           "paper canvas wall plaster linen porcelain whiteboard tablecloth bedsheet chalk enamel studio parchment cardboard napkins "
           "ceramic ivory alabaster vinyl ceiling fridge bathtub envelope notebook apron pillow"),
@@ -204,7 +204,7 @@ const WordList& count_words(std::size_t count) {
 }
 
 const WordList& topic_words(Topic topic) {
-  static const std::vector<WordList> lists = {  // in the order of Topic
+  static const std::vector<WordList> lists = {  // one list for each Topic, in the order of the enum
       WordList(
           "new best beautiful vintage cute modern old cool nice lovely handmade classic original free easy fun amazing perfect elegant "
           "stylish fancy cheap rare happy funny fresh unusual pretty awesome colorful bright shiny glossy matte soft hard rustic "

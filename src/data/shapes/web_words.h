@@ -11,7 +11,8 @@ namespace tessera::shapes {
 class WordList {
  public:
   static constexpr double kZipf = 1;
-  static constexpr double kSynonyms = 1.5;  // the first of 25 words has a frequency of 45 %: captions usually call a circle a circle
+  // gives the first of 25 words a frequency of 45 %, because captions usually call a circle a circle
+  static constexpr double kSynonyms = 1.5;
 
   /// `words` are separated by spaces; `steepness` is kZipf or kSynonyms.
   explicit WordList(const char* words, double steepness = kZipf);
@@ -23,16 +24,16 @@ class WordList {
 
  private:
   std::vector<std::string> words_;
-  std::vector<double> ends_;  // the end of each word's part of [0, 1)
+  std::vector<double> ends_;  // where each word's part of the interval [0, 1) ends
 };
 
-/// Synonyms for what an image shows. No word is used for two shapes, two colors and so on.
+/// Each list holds the synonyms for one shape, color, texture, size or backdrop. No word stands for two shapes, for two colors and so on.
 const WordList& shape_words(int shape);
 const WordList& color_words(int color);
 const WordList& texture_words(int texture);
 const WordList& size_words(int size);
 const WordList& backdrop_words(Tone tone, Backdrop backdrop);
-/// Times and weather that are as light or dark as the background.
+/// Words for times and weather that are as light or dark as the background.
 const WordList& time_words(Tone tone);
 const WordList& count_words(std::size_t count);
 
@@ -40,7 +41,7 @@ const WordList& count_words(std::size_t count);
 enum class Topic : int { opinion, material, person, name, city, deed, action, genre, event, subject, shop };
 const WordList& topic_words(Topic topic);
 
-/// Returns all words that captions in the style `web` can contain, sorted, without the comma.
+/// Returns all words that captions in the style `web` can contain, sorted. The comma is not among them.
 std::vector<std::string> web_vocabulary();
 
 }  // namespace tessera::shapes

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kSide = 32;
 constexpr std::int64_t kPlane = kSide * kSide;
 
-/// The file layout of CIFAR-10 or CIFAR-100. A record has label bytes, of which the last is used, then three color planes.
+/// The file layout of CIFAR-10 or CIFAR-100. A record consists of label bytes, of which the last is used, and three color planes.
 struct CifarFormat {
   const char* folder;  // the folder inside the archive
   std::uint64_t label_bytes;

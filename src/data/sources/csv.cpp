@@ -19,15 +19,15 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kNoColumn = static_cast<std::size_t>(-1);
 
-/// A class as written in a table, kept until all names are known.
+/// A class label as written in a table. Kept until the names of all classes are known.
 struct WrittenLabel {
   std::size_t picture;
   std::string text;
   std::string place;
 };
 
-/// Returns the separator from the settings. If none is set, returns the first separator with which the first line has the image
-/// column, or else the first separator that splits this line, or else a tab.
+/// Returns the separator from the settings. If they have none, tries tab, comma, semicolon and bar. Returns the first of these that gives
+/// the first line an image column, or else the first that splits this line, or else a tab.
 char separator_for(const CsvSettings& settings, const std::string& path) {
   if (settings.separator) return separator_of(*settings.separator);
   std::optional<char> several;
@@ -88,7 +88,7 @@ class CsvReader {
   void read_table(const std::string& path) {
     Table table(path, separator_for(settings_, path));
     const Columns columns = find_columns(table);
-    std::optional<std::string> prefix;  // precedes this table's file names
+    std::optional<std::string> prefix;  // put before this table's file names; determined at its first row
     const auto field = [](const std::vector<std::string>& row, std::size_t column) {
       return column == kNoColumn ? std::string() : std::string(strip(row[column]));
     };
@@ -131,7 +131,7 @@ class CsvReader {
     add("captions", settings_.text_fields.empty() ? "" : join_names(settings_.text_fields), "text_fields");
   }
 
-  // Returns the prefix of one table's file names: empty, unless its folder differs from the first table's.
+  // Returns what is put before the file names of one table: the folder of its images, or nothing if the first table has the same folder.
   std::string prefix_of(const std::string& table, const std::string& first) {
     const std::string folder = settings_.root.value_or(folder_of(table, first));
     if (list_.pictures.empty()) list_.folder = folder;
@@ -176,7 +176,7 @@ class CsvReader {
   std::vector<WrittenLabel> labels_;
 };
 
-/// Images listed in tables. To judge a filter, it reads the rows again, because the filter may use any column.
+/// Images listed in tables. judge() reads the tables again, because a filter may use any column.
 class CsvSource : public ListedPictures, public FieldSource {
  public:
   explicit CsvSource(const CsvSettings& settings) : ListedPictures(CsvReader(settings).read()), settings_(settings) {}

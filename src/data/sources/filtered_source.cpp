@@ -103,7 +103,7 @@ class FilteredSource : public IndexedSource, public GroupedSource {
   std::string described_;
 };
 
-/// Drops samples that do not pass, so that places in the stream count only samples that pass.
+/// Drops the samples that do not pass the filter. Places in the stream count only the samples that pass.
 class FilteringStream : public SampleStream {
  public:
   FilteringStream(std::unique_ptr<SampleStream> stream, std::shared_ptr<const RowFilter> filter,
@@ -156,7 +156,8 @@ class FilteredStreamSource : public StreamSource {
   std::int64_t data_file_count() const override { return source_->data_file_count(); }
   DataFile data_file(std::int64_t index) const override { return source_->data_file(index); }
   std::unique_ptr<SampleStream> open(const StreamStart& start) const override {
-    // The limit is a hundred passes over the data, because some of a rank's files may have no samples that pass.
+    // The stream gives up after this many samples in a row that do not pass: as many as in a hundred passes over the data. The limit is so
+    // high because some of a rank's files may have no samples that pass.
     return std::make_unique<FilteringStream>(source_->open(start), filter_,
                                              100 * std::max<std::int64_t>(1000, source_->size()));
   }
@@ -171,7 +172,7 @@ class FilteredStreamSource : public StreamSource {
       try {
         counts.add(judge_sample(*filter_, stream->next()()));
       } catch (const SampleError&) {
-        counts.add({});  // passes, to be counted as a bad sample later
+        counts.add({});  // counts as passing the filter, because it is counted as a bad sample later
       }
     }
     if (counts.passing() == 0) refuse_empty(*source_, *filter_, counts);

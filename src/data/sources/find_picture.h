@@ -4,9 +4,9 @@
 
 namespace tessera {
 
-/// Returns the file, relative to the images' folder, that an image name from a list refers to. Tries the name as written, then
-/// without its folders. Tries a name without an extension with the usual extensions, and a number also as COCO writes it. Returns
-/// the name itself if no such file exists.
+/// Finds the file that a list means by an image name, and returns its path relative to the images' folder. Tries the name as written, then
+/// without its folders. To a name without an extension, appends the usual extensions; tries a number also as COCO writes it. Returns the
+/// name itself if no such file exists.
 std::string find_picture(const std::string& folder, const std::string& name);
 
 }  // namespace tessera

@@ -115,7 +115,7 @@ class Flickr30kReader {
   }
 
   const Flickr30kSettings& settings_;
-  std::set<std::string> wanted_;  // image names without extension; empty: all
+  std::set<std::string> wanted_;  // names, without extension, of the images to read; empty: all
   std::unordered_map<std::string, std::size_t> numbers_;
   PictureList list_;
 };

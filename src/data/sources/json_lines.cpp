@@ -45,7 +45,7 @@ class JsonLinesReader {
     return std::move(list_);
   }
 
-  /// Calls take(item, place) for each object of a file that belongs to the settings' split, in order.
+  /// Calls take(item, place) for those objects of a file that belong to the settings' split, in order.
   template <class Take>
   static void for_each_line(const JsonLinesSettings& settings, const std::string& path, const Take& take) {
     std::size_t number = 0;
@@ -128,7 +128,7 @@ class JsonLinesReader {
   PictureList list_;
 };
 
-/// Images listed in JSON lines. To judge a filter, it reads the lines again, because the filter may use any member.
+/// Images listed in JSON lines. judge() reads the lines again, because a filter may use any member.
 class JsonLines : public ListedPictures, public FieldSource {
  public:
   explicit JsonLines(const JsonLinesSettings& settings) : ListedPictures(JsonLinesReader(settings).read()), settings_(settings) {}

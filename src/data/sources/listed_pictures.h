@@ -19,7 +19,7 @@ struct ListedPicture {
     std::string object_tags;
     std::string region_file;
     std::string mask_file;
-    std::vector<std::optional<FieldText>> texts;  // for each of the list's text_fields; null: this image lacks it
+    std::vector<std::optional<FieldText>> texts;  // one for each of the list's text_fields; nullopt: this image lacks the field
     std::string bad_texts;                        // what is wrong with one of `texts`; empty: nothing
     std::vector<HardNegative> negatives;
     std::vector<ObjectAnnotation> objects;
@@ -39,7 +39,7 @@ struct PictureList {
   std::int64_t background_class = -1;
   std::map<std::string, std::string> columns = {};  // for each field, where the list looks for it; used in messages
   std::string region_tensor;  // name of the tensor to read from region files; empty: the first tensor is read
-  std::vector<std::uint8_t> mask_classes{};  // class for each of the 256 mask values; empty: each value is its class
+  std::vector<std::uint8_t> mask_classes{};  // class for each of the 256 mask values; empty: each value is itself the class
   std::vector<std::string> text_fields{};  // names of the text fields
   std::vector<std::string> tables{};  // files that the list was read from
 };

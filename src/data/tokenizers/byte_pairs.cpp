@@ -70,7 +70,7 @@ struct Candidate {
   bool operator>(const Candidate& other) const { return rank != other.rank ? rank > other.rank : left > other.left; }
 };
 
-constexpr std::size_t longest_short = 64;  // bytes; merge_short() takes quadratic time
+constexpr std::size_t longest_short = 64;  // maximum number of bytes for merge_short(), which takes quadratic time
 
 struct Symbol {
   std::int32_t id;  // -1: merged into the previous symbol
@@ -116,7 +116,7 @@ BytePairs::BytePairs(std::string_view text, const std::string& origin) : table_(
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
     merged_.push_back(symbols.ids.at(merges[rank].left + merges[rank].right));
     const auto left = symbols.ids.find(merges[rank].left), right = symbols.ids.find(merges[rank].right);
-    if (left == symbols.ids.end() || right == symbols.ids.end()) continue;  // no text contains this pair
+    if (left == symbols.ids.end() || right == symbols.ids.end()) continue;  // no text can contain this pair
     const std::uint32_t pair = pair_of(left->second, right->second);
     table_[slot_of(pair)] = {pair, static_cast<std::int32_t>(rank)};
   }
@@ -176,7 +176,7 @@ void BytePairs::merge_short(std::string_view piece, std::vector<std::int64_t>& o
     if (*best == no_rank) break;
     const std::int32_t rank = *best;
     std::size_t kept = static_cast<std::size_t>(best - ranks.begin());
-    bool stale = false;  // whether the last kept symbol or its successor is new
+    bool stale = false;  // whether the symbol kept last was just merged
     for (std::size_t i = kept; i < size; ++kept) {
       const bool both = i + 1 < size && ranks[i] == rank;
       const std::int32_t rank_behind = i + 1 < size ? ranks[i] : no_rank;

@@ -54,7 +54,7 @@ class BytePairs {
 
   std::array<std::int32_t, 256> inner_{};  // byte -> id
   std::array<std::int32_t, 256> last_{};   // byte at the end of a word -> id
-  std::vector<Merge> table_;               // open addressing
+  std::vector<Merge> table_;               // hash table with open addressing
   std::vector<std::int32_t> merged_;       // rank -> id
   std::vector<std::string> bytes_;
   WordTable words_;  // words that merge into one id

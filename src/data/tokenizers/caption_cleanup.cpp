@@ -22,8 +22,8 @@ std::string cleaned_caption(std::string_view text, const std::string& cleanup) {
     if (cleanup == "canonicalize")
       for (char32_t& code : codes)
         if (code == U'_') code = U' ';
-    // The lower case of a sigma depends on what follows it, so the order of the steps matters: transformers converts to lower case before
-    // it removes punctuation, OpenCLIP after that.
+    // The lower case of a sigma depends on what follows it, so the order of the steps matters. transformers converts to lower case before
+    // it removes punctuation. OpenCLIP removes punctuation first.
     if (cleanup == "siglip") clip_text::lower_case(codes);
     std::erase_if(codes, is_punctuation);
     if (cleanup == "canonicalize") clip_text::lower_case(codes);

@@ -14,7 +14,7 @@ namespace {
 enum SigmaClass : std::uint8_t { cased = 16, ignorable = 32 };
 
 const unicode::ClassTable& classes() {
-  // The Python package `regex` folds U+0345 to a letter when it tests a negated set, but not when it tests \p{L}.
+  // U+0345 is unmatched, because the Python package `regex` treats it as a letter when it tests a negated set, but not when it tests \p{L}.
   static const unicode::ClassTable table = {{clip_letter, letter},
                                             {clip_number, number},
                                             {clip_space, space},

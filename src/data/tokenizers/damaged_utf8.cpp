@@ -12,7 +12,7 @@ namespace {
 // The kinds of bytes in a sequence.
 enum Kind : std::uint8_t { other = 0, continuation = 1, space = 2, lost = 4, question = 8 };
 
-// Reads the bytes from an offset on. Beyond the end, a byte is -1.
+// Reads bytes by their distance from an offset. A byte beyond the end is -1.
 class Window {
  public:
   Window(std::string_view bytes, std::size_t at) : bytes_(bytes), at_(at) {}
@@ -36,8 +36,8 @@ class Window {
   std::size_t at_;
 };
 
-// Returns the length of the sequence at the window's start if it becomes UTF-8 when its space is replaced by byte A0; otherwise
-// 0. Accepts only sequences for likely characters.
+// Returns the length of the sequence at the window's start if replacing its space by byte A0 turns it into UTF-8; otherwise 0. Accepts only
+// sequences for likely characters.
 std::size_t altered_length(const Window& w) {
   const int lead = w[0];
   const auto likely = [&](std::size_t k) { return w.is(k, continuation) && w[k] != 0x85 && w[k] != 0xA0; };
@@ -78,8 +78,8 @@ bool begins_a_grave_word(std::string_view rest) {
   return false;
 }
 
-// Returns the code point of the CESU-8 pair at the start of the bytes, or 0 if there is none. Like ftfy's pattern, accepts a
-// line break in place of the pair's last byte if it ends the bytes.
+// Returns the code point of the CESU-8 pair at the start of the bytes, or 0 if there is none. If the bytes end with the pair, its last byte
+// may be replaced by a line break, as in ftfy's pattern.
 char32_t cesu8_pair(std::string_view bytes) {
   const Window w(bytes, 0);
   const bool last = w.in(5, 0x80, 0xBF) || (bytes.size() == 6 && w[5] == '\n');

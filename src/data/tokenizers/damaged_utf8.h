@@ -4,14 +4,14 @@
 #include <string>
 #include <string_view>
 
-/// Repairs UTF-8 that was damaged while it was treated as text in a one-byte encoding, as ftfy does.
+/// Repairs, as ftfy does, UTF-8 that was damaged while it was treated as text in a one-byte encoding.
 namespace tessera::damaged_utf8 {
 
-/// Replaces spaces by byte A0 where this makes the bytes UTF-8. In " \xC3 " (the word U+00E0) byte A0 is inserted and the space
-/// is kept.
+/// Replaces spaces by byte A0 where this turns the bytes into UTF-8. In " \xC3 ", which stands for the word U+00E0, inserts byte A0 and
+/// keeps the space.
 std::string restore_no_break_spaces(std::string bytes);
 
-/// Replaces sequences that lost bytes by U+FFFD. A lost byte appears as one_byte::lost_byte or `?`.
+/// Replaces each sequence that has lost bytes with U+FFFD. A lost byte appears as one_byte::lost_byte or `?`.
 std::string replace_lost(std::string_view bytes);
 
 /// Decodes UTF-8 to code points; also accepts CESU-8's surrogate pairs and Java's C0 80. Returns nullopt if the bytes are not

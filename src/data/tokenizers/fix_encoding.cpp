@@ -14,14 +14,14 @@ namespace {
 
 using one_byte::Encoding;
 
-// Decodes as UTF-8 the bytes that a text has in a one-byte encoding. At level full, damaged UTF-8 is repaired first. Returns
-// nullopt if the bytes are not UTF-8.
+// Decodes as UTF-8 the bytes of a text in this one-byte encoding. At level full, repairs damaged UTF-8 first. Returns nullopt if the bytes
+// are not UTF-8.
 std::optional<std::u32string> decode_bytes(std::string bytes, Encoding encoding, Cleanup level) {
   if (level != Cleanup::full) {
     if (!is_utf8(bytes)) return std::nullopt;
     return unicode::decode(bytes);
   }
-  // MacRoman is excluded, because there an en dash and a space would often be mistaken for one character.
+  // MacRoman is excluded, because the bytes of an en dash and a space would often be mistaken there for one damaged character.
   if (encoding != one_byte::mac_roman) bytes = damaged_utf8::restore_no_break_spaces(std::move(bytes));
   if (one_byte::is_windows(encoding)) bytes = damaged_utf8::replace_lost(bytes);
   return damaged_utf8::decode_variants(bytes);

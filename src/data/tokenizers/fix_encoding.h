@@ -7,9 +7,9 @@
 
 namespace tessera {
 
-/// Does what ftfy.fix_encoding does: as long as the text or a part of it looks like UTF-8 that was read in a one-byte encoding,
-/// decodes it. Level `full` handles ten encodings, and bytes that were lost or became spaces. Level `mojibake` handles Latin-1
-/// and Windows-1252 without lost bytes. Lower levels change nothing.
+/// Does what ftfy.fix_encoding does: decodes the text or parts of it, again and again, as long as they look like UTF-8 that was read in a
+/// one-byte encoding. Level `full` handles ten encodings, and bytes that were lost or became spaces. Level `mojibake` handles Latin-1 and
+/// Windows-1252 without lost bytes. Lower levels change nothing.
 std::u32string fix_encoding(std::u32string text, Cleanup level);
 
 }  // namespace tessera

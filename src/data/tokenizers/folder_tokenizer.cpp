@@ -1,4 +1,4 @@
-// Finds the tokenizer of a published folder.
+// Finds the tokenizer in the folder of a published model.
 #include <filesystem>
 
 #include <nlohmann/json.hpp>

@@ -62,7 +62,7 @@ struct Reference {
   std::size_t end;  // index after the reference
 };
 
-// Reads a numeric reference with its `#` at `i`; the `;` is optional.
+// Reads a numeric reference whose `#` is at `i`; the `;` is optional.
 std::optional<Reference> numeric_reference(std::u32string_view text, std::size_t i) {
   std::size_t k = i + 1;
   const bool hex = k < text.size() && (text[k] == U'x' || text[k] == U'X');
@@ -97,10 +97,10 @@ std::optional<Reference> named_reference(std::u32string_view text, std::size_t i
   return Reference{U"&" + std::u32string(text.substr(i, end - i)), end};
 }
 
-// Returns the names in upper case that ftfy adds, without the names that HTML5 already recognizes.
+// Returns the upper-case names that ftfy adds, except those that HTML5 recognizes anyway.
 const Names& upper_forms() {
   static const Names names = [] {
-    Names out = parse_names(upper_entities);  // upper-case names of entities for letters, which stand for the upper-case letters
+    Names out = parse_names(upper_entities);  // names of letters in upper case, which stand for the upper-case letters
     for (const auto& [name, value] : html5()) {
       if (!name.ends_with(';') || std::any_of(name.begin(), name.end(), is_upper)) continue;
       std::u32string upper(name.begin(), name.end());
@@ -134,7 +134,7 @@ std::optional<Reference> strict_reference(std::u32string_view text, std::size_t 
   return std::nullopt;
 }
 
-// Replaces the references that `find` returns. find(i) returns the reference that starts at `i`, after an `&`.
+// Calls find(i) after each `&`, where `i` is the position after the `&`. Replaces the reference that it returns, if any.
 template <class Find>
 std::u32string replace_references(std::u32string_view text, Find&& find) {
   std::u32string out;

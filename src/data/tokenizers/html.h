@@ -5,8 +5,8 @@
 
 namespace tessera::html {
 
-/// Does what Python's html.unescape does: replaces numeric references, and HTML5's names with or without `;` as the standard
-/// lists them. If a name is not listed, its longest listed prefix is replaced.
+/// Does what Python's html.unescape does: replaces numeric references and the names that HTML5 lists, some of which need no `;`. If a name
+/// is not listed, its longest listed prefix is replaced.
 std::u32string unescape(std::u32string_view text);
 
 /// Unescapes by ftfy's stricter rules: replaces only `&name;` and `&#...;`, but also upper-case names that HTML5 does not list

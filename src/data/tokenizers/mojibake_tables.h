@@ -10,13 +10,13 @@ namespace tessera::mojibake {
 /// Returns whether the text contains a sequence of characters that ftfy considers wrongly decoded.
 bool is_bad(std::u32string_view text);
 
-/// Which bytes of UTF-8 a character may represent in one of the one-byte encodings, as bits.
+/// Bits that say which bytes of UTF-8 a character may represent in one of the one-byte encodings.
 enum Clue : std::uint8_t {
   first_of_2 = 1,
   first_of_3 = 2,
   first_of_4 = 4,
-  continuation = 8,          // includes a space, which may have been U+00A0
-  continuation_strict = 16,  // without characters that are often meant literally: spaces, dashes, quotes
+  continuation = 8,          // also set for a space, which may have been U+00A0
+  continuation_strict = 16,  // the same without characters that are often meant literally: spaces, dashes, quotes
   western = 32               // the character is in Latin-1 or Windows-1252, above ASCII
 };
 std::uint8_t clues_of(char32_t code);

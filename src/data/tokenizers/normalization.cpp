@@ -10,13 +10,13 @@
 namespace tessera::unicode {
 namespace {
 
-// A mark, and pairs of a character and its composite with the mark.
+// A mark, and the characters that combine with it, each followed by its composite with the mark.
 struct Marked {
   char32_t mark;
   std::u32string_view pairs;
 };
 
-// Characters in the table `singletons` decompose to one character, those in `composites` to two characters that NFC composes
+// The characters in the table `singletons` decompose to one character. Those in `composites` decompose to two characters that NFC composes
 // again, and those in `separated` to two characters that NFC does not compose.
 #include "src/data/tokenizers/tables/normalization.inc"
 #include "src/data/tokenizers/tables/compatibility.inc"

@@ -10,7 +10,7 @@ namespace tessera::unicode {
 
 enum class Version {
   unicode14,    // Python 3.11's unicodedata
-  hugging_face  // the older tables of Hugging Face's Rust engine: newer marks are starters, U+11938 is not decomposed
+  hugging_face  // the older tables of Hugging Face's Rust engine, in which newer marks are starters and U+11938 is not decomposed
 };
 
 /// Returns the canonical decomposition (NFD).

@@ -24,13 +24,14 @@ enum Encoding : std::uint8_t {
 /// The byte that represents a lost character (U+FFFD) in the Windows encodings, as in ftfy.
 constexpr char lost_byte = 0x1A;
 
-/// Returns whether an encoding is a Windows encoding. As on the Web, bytes to which these assign no character are C1 controls.
+/// Returns whether an encoding is a Windows encoding. In these encodings, a byte without a character stands for a C1 control, as on the
+/// Web.
 constexpr bool is_windows(Encoding encoding) {
   return encoding >= windows_1252 && encoding <= windows_1257;
 }
 
-/// Returns a set of encodings: bit e is set if encoding e has all characters of the text. The Windows encodings have U+FFFD, as
-/// the lost byte.
+/// Returns a set of encodings: bit e is set if encoding e has all characters of the text. The Windows encodings also have U+FFFD, which is
+/// written as lost_byte.
 std::uint16_t encodings_of(std::u32string_view text);
 
 /// Returns the bytes of a text in an encoding, which must have all characters of the text.

@@ -82,8 +82,8 @@ struct TrieUnit {
   std::uint64_t offset() const { return std::uint64_t{bits >> 10} << ((bits & 1U << 9) >> 6); }
 };
 
-// Checks a character map. It consists of the size of the trie, the trie, and zero-terminated texts that the trie's values point
-// to. A node's child for a byte is at the node's position XOR its offset XOR the byte.
+// Checks a character map. It consists of the size of the trie, the trie, and zero-terminated texts that the trie's values point to. A
+// node's child for a byte is at the node's position XOR the node's offset XOR the byte.
 bool is_sound_map(std::string_view map) {
   if (map.empty()) return true;  // nothing is normalized
   if (map.size() < 4) return false;

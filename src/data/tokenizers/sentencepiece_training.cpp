@@ -36,7 +36,7 @@ class Sentences : public sentencepiece::SentenceIterator {
   bool done_ = false;
 };
 
-// Returns the number after `marker`, if the text contains it.
+// Returns the number after `marker`; nullopt if the text contains no such number.
 std::optional<std::int64_t> number_after(std::string_view text, std::string_view marker) {
   const std::size_t at = text.find(marker);
   if (at == std::string_view::npos) return std::nullopt;
@@ -56,7 +56,7 @@ std::string train_sentencepiece(const SentencePieceTraining& training, const std
       {"vocab_size", std::to_string(training.vocab_size)},
       {"model_type", training.model_type},
       {"character_coverage", std::to_string(training.character_coverage)},
-      {"num_threads", "1"},  // fixed, because float sums, and with them the model, depend on it
+      {"num_threads", "1"},  // fixed, because float sums depend on the number of threads, and the model depends on these sums
       {"max_sentence_length", "1000000"},
       {"minloglevel", "2"},
   };

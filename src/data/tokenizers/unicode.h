@@ -30,7 +30,7 @@ struct Replaced {
 
 constexpr char32_t code_points = 0x110000;
 
-/// A two-stage table with a value per code point; pages that hold only T{} share one page.
+/// A two-stage table with a value per code point. All pages that would hold only T{} are one shared page.
 template <class T>
 class PageTable {
  public:
@@ -74,7 +74,7 @@ class ClassTable {
   PageTable<std::uint8_t> bits_;
 };
 
-/// Maps single code points to lower case. The caller must handle U+0130, the only code point whose lower case has two.
+/// Maps single code points to lower case. The caller must handle U+0130, the only code point whose lower case consists of two code points.
 class LowerTable {
  public:
   explicit LowerTable(std::string_view distances) : deltas_(distances) {}

@@ -14,7 +14,8 @@ struct Vocabulary {
   std::string origin;
 };
 
-/// Returns the context's bytes, or reads the file at `path`. Throws UserError naming the tokenizer and the settings key.
+/// Returns the vocabulary's bytes: those in the context, if it has any, or else those of the file at `path`. Throws UserError naming the
+/// tokenizer and the settings key.
 Vocabulary load_vocabulary(const std::string& tokenizer, const std::string& key, const config::FilePath& path,
                            const TokenizerContext& context);
 

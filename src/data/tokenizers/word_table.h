@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-/// Maps words to ids; built once, then only read. Words of up to 15 bytes, as nearly all words are, are stored in the table
-/// itself, which makes lookups fast.
+/// Maps words to ids; built once, then only read. Nearly all words have at most 15 bytes. Such words are stored in the table itself, which
+/// makes lookups fast.
 class WordTable {
  public:
   static constexpr std::int32_t none = -1;

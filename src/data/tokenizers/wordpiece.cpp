@@ -170,7 +170,7 @@ class WordPiece : public Tokenizer {
     const WordTable& pieces = begin == 0 ? first_ : later_;
     for (std::size_t size = std::min(word.size() - begin, pieces.longest()); size > 0; --size) {
       const std::size_t end = begin + size;
-      if (end < word.size() && (word[end] & 0xC0) == 0x80) continue;  // inside a character
+      if (end < word.size() && (word[end] & 0xC0) == 0x80) continue;  // `end` is inside a character
       if (const std::int32_t id = pieces.find(word.substr(begin, size)); id != WordTable::none) {
         begin = end;
         return id;

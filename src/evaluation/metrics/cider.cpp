@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kLongestGram = 4;
 
-/// Counts of the n-grams of a text. The counts of n-grams are at index n - 1. Each key is the n words, joined by spaces.
+/// Counts of the n-grams of a text. counts[n - 1] maps each sequence of n words, joined by spaces, to its count.
 struct Grams {
   std::array<std::map<std::string, double>, kLongestGram> counts;
   double words = 0;
@@ -36,7 +36,7 @@ Grams grams_of(std::string_view caption) {
   return out;
 }
 
-/// Counts, for each n-gram, the images that have it in a reference.
+/// Counts, for each n-gram, the images that have a reference caption with this n-gram.
 class ImageCounts {
  public:
   explicit ImageCounts(const std::vector<std::vector<Grams>>& references) : images_(static_cast<double>(references.size())) {

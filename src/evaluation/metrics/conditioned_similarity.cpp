@@ -6,7 +6,7 @@
 namespace tessera::metrics {
 namespace {
 
-// Subtracting this number puts a cosine below every possible cosine.
+// Subtracted from the cosines of texts that are not candidates. The results are below every possible cosine.
 constexpr double kBelowCandidates = 4;
 
 at::Tensor exact_on_cpu(const at::Tensor& tensor) {

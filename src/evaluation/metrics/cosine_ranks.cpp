@@ -13,8 +13,8 @@ namespace {
 constexpr std::int64_t kImagesOfTile = 1024, kTextsOfTile = 4096;
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
-/// Rows of features and their lengths. Before a product, each row is divided by its length, as in unit_rows(). So rows of the
-/// same direction get bitwise equal cosines, and therefore tie, if their lengths are exact.
+/// Rows of features and their lengths. Before a product, each row is divided by its length, as in unit_rows(). So if the lengths of two
+/// rows of the same direction are exact, their cosines are bitwise equal and therefore tie.
 template <class T>
 class UnitRows {
  public:
@@ -40,7 +40,7 @@ class UnitRows {
     return out;
   }
 
-  /// Returns the cosine of row `own` with row `others` of `other`, in double precision; kNothing instead of NaN.
+  /// Returns the cosine of row `own` of this object with row `others` of `other`, in double precision; kNothing instead of NaN.
   double cosine(std::int64_t own, const UnitRows& other, std::int64_t others) const {
     const double value = product({row(own), length_[static_cast<std::size_t>(own)]},
                                  {other.row(others), other.length_[static_cast<std::size_t>(others)]});

@@ -38,8 +38,8 @@ at::Tensor tsne_affinities(const at::Tensor& features, double perplexity) {
   const at::Tensor distances = squared_distances(features.to(at::kDouble));
   const std::int64_t count = distances.size(0);
   const double entropy = std::log(std::min(perplexity, static_cast<double>(count - 1) / 3));
-  // Finds the precision of each row by bisection on the logarithm of the precision. Distances are measured in units of the mean
-  // distance.
+  // For each row, finds the precision of the Gaussian that has the given perplexity, by bisection on the logarithm of the precision.
+  // Distances are measured in units of the mean distance.
   const double mean = distances.mean().item<double>(), scale = mean > 0 ? mean : 1;
   at::Tensor low = at::full({count, 1}, -25.0, at::kDouble), high = at::full({count, 1}, 25.0, at::kDouble), p;
   for (int step = 0; step < 60; ++step) {

@@ -36,8 +36,8 @@ struct BestName {
   at::Tensor log_sum;  // log of the sum of exp(factor * score) over all names; undefined without a factor
 };
 
-/// Finds the best of `names` (in ascending order) for each pixel. Works on a few names at a time, so that the scores [N, H, W]
-/// of many names are never all in memory.
+/// For each pixel, finds the best of `names`, which must be in ascending order. Works on a few names at a time, so that the scores
+/// [N, H, W] of many names are never all in memory.
 BestName best_name(const at::Tensor& maps, const at::Tensor& names, std::int64_t height, std::int64_t width,
                    bool bilinear, std::optional<double> factor) {
   BestName best;

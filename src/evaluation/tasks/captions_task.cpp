@@ -34,7 +34,7 @@ class TokenMeter {
     for (const EvaluationSample& sample : samples) captions.push_back(sample.sample.captions.front());
     const TowerInput input = on_device_of(captioning_, tokenizer_.encode_batch(captions));
     const TokenHits hits = captioning_.token_hits(images, input.ids, input.mask);
-    const at::Tensor counted = hits.counted & (input.ids != begin_);  // every text starts with the begin token
+    const at::Tensor counted = hits.counted & (input.ids != begin_);  // not the begin token, with which every text starts
     right_.push_back((hits.right & counted).sum(1).to(at::kCPU, at::kDouble));
     counted_.push_back(counted.sum(1).to(at::kCPU, at::kDouble));
   }

@@ -8,12 +8,12 @@
 
 namespace tessera {
 
-/// Throws TaskMisfit if a setting ("retrieval.similarity") has a value other than `usual`, and the context has no
-/// text-conditioned pool or keeps only some slots of the embeddings.
+/// Throws TaskMisfit if a setting ("retrieval.similarity") has a value other than `usual`, although the context has no text-conditioned
+/// pool or keeps only some slots of the embeddings.
 void check_conditioned(const EvaluationContext& context, const std::string& setting, const std::string& value,
                        const std::string& usual);
 
-/// Returns an embedder that compares images and texts through the context's text-conditioned pool. ConditionedEmbedder explains
+/// Returns an embedder that compares images and texts through the context's text-conditioned pool. See ConditionedEmbedder for
 /// `candidates`. Throws like check_conditioned().
 ConditionedEmbedder conditioned(const Embedder& model, const EvaluationContext& context, const std::string& setting,
                                 const std::string& value, const std::string& usual,

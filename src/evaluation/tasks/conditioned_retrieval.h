@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// A function that returns the captions that a retrieval task uses of a sample.
+/// A function that returns those captions of a sample that a retrieval task uses.
 using OwnCaptions = std::function<std::vector<std::string>(const Sample& sample)>;
 
 /// Returns the error message for captions that contain no sentence.
@@ -40,11 +40,11 @@ class ConditionedRetrieval {
 
   const Embedder& embedder_;
   std::map<std::int64_t, std::vector<std::string>> own_;  // captions by sample index
-  std::map<std::int64_t, std::int64_t> first_;            // by sample index, the column of its first caption
+  std::map<std::int64_t, std::int64_t> first_;            // the column of each sample's first caption, by sample index
   TowerFeatures texts_;
   at::Tensor scores_;  // [all images, all captions], filled row by row
   Captions captions_;
-  std::vector<std::int64_t> columns_;  // the column of each caption of captions_ in scores_
+  std::vector<std::int64_t> columns_;  // the column in scores_ of each caption in captions_
 };
 
 }  // namespace tessera

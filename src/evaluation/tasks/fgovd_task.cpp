@@ -22,7 +22,7 @@ Required with_choices() {
           "a box with a phrase and hard negatives", "phrase_negatives"};
 }
 
-/// The visible boxes of a batch that have several texts each, of which the model must choose one.
+/// The visible boxes of a batch. Each has several texts, of which the model must choose one.
 struct BoxChoices {
   std::vector<float> corners;         // left, top, right and bottom of each box, in units of patches
   std::vector<std::int64_t> image;    // the index of each box's image in the batch

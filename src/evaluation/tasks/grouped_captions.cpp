@@ -31,8 +31,8 @@ std::int64_t mark(const std::vector<std::array<std::int64_t, 2>>& spans,
   return count;
 }
 
-/// Returns the text tower's features of single tokens: `tokens` if k-means will cluster the tokens, and otherwise `attention`,
-/// the tokens' weights in the tower's own groups. Throws UserError if the tower does not output them.
+/// Returns the text tower's features of single tokens: `tokens` if k-means will cluster the tokens, and otherwise `attention`, the tokens'
+/// weights in the tower's own groups. Throws UserError if the tower does not output these features.
 TowerFeatures features_of_tokens(const Embedder& embedder, const std::vector<std::string>& texts, bool k_means) {
   TowerFeatures features = embed_texts(embedder, texts, {.tokens = k_means, .attention = !k_means, .input_ids = true});
   const auto fits = [&](const at::Tensor& tensor, std::int64_t dimension) {

@@ -25,9 +25,9 @@ struct PatchScores {
 /// its last block.
 PatchScores cosines_of_patches(const at::Tensor& names, LastBlock last_block);
 
-/// Scores patches through the text-conditioned pool of `model`. A patch's score is its conditioned similarity when it is pooled
-/// without other patches or, with `attention`, the attention of the name to the patch. `names` are features of texts or
-/// classes. `model` must outlive the result.
+/// Scores patches through the text-conditioned pool of `model`. A patch's score for a name is the conditioned similarity that results if
+/// only this patch is pooled. With `attention`, it is the attention of the name to the patch. `names` are features of texts or classes.
+/// `model` must outlive the result.
 PatchScores conditioned_patches(const ConditionedEmbedder& model, const TowerFeatures& names, bool attention);
 
 }  // namespace tessera

@@ -17,9 +17,8 @@ class PictureWindows {
   /// Embeds `batch_size` windows at a time. Throws UserError if a window's size is not a multiple of the patch size.
   PictureWindows(const Embedder& embedder, const WindowSettings& settings, PatchScores patches, std::int64_t batch_size);
 
-  /// Returns the scores of the resized image's pixels, averaged over the windows that contain a pixel: float32 [N, height,
-  /// width]. Throws UserError if the model's patches cannot be scored or a score is not finite. `key` names the image in
-  /// messages.
+  /// Returns the scores of the resized image's pixels, float32 [N, height, width]. A pixel's scores are averaged over the windows that
+  /// contain it. Throws UserError if the model's patches cannot be scored or a score is not finite. `key` names the image in messages.
   at::Tensor scores(const Image& picture, const std::string& key) const;
 
  private:

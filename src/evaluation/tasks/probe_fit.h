@@ -30,7 +30,7 @@ struct AdamwChoice {
   metrics::AdamwProbe probe;
   double lr = 0;
   double weight_decay = 0;
-  std::optional<double> validation_top1;  // nullopt if there was only one pair to choose from
+  std::optional<double> validation_top1;  // nullopt if there was only one pair of learning rate and weight decay
 };
 
 /// Tries each learning rate with each weight decay on a part of `train`. Then fits the classifier on all of `train` with the

@@ -16,8 +16,8 @@ std::shared_ptr<EvaluationTask> make_task(const config::ModuleSettings& task, co
   return made;
 }
 
-/// Fills in the defaults of a module in a task's settings. `key` is the setting that names the module and may be missing; `path` is
-/// the path of the task.
+/// Fills in the defaults of a module in a task's settings. `key` is the setting that names the module; if the settings lack it, nothing is
+/// changed. `path` is the path of the task.
 template <class Parts>
 void resolve_part(config::ModuleSettings& task, const std::string& key, const Parts& parts, const std::string& path) {
   const config::Node* node = task.settings.find(key);

@@ -8,8 +8,8 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kFollowed = 32;  // number of queries that are followed in each direction
-constexpr std::ptrdiff_t kSheets = 6;   // number of queries that are shown in each direction
+constexpr std::int64_t kFollowed = 32;  // number of queries per direction (image to text, text to image) that may get a sheet
+constexpr std::ptrdiff_t kSheets = 6;   // number of queries per direction that get a sheet
 constexpr std::int64_t kItems = 5;
 
 /// Keeps the queries whose right item has the worst rank, worst first.

@@ -26,9 +26,9 @@ std::vector<std::string> prefixed(const std::vector<std::string>& texts, const s
 /// Adds the image to the sheet if it is among the best `most` images so far. At ties, the earlier image comes first.
 void offer_picture(RetrievalSheet& sheet, double score, const at::Tensor& pixels, bool right, std::int64_t most);
 
-/// Makes a report's retrieval sheets in one pass over the images. Keeps only images that the report may show. The query
-/// captions come from the first batch, so that every image can be compared with them during the pass. The query images are
-/// spread over the whole pass. The sheets show the followed queries whose right item has the worst rank.
+/// Makes a report's retrieval sheets in one pass over the images. Keeps only images that the report may show. The query captions come from
+/// the first batch, so that every image can be compared with them during the pass. The query images are spread over the whole pass. Sheets
+/// are made for those of the queries whose right item has the worst rank.
 class RetrievalSheets {
  public:
   /// `total` is the number of samples of the pass.

@@ -26,7 +26,8 @@ class RetrievalTask final : public EvaluationTask {
   }
 
   std::vector<std::string> metric_names(const Embedder& embedder) const override {
-    if (embedder.token_space() > 0 || settings_.text_encoder_free) return {};  // add_sparsity() may add metrics that are not known here
+    // no names, because add_sparsity() may add metrics that are not known here
+    if (embedder.token_space() > 0 || settings_.text_encoder_free) return {};
     std::vector<std::string> out;
     for (const char* direction : {"image_to_text", "text_to_image"})
       for (const std::int64_t k : settings_.topk) out.push_back(concat(direction, "_recall@", k));

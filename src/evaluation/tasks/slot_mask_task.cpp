@@ -22,7 +22,7 @@ std::int64_t parts_of(const SlotMaskSettings& settings, const TowerFeatures& fea
                  " equal parts");
     return *settings.slots;
   }
-  // The slots are counted from the widths, because the embedding has fewer slots than the model if the evaluation keeps only some
+  // The number of slots is computed from the widths, because the embedding has fewer slots than the model if the evaluation keeps only some
   // slots.
   if (!features.slots.defined() || width % features.slots.size(2) != 0 || width == features.slots.size(2))
     user_error(
@@ -74,7 +74,7 @@ class SlotMaskTask final : public EvaluationTask {
   }
 
  private:
-  /// Returns the sums that a mask needs of every pair of captions. Sets `image` to the index of each pair's image in the pass.
+  /// Returns, for every pair of captions, the sums from which a mask is scored. Sets `image` to the index of each pair's image in the pass.
   metrics::MaskPairs pairs_of(const Embedder& embedder, const EvaluationContext& context,
                               const std::shared_ptr<const Source>& source, std::int64_t max_samples,
                               TaskResult& result, std::vector<std::int64_t>& image) const {

@@ -38,7 +38,7 @@ const std::vector<JsonOptionLayout>& json_layouts() {
   return layouts;
 }
 
-/// Finds a member of an object by name, or an item of a list by its index as the name.
+/// Returns the member of an object with this name, or the item of a list whose index is this name; null if there is none.
 const Json* member_of(const Json& item, const std::string& name) {
   if (item.is_object()) {
     const auto found = item.find(name);
@@ -63,8 +63,8 @@ void for_lines(const std::string& path, const std::string& text, const ItemBody&
   }
 }
 
-/// Whether an object is a single item, as in a file of one line, instead of an object of named items. A single item has at least one
-/// of the layout's text members.
+/// Whether an object is a single item (the file has only one line) rather than an object whose members are items. A single item has at
+/// least one of the layout's text members.
 bool is_one_item(const Json& whole, const JsonOptionLayout& layout) {
   const auto has = [&](const std::string& name) { return whole.contains(name); };
   return whole.is_object() && std::any_of(layout.texts.begin(), layout.texts.end(), has);
@@ -151,7 +151,7 @@ class OptionReader {
 
   std::string text_of(const Json& value, const std::string& name) const {
     if (value.is_string()) return value.get<std::string>();
-    if (value.is_number_integer()) return value.dump();  // an image's number
+    if (value.is_number_integer()) return value.dump();  // an image may be given as a number
     user_error(place_, ": ", name, ": expected a text or a list of texts, got ", value.type_name());
   }
 
@@ -172,8 +172,8 @@ void add_orders(const WordOrders& orders, const OptionItem& captions, const std:
   }
 }
 
-/// Sets an item's set and pair from its image's name. What's Up shows two objects in four relations, which form two opposite pairs:
-/// cup_left_of_chair.jpeg, cup_right_of_chair.jpeg, cup_on_chair.jpeg, cup_under_chair.jpeg (or in-front_of and behind).
+/// Determines an item's set and pair from the name of its image. A set of What's Up shows two objects in four relations, which form two
+/// opposite pairs: cup_left_of_chair.jpeg, cup_right_of_chair.jpeg, cup_on_chair.jpeg, cup_under_chair.jpeg (or in-front_of and behind).
 void take_set(const std::string& picture, OptionItem& item) {
   const std::vector<std::string> words = split(std::filesystem::path(picture).stem().string(), '_');
   if (words.size() < 3) return;

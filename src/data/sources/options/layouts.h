@@ -10,12 +10,13 @@ namespace tessera {
 /// Names of the members of a JSON item that hold its images and texts. If the item is a list, these names are indices.
 struct JsonOptionLayout {
   std::string name;
-  std::vector<std::string> pictures;   // each the name of an image, or a list of names
-  std::vector<std::string> texts;      // each a text, or a list of texts; the right ones first
-  std::vector<std::string> kind = {};  // members for the item's kind; the first existing one is used; empty: each file is a kind
-  bool paraphrases = false;            // whether the first two texts are right
-  bool sets_by_picture = false;        // the image's name determines the set and pair that it belongs to (What's Up)
-  bool word_orders = false;            // whether all texts are right, and their words in other orders are wrong (ARO's COCO-Order)
+  std::vector<std::string> pictures;   // members that hold the name of an image, or a list of names
+  std::vector<std::string> texts;      // members that hold a text, or a list of texts; right texts come before wrong ones
+  std::vector<std::string> kind = {};  // members that may hold the item's kind; the first existing one is used; empty: each file is a kind
+  bool paraphrases = false;            // whether each item has two right texts, which come first
+  bool sets_by_picture = false;        // whether the image's name determines the set and pair that it belongs to (What's Up)
+  // whether all texts are right; the wrong options are then their words in other orders (ARO's COCO-Order)
+  bool word_orders = false;
 };
 
 /// Returns the layout of this name; nullptr if it is not a layout of uniform JSON items.
@@ -25,10 +26,10 @@ const JsonOptionLayout* json_option_layout(const std::string& name);
 /// naming the file, the item, and the members that the item has and should have.
 void read_json_options(const std::string& path, const JsonOptionLayout& layout, OptionBuilder& out);
 
-/// Reads FOIL's COCO captions: right captions and foils that share an id (Shekhar et al. 2017).
+/// Reads FOIL's COCO captions (Shekhar et al. 2017). A right caption and its foils share an id.
 void read_foil(const std::string& path, OptionBuilder& out);
-/// Reads SVO-Probes: a sentence, an image that shows it, and an image that differs in subject, verb or object (Hendricks and
-/// Nematzadeh 2021).
+/// Reads SVO-Probes. Each item has a sentence, an image that shows it, and an image in which the subject, verb or object differs (Hendricks
+/// and Nematzadeh 2021).
 void read_svo_probes(const std::string& path, OptionBuilder& out);
 /// Reads MMVP-VLM: rows of number, pattern and statement; every two consecutive rows are a pair (Tong et al. 2024).
 void read_mmvp(const std::string& path, OptionBuilder& out);

@@ -12,7 +12,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-constexpr int kTries = 20;  // attempts to find a different order; there may be none if words are repeated
+constexpr int kTries = 20;  // number of attempts to find a different order, which may not exist if words are repeated
 constexpr std::size_t kRun = 3;
 
 /// Splits a caption into lower-case words as ARO does, at white space and kMarks. Commas and apostrophes stay with their words.

@@ -30,7 +30,7 @@ constexpr std::size_t kOpeningThreads = 8;
 constexpr std::int64_t kMostOpenGroups = 64;
 constexpr std::size_t kTextGroups = 4;  // number of cached groups that hold only text columns, for reading captions in order
 
-/// A column that the settings name. The name may have a path of members below the column.
+/// A column that the settings name. After the column, the name may continue with a path of members, separated by dots.
 struct ReadColumn {
   std::string name;  // the name as written in the settings
   std::size_t place = 0;
@@ -231,8 +231,8 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
     if (groups_.empty())
       user_error(paths_[0], paths_.size() > 1 ? concat(" and ", paths_.size() - 1, " more files") : "",
                  ": hold no rows");
-    // The number of open groups is a power of two. If the number of ranks is a smaller or equal power of two, each rank reads its own
-    // groups.
+    // The number of open groups is a power of two. So if the number of ranks is also a power of two, and not larger, each rank reads groups
+    // of its own.
     const std::int64_t fit = std::clamp<std::int64_t>((settings_.memory_mb << 20) / largest, 1, kMostOpenGroups);
     open_groups_ = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(fit)));
     if (largest > settings_.memory_mb << 20)
@@ -399,7 +399,7 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
   std::int64_t open_groups_ = 1;
   std::vector<std::string> classes_;
 
-  ColumnSet columns_, text_columns_;  // all columns that samples need, and those of the texts
+  ColumnSet columns_, text_columns_;  // all columns that samples need; the columns of their texts
   PictureColumn picture_;
   std::string picture_name_;
   bool has_picture_ = false;

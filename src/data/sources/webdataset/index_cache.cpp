@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 static_assert(std::endian::native == std::endian::little, "cached indices are little-endian");
 
 constexpr std::string_view kMagic = "TESSERA TAR INDEX 1\n";  // the number is the version of the format
-constexpr std::int64_t kTooYoung = 2'000'000'000;             // nanoseconds since the last change
+constexpr std::int64_t kTooYoung = 2'000'000'000;             // nanoseconds; the index of a tar that changed more recently is not stored
 
 struct TarState {
   std::uint64_t size = 0;
@@ -165,7 +165,7 @@ io::TarIndex IndexCache::index(const std::string& path, const Make& make) const 
         // An index that cannot be read is made again.
       }
   io::TarIndex index = make(path);
-  // The damage of a tar may have been a temporary read error, so its index is not kept.
+  // What looks like damage may be a temporary read error, so the index of a damaged tar is not kept.
   if (!index.problem.empty() || is_young(*state) || state_of(path) != state) return index;
   const std::string content = packed(index, *state);
   for (const fs::path& place : places) {

@@ -56,7 +56,7 @@ std::optional<std::string> first_member(const SampleMembers& members, const std:
   return std::nullopt;
 }
 
-/// Calls `read` and adds shard and sample to its errors. `read` gets a function that adds them to any other message.
+/// Calls `read` and adds the names of shard and sample to its errors. Passes to `read` a function that adds these names to other messages.
 template <class Read>
 auto read_named(const std::string& shard, const std::string& key, const Read& read) {
   const auto named = [&](const std::string& text) { return concat(shard, ": sample ", key, ": ", text); };
@@ -116,8 +116,8 @@ Sample MemberMapper::read(const std::string& key, const SampleMembers& members) 
 std::int64_t MemberMapper::count_captions(const std::string& key, const SampleMembers& members) const {
   const auto texts = std::count_if(settings_.caption_keys.begin(), settings_.caption_keys.end(),
                                    [&](const std::string& name) { return members.has(name); });
-  // Several members must be read to be counted, because blank ones do not count as captions. A single member need not be read: if it is
-  // blank, the sample is bad anyway.
+  // If several members may hold captions, they must be read to be counted, because blank ones do not count. A single member need not be
+  // read: if it is blank, the sample is bad anyway.
   const bool in_json =
       members.has("json") && (!settings_.json_captions.empty() || (!settings_.text_fields.empty() && texts == 0));
   if (!in_json && !settings_.caption_lines && texts <= 1) return texts;

@@ -33,7 +33,7 @@ class MemberMapper {
   /// Returns the captions that load() would return, reading only texts. Throws as load() does, except for errors about images.
   std::vector<std::string> captions(const std::string& shard, const std::string& key,
                                     const SampleMembers& members) const;
-  /// Returns the number of captions that captions() would return, and reads members only if their names are not enough.
+  /// Returns the number of captions that captions() would return. Reads members only if their names do not determine this number.
   std::int64_t count_captions(const std::string& key, const SampleMembers& members) const;
   const std::vector<std::string>& classes() const { return classes_; }
   /// Describes where the given fields (see needed_fields()) come from: "caption is looked for in txt and text (caption_keys)".

@@ -18,8 +18,8 @@ namespace {
 constexpr std::size_t kIndexThreads = 8;
 constexpr std::chrono::seconds kTellEvery{10};
 
-// Groups the members of one shard into samples. A member is added to the last sample of its key, unless that sample already has
-// a member of this name: then the key is repeated, and a new sample starts, so that nothing is lost.
+// Groups the members of one shard into samples. A member is added to the last sample with its key. If that sample already has a member of
+// this name, the key is repeated, and the member starts a new sample, so that nothing is lost.
 class ShardReader {
  public:
   ShardReader(ShardIndex& index, std::uint32_t shard) : index_(index), shard_(shard), begin_(index.samples.size()) {}
@@ -56,7 +56,8 @@ class ShardReader {
   std::size_t count() const { return index_.samples.size() - begin_; }
 
  private:
-  // Files such as IMG.00001.jpg all have the key IMG. Comparing a name with each member of such a sample would take quadratic time.
+  // Files such as IMG.00001.jpg all have the key IMG, so they form one sample with many members. Comparing a new name with each of these
+  // would take quadratic time.
   bool is_new_name(std::size_t sample, const std::string& name) {
     constexpr std::size_t few = 32;
     const std::vector<ShardMember>& members = index_.samples[sample].members;

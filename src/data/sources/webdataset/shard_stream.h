@@ -40,7 +40,8 @@ class StreamGrouping {
  private:
   std::string key_;
   std::unordered_set<std::string> names_;  // names of the current sample's members
-  std::unordered_set<std::size_t> keys_;   // hashes of all keys so far, because a shard may hold millions of keys
+  // hashes of all keys so far; they take less memory than the keys, of which a shard may hold millions
+  std::unordered_set<std::size_t> keys_;
   std::int64_t repeated_ = 0;
   std::string repeated_example_;
 };

@@ -21,7 +21,8 @@ namespace tessera {
 namespace {
 
 constexpr std::size_t kCountingThreads = 4;
-constexpr std::uint64_t kOrderOfShards = 0x5348, kOrderInBuffer = 0x4255;  // parts of the keys of random numbers
+// parts of the keys of random numbers that keep the two orders independent
+constexpr std::uint64_t kOrderOfShards = 0x5348, kOrderInBuffer = 0x4255;
 constexpr std::chrono::milliseconds kLongestPause{30'000};
 
 /// The state that all streams of one source share.
@@ -62,7 +63,7 @@ class ShardRow {
   ShardRow(std::shared_ptr<const StreamedShards> all, std::vector<std::string> shards, std::stop_token stop)
       : all_(std::move(all)), shards_(std::move(shards)), stop_(std::move(stop)) {}
 
-  /// Returns the next sample; null at the end.
+  /// Returns a function that makes the next sample; null at the end.
   std::function<Sample()> next() {
     while (at_ < shards_.size()) {
       try {
@@ -95,7 +96,8 @@ class ShardRow {
     given_ = failures_ = 0;
   }
 
-  // Handles a failure. Returns null if the shard is to be read again; otherwise a bad sample in place of the rest of the shard.
+  // Handles a failure of the current shard. Returns null if the shard is to be read again, and otherwise a bad sample that stands for the
+  // rest of the shard.
   std::function<Sample()> try_again(const std::string& problem) {
     const StreamSettings& settings = all_->settings.stream;
     const std::string what = concat(shards_[at_], ": ", problem, " (after ", given_, " samples)");
@@ -129,7 +131,7 @@ class ShardRow {
   const std::stop_token stop_;
   std::size_t at_ = 0;
   std::unique_ptr<ShardStream> shard_;
-  std::int64_t given_ = 0, failures_ = 0;  // samples returned from the current shard, and failures of this shard
+  std::int64_t given_ = 0, failures_ = 0;  // samples returned from the current shard; failures of this shard
 };
 
 /// Reads the shards of one process again and again, in a new order in each pass. Draws the samples of a pass from a buffer.

@@ -11,8 +11,8 @@ namespace tessera {
 
 namespace {
 constexpr std::uint64_t kLargestMember = std::uint64_t{1} << 60;
-constexpr std::uint64_t kLargestStep = 1 << 20;  // memory grows with the data read, not with the size in a header
-constexpr std::uint64_t kLargestFile = 1 << 30;  // compressed zeros may expand to any size
+constexpr std::uint64_t kLargestStep = 1 << 20;  // maximum bytes by which memory grows at a time, because the size in a header may be false
+constexpr std::uint64_t kLargestFile = 1 << 30;  // maximum bytes of a file, because compressed zeros may expand to any size
 }  // namespace
 
 std::string TarStream::take(std::uint64_t size) {

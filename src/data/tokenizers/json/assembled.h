@@ -13,7 +13,7 @@ namespace tessera::json_tokenizer {
 /// that is missing or damaged.
 std::string assembled(const std::string& path, std::string bytes);
 
-/// Parts of a tokenizer.json: GPT-2's bytes as characters, and the steps of CLIP's tokenizer before the byte pairs.
+/// Make parts of a tokenizer.json: GPT-2's conversion of bytes to characters, and the steps of CLIP's tokenizer before its byte pairs.
 nlohmann::json byte_level(bool prefix_space);
 nlohmann::json clip_normalizer();
 nlohmann::json clip_pre_tokenizer();

@@ -68,7 +68,7 @@ class Bpe : public Model {
     }
   }
 
-  /// Returns whether append_row() may be used. It requires that unknown characters keep their places between the known ones and
+  /// Returns whether append_row() may be used. append_row() requires that unknown characters keep their places between the known ones and
   /// never merge with them, and that a token is spelled the same everywhere in a word.
   bool rows_of_characters(const std::vector<MergedPair>& merges) const {
     if (affixes_) return false;
@@ -105,9 +105,10 @@ class Bpe : public Model {
         at += next.length;
         if (at == text.size()) break;
         next = whole_.longest(text.substr(at));
-        known = splits_.is_made(next.number) || is_known(text, at);  // tokens consist of known characters
+        known = splits_.is_made(next.number) || is_known(text, at);  // a token that begins here consists of known characters
       } else {
-        if (row.empty()) throw std::logic_error("tokenizer_json: a text without tokens");  // impossible, because its symbols are tokens
+        // impossible, because every known character is a token
+        if (row.empty()) throw std::logic_error("tokenizer_json: a text without tokens");
         dead[at] = true;
         next = {at - row.back().begin, row.back().id};
         at = row.back().begin;
@@ -209,7 +210,7 @@ class Bpe : public Model {
   TokenSplits splits_;
   ByteTrie whole_;  // all tokens, converted to bytes if pieces are bytes
   bool affixes_ = false;
-  std::array<std::array<std::int32_t, 256>, 4> single_{};  // ids by place, then by ASCII character or byte
+  std::array<std::array<std::int32_t, 256>, 4> single_{};  // ids of ASCII characters or bytes: [place_of()][character or byte]
   std::array<std::int32_t, 256> byte_tokens_{};
   std::int32_t unknown_ = -1;
   std::uint32_t owner_;

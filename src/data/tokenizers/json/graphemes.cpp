@@ -43,7 +43,7 @@ std::size_t end_of_grapheme(std::string_view text, std::size_t at) {
   if (last < 0x80 && static_cast<std::uint8_t>(text[end]) < 0x80) return end + (last == '\r' && text[end] == '\n' ? 1 : 0);
   int before = property_of(last);
   if (is_control(before)) return end;
-  bool pictograph = is_pictograph(last), joined = false;  // joined: whether a pictograph and a joiner precede
+  bool pictograph = is_pictograph(last), joined = false;  // joined: whether the last character is a joiner that follows a pictograph
   while (end < text.size()) {
     std::size_t next = end;
     const char32_t code = next_code(text, next);

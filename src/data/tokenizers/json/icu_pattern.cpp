@@ -74,7 +74,7 @@ class Translation {
     switch (next) {
       case 's': out_ += "\\p{White_Space}"; break;
       case 'S': out_ += "\\P{White_Space}"; break;
-      // The characters added here count as word characters only outside of brackets.
+      // In Oniguruma, the characters added here count as word characters only outside of brackets.
       case 'w': out_ += "[" + word_members() + (depth_ == 0 ? "\\u00B2\\u00B3\\u00B9\\u00BC-\\u00BE" : "") + "]"; break;
       case 'W': out_ += "[^" + word_members() + (depth_ == 0 ? "\\u00B2\\u00B3\\u00B9\\u00BC-\\u00BE" : "") + "]"; break;
       case 'd': out_ += "[\\p{Nd}" + newer_members("Nd") + "]"; break;
@@ -119,7 +119,7 @@ class Translation {
     for (; flags && at_ < end; ++at_) out_ += regex_[at_] == 'm' ? 's' : regex_[at_];
   }
 
-  // In Oniguruma, {,n} means {0,n}, and a plus after an interval repeats the interval; in ICU it would make the interval
+  // In Oniguruma, {,n} means {0,n}, and a plus after an interval repeats the interval. In ICU, such a plus would make the interval
   // possessive.
   void interval() {
     const std::size_t end = regex_.find('}', at_);

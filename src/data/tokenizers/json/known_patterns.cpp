@@ -49,8 +49,8 @@ std::size_t end_of_contraction_of_any_case(std::string_view text, std::size_t at
   return (c[0] == 'r' && c[1] == 'e') || (c[0] == 'v' && c[1] == 'e') || (c[0] == 'l' && c[1] == 'l') ? ends[1] : 0;
 }
 
-// Matches \s+(?!\S)|\s+ and returns the end of the match. It is a run of white space; if text follows a run of several
-// characters, the last character does not belong to the match.
+// Returns the end of the match of \s+(?!\S)|\s+. The match is a run of white space. It leaves out the last character of the run if the run
+// has several characters and text follows it.
 std::size_t end_of_space(std::string_view text, std::size_t at) {
   const std::size_t end = end_of_row(text, at, white_space);
   if (end == text.size()) return end;
@@ -72,7 +72,7 @@ struct Gpt2 {
   }
 };
 
-// The split pattern of Llama 3 (a number piece has up to three digits) and Qwen 2 (one digit).
+// The split pattern of Llama 3 (where a piece of digits has up to three digits) and of Qwen 2 (where it has one).
 template <int digits>
 struct Cl100k {
   static std::size_t end(std::string_view text, std::size_t at) {

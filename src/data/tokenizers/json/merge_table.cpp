@@ -16,7 +16,7 @@ void MergeTable::insert(std::int32_t left, std::int32_t right, std::int32_t rank
 
 namespace {
 
-constexpr std::size_t longest_short = 96;  // symbols; append_short() takes quadratic time
+constexpr std::size_t longest_short = 96;  // maximum number of symbols for append_short(), which takes quadratic time
 
 void append_short(const MergeTable& merges, const std::int32_t* symbols, std::size_t count, std::vector<std::int64_t>& out) {
   std::array<std::int32_t, longest_short> ids;           // NOLINT: filled up to `count`

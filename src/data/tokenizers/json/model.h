@@ -51,12 +51,12 @@ ModelPart make_word_level(const nlohmann::json& json, const std::string& origin)
 
 /// Reads the model's `vocab`, an object that maps tokens to ids.
 Tokens read_vocabulary(const nlohmann::json& model, const std::string& origin);
-/// Returns the name of the token that represents a byte without a token of its own: <0x0A>.
+/// Returns the name of the token that represents a byte, such as <0x0A>. Such tokens spell characters that the vocabulary lacks.
 std::string byte_token(std::uint8_t byte);
 /// Throws UserError if the model has members other than these.
 void allow_members(const nlohmann::json& model, std::initializer_list<std::string_view> keys, const std::string& origin);
-/// text_member() reads a text and flag_member() reads true or false. If the member is missing or null, they return `otherwise`
-/// or false.
+/// text_member() reads a text, or returns `otherwise` if the member is missing or null. flag_member() reads true or false, or returns false
+/// if the member is missing or null.
 std::string text_member(const nlohmann::json& model, const char* key, const std::string& otherwise, const std::string& origin);
 bool flag_member(const nlohmann::json& model, const char* key, const std::string& origin);
 

@@ -25,7 +25,8 @@ class Pattern {
   virtual void find(std::string_view text, std::vector<Span>& out) const = 0;
 };
 
-/// Reads {"String": ...} or {"Regex": ...}. Throws UserError naming `origin` if it is neither, is empty or is not supported.
+/// Reads {"String": ...} or {"Regex": ...}. Throws UserError naming `origin` if the JSON is neither of these, or if the pattern is empty or
+/// not supported.
 std::shared_ptr<const Pattern> make_pattern(const nlohmann::json& json, const std::string& origin);
 std::shared_ptr<const Pattern> make_text_pattern(const std::string& text);
 std::shared_ptr<const Pattern> make_regex_pattern(const std::string& regex, const std::string& origin);

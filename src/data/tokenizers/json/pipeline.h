@@ -24,7 +24,8 @@ class Pipeline {
   /// `origin` is the file's name in errors. Throws UserError if the file is damaged or a part of it is not supported.
   Pipeline(const nlohmann::json& file, const std::string& origin);
 
-  /// Returns at most `most` ids of a valid UTF-8 text, including the special tokens at its ends, which are always complete.
+  /// Returns the ids of a valid UTF-8 text, cut to at most `most` ids. The special tokens at the text's ends are included in this number
+  /// and are never cut.
   std::vector<std::int64_t> encode(std::string_view text, std::size_t most) const;
   /// Returns all ids of the text. Ignores even the file's own limit.
   std::vector<std::int64_t> encode_whole(std::string_view text) const;

@@ -13,7 +13,7 @@ namespace tessera::json_tokenizer {
 /// A piece of the text in `Pieces`. No piece is empty.
 struct Piece {
   std::size_t begin, end;
-  std::size_t head;  // number of bytes at its start that come from the first character of the whole text
+  std::size_t head;  // number of bytes at the piece's start that come from the first character of the whole text
 
   /// Returns the part of the piece between `from` and `to`, counted in bytes from the piece's start.
   Piece part(std::size_t from, std::size_t to) const { return {begin + from, begin + to, head - std::min(head, from)}; }

@@ -12,10 +12,10 @@ struct MergedPair {
   std::int32_t left, right, id;
 };
 
-/// Knows how the merges build each token, which determines which tokens may be adjacent. A sequence of tokens is the result of
-/// the merges for its text if and only if the merges build each token from the token's own text and merge nothing across two
-/// neighboring tokens. The reason is that the merges act inside a token as they do on that token's text alone, so the first
-/// merge across two tokens would also happen in the text of only these two.
+/// Knows how the merges build each token, which determines which tokens may be adjacent. A sequence of tokens is the result of the merges
+/// for its text if and only if two conditions hold: the merges build each token from the token's own text, and in the joined text of two
+/// neighboring tokens they merge nothing across these tokens. The reason is that the merges act inside a token as they do on that token's
+/// text alone. So the first merge across two tokens would also happen in the text of only these two.
 class TokenSplits {
  public:
   TokenSplits() = default;
@@ -23,8 +23,8 @@ class TokenSplits {
   /// merge.
   TokenSplits(const std::vector<MergedPair>& merges, const MergeTable& table, const std::vector<std::int32_t>& symbols);
 
-  /// Returns whether this analysis applies. It does not apply if some merge uses a token that only a later merge builds, and
-  /// the result of this merge is built in no other way.
+  /// Returns whether this analysis applies. It does not apply if a merge uses a token that only a later merge builds, and the result of the
+  /// first of these merges is built in no other way.
   bool usable() const { return usable_; }
   /// Returns whether the merges build this token from its text.
   bool is_made(std::int32_t id) const {
@@ -36,7 +36,8 @@ class TokenSplits {
     while (table.find(left, right).rank >= limit) {
       const Split &first = splits_[static_cast<std::size_t>(left)], &second = splits_[static_cast<std::size_t>(right)];
       if (first.rank < 0 && second.rank < 0) return true;
-      // Undoes the later one of the last merges of the two tokens. If both have the same merge, the left one comes first.
+      // Each token was completed by its last merge. Undoes the later of these two merges. If both have the same rank, the right token's
+      // merge is the later one, because equal merges happen from left to right.
       if (first.rank > second.rank) {
         limit = first.rank;
         left = first.right;

@@ -117,8 +117,8 @@ double power_of_ten(int exponent) {
   return out;
 }
 
-/// Returns a score as the reference parses it: it reads the digits as an integer and multiplies or divides it by a power of
-/// ten, so the result is not always the nearest double. Comparisons of nearly equal sums of scores depend on this.
+/// Returns a score as the reference parses it. The reference reads the digits as an integer and multiplies or divides it by a power of ten,
+/// so the result is not always the nearest double. Comparisons of nearly equal sums of scores depend on this.
 double as_read_there(double score) {
   std::array<char, 40> text;  // NOLINT: written by to_chars
   const double size = std::abs(score);

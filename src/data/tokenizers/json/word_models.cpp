@@ -59,7 +59,7 @@ class WordPiece : public Model {
     return characters > longest_;
   }
 
-  ByteTrie first_, later_;  // tokens at the start of a word, and tokens later in a word, without the prefix
+  ByteTrie first_, later_;  // tokens at the start of a word; tokens later in a word, without their prefix
   Unknown unknown_;
   std::size_t longest_;
 };
