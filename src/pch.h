@@ -1,5 +1,6 @@
 #pragma once
-// Precompiled for every target on LibTorch: what most files use, not torch/torch.h, which costs twice the time.
+// The precompiled header of every target that uses LibTorch. It includes what most files use, but not torch/torch.h,
+// which takes twice the time.
 
 #include <algorithm>
 #include <array>

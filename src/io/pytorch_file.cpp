@@ -146,7 +146,7 @@ class PytorchArchive {
   std::map<std::string, at::Tensor> storages_;
 };
 
-/// A call in a pickle that makes a tensor.
+/// A call, found in a pickle, that makes a tensor.
 struct TensorCall {
   std::string function;  // as in "torch._utils._rebuild_tensor_v2"
   const PickleValue* arguments;
@@ -169,7 +169,7 @@ class PytorchModel {
   const PickleValue& at(std::uint32_t place) const { return pickle_.at(place); }
   static bool has_names(const PickleValue& value) { return value.kind == Kind::kDict || value.kind == Kind::kObject; }
 
-  /// Calls use(name, value) for each entry of a dict or attribute of an object.
+  /// Calls use(name, value) for each entry of a dict, or for each entry and each attribute of an object.
   template <class Use>
   void for_each_name(const PickleValue& value, const Use& use) const {
     for (std::size_t i = 0; i + 1 < value.items.size(); i += 2)
@@ -245,7 +245,7 @@ class PytorchModel {
     if (!has_names(value)) return;
     for_each_name(value, [&](const std::string& part, const PickleValue& inner) {
       if (part == "_metadata" || !has_names(inner)) return;
-      const bool is_list = part == "_parameters" || part == "_buffers" || part == "_modules";  // dicts in a saved module
+      const bool is_list = part == "_parameters" || part == "_buffers" || part == "_modules";  // names of dicts inside a saved module
       const std::string joined = is_list ? name : name.empty() ? part : name + "." + part;
       if (joined.size() > kLongestTensorName) user_error(path_, ": the name of a tensor is too long");
       collect(inner, joined, depth + 1);
@@ -315,7 +315,7 @@ class PytorchModel {
     const std::int64_t elements = bytes.numel() / width;
     check_inside(offset->integer, shape, strides, elements, name);
     const at::Tensor all = bytes.narrow(0, 0, elements * width);
-    if (place.dtype == at::kBool) all.clamp_max_(1);  // other bytes in a bool are undefined behavior
+    if (place.dtype == at::kBool) all.clamp_max_(1);  // a bool with a byte other than 0 and 1 is undefined behavior
     return all.view(*place.dtype).as_strided(shape, strides, offset->integer);
   }
 
@@ -326,7 +326,7 @@ class PytorchModel {
   std::map<std::string, at::Tensor> tensors_;
 };
 
-/// Removes the prefixes of DistributedDataParallel (if all names have it) and torch.compile (anywhere in a name).
+/// Removes the prefix of torch.compile anywhere in a name, and then the prefix of DistributedDataParallel if all names have it.
 std::map<std::string, at::Tensor> unwrapped(std::map<std::string, at::Tensor> tensors) {
   constexpr std::string_view kCompiled = "_orig_mod.", kParallel = "module.";
   std::map<std::string, at::Tensor> out;

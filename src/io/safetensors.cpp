@@ -70,7 +70,7 @@ struct OpenedHeader {
   SafetensorsLayout layout;
 };
 
-/// Returns the first line of a file that begins with text, for error messages; empty if the file does not.
+/// For error messages: returns the first line of a file that begins with text, or an empty string for any other file.
 std::string first_line_of_text(const InputFile& file) {
   std::string start(std::min<std::uint64_t>(file.size(), 40), '\0');
   file.read(start.data(), start.size(), 0);
@@ -189,7 +189,7 @@ TensorFile load_safetensors(const std::string& path) {
   TensorFile out;
   out.metadata = std::move(header.metadata);
   for (const TensorEntry& entry : header.entries) {
-    // Bytes other than 0 and 1 in a bool are undefined behavior, so bools are read as numbers first.
+    // A bool with a byte other than 0 and 1 is undefined behavior, so bools are first read as numbers.
     const bool is_bool = entry.dtype == at::kBool;
     at::Tensor tensor = at::empty(entry.shape, at::TensorOptions().dtype(is_bool ? at::kByte : entry.dtype));
     file.read(tensor.data_ptr(), entry.end - entry.begin, data_start + entry.begin);

@@ -33,7 +33,7 @@ constexpr std::array<DtypeName, 10> kDtypes = {{{"BOOL", at::kBool},
                                                 {"F64", at::kDouble},
                                                 {"I64", at::kLong}}};
 constexpr std::size_t kMaxDimensions = 64;  // the limit of LibTorch's iterators
-constexpr int kMaxDepth = 8;                // a header needs 3; each level costs stack and memory
+constexpr int kMaxDepth = 8;                // levels of nesting; a header needs 3, and each level costs stack and memory
 
 class HeaderParser {
  public:

@@ -69,7 +69,8 @@ std::optional<std::uint64_t> number_field(std::string_view header, std::size_t a
   return value;
 }
 
-// The checksum is the sum of the header's bytes, with its own field as spaces. Some old programs added signed bytes.
+// The checksum is the sum of the header's bytes, with its own field read as spaces. A sum of signed bytes, which some
+// old programs wrote, is accepted as well.
 bool checksum_agrees(std::string_view header) {
   std::int64_t plain = 0;
   std::int64_t with_sign = 0;

@@ -17,7 +17,7 @@ constexpr std::string_view kEnd = "PK\x05\x06", kEnd64 = "PK\x06\x06", kLocator6
 constexpr std::uint64_t kEndBytes = 22, kEnd64Bytes = 56, kLocatorBytes = 20, kEntryBytes = 46, kLongestComment = 65535;
 constexpr std::uint64_t kLargestDirectory = 256 << 20;
 
-/// Returns the number at an offset, or 0 if it is past the end.
+/// Returns the number at offset `place`, or 0 if `bytes` ends before the end of the number.
 template <class Number>
 std::uint64_t number_at(std::string_view bytes, std::uint64_t place) {
   Number out = 0;
@@ -29,7 +29,7 @@ struct Range {
   std::uint64_t begin, size;
 };
 
-/// Finds the directory from the record at the archive's end, or from the zip64 record if there is one.
+/// Finds the archive's directory through the record at the archive's end, or through the zip64 record if there is one.
 std::optional<Range> find_directory(const RandomAccessFile& file) {
   const std::uint64_t tail_bytes = std::min(file.size(), kEndBytes + kLongestComment + kLocatorBytes);
   const std::string tail = file.read(file.size() - tail_bytes, tail_bytes);

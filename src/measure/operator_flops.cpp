@@ -5,22 +5,24 @@
 namespace tessera {
 namespace {
 
-// Counts one product of every token with every patch of its image: text [B, L, D], image [B, P, D].
+// Returns the FLOPs of one product of every token with every patch of its image: text [B, L, D], image [B, P, D].
 std::int64_t group_product(const at::Tensor& text, const at::Tensor& image) {
   return 2 * text.numel() * image.size(1);
 }
 
-// Counts the products of all kept patches [B, P, D] with all kept tokens [C, L, D].
+// Returns the FLOPs of the products of all kept patches [B, P, D] with all kept tokens [C, L, D].
 std::int64_t kept_products(const at::Tensor& patches, const at::Tensor& patch_keep, const at::Tensor& token_keep) {
   return 2 * patches.size(2) * patch_keep.sum().item<std::int64_t>() * token_keep.sum().item<std::int64_t>();
 }
 
-// Whether max_similarity and token_max_projection have a kernel for the tokens' type. Otherwise they call LibTorch's products.
+// Returns true if max_similarity and token_max_projection have a kernel for the tokens' type. For other types they call LibTorch's
+// products.
 bool has_kernel(const at::Tensor& tokens) {
   return tokens.scalar_type() == at::kFloat || tokens.scalar_type() == at::kBFloat16;
 }
 
-// Counts the products of each unmasked position with each row of the table: tokens [B, N, w], mask [B, N] or None, table [V, w].
+// Returns the FLOPs of the products of each unmasked position with each row of the table, or nullopt if there is no kernel: tokens [B, N,
+// w], mask [B, N] or None, table [V, w].
 std::optional<std::int64_t> projection_product(c10::ArrayRef<const c10::IValue> inputs) {
   const at::Tensor tokens = inputs[0].toTensor();
   if (!has_kernel(tokens)) return std::nullopt;
@@ -29,7 +31,8 @@ std::optional<std::int64_t> projection_product(c10::ArrayRef<const c10::IValue> 
   return 2 * real * inputs[2].toTensor().numel();
 }
 
-// Returns 0 if there is a kernel, because its backward pass only adds rows at the positions of the maxima.
+// Returns 0 if token_max_projection has a kernel, because the kernel's backward pass only adds rows at the positions of the maxima.
+// Otherwise returns nullopt.
 std::optional<std::int64_t> projection_gradient(const at::Tensor& tokens) {
   return has_kernel(tokens) ? std::optional<std::int64_t>(0) : std::nullopt;
 }
@@ -37,11 +40,11 @@ std::optional<std::int64_t> projection_gradient(const at::Tensor& tokens) {
 }  // namespace
 
 std::optional<std::int64_t> operator_flops(std::string_view name, c10::ArrayRef<const c10::IValue> inputs) {
-  if (name == "tessera::_sparsify_group")  // two products: the similarities, and the weights with the patches
+  if (name == "tessera::_sparsify_group")  // two products: of text and patches (the similarities), and of weights and patches
     return 2 * group_product(inputs[0].toTensor(), inputs[1].toTensor());
   if (name == "tessera::_sparsify_group_backward") {
-    // Two products recompute the similarities and compute the gradient of the weights. The gradient of the tokens takes one more product,
-    // and the gradient of the patches takes two.
+    // One product recomputes the similarities, and one computes the gradient of the weights. If requested, the gradient of the tokens takes
+    // one more product, and the gradient of the patches takes two more.
     const auto wanted = inputs[inputs.size() - 1].toBoolList();
     return (2 + static_cast<int>(wanted.get(0)) + 2 * static_cast<int>(wanted.get(1))) *
            group_product(inputs[1].toTensor(), inputs[2].toTensor());

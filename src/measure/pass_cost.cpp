@@ -37,8 +37,8 @@ void CostCurve::add(std::int64_t samples, MemoryTrace trace, double flops) {
   points_.push_back({samples, std::move(trace), flops});
 }
 
-// Returns the points that determine the curve at this number of samples, with their weights. If this number itself was measured, returns
-// only that point. Otherwise returns the latest points, as many as define a polynomial of this degree.
+// Returns the points that determine the curve at `samples`, with their weights. If `samples` itself was measured, this is only that point.
+// Otherwise these are the latest degree + 1 points, or all points if there are fewer.
 std::vector<CostCurve::Point> CostCurve::weighted(std::int64_t samples, std::size_t degree) const {
   TORCH_CHECK(!points_.empty(), "a cost curve without measurements");
   const std::size_t count = std::min(points_.size(), degree + 1);
@@ -65,8 +65,8 @@ MemoryTrace CostCurve::trace(std::int64_t samples) const {
   }
   double peak = 0, peak_of_line = 0, held = 0;
   for (const Point& point : all) peak += point.weight * point.trace.peak();
-  // The memory still held at the end is extrapolated linearly for both passes, so that the backward pass frees as much as the forward
-  // pass keeps.
+  // The memory that is still held after a pass is extrapolated linearly, for the forward and for the backward pass, so that the backward
+  // pass frees as much as the forward pass keeps.
   for (const Point& point : weighted(samples, 1)) {
     peak_of_line += point.weight * point.trace.peak();
     held += point.weight * point.trace.held();
@@ -94,8 +94,8 @@ CostCurve CostCurve::followed_by(const CostCurve& next) const {
   return out;
 }
 
-// Both passes are extrapolated together. If a loss works in chunks, its backward pass recomputes tensors instead of keeping them. Memory
-// then moves from the peak of the forward pass to the peak of the backward pass.
+// Extrapolates both passes together, because memory can move from the peak of the forward pass to the peak of the backward pass. This
+// happens if a loss works in chunks, because its backward pass then recomputes tensors instead of keeping them.
 MemoryTrace PassCost::trace(std::int64_t samples) const {
   return forward.followed_by(backward).trace(samples);
 }

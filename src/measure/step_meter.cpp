@@ -45,7 +45,7 @@ std::int64_t convolution(at::IntArrayRef weight, at::IntArrayRef output) {
   return 2 * output[0] * product(output.slice(2)) * product(weight);
 }
 
-// `inputs` are input, weight, bias, stride, padding, dilation, transposed, ...
+// `inputs` are the arguments of aten::convolution: input, weight, bias, stride, padding, dilation, transposed, ...
 std::int64_t convolution(c10::ArrayRef<const c10::IValue> inputs) {
   const at::IntArrayRef input = inputs[0].toTensor().sizes(), weight = inputs[1].toTensor().sizes();
   if (inputs[6].toBool()) return convolution(weight, input);
@@ -99,8 +99,8 @@ void count(const at::RecordFunction& call) {
   add(flops, again);
 }
 
-// The number of our own operators on this thread's call stack. Such an operator is counted as a whole. Calls inside it are not counted,
-// whether they have the same name (below autograd) or are parts of the operator.
+// The number of our own operators on this thread's call stack. The FLOPs of such an operator are counted as a whole. Calls inside it are
+// not counted: neither its own call below autograd, which has the same name, nor the operators of which it consists.
 thread_local int inside_own = 0;
 
 struct InsideOwn : at::ObserverContext {

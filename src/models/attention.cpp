@@ -38,8 +38,8 @@ AttentionMask attention_mask(const at::Tensor& key_mask, std::int64_t keys) {
   check_mask(key_mask, keys);
   const at::Tensor real = key_mask.unsqueeze(1).unsqueeze(1);  // [B, 1, 1, K]
   out.has_key = real.any(-1, /*keepdim=*/true);
-  // A softmax over no keys is NaN. So queries of a row without any real key attend to all keys, and attend() replaces
-  // their output.
+  // A softmax over no keys is NaN. So in a row without any real key, the queries attend to all keys, and attend() then
+  // sets their output to 0.
   out.allowed = real | out.has_key.logical_not();
   return out;
 }

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kDecoderNormEps = 1e-5;
 
-/// A pre-norm block of self-attention, attention to the memory, and an MLP. It is initialized like the text
+/// A pre-norm block of self-attention, cross-attention to the memory, and an MLP. It is initialized like the text
 /// transformer's blocks.
 class DecoderBlock : public torch::nn::Module {
  public:

@@ -124,7 +124,7 @@ ConvNext::ConvNext(const ConvNextSettings& settings) : settings_(settings) {
     register_module("head", std::make_shared<NamedParts>())->add("norm", final_norm_);
 }
 
-// The parts are named by their positions in a sequence. The activation also takes up a position.
+// Names the stem's parts by their positions in a sequence. The activation also takes up a position.
 void ConvNext::make_stem() {
   const ConvNextSettings& s = settings_;
   const auto names = register_module("stem", std::make_shared<NamedParts>());
@@ -136,8 +136,8 @@ void ConvNext::make_stem() {
     add(0, torch::nn::Conv2dOptions(3, s.widths[0], s.patch_size).stride(s.patch_size));
   } else {
     constexpr std::int64_t kDivisor = 8;
-    // Like timm, rounds to the nearest multiple of 8, or to the next higher one if the nearest is more than a tenth
-    // smaller.
+    // Like timm, rounds to the nearest multiple of 8, or to the next higher one if the nearest is smaller than the
+    // width by more than a tenth.
     const auto rounded = [&](std::int64_t width) {
       const std::int64_t near = std::max<std::int64_t>(kDivisor, (width + kDivisor / 2) / kDivisor * kDivisor);
       return 10 * near < 9 * width ? near + kDivisor : near;

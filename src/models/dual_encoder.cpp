@@ -28,13 +28,14 @@ std::string shape_text(const at::Tensor& tensor) {
   return concat(tensor.sizes());
 }
 
-/// Returns true for tensors that a file may lack, or may have although the model lacks them: counters, and the token
-/// for hidden patches. A model that was trained without hidden patches lacks this token.
+/// Returns true for tensors that may be in a file but not in the model, or in the model but not in a file: counters,
+/// and the token for hidden patches, which only models trained with hidden patches have.
 bool is_optional(const std::string& name) {
   return name.ends_with("num_batches_tracked") || name == "visual.mask_token";
 }
 
-/// Marks all tokens of missing images as padding. For regions and texts, the encoders apply the masks themselves.
+/// Marks all tokens of missing images as padding. Regions and texts do not need this, because their encoders apply the
+/// masks themselves.
 void hide_missing_pictures(TowerFeatures& features) {
   for (at::Tensor* tokens : {&features.tokens, &features.encoder_tokens, &features.dense}) {
     if (!tokens->defined()) continue;
@@ -152,8 +153,8 @@ struct DualEncoder::Impl {
 
 namespace {
 
-// Returns true if one tower pass can encode both views. They must have the same kind, row shape and needs. The need
-// `optional` matters only for images (hide_missing_pictures()).
+// Returns true if one pass of the tower can encode both views. For this, both must have the same kind, row shape and
+// needs, except that the need `optional` matters only for images (hide_missing_pictures()).
 bool fit_together(const TowerInput& a, const ViewNeeds& a_needs, const TowerInput& b, ViewNeeds b_needs) {
   if (!a.of_pictures()) b_needs.optional = a_needs.optional;
   return a.pixels.defined() == b.pixels.defined() && a.patches.defined() == b.patches.defined() && a.regions.defined() == b.regions.defined() &&
@@ -255,8 +256,8 @@ std::map<std::string, TowerFeatures> DualEncoder::Impl::encode_views(
 
 namespace {
 
-// Sets the preprocessing's patch_size to the encoder's value. Images of varying shapes are cut into patches before they
-// reach the encoder.
+// Sets the preprocessing's patch_size to the encoder's value, because the preprocessing itself cuts images of varying
+// shapes into patches.
 void follow_patch_size(ModelSettings& settings, const std::string& path) {
   Preprocessing& preprocessing = settings.preprocessing;
   if (!keeps_shapes(preprocessing)) return;

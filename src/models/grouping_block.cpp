@@ -14,8 +14,9 @@ namespace {
 
 constexpr double kNormEps = 1e-5;
 
-/// The maps `q_proj`, `k_proj`, `v_proj` and `proj`. Initial scores are small and similar for all groups, so that
-/// training decides which tokens a group gets; large initial scores would decide it by chance.
+/// The maps `q_proj`, `k_proj`, `v_proj` and `proj`. Their initial weights are small, so that the initial scores are
+/// small and similar for all groups. Training then decides which tokens a group gets; large initial scores would decide
+/// this by chance.
 class SeparateProjections : public torch::nn::Module {
  public:
   SeparateProjections(std::int64_t width, double value_deviation)
@@ -72,7 +73,7 @@ class AssignAttention : public SeparateProjections {
     return padding.defined() ? x.masked_fill(padding, 0) : x;
   }
 
-  /// Returns A_kj / D_k, given each group's share [B, K, L] of each token.
+  /// Returns the weights A_kj / D_k of tokens j in groups k. shares [B, K, L]: each group's share of each token.
   at::Tensor weights_of(const at::Tensor& shares, const at::Tensor& assignment, const at::Tensor& padding) const {
     at::Tensor weights = shares;
     // The value is exactly one-hot, because `shares - shares.detach()` is exactly 0. This term only adds the gradient
@@ -86,8 +87,9 @@ class AssignAttention : public SeparateProjections {
     return weights / total;
   }
 
-  /// Does the same as weights_of() for soft shares with assign_eps 0, but computes with logarithms. So a group with
-  /// tiny shares of all tokens still gets a weighted mean of them, although the shares and their sum would underflow.
+  /// Does the same as weights_of() for soft shares with assign_eps 0, but computes with logarithms. So a group whose
+  /// shares of all tokens are tiny still gets a weighted mean of the tokens, although the shares and their sum would
+  /// underflow.
   static at::Tensor soft_weights(const at::Tensor& competing, const at::Tensor& padding) {
     const at::Tensor logarithms = competing.log_softmax(1);
     if (!padding.defined()) return logarithms.softmax(2);

@@ -12,8 +12,8 @@ Leff::Leff(const LeffSettings& settings, std::int64_t width, std::int64_t hidden
       dwconv_(torch::nn::Conv2dOptions(hidden, hidden, 3).padding(1).groups(hidden).bias(settings.conv_bias)) {
   register_module("c_fc", c_fc_);
   register_module("dwconv", dwconv_);
-  // The maps are channels-last, and so is the weight's gradient. With the same strides, the weight needs no copy in
-  // gradient reducers.
+  // The maps are channels-last, and therefore the weight's gradient is, too. The weight gets the same strides as its
+  // gradient, so that gradient reducers need not copy the gradient.
   dwconv_->weight.set_data(dwconv_->weight.as_strided({hidden, 1, 3, 3}, {9, 1, 3, 1}));
   register_module("c_proj", c_proj_);
   if (settings.norm == "batch") {

@@ -50,7 +50,7 @@ void Adaptable::add_updates(const at::Tensor& x, std::initializer_list<Output> o
   }
 }
 
-// Drops entries of x. Each drawn integer is split into two numbers of 31 bits.
+// Drops random entries of x. Each integer that is drawn provides two numbers of 31 bits.
 at::Tensor Adaptable::dropped(const at::Tensor& x, std::int64_t left_out) const {
   constexpr std::int64_t kBits = 0x7FFFFFFF;
   const std::int64_t width = x.size(-1);

@@ -10,8 +10,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Takes the entries of x at `places`. No place occurs twice, so the backward pass only copies entries back, without
-// summing. It is therefore repeatable, and needs no atomics on a GPU.
+// Takes the entries of x at `places`. No place occurs twice, so the backward pass copies each gradient to its entry,
+// without summing. It is therefore repeatable, and needs no atomics on a GPU.
 class Taken : public torch::autograd::Function<Taken> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& places) {
@@ -65,8 +65,8 @@ at::Tensor attend_to_lengths(const at::Tensor& query, const at::Tensor& key, con
       .squeeze(0);
 }
 
-// Pads each row to the length of the longest row. For short texts this costs little compared with the layers that stay
-// packed.
+// For the attention, pads each row to the length of the longest row. For short texts, this padding costs little
+// compared with the other layers, which work on packed rows.
 at::Tensor attend_filled_up(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, std::int64_t heads,
                             const PackedRows& rows, bool causal) {
   const auto filled_up = [&](const at::Tensor& x) {

@@ -14,7 +14,7 @@ thread_local RowRngScope* current = nullptr;
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
-// Returns x ^ (x >> bits), with an unsigned shift, times factor.
+// Returns (x ^ (x >> bits)) * factor, with an unsigned shift.
 at::Tensor stirred(const at::Tensor& x, std::int64_t bits, std::uint64_t factor) {
   const at::Tensor high = at::bitwise_right_shift(x, bits).bitwise_and_(kMost >> (bits - 1));
   return high.bitwise_xor_(x).mul_(static_cast<std::int64_t>(factor));
@@ -59,7 +59,8 @@ at::Tensor row_keys_of_parts(std::int64_t rows, std::int64_t parts, const at::De
 }
 
 at::Tensor token_keys(std::int64_t rows, std::int64_t length, const at::Device& device, const PackedRows& packed) {
-  // Uses a separate stream per row, so that the rows' own streams advance by the same amount for every length.
+  // Draws from a separate stream per row, so that the rows' own streams advance by the same amount whatever the
+  // sequence length is.
   const RowRngScope scope(row_random_int(rows, 1, device).squeeze(1));
   const at::Tensor keys = row_random_int(rows, packed.defined() ? packed.length : length, device).flatten();
   return packed.defined() ? keys.index_select(0, packed.places) : keys;
@@ -76,7 +77,7 @@ at::Tensor row_keys_of_views(const std::vector<std::string>& views) {
 }
 
 at::Tensor row_uniform(std::int64_t rows, std::int64_t count, const at::Device& device) {
-  constexpr int kBits = 23;  // the midpoints of 2^23 equal intervals: float32 represents them exactly
+  constexpr int kBits = 23;  // float32 represents the midpoints of 2^23 equal intervals exactly
   const at::Tensor number = at::bitwise_right_shift(row_random_int(rows, count, device), 63 - kBits);
   return (number.to(at::kFloat) + 0.5F) * std::ldexp(1.0F, -kBits);
 }

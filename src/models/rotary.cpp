@@ -29,8 +29,8 @@ Places places_of(const RotarySettings& s, config::Size grid, const at::Device& d
 }
 
 Places augmented(const RotarySettings& s, Places at, std::int64_t batch) {
-  // Changes both axes by a random draw [B, 1] between -1 and 1. With draws = 2 each axis has its own draw; with draws =
-  // 1 both axes share one.
+  // Changes the coordinates of both axes by random numbers [B, 1] between -1 and 1. With draws = 2, each axis has its
+  // own number; with draws = 1, both axes share one.
   const auto change = [&](std::int64_t draws, const auto& changed) {
     const at::Tensor u = 2.0 * row_uniform(batch, draws, at.rows.device()) - 1.0;
     at.rows = changed(at.rows, u.narrow(1, 0, 1));

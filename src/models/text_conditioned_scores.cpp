@@ -70,8 +70,8 @@ std::int64_t TextConditionedScores::tile_of(std::int64_t images, std::int64_t pa
   return std::max<std::int64_t>(1, scores / (images * pool_.heads() * patches));
 }
 
-/// Calls body(begin, end) for ranges of images. On a CPU a range is one image, and threads divide the images. On a GPU
-/// a range has as many images as keep it busy with 64 texts each.
+/// Calls body(begin, end) for ranges of images. On a CPU, a range is one image, and threads divide the images. On a
+/// GPU, a range has enough images to keep the GPU busy with 64 texts per image.
 template <class Body>
 void TextConditionedScores::for_images(std::int64_t images, std::int64_t patches, const Body& body) const {
   if (!options_.device().is_cpu()) {
@@ -128,9 +128,10 @@ at::Tensor TextConditionedScores::similarity(const at::Tensor& image_tokens, con
   return out;
 }
 
-// For a single patch, each head's weight w_h is a sigmoid of its score. The pooled vector is sum_h w_h a_h + b, where
-// a_h = W_o,h v_h is the same for all texts. So the vector's length and its product with a text follow from products of
-// a_h and b. This takes D and H^2 operations per patch and text, compared with D^2 for applying W_o.
+// Scores each patch as if it were the image's only patch. Then each head's weight w_h is a sigmoid of its score. The
+// pooled vector is sum_h w_h a_h + b, where a_h = W_o,h v_h is the same for all texts. So the vector's length and its
+// product with a text follow from the products of the a_h and b with each other and with the text. This takes D + H^2
+// operations per patch and text, compared with D^2 for applying W_o.
 at::Tensor TextConditionedScores::patch_similarity_of(const at::Tensor& tokens) const {
   const std::int64_t heads = pool_.heads(), patches = tokens.size(1);
   const Image image = keys_and_values(tokens);

@@ -95,8 +95,8 @@ Tower::Tower(const TowerSettings& settings, Modality modality, SharedParameters&
 
 namespace {
 
-// Returns the encoding of images of the configured size that were encoded earlier. Tensors that were not kept are
-// undefined.
+// Returns the stored encoding of images that were encoded earlier, at the configured size. Tensors that were not kept
+// are undefined.
 Encoded encoded_before(const EncodedPictures& pictures, config::Size grid) {
   const auto widened = [](const at::Tensor& tensor) { return tensor.defined() ? at_least_float(tensor) : tensor; };
   Encoded out;

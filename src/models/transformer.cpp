@@ -30,14 +30,15 @@ Transformer::Transformer(const TransformerSettings& settings, BlockInitializatio
 at::Tensor Transformer::forward(at::Tensor x, const SequenceInfo& sequence, std::int64_t first) {
   const std::int64_t layers = std::ssize(*resblocks_);
   const bool again = grad_checkpointing_ && is_training() && at::GradMode::is_enabled();
-  // Draws the numbers here and not in the blocks, so that a block that is computed again skips the same updates.
+  // Draws the random numbers of stochastic depth here and not in the blocks, so that a block that is computed again
+  // skips the same updates.
   at::Tensor draws;  // [B or T, 2 (layers - first)]
   const PackedRows& packed = sequence.mask.packed;
   if (drop_path_ > 0 && is_training()) {
     draws = row_uniform(packed.defined() ? packed.rows : x.size(0), 2 * (layers - first), x.device());
     if (packed.defined()) draws = draws.index_select(0, packed.row_of);
   }
-  // These keys are also drawn here, so that computing blocks again does not change any number.
+  // Draws these keys here, too, so that a block that is computed again uses the same random numbers.
   std::vector<at::Tensor> keys(static_cast<std::size_t>(layers));
   for (std::int64_t i = first; i < layers; ++i)
     if (block(i).draws_for_tokens())

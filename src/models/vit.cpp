@@ -14,8 +14,8 @@
 namespace tessera {
 namespace {
 
-// A table for images with different grids. Each token takes the table's row for its position. For each distinct grid
-// the table has `prefix` rows and then one row for each patch.
+// A table for images with different grids. For each distinct grid it has `prefix` rows and then one row for each patch.
+// Each token takes the row for its position in its image's grid.
 struct GridTable {
   std::vector<config::Size> grids;
   at::Tensor rows;  // int64, for each real token, image after image, the index of its row in the table
@@ -209,7 +209,7 @@ Vit::Embedded Vit::embed_patches(const TowerInput& input) {
   rows = packed_rows(real, input.grids.prod(1) + prefix());
   if (rows.defined()) x = pack(x, rows);
   const GridTable table = grid_table(input.grids, prefix(), device);
-  const auto shaped = [&](const at::Tensor& of_tokens) {  // returns the rows in the tokens' shape, which is flat if they are packed
+  const auto shaped = [&](const at::Tensor& of_tokens) {  // brings the rows into the tokens' shape, which is flat if they are packed
     return rows.defined() ? of_tokens : of_tokens.unflatten(0, {images, prefix() + patches});
   };
   if (positional_embedding_.defined())
@@ -225,11 +225,11 @@ Vit::Embedded Vit::embed_patches(const TowerInput& input) {
 }
 
 at::Tensor Vit::positions_of(config::Size grid) const {
-  const bool any = grid.height * grid.width > 0;  // false for an image that is missing from a sample: its grid is empty
+  const bool any = grid.height * grid.width > 0;  // false if the sample lacks this image: its grid is empty
   const at::Tensor positions = any ? resize_position_embedding(positional_embedding_, grid, this->grid(), positioned(),
                                                                settings_.position_resampling == "antialiased")
                                    : positional_embedding_.slice(0, 0, positioned());
-  const std::int64_t bare = prefix() - positioned();  // number of tokens before the patches that have no position embedding
+  const std::int64_t bare = prefix() - positioned();  // number of prefix tokens without a position embedding
   if (bare == 0) return positions;
   const at::Tensor none = at::zeros({bare, positions.size(1)}, positions.options());
   return at::cat({positions.slice(0, 0, positioned()), none, positions.slice(0, positioned())});

@@ -42,8 +42,8 @@ CaptionDecoderShape decoder_shape(const CaptioningSettings& s, const ObjectiveCo
   return shape;
 }
 
-// Returns which ids [..., L] count as text, namely those that the mask marks as real. If padding is read as text (`padding_id` is set),
-// only the first padding token at the end counts.
+// Returns bool [..., L], true for the ids that count as text. These are the ids that the mask marks as real. If padding is read as text
+// (`padding_id` is set), only the first of the padding tokens at the end counts.
 at::Tensor said_of(const at::Tensor& ids, const at::Tensor& mask, const std::optional<std::int64_t>& padding_id) {
   if (!padding_id) return mask;
   const at::Tensor filling = (ids == *padding_id) | mask.logical_not();
@@ -51,7 +51,7 @@ at::Tensor said_of(const at::Tensor& ids, const at::Tensor& mask, const std::opt
   return mask & at::constant_pad_nd(to_the_end.slice(-1, 0, -1), {1, 0}, 0).logical_not();
 }
 
-// Adds one position in front, because the targets of caption_loss_sum() start at the second position.
+// Adds one position in front, because caption_loss_sum() takes its targets from the second position on.
 at::Tensor with_start(const at::Tensor& ids_or_mask) {
   return at::constant_pad_nd(ids_or_mask, {1, 0}, 0);
 }
@@ -66,8 +66,8 @@ at::Tensor first_places(const at::Tensor& all, std::int64_t count) {
   return all.narrow(1, 0, count);
 }
 
-// Draws, on the CPU, which of this rank's images are predicted in parallel. The draw depends on an image's position in the global batch:
-// the loader deals the images of this batch to the ranks one by one.
+// Draws, on the CPU, which of this rank's images are predicted in parallel. The draw for an image depends on its position in the global
+// batch, whose images the loader deals to the ranks one by one.
 at::Tensor drawn_parallel(double share, std::int64_t images, const StepContext& context) {
   const auto stream = derive_seed(context.seed, Purpose::step,
                                   {static_cast<std::uint64_t>(context.step), fingerprint("captioning")});
@@ -199,7 +199,7 @@ at::Tensor Captioning::caption_loss(const Memory& memory, const Texts& texts, co
   const std::int64_t images = memory.tokens.size(0);
   const at::Tensor parallel = drawn_parallel(settings_.parallel, images, context);
   at::Tensor sum = task_tokens_.sum() * 0;
-  if (mask_token_.defined()) sum = sum + mask_token_.sum() * 0;  // so that it gets a gradient even if no image is parallel
+  if (mask_token_.defined()) sum = sum + mask_token_.sum() * 0;  // so that it gets a gradient even if no image is predicted in parallel
   for (const bool causal : {true, false}) {
     const at::Tensor index = (causal ? parallel.logical_not() : parallel).nonzero().squeeze(1);
     if (index.numel() == 0) continue;

@@ -133,7 +133,7 @@ class EmbeddingSet {
   at::Tensor own_, all_;
 };
 
-// Computes L(rows, columns), averaged over all pairs of present embeddings of the same image.
+// Computes InfoNCE between the embeddings in `rows` and in `columns`, averaged over all pairs of present embeddings of the same image.
 at::Tensor mean_info_nce(const EmbeddingSet& rows, const EmbeddingSet& columns, const at::Tensor& scale,
                          std::optional<std::int64_t> chunk, const ProcessGroup& group) {
   std::vector<at::Tensor> sums, counts;

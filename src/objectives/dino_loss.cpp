@@ -7,8 +7,9 @@
 namespace tessera {
 namespace {
 
-// Returns, for each of `crops` crops, the sum of the teacher's probabilities for all global crops except this one. Cross-entropy is linear
-// in the targets, so one pass over a crop's logits covers all pairs of the crop. All local crops share one tensor.
+// Returns, for each of `crops` crops, the teacher's probabilities summed over all global crops except the crop itself. Cross-entropy is
+// linear in the targets, so one pass over a crop's logits covers all pairs of the crop. All local crops share one tensor, because no global
+// crop is left out for them.
 std::vector<at::Tensor> targets_of_crops(const std::vector<at::Tensor>& teacher, std::size_t crops) {
   const auto sum_without = [&](std::size_t left_out) {
     at::Tensor sum;
@@ -75,7 +76,7 @@ at::Tensor DinoLoss::forward(const std::vector<at::Tensor>& student, const std::
 DinoLoss::Rows DinoLoss::of_rows(const at::Tensor& student, const at::Tensor& last_layer, const at::Tensor& goals,
                                  const at::Tensor& goal_layer, std::int64_t epoch,
                                  std::optional<std::int64_t> chunk) const {
-  // The center is cloned because it moves before the backward pass, which recomputes the body.
+  // The center is cloned, because move_center() changes it before the backward pass recomputes the body.
   const auto body = [settings = settings_, center = center_.clone(), epoch](const std::vector<at::Tensor>& tile) {
     const at::Tensor targets = probabilities_around(center, at::linear(tile[1], tile[3]), epoch, settings);
     return at::stack({cross_entropy(at::linear(tile[0], tile[2]), targets, settings), at::special_entr(targets).sum(1)}, 1);

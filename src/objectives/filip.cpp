@@ -27,7 +27,7 @@ at::Tensor best(const at::Tensor& score, const at::Tensor& count) {
   return rank < count.unsqueeze(1);
 }
 
-// Returns n - floor(rate n + 1e-6).
+// Returns how many of n entries remain if the share `rate` of them is dropped: n - floor(rate n + 1e-6).
 at::Tensor remaining(const at::Tensor& n, double rate) {
   return n - (n.to(at::kDouble) * rate + 1e-6).floor().to(at::kLong);
 }

@@ -13,11 +13,11 @@
 namespace tessera {
 namespace {
 
-// A function that chooses a caption of each image j to be compared with each image i. It returns caption slots, int64 [n, C], with one row
+// A function that chooses which caption of each image j is compared with each image i. It returns caption slots, int64 [n, C], with one row
 // for each of the `count` images i = first, first + 1, ... of the global batch, and one column for each j.
 using NegativeSlots = std::function<at::Tensor(std::int64_t first, std::int64_t count)>;
 
-// Returns the caption slots of each image, [C, K]. Present captions come first, in their order.
+// Returns the caption slots of each image, [C, K]. The slots of present captions come first, in ascending order.
 at::Tensor present_first(const at::Tensor& present) {
   return std::get<1>(present.logical_not().to(at::kByte).sort(/*stable=*/true, /*dim=*/1, /*descending=*/false));
 }
@@ -39,8 +39,8 @@ NegativeSlots drawn_slots(const CaptionRelation& relation, const StepContext& co
   };
 }
 
-// Returns the pairs of `count` images of this rank, in K + C columns. First come the image's own captions, then the chosen caption of every
-// image. The chosen caption of the image itself is ignored (label 0).
+// Returns the pairs of `count` images of this rank. Each image has K + C pairs: with its own captions, and then with the chosen caption of
+// every image. The chosen caption of the image itself is ignored (label 0).
 ConditionedPairs sampled_pairs(const CaptionRelation& relation, const NegativeSlots& slots, std::int64_t first,
                                std::int64_t count) {
   const std::int64_t images = relation.images(), captions = relation.captions();

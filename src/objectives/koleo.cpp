@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kLeastDistance = 1e-8;
 
-// Returns the distance [B] of each row of `own` [B, D] to the nearest other row of all ranks.
+// Returns the distance [B] of each row of `own` [B, D] to the nearest other row among the rows of all ranks.
 at::Tensor distances_of_neighbors(const at::Tensor& own, const ProcessGroup& group) {
   const at::Tensor all = gather_rows(own, group);
   const std::int64_t first = group.rank() * own.size(0);

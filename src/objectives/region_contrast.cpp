@@ -114,7 +114,7 @@ struct RegionContrast::Regions {
 
 // The differences between the logit of a box's phrase and the logits of the box's negatives.
 struct RegionContrast::Gaps {
-  at::Tensor logits;    // [M, H], s(r, t) - s(r, n_h)
+  at::Tensor logits;    // [M, H], s(r, t) - s(r, n_h): logits s of box r with its phrase t and with its negatives n_h
   at::Tensor negative;  // bool [M, H], true for present negatives
 };
 

@@ -62,7 +62,8 @@ class TiledNegatives : public torch::autograd::Function<TiledNegatives> {
     const std::int64_t chunk = ctx->saved_data["chunk"].toInt(), width = image.size(1);
     const ProcessGroup& group = saved_group(ctx);
     const ContrastTargets targets = ContrastTargets::saved(ctx);
-    // The incoming gradient may differ between ranks; the texts' gradients are summed over all ranks.
+    // The incoming gradient may differ between ranks. Each rank applies its own to the pairs of its images, and the ring sums the texts'
+    // gradients over all ranks.
     const at::Tensor& weight = gradients[0];
     const Tiles tiles(image.size(0), text.size(0), chunk, image.is_cpu());
     const at::Tensor image_gradient = at::zeros_like(image);

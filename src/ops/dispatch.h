@@ -24,7 +24,7 @@ void implement(torch::Library& library, const char* name) {
     library.impl(name, torch::dispatch(device, TORCH_FN(operate_under_autocast)));
 }
 
-/// Registers the operator `name` of a kernel, and the operator `name`_backward of its backward pass.
+/// Registers a kernel as the operator `name`, and the kernel's backward pass as the operator `name`_backward.
 template <auto* forward, auto* backward, auto* forward_on_meta, auto* backward_on_meta, auto* forward_with_gradient>
 void implement_passes(torch::Library& library, const std::string& name) {
   const std::string of_backward = name + "_backward";

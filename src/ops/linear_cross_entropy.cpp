@@ -115,7 +115,7 @@ bool has_kernel(const at::Tensor& hidden) {
   return (narrow || hidden.scalar_type() == at::kFloat) && has_kernels(hidden);
 }
 
-// Computes to = a b or, with `add`, to += a b. On a GPU bfloat16 inputs can have a float32 result.
+// Computes to = a b, or to += a b if `add` is true. On a GPU, the result of bfloat16 inputs can be float32.
 void multiply(at::Tensor to, const at::Tensor& a, const at::Tensor& b, bool add) {
   if (a.scalar_type() == to.scalar_type())
     at::addmm_out(to, to, a, b, /*beta=*/add ? 1 : 0);
@@ -230,8 +230,8 @@ Four call_forward(const at::Tensor& hidden, const at::Tensor& weight, const at::
   return forward.call(hidden, weight, targets, bias, ignore_index, wanted, target_weights, tile_elements);
 }
 
-// The bias comes after all other inputs that may need a gradient, because needs_input_grad does not count an undefined
-// bias. The target weights never need a gradient.
+// needs_input_grad does not count an undefined bias, which would shift the numbers of later inputs. So the bias comes
+// after all other inputs that may need a gradient. The target weights never need a gradient.
 class SummedCrossEntropy : public torch::autograd::Function<SummedCrossEntropy> {
  public:
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const at::Tensor& hidden,
@@ -313,8 +313,8 @@ at::Tensor operate_soft(const at::Tensor& hidden, const at::Tensor& weight, cons
   return reduction == "sum" ? sum : sum / at::Scalar(hidden.sym_size(0).max(1));
 }
 
-// Under autocast, the computation uses bfloat16 only on a GPU. On the CPU, rounding would bring no benefit. Other types
-// of autocast are not used.
+// Under autocast to bfloat16, computes in bfloat16 on a GPU, but not on the CPU, where rounding would bring no benefit.
+// Other types of autocast are ignored.
 at::ScalarType type_under_autocast(const at::Tensor& hidden, const at::Tensor& weight) {
   const at::DeviceType device = hidden.device().type();
   const at::ScalarType wide = at::promote_types(compute_dtype(hidden), compute_dtype(weight));

@@ -6,8 +6,9 @@ class Library;
 
 namespace tessera {
 
-/// Registers torch.ops.tessera.* with LibTorch's dispatcher. Does nothing if they are already registered, by a program
-/// that links Tessera or by a loaded libtessera_ops.so. Every C++ entry point of an operator calls this function.
+/// Registers torch.ops.tessera.* with LibTorch's dispatcher. Does nothing if these operators are already registered, by
+/// a program that links Tessera or by a loaded libtessera_ops.so. Every C++ entry point of an operator calls this
+/// function.
 void register_operators();
 
 // Define the operators of each file, forward and backward, for all devices.

@@ -36,7 +36,7 @@ void check(const at::Tensor& features, const at::Tensor& boxes, const at::Tensor
                 ", features on ", features.device());
 }
 
-// Arguments of both passes.
+// The arguments of the forward and the backward pass.
 struct Call {
   at::Tensor corners, image;  // contiguous, in the type of the sums
   std::int64_t images, height, width, channels;
@@ -62,7 +62,8 @@ kernels::RoiAlignProblem problem_of(const Call& call, kernels::DataType type) {
           call.image.const_data_ptr<std::int64_t>()};
 }
 
-// For each bin, the weight of each cell along an axis. Used for float64, where matrix products replace the kernels.
+// The weight that each cell has for each bin, along both axes. Used for float64, for which matrix products replace the
+// kernels.
 struct AxisWeights {
   at::Tensor rows, columns;  // [K, bins, H], [K, bins, W]
 };

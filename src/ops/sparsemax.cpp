@@ -7,13 +7,13 @@
 namespace tessera {
 namespace {
 
-// Returns the threshold tau [.., 1] of scores [.., C]. Only the k largest entries get a weight above 0, where k is the
-// largest number with 1 + k z_(k) > z_(1) + .. + z_(k).
+// Returns the threshold tau [.., 1] of scores [.., C]. Let z_(i) be the i-th largest score. Only the k largest scores
+// get a weight above 0, where k is the largest number with 1 + k z_(k) > z_(1) + .. + z_(k).
 at::Tensor threshold(const at::Tensor& scores) {
   const at::Tensor sorted = std::get<0>(scores.sort(-1, /*descending=*/true));
   const at::Tensor sums = sorted.cumsum(-1), places = at::arange(1, scores.size(-1) + 1, scores.options());
   const at::Tensor last = ((1 + places * sorted > sums) * places).amax(-1, /*keepdim=*/true);  // k
-  // k is at least 1, unless a score is NaN. If a score is NaN, so are the weights.
+  // k is at least 1, unless a score is NaN. Then the weights are NaN, too.
   return (sums.gather(-1, last.to(at::kLong).sub(1).clamp_min(0)) - 1) / last;
 }
 

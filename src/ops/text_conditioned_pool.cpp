@@ -37,7 +37,7 @@ bool pool_has_kernel(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kFloat && has_kernels(tensor);
 }
 
-// Returns the setting for kernels that must not start threads. The operator calls the kernels from several threads of
+// Returns the setting that keeps kernels from starting threads, because the operator calls the kernels from threads of
 // its own.
 const kernels::Parallel& no_threads() {
   static const kernels::Parallel alone{1, {}};

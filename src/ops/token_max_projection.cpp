@@ -176,8 +176,8 @@ Pair operate(const at::Tensor& tokens, const Mask& mask, const at::Tensor& table
   return call_forward(tokens.to(type), mask, table.to(type), bias.to(compute_dtype(tokens)));
 }
 
-// Under autocast, only bfloat16 is used, and only on a GPU, where a tensor-core kernel takes it. On the CPU, rounding
-// would bring no benefit.
+// Of the types of autocast, only bfloat16 is used, and only on a GPU, where a tensor-core kernel takes it. On the CPU,
+// rounding would bring no benefit.
 Pair operate_under_autocast(const at::Tensor& tokens, const Mask& mask, const at::Tensor& table,
                             const at::Tensor& bias) {
   const at::DeviceType device = tokens.device().type();

@@ -29,8 +29,9 @@ void Lamb::update(std::vector<Group>& groups, const std::optional<at::Tensor>& f
   }
 }
 
-// Where found_inf is 1, the gradients are zero. The moments keep their values because their decay factor is set to 1,
-// and the weights keep theirs because the update is multiplied by zero. The host does not wait for the device.
+// If found_inf is 1, the update has no effect, and the host does not have to wait for the device: the gradients are
+// zero, the moments keep their values because their decay factor is set to 1, and the weights keep theirs because the
+// update is multiplied by zero.
 void Lamb::update_group(Group& group, const std::optional<at::Tensor>& found_inf) {
   auto &exp_avg = group.moments[0], &exp_avg_sq = group.moments[1];
   const auto [beta1, beta2] = settings_.betas;

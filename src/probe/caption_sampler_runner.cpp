@@ -25,7 +25,7 @@ std::vector<TextField> texts_of_case(const nlohmann::json& fields) {
 
 Outputs run_caption_sampler(Run& run) {
   auto settings = config::read<CaptionSamplerSettings>(run.settings());
-  // JSON objects have no order, so the settings of the case list the fields in order.
+  // JSON objects have no order, so a case lists its fields in order in the settings.
   if (!settings.fields) settings.fields.emplace();
   const nlohmann::json& inputs = run.json_inputs();
   const auto draws = inputs.value("draws", std::vector<double>());

@@ -39,7 +39,7 @@ Node number(std::int64_t value) {
   return config::Value<std::int64_t>::dump(value);
 }
 
-/// Copies the case's parameters into the tower. Their names are the names that the tower has in files.
+/// Copies the case's parameters into the tower. In the case, they have the names that the tower's tensors have in files.
 void bind_tower(Run& run, Tower& tower, const std::string& prefix) {
   tower.to(run.device(), run.parameter_dtype());
   for (const auto& [name, tensor] : tower.state_dict())

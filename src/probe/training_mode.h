@@ -6,8 +6,8 @@
 
 namespace tessera::probe {
 
-/// The settings of a case, and `training`, which is the mode of the module and not one of its settings. It is removed from the settings,
-/// also from those of the objectives of a weighted_sum.
+/// The settings of a case without `training`, and the value of `training`, which is the mode of the module and not one of its settings.
+/// `training` is also removed from the settings of the objectives in a weighted_sum.
 struct TrainingMode {
   config::Node settings;
   bool training = true;

@@ -48,7 +48,7 @@ class GroupSums {
   std::vector<double> parts_, wholes_;
 };
 
-/// Returns the percentile: the value below which the given share of the sorted values is.
+/// Returns a percentile: the value below which this share of the sorted values lies.
 double percentile(const std::vector<double>& sorted, double share) {
   const double place = share * static_cast<double>(sorted.size() - 1);
   const auto below = static_cast<std::size_t>(place);

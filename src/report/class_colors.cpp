@@ -10,7 +10,7 @@ namespace tessera::report {
 namespace {
 
 constexpr int kTooNear = 60;  // colors at a smaller distance are hard to distinguish
-// Shades towards white (above 0) or black, for classes named after the same color.
+// Shades for classes named after the same color: towards white for values above 0, towards black for values below 0.
 constexpr std::array<double, 5> kShades = {0, 0.5, -0.4, 0.75, -0.65};
 
 Color from_hex(std::uint32_t color) {

@@ -290,8 +290,7 @@ bool holds_results(const fs::path& folder) {
              stages.empty() ? "" : "; its subfolders that do: " + join_names(stages));
 }
 
-/// Returns the folder names of a path from which a run's name can be formed, the last one first. An evaluation is named after its parent
-/// folder.
+/// Returns the folder names in a path, the last one first, for forming a run's name. An evaluation is named after its parent folder.
 std::vector<std::string> name_parts(const fs::path& path) {
   std::vector<std::string> parts;
   for (const fs::path& part : path) parts.insert(parts.begin(), part.string());
@@ -307,7 +306,7 @@ std::string joined_name(const std::vector<std::string>& parts, std::size_t count
   return name;
 }
 
-/// Gives each run the shortest end of its path as a name, so that all names differ.
+/// Names each run by the shortest end of its path that no other run's path has.
 void name_apart(std::vector<ComparedRun>& runs, const std::vector<fs::path>& paths) {
   std::vector<std::vector<std::string>> parts;
   std::size_t longest = 1;
@@ -339,7 +338,7 @@ ComparedRun read_measured_model(const MeasuredModel& measured) {
   read_training_scores(measured.model, run);
   const Json json = read_results(fs::path(measured.results) / "results.json", run, run.scores);
   run.step = step_of(json);
-  // Here the user chose the models to compare, so one can be the best even if their numbers of steps differ.
+  // The user chose the models to compare, so one of them can be the best even if they were trained for different numbers of steps.
   for (Score& score : run.scores) score.step.reset();
   return run;
 }

@@ -54,7 +54,7 @@ std::string step_note(std::int64_t step) {
   return concat("<small class=\"soft\">step ", with_thousands(step), "</small>");
 }
 
-/// Returns the header cells. If all values of a column have the same step, the cell shows the step below the name.
+/// Returns the header cells. If all values of a run's column were measured at the same step, the run's cell shows this step below its name.
 std::string run_headers(const std::vector<ComparedRun>& runs, const std::vector<ScoreRow>& rows) {
   std::string html;
   for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -130,7 +130,8 @@ std::string difference_cell(const ScoreRow& row, const RunPair& runs) {
                 "<br><small class=\"soft\">", escape(format_interval(row.metric, difference.interval)), "</small></td>");
 }
 
-/// Returns a table of the differences of each pair of runs by metric; empty if no two runs were measured on the same samples.
+/// Returns a table with the differences between each pair of runs, and a column for each metric. It is empty if no two runs were measured
+/// on the same samples.
 std::string difference_table(const std::vector<ComparedRun>& runs, const std::vector<ScoreRow>& rows) {
   std::string header;
   std::set<RunPair> pairs;
@@ -191,7 +192,7 @@ std::string score_tables(const std::vector<ComparedRun>& runs) {
   return html;
 }
 
-/// Shortens values such as "2.302585092994046" to "2.30259", unless values of the runs that differ would become equal.
+/// Shortens values such as "2.302585092994046" to "2.30259", unless different values would then look the same.
 std::vector<std::string> shown_values(const SettingRow& row) {
   std::vector<std::string> whole, rounded;
   for (const auto& value : row.values) {
@@ -220,8 +221,8 @@ std::string setting_table(const std::vector<ComparedRun>& runs) {
          html + "</table></div>";
 }
 
-/// Overlays the curves of all runs that have this curve. Empty if fewer than two runs have it; if there is only one run, its own curve
-/// suffices.
+/// Overlays the curves of all runs that have this curve. The chart is empty if fewer than two runs have it. If the page shows only one run,
+/// that run's curve suffices.
 CurveChart overlaid(const std::vector<ComparedRun>& runs, const KnownCurve& known) {
   CurveChart chart{.title = known.title, .curves = {}, .unit = known.unit};
   for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -243,7 +244,7 @@ KnownCurve flop_rate(const std::vector<ComparedRun>& runs) {
               : KnownCurve{"tflops", "GFLOP/s of the model, per device", 1000};
 }
 
-/// Overlays the curves of the keys with this prefix. The title of each chart is the rest of the key.
+/// Overlays the curves of the keys with this prefix. The title of each chart is `title` followed by the rest of the key.
 std::vector<CurveChart> overlaid_with_prefix(const std::vector<ComparedRun>& runs, const std::string& prefix,
                                              const std::string& title) {
   std::set<std::string> keys;

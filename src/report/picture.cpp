@@ -15,7 +15,7 @@ constexpr std::int64_t kOutlineShare = 100;  // the width of an outline is the i
 constexpr double kFaded = 0.5;               // share of gray in pixels without a class
 constexpr double kFill = 0.7, kEdge = 0.75;  // share of the class color in a region and in its outline
 constexpr double kBase = 190,
-                 kTexture = 0.3;  // brightness below the color of a region, and the share of the image's texture that remains visible in it
+                 kTexture = 0.3;  // gray under the color of a region, and the share of the image's texture that stays visible in it
 
 /// Whether a pixel of another value is within `reach` of (row, column) horizontally or vertically.
 bool at_edge(const std::vector<std::uint8_t>& mask, const Image& image, std::int64_t row, std::int64_t column,

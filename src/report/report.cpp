@@ -24,7 +24,7 @@ std::string interval_text(const TaskResult& result, const std::string& metric) {
   return interval == result.intervals.end() ? "" : format_interval(metric, interval->second);
 }
 
-/// Returns a text such as "shapes test, 200 samples". If the number of evaluated images differs, it is appended.
+/// Returns a text such as "shapes test, 200 samples". If another number of images was evaluated, it is appended.
 std::string data_and_samples(const TaskResult& result) {
   const std::string count = with_thousands(result.samples);
   const bool known = result.data.find(count + " samples") != std::string::npos;

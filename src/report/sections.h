@@ -6,7 +6,7 @@
 
 namespace tessera::report {
 
-/// These return the examples and charts of one task as HTML, or an empty text if the task does not have them.
+/// Return the examples and charts of one task as HTML, or an empty text if the task does not have them.
 std::string class_values(const TaskPictures& pictures);
 std::string confusion_table(const TaskPictures& pictures);
 std::string classification_examples(const TaskPictures& pictures);

@@ -35,8 +35,8 @@ const Node* setting(const Node& tree, const std::string& key) {
   return node;
 }
 
-/// Returns true if `now`, the result of merging a stage over `value`, still equals it. Maps are compared value by value, and keys that the
-/// stage adds do not count.
+/// Returns true if `now`, the result of merging a stage over `value`, still equals `value`. Maps are compared value by value, and keys that
+/// the stage adds do not count.
 bool survives(const Node& value, const Node* now) {
   if (now == nullptr) return false;
   if (!value.is_map()) return to_yaml(value) == to_yaml(*now);

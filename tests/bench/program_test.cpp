@@ -213,7 +213,8 @@ TEST_F(BenchProgram, EfficiencyComparesConfigurationsInATable) {
   EXPECT_TRUE(models[1]["text"].is_null());
   EXPECT_FALSE(models[1]["training"].is_null()) << "a step that includes the teacher";
   EXPECT_EQ(models[0]["image"]["flops"], models[1]["image"]["flops"]) << "the same tower";
-  // A backward pass takes about twice the FLOPs of a forward pass, so a step takes about three times those of both forward passes.
+  // A backward pass takes about twice the FLOPs of a forward pass. So a step takes about three times the FLOPs of the two towers' forward
+  // passes.
   const double forward = double(models[0]["image"]["flops"]) + double(models[0]["text"]["flops"]);
   EXPECT_GT(double(models[0]["training"]["flops"]), 2.5 * forward);
   for (const char* part : {"image", "text", "training"}) {

@@ -116,7 +116,7 @@ TEST_F(ShippedConfigurations, EachStartsWithAOneLineDescription) {
   std::getline(lines, line);
   int count = 0;
   while (std::getline(lines, line)) {
-    if (line.empty()) continue;  // between two folders
+    if (line.empty()) continue;  // an empty line separates two folders
     const std::string text = line.substr(line.find(' '));
     EXPECT_GE(text.size(), 30u) << line;
     EXPECT_LE(line.size(), 140u) << line;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the build into a fresh folder, builds this project against the installed files as the README says, and runs it and the
-# installed trainer. usage: run.sh BUILD_DIR TORCH
+# Installs the build into a fresh folder, and builds this project against the installed files as the README says. Then runs this project and
+# the installed trainer. usage: run.sh BUILD_DIR TORCH
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd) build_dir=$1 torch=$2
 unset CMAKE_PREFIX_PATH CUDACXX CUDA_HOME CUDA_PATH

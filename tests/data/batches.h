@@ -28,7 +28,7 @@ inline bool same_batch(const Batch& a, const Batch& b) {
          });
 }
 
-/// Returns text number `k` of a row of a view of several texts that ByteTokenizer encoded.
+/// Returns text number `k` in a row of a view that holds several texts per row. ByteTokenizer encoded the texts.
 inline std::string text_at(const TowerInput& view, std::int64_t row, std::int64_t k) {
   std::string out;
   for (std::int64_t i = 0; i < view.lengths[row][k].item<std::int64_t>(); ++i)
@@ -42,8 +42,9 @@ inline std::vector<std::string> texts_of(const TowerInput& view, std::int64_t ro
   return out;
 }
 
-/// Expects a loader that seeks to the position before a batch to return that batch and the following ones, up to `length` batches. `make`
-/// returns a new loader with the given number of threads. Starts at every `every`-th of the first `count` batches.
+/// Expects that a loader that seeks to the position before a batch returns that batch and the following ones. Starts at every `every`-th of
+/// the first `count` batches, and compares up to `length` batches from each start. `make` returns a new loader with the given number of
+/// threads.
 template <class Make>
 void expect_resumes(const Make& make, std::size_t count, std::size_t every, std::size_t length) {
   Loader whole = make(2);

@@ -123,7 +123,7 @@ class Epochs : public testing::TestWithParam<Case> {
     EXPECT_GE(seen.size() + at_most_missing, all.size());
   }
 
-  // Returns how many samples an epoch may leave out: the remainder of the division by the number of ranks, plus less than a batch for each
+  // Returns how many samples an epoch may leave out: up to ranks - 1 that cannot be divided among the ranks, and less than a batch for each
   // rank.
   std::size_t remainder() const { return static_cast<std::size_t>(GetParam().ranks * kBatch - 1); }
 
@@ -169,8 +169,8 @@ TEST_P(Epochs, ResumeWithExactlyTheRemainingSamplesOnAnyNumberOfRanks) {
       for (std::string& name : samples_of(first.back()->next())) before.push_back(std::move(name));
   }
   const DataPosition position = first[0]->position();
-  // With bad samples, ranks reach different positions. The same number of ranks resumes at each rank's own position. A different number
-  // resumes at the position of rank 0, which is exact only without bad samples.
+  // With bad samples, ranks reach different positions. With the same number of ranks, each rank resumes at its own position. With another
+  // number, all ranks resume at the position of rank 0, which is exact only without bad samples.
   for (int others = 1; others <= 4; ++others) {
     if (GetParam().has_bad_samples() && others != ranks) continue;
     std::vector<std::string> all = before;

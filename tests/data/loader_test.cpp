@@ -97,7 +97,7 @@ TEST(Loader, ABatchHoldsTheContentOfItsSamples) {
   LoaderSettings settings = settings_with(4);
   settings.shuffle = false;
   settings.caption_choice = "first";
-  settings.augmentation = {.scale = {1.0, 1.0}, .ratio = {1.2, 1.2}};  // 24 / 20 is the aspect ratio of sample 0
+  settings.augmentation = {.scale = {1.0, 1.0}, .ratio = {1.2, 1.2}};  // 1.2 = 24 / 20 is the aspect ratio of sample 0
   Loader loader = make(make_samples(9), settings);
   const Batch batch = loader.next();
   EXPECT_EQ(batch.keys, (std::vector<std::string>{"0", "1", "2", "3"}));

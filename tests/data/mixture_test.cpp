@@ -109,7 +109,7 @@ TEST_P(MixtureLoader, ConcatAndSequentialReturnEachSampleOncePerEpoch) {
     }
 }
 
-// The epoch holds 30 x 0.5 = 15, 15 x 2 = 30 and 60 x 1.25 = 75 samples of the three sources.
+// An epoch holds 15 samples of the first source (30 x 0.5), 30 of the second (15 x 2) and 75 of the third (60 x 1.25).
 TEST_P(MixtureLoader, WeightsSetHowOftenAnEpochHoldsASample) {
   std::map<std::string, int> total;
   const std::vector<Keys> all = epochs(MixtureMode::weighted, 4);
@@ -216,7 +216,7 @@ TEST(Mixture, WithoutShuffleSamplesKeepTheListedOrder) {
       (Keys{"a:0", "a:1", "a:2", "a:3", "a:4", "b:0", "b:1", "b:2", "b:3", "b:4", "a:0", "a:1", "a:2", "a:3", "a:4"}));
   EXPECT_EQ(first_batches(MixtureMode::accumulate, two(), 4),
             (Keys{"a:0", "a:1", "a:2", "a:3", "a:4", "b:0", "b:1", "b:2", "b:3", "b:4",  // the sixth sample of a is left out
-                  "a:0", "a:1", "a:2", "a:3", "a:4", "b:1", "b:2", "b:3", "b:4", "b:0"}));  // b continues at position 6, in its second pass
+                  "a:0", "a:1", "a:2", "a:3", "a:4", "b:1", "b:2", "b:3", "b:4", "b:0"}));  // b:0 of b's second pass is left out, too
   EXPECT_EQ(
       first_batches(MixtureMode::weighted, {component("a", make_samples(4), 0.5), component("b", make_samples(3))}, 2),
       (Keys{"a:0", "a:1", "b:0", "b:1", "b:2", "a:2", "a:3", "b:0", "b:1", "b:2"}));
@@ -315,7 +315,7 @@ TEST(Mixture, ShardsWithDifferentSkipsCanReachTheSameSource) {
       for (; loader->segment() < last; ++dropped) loader->next();
     EXPECT_EQ(first.source_label(), second.source_label());
   }
-  EXPECT_EQ(dropped, 4);  // every epoch has five steps and drops one batch of `a`
+  EXPECT_EQ(dropped, 4);  // 20 steps are four epochs, each of which drops one batch of `a`
 }
 
 TEST(Mixture, TooManyBadSamplesAreReportedWithTheirSource) {

@@ -7,10 +7,10 @@
 namespace tessera {
 
 /// A candidate set of files for a published folder. The functions below do not check whether their library can express
-/// the model. Instead, each draft is read back, and the first one that has the model's settings is used.
+/// the model. Instead, each draft is read back, and the first one whose settings equal the model's is used.
 struct PublishedDraft {
   std::string what;                          // the class or architecture
-  std::map<std::string, std::string> files;  // by name; they replace the files that came with the model
+  std::map<std::string, std::string> files;  // contents by file name; these files replace those that came with the model
   NamedTensors needed = {};                  // tensors that the class has but our models lack; used if the model came without them
   bool carries_parts = false;                // whether the extra tensors that came with the model belong to this class
 };
@@ -21,8 +21,8 @@ std::vector<PublishedDraft> timm_drafts(const ModelFile& file);
 /// supports.
 std::vector<PublishedDraft> open_clip_drafts(const ModelFile& file, const std::string& origin);
 
-/// Returns the settings of `part` if it is the module `name`, and the default settings otherwise. In the second case,
-/// reading the folder back detects the difference.
+/// Returns the settings of `part` if it is the module `name`, and the default settings otherwise. The default settings
+/// do not describe the model, which is detected when the folder is read back.
 template <class Settings>
 Settings settings_or_default(const config::ModuleSettings& part, const char* name) {
   return part.name == name ? config::read<Settings>(part.settings, "model") : Settings{};

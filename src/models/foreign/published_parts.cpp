@@ -21,8 +21,8 @@ std::string folder_of(const std::string& path) {
   return fs::is_directory(path) ? path : fs::absolute(path).parent_path().string();
 }
 
-/// Returns the files of configuration, preprocessing and tokenizer. The folder's other files are not needed to load it
-/// again.
+/// Returns the files of configuration, preprocessing and tokenizer. Apart from the weights, loading the folder again
+/// needs no other files.
 std::map<std::string, std::string> small_files(const std::string& folder) {
   std::map<std::string, std::string> out;
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -33,7 +33,7 @@ std::map<std::string, std::string> small_files(const std::string& folder) {
   return out;
 }
 
-/// Returns true if a tensor was read unchanged. Its type and dimensions of size one may differ.
+/// Returns true if a tensor was read unchanged, apart from its type and dimensions of size one.
 bool holds(const at::Tensor& written, const at::Tensor& theirs) {
   return written.numel() == theirs.numel() && written.squeeze().sizes() == theirs.squeeze().sizes() &&
          at::equal(written.reshape_as(theirs).nan_to_num(), theirs.to(written.scalar_type()).nan_to_num());

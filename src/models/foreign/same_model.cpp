@@ -21,7 +21,7 @@ std::string text_at(const Node& tree, const char* key) {
   return found == nullptr ? "" : found->text();
 }
 
-/// Replaces values of prefix_positions that have the same effect by one value.
+/// Some values of prefix_positions have the same effect for this encoder. Replaces them by a single one of them.
 void compare_prefix_as_it_is(Node& encoder) {
   if (encoder.find("prefix_positions") == nullptr) return;
   const bool registers = text_at(encoder, "registers") != "0", class_token = text_at(encoder, "class_token") == "true";
@@ -30,8 +30,8 @@ void compare_prefix_as_it_is(Node& encoder) {
   if (learned && !registers && text_at(encoder, "prefix_positions") == "all") encoder.set("prefix_positions", text_node("class_token"));
 }
 
-/// Brings an encoder's settings into a form that can be compared. The MLP's hidden width is always a number, and
-/// settings that matter only in training are removed.
+/// Brings an encoder's settings into a form that can be compared: the MLP's hidden width becomes a number if it is not
+/// one yet, and settings that matter only in training are removed.
 Node comparable_encoder(Node encoder) {
   for (const char* of_training : {"patch_dropout", "drop_path", "grad_checkpointing", "skip_padding", "position_resampling", "regions"})
     encoder.erase(of_training);
@@ -56,7 +56,7 @@ Node comparable_tower(const TowerSettings& tower) {
   Node tree = config::dump(tower);
   Node encoder = comparable_encoder(*tree.find("encoder")), readout = *tree.find("readout");
   if (text_at(readout, "name") == "gap" && text_at(encoder, "class_token") == "true" && text_at(readout, "skip_prefix") == "1")
-    readout.set("skip_prefix", text_node("0"));  // both values leave out the class token
+    readout.set("skip_prefix", text_node("0"));  // 0 and 1 both leave out the class token
   tree.set("encoder", encoder);
   tree.set("readout", readout);
   return tree;
@@ -102,11 +102,11 @@ void compare(const Node& first, const Node& second, const std::string& path, std
   if (!same) out.push_back(concat(path, " is ", shown(first), ", not ", shown(second)));
 }
 
-/// The id of the last token of CLIP's texts. It is the largest of CLIP's ids.
+/// The id of the last token of CLIP's texts. No other token of CLIP has a larger id.
 constexpr const char* kClipEnd = "49407";
 
-/// Replaces all settings that find the last of CLIP's tokens by the same value. Only for texts whose padding is not
-/// treated as text.
+/// Gives all settings that find the last of CLIP's tokens the same form. Only for texts whose padding is not treated as
+/// text.
 Node with_clip_end(Node readout) {
   if (text_at(readout, "name") != "eos") return readout;
   const Node* id = readout.find("eos_id");

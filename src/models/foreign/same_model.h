@@ -7,9 +7,9 @@
 
 namespace tessera {
 
-/// Returns the settings in which two models compute different results from the same weights, with the first model's
+/// Returns the settings that make two models compute different results from the same weights, with the first model's
 /// value first: "model.image.encoder.heads is 3, not 2". Settings that matter only in training (dropout, initial
-/// values, checkpointing) do not count, nor do different ways to express the same computation.
+/// values, checkpointing) do not count. Neither do different ways to express the same computation.
 std::vector<std::string> differences(const ModelSettings& first, const ModelSettings& second);
 
 /// Compares two towers in the same way. `path` is their place in the model's settings.

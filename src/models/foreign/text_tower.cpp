@@ -16,7 +16,8 @@ using enum TensorChange;
 
 constexpr const char* kTable = "/architectures/text_towers.json";
 
-/// Returns the encoder of BERT, or of RoBERTa and XLM-RoBERTa. In the last two, the first position is pad_token_id + 1.
+/// Returns the encoder of BERT or, if `roberta` is true, of RoBERTa and XLM-RoBERTa, whose first position is
+/// pad_token_id + 1.
 TextTransformerSettings bert_encoder(const ForeignConfig& c, bool roberta) {
   c.expect<std::string>("position_embedding_type", "absolute");
   c.expect("is_decoder", false);
@@ -85,8 +86,8 @@ std::vector<TensorRule> m2m_rules() {
   return rules;
 }
 
-/// Returns the read-out for one of OpenCLIP's poolers. has_layer: true if the family's pooler of the first token has a
-/// layer of its own.
+/// Returns the read-out for one of OpenCLIP's poolers. has_layer: true if the family's `cls_pooler` applies a layer of
+/// its own to the first token.
 std::string pooler_readout(const ForeignConfig& c, const std::string& pooler, bool has_layer) {
   if (pooler == "mean_pooler") return "gap";
   if (pooler == "cls_last_hidden_state_pooler" || (pooler == "cls_pooler" && !has_layer)) return "cls";

@@ -27,7 +27,7 @@ ForeignConfig text_tower_config(const std::string& name, const std::string& fold
 /// M2M-100 (NLLB). Throws UserError naming the file and the key that has no counterpart here.
 TextTower text_tower(const ForeignConfig& config, const TextTowerHead& head);
 
-/// Returns the rules for a transformers encoder under transformers' own names. These names lack the prefix that a
+/// Returns the rules for a transformers encoder whose tensors have transformers' own names, without the prefix that a
 /// larger class adds.
 std::vector<TensorRule> text_encoder_rules(const ForeignConfig& config);
 

@@ -42,7 +42,8 @@ ForeignConfig row_of(const std::string& name, const std::string& path) {
   return row;
 }
 
-/// Returns the rules for tensors whose names differ between timm's classes, under the names of the row's class.
+/// Some tensors have different names in different timm classes. Returns the rules for these tensors, with the names of
+/// the row's class.
 std::vector<TensorRule> names_of_class(const ForeignConfig& row, const VitSettings& vit) {
   std::vector<TensorRule> block;
   const auto add = [&](const std::string& prefix, const std::vector<TensorRule>& rules) {
@@ -145,8 +146,8 @@ RotarySettings rotary_of(const ForeignConfig& c, config::Size grid) {
   return s;
 }
 
-/// The arguments of create_model for one kind of model. Some are keys of the table's rows under another name
-/// (`renamed`); the others are read separately.
+/// The arguments of create_model that one kind of model supports. `renamed` maps arguments to keys of the table's rows.
+/// The arguments in `read_apart` are read separately.
 struct TimmArguments {
   std::map<std::string, std::string> renamed;
   std::set<std::string> read_apart;
@@ -178,8 +179,7 @@ void rename_arguments(nlohmann::json& row, const ForeignConfig& arguments, const
   arguments.expect<std::int64_t>("in_chans", 3);
 }
 
-/// Returns the setting prefix_positions for a model in which create_model's arguments changed the tokens before the
-/// patches.
+/// Returns the value of prefix_positions after create_model's arguments changed which tokens precede the patches.
 std::string prefix_positions_of(const ForeignConfig& row, const nlohmann::json& changed, const ForeignConfig& arguments) {
   const bool had_prefix = row.get("class_token", true) || row.get<std::int64_t>("registers", 0) > 0;
   const bool bare = had_prefix && row.get<std::string>("prefix_positions", "class_token") == "none";
@@ -274,7 +274,7 @@ Preprocessing preprocessing_of(const ForeignConfig& c, Preprocessing p) {
   if (mode != "center" && mode != "squash" && mode != "border") c.refuse("crop_mode", "is not center, squash or border");
   p.resize_mode = mode == "squash" ? "squash" : mode == "border" ? "longest" : "shortest";
   if (mode != "border") return p;
-  constexpr double kLevels = 255;  // timm fills with the mean color, Tessera with the gray of the mean color
+  constexpr double kLevels = 255;  // timm fills the border with the mean color; Tessera fills it with the gray of that color
   p.fill_color = static_cast<std::int64_t>(std::nearbyint(kLevels * (p.mean[0] + p.mean[1] + p.mean[2]) / 3));
   return p;
 }
@@ -292,7 +292,7 @@ config::ModuleSettings encoder_of(const ForeignConfig& row, const std::string& n
   return out;
 }
 
-/// Returns the read-out of a vision transformer for the pooling `pool`. This is the row's own pooling or the head's.
+/// Returns the read-out of a vision transformer for `pool`, the pooling that the row or the head names.
 config::ModuleSettings readout_of(const ForeignConfig& row, const std::string& pool, const std::string& path) {
   if (pool == "map") {
     const bool prefix = row.get("class_token", true) || row.get<std::int64_t>("registers", 0) > 0;
@@ -330,7 +330,7 @@ config::ModuleSettings projection_of(const TimmHead& head) {
   return s.embed_dim > 0 ? chosen("linear", s) : config::ModuleSettings{"none"};
 }
 
-/// Returns the tower of a ConvNeXt or ResNet. Its parameters have timm's names in our models, too.
+/// Returns the tower of a ConvNeXt or ResNet. Our models use timm's names for the parameters of these encoders.
 TimmTower convolutional_tower(const ForeignConfig& given, const ForeignConfig& arguments, const TimmHead& head) {
   nlohmann::json changed = given.json();
   const auto encoder = given.get<std::string>("encoder", "");
@@ -357,7 +357,7 @@ TimmTower timm_tower(const std::string& name, const ForeignConfig& arguments, co
   VitSettings vit = vit_of(row);
   const auto usual = row.get<std::string>("pool", "token");
   const std::string pool = head.pool.empty() ? usual : head.pool;
-  // timm places the last norm to match the pooling. If OpenCLIP adds its own projection, the norm stays where it is.
+  // If the head changes the pooling, timm moves the last norm to match, unless OpenCLIP adds its own projection.
   const bool says_norm = arguments.has("fc_norm") || arguments.has("use_fc_norm");
   if (pool != usual && !says_norm && head.linear == 0 && head.mlp == 0 && vit.final_norm != "none") vit.final_norm = pool == "avg" ? "pooled" : "tokens";
   TimmTower out;
@@ -451,7 +451,7 @@ std::string timm_pool_of(const TowerSettings& image) {
 
 std::vector<PublishedDraft> timm_drafts(const ModelFile& file) {
   using Json = nlohmann::ordered_json;
-  constexpr std::size_t kMost = 3;  // number of drafts to try; names that match less well do not fit either
+  constexpr std::size_t kMost = 3;  // number of drafts to try; if the best matches do not fit, no other name fits either
   const Json carried = carried_json(file, "timm", "config.json");
   const Preprocessing& p = file.model.preprocessing;
   const ModelSettings model = resolve(file.model);

@@ -5,13 +5,13 @@
 
 namespace tessera {
 
-/// The pooling and projection of a timm model in OpenCLIP (timm_pool and timm_proj), where they differ from the timm
-/// architecture's own.
+/// How OpenCLIP pools and projects a timm model (timm_pool and timm_proj), where this differs from the timm
+/// architecture itself.
 struct TimmHead {
   std::string pool;                        // "token", "avg", "map", or "" for the architecture's own
-  std::optional<std::int64_t> classifier;  // outputs of timm's classifier, which OpenCLIP uses as a projection
-  std::int64_t linear = 0, mlp = 0;        // outputs of OpenCLIP's projections after the timm model; 0: none
-  bool bias = false;                       // whether the last map of either projection has a bias
+  std::optional<std::int64_t> classifier;  // number of outputs of timm's classifier, which OpenCLIP uses as a projection
+  std::int64_t linear = 0, mlp = 0;        // numbers of outputs of OpenCLIP's linear or MLP projection after the timm model; 0: none
+  bool bias = false;                       // whether the last linear map of the projection has a bias
 };
 
 /// The image tower for a name from the table configs/architectures/timm.json.
@@ -26,7 +26,7 @@ struct TimmTower {
 /// refuses, or an unknown argument.
 TimmTower timm_tower(const std::string& name, const ForeignConfig& arguments, const TimmHead& head, const std::string& path);
 
-/// The result of comparing a name of the table with a model's image tower.
+/// A name of the table, and how it compares with a model's image tower.
 struct TimmName {
   std::string name;
   nlohmann::json arguments;         // create_model's arguments, if the model has another size or shape
@@ -35,9 +35,9 @@ struct TimmName {
   int distance;                     // sort key: lower is a better match
 };
 
-/// Returns the timm names whose class is the image tower's, best match first: names with exactly the model's settings,
-/// then the others by number of differing settings. any_shape: whether create_model's arguments may set another depth,
-/// width or patch size.
+/// Returns the timm names whose class is the image tower's, best match first: the names whose settings equal the
+/// model's, and then the others, in order of the number of settings that differ. any_shape: true if create_model's
+/// arguments may set another depth, width or patch size.
 std::vector<TimmName> timm_names(const ModelSettings& model, const TimmHead& head, bool any_shape);
 
 /// Returns timm's name of a tower's pooling: "token", "avg" or "map"; the read-out's name if timm has none.

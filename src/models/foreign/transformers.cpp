@@ -18,7 +18,8 @@ Json size_config(const config::Size& size) {
   return size.height == size.width ? Json(size.height) : Json{size.height, size.width};
 }
 
-/// Reads BERT, RoBERTa, XLM-RoBERTa or NLLB's encoder as a text tower without a projection; there is no image tower.
+/// Reads BERT, RoBERTa, XLM-RoBERTa or NLLB's encoder as a model that consists of only a text tower, without a
+/// projection.
 ForeignModel text_alone(const ForeignConfig& c) {
   const auto kind = c.get<std::string>("model_type", "");
   const bool m2m = kind == "m2m_100";

@@ -81,7 +81,7 @@ TowerSettings clip_text(const ForeignConfig& c, std::int64_t embed_dim) {
   text.vocab_size = c.get("vocab_size", text.vocab_size);
   EosSettings eos;
   eos.position = "ids";
-  // Older CLIP models mistakenly have 2 as eos_token_id. Their end token is the one with the largest id.
+  // Older CLIP models mistakenly have 2 as eos_token_id. Their real end token is the one with the largest id.
   constexpr std::int64_t kOldEnd = 2, kClipEnd = 49407;
   const auto id = c.get<std::int64_t>("eos_token_id", kClipEnd);
   if (id != kOldEnd || c.get<std::string>("model_type", "").starts_with("metaclip_2")) eos.eos_id = id;
@@ -139,7 +139,8 @@ Json clip_config(const ModelFile& file) {
   const TowerSettings tower = file.model.text.value_or(TowerSettings{});
   const auto text = settings_or_default<TextTransformerSettings>(tower.encoder, "text_transformer");
   const auto eos = settings_or_default<EosSettings>(tower.readout, "eos");
-  // For eos_token_id 2, transformers uses the largest id. The end token of CLIP's tokenizer is 49407.
+  // If eos_token_id is 2, transformers reads out the position of the largest id. The end token of CLIP's tokenizer has
+  // the id 49407.
   const std::int64_t end = eos.eos_id.value_or(eos.position == "ids" && file.tokenizer.name != "clip-bpe" ? 2 : 49407);
   const Json texts = joined(blocks_config(text), {{"model_type", "clip_text_model"}, {"projection_dim", embed_dim_of(tower)}},
                             {{"max_position_embeddings", text.context_length}, {"vocab_size", text.vocab_size}, {"eos_token_id", end}});
@@ -164,7 +165,7 @@ TowerSettings siglip_vision(const ForeignConfig& c) {
   vit.mlp_hidden = 3072;
   read_blocks(vit, c);
   read_images(vit, c);
-  // Without a head, transformers' classifiers use the mean of the patches.
+  // Without the attention head (vision_use_head), transformers' classifiers use the mean of the patches.
   if (!c.get("vision_use_head", true)) return {chosen("vit", vit), {"gap"}, {"none"}};
   MapPoolSettings pool;
   pool.heads = vit.heads;
@@ -238,7 +239,7 @@ Json siglip_config(const ModelFile& file) {
   return {{"text_config", texts}, {"vision_config", siglip_vision_config(file)}};
 }
 
-// A model is written as the first of these classes that can express it completely.
+// A model is written as the first of these classes that can express all of it.
 constexpr Family kClipFamilies[] = {
     {"clip", clip, "CLIPModel", "CLIPImageProcessor", true, clip_config},
     {"metaclip_2", clip, "MetaClip2Model", "CLIPImageProcessor", true, metaclip_2_config},

@@ -102,7 +102,7 @@ ForeignModel vit(const ForeignConfig& c) {
 Json dinov2_config(const ModelFile& file) {
   const auto vit = settings_or_default<VitSettings>(file.model.image.encoder, "vit");
   const bool gated = vit.mlp == "gated";
-  // The ratio in the file is an integer, and the gated width follows from it by rounding.
+  // The ratio in the file is an integer, from which transformers computes the gated width by rounding.
   const std::int64_t ratio = (mlp_width(vit) * (gated ? 3 : 2) / 2 + vit.width / 2) / vit.width;
   Json out = joined(blocks_config(vit), images_config(vit),
                     {{"mlp_ratio", ratio}, {"use_swiglu_ffn", gated}, {"qkv_bias", vit.qkv_bias == "all"}, {"layerscale_value", 1.0}});
@@ -180,7 +180,7 @@ ForeignModel dinov3(const ForeignConfig& c) {
   out.model.text.reset();
   out.model.image = {chosen("vit", vit), {"cls"}, {"none"}};
   out.rules = dino_rules(layer, "layer.*.", "embeddings.patch_embeddings", "norm");
-  // If there are no registers, transformers writes an empty tensor.
+  // If there are no registers, transformers writes an empty tensor for them.
   out.left_out = {{"embeddings.mask_token", "the token of masked patches"}, {"embeddings.register_tokens", ""}};
   return out;
 }

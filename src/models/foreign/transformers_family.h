@@ -17,16 +17,16 @@ namespace tessera {
 using Rules = std::vector<TensorRule>;
 using Json = nlohmann::json;
 
-/// A family of transformers' models. Defines how its configuration is read and, if models can be written as one of its
-/// classes, how it is written.
+/// A family of transformers' models. Defines how a model's configuration is read and, if models can be written as one
+/// of the family's classes, how the configuration is written.
 struct Family {
   const char* model_type;
   ForeignModel (*read)(const ForeignConfig&);
   const char* architecture = nullptr;  // the class that is written; null: the family is only read
   const char* processor = nullptr;
   bool texts = false;
-  Json (*config)(const ModelFile&) = nullptr;  // does not check what the class supports; reading the file back does
-  int mask_token_dims = 0;  // dimensions of the mask token [1, ..., width], which our models lack; 0 if there is none
+  Json (*config)(const ModelFile&) = nullptr;  // does not check whether the class supports the model; reading the file back does
+  int mask_token_dims = 0;  // number of dimensions of the mask token [1, ..., width], which our models lack; 0 if there is no mask token
 };
 
 /// Returns the families CLIP, MetaCLIP 2 and SigLIP, with both towers or only one.
@@ -42,7 +42,7 @@ Json joined(Json first, const Json& second, const Json& third = Json::object());
 /// names one of the classes in `bare`.
 Rules with_and_without(const Rules& rules, const std::string& prefix, const ForeignConfig& c, const std::set<std::string>& bare);
 
-/// Reads the keys that all families share; `s` has the family's defaults.
+/// Read the keys that all families share into `s`, which must have the family's defaults.
 void read_blocks(TransformerSettings& s, const ForeignConfig& c);
 void read_images(VitSettings& s, const ForeignConfig& c);
 

@@ -32,8 +32,8 @@ config::Size size_of(const ForeignConfig& c, const std::string& key, const confi
   return out;
 }
 
-/// Returns the crop_pct (as in timm) for which our transform resizes images to `resized` before it crops them to
-/// `kept`.
+/// Returns the crop_pct (as in timm) with which our transform resizes images to `resized` pixels before it crops them
+/// to `kept` pixels.
 double share_of(std::int64_t kept, std::int64_t resized) {
   const auto gives = [&](double share) { return static_cast<std::int64_t>(std::floor(static_cast<double>(kept) / share)) == resized; };
   const double share = static_cast<double>(kept) / static_cast<double>(resized);
@@ -55,8 +55,8 @@ void read_sizes(Preprocessing& p, const ForeignConfig& c) {
     c.refuse("crop_size", "keeps different shares of height and width");
 }
 
-/// Reads mean, standard deviation and rescale_factor. Our mean and std apply to values divided by 255. If the factor is
-/// not 1/255, it is folded into them.
+/// Reads mean, standard deviation and rescale_factor. Our mean and std apply to values divided by 255, so a
+/// rescale_factor other than 1/255 is folded into them.
 void read_values(Preprocessing& p, const ForeignConfig& c) {
   constexpr double kLevels = 255, kTolerance = 1e-6;
   p.mean = channels(c, "image_mean", p.mean);

@@ -198,7 +198,7 @@ OpenClipFile parse_open_clip_config(const std::string& text, const std::string& 
   OpenClipJson &vision = model["vision_cfg"], &text_tower = model["text_cfg"];
   for (const char* of_training : {"timm_model_pretrained", "timm_drop", "timm_drop_path"}) vision.erase(of_training);
   text_tower.erase("hf_model_pretrained");
-  const auto none_for_null = [](OpenClipJson& section, const char* key) {  // in these files null means none, not the default
+  const auto none_for_null = [](OpenClipJson& section, const char* key) {  // in these files, a null means `none`, not the default
     if (section.contains(key) && section.at(key).is_null()) section[key] = "";
   };
   for (const char* key : {"timm_pool", "timm_proj"}) none_for_null(vision, key);
@@ -292,8 +292,8 @@ TowerSettings image_tower_of(const OpenClipModel& model, const std::string& path
   return {module_of("vit", vit), {theirs.pool_type == "avg" ? "gap" : "cls"}, linear_to(model.embed_dim)};
 }
 
-/// Returns the tower for OpenCLIP's TimmModel. It consists of timm's tower under `trunk`, and of a projection of
-/// OpenCLIP's or timm's classifier.
+/// Returns the tower for OpenCLIP's TimmModel. It consists of timm's tower under `trunk`, and of either a projection of
+/// OpenCLIP's own or timm's classifier.
 TimmTower timm_tower_of(const OpenClipModel& model, const std::string& path) {
   const OpenClipVision& theirs = model.vision;
   TimmHead head;
@@ -309,8 +309,8 @@ TimmTower timm_tower_of(const OpenClipModel& model, const std::string& path) {
                                                {{"proj.bias"}, {"proj_bias"}},
                                                {{"mlp.fc1.**"}, {"head.linear_hidden.0.**"}},
                                                {{"mlp.fc2.**"}, {"head.linear_out.**"}}};
-  // Writing uses the first rule that matches. So these rules come before the trunk's, unless the projection is timm's
-  // classifier.
+  // Writing uses the first rule that matches. So the projection's rules come before the trunk's, unless the projection
+  // is timm's classifier.
   const std::vector<TensorRule> own = with_prefixes(projections, "visual.head.", "visual.");
   out.rules.insert(head.classifier ? out.rules.end() : out.rules.begin(), own.begin(), own.end());
   return out;
@@ -342,9 +342,9 @@ TowerSettings text_tower_of(const OpenClipModel& model) {
           none ? config::ModuleSettings{"none"} : linear_to(model.embed_dim, theirs.proj_bias)};
 }
 
-/// Returns the rules for tensors outside of the towers that other libraries define. The tensors have our names, except
-/// that in some files the text tower's names have the prefix `text.`. Reading accepts names with and without the
-/// prefix. Writing uses the first rule that matches, so the rules for this kind of file come first.
+/// Returns the rules for all tensors except those of towers from other libraries. The tensors have our names, except
+/// that some files put the prefix `text.` before the names of the text tower. Reading accepts names with and without
+/// the prefix. Writing uses the first rule that matches, so the rules for this kind of file come first.
 std::vector<TensorRule> name_rules(const OpenClipModel& model) {
   const bool custom = model.custom_text || !model.text.hf_model_name.empty() || model.coca;
   const std::vector<TensorRule> module = {{{"text.text_projection.weight"}, {"text_projection"}, TensorChange::transposed},

@@ -114,7 +114,8 @@ class OpenClipConfigWriter {
     return read<TextTransformerSettings>(text().encoder).width;
   }
 
-  // OpenCLIP has one setting for both towers. We take the text tower's value, because a ResNet always uses ReLU.
+  // OpenCLIP has one setting for both towers. We take the text tower's value, because the image tower may be a ResNet,
+  // which always uses ReLU.
   bool quick_gelu() const {
     if (text().encoder.name != "text_transformer") refuse("the text encoder ", text().encoder.name);
     return read<TextTransformerSettings>(text().encoder).activation == "quick_gelu";
@@ -265,7 +266,7 @@ std::vector<PublishedDraft> open_clip_drafts(const ModelFile& file, const std::s
   const OpenClipConfigWriter writer(file, origin);
   const auto add = [&](OpenClipJson config) {
     const bool of_carried = !theirs.empty();
-    // Keeps CoCa's decoder, and settings that only training uses.
+    // Keeps the settings of CoCa's decoder, and settings that only training uses.
     for (const char* key : {"multimodal_cfg", "init_logit_scale", "custom_text"})
       if (theirs.contains(key)) config["model_cfg"][key] = theirs.at(key);
     const OpenClipJson& vision = config.at("model_cfg").at("vision_cfg");
@@ -281,7 +282,7 @@ std::vector<PublishedDraft> open_clip_drafts(const ModelFile& file, const std::s
       for (const OpenClipJson& vision : visions) add(writer.with_vision(vision, text));
       add(writer.with_own_vision(text));
     } catch (const UserError& error) {
-      reason = error.what();  // OpenCLIP's own towers cannot express it
+      reason = error.what();  // OpenCLIP's own towers cannot express the model
     }
   }
   if (out.empty()) user_error(reason);

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-/// Returns the token [B, w] at index [B] of the tokens [B, N, w], or 0 if that position is padding.
+/// Returns each row's token [B, w] at position `index` [B] of the tokens [B, N, w], or 0 if that position is padding.
 at::Tensor token_at(const Encoded& encoded, const at::Tensor& index) {
   const at::Tensor place = index.view({-1, 1, 1}).expand({-1, 1, encoded.tokens.size(2)});
   const at::Tensor token = encoded.tokens.gather(1, place);  // [B, 1, w]

@@ -13,8 +13,8 @@ struct Positions {
 /// Returns the tokens from position `skip` on. Throws c10::Error if none are left.
 Positions skip_positions(const Encoded& encoded, std::int64_t skip);
 
-/// Returns how many tokens to skip for a setting skip_prefix. Encoders return their class token separately, so it
-/// counts as already skipped. Throws UserError if nothing would be left.
+/// Returns how many tokens the read-out must skip for the setting skip_prefix. The class token counts as already
+/// skipped, because encoders return it separately. Throws UserError if no token would be left.
 std::int64_t tokens_to_skip(std::int64_t skip_prefix, const ReadOutContext& context);
 
 }  // namespace tessera

@@ -72,10 +72,10 @@ class CaptionTiles {
   Tiles tiles_;
 };
 
-// Sums for the softmaxes of InfoNCE. Images have sums [B, K] for the denominator `slot`, and [B, 1] for the other denominators. Captions
-// have sums [C, K]. "Further positives" are duplicates that count as positives.
+// Sums for the softmaxes of InfoNCE. The sums of images are [B, K] for the denominator `slot`, and [B, 1] for the other denominators. The
+// sums of captions are [C, K]. "Further positives" are duplicates that count as positives.
 struct SoftmaxSums {
-  at::Tensor log_sum;    // log of the denominator's sum of exponentials; `negatives` leaves out the positives
+  at::Tensor log_sum;    // log of the sum of exponentials over the denominator; for `negatives`, positives are left out
   at::Tensor further;    // sum of the logits of further positives; undefined if there are none
   at::Tensor count;      // number of further positives
   at::Tensor positives;  // number of all positives
@@ -93,7 +93,7 @@ struct SoftmaxSums {
   }
 };
 
-// The weights that the softmax and each positive have in the gradient of a row or caption.
+// The weights of the softmax and of each positive in the gradient of a row or caption.
 struct GradientWeights {
   at::Tensor softmax, positive;
 };
@@ -260,8 +260,8 @@ class CaptionInfoNce : public torch::autograd::Function<CaptionInfoNce> {
     return ((image.unsqueeze(1) * own).sum(2) * scale).masked_fill_(present.logical_not(), 0.0);
   }
 
-  // Computes the numbers of positives and the terms. own [B, K] contains the logits of the images with their own captions (0 where absent).
-  // If `by_slot`, a row is an image and a slot; otherwise it is an image.
+  // Computes `positives`, `term` and, if `negatives` is true, `pull`. own [B, K] contains the logits of the images with their own captions
+  // (0 where absent). If `by_slot`, there is a row for each image and slot; otherwise there is a row for each image.
   static void finish(SoftmaxSums& sums, const at::Tensor& present, const at::Tensor& own, bool by_slot,
                      bool negatives) {
     const auto over_row = [&](const at::Tensor& values) { return by_slot ? values : values.sum(1, /*keepdim=*/true); };
@@ -279,7 +279,7 @@ class CaptionInfoNce : public torch::autograd::Function<CaptionInfoNce> {
     sums.term = (sums.log_sum - positive / number).masked_fill_(sums.positives == 0, 0.0);
   }
 
-  // Returns the sums and terms of this rank's captions. Fills columns.pull for all captions.
+  // Returns the sums and terms of this rank's captions. With the denominator `negatives`, also fills columns.pull for all captions.
   static SoftmaxSums of_own_captions(SoftmaxSums& columns, const CaptionTiles& tiles, const at::Tensor& present,
                                      const at::Tensor& own, bool negatives, const ProcessGroup& group) {
     const auto narrowed = [&](const at::Tensor& all) {

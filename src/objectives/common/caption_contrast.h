@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-/// Selects the captions in the softmax of an image's row. slot: the captions in one slot. all: all captions. negatives: each positive has
-/// its own softmax over the positive and the negatives.
+/// Which captions are in the softmax of an image's row. slot: the captions in one slot. all: all captions. negatives: each positive has its
+/// own softmax, over that positive and all negatives.
 enum class CaptionDenominator { slot, all, negatives };
 
 /// Returns the denominator for a name: slot, all or negatives.
@@ -29,14 +29,14 @@ struct CaptionContrast {
   at::Tensor i2t;  // the mean over rows with a positive; 0 if there are none
   at::Tensor t2i;  // the mean over present captions
 };
-/// Computes multi-positive InfoNCE. A row's term is the mean over its positives p of log(sum of exp(s)) - s_p, where the sum runs over the
-/// denominator's captions.
+/// Computes multi-positive InfoNCE. For each row, averages log(sum of exp(s)) - s_p over the row's positives p. s are the logits, and the
+/// sum runs over the denominator's captions.
 CaptionContrast caption_info_nce(const at::Tensor& image, const at::Tensor& texts, const at::Tensor& scale,
                                  CaptionDenominator denominator, const CaptionRelation& relation,
                                  std::optional<std::int64_t> chunk, const ProcessGroup& group);
 
-/// Computes the multi-positive sigmoid loss: the sum of -log sigmoid(R (s + bias)) over the pairs of this rank's images and all captions
-/// for which R is not 0.
+/// Computes the multi-positive sigmoid loss of this rank's images and all captions: the sum of -log sigmoid(R (s + bias)) over the pairs
+/// whose relation R is not 0. s is the pair's scaled cosine.
 at::Tensor caption_sigmoid(const at::Tensor& image, const at::Tensor& texts, const at::Tensor& scale,
                            const at::Tensor& bias, const CaptionRelation& relation, std::optional<std::int64_t> chunk,
                            const ProcessGroup& group);

@@ -28,8 +28,8 @@ at::Tensor checked_groups(const at::Tensor& numbers, at::IntArrayRef sizes, cons
 
 }  // namespace
 
-// Returns true where a caption is a duplicate of one of an image's captions, or belongs to an equal image. The result may also be true for
-// the image's own captions.
+// Returns true where a caption is a duplicate of one of the row's own captions, or belongs to an image that equals the row's image. The
+// result may also be true for the row's own captions.
 at::Tensor CaptionRelation::same(std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) const {
   at::Tensor out = at::zeros({rows, columns, captions()}, present.options());
   if (image_group.defined())

@@ -14,7 +14,8 @@ namespace tessera {
 
 /// The relation R between the images (rows) and the captions of the global batch: 1 for positives, -1 for negatives, 0 for ignored pairs. A
 /// present caption is a positive of its own image and a negative of all others. Duplicates can instead be left out or count as positives.
-/// Absent captions are ignored. If the rows are texts instead of images, absent rows occur and are also ignored.
+/// Absent captions are ignored. The rows can also be texts instead of images. Some of these rows may be absent, and they are ignored as
+/// well.
 struct CaptionRelation {
   enum class Duplicates { negative, masked, positive };
 
@@ -36,7 +37,8 @@ struct CaptionRelation {
   Tile tile(std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) const;
   /// Returns R itself, int64 [rows, columns, K].
   at::Tensor values(std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) const;
-  /// Returns the entries of a tile's `values` [rows, columns, K] that pair images with their own captions, [n, K]; may be empty.
+  /// Returns the entries of a tile's `values` [rows, columns, K] that pair images with their own captions. The result [n, K] is empty if
+  /// the tile has no such pairs.
   static at::Tensor own_of(const at::Tensor& values, std::int64_t row, std::int64_t column);
 
   /// Returns which captions are present together with their image: bool [C, K].
@@ -46,7 +48,8 @@ struct CaptionRelation {
   std::int64_t images() const { return present.size(0); }
   std::int64_t captions() const { return present.size(1); }
 
-  /// Scales this rank's sum so that the mean of the results over ranks is the sum over all ranks divided by the number of own_pairs().
+  /// Scales this rank's sum so that the mean of the scaled sums over ranks equals the sum over all ranks divided by the number of
+  /// own_pairs().
   at::Tensor mean_over_captions(const at::Tensor& sum, const ProcessGroup& group) const;
 
   void save(torch::autograd::AutogradContext* ctx) const;
@@ -56,9 +59,9 @@ struct CaptionRelation {
   at::Tensor same(std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) const;
 };
 
-/// Returns the relation of all ranks' images and captions. The inputs are this rank's part of it. present is bool [B, K]. image_group,
-/// int64 [B], and caption_ids, int64 [B, K], may be undefined; they are not used if duplicates are negatives. Throws c10::Error naming
-/// `objective` if shapes or types are wrong.
+/// Returns the relation of all ranks' images and captions. The arguments describe this rank's images and captions. present is bool [B, K].
+/// image_group, int64 [B], and caption_ids, int64 [B, K], may be undefined; they are not used if duplicates are negatives. Throws
+/// c10::Error naming `objective` if shapes or types are wrong.
 CaptionRelation caption_relation(const at::Tensor& present, const at::Tensor& image_group,
                                  const at::Tensor& caption_ids, const std::string& duplicates, const char* objective,
                                  const ProcessGroup& group);

@@ -13,10 +13,10 @@ namespace {
 
 constexpr double kNoExponential = -std::numeric_limits<double>::infinity();
 
-// Returns cross-entropies along `dim`, log sum exp(s (A_ij - A_ii)), of logits relative to the logit of the matching pair. Plain logits
-// would give the same value, but for the gradient of the scale they would subtract large numbers from each other. Logits are ignored where
-// `left_out` is true, which must not be the case for the matching pair. `further` is the logarithm of an additional summand of each
-// softmax. Both tensors may be undefined.
+// Returns cross-entropies along `dim`. The logits are relative to the logit of the matching pair, so that the loss is log sum exp(s (A_ij -
+// A_ii)). Plain logits would give the same value, but the gradient of the scale would then be a difference of large numbers. Logits are
+// ignored where `left_out` is true; it must be false for the matching pair. `further` is the logarithm of an additional summand of each
+// softmax. `left_out` and `further` may be undefined.
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& left_out, double smoothing, std::int64_t dim,
                          const at::Tensor& further = {}) {
   const auto counted = [&](double nothing) {
@@ -70,7 +70,7 @@ Contrast global_contrast(const at::Tensor& image_global, const at::Tensor& text_
     text = gather_rows(text, group);
   }
   const ProcessGroup& partners = options.own_rows ? group : ProcessGroup();
-  at::Tensor further;  // [B], additional summands of the images' softmaxes
+  at::Tensor further;  // [B], logarithms of additional summands of the images' softmaxes
   if (negatives.defined())
     further = negative_log_sums(image, (image * text).sum(1), scale,
                                 options.own_rows ? negatives : negatives.gathered(group), options.chunk, partners);

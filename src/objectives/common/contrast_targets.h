@@ -11,16 +11,16 @@ struct AutogradContext;
 
 namespace tessera {
 
-/// The targets of the softmaxes over each pair's row and column of similarities. The target is the pair itself; with smoothing, a
-/// part of it goes to the pair's negatives. A default-constructed object means that all C pairs differ and are present.
+/// The targets of the softmaxes over each pair's row and column of similarities. The target is the pair itself; with smoothing, the pair's
+/// negatives share a part of the target. A default-constructed object means that all C pairs differ and are present.
 struct ContrastTargets {
   at::Tensor duplicates;  // int64 [kinds, C]; pairs with equal numbers for one kind are not each other's negatives
   at::Tensor present;     // bool [C]: true for present pairs of the global batch; undefined if all are present
   double smoothing = 0;   // the pair itself has the target 1 - smoothing; its negatives share the rest equally
 
-  /// For the pairs row, ..., row + rows - 1 and column, ..., column + columns - 1 of the global batch, returns bool [rows, columns]:
-  /// true where two different pairs are not negatives of each other, so that sums ignore them. The result is undefined if nothing
-  /// is ignored.
+  /// Returns bool [rows, columns] for the `rows` pairs of the global batch from `row` on and the `columns` pairs from `column` on. It is
+  /// true where two different pairs are not negatives of each other, so that sums ignore them. The result is undefined if nothing is
+  /// ignored.
   at::Tensor left_out(std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) const;
   /// Turns a sum over this rank's `batch` pairs, to which absent pairs contribute 0, into a mean over present pairs. With several
   /// ranks it divides by the mean number of present pairs per rank, so that the mean of the results over ranks is the mean over the

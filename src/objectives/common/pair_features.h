@@ -11,8 +11,8 @@
 namespace tessera {
 
 /// The features of two views that a pairwise objective uses, checked and converted to the losses' computing type (for tokens see
-/// PairWants::bfloat16_tokens). All rows of an absent pair are 0 and get no gradient, and its text mask is false. The towers' outputs for
-/// it are ignored.
+/// PairWants::bfloat16_tokens). The towers' outputs for absent pairs are ignored: all rows of such a pair are 0 and get no gradient, and
+/// its text mask is false.
 struct PairFeatures {
   at::Tensor image_global;  // [B, D]
   at::Tensor text_global;   // [B, D]
@@ -31,7 +31,7 @@ struct PairWants {
   bool text_global = false;
   bool image_tokens = false;
   bool text_tokens = false;
-  bool same_width = true;  // image and text embeddings have the same width; false if the objective embeds patches itself
+  bool same_width = true;  // true: image and text embeddings must have the same width; false: the objective embeds patches itself
   /// True: bfloat16 tokens stay bfloat16, because the objective passes them to an operator that sums in float32. False: bfloat16 tokens are
   /// converted to float32.
   bool bfloat16_tokens = false;

@@ -15,9 +15,10 @@ namespace tessera {
 at::Tensor ring_columns(const TileBody& body, const std::vector<at::Tensor>& own, const at::Tensor& texts,
                         const at::Tensor& mask, const ProcessGroup& group);
 
-/// Applies `body` to all texts of the global batch. The body's inputs are a tile of t texts, the tile's mask if there is one, and `own`. It
-/// returns columns [B, t], which are joined to [B, C]. `texts` contains this rank's {features [B, ...]} or {features, mask}. With a chunk,
-/// tiles have at most that many texts and are recomputed in the backward pass, and texts travel around the ranks instead of being gathered.
+/// Applies `body` to all texts of the global batch. The body's inputs are a tile of t texts, the tile's mask if there is one, and `own`.
+/// The body returns columns [B, t], which are joined to [B, C]. `texts` contains this rank's {features [B, ...]} or {features, mask}. With
+/// a chunk, tiles have at most `chunk` texts and are recomputed in the backward pass, and texts travel around the ranks instead of being
+/// gathered.
 at::Tensor map_texts(const TileBody& body, const std::vector<at::Tensor>& own, const std::vector<at::Tensor>& texts,
                      std::optional<std::int64_t> chunk, const ProcessGroup& group);
 

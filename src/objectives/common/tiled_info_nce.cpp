@@ -19,7 +19,8 @@ using torch::autograd::variable_list;
 
 constexpr double kNothing = -std::numeric_limits<double>::infinity();  // the logarithm of an empty sum
 
-// A rank's texts in the form in which they travel around the ring. The columns of a block are the features and then a few numbers per text.
+// A block of one rank's texts, in the form in which it travels around the ring. Its columns are the features, followed by a few numbers per
+// text.
 class Texts {
  public:
   static at::Tensor pack(const at::Tensor& features, const std::vector<at::Tensor>& numbers) {
@@ -50,7 +51,7 @@ struct LogitSums {
     sums.select(-1, 0).fill_(kNothing);
     if (sums.size(-1) > 1) sums.select(-1, 1).zero_();
   }
-  // Adds the logits [rows, columns], summed along `dim`, to `sums`. Overwrites `logits`.
+  // Sums the logits [rows, columns] along `dim` and adds the result to `sums`. Overwrites `logits`.
   static void add(const at::Tensor& sums, const at::Tensor& logits, const at::Tensor& left_out, std::int64_t dim) {
     if (sums.size(-1) > 1) {
       fill_where(logits, left_out, 0.0);
@@ -59,7 +60,7 @@ struct LogitSums {
     fill_where(logits, left_out, kNothing);
     add_exponentials(sums.select(-1, 0), logits.logsumexp(dim));
   }
-  // Adds up parts [slots, n, kinds] and adds the result to `sums`.
+  // Sums `parts` [slots, n, kinds] over the slots and adds the result to `sums`.
   static void merge(const at::Tensor& sums, const at::Tensor& parts) {
     add_exponentials(sums.select(-1, 0), parts.select(-1, 0).logsumexp(0));
     if (sums.size(-1) > 1) sums.select(-1, 1).add_(parts.select(-1, 1).sum(0));
@@ -99,8 +100,8 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
                        LogitSums::clear(part);
                      });
                    });
-    // Both are [B]. share is the target of each negative. rest is the difference between the target of the matching pair and share. Without
-    // smoothing both are undefined, which means 0 and 1.
+    // share [B]: the target of each negative. rest [B]: the target of the matching pair minus share. Without smoothing, both are undefined,
+    // which stands for a share of 0 and a rest of 1.
     at::Tensor share, rest;
     if (kinds > 1) {
       share = targets.smoothing / negatives.clamp_min(1);
@@ -161,8 +162,9 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
                        const at::Tensor images = tile.rows_of(image), features = texts.features(tile);
                        const at::Tensor cosines = at::matmul(images, features.t());
                        const at::Tensor left_out = tile.left_out_of(targets, batch, group.rank(), owner);
-                       // Each direction contributes to the gradient of the cosines. Its part, divided by the scale, is the weighted softmax
-                       // of the relative logits minus the target. sum() adds pairwise; dot() would lose digits.
+                       // Each direction contributes one part to the gradient of the cosines. Divided by the scale, this part is the
+                       // direction's weight times the difference between the softmax of the relative logits and the target. sum() adds
+                       // pairwise; dot() would lose digits.
                        at::Tensor relative = cosines - tile.rows_of(right).unsqueeze(1);
                        const at::Tensor gradient = (relative * scale).sub_(tile.rows_of(rows).unsqueeze(1)).exp_();
                        if (share.defined()) gradient.sub_(tile.rows_of(share).unsqueeze(1));

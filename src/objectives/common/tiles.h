@@ -32,8 +32,8 @@ struct Tile {
   at::Tensor columns_of(const at::Tensor& tensor) const { return tensor.narrow(0, column, columns); }
   /// Returns this slot's part of a tensor [slots, width, ...] that accumulates values per column.
   at::Tensor slot_of(const at::Tensor& tensor) const { return tensor.select(0, slot).narrow(0, 0, columns); }
-  /// Returns true for the similarities that sums ignore, in a tile between images of `rank` and texts of `owner`. Both ranks have `batch`
-  /// pairs. The result is undefined if nothing is ignored.
+  /// Returns bool [rows, columns], true for the similarities that sums ignore. The tile's rows are images of `rank`, and its columns are
+  /// texts of `owner`. Both ranks have `batch` pairs. The result is undefined if nothing is ignored.
   at::Tensor left_out_of(const ContrastTargets& targets, std::int64_t batch, int rank, int owner) const {
     return targets.left_out(rank * batch + row, rows, owner * batch + column, columns);
   }

@@ -21,7 +21,7 @@ bool same_folder(const std::string& a, const std::string& b) {
   return fs::equivalent(a, b, error) && !error;
 }
 
-// Stores every rank's position in the data in `state`, and also the position that is furthest ahead.
+// Stores each rank's position in the data, and the position that is furthest ahead, in `state`.
 void gather_positions(RunState& state, const DataPosition& own, const ProcessGroup& group) {
   const at::Tensor all = group.all_gather(at::tensor({own.epoch, own.cursor}, at::kLong)).view({group.size(), 2});
   state.ranks.clear();
@@ -109,7 +109,7 @@ void CheckpointKeeper::save(const RunState& state, bool must) {
   last_save_ = Clock::now();
   if (last_saved_ == state.step) {
     if (!must) return;
-    // The checkpoint of this step may still be being written, or writing it may have failed.
+    // The checkpoint of this step may not be completely written yet, or writing it may have failed.
     const bool saved = run_on_rank0(group_, "saving the checkpoint",
                                     [&] { return wait() && !last_good_.empty() && step_of(last_good_) == state.step; });
     if (saved) return;

@@ -94,8 +94,8 @@ void follow_tokenizer(Config& c) {
   }
 }
 
-// Removes the given keys where their value is null, so that the module uses its own defaults. A null stands for the tokenizer's value; this
-// function is used if that value is not available.
+// Removes those of `keys` whose value is null, so that the module uses its own defaults. A null stands for the tokenizer's value; this
+// function is for cases in which that value is not available.
 void forget_unset(ModuleSettings& module, std::initializer_list<const char*> keys) {
   for (const char* key : keys)
     if (module.settings.find(key) != nullptr && setting(module, key) == nullptr) module.settings.erase(key);
@@ -120,7 +120,7 @@ bool follow_image_size(Config& c, const Node& tree) {
   return false;
 }
 
-// In an error message, replaces a key that was filled in automatically by the key that the user wrote.
+// In an error message, puts the key that the user wrote in the place of the key whose value was filled in from it.
 std::string with_key(std::string text, const std::string& filled, const std::string& written) {
   if (const std::size_t at = text.find(filled + ":"); at != std::string::npos) text.replace(at, filled.size(), written);
   return text;

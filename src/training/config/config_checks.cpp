@@ -76,7 +76,8 @@ void check_evaluation(const Config& c, const Node& tree) {
   }
 }
 
-// Checks what can be checked before the first evaluation, such as whether the metric's task exists.
+// Checks the parts of checkpoint.keep_best that can be checked before the first evaluation, such as whether the
+// metric's task exists.
 void check_keep_best(const Config& c, const Node& tree) {
   if (!c.checkpoint.keep_best) return;
   const std::string path = "checkpoint.keep_best.metric", &metric = c.checkpoint.keep_best->metric;

@@ -9,7 +9,7 @@ double share_of(std::int64_t part, std::int64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
 
-// Formats a share, as in "12.3%". A share below a tenth of a percent does not become 0.
+// Formats a share, as in "12.3%". A share below a tenth of a percent becomes "less than 0.1%", not 0.
 std::string percent_text(double share) {
   return share < 0.001 ? "less than 0.1%" : fixed(100 * share, 1) + "%";
 }

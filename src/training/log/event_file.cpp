@@ -74,7 +74,7 @@ EventFile::~EventFile() {
 }
 
 bool EventFile::scalars(std::int64_t step, const std::vector<std::pair<std::string, double>>& values) {
-  std::string summary;  // repeated Summary.Value with the fields 1 tag and 2 simple_value
+  std::string summary;  // repeated Summary.Value messages, with the fields 1 (tag) and 2 (simple_value)
   for (const auto& [tag, value] : values)
     summary += bytes_field(1, bytes_field(1, tag) + field(2, kFloat, fixed(std::bit_cast<std::uint32_t>(
                                                                          static_cast<float>(value)))));

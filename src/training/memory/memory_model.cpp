@@ -19,8 +19,8 @@
 namespace tessera {
 namespace {
 
-constexpr double kLossSeconds = 1;    // seconds that a further measurement of the loss may be expected to take
-constexpr double kChunkSeconds = 10;  // seconds that a measurement with more samples than the loss's chunk may be expected to take
+constexpr double kLossSeconds = 1;    // limit in seconds for the expected time of one more measurement of the loss
+constexpr double kChunkSeconds = 10;  // the same limit for a measurement with more samples than the loss's chunk
 
 std::int64_t total_bytes(const std::map<std::string, at::Tensor>& tensors) {
   std::int64_t bytes = 0;

@@ -46,7 +46,8 @@ std::string digest_of(const torch::nn::Module& module) {
   return hexadecimal(digest);
 }
 
-// Checks that the encoder outputs the same features at each step. Otherwise stored features could not replace it.
+// Checks that the encoder outputs the same features for an image at every step. Otherwise stored features could not
+// replace the encoder.
 void check_encoder(const DualEncoder& model) {
   if (keeps_shapes(model.settings().preprocessing))
     user_error("data.features: features need images of one size, but with model.preprocessing.resize_mode: naflex their shapes "

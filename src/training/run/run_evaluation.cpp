@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// Returns the reason why the run's data that a task uses cannot be read, or an empty string if it can be read.
+// If the task uses data of the run that cannot be read, returns the reason. Otherwise returns an empty string.
 std::string missing_for(const config::ModuleSettings& task, const TrainingRun& run, const Unreadable& unreadable) {
   const auto is_the_runs = [&](const char* key) {
     const config::Node* node = task.settings.find(key);
@@ -39,8 +39,8 @@ void check_judged_metric(const Config& config, const Embedder& embedder) {
   if (!names.empty() && std::ranges::find(names, metric) == names.end()) throw UserError(not_measured(metric, names));
 }
 
-// Returns the objective's first pool in alphabetical order of names, the same one that is used for a checkpoint. Returns null if the
-// objective has none.
+// Returns the objective's first pool, in alphabetical order of names, or null if the objective has no pool. The evaluation of a checkpoint
+// uses the same pool.
 std::shared_ptr<TextConditionedPool> pool_of(const Objective& objective) {
   std::map<std::string, std::shared_ptr<TextConditionedPool>> pools;
   for (const auto& item : objective.named_modules("", /*include_self=*/false))

@@ -195,7 +195,7 @@ InitialWeights initial_weights(const std::string& given, const DualEncoder& mode
   return {std::move(file.weights), path, std::move(file.vocabulary)};
 }
 
-/// Rejects word counts (a list of integers) of an objective that were made for another vocabulary. They would be meaningless, and
+/// Rejects word counts of an objective (a list of integers) if they were made for another vocabulary. Such counts would be meaningless, and
 /// silently starting the counts from zero would not be what the user expects.
 void check_counts(const std::string& name, const at::Tensor& own, const InitialWeights& stored,
                   const Tokenizer* tokenizer) {
@@ -275,7 +275,7 @@ void load_initial_weights(DualEncoder& model, Objective& objective, const StartS
     } else if (const auto mine = own.find(name); mine != own.end() && mine->second.sizes() == tensor.sizes()) {
       mine->second.copy_(tensor);
     } else {
-      continue;  // the tensor does not fit this objective, whose value stays as initialized
+      continue;  // the tensor does not fit this objective, whose own tensor keeps its initial value
     }
     ++taken;
   }
