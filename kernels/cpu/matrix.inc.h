@@ -193,8 +193,8 @@ struct PickedRows {
   const float* row(std::int64_t i) const { return data + (index == nullptr ? i : index[i]) * stride; }
 };
 
-/// Joins the rows of all `parts` (each has `rows` rows) and packs the transpose of rows [first, first + width) into
-/// panel[k, 0 .. width). Columns past the last row are set to zero.
+/// Joins the rows of all `parts` (`rows` rows each). Packs the transpose of the joined rows [first, first + width) into
+/// panel[k, 0 .. width): row first + c becomes column c of the panel. Columns past the last joined row are set to zero.
 inline void pack_transposed(const PickedRows* parts, int part_count, std::int64_t rows, std::int64_t first, int width,
                             std::int64_t depth, float* panel) {
   for (int group = 0; group < width; group += kVector) {
@@ -258,7 +258,8 @@ inline void multiply_by_transposed(std::int64_t rows, std::int64_t depth, const 
 }
 
 /// These two functions do multiply_by_transposed() in two steps, for a B that is used in many products. pack_panels()
-/// packs B into `panels`, round_up(columns, kVector) * depth floats. multiply_panels() computes the product.
+/// packs B into `panels`, which has room for round_up(columns, kVector) * depth floats. multiply_panels() computes the
+/// product.
 inline void pack_panels(const PickedRows& b, std::int64_t columns, std::int64_t depth, float* panels) {
   for (std::int64_t n = 0; n < columns;) {
     const int width = panel_width(columns - n);

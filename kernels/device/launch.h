@@ -1,7 +1,8 @@
 #pragma once
 
 // Every .cu file of kernels/ includes this file first. nvcc compiles these files for the GPU. The host compiler
-// compiles them for kernels/emulation, with TESSERA_CUDA_EMULATION defined. `launch` has the same form in both.
+// compiles them for kernels/emulation, with TESSERA_CUDA_EMULATION defined. `launch` is called in the same way in both
+// builds.
 #include <cstdint>
 #include <string>
 

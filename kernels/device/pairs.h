@@ -9,8 +9,8 @@ namespace {
 template <class Element>
 using Pair = Piece<Element, 2>;
 
-/// Returns whether two adjacent columns can always be read as one word if the first of them is even. The rows have
-/// `width` elements each and begin at `data`.
+/// Returns true if columns c and c + 1 can be read as one word in every row and for every even c. The rows have `width`
+/// elements each and begin at `data`.
 template <class Element>
 bool rows_of_pairs(const void* data, std::int64_t width) {
   return width % 2 == 0 && reinterpret_cast<std::uintptr_t>(data) % sizeof(Pair<Element>) == 0;

@@ -96,8 +96,8 @@ void wait_for_copies() {
   emulation::wait_for_copies(kGroupsLeft);
 }
 
-/// Returns the two elements of an 8 x 8 matrix that the lane `lane` receives. rows(r) is the address of the matrix's
-/// row r.
+/// Returns the two elements of an 8 x 8 matrix that load_matrices() gives to the lane `lane`. rows(r) is the address of
+/// the matrix's row r.
 template <bool kTransposed, class RowOf>
 std::uint32_t matrix_share(unsigned lane, RowOf rows) {
   std::uint16_t pair[2];

@@ -127,8 +127,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Returns how many elements a thread can load at once. They have at most 16 bytes, and fewer if the base address, the
-/// stride or the number of columns is not a multiple of 16 bytes.
+/// Returns how many adjacent elements a thread can load at once: 16 bytes of elements, or fewer if the base address,
+/// the distance between rows or the width of a row is not a multiple of 16 bytes.
 int piece_size(const void* data, std::int64_t row_stride, std::int64_t columns, std::int64_t element_bytes) {
   int count = static_cast<int>(16 / element_bytes);
   while (count > 1 && (reinterpret_cast<std::uintptr_t>(data) % (count * element_bytes) != 0 ||

@@ -2,9 +2,10 @@
 // for the tokens. There are no atomics. Every sum belongs to one warp, which adds in the order of the batch, so that
 // results are the same in every run.
 // A block of 16 warps processes 256 rows of one image (or text) and 64 columns, two per lane. It loops over all texts
-// (or images). A warp owns every sixteenth row. The gradient of a row has two parts. The first is the other side's row
-// that this row chose, which is added in registers. The second is the other side's rows that chose this row. They are
-// found 32 at a time and added in shared memory, because only then is it known which of the warp's rows they belong to.
+// (or images). A warp owns every sixteenth row. Each row chooses the other side's row at the position of its maximum.
+// The gradient of a row therefore has two parts. The first is the other side's row that this row chose, which is added
+// in registers. The second is the other side's rows that chose this row. They are found 32 at a time, and only then is
+// it known to which of the warp's rows each belongs, so they are added in shared memory.
 // The other side's rows come from the caches, because all warps of a block read the same text at about the same time.
 #include <algorithm>
 
@@ -27,7 +28,7 @@ constexpr int kColumns = 64;
 template <class Element>
 struct SideArguments {
   std::int64_t others;
-  std::int64_t group_step, other_step;  // steps in [B, C]: to the next group, and to the next of the `others`
+  std::int64_t group_step, other_step;  // strides in [B, C]: from one group to the next, and from one of the `others` to the next
   int own_size, other_size, width;
   bool paired;  // rows may be read two columns at a time
   const Element* other_rows;

@@ -3,11 +3,12 @@
 // each row of warps processes 64 patches. A warp multiplies all tokens of its text; texts of more than 80 tokens are
 // processed in pieces. The width is read in slices of 64 bytes through double-buffered shared memory, and products stay
 // in registers (tensor cores).
-// From the registers, each lane finds the best token of each of its patches, which it keeps over the pieces of the
-// text. It also finds the best patch of each of its tokens. The best patches are merged over lanes by shuffles, and
-// over passes in shared memory. Sixteen consecutive blocks share their texts, which then come from the second-level
-// cache. Tiles without kept rows are not multiplied. Only the similarities and the positions are written to global
-// memory.
+// From the registers, each lane finds the best token of each of its patches, which is the token with the largest
+// product. It carries this token over from one piece of the text to the next. Each lane also finds the best patch of
+// each of its tokens. Shuffles merge the best patches of the lanes. Shared memory holds the best patches so far, because
+// an image may have more patches than a block processes at a time. Sixteen consecutive blocks share their texts, which
+// then come from the second-level cache. Tiles without kept rows are not multiplied. Only the similarities and the
+// positions are written to global memory.
 #include <algorithm>
 
 #include "kernels/max_similarity/packed_rows.h"
@@ -42,8 +43,8 @@ struct Best {
 __device__ __forceinline__ Best better(const Best& a, const Best& b) {
   return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a;
 }
-/// Returns the best value of a group of lanes. The group's lanes have lane numbers that differ only in the bits
-/// first_step, 2 first_step, ... below `steps`.
+/// Returns the best value of this lane's group of lanes. Two lanes are in the same group if their numbers differ only
+/// in the bits first_step, 2 first_step, 4 first_step, ... that are below `steps`.
 __device__ __forceinline__ Best best_of_lanes(Best mine, int first_step, int steps) {
 #pragma unroll
   for (int step = first_step; step < steps; step *= 2) {

@@ -51,7 +51,7 @@ inline PackedRows packed_rows(void* workspace, std::size_t& offset, std::int64_t
 
 constexpr int kPackWarps = 8;
 
-/// Packs the rows. There is one block for each group, and each of its warps copies every eighth of the kept rows.
+/// Packs the rows. There is one block for each group, and each of its warps copies every eighth kept row.
 template <class Element>
 __global__ void __launch_bounds__(32 * kPackWarps)
     pack_rows(PackedRows to, const Element* rows, const std::uint8_t* keep, int width) {

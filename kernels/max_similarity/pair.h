@@ -26,8 +26,8 @@ struct PairForward {
   float* scratch;                           ///< pair_floats() floats
 };
 
-/// The arguments of the backward pass for one image and one text. It computes the gradient of the rows of one of the
-/// two (the "own" rows) from the rows of the other (the "other" rows).
+/// The arguments of the backward pass for one image and one text. It computes the gradient of one side's rows (the
+/// "own" rows) from the other side's rows (the "other" rows).
 struct PairGradient {
   std::int64_t width;
   float* gradient;      ///< [own rows, D], to which the gradient is added

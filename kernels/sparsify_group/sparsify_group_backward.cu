@@ -216,7 +216,7 @@ struct BackwardBlock {
               Layout::kElementPitch, row_staging + buffer * Stage::kElements, Stage::kPitch);
           if (chunk + 1 < chunks) return;
           WarpTiles all = tiles;
-          all.rows = exists;  // sets rows of padding to zero
+          all.rows = exists;  // includes rows of padding, which are set to zero
           for_each_pair(sums, all, [&](int row, int column, float first, float second) {
             if (first_token + row >= arguments.tokens) return;
             const bool real = mask.real(row);

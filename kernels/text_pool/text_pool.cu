@@ -7,8 +7,8 @@ namespace tessera::kernels {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr float kLowest = -3.4028235e38f;  // the maximum of no values; -infinity would lead to NaN
-constexpr float kShort = 1e-12f;           // a vector with a smaller norm is divided by this number instead
+constexpr float kLowest = -3.4028235e38f;  // the maximum before the first value; -infinity would lead to NaN
+constexpr float kShort = 1e-12f;           // a vector with a smaller norm is divided by this number instead of by its norm
 
 __device__ __forceinline__ std::int64_t row_of_warp() {
   return static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;

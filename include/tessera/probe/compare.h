@@ -37,8 +37,9 @@ struct CaseReport {
 /// zeros.
 Row compare(const std::string& name, const at::Tensor& ours, const at::Tensor& theirs, double rtol);
 
-/// Runs the module of a case, differentiates the sum of cotangent * output (the output `loss` if the case has no cotangents), and compares
-/// outputs and gradients. Throws UserError for an unknown module (listing the known ones) and for settings that the module rejects.
+/// Runs the module of a case and differentiates a scalar: the sum of cotangent * output over all outputs that have a cotangent, or the
+/// output `loss` if the case has no cotangents. Compares outputs and gradients with those in the case. Throws UserError for an unknown
+/// module (listing the known ones) and for settings that the module rejects.
 CaseReport run_case(const Case& reference, const Runners& runners, const RunOptions& options = {});
 
 /// Runs the cases of one file. A `.jsonl` file is passed to the lines runner; any other file holds a single case, which is passed to

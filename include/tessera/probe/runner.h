@@ -42,15 +42,16 @@ class Run {
 
   bool has_parameter(const std::string& name) const { return case_.parameters.contains(name); }
   std::vector<std::string> parameter_names() const;
-  /// Returns the case's parameter itself, for functions that take it as an argument. It is a leaf that requires grad if the case has
-  /// gradients.
+  /// Returns the case's parameter of this name, for functions that take parameters as arguments. It is a leaf that requires grad if the
+  /// case has gradients.
   at::Tensor parameter(const std::string& name);
-  /// Copies the case's parameter into `leaf`, a parameter of the module, and differentiates with respect to it. `view` selects the part of
-  /// the leaf, and of its gradient, that belongs to the name, such as a slice of a fused matrix.
+  /// bind() copies the case's parameter `name` into `leaf`, a parameter of the module, and makes run_case() differentiate with respect to
+  /// `leaf`. `view` selects the part of the leaf, and of its gradient, that corresponds to the case's parameter, such as a slice of a fused
+  /// matrix.
   using View = std::function<at::Tensor(const at::Tensor&)>;
   void bind(const std::string& name, const at::Tensor& leaf, const View& view = {});
   /// Moves the module to the run's device and dtype, and binds all its parameters and buffers under `prefix` + their names. Throws
-  /// c10::Error if the case lacks a parameter; it may lack buffers.
+  /// c10::Error if the case lacks a parameter; a buffer that the case lacks keeps its value.
   void bind_all(torch::nn::Module& module, const std::string& prefix = "");
 
   struct Binding {
@@ -92,8 +93,8 @@ class Runners {
   std::map<std::string, LinesRunner> lines_;
 };
 
-/// Returns the runners of all modules of the core library. Each file src/probe/NAME_runners.cpp is declared in
-/// src/probe/all_runners.h and called in src/probe/registry.cpp.
+/// Returns the runners of all modules of the core library. Each file src/probe/NAME_runners.cpp defines a function that adds its runners.
+/// The function is declared in src/probe/all_runners.h and called in src/probe/registry.cpp.
 Runners core_runners();
 
 /// Returns core_runners() and the runners of modules that need the data libraries. The function is defined in tessera_data

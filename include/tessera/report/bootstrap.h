@@ -8,9 +8,9 @@
 namespace tessera::report {
 
 /// The contributions of single samples to a metric that is a mean of ratios. For each group, the ratio is the sum of its
-/// entries' parts divided by the sum of their wholes; the metric is the mean of the ratios of the groups with a whole above 0. A mean over
-/// samples has one group, and each whole is 1. A mean IoU over classes has one group per class, with intersections as parts and unions as
-/// wholes.
+/// entries' parts divided by the sum of their wholes; the metric is the mean of these ratios over the groups whose wholes sum to more
+/// than 0. A mean over samples has one group, and each whole is 1. A mean IoU over classes has one group per class, with intersections as
+/// parts and unions as wholes.
 struct Outcomes {
   struct Entry {
     std::int64_t sample = 0;  // index of the sample, from 0
@@ -25,7 +25,7 @@ struct Outcomes {
 /// Returns the outcomes of a metric that is the mean of these values, one per sample; values below 0 are left out.
 Outcomes mean_outcomes(const std::string& metric, const std::vector<double>& values);
 
-/// Returns the metric itself; NaN if no group has a whole above 0.
+/// Returns the metric itself; NaN if the sum of the wholes is 0 in every group.
 double value_of(const Outcomes& outcomes);
 
 struct Interval {
@@ -34,22 +34,23 @@ struct Interval {
 
 constexpr std::int64_t kResamples = 1000;
 
-/// Returns the metrics of bootstrap resamples of the samples 0 .. samples - 1 (Efron 1979) as out[metric][resample]. A value is NaN if no
-/// group of the resample has a whole above 0. The resamples depend only on `samples` and `seed`, so the values of two models on the same
-/// samples are paired. Throws std::out_of_range if an entry's sample is not below `samples`.
+/// Draws bootstrap resamples (Efron 1979) of the samples 0 .. samples - 1. Returns the value of each metric on each resample as
+/// out[metric][resample]. A value is NaN if the sum of the resample's wholes is 0 in every group. The resamples depend only on `samples`
+/// and `seed`, so the values of two models on the same samples are paired. Throws std::out_of_range if an entry's sample is not below
+/// `samples`.
 std::vector<std::vector<double>> bootstrap_values(const std::vector<Outcomes>& metrics, std::int64_t samples,
                                                   std::int64_t resamples = kResamples, std::uint64_t seed = 0);
 
-/// Returns the interval of the middle 95 % of the values that are not NaN, by percentiles with linear interpolation. Returns nothing if
-/// fewer than two values are not NaN.
+/// Returns the interval that contains the middle 95 % of the values, from percentiles with linear interpolation. Ignores NaN. Returns
+/// nothing if fewer than two values are left.
 std::optional<Interval> middle(std::vector<double> values);
 
 /// Returns the middle() of a metric's bootstrap_values(); nothing for fewer than two samples.
 std::optional<Interval> bootstrap_interval(const Outcomes& outcomes, std::int64_t samples,
                                            std::int64_t resamples = kResamples, std::uint64_t seed = 0);
 
-/// Returns the interval of the difference first - second of two models on the same samples, from the paired resamples of
-/// bootstrap_values().
+/// Returns the 95 % interval of the difference first - second between two models on the same samples. `first` and `second` are the models'
+/// bootstrap_values() of one metric, paired by resample.
 std::optional<Interval> difference_interval(const std::vector<double>& first, const std::vector<double>& second);
 
 }  // namespace tessera::report

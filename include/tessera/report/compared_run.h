@@ -34,7 +34,7 @@ struct ComparedRun {
   std::optional<std::int64_t> step;  // step of the newest numbers or checkpoint
   RunCurves curves;                  // curves over steps; evaluations during training are named "evaluation.TASK.METRIC"
   ThinCurve loss_by_minutes{};
-  ThinCurve loss_by_samples{};                                // the loss over the number of samples seen by all ranks
+  ThinCurve loss_by_samples{};                                // curve of the loss; its x-axis is the number of samples seen by all ranks
   std::vector<Score> scores;                                  // the newest score for each metric
   std::vector<std::pair<std::string, std::string>> settings;  // from config.yaml: {"optimizer.lr", "0.001"}
   // These fields describe the training or, if there was none, the evaluation; empty if unknown.

@@ -28,14 +28,14 @@ struct ScoreRow {
   std::vector<std::optional<double>> values;  // one per run; nullopt if the run was not measured
   // one per run: whether its value is the row's best. If all values are equal or belong to different steps, none is best. NaN is never best
   std::vector<bool> best;
-  std::vector<std::optional<Interval>> intervals = {};                // one per run, if it has an interval
+  std::vector<std::optional<Interval>> intervals = {};                // one per run; nullopt if the run's value has no interval
   std::vector<std::shared_ptr<const TaskOutcomes>> outcomes = {};  // one per run
   std::vector<Difference> differences = {};  // one for each pair of runs with known outcomes on the same samples
   std::string rule = {};                                // explains the numbers; empty if the runs' settings lead to different rules
   std::vector<std::optional<std::int64_t>> steps = {};  // one per run: the step of the measured weights; nullopt if unknown or not measured
 };
 
-/// Whether a run's value is not the best in its row, but not significantly different from the best.
+/// Returns true if a run's value is not the best in its row but does not differ significantly from the best.
 bool is_like_best(const ScoreRow& row, std::size_t run);
 
 /// One setting, with a value for each run that has it.
@@ -49,13 +49,15 @@ std::vector<ScoreRow> score_rows(const std::vector<ComparedRun>& runs);
 /// Whether the values of a row belong to weights from different steps; then no value is marked as the best.
 bool steps_differ(const ScoreRow& row);
 
-/// Returns the steps of a run's values; there are several if some tasks were measured again later.
+/// Returns the steps of the weights with which a run's values were measured; there are several steps if some tasks were measured again
+/// later.
 std::set<std::int64_t> steps_measured(const std::vector<ScoreRow>& rows, std::size_t run);
 
 /// Returns a note on why nothing is bold in rows whose steps differ; empty if there are no such rows.
 std::string note_on_steps(const std::vector<ScoreRow>& rows);
 
-/// Removes rows of tasks that only one of several runs has. Returns a line for each such run: "only a: retrieval (d)".
+/// Removes the rows of each task that only one of several runs has. Returns a line for each such run, such as "only a: retrieval (d)" for
+/// the run a with the task retrieval on the data d.
 std::vector<std::string> take_lone_tasks(const std::vector<ComparedRun>& runs, std::vector<ScoreRow>& rows);
 
 /// Returns "47 of 60 steps", or "-" if unknown.

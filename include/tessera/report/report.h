@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// One value over the steps of a run.
+/// The values of one quantity over the steps of a run.
 struct Curve {
   std::string name;
   std::vector<std::pair<double, double>> points;  // step, value

@@ -23,7 +23,7 @@ struct TaskOutcomes {
 std::map<std::string, Interval> intervals_of(const TaskOutcomes& outcomes);
 
 /// Returns the content of samples.json: {"tasks": [{"task", "data", "mark", "samples", "metrics": {name: {"parts", ...}}}]}.
-/// "wholes" is left out if all wholes are 1, "sample" if each sample is the index of its entry, and "group" if all groups are 0.
+/// "wholes" is left out if all wholes are 1, "sample" if each entry's sample equals the entry's index, and "group" if all groups are 0.
 nlohmann::json to_json(const std::vector<TaskOutcomes>& tasks);
 
 /// Converts the content of samples.json back to outcomes. Throws UserError naming `path` if the JSON has another form.

@@ -21,7 +21,7 @@ struct RetrievalSheet {
   Image query_image;               // for image-to-text: the query; for text-to-image: the right image
   std::string query_text;          // for text-to-image: the query
   std::vector<std::string> truth;  // for image-to-text: the image's own captions
-  std::int64_t rank = 0;           // rank of the best right item, counted from 0; -1 if no item is right
+  std::int64_t rank = 0;           // rank of the right item that is ranked highest, counted from 0; -1 if no item is right
   std::vector<Item> items;
 };
 
@@ -30,7 +30,7 @@ struct SegmentationExample {
   Image image;
   std::vector<std::uint8_t> target;      // [height, width] class indices, 255 = ignored
   std::vector<std::uint8_t> prediction;  // [height, width]
-  double iou = 0;                        // mean over the classes that are present; -1 if none is present
+  double iou = 0;                        // mean IoU over the classes in the target except the background; -1 if the target has none
 };
 
 struct ClassificationExample {
@@ -39,7 +39,7 @@ struct ClassificationExample {
   std::vector<std::pair<std::int64_t, double>> best;  // class and probability, best first
 };
 
-/// An image with its caption, and the attention of single slots to both.
+/// An image with its caption, and the attention of single slots to the image's patches and to the caption's tokens.
 struct SlotExample {
   struct Slot {
     std::int64_t index = 0;
@@ -78,7 +78,7 @@ struct GroupExample {
     std::vector<float> weights;  // the token's weight in each group
   };
   Image image;                               // the caption's image; empty if it could not be decoded
-  std::vector<std::uint8_t> picture_groups;  // [height, width], the group of each pixel; empty if there are none
+  std::vector<std::uint8_t> picture_groups;  // [height, width], the group of each pixel; empty if the image has no groups
   std::vector<Token> tokens;
 };
 
@@ -121,7 +121,7 @@ struct TaskPictures {
   std::int64_t background_class = -1;
   std::vector<RetrievalSheet> retrieval;
   std::vector<SegmentationExample> segmentation;
-  std::vector<ClassificationExample> classification;  // examples that are spread over the data
+  std::vector<ClassificationExample> classification;  // examples spread evenly over the data
   std::vector<ClassificationExample> mistakes;        // mistakes, the most confident first
   std::vector<RetrievalSheet> queries;                // queries for which no image is known to be right
   std::vector<SlotExample> slots;

@@ -25,7 +25,7 @@ class ThinCurve {
 
  private:
   struct Stretch {
-    double steps = 0, values = 0;  // sums over the values of a stretch
+    double steps = 0, values = 0;  // sums of the steps and of the values in a stretch
     double low = 0, high = 0;
     std::int64_t count = 0;
   };

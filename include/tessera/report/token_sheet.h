@@ -12,7 +12,7 @@ namespace tessera::report {
 /// its surroundings.
 std::string token_cloud(const std::vector<TokenExample::Token>& tokens);
 
-/// Draws the images, each next to its cloud, two in a row, as a stand-alone SVG file with a white background.
+/// Draws each image beside its word cloud, two such pairs per row, as a stand-alone SVG file with a white background.
 std::string token_sheet(const std::vector<TokenExample>& examples);
 
 }  // namespace tessera::report

@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// The metrics of an evaluation: pairs of a name, "task.metric", and a value.
+/// The metrics of an evaluation: pairs of a name ("task.metric") and a value.
 using MeasuredMetrics = std::vector<std::pair<std::string, double>>;
 
 /// The best checkpoint according to checkpoint.keep_best.
@@ -36,7 +36,8 @@ class BestFile {
   std::string folder_, rule_;
 };
 
-/// Returns the folder of the checkpoint that the file `best` in `folder` names, whatever metric it was chosen by; empty if there is none.
+/// Returns the folder of the checkpoint that the file `best` in `folder` names, whatever metric it was chosen by; empty if the file or the
+/// checkpoint does not exist.
 std::string best_checkpoint_in(const std::string& folder);
 
 /// Returns true if greater values of the metric are better. The setting `mode` decides; if it is null, the metric's name decides (for

@@ -26,7 +26,7 @@ struct RunState {
 
 /// Everything needed to resume a run.
 struct Checkpoint {
-  ModelFile model;  // weights with adapters, tokenizer and preprocessing; `extra` holds the resolved configuration
+  ModelFile model;  // weights (including adapters), tokenizer and preprocessing; `extra` holds the resolved configuration
   std::vector<WeightUpdate> updates;            // how the adapters change the weights
   std::map<std::string, at::Tensor> optimizer;  // Optimizer::state()
   std::map<std::string, at::Tensor> ema;        // Ema::averages(); empty if there are none
@@ -39,14 +39,14 @@ struct Checkpoint {
 /// The checkpoints of one run: FOLDER/step_0000100/{model.safetensors, state.safetensors, manifest.json}, plus ema.safetensors if
 /// weights are averaged and teacher.safetensors if there is a teacher. The model, ema and teacher files are model files, with
 /// adapters merged into the weights. With adapters there is also adapters.safetensors, which a resumed run needs to undo the merge. It
-/// holds the unmerged weights and the adapters; those of the averages have the prefix `ema.`, and those of the teacher `teacher.`. Its
-/// metadata holds Checkpoint::updates. The text file FOLDER/latest names the newest checkpoint; FOLDER/best (BestFile) names the best one,
-/// which is never deleted. A checkpoint is written into a temporary folder, fsynced and renamed, so a folder with a final name is complete.
-/// The manifest holds sizes and checksums, so that later damage to a file is detected.
+/// holds the unmerged weights and the adapters of the model, of the averages (under names with the prefix `ema.`) and of the teacher
+/// (`teacher.`). Its metadata holds Checkpoint::updates. The text file FOLDER/latest names the newest checkpoint; FOLDER/best (BestFile)
+/// names the best one, which is never deleted. A checkpoint is written into a temporary folder, fsynced and renamed, so a folder with a
+/// final name is complete. The manifest holds sizes and checksums, so that later damage to a file is detected.
 class CheckpointFolder {
  public:
-  /// keep_last is the number of checkpoints that are kept. In addition, checkpoints of steps that are divisible by keep_every are
-  /// never deleted; 0 turns this off.
+  /// keep_last is the number of checkpoints that are kept. In addition, checkpoints of steps that are divisible by keep_every are never
+  /// deleted; keep_every = 0 turns this off.
   CheckpointFolder(std::string folder, std::int64_t keep_last, std::int64_t keep_every = 0);
 
   /// Writes a checkpoint, updates `latest`, deletes the oldest checkpoints beyond keep_last, and returns the new folder. If writing

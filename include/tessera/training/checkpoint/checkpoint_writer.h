@@ -16,9 +16,9 @@ class CheckpointWriter {
   /// run_name is passed to the user's command.
   CheckpointWriter(CheckpointFolder folder, CheckpointSettings settings, std::string run_name = "run");
 
-  /// Starts writing a checkpoint. The previous checkpoint must have been collected. With stands_still, the caller promises not to change
-  /// the tensors before collect(), so collect() writes them without a copy. Otherwise, if checkpoint.background is set, the tensors are
-  /// copied and written in the background.
+  /// Starts writing a checkpoint. collect() must have been called for the previous checkpoint. With stands_still, the caller promises not
+  /// to change the tensors before collect(), so collect() writes them without a copy. Otherwise, if checkpoint.background is set, the
+  /// tensors are copied and written in the background.
   void begin(Checkpoint checkpoint, bool stands_still = false);
   /// Returns true if a started checkpoint has not been collected yet.
   bool pending() const { return written_.valid(); }

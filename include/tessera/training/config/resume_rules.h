@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// A setting that differs between two configurations. List items are addressed by index: "data.train.sources.0.weight". If another module
-/// takes a module's place, only the key `name` counts as changed, not the modules' settings.
+/// A setting that differs between two configurations. List items are addressed by index: "data.train.sources.0.weight". If a module is
+/// replaced by another, only the key `name` counts as changed, not the settings of the two modules.
 struct Change {
   std::string key;
   std::string before, now;  // the values as text; "nothing" if the key does not exist

@@ -33,8 +33,8 @@ class Mfu {
   /// Returns a line for the log if the peak has been raised since the last call.
   std::optional<std::string> news();
 
-  /// Returns a line for the log with the operations per sample and the peak that the share refers to. `texts` describes the texts
-  /// of the counted batch ("texts of 31 tokens"); it may be empty.
+  /// Returns a line for the log with the operations per sample and the peak that the MFU refers to. `texts` describes the texts of the
+  /// counted batch ("texts of 31 tokens"); it may be empty.
   std::string describe(const std::string& texts = "") const;
 
  private:

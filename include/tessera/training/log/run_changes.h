@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// Adds the settings that change from `step` on to RUN/changes.jsonl, one JSON object per line. Drops entries of `step` and of
+/// Appends to RUN/changes.jsonl the settings that change from `step` on, one JSON object per line. Drops existing entries of `step` and of
 /// later steps, because they belong to a discarded part of the run. Throws UserError.
 void note_changes(const std::string& run, std::int64_t step, const std::vector<Change>& changes);
 

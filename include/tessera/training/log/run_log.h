@@ -43,7 +43,7 @@ class RunLog {
   void readings(std::int64_t step, const std::vector<std::pair<std::string, std::string>>& readings);
   /// Returns true if the page is at least a minute old.
   bool page_due() const;
-  /// Writes run.html, with the total steps and the remaining time filled in. Reports failures as record() does.
+  /// Writes run.html for `status`, whose total steps and remaining time this function fills in. Reports failures as record() does.
   void write_page(RunStatus status);
   /// Updates the progress bar. Cheap enough to be called in every step.
   void tick(std::int64_t step);

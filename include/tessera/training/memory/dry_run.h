@@ -22,7 +22,7 @@ struct DryRunReport {
   std::vector<TrainingExample> examples;  // some examples of each data set; none if the samples are synthetic
   std::int64_t tasks = 0;    // number of evaluation tasks that were checked
   std::vector<UnreadTask> unread_tasks;  // tasks whose data cannot be read on this machine
-  std::string synthetic;     // what replaces the samples if data or vocabulary cannot be read, and why; otherwise empty
+  std::string synthetic;     // what replaces the samples if data or vocabulary cannot be read, and why; empty if both can be read
   std::vector<std::string> warnings;  // problems that would stop the run, and likely mistakes; one line each
 };
 

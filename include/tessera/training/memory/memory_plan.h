@@ -19,7 +19,7 @@ struct PlanSettings {
   int rank = 0, ranks = 1;     // this rank, and the number of ranks of the job
   int ranks_here = 1;          // number of processes that share this machine's memory
   int started = 1;             // number of these processes that already hold their weights
-  std::int64_t allocated = 0;  // number of bytes that this process already holds besides weights, optimizer and averages: the buckets
+  std::int64_t allocated = 0;  // bytes that this process already holds for gradient buckets, in addition to weights, optimizer and averages
   std::optional<std::int64_t> available;  // number of bytes to plan for; nullopt: the device's memory
   // The loss is measured with at most this many samples or, if it works in chunks, with up to two chunks. 0 means as many samples as take
   // about a second.
@@ -58,7 +58,7 @@ struct MemoryPlan {
   // Facts about the pass that the prediction is based on:
   std::int64_t text_tokens = 0;         // length of the longest text in the pass; 0 if it has no texts
   std::int64_t samples = 0;             // number of samples in the pass
-  double seconds = 0, sample_loss = 0;  // time of the pass (forward and backward), and its loss
+  double seconds = 0, sample_loss = 0;  // duration of the pass (forward and backward) in seconds, and its loss
 
   std::int64_t host() const { return checkpoint + ready; }
   /// Returns the bytes that must fit on the device; on a CPU they include host().

@@ -22,7 +22,7 @@ struct NonFiniteReport {
   bool finite() const;
 };
 
-/// Computes step done + 1 without the update, and checks the result of each operator, which is slow. Every rank must call it.
+/// Computes step done + 1 without its update. Checks the result of each operator, so it is slow. Every rank must call it.
 NonFiniteReport examine_step(StepRunner& runner, TrainingRun& run, std::int64_t done, double scale = 1.0);
 
 /// Returns the first finding, as one line.
@@ -30,10 +30,10 @@ std::string summary(const NonFiniteReport& report);
 /// Returns the whole report, including the samples, as several lines.
 std::string to_text(const NonFiniteReport& report);
 
-/// Implements `trainer --replay-step`: recomputes the step after a saved state. The state in `folder` is usually
-/// RUN/non_finite/step_N, which a run writes when a step is not finite. Returns the reports of all ranks as text, the same on every
-/// rank, and whether everything was finite. Throws UserError if `folder` is not a checkpoint, or if the checkpoint has different
-/// settings or a different number of ranks.
+/// Implements `trainer --replay-step`: recomputes the step that follows a saved state. The state in `folder` is usually
+/// RUN/non_finite/step_N, which a run writes when a step is not finite. Returns the reports of all ranks as text, the same on every rank,
+/// and whether everything was finite. Throws UserError if `folder` is not a checkpoint, or if the checkpoint has different settings or a
+/// different number of ranks.
 std::pair<std::string, bool> replay_step(const Config& config, const std::string& folder, const ProcessGroup& group);
 
 }  // namespace tessera

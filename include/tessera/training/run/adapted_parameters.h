@@ -7,10 +7,10 @@
 
 namespace tessera {
 
-/// Calls apply_rules(). For encoders with adapters, it then also freezes all parameters except the adapters and those named in
-/// `trained`, and removes the frozen ones from the list. Read-out, projection and objective follow the rules. Throws UserError like
-/// apply_rules(), and also if parameters.frozen freezes an adapter or a parameter in `trained`, or if a pattern of `trained`
-/// matches no parameter of the encoder.
+/// Calls apply_rules(). In an encoder with adapters, it then also freezes all parameters except the adapters and those that match the
+/// adapters' setting `trained`, and removes the frozen parameters from the list. For read-out, projection and objective, the rules alone
+/// decide. Throws UserError like apply_rules(), and also if parameters.frozen freezes an adapter or a parameter that matches `trained`, or
+/// if a pattern of `trained` matches no parameter of the encoder.
 std::vector<NamedParameter> apply_rules_and_adapt(std::vector<NamedParameter> parameters, const DualEncoder& model,
                                                   const ParameterSettings& rules, const AdaptSettings& settings);
 

@@ -34,7 +34,7 @@ struct Teacher {
 Teacher make_teacher(std::shared_ptr<DualEncoder> second_model, std::shared_ptr<Objective> second_objective,
                      const DualEncoder& model, const Objective& objective);
 
-/// Adds the teacher's features for the views in `needs` that ask for them.
+/// Adds the teacher's features for the views whose entries in `needs` ask for a teacher.
 void add_teacher_features(const Teacher& teacher, const Batch& batch, const Needs& needs, Features& features);
 
 }  // namespace tessera

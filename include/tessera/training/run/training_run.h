@@ -33,7 +33,7 @@ struct TrainingRun {
   std::optional<Teacher> teacher;
   Needs needs;
   std::shared_ptr<ToldSamples> told = std::make_shared<ToldSamples>();  // skipped samples that the log has already reported
-  std::shared_ptr<const PublishedParts> published;  // what checkpoints also store of the published model's folder; null if nothing
+  std::shared_ptr<const PublishedParts> published;  // parts of the published model's folder that checkpoints also store; null if none
   std::string data_fingerprint;  // fingerprint of the training data, as JSON (data_fingerprint.h); empty if not computed
 };
 
@@ -56,8 +56,8 @@ struct Unreadable {
 
 /// Builds all objects of a run; config.seed determines the initial weights. The loader reads the rank's share of the samples.
 /// Throws UserError if files are missing or parts do not fit together. If `unreadable` is given, unreadable data or an unreadable
-/// vocabulary is not an error. Instead, the messages are stored in `unreadable` and the part stays null; the loader stays null if
-/// the training data or the vocabulary cannot be read.
+/// vocabulary is not an error. Instead, the error messages are stored in `unreadable`, and the object that cannot be read stays null. The
+/// loader also stays null if the training data or the vocabulary cannot be read.
 TrainingRun build_training_run(const Config& config, const ProcessGroup& group = {}, Unreadable* unreadable = nullptr);
 
 /// Makes a loader for the batches of one rank's shard of run.train. Throws UserError if there is not even one batch.
