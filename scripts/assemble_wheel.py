@@ -85,7 +85,7 @@ class Package:
         torch = arrow = False
         for name in needed_by(file):
             if name.split(".so")[0] in [gpu.split(".so")[0] for gpu in GPU_LIBRARIES] or name.startswith("libgomp"):
-                run("patchelf", "--remove-needed", name, str(file))  # libtorch.so loads this library if PyTorch has it
+                run("patchelf", "--remove-needed", name, str(file))  # not needed: libtorch.so loads this library if PyTorch has it
             elif OF_TORCH.match(name):
                 torch = True
             elif OF_ARROW.match(name):

@@ -5,7 +5,7 @@
 namespace tessera::kernels {
 namespace {
 
-/// The number of vectors of columns that are processed together. In each row, these vectors fill whole cache lines.
+/// How many SIMD vectors of columns are processed together. In each row, these vectors fill whole cache lines.
 constexpr int kVectors = 4;
 constexpr int kStrip = kVectors * kVector;
 

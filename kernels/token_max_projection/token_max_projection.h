@@ -7,14 +7,14 @@
 #include "kernels/status.h"
 #include "kernels/types.h"
 
-/// STAIR's token projection (eq. 4-5) after its transform. It multiplies every position with a table of tokens, takes
-/// the maximum over positions, and applies log(1 + relu) to it:
+/// STAIR's token projection (eq. 4-5) after its transform. It multiplies the token at each position by every row of a
+/// table, takes the maximum over positions, and applies log(1 + relu) to it:
 ///   encoding(b, v) = log(1 + max(0, max over real n of tokens(b, n) . table(v) + bias(v)))
 /// `argmax` is the position of the maximum, whether the maximum is positive or negative. If several positions have the
-/// maximum, it is the lowest of them. In a row without a real position, `argmax` is -1 and the encoding is 0.
+/// maximum, `argmax` is the lowest of them. For a sample without a real position, `argmax` is -1 and the encoding is 0.
 /// Products are stored only for one tile of rows and columns at a time, never for all of [B, N, V]. The backward pass
 /// adds the rows at the positions of the maxima and computes no products. Padding never affects a result. A NaN product
-/// makes its entry NaN. Results do not depend on the number of threads and are the same in every run.
+/// makes its entry of the encoding NaN. Results do not depend on the number of threads and are the same in every run.
 namespace tessera::kernels {
 
 struct TokenMaxProjectionProblem {

@@ -1,7 +1,7 @@
 // Backward: sums the rows at the positions of the maxima. The second-level cache limits the speed, because each entry
-// that passes a gradient reads one row for the gradient of the table and one for the gradient of the tokens. There are
-// no atomics. Every sum belongs to one warp, which adds in the order of the vocabulary or the batch, so that results
-// are the same in every run.
+// that passes a gradient reads one row for the gradient of the table and one for the gradient of the tokens. Atomics
+// are not needed, because every sum belongs to one warp. The warp adds in the order of the vocabulary or the batch, so
+// that results are the same in every run.
 //   table   A warp processes one row of the vocabulary, 256 columns at a time in registers. It loops over the batch.
 //   tokens  A block processes one sample, with 256 of its positions and 64 columns in shared memory. Each of its 8
 //           warps owns every eighth position. A warp reads the sample's weights 32 at a time, and adds those of its own
@@ -51,7 +51,7 @@ template <class Element>
 __global__ void __launch_bounds__(kThreads) gather_table(BackwardArguments<Element> arguments) {
   const int lane = threadIdx.x % 32, width = arguments.width;
   const std::int64_t v = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
-  if (v >= arguments.vocabulary) return;  // true for all lanes of a warp or for none
+  if (v >= arguments.vocabulary) return;  // the condition is the same for all lanes of a warp
   for (int column0 = lane; column0 - lane < width; column0 += 32 * kTablePieces) {
     float sums[kTablePieces];
 #pragma unroll

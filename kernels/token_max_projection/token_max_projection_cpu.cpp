@@ -86,7 +86,7 @@ class Rows {
  private:
   std::int64_t positions_;
   std::vector<std::int64_t> counts_;
-  std::vector<std::int32_t> real_;  // [B, N]; the first counts_[b] of row b are used; empty if all positions are real
+  std::vector<std::int32_t> real_;  // [B, N]: row b begins with the counts_[b] real positions of sample b; empty if all positions are real
   std::vector<Group> groups_;
 };
 
@@ -145,7 +145,9 @@ void add_tokens(const TokenMaxProjectionBackward& arguments, std::int64_t sample
   const float* const weight = arguments.weight + sample * problem.vocabulary;
   sorted.index.resize(problem.vocabulary);
   sorted.weight.resize(problem.vocabulary);
-  end.assign(problem.positions + 1, 0);  // before the sorting, end[n] is where the entries of position n - 1 end; after it, those of n
+  // While entries are being sorted, end[n] is the next free place for an entry of position n. Afterwards it is the end of the
+  // entries of position n.
+  end.assign(problem.positions + 1, 0);
   for (std::int64_t v = 0; v < problem.vocabulary; ++v) {
     if (weight[v] != 0.0f) ++end[argmax[v] + 1];
   }

@@ -39,8 +39,8 @@ struct Best {
   int position;
 };
 
-/// Returns whether a ranks before b. NaN ranks before numbers, greater numbers before smaller ones, and among equals
-/// the lower position first.
+/// Returns whether a ranks before b. NaN ranks before numbers, and greater numbers rank before smaller ones. If the
+/// values are equal, the lower position ranks first.
 __device__ __forceinline__ bool before(const Best& a, const Best& b) {
   if (a.position < 0 || b.position < 0) return a.position >= 0;
   const bool a_nan = a.value != a.value, b_nan = b.value != b.value;
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(kThreads) project_tile(ForwardArguments<Elemen
     }
   }
 
-  Best* const of_warps = reinterpret_cast<Best*>(memory);  // [kRowWarps, kColumns]; free after the barrier at the end of the pipeline
+  Best* const of_warps = reinterpret_cast<Best*>(memory);  // [kRowWarps, kColumns]; the pipeline ends with a barrier, so the memory is free
 #pragma unroll
   for (int j = 0; j < kColumnTiles; ++j) {
 #pragma unroll

@@ -23,11 +23,11 @@ import side_by_side
 from operators import (flops_regularizer, linear_cross_entropy, linear_soft_cross_entropy, max_similarity, sparsify_group,
                        token_max_projection)
 
-WARM_UP = 3  # the first turns are not timed; the very first one compiles
+WARM_UP = 3  # this many first runs of each side are not timed; the very first run compiles
 LARGEST_DIFFERENCE = {"float32": 1e-4, "bfloat16": 0.03}
 
 
-OPERATORS = {  # name -> (the function that makes the inputs and both sides, the shapes)
+OPERATORS = {  # name -> (the function that makes the inputs and the operator of each side, the shapes)
     "sparsify_group": (sparsify_group, [{"batch": 1024, "tokens": tokens, "patches": 196, "width": 512} for tokens in (55, 76)]),
     "flops_regularizer": (flops_regularizer, [{"rows": 8192, "vocabulary": 30522}]),
     "linear_cross_entropy": (linear_cross_entropy, [{"tokens": 4096, "vocabulary": 49408, "width": 512}]),

@@ -3,7 +3,7 @@
 params.txt, from the same weights on the same data, and compares the loss of every step.
 
     python3 -m pip install open_clip_torch pandas webdataset braceexpand     # into an environment with torch
-    scripts/compare/open_clip_training.py                                    # build/bin/trainer; all recipes
+    scripts/compare/open_clip_training.py                                    # runs all recipes, with build/bin/trainer
     scripts/compare/open_clip_training.py --only clip siglip --bin build-develop/bin
 
 Each run has 20 steps on the CPU in float32. The images have the model's size and crops cover them completely, so there is no
@@ -72,7 +72,7 @@ def write_weights(arguments, file):
     """Writes a random model with nonzero biases and returns its image size."""
     torch.manual_seed(1)
     forced = arguments.force_image_size[0] if arguments.force_image_size else None
-    timm = "timm_model_name" in open_clip.get_model_config(arguments.model)["vision_cfg"]  # resized only after loading the weights
+    timm = "timm_model_name" in open_clip.get_model_config(arguments.model)["vision_cfg"]  # timm resizes only after loading the weights
     model = open_clip.create_model(arguments.model, force_image_size=None if timm else forced, pretrained_text=False)
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
@@ -80,7 +80,7 @@ def write_weights(arguments, file):
             if value.ndim == 1:
                 value.add_(0.02 * torch.randn(value.shape, generator=generator))
     torch.save(model.state_dict(), file)
-    if timm:  # the names of the weights depend on the configuration, so it is next to them, as for a published model
+    if timm:  # the weights' names depend on the configuration, so it is stored next to the weights, as for a published model
         (file.parent / "open_clip_config.json").write_text(json.dumps({"model_cfg": open_clip.get_model_config(arguments.model)}))
     return forced or model.visual.image_size[0]
 

@@ -5,7 +5,7 @@
   scripts/compare/operators.py max_similarity --time-at-most 0.5 --memory-at-most 0.05
   scripts/compare/operators.py token_max_projection               # B=64, P=196, V=30522, D=512; the composed side takes 3 GB
   scripts/compare/operators.py linear_cross_entropy               # T=4096, V=49408, D=512; the composed side takes about 3 GB
-  scripts/compare/operators.py linear_soft_cross_entropy          # images into words (SuperCLIP)
+  scripts/compare/operators.py linear_soft_cross_entropy          # classifies images into words, as SuperCLIP does
   scripts/compare/operators.py flops_regularizer
   scripts/compare/operators.py text_conditioned_loss              # B=256, K=8, P=196, D=512, 8 heads; the composed side takes several GB
   scripts/compare/operators.py OPERATOR --help                    # what the composed side computes, and the sizes

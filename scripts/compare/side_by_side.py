@@ -37,7 +37,7 @@ class OnDemand:
     def grown_memory(self):
         proc = pathlib.Path("/proc", str(self.process.pid))
         self.step()
-        (proc / "clear_refs").write_text("5")  # resets the high-water mark
+        (proc / "clear_refs").write_text("5")  # resets the high-water mark of the resident set
         before = resident("VmRSS", proc)
         self.step()
         return resident("VmHWM", proc) - before
@@ -93,7 +93,7 @@ def grown_memory(step):
     step()
     ctypes.CDLL(None).malloc_trim(0)
     with open("/proc/self/clear_refs", "w") as refs:
-        refs.write("5")  # resets the high-water mark
+        refs.write("5")  # resets the high-water mark of the resident set
     before = resident("VmRSS")
     step()
     return resident("VmHWM") - before

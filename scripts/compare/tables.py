@@ -170,7 +170,7 @@ WEB_DATA = {"style": "web", "image_size": 96, "objects": [1, 2], "object_sizes":
 SOURCES = ("source", "tasks.3.source")
 WEB_CLASSES = tuple(f"tasks.{task}.classes={CONFIGS}/classes/shapes_web_{name}.txt" for task, name in ((2, "colors"), (3, "shapes")))
 WEB_STAGES = (400, 150, 250)
-CLIP_LAYERS = 6  # in the image tower; a step then takes as many FLOPs as a step of STAIR, whose towers have a head
+CLIP_LAYERS = 6  # of the image tower; with 6, a step takes as many FLOPs as a step of STAIR, whose towers have a head
 
 
 def as_settings(key, values):

@@ -6,7 +6,7 @@ comparison. The other columns are zero-shot, retrieval, hard negatives, and segm
 
   scripts/compare/text_group.py                        # the losses
   scripts/compare/text_group.py --web                  # captions whose phrases have 2 to 7 words
-  scripts/compare/text_group.py --groups 1 2 4 8 16    # also compares these numbers of groups; with --no-losses only these
+  scripts/compare/text_group.py --groups 1 2 4 8 16    # also compares these numbers of groups; with --no-losses, compares only them
 
 With --web, captions have the style `web`. This measures whether groups of words agree with phrases of such different lengths better than
 equal chunks do; the table also has differences with intervals. Complete runs are not trained again, and stopped runs resume from their last

@@ -2,7 +2,7 @@
 """Compares published image towers with timm's: embedding images, and a training step (forward, loss, backward, AdamW).
 
   python3 -m pip install timm safetensors pillow           # into LibTorch's environment
-  scripts/compare/towers.py                                # ViT-B/16 as SigLIP, DINOv3 and EVA-02 have it, float32, 2 threads
+  scripts/compare/towers.py                                # the ViT-B/16 of SigLIP, DINOv3 and EVA-02, float32, 2 threads
   scripts/compare/towers.py --kinds siglip --batch-size 32 --at-least 1
 
 Each timm model has random weights. Both sides read the same folder, and the script first checks that they compute the same embeddings.

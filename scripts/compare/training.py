@@ -4,7 +4,7 @@ images, captions, loss and parameter groups. Ours are runs of the trainer: plain
 (grad_checkpointing), and in parts with GradCache (micro_batch).
 
   python3 -m pip install torch torchvision transformers timm open_clip_torch tokenizers safetensors pillow
-  scripts/compare/training.py                         # build/bin/trainer; small random models of scripts/make_small_models.py
+  scripts/compare/training.py                         # build/bin/trainer with small random models of scripts/make_small_models.py
   scripts/compare/training.py --only dinov3 --bin build-develop/bin
 
   siglip2   transformers' SiglipModel with its own sigmoid loss
@@ -43,7 +43,7 @@ except ImportError as error:
 STEPS, BATCH = 5, 6
 ADAMW = {"lr": 3e-4, "betas": [0.9, 0.98], "eps": 1e-5, "weight_decay": 0.2}
 NO_DECAY = ("bias", "ln_", "norm", "logit_scale", "positional_embedding", "position_embedding", "pos_embed", "class_embedding",
-            "class_token", "cls_token")  # docs/configuration.md, optimizer.adamw
+            "class_token", "cls_token")  # the default of no_decay (docs/configuration.md, adamw)
 UNUSED = {"image.embeddings.mask_token"}  # parameters that only DINOv3's own training uses
 VARIANTS = {"whole": [], "blocks computed again": ["model.image.encoder.grad_checkpointing=true", "model.text.encoder.grad_checkpointing=true"],
             "parts of 2": ["training.micro_batch=2"]}

@@ -59,7 +59,7 @@ out=${OUT:-$build/out}
 
 # ---- pieces of a stage
 
-# seconds_left SECONDS: prints the time limit of a piece: SECONDS, or the time that the stage has left if this is less.
+# seconds_left SECONDS: prints the time limit of a piece, which is SECONDS or the time that the stage has left, whichever is less.
 seconds_left() {
   local left=$((stage_end - SECONDS))
   echo $(($1 < left ? $1 : left))

@@ -1,4 +1,4 @@
-// The only file that includes spdlog: its fmt and the one in LibTorch's headers do not compile together.
+// The only file that includes spdlog, because spdlog's fmt and the one in LibTorch's headers do not compile together.
 #include <tessera/base/log.h>
 
 #include <cstdlib>

@@ -130,7 +130,7 @@ std::vector<KernelCase> sparsify_group_cases(const GroupShape& shape, const at::
                    image = at::randn({batch, patches, width}, options);
   const at::Tensor mask = at::ones({batch, tokens}, options.dtype(at::kBool));
   const double product = 2.0 * static_cast<double>(text.numel()) * static_cast<double>(patches);
-  const double statistics = 3.0 * sizeof(float) * static_cast<double>(batch * tokens);  // minimum, maximum and sum of each token
+  const double statistics = 3.0 * sizeof(float) * static_cast<double>(batch * tokens);  // bytes of each token's minimum, maximum and sum
   return both_passes(
       {"sparsify_group",
        concat("B=", batch, " L=", tokens, " P=", patches, " D=", width),
@@ -211,7 +211,7 @@ std::vector<KernelCase> linear_cross_entropy_cases(const CrossEntropyShape& shap
                    targets = at::randint(vocabulary, {tokens}, options.dtype(at::kLong));
   const double product = 2.0 * static_cast<double>(tokens * vocabulary) * static_cast<double>(width),
                inputs = bytes_of(hidden) + bytes_of(weight);
-  // The backward passes count no FLOPs, because the forward passes have already computed the gradients.
+  // The backward passes are listed with 0 FLOPs, because the forward passes have already computed the gradients.
   if (words > 0) {
     const at::Tensor ids = (at::randint(vocabulary, {tokens, 1}, targets.options()) + at::arange(words, targets.options()))
                                .remainder(vocabulary),

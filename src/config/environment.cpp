@@ -22,7 +22,7 @@ bool is_unset(const std::string& name) {
   return value == nullptr || *value == '\0';
 }
 
-// Returns the name and the default of "NAME:-default" if the variable is not set or empty; otherwise nullopt.
+// Returns the name and the default of "NAME:-default" if the variable is unset or empty; otherwise nullopt.
 std::optional<std::pair<std::string, std::string>> default_in_use(const std::string& inside) {
   const std::size_t dash = inside.find(":-");
   if (dash == std::string::npos || !is_unset(inside.substr(0, dash))) return std::nullopt;

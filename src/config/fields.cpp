@@ -152,7 +152,7 @@ void read_fields(const Node& node, const std::string& path, VisitFields visit, v
   if (!node.is_map() && !node.is_null()) fail(node, path, "expected a group of settings, got " + node.describe());
   KeyLister lister;
   visit(lister, value);
-  check_keys(node, path, lister.keys);  // first, so that a misspelled key is reported before, say, a missing file
+  check_keys(node, path, lister.keys);  // comes first, so that a misspelled key is reported before, say, a missing file
   Reader reader(node, path);
   visit(reader, value);
 }

@@ -28,7 +28,7 @@ struct FeatureShard {
 /// Returns the text of a manifest file.
 std::string manifest_text(const FeatureManifest& manifest, const std::vector<FeatureShard>& shards);
 
-/// Parses the text of a manifest. Throws UserError naming `path`.
+/// Parses the text of a manifest. Throws UserError naming `path` if the text is malformed.
 FeatureManifest parse_manifest(const std::string& text, const std::string& path, std::vector<FeatureShard>& shards);
 
 }  // namespace tessera

@@ -93,8 +93,8 @@ class CommandBytes : public ByteStream {
     ::posix_spawnattr_init(&attributes);
     ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     ::posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
-    // The command gets its own process group, so that a whole pipeline can be killed, and the signal settings that a shell
-    // expects.
+    // The command gets its own process group, so that a whole pipeline can be killed. It also gets the signal settings that a
+    // shell expects.
     ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
     ::posix_spawnattr_setpgroup(&attributes, 0);
     sigset_t signals{};

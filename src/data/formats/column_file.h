@@ -18,7 +18,7 @@ struct Column {
   std::string name;
   Kind kind = Kind::other;
   std::string type;             // as Arrow writes it, for messages: "list<item: string>"
-  std::vector<Column> members;  // members of a structure, or for a list one member that describes its items
+  std::vector<Column> members;  // members of a structure; for a list, one member that describes its items
 };
 
 /// Some columns of a group of rows, in memory. Thread-safe. `column` is an index into the names that were passed to

@@ -15,7 +15,7 @@ namespace tessera {
 struct ColumnPath {
   std::string column;
   std::vector<std::string> below;
-  Column::Kind kind = Column::Kind::other;  // kind of the last member; from a list, the path continues in the list's items
+  Column::Kind kind = Column::Kind::other;  // kind of the last member; names after a list refer to members of its items
   std::string type;
 };
 

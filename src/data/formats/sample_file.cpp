@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t kLongestPath = 1000;  // characters in a message
+constexpr std::size_t kLongestPath = 1000;  // maximum length of a path or error text in a message
 
 }  // namespace
 

@@ -25,7 +25,7 @@ struct FirstPicture {
   bool interlaced = false;
   Palette palette;
   std::uint8_t background = 0;  // index for the area around the image
-  std::size_t data = 0;         // offset of the code size, which the codes follow
+  std::size_t data = 0;         // offset of the code size; the codes come after it
 };
 
 // Returns the offset after a sequence of blocks that starts at `at`. Each block is preceded by its length; length 0 ends the

@@ -68,7 +68,7 @@ class ImageViews {
     bool boxes = false;      // whether its boxes are needed
   };
 
-  /// Arguments of make(): index and repeat determine an image's random choices, max_patches its size.
+  /// Arguments of make(): index and repeat determine an image's random choices; max_patches determines its size.
   struct Draw {
     std::int64_t index, repeat, max_patches;
   };

@@ -28,7 +28,7 @@ struct ResampleWeights {
   void split();
 };
 
-/// The inner loops of resampling, which round and clamp to 8 bits, and of the conversion to planes.
+/// The inner loops of resampling and of the conversion to planes. Those of resampling round and clamp to 8 bits.
 struct ResampleLoops {
   /// Returns how many bytes `across` may read past the last input pixel (it multiplies them by 0). It may also write this many
   /// bytes past the last output pixel.

@@ -110,7 +110,7 @@ Image resize(const Image& image, std::int64_t height, std::int64_t width, const 
 
 Image crop(const Image& image, const Box& box) {
   const PixelView view = view_of(image, box);
-  return resample(view, view.height, view.width, Filter::bicubic);  // same size: a copy
+  return resample(view, view.height, view.width, Filter::bicubic);  // only copies, because the size stays the same
 }
 
 Image preprocess(const Image& image, const Preprocessing& settings) {

@@ -23,7 +23,7 @@ class CaptionChooser {
 
   /// Returns whether the sample has a usable text for a caption.
   bool has_any(const Sample& sample) const { return !usable_fields(sample).empty(); }
-  /// Returns whether a text of the sample that captions could come from is not UTF-8.
+  /// Returns whether the sample has malformed UTF-8 in any text that its captions could come from.
   bool has_undecodable(const Sample& sample) const;
   /// Returns K captions. An empty text means that there is no caption.
   std::vector<std::string> choose(const Sample& sample, Random random) const;

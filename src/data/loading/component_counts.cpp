@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kJudgedFrom = 100;  // number of samples from which the share of bad ones is checked
+constexpr std::int64_t kJudgedFrom = 100;  // the share of bad samples is checked once this many samples were seen
 
 }  // namespace
 

@@ -24,7 +24,7 @@ class ComponentCounts {
   /// Throws UserError if the share of bad samples is above max_bad_share, or if max_bad_run of them came in a row.
   void bad(std::int64_t component, const PreparedSample& sample);
 
-  /// For each component with newly skipped samples, logs the samples skipped up to the end of this epoch.
+  /// For each component that skipped samples since the last report, logs how many it has skipped up to the end of this epoch.
   void report(std::int64_t epoch);
   /// Describes the skipped samples of one component or of all (-1): "3 bad_image; the first: ...".
   std::string describe(std::int64_t component) const;

@@ -13,8 +13,8 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kMostAhead = 64;       // samples prepared ahead, which hold images at full size
-constexpr std::int64_t kMostBytes = 1 << 30;  // memory limit for these samples and those being prepared
+constexpr std::int64_t kMostAhead = 64;       // maximum number of samples prepared ahead; their images have full size
+constexpr std::int64_t kMostBytes = 1 << 30;  // memory limit for the samples prepared ahead and those being prepared
 
 struct Outcome {
   EvaluationSample sample;

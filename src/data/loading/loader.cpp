@@ -192,8 +192,8 @@ struct Loader::Impl {
   }
 
   ReadyBatches make_batches() {
-    // Waits until twice the size of an update's batches fits into the memory budget: while batches are made, their samples are still in
-    // memory.
+    // Waits until twice the size of an update's batches fits into the memory budget, because the samples stay in memory while batches
+    // are made from them.
     fetcher->budget().wait_for_batch(2 * bytes_of_batches);
     ReadyBatches out;
     std::fill(filled.begin(), filled.end(), 0);
@@ -251,7 +251,7 @@ struct Loader::Impl {
                    format_bytes(2 * static_cast<double>(bytes_of_batches)), ": no batch is made while another is ready");
   }
 
-  // A full batch drops further samples until the update's other batches are full, too, because all of its batches share one cursor.
+  // A full batch drops further samples until the update's other batches are full, too, because all batches of an update share one cursor.
   void accept(FetchedSample&& fetched, std::size_t batch, std::int64_t epoch, ReadyBatches& out) {
     PreparedSample& sample = fetched.sample;
     if (sample.good()) {

@@ -23,8 +23,8 @@ class SampleReader {
  public:
   virtual ~SampleReader() = default;
   /// Returns the sample of a ticket. A source with random access returns sample `index`. A stream returns the sample at `place` in
-  /// its order; places must increase with the tickets. Throws SampleError if the sample is bad, with reason `io_error` if the source
-  /// failed and on_failure is skip. Throws UserError if the source fails, Stopped after stop(), and what `pause` throws.
+  /// its order; places must increase with the tickets. Throws SampleError if the sample is bad. If the source fails, throws
+  /// SampleError `io_error` if on_failure is skip, otherwise UserError. Throws Stopped after stop(), and passes on what `pause` throws.
   virtual Sample read(std::int64_t ticket, const DataPosition& place, std::int64_t index, const Pause& pause) = 0;
   /// Skips the sample of a ticket.
   virtual void pass(std::int64_t ticket) = 0;

@@ -93,7 +93,7 @@ std::int64_t id_of(std::string_view bytes, std::uint64_t seed = 0) {
   return to_id(fingerprint(bytes, seed));
 }
 
-// Returns the group of a sample that lacks what is grouped, an image or a text. Each such sample forms a group of its own.
+// Returns the group of a sample that lacks the image or text by which samples are grouped. Each such sample forms a group of its own.
 std::int64_t lone_group(const Sample& sample) {
   return id_of(sample.key, fingerprint("lacking"));
 }

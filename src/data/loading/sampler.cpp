@@ -18,9 +18,9 @@ std::uint64_t key_word(std::int64_t value) {
   return static_cast<std::uint64_t>(value);
 }
 
-// Distributes the groups over `open` rows, each to the row that is shortest so far, so that the rows have similar lengths. Place p
-// comes from row p modulo the number of rows. So if the number of rows is a multiple of the number of ranks, each rank reads its own
-// groups.
+// Distributes the groups over `open` rows. Each group goes to the row that is shortest so far, so that the rows have similar lengths.
+// The entry at place p comes from row (p modulo the number of rows). So if the number of rows is a multiple of the number of ranks, each
+// rank reads its own groups.
 std::vector<std::int64_t> grouped_permutation(const EntryGroups& groups, Random random) {
   std::vector<std::int64_t> order(groups.starts.size() - 1);
   std::iota(order.begin(), order.end(), std::int64_t{0});

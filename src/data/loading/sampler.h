@@ -26,7 +26,7 @@ struct Segment {
   std::int64_t shared_size = 0;   // number of places, counted over all ranks
 };
 
-/// Groups of a component's entries, each of which is read as a whole (GroupedSource).
+/// Groups of a component's entries. Each group is read as a whole (GroupedSource).
 struct EntryGroups {
   std::vector<std::int64_t> starts;  // first entry of each group, ascending, then the component's size; empty: no groups
   std::int64_t open = 1;             // number of groups open at a time

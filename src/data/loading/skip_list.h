@@ -26,8 +26,8 @@ class SkipList {
   std::string path_;
   std::int64_t most_ = 0;
   bool opened_ = false;
-  // Sorted fingerprints of keys with their reasons. They are in one block of memory, because many small allocations that stay,
-  // between large ones that are freed, would fragment the heap.
+  // Sorted fingerprints of keys with their reasons. They are in one block of memory, because many small long-lived allocations
+  // between large freed ones would fragment the heap.
   std::vector<std::uint64_t> listed_;
   bool full_ = false;
   std::ofstream file_;
