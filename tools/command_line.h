@@ -49,7 +49,7 @@ CLI::Option* add_threads(CLI::App& app, T& threads) {
       ->check(CLI::Range(1, 4096));
 }
 
-/// Throws UserError if the folder of an output file does not exist. Called before a long measurement, whose result would be lost.
+/// Throws UserError if the folder of an output file does not exist. Called before a long measurement, so that its result is not lost.
 inline void check_folder_of(const std::string& option, const std::string& path) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (!folder.empty() && !std::filesystem::is_directory(folder))

@@ -167,8 +167,8 @@ struct LossCommand {
   }
 };
 
-// By default, glibc returns large blocks to the system at once, and the system clears the pages again for every call. Clearing takes longer
-// than some kernels.
+// Makes glibc keep freed memory. By default, glibc returns large blocks to the system at once, and the system clears their pages again for
+// every call of a kernel. Clearing takes longer than some kernels.
 void keep_freed_memory() {
 #if defined(__GLIBC__)
   mallopt(M_MMAP_MAX, 0);

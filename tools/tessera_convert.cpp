@@ -77,7 +77,7 @@ void print(const std::vector<std::string>& notes) {
   for (const std::string& note : notes) std::cout << note << "\n";
 }
 
-/// Reads a published folder, including everything that inference and a later conversion back need.
+/// Reads a published folder, including everything needed for inference and for a later conversion back.
 ModelFile from_published(const std::string& folder) {
   ModelFile file = load_published_folder(folder);
 #ifdef TESSERA_WITH_DATA

@@ -23,7 +23,7 @@ struct TrainerArguments {
   std::string document;  // file for the text of docs/configuration.md
 };
 
-/// Reads the command line. The result is that of parse_arguments() in command_line.h.
+/// Reads the command line. Returns what parse_arguments() in command_line.h returns.
 std::optional<int> parse(int argc, char** argv, TrainerArguments& arguments);
 
 }  // namespace tessera::tools

@@ -26,7 +26,7 @@ namespace {
 
 constexpr int kNotFinite = 3;
 
-// Returns the settings of the plan. A dry run plans for one of the requested ranks.
+// Returns the settings for the plan of a dry run. The plan covers one of the requested ranks.
 tessera::PlanSettings plan_settings(const tessera::tools::TrainerArguments& arguments,
                                     const tessera::LaunchEnvironment& launched, const tessera::Variables& variables) {
   tessera::PlanSettings settings;
@@ -44,7 +44,8 @@ void write_example_page(const std::string& file, const tessera::DryRunReport& re
                                                       tessera::numbers_text(report, config)));
 }
 
-// Returns the text of a dry run of a stage. If `page` is not empty, it is the file for the page with samples.
+// Returns the text of a dry run of a stage. Also writes a page with samples to the file `page`, unless `page` is empty or the stage starts
+// from the weights of the previous stage.
 std::string dry_run_text(const tessera::Stage& stage, const tessera::PlanSettings& settings, const std::string& page) {
   tessera::Config config = stage.config;
   if (stage.follows) config.start = {};  // the weights of the previous stage may not exist yet

@@ -295,7 +295,7 @@ TEST_F(Tasks, RetrievalIgnoresImagesWithoutACaption) {
   source->count = 3;
   source->change = [](std::int64_t index, Sample& sample) {
     sample.captions.resize(1);
-    if (index == 0) sample.captions.clear();  // as dark as the third image and before it, so it would rank higher if it counted
+    if (index == 0) sample.captions.clear();  // has the pixels of image 2 and precedes it: if it counted, it would rank above image 2
   };
   const TaskResult result = run_task(task_of("{name: retrieval, topk: [1]}"), BrightnessEmbedder(), context);
   EXPECT_EQ(result.samples, 2);
@@ -305,7 +305,7 @@ TEST_F(Tasks, RetrievalIgnoresImagesWithoutACaption) {
 TEST_F(Tasks, CountHardNegativesByKind) {
   source->change = [](std::int64_t index, Sample& sample) {
     sample.negatives = {{"swap_att", "zzz"}};
-    if (index == 0) sample.negatives.push_back({"add_obj", sample.captions.front()});  // equals the caption; a tie counts as wrong
+    if (index == 0) sample.negatives.push_back({"add_obj", sample.captions.front()});  // equals the caption: the tie counts as wrong
   };
   const TaskResult result = run("{name: hard_negatives}");
   EXPECT_EQ(result.metrics.at(2), (Metric("add_obj_accuracy", 0.0)));

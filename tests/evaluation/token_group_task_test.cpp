@@ -167,7 +167,8 @@ TEST_F(TokenGroups, ThatEqualThePhrasesScoreOne) {
 TEST_F(TokenGroups, OneGroupForAllWordsMatchesHalfOfOnePhrase) {
   model.group_of = [](std::int64_t) { return 1; };
   const auto found = numbers();
-  // Six words are in phrases. The only group is matched with a phrase of three words, and the other phrase with an empty group.
+  // The caption has six words in phrases, three in each. The only group (all six words) is matched with one phrase, and an empty group with
+  // the other.
   EXPECT_DOUBLE_EQ(found.at("iou"), (0.5 + 0) / 2);
   EXPECT_DOUBLE_EQ(found.at("recall"), 0.5);
   EXPECT_EQ(found.at("groups_per_caption"), 1);
@@ -280,7 +281,8 @@ TEST_F(TokenGroups, RejectModelsAndDataWithoutGroups) {
   EXPECT_EQ(error(), "phrases: no sample has a caption with annotated phrases");
 }
 
-// As in the paper, all five captions of an image count. The two image files are unreadable, because the task does not need images.
+// As in the paper, all five captions of an image count. The two image files are deliberately unreadable: this checks that the task does not
+// need images.
 TEST_F(TokenGroups, CountForEveryCaptionWithPhrases) {
   write("pictures/1.jpg", "no picture");
   write("pictures/2.jpg", "no picture");

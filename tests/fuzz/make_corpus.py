@@ -215,7 +215,8 @@ def tokenizer_files():
             file["added_tokens"] = [token for token in file["added_tokens"] if not token["content"].startswith("<0x") or token["content"] < "<0x05"]
         write(f"tokenizer_json/{kind}", json.dumps(shortened(file), separators=(",", ":"), ensure_ascii=False).encode())
     units = [0] * 256
-    # These units map b to a. Unit 200 holds the value of b, which is the offset of the first replacement text.
+    # Units of a double-array trie that maps "b" to "a". Unit 200 holds the value of the key "b", which is the offset of the first
+    # replacement text.
     units[ord("b")] = ord("b") | 1 << 8 | (ord("b") ^ 200) << 10
     units[200] = 1 << 31
     rules = struct.pack("<257I", 4 * len(units), *units) + b"a\0"

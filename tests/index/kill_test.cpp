@@ -128,7 +128,8 @@ TEST_F(Killed, RemovingLeavesAllOrNothing) {
   });
 }
 
-// A compaction after a removal renumbers the documents but changes no result, and `contents` does not show document numbers.
+// A compaction after a removal renumbers the documents but changes no search result. `contents` does not show document numbers, so it must
+// stay the same.
 TEST_F(Killed, CompactingKeepsTheDocuments) {
   const auto prepare = [](const std::string& folder) {
     build_first(folder);

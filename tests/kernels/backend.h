@@ -63,8 +63,8 @@ Backend emulation_backend();
 /// Returns the backend of the GPU, or null if there is no GPU.
 std::unique_ptr<Backend> cuda_backend();
 
-/// Returns the names of all backends: the CPU with the best instruction set, the CPU with each instruction set that this machine has,
-/// the emulation, and the GPU if there is one.
+/// Returns the names of all backends: the CPU with the best instruction set, the CPU with each instruction set that this machine has, the
+/// emulation of a GPU, and the GPU if there is one.
 std::vector<std::string> backend_names();
 Backend backend(const std::string& name);
 

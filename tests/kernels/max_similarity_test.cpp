@@ -106,8 +106,8 @@ Results run(const Backend& on, const Inputs& in) {
           places_of(*best_patch)};
 }
 
-// Computes the definition with plain loops in double. Its gradients go to the places that the kernel chose. Each place must be a kept row
-// at which the product is largest. If the entries are whole numbers, it must be the first such row.
+// Computes the definition with plain loops in double. Each maximum's gradient goes to the place that the kernel chose, which must be a kept
+// row at which the product is largest. If the entries are whole numbers (`first`), it must be the first such row.
 class Definition {
  public:
   std::vector<double> i2t, t2i, grad_patches, grad_tokens;

@@ -108,7 +108,7 @@ TEST_P(SparsifyGroup, FlatRowsGetUniformWeightsWithoutGradient) {
 TEST_P(SparsifyGroup, NearlyFlatRowsAreNotSpecial) {
   const SparsifyGroupProblem problem = problem_of(1, 2, 4, 2);
   SparsifyGroupInputs inputs = random_inputs(problem, false);
-  inputs.text = {32768.0f, 1.0f, 8388608.0f, 1.0f};  // the two tokens' similarities span 9e-5 and 4e-7 of their magnitude
+  inputs.text = {32768.0f, 1.0f, 8388608.0f, 1.0f};  // relative range of the similarities: 9e-5 for token 0, 4e-7 for token 1
   inputs.image = {1.0f, 0.0f, 1.0f, 3.0f, 1.0f, 2.0f, 1.0f, 1.0f};
   inputs.grad = {0.5f, -1.0f, 2.0f, 0.25f};
   expect_as_naive(on, inputs);
@@ -169,8 +169,8 @@ TEST_P(SparsifyGroup, RowsMayBeFartherApartThanTheirWidth) {
 }
 
 // The first shape has more pairs than blocks can run at once, and more than one tile of tokens per pair. The second has the longest
-// captions and the widest features. Among so many values, rounding could put some on the other side of the threshold. So similarities are
-// small whole numbers, which every order of summation computes exactly, and no normalized similarity is near the threshold.
+// captions and the widest features. Among so many values, rounding could move some across the threshold. So similarities are small whole
+// numbers, which every order of summation computes exactly, and no normalized similarity is near the threshold.
 TEST_P(SparsifyGroup, MatchesTheDefinitionAtTheSizesOfTraining) {
   constexpr std::int64_t shapes[][4] = {{300, 70, 40, 32}, {2, 76, 196, 512}};
   for (const auto& [batch, tokens, patches, width] : shapes) {

@@ -145,7 +145,7 @@ TEST(LoadState, NamesTheTensorThatDoesNotFit) {
             "x.safetensors: tensor visual.head.weight [2, 3] is left over: the model's settings have no such part");
   EXPECT_EQ(message([](State& s) {
               s["visual.positional_embedding"] = at::zeros({4, 12});
-            }),  // 4 rows are a class token and 3 patches, which are not a square grid
+            }),  // 4 rows: a class token and 3 patches, which form no square grid
             "x.safetensors: tensor visual.positional_embedding is [4, 12], but the model's settings make it [5, 12]");
 }
 

@@ -251,7 +251,7 @@ TEST(EncoderTokens, AreTakenBetweenFinalNormAndProjection) {
     const TowerFeatures f = tower.forward(image_input(image), {.encoder_tokens = true});
     EXPECT_EQ(f.encoder_tokens.sizes(), (std::vector<std::int64_t>{2, 4, 12}));
     EXPECT_FALSE(f.tokens.defined());
-    // An untrained LayerNorm has normalized the tokens.
+    // The tokens are the output of an untrained LayerNorm, so their mean is 0 and their mean square 1.
     EXPECT_LT(f.encoder_tokens.mean(2).abs().max().item<float>(), 1e-5) << where;
     EXPECT_NEAR(f.encoder_tokens.square().mean().item<float>(), 1, 1e-2) << where;
     EXPECT_FALSE(tower.forward(image_input(image), {.tokens = true}).encoder_tokens.defined()) << "encoder tokens were not requested";

@@ -43,9 +43,9 @@ std::vector<at::Tensor> grouping_gradients(const at::Tensor& loss, const std::ve
   return torch::autograd::grad({loss}, leaves, {}, std::nullopt, /*create_graph=*/false, /*allow_unused=*/true);
 }
 
-/// Computes the variant `plain` row by row. `assignment` holds the group of each token. Hard weights are one-hot weights plus the
-/// soft weights minus `constant`, which holds the values of the soft weights. The gradient of this function is the
-/// straight-through estimator.
+/// Computes the variant `plain` row by row. `assignment` holds the group of each token. A hard weight is one-hot + soft - `constant`.
+/// `constant` holds the values of the soft weights, without their gradient. The gradient of this function is the straight-through
+/// estimator.
 at::Tensor straight_through(const Grouping& g, const GroupingSettings& s, const at::Tensor& assignment,
                             const std::vector<at::Tensor>& constant, std::vector<at::Tensor>* soft = nullptr) {
   const auto linear = [&](const std::string& name, const at::Tensor& x) {

@@ -37,7 +37,7 @@ TEST(HiddenPatches, BlocksAreContiguous) {
   at::manual_seed(1);
   const float apart = neighbors_alike(draw_hidden_patches({0.4, false}, 50, 14, at::kCPU), 14).item<float>();
   const float together = neighbors_alike(draw_hidden_patches({0.4, true}, 50, 14, at::kCPU), 14).item<float>();
-  EXPECT_NEAR(apart, 0.52, 0.02);  // 0.4 * 0.4 + 0.6 * 0.6 for independent patches
+  EXPECT_NEAR(apart, 0.52, 0.02);  // share of equal neighbors among independent patches: 0.4 * 0.4 + 0.6 * 0.6
   EXPECT_GT(together, 0.8);
 }
 

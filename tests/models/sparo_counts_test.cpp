@@ -29,7 +29,7 @@ ModelSettings without_last_blocks(ModelSettings s) {
 
 struct Cost {
   std::int64_t parameters = 0;
-  double giga_multiply_adds = 0;  // for one pair, if every token is projected to the keys of every slot
+  double giga_multiply_adds = 0;  // for one image-text pair, counted as if every token were projected to the keys of every slot
 };
 
 Cost cost_of(const ModelSettings& s) {

@@ -23,7 +23,8 @@ class PlainDecoder {
 
   const at::Tensor& value(const std::string& name) const { return values_.at(name); }
 
-  /// Returns the decoder's states [T, w] for input rows [T, w], to which positions are not added yet, and an image [N, w'].
+  /// Returns the decoder's states [T, w] for an image [N, w'] and for input rows [T, w], to which this function adds the position
+  /// embeddings.
   at::Tensor states(const at::Tensor& rows, const at::Tensor& image, bool causal) const {
     at::Tensor seen = image;
     if (values_.contains("decoder.memory_projection.weight"))
@@ -307,7 +308,7 @@ TEST(Captioning, FirstPaddingIdEndsACaptionIfPaddingIsText) {
   const auto plain = images.objective("parallel: 0");
   images.mask = at::arange(kCaseLongest).unsqueeze(0) < at::tensor({5, 4, 2, 1}, at::kLong).unsqueeze(1);
   images.ids = images.ids.remainder(9).masked_fill(at::arange(kCaseLongest).unsqueeze(0) >= at::tensor({5, 3, 1, 0}, at::kLong).unsqueeze(1), 10);
-  images.ids[0][1] = 10;  // the id 10 within a caption counts as a word
+  images.ids[0][1] = 10;  // inside a caption, the padding id 10 counts as a word
   const double expected = plain->forward(images.features(), {}).total.item<double>();
   images.mask.fill_(true);
   EXPECT_NEAR(images.objective("parallel: 0, padding_id: 10")->forward(images.features(), {}).total.item<double>(), expected, 1e-12);

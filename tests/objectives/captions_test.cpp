@@ -175,8 +175,8 @@ TEST(FlairObjective, NegativesDependOnlyOnSeedAndStep) {
 }
 
 TEST(FlairObjective, SampledNegativesHaveTheMeanOfAll) {
-  // The conditioned terms are B times the mean over pairs. Negatives are drawn at random. Averaged over many draws, the terms approach
-  // their mean over all possible draws.
+  // Each conditioned term is B times a mean over pairs, with negatives drawn at random. Averaged over many draws, the terms approach their
+  // mean over all possible draws.
   const CaptionCase given = random_case(3, 3);
   const auto sampled = made("flair", "{heads: 2, conditioned_weight: 1, global_weight: 0, init_logit_bias: 0}");
   Flair& flair = dynamic_cast<Flair&>(*sampled);

@@ -84,7 +84,7 @@ TEST(AbsentPairsOfABatch, ErrorNamesAWrongMask) {
             "clip: present must be [B] = [6] bool, got [6] Float");
 }
 
-// Returns the mean cross-entropy of the rows of present pairs, with explicit targets over the columns that a row is compared with.
+// Returns the mean cross-entropy of the rows of present pairs. Each row has explicit targets over the columns that it is compared with.
 at::Tensor softened_cross_entropy(const at::Tensor& logits, const at::Tensor& present, const at::Tensor& groups,
                                   double smoothing) {
   at::Tensor sum = at::zeros({}, at::kDouble);

@@ -30,10 +30,9 @@ inline std::shared_ptr<Objective> made_cosmos(const std::string& yaml = cosmos_y
   return objective;
 }
 
-/// Returns features of crops of 3 patches and captions of up to 4 words. The last image is a duplicate of the first, and the
-/// second and third share a caption. With `gaps`, the first image lacks its second caption (which the teacher sees), the
-/// second image its first caption and the third image all captions, and captions have different lengths. Absent values are
-/// NaN.
+/// Returns features of crops of 3 patches and captions of up to 4 words. The last image is a duplicate of the first, and the second and
+/// third share a caption. With `gaps`, captions have different lengths and some are absent: the second caption of the first image (one that
+/// the teacher sees), the first caption of the second image, and all captions of the third image. Absent values are NaN.
 inline Features cosmos_features(std::int64_t images, bool gaps, at::ScalarType type = at::kDouble) {
   constexpr std::int64_t kCaptions = 3, kWords = 4, kPatches = 3;
   at::manual_seed(5);

@@ -9,9 +9,9 @@ namespace {
 
 class ObjectiveGradients : public testing::TestWithParam<ObjectiveCase> {};
 
-// Compares the gradients of every input and parameter with central differences in float64. Leaves out MGCA's prototypes and
-// codes: by definition, their gradients are not those of the function, because codes count as constants and prototypes as unit
-// rows. The tests MgcaPrototypes cover them. ObjectiveProperties.ChunkChangesNothing covers the backward passes in tiles.
+// Compares the gradients of every input and parameter with central differences in float64. Leaves out MGCA's prototypes and codes: by
+// definition, their gradients are not the derivatives of the loss, because they treat codes as constants and prototypes as rows that
+// already have length 1. The tests MgcaPrototypes cover them. ObjectiveProperties.ChunkChangesNothing covers the backward passes in tiles.
 TEST_P(ObjectiveGradients, MatchFiniteDifferences) {
   std::string yaml = GetParam().yaml;
   if (GetParam().name == "mgca") yaml.insert(1, "prototype_weight: 0, ");
@@ -23,8 +23,8 @@ TEST_P(ObjectiveGradients, MatchFiniteDifferences) {
   expect_gradients_match(leaves, [&] { return objective->forward(pairs.features(), {}).total; });
 }
 
-// Compares MGCA's prototype term with one that is composed of plain operations, with constant codes and unconstrained prototype
-// rows. The gradients of the composed term match central differences.
+// Compares MGCA's prototype term with the same term composed of plain operations, in which codes are constants and prototype rows are not
+// normalized. The gradients of the composed term match central differences.
 TEST(MgcaPrototypes, GradientsTreatCodesAsConstantsAndPrototypesAsUnitRows) {
   for (const char* temperature : {"0.2", "null"}) {
     const std::string yaml = std::string(

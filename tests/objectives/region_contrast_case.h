@@ -62,7 +62,7 @@ inline RegionCase region_case() {
       0,     0,     0,     0,      0,      0,     0,      0,     0,    0,    0,      0,  //
       0.25f, 0,     0.75f, 0.5f,   0,      0,     0,      0,     0,    0,    0,      0,  //
       0,     0.25f, 1,     0.375f, 0.25f,  0.25f, 0.5f,   0.5f,  0,    0,    0,      0};
-  const at::Tensor common = random({4});  // added to patches and phrases, so that phrases are nearer to boxes than negatives
+  const at::Tensor common = random({4});  // added to patches and phrases, so that phrases are nearer to boxes than negatives are
   RegionCase out{random({4, 9, 4}) + common,
                  at::tensor(corners).view({4, 3, 4}),
                  bools({1, 1, 1, 0, 0, 0, 1, 0, 0, 1, 1, 0}, {4, 3}),

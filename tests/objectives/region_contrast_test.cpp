@@ -79,7 +79,7 @@ std::vector<Region> regions_of(const RegionCase& c) {
 struct Reference {
   std::map<std::string, double> terms;
   double gap = 0;       // mean of s(box, its phrase) - s(box, negative) over all negatives
-  double accuracy = 0;  // of the boxes with negatives, the share that is nearer to the phrase than to any negative
+  double accuracy = 0;  // of the boxes with negatives, the share that is nearer to its phrase than to any of its negatives
 };
 
 Reference reference(const RegionCase& c, double scale, double margin, std::size_t text_negatives = 10,

@@ -20,8 +20,8 @@ struct RegionInputs {
   at::Tensor image;     // [K], each box's image
 };
 
-/// Returns inputs with boxes of all kinds: inside the image, across its borders, outside, of width 0, with swapped corners, and as
-/// large as the image. float32 and bfloat16 can represent all numbers exactly.
+/// Returns inputs with boxes of all kinds: inside the image, across its borders, outside, of width 0, with swapped corners, and as large as
+/// the image. All values of these inputs are exact in float32 and in bfloat16.
 RegionInputs random_inputs() {
   at::manual_seed(3);
   const std::vector<double> corners = {0,   0,   7,    5, 1.25, 0.5, 3.75, 4.5, -2,   -3,  2.5,  1.5,

@@ -39,7 +39,7 @@ TEST(SparsifyGroup, GradientsMatchFiniteDifferences) {
 }
 
 TEST(SparsifyGroup, TiesShareTheSubgradientEqually) {
-  // Patches 0 and 1 are equal and the best; patches 2 and 3 are equal and the worst.
+  // Patches 0 and 1 are equal and most similar to the token; patches 2 and 3 are equal and least similar to it.
   const at::Tensor text = at::tensor({1.0, 2.0}).view({1, 1, 2}).requires_grad_(true);
   const at::Tensor image =
       at::tensor({2.0, 1.0, 2.0, 1.0, 0.0, -1.0, 0.0, -1.0, 1.0, 0.0}).view({1, 5, 2}).requires_grad_(true);

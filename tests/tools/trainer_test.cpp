@@ -61,7 +61,7 @@ TEST_F(SmallRun, WritesFeaturesAndTrainsFromThem) {
   EXPECT_NE(trained.find("12 images in " + features + ", float16"), std::string::npos) << trained;
 }
 
-// sentencepiece can overwrite variables of c10 when it initializes itself (src/CMakeLists.txt); LibTorch then aborts here.
+// If sentencepiece's initializer overwrote variables of c10 (src/CMakeLists.txt prevents this), LibTorch would abort in this test.
 TEST(TrainerProgram, AModelLargerThanTheMemoryIsReportedInOneLine) {
   const Answer answer = answer_of_shell("ulimit -d 4000000; " TESSERA_BINARY_DIR "/bin/trainer --config shapes/sparc --dry-run --set "
                                         "data.train.size=8 model.image.encoder.width=100000");

@@ -1,5 +1,5 @@
-// Tests the data, the dry run and the benchmark with one objective that needs every kind of view. Only run_ranks may compute
-// in this process; see its comment.
+// Tests the data, the dry run and the benchmark with one objective that needs every kind of view. Outside run_ranks, this process must not
+// compute anything; ranks.h says why.
 #include "tests/training/any_views.h"
 
 #include <ATen/ATen.h>

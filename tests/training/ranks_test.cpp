@@ -1,4 +1,4 @@
-// Tests runs of several ranks. Only run_ranks may compute in this process; see its comment.
+// Tests runs of several ranks. Outside run_ranks, this process must not compute anything; ranks.h says why.
 #include "tests/distributed/ranks.h"
 
 #include <csignal>
@@ -27,8 +27,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Gradients are compared only in this many first steps. FILIP's gradient jumps if the best patch of a token changes, which rounding may
-// cause in later steps.
+// The number of steps, from the first on, whose gradients are compared. FILIP's gradient jumps if the best patch of a token changes, which
+// rounding may cause in later steps.
 constexpr std::size_t kSteadyGradients = 4;
 
 /// Trains on batches of 8 samples over all ranks. Returns the state at the end of the run.
@@ -255,14 +255,15 @@ TEST_P(CurveOverRanks, MemoryMatchesThePlan) {
       return {{"measured", at::full({1}, memory.peak(), at::kDouble)},
               {"planned", at::full({1}, plan.peak - plan.weights - plan.optimizer - plan.buckets, at::kDouble)}};
     });
-    // For own shapes, the plan assumes images with the most patches; for captioning, it assumes captions of the full context length.
+    // For images that keep their own shapes, the plan assumes the largest number of patches; for captioning, it assumes captions of the
+    // full context length.
     const std::string given = GetParam();
     const bool plans_for_the_largest =
         given.ends_with("own shapes") || given.find("captioning") != std::string::npos;
     for (const Tensors& rank : ranks) {
       const double measured = rank.at("measured").item<double>();
       const double planned = rank.at("planned").item<double>() / measured;
-      // The number of boxes and their texts differs between batches, and the plan sees only the first few samples.
+      // Batches differ in the number of boxes and in the boxes' texts, and the plan sees only the first few samples.
       EXPECT_GT(planned, given.ends_with("boxes") ? 0.85 : 0.92) << GetParam() << " in parts of " << micro_batch;
       EXPECT_LT(planned, plans_for_the_largest ? 1.5 : 1.08) << GetParam() << " in parts of " << micro_batch;
     }

@@ -1,4 +1,4 @@
-// Tests optimizers whose state is sharded over ranks. Only run_ranks may compute in this process; see its comment.
+// Tests optimizers whose state is sharded over ranks. Outside run_ranks, this process must not compute anything; ranks.h says why.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Tests from which weights a run starts and which of its weights are trained.
+// Tests which weights a run starts from, and which of its weights it trains.
 #include <cmath>
 
 #include <ATen/ATen.h>

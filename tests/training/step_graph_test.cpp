@@ -20,7 +20,7 @@ class Repeater : public WorkRecorder {
     ++rehearsals;
     work();
   }
-  // Recording on a GPU computes nothing. So this function restores the gradients after the work.
+  // Recording on a GPU computes nothing. To leave the gradients unchanged as well, this function restores them after the work.
   void record(const std::function<void()>& work) override {
     std::vector<at::Tensor> before;
     for (const at::Tensor& parameter : parameters_) before.push_back(parameter.grad().clone());

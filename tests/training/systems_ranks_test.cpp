@@ -1,5 +1,5 @@
-// Trains runs of several systems on one and two ranks, and after being killed. Only run_ranks may compute in this process; see its
-// comment.
+// Trains several systems on one and two ranks, and resumes runs that were killed. Outside run_ranks, this process must not compute
+// anything; ranks.h says why.
 #include <csignal>
 #include <filesystem>
 #include <functional>

@@ -23,9 +23,9 @@ struct QueryOptions {
   std::vector<std::string> allow, block;
 };
 
-/// Calls answer(queries) for all queries, in order. Queries of --lines, and texts from standard input, are passed one line at a time, all
-/// others at once. Queries are non-negative vectors over the index's vocabulary, with the allow and block lists applied. If no query is
-/// given, the tokens of --must and --should form one.
+/// Calls answer(queries) for all queries, in order. Each line of --lines, and each text from standard input, has a call of its own; other
+/// queries of one kind (such as all images) share a call. Queries are non-negative vectors over the index's vocabulary, with the allow and
+/// block lists applied. If no query is given, the tokens of --must and --should form one.
 void for_each_query(const QueryOptions& options, const index::Index& index,
                     const std::function<void(const index::SparseVectors&)>& answer);
 

@@ -61,7 +61,7 @@ std::string shards(const std::string& path) {
   return "{name: webdataset, path: " + path + ", caption_keys: [txt], json_captions: []}";
 }
 
-/// Returns the source {name: mixture, ...} of the parts, with their factors as weights.
+/// Returns the source {name: mixture, ...} that mixes the shards at `paths`, with `factors` as their weights.
 std::string mixture(const std::vector<std::string>& paths, const std::vector<std::string>& factors) {
   if (factors.size() != paths.size())
     user_error("train_data_upsampling_factors has ", factors.size(), " numbers for the ", paths.size(), " parts of train_data");
@@ -152,7 +152,8 @@ Settings warmup(const Parameters& p) {
   return {concat("schedule.warmup_steps=", warms_up_longer_than_it_runs(p) ? run_steps(p) : p.whole("warmup"))};
 }
 
-/// If the warm-up is longer than the run, the learning rate is the one that the warm-up would have reached at the run's end.
+/// Returns the setting of the learning rate. If the warm-up is longer than the run, this is the rate that the warm-up reaches at the run's
+/// end.
 Settings learning_rate(const Parameters& p) {
   const std::string rate = p.has("lr") ? p.text("lr") : "5e-4";
   if (!warms_up_longer_than_it_runs(p)) return {"optimizer.lr=" + rate};

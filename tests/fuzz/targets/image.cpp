@@ -45,7 +45,7 @@ void check_picture(std::string_view file) {
   });
 }
 
-// Requests a crop from the middle of the image. Checks that the part that was decoded for it is inside the buffer and contains the crop.
+// Decodes the part of the image that a crop from its middle needs. Checks that this part is inside the buffer and contains the crop.
 void check_part(std::string_view file) {
   allowing<SampleError>([&] {
     const ImageHeader header = check_image(file, kMaxPixels);

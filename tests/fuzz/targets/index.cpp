@@ -1,4 +1,4 @@
-// Reads indexes, which consist of a manifest and a segment, and files of sparse vectors. The input is the segment. The checksums of the
+// Reads indexes and files of sparse vectors. An index consists of a manifest and a segment; the input is the segment. The checksums of the
 // segment and of the manifest are corrected first, because the parser rejects files with wrong checksums.
 #include <cmath>
 #include <cstring>
