@@ -99,8 +99,8 @@ void count(const at::RecordFunction& call) {
   add(flops, again);
 }
 
-// The number of our own operators on this thread's call stack. The FLOPs of such an operator are counted as a whole. Calls inside it are
-// not counted: neither its own call below autograd, which has the same name, nor the operators of which it consists.
+// How many of our own operators are on this thread's call stack. The meter counts the FLOPs of the outermost one as a whole and ignores
+// all calls inside it: its own second call below autograd, and the operators that it calls.
 thread_local int inside_own = 0;
 
 struct InsideOwn : at::ObserverContext {

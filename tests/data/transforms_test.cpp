@@ -414,7 +414,7 @@ TEST(Decode, EveryFormatDecodesToPillowsPixels) {
     const Image image = decode_image(file_in(bytes));
     const at::Tensor expected = formats.tensors.at(kind + ".rgb");
     ASSERT_EQ(tensor_of(image).sizes(), expected.sizes()) << kind;
-    const int rounding = kind == "tiff_color_differences" ? 1 : 0;  // libtiff rounds the combined differences
+    const int rounding = kind == "tiff_color_differences" ? 1 : 0;  // libtiff rounds the colors after it has added up their differences
     EXPECT_LE((tensor_of(image).to(at::kInt) - expected.to(at::kInt)).abs().max().item<int>(), rounding) << kind;
   }
 }
