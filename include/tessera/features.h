@@ -17,7 +17,7 @@ struct TowerFeatures {
   at::Tensor tokens;     // [B, N, W], patches, words or groups after Projection::tokens(); 0 where mask is false
   at::Tensor mask;       // bool [B, N], true for real `tokens`; undefined: all are real
   at::Tensor encoder_tokens;  // [B, N, w], the tokens after the encoder's final norm, before the projection; 0 where mask is false
-  at::Tensor dense;      // [B, N, D], the tokens after the same head as the global embedding (for zero-shot segmentation)
+  at::Tensor dense;      // [B, N, D], the tokens, mapped by the head that makes the global embedding (for zero-shot segmentation)
   at::Tensor slots;      // [B, S, Ds], not normalized
   at::Tensor attention;  // [B, S, M], each slot's weights for the input positions (words, or patches in row-major order)
   at::Tensor present;    // bool [B], false where the sample lacks the view; undefined: all have it
@@ -45,7 +45,7 @@ void for_each_tensor(Tower& features, F&& f) {
   f(features.grids);
 }
 
-/// All of a batch that an objective can access: the features, keyed by view name.
+/// What an objective can access of a batch: the features, keyed by view name.
 struct Features {
   std::map<std::string, TowerFeatures> images;
   std::map<std::string, TowerFeatures> texts;
@@ -72,7 +72,7 @@ void for_each_tensor(Whole& features, F&& f) {
 /// Joins the features of consecutive chunks of a batch into features of the whole batch.
 Features joined(const std::vector<Features>& chunks);
 
-/// Makes the floating-point tensors of all views, except the teacher's, leaves that require a gradient.
+/// Turns the floating-point tensors of all views, except the teacher's, into leaves that require a gradient.
 void require_gradients(Features& features);
 
 /// Returns features of `count` samples, made by repeating the samples of `features`. The tensors are new leaves that require a gradient. No

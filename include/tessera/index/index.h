@@ -46,7 +46,7 @@ struct Filter {
   std::vector<std::int32_t> must;       // tokens that must all be active
   std::vector<std::int32_t> must_not;   // tokens that must not be active
   std::vector<std::int32_t> should;     // tokens of which at least one must be active, unless the list is empty
-  std::vector<std::int64_t> documents;  // with `only_documents`, the only documents allowed, in ascending order
+  std::vector<std::int64_t> documents;  // if `only_documents` is true, the only documents allowed, in ascending order
   bool only_documents = false;
 };
 
@@ -89,7 +89,7 @@ class Index {
   /// for tokens outside the vocabulary.
   Hits search(const QuantizedQuery& query, std::int64_t k, const Filter& filter = {}) const;
 
-  /// Returns all documents that are not removed, with the weights that correspond to their impacts.
+  /// Returns all documents that are not removed. Their weights are computed back from the impacts.
   SparseVectors stored_vectors() const;
 
  private:

@@ -34,8 +34,8 @@ struct Change {
 /// files cannot be written.
 Change build_index(const std::string& folder, SparseVectors documents, const BuildSettings& settings);
 
-/// Adds documents as a new segment. The cost is writing these documents and looking up their ids. With `replace`, older documents with the
-/// same ids are removed in the same step. Without it, throws UserError if an id already exists.
+/// Adds documents as a new segment. It takes only as long as writing these documents and looking up their ids. With `replace`, older
+/// documents with the same ids are removed in the same step. Without it, throws UserError if an id already exists.
 Change add_documents(const std::string& folder, SparseVectors documents, bool replace = false, int threads = 0);
 
 /// Marks documents as removed. If an id does not exist, throws UserError and removes none, unless `missing_ok` is set.

@@ -14,8 +14,8 @@ class TokenNames {
  public:
   /// Uses the tokens' numbers as names.
   TokenNames() = default;
-  /// Uses the lines of a vocabulary such as BERT's vocab.txt as names; among equal lines, the first counts. Throws UserError naming
-  /// `origin` if there are no lines or a line is not UTF-8.
+  /// Uses the lines of a vocabulary such as BERT's vocab.txt as names. If lines are equal, find() returns the token of the first of them.
+  /// Throws UserError naming `origin` if there are no lines or a line is not UTF-8.
   TokenNames(std::string_view lines, const std::string& origin);
   static TokenNames read(const std::string& path);
 

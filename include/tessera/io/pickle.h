@@ -32,9 +32,9 @@ struct Pickle {
   const PickleValue& at(std::uint32_t place) const { return values[place]; }
 };
 
-/// Reads the pickle at the beginning of `bytes`. Limits the number of values, and never allocates memory for a size that the pickle states
-/// but does not contain. Throws UserError naming `origin` and the byte if the pickle is damaged, truncated, or has instructions that are
-/// not in protocols 2 to 5.
+/// Reads the pickle at the beginning of `bytes`. Limits the number of values. Before memory is allocated for a size that the pickle states,
+/// checks that `bytes` has that many bytes left. Throws UserError naming `origin` and the byte if the pickle is damaged, truncated, or has
+/// instructions that are not in protocols 2 to 5.
 Pickle parse_pickle(std::string_view bytes, const std::string& origin);
 
 }  // namespace tessera::io

@@ -31,7 +31,7 @@ constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 /// UserError naming `path` and the tensor.
 SafetensorsHeader parse_safetensors_header(const std::string& text, std::uint64_t data_bytes, const std::string& path);
 
-/// Returns the format's name of a dtype ("F32"), or nullptr if the dtype is not supported.
+/// Returns the name of a dtype in safetensors files (such as "F32"), or nullptr if the dtype is not supported.
 const char* safetensors_dtype_name(at::ScalarType dtype);
 
 /// Returns the rank of a dtype in the reference library's order of tensors. Tensors with the greatest rank are written first.

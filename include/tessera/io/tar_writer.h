@@ -14,8 +14,8 @@ class TarWriter {
  public:
   explicit TarWriter(const std::string& path);
 
-  /// Appends a regular file. `name` is relative, with / between folders. It has at most 100 bytes, or at most 155 before some / and 100
-  /// after it.
+  /// Appends a regular file. `name` is relative, with / between folders. It has at most 100 bytes, or it can be split at a / with at
+  /// most 155 bytes before it and 100 after it.
   void add(const std::string& name, std::string_view content);
   void finish();
 

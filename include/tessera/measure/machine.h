@@ -63,7 +63,7 @@ double median_seconds(const at::Device& device, const std::function<void()>& cal
 /// Returns a function that multiplies two square matrices, which takes 2 side^3 floating-point operations.
 std::function<void()> square_product(const at::Device& device, at::ScalarType dtype, std::int64_t side);
 
-/// The memory of the process: resident memory now and at its peak, and on a GPU the peak sum of its tensors.
+/// The memory of the process: its resident memory, now and at its peak, and on a GPU the peak of its tensors' total size.
 struct MemoryUse {
   std::int64_t resident = 0, resident_peak = 0;
   std::optional<std::int64_t> device_peak;

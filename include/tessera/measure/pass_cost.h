@@ -37,8 +37,8 @@ class CostCurve {
   void add(std::int64_t samples, MemoryTrace trace, double flops);
 
   /// Returns the extrapolated trace. If all measurements have the same number of allocations, each allocation is extrapolated separately,
-  /// so the peak is right even if another allocation causes it at the new number of samples. Otherwise only the peak and the final level
-  /// are extrapolated; the peak is at least its linear extrapolation. Needs at least one measurement.
+  /// so the peak is right even if, with this number of samples, another allocation reaches it than in the measurements. Otherwise only
+  /// peak() and held() are extrapolated; peak() is at least its linear extrapolation. Needs at least one measurement.
   MemoryTrace trace(std::int64_t samples) const;
   double flops(std::int64_t samples) const;
   /// Returns the cost of doing this work and then `next`, which was measured with the same numbers of samples.
@@ -68,8 +68,9 @@ struct PassCost {
   MemoryTrace trace(std::int64_t samples) const;
 };
 
-/// Measures a forward and backward pass of the towers over a batch and adds it to `cost`, which is linear in the number of samples.
-/// `encode` runs the forward pass. The gradients of the features are allocated before the backward pass and are not part of the cost.
+/// Measures a forward and backward pass of the towers over a batch and adds the measurement to `cost`. The cost of towers is linear in the
+/// number of samples. `encode` runs the forward pass. The gradients of the features are allocated before the backward pass and are not part
+/// of the cost.
 void measure_towers(PassCost& cost, const Batch& batch, const std::function<Features(const Batch&)>& encode);
 
 }  // namespace tessera

@@ -19,7 +19,7 @@ class Profiler {
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;
 
-  /// Marks the operators that run until end_mark() with a bar that has this name.
+  /// Starts a bar with this name in the trace. It covers the operators that run until end_mark().
   void mark(const std::string& name);
   void end_mark();
   void stop();
@@ -36,7 +36,7 @@ class Profiler {
   /// Returns the shares recorded by a stopped profiler, the longest first. On a GPU these are kernels and copies; on the CPU they are
   /// operators, without the time of the operators that they call.
   std::vector<Share> shares() const;
-  /// Returns how often the host waited for the GPU within marks; 0 on the CPU. The profiler must be stopped.
+  /// Returns how often the host waited for the GPU between mark() and end_mark(); 0 on the CPU. The profiler must be stopped.
   std::int64_t host_waits() const;
 
  private:

@@ -38,8 +38,8 @@ class MemoryLimitExceeded : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Measures the tensor bytes allocated by this thread, the operators it calls and the autograd threads that work for it, while the
-/// object exists. With a limit, an allocation on the CPU that would exceed it throws MemoryLimitExceeded.
+/// While the object exists, measures the tensor bytes that are allocated by this thread, by the operators that it calls, and by the
+/// autograd threads that work for it. With a limit, an allocation on the CPU that would exceed it throws MemoryLimitExceeded.
 class MemoryMeter {
  public:
   explicit MemoryMeter(std::optional<std::int64_t> limit = std::nullopt);

@@ -20,8 +20,8 @@ Batch synthetic_batch(const DualEncoder& model, const Needs& needs, std::int64_t
                       const std::map<std::string, config::Size>& image_sizes = {},
                       const std::map<std::string, std::int64_t>& texts = {});
 
-/// Shortens each text of the view to its number of tokens in `lengths`, and the padded length of the view to that of the longest text. If
-/// images have K captions, one entry of `lengths` applies to all K captions of an image.
+/// Shortens each text of the view to its number of tokens in `lengths`, and the whole view to the length of its longest text. If images
+/// have K captions, one entry of `lengths` applies to all K captions of an image.
 void shorten_texts(TowerInput& view, const std::vector<std::int64_t>& lengths);
 
 }  // namespace tessera

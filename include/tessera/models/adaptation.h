@@ -38,10 +38,10 @@ void fields(Visitor& v, AdaptSettings& s) {
   v("text", s.text, kHelp);
 }
 
-/// Adds the adapters that the settings name to the encoders, as `lora_*` next to the weights that they adapt
+/// Adds the adapters that the settings name to the encoders. Their parameters `lora_*` are next to the weights that they adapt
 /// (visual.transformer.resblocks.0.attn.lora_query_a). The matrices A are drawn from the seed; the model's outputs do
 /// not change. If there are any adapters, LibTorch's default generator is reseeded. Throws UserError if a tower is
-/// missing or has no transformer blocks, or if rank, layers or blocks do not fit.
+/// missing or has no transformer blocks, or if rank, layers or blocks do not fit the tower.
 void adapt(DualEncoder& model, const AdaptSettings& settings, std::uint64_t seed);
 
 /// Whether a name in a model's state belongs to an adapter.

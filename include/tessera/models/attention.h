@@ -29,7 +29,7 @@ AttentionMask self_attention_mask(const at::Tensor& mask, std::int64_t tokens);
 AttentionMask causal_attention_mask(const at::Tensor& mask, std::int64_t tokens);
 
 /// Computes multi-head attention on projected inputs. Heads are contiguous slices of the width, and scores are scaled by
-/// (width/heads)^-1/2. query [B, N, w], key and value [B, K, w]; returns [B, N, w]. If the mask is packed, all four are [T, w].
+/// (width/heads)^-1/2. query [B, N, w], key and value [B, K, w]; returns [B, N, w]. If the mask is packed, inputs and result are [T, w].
 at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, std::int64_t heads,
                   const AttentionMask& mask = {});
 

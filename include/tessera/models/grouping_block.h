@@ -42,7 +42,7 @@ struct GroupingShape {
 struct Grouped {
   at::Tensor groups;           // [B, K, d]
   at::Tensor soft_assignment;  // [B, K, L], softmax of the scores over the groups; never includes noise; 0 at padding
-  at::Tensor assignment;  // [B, L] int64, the group of each token, chosen from scores with noise if there is any; -1 at padding
+  at::Tensor assignment;  // [B, L] int64, the group of each token, chosen by the scores plus noise, if any; -1 at padding
 };
 
 /// Groups compete for tokens: each token's scores are normalized over the groups, and a group is updated with the mean

@@ -33,7 +33,7 @@ std::optional<config::Problem> validate(const ModifiedResnetSettings& settings);
 
 /// CLIP's ResNet (Radford et al. 2021), with a stem of three convolutions and anti-aliased strides (2x2 mean before the convolution). The
 /// tokens are the positions of the last stage's map in row-major order, 32 * width wide. Parameters have OpenCLIP's names; `attnpool`
-/// belongs to the read-out attention_pool_2d. Region features add `roi_proj`, `roi_class_embedding` and `ln_pre`.
+/// belongs to the read-out attention_pool_2d. Region features add the parameters `roi_proj`, `roi_class_embedding` and `ln_pre`.
 class ModifiedResnet : public Encoder {
  public:
   static constexpr std::int64_t kWidening = 32;  // ratio of the tokens' width to the stem's width

@@ -4,10 +4,10 @@
 
 namespace tessera {
 
-/// The registry of encoders, which are built from their settings. Image encoders read the image size from their own image_size.
+/// The registry of encoders, which are built from their settings. An image encoder gets the image size from its own setting image_size.
 using EncoderRegistry = config::Registry<Encoder>;
 
-/// What a read-out is given about its tower.
+/// What a read-out must know about its tower.
 struct ReadOutContext {
   std::int64_t width = 0;      // width of the tokens
   std::int64_t tokens = 0;     // number of tokens at the configured size; 0 if it varies
@@ -19,7 +19,7 @@ struct ReadOutContext {
 };
 using ReadOutRegistry = config::Registry<ReadOut, const ReadOutContext&>;
 
-/// What a projection is given about its tower.
+/// What a projection must know about its tower.
 struct ProjectionContext {
   std::int64_t pooled_width = 0;  // width of the read-out's vector
   std::int64_t token_width = 0;   // width of the encoder's tokens

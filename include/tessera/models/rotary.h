@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-/// 2-D rotary positions of patches (Su et al. 2021). One axis of the patch's position rotates half of the channel pairs in a head, the
-/// other axis rotates the other half. Published models: EVA-02 uses the defaults with `reference`; PE uses offset 1 and order
+/// 2-D rotary positions of patches (Su et al. 2021). A patch's row determines the rotation of half of the channel pairs in a head, its
+/// column that of the other half. Published models: EVA-02 uses the defaults and sets `reference`; PE uses offset 1 and order
 /// columns_first; DINOv3 uses base 100, centered coordinates and pairs halves.
 struct RotarySettings {
   double base = 10000.0;

@@ -47,7 +47,7 @@ class Encoder : public torch::nn::Module {
   virtual bool has_class_token() const { return false; }
   /// Rows and columns of the token grid for images of the configured size; {0, 0} for text.
   virtual config::Size grid() const { return {0, 0}; }
-  /// Rows and columns of the patches in pixels [B, 3, H, W] that a mask token can replace (TowerInput::hidden). Throws
+  /// Rows and columns of the patches of images [B, 3, H, W]. A mask token can replace any of these patches (TowerInput::hidden). Throws
   /// UserError if the encoder has no mask token.
   virtual config::Size maskable_grid(const at::Tensor& pixels) const;
   /// Size of a patch, in pixels, for images of varying shapes (TowerInput::patches). Throws UserError naming the
@@ -55,7 +55,7 @@ class Encoder : public torch::nn::Module {
   virtual config::Size patch_of_sequences() const;
   /// Width of the region features that the encoder accepts as an image view; 0: it accepts none.
   virtual std::int64_t region_width() const { return 0; }
-  /// For a text encoder: the number of token ids, and the maximum number of tokens in a text.
+  /// For a text encoder, these functions return the number of token ids, and the maximum number of tokens in a text.
   virtual std::int64_t vocab_size() const { return 0; }
   virtual std::int64_t context_length() const { return 0; }
   /// For a text encoder: its token table [V, w], for modules that share it (SharedParameters).
@@ -130,7 +130,7 @@ class Tower : public torch::nn::Module {
   /// settings or their combination are wrong.
   Tower(const TowerSettings& settings, Modality modality, SharedParameters& shared, const std::string& path);
 
-  /// `input` is what Encoder::encode takes, or images that the encoder has already processed, which are passed to the read-out. Computes
+  /// `input` is what Encoder::encode takes, or images that the encoder has already processed, which go straight to the read-out. Computes
   /// only the features that `needs` asks for; DualEncoder handles the members `student` and `input_ids` of `needs`.
   TowerFeatures forward(const TowerInput& input, const ViewNeeds& needs = {});
 

@@ -97,8 +97,8 @@ bool has_partial_patches(const VitSettings& settings);
 /// size than the configured one if patch_size divides it; the position embedding is then resampled to their grid. Images of varying shapes
 /// are passed as patches (TowerInput::patches): conv1 is then a linear map of the patches, each image has the positions of its grid, and
 /// the blocks see only real patches (NaViT, Dehghani et al. 2023; NaFlex of SigLIP 2, Tschannen et al. 2025). So each image gets the same
-/// encoding as if its pixels were passed alone. Region features add `roi_proj` and `roi_class_embedding`; LeFF adds `mlp.dwconv` in the
-/// blocks.
+/// encoding as if its pixels were passed alone. Region features add the parameters `roi_proj` and `roi_class_embedding`; LeFF adds
+/// `mlp.dwconv` in the blocks.
 class Vit : public Encoder {
  public:
   explicit Vit(const VitSettings& settings);
@@ -139,7 +139,7 @@ class Vit : public Encoder {
   Rotation rotation_with_prefix(config::Size grid, const at::Device& device) const;
   /// Returns patches [B, P, w] with the mask token where hidden [B, P] is true. Returns the patches unchanged if `hidden` is undefined.
   at::Tensor with_mask_token(const at::Tensor& patches, const at::Tensor& hidden) const;
-  /// Number of tokens before the patches, and how many of them have a learned position.
+  /// These functions return the number of tokens before the patches, and how many of these tokens have a learned position.
   std::int64_t prefix() const { return (settings_.class_token ? 1 : 0) + settings_.registers; }
   std::int64_t positioned() const;
   at::Tensor with_prefix(const at::Tensor& patches) const;

@@ -17,10 +17,10 @@ void fields(Visitor& v, FilipSettings& s) {
 }
 
 /// FILIP (Yao et al. 2022): an image's similarity to a text is the mean, over the image's patches, of each patch's similarity to
-/// its best token; a text's similarity to an image is the mean, over the text's tokens, of each token's similarity to its best
-/// patch. The similarities [B, B, P, L] are never materialized, forward or backward. Without a chunk, a GPU processes as many texts
-/// at a time as fit into about 64 MB; the CPU's kernel always processes one text at a time. Terms `loss_i2t`, `loss_t2i`; details
-/// `similarity_i2t`, `similarity_t2i` [B, B] (row = image), `patch_keep` [B, P], `token_keep` [B, L].
+/// the token most similar to it; a text's similarity to an image is the mean, over the text's tokens, of each token's similarity to
+/// the patch most similar to it. The similarities [B, B, P, L] are never materialized, forward or backward. Without a chunk, a GPU
+/// processes as many texts at a time as fit into about 64 MB; the CPU's kernel always processes one text at a time. Terms `loss_i2t`,
+/// `loss_t2i`; details `similarity_i2t`, `similarity_t2i` [B, B] (row = image), `patch_keep` [B, P], `token_keep` [B, L].
 class Filip : public ContrastiveObjective {
  public:
   Filip(const FilipSettings& settings, const ObjectiveContext& context)

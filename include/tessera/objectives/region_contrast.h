@@ -51,8 +51,8 @@ std::optional<config::Problem> validate(const RegionContrastSettings& settings);
 /// weighted sum of the terms whose weight is above 0. The indices i and j run over the boxes that have phrases, on all ranks:
 ///
 /// loss_region  mean over boxes i of (log sum_j exp(s(r_i, t_j) - s(r_i, t_i)) + log sum_j exp(s(r_j, t_i) - s(r_i, t_i))) / 2,
-///              where j runs over i itself and the boxes whose phrase has different tokens (FG-CLIP, section 3.1, regional
-///              contrast; skipping equal phrases is our addition)
+///              where j runs over i itself and the boxes whose phrase has other tokens than the phrase of i (FG-CLIP, section
+///              3.1, regional contrast; skipping equal phrases is our addition)
 /// loss_hard    mean over boxes with negatives of log(1 + sum_h exp(s(r, n_h) - s(r, t))) (FG-CLIP, hard negatives)
 /// loss_rank    mean over pairs of a box and one of its negatives of max(0, s(r, n_h) - s(r, t) + m) (FG-CLIP 2, rank loss).
 ///              The paper says that m follows the distances in the previous step and that ranks share it. Here m is the mean of
@@ -61,12 +61,12 @@ std::optional<config::Problem> validate(const RegionContrastSettings& settings);
 ///              training forward pass, like the running averages of batch norm
 /// loss_text    mean over phrases i of log sum_j exp(cos(t_i, t_j)), where j runs over the `text_negatives` phrases of all ranks
 ///              that are most similar to i, except those with the same tokens or a cosine above `text_threshold`; phrases without
-///              any such j do not count (FG-CLIP 2, intra-modal contrast of texts; its cosines have no temperature). It has no
-///              positive, so its minimum is not 0
+///              any such j do not count (FG-CLIP 2, intra-modal contrast of texts; its cosines have no temperature). The term
+///              has no positive, so its minimum is not 0
 ///
 /// A box counts only if its mask is true and its phrase is present; masked values have no effect. Without any box the loss is 0.
-/// Statistics: `hard_accuracy`, the share, among the boxes with negatives, of those that are more similar to their phrase than to each of
-/// their negatives; `rank_margin`, which is m.
+/// Statistics: `hard_accuracy`, the share of the boxes with negatives that are more similar to their phrase than to each of their
+/// negatives; `rank_margin`, which is m.
 class RegionContrast : public ContrastiveObjective {
  public:
   RegionContrast(const RegionContrastSettings& settings, const ObjectiveContext& context);

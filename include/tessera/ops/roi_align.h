@@ -16,7 +16,7 @@ struct RoiAlignSettings {
 
 /// RoIAlign (Mask R-CNN, He et al. 2017): the mean of bilinearly interpolated features in each bin of each box, as in
 /// torchvision.ops.roi_align, but with channels last.
-/// features  [B, H, W, C]  floating; the tokens [B, H * W, C] of a ViT with their grid
+/// features  [B, H, W, C]  floating, such as a ViT's tokens [B, H * W, C] arranged as their grid
 /// boxes     [K, 4]        floating, left, top, right, bottom in cells of the grid; no gradient
 /// image     [K]           int64, the image of each box
 /// returns   [K, rows, columns, C]  in the features' type; sums are float32 (float64 for float64)

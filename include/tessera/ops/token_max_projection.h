@@ -9,8 +9,8 @@ struct TokenMaxProjection {
   at::Tensor argmax;    // [B, V] int64, position of the maximum; -1 in a row without a real position. Not differentiable
 };
 
-/// Multiplies every position with a table of tokens, takes the maximum over positions and returns log(1 + relu) of it:
-/// STAIR's token projection head (eq. 4-5) after its transform.
+/// STAIR's token projection head (eq. 4-5) after its transform: scores every entry of a token table at every position,
+/// takes each entry's maximum over the positions, and returns log(1 + relu) of that maximum.
 ///   encoding(b, v) = log(1 + max(0, max over real n of tokens(b, n) . table(v) + bias(v)))
 /// tokens   [B, N, w]  N and w at least 1; float32, bfloat16, float16 or float64
 /// mask     [B, N]     bool, true = real position; undefined: all real

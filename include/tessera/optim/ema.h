@@ -32,8 +32,8 @@ class Ema {
       const EmaSettings& settings = {});
 
   /// Updates the averages with the current weights and the settings' decay. `step` is the number of the optimizer's update that produced
-  /// these weights (1 is the first). found_inf is a float32 scalar on the device: where it is 1, the update was skipped and the averages do
-  /// not change; if it is undefined, the update was made.
+  /// these weights (1 is the first). found_inf is a float32 scalar on the device: if its value is 1, the update was skipped and the
+  /// averages do not change; if it is undefined, the update was made.
   void update(std::int64_t step, const at::Tensor& found_inf = {});
   /// Does the same as update(), but with this decay instead of the settings' decay.
   void update_with(double decay, const at::Tensor& found_inf = {});

@@ -25,7 +25,7 @@ class GradScaler {
   const at::Tensor& scale() const { return scale_; }
   /// Divides the gradients by the scale, in place.
   void unscale(const std::vector<at::Tensor>& gradients) const;
-  /// Returns a bool scalar: whether the scale can still be reduced if gradients are not finite. Must be called only if scaling is on.
+  /// Returns a bool scalar: whether the scale is still large enough to be halved after an overflow. Must be called only if scaling is on.
   at::Tensor can_shrink() const;
   /// Updates the scale after a step. `bad` and `ignored` are bool scalars: `bad` is true if the step's gradients were
   /// not finite; if `ignored` is true, nothing changes.

@@ -61,8 +61,8 @@ class Optimizer {
   void shard(const ProcessGroup& group, double bucket_mb);
 
   /// Makes one update with this learning rate, and with this weight decay for the parameters that decay (unset: the settings' weight
-  /// decay). found_inf is a float32 scalar on the parameters' device: where it is 1, weights, moments and the update count used by bias
-  /// corrections do not change, and the host does not wait to read it. If it is undefined, the update is made.
+  /// decay). found_inf is a float32 scalar on the parameters' device. If its value is 1, weights, moments and the update count used by
+  /// bias corrections do not change. The host does not wait to read the value. If it is undefined, the update is made.
   void step(double learning_rate, std::optional<double> weight_decay = {}, const at::Tensor& found_inf = {});
   /// Records that `count` calls of step() found an infinity and do not count as updates. Called once the host knows of them.
   void take_back(std::int64_t count);
@@ -93,7 +93,7 @@ class Optimizer {
   /// Parameters that have a gradient in this step and share learning rate, weight decay, update count, dtype and
   /// device.
   struct Group {
-    at::Tensor count;  // float64 scalar on their device: number of updates of these parameters, including the current one
+    at::Tensor count;  // float64 scalar on the parameters' device: how often these parameters were updated, including the current update
     double learning_rate = 0;
     double weight_decay = 0;
     std::vector<std::size_t> indices;

@@ -57,9 +57,9 @@ std::int64_t warmup_steps_of(const ScheduleSettings& settings, std::int64_t tota
 /// Returns the learning rate of update `step` (0 = first). During the warm-up it is lr (step + 1) / warmup or, with
 /// warmup_lr, numpy's linspace(warmup_lr, lr, warmup). After the warm-up, the schedule's shape starts at lr (so the
 /// first step after the warm-up has lr again) and falls to min_lr at total_steps, where it stays. The constant schedule
-/// is lr until the cooldown; step e of the cooldown's n steps has min_lr + (lr - min_lr) (1 - e / n)^cooldown_power.
-/// For a run that is part of a longer one (`part`), `step` and `total_steps` are the run's own, and the schedule is the
-/// longer run's.
+/// is lr until the cooldown; step e (0 = first) of the cooldown's n steps has the learning rate
+/// min_lr + (lr - min_lr) (1 - e / n)^cooldown_power. For a run that is part of a longer one (`part`), `step` and `total_steps` are the
+/// run's own, and the schedule is the longer run's.
 double learning_rate_at(std::int64_t step, const ScheduleSettings& settings, double lr, std::int64_t total_steps);
 
 /// Returns the weight decay of update `step` (0 is the first). It follows half a cosine over the whole run, warm-up included, from

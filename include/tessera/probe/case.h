@@ -29,7 +29,7 @@ struct Case {
   std::map<std::string, at::Tensor> input_gradients;
   std::map<std::string, at::Tensor> parameter_gradients;
 
-  nlohmann::json json_inputs;  // the inputs of a `.json` case; numbers and regular arrays of numbers are also in `inputs`
+  nlohmann::json json_inputs;  // the inputs of a `.json` case; numbers and rectangular arrays of numbers are also in `inputs`
 
   bool differentiated() const { return !input_gradients.empty() || !parameter_gradients.empty(); }
 };

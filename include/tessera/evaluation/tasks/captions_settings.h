@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// Settings of the task that measures the captions that the captioning objective's decoder writes for images.
+/// Settings of the task that scores the captions that the captioning objective's decoder writes for images.
 struct CaptionsSettings {
   TaskData data;
   std::int64_t samples = 12;
@@ -18,7 +18,7 @@ void fields(Visitor& v, CaptionsSettings& s) {
   v("samples", s.samples, "number of images to show with their captions, spread over the data", config::at_least(0));
 }
 
-/// Settings of the task that measures where the captioning objective's decoder locates the object that a phrase names.
+/// Settings of the task that measures how well the captioning objective's decoder locates the object that a phrase names.
 struct ReferringSettings {
   TaskData data;
 };

@@ -297,7 +297,7 @@ void fields(Visitor& v, DepthProbeSettings& s) {
 }
 std::optional<config::Problem> validate(const DepthProbeSettings& settings);
 
-/// Settings of the task that compares right captions with hard negatives of the same image, as in SugarCrepe; for sources with
+/// Settings of the task that compares right captions with hard negatives of the same image, as in SugarCrepe. It needs a source with
 /// `negatives`.
 struct HardNegativeSettings {
   TaskData data;
@@ -326,8 +326,8 @@ void fields(Visitor& v, FgOvdSettings& s) {
 }
 std::optional<config::Problem> validate(const FgOvdSettings& settings);
 
-/// Settings of the task that trains a mask over the slots of image embeddings on hard negatives, with the model frozen (Vani et al.
-/// 2024, 5.2).
+/// Settings of the task that learns a mask over the slots of image embeddings (Vani et al. 2024, 5.2). The mask is trained on hard
+/// negatives; the model is frozen.
 struct SlotMaskSettings : TrainTestData {
   std::string granularity = "slot";
   std::optional<std::int64_t> slots;

@@ -75,8 +75,8 @@ class Sparo : public ReadOut {
 /// of their slots' cosines (SPARO, eq. 2). slots [B, L, V] -> [B, L V]; a zero slot stays zero.
 at::Tensor concatenated_unit_slots(const at::Tensor& slots);
 
-/// Adds copies `v.*` of `k.*` to the weights of a model that has only `k.*`, because the reference code's files store values that equal the
-/// keys twice, as `k.*` and `v.*`. The copies share memory.
+/// Adds copies `v.*` of `k.*` to the weights of a model that has only `k.*` because its values equal its keys. The reference code's files
+/// store such weights twice, as `k.*` and `v.*`. The copies share memory with `k.*`.
 void add_value_copies(std::map<std::string, at::Tensor>& weights);
 
 /// The inverse of add_value_copies(). If `own`, the model's state_dict, has no `v.*`, removes the file's `v.*`, or
