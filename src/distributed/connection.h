@@ -25,7 +25,7 @@ struct ProcessGroup::Connection {
 
 using BackendPointer = c10::intrusive_ptr<c10d::Backend>;
 
-/// Create the backend of Gloo or NCCL. Return null if the build does not contain it.
+/// These functions create the backends of Gloo and NCCL. They return null if the build does not contain the backend.
 BackendPointer make_gloo(const c10::intrusive_ptr<c10d::Store>& store, const LaunchEnvironment& environment,
                          std::chrono::milliseconds timeout);
 BackendPointer make_nccl(const c10::intrusive_ptr<c10d::Store>& store, const LaunchEnvironment& environment,

@@ -84,8 +84,8 @@ struct Heartbeat::Impl {
     stop(watcher);
   }
 
-  // Waits for the first report of the next rank, which that rank makes before its first step. If the rank later stops reporting, the
-  // message can name its host.
+  // Waits for the first report of the next rank. The next rank makes it before its first step, and it contains the rank's host. So if the
+  // rank later stops reporting, the message can name its host.
   void hear_first() {
     try {
       store->wait({key_of(next)});
@@ -94,7 +94,7 @@ struct Heartbeat::Impl {
       last = beat;
       heard = Clock::now();
     } catch (const std::exception&) {
-      // The next rank has not started yet or is already lost. The thread `watcher` measures how long this rank has been silent.
+      // The next rank has not started yet or is already lost. The thread `watcher` measures how long the next rank has been silent.
     }
   }
 

@@ -24,7 +24,7 @@ Sample StreamReader::read(std::int64_t ticket, const DataPosition& place, std::i
   {
     std::unique_lock lock(mutex_);
     wait_for_turn(lock, ticket);
-    lock.unlock();  // the other threads wait for their turn
+    lock.unlock();  // safe without the lock, because the other threads wait for their turn
     std::exception_ptr failure;
     try {
       make = read_bytes(place);

@@ -19,8 +19,9 @@ class StreamReader : public SampleReader {
   /// Throws UserError if there are fewer files than ranks.
   StreamReader(std::shared_ptr<const StreamSource> source, std::uint64_t seed, bool shuffle, const RankSlice& slice);
 
-  /// Returns the sample at this place after all lower tickets have been read. Samples between places, and before an epoch's first place,
-  /// are read and discarded. If the stream throws, this and all later tickets throw the same exception. Throws Stopped after stop().
+  /// Waits until all lower tickets are done, then returns the sample at `place`. Reads and discards the samples between the previous place
+  /// and this one, or, for the first place of an epoch, those before it. If the stream throws, this and all later tickets throw the same
+  /// exception. Throws Stopped after stop().
   Sample read(std::int64_t ticket, const DataPosition& place, std::int64_t index, const Pause& pause) override;
   void pass(std::int64_t ticket) override;
   void stop() override;

@@ -40,8 +40,8 @@ struct Drawable {
   std::int64_t lost = 0;  // characters replaced by "?"
 };
 
-// Converts a text to ASCII, because OpenCV's fonts have nothing else. Other letters are spelled out, lose their accents, or become
-// "?".
+// Converts a text to ASCII, because OpenCV's fonts have no other characters. Characters outside ASCII are spelled in ASCII, lose their
+// accents, or become "?".
 Drawable drawable(const std::string& text) {
   Drawable out;
   for (const char32_t code : unicode::compose(unicode::decode(text))) {
@@ -58,7 +58,7 @@ Drawable drawable(const std::string& text) {
   return out;
 }
 
-// Breaks a text into lines between words. Text that does not fit into kLines lines is replaced by "...".
+// Breaks a text between words into at most kLines lines. If the text is longer, the last line ends in "...".
 std::vector<std::string> wrap(const std::string& text, int width) {
   std::vector<std::string> lines;
   std::istringstream words(drawable(text).text);

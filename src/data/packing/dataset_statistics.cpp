@@ -88,7 +88,7 @@ void note_facts(Sample& sample, const FactsWanted& wanted, SampleFacts& out) {
   if (wanted.sample) out.sample = std::move(sample);
 }
 
-// Returns the percentile: the value below which the given share of all values is. `counts` has the number of occurrences of each value.
+// Returns a percentile: the value below which the given share of all values lies. `counts` maps each value to its number of occurrences.
 std::int64_t percentile(const std::map<std::int64_t, std::int64_t>& counts, std::int64_t total, double share) {
   const auto wanted = static_cast<std::int64_t>(share * static_cast<double>(total - 1));
   std::int64_t before = 0;

@@ -24,7 +24,7 @@ struct SampleFacts {
   std::vector<std::int64_t> characters, words, tokens;  // for each caption, its number of characters, words and tokens
   std::vector<std::string> fields;                      // names of the fields that the sample has: "mask", "summary", ...
   std::uint64_t picture = 0;                            // fingerprint of the image's bytes
-  std::vector<std::uint64_t> pairs;                     // fingerprints of the image with each caption
+  std::vector<std::uint64_t> pairs;                     // for each caption, a fingerprint of the image and the caption together
   SampleDigest digest;
   nlohmann::ordered_json dump;  // if requested: the sample's contents, with SHA-256 sums in place of images and masks
   Sample sample;                // if requested: the decoded sample
@@ -36,14 +36,15 @@ struct FactsWanted {
   bool sample = false;
 };
 
-/// Reads and decodes a sample. `index` names the sample until its key is known. Throws what `read` throws, except SampleError.
+/// Reads and decodes a sample. If the sample has no key because it cannot be read, the result's key is made from `index`. Throws what
+/// `read` throws, except SampleError.
 SampleFacts facts_of(const std::function<Sample()>& read, std::int64_t index, const FactsWanted& wanted);
 
 /// Collects statistics about the samples of a source.
 class DatasetStatistics {
  public:
   void add(const SampleFacts& facts);
-  /// Returns the statistics as JSON. If `all` is false, some samples of the source were not added, and there is no fingerprint.
+  /// Returns the statistics as JSON. `all` says whether all samples of the source were added; only then is there a fingerprint.
   nlohmann::ordered_json report(const Source& source, bool all) const;
 
  private:
@@ -56,7 +57,8 @@ class DatasetStatistics {
   Counts heights_, widths_, bytes_, captions_, characters_, words_, tokens_, objects_, labels_;
   std::unordered_set<std::string> keys_;
   std::unordered_set<std::uint64_t> pictures_, pairs_;
-  std::map<std::string, std::pair<std::int64_t, std::string>> repeated_;  // by kind: number of repeats, and key of the first one
+  // for each kind of repeat ("keys", "pictures", ...): number of repeats, and key of the first sample with one
+  std::map<std::string, std::pair<std::int64_t, std::string>> repeated_;
   SetFingerprint fingerprint_;
 };
 

@@ -38,7 +38,7 @@ Inspection inspect(const Source& source, const InspectSettings& settings,
     SampleFacts facts = workers.take(&wait_policy);
     if (dump) dump->write(as_text(facts.dump, -1) + "\n");
     statistics.add(facts);
-    // Keeps an image only when the next one is due, so that the kept images are spread over the source.
+    // Keeps images at regular intervals, so that they are spread over the source.
     if (wanted.sample && facts.bad_reason.empty() && std::ssize(out.pictures) <= i * settings.pictures / count)
       out.pictures.push_back(std::move(facts.sample));
     progress(i + 1, count);

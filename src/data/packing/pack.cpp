@@ -24,8 +24,8 @@ namespace {
 namespace fs = std::filesystem;
 using Manifest = nlohmann::ordered_json;
 
-constexpr std::int64_t kListed = 1000;  // bad samples listed in the manifest
-constexpr std::int64_t kJudged = 100;   // number of samples from which the share of bad ones is checked
+constexpr std::int64_t kListed = 1000;  // maximum number of bad samples listed in the manifest
+constexpr std::int64_t kJudged = 100;   // number of samples after which the share of bad ones is first checked
 constexpr std::int64_t kTarEnd = 2 * 512;
 
 // Returns "KEY: BEFORE, now AFTER" for each line in which two dumps of settings differ. Returns "" if the dumps have different keys.

@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t kLongestKey = 84;  // a tar header holds 100 bytes, including the member's name
+constexpr std::size_t kLongestKey = 84;  // a tar header holds a name of 100 bytes: the key, a dot and the member's name
 constexpr std::int64_t kTarBlock = 512;
 
 std::string without_picture_extension(std::string name) {

@@ -26,7 +26,8 @@ struct PackedSample {
 /// a tar. Equal keys stay equal; different keys may become equal.
 std::string shard_key(const std::string& key);
 
-/// Reads and prepares a sample. `index` names the sample until its key is known. Throws what `read` throws, except SampleError.
+/// Reads and prepares a sample. If the sample has no key because it cannot be read, the result's key is made from `index`. Throws what
+/// `read` throws, except SampleError.
 PackedSample pack_sample(const std::function<Sample()>& read, std::int64_t index, const PackSettings& settings,
                          const std::vector<std::string>& class_names);
 

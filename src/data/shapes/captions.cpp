@@ -30,8 +30,8 @@ std::string with_article(const std::string& words) {
   return (std::string("aeiou").find(words[0]) != std::string::npos ? "an " : "a ") + words;
 }
 
-// Returns the relation between two objects if it is clear: their centers are much further apart along one axis than along the other.
-// Otherwise returns `list`.
+// Returns the relation between two objects if it is clear, that is, if their centers are much further apart along one axis than along the
+// other. Otherwise returns `list`.
 Relation clear_relation(const Object& a, const Object& b) {
   const double dx = b.x - a.x;
   const double dy = b.y - a.y;
@@ -40,7 +40,7 @@ Relation clear_relation(const Object& a, const Object& b) {
   return Relation::list;
 }
 
-// A hard negative must be clearly wrong. Therefore, relations and places that nearly hold count as holding.
+// A hard negative must be clearly wrong. Therefore, a relation or place counts as true even if it only nearly holds.
 constexpr double kNearly = 0.08;
 constexpr double kPlaceSlack = 0.22;
 
@@ -59,7 +59,7 @@ bool could_hold(Relation relation, const Object& a, const Object& b) {
   }
 }
 
-// Returns whether the object is at the place. Captions are written with a slack of 0.
+// Returns whether the object is at the place. A larger `slack` makes this easier; true captions use a slack of 0.
 bool stands_at(Place place, const Object& o, double slack) {
   switch (place) {
     case Place::top:
@@ -248,7 +248,7 @@ CaptionText write(const CaptionPlan& plan, Tone tone) {
   if (plan.mentions.empty()) out.text += kBackgrounds[at(tone)];
   const bool relations = std::any_of(plan.joins.begin(), plan.joins.end(),
                                      [](const Join& join) { return join.relation != Relation::list; });
-  // If the caption has relations, commas separate the groups: "a left of b, and c".
+  // If the caption has relations, related mentions form a group, and commas separate the groups: "a left of b, and c".
   std::size_t last_list = plan.joins.size();
   for (std::size_t i = 0; i < plan.joins.size(); ++i)
     if (plan.joins[i].relation == Relation::list) last_list = i;

@@ -46,7 +46,7 @@ struct Mention {
 struct Join {
   Relation relation = Relation::list;
   int wording = 0;
-  double web_words = 0;         // selects the words in the style `web`, like the numbers in WebWords
+  double web_words = 0;         // selects the words that join two mentions in the style `web`, as WebWords does for a mention
   double web_action = kUnsaid;  // selects a word such as "sitting" before "left of"; negative if there is none
 };
 
@@ -60,7 +60,7 @@ struct WebFrame {
 struct CaptionPlan {
   int opening = 0;
   std::vector<Mention> mentions;
-  std::vector<Join> joins;  // between neighboring mentions; after a join with a relation other than `list`, the next is `list`
+  std::vector<Join> joins;  // between neighboring mentions; of two neighboring joins, at least one is `list`
   bool tone = false;        // whether the caption mentions how dark the background is
   std::optional<WebFrame> web = {};  // empty in the style `plain`
 };

@@ -27,7 +27,8 @@ Attribute random_adjective(Random& random) {
   return random.pick(adjectives);
 }
 
-// Each edit changes one aspect of the plan. It returns false if the change that it drew is impossible.
+// Each of these functions makes one kind of edit, which changes one aspect of the plan. A function returns false if the change that it drew
+// is impossible.
 
 bool replace_object(CaptionPlan& plan, const Scene&, Random& random) {
   Mention& m = plan.mentions[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(plan.mentions.size())))];
@@ -77,7 +78,7 @@ void swap_attribute(Attribute attribute, Mention& a, Mention& b) {
   std::swap((*a.web).*word, (*b.web).*word);
 }
 
-// Swaps only the nouns in half of the cases, and the whole phrases otherwise. Places such as "at the top" are not swapped.
+// In half of the cases, swaps only the nouns; otherwise, swaps the whole phrases. Places such as "at the top" are not swapped.
 bool swap_objects(CaptionPlan& plan, const Scene&, Random& random) {
   Mention* a = nullptr;
   Mention* b = nullptr;

@@ -48,7 +48,7 @@ constexpr Diameters kDiameters = {{{kUsualDiameters[0], 0.30}, {0.37, 0.43}, {0.
 constexpr std::array<std::array<double, 2>, kMostObjects> kSizeChances = {
     {{0.33, 0.34}, {0.3, 0.4}, {0.45, 0.4}, {0.6, 0.33}, {0.7, 0.25}, {0.7, 0.25}}};
 
-// Stretches the ranges of the three sizes to another total range, in the same proportions.
+// Maps the diameter ranges of the three sizes linearly to another total range.
 Diameters stretched(const DiameterRange& range) {
   Diameters out = kDiameters;
   if (range == kUsualDiameters) return out;  // returned unchanged, because rounding would change existing scenes

@@ -64,7 +64,7 @@ constexpr std::int64_t kMostObjects = 6;
 using DiameterRange = std::array<double, 2>;
 constexpr DiameterRange kUsualDiameters = {0.26, 0.58};
 
-/// Returns the largest diameter that the smallest objects may have if this number of objects is to find room in an image.
+/// Returns the largest diameter that the smallest objects may have so that this number of objects still finds room in an image.
 double most_room(std::int64_t objects);
 
 /// Returns the objects and the background of a sample, without pixels. `objects` is [fewest, most], with at most kMostObjects.

@@ -52,8 +52,8 @@ Telling tell(const SceneKey& key, const Scene& scene, const ShapesSettings& sett
   Random words = key.random(caption_part + number);
   Random misfit = key.random(misfit_part + number);
   const auto count = static_cast<std::int64_t>(scene.objects.size());
-  // Both numbers are drawn for every caption, even if they are not used, so that the later draws are always the same. The first caption is
-  // never partial, because the annotations belong to it.
+  // `partial` and `few` are drawn for every caption, even if they are not used, so that the later draws are always the same. The first
+  // caption is never partial, because the annotations belong to it.
   const bool partial = words.chance(settings.partial_captions) && caption > 0;
   const std::int64_t few = 1 + words.below(count);
 

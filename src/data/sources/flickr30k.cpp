@@ -155,7 +155,7 @@ class Flickr30k : public ListedPictures {
   }
 
  private:
-  /// Calls `read` and adds the sample's key to its errors.
+  /// Calls `read`, and adds the sample's key to the SampleErrors that `read` throws.
   template <class Read>
   static void read_named(const std::string& key, const Read& read) {
     try {

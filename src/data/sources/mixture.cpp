@@ -25,7 +25,7 @@ std::string number_text(double value) {
   return out.str();
 }
 
-/// Returns what `read` returns for a component, and adds the component's label to its errors.
+/// Returns what `read` returns for a component, and adds the component's label to the SampleErrors that `read` throws.
 template <class Read>
 auto read_labeled(const std::string& label, const Read& read) {
   try {

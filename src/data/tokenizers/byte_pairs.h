@@ -57,7 +57,7 @@ class BytePairs {
   std::vector<Merge> table_;               // hash table with open addressing
   std::vector<std::int32_t> merged_;       // rank -> id
   std::vector<std::string> bytes_;
-  WordTable words_;  // words that merge into one id
+  WordTable words_;  // words that the merges turn into a single id
 };
 
 }  // namespace tessera

@@ -100,7 +100,7 @@ std::optional<Reference> named_reference(std::u32string_view text, std::size_t i
 // Returns the upper-case names that ftfy adds, except those that HTML5 recognizes anyway.
 const Names& upper_forms() {
   static const Names names = [] {
-    Names out = parse_names(upper_entities);  // names of letters in upper case, which stand for the upper-case letters
+    Names out = parse_names(upper_entities);  // entity names in upper case that stand for upper-case letters
     for (const auto& [name, value] : html5()) {
       if (!name.ends_with(';') || std::any_of(name.begin(), name.end(), is_upper)) continue;
       std::u32string upper(name.begin(), name.end());
@@ -134,7 +134,8 @@ std::optional<Reference> strict_reference(std::u32string_view text, std::size_t 
   return std::nullopt;
 }
 
-// Calls find(i) after each `&`, where `i` is the position after the `&`. Replaces the reference that it returns, if any.
+// For each `&`, calls find(i), where `i` is the position after the `&`. If find() returns a reference, replaces this reference in the text
+// by its value.
 template <class Find>
 std::u32string replace_references(std::u32string_view text, Find&& find) {
   std::u32string out;

@@ -13,8 +13,8 @@ namespace {
 constexpr std::int64_t kImagesOfTile = 1024, kTextsOfTile = 4096;
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
-/// Rows of features and their lengths. Before a product, each row is divided by its length, as in unit_rows(). So if the lengths of two
-/// rows of the same direction are exact, their cosines are bitwise equal and therefore tie.
+/// Rows of features and their lengths. Before a product, each row is divided by its length, as in unit_rows(). So two rows of the same
+/// direction whose lengths are exact have bitwise equal cosines with any other row, and therefore tie.
 template <class T>
 class UnitRows {
  public:
@@ -97,7 +97,7 @@ class Targets {
     high_[q] = std::nextafter(static_cast<float>(cosine + error_), 2.0F);
   }
 
-  /// A candidate whose float32 cosine is below low() ranks behind the right answer. A candidate whose cosine is above high()
+  /// For each query: a candidate whose float32 cosine is below low() ranks behind the right answer, and one whose cosine is above high()
   /// ranks before it.
   const float* low() const { return low_.data(); }
   const float* high() const { return high_.data(); }

@@ -29,7 +29,7 @@ void check_targets(const char* who, const at::Tensor& target, std::int64_t num_c
   TORCH_CHECK(!wrong.any().item<bool>(), who, ": target must lie in 0..", num_classes - 1, " or be ", ignore_index);
 }
 
-/// The best name of each pixel, [H, W], and its score.
+/// For each pixel, the name with the highest score, and this score; both are [H, W].
 struct BestName {
   at::Tensor name;
   at::Tensor score;

@@ -38,7 +38,8 @@ const std::vector<JsonOptionLayout>& json_layouts() {
   return layouts;
 }
 
-/// Returns the member of an object with this name, or the item of a list whose index is this name; null if there is none.
+/// If `item` is an object, returns its member `name`. If `item` is a list, returns the entry whose index is `name`. Returns null if there
+/// is none.
 const Json* member_of(const Json& item, const std::string& name) {
   if (item.is_object()) {
     const auto found = item.find(name);
@@ -63,8 +64,8 @@ void for_lines(const std::string& path, const std::string& text, const ItemBody&
   }
 }
 
-/// Whether an object is a single item (the file has only one line) rather than an object whose members are items. A single item has at
-/// least one of the layout's text members.
+/// Whether `whole` is a single item (the file has only one line) rather than an object whose members are items. A single item has at least
+/// one of the layout's text members.
 bool is_one_item(const Json& whole, const JsonOptionLayout& layout) {
   const auto has = [&](const std::string& name) { return whole.contains(name); };
   return whole.is_object() && std::any_of(layout.texts.begin(), layout.texts.end(), has);

@@ -22,8 +22,8 @@ struct JsonOptionLayout {
 /// Returns the layout of this name; nullptr if it is not a layout of uniform JSON items.
 const JsonOptionLayout* json_option_layout(const std::string& name);
 
-/// Reads a file of items, which is a list, an object of items by name, or one item per line. If a member is missing, throws UserError
-/// naming the file, the item, and the members that the item has and should have.
+/// Reads a file of items: a list, an object that maps names to items, or one item per line. If a member is missing, throws UserError naming
+/// the file, the item, the members that the item has, and those that it should have.
 void read_json_options(const std::string& path, const JsonOptionLayout& layout, OptionBuilder& out);
 
 /// Reads FOIL's COCO captions (Shekhar et al. 2017). A right caption and its foils share an id.

@@ -30,7 +30,8 @@ constexpr std::size_t kOpeningThreads = 8;
 constexpr std::int64_t kMostOpenGroups = 64;
 constexpr std::size_t kTextGroups = 4;  // number of cached groups that hold only text columns, for reading captions in order
 
-/// A column that the settings name. After the column, the name may continue with a path of members, separated by dots.
+/// A column that the settings name, or a member inside of it. To name a member, the name of the column is followed by a path of members,
+/// separated by dots.
 struct ReadColumn {
   std::string name;  // the name as written in the settings
   std::size_t place = 0;
@@ -231,8 +232,8 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
     if (groups_.empty())
       user_error(paths_[0], paths_.size() > 1 ? concat(" and ", paths_.size() - 1, " more files") : "",
                  ": hold no rows");
-    // The number of open groups is a power of two. So if the number of ranks is also a power of two, and not larger, each rank reads groups
-    // of its own.
+    // The number of open groups is a power of two. So if the number of ranks is also a power of two, and not larger than the number of open
+    // groups, each rank reads groups of its own.
     const std::int64_t fit = std::clamp<std::int64_t>((settings_.memory_mb << 20) / largest, 1, kMostOpenGroups);
     open_groups_ = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(fit)));
     if (largest > settings_.memory_mb << 20)

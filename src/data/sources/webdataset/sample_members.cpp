@@ -116,8 +116,8 @@ Sample MemberMapper::read(const std::string& key, const SampleMembers& members) 
 std::int64_t MemberMapper::count_captions(const std::string& key, const SampleMembers& members) const {
   const auto texts = std::count_if(settings_.caption_keys.begin(), settings_.caption_keys.end(),
                                    [&](const std::string& name) { return members.has(name); });
-  // If several members may hold captions, they must be read to be counted, because blank ones do not count. A single member need not be
-  // read: if it is blank, the sample is bad anyway.
+  // If several members may hold captions, they must be read, because blank captions do not count. A single member need not be read: if it
+  // is blank, the sample is bad anyway.
   const bool in_json =
       members.has("json") && (!settings_.json_captions.empty() || (!settings_.text_fields.empty() && texts == 0));
   if (!in_json && !settings_.caption_lines && texts <= 1) return texts;

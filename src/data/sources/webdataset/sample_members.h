@@ -24,7 +24,7 @@ class SampleMembers {
 /// Makes samples from their members according to the settings.
 class MemberMapper {
  public:
-  /// classes.txt is searched for next to `first_shard`, unless that is empty.
+  /// Searches for classes.txt next to `first_shard`, unless `first_shard` is empty.
   MemberMapper(const WebDatasetSettings& settings, const std::string& first_shard);
 
   /// Makes the sample of this key in a shard; any field may be missing, even the image. Only masks, depths and region features

@@ -56,8 +56,8 @@ class ShardReader {
   std::size_t count() const { return index_.samples.size() - begin_; }
 
  private:
-  // Files such as IMG.00001.jpg all have the key IMG, so they form one sample with many members. Comparing a new name with each of these
-  // would take quadratic time.
+  // Files such as IMG.00001.jpg all have the key IMG, so they form one sample with many members. Comparing each new name with all earlier
+  // ones would take quadratic time.
   bool is_new_name(std::size_t sample, const std::string& name) {
     constexpr std::size_t few = 32;
     const std::vector<ShardMember>& members = index_.samples[sample].members;

@@ -49,7 +49,7 @@ class StreamGrouping {
 /// Reads the samples of a shard that is a stream: consecutive members with the same key form a sample.
 class ShardStream {
  public:
-  /// `wanted` returns whether to keep a member of this name. Throws StreamError, as next() does.
+  /// `wanted` returns whether to keep a member of the given name. The constructor and next() throw StreamError.
   ShardStream(const std::string& address, const StreamWaitPolicy& wait_policy,
               std::function<bool(const std::string&)> wanted);
 

@@ -27,7 +27,7 @@ class TarStream {
 
   std::unique_ptr<ByteStream> bytes_;
   std::uint64_t at_ = 0;
-  std::uint64_t content_ = 0, filling_ = 0;  // unread bytes: of the current member, of the padding after it
+  std::uint64_t content_ = 0, filling_ = 0;  // unread bytes of the current member, and of the padding after it
   std::string name_;
 };
 

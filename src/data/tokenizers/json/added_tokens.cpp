@@ -83,7 +83,8 @@ bool AddedTokens::stands_alone(std::string_view text, std::size_t begin, std::si
 
 namespace {
 
-/// Returns the first position, from `at` on, of a byte with which some token begins (`firsts`). Returns the text's size if there is none.
+/// Returns the first position, from `at` on, of a byte with which some token begins. `firsts` lists these bytes, and `first` has a flag for
+/// each byte. Returns the text's size if there is no such position.
 std::size_t next_place(std::string_view text, std::size_t at, const std::vector<bool>& first, const std::string& firsts) {
   if (firsts.size() == 1) return std::min(text.find(firsts[0], at), text.size());
   while (at < text.size() && !first[static_cast<std::uint8_t>(text[at])]) ++at;
@@ -119,7 +120,7 @@ void AddedTokens::find(std::string_view text, bool normalized, std::vector<Added
       if (token.lstrip) begin = std::max(begin_of_space(text, begin), behind);
       if (token.rstrip) end = end_of_row(text, end, white_space);
       if (behind < begin) out.push_back({behind, begin, -1});
-      // empty if the previous token already took the white space of which this token consists
+      // Skips a token that consists of white space if the previous token already took this white space.
       if (begin < end) out.push_back({begin, end, token.id});
       behind = end;
     }

@@ -30,7 +30,7 @@ class File {
     file_ = {{"version", "1.0"}, {"added_tokens", json::array()}, {"model", std::move(model)}};
   }
 
-  /// Adds as special tokens those of the names that the vocabulary contains.
+  /// Adds a special token for each of the names that the vocabulary contains.
   void add_special(const std::vector<std::string>& names) {
     for (const std::string& name : names)
       if (ids_.contains(name)) file_["added_tokens"].push_back({{"id", ids_.at(name)}, {"content", name}, {"special", true}, {"normalized", false}});

@@ -105,7 +105,7 @@ class Bpe : public Model {
         at += next.length;
         if (at == text.size()) break;
         next = whole_.longest(text.substr(at));
-        known = splits_.is_made(next.number) || is_known(text, at);  // a token that begins here consists of known characters
+        known = splits_.is_made(next.number) || is_known(text, at);  // tokens that merges build consist of known characters
       } else {
         // impossible, because every known character is a token
         if (row.empty()) throw std::logic_error("tokenizer_json: a text without tokens");

@@ -16,8 +16,8 @@ struct Category {
 
 #include "src/data/tokenizers/tables/newer_categories.inc"
 
-/// Returns the characters of a category that older versions of ICU lack. `category` may be one letter; then it means all
-/// categories that start with it.
+/// Returns those characters of a category that older versions of ICU lack. If `category` is one letter, it means all categories that start
+/// with this letter.
 std::string newer_members(std::string_view category) {
   std::string out;
   for (const auto& [name, runs] : newer_categories) {

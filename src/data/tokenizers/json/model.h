@@ -35,9 +35,9 @@ struct ModelPart {
   Tokens tokens;
 };
 
-/// Reads the file's `model`: BPE, WordPiece, Unigram or WordLevel. If `bytes` is true, which requires reads_bytes(), pieces are
-/// bytes, and the file writes tokens in the characters of byte-level tokenizers. Throws UserError naming `origin` if the model
-/// is damaged or not supported.
+/// Reads the file's `model`: BPE, WordPiece, Unigram or WordLevel. If `bytes` is true, which requires reads_bytes(), pieces are bytes, and
+/// the file spells tokens in the characters of byte-level tokenizers. Throws UserError naming `origin` if the model is damaged or not
+/// supported.
 ModelPart make_model(const nlohmann::json& json, bool bytes, const std::string& origin);
 
 /// Returns whether the model's pieces may be bytes.

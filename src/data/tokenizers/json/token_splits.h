@@ -23,8 +23,8 @@ class TokenSplits {
   /// merge.
   TokenSplits(const std::vector<MergedPair>& merges, const MergeTable& table, const std::vector<std::int32_t>& symbols);
 
-  /// Returns whether this analysis applies. It does not apply if a merge uses a token that only a later merge builds, and the result of the
-  /// first of these merges is built in no other way.
+  /// Returns whether this analysis applies. A merge is early if it uses a token that only a later merge builds. The analysis does not apply
+  /// if the result of an early merge is built in no other way.
   bool usable() const { return usable_; }
   /// Returns whether the merges build this token from its text.
   bool is_made(std::int32_t id) const {
@@ -57,7 +57,7 @@ class TokenSplits {
   bool read(const std::vector<MergedPair>& merges, const MergeTable& table);
 
   bool usable_ = false;
-  std::vector<Split> splits_;  // splits by token id
+  std::vector<Split> splits_;  // each token's split, by token id
 };
 
 }  // namespace tessera::json_tokenizer
