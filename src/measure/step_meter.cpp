@@ -19,7 +19,7 @@ namespace {
 
 std::atomic<std::int64_t> counted{0}, counted_again{0};
 
-// Adds floating-point operations. `again` is the number of them that repeat earlier operations.
+// Adds floating-point operations to the counters. Of the `flops` operations, `again` repeat earlier operations.
 void add(std::int64_t flops, std::int64_t again) {
   counted += flops;
   counted_again += Recomputing::now() ? flops : again;
@@ -99,8 +99,9 @@ void count(const at::RecordFunction& call) {
   add(flops, again);
 }
 
-// The number of our own operators on this thread's call stack. The FLOPs of such an operator are counted as a whole. Calls inside it are
-// not counted: neither its own call below autograd, which has the same name, nor the operators of which it consists.
+// How many of our own operators are on this thread's call stack. While this is above 0, calls are ignored, because the FLOPs of the
+// outermost operator were added as a whole. This applies to that operator's second call, below autograd, which has the same
+// name, and to the operators of which it consists.
 thread_local int inside_own = 0;
 
 struct InsideOwn : at::ObserverContext {
