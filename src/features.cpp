@@ -28,7 +28,8 @@ at::Tensor moved(const at::Tensor& tensor, const at::Device& device) {
   return tensor.to(device, tensor.scalar_type(), /*non_blocking=*/true);
 }
 
-// Returns the `teacher_captions` that satisfies both needs: the larger number, where 0 stands for all captions.
+// Returns a `teacher_captions` that satisfies both needs: 0 (all captions) if one of the two is 0, and otherwise the
+// larger number.
 std::int64_t most_captions(const ViewNeeds& a, const ViewNeeds& b) {
   if (!a.teacher || !b.teacher) return a.teacher ? a.teacher_captions : b.teacher_captions;
   if (a.teacher_captions == 0 || b.teacher_captions == 0) return 0;

@@ -15,17 +15,18 @@ namespace tessera {
 struct ModelEvaluation {
   std::string folder;  // the folder that contains results.json
   std::string model_file;
-  std::string run_folder;  // empty if the file belongs to no run
+  std::string run_folder;  // empty if the model file belongs to no run
   bool reused = false;     // true if the results are from an earlier evaluation
   nlohmann::json json;     // content of results.json
   std::string table;       // table of the results for the terminal
   std::vector<TaskFailure> failures;
 };
 
-/// Returns the folder above a model file that holds the run's metrics.jsonl; empty if the file belongs to no run.
+/// Returns the folder of the run that wrote a model file. This is the nearest parent folder with a metrics.jsonl. Returns an empty
+/// string if the file belongs to no run.
 std::string run_folder_of(const std::string& model_file);
 
-/// Returns the resolved configuration stored in the checkpoint, or an empty map.
+/// Returns the resolved configuration stored in the checkpoint, or an empty map if the checkpoint has none.
 config::Node run_config_of(const InferenceModel& loaded);
 
 /// Evaluates `options.checkpoint` and writes the files. With `reuse`, returns the results of an earlier evaluation with the same

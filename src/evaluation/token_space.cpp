@@ -29,11 +29,11 @@ std::string continuation_text(const Tokenizer& tokenizer, std::vector<std::int64
 std::string name_of(const Tokenizer& tokenizer, const std::vector<std::int64_t>& word, std::int64_t id) {
   const std::string added = continuation_text(tokenizer, word, id);
   if (added.empty() || added.find('\n') != std::string::npos) return concat("#", id);
-  if (strip(added).empty()) return "\u2581";  // only a space, written as in SentencePiece
+  if (strip(added).empty()) return "\u2581";  // the token is only a space, which SentencePiece writes in this way
   return added.starts_with(' ') ? std::string(strip(added)) : "##" + added;
 }
 
-/// Returns a hash of everything, except the model, on which the embeddings of a vocabulary's texts depend.
+/// Returns a hash of what determines the embeddings of a vocabulary's texts, apart from the model.
 std::uint64_t mark_of(const Tokenizer& tokenizer, const TextList& templates) {
   std::uint64_t mark = fingerprint(tokenizer.vocabulary_bytes(), fingerprint(tokenizer.name()));
   for (const std::string& form : templates.items) mark = fingerprint(form, mark);

@@ -222,7 +222,8 @@ SparseVectors read_ciff(const std::string& path, const TokenNames& names, double
   if (file.at_end()) user_error(path, ": the file is empty, expected a ciff file");
   const CiffHeader header = read_header(file.delimited());
   if (header.version != 1) user_error(path, ": expected a ciff file of version 1, got version ", header.version);
-  // Each document and each list takes at least one byte. Counts above the file's size are rejected before memory is allocated for them.
+  // Each document and each list takes at least one byte of the file. So a count above the file's size is invalid, and is rejected before
+  // memory is allocated for it.
   const auto size = static_cast<std::int64_t>(mapped.bytes().size());
   if (header.documents < 0 || header.documents > size || header.lists < 0 || header.lists > size) file.damaged();
   std::vector<std::vector<TokenWeight>> rows(static_cast<std::size_t>(header.documents));

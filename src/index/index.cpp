@@ -53,7 +53,8 @@ Index::Index(const std::string& folder, int threads) {
       state->names = read_names(folder, state->manifest);
       state->segments = open_segments(folder, state->manifest, threads);
     } catch (const UserError&) {
-      // A writer may have replaced the manifest since it was read, and removed the files that the old manifest names.
+      // If the manifest has changed since it was read, a writer may have removed the files that the old manifest names:
+      // opens the new state. Otherwise passes the error on.
       if (manifest_text(state->manifest) == manifest_text(read_manifest(folder))) throw;
       continue;
     }
@@ -150,7 +151,7 @@ QuantizedQuery quantize_query(std::span<const std::int32_t> tokens, std::span<co
     squares += static_cast<double>(weight) * weight;
   }
   if (!(largest > 0)) return query;
-  // Leaves room for rounding, which adds at most half a step to each weight.
+  // `room` is the largest allowed sum, less what rounding can add to it: at most half a step for each weight.
   double sum = 0;
   for (const float weight : weights) sum += weight / largest;
   const double room =

@@ -80,7 +80,7 @@ std::string first_line_of_text(const InputFile& file) {
   return is_text ? start.substr(0, start.find_first_of("\r\n")) : "";
 }
 
-/// Throws UserError naming the kind of a file that is not a safetensors file, if the kind is recognized.
+/// If the file is recognized as a file of another kind than safetensors, throws a UserError that names this kind.
 void refuse_other_kinds(const InputFile& file, const std::string& path) {
   if (is_pytorch_file(path))
     user_error(path, ": is a PyTorch file or another archive, expected a safetensors file; if it holds an "

@@ -21,8 +21,8 @@ bool has_kernel(const at::Tensor& tokens) {
   return tokens.scalar_type() == at::kFloat || tokens.scalar_type() == at::kBFloat16;
 }
 
-// Returns the FLOPs of the products of each unmasked position with each row of the table, or nullopt if there is no kernel: tokens [B, N,
-// w], mask [B, N] or None, table [V, w].
+// Returns the FLOPs of the products of each unmasked token with each row of the table, or nullopt if there is no kernel for the tokens'
+// type. `inputs` are tokens [B, N, w], mask [B, N] or None, and table [V, w].
 std::optional<std::int64_t> projection_product(c10::ArrayRef<const c10::IValue> inputs) {
   const at::Tensor tokens = inputs[0].toTensor();
   if (!has_kernel(tokens)) return std::nullopt;

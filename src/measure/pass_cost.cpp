@@ -37,8 +37,8 @@ void CostCurve::add(std::int64_t samples, MemoryTrace trace, double flops) {
   points_.push_back({samples, std::move(trace), flops});
 }
 
-// Returns the points that determine the curve at `samples`, with their weights. If `samples` itself was measured, this is only that point.
-// Otherwise these are the latest degree + 1 points, or all points if there are fewer.
+// Returns the points that determine the curve at `samples`, with their weights. If `samples` itself was measured, returns only its point.
+// Otherwise returns the latest degree + 1 points, or all points if there are fewer.
 std::vector<CostCurve::Point> CostCurve::weighted(std::int64_t samples, std::size_t degree) const {
   TORCH_CHECK(!points_.empty(), "a cost curve without measurements");
   const std::size_t count = std::min(points_.size(), degree + 1);
@@ -65,8 +65,8 @@ MemoryTrace CostCurve::trace(std::int64_t samples) const {
   }
   double peak = 0, peak_of_line = 0, held = 0;
   for (const Point& point : all) peak += point.weight * point.trace.peak();
-  // The memory that is still held after a pass is extrapolated linearly, for the forward and for the backward pass, so that the backward
-  // pass frees as much as the forward pass keeps.
+  // Extrapolates the memory that is still held after a pass linearly. The forward and the backward pass both use this rule, so that the
+  // backward pass frees as much as the forward pass keeps.
   for (const Point& point : weighted(samples, 1)) {
     peak_of_line += point.weight * point.trace.peak();
     held += point.weight * point.trace.held();

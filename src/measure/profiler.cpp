@@ -21,8 +21,8 @@ using torch::profiler::impl::ActivityType;
 // LibTorch calls cudaStreamSynchronize after it.
 constexpr std::array kWaiting = {"cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy", "cudaStreamSynchronize"};
 
-// Adds each event's own time to `shares`: its seconds without the seconds of the events that are nested in it. All events are of one
-// thread.
+// Adds each event's own time to `shares`: its seconds without the seconds of the events that are nested in it. All events must be of the
+// same thread.
 void add_own_times(std::vector<const kineto::KinetoEvent*> events, std::map<std::string, Profiler::Share>& shares) {
   std::ranges::sort(events, [](const auto* a, const auto* b) {
     return a->startNs() != b->startNs() ? a->startNs() < b->startNs() : a->endNs() > b->endNs();

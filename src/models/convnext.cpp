@@ -124,7 +124,7 @@ ConvNext::ConvNext(const ConvNextSettings& settings) : settings_(settings) {
     register_module("head", std::make_shared<NamedParts>())->add("norm", final_norm_);
 }
 
-// Names the stem's parts by their positions in a sequence. The activation also takes up a position.
+// Names the stem's parts by their positions in a sequence. An activation also takes up a position, although it has no parameters.
 void ConvNext::make_stem() {
   const ConvNextSettings& s = settings_;
   const auto names = register_module("stem", std::make_shared<NamedParts>());

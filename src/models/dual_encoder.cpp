@@ -153,8 +153,8 @@ struct DualEncoder::Impl {
 
 namespace {
 
-// Returns true if one pass of the tower can encode both views. For this, both must have the same kind, row shape and
-// needs, except that the need `optional` matters only for images (hide_missing_pictures()).
+// Returns true if one pass of the tower can encode both views. For this, both must have the same kind, row shape and needs. For texts, the
+// need `optional` may differ, because it matters only for images (hide_missing_pictures()).
 bool fit_together(const TowerInput& a, const ViewNeeds& a_needs, const TowerInput& b, ViewNeeds b_needs) {
   if (!a.of_pictures()) b_needs.optional = a_needs.optional;
   return a.pixels.defined() == b.pixels.defined() && a.patches.defined() == b.patches.defined() && a.regions.defined() == b.regions.defined() &&

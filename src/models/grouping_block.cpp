@@ -104,7 +104,7 @@ class AssignAttention : public SeparateProjections {
 class PlainGrouping : public GroupingBlock {
  public:
   PlainGrouping(const GroupingSettings& settings, const GroupingShape& shape) : GroupingBlock(shape.output_groups) {
-    // The values keep their scale, because no norm or MLP follows that could enlarge them.
+    // This deviation keeps the scale of the values, because no norm or MLP follows that could enlarge them.
     const double deviation = 1 / std::sqrt(static_cast<double>(shape.width));
     assign_ = register_module(
         "assign", std::make_shared<AssignAttention>(settings, settings.assign_eps.value_or(0), shape.width, deviation));

@@ -19,8 +19,8 @@ constexpr Renamed kParts[] = {{"img_encoder.", "visual."},
                               {"text_encoder.", ""},
                               {"text_projector.", "head."}};
 
-// Removes the prefixes `module.`, which DistributedDataParallel adds, and `model.`, which names have in checkpoints
-// that contain more than the model.
+// Removes the prefix `module.`, which DistributedDataParallel adds, and the prefix `model.`, which checkpoints add if
+// they contain more than the model.
 std::string without_wrapper(std::string name) {
   for (const std::string_view prefix : {"model.", "module."})
     if (name.starts_with(prefix)) name.erase(0, prefix.size());

@@ -71,7 +71,7 @@ std::int64_t TextConditionedScores::tile_of(std::int64_t images, std::int64_t pa
 }
 
 /// Calls body(begin, end) for ranges of images. On a CPU, a range is one image, and threads divide the images. On a
-/// GPU, a range has enough images to keep the GPU busy with 64 texts per image.
+/// GPU, a range has enough images to keep the GPU busy if they are compared with 64 texts.
 template <class Body>
 void TextConditionedScores::for_images(std::int64_t images, std::int64_t patches, const Body& body) const {
   if (!options_.device().is_cpu()) {
@@ -80,7 +80,7 @@ void TextConditionedScores::for_images(std::int64_t images, std::int64_t patches
     return;
   }
   run_on_pool(static_cast<int>(images), [&](int image) {
-    const c10::AutoGradMode no_gradients(false);  // each thread has its own mode
+    const c10::AutoGradMode no_gradients(false);  // grad mode is per thread
     const NoAutocast exact;
     body(image, image + 1);
   });

@@ -209,7 +209,7 @@ Vit::Embedded Vit::embed_patches(const TowerInput& input) {
   rows = packed_rows(real, input.grids.prod(1) + prefix());
   if (rows.defined()) x = pack(x, rows);
   const GridTable table = grid_table(input.grids, prefix(), device);
-  const auto shaped = [&](const at::Tensor& of_tokens) {  // brings the rows into the tokens' shape, which is flat if they are packed
+  const auto shaped = [&](const at::Tensor& of_tokens) {  // brings one row per token into the shape of the tokens; packed tokens are flat
     return rows.defined() ? of_tokens : of_tokens.unflatten(0, {images, prefix() + patches});
   };
   if (positional_embedding_.defined())
@@ -225,7 +225,7 @@ Vit::Embedded Vit::embed_patches(const TowerInput& input) {
 }
 
 at::Tensor Vit::positions_of(config::Size grid) const {
-  const bool any = grid.height * grid.width > 0;  // false if the sample lacks this image: its grid is empty
+  const bool any = grid.height * grid.width > 0;  // false if the grid is empty because the sample lacks this image
   const at::Tensor positions = any ? resize_position_embedding(positional_embedding_, grid, this->grid(), positioned(),
                                                                settings_.position_resampling == "antialiased")
                                    : positional_embedding_.slice(0, 0, positioned());

@@ -42,8 +42,8 @@ CaptionDecoderShape decoder_shape(const CaptioningSettings& s, const ObjectiveCo
   return shape;
 }
 
-// Returns bool [..., L], true for the ids that count as text. These are the ids that the mask marks as real. If padding is read as text
-// (`padding_id` is set), only the first of the padding tokens at the end counts.
+// Returns bool [..., L], true for the ids that count as text. These are the ids that the mask marks as real. An exception is padding that
+// is read as text (`padding_id` is set): of the padding tokens at the end, only the first one counts.
 at::Tensor said_of(const at::Tensor& ids, const at::Tensor& mask, const std::optional<std::int64_t>& padding_id) {
   if (!padding_id) return mask;
   const at::Tensor filling = (ids == *padding_id) | mask.logical_not();

@@ -13,7 +13,7 @@ namespace {
 struct CompressedRows {
   at::Tensor starts;   // [N + 1] int64
   at::Tensor columns;  // [entries] int64
-  at::Tensor values;   // [entries] double, each row divided by its length
+  at::Tensor values;   // [entries] double, the values of each row, divided by its Euclidean norm
   std::int64_t count = 0;
 
   explicit CompressedRows(const at::Tensor& rows) : count(rows.size(0)) {

@@ -78,8 +78,8 @@ class KPrecisionTask final : public EvaluationTask {
     return settings_.lexicon.items;
   }
 
-  /// Adds a metric and its values per image. An image with the value -1, whose best caption has no word that counts, is left
-  /// out.
+  /// Adds a metric and its values per image. If the best caption of an image has no word that counts, the image has the
+  /// value -1 and is left out.
   static void add(const std::string& name, double value, const std::vector<double>& per_image, TaskResult& result) {
     result.metrics.emplace_back(name, value);
     result.outcomes.push_back(report::mean_outcomes(name, per_image));

@@ -75,7 +75,7 @@ struct ItemKinds {
 };
 
 /// Adds the result of a measure over all items, and its results for each kind of items. right: bool [items]. sample: int64 [items], the
-/// image that each item belongs to. It is needed because items of one image are not independent.
+/// image that each item belongs to. `sample` is needed because items of one image are not independent.
 void add_measure(const std::string& measure, const at::Tensor& right, const at::Tensor& sample, const ItemKinds& kinds,
                  TaskResult& result) {
   const auto scores = metrics::category_accuracy(right, kinds.of, std::ssize(kinds.names));

@@ -26,7 +26,7 @@ class RetrievalTask final : public EvaluationTask {
   }
 
   std::vector<std::string> metric_names(const Embedder& embedder) const override {
-    // no names, because add_sparsity() may add metrics that are not known here
+    // returns no names, because add_sparsity() may add further metrics, whose names are not known here
     if (embedder.token_space() > 0 || settings_.text_encoder_free) return {};
     std::vector<std::string> out;
     for (const char* direction : {"image_to_text", "text_to_image"})
@@ -80,8 +80,8 @@ class RetrievalTask final : public EvaluationTask {
 
   TaskResult measure_conditioned(const Embedder& embedder, const EvaluationContext& context) const {
     const Pass pass = pass_of(embedder, context);
-    // Conditioned scores fit into float32. With topk, a text that is not a candidate gets its cosine minus 4, and float32 would
-    // lose the order of such scores.
+    // Float32 is precise enough for conditioned scores. But with topk, a text that is not a candidate gets its cosine minus 4 as its
+    // score, and float32 would lose the order of such scores.
     const at::ScalarType dtype = settings_.compared.similarity == "topk" ? at::kDouble : at::kFloat;
     ConditionedRetrieval compared(
         pass, [this](const Sample& sample) { return own_captions(sample); }, settings_.prompt_prefix, dtype);

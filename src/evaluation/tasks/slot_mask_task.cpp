@@ -22,8 +22,7 @@ std::int64_t parts_of(const SlotMaskSettings& settings, const TowerFeatures& fea
                  " equal parts");
     return *settings.slots;
   }
-  // The number of slots is computed from the widths, because the embedding has fewer slots than the model if the evaluation keeps only some
-  // slots.
+  // Computes the number of slots from the widths: if the evaluation keeps only some slots, the embedding has fewer of them than the model.
   if (!features.slots.defined() || width % features.slots.size(2) != 0 || width == features.slots.size(2))
     user_error(
         "slot_mask: this model's embedding does not consist of slots: set slots to a number of equal parts, or granularity "

@@ -61,7 +61,8 @@ class ScoreMeter {
   std::vector<at::Tensor> samples_;  // the captions' samples, [n]
 };
 
-/// For each sample, returns the row of its first caption that is spelled by the caption's tokens; -1 if there is none.
+/// For each sample, returns the row of its first caption whose tokens spell the caption; -1 if there is no such
+/// caption.
 std::vector<std::int64_t> first_spelled(const GroupedCaptions& captions, std::size_t samples) {
   std::vector<std::int64_t> out(samples, -1);
   for (std::size_t row = captions.sample.size(); row-- > 0;)

@@ -55,7 +55,7 @@ class TokensTask final : public EvaluationTask {
     const bool sparse = embedder.token_space() > 0;
     TaskResult result;
     metrics::SparsityMeter images, texts;
-    std::vector<double> in_captions;  // for each image, the share of its best tokens that its captions contain
+    std::vector<double> in_captions;  // for each image, the share of its most active tokens that its captions contain
     auto json = nlohmann::json::array();
     const Pass pass{.embedder = embedder,
                     .context = context,
@@ -116,7 +116,8 @@ class TokensTask final : public EvaluationTask {
     return words;
   }
 
-  /// Returns the share of an image's best tokens that its captions contain. Tokens with weight 0 count as not contained.
+  /// Returns which share of the image's kCaptionTokens most active tokens its captions contain. A token with activation
+  /// 0 counts as not contained.
   static double share_in(const std::vector<std::string>& captions, const at::Tensor& activations,
                          const std::vector<std::int64_t>& order, const TokenSpace& space) {
     std::vector<std::int64_t> contained;
@@ -132,7 +133,7 @@ class TokensTask final : public EvaluationTask {
     return static_cast<double>(hits) / static_cast<double>(count);
   }
 
-  /// Adds the image's best tokens that have a weight above 0.
+  /// Adds the image's most active tokens and their weights (activations), without tokens of weight 0.
   void add_tokens(TokenExample& shown, const at::Tensor& activations, const std::vector<std::int64_t>& order,
                   const TokenSpace& space) const {
     for (const std::int64_t entry : order) {
@@ -142,7 +143,8 @@ class TokensTask final : public EvaluationTask {
     }
   }
 
-  /// Adds heat maps of `words` or, if `words` is empty, of the image's best tokens. `features` are the features of this image.
+  /// Adds heat maps of `words` or, if `words` is empty, of the image's most active tokens. `features` are the features
+  /// of this image.
   void add_maps(TokenExample& shown, const TowerFeatures& features, const std::vector<std::int64_t>& order,
                 const Embedder& embedder, const TokenSpace& space, std::vector<Word> words) const {
     const config::Size grid = embedder.grid();

@@ -22,7 +22,7 @@ std::vector<PublishedDraft> timm_drafts(const ModelFile& file);
 std::vector<PublishedDraft> open_clip_drafts(const ModelFile& file, const std::string& origin);
 
 /// Returns the settings of `part` if it is the module `name`, and the default settings otherwise. The default settings
-/// do not describe the model, which is detected when the folder is read back.
+/// do not describe the model; reading the folder back reveals this.
 template <class Settings>
 Settings settings_or_default(const config::ModuleSettings& part, const char* name) {
   return part.name == name ? config::read<Settings>(part.settings, "model") : Settings{};

@@ -62,7 +62,7 @@ class ForeignConfig {
   std::string path_, section_;
 };
 
-/// Returns the setting that chooses the module `name` with these settings.
+/// Returns the choice of a module: its name and its settings.
 template <class Settings>
 config::ModuleSettings chosen(const char* name, const Settings& settings) {
   return {name, config::dump(settings)};

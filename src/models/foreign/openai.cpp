@@ -41,8 +41,7 @@ class Shapes {
     return out;
   }
 
-  /// Returns the side of the square grid of positions in the tensor `name`. The tensor has one other position before
-  /// the grid.
+  /// Returns the side of the square grid of positions in the tensor `name`. The tensor has one more position, which comes before the grid.
   std::int64_t side(const std::string& name) const {
     const std::int64_t places = size(name, 0, 2) - 1;
     const auto side = static_cast<std::int64_t>(std::lround(std::sqrt(static_cast<double>(places))));

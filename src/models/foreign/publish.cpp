@@ -127,7 +127,7 @@ struct Filled {
   std::map<std::string, std::string> files;
   ForeignModel model;
   NamedTensors written;   // under the library's names
-  NamedTensors replaced;  // our values of those tensors that are written with the values that came with the model
+  NamedTensors replaced;  // our values of the tensors that are written with the values that came with the model instead
 };
 
 class Publication {
@@ -158,8 +158,7 @@ class Publication {
     return request_.library == "transformers" ? transformers_drafts(file_) : open_clip_drafts(file_, request_.origin);
   }
 
-  /// Returns the first draft that describes this model. The first one tried has the files that came with the model,
-  /// unchanged.
+  /// Returns the first draft that describes this model. Before all other drafts, tries the files that came with the model, unchanged.
   Filled choose() {
     if (carried() != nullptr) {
       Filled same = filled_by({"", {}, {}, true});

@@ -21,7 +21,8 @@ std::string text_at(const Node& tree, const char* key) {
   return found == nullptr ? "" : found->text();
 }
 
-/// Some values of prefix_positions have the same effect for this encoder. Replaces them by a single one of them.
+/// Different values of prefix_positions can have the same effect in this encoder. Replaces such values by a single one, so that they
+/// compare as equal.
 void compare_prefix_as_it_is(Node& encoder) {
   if (encoder.find("prefix_positions") == nullptr) return;
   const bool registers = text_at(encoder, "registers") != "0", class_token = text_at(encoder, "class_token") == "true";
@@ -105,8 +106,8 @@ void compare(const Node& first, const Node& second, const std::string& path, std
 /// The id of the last token of CLIP's texts. No other token of CLIP has a larger id.
 constexpr const char* kClipEnd = "49407";
 
-/// Gives all settings that find the last of CLIP's tokens the same form. Only for texts whose padding is not treated as
-/// text.
+/// The settings of the read-out `eos` can find CLIP's last token in several ways. Gives all of them the same form, so that they compare as
+/// equal. Must only be called if padding is not treated as text.
 Node with_clip_end(Node readout) {
   if (text_at(readout, "name") != "eos") return readout;
   const Node* id = readout.find("eos_id");

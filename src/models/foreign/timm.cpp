@@ -285,7 +285,7 @@ Preprocessing preprocessing_of(const ForeignConfig& row, const config::Size& siz
   return preprocessing_of(row, p);
 }
 
-/// Returns the settings of a table row for images of `image_size`. The row already uses Tessera's setting names.
+/// Returns the encoder `name` with the settings in a table row, for images of `image_size`. The row already uses Tessera's setting names.
 config::ModuleSettings encoder_of(const ForeignConfig& row, const std::string& name, const config::Size& image_size) {
   config::ModuleSettings out{name, config::from_json(row.section("settings").json(), row.path())};
   out.settings.set("image_size", config::Value<config::Size>::dump(image_size));

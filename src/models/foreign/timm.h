@@ -30,14 +30,13 @@ TimmTower timm_tower(const std::string& name, const ForeignConfig& arguments, co
 struct TimmName {
   std::string name;
   nlohmann::json arguments;         // create_model's arguments, if the model has another size or shape
-  std::string pool;                 // the model's pooling, if it differs from the name's usual one
+  std::string pool;                 // the model's pooling, if timm uses another pooling for this name by default
   std::vector<std::string> unlike;  // the settings in which the model differs from the name
   int distance;                     // sort key: lower is a better match
 };
 
-/// Returns the timm names whose class is the image tower's, best match first: the names whose settings equal the
-/// model's, and then the others, in order of the number of settings that differ. any_shape: true if create_model's
-/// arguments may set another depth, width or patch size.
+/// Returns the timm names of the image tower's class, best match first: the names whose settings equal the model's, and then the others,
+/// those with the fewest different settings first. any_shape: true if create_model's arguments may set another depth, width or patch size.
 std::vector<TimmName> timm_names(const ModelSettings& model, const TimmHead& head, bool any_shape);
 
 /// Returns timm's name of a tower's pooling: "token", "avg" or "map"; the read-out's name if timm has none.

@@ -232,7 +232,7 @@ OpenClipFile parse_open_clip_config(const std::string& text, const std::string& 
   return file;
 }
 
-/// Returns the setting that chooses the module `name` with these settings.
+/// Returns the choice of a module: its name and its settings.
 template <class Settings>
 config::ModuleSettings module_of(const char* name, const Settings& settings) {
   return {name, config::dump(settings)};

@@ -17,8 +17,8 @@ struct KeyAndValue {
   std::string key, value;
 };
 
-// Returns the names of the key projections' parameters in a whole model. Next to each is the name of the same parameter
-// of the value projection.
+// Returns the names of the parameters of both towers' key projections in a whole model, each paired with the name of
+// the corresponding parameter of the value projection.
 std::vector<KeyAndValue> projection_names() {
   std::vector<KeyAndValue> out;
   for (const std::string& prefix : {concat("visual.", kImagePrefix), std::string(kTextPrefix)})

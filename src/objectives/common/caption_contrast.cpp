@@ -72,8 +72,8 @@ class CaptionTiles {
   Tiles tiles_;
 };
 
-// Sums for the softmaxes of InfoNCE. The sums of images are [B, K] for the denominator `slot`, and [B, 1] for the other denominators. The
-// sums of captions are [C, K]. "Further positives" are duplicates that count as positives.
+// Sums for the softmaxes of InfoNCE, of images or of captions. The sums of images are [B, K] for the denominator `slot`, and [B, 1] for
+// the other denominators. The sums of captions are [C, K]. "Further positives" are duplicates that count as positives.
 struct SoftmaxSums {
   at::Tensor log_sum;    // log of the sum of exponentials over the denominator; for `negatives`, positives are left out
   at::Tensor further;    // sum of the logits of further positives; undefined if there are none
@@ -93,7 +93,7 @@ struct SoftmaxSums {
   }
 };
 
-// The weights of the softmax and of each positive in the gradient of a row or caption.
+// Weights in the gradient of the loss of a row or caption: the weight of its softmax, and the weight of each of its positives.
 struct GradientWeights {
   at::Tensor softmax, positive;
 };

@@ -11,10 +11,10 @@ struct AutogradContext;
 
 namespace tessera {
 
-/// The targets of the softmaxes over each pair's row and column of similarities. The target is the pair itself; with smoothing, the pair's
-/// negatives share a part of the target. A default-constructed object means that all C pairs differ and are present.
+/// The targets of the softmaxes over the row and the column of similarities that belong to each pair. The target is the pair itself; with
+/// smoothing, its negatives get a part of the target. A default-constructed object means that all C pairs differ and are present.
 struct ContrastTargets {
-  at::Tensor duplicates;  // int64 [kinds, C]; pairs with equal numbers for one kind are not each other's negatives
+  at::Tensor duplicates;  // int64 [kinds, C]; pairs with equal numbers in the row of one kind are not each other's negatives
   at::Tensor present;     // bool [C]: true for present pairs of the global batch; undefined if all are present
   double smoothing = 0;   // the pair itself has the target 1 - smoothing; its negatives share the rest equally
 

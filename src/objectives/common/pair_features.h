@@ -31,7 +31,7 @@ struct PairWants {
   bool text_global = false;
   bool image_tokens = false;
   bool text_tokens = false;
-  bool same_width = true;  // true: image and text embeddings must have the same width; false: the objective embeds patches itself
+  bool same_width = true;  // image and text features must have the same width; false if the objective maps patches to embeddings itself
   /// True: bfloat16 tokens stay bfloat16, because the objective passes them to an operator that sums in float32. False: bfloat16 tokens are
   /// converted to float32.
   bool bfloat16_tokens = false;

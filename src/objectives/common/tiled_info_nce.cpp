@@ -39,8 +39,8 @@ class Texts {
   std::int64_t width_;
 };
 
-// Functions on sums per image or text, [..., kinds]. The first kind is the log-sum-exp of the logits that are not left out. With label
-// smoothing there is a second kind, the plain sum of these logits.
+// Functions on tensors [..., kinds] that hold one or two sums per image or text. The first kind is the log-sum-exp of the logits that are
+// not left out. With label smoothing there is a second kind, the plain sum of these logits.
 struct LogitSums {
   static at::Tensor none(at::IntArrayRef shape, const at::TensorOptions& options) {
     const at::Tensor sums = at::empty(shape, options);
