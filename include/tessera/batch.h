@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-/// What an image encoder returned for a batch of images in an earlier pass, with 16 or 32 bits per value. An undefined tensor was not
-/// stored in that pass.
+/// What an image encoder returned for a batch of images in an earlier pass, stored with 16 or 32 bits per value. A tensor that was not
+/// stored is undefined.
 struct EncodedPictures {
   at::Tensor tokens;       // [B, N, w]
   at::Tensor class_token;  // [B, w]
@@ -34,11 +34,12 @@ struct TowerInput {
   /// sequence. Each patch is flattened from [3, h, w]. `mask` [B, T] is true for real patches.
   at::Tensor patches;
   at::Tensor grids;         // int64 [B, 2], rows and columns of each image's `patches`; on the CPU even if the view is on a GPU
-  at::Tensor regions;       // float32 [B, R, F], a detector's region features; F = 0 if no sample has any
+  at::Tensor regions;       // float32 [B, R, F], a detector's region features; F = 0 if no sample has region features
   at::Tensor ids;           // int64 token ids [B, L], or [B, K, L] in a view with K captions per image
   EncodedPictures encoded;  // images that the tower's encoder has encoded before (data.features)
-  /// Marks what is real, as bool [B, R] for regions, [B, L] or [B, K, L] for ids, [B, T] for patches, and [B, 1] for pixels and encoded
-  /// images. A row that is all false means that the sample lacks the view (or this caption of it). Undefined if everything is real.
+  /// Marks what is real (not padding and not missing), as bool [B, R] for regions, [B, L] or [B, K, L] for ids, [B, T] for patches, and
+  /// [B, 1] for pixels and encoded images. A row that is all false means that the sample lacks the view or, in a view with several texts
+  /// per image, this text. Undefined if everything is real.
   at::Tensor mask;
   /// int64 [B] or [B, K], the number of real ids in each row. It is on the CPU even if the view is on a GPU, so that the text tower can
   /// skip padding without waiting for the device. Undefined if the CPU does not know the lengths.
@@ -84,9 +85,9 @@ struct DuplicateGroups {
 
 /// Names of the text views that hold several texts per image (ids [B, K, L]). Any other text view holds one text, [B, L].
 inline constexpr const char* kCaptions = "captions";                // K captions (data.loader.captions)
-inline constexpr const char* kNegatives = "negatives";              // H texts that almost describe the image
+inline constexpr const char* kNegatives = "negatives";              // H hard negatives: texts that almost describe the image
 inline constexpr const char* kPhrases = "phrases";                  // R phrases, where phrase r describes box r of the view `image`
-inline constexpr const char* kPhraseNegatives = "phrase_negatives";  // R * H texts, where the texts of box r start at index r * H
+inline constexpr const char* kPhraseNegatives = "phrase_negatives";  // H hard negatives per box; those of box r start at index r * H
 
 /// Whether the text view of this name holds several texts per image.
 bool holds_several_texts(const std::string& view);
@@ -109,7 +110,7 @@ struct Batch {
 /// formulas.
 enum class LastBlock { plain, maskclip, sclip, clearclip, naclip };
 
-/// How the patches of an image view that are hidden from the encoder in training are chosen. The choice changes from step to step.
+/// How to choose the patches of an image view that the encoder does not see in training. The choice changes from step to step.
 struct HiddenPatches {
   double share = 0;     // share of an image's patches to hide, rounded down to whole patches; 0: none
   bool blocks = false;  // whether patches are hidden in overlapping rectangles (BEiT, Bao et al. 2022) instead of one by one
@@ -129,7 +130,7 @@ struct ViewNeeds {
   bool boxes = false;      // whether TowerFeatures::boxes is needed; only for image views
   HiddenPatches hidden;    // patches of an image view to hide from the model but not from the teacher (TowerFeatures::hidden)
   bool regions = false;    // whether this image view holds the sample's region features instead of its pixels
-  bool optional = false;   // whether a sample may lack the view (its row's mask is then all false); if false, such samples are skipped
+  bool optional = false;   // whether samples that lack the view are kept, with a mask row that is all false; if not, they are skipped
   bool teacher = false;    // whether the run's teacher encodes the view too (Features::teacher_images, teacher_texts)
   std::int64_t teacher_captions = 0;  // how many of an image's K captions the teacher encodes; 0: all
   LastBlock last_block = LastBlock::plain;  // last block for `dense` in evaluation mode; other features always use the plain one

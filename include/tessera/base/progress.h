@@ -25,7 +25,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// `begun_at` is the number of items, out of `done`, that an earlier call of the program had finished; the rate does not count them.
+  /// `begun_at` says how many of the `done` items an earlier run of the program had finished; the rate does not count these.
   void show(std::int64_t done, std::int64_t total, std::int64_t begun_at = 0);
 
  private:

@@ -27,7 +27,7 @@ struct SampleCost {
   std::int64_t memory = 0;  // peak bytes of all tensors, including weights, gradients and optimizer state
 };
 
-/// The size of one model and the costs of embedding images and texts and of training.
+/// The size of one model, and what it costs to embed images, to embed texts, and to train.
 struct Efficiency {
   std::string configuration;
   ParameterCount parameters;

@@ -25,7 +25,7 @@ struct ProjectionShape {
 
 struct CrossEntropyShape {
   std::int64_t tokens, vocabulary, width;  // T, V, D
-  std::int64_t words = 0;                  // n, the number of ids per token with soft targets; 0: one hard target per token
+  std::int64_t words = 0;                  // n, the number of target ids per token if targets are soft; 0: one hard target per token
 };
 
 /// These functions parse "64x55x196x512" (GroupShape), "512x30522" (EncodingShape), "32x128x50x768x64" (SlotShape), "64x196x30522x512"
@@ -58,7 +58,7 @@ struct MachinePeak {
     at::ScalarType dtype;
     double flops;  // FLOP/s of a large square matrix product
   };
-  double bandwidth = 0;  // bytes per second of a = b + s c over large float32 arrays (STREAM's triad)
+  double bandwidth = 0;  // bytes per second moved by a = b + s c on large float32 arrays (STREAM's triad)
   std::vector<Product> products;
 };
 

@@ -84,10 +84,11 @@ std::function<void()> loss_step(const NamedObjective& objective, std::int64_t ba
 /// the result. With a model, the features have the model's shapes.
 LossBench measure_losses(LossBenchSettings settings);
 
-/// Returns Markdown tables of objectives by batch sizes, like SPARC's Table 11, and the cost that SPARC adds to CLIP, in percent.
+/// Returns Markdown tables with one row per objective and one column per batch size, like SPARC's Table 11. A sentence below them says how
+/// much more SPARC costs than CLIP, also in percent.
 std::string to_markdown(const LossBench& bench);
 std::string to_json(const LossBench& bench);
-/// Draws the curves with two logarithmic axes as a stand-alone SVG file, like SPARC's Figure 4.
+/// Draws the costs over the batch size as a stand-alone SVG file with two logarithmic axes, like SPARC's Figure 4.
 std::string to_svg(const LossBench& bench);
 
 }  // namespace tessera::bench

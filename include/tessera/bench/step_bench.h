@@ -35,11 +35,11 @@ struct StepCost {
   std::int64_t parameters = 0;
   double flops = 0;             // FLOPs of the model, without recomputation
   double seconds = 0;           // median
-  double host_seconds = 0;      // median time until the step's call returns, when the GPU may still be busy
+  double host_seconds = 0;      // median time until the step's call returns; the GPU may still be busy then
   std::int64_t memory = 0;      // peak bytes in addition to weights, optimizer state and batch
   std::int64_t host_waits = 0;  // number of times per step that the host waits for the GPU; 0 on the CPU
-  // in the order in which they run; with a backend, the last one is "reduce", the time that reducing gradients adds. Empty if phases were
-  // not requested
+  // in the order in which they run; empty if phases were not requested. With a backend, the last one is "reduce": the time that reducing
+  // gradients adds to the step
   std::vector<PhaseCost> phases;
   std::vector<Profiler::Share> operators;  // the slowest operators with their time in one step; empty if not requested
 };

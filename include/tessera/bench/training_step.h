@@ -29,7 +29,7 @@ struct TrainingStepSettings {
   /// A safetensors file with `image` [B, 3, H, W] (uint8 or normalized), `text` [B, L], and `lengths` [B], the number of real tokens of
   /// each text. If the name is empty, images and texts are random.
   std::string batch;
-  /// The backend that reduces gradients, even though there is only one rank: "gloo", "nccl", or "auto" for no reduction.
+  /// The backend through which gradients are reduced, even though there is only one rank: "gloo" or "nccl". "auto": no reduction.
   std::string backend = "auto";
 };
 

@@ -59,8 +59,8 @@ class UnknownKey : public UserError {
  public:
   UnknownKey(const Node& node, const std::string& path, const std::string& key, const std::vector<std::string>& beside);
 
-  /// Returns the same error with suggestions from `paths` ("training.steps"): the paths whose last name is the key or a synonym of it.
-  /// Returns an unchanged copy if there are no such paths or too many.
+  /// Returns this error with a text that suggests those of `paths` (such as "training.steps") whose last name is the unknown key or a
+  /// synonym of it. Returns an unchanged copy if there are no such paths or too many.
   UnknownKey seen_among(const std::vector<std::string>& paths) const;
 
  private:
@@ -100,7 +100,7 @@ struct FieldDoc {
 /// The functions of `Value<T>` for one field, with the type erased. Type erasure lets each file compile a struct's `fields` once
 /// instead of once per operation.
 struct FieldAccess {
-  void (*read)(const Node& node, const std::string& path, void* value);  // replaces *value, which holds the default when called
+  void (*read)(const Node& node, const std::string& path, void* value);  // overwrites the default that *value holds
   Node (*dump)(const void* value);
   std::string (*type)();
   bool (*visit)(class FieldVisitor& visitor, void* value);  // visits the fields of a struct; returns false if the value has no fields

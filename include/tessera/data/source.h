@@ -58,7 +58,8 @@ class Source {
   virtual DataFile data_file(std::int64_t index) const;
 };
 
-/// A source with random access. Each epoch visits the samples 0..size-1 in a permuted order; (epoch, cursor) is a place in it.
+/// A source with random access. Each epoch visits the samples 0..size-1 in a permuted order; a pair (epoch, cursor) is a place in that
+/// order.
 class IndexedSource : public Source {
  public:
   SourceKind kind() const final { return this; }

@@ -38,8 +38,8 @@ struct StreamStart {
 };
 
 /// A source without random access. Its samples come in the order in which its files are read. size() defines the length of an epoch. If the
-/// files of a rank hold fewer samples than its share of an epoch, the rank reads them again from the start; if they hold more, it does not
-/// reach their end.
+/// files of a rank hold fewer samples than the rank's share of an epoch, the rank reads the files again from the start; if they hold more,
+/// it does not reach their end.
 class StreamSource : public Source {
  public:
   SourceKind kind() const final { return this; }

@@ -4,9 +4,9 @@
 
 namespace tessera {
 
-/// Gathers rows from all ranks: [n, ...] on each rank -> [size * n, ...], in rank order. The backward pass sums all
-/// ranks' gradients of these rows and returns each rank its own part (reduce-scatter). A process without other ranks
-/// gets its argument back.
+/// Gathers rows from all ranks: [n, ...] on each rank -> [size * n, ...], in rank order. The backward pass sums the gradients of the
+/// gathered rows over all ranks, and each rank gets the sums for its own rows (reduce-scatter). A process without other ranks gets its
+/// argument back.
 at::Tensor gather_rows(const at::Tensor& own, const ProcessGroup& group);
 
 /// Transposes the distribution of a matrix that is split by rows over the ranks: this rank's rows [n, size * n] -> this

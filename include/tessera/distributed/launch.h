@@ -23,8 +23,8 @@ using Variables = std::map<std::string, std::string>;
 /// _SIZE, _LOCAL_RANK, _LOCAL_SIZE) and SLURM's (SLURM_PROCID, SLURM_NTASKS or SLURM_STEP_NUM_TASKS, SLURM_LOCALID, SLURM_JOB_NODELIST or
 /// SLURM_STEP_NODELIST). The first launcher with any variable set is used. With Open MPI, the address is that of this machine if all ranks
 /// run here. With SLURM the address is the first host of the list, and the port is derived from the job's number. MASTER_ADDR and
-/// MASTER_PORT override these. If no variable is set, the process is alone. Throws UserError naming the variable that is missing or
-/// contradicts another.
+/// MASTER_PORT override this address and port. If no variable is set, the process is alone. Throws UserError naming the variable that is
+/// missing or contradicts another.
 LaunchEnvironment launch_environment(const Variables& variables);
 
 /// Returns this process's environment.

@@ -45,10 +45,9 @@ enum class Reduction { sum, min, max };
 class ProcessGroup {
  public:
   ProcessGroup() = default;
-  /// Connects to the other ranks; a single rank with backend auto gets no connection. `device` is the device that this
-  /// rank computes on; a GPU must have an index. Throws UserError when the other ranks do not connect
-  /// within the timeout, when the backend is not built in or has no GPU, or when two ranks share a GPU and the backend
-  /// is nccl.
+  /// Connects to the other ranks; a single rank with backend auto gets no connection. `device` is the device that this rank computes on; a
+  /// GPU must have an index. Throws UserError when the other ranks do not connect within the timeout, when the backend is not built in, or
+  /// when the backend is nccl and `device` is the CPU or a GPU that another rank also uses.
   static ProcessGroup connect(const LaunchEnvironment& environment, const DistributedSettings& settings,
                               const at::Device& device);
 

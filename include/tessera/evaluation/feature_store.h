@@ -20,8 +20,8 @@ class EmbeddingTable {
  public:
   bool contains(std::uint64_t of) const;
   std::int64_t size() const;
-  /// Adds one row for each fingerprint in `of`. rows: floating-point [B, D] on the CPU. Throws c10::Error if their width or type differs
-  /// from that of the rows already in the table.
+  /// Adds one row for each fingerprint in `of`. rows: floating-point [B, D] on the CPU. Throws c10::Error if the width or type of `rows`
+  /// differs from that of the rows already in the table.
   void add(const std::vector<std::uint64_t>& of, const at::Tensor& rows);
   /// Returns the rows [B, D] of these fingerprints, all of which must be in the table.
   at::Tensor rows(const std::vector<std::uint64_t>& of) const;

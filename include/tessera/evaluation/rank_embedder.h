@@ -28,7 +28,7 @@ class EmbeddingRanks {
 };
 
 /// Splits the embedding of images and texts evenly over all ranks: rank r embeds the r-th part of a batch. The results are the same as with
-/// one process. If features of texts other than the embeddings are needed, only this rank computes them.
+/// one process. If more than the embeddings of texts is needed, only this rank computes the texts' features.
 class RankEmbedder final : public EmbedderView {
  public:
   /// `model` must be the model that the ranks loaded last. Both arguments must outlive this object.

@@ -31,8 +31,8 @@ std::vector<std::string> expand_paths(const PathList& paths, const std::string& 
 namespace config {
 template <>
 struct Value<PathList> {
-  /// Looks for each name in the same folders as config::FilePath does. If a name has braces or wildcards, one of these folders must hold
-  /// all of its files.
+  /// Looks for each name in the same folders as config::FilePath does. If a name has braces or wildcards, all files that it stands for must
+  /// be in the same folder.
   static PathList read(const Node& node, const std::string& path, const PathList&);
   static Node dump(const PathList& value) {
     return value.items.size() == 1 ? Value<std::string>::dump(value.items[0])

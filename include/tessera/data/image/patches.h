@@ -12,9 +12,9 @@
 namespace tessera {
 
 /// Returns the grid (rows and columns of patches) that an image of height x width pixels is resized to. The grid has
-/// ceil(scale * height / patch) rows and ceil(scale * width / patch) columns, at least one of each, where the scale is the largest that
-/// gives at most max_patches patches; it never exceeds 100. The scale is found by the binary search that transformers uses for SigLIP 2's
-/// NaFlex (Tschannen et al. 2025), so both give the same grid. Throws c10::Error if an argument is below 1.
+/// ceil(scale * height / patch) rows and ceil(scale * width / patch) columns, at least one of each, where scale is the
+/// largest number, up to 100, that gives at most max_patches patches. It is found by the binary search that transformers uses for
+/// SigLIP 2's NaFlex (Tschannen et al. 2025), so both give the same grid. Throws c10::Error if an argument is below 1.
 config::Size patch_grid(std::int64_t height, std::int64_t width, config::Size patch, std::int64_t max_patches);
 
 /// Returns the size in pixels of patch_grid()'s grid, for a preprocessing that keeps the images' shapes (naflex).

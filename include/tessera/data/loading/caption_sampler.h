@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// Settings for some of an image's K captions, which are all made from the image's sentences in the same way.
+/// Settings for a group of an image's K captions. All captions of the group are made from the image's sentences in the same way.
 struct CaptionSlots {
   std::int64_t count = 1;
   std::int64_t min_sentences = 1;
@@ -51,9 +51,8 @@ void fields(Visitor& v, CaptionSamplerSettings& s) {
 }
 
 /// Draws K captions for an image from its sentences. With suitable settings, it draws them as FLAIR (arXiv 2412.03561), DreamLIP
-/// (2403.17007) or COSMOS (2412.01814) does. The sentences are taken from the text fields in order: from a list, its nonempty entries; from
-/// a single text, its pieces (caption_sentences). A caption may start at any sentence, and no caption contains a sentence twice.
-/// Thread-safe.
+/// (2403.17007) or COSMOS (2412.01814) does. The text fields supply the sentences, in order: a list supplies its nonempty entries, and a
+/// single text is split (caption_sentences). A caption may start at any sentence, and no caption contains a sentence twice. Thread-safe.
 class CaptionSampler {
  public:
   explicit CaptionSampler(CaptionSamplerSettings settings) : settings_(std::move(settings)) {}

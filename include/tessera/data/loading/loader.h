@@ -127,22 +127,22 @@ struct LoaderTarget {
   // precomputed features to use instead of the images (data.features); null: images are decoded
   std::shared_ptr<const FeatureFolder> features;
   std::int64_t batches_of_run = 0;  // number of batches in the run; if it is 0 (unknown), `resolution` is ignored
-  // the text that an error message writes before the larger share that it suggests
+  // the text before the value in error messages that suggest a larger max_bad_share
   std::string share_setting = "data.loader.max_bad_share: ";
   std::shared_ptr<ToldSamples> told;              // the skipped samples that the log has already reported; null: none
 };
 
-/// An endless sequence of training batches. Each epoch is a permutation of the samples; threads decode and collate them. The
-/// batches are a function of (seed, source, settings) only; the number of threads does not change them. A corrupt sample is
-/// skipped and counted, and the next sample in the order takes its place; the same happens to a sample that lacks a view,
-/// unless the view is optional (ViewNeeds). Samples at the end of an epoch that do not fill a batch are left out. With several
-/// ranks each sample belongs to one rank, and (size modulo the number of ranks) samples are left out of each epoch, different
-/// ones in every epoch. Ranks that skip corrupt samples may end an epoch earlier than others: see epoch(). With caption_choice
-/// `all` each caption of a sample makes a sample of its own.
+/// An endless sequence of training batches. Each epoch is a permutation of the samples; threads decode and collate them. The batches are a
+/// function of (seed, source, settings) only; the number of threads does not change them. A corrupt sample is skipped and counted, and the
+/// next sample in the order takes its place; the same happens to a sample that lacks a view, unless the view is optional (ViewNeeds).
+/// Samples at the end of an epoch that do not fill a batch are left out. With several ranks, each sample of an epoch belongs to one rank.
+/// If the number of samples is not a multiple of the number of ranks, the remainder is left out, different samples in every epoch. Ranks
+/// that skip corrupt samples may end an epoch earlier than others, so epoch() may differ between ranks. With caption_choice `all`, each
+/// caption of a sample makes a sample of its own.
 ///
-/// For a mixture with mode `sequential` each batch comes from one component, and the rules for the end of an epoch apply to the
-/// end of each component. With `accumulate` the loader returns a batch of each component in turn, all from the same cursor. If
-/// one component skips corrupt samples, the others leave out the same number of samples.
+/// For a mixture with mode `sequential` each batch comes from one component, and the rules for the end of an epoch apply to the end of each
+/// component. With `accumulate` the loader returns one batch of each component in turn. These batches share one cursor: if one component
+/// skips corrupt samples, the others leave out the same number of samples.
 class Loader {
  public:
   /// tokenizer may be null if needs.texts is empty. Throws UserError if the source (or a component of a mixture) holds less
@@ -157,10 +157,10 @@ class Loader {
   Batch next();
   /// Returns the epoch of the batch that next() returned last.
   std::int64_t epoch() const;
-  /// Returns the number of the segment that the batch returned last belongs to. A segment is an epoch or, with a sequential mixture, one
+  /// Returns the number of the segment of the batch that next() returned last. A segment is an epoch or, with a sequential mixture, one
   /// component within an epoch; segments are numbered over all epochs. Ranks in the same segment have batches of the same component.
   std::int64_t segment() const;
-  /// Returns the label of the component that the batch returned last comes from; empty if that batch mixes all components.
+  /// Returns the label of the component of the batch that next() returned last; empty if that batch mixes all components.
   std::string source_label() const;
   /// Returns the number of batches whose gradients an update must sum: one, or one per component of a mixture with mode
   /// accumulate.

@@ -15,13 +15,13 @@ struct InspectSettings {
   std::int64_t samples = 0;                    // number of samples to read, spread over the source in case it is sorted; 0: all
   std::int64_t threads = 1;                    // affects only speed
   std::shared_ptr<const Tokenizer> tokenizer;  // counts the captions' tokens; null: tokens are not counted
-  std::string dump;                            // output file with one JSON object per line and sample; empty: no file
+  std::string dump;                            // output file with one JSON object per sample, each on its own line; empty: no file
   std::int64_t pictures = 0;                   // number of good samples to return with decoded images, spread over the source
 };
 
 struct Inspection {
-  /// A JSON object with the keys source, samples, read, fingerprint (null unless all samples were read), bad and bad_examples (by reason),
-  /// repeated (keys, pictures, pairs), image_sizes, different_image_sizes, width, height, file_bytes, captions_per_sample,
+  /// A JSON object with the keys source, samples, read, fingerprint (null unless all samples were read), bad (by reason), bad_examples (by
+  /// reason), repeated (keys, pictures, pairs), image_sizes, different_image_sizes, width, height, file_bytes, captions_per_sample,
   /// characters_per_caption, words_per_caption, tokens_per_caption, objects_per_sample, labels and samples_with (by field).
   std::string report;
   std::vector<Sample> pictures;

@@ -12,7 +12,7 @@ namespace tessera {
 
 /// Makes hard negatives of captions by rules, for data sets that have none: words of one class are swapped (NegCLIP,
 /// Yuksekgonul et al. 2023) or replaced (CREPE, Ma et al. 2023). The kinds are SugarCrepe's:
-///   swap_att     swaps two attributes of one class if another kind of word than conjunctions and attributes stands between
+///   swap_att     swaps two attributes of one class if a word that is neither a conjunction nor an attribute stands between
 ///                them ("a red car and a blue bus", but not "a red and blue bus")
 ///   swap_obj     swaps two nouns that an attribute or a relation describes ("a cat on a dog", "a black cat and a dog", but
 ///                not "a cat and a dog", which means the same when swapped)
@@ -29,7 +29,7 @@ class NegativeRules {
   NegativeRules(std::string_view lexicon, const std::string& origin);
   ~NegativeRules();
 
-  /// Returns at most `each` negatives of every kind, in the order above, without duplicates and none equal to the caption.
+  /// Returns at most `each` negatives of every kind, in the order above. All differ from each other and from the caption.
   std::vector<HardNegative> make(const std::string& caption, std::int64_t each, Random& random) const;
 
  private:

@@ -108,7 +108,7 @@ bool shapes_held_out_pair(std::int64_t shape, std::int64_t color);
 /// - Captions name every object's shape (for exceptions see partial_captions), in at most 30 words from a vocabulary of about 60. In the
 ///   style `web` they have at most 40 words from a vocabulary of about 2,600, and phrases have 2 to 7 words (2 to 4 if the caption names
 ///   four objects or more). `phrase` and `span` refer to the first caption and include the article, as in Flickr30k Entities.
-/// - If the first caption does not fit its image (see bad_captions), objects that it does not name have no phrase; with a caption of
+/// - If the first caption does not fit its image (see bad_captions), objects that it does not name have no phrase; if it is a caption of
 ///   another image, no object has a phrase. Hard negatives are made only from true captions. Labels, masks, boxes, `object_tags` and
 ///   `parts` always describe the image itself.
 /// - The text field `parts` lists sentences that each describe a part of the image, in random order: two for every object, and one for

@@ -55,9 +55,9 @@ void fields(Visitor& v, MixtureSettings& s) {
 }
 std::optional<config::Problem> validate(const MixtureSettings& settings);
 
-/// Several sources as one. In the mixture's own order, which evaluation uses, one source follows the other; in training the
-/// sampler orders the samples as the mode requires. Keys and messages of samples start with "LABEL:". Labels, masks and objects
-/// keep their classes only if all sources have the same class names.
+/// Several sources as one. In the mixture's own order, which evaluation uses, the sources come one after another; in training the sampler
+/// orders the samples as the mode requires. Keys and messages of samples start with "LABEL:". Labels, masks and objects keep their classes
+/// only if all sources have the same class names.
 class Mixture : public IndexedSource {
  public:
   struct Component {
@@ -93,7 +93,7 @@ class Mixture : public IndexedSource {
   std::int64_t background_class_ = -1;
 };
 
-/// Throws UserError as the sources do, and if one of them is a stream.
+/// Throws UserError if one of the sources throws it or is a stream.
 std::shared_ptr<Mixture> make_mixture(const MixtureSettings& settings);
 
 }  // namespace tessera

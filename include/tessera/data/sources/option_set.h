@@ -24,7 +24,7 @@ struct OptionItem {
   std::vector<std::int64_t> pictures;  // indices into OptionSet::pictures
   std::vector<std::string> texts;
   std::string kind;       // kind of the item, such as "replace_rel"; empty: the benchmark has no kinds
-  std::string pair = {};  // items with the same pair (or the same set) are also scored together; empty: the item is in no pair
+  std::string pair = {};  // items with the same `pair` are also scored together, as are items with the same `set`; empty: no pair
   std::string set = {};
 };
 

@@ -12,8 +12,8 @@
 
 namespace tessera {
 
-/// Rows of Parquet files and of Arrow streams and files. Each row is a sample. Column names may refer to members of structures,
-/// and of lists of structures, with dots: `meta.caption`, `sentences.raw`.
+/// Rows of Parquet files and of Arrow streams and files. Each row is a sample. A column name with dots refers to a member of a structure
+/// (`meta.caption`) or of a list of structures (`sentences.raw`).
 struct ParquetSettings {
   PathList path;
   std::vector<std::string> image_keys = {"image", "jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff"};

@@ -44,7 +44,7 @@ class Tokenizer {
   static constexpr std::int64_t kAnyLength = std::int64_t{1} << 40;  // a context length that every text fits into
 };
 
-/// A source for a tokenizer's vocabulary other than the file that the settings name.
+/// Where a tokenizer's vocabulary comes from if not from the file that the settings name.
 struct TokenizerContext {
   std::string vocabulary;  // the vocabulary's bytes from a checkpoint; empty: read the file
   std::string missing;     // error message if there are neither bytes nor a file; empty: "the setting is not set"

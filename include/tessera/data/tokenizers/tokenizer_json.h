@@ -46,10 +46,10 @@ struct FolderTokenizer {
   std::string vocabulary;           // the vocabulary's bytes
 };
 
-/// Returns the tokenizer in the published folder of the model that `foreign` describes. It is read from tokenizer.json, or the
-/// first of vocab.json with merges.txt, vocab.txt, sentencepiece.bpe.model, spiece.model (with SigLIP's own cleanup for SigLIP
-/// models) and tokenizer.model. Padding is taken from tokenizer_config.json. Returns nullopt if the model has no text tower or
-/// uses CLIP's own vocabulary. Throws UserError if none of these files exists.
+/// Returns the tokenizer in the published folder of the model that `foreign` describes. It is read from the first of these files that
+/// exists: tokenizer.json, vocab.json (with merges.txt), vocab.txt, sentencepiece.bpe.model, spiece.model (with SigLIP's own cleanup for
+/// SigLIP models) and tokenizer.model. Padding is taken from tokenizer_config.json. Returns nullopt if the model has no text tower or uses
+/// CLIP's own vocabulary. Throws UserError if none of these files exists.
 std::optional<FolderTokenizer> tokenizer_of_folder(const ForeignModel& foreign, const std::string& folder);
 
 }  // namespace tessera

@@ -21,10 +21,10 @@ class ConditionedSimilarity {
   /// Returns the conditioned score of each image with each text: [N, M]. image_tokens: [N, P, D].
   at::Tensor exact(const at::Tensor& image_tokens) const;
   /// Returns the conditioned scores for each image's candidates, the `k` texts with the greatest cosine to image_global [N, D] (the lower
-  /// index first among equals; all texts if k is greater than M). The score of every other text is its cosine minus 4. These scores are
-  /// below those of all candidates, and in the order of the cosines.
+  /// index first among equals; all texts if k is greater than M). The score of every other text is its cosine minus 4, which puts these
+  /// texts below all candidates and orders them by cosine.
   at::Tensor among_nearest(const at::Tensor& image_global, const at::Tensor& image_tokens, std::int64_t k) const;
-  /// Returns the conditioned score of each single patch, which is pooled together with only the zero token: [N, P, M].
+  /// Returns the conditioned score of each patch with each text, where the text pools only this patch and the zero token: [N, P, M].
   at::Tensor of_patches(const at::Tensor& image_tokens) const;
   /// Returns each text's attention to each patch, averaged over the heads: [N, P, M].
   at::Tensor attention(const at::Tensor& image_tokens) const;

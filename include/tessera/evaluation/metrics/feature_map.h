@@ -26,7 +26,8 @@ struct TsneSettings {
 /// N^2.
 at::Tensor tsne(const at::Tensor& features, const TsneSettings& settings = {});
 
-/// Returns t-SNE's affinities p_ij (eq. 1), double [N, N]: rows with the given perplexity, made symmetric and scaled to sum to 1.
+/// Returns t-SNE's affinities p_ij (eq. 1), double [N, N]: each row is computed to have the given perplexity; then the matrix is made
+/// symmetric and scaled to sum to 1.
 at::Tensor tsne_affinities(const at::Tensor& features, double perplexity);
 
 /// Returns the share of each point's k nearest neighbors in `features` [N, D] that are also among its k nearest neighbors in `map`

@@ -11,10 +11,10 @@ struct Sweep {
   std::vector<std::int64_t> visited;  // all visited points in order; a point may occur several times
 };
 
-/// Searches a grid of `count` points as CLIP does (Radford et al. 2021, A.3). It first evaluates the points `initial`. Then it repeatedly
-/// evaluates [best - span, best, best + span] around the best point so far (clamped to the grid), and halves `span` each time, down to 1.
-/// Of each list of points, the one with the greatest accuracy wins; among equals, the first in the list. `accuracy` is called once per
-/// point; repetitions use the stored value.
+/// Searches a grid of `count` points as CLIP does (Radford et al. 2021, A.3). The first round evaluates the points `initial`. Every further
+/// round evaluates [best - span, best, best + span] around the previous round's best point (clamped to the grid), and `span` is halved
+/// after each round, down to 1. The best point of a round is the one with the greatest accuracy; at ties, the first in the list. `accuracy`
+/// is called once per point; repetitions use the stored value.
 Sweep hyperparameter_sweep(std::int64_t count, const std::vector<std::int64_t>& initial,
                            const std::function<double(std::int64_t)>& accuracy, std::int64_t span = 8);
 

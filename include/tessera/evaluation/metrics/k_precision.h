@@ -13,7 +13,7 @@
 namespace tessera::metrics {
 
 struct KPrecisionScores {
-  std::vector<std::int64_t> top1;    // index of the caption that is most similar to each image, its best caption
+  std::vector<std::int64_t> top1;    // for each image, the index of its best caption: the one most similar to it
   std::vector<double> per_image;     // k_precision() of each image; -1 if its best caption contains no word
   std::vector<double> per_image_na;  // the same for only the words in the lexicon; -1 if the best caption contains none of them
   double k_precision = 0;
@@ -36,7 +36,7 @@ KPrecisionScores k_precision(const std::vector<std::int64_t>& top1, const std::v
                              const std::vector<std::int64_t>& caption_image,
                              const std::optional<std::vector<std::string>>& lexicon, bool clip_counts = false);
 
-/// Does the same as the other k_precision(), where top1[n] is the caption with the greatest score for image n. scores: float [N, M].
+/// Does the same as the other k_precision(); here top1[n] is the caption with the greatest score for image n. scores: float [N, M].
 KPrecisionScores k_precision(const at::Tensor& scores, const std::vector<std::string>& captions,
                              const std::vector<std::int64_t>& caption_image,
                              const std::optional<std::vector<std::string>>& lexicon, bool clip_counts = false);

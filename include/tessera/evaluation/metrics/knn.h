@@ -15,9 +15,9 @@ struct KnnScores {
   double top5 = 0;  // share of test rows whose label is among the best min(5, k, C) classes
 };
 
-/// DINO's k-NN classifier (Caron et al. 2021, 4.1): the k training rows with the greatest cosine vote, with the weight exp(cosine /
-/// temperature). A k above N counts as N. If cosines are equal, the lower row wins; if votes are equal, the lower class wins. Test rows
-/// with the label -1 are left out of the scores.
+/// DINO's k-NN classifier (Caron et al. 2021, 4.1): the k nearest training rows (by cosine) vote for their classes, each with the weight
+/// exp(cosine / temperature). A k above N counts as N. At equal cosines, the row with the lower index wins; at equal votes, the class with
+/// the lower index. Test rows with the label -1 are left out of the scores.
 KnnScores knn_classification(const at::Tensor& train_features, const at::Tensor& train_labels,
                              const at::Tensor& test_features, const at::Tensor& test_labels, std::int64_t num_classes,
                              std::int64_t k = 20, double temperature = 0.07);

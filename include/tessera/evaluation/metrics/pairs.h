@@ -8,7 +8,7 @@ namespace tessera::metrics {
 
 struct PairScores {
   at::Tensor right;              // [N] bool
-  double accuracy = 0;           // share of all samples that are right
+  double accuracy = 0;           // share of right samples among all samples
   at::Tensor category_accuracy;  // [K] double; -1 if the category has no sample
   double mean_category_accuracy = 0;
   at::Tensor category_count;  // [K] int64

@@ -21,7 +21,7 @@ struct BackgroundThreshold {
 struct SegmentationOptions {
   std::array<std::int64_t, 2> grid{};  // numbers of rows and columns of patches
   std::string upsample = "bilinear";   // how cosines or group weights are resized: bilinear (align_corners = false) or nearest
-  // which classes a pixel can get: present (the target's, without background), foreground (all except background) or all
+  // which classes a pixel can get: present (those in the target, without background), foreground (all except background) or all
   std::string candidates = "present";
   std::optional<std::int64_t> background_index;
   std::int64_t ignore_index = 255;

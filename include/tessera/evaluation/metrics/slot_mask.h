@@ -6,8 +6,8 @@
 
 namespace tessera::metrics {
 
-/// The sums that are needed to score a mask, which scales each of P equal parts of an image embedding. The scores compare an image with a
-/// right and a wrong caption, and the cosines depend only on these sums.
+/// The sums from which a mask is scored. A mask scales each of P equal parts of an image embedding. Its score compares the cosines of the
+/// masked embedding with a right and with a wrong caption, which can be computed from these sums alone.
 struct MaskPairs {
   at::Tensor positive;  // [N, P] double, each part's dot product with the unit embedding of the right caption
   at::Tensor negative;  // [N, P] double, each part's dot product with the unit embedding of the wrong caption
@@ -45,7 +45,7 @@ struct SlotMaskTraining {
   at::Tensor losses;  // [steps] double, the loss before each update
   at::Tensor theta;   // [steps, P] double, theta after each update
   at::Tensor alpha;   // [steps], alpha after each update
-  SlotMask best;      // of `start` and the masks after each update, the one that gets the most pairs right; at ties the earliest
+  SlotMask best;      // the mask that gets the most pairs right, among `start` and the masks after each update; at ties the earliest
 };
 
 /// Trains a mask by SGD without weight decay. Each step uses all pairs: buffer = momentum * buffer + gradient, parameter -= lr *

@@ -7,7 +7,7 @@
 namespace tessera::metrics {
 
 struct TokenLocalization {
-  at::Tensor map;         // [B, rows, columns], positive or negative
+  at::Tensor map;         // [B, rows, columns]; values may be negative
   at::Tensor normalized;  // [B, rows, columns], each image's map scaled to 0..1; all 0 if it is constant
 };
 

@@ -76,10 +76,9 @@ void fields(Visitor& v, WebDatasetSettings& s) {
   v("stream", s.stream, "how to read shards that are streams");
 }
 
-/// Indexes the shards by their tar headers. If one of the shards is a stream (a command, a compressed tar), all shards are read
-/// as streams; see StreamSource. A truncated shard yields its complete samples and a warning. Duplicate keys, keys with members
-/// that are not adjacent, and samples without an image are counted and reported. Throws UserError if a shard is missing or not
-/// a tar, or if no samples are left.
+/// Indexes the shards by their tar headers. If one of the shards is a stream (a command, a compressed tar), all shards are read as streams;
+/// see StreamSource. A truncated shard yields its complete samples and a warning. Duplicate keys, keys whose members are not adjacent, and
+/// samples without an image are counted and reported. Throws UserError if a shard is missing or not a tar, or if no samples are left.
 std::shared_ptr<Source> make_webdataset(const WebDatasetSettings& settings);
 
 }  // namespace tessera
