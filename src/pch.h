@@ -1,6 +1,6 @@
 #pragma once
-// The precompiled header of every target that uses LibTorch. It includes what most files use, but not torch/torch.h,
-// which takes twice the time.
+// The precompiled header of every target that uses LibTorch. It includes what most files use, but not torch/torch.h, which takes twice as
+// long to compile.
 
 #include <algorithm>
 #include <array>

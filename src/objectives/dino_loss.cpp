@@ -8,8 +8,8 @@ namespace tessera {
 namespace {
 
 // Returns, for each of `crops` crops, the teacher's probabilities summed over all global crops except the crop itself. Cross-entropy is
-// linear in the targets, so one pass over a crop's logits covers all pairs of the crop. All local crops share one tensor, because no global
-// crop is left out for them.
+// linear in the targets, so one pass over a crop's logits computes the sum of its losses against all these global crops. All local crops
+// share one tensor, because no global crop is left out for them.
 std::vector<at::Tensor> targets_of_crops(const std::vector<at::Tensor>& teacher, std::size_t crops) {
   const auto sum_without = [&](std::size_t left_out) {
     at::Tensor sum;

@@ -54,8 +54,8 @@ Kept choose(const at::Tensor& patches, const at::Tensor& tokens, const at::Tenso
   return kept;
 }
 
-// Returns the similarities of own images and all texts in both directions, each [B, C]. With a chunk, the texts of other ranks arrive one
-// rank after the other.
+// Returns the similarities [B, C] of this rank's images and all texts, one tensor for each direction. If `chunk` is set, the texts of the
+// other ranks arrive one rank after the other.
 std::pair<at::Tensor, at::Tensor> similarities(const at::Tensor& patches, const at::Tensor& tokens, const Kept& kept,
                                                std::optional<std::int64_t> chunk, const ProcessGroup& group) {
   if (!chunk || group.alone())

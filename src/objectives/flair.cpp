@@ -39,8 +39,8 @@ NegativeSlots drawn_slots(const CaptionRelation& relation, const StepContext& co
   };
 }
 
-// Returns the pairs of `count` images of this rank. Each image has K + C pairs: with its own captions, and then with the chosen caption of
-// every image. The chosen caption of the image itself is ignored (label 0).
+// Returns the pairs of `count` images of this rank. Each image has K + C pairs: K with its own captions, followed by C with the chosen
+// captions, one of every image of the global batch. The pair with the image's own chosen caption is ignored (label 0).
 ConditionedPairs sampled_pairs(const CaptionRelation& relation, const NegativeSlots& slots, std::int64_t first,
                                std::int64_t count) {
   const std::int64_t images = relation.images(), captions = relation.captions();
@@ -107,7 +107,8 @@ Losses Flair::forward(const Features& features, const StepContext& context, cons
   const at::Tensor texts = gather_rows(captions.text_global, group);  // [C, K, D]
   const at::Tensor sum =
       text_conditioned_loss(captions.image_tokens, texts.flatten(0, 1), sharpness, bias, pool_->parameters_of_operator(), pairs);
-  // The result is B times the mean over pairs. The factor group.size() makes the mean over ranks equal to the value of the global batch.
+  // The result is the number B of images in the global batch times the mean over pairs. The factor group.size() makes the mean over ranks
+  // equal to the value of the global batch.
   const at::Tensor pair_count = sampled ? sampled_pair_count(relation, negative_slots)
                                         : relation.present.sum() * relation.images();
   const at::Tensor conditioned = sum * (relation.images() * group.size()) / pair_count.clamp_min(1);

@@ -15,8 +15,8 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Attention without projections: sums the context's rows, weighted by the softmax of the scaled cosines. The context's rows have unit
-// length.
+// Attention without projections: returns, for each query, the sum of the context's rows, weighted by the softmax of their scaled cosines
+// with the query. The context's rows have unit length.
 at::Tensor similarity_attention(const at::Tensor& queries, const at::Tensor& context, const at::Tensor& mask,
                                 const at::Tensor& sharpness) {
   at::Tensor logits = at::matmul(queries, context.mT()) * sharpness;
@@ -37,7 +37,7 @@ at::Tensor sinkhorn_codes(const at::Tensor& scores, double epsilon, std::int64_t
                           const at::Tensor& present) {
   const at::NoGradGuard no_grad;
   const at::Tensor absent = present.defined() ? ~present : at::Tensor();
-  // Keeps the logarithms of absent columns at log(0).
+  // Sets the absent columns of a matrix of logarithms to log(0).
   const auto of_present = [&](const at::Tensor& x) { return absent.defined() ? x.masked_fill(absent, -kInfinity) : x; };
   // No global normalization is needed, because a common factor cancels as soon as rows or columns are divided by their sums.
   at::Tensor q = of_present((scores.detach().to(at::kDouble) / epsilon).t());  // [K, B], logarithms

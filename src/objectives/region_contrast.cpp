@@ -107,7 +107,7 @@ PhraseTexts texts_of(const Features& features, const char* view, std::int64_t ba
 struct RegionContrast::Regions {
   at::Tensor boxes, phrases;  // [M, D], of unit length
   at::Tensor present;         // bool [M]
-  at::Tensor numbers;         // int64 [M], equal for equal phrases; undefined if all phrases differ
+  at::Tensor numbers;         // int64 [M], one per phrase, equal for equal phrases; undefined if all phrases differ
   at::Tensor negatives;       // [M, H, D], of unit length; undefined if not needed
   at::Tensor negative;        // bool [M, H], true for present negatives
 };

@@ -20,8 +20,8 @@ using torch::autograd::variable_list;
 
 constexpr double kNever = -std::numeric_limits<double>::infinity();  // the logit of a pair that is not a negative
 
-// Writes `value` to the entries of a tile (images of `rank`, texts of `owner`) whose pairs are not negatives, because they match or are
-// left out.
+// Sets to `value` the entries of a tile whose pairs are not negatives: matching pairs and pairs that are left out. The tile's images belong
+// to `rank` and its texts to `owner`.
 void fill_others(const at::Tensor& values, const Tile& tile, const ContrastTargets& targets, int rank, int owner,
                  std::int64_t batch, double value) {
   if (owner == rank) tile.diagonal_of(values).fill_(value);
@@ -62,8 +62,8 @@ class TiledNegatives : public torch::autograd::Function<TiledNegatives> {
     const std::int64_t chunk = ctx->saved_data["chunk"].toInt(), width = image.size(1);
     const ProcessGroup& group = saved_group(ctx);
     const ContrastTargets targets = ContrastTargets::saved(ctx);
-    // The incoming gradient may differ between ranks. Each rank applies its own to the pairs of its images, and the ring sums the texts'
-    // gradients over all ranks.
+    // The incoming gradient may differ between ranks. Each rank applies its own incoming gradient to the pairs of its images, and the ring
+    // sums the texts' gradients over all ranks.
     const at::Tensor& weight = gradients[0];
     const Tiles tiles(image.size(0), text.size(0), chunk, image.is_cpu());
     const at::Tensor image_gradient = at::zeros_like(image);

@@ -28,8 +28,7 @@ WordBags word_bags(const at::Tensor& ids, const at::Tensor& mask, std::int64_t v
   at::Tensor real = mask.defined() ? mask.flatten(1) : at::ones_like(words, at::kBool);
   check_range(words, real, vocab_size);
   for (const std::int64_t ignored : ignored_ids) real = real & words.ne(ignored);
-  // Replaces ids that are not words of the bag by vocab_size, which sorts last. Always appends one more vocab_size to
-  // each row.
+  // Replaces ids that are not words of the bag by vocab_size, which sorts last. Each row also gets one more vocab_size at its end.
   const at::Tensor none = at::full({words.size(0), 1}, vocab_size, words.options());
   const at::Tensor sorted = std::get<0>(at::cat({words.masked_fill(~real, vocab_size), none}, 1).sort(1));
   const at::Tensor again = sorted.slice(1, 1) == sorted.slice(1, 0, -1);
@@ -51,7 +50,7 @@ at::Tensor word_weights(const WordBags& bags, const at::Tensor& document_count, 
   const at::NoGradGuard no_grad;
   at::Tensor weights = bags.used.to(at::kDouble);
   if (idf) {
-    const at::Tensor others = (caption_count - document_count).to(at::kDouble);  // images without the word, subtracted as integers
+    const at::Tensor others = (caption_count - document_count).to(at::kDouble);  // number of images without the word; subtracts integers
     const at::Tensor of_words = (others / (document_count + 1).to(at::kDouble)).log1p();
     weights = weights * of_words.index({bags.ids.clamp_max(bags.vocab_size - 1)});
   }

@@ -313,8 +313,8 @@ at::Tensor operate_soft(const at::Tensor& hidden, const at::Tensor& weight, cons
   return reduction == "sum" ? sum : sum / at::Scalar(hidden.sym_size(0).max(1));
 }
 
-// Under autocast to bfloat16, computes in bfloat16 on a GPU, but not on the CPU, where rounding would bring no benefit.
-// Other types of autocast are ignored.
+// Returns the type to compute in. Under autocast to bfloat16, this is bfloat16 on a GPU, but not on the CPU, where rounding would bring no
+// benefit. Other types of autocast are ignored.
 at::ScalarType type_under_autocast(const at::Tensor& hidden, const at::Tensor& weight) {
   const at::DeviceType device = hidden.device().type();
   const at::ScalarType wide = at::promote_types(compute_dtype(hidden), compute_dtype(weight));

@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kNoSimilarity = -std::numeric_limits<double>::infinity();
 
-// Returns 1 / number of kept entries, [rows, 1].
+// Returns, for each row, 1 / (number of kept entries), [rows, 1].
 at::Tensor share(const at::Tensor& keep, at::ScalarType dtype) {
   return keep.sum(1, /*keepdim=*/true).clamp_min(1).to(dtype).reciprocal();
 }

@@ -11,7 +11,7 @@ namespace tessera {
 /// function.
 void register_operators();
 
-// Define the operators of each file, forward and backward, for all devices.
+// Each function defines the operators of one file, forward and backward, for all devices.
 void define_sparsify_group(torch::Library& library);
 void define_flops_regularizer(torch::Library& library);
 void define_linear_cross_entropy(torch::Library& library);

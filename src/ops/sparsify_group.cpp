@@ -43,8 +43,8 @@ at::Tensor minmax_weights(const at::Tensor& similarity, double threshold) {
   const at::Tensor high = similarity.amax(-1, /*keepdim=*/true);
   const at::Tensor range = high - low;
   const at::Tensor flat = range <= kFlat * at::maximum(low.abs(), high.abs());  // [B, L, 1]
-  // A flat row is divided by 1 instead of its range, so that no NaN enters the graph. Its weights become constant
-  // below.
+  // A flat row is divided by 1 instead of by its range, so that no NaN enters the graph. The weights of flat rows become constant at the
+  // end.
   const at::Tensor z = (similarity - low) / range.masked_fill(flat, 1.0);
   const at::Tensor kept = z.masked_fill(z < threshold, 0.0);
   const at::Tensor weights = kept / kept.sum(-1, /*keepdim=*/true).masked_fill(flat, 1.0);

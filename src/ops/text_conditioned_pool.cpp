@@ -312,7 +312,7 @@ class ConditionedLoss : public torch::autograd::Function<ConditionedLoss> {
     const NoAutocast no_autocast;
     const auto call = c10::static_intrusive_pointer_cast<PoolCall>(ctx->saved_data["call"].toCapsule());
     Inputs gradients = std::exchange(call->gradients, {});
-    if (!gradients[kTokens].defined()) {  // an earlier backward pass over the retained graph took them
+    if (!gradients[kTokens].defined()) {  // an earlier backward pass over the retained graph took the gradients
       const auto saved = ctx->get_saved_variables();
       Inputs in;
       std::copy(saved.begin(), saved.end(), in.begin());
@@ -377,8 +377,8 @@ PairsOfImages given_pairs(const at::Tensor& texts, const at::Tensor& labels) {
   };
 }
 
-// The Python operators take the pairs of all images at once. They take the parameters as a list in the order of the
-// members of TextPoolParameters.
+// The Python operators take the parameters as a list, in the order of the members of TextPoolParameters. They take the pairs of all images
+// at once.
 TextPoolParameters parameters_of(at::TensorList tensors, std::int64_t heads, bool zero_token) {
   TORCH_CHECK(tensors.size() == 10, "text_conditioned_pool: expected 10 parameters, got ", tensors.size());
   return {tensors[0], tensors[1], tensors[2], tensors[3], tensors[4], tensors[5],

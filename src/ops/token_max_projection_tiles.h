@@ -13,8 +13,8 @@ namespace tessera {
 std::tuple<at::Tensor, at::Tensor> token_max_projection_in_tiles(const at::Tensor& tokens, const at::Tensor& mask,
                                                                  const at::Tensor& table, const at::Tensor& bias);
 
-/// Returns the gradients of tokens and table. `weight` [B, V] is the gradient of each maximum; it is 0 where a row has
-/// no maximum.
+/// Returns the gradients of tokens and table. `weight` [B, V] is the gradient of each maximum over the tokens; it is 0 where a row has no
+/// maximum, because all its tokens are masked.
 std::tuple<at::Tensor, at::Tensor> token_max_projection_gradient(const at::Tensor& weight, const at::Tensor& tokens,
                                                                  const at::Tensor& mask, const at::Tensor& table,
                                                                  const at::Tensor& argmax);

@@ -2,8 +2,8 @@
 
 #include <tessera/probe/runner.h>
 
-// One function for each file of runners. registry.cpp calls these functions, and data_registry.cpp calls those for modules in
-// tessera_data.
+// Each function adds the runners of one file. registry.cpp calls all of these functions except those for modules in tessera_data, which
+// data_registry.cpp calls.
 namespace tessera::probe {
 
 void add_caption_runners(Runners& runners);

@@ -34,8 +34,7 @@ double rtol_of(const std::string& text, const std::string& path) {
   return value.get<double>();
 }
 
-// Returns the map of the case to which the prefix of `name` belongs, or nullptr if there is none. Sets `rest` to the name without the
-// prefix.
+// Returns the map of `out` that the prefix of `name` selects, or nullptr if it selects none. Sets `rest` to the name without the prefix.
 std::map<std::string, at::Tensor>* place_of(Case& out, const std::string& name, std::string& rest) {
   const std::pair<const char*, std::map<std::string, at::Tensor>*> places[] = {
       {"in.", &out.inputs},

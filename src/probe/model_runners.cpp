@@ -55,8 +55,9 @@ Outputs run_tower(Tower& tower, const TowerInput& input) {
   return outputs;
 }
 
-/// Returns `linear` if the case has the projection matrix, or if it sets embed_dim and has a pool. Otherwise returns `none`. If the case
-/// has the matrix, embed_dim has a default. With pool `none`, nothing is projected, even if this function returns `linear`.
+/// Returns `linear` if the case has the projection matrix, or if it sets embed_dim and its pool is not `none`. Otherwise returns `none`. A
+/// case with the matrix may leave out embed_dim, which then has a default. With pool `none`, nothing is projected, even if this function
+/// returns `linear`.
 config::ModuleSettings projection_choice(const Run& run, const TowerKeys& keys, const std::string& matrix) {
   if (!run.has_parameter(matrix) && (!keys.embed_dim || keys.pool == "none")) return {"none"};
   config::ModuleSettings choice{"linear"};
@@ -184,7 +185,7 @@ Outputs run_sparc_head(Run& run) {
   GapReadOut mean({}, {});
   const at::Tensor& patches = run.input("image_features");
   const at::Tensor& mask = run.input("text_mask");
-  const at::Tensor words = zero_padding(run.input("text_features"), mask);  // encoders also return 0 at padding
+  const at::Tensor words = zero_padding(run.input("text_features"), mask);  // sets padding to 0, as encoders do
   return {{"image_tokens", image.tokens(patches)},
           {"image_global", image.global(mean.forward({.tokens = patches}, {}).embedding)},
           {"dense_tokens", image.dense(patches)},
@@ -200,7 +201,7 @@ Runner readout_runner(const std::string& name) {
     // Cases may set value_width although values are shared. In a configuration this would be an error, so the setting is removed.
     const Node* shares = settings.find("share_values");
     if (name == "sparo" && (shares == nullptr || shares->text() == "true")) take<std::int64_t>(settings, "value_width", 0);
-    context.modality = Modality::text;  // any token sequence with a mask; the first token may be a class token
+    context.modality = Modality::text;  // stands for any token sequence with a mask; its first token may be a class token
     SharedParameters shared;
     context.shared = &shared;
     const auto readout = readouts().make({name, settings}, run.path(), context);

@@ -24,7 +24,7 @@ Features features_of(const Run& run) {
   text.mask = run.optional_input("text_mask");
   image.encoder_tokens = run.optional_input("image_features");
   features.duplicates.image_group = run.optional_input("image_ids");
-  const at::Tensor ids = run.optional_input("text_ids");  // one id per caption, or token ids
+  const at::Tensor ids = run.optional_input("text_ids");  // one id per caption or, with more than one dimension, token ids
   if (ids.defined() && ids.dim() > 1)
     text.input = text_input(ids, text.mask);
   else

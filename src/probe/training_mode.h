@@ -6,7 +6,7 @@
 
 namespace tessera::probe {
 
-/// The settings of a case without `training`, and the value of `training`, which is the mode of the module and not one of its settings.
+/// A case's settings other than `training`, and the value of `training`. This value is the mode of the module, not one of its settings.
 /// `training` is also removed from the settings of the objectives in a weighted_sum.
 struct TrainingMode {
   config::Node settings;

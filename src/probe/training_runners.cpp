@@ -163,7 +163,7 @@ Outputs run_gradient_clip_per_parameter(Run& run) {
   const auto settings = config::read<ClipPerParameterCase>(run.settings(), "");
   std::vector<at::Tensor> gradients;
   std::vector<std::size_t> each_alone;
-  const auto name_of = [](std::size_t i) { return concat("grad_", i); };  // numbered, so that grad_9 comes before grad_10
+  const auto name_of = [](std::size_t i) { return concat("grad_", i); };  // looked up by number, so that grad_9 comes before grad_10
   while (run.has(name_of(gradients.size()))) {
     each_alone.push_back(gradients.size());
     gradients.push_back(run.input(name_of(gradients.size())).detach().clone());

@@ -49,7 +49,7 @@ std::optional<Interval> interval_of(const Json& result, const std::string& metri
   return Interval{ends[0].get<double>(), ends[1].get<double>()};
 }
 
-/// Returns the settings of a task whose values are texts; score_rule() uses only these.
+/// Returns those of a task's settings whose values are texts. score_rule() uses only these.
 config::Node texts_of(const Json& settings) {
   config::Node out = config::Node::map();
   for (const auto& [key, value] : settings.items())
@@ -57,7 +57,7 @@ config::Node texts_of(const Json& settings) {
   return out;
 }
 
-/// Returns the numbers of one evaluation: `results` of a run's step_N.json, or `tasks` of results.json.
+/// Returns the scores of one evaluation. A run's step_N.json lists them under `results`, and results.json lists them under `tasks`.
 std::vector<Score> scores_in(const Json& json) {
   std::vector<Score> out;
   std::map<std::pair<std::string, std::string>, int> times;
@@ -111,7 +111,7 @@ void take_scores(std::vector<Score>& known, const std::vector<Score>& newer) {
   }
 }
 
-/// Returns the evaluations during training by step.
+/// Returns the scores of each evaluation during training, by step.
 std::map<std::int64_t, std::vector<Score>> training_evaluations(const fs::path& folder, ComparedRun& run) {
   std::map<std::int64_t, std::vector<Score>> out;
   std::error_code missing;
@@ -141,7 +141,7 @@ std::vector<fs::path> result_files(const fs::path& folder) {
   return out;
 }
 
-/// Reads the evaluations during training and their curves. Returns the step of the last one, or -1 if there are none.
+/// Reads the evaluations during training and their curves. Returns the step of the last evaluation, or -1 if there are none.
 std::int64_t read_training_scores(const fs::path& folder, ComparedRun& run) {
   std::int64_t last = -1;
   for (const auto& [step, scores] : training_evaluations(folder, run)) {
@@ -306,7 +306,7 @@ std::string joined_name(const std::vector<std::string>& parts, std::size_t count
   return name;
 }
 
-/// Names each run by the shortest end of its path that no other run's path has.
+/// Names each run by the end of its path, with as many parts as it takes to distinguish the run from the others.
 void name_apart(std::vector<ComparedRun>& runs, const std::vector<fs::path>& paths) {
   std::vector<std::vector<std::string>> parts;
   std::size_t longest = 1;

@@ -21,7 +21,7 @@ constexpr double kBytesAGibibyte = 1024.0 * 1024.0 * 1024.0;
 
 constexpr const char* kEvaluations = "evaluation.";
 
-/// A curve that is drawn first and under its own title.
+/// A curve with a fixed key and a title of its own. In its section, it comes before the curves that are found by the prefix of their key.
 struct KnownCurve {
   const char* key;
   const char* title;
@@ -170,7 +170,7 @@ std::string rule_of(const ScoreRow& row) {
   return row.rule.empty() ? score_rule(row.task.substr(0, row.task.find(' '))) : row.rule;
 }
 
-/// Returns a table for each task and its data, below an explanation of its numbers.
+/// Returns one table of scores for each task and data set, below an explanation of the table's numbers.
 std::string score_tables(const std::vector<ComparedRun>& runs) {
   std::vector<ScoreRow> rows = score_rows(runs);
   if (rows.empty()) return "";

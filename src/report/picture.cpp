@@ -9,13 +9,13 @@
 namespace tessera::report {
 namespace {
 
-constexpr std::int64_t kSmall = 160;         // images up to this number of pixels per side are PNG
-constexpr std::int64_t kGreatest = 320;      // larger images are scaled down
+constexpr std::int64_t kSmall = 160;         // images whose longer side has at most this many pixels are stored as PNG
+constexpr std::int64_t kGreatest = 320;      // images with a longer side than this are scaled down to it
 constexpr std::int64_t kOutlineShare = 100;  // the width of an outline is the image's longer side divided by this number
 constexpr double kFaded = 0.5;               // share of gray in pixels without a class
 constexpr double kFill = 0.7, kEdge = 0.75;  // share of the class color in a region and in its outline
 constexpr double kBase = 190,
-                 kTexture = 0.3;  // gray under the color of a region, and the share of the image's texture that stays visible in it
+                 kTexture = 0.3;  // gray under the color of a region, and the share of the image's contrast that stays visible in it
 
 /// Whether a pixel of another value is within `reach` of (row, column) horizontally or vertically.
 bool at_edge(const std::vector<std::uint8_t>& mask, const Image& image, std::int64_t row, std::int64_t column,

@@ -24,7 +24,7 @@ std::string interval_text(const TaskResult& result, const std::string& metric) {
   return interval == result.intervals.end() ? "" : format_interval(metric, interval->second);
 }
 
-/// Returns a text such as "shapes test, 200 samples". If another number of images was evaluated, it is appended.
+/// Returns a text such as "shapes test, 200 samples". Appends the number of evaluated images unless the text already contains it.
 std::string data_and_samples(const TaskResult& result) {
   const std::string count = with_thousands(result.samples);
   const bool known = result.data.find(count + " samples") != std::string::npos;
@@ -75,7 +75,7 @@ std::string question(const TaskResult& result, const ReportHead& head) {
                 escape(config::to_yaml(with_data(result.settings, head))), "</pre></div></details>");
 }
 
-/// Whether the bar chart by kind already shows the metric, such as "swap_obj_accuracy".
+/// Whether the task's bar chart already shows the metric: its bar "swap_obj", for example, shows "swap_obj_accuracy".
 bool has_bar(const TaskPictures& pictures, const std::string& metric) {
   return pictures.class_values.size() > 1 &&
          std::any_of(pictures.class_values.begin(), pictures.class_values.end(),

@@ -100,7 +100,7 @@ std::vector<CurveChart> RunCurves::with_prefix(const std::string& prefix) const 
 
 std::vector<CurveChart> RunCurves::evaluations(const std::string& prefix) const {
   std::vector<CurveChart> charts;
-  std::map<std::string, std::array<std::vector<Line>, 2>> by_task;  // for each task, the lines of shares and the lines of other metrics
+  std::map<std::string, std::array<std::vector<Line>, 2>> by_task;  // key: task; values: lines of metrics in %, lines of other metrics
   for (const auto& [key, curve] : curves_) {
     if (!key.starts_with(prefix)) continue;
     const std::string name = key.substr(prefix.size());

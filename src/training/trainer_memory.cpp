@@ -18,7 +18,7 @@ PlanSettings Trainer::plan_settings() const {
   const at::Tensor hosts = group_.all_gather(at::full({1}, host, at::kLong));
   out.ranks_here = out.started = static_cast<int>((hosts == host).sum().item<std::int64_t>());
   for (const NamedParameter& parameter : run_.optimizer->parameters())
-    out.allocated += static_cast<std::int64_t>(parameter.tensor.nbytes());  // for the buckets of the gradient reducer
+    out.allocated += static_cast<std::int64_t>(parameter.tensor.nbytes());  // memory of the gradient reducer's buckets
   return out;
 }
 

@@ -108,8 +108,8 @@ TEST(LossBench, WithAModelTheUpdateStepIncludesTheTowers) {
   const auto activations = [](const ModelCost& cost) { return cost.towers.forward.trace(3).held(); };
   EXPECT_GT(sparc.towers.flops(3), clip.towers.flops(3)) << "the adaptors of patches and tokens";
   EXPECT_GT(activations(sparc), activations(clip));
-  // This lower bound counts only the encoders' matrix products: 12 w^2 multiply-adds per layer and token in the forward pass, and twice as
-  // many in the backward pass.
+  // This lower bound counts only the encoders' matrix products: 12 w^2 multiply-adds per layer and token of width w in the forward pass,
+  // and twice as many in the backward pass.
   EXPECT_GT(clip.towers.flops(3), 3 * 3.0 * 2 * 12 * 24 * 24 * (4 + 7));
   const LossCost& loss = *bench.find("sparc", 3);
   EXPECT_EQ(step_flops(sparc, loss), sparc.towers.flops(3) + loss.flops);

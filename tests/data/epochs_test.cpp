@@ -245,7 +245,7 @@ TEST(AllCaptions, CaptionsOfOneImageShareItsGroup) {
 TEST(AllCaptions, BlankCaptionsAndSamplesWithoutCaptionsAreCountedAsBad) {
   std::vector<Sample> samples = numbered(9);  // 18 captions
   samples[2].captions[1] = " ";
-  samples[5].captions.clear();  // it had three captions
+  samples[5].captions.clear();  // this sample had three captions
   Loader loader = of_all_captions(std::make_shared<MemorySource>(samples), 14);
   EXPECT_EQ(loader.batches_per_epoch(), 1);
   loader.next();

@@ -139,7 +139,7 @@ TEST_F(FeatureFolderTest, DamageIsReportedInOneLine) {
 
   write_ten();
   std::string bytes = io::read_file(shard(2));
-  char& last = bytes[bytes.size() - 1 - std::string("k4k5").size()];  // belongs to the tokens of the last sample
+  char& last = bytes[bytes.size() - 1 - std::string("k4k5").size()];  // a byte of the last sample's tokens
   last = static_cast<char>(last ^ 1);
   io::write_file(shard(2), bytes);
   const FeatureFolder features(folder());

@@ -1,4 +1,4 @@
-// Tests malicious files. Fuzzing found some of them; it would take too long to find the others.
+// Tests malicious files. Fuzzing found some of these cases; it would take too long to find the other ones.
 #include <gtest/gtest.h>
 
 #include "src/data/image/image_file.h"

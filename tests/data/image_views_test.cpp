@@ -81,7 +81,7 @@ TEST(ImageViews, UnscaledCropsEqualCropsOfTheDecodedImage) {
     ASSERT_EQ(views.make(encoded, index, 0), views.make(decoded, index, 0)) << index;
 }
 
-// The crop must be the same in every epoch and whichever other views there are.
+// The crop must be the same in every epoch and must not depend on the other views.
 TEST(ImageViews, AnEvaluationCropEqualsTheEvaluationTransform) {
   const LoaderSettings settings =
       loader_settings("{augmentation: {crop: evaluation}, views: {small: {crop: evaluation, image_size: 16}, cut: {}}}");

@@ -202,7 +202,7 @@ TEST(Loader, CorruptSamplesAreReplacedAndCountedByReason) {
     EXPECT_EQ(statistics.samples, 94);
     for (const auto& [reason, count] : std::map<std::string, std::int64_t>{
              {"no_image", 1}, {"bad_image", 1}, {"truncated", 1}, {"no_caption", 2}, {"not_utf8", 1}}) {
-      // A bad sample after the last good one is found only with the next batch.
+      // A bad sample after the last good one is found only when the next batch is read.
       EXPECT_LE(statistics.skipped.contains(reason) ? statistics.skipped.at(reason) : 0, count) << reason;
     }
     loader.next();

@@ -1,4 +1,5 @@
-// Tests the readers of benchmarks with correct and wrong options, in the layouts of their published files.
+// Tests the readers of benchmarks in which each item has correct and wrong options. The tests write files in the layouts of the published
+// ones.
 
 #include <algorithm>
 

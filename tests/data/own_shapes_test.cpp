@@ -68,8 +68,8 @@ TEST(PatchGrid, EqualsTheGridOfTransformers) {
     EXPECT_EQ(patch_grid(c.height, c.width, c.patch, c.max_patches), c.grid) << c.height << " x " << c.width;
 }
 
-// At the largest scale within the limit, the height or the width is a whole number of patches. The test tries all such scales with integer
-// arithmetic.
+// At the largest scale within the limit, the height or the width is a whole number of patches. The test tries all scales with this
+// property, in integer arithmetic.
 TEST(PatchGrid, HasTheMostPatchesOfAllScales) {
   Random random(3, Purpose::shapes);
   for (int i = 0; i < 300; ++i) {

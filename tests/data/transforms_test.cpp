@@ -180,7 +180,8 @@ TEST(Transforms, CropPctCropsTheCenterUnlessTheImageFits) {
   EXPECT_EQ(preprocess(fits, s).pixels, fits.pixels);
 }
 
-/// Compares with the results of timm's and transformers' transforms on two images. The tests read the configurations of these transforms.
+/// Compares Tessera's preprocessing with timm's and transformers' transforms on two images. The tests read the settings from the
+/// configurations of these transforms.
 class PublishedTransforms : public FolderTest {};
 
 TEST_F(PublishedTransforms, MatchTheirLibraries) {

@@ -1,4 +1,4 @@
-// Tests `captioning` over W ranks. Image i belongs to rank i % W. Only run_ranks may compute in this process; see its comment.
+// Tests `captioning` over W ranks. Image i belongs to rank i % W. The tests must compute only inside run_ranks; its comment explains why.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

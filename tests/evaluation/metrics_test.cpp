@@ -134,8 +134,9 @@ TEST(RetrievalRecall, ParallelTextsTieIfTheirLengthsAreExact) {
   for (int factor = 2; factor < 60; ++factor) {
     const at::Tensor owner = ids({-1, -1, -1, -1, -1, -1, -1, -1, 0, 1, 2, 3, 4, 5, 6, 7});
     const at::Tensor ranks = retrieval_recall(images, at::cat({texts, texts * factor}), owner, {1}).image_to_text_rank;
-    // Each image's own text ties with the shorter parallel text, which has a lower index and so comes first. The texts that score higher
-    // come in whole pairs of parallel texts. So an odd number of texts comes before the own text, and this number is its rank.
+    // Each image's own text is a multiple of a shorter text. Both score the same, and the shorter text comes first, because its index is
+    // lower. All texts with higher scores come in such pairs. So an odd number of texts comes before the own text, and this number is its
+    // rank.
     EXPECT_TRUE(ranks.remainder(2).eq(1).all().item<bool>()) << factor << ": " << ranks;
   }
 }

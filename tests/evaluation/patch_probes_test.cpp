@@ -144,7 +144,8 @@ TEST(DepthProbe, BlindModelPredictsTheGeometricMean) {
         sum += std::log(depth);
         ++count;
       }
-  // The patches of the first row have known depths in only three of four pixel rows, but each counts as much as any other patch.
+  // The patches of the first row have known depths in only three of four pixel rows, but each of these patches counts as much as any other
+  // patch.
   double top = 0;
   for (std::int64_t i = 1; i < train.size(); ++i)
     for (std::int64_t p = 0; p < side * kSide; ++p)

@@ -24,7 +24,7 @@ TEST_F(EvaluatePictures, QueriesShowTheNearestImagesAndMeasureNothingElse) {
   const std::string html = io::read_file(options.out + "/report.html");
   EXPECT_TRUE(contains(html, "<q>the blue square, of all</q>"));
 
-  // The first result must be the best of all images.
+  // The first result must be the image that is most similar to the text.
   const InferenceModel loaded = load_for_inference(options.checkpoint, "cpu");
   const DualEncoderEmbedder embedder(loaded.model, loaded.tokenizer);
   EvaluationReader reader(sources().make(source_from_text(options.data, "--data"), "source"), embedder.preprocessing(),

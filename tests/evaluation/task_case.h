@@ -12,7 +12,7 @@
 #include "tests/support/temporary_folder.h"
 #include <tessera/evaluation/task.h>
 
-/// What the tests of evaluation tasks share.
+/// Code that the tests of evaluation tasks share.
 namespace tessera {
 
 using Metric = std::pair<std::string, double>;

@@ -168,7 +168,8 @@ TEST_F(Tasks, RetrievalCountsCaptionsPerImage) {
   EXPECT_EQ(result.metrics.at(0), (Metric("image_to_text_recall@6", 1.0)));
 }
 
-// The task sees each image only once and must decide at that time whether to keep it. The sheets must show the nearest of all images.
+// The sheets must show the nearest of all images, although the task sees each image only once and must decide at that time whether to keep
+// it.
 TEST_F(Tasks, RetrievalSheetsShowTheNearestOfAllImages) {
   source->count = 11;
   source->change = [](std::int64_t index, Sample& sample) {

@@ -23,7 +23,7 @@ std::optional<std::pair<std::string, Checkpoint>> fetch_checkpoint(const std::st
                                                                    const std::string& run_name,
                                                                    const std::string& folder) {
   namespace fs = std::filesystem;
-  const std::string brought = folder + "/.writing_fetched";  // the prefix lets remove_leftovers() find it after an interrupted fetch
+  const std::string brought = folder + "/.writing_fetched";  // the prefix lets remove_leftovers() find the folder if a fetch is interrupted
   try {
     fs::remove_all(brought);
     fs::create_directories(brought);

@@ -101,8 +101,8 @@ void forget_unset(ModuleSettings& module, std::initializer_list<const char*> key
     if (module.settings.find(key) != nullptr && setting(module, key) == nullptr) module.settings.erase(key);
 }
 
-// Users write the image size either at the image encoder or at the preprocessing. Copies it to the other one. Returns true if the encoder
-// received it.
+// Copies the image size from where the user wrote it, at the image encoder or at the preprocessing, to the other one. Returns true if the
+// encoder received it.
 bool follow_image_size(Config& c, const Node& tree) {
   ModuleSettings& encoder = c.model.image.encoder;
   if (!knows(encoders(), encoder, "image_size")) return false;
@@ -120,7 +120,7 @@ bool follow_image_size(Config& c, const Node& tree) {
   return false;
 }
 
-// In an error message, puts the key that the user wrote in the place of the key whose value was filled in from it.
+// In an error message, replaces the key `filled`, whose value was filled in, by the key `written`, at which the user wrote this value.
 std::string with_key(std::string text, const std::string& filled, const std::string& written) {
   if (const std::size_t at = text.find(filled + ":"); at != std::string::npos) text.replace(at, filled.size(), written);
   return text;
@@ -204,7 +204,7 @@ const Node& nearest_node(const Node& tree, const std::string& path) {
 namespace {
 
 // If both training.steps and training.epochs are set, keeps the one that takes precedence. The command line has precedence over the file
-// itself, and the file over the files that it extends, of which the last one wins. A null counts as not set.
+// itself, and the file over the files that it extends. If both are set in such files, the last file wins. A null counts as not set.
 Node with_one_length(Node tree, const std::string& name) {
   const Node* found = tree.find("training");
   if (found == nullptr || !found->is_map()) return tree;

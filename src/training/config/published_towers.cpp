@@ -67,7 +67,7 @@ Node with_published_towers(Node tree) {
     Node base = config::dump(image ? foreign.model.image : *foreign.model.text);
     if (image) {
       Node encoder = member(base, "encoder");
-      encoder.erase("image_size");  // it is taken from the preprocessing
+      encoder.erase("image_size");  // the image size is taken from the preprocessing
       base.set("encoder", encoder);
       const Node preprocessing = config::dump(foreign.model.preprocessing);
       model.set("preprocessing", laid_over(preprocessing, model.find("preprocessing")));

@@ -71,7 +71,7 @@ std::vector<CurveChart> lines_of(std::vector<CurveChart> charts) {
   return charts;
 }
 
-// Returns true for a warning about skipped samples, because these samples have their own table.
+// Returns true for a warning about skipped samples. The page shows these samples in a table of their own.
 bool tells_of_a_sample(std::string_view warning) {
   return warning.starts_with("warning skipped: ") || warning.ends_with(": further skipped samples are only counted");
 }

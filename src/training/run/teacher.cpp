@@ -36,7 +36,7 @@ Teacher make_teacher(std::shared_ptr<DualEncoder> second_model, std::shared_ptr<
 
 namespace {
 
-// Returns the needs of the views that use a teacher, without hidden patches, because the teacher sees all patches.
+// Returns the needs of only those views that use a teacher. No patches are hidden in them, because the teacher sees all patches.
 Needs teacher_needs(const Needs& needs) {
   Needs out = needs;
   std::erase_if(out.images, [](const auto& view) { return !view.second.teacher; });

@@ -117,8 +117,8 @@ TEST(EveryTokenizer, TheFastPathForAsciiEqualsTheGeneralPath) {
   }
 }
 
-// Merges a word's symbols as the reference does: merges the best pair of adjacent symbols wherever it occurs, then the best pair of the
-// result, and so on.
+// Merges a word's symbols as the reference does: merges the adjacent pair of the lowest rank wherever it occurs, then the lowest-ranked
+// adjacent pair of the result, and so on.
 std::vector<std::string> merged_naively(const std::string& word,
                                         const std::map<std::pair<std::string, std::string>, int>& ranks) {
   std::vector<std::string> symbols;
