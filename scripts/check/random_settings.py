@@ -210,7 +210,7 @@ def make_case(table, draw):
                 case.assignments.append(f"{place}={module}")
                 prefix = f"{place}."
                 case.assignments += [f"{prefix}{other.key}={SMALL[other.key]}" for other in settings if other.key in SMALL and other.type == "int"]
-            case.names += [place, module]
+            case.names += [place, place.split(".")[0], module]
             if not settings:
                 continue
             setting, siblings = draw.choice(settings), {other.key for other in settings}
@@ -226,7 +226,7 @@ def make_case(table, draw):
         elif way > 0.4:
             value = draw.choice(NUMBERS)
         case.assignments.append(f"{prefix}{key}={value}")
-        case.names += [prefix + key, *key.split(".")]
+        case.names += [prefix + key, prefix.split(".")[0], *key.split(".")]
         case.typed += [prefix + key, key, value.strip("'")]
     return case
 

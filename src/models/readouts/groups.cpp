@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 
+#include <tessera/base/error.h>
 #include <tessera/models/attention.h>
 #include <tessera/models/readouts/groups.h>
 
@@ -11,7 +12,7 @@ GroupsReadOut::GroupsReadOut(const GroupsReadOutSettings& settings, const ReadOu
 
 ReadOutOutput GroupsReadOut::forward(const Encoded& encoded, const ViewNeeds& needs) {
   const at::Tensor groups = at_least_float(encoded.tokens);
-  TORCH_CHECK(!encoded.mask.defined(), "groups: this encoder's tokens have padding; use gap, or an encoder of groups");
+  if (encoded.mask.defined()) user_error("readout groups: the encoder's tokens have padding: choose gap, or an encoder that returns groups");
   ReadOutOutput out;
   if (settings_.pool == "before") {
     out.embedding = head_->forward(groups.mean(1));

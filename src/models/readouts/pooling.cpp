@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include "src/models/readouts/positions.h"
+#include <tessera/base/error.h>
 #include <tessera/models/attention.h>
 #include <tessera/models/readouts/pooling.h>
 
@@ -66,7 +67,8 @@ at::Tensor EosReadOut::pool(const Encoded& encoded) const {
 at::Tensor EosReadOut::find(const Encoded& encoded) const {
   const at::Tensor& mask = encoded.mask;
   if (settings_.eos_id || settings_.position == "ids" || !mask.defined()) {
-    TORCH_CHECK(encoded.ids.defined(), "eos: this encoder returns no ids in which to find the end token");
+    if (!encoded.ids.defined())
+      user_error("readout eos: the encoder returns no token ids to find the end token in: choose another pool, such as gap");
     if (settings_.eos_id) {
       at::Tensor found = encoded.ids.eq(*settings_.eos_id);
       if (mask.defined()) found = found & mask;
