@@ -38,7 +38,7 @@ text:
 
 TEST(LossBench, ClipCostsThreeProductsOfGlobalEmbeddings) {
   const LossBench bench = measure_losses(small({"clip"}, {4, 8}));
-  // One product computes the B x B cosines; the other two compute the gradients of the image and text embeddings.
+  // A step has three products: one computes the B x B cosines, and two compute the gradients of the image and text embeddings.
   for (const std::int64_t batch : {4, 8})
     EXPECT_EQ(bench.find("clip", batch)->flops, 3.0 * 2 * batch * batch * kWidth) << batch;
 }

@@ -78,7 +78,7 @@ ForeignModel read_foreign_folder(const std::string& folder) {
 }
 
 std::vector<std::string> foreign_weight_files(const std::string& folder) {
-  // A single safetensors file takes precedence over shards in an older format.
+  // The order of preference: shards of safetensors, a single safetensors file, shards in an older format, a single older file.
   if (fs::is_regular_file(folder + "/" + kIndexNames[0])) return shards_of(folder, folder + "/" + kIndexNames[0]);
   if (fs::is_regular_file(folder + "/model.safetensors")) return {folder + "/model.safetensors"};
   if (const std::string index = index_of(folder); !index.empty()) return shards_of(folder, index);

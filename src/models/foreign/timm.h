@@ -30,7 +30,7 @@ TimmTower timm_tower(const std::string& name, const ForeignConfig& arguments, co
 struct TimmName {
   std::string name;
   nlohmann::json arguments;         // create_model's arguments, if the model has another size or shape
-  std::string pool;                 // the model's pooling, if timm uses another pooling for this name by default
+  std::string pool;                 // the model's pooling where it differs from timm's default for the architecture name; otherwise empty
   std::vector<std::string> unlike;  // the settings in which the model differs from the name
   int distance;                     // sort key: lower is a better match
 };
