@@ -14,9 +14,9 @@ namespace tessera {
 using Tensors = std::map<std::string, at::Tensor>;
 
 /// Runs `body` in `count` new processes that share a process group. Returns their results by rank. If a rank fails, prints its message
-/// and throws, so that the test fails. `backend` is as in DistributedSettings: with `gloo`, even a
-/// single rank opens a connection; with `auto`, it does not. The calling process must not have used LibTorch's threads before, because a fork loses them;
-/// compute reference values with run_ranks(1, ...).
+/// and throws, so that the test fails. `backend` is as in DistributedSettings: with `gloo`, even a single rank opens a connection; with
+/// `auto`, it does not. The calling process must not have used LibTorch's threads before, because a fork loses them; compute reference
+/// values with run_ranks(1, ...).
 std::vector<Tensors> run_ranks(int count, const std::function<Tensors(const ProcessGroup&)>& body,
                                const std::string& backend = "auto");
 
