@@ -162,6 +162,7 @@ TEST(SparoReadOut, ReplacesTheAttentionPoolingOfAResnet) {
 TEST(ReadOuts, RefuseTokensThatTheyCannotPoolInOneLine) {
   ReadOutContext context;
   context.width = 6;
+  context.modality = Modality::text;
   const at::Tensor tokens = at::randn({2, 5, 6});
   LinearBottleneck of_ends({.pool = "eos", .bottleneck_dim = 2, .output_dim = 4}, context);
   EXPECT_EQ(error_of([&] { of_ends.forward({.tokens = tokens}, {}); }),

@@ -17,7 +17,7 @@ namespace tessera::fuzz {
 namespace {
 
 // Corrects the checksum in every block that looks like a header, because otherwise most changed headers would be rejected.
-std::string with_checksums(std::string_view input) {
+std::string with_tar_checksums(std::string_view input) {
   std::string out(input);
   for (std::size_t at = 0; at + io::kBlock <= out.size(); at += io::kBlock) {
     if (out.compare(at + 257, 5, "ustar") != 0) continue;
@@ -100,7 +100,7 @@ void check_stream(std::string_view bytes, const io::TarIndex& index, bool whole,
 void fuzz_tar(std::string_view input) {
   static InputFile file;
   const bool repair = input.size() % io::kBlock == 0;  // the checksums of a truncated input are not corrected
-  const std::string bytes = repair ? with_checksums(input) : std::string(input);
+  const std::string bytes = repair ? with_tar_checksums(input) : std::string(input);
   file.write(bytes);
   const io::RandomAccessFile opened(file.path());
   io::TarIndex index;
