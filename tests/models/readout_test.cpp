@@ -166,10 +166,10 @@ TEST(ReadOuts, RefuseTokensThatTheyCannotPoolInOneLine) {
   const at::Tensor tokens = at::randn({2, 5, 6});
   LinearBottleneck of_ends({.pool = "eos", .bottleneck_dim = 2, .output_dim = 4}, context);
   EXPECT_EQ(error_of([&] { of_ends.forward({.tokens = tokens}, {}); }),
-            "readout eos: the encoder returns no token ids to find the end token in: choose another pool, such as gap");
+            "model: readout eos: the encoder returns no token ids to find the end token in: choose another pool, such as gap");
   const auto of_groups = readouts().make({"groups", settings("{output_dim: 4}")}, "", context);
   EXPECT_EQ(error_of([&] { of_groups->forward({.tokens = tokens, .mask = length_mask({5, 3}, 5)}, {}); }),
-            "readout groups: the encoder's tokens have padding: choose gap, or an encoder that returns groups");
+            "model: readout groups: the encoder's tokens have padding: choose gap, or an encoder that returns groups");
 }
 
 TEST(LinearBottleneckReadOut, ReadsTheTokenOfItsPool) {

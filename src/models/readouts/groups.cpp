@@ -12,7 +12,8 @@ GroupsReadOut::GroupsReadOut(const GroupsReadOutSettings& settings, const ReadOu
 
 ReadOutOutput GroupsReadOut::forward(const Encoded& encoded, const ViewNeeds& needs) {
   const at::Tensor groups = at_least_float(encoded.tokens);
-  if (encoded.mask.defined()) user_error("readout groups: the encoder's tokens have padding: choose gap, or an encoder that returns groups");
+  if (encoded.mask.defined())
+    user_error("model: readout groups: the encoder's tokens have padding: choose gap, or an encoder that returns groups");
   ReadOutOutput out;
   if (settings_.pool == "before") {
     out.embedding = head_->forward(groups.mean(1));

@@ -68,7 +68,7 @@ at::Tensor EosReadOut::find(const Encoded& encoded) const {
   const at::Tensor& mask = encoded.mask;
   if (settings_.eos_id || settings_.position == "ids" || !mask.defined()) {
     if (!encoded.ids.defined())
-      user_error("readout eos: the encoder returns no token ids to find the end token in: choose another pool, such as gap");
+      user_error("model: readout eos: the encoder returns no token ids to find the end token in: choose another pool, such as gap");
     if (settings_.eos_id) {
       at::Tensor found = encoded.ids.eq(*settings_.eos_id);
       if (mask.defined()) found = found & mask;
