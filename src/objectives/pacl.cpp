@@ -3,6 +3,7 @@
 #include "src/objectives/common/contrast.h"
 #include "src/objectives/common/pair_features.h"
 #include "src/objectives/common/ring_columns.h"
+#include <tessera/base/error.h>
 #include <tessera/objectives/pacl.h>
 #include <tessera/ops/activation_checkpoint.h>
 #include <tessera/ops/numeric.h>
@@ -58,9 +59,8 @@ Losses Pacl::forward(const Features& features, const StepContext& context) {
   const PairFeatures pairs =
       pair_features(features, "pacl", settings_.pairs, {.text_global = true, .image_tokens = true, .same_width = false},
                     context.group);
-  TORCH_CHECK(pairs.image_tokens.size(2) == width_,
-              "pacl: image_tokens must be [B, P, W] with W = image_width = ", width_, ", got ",
-              pairs.image_tokens.sizes());
+  if (pairs.image_tokens.size(2) != width_)
+    user_error("objective pacl: image_tokens must be [B, P, W] with W = image_width = ", width_, ", got ", pairs.image_tokens.sizes());
   TORCH_CHECK(pairs.text_global.size(1) == embed_dim_,
               "pacl: text_global must be [B, D] with D = embed_dim = ", embed_dim_, ", got ",
               pairs.text_global.sizes());

@@ -41,7 +41,8 @@ Needs TextGroup::needs() const {
 at::Tensor TextGroup::reconstruction(const TowerFeatures& text, const at::Tensor& present, const ProcessGroup& group) {
   TORCH_CHECK(text.tokens.defined() && text.input.ids.defined(),
               "text_group: the groups or the ids of the captions are missing: the tower does not output them");
-  TORCH_CHECK(!text.mask.defined(), "text_group: the text encoder outputs tokens with padding, not groups");
+  if (text.mask.defined())
+    user_error("objective text_group: the text encoder outputs tokens with padding, not groups: choose text_group_encoder");
   const at::Tensor groups = to_compute(text.tokens);
   const at::Tensor& ids = text.input.ids;
   at::Tensor mask = text.input.mask.defined() ? text.input.mask : at::ones_like(ids, at::kBool);

@@ -252,7 +252,7 @@ TEST(ObjectiveInputs, ErrorForWrongShapesNamesTheTensor) {
   EXPECT_EQ(input_error<c10::Error>("mgca", bad), "mgca: text_mask must be bool, got Float");
   bad = good;
   bad.image_tokens = at::randn({2, 4, 6}, at::kDouble);
-  EXPECT_EQ(input_error<c10::Error>("pacl", bad), "pacl: image_tokens must be [B, P, W] with W = image_width = 5, got [2, 4, 6]");
+  EXPECT_EQ(input_error<UserError>("pacl", bad), "objective pacl: image_tokens must be [B, P, W] with W = image_width = 5, got [2, 4, 6]");
   bad = good;
   bad.image_global = at::randn({2, 1, 5}, at::kDouble);
   EXPECT_EQ(input_error<c10::Error>("clip", bad), "clip: image_global must be [B, D], got [2, 1, 5]");

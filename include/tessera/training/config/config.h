@@ -156,7 +156,7 @@ void fields(Visitor& v, TrainingSettings& s) {
                               "parameter's gradient",
     config::one_of({"global", "per_tensor"}));
   v("device", s.device, "where to train; auto: on the GPU if there is one, else on the CPU", config::one_of({"auto", "cpu", "cuda"}));
-  v("threads", s.threads, "number of threads per operator on the CPU; null: one per core", config::at_least(1));
+  v("threads", s.threads, "number of threads per operator on the CPU; null: one per core", config::in_range(1, config::kMostThreads));
   v("ema", s.ema,
     "keep an exponential moving average (EMA) of all weights: {decay: 0.9999, warmup: true}; each checkpoint then also holds the "
     "model file ema.safetensors; null: do not");
