@@ -165,7 +165,7 @@ TEST(TextGroup, ReportsMistakes) {
   EXPECT_THROW(objective->forward(projected, {}), c10::Error);
   Features words = captions.features();
   words.texts["caption"].mask = at::ones({4, 2}, at::kBool);
-  EXPECT_THROW(objective->forward(words, {}), c10::Error);
+  EXPECT_THROW(objective->forward(words, {}), UserError);
 }
 
 }  // namespace
