@@ -21,7 +21,7 @@ import time
 
 import side_by_side
 from operators import (flops_regularizer, linear_cross_entropy, linear_soft_cross_entropy, max_similarity, sparsify_group,
-                       token_max_projection)
+                       text_conditioned_loss, token_max_projection)
 
 WARM_UP = 3  # this many first runs of each side are not timed; the very first run compiles
 LARGEST_DIFFERENCE = {"float32": 1e-4, "bfloat16": 0.03}
@@ -34,9 +34,13 @@ OPERATORS = {  # name -> (the function that makes the inputs and the operator of
     "linear_soft_cross_entropy": (linear_soft_cross_entropy, [{"tokens": 4096, "vocabulary": 49408, "width": 768, "words": 20}]),
     "token_max_projection": (token_max_projection, [{"batch": 64, "positions": 196, "vocabulary": 30522, "width": 512}]),
     "max_similarity": (max_similarity, [{"batch": batch, "patches": 196, "tokens": 55, "width": 256} for batch in (64, 256)]),
+    "text_conditioned_loss": (text_conditioned_loss, [{"images": 256, "captions": 8, "patches": 196, "width": 512, "heads": 8,
+                                                       "composed": 0}]),
 }
 ON_A_GPU_ALONE = {("max_similarity", "bfloat16")}
-SMALL = {"batch": 3, "tokens": 5, "patches": 7, "positions": 6, "width": 16, "vocabulary": 40, "rows": 8, "words": 3}  # on the CPU
+FLOAT32_ALONE = {"text_conditioned_loss"}
+SMALL = {"batch": 3, "tokens": 5, "patches": 7, "positions": 6, "width": 16, "vocabulary": 40, "rows": 8, "words": 3,
+         "images": 3, "captions": 2, "heads": 2}  # on the CPU
 
 
 class Sides:
@@ -172,9 +176,9 @@ def main():
     for name in args.operators:
         for sizes in OPERATORS[name][1]:
             if args.device == "cpu":
-                sizes = {key: SMALL[key] for key in sizes}
+                sizes = {key: SMALL.get(key, size) for key, size in sizes.items()}
             for dtype in args.dtypes:
-                if args.device == "cpu" and (name, dtype) in ON_A_GPU_ALONE:
+                if args.device == "cpu" and (name, dtype) in ON_A_GPU_ALONE or dtype != "float32" and name in FLOAT32_ALONE:
                     continue
                 rows.append(measure(torch, args, name, sizes, dtype))
                 print("| " + " | ".join(cells(rows[-1], args)) + " |", flush=True)

@@ -4,7 +4,7 @@ weights on the same batch.
 
   python3 -m pip install open_clip_torch safetensors       # into LibTorch's environment
   scripts/compare/step.py                                  # ViT-B/32, 32 pairs, float32, captions of COCO's lengths, then of full length
-  scripts/compare/step.py --device cuda --dtype bfloat16 --model ViT-B-16 --config clip_vitb16 --batch-size 1024 --compile
+  scripts/compare/step.py --device cuda --dtype bfloat16 --model ViT-B-16 --config openclip_vitb16 --batch-size 1024 --compile
 
 The sides take turns step by step, so that heat and other load affect them alike. Times are medians; the ratio is OpenCLIP's median divided
 by ours, with the quartiles of the ratios of single turns. On the CPU, memory is the peak resident set of a process that runs a few steps,

@@ -287,13 +287,16 @@ stage_step() {
   local bench=("${run[@]}" "$programs/bin/tessera-bench" step)
   local many=(--device cuda --dtype bfloat16 --caption-lengths coco --repeats 7 --phases --operators 10 --quiet)
   local beside=("${run[@]}" python3 scripts/compare/step.py --bench "$programs/bin/tessera-bench" --device cuda --dtype bfloat16
-                --model ViT-B-16 --config clip_vitb16 --compile --repetitions 5)
+                --model ViT-B-16 --config openclip_vitb16 --compile --repetitions 5)
   piece first_loss 60 bash -c 'same_first_loss "$@"' _ "${bench[@]}" openclip_vitb32 --batch-size 8 --on-demand
-  table clip_1024 70 "${bench[@]}" clip_vitb16 --batch-size 1024 "${many[@]}" --recorded --json "$folder/clip_1024.json" \
-    --trace "$folder/clip_1024.trace.json"
-  table sparc_1024 60 "${bench[@]}" sparc_vitb16 --batch-size 1024 "${many[@]}" --json "$folder/sparc_1024.json"
+  # The activations of OpenCLIP's step with 1,024 pairs take about 90 GB.
+  local large=1024
+  ((${memory:-0} > 100000)) || large=512
+  table "clip_$large" 70 "${bench[@]}" clip_vitb16 --batch-size "$large" "${many[@]}" --recorded --json "$folder/clip_$large.json" \
+    --trace "$folder/clip_$large.trace.json"
+  table "sparc_$large" 60 "${bench[@]}" sparc_vitb16 --batch-size "$large" "${many[@]}" --json "$folder/sparc_$large.json"
   table clip_256 40 "${bench[@]}" clip_vitb16 --batch-size 256 "${many[@]}" --recorded --json "$folder/clip_256.json"
-  table beside_openclip_1024 200 "${beside[@]}" --batch-size 1024
+  table "beside_openclip_$large" 200 "${beside[@]}" --batch-size "$large"
   table beside_openclip_256 140 "${beside[@]}" --batch-size 256 --recorded
 }
 
@@ -325,6 +328,7 @@ gpu=none capability=90
 if [[ $dry == no ]]; then
   command -v nvidia-smi >/dev/null || die "no nvidia-smi on the PATH: this is for machines with an NVIDIA GPU"
   gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)
+  memory=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits | head -n 1)  # MiB
   capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d '. ')
   mkdir -p "$report"
 fi

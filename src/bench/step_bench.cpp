@@ -127,10 +127,18 @@ std::string phases_to_markdown(const StepBench& bench) {
   return rows.empty() ? "" : "\n" + report::markdown_table(header, rows);
 }
 
+// Returns a readable part of a kernel's name, which may be 1,000 characters of template arguments. The JSON has the full name.
+std::string short_name(std::string name) {
+  for (const std::string_view noise : {"void ", "at::native::", "(anonymous namespace)::"})
+    for (std::size_t at = name.find(noise); at != std::string::npos; at = name.find(noise, at)) name.erase(at, noise.size());
+  constexpr std::size_t kLongest = 80;
+  return name.size() <= kLongest ? name : name.substr(0, kLongest - 3) + "...";
+}
+
 std::string operators_to_markdown(const StepCost& cost, bool gpu) {
   std::vector<std::vector<std::string>> rows;
   for (const Profiler::Share& share : cost.operators)
-    rows.push_back({share.name, report::three_digits(share.seconds * 1e3), with_thousands(share.calls)});
+    rows.push_back({short_name(share.name), report::three_digits(share.seconds * 1e3), with_thousands(share.calls)});
   if (rows.empty()) return "";
   return "\n" + report::markdown_table({concat(title(cost), gpu ? ": kernels" : ": operators"), "ms", "calls"}, rows);
 }

@@ -183,7 +183,8 @@ Vit::Embedded Vit::embed(const TowerInput& input) {
               ", got ", image.sizes());
   const config::Size grid(image.size(2) / patch.height, image.size(3) / patch.width);
   at::Tensor x = (stem_ ? stem_->forward(image) : conv1_(image)).flatten(2).transpose(1, 2);  // [B, P, w]
-  x = with_prefix(with_mask_token(x, input.hidden));
+  // Without this copy, the sums of all blocks would keep the transposed layout, and every norm would copy its input.
+  x = with_prefix(with_mask_token(x, input.hidden)).contiguous();
   if (positional_embedding_.defined()) x = x + positions_of(grid);
   SequenceInfo sequence;
   sequence.prefix = prefix();

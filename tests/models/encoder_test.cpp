@@ -204,6 +204,13 @@ TEST(PatchSize, MayDifferInHeightAndWidth) {
   EXPECT_EQ(vit.encode(image_input(at::randn({2, 3, 8, 16}))).tokens.sizes(), (std::vector<std::int64_t>{2, 4, 8}));
 }
 
+TEST(Vit, KeepsTokensContiguousSoThatNormsNeedNoCopies) {
+  VitSettings s;
+  s.image_size = 8, s.patch_size = 4, s.width = 8, s.layers = 1, s.heads = 2, s.class_token = false;
+  s.pre_norm = false, s.final_norm = "none";
+  EXPECT_TRUE(Vit(s).encode(image_input(at::randn({2, 3, 8, 8}))).tokens.is_contiguous());
+}
+
 TEST(PositionEmbedding, NoneMakesTheVitIgnoreTheOrderOfPatches) {
   at::manual_seed(9);
   VitSettings s;
