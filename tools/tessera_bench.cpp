@@ -383,6 +383,7 @@ struct StepCommand {
       if (forward) return take_turns(settings.step.device, tessera::bench::image_forward(settings.configurations[0], settings.step));
       tessera::bench::TrainingStep step(settings.configurations[0], settings.step);
       std::cout << std::setprecision(9) << step.run().item<double>() << std::endl;
+      if (!settings.step.device.is_cpu()) at::accelerator::emptyCache();  // the other sides need the memory
       return take_turns(settings.step.device, [&] { settings.recorded ? step.run_recorded() : step.run(); },
                         /*released=*/true);
     }

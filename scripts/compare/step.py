@@ -67,6 +67,16 @@ class OpenClipStep:
             self.model.logit_scale.clamp_(0, 4.6052)
         return loss
 
+    def first_loss(self):
+        loss = self.step().item()
+        self.release()
+        return loss
+
+    def release(self):
+        """Frees the GPU's memory for the other sides."""
+        self.optimizer.zero_grad()
+        torch.cuda.empty_cache()
+
     def seconds(self):
         if self.device.type == "cpu":
             return side_by_side.seconds_of(self.step)
@@ -76,8 +86,7 @@ class OpenClipStep:
         self.step()
         torch.cuda.synchronize()
         seconds = time.perf_counter() - begin
-        self.optimizer.zero_grad()
-        torch.cuda.empty_cache()  # the other sides need the memory
+        self.release()
         return seconds
 
 
@@ -124,7 +133,7 @@ def compare(args, kind, folder):
         theirs["OpenCLIP, compiled"] = OpenClipStep(args, batch, compiled=True)
     save_file(next(iter(theirs.values())).weights, folder / "weights.safetensors")
     bench = ours(args, folder, folder / "weights.safetensors", folder / "batch.safetensors")
-    losses = {"Tessera": float(bench.line()), **{name: each.step().item() for name, each in theirs.items()}}
+    losses = {"Tessera": float(bench.line()), **{name: each.first_loss() for name, each in theirs.items()}}
     sides = {"Tessera": bench.step, **{name: each.seconds for name, each in theirs.items()}}
     times = side_by_side.take_turns(sides, args.repetitions)
     memory = {"Tessera": bench.peak_memory()} if args.device == "cpu" else {}

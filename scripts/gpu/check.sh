@@ -250,7 +250,7 @@ stage_build() {
 stage_test() {
   tests kernels 150 kernels_tests '*/cuda'
   tests operators 90 ops_tests '*OnGpu*:*OnAGpu*:*/cuda'
-  tests attention 60 models_tests '*/cuda'
+  tests attention 60 models_tests '*OnAGpu*:*/cuda'
   tests steps 70 step_tests '*OnAGpu*'
   tests nccl 90 nccl_tests '*'
   piece python_operators 90 "${run[@]}" python3 tests/ops/python_operators_test.py "$programs/lib/libtessera_ops.so"

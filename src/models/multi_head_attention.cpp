@@ -94,7 +94,7 @@ std::vector<at::Tensor> MultiHeadAttention::queries_keys_values(const at::Tensor
 
 at::Tensor MultiHeadAttention::project(const at::Tensor& attended) {
   const at::Tensor x = inner_norm_ ? inner_norm_->forward(attended).to(attended.scalar_type()) : attended;
-  at::Tensor out = out_proj_(x);
+  at::Tensor out = linear(out_proj_, x);
   add_updates(x, {{"out", out}}, is_training());
   return out;
 }

@@ -22,11 +22,11 @@ Mlp::Mlp(const MlpShape& shape)
 
 at::Tensor Mlp::forward(const at::Tensor& given, const SequenceInfo& /*sequence*/) {
   const at::Tensor x = norm_in_ ? norm_in_->forward(given) : given;
-  at::Tensor inner = c_fc_(x), gate = c_gate_ ? c_gate_(x) : at::Tensor();
+  at::Tensor inner = linear(c_fc_, x), gate = c_gate_ ? linear(c_gate_, x) : at::Tensor();
   add_updates(x, {{"in", inner}, {"gate", gate}}, is_training());
   at::Tensor hidden = gate.defined() ? activate(gate, activation_) * inner : activate(inner, activation_);
   if (norm_) hidden = norm_->forward(hidden).to(hidden.scalar_type());
-  at::Tensor out = c_proj_(hidden);
+  at::Tensor out = linear(c_proj_, hidden);
   add_updates(hidden, {{"out", out}}, is_training());
   return out;
 }

@@ -211,6 +211,17 @@ TEST(Vit, KeepsTokensContiguousSoThatNormsNeedNoCopies) {
   EXPECT_TRUE(Vit(s).encode(image_input(at::randn({2, 3, 8, 8}))).tokens.is_contiguous());
 }
 
+TEST(Vit, AgreesOnAGpuWithTheCpu) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
+  VitSettings s;
+  s.image_size = config::Size(11, 20), s.patch_size = config::Size(4, 8), s.width = 8, s.layers = 2, s.heads = 2;
+  s.partial_patches = true;
+  Vit vit(s);
+  const at::Tensor image = at::randn({2, 3, 11, 20}), tokens = vit.encode(image_input(image)).tokens;
+  vit.to(at::kCUDA);
+  expect_close(vit.encode(image_input(image.to(at::kCUDA))).tokens.cpu(), tokens, 1e-5);
+}
+
 TEST(PositionEmbedding, NoneMakesTheVitIgnoreTheOrderOfPatches) {
   at::manual_seed(9);
   VitSettings s;

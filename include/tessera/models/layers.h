@@ -4,11 +4,15 @@
 
 #include <torch/nn/module.h>
 #include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/linear.h>
 
 namespace tessera {
 
 /// Applies "gelu", "gelu_tanh", "quick_gelu", "silu" or "relu" to x.
 at::Tensor activate(const at::Tensor& x, const std::string& activation);
+
+/// Returns layer(x) for x [..., in]. On a GPU, the product also adds the bias; torch::nn::Linear adds it in a pass of its own.
+at::Tensor linear(torch::nn::Linear& layer, const at::Tensor& x);
 
 /// Returns norm(x). If the norm is frozen (its weight requires no gradient), its running statistics stay unchanged and are used for the
 /// normalization.

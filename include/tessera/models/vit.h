@@ -131,6 +131,7 @@ class Vit : public Encoder {
     config::Size grid = {0, 0};  // {0, 0} if each image has its own grid
     at::Tensor mask{};           // bool [B, P], true for real patches; undefined if all are real
   };
+  at::Tensor patch_embedding(const at::Tensor& image);
   Embedded embed(const TowerInput& input);
   Embedded embed_patches(const TowerInput& input);
   /// Returns the positions [prefix + P, w] of all tokens for images with this grid; 0 for tokens without a position.
