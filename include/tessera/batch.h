@@ -33,13 +33,13 @@ struct TowerInput {
   /// uint8 or float [B, T, 3 * h * w]: images that keep their own shapes, as row-major sequences of patches padded to the longest
   /// sequence. Each patch is flattened from [3, h, w]. `mask` [B, T] is true for real patches.
   at::Tensor patches;
-  at::Tensor grids;         // int64 [B, 2], rows and columns of each image's `patches`; on the CPU even if the view is on a GPU
+  at::Tensor grids;         // int64 [B, 2], the size of each image in patches (height, width); on the CPU even if the view is on a GPU
   at::Tensor regions;       // float32 [B, R, F], a detector's region features; F = 0 if no sample has region features
   at::Tensor ids;           // int64 token ids [B, L], or [B, K, L] in a view with K captions per image
   EncodedPictures encoded;  // images that the tower's encoder has encoded before (data.features)
   /// Marks what is real (not padding and not missing), as bool [B, R] for regions, [B, L] or [B, K, L] for ids, [B, T] for patches, and
-  /// [B, 1] for pixels and encoded images. A row that is all false means that the sample lacks the view or, in a view with several texts
-  /// per image, this text. Undefined if everything is real.
+  /// [B, 1] for pixels and encoded images. A row that is all false means that the sample lacks the view. In a view with several texts
+  /// per image, it means that the image lacks this text. Undefined if everything is real.
   at::Tensor mask;
   /// int64 [B] or [B, K], the number of real ids in each row. It is on the CPU even if the view is on a GPU, so that the text tower can
   /// skip padding without waiting for the device. Undefined if the CPU does not know the lengths.
@@ -133,7 +133,7 @@ struct ViewNeeds {
   bool optional = false;   // whether samples that lack the view are kept, with a mask row that is all false; if not, they are skipped
   bool teacher = false;    // whether the run's teacher encodes the view too (Features::teacher_images, teacher_texts)
   std::int64_t teacher_captions = 0;  // how many of an image's K captions the teacher encodes; 0: all
-  LastBlock last_block = LastBlock::plain;  // last block for `dense` in evaluation mode; other features always use the plain one
+  LastBlock last_block = LastBlock::plain;  // how the last block computes `dense` in evaluation mode; for all other features it is plain
 
   friend bool operator==(const ViewNeeds&, const ViewNeeds&) = default;
 };

@@ -27,8 +27,8 @@ struct DataBenchSettings {
   std::function<void(const std::string&)> progress;
 };
 
-/// The cost of the images of one source. Each stage is measured on one thread and includes the stages before it. Seconds are CPU time per
-/// image.
+/// The cost of loading the images of one source. Each stage is measured on one thread, and its cost includes reading. Seconds are CPU time
+/// per image.
 struct DataCost {
   struct Stage {
     std::string name;

@@ -20,7 +20,7 @@ struct EfficiencySettings {
   std::function<void(const std::string&)> progress;
 };
 
-/// The cost of a tower or a step per sample.
+/// The cost per sample of embedding images or texts with a tower, or of a training step.
 struct SampleCost {
   double flops = 0;
   double samples_per_second = 0;

@@ -85,7 +85,7 @@ std::function<void()> loss_step(const NamedObjective& objective, std::int64_t ba
 LossBench measure_losses(LossBenchSettings settings);
 
 /// Returns Markdown tables with one row per objective and one column per batch size, like SPARC's Table 11. A sentence below them says how
-/// much more SPARC costs than CLIP, also in percent.
+/// much more SPARC costs than CLIP, in FLOPs and memory, each also in percent.
 std::string to_markdown(const LossBench& bench);
 std::string to_json(const LossBench& bench);
 /// Draws the costs over the batch size as a stand-alone SVG file with two logarithmic axes, like SPARC's Figure 4.
