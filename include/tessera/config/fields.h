@@ -33,8 +33,8 @@ struct Problem {
   std::string text;
 };
 
-/// A limit on a value: its text for help and errors ("at least 0"), and a test of a number or a string. Each item of a list is tested; null
-/// always passes.
+/// A limit on a value: a text that states it in help and errors ("at least 0"), and a test for numbers or strings. Of a list, each item is
+/// tested; null always passes.
 struct Limit {
   std::string text;
   std::function<bool(double)> number;
@@ -59,7 +59,7 @@ class UnknownKey : public UserError {
  public:
   UnknownKey(const Node& node, const std::string& path, const std::string& key, const std::vector<std::string>& beside);
 
-  /// Returns this error with a text that suggests those of `paths` (such as "training.steps") whose last name is the unknown key or a
+  /// Returns this error with a message that suggests every path in `paths` (such as "training.steps") that ends in the unknown key or in a
   /// synonym of it. Returns an unchanged copy if there are no such paths or too many.
   UnknownKey seen_among(const std::vector<std::string>& paths) const;
 
@@ -67,7 +67,7 @@ class UnknownKey : public UserError {
   UnknownKey(std::string text, std::string where, std::string key, bool certain);
 
   std::string where_, key_;
-  bool certain_;  // whether the suggestion is the key itself or a synonym, not just a similar name
+  bool certain_;  // whether the error suggests a synonym or the same key elsewhere, not just a similar name
 };
 
 /// Returns the likely Tessera names of a setting or value that other programs call `name` ("learning_rate", "bfloat16"), likeliest first.
@@ -118,7 +118,7 @@ class FieldVisitor {
   virtual void field(const char* key, void* value, const FieldAccess& access, const char* help, const Limit& limit) = 0;
 };
 
-/// Calls `fields` of one struct.
+/// A function that calls `fields` for the struct that `value` points to.
 using VisitFields = void (*)(FieldVisitor& visitor, void* value);
 
 template <class T>

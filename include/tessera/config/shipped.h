@@ -20,7 +20,8 @@ std::string find_configuration(const std::string& name, const std::string& shipp
 /// sparc_vitb16 for configs/sparc/vitb16.yaml. For any other file it is the file's name without the ending.
 std::string configuration_name(const std::string& file, const std::string& shipped = shipped_folder());
 
-/// Returns text that lists the shipped recipes by folder, one per line: the name and the first line of the file, which describes it.
+/// Returns text that lists the shipped recipes by folder, one per line: its name and the first line of its file, which describes the
+/// recipe.
 std::string list_configurations(const std::string& shipped = shipped_folder());
 
 }  // namespace tessera::config

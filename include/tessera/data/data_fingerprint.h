@@ -9,14 +9,15 @@
 namespace tessera {
 
 /// Identifies a data set independently of where it is stored, so moving or copying its files does not change the fingerprint. It is cheap
-/// even for millions of files: the counts are exact, but the digests cover only an evenly spread sample of the files. A change outside the
-/// sample (a caption of the same length in the middle of a large table) is not noticed.
+/// to compute even for millions of files, because the digests cover only an evenly spread sample of the files; the counts are exact. A
+/// change outside the sample (a caption of the same length in the middle of a large table) is not noticed.
 struct DataFingerprint {
   std::int64_t samples = 0;
   std::int64_t files = 0;
   std::string names;    // digest of the file names within the data set; covers at most 100,000 files
   std::string sizes;    // digest of the file sizes; covers at most 4,096 files
-  std::string content;  // digest of 4 KiB at the start and 4 KiB in the middle of the first 16 files and of at most 48 others
+  // digest of the first 16 files and at most 48 others; from each file, it covers 4 KiB at the start and 4 KiB in the middle
+  std::string content;
 
   bool operator==(const DataFingerprint&) const = default;
 };

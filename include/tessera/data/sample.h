@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// Images with more pixels than this count as decompression bombs, as in Pillow, unless a setting allows more.
+/// The default limit on the number of pixels of an image, as in Pillow. A larger image counts as a decompression bomb.
 inline constexpr std::int64_t kDefaultMaxPixels = 178'956'970;
 
 /// An 8-bit RGB image, rows top to bottom, channels interleaved.

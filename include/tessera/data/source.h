@@ -40,7 +40,7 @@ class Source {
   virtual std::vector<std::string> class_names() const { return {}; }
   /// Returns the index of the background class in masks, or -1 if there is none.
   virtual std::int64_t background_class() const { return -1; }
-  /// Returns the data sets that the source consists of and how training mixes them. By default the source is its only data set.
+  /// Returns the data sets that the source consists of and how training mixes them. By default, the only data set is the source itself.
   virtual Mixing mixing() const;
   /// Returns the name that messages use for a sample that has not been read yet: its file, or "sample number 7". Thread-safe.
   virtual std::string name_of(std::int64_t index) const { return "sample number " + std::to_string(index); }
@@ -52,8 +52,8 @@ class Source {
   }
   /// Returns a description for logs: "shapes train, 10,000 samples".
   virtual std::string describe() const = 0;
-  /// Returns the number of files that the samples come from; may be 0. Lists and annotations come first. The data set's
-  /// fingerprint (data_fingerprint.h) covers these files.
+  /// Returns the number of files that the samples come from; may be 0. data_file() returns lists and annotations before the other files.
+  /// The data set's fingerprint (data_fingerprint.h) covers all these files.
   virtual std::int64_t data_file_count() const { return 0; }
   virtual DataFile data_file(std::int64_t index) const;
 };
@@ -104,7 +104,7 @@ class SampleError : public std::runtime_error {
 /// Formats the numbers of skipped samples by reason: "20 bad_image, 14 no_caption".
 std::string describe_counts(const std::map<std::string, std::int64_t>& counts);
 
-/// Calls `read` and returns its sample. If `read` throws a SampleError without a key, adds `key` to it.
+/// Calls `read` and returns its sample. If `read` throws a SampleError without a key, throws the error with `key` added.
 template <class Read>
 Sample read_keyed(const std::string& key, const Read& read) {
   try {

@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// Thrown in threads that are waiting for samples when the loader is stopped.
+/// When the loader is stopped, the threads that are waiting for samples throw this exception.
 class Stopped : public std::runtime_error {
  public:
   Stopped() : std::runtime_error("the workers were stopped") {}

@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-/// How gradients are compressed for transfer between ranks. With bf16, gradients and their partial sums are rounded to
-/// bfloat16; each element of the mean over W ranks is then off by at most W / 256 of the ranks' mean magnitude.
+/// How gradients are compressed for transfer between ranks. With bf16, gradients and their partial sums are rounded to bfloat16; each
+/// element of the mean over W ranks is then off by at most W / 256 times the mean magnitude of this element on the ranks.
 enum class Compression { none, bf16 };
 
 /// Averages gradients over ranks while the backward pass still runs, with c10d::Reducer: it reduces buckets of gradients
@@ -26,7 +26,7 @@ class GradientReducer {
   /// Differentiates `loss` and accumulates the gradients. If `reduce` is true, then averages the accumulated gradients, including those of
   /// earlier calls, over the ranks. Pass true only for the last micro-batch of a step. Every rank must pass the same `reduce`.
   void backward(const at::Tensor& loss, bool reduce);
-  /// Differentiates several outputs, given the gradient of each.
+  /// Does the same as the other backward() for several outputs, given the loss's gradient with respect to each of them.
   void backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients, bool reduce);
 
  private:

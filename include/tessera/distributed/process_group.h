@@ -31,12 +31,12 @@ void fields(Visitor& v, DistributedSettings& s) {
 
 enum class Reduction { sum, min, max };
 
-/// The processes that train together. Copies share one connection. A default-constructed group has only this process, and its operations do
-/// nothing or return their argument. A group of one rank may have a connection too; its operations then go through the backend, as with
-/// many ranks. Every rank must call the same operations in the same order, with tensors of equal shape and type. CPU tensors travel over
-/// Gloo, CUDA tensors over NCCL (or over Gloo with backend gloo). Operations throw c10::Error when a rank is lost or the timeout expires.
-/// When the last copy of a group is destroyed, it waits up to half a minute for the other ranks and shuts the backends down, unless an
-/// exception is being handled.
+/// The processes that train together. Copies of a group share one connection. A default-constructed group has only this process, and its
+/// operations do nothing or return their argument. A group of one rank may have a connection too; its operations then go through the
+/// backend, as with many ranks. Every rank must call the same operations in the same order, with tensors of equal shape and type. CPU
+/// tensors travel over Gloo, CUDA tensors over NCCL (or over Gloo with backend gloo). Operations throw c10::Error when a rank is lost or
+/// the timeout expires. When the last copy of a group is destroyed, it waits up to half a minute for the other ranks and shuts the backends
+/// down, unless an exception is being handled.
 ///
 /// Scale of losses and gradients, for everything built on this class: a rank's loss covers its own pairs (against the whole batch), and the
 /// mean of the ranks' losses is the loss of the global batch. Collectives with gradient (collectives.h) give each rank's features the

@@ -28,7 +28,7 @@ class Embedder {
   /// Returns the features of one batch of images: those that similarity() uses, and those that `needs` asks for. image_batch()
   /// makes such a batch from images, uint8 [3, h, w].
   virtual TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const = 0;
-  /// Returns the same features for pixels, uint8 [B, 3, H, W].
+  /// Does the same as the other images(), for pixels, uint8 [B, 3, H, W].
   TowerFeatures images(const at::Tensor& pixels, const ViewNeeds& needs) const { return images(image_input(pixels), needs); }
 
   /// Returns true if the model has a text tower. If it has none, texts() throws c10::Error.

@@ -66,9 +66,9 @@ struct EvaluateOptions {
 };
 
 /// Makes source settings from an option's text. The text can be a source's name ("shapes", with its defaults), settings ("{name: shapes,
-/// split: test}"), or a path. The path of a tar file (compressed or not) or of a folder of tar files gives the source webdataset, that of a
-/// table the settings from csv_settings_of(), and that of a folder of class folders the source image_folder. `option` is the option's name,
-/// for messages. Throws UserError.
+/// split: test}"), or a path. A tar file (compressed or not) or a folder of tar files is read by the source webdataset, a folder of class
+/// folders by the source image_folder; for a table, the settings are those from csv_settings_of(). `option` is the option's name, for
+/// messages. Throws UserError.
 config::ModuleSettings source_from_text(const std::string& text, const std::string& option);
 
 /// Throws UserError if source_from_text() rejects --data or --train-data.

@@ -45,8 +45,8 @@ class EmbeddingTable {
   std::int64_t saved_ = 0;
 };
 
-/// A cache of a model's embeddings of images and texts. The tasks of a suite share it in memory, and evaluations share it
-/// through a folder. Images are identified by their bytes, so data may change or move.
+/// A cache of a model's embeddings of images and texts. The tasks of a suite share it in memory, and evaluations share it through a folder.
+/// Images are identified by their bytes, so the cache stays valid if a data set changes or moves.
 class FeatureStore {
  public:
   /// `model` identifies everything that embeddings depend on (weights, settings, tokenizer, chosen slots, device). If `folder` is

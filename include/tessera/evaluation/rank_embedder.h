@@ -28,7 +28,7 @@ class EmbeddingRanks {
 };
 
 /// Splits the embedding of images and texts evenly over all ranks: rank r embeds the r-th part of a batch. The results are the same as with
-/// one process. If more than the embeddings of texts is needed, only this rank computes the texts' features.
+/// one process. If `needs` asks for more than the embeddings of texts, this rank computes the texts' features alone.
 class RankEmbedder final : public EmbedderView {
  public:
   /// `model` must be the model that the ranks loaded last. Both arguments must outlive this object.

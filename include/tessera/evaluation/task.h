@@ -30,7 +30,7 @@ struct EvaluationContext {
   std::int64_t batch_size = 64;
   std::int64_t threads = 2;
   bool pictures = false;            // whether tasks should fill TaskResult::pictures
-  double logit_scale = 100;         // the report's probabilities are the softmax of the similarities times this factor
+  double logit_scale = 100;         // for the report's probabilities, similarities are multiplied by this factor before the softmax
   std::string out;                  // folder for files that tasks write (slot_mask.safetensors); empty: tasks write no files
   std::vector<std::int64_t> slots;  // the slots that the evaluation keeps (--slots); empty: all slots
   /// Embeddings of whole vocabularies, shared by the tasks that measure one model. The key is a hash of the vocabulary and the

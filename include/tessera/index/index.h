@@ -58,8 +58,8 @@ struct Hits {
 /// Reads only the token names of the index in a folder. Throws UserError.
 TokenNames names_of(const std::string& folder);
 
-/// An inverted index of sparse vectors for exact search, opened for reading; docs/index.md describes its files. Opening it compares all
-/// bytes with their checksums and checks that each list is valid. An opened index does not change when other processes change the folder.
+/// An inverted index of sparse vectors for exact search, opened for reading; docs/index.md describes its files. Opening an index verifies
+/// the checksums of all bytes and checks that each list is valid. An opened index does not change when other processes change the folder.
 /// All functions are thread-safe.
 class Index {
  public:
@@ -89,7 +89,7 @@ class Index {
   /// for tokens outside the vocabulary.
   Hits search(const QuantizedQuery& query, std::int64_t k, const Filter& filter = {}) const;
 
-  /// Returns all documents that are not removed. Their weights are computed back from the impacts.
+  /// Returns all documents that are not removed. Their weights are reconstructed from the stored impacts.
   SparseVectors stored_vectors() const;
 
  private:

@@ -19,7 +19,7 @@ struct BuildSettings {
   bool unit_length = false;
   TokenNames names;        // stored in the index, so that searches can name tokens
   bool overwrite = false;  // replace an existing index
-  /// The number of documents in a window, a multiple of 64 up to 65,536.
+  /// The number of documents in a window, a multiple of 64 up to 65,536. A search scores the documents window by window.
   std::int64_t window = 65'536;
   int threads = 0;  // 0: all cores
 };
@@ -35,10 +35,10 @@ struct Change {
 Change build_index(const std::string& folder, SparseVectors documents, const BuildSettings& settings);
 
 /// Adds documents as a new segment. It takes only as long as writing these documents and looking up their ids. With `replace`, older
-/// documents with the same ids are removed in the same step. Without it, throws UserError if an id already exists.
+/// documents with the same ids are removed in the same step. Without `replace`, throws UserError if an id already exists.
 Change add_documents(const std::string& folder, SparseVectors documents, bool replace = false, int threads = 0);
 
-/// Marks documents as removed. If an id does not exist, throws UserError and removes none, unless `missing_ok` is set.
+/// Marks documents as removed. If an id does not exist, throws UserError and removes nothing; with `missing_ok`, ignores the id.
 Change remove_documents(const std::string& folder, std::span<const std::string> ids, bool missing_ok = false,
                         int threads = 0);
 

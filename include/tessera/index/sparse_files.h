@@ -17,8 +17,8 @@ namespace tessera::index {
 ///   jsonl        Seismic's: one {"id": "...", "content": "...", "vector": {"token": weight, ...}} per line
 ///   ciff         the Common Index File Format (Lin et al. 2020): postings lists in Protocol Buffers. Weights are multiplied
 ///                by `ciff_scale` and rounded to whole numbers of at least 1. Tokens are sorted by their names' bytes, as in Lucene
-///   text         output for people that cannot be read back: per line an id and its tokens by decreasing weight, "red:1.25
-///                circle:0.75"
+///   text         for people to read; Tessera can write this format but not read it. Each line has an id and its tokens by
+///                decreasing weight, "red:1.25 circle:0.75"
 struct SparseFileOptions {
   std::string format;       // one of the formats above; empty: chosen by the extension .safetensors, .csr, .jsonl, .ciff or .txt
   TokenNames names;         // token names for jsonl, ciff and text

@@ -37,8 +37,8 @@ SafetensorsLayout load_safetensors_layout(const std::string& path);
 /// their values exactly. Throws UserError naming `origin` if the header is damaged.
 bool fits_layout(const SafetensorsLayout& layout, const std::map<std::string, at::Tensor>& tensors, const std::string& origin);
 
-/// Writes a file with the layout's header and the tensors that it names, in the header's order, shapes and dtypes. The tensors must
-/// fit the layout (fits_layout). Otherwise it works like save_safetensors().
+/// Writes a file with the layout's header and the tensors that it names, in the header's order, shapes and dtypes. The tensors must fit the
+/// layout (fits_layout). In all other respects, this function works like save_safetensors().
 void save_safetensors_as(const SafetensorsLayout& layout, const std::string& path,
                          const std::map<std::string, at::Tensor>& tensors);
 

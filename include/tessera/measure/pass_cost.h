@@ -37,7 +37,7 @@ class CostCurve {
   void add(std::int64_t samples, MemoryTrace trace, double flops);
 
   /// Returns the extrapolated trace. If all measurements have the same number of allocations, each allocation is extrapolated separately,
-  /// so the peak is right even if, with this number of samples, another allocation reaches it than in the measurements. Otherwise only
+  /// so the peak is right even if, with this number of samples, it occurs at another allocation than in the measurements. Otherwise only
   /// peak() and held() are extrapolated; peak() is at least its linear extrapolation. Needs at least one measurement.
   MemoryTrace trace(std::int64_t samples) const;
   double flops(std::int64_t samples) const;

@@ -23,9 +23,9 @@ struct PeakFlops {
 /// as "NVIDIA A100-SXM4-80GB". Returns nothing for unknown GPUs, for MIG instances, and for bfloat16 if the GPU has no units for it.
 std::optional<double> known_peak_tflops(std::string_view gpu, Arithmetic arithmetic);
 
-/// Returns the data sheet's number if there is one. Otherwise it measures several large matrix products for some tenths of a second and
-/// returns the rate of the fastest one. On a CPU, it also measures float32 and returns the higher of the two rates, because many CPUs have
-/// no units for half precision. On a machine that is busy during the measurement, the number is too low.
+/// Returns the data sheet's number if there is one. Otherwise measures several large matrix products for some tenths of a second and
+/// returns the rate of the fastest one. On a CPU, also measures float32 and returns the higher of the two rates, because many CPUs have no
+/// units for half precision. On a machine that is busy during the measurement, the number is too low.
 PeakFlops peak_flops(const at::Device& device, Arithmetic arithmetic);
 
 }  // namespace tessera

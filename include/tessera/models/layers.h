@@ -11,7 +11,8 @@ namespace tessera {
 /// Applies "gelu", "gelu_tanh", "quick_gelu", "silu" or "relu" to x.
 at::Tensor activate(const at::Tensor& x, const std::string& activation);
 
-/// Returns layer(x) for x [..., in]. On a GPU, the product also adds the bias; torch::nn::Linear adds it in a pass of its own.
+/// Returns layer(x) for x [..., in]. On a GPU, a single operator computes the product and adds the bias; torch::nn::Linear adds the bias in
+/// a second operator.
 at::Tensor linear(torch::nn::Linear& layer, const at::Tensor& x);
 
 /// Returns norm(x). If the norm is frozen (its weight requires no gradient), its running statistics stay unchanged and are used for the

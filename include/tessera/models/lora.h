@@ -47,7 +47,7 @@ struct LinearMap {
   std::string layer;      // name of the kind of map, as in LoraSettings::layers
   std::string name;       // the adapter's name: its parameters are lora_NAME_a and lora_NAME_b
   std::string parameter;  // the weight's name in the module, such as "in_proj_weight"
-  std::int64_t first = 0, rows = 0;  // the map's rows in that weight: `rows` rows, starting at row `first`
+  std::int64_t first = 0, rows = 0;  // the map's rows in the weight `parameter`: `rows` rows, starting at row `first`
 };
 
 /// A low-rank adapter of one linear map.

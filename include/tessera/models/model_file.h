@@ -33,12 +33,11 @@ struct ModelFile {
   std::shared_ptr<const PublishedParts> published = {};  // other parts of the published folder that the model came from; null: none
 };
 
-/// Whether a safetensors file contains our settings. Throws UserError naming the file if it is not safetensors or
-/// damaged.
+/// Whether a safetensors file contains our settings. Throws UserError naming the file if it is damaged or not a safetensors file.
 bool is_model_file(const std::string& path);
 
-/// Throws UserError naming the file if it is not safetensors, has no settings (for a plain OpenCLIP file the message
-/// says how to convert it with tessera-convert), or its vocabulary does not match its hash.
+/// Throws UserError naming the file if it is not a safetensors file, if it has no settings (for a plain OpenCLIP file, the message says how
+/// to convert it with tessera-convert), or if its vocabulary does not match its hash.
 ModelFile load_model_file(const std::string& path);
 void save_model_file(const std::string& path, const ModelFile& file);
 

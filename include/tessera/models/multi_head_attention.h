@@ -17,7 +17,7 @@ namespace tessera {
 struct MultiHeadAttentionSettings {
   std::int64_t width = 0;  // width of the queries
   std::int64_t heads = 1;
-  std::int64_t key_width = 0;     // width of the input of keys and values; 0 means `width`
+  std::int64_t key_width = 0;     // width of the tokens that keys and values are computed from; 0 means `width`
   std::int64_t inner_width = 0;   // total width of all heads, a multiple of `heads`; 0 means `width`
   std::int64_t output_width = 0;  // width of the result; 0 means `width`
   /// How the input projections are stored. If false, they are stored as in torch.nn.MultiheadAttention: one fused `in_proj_weight` (if the
@@ -70,7 +70,7 @@ class MultiHeadAttention : public torch::nn::Module, public Adaptable {
 };
 
 /// Computes MultiHeadAttention from its weights, the eight tensors that MultiHeadAttention::projections() returns. It is for losses that
-/// run in checkpointed tiles.
+/// can process a batch block by block and recompute each block in the backward pass.
 at::Tensor multi_head_attention(const at::Tensor& query, const at::Tensor& keys, at::TensorList projections,
                                 std::int64_t heads, const AttentionMask& mask);
 

@@ -21,10 +21,10 @@ bool is_open_clip_checkpoint(const std::string& path);
 /// open_clip_pytorch_model.bin, or the only weights file. Throws UserError naming the folder.
 std::string find_open_clip_weights(const std::string& path);
 
-/// Loads everything that inference needs from a checkpoint: the model that open_clip_config.json next to the weights
-/// describes (or the architecture of that name, if one is given), CLIP's tokenizer, and the tokenizer's vocabulary,
-/// which ships with Tessera. Throws UserError if there is no configuration, if it describes something that our models
-/// lack (the message names the key), or if the tokenizer is not CLIP's.
+/// Loads everything that inference needs from a checkpoint: the model that open_clip_config.json next to the weights describes (or the
+/// model that `architecture` names, if it is not empty), CLIP's tokenizer, and the tokenizer's vocabulary, which ships with Tessera. Throws
+/// UserError if there is no configuration, if it describes something that our models lack (the message names the key), or if the tokenizer
+/// is not CLIP's.
 ModelFile load_open_clip_checkpoint(const std::string& path, const std::string& architecture = "");
 
 /// Returns the settings of OpenCLIP's own tokenizer for a text tower, without the vocabulary's file. The tokenizer uses CLIP's byte pairs

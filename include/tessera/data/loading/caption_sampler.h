@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// Settings for a group of an image's K captions. All captions of the group are made from the image's sentences in the same way.
+/// Settings for one group among an image's K captions. All captions of the group are made from the image's sentences in the same way.
 struct CaptionSlots {
   std::int64_t count = 1;
   std::int64_t min_sentences = 1;

@@ -95,8 +95,8 @@ void fields(Visitor& v, LoaderSettings& s) {
   fields(v, static_cast<ImageSettings&>(s));
 }
 
-/// Counts the texts and token ids of a view. Also counts the texts that were cut because they exceeded the tokenizer's context, and the ids
-/// that they lost.
+/// The numbers of a view's texts and token ids, of the texts that were cut because they exceeded the tokenizer's context, and of the ids
+/// that these texts lost.
 struct TextCuts {
   std::int64_t texts = 0;
   std::int64_t cut_texts = 0;   // texts that lost ids
@@ -118,11 +118,12 @@ struct LoaderStatistics {
   std::int64_t peak_bytes = 0;                     // peak memory of samples being prepared and batches kept ready
 };
 
-/// Where a loader's batches and messages go.
+/// What a loader is told in addition to its settings: facts about the run and the model, and how to report skipped samples.
 struct LoaderTarget {
   bool pinned = false;       // put tensors in page-locked memory, from which a GPU copies asynchronously; requires a GPU
-  std::string skipped_file;  // file that lists the skipped samples, one JSON object per line; empty: no list
-  std::int64_t region_width = 0;  // width of the model's region features; samples with another width are skipped; 0: any width
+  std::string skipped_file;  // output file with one JSON object per skipped sample, each on its own line; empty: no file
+  // width of the model's region features; samples whose region features have another width are skipped; 0: any width
+  std::int64_t region_width = 0;
   bool whole_texts = false;  // pad texts to the tokenizer's context, not just to the longest text of the batch
   // precomputed features to use instead of the images (data.features); null: images are decoded
   std::shared_ptr<const FeatureFolder> features;
@@ -167,8 +168,8 @@ class Loader {
   std::int64_t batches_per_update() const;
   /// Returns the position of the batch that next() will return.
   DataPosition position() const;
-  /// Continues from a position, which may come from another rank or from a run with another number of ranks: reading resumes
-  /// with this rank's own samples from there.
+  /// Continues from a position. The position may come from another rank or from a run with another number of ranks. In both cases, this
+  /// rank reads its own samples that come after the position.
   void seek(const DataPosition& position);
   std::int64_t batches_per_epoch() const;
   LoaderStatistics statistics() const;

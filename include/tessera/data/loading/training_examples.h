@@ -27,9 +27,9 @@ struct TrainingExample {
   std::map<std::string, Image> pictures;  // augmented images, keyed by pixel view, with an outline around each box
 };
 
-/// Returns up to `per_component` samples of each component of a source, spread over the component (for a stream, its first
-/// samples). They have the crops and other random choices of the first epoch; the view `caption` shows the first of several
-/// captions. Throws as the Loader's constructor does.
+/// Returns up to `per_component` samples of each component of a source, spread over the component (for a stream, its first samples). They
+/// have the crops and other random choices of the first epoch; if a sample has several captions, the view `caption` shows the first. Throws
+/// as the Loader's constructor does.
 std::vector<TrainingExample> training_examples(const std::shared_ptr<const Source>& source,
                                                const std::shared_ptr<const Tokenizer>& tokenizer,
                                                const Preprocessing& preprocessing, const LoaderSettings& settings,

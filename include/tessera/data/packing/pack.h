@@ -14,8 +14,8 @@ struct PackSettings {
   std::string folder;
   std::string name = "shard";  // shards are NAME-00000.tar, ...
   std::int64_t samples_per_shard = 1000;
-  std::int64_t bytes_per_shard = 0;  // maximum size of a tar; 0: no limit. A larger sample gets a shard of its own
-  std::int64_t resize = 0;           // larger images are resized to this many pixels on the shorter side; 0: no resizing
+  std::int64_t bytes_per_shard = 0;  // maximum size of a shard in bytes; 0: no limit. A larger sample gets a shard of its own
+  std::int64_t resize = 0;           // maximum length in pixels of an image's shorter side; larger images are reduced to it; 0: no resizing
   std::int64_t quality = 95;         // quality of the JPEG files that resizing writes
   std::string format = "jpg";        // jpg or png: file format for images that are resized or not encoded yet
   bool summarize = false;            // whether samples without a summary get one (summarize.h)
@@ -58,7 +58,8 @@ struct PackResult {
 /// Each shard appears in the folder when it is complete, and is then listed in the manifest. After an interruption, the same call continues
 /// after the last complete shard and writes exactly the bytes that an uninterrupted run would have written. If the set is complete already,
 /// nothing is written. Throws UserError if shards of this name are from another source or other settings, if too many samples are bad, or
-/// if the folder cannot be written. `progress` receives the number of samples done and `begun_at`, the first sample that this call writes.
+/// if the folder cannot be written. `progress` receives the number of samples done and `begun_at`, the index of the first sample that this
+/// call writes.
 PackResult pack(const Source& source, const std::string& source_settings, const PackSettings& settings,
                 const std::function<void(std::int64_t done, std::int64_t begun_at)>& progress = {});
 
@@ -79,7 +80,7 @@ class SetFingerprint {
   static SetFingerprint parse(const std::string& text);
 
  private:
-  std::uint64_t low_ = 0, high_ = 0;  // sums over the samples
+  std::uint64_t low_ = 0, high_ = 0;  // each is the sum of one 64-bit hash over all samples
 };
 
 }  // namespace tessera

@@ -29,7 +29,8 @@ class NegativeRules {
   NegativeRules(std::string_view lexicon, const std::string& origin);
   ~NegativeRules();
 
-  /// Returns at most `each` negatives of every kind, in the order above. All differ from each other and from the caption.
+  /// Returns at most `each` negatives of every kind, in the order of the kinds in the description of this class. The negatives differ from
+  /// each other and from the caption.
   std::vector<HardNegative> make(const std::string& caption, std::int64_t each, Random& random) const;
 
  private:

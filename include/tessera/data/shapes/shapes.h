@@ -91,7 +91,7 @@ void fields(Visitor& v, ShapesSettings& s) {
 
 std::optional<config::Problem> validate(const ShapesSettings& settings);
 
-/// These return names by index. The first texture is `plain`.
+/// Each of these functions returns all names of one attribute, in the order of their indices. The first texture is `plain`.
 const std::vector<std::string>& shapes_shape_names();
 const std::vector<std::string>& shapes_color_names();
 const std::vector<std::string>& shapes_texture_names();
@@ -115,8 +115,8 @@ bool shapes_held_out_pair(std::int64_t shape, std::int64_t color);
 ///   every pair of objects with a clear relation.
 /// - `summary` lists the color and shape of each object that the first caption names, largest first, in the caption's words. `object_tags`
 ///   lists all attributes of the image's objects, largest first, in plain words, as a detector would.
-/// - `regions` [objects, 2052] has a row for each object, largest first: 2,048 values of a fixed random projection of the crop (averaged to
-///   8x8), then left, top, right and bottom, divided by the image's width or height.
+/// - `regions` [objects, 2052] has a row for each object, largest first: 2,048 values of a fixed random projection of the object's crop
+///   (averaged to 8x8), then left, top, right and bottom, divided by the image's width or height.
 /// - An object's `negatives` are its phrase with one wrong word: every other shape, and every other color, texture and size if the phrase
 ///   names one.
 /// - The sample's `negatives` contain at most one caption of each kind; each is false for the image. A kind is missing if it cannot be made

@@ -25,8 +25,9 @@ void fields(Visitor& v, CifarSettings& s) {
   v("templates", s.templates, "captions; {} becomes the class name; empty: no captions");
 }
 
-/// Sample keys are FILE/NUMBER. Class names come from batches.meta.txt or fine_label_names.txt in the folder; CIFAR-10's class names are
-/// built in. Throws UserError if the folder is missing, or if a file is missing or has the wrong size.
+/// Sample keys are FILE/NUMBER. Class names come from batches.meta.txt (CIFAR-10) or fine_label_names.txt (CIFAR-100) in the folder;
+/// without batches.meta.txt, built-in names are used for CIFAR-10. Throws UserError if the folder is missing, or if a file is missing or
+/// has the wrong size.
 std::shared_ptr<IndexedSource> make_cifar(const CifarSettings& settings);
 
 }  // namespace tessera

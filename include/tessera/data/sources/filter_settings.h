@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// Selects the samples to use by the fields of their side files. Every source except a mixture has these settings in addition to its own.
-/// In a mixture, each of the mixed sources has them.
+/// Settings that select the samples to use by the fields of their side files. Every source except a mixture has these settings in addition
+/// to its own. In a mixture, each of the mixed sources has them.
 struct FilterSettings {
   std::optional<std::string> filter;
   std::optional<config::FilePath> filter_ids;

@@ -23,8 +23,8 @@ void fields(Visitor& v, KarpathySettings& s) {
   v("split", s.split, "train, restval (COCO), val or test; several joined by +: train+restval");
 }
 
-/// Captions are the sentences' `raw`; keys are the images' file names preceded by `filepath`. Throws UserError naming the file
-/// and the invalid item.
+/// A caption is the field `raw` of a sentence. A key is FILEPATH/FILENAME, from the image's fields `filepath` (optional) and `filename`.
+/// Throws UserError naming the file and the invalid item.
 std::shared_ptr<IndexedSource> make_karpathy(const KarpathySettings& settings);
 
 }  // namespace tessera

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// A source inside the settings of another one, read with all its defaults filled in.
+/// The settings of a source inside those of another source. Reading them fills in all defaults.
 struct NestedSourceSettings : config::ModuleSettings {};
 
 namespace config {

@@ -24,8 +24,9 @@ struct OptionItem {
   std::vector<std::int64_t> pictures;  // indices into OptionSet::pictures
   std::vector<std::string> texts;
   std::string kind;       // kind of the item, such as "replace_rel"; empty: the benchmark has no kinds
-  std::string pair = {};  // items with the same `pair` are also scored together, as are items with the same `set`; empty: no pair
-  std::string set = {};
+  // items with the same `pair` are also scored as one unit, which is right if all its items are right; empty: no pair
+  std::string pair = {};
+  std::string set = {};  // items with the same `set` are also scored as one unit, like those of a pair; empty: no set
 };
 
 /// A benchmark of right and wrong options (Winoground, SugarCrepe, VALSE, ...).

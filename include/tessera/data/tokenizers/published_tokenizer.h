@@ -7,9 +7,9 @@
 
 namespace tessera {
 
-/// Copies the tokenizer of the published folder that the model's weights came from into a model file. Does nothing if the model uses CLIP's
-/// tokenizer, which the file already has. If the folder's tokenizer cannot be read, leaves the file without a tokenizer and returns the
-/// reason; otherwise returns an empty text.
+/// Copies a tokenizer into a model file: the tokenizer of `folder`, the published folder that the model's weights came from. Does nothing
+/// if the model uses CLIP's tokenizer, which the file already has. If the folder's tokenizer cannot be read, leaves the file without a
+/// tokenizer and returns the reason; otherwise returns an empty text.
 std::string take_published_tokenizer(const ForeignModel& foreign, const std::string& folder, ModelFile& file);
 
 /// Returns the files that another library needs to tokenize for this model: tokenizer.json with tokenizer_config.json, or spiece.model. For

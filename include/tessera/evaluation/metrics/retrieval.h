@@ -12,7 +12,7 @@ namespace tessera::metrics {
 struct RetrievalScores {
   std::vector<double> image_to_text;  // recall for each k
   std::vector<double> text_to_image;
-  at::Tensor image_to_text_rank;  // [N] int64, rank of the best right text, counted from 0; -1 if the image has no text
+  at::Tensor image_to_text_rank;  // [N] int64, rank of the nearest of the image's own texts, counted from 0; -1 if it has none
   at::Tensor text_to_image_rank;  // [M] int64, rank of the text's image; -1 if the text has no image
 };
 

@@ -13,8 +13,8 @@ namespace tessera::metrics {
 /// A threshold for background: a pixel becomes background if the score of its best class is below the threshold.
 struct BackgroundThreshold {
   double value = 0;
-  /// If set, the threshold applies to a probability, which a softmax over all names computes from their cosines times this factor. If not
-  /// set, the threshold applies to the cosine.
+  /// If set, the threshold applies to a probability: the cosines are multiplied by this factor, and a softmax is taken over the names of
+  /// all candidate classes. If not set, the threshold applies to the cosine.
   std::optional<double> logit_scale;
 };
 
@@ -43,8 +43,8 @@ struct SegmentationPrediction {
 SegmentationPrediction zero_shot_segmentation(const at::Tensor& patch_features, const at::Tensor& class_features,
                                               const at::Tensor& target, const SegmentationOptions& options);
 
-/// Returns the class of each pixel, int64 [H, W]: resizes the scores to the target and takes the candidate with the greatest score
-/// (the lower name at ties). scores: float [N, rows, columns], cosines of the N names. target: int64 [H, W], which defines the
+/// Returns the class of each pixel, int64 [H, W]: resizes the scores to the target and takes the candidate with the greatest score (at
+/// ties, the name with the lower index). scores: float [N, rows, columns], cosines of the N names. target: int64 [H, W], which defines the
 /// candidates for `present`. Throws like zero_shot_segmentation(). The option `grid` is not used.
 at::Tensor segment_pixels(const at::Tensor& scores, const at::Tensor& target, const SegmentationOptions& options);
 
@@ -60,9 +60,9 @@ std::vector<std::array<std::int64_t, 2>> window_corners(std::int64_t height, std
 at::Tensor join_windows(const at::Tensor& scores, const std::vector<std::array<std::int64_t, 2>>& corners,
                         std::int64_t size, std::int64_t height, std::int64_t width);
 
-/// Returns the group of each pixel, int64 [B, height, width]. As in the code of GroupViT's authors, each group's weights of the patches are
-/// resized to the pixels, and the group with the greatest weight wins (the lower group at ties). attention: float [B, K, P], the weights.
-/// Only the options grid and upsample are used.
+/// Returns the group of each pixel, int64 [B, height, width]. As in the code of GroupViT's authors, each group's weights for the patches
+/// are resized to the pixels, and the group with the greatest weight wins (the lower group at ties). attention: float [B, K, P], the
+/// weights. Only the options grid and upsample are used.
 at::Tensor group_masks(const at::Tensor& attention, std::int64_t height, std::int64_t width,
                        const SegmentationOptions& options);
 

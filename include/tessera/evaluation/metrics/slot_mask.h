@@ -6,8 +6,8 @@
 
 namespace tessera::metrics {
 
-/// The sums from which a mask is scored. A mask scales each of P equal parts of an image embedding. Its score compares the cosines of the
-/// masked embedding with a right and with a wrong caption, which can be computed from these sums alone.
+/// The sums from which a mask is scored. A mask scales each of P equal parts of an image embedding. Its score compares two cosines: of the
+/// masked embedding with a right caption and with a wrong one. Both cosines can be computed from these sums alone.
 struct MaskPairs {
   at::Tensor positive;  // [N, P] double, each part's dot product with the unit embedding of the right caption
   at::Tensor negative;  // [N, P] double, each part's dot product with the unit embedding of the wrong caption

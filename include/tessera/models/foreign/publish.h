@@ -41,9 +41,9 @@ struct PublishedFolder {
 };
 
 /// Writes a model as a folder of another library: a configuration, the weights under the library's names, and the small files that came
-/// with the model. A model that came from that library and was not changed is written as the same bytes. The folder is first written to a
-/// temporary place, and moved to its final place only if reading it back returns the model's settings and tensors. Throws UserError naming
-/// the setting that the library has no class for.
+/// with the model. A model that came from that library and was not changed is written byte for byte as it was. The folder is first written
+/// to a temporary place, and moved to its final place only if reading it back returns the model's settings and tensors. Throws UserError
+/// naming the setting that the library has no class for.
 PublishedFolder write_published(const ModelFile& file, const PublishRequest& request);
 
 /// Writes a model that OpenCLIP's own towers can represent as a single weights file, with open_clip_config.json next to it. A model in the

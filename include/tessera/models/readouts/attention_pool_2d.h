@@ -26,7 +26,7 @@ class AttentionPool2d : public ReadOut {
   AttentionPool2d(const AttentionPool2dSettings& settings, const ReadOutContext& context);
   ReadOutOutput forward(const Encoded& encoded, const ViewNeeds& needs) override;
   std::int64_t output_width() const override { return output_width_; }
-  /// Returns OpenCLIP's names, `attnpool.q_proj` to `attnpool.c_proj`.
+  /// Returns a parameter's name in OpenCLIP, such as `attnpool.q_proj.weight`.
   std::string state_dict_key(const std::string& parameter) const override;
   at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const override;
 

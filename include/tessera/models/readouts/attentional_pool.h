@@ -36,7 +36,7 @@ class AttentionalPool : public ReadOut {
   /// `slots` are the queries' outputs [B, queries, output_dim].
   ReadOutOutput forward(const Encoded& encoded, const ViewNeeds& needs) override;
   std::int64_t output_width() const override { return settings_.output_dim; }
-  /// Returns OpenCLIP's names: `attn_pool.*`, with ln_post and proj on the tower itself.
+  /// Returns a parameter's name in OpenCLIP: `attn_pool.*`, except for `ln_post.*` and `proj`, which belong to the tower itself.
   std::string state_dict_key(const std::string& parameter) const override;
 
  private:

@@ -22,8 +22,8 @@ void fields(Visitor& v, GroupsReadOutSettings& s) {
 }
 
 /// `groups`: projects and pools the groups of an encoder (groupvit, text_group_encoder) with its own head, `head.*`. The tower has
-/// `projection: none`. The read-out's slots are the projected groups [B, K, output_dim]. Their attention is the encoder's: the weight of
-/// each patch or word in each group.
+/// `projection: none`. The read-out's slots are the projected groups [B, K, output_dim]. The read-out's attention is the encoder's: the
+/// weight of each patch or word in each group.
 class GroupsReadOut : public ReadOut {
  public:
   GroupsReadOut(const GroupsReadOutSettings& settings, const ReadOutContext& context);

@@ -22,7 +22,7 @@ void fields(Visitor& v, MapPoolSettings& s) {
 }
 
 /// `map`: multi-head attention pooling (Zhai et al. 2022, "Scaling vision transformers"; SigLIP, PE-Core). One learned query attends to all
-/// tokens, including the class token. The result is y + MLP(LayerNorm(y)), where y is the attention's output; it has the tokens' width.
+/// tokens, including the class token. The result, which has the tokens' width, is y + MLP(LayerNorm(y)), where y is the attention's output.
 /// Parameters are `attn_pool.probe`, `attn_pool.attention.*`, `attn_pool.layernorm.*`, `attn_pool.mlp.*`.
 class MapPool : public ReadOut {
  public:

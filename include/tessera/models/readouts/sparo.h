@@ -59,7 +59,7 @@ class Sparo : public ReadOut {
   /// without the class token's share.
   ReadOutOutput forward(const Encoded& encoded, const ViewNeeds& needs) override;
   std::int64_t output_width() const override { return settings_.slots * settings_.slot_width; }
-  /// Returns the reference code's names: `sparo.*` for images, `text_sparo.*` for texts.
+  /// Returns a parameter's name in the reference code: `sparo.*` for images, `text_sparo.*` for texts.
   std::string state_dict_key(const std::string& parameter) const override { return prefix_ + parameter; }
   const SparoSettings& settings() const { return settings_; }
 
