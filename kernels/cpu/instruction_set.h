@@ -2,8 +2,7 @@
 
 namespace tessera::kernels {
 
-/// The vector instructions for which the CPU kernels are compiled. Each kernel has one copy of its inner loops for each
-/// of them.
+/// The vector instructions for which the CPU kernels are compiled. Each kernel's inner loops are compiled once for each instruction set.
 enum class InstructionSet { kPortable, kAvx2, kAvx512 };
 
 /// Returns the best instruction set of this machine, or the one that use_instruction_set selected.

@@ -1,9 +1,9 @@
 // Small float32 matrix products with GCC's vector extensions, for one instruction set. Each source that includes this
 // file is compiled with its own -m flags. Before it includes this file, it defines
 //   TESSERA_VECTOR  the number of floats in a vector register
-//   TESSERA_ROWS    the number of rows of the register tile, which needs TESSERA_ROWS * 2 + 3 vector registers
-// Everything has internal linkage, and nothing here may instantiate templates of the standard library. Otherwise the
-// linker could use a copy compiled for AVX-512 in the whole program, which would crash on other machines.
+//   TESSERA_ROWS    the number of rows of C that are computed together, in TESSERA_ROWS * 2 + 3 vector registers
+// Everything has internal linkage, and nothing here may instantiate templates of the standard library. Otherwise the linker could use a
+// copy of the template that was compiled for AVX-512 in the whole program, which would crash on machines without AVX-512.
 //
 // A product is C[m, n] (+)= sum_k A[m, k] B[k, n]. B is packed into panels that are one or two vectors wide. A is read
 // in place by broadcasts. It may be contiguous along its rows (k adjacent) or along its columns (m adjacent).
@@ -17,7 +17,7 @@ namespace {
 constexpr int kVector = TESSERA_VECTOR;
 constexpr int kPanel = 2 * kVector;
 constexpr int kTileRows = TESSERA_ROWS;
-/// The depth of a block, whose panel stays in the first-level cache while all rows are processed.
+/// How many values of k are summed at a time. A panel of this depth stays in the first-level cache while all rows are processed.
 constexpr int kDepthBlock = 128;
 
 typedef float Vector __attribute__((vector_size(4 * TESSERA_VECTOR)));
@@ -68,8 +68,8 @@ struct Scratch {
 /// The layout of A. kRowsContiguous: A[m, k] = a[m * stride + k]. kColumnsContiguous: A[m, k] = a[k * stride + m].
 enum class Layout { kRowsContiguous, kColumnsContiguous };
 
-/// Addresses up to seven rows, which are `stride` bytes apart, with only three index registers (1, 3 and 5 times the
-/// stride). Otherwise the compiler would keep a pointer for each row and spill the pointers.
+/// Reads an element of row kRow, one of seven rows that are `stride` bytes apart. Uses only three index registers (1, 3 and 5 times the
+/// stride) for all of these rows. Otherwise the compiler would keep a pointer for each row and spill the pointers.
 template <int kRow>
 inline float element(const char* base, std::int64_t stride, std::int64_t stride3, std::int64_t stride5) {
   constexpr int kScale = kRow == 6 ? 2 : kRow == 3 || kRow == 5 ? 1 : kRow;
@@ -134,7 +134,7 @@ void multiply_tile(std::int64_t depth, const float* a, std::int64_t a_stride, co
 
 using MultiplyTile = void (*)(std::int64_t, const float*, std::int64_t, const float*, float*, std::int64_t, bool);
 
-/// Returns multiply_tile() for a tile with `rows` rows (1 .. kTileRows).
+/// Returns the instance of multiply_tile() for tiles with `rows` rows (1 .. kTileRows).
 template <Layout kLayout, int kVectors, int kRows = kTileRows>
 MultiplyTile tile_for(std::int64_t rows) {
   if constexpr (kRows == 1) {
@@ -154,8 +154,8 @@ MultiplyTile tile_for(std::int64_t rows, int width) {
   return width == kVector ? tile_for<kLayout, 1>(rows) : tile_for<kLayout, 2>(rows);
 }
 
-/// Transposes a kVector x kVector matrix in registers. Exchanges its off-diagonal blocks of half the size, then those
-/// of a quarter, and so on.
+/// Transposes a kVector x kVector matrix in registers. Exchanges the two off-diagonal blocks of half the matrix's size, then within each
+/// block those of a quarter of the size, and so on.
 inline void transpose(Vector* rows) {
 #if defined(__clang__)
   for (int i = 0; i < kVector; ++i) {
@@ -216,7 +216,7 @@ inline void pack_transposed(const PickedRows* parts, int part_count, std::int64_
   }
 }
 
-/// Packs columns [first, first + columns) of row k of `source` into panel[k, 0 .. width), followed by zeros.
+/// For each row k of `source`, packs columns [first, first + columns) into panel[k, 0 .. width). The rest of the panel row is set to zero.
 inline void pack_columns(const PickedRows& source, std::int64_t rows, std::int64_t first, std::int64_t columns,
                          int width, float* panel) {
   for (std::int64_t k = 0; k < rows; ++k, panel += width) {
@@ -257,9 +257,8 @@ inline void multiply_by_transposed(std::int64_t rows, std::int64_t depth, const 
   }
 }
 
-/// These two functions do multiply_by_transposed() in two steps, for a B that is used in many products. pack_panels()
-/// packs B into `panels`, which has room for round_up(columns, kVector) * depth floats. multiply_panels() computes the
-/// product.
+/// Together, these two functions do the same as multiply_by_transposed(), for a B that is used in many products. pack_panels() packs B into
+/// `panels`, which has room for round_up(columns, kVector) * depth floats. multiply_panels() computes the product.
 inline void pack_panels(const PickedRows& b, std::int64_t columns, std::int64_t depth, float* panels) {
   for (std::int64_t n = 0; n < columns;) {
     const int width = panel_width(columns - n);

@@ -26,7 +26,7 @@ struct Fragments<Bfloat16> {
     std::uint32_t registers[2];
   };
 
-  /// Loads rows m0 .. m0 + 15 and depth k0 .. k0 + 15. The rows of `tile` are `pitch` elements apart, which must be a
+  /// Loads the elements in rows m0 .. m0 + 15 at the depths k0 .. k0 + 15. The rows of `tile` are `pitch` elements apart, which must be a
   /// multiple of 16 bytes.
   template <DepthAlong kDepth>
   static __device__ __forceinline__ void load(A& a, const Bfloat16* tile, int pitch, int m0, int k0) {
@@ -37,7 +37,7 @@ struct Fragments<Bfloat16> {
       load_matrices<true>(a.registers, tile + (k0 + lane % 8 + lane / 16 * 8) * pitch + m0 + lane / 8 % 2 * 8);
     }
   }
-  /// Loads columns n0 .. n0 + 7 and depth k0 .. k0 + 15.
+  /// Loads the elements in columns n0 .. n0 + 7 at the depths k0 .. k0 + 15.
   template <DepthAlong kDepth>
   static __device__ __forceinline__ void load(B& b, const Bfloat16* tile, int pitch, int n0, int k0) {
     const int lane = threadIdx.x % 16;  // the instruction ignores the addresses of the upper lanes

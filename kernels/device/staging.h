@@ -6,8 +6,8 @@
 namespace tessera::kernels {
 namespace {
 
-/// The layout of a stage with rows of 64 bytes, for products along the width. Rows are 80 bytes apart, so that eight
-/// rows are on different banks.
+/// The layout of a tile in shared memory for products that sum over the width of the embeddings. Its rows have 64 bytes and start 80 bytes
+/// apart, so that eight rows are on different banks.
 template <class Element>
 struct WidthStage {
   static constexpr int kDepth = 64 / static_cast<int>(sizeof(Element));

@@ -48,7 +48,7 @@ struct Fiber {
 };
 
 struct Warp {
-  Exchange slots[2];  // used in turn, so that a slow reader never sees values of the next operation
+  Exchange slots[2];  // used in turn, so that a thread that still reads never sees values of the next operation
 };
 
 struct Machine {
@@ -196,7 +196,7 @@ void run_block(std::size_t threads) {
 
 void prepare_block(std::size_t threads) {
   Machine& m = machine();
-  std::fill(m.shared.begin(), m.shared.end(), 0xff);  // reads as NaN in float32 and bfloat16
+  std::fill(m.shared.begin(), m.shared.end(), 0xff);  // bytes that are NaN when read as float32 or bfloat16
   for (std::size_t i = 0; i < threads; ++i) {
     Fiber& fiber = *m.fibers[i];
     fiber.state = State::kReady;

@@ -18,7 +18,7 @@ constexpr std::int64_t kWantedBlocks = 2048;  // several per multiprocessor on t
 constexpr std::int64_t kMostSlices = 256;
 
 struct Slices {
-  std::int64_t count, rows;  // rows: number of rows of each slice except the last
+  std::int64_t count, rows;  // number of slices, and rows per slice (the last slice may have fewer)
 };
 Slices slices_of(std::int64_t rows, std::int64_t columns) {
   const std::int64_t column_blocks = (columns + 4 * kThreads - 1) / (4 * kThreads);
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads) sum_slices(const Element* encoding, 
     }
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      float sum = 0.0f;  // a separate sum for each group of rows, so that the total does not swallow small terms
+      float sum = 0.0f;  // each group of rows is summed separately, so that small terms are not lost in a large total
 #pragma unroll
       for (int r = 0; r < kRowsInFlight; ++r) sum += to_float(pieces[r].values[i]);
       totals[i] += sum;

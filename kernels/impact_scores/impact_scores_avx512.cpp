@@ -10,8 +10,8 @@ namespace {
 /// A mask of all lanes. It is passed to masked conversions, because GCC 12 warns about the conversions without a mask.
 constexpr __mmask16 kAll = 0xFFFF;
 
-/// Returns impact times weight where a bit is set, and 0 elsewhere. The upper 16 bits of impacts and weights are 0, so
-/// one multiplication of 16-bit pairs computes the product.
+/// Returns impact times weight where a bit is set, and 0 elsewhere. The upper 16 bits of impacts and weights are 0, so madd, which
+/// multiplies 16-bit numbers and adds pairs of products, returns impact times weight.
 inline __m512i spread_products(const std::uint8_t* impacts, __mmask16 bits, __m512i weight) {
   const __m512i dense = _mm512_maskz_cvtepu8_epi32(kAll, _mm_loadu_si128(reinterpret_cast<const __m128i*>(impacts)));
   return _mm512_madd_epi16(_mm512_maskz_expand_epi32(bits, dense), weight);

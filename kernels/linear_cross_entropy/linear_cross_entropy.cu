@@ -28,8 +28,7 @@ __device__ __forceinline__ MaximumAndSum over_block(MaximumAndSum mine) {
   return all;
 }
 
-/// A row's target: the sum of its weights, the sum of its weights times their logits, and whether the row has any
-/// target.
+/// A row's target: the sum of its weights, the sum of its weights times the logits of their columns, and whether the row has any target.
 struct RowTarget {
   float weight, logit;
   bool any;
@@ -38,7 +37,7 @@ struct RowTarget {
 /// Computes a row's target with all threads of the block. Every thread gets the result.
 __device__ __forceinline__ RowTarget target_of(const float* logits, const std::int64_t* columns, const float* weights,
                                                std::int64_t places) {
-  if (weights == nullptr && places == 1)  // all threads read the same place
+  if (weights == nullptr && places == 1)  // there is only one target, which every thread reads itself
     return columns[0] < 0 ? RowTarget{0.0f, 0.0f, false} : RowTarget{1.0f, logits[columns[0]], true};
   __shared__ float sums[kThreads / 32][3];
   float mine[3] = {0.0f, 0.0f, 0.0f};
@@ -99,9 +98,9 @@ __global__ void __launch_bounds__(kThreads)
     word_at<Piece<Element, kCount>>(gradient + column) = out;
   }
   __syncthreads();
-  // If several targets are equal, the first one handles all of them, so that no two threads write to one place. A
-  // bfloat16 gradient does not share the array of the logits. So its softmax is computed again from the logits, and is
-  // rounded only once.
+  // If several targets are equal, the thread of the first one subtracts the weights of all of them, so that no two threads write to the
+  // same element. A bfloat16 gradient has its own array, so the logits still exist. The softmax is computed again from them, so that the
+  // result is rounded only once.
   constexpr bool kNarrow = sizeof(Element) < sizeof(float);
   for (std::int64_t place = threadIdx.x; place < places; place += kThreads) {
     const std::int64_t column = targets[place];

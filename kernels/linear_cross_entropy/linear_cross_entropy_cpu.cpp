@@ -1,5 +1,5 @@
-// A thread processes one row after another. A row of a usual vocabulary fits in a core's second-level cache. So it is
-// read from memory once, as logits, and written once, as their gradient.
+// A thread processes one row after another. With a vocabulary of usual size, a row fits in a core's second-level cache. So the row is read
+// from memory once, as logits, and written once, as their gradient.
 #include <algorithm>
 
 #include "kernels/cpu/instruction_set.h"
@@ -17,7 +17,7 @@ const SoftmaxRow& softmax_row() {
   return kPortableSoftmaxRow;
 }
 
-/// A row's target: its columns, the sum of their weights, and the sum of their weights times their logits.
+/// A row's target: its columns, the sum of the columns' weights, and the sum of their weights times their logits.
 struct Target {
   const std::int64_t* columns;
   const float* weights;  // null if all are 1

@@ -74,8 +74,8 @@ Status max_similarity_backward(const MaxSimilarityBackward& arguments, const Par
 }  // namespace cpu
 
 /// These functions run on the current device, asynchronously on `stream` (a cudaStream_t). They use tensor cores.
-/// bfloat16 rows are multiplied directly. A float32 row is split into a sum of two bfloat16 numbers, so each product
-/// x . y takes three products of parts, whose sum is within 2^-16 |x| |y| of x . y.
+/// bfloat16 rows are multiplied directly. A float32 row is split into a sum of two bfloat16 rows, so x . y is computed as the sum of three
+/// products of bfloat16 rows. This sum differs from x . y by at most 2^-16 |x| |y|.
 namespace cuda {
 std::size_t max_similarity_workspace(const MaxSimilarityProblem& problem, Pass pass);
 Status max_similarity_forward(const MaxSimilarityForward& arguments, void* stream);

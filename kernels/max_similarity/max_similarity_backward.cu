@@ -4,9 +4,9 @@
 // A block of 16 warps processes 256 rows of one image (or text) and 64 columns, two per lane. It loops over all texts
 // (or images). A warp owns every sixteenth row. Each row chooses the other side's row at the position of its maximum.
 // The gradient of a row therefore has two parts. The first is the other side's row that this row chose, which is added
-// in registers. The second is the other side's rows that chose this row. They are found 32 at a time, and only then is
-// it known to which of the warp's rows each belongs, so they are added in shared memory.
-// The other side's rows come from the caches, because all warps of a block read the same text at about the same time.
+// in registers. The second is the other side's rows that chose this row. A warp finds them 32 at a time, and only then knows to which of
+// its own rows it must add each of them. So these sums are in shared memory. The other side's rows come from the caches, because all warps
+// of a block read the same text at about the same time.
 #include <algorithm>
 
 #include "kernels/device/pairs.h"
@@ -34,7 +34,7 @@ struct SideArguments {
   const Element* other_rows;
   const std::uint8_t *own_keep, *other_keep;
   const float *own_counts, *other_counts;
-  const Place *best_other, *best_own;          // best other row for each own row; best own row for each other row
+  const Place *best_other, *best_own;          // per pair: best row of the other for each own row; best own row for each row of the other
   const float *own_gradient, *other_gradient;  // gradients of the similarities
   Element* gradient;
 };

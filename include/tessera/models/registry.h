@@ -10,7 +10,7 @@ using EncoderRegistry = config::Registry<Encoder>;
 /// What a read-out must know about its tower.
 struct ReadOutContext {
   std::int64_t width = 0;      // width of the tokens
-  std::int64_t tokens = 0;     // number of tokens at the configured size; 0 if it varies
+  std::int64_t tokens = 0;     // number of tokens for an input of the configured size; 0 if the number varies
   config::Size grid = {0, 0};  // rows and columns of the patches; {0, 0} for text
   bool class_token = false;    // whether the encoder returns a class token
   Modality modality = Modality::image;

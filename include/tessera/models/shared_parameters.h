@@ -22,8 +22,8 @@ class SharedParameters {
   /// sets them; nullopt if no read-out knows them.
   std::optional<std::vector<std::int64_t>> special_token_ids;
 
-  /// Returns the parameter called `name`. If it does not exist yet, it is created by make() and registered with `owner` under `registered`.
-  /// Throws c10::Error if the existing parameter has another shape than `sizes`.
+  /// Returns the parameter called `name`. If it does not exist yet, creates it with make() and registers it with `owner` under the name
+  /// `registered`. Throws c10::Error if the existing parameter has another shape than `sizes`.
   at::Tensor get(const std::string& name, at::IntArrayRef sizes, torch::nn::Module& owner, const std::string& registered,
                  const std::function<at::Tensor()>& make);
 

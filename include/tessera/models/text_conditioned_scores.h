@@ -10,10 +10,10 @@ namespace tessera {
 
 /// Scores many texts against many images, without gradients. The score of text t and an image with tokens x is the cosine of v(x, t) with
 /// t, where v(x, t) is the output of a TextConditionedPool (FLAIR, arXiv 2412.03561, section 3.2). The texts' queries are projected once,
-/// and each image's keys and values once for all texts. [images, texts, D] and [images, texts, heads, P] exist for only a tile at a time;
-/// on a CPU, the images are divided among threads. Computes in float32, or in float64 if the pool's weights are float64, on the pool's
-/// device, where the results stay. Apart from rounding, a result does not depend on the other texts and images, and patch_similarity() does
-/// not depend on the image's other patches.
+/// and each image's keys and values once for all texts. Tensors of shape [images, texts, D] and [images, texts, heads, P] are computed for
+/// only some of the images and texts at a time; on a CPU, the images are divided among threads. Computes in float32, or in float64 if the
+/// pool's weights are float64, on the pool's device, where the results stay. Apart from rounding, a result does not depend on the other
+/// texts and images, and patch_similarity() does not depend on the image's other patches.
 class TextConditionedScores {
  public:
   /// texts: [M, D] floating-point, not normalized. The pool must outlive this object, and its weights must not change. Throws c10::Error if
@@ -22,10 +22,11 @@ class TextConditionedScores {
 
   /// Returns the cosine of each image's pooled vector with each text, [N, M]. image_tokens: [N, P, D] floating-point, P above 0.
   at::Tensor similarity(const at::Tensor& image_tokens) const;
-  /// Returns the cosines with only k texts for each image, [N, k]. candidates: int64 [N, k], the indices of these texts, below M.
+  /// Returns the cosines of each image's pooled vectors with only k texts, [N, k]. candidates: int64 [N, k], the indices of each image's k
+  /// texts, below M.
   at::Tensor similarity(const at::Tensor& image_tokens, const at::Tensor& candidates) const;
-  /// Pools each patch separately, together with the zero token, and returns the cosine of the result with each text: [N, P, M]. Without the
-  /// zero token, the pooled vector would be the patch's value for every text.
+  /// Pools each patch separately, together with the zero token, and returns the cosine of the result with each text: [N, P, M]. Without a
+  /// zero token, every text would get the same pooled vector, because attention over a single patch always returns that patch's value.
   at::Tensor patch_similarity(const at::Tensor& image_tokens) const;
   /// Returns how much each text attends to each patch, [N, P, M]: the mean of the heads' weights, leaving out the weight of the zero token.
   at::Tensor attention(const at::Tensor& image_tokens) const;
@@ -49,7 +50,7 @@ class TextConditionedScores {
   at::Tensor cosines(const at::Tensor& attended, const at::Tensor& texts) const;
   at::Tensor patch_similarity_of(const at::Tensor& tokens) const;
   at::Tensor attention_of(const at::Tensor& tokens) const;
-  /// Returns how many texts a tile may have if it has this many images with this many patches each.
+  /// Returns how many texts may be scored at a time against this many images with this many patches each.
   std::int64_t tile_of(std::int64_t images, std::int64_t patches) const;
   template <class Body>
   void for_images(std::int64_t images, std::int64_t patches, const Body& body) const;

@@ -80,12 +80,13 @@ class TextTransformer : public Encoder {
   at::Tensor token_embedding() const override { return token_weight_; }
   std::int64_t depth() const override { return settings_.layers + 1; }
   std::int64_t depth_of(const std::string& parameter) const override;
-  /// Resizes stored position embeddings that have another length, as the setting kept_positions defines, and logs the change.
+  /// If the stored position embeddings have another length than this encoder's, resizes them as the setting kept_positions defines, and
+  /// logs the change.
   at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const override;
 
  private:
   Encoded encode_with_class_token(const at::Tensor& ids, const at::Tensor& mask);
-  /// Returns the vectors to add to the tokens, one for each of at least `length` positions: [>= length, w].
+  /// Returns the vectors that are added to the tokens at positions 0, 1, ...: [n, w], where n is at least `length`.
   at::Tensor positions(std::int64_t length) const;
 
   TextTransformerSettings settings_;

@@ -20,13 +20,13 @@ struct Encoded {
   at::Tensor mask;    // [B, N] bool, true for real tokens; undefined if all are real
   at::Tensor class_token;      // [B, w]; undefined if the encoder has none
   at::Tensor ids;              // [B, N] int64 token ids (text encoders), for read-outs that search for EOS
-  at::Tensor attention;        // [B, N, M], the share of input position m in token n; undefined if tokens and input positions are the same
+  at::Tensor attention;        // [B, N, M], weight of input position m in token n; undefined if tokens and input positions are the same
   config::Size grid = {0, 0};  // rows and columns of these images' patches; {0, 0} for other inputs
-  at::Tensor other_tokens;     // `tokens` as another kind of last block computes them (encode_with()); undefined if not requested
+  at::Tensor other_tokens;     // the tokens as another kind of last block computes them (encode_with()); undefined if not requested
 
   /// Returns [B, 1 + N, w] with the class token first, or only the tokens if there is no class token.
   at::Tensor with_class_token() const;
-  /// Returns the mask for with_class_token(), in which the class token is real.
+  /// Returns the mask that belongs to the result of with_class_token(). In it, the class token counts as real.
   at::Tensor mask_with_class_token() const;
 };
 
@@ -35,10 +35,11 @@ class Encoder : public torch::nn::Module {
  public:
   /// Pixels must be normalized. Throws c10::Error for an input that the encoder does not accept.
   virtual Encoded encode(const TowerInput& input) = 0;
-  /// Does the same as encode() and also fills `other_tokens`, which are computed with this kind of last block. Throws UserError if the
-  /// encoder's last block cannot be replaced.
+  /// Does the same as encode(), and also fills `other_tokens` with the tokens that a last block of the given kind computes. Throws
+  /// UserError if the encoder's last block cannot be replaced.
   virtual Encoded encode_with(LastBlock kind, const TowerInput& input);
-  /// Applies the final norm, if the encoder applies it after pooling, to the pooled vector [B, width] or to tokens [B, N, width].
+  /// If the encoder's final norm follows the pooling, applies it to the pooled vector [B, width] or to tokens [B, N, width]. Otherwise
+  /// returns its argument unchanged.
   virtual at::Tensor final_norm(const at::Tensor& pooled) { return pooled; }
   /// Whether final_norm() does anything. If so, the read-out's vector must have the tokens' width.
   virtual bool norms_pooled() const { return false; }
@@ -79,7 +80,7 @@ class Encoder : public torch::nn::Module {
 struct ReadOutOutput {
   at::Tensor embedding;  // [B, output_width]; undefined if this read-out has none
   at::Tensor slots;      // [B, S, Ds]; undefined if not requested or if there are none
-  at::Tensor attention;  // [B, S, N], attention of each slot to each token; undefined if `slots` is
+  at::Tensor attention;  // [B, S, N], attention of each slot to each token; undefined if `slots` is undefined
 };
 
 /// Maps tokens to one vector (or slots). Padding never affects an output; a row without a real token is pooled to 0.
@@ -90,7 +91,7 @@ class ReadOut : public torch::nn::Module {
   virtual std::int64_t output_width() const = 0;
   /// Whether the read-out reads the tokens even if the encoder returns a class token. If not, EncodedPictures need not store the tokens.
   virtual bool reads_tokens() const { return true; }
-  /// Returns the name that one of this module's parameters has in files, within its tower.
+  /// Maps the name of one of this module's parameters to its name in files (within the tower).
   virtual std::string state_dict_key(const std::string& parameter) const { return "readout." + parameter; }
   /// See Encoder::adapt_weight().
   virtual at::Tensor adapt_weight(const std::string& /*name*/, const at::Tensor& stored) const { return stored; }

@@ -89,8 +89,8 @@ class Transformer : public torch::nn::Module {
               const FeedForwardOfBlock& feed_forward = {});
   /// Runs the blocks from number `first` on. x [B, N, width], or packed [T, width] -> the same shape.
   at::Tensor forward(at::Tensor x, const SequenceInfo& sequence = {}, std::int64_t first = 0);
-  /// Runs all blocks once, except the last one, which it runs twice: plain and as `kind`. Returns both results. x [B, N, width] are the
-  /// tokens of whole images. Throws c10::Error in training mode, and if there are no blocks.
+  /// Runs all blocks, and runs the last one twice on the same input: unchanged, and as a last block of the given kind. Returns both
+  /// results. x [B, N, width] are the tokens of whole images. Throws c10::Error in training mode, and if there are no blocks.
   std::array<at::Tensor, 2> forward_both(at::Tensor x, const SequenceInfo& sequence, LastBlock kind);
   /// Returns the block that a parameter `transformer.resblocks.N.*` belongs to; nullopt for other names.
   static std::optional<std::int64_t> block_of(const std::string& parameter);

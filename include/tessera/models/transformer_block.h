@@ -79,7 +79,8 @@ class TransformerBlock : public torch::nn::Module {
   at::Tensor forward_as(LastBlock kind, const at::Tensor& x, const SequenceInfo& sequence);
   /// The attention and feed-forward parts that support adapters.
   std::vector<std::shared_ptr<torch::nn::Module>> adaptable_modules() const;
-  /// Whether the block's adapters draw random numbers in training. If they do, the block needs a RowRngScope of token_keys().
+  /// Whether the block's adapters draw random numbers in training. If they do, forward() must run inside a RowRngScope with the keys from
+  /// token_keys().
   bool draws_for_tokens() const;
 
  private:

@@ -89,7 +89,8 @@ void fields(Visitor& v, VitSettings& s) {
 
 std::optional<config::Problem> validate(const VitSettings& settings);
 
-/// Whether the configured images have partial patches at their edges, as other libraries allow.
+/// Whether the configured images have partial patches at their edges, because patch_size does not divide image_size. Other libraries allow
+/// this.
 bool has_partial_patches(const VitSettings& settings);
 
 /// Vision transformer (Dosovitskiy et al. 2021) in CLIP's form: patches by a convolution without bias, learned positions, pre-norm blocks.
@@ -138,7 +139,8 @@ class Vit : public Encoder {
   at::Tensor positions_of(config::Size grid) const;
   /// Returns the rotation of all tokens for this grid; tokens before the patches are not rotated.
   Rotation rotation_with_prefix(config::Size grid, const at::Device& device) const;
-  /// Returns patches [B, P, w] with the mask token where hidden [B, P] is true. Returns the patches unchanged if `hidden` is undefined.
+  /// Returns patches [B, P, w], in which the mask token replaces each patch whose entry in hidden [B, P] is true. Returns the patches
+  /// unchanged if `hidden` is undefined.
   at::Tensor with_mask_token(const at::Tensor& patches, const at::Tensor& hidden) const;
   /// These functions return the number of tokens before the patches, and how many of these tokens have a learned position.
   std::int64_t prefix() const { return (settings_.class_token ? 1 : 0) + settings_.registers; }

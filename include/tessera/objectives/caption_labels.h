@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-/// Returns, for inspection, the role that each caption of a batch has for each image in the losses on several captions per image: 1
-/// for a positive, -1 for a negative, 0 for an ignored caption (it is absent or a masked duplicate).
+/// For inspection: returns how the losses on several captions per image treat each pair of an image and a caption of a batch: 1 as a
+/// positive, -1 as a negative, 0 if the caption is ignored (it is absent or a masked duplicate).
 /// present      [B, K]    bool
 /// image_ids    [B]       int64, equal for equal images; undefined if all images differ
 /// caption_ids  [B, K]    int64, equal for equal captions; undefined if all captions differ

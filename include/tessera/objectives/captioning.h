@@ -111,8 +111,8 @@ class Captioning : public Objective {
   bool follows_step() const override { return settings_.parallel > 0 && settings_.parallel < 1; }
 
   const CaptioningSettings& settings() const { return settings_; }
-  /// Captions images by greedy decoding, until an id in `ends` is decoded or context_length is reached. `image` needs
-  /// encoder_tokens. Returns ids, int64 [B, T], with -1 from the end on.
+  /// Captions images by greedy decoding. A caption ends before the first id in `ends`, or at context_length. `image` needs encoder_tokens.
+  /// Returns ids, int64 [B, T]; entries after the end of a caption are -1.
   at::Tensor write(const TowerFeatures& image, const std::vector<std::int64_t>& ends);
   /// Reports for each token of one text per image whether the decoder's most likely id is correct, given the tokens before it
   /// (teacher forcing). ids and mask are [B, L].

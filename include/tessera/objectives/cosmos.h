@@ -61,10 +61,11 @@ class CrossModalPool;
 /// Terms `loss_clip` and `loss_distillation`, without weights; parameters `logit_scale` and `distill_logit_scale`, both clamped to
 /// [0, log 100].
 ///
-/// In a contrast, an absent caption is neither a positive nor a negative, and it has no row. A present crop or caption serves as a negative
-/// for other images even if its own image lacks the counterpart. Means run over the pairs of one image in which both parts are present. If
-/// an image's first caption is absent, its crops have nothing to attend to, and v~_n = unit(v_n). Two crops are duplicates if their images
-/// are equal. A crop or caption x and a caption y are duplicates if their images are equal, or if y is also a caption of x's image.
+/// In a contrast, an absent caption is neither a positive nor a negative, and no loss is computed for it. A present crop or caption serves
+/// as a negative for other images even if its own positive is absent. Each mean is over the pairs (a, b) of the same image in which both a
+/// and b are present. If an image's first caption is absent, its crops have nothing to attend to, and v~_n = unit(v_n). Two crops are
+/// duplicates if their images are equal. A crop or caption x and a caption y are duplicates if their images are equal, or if y is also a
+/// caption of x's image.
 ///
 /// Differences from the released code (ExplainableML/cosmos): padding is masked in the attention, while the released code attends
 /// to all positions of the text tower, padding included; gradients reach the embeddings of other ranks, while the released code

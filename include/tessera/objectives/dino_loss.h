@@ -62,8 +62,9 @@ class DinoLoss : public torch::nn::Module {
     at::Tensor entropies;  // [R], entropies of the teacher's probabilities, without gradient
   };
   /// Returns, for each row, the cross-entropy of the student's prediction with the teacher's probabilities (iBOT, Zhou et al.
-  /// 2022). student [R, W] and last_layer [K, W] are the student's; goals [R, V] and goal_layer [K, V] are the teacher's and get no
-  /// gradient. Distributions over K are in memory for only `chunk` rows at a time, in the forward and in the backward pass.
+  /// 2022). The student's logits are student [R, W] times the transposed last_layer [K, W]. The teacher's logits, which get no gradient,
+  /// are goals [R, V] times the transposed goal_layer [K, V]. Distributions over K are in memory for only `chunk` rows at a time, in the
+  /// forward and in the backward pass.
   Rows of_rows(const at::Tensor& student, const at::Tensor& last_layer, const at::Tensor& goals,
                const at::Tensor& goal_layer, std::int64_t epoch, std::optional<std::int64_t> chunk) const;
 

@@ -19,9 +19,9 @@ void fields(Visitor& v, KoleoSettings& s) {
 }
 
 /// The KoLeo regularizer (Sablayrolles et al. 2019, eq. 2), which DINOv2 (Oquab et al. 2024) uses with weight 0.1. A crop's loss is
-/// -1/B sum_i log(min_{j != i} |x_i - x_j| + 1e-8), where x are the embeddings of unit length; the crops' losses are added up. The
-/// loss pushes images away from their nearest neighbors. Neighbors come from the batches of all ranks, so the loss does not depend
-/// on the number of ranks. A batch of one image has loss 0.
+/// -1/B sum_i log(min_{j != i} |x_i - x_j| + 1e-8), where x_i is the embedding of image i's crop, scaled to unit length; the crops' losses
+/// are added up. The loss pushes images away from their nearest neighbors. Neighbors come from the batches of all ranks, so the loss does
+/// not depend on the number of ranks. A batch of one image has loss 0.
 class Koleo : public Objective {
  public:
   Koleo(const KoleoSettings& settings, const ObjectiveContext& context);

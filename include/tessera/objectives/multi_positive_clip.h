@@ -20,8 +20,8 @@ void fields(Visitor& v, MultiPositiveClipSettings& s) {
 }
 
 /// InfoNCE with K captions per image, all of them positives (DreamLIP, arXiv 2403.17007, eq. 3; COSMOS, 2412.01814). With K = 1 it
-/// equals `clip`. With the denominator `slot`, the term `loss_i2t` is a mean over images and caption slots; with the other denominators, it
-/// is a mean over images. The term `loss_t2i` is a mean over captions.
+/// equals `clip`. With the denominator `slot`, the term `loss_i2t` is a mean over images and caption slots (an image's first, second, ...
+/// caption); with the other denominators, it is a mean over images. The term `loss_t2i` is a mean over captions.
 class MultiPositiveClip : public ContrastiveObjective {
  public:
   MultiPositiveClip(const MultiPositiveClipSettings& settings, const ObjectiveContext& context)

@@ -42,7 +42,7 @@ struct StepContext {
   std::uint64_t seed = 0;        // the run's seed; an objective's random numbers depend only on (seed, step)
   bool training = true;
   bool inspect = false;            // whether to fill Losses::details
-  bool counted = false;            // whether before_step() has received the step's batches; if false, forward() gets the whole step's batch
+  bool counted = false;            // whether before_step() received the step's batches; if not, forward() gets all of the step's samples
   ProcessGroup group;              // the ranks that share the global batch; ProcessGroup documents how the ranks' losses combine
   Objective* teacher = nullptr;    // the objective with the teacher's weights; null if the run keeps no teacher
 };
@@ -78,13 +78,13 @@ class Objective : public torch::nn::Module {
 /// Information about the model that an objective with its own parameters needs.
 struct ObjectiveContext {
   std::int64_t embed_dim = 512;
-  SharedParameters* shared = nullptr;  // parameters of the towers that the objective may share; null: none
+  SharedParameters* shared = nullptr;  // parameters that the towers offer for sharing with the objective; null: none
   at::Tensor logit_scale{};            // a shared temperature; undefined: the objective creates its own
   std::int64_t image_width = 0;        // width of the image encoder's tokens; 0 if unknown
   std::int64_t vocab_size = 0;         // number of token ids of the text encoder; 0 if there is no text encoder
 };
 
-/// Returns the context for an objective of `model`, which can then share the model's parameters.
+/// Returns the context for an objective of `model`. It lets the objective share the model's parameters.
 ObjectiveContext objective_context(DualEncoder& model);
 
 using ObjectiveRegistry = config::Registry<Objective, const ObjectiveContext&>;

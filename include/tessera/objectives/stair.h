@@ -35,7 +35,7 @@ void fields(Visitor& v, StairSettings& s) {
 /// STAIR (Chen et al. 2023) on encodings over the vocabulary (non-negative global embeddings [B, V]): CLIP's contrast of their
 /// cosines (eq. 3) and the FLOPs regularizer of each tower (eq. 6) over the global batch. The regularizers' weights grow from the start of
 /// the run, or from the start of the current stage if the run has stages (SPLADE). Memory is O(B V): with several ranks, the text encodings
-/// always travel around the ranks and are never gathered. The regularizers ignore absent pairs (skip_absent). An encoding of length 0
+/// always travel around the ranks and are never gathered. The regularizers ignore absent pairs (skip_absent). An encoding whose norm is 0
 /// (1e-12 or less) has cosine 0 with everything and gets no gradient from the contrast. Terms `loss_contrastive`, `loss_flops_image`,
 /// `loss_flops_text` (without weight), `lambda_image`, `lambda_text` (the weights at this step). Statistics: `active_tokens.image` and
 /// `active_tokens.text`, the mean number of active tokens per image and per text in the encodings that the loss uses; `dead_tokens.image`

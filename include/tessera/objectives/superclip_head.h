@@ -9,9 +9,9 @@
 
 namespace tessera {
 
-/// SuperCLIP's classifier of an image into words (arXiv 2512.14480). It takes the mean of the image's patches and applies residual blocks
-/// x + proj(GELU(fc(norm(x)))), a norm, and a linear layer. The GELU is exact. The published models have no residual blocks. Parameters
-/// `blocks.<n>.norm|fc|proj.*`, `norm.*`, `linear.weight` [V, W], `linear.bias` [V].
+/// SuperCLIP's head, which classifies an image into words (arXiv 2512.14480). It takes the mean of the image's patches and applies residual
+/// blocks x + proj(GELU(fc(norm(x)))), a norm, and a linear layer. The GELU is exact. The published models have no residual blocks.
+/// Parameters `blocks.<n>.norm|fc|proj.*`, `norm.*`, `linear.weight` [V, W], `linear.bias` [V].
 class SuperClipHead : public torch::nn::Module {
  public:
   SuperClipHead(std::int64_t width, std::int64_t vocab_size, std::int64_t layers, std::int64_t mlp_ratio);

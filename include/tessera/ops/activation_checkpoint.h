@@ -8,16 +8,16 @@
 
 namespace tessera {
 
-/// A function that computes one tensor from other tensors. Every tensor that needs a gradient must be in its argument.
+/// A function that computes one tensor from other tensors. Every tensor that needs a gradient must be passed in the argument.
 using TileBody = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
 
 /// Returns body(inputs) but keeps only the inputs for the backward pass, which runs the body again (gradient
 /// checkpointing). Throws c10::Error on second derivatives.
 at::Tensor checkpointed(const TileBody& body, const std::vector<at::Tensor>& inputs);
 
-/// Returns body(x) for a module whose parameters the body uses directly. Keeps only x for the backward pass, which runs
-/// the body again under the forward pass's autocast state. Gradients reach x and `parameters`. The body must not use
-/// random numbers.
+/// Returns body(x), where the body also uses `parameters` (those of a module) without getting them as an argument. Keeps only x for the
+/// backward pass, which runs the body again under the forward pass's autocast state. Gradients reach x and `parameters`. The body must not
+/// use random numbers.
 at::Tensor recomputed(const std::function<at::Tensor(const at::Tensor&)>& body, const at::Tensor& x,
                       const std::vector<at::Tensor>& parameters);
 

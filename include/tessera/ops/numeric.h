@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// Switches autocast off for the scope, because losses, norms and softmax compute in float32 even under autocast.
+/// Switches autocast off while the object exists, so that losses, norms and softmax compute in float32 even if the caller uses autocast.
 class NoAutocast {
  public:
   NoAutocast() : guard_(c10::autocast_dispatch_keyset) {}

@@ -15,7 +15,7 @@ struct SlotAttentionInputs {
 };
 
 struct SlotAttentionOutputs {
-  at::Tensor heads;      // [B, L, E], each slot's weighted sum of its values; 0 for a row without a real token
+  at::Tensor heads;      // [B, L, E], each slot's weighted sum of its values; 0 for a sample without a real token
   at::Tensor attention;  // [B, L, N] float32 (float64 for float64); rows sum to 1, or are 0 if there is no real token
 };
 

@@ -16,7 +16,7 @@ struct SparsifySettings {
   bool sparsify = true;
   double softmax_temperature = 1.0;
 
-  /// Returns the threshold on min-max weights for images of `patches` patches.
+  /// Returns the threshold below which min-max weights become 0, for images with `patches` patches.
   double threshold_for(std::int64_t patches) const {
     if (!sparsify) return 0.0;
     return threshold.value_or(1.0 / static_cast<double>(patches));

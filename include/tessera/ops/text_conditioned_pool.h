@@ -41,11 +41,10 @@ using PairsOfImages = std::function<ConditionedPairs(std::int64_t first, std::in
 /// image_tokens [B, P, D]  float32 or float64 (narrower types are widened)
 /// texts        [M, D]     embeddings, not normalized
 /// scale, bias  []         1/temperature and bias
-/// Pooled vectors and attention weights are stored only for a tile of an image's pairs. When a gradient is needed, the
-/// forward pass computes it together with the loss, so that no product is computed twice; until the backward pass, this
-/// gradient takes as much memory as image_tokens, plus as much as the texts for each thread. Each image is computed by
-/// one thread, so the result is the same in every run with the same number of threads. Sums are float32 or better.
-/// Differentiable once. Throws c10::Error naming the tensor that does not fit.
+/// Pooled vectors and attention weights are stored for only some of an image's pairs at a time. When a gradient is needed, the forward pass
+/// computes it together with the loss, so that no product is computed twice; until the backward pass, this gradient takes as much memory as
+/// image_tokens plus, for each thread, as much as the texts. Each image is computed by one thread, so the result is the same in every run
+/// with the same number of threads. Sums are float32 or better. Differentiable once. Throws c10::Error naming the tensor that does not fit.
 at::Tensor text_conditioned_loss(const at::Tensor& image_tokens, const at::Tensor& texts, const at::Tensor& scale,
                                  const at::Tensor& bias, const TextPoolParameters& parameters,
                                  const PairsOfImages& pairs);

@@ -11,7 +11,7 @@ namespace tessera {
 
 /// Which part of the model each of an optimizer's parameters belongs to.
 struct GradNormGroups {
-  std::vector<std::string> names;  // those of image, text and objective (which includes the logit scale) that are trained
+  std::vector<std::string> names;  // the trained parts among "image", "text" and "objective" (which includes the logit scale)
   std::vector<std::size_t> of;     // for each parameter, the index of its part in names
 };
 GradNormGroups grad_norm_groups(const Optimizer& optimizer);

@@ -7,10 +7,10 @@
 
 namespace tessera::report {
 
-/// The contributions of single samples to a metric that is a mean of ratios. For each group, the ratio is the sum of its
-/// entries' parts divided by the sum of their wholes; the metric is the mean of these ratios over the groups whose wholes sum to more
-/// than 0. A mean over samples has one group, and each whole is 1. A mean IoU over classes has one group per class, with intersections as
-/// parts and unions as wholes.
+/// The contributions of single samples to a metric that is a mean of ratios. Each entry adds its `part` and its `whole` to the sums of its
+/// group. A group's ratio is its sum of parts divided by its sum of wholes; the metric is the mean of these ratios over the groups whose
+/// wholes sum to more than 0. For a mean over samples, there is one group, and each whole is 1. For a mean IoU over classes, there is one
+/// group per class; the parts are intersections, and the wholes are unions.
 struct Outcomes {
   struct Entry {
     std::int64_t sample = 0;  // index of the sample, from 0

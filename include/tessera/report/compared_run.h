@@ -16,7 +16,7 @@ namespace tessera::report {
 /// One number of an evaluation.
 struct Score {
   std::string task;    // the task's name; a second task of the same name on the same data is "zero_shot (2)"
-  std::string data;    // the source's description
+  std::string data;    // description of the data source
   std::string metric;  // for example "top1"
   double value = 0;    // NaN if the evaluation could not compute it
   std::optional<Interval> interval = {};  // 95 % interval

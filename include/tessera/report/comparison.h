@@ -26,12 +26,13 @@ struct ScoreRow {
   std::string task, data, metric;
   Better better = Better::neither;
   std::vector<std::optional<double>> values;  // one per run; nullopt if the run was not measured
-  // one per run: whether its value is the row's best. If all values are equal or belong to different steps, none is best. NaN is never best
+  // one per run: whether its value is the row's best. No value is best if all values are equal, or if they were measured with weights of
+  // different steps. NaN is never best
   std::vector<bool> best;
   std::vector<std::optional<Interval>> intervals = {};                // one per run; nullopt if the run's value has no interval
   std::vector<std::shared_ptr<const TaskOutcomes>> outcomes = {};  // one per run
   std::vector<Difference> differences = {};  // one for each pair of runs with known outcomes on the same samples
-  std::string rule = {};                                // explains the numbers; empty if the runs' settings lead to different rules
+  std::string rule = {};                                // explains the numbers; empty if the runs' settings need different explanations
   std::vector<std::optional<std::int64_t>> steps = {};  // one per run: the step of the measured weights; nullopt if unknown or not measured
 };
 
@@ -56,8 +57,8 @@ std::set<std::int64_t> steps_measured(const std::vector<ScoreRow>& rows, std::si
 /// Returns a note on why nothing is bold in rows whose steps differ; empty if there are no such rows.
 std::string note_on_steps(const std::vector<ScoreRow>& rows);
 
-/// Removes the rows of each task that only one of several runs has. Returns a line for each such run, such as "only a: retrieval (d)" for
-/// the run a with the task retrieval on the data d.
+/// If there are several runs, removes the rows of tasks that only one of them has. Returns a line for each run with such tasks, such as
+/// "only a: retrieval (d)" for the run a with the task retrieval on the data d.
 std::vector<std::string> take_lone_tasks(const std::vector<ComparedRun>& runs, std::vector<ScoreRow>& rows);
 
 /// Returns "47 of 60 steps", or "-" if unknown.

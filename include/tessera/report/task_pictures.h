@@ -30,7 +30,7 @@ struct SegmentationExample {
   Image image;
   std::vector<std::uint8_t> target;      // [height, width] class indices, 255 = ignored
   std::vector<std::uint8_t> prediction;  // [height, width]
-  double iou = 0;                        // mean IoU over the classes in the target except the background; -1 if the target has none
+  double iou = 0;                        // mean IoU over the target's classes without the background; -1 if there are no such classes
 };
 
 struct ClassificationExample {

@@ -8,7 +8,8 @@
 namespace tessera {
 
 /// While an object of this class exists, the first signal in kSavingSignals is only recorded; a second signal of the same kind ends the
-/// program as usual. A SIGHUP that is already ignored (nohup) stays ignored. A guard inside another guard has no effect.
+/// program as usual. A SIGHUP that is already ignored (nohup) stays ignored. An object that is created while another one exists has no
+/// effect.
 class InterruptGuard {
  public:
   InterruptGuard();

@@ -16,7 +16,7 @@ namespace tessera {
 /// state from all ranks, writes it in the background, and tracks the last good checkpoint. Only rank 0 reads and writes files.
 class CheckpointKeeper {
  public:
-  /// Reports a failed save to the user.
+  /// A function that reports a failed save to the user.
   using ReportError = std::function<void(const std::string&)>;
 
   /// The references must outlive this object. `folder` is the run's folder; checkpoints are in its subfolder `checkpoints`.
@@ -37,8 +37,8 @@ class CheckpointKeeper {
   /// Returns true if the metric of checkpoint.keep_best is better than it was for the best checkpoint so far. NaN and infinity are never
   /// better. If the metric was not measured, reports an error once and returns false. Call it only on rank 0.
   bool is_best(const MeasuredMetrics& measured);
-  /// Saves the state for which is_best() has returned true, unless it is already saved, and marks the checkpoint as the best once
-  /// it is written. Every rank must call it.
+  /// Saves a checkpoint after is_best() has returned true for this state, unless this step is already saved. Marks the checkpoint as the
+  /// best once it is written. Every rank must call it.
   void save_best(const RunState& state);
   /// Waits for the pending save, if there is one. If it failed, reports the failure and returns false.
   bool wait() { return collect(false); }
@@ -53,7 +53,7 @@ class CheckpointKeeper {
   std::optional<std::pair<std::string, Checkpoint>> newest() const;
   bool write(Checkpoint checkpoint, bool must);
   bool collect(bool must);
-  /// Marks the candidate as the best if it has been written.
+  /// Marks candidate_ as the best checkpoint if it has been written.
   void name_best();
 
   const Config& config_;

@@ -106,7 +106,7 @@ struct config::Value<MicroBatch> {
 struct TrainingSettings {
   std::int64_t steps = 1000;
   std::optional<double> epochs;
-  double counted_epochs = 0;  // not a setting: the epochs from which with_steps() computed `steps`; 0 if it did not compute them
+  double counted_epochs = 0;  // not a setting: the number of epochs from which with_steps() computed `steps`; 0 if `steps` was not computed
   std::int64_t accumulation = 1;
   MicroBatch micro_batch;
   std::string precision = "float32";

@@ -12,8 +12,8 @@ namespace tessera {
 /// all events except possibly the last are complete.
 class EventFile {
  public:
-  /// Creates the folder and the file. `first_step` is the number of steps done before this session; TensorBoard then drops later steps that
-  /// a killed session wrote. Throws UserError.
+  /// Creates the folder and the file. `first_step` is the number of steps done before this session. With it, TensorBoard drops the values
+  /// of later steps, which a killed session may have written. Throws UserError.
   EventFile(const std::string& folder, std::int64_t first_step);
   ~EventFile();
   EventFile(const EventFile&) = delete;

@@ -17,12 +17,12 @@ namespace tessera {
 /// activation checkpointing, GradCache and fused kernels (Chowdhery et al. 2022, PaLM, appendix B).
 class Mfu {
  public:
-  /// Takes the peak from the settings, from the GPU's data sheet, or from a measurement that takes a few tenths of a second.
+  /// Takes the peak FLOP/s from the settings, from the GPU's data sheet, or from a measurement that takes a few tenths of a second.
   Mfu(const Config& config, const at::Device& device);
 
   /// Returns true if the next step's operations must still be counted.
   bool wants_count() const { return !counted_; }
-  /// Reports the operations that were counted while one device trained on `samples` samples.
+  /// Takes the operations that were counted while one device trained on `samples` samples.
   void counted(const FlopCounter& counter, std::int64_t samples);
 
   /// Returns the model's TFLOP/s per device; nothing if no step has been counted yet.

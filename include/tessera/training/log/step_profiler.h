@@ -23,7 +23,7 @@ class StepProfiler {
   /// FOLDER/trace_step_0000010_rank1.json.
   StepProfiler(const LogSettings& settings, const std::string& folder, const ProcessGroup& group,
                const at::Device& device);
-  /// Writes the trace if it is still running.
+  /// If a trace is still running, ends it and writes it.
   ~StepProfiler();
 
   /// before() must be called before each step, and after() after it. When after() has written the trace, it returns the trace's path.

@@ -21,8 +21,8 @@ struct PlanSettings {
   int started = 1;             // number of these processes that already hold their weights
   std::int64_t allocated = 0;  // bytes that this process already holds for gradient buckets, in addition to weights, optimizer and averages
   std::optional<std::int64_t> available;  // number of bytes to plan for; nullopt: the device's memory
-  // The loss is measured with at most this many samples or, if it works in chunks, with up to two chunks. 0 means as many samples as take
-  // about a second.
+  // The loss is measured with at most this many samples; a loss that works in chunks may still be measured with up to two chunks. 0: as
+  // many samples as take about a second.
   std::int64_t most_loss_samples = 0;
 };
 
@@ -42,7 +42,7 @@ struct MemoryPlan {
   std::int64_t data = 0;         // the batch itself
   std::int64_t activations = 0;  // tensors that the towers keep for the backward pass of a micro-batch
   std::int64_t features = 0;     // features of the whole batch, if it is larger than a micro-batch
-  std::int64_t loss = 0;         // peak of the loss in addition to the features: the features' gradients, similarities, ...
+  std::int64_t loss = 0;         // peak memory of the loss beyond the features themselves: gradients of the features, similarities, ...
 
   std::int64_t peak = 0;       // peak of a step, including permanent memory but not host memory
   std::string peak_phase;      // where the peak occurs, such as "the loss"
@@ -67,13 +67,13 @@ struct MemoryPlan {
 };
 
 /// Predicts the cost of a step on the run's whole batch from passes over a few samples (real samples if the run has data). The
-/// towers' cost is linear in the number of samples; the loss's cost is a polynomial of degree 2 (PassCost). The number of samples
-/// for the loss is doubled until a measurement takes too long, so that extrapolation is a last resort. If the loss works in chunks
-/// and measuring it at full size would take seconds, it is measured only up to a number of samples at which the chunks have an effect. With
-/// training.micro_batch auto, tries the batch and its half, third, quarter, sixth, eighth, twelfth, ... as micro-batches, and returns the
-/// plan with the largest one that fits; if none fits, the plan with one sample at a time. On a GPU, where running out of memory can be
-/// caught, the plan is also tried out. Does not change weights, running averages or the data position; leaves gradients undefined. Throws
-/// the allocator's exception if even a few samples do not fit.
+/// towers' cost is linear in the number of samples; the loss's cost is a polynomial of degree 2 (PassCost). The loss is measured with more
+/// and more samples, twice as many each time, and is extrapolated only if a measurement takes too long before the whole batch is reached.
+/// If the loss works in chunks and measuring it at full size would take seconds, it is measured for one to two chunks of samples, so that
+/// the measurements show the effect of the chunks. With training.micro_batch auto, tries the batch and its half, third, quarter, sixth,
+/// eighth, twelfth, ... as micro-batches, and returns the plan with the largest one that fits; if none fits, the plan with one sample at a
+/// time. On a GPU, where running out of memory can be caught, the plan is also tried out. Does not change weights, running averages or the
+/// data position; leaves gradients undefined. Throws the allocator's exception if even a few samples do not fit.
 MemoryPlan plan_memory(TrainingRun& run, const Config& config, const PlanSettings& settings = {});
 
 /// Returns the plan as lines for the terminal, with remedies if it does not fit.

@@ -20,9 +20,9 @@ std::map<std::string, at::Tensor> objective_state(const Objective& objective);
 /// Returns the parameters and buffers of model and objective by their checkpoint names. The tensors are shared with model and objective.
 std::map<std::string, at::Tensor> weights_of(const DualEncoder& model, const Objective& objective);
 
-/// The moving average of the weights as a separate model, for objectives that need the average's features. Its weights are the
-/// averages themselves, so that checkpoints hold them. It computes in evaluation mode and without gradients. After each optimizer
-/// step the trainer moves the averages with the momentum of the objective's teacher_momentum().
+/// The moving average of the weights as a separate model, for objectives that need the average's features. Its weights are the tensors that
+/// hold the averages, so checkpoints contain them. It computes in evaluation mode and without gradients. After each optimizer step the
+/// trainer moves the averages with the momentum of the objective's teacher_momentum().
 struct Teacher {
   std::shared_ptr<DualEncoder> model;
   std::shared_ptr<Objective> objective;

@@ -60,7 +60,7 @@ struct Unreadable {
 /// loader also stays null if the training data or the vocabulary cannot be read.
 TrainingRun build_training_run(const Config& config, const ProcessGroup& group = {}, Unreadable* unreadable = nullptr);
 
-/// Makes a loader for the batches of one rank's shard of run.train. Throws UserError if there is not even one batch.
+/// Makes a loader for the batches of one rank's shard of run.train. Throws UserError if there are too few samples for one batch.
 std::unique_ptr<Loader> make_loader(const TrainingRun& run, const Config& config, const RankSlice& shard,
                                     const std::string& skipped_file = "");
 
