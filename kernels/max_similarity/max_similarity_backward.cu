@@ -129,7 +129,7 @@ Status start(const MaxSimilarityBackward& given, void* stream) {
   const MaxSimilarityProblem& problem = given.problem;
   if (std::max(problem.images, problem.texts) > kMostBlocks)
     return Status::failure("max_similarity: the batch is too large for one launch");
-  // If there are no pairs, the other side has no rows, and nothing is read.
+  // Without images or without texts, there are no pairs. The kernels then read nothing, so nothing needs to be counted.
   const bool pairs = problem.images > 0 && problem.texts > 0;
   float* const patch_counts = static_cast<float*>(given.workspace);
   float* const token_counts = patch_counts + problem.images;

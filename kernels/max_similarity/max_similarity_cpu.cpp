@@ -1,6 +1,6 @@
-// Forward: Each thread processes one image after another, each with all texts. Backward: Threads process the images
-// first and then the texts. So no two threads add to the same row, and sums have the same order for any number of
-// threads.
+// Forward: Each thread takes one image after another and compares it with all texts. Backward: Threads process the
+// images first and then the texts. So no two threads add to the same row, and sums have the same order for any number
+// of threads.
 #include <algorithm>
 #include <vector>
 
@@ -95,7 +95,7 @@ Status max_similarity_forward(const MaxSimilarityForward& arguments, const Paral
   const PairKernels& kernels = pair_kernels();
   const KeptLists patches(arguments.patch_keep, problem.images, problem.patches);
   const KeptLists tokens(arguments.token_keep, problem.texts, problem.tokens);
-  constexpr std::int64_t kAlignment = 16;  // one cache line, in floats
+  constexpr std::int64_t kAlignment = 16;  // number of floats in a cache line
   const std::int64_t panel_floats = (kernels.panel_floats(problem) + kAlignment - 1) / kAlignment * kAlignment;
   const std::int64_t thread_floats = panel_floats + kernels.pair_floats(problem) + kAlignment;
   std::vector<float> scratch(thread_floats * thread_count(parallel, problem.images));

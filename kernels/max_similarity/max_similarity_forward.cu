@@ -28,7 +28,7 @@ constexpr int kImagesTogether = 16;
 
 struct ForwardArguments {
   std::int64_t images, texts;
-  int text_tiles, slices;  // slices: number of slices in one part of a row
+  int text_tiles, slices;  // slices: number of slices per part of a row (see PackedRows::parts)
   PackedRows patches, tokens;
   const std::uint8_t *patch_keep, *token_keep;
   float *i2t, *t2i;
@@ -73,8 +73,8 @@ struct ForwardLayout {
 
 /// The part of a warp's tile that contains real rows and columns, for its piece of one image and one text.
 struct Extent {
-  int first_row, rows;        // rows: number of real rows from first_row on; may exceed the tile or be negative
-  int first_column, columns;  // columns: the same for columns, from first_column on
+  int first_row, rows;        // rows: number of real rows from first_row on; may be negative, or more than the tile has
+  int first_column, columns;  // columns: number of real columns from first_column on; may be negative, or more than the tile has
 };
 
 /// Finds the best token of each row and the best patch of each column of the products. `check` becomes NaN if any
@@ -103,7 +103,7 @@ __device__ __forceinline__ void fold(const float (&sums)[kRowTiles][kColumnTiles
           if (row < extent.rows && value > top.value) top = {value, row - lane_row};  // row - lane_row is a compile-time constant
         }
       }
-      top.index += extent.first_row + lane_row;  // if the value is -infinity, column_best's initial index 0 wins
+      top.index += extent.first_row + lane_row;  // if all values are -infinity, column_best's initial index 0 wins the tie
       top = best_of_lanes(top, 4, 32);
       if (lane >= 4 || !exists) continue;
       Best& kept = column_best[extent.first_column + column];
@@ -160,8 +160,8 @@ __global__ void __launch_bounds__(kThreads, kColumnTiles > 4 ? 1 : 2) compare_ro
       extent.columns = token_count - token0;
       const int warp_column = text_warp * Layout::kColumns;
       const WarpTiles tiles{kWarpRows * row_warp, 16, row_tiles, warp_column, 8, warp_column + extent.columns};
-      // The source of each staged row is its index among the rows of the image or of the block's texts. A source of -1
-      // means a row of zeros.
+      // The source of a staged row is the index of the row to copy, among the rows of the image or of the block's texts.
+      // A source of -1 means a row of zeros.
       for (int row = threadIdx.x; row < Layout::kStageRows; row += kThreads) {
         const int column = row - Layout::kRows, token = token0 + column % Layout::kColumns;
         if (column < 0) {
@@ -277,7 +277,7 @@ Status start_for_tokens(const ForwardArguments& arguments, void* stream) {
   if (arguments.tokens.size <= 32) return start_for_patches<4>(arguments, stream);
   if (arguments.tokens.size <= 64) return start_for_patches<8>(arguments, stream);
   if (arguments.tokens.size <= 80) return start_for_patches<10>(arguments, stream);
-  return start<2, 10>(arguments, stream);  // one row of warps would not leave enough shared memory for long texts
+  return start<2, 10>(arguments, stream);  // with one row of warps, staging would leave too little shared memory for long texts
 }
 
 template <class Element>
@@ -288,7 +288,7 @@ Status pack(const PackedRows& to, std::int64_t groups, const void* rows, const s
                 stream, to, static_cast<const Element*>(rows), keep, static_cast<int>(width));
 }
 
-/// Places the arrays of both sides in the workspace. Returns the size of the workspace.
+/// Places the packed rows of the images and of the texts in the workspace. Returns the size of the workspace.
 std::size_t lay_out(const MaxSimilarityProblem& problem, void* workspace, PackedRows& patches, PackedRows& tokens) {
   std::size_t bytes = 0;
   patches = packed_rows(workspace, bytes, problem.images, problem.patches, problem);

@@ -29,7 +29,7 @@ inline std::size_t rounded_up(std::size_t bytes) {
   return (bytes + 15) / 16 * 16;
 }
 
-/// Places the arrays of one side in the workspace at `offset`, and advances the offset past them.
+/// Places the arrays of one side (images or texts) in the workspace at `offset`, and advances the offset past them.
 inline PackedRows packed_rows(void* workspace, std::size_t& offset, std::int64_t groups, std::int64_t size,
                               const MaxSimilarityProblem& problem) {
   constexpr int kDepth = WidthStage<Bfloat16>::kDepth;

@@ -12,7 +12,7 @@
 #endif
 
 namespace tessera::kernels {
-namespace {  // each source file has its own copy, because it may be compiled for another instruction set
+namespace {  // each source file has its own copy, because source files are compiled for different instruction sets
 
 /// The range of cells that have a weight. It is empty if begin == end.
 struct CellRange {
@@ -40,9 +40,10 @@ TESSERA_HOST_DEVICE inline void add_point(Number at, Number share, std::int64_t 
   if (high + 1 > cells.end) cells.end = high + 1;
 }
 
-/// Computes how much each of the `size` cells of an axis contributes to one bin of a box. The box extends from `from`
-/// to `to` and has `bins` bins, of which this is number `bin`. Writes the weights to `weights` [size], and returns the
-/// range of cells that have a weight. Skips points outside of the map, so that a large box does not take longer.
+/// Computes how much each of the `size` cells of an axis contributes to one bin of a box. Along the axis, the box
+/// extends from `from` to `to` and is divided into `bins` bins; `bin` is the index of the bin. Writes the weights to
+/// `weights` [size], and returns the range of cells that have a weight. Skips points outside of the map, so that a large
+/// box does not take longer.
 template <class Number>
 TESSERA_HOST_DEVICE inline CellRange axis_weights(Number from, Number to, std::int64_t bin, std::int64_t bins,
                                                   std::int64_t sampling_ratio, bool aligned, std::int64_t size,

@@ -161,8 +161,8 @@ struct LaneGradient {
   }
 };
 
-/// Returns rows as float32. Rows that are float32 already are not copied. Of bfloat16 rows, only the rows in `index`
-/// (null: all) are converted, into `converted`.
+/// Returns rows as float32. Float32 rows are not copied. Bfloat16 rows are converted into `converted`, but only those
+/// that `index` lists (null: all).
 inline PickedRows as_float(DataType type, const ConstRows& rows, const std::int32_t* index, std::int64_t count,
                            std::int64_t width, float* converted) {
   if (type == DataType::kFloat32) return {static_cast<const float*>(rows.data), rows.row_stride, index};
@@ -261,8 +261,8 @@ void backward(const BackwardSample& sample) {
       }
       gradient.weights(problem, s_da + group, s_da + count + group, stride, a_ds + group, stride);
     }
-    // This loop must come after all weights have been stored, because the unused lanes of the last group of weights
-    // overwrite the place of the first gradients.
+    // This loop must come after all weights have been stored, because the last group of weights may have unused lanes,
+    // which are stored where the first gradients belong.
     for (std::int64_t group = 0; group < count; group += kVector) {
       gradients[group / kVector].similarities(problem, s_da + group, s_da + count + group, stride, a_ds + group,
                                               a_ds + count + group, stride);

@@ -184,7 +184,7 @@ struct BackwardBlock {
   /// Computes dT = dS V.
   __device__ __forceinline__ void grad_text(std::int64_t pair, int first_token, const Mask& mask) const {
     using Stage = RowStage<Element>;
-    constexpr int kGroups = kWarps<Element> / 8;  // groups of 8 warps; they divide the 16-row tiles among them
+    constexpr int kGroups = kWarps<Element> / 8;  // groups of 8 warps; a group takes every kGroups-th 16-row tile
     constexpr int kRowsPerWarp = (kRowTiles + kGroups - 1) / kGroups;
     const int chunks = (arguments.patches + Stage::kRows - 1) / Stage::kRows;
     const int blocks = (arguments.width + Stage::kColumns - 1) / Stage::kColumns;
@@ -216,7 +216,7 @@ struct BackwardBlock {
               Layout::kElementPitch, row_staging + buffer * Stage::kElements, Stage::kPitch);
           if (chunk + 1 < chunks) return;
           WarpTiles all = tiles;
-          all.rows = exists;  // includes rows of padding, which are set to zero
+          all.rows = exists;  // also rows of padding, which are stored as zeros
           for_each_pair(sums, all, [&](int row, int column, float first, float second) {
             if (first_token + row >= arguments.tokens) return;
             const bool real = mask.real(row);
@@ -226,8 +226,8 @@ struct BackwardBlock {
         });
   }
 
-  /// Adds A^T dC + dS^T T to dV, which counts as 0 before the first tile. `first` and `last` are true for the first and
-  /// the last tile of the pair that has real tokens.
+  /// Adds A^T dC + dS^T T to dV, which counts as 0 before the first tile. Among the pair's tiles with real tokens, `first`
+  /// is true for the first one, and `last` for the last one.
   __device__ __forceinline__ void grad_image(std::int64_t pair, int first_token, const Mask& mask, bool first,
                                              bool last) const {
     using Stage = RowStage<Element>;

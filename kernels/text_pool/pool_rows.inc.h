@@ -13,8 +13,8 @@ inline float sum_of(const Vector (&sums)[kVectors]) {
   return sum;
 }
 
-/// Calls visit(place, i) for each whole vector, where i is the index of the partial sum that the vector belongs to.
-/// Returns the first place after the last whole vector.
+/// Calls visit(place, i) for each whole vector of a row of `count` numbers. The vector starts at `place` in the row and
+/// belongs to partial sum i. Returns the first place after the last whole vector.
 template <class Visit>
 inline std::int64_t whole_vectors(std::int64_t count, Visit visit) {
   std::int64_t place = 0;

@@ -39,7 +39,7 @@ struct Entries {
   unsigned bits;
 };
 
-/// Calls add(entry, weight, position) for each used entry, in order. All lanes make each call.
+/// Calls add(entry, weight, position) for each used entry, in the order of the lanes. Every lane makes all these calls.
 template <class Add>
 __device__ __forceinline__ void for_each_entry(const Entries& entries, Add add) {
   for_each_lane(entries.bits, [&](int lane) {

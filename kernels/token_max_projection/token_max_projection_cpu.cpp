@@ -20,7 +20,7 @@ constexpr std::int64_t kGroupRows = 448;
 constexpr std::int64_t kTileColumns = 512;
 constexpr std::int64_t kChunkColumns = 2 * kTileColumns;
 constexpr std::int64_t kTableRows = 64;      // rows of the table's gradient per work item
-constexpr std::int64_t kAlignedFloats = 16;  // one cache line; if rows are aligned to it, their products always add in the same order
+constexpr std::int64_t kAlignedFloats = 16;  // one cache line; products of rows aligned to it always add in the same order
 
 const RowKernels& row_kernels() {
 #if defined(TESSERA_X86_KERNELS)
@@ -168,7 +168,7 @@ void add_tokens(const TokenMaxProjectionBackward& arguments, std::int64_t sample
   }
 }
 
-/// Computes the gradient of one row of the table. Adds the samples in order.
+/// Computes the gradient of one row of the table. Adds the samples' contributions in the order of the samples.
 void add_table_row(const TokenMaxProjectionBackward& arguments, std::int64_t v, Entries& entries) {
   const TokenMaxProjectionProblem& problem = arguments.problem;
   entries.index.clear();

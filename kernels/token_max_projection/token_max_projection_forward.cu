@@ -49,8 +49,8 @@ __device__ __forceinline__ bool before(const Best& a, const Best& b) {
   return a.position < b.position;
 }
 
-/// The layout of a block, which has kRowWarps x (kWarps / kRowWarps) warps. The best values of the warps reuse the
-/// staging area.
+/// The layout of a block, which has kRowWarps x (kWarps / kRowWarps) warps. At the end, the staging area holds
+/// the best values of the warps.
 template <class Element, int kRowWarps>
 struct ForwardLayout {
   static constexpr int kColumnWarps = kWarps / kRowWarps;

@@ -45,7 +45,7 @@ class _Part(torch.nn.Module):
             self._buffers[first] = tensor
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "_Part":
-        # PyTorch changes parameters in place but replaces buffers by new tensors, which the compiled towers would not use.
+        # PyTorch's _apply() changes parameters in place but replaces buffers by new tensors, which the compiled towers would not use.
         buffers = dict(self._buffers)
         super()._apply(fn, recurse)
         for name, tensor in buffers.items():

@@ -78,7 +78,7 @@ class Setting:
 class Case:
     assignments: list  # KEY=VALUE for --set
     names: list        # an error message must name one of these
-    typed: list        # suggestions must not repeat these words
+    typed: list        # a suggestion must not be one of these
     refused: str = ""  # why the trainer must refuse the case; empty if it may accept it
 
 

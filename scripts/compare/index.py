@@ -238,7 +238,7 @@ def main():
     # Some libraries print to standard output. Their output is sent to standard error, because standard output is for the table.
     report = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    # A token that is drawn twice counts once. The ranges below lead to documents of 100 to 200 tokens and queries of 10 to 30.
+    # A token that is drawn twice counts once, so the ranges below lead to documents of 100 to 200 tokens and queries of 10 to 30 tokens.
     documents, queries = make(args.documents, 103, 203, 1), make(args.queries, 10, 30, 2)
     print(f"{args.documents:,} documents of {len(documents[1]) / args.documents:.0f} tokens on average, {args.queries:,} queries of "
           f"{len(queries[1]) / args.queries:.0f}; top {K}; {os.cpu_count()} cores\n", file=report, flush=True)

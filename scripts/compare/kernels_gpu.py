@@ -23,15 +23,15 @@ import side_by_side
 from operators import (flops_regularizer, linear_cross_entropy, linear_soft_cross_entropy, max_similarity, sparsify_group,
                        text_conditioned_loss, token_max_projection)
 
-WARM_UP = 3  # this many first runs of each side are not timed; the very first run compiles
+WARM_UP = 3  # number of untimed first runs of each side; the very first run compiles
 LARGEST_DIFFERENCE = {"float32": 1e-4, "bfloat16": 0.03}
 LARGER_DIFFERENCE = {
-    "max_similarity": 1e-2,  # rounding decides between nearly equal maxima, and so where their gradients go
-    "text_conditioned_loss": 1e-3,  # the terms of the gradient of ln_k.bias nearly cancel: eager PyTorch's is no closer to float64
+    "max_similarity": 1e-2,  # rounding decides which of several nearly equal values is the maximum and gets the gradient
+    "text_conditioned_loss": 1e-3,  # the terms of ln_k.bias's gradient nearly cancel; eager PyTorch's is no closer to float64's than ours
 }
 
 
-OPERATORS = {  # name -> (the function that makes the inputs and the operator of each side, the shapes)
+OPERATORS = {  # name -> (function that makes the inputs and each side's operator, shapes)
     "sparsify_group": (sparsify_group, [{"batch": 1024, "tokens": tokens, "patches": 196, "width": 512} for tokens in (55, 76)]),
     "flops_regularizer": (flops_regularizer, [{"rows": 8192, "vocabulary": 30522}]),
     "linear_cross_entropy": (linear_cross_entropy, [{"tokens": 4096, "vocabulary": 49408, "width": 512}]),

@@ -55,7 +55,7 @@ def add_arguments(parser):
     parser.add_argument("--threads", type=int, help="default: LibTorch's choice")
     parser.add_argument("--time-at-most", type=float, metavar="SHARE", help="exit 1 if our time / eager PyTorch's time exceeds this")
     parser.add_argument("--memory-at-most", type=float, metavar="SHARE", help="exit 1 if our memory / eager PyTorch's memory exceeds this")
-    parser.add_argument("--memory-of", help=argparse.SUPPRESS)  # for the fresh process that measures memory
+    parser.add_argument("--memory-of", help=argparse.SUPPRESS)  # used only in the fresh process that measures memory
 
 
 def beyond_limits(args, time_share, memory_share):

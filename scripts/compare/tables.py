@@ -7,7 +7,7 @@ seeds. Some tables have a second command, which answers another question and als
   scripts/compare/tables.py pyramidclip --bad-captions 0 20 40 60
   scripts/compare/tables.py readouts          # CLIP with several read-outs
   scripts/compare/tables.py readouts --wide
-  scripts/compare/tables.py sparc             # CLIP, FILIP and SPARC by the number of objects
+  scripts/compare/tables.py sparc             # CLIP, FILIP and SPARC for several numbers of objects per image
   scripts/compare/tables.py stair             # STAIR in three stages and in one, and CLIP
   scripts/compare/tables.py stair --web
   scripts/compare/tables.py TABLE --help      # what is measured, and the options
@@ -148,7 +148,7 @@ def sparc(args):
 
 
 STAIR_COUNTS = {"retrieval.active_tokens_per_image": "words per image", "retrieval.active_tokens_per_text": "words per text"}
-STAIR_COMPARED = {  # the columns that CLIP has too
+STAIR_COMPARED = {  # the columns in which STAIR is compared with CLIP
     **ZERO_SHOT,
     **RETRIEVAL,
     "tokens.caption_precision@5": "first 5 words that a caption has",
@@ -170,7 +170,7 @@ WEB_DATA = {"style": "web", "image_size": 96, "objects": [1, 2], "object_sizes":
 SOURCES = ("source", "tasks.3.source")
 WEB_CLASSES = tuple(f"tasks.{task}.classes={CONFIGS}/classes/shapes_web_{name}.txt" for task, name in ((2, "colors"), (3, "shapes")))
 WEB_STAGES = (400, 150, 250)
-CLIP_LAYERS = 6  # of the image tower; with 6, a step takes as many FLOPs as a step of STAIR, whose towers have a head
+CLIP_LAYERS = 6  # in the image tower; with 6, a step takes as many FLOPs as a step of STAIR, whose towers also have a head
 
 
 def as_settings(key, values):

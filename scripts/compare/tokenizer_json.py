@@ -100,7 +100,7 @@ def trained(vocab_size, corpus):
     gemma = models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True)
     out["Gemma"] = made(gemma, bpe(roberta + [f"<0x{byte:02X}>" for byte in range(256)]), normalizers.Replace(" ", "\u2581"),
                         pre_tokenizers.Split("\u2581", "merged_with_next"), ("", "</s>"))
-    out["Gemma"].pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")  # as in Gemma's file; it splits nothing
+    out["Gemma"].pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")  # as in Gemma's file; no effect, as no spaces are left
     whole = models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True)
     out["BPE of whole texts"] = made(whole, bpe(roberta + [f"<0x{byte:02X}>" for byte in range(256)]), normalizers.Replace(" ", "\u2581"),
                                      pre_tokenizers.Split(" ", "merged_with_previous"), ("", "</s>"))

@@ -107,7 +107,7 @@ def ids_of(config, tower, folder):
     tokenizer = stand_in_tokenizer(folder, special)
     if tower: tower["vocab_size"] = len(tokenizer)
     else: text["vocab_size"] = len(tokenizer)
-    text.get("tokenizer_kwargs", {}).pop("strip_sep_token", None)  # the tokenizer used here has no such token
+    text.get("tokenizer_kwargs", {}).pop("strip_sep_token", None)  # the stand-in tokenizer has no separator token
     clean = open_clip.tokenizer.get_clean_fn(text.get("tokenizer_kwargs", {}).get("clean", "whitespace"))
     return tokenizer([clean(c) for c in CAPTIONS], padding="max_length", truncation=True, max_length=length, return_tensors="pt")["input_ids"]
 

@@ -77,7 +77,7 @@ section() {
 }
 
 # piece NAME SECONDS COMMAND...: runs the command with its output in NAME.log; exit code 77 means that something is not available. Returns 0
-# only if the command ran and succeeded. With of_gpu=yes, the command is a test program, and it fails unless at least one test runs and no
+# only if the command ran and succeeded. With of_gpu=yes, the command is a test program, and the piece also fails if no test runs or if a
 # test is skipped.
 piece() {
   local name=$1 limit=$2 log=$folder/$1.log start=$SECONDS code=0 result=passed

@@ -17,7 +17,7 @@ namespace {
 
 using report::three_digits;
 
-/// Measures the cost of a call after a warm-up. `memory` must be created before the model, so that its peak includes the weights.
+/// Measures the cost of a call after a warm-up. `memory` must be created before the model, so that memory.peak() includes the weights.
 SampleCost sample_cost(const std::function<void()>& call, const PeakMemory& memory, const EfficiencySettings& s) {
   const auto samples = static_cast<double>(s.step.batch_size);
   SampleCost cost;

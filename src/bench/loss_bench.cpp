@@ -21,7 +21,7 @@ struct Subject {
   Features features;
 };
 
-// Returns the features of a view with `tokens` tokens. The settings give their width.
+// Returns the features of a view with `tokens` tokens. The settings give the features' width.
 TowerFeatures features_of_view(const ViewNeeds& wanted, std::int64_t tokens, const LossBenchSettings& s) {
   constexpr std::int64_t kPairs = 2, kSlots = 8;
   const at::TensorOptions options(s.device);

@@ -1,4 +1,4 @@
-// tessera.Loader of TorchScript, which passes the batches of the training loader to Python. python/tessera/loader.py wraps it.
+// The TorchScript class tessera.Loader, which passes the training loader's batches to Python. python/tessera/loader.py wraps it.
 #include <map>
 #include <memory>
 #include <optional>

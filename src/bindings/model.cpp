@@ -1,4 +1,4 @@
-// tessera.Model of TorchScript, a trained model with its own preprocessing and tokenizer. python/tessera/models.py wraps it.
+// The TorchScript class tessera.Model: a trained model with its own preprocessing and tokenizer. python/tessera/models.py wraps it.
 #include <string>
 #include <string_view>
 #include <tuple>

@@ -27,7 +27,7 @@ std::vector<std::string> names_in(const fs::path& shipped, const fs::path& below
   return names;
 }
 
-// Returns the places of all recipes below `shipped`, sorted: every YAML file in a folder, except parts of recipes and suites.
+// Returns the places of all recipes below `shipped`, sorted. A recipe is a YAML file in any subfolder except parts and suites.
 std::vector<std::string> recipes_in(const fs::path& shipped) {
   std::vector<std::string> recipes;
   std::error_code missing;

@@ -336,7 +336,7 @@ class ParquetFile : public ArrowFile {
   const std::int64_t file_bytes_;
 };
 
-/// An Arrow IPC file or stream, mapped into memory. Unless a batch is compressed, only its requested columns are read.
+/// An Arrow IPC file or stream, mapped into memory. Of an uncompressed batch, only the requested columns are read.
 class ArrowIpcFile : public ArrowFile {
  public:
   ArrowIpcFile(const std::string& path, bool is_stream)

@@ -32,7 +32,7 @@ class JsonItem {
 
 using JsonItemReader = std::function<void(const JsonItem&)>;
 
-/// Parses a file {"NAME": [{...}, ...], ...} in one pass and passes the items of the named lists to their readers, in the
+/// Parses a file {"NAME": [{...}, ...], ...} in one pass and hands the items of the named lists to their readers, in the
 /// file's order, without keeping them. Throws UserError if the file is missing, is not JSON (naming the line) or lacks a list.
 void for_each_item(const std::string& path, const std::map<std::string, JsonItemReader>& readers);
 

@@ -165,7 +165,7 @@ class Expansion {
   }
 
   const std::string& whole_;
-  std::int64_t names_ = 0;  // includes intermediate names; there are at most as many of these as final names
+  std::int64_t names_ = 0;  // counts intermediate names, too; they are at most as many as the final names
   std::uint64_t bytes_ = 0;
 };
 
@@ -340,7 +340,7 @@ std::vector<std::string> expand_paths(const PathList& paths, const std::string& 
   std::error_code ignored;
   for (const std::string& item : paths.items) {
     if (item.empty()) continue;
-    if (item.starts_with("pipe:")) refuse_remote(item, commands);  // the message names the whole command, which may hold commas
+    if (item.starts_with("pipe:")) refuse_remote(item, commands);  // before the split at commas: the message names the whole command
     if (fs::exists(local_path(item), ignored)) {                   // a name may hold commas and braces itself
       append(out, resolve(item, extension, paths));
       continue;

@@ -23,8 +23,8 @@ struct FilterVerdict {
 /// A filter with two parts, a list of ids and a condition on side fields. A sample must pass both. Thread-safe.
 class RowFilter {
  public:
-  /// `expression` is the condition and `ids` the .npy file of ids; null means that there is none. `id_field` is the side field
-  /// that holds a sample's id. Throws UserError if the condition or the file is invalid.
+  /// `expression` is the condition, and `ids` is the path of the .npy file with the list of ids; a part that is null is left
+  /// out. `id_field` is the side field that holds a sample's id. Throws UserError if the condition or the file is invalid.
   RowFilter(const std::optional<std::string>& expression, const std::optional<std::string>& ids,
             const std::string& id_field);
 

@@ -20,7 +20,7 @@ bool is_ascii_space(char c) {
 }
 
 // Returns the number of bytes of the white space character at one end of a text; 0 if there is none. `outermost` is the byte at
-// this end; `stands` returns whether a given non-ASCII white space character is at this end.
+// this end; `stands` returns whether the text has a given non-ASCII white space character at this end.
 template <class Stands>
 std::size_t space_at(char outermost, const Stands& stands) {
   if (is_ascii_space(outermost)) return 1;

@@ -162,7 +162,7 @@ void adjust_sharpness(Image& image, double factor) {
   const auto share = static_cast<float>(factor);
   const Image in = image;
   const std::int64_t stride = 3 * image.width;
-  // Pillow's blur leaves the border unchanged, so the border does not change here.
+  // Border pixels stay as they are, because Pillow's blur does not change them.
   for (std::int64_t y = 1; y + 1 < image.height; ++y)
     for (std::int64_t i = y * stride + 3; i < (y + 1) * stride - 3; ++i) {
       const std::uint8_t* at = in.pixels.data() + i;

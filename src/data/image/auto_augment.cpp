@@ -99,7 +99,7 @@ double magnitude_of(std::string_view name, std::int64_t bin, std::int64_t bins, 
                     std::int64_t width) {
   const Operation& operation = operation_named(name);
   if (name == "Posterize") return 8 - std::nearbyint(static_cast<double>(bin) / (static_cast<double>(bins - 1) / 4));
-  // Computes the magnitude in float32 as torch.linspace does, counting from the nearer end of the range.
+  // Computes the magnitude in float32 as torch.linspace does: starting from the nearer end of the range.
   const double side = operation.of_width    ? static_cast<double>(width)
                       : operation.of_height ? static_cast<double>(height)
                                             : 1.0;

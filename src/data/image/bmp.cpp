@@ -40,7 +40,7 @@ std::optional<BmpHeader> read_bmp_header(std::string_view file) {
     out.color_bytes = 3;
   } else {
     out.width = in.u32(kFileHeader + 4);
-    out.top_first = in.byte(kFileHeader + 11) == 0xFF;  // the height is negative
+    out.top_first = in.byte(kFileHeader + 11) == 0xFF;  // if the height is negative, the top row comes first
     out.height = out.top_first ? (std::int64_t{1} << 32) - in.u32(kFileHeader + 8) : in.u32(kFileHeader + 8);
     out.bits = in.u16(kFileHeader + 14);
     out.compression = in.u32(kFileHeader + 16);

@@ -145,7 +145,7 @@ DecodedPart decode_for(std::string_view file, const ImageHeader& header, const s
 
 namespace {
 
-constexpr std::size_t kHeaderEnd = 33;  // end of the signature and the IHDR chunk
+constexpr std::size_t kHeaderEnd = 33;  // offset after the signature and the IHDR chunk
 
 std::uint32_t read_u32(std::string_view bytes, std::size_t at) {
   std::uint32_t value = 0;

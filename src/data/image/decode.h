@@ -15,13 +15,13 @@ struct Crop {
   config::Size size;
 };
 
-/// The decoded image or part of an image that crops are taken from, at full or reduced scale.
+/// The decoded image, or the part of it that the crops need, at full or reduced scale.
 struct DecodedPart {
   PixelView pixels;
   std::int64_t top = 0, left = 0;  // position of the first pixel in the scaled image
   int eighths = 8;                 // scale in eighths of full size
 
-  /// Converts a box at full scale to one in `pixels`.
+  /// Returns where a box of the full-size image lies in `pixels`.
   SourceBox at(const Box& box) const;
 };
 

@@ -132,7 +132,7 @@ ImageHeader read_image_header(std::string_view file) {
     set_header(ImageKind::gif, "a GIF file", gif_size(file), header);
   } else if (file.starts_with("II*\0"sv) || file.starts_with("MM\0*"sv) || file.starts_with("II+\0"sv) || file.starts_with("MM\0+"sv)) {
     set_header(ImageKind::tiff, "a TIFF file", tiff_size(file), header);
-  } else if (file.starts_with("BM"sv) && bmp_size(file)) {  // a text may start with these two letters, too
+  } else if (file.starts_with("BM"sv) && bmp_size(file)) {  // the size is checked, because a text may also start with BM
     set_header(ImageKind::bmp, "a BMP file", bmp_size(file), header);
   } else {
     header.description = describe_other(file);

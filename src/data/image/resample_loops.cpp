@@ -104,8 +104,8 @@ __m256i rounded(__m256i sums) {
 }
 
 // Sums the weighted inputs of one output pixel, 4 input pixels per step. The order of the sums is red, red, green, green |
-// blue, blue, 0, 0. All outputs take the same number of steps, with weight 0 beyond their own count, because a loop length that
-// varies between outputs would cost a branch misprediction for each output.
+// blue, blue, 0, 0. All outputs take the same number of steps, because a loop length that varies between outputs would cost a
+// branch misprediction for each output. Inputs that an output does not need have weight 0.
 __m256i pixel_sums(const std::uint8_t* pixel, const std::int16_t* halves, std::int64_t taps) {
   const __m256i spread = _mm256_setr_epi8(0, -1, 3, -1, 6, -1, 9, -1, 1, -1, 4, -1, 7, -1, 10, -1,  //
                                           2, -1, 5, -1, 8, -1, 11, -1, -1, -1, -1, -1, -1, -1, -1, -1);
@@ -137,7 +137,7 @@ void across_avx2(const std::uint8_t* in, std::uint8_t* out, const ResampleWeight
     const __m128i red_green = _mm256_castsi256_si128(bytes);
     const __m128i blue = _mm256_extracti128_si256(bytes, 1);
     const __m128i result = _mm_shuffle_epi8(_mm_unpacklo_epi16(red_green, blue), pack);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), result);  // 4 extra bytes, overwritten by the next store
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), result);  // 4 bytes too many, which the next store overwrites
   }
 }
 

@@ -13,7 +13,7 @@ struct ResampleWeights {
   std::int64_t taps = 0;  // row length of `values`, a multiple of 4
   std::vector<std::int64_t> first;
   std::vector<std::int64_t> count;
-  std::vector<std::int32_t> values;  // [outputs, taps]; beyond `count` they are 0
+  std::vector<std::int32_t> values;  // [outputs, taps]; the weights after the first `count` of a row are 0
   std::vector<std::int16_t> halves;  // [outputs, taps / 4, 8]: the upper bits of 4 weights, then their lower 12 bits
 
   /// The range [begin, end) of the inputs that the outputs read.
@@ -28,7 +28,7 @@ struct ResampleWeights {
   void split();
 };
 
-/// The inner loops of resampling and of the conversion to planes. Those of resampling round and clamp to 8 bits.
+/// The inner loops of resampling and of the conversion to planes. The resampling loops round and clamp to 8 bits.
 struct ResampleLoops {
   /// Returns how many bytes `across` may read past the last input pixel (it multiplies them by 0). It may also write this many
   /// bytes past the last output pixel.

@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-/// Numbers the image-caption pairs of a source's samples, starting with those of sample 0. A sample without a caption is one
-/// entry, so that the loader reads it and counts it as bad.
+/// Gives a number to each image-caption pair (entry) of a source, starting with the pairs of sample 0. A sample without a
+/// caption is one entry, so that the loader reads it and counts it as bad.
 class CaptionEntries {
  public:
   /// Asks the source for each sample's number of captions, in threads. Throws the source's exceptions, and UserError if the source does not

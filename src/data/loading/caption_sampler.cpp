@@ -129,7 +129,7 @@ class SlotDraws {
   const CaptionSlots& slots_;
   const std::vector<std::string>& sentences_;
   const Draw& draw_;
-  std::map<std::int64_t, DifferentNumbers> unused_;  // number of possible start positions of a run -> the unused ones
+  std::map<std::int64_t, DifferentNumbers> unused_;  // number of possible start positions of a run -> the positions not used yet
 };
 
 }  // namespace

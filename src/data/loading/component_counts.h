@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// Counts the good and bad samples of each component of the source, and stops when there are too many bad ones.
+/// Counts the good and bad samples of each component of the source, and throws an error when there are too many bad ones.
 class ComponentCounts {
  public:
   /// `share_setting` is the text that messages put before a value of max_bad_share, for example "--max-bad-share ".

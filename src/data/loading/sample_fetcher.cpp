@@ -18,7 +18,7 @@ std::int64_t working_bytes(const Sample& sample, std::int64_t max_pixels) {
                                          sizeof(float) * (sample.regions.size() + sample.depth.size()));
   if (sample.encoded.empty()) return bytes;
   const ImageHeader header = read_image_header(sample.encoded);
-  // The decoder rejects images above its limit before it allocates memory.
+  // The pixels of an image above the limit are not counted, because the decoder rejects it before it allocates memory.
   const std::int64_t pixels = header.height * header.width;
   return pixels > 0 && pixels <= max_pixels ? bytes + 6 * pixels : bytes;
 }
@@ -39,8 +39,8 @@ DataPosition SampleFetcher::place_of(std::int64_t ticket) const {
   return {start_.epoch + entries / stages_.sampler->places(), entries % stages_.sampler->places()};
 }
 
-// The result depends only on the batch that the place belongs to. So it does not change with the number of ranks, after a resume, or
-// with how far ahead the threads are.
+// The result depends only on the batch that the place belongs to. So it is the same for any number of ranks, after a
+// resume, and however far ahead the threads are.
 std::int64_t SampleFetcher::max_patches_at(const DataPosition& place) const {
   if (batches_of_run_ == 0) return 0;
   const std::int64_t batches = place.epoch * (stages_.sampler->places() / batch_size_) + place.cursor / batch_size_;

@@ -184,7 +184,7 @@ void SampleTransform::check_views() const {
                "phrase has");
 }
 
-// Whether phrases, their negatives or boxes are needed.
+// Whether boxes, phrases or negatives of phrases are needed.
 bool SampleTransform::wants_phrases() const {
   return needs_.texts.contains(kPhrases) || needs_.texts.contains(kPhraseNegatives) ||
          std::ranges::any_of(needs_.images, [](const auto& view) { return view.second.boxes; });

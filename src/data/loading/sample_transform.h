@@ -78,8 +78,8 @@ std::vector<std::string> needed_fields(const Needs& needs);
 /// damage is counted and never treated as absence. Thread-safe; every random choice is a function of (seed, draw).
 class SampleTransform {
  public:
-  /// Throws UserError if this loader cannot make a view, if features cannot replace a view, or if none of the samples checked
-  /// in a source has all needed fields or features.
+  /// Throws UserError if this loader cannot make a view, if features cannot replace a view, or if a component of the source
+  /// seems unusable: of its samples that are checked, none has all needed fields and features.
   SampleTransform(std::shared_ptr<const Source> source, std::shared_ptr<const Tokenizer> tokenizer,
                   const Preprocessing& preprocessing, const LoaderSettings& settings, const Needs& needs,
                   std::uint64_t seed, const LoaderTarget& target = {});

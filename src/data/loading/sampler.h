@@ -76,7 +76,7 @@ class Sampler {
   bool is_grouped(std::size_t component) const { return component < groups_.size() && !groups_[component].starts.empty(); }
   std::vector<std::int64_t> permutation(std::int64_t row, std::int64_t repeat, std::int64_t size) const;
   SampleRef mixed(std::int64_t epoch, std::int64_t entry);
-  /// Returns the place-th sample in the endless sequence of a component's permutations.
+  /// Returns sample number `place` of the endless sequence of a component's permutations.
   SampleRef of_row(std::int64_t component, std::int64_t place, bool permute);
   std::int64_t permuted(std::int64_t row, std::int64_t repeat, std::int64_t size, std::int64_t place);
 

@@ -65,8 +65,8 @@ enum class WordKind { attribute, object, relation };
 struct WordForm {
   Words words;
   WordKind kind = WordKind::attribute;
-  std::size_t group = 0;  // index of the class that it belongs to
-  std::size_t side = 0;   // index of the side within the class; only words on different sides exclude each other
+  std::size_t group = 0;  // index of the entry's class in the lexicon
+  std::size_t side = 0;   // index of the side (part between two |) within the class; only words on different sides exclude each other
   bool plural = false;
   std::size_t pair = 0;  // for a noun: index of its other form (plural or singular)
 };
@@ -256,7 +256,7 @@ std::vector<Edits> NegativeRules::Impl::swaps(const CutText& text, const std::ve
   for (const Found& each : found)
     if (each.form->kind == WordKind::attribute)
       std::fill_n(attribute.begin() + static_cast<std::ptrdiff_t>(each.first), each.form->words.size(), true);
-  // Returns true if a word stands between the two forms. Joiners do not count; attributes count only if attributes_count is set.
+  // Returns true if a word other than a joiner stands between the two forms. Attributes count only if attributes_count is set.
   const auto is_between = [&](const Found& a, const Found& b, bool attributes_count) {
     for (std::size_t i = a.end(); i < b.first; ++i)
       if (!joiner[i] && (attributes_count || !attribute[i])) return true;

@@ -8,7 +8,7 @@
 namespace tessera::shapes {
 namespace {
 
-constexpr std::int64_t kCells = 12;  // cells of the coarse noise per side
+constexpr std::int64_t kCells = 12;  // cells per side of the coarse noise
 
 Color random_tint(Tone tone, Random& random) {
   static constexpr std::array<std::array<double, 2>, 3> kLevels = {{{205, 243}, {118, 160}, {22, 58}}};

@@ -27,7 +27,7 @@ struct WebWords {
   double texture = 0;
   double size = 0;
   double place = 0;
-  double opinion = kUnsaid;   // negative if the mention has no such word
+  double opinion = kUnsaid;   // negative if the mention has no word of this kind
   double material = kUnsaid;
 };
 
@@ -46,7 +46,7 @@ struct Mention {
 struct Join {
   Relation relation = Relation::list;
   int wording = 0;
-  double web_words = 0;         // selects the words that join two mentions in the style `web`, as WebWords does for a mention
+  double web_words = 0;         // in [0, 1): selects the words that join two mentions in the style `web`
   double web_action = kUnsaid;  // selects a word such as "sitting" before "left of"; negative if there is none
 };
 

@@ -17,8 +17,8 @@ Color mix(const Color& a, const Color& b, double share) {
   return {a.red + (b.red - a.red) * share, a.green + (b.green - a.green) * share, a.blue + (b.blue - a.blue) * share};
 }
 
-// Returns the two tones of a color, given as an index into shapes_color_names(). The second tone is lighter or darker, whichever keeps the
-// color's name.
+// Returns the two tones of the color with index `color` in shapes_color_names(). The second tone is lighter for some colors and darker for
+// others, so that the color's name still fits it.
 Paint paint(int color, double shade) {
   constexpr Color kWhite = {255, 255, 255};
   constexpr Color kBlack = {0, 0, 0};

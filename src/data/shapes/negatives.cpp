@@ -27,8 +27,8 @@ Attribute random_adjective(Random& random) {
   return random.pick(adjectives);
 }
 
-// Each of these functions makes one kind of edit, which changes one aspect of the plan. A function returns false if the change that it drew
-// is impossible.
+// Each of these functions makes one kind of edit, which changes one aspect of the plan. A function returns false if the change that it
+// chose at random is impossible.
 
 bool replace_object(CaptionPlan& plan, const Scene&, Random& random) {
   Mention& m = plan.mentions[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(plan.mentions.size())))];
