@@ -10,8 +10,8 @@ namespace {
 
 constexpr double kDay = 24 * 3600;
 
-// Both functions below end by exchanging two numbers between the ranks. The first is the failed rank, counted from 1 and negated so that
-// the maximum over ranks selects the first failed rank. The second is rank 0's result.
+// The last step of run_on_all_ranks() and run_on_rank0(): exchanges two numbers between the ranks. The first is the failed rank, counted
+// from 1 and negated so that the maximum over ranks selects the lowest failed rank. The second is rank 0's result.
 bool conclude(const ProcessGroup& group, const std::string& what, const std::exception_ptr& own, bool result) {
   const std::int64_t nobody = -group.size() - 1;
   at::Tensor outcome = at::tensor({own ? -group.rank() - std::int64_t{1} : nobody, std::int64_t{result}}, at::kLong);

@@ -4,9 +4,9 @@
 
 namespace tessera {
 
-/// Averages a bucket of gradients with bfloat16 on the wire. Each rank's values are rounded to bfloat16 and summed in
-/// bfloat16, rounding to nearest after each addition. Then the sum is divided by the number of ranks, in the bucket's
-/// own type.
+/// Averages a bucket of gradients over the ranks, which send each other bfloat16 values. Each rank's values are rounded
+/// to bfloat16 and summed in bfloat16, rounding to nearest after each addition. Then the sum is divided by the number
+/// of ranks, in the bucket's own type.
 class Bf16Hook : public c10d::CppCommHookInterface<c10::intrusive_ptr<c10d::ProcessGroup>> {
  public:
   using CppCommHookInterface::CppCommHookInterface;

@@ -22,7 +22,7 @@ class GatherRows : public torch::autograd::Function<GatherRows> {
   }
 };
 
-// Splits rows [n, k * m] into blocks [k, n, m]. The first dimension is the rank to which a block is sent.
+// Splits rows [n, k * m] into blocks [k, n, m]. Block i is sent to rank i.
 at::Tensor column_blocks(const at::Tensor& rows, std::int64_t ranks) {
   return rows.reshape({rows.size(0), ranks, rows.size(1) / ranks}).transpose(0, 1);
 }

@@ -161,8 +161,8 @@ std::string features_key(const InferenceModel& loaded, const KeptSlots& kept, co
   return key.dump();
 }
 
-/// The embedder that the tasks use. It caches embeddings in `folder`. If `folder` is empty, it caches them in memory if there are several
-/// tasks that may share them.
+/// The embedder that the tasks use. It caches embeddings in `folder`. Without a folder, it caches them in memory, but only for several
+/// tasks, which may share them.
 class SharedFeatures {
  public:
   SharedFeatures(const Embedder& model, const std::string& folder, std::size_t tasks, const std::function<std::string()>& key)

@@ -151,7 +151,8 @@ QuantizedQuery quantize_query(std::span<const std::int32_t> tokens, std::span<co
     squares += static_cast<double>(weight) * weight;
   }
   if (!(largest > 0)) return query;
-  // `room` is the largest allowed sum, less what rounding can add to it: at most half a step for each weight.
+  // `room` is the largest allowed sum of the rounded weights, in steps, minus what rounding can add to this sum: at
+  // most half a step for each weight.
   double sum = 0;
   for (const float weight : weights) sum += weight / largest;
   const double room =

@@ -29,7 +29,7 @@ struct Index::State {
   TokenNames names;
   std::vector<OpenSegment> segments;
 
-  /// Returns the segment that contains a document number.
+  /// Returns the segment that contains the document with this number.
   const OpenSegment& of(std::int64_t document) const;
 };
 

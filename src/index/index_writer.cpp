@@ -135,7 +135,8 @@ void check_settings(const BuildSettings& settings) {
     user_error("a largest weight of ", settings.largest_weight, ": expected a number above 0");
 }
 
-/// Removes the documents with these ids from existing segments. For each id that it finds, calls `found` with the id's row.
+/// Removes documents from existing segments. `rows` maps the ids of these documents to rows. Calls `found` with the row of each document
+/// that it removes.
 template <class Visit>
 std::int64_t remove_from(const std::vector<OpenSegment>& segments, Manifest& manifest,
                          const std::unordered_map<std::string_view, std::int64_t>& rows, Visit&& found) {

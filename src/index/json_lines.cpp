@@ -35,7 +35,7 @@ void append_json_line(SparseVectors& vectors, const std::string& line, const Tok
       user_error(place, ": the weight of ", printable(name, 60), " is ", printable(weight.dump(), 60),
                  ", expected a number");
     row.push_back({names.at(name, place), weight.get<float>()});
-    // If tokens have no names, the largest token determines the size of the vocabulary.
+    // If tokens have no names, they are numbers, and the largest number determines the size of the vocabulary.
     if (names.are_numbers()) vectors.vocab_size = std::max(vectors.vocab_size, std::int64_t{row.back().token} + 1);
   }
   append_row(vectors, id_of(json, place), std::move(row), place);

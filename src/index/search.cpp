@@ -1,10 +1,10 @@
-// Exact search, window by window. The scores of a window's documents fit into the cache. The impacts of one term after another are added
-// to the scores (term at a time, as in SINDI: Li et al. 2025). A heap holds the k best documents so far. The bound of a term is the most
-// that it can add to the score of a document of the window. Bounds save work without changing the result (MaxScore: Turtle and Flood
-// 1995):
+// Exact search, window by window. A window is a range of documents whose scores fit into the cache. The impacts of one term after another
+// are added to the scores (term at a time, as in SINDI: Li et al. 2025). A heap holds the k best documents so far. The bound of a term is
+// the most that it can add to the score of a document of the window. Bounds save work without changing the result (MaxScore: Turtle and
+// Flood 1995):
 //   - If the sum of all bounds is at most the k-th best score, the window is skipped.
 //   - If the bounds of some terms sum to at most the k-th best score, a document with no other terms cannot be among the best. The most
-//     expensive such terms are deferred. After the other terms have been added, only the documents that can still be among the best are
+//     expensive of these terms are deferred. After the other terms have been added, only the documents that can still be among the best are
 //     looked up in the postings of the deferred terms.
 #include <algorithm>
 #include <array>
@@ -18,11 +18,11 @@
 namespace tessera::index {
 namespace {
 
-/// The number of documents in a piece. Scores are read piece by piece, and the k-th best score is updated after each piece.
+/// The number of documents whose scores are read at a time. The k-th best score is updated after each such piece.
 constexpr std::int64_t kPiece = 1024;
 
-/// The costs of two steps of a search, in units of the cost of adding one document from a list.
-constexpr double kCostOfBitsWord = 12;  // adding 64 documents of a bitmap
+/// The costs of two steps of a search. The unit is the cost of adding one impact from a list to the score of its document.
+constexpr double kCostOfBitsWord = 12;  // adding the impacts of 64 documents of a bitmap
 constexpr double kCostOfLookUp = 20;    // looking up one document in one term's postings
 
 /// Whether a comes before b in the results.

@@ -14,7 +14,7 @@
 namespace tessera::index {
 namespace {
 
-/// A description of what is wrong with a file, or nullopt. The caller adds the file's name.
+/// A description of what is wrong with a file, or nullopt if nothing is wrong. The caller adds the file's name.
 using Fault = std::optional<std::string>;
 
 template <class Impact>
@@ -96,7 +96,8 @@ Fault check_trailer(const SegmentTrailer& trailer, const SegmentRecord& record, 
   return same ? Fault() : "is not the segment that the manifest names, or damaged";
 }
 
-/// Returns the table of sections; nullopt unless all sections are within the file and follow each other.
+/// Returns the table of sections; nullopt if the table or a section is not within the file, or if a section is
+/// misaligned or begins before the previous one ends.
 std::optional<std::vector<SectionEntry>> read_table(std::string_view bytes, const SegmentTrailer& trailer) {
   const std::uint64_t table_bytes = trailer.sections * sizeof(SectionEntry);
   const std::uint64_t before = sizeof(kSegmentMagic) + sizeof(SegmentTrailer);

@@ -27,7 +27,7 @@ void for_each_weight(const OpenSegment& each, const SegmentLayout& layout, Visit
 
 QuantizedDocuments stored_documents(const std::vector<OpenSegment>& segments, const SegmentLayout& layout) {
   QuantizedDocuments out;
-  std::vector<std::int64_t> row_of;  // the row of each document number; -1 if the document is removed
+  std::vector<std::int64_t> row_of;  // for each document number, the row of the document in `out`; -1 if the document is removed
   for (const OpenSegment& each : segments) {
     for (std::int64_t d = 0; d < each.segment->documents(); ++d) {
       row_of.push_back(each.manifest.is_removed(d) ? -1 : out.rows());

@@ -15,7 +15,7 @@ constexpr std::size_t kProjected = 2048;
 const std::vector<float>& projection() {
   static const std::vector<float> matrix = [] {
     Random random(0, Purpose::projection, {static_cast<std::uint64_t>(kProjected)});
-    const double bound = std::sqrt(3.0 / static_cast<double>(kPixels));  // uniform in [-b, b) has variance b * b / 3
+    const double bound = std::sqrt(3.0 / static_cast<double>(kPixels));  // uniform numbers in [-bound, bound) have variance bound^2 / 3
     std::vector<float> values(kPixels * kProjected);
     for (float& value : values) value = static_cast<float>(random.uniform(-bound, bound));
     return values;

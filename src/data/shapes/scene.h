@@ -10,8 +10,8 @@ namespace tessera::shapes {
 
 enum class Split : std::uint32_t { train, validation, test, held_out };
 
-/// The parts of a sample that have their own stream of random numbers. Caption i uses the stream caption_part + i for its words and
-/// misfit_part + i for whether it fits the image. There are at most 100 captions.
+/// The parts of a sample that have their own stream of random numbers. For caption i, the stream caption_part + i determines the words, and
+/// the stream misfit_part + i determines whether the caption fits the image. There are at most 100 captions.
 enum Part : std::uint64_t {
   scene_part = 0,
   background_part = 1,

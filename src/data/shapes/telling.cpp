@@ -8,7 +8,7 @@
 namespace tessera::shapes {
 namespace {
 
-constexpr std::int64_t kFirstUnusedIndex = std::int64_t{1} << 32;  // every data set has fewer samples
+constexpr std::int64_t kFirstUnusedIndex = std::int64_t{1} << 32;  // every data set has fewer samples than this
 
 Fit draw_fit(const BadCaptionShares& shares, Random& random) {
   const double number = random.uniform();

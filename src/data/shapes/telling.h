@@ -8,8 +8,8 @@
 
 namespace tessera::shapes {
 
-/// How a caption fits its image. `whole` captions are true, and follow the settings other than bad_captions. `less` captions leave out
-/// objects, `more` captions also name objects that are not there, and `other` captions belong to another image.
+/// How a caption fits its image. `whole` captions are true: they are the same as without the setting bad_captions. `less` captions leave
+/// out objects, `more` captions also name objects that are not there, and `other` captions belong to another image.
 enum class Fit { whole, less, more, other };
 
 /// One caption of an image before it becomes text.
@@ -21,8 +21,8 @@ struct Telling {
   Scene scene;
 };
 
-/// Returns caption number `caption` of the image. The shares of bad captions determine which captions are whole, but do not change the
-/// whole captions themselves.
+/// Returns caption number `caption` of the image. The setting bad_captions spoils some captions. The others (`whole`) are the same as
+/// without it.
 Telling tell(const SceneKey& key, const Scene& scene, const ShapesSettings& settings, std::int64_t caption);
 
 }  // namespace tessera::shapes

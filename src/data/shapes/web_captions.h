@@ -15,8 +15,9 @@ WebWords draw_web_words(Random& random);
 /// four objects or more).
 void choose_web_words(Mention& mention, const Object& object, std::size_t mentions, Random& random);
 
-/// Chooses the words of all mentions of a caption, and adds text before and after its objects: who did something with them, the kind of
-/// image, a place and a time that match the background, and unrelated words. Leaves out such text until the caption has at most 40 words.
+/// Chooses the words of all mentions of a caption, and adds texts before and after the mentions: who did something with the objects, the
+/// kind of image, a place and a time that match the background, and unrelated words. If the caption has more than 40 words, leaves out some
+/// of these texts, and then words of the mentions.
 void choose_web_words(CaptionPlan& plan, const Scene& scene, Random& random);
 
 /// Returns a phrase such as "the tiny banded crimson disc".

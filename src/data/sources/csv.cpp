@@ -26,8 +26,9 @@ struct WrittenLabel {
   std::string place;
 };
 
-/// Returns the separator from the settings. If they have none, tries tab, comma, semicolon and bar. Returns the first of these that gives
-/// the first line an image column, or else the first that splits this line, or else a tab.
+/// Returns the separator from the settings. If the settings have none, tries tab, comma, semicolon and bar, and returns the first that
+/// splits the table's first line into columns with an image column among them. If there is no such separator, returns the first that splits
+/// this line at all, or else a tab.
 char separator_for(const CsvSettings& settings, const std::string& path) {
   if (settings.separator) return separator_of(*settings.separator);
   std::optional<char> several;
@@ -88,7 +89,7 @@ class CsvReader {
   void read_table(const std::string& path) {
     Table table(path, separator_for(settings_, path));
     const Columns columns = find_columns(table);
-    std::optional<std::string> prefix;  // put before this table's file names; determined at its first row
+    std::optional<std::string> prefix;  // text to put before this table's file names; determined at the table's first row
     const auto field = [](const std::vector<std::string>& row, std::size_t column) {
       return column == kNoColumn ? std::string() : std::string(strip(row[column]));
     };
@@ -131,7 +132,8 @@ class CsvReader {
     add("captions", settings_.text_fields.empty() ? "" : join_names(settings_.text_fields), "text_fields");
   }
 
-  // Returns what is put before the file names of one table: the folder of its images, or nothing if the first table has the same folder.
+  // Returns what is put before the file names of one table: the folder of its images, or nothing if this is also the folder of the first
+  // table's images.
   std::string prefix_of(const std::string& table, const std::string& first) {
     const std::string folder = settings_.root.value_or(folder_of(table, first));
     if (list_.pictures.empty()) list_.folder = folder;

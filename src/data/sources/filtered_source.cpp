@@ -172,7 +172,7 @@ class FilteredStreamSource : public StreamSource {
       try {
         counts.add(judge_sample(*filter_, stream->next()()));
       } catch (const SampleError&) {
-        counts.add({});  // counts as passing the filter, because it is counted as a bad sample later
+        counts.add({});  // an unreadable sample counts as passing the filter; it is counted as bad later
       }
     }
     if (counts.passing() == 0) refuse_empty(*source_, *filter_, counts);

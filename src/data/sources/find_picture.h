@@ -4,9 +4,9 @@
 
 namespace tessera {
 
-/// Finds the file that a list means by an image name, and returns its path relative to the images' folder. Tries the name as written, then
-/// without its folders. To a name without an extension, appends the usual extensions; tries a number also as COCO writes it. Returns the
-/// name itself if no such file exists.
+/// Finds the image file that a name in a list stands for, and returns the file's path relative to `folder`. Tries the name as written, then
+/// the name without its folders. If the name has no extension, appends each of the usual extensions; if it is also a number, tries the
+/// number with leading zeros too, as COCO writes it. Returns the name itself if no such file exists.
 std::string find_picture(const std::string& folder, const std::string& name);
 
 }  // namespace tessera

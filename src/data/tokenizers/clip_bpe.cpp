@@ -48,7 +48,7 @@ class ClipBpe : public Tokenizer {
   std::vector<std::int64_t> encode(std::string_view text, std::int64_t most) const {
     const auto limit = static_cast<std::size_t>(most - 1);
     std::vector<std::int64_t> ids;
-    ids.reserve(std::min(limit, text.size() + 1) + 8);  // the last piece may exceed the limit by some ids
+    ids.reserve(std::min(limit, text.size() + 1) + 8);  // the last piece may add some ids beyond the limit
     ids.push_back(BytePairs::start_id);
     if (clip_text::is_plain(text))
       encode_plain(text, limit, ids);

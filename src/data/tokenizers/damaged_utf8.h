@@ -7,8 +7,8 @@
 /// Repairs, as ftfy does, UTF-8 that was damaged while it was treated as text in a one-byte encoding.
 namespace tessera::damaged_utf8 {
 
-/// Replaces spaces by byte A0 where this turns the bytes into UTF-8. In " \xC3 ", which stands for the word U+00E0, inserts byte A0 and
-/// keeps the space.
+/// Replaces spaces by byte A0 where this turns the bytes into UTF-8. Where byte C3 and a space stand for the word U+00E0 and the space
+/// after it, keeps the space and inserts byte A0 before it.
 std::string restore_no_break_spaces(std::string bytes);
 
 /// Replaces each sequence that has lost bytes with U+FFFD. A lost byte appears as one_byte::lost_byte or `?`.

@@ -16,7 +16,7 @@ enum Clue : std::uint8_t {
   first_of_3 = 2,
   first_of_4 = 4,
   continuation = 8,          // also set for a space, which may have been U+00A0
-  continuation_strict = 16,  // the same without characters that are often meant literally: spaces, dashes, quotes
+  continuation_strict = 16,  // like `continuation`, but without characters that are often meant literally: spaces, dashes, quotes
   western = 32               // the character is in Latin-1 or Windows-1252, above ASCII
 };
 std::uint8_t clues_of(char32_t code);

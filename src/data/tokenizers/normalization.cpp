@@ -10,7 +10,7 @@
 namespace tessera::unicode {
 namespace {
 
-// A mark, and the characters that combine with it, each followed by its composite with the mark.
+// A mark. `pairs` lists the characters that combine with it, each followed by the composite of character and mark.
 struct Marked {
   char32_t mark;
   std::u32string_view pairs;
@@ -30,7 +30,7 @@ struct Decomposition {
   char32_t first = 0, second = 0;  // 0: there is none
 };
 
-// Calls visit(character, mark, both) for each pair of a table.
+// Calls visit(character, mark, both) for each pair of a table. `both` is the composite of character and mark.
 template <class Visit>
 void for_each_pair(std::span<const Marked> table, Visit&& visit) {
   for (const Marked& row : table)
@@ -99,7 +99,7 @@ void order_marks(std::u32string& text, const Tables& t) {
   }
 }
 
-// Returns the composite of two code points, or 0.
+// Returns the composite of two code points, or 0 if they do not combine.
 char32_t pair_composite(char32_t first, char32_t second, const Tables& t) {
   if (first >= lead && first < lead + lead_count && second >= vowel && second < vowel + vowel_count)
     return hangul + ((first - lead) * vowel_count + (second - vowel)) * trail_count;
@@ -167,7 +167,7 @@ void recompose(std::u32string& out, const Tables& t) {
 }  // namespace
 
 std::u32string compose(std::u32string_view text) {
-  // Below U+0300 no character combines with others, and each is its own composition.
+  // Characters below U+0300 do not combine with each other, and each is its own composition.
   if (std::all_of(text.begin(), text.end(), [](char32_t code) { return code < 0x300; })) return std::u32string(text);
   std::u32string out = decompose(text, Version::unicode14);
   recompose(out, tables(Version::unicode14));

@@ -68,7 +68,7 @@ class WordPiece : public Tokenizer {
     }
     const auto limit = static_cast<std::size_t>(most - 1);
     std::vector<std::int64_t> ids;
-    ids.reserve(std::min(limit, text.size() + 1) + 8);  // the last word may exceed the limit by some ids
+    ids.reserve(std::min(limit, text.size() + 1) + 8);  // the last word may add some ids beyond the limit
     ids.push_back(special_[start]);
     while (!text.empty() && ids.size() < limit) {
       const Found found = find_special(text);

@@ -28,8 +28,8 @@ class CosinesWith {
   at::Tensor first_;  // [N], for each row the index of the first equal row; undefined if all rows differ
 };
 
-/// Calls body(begin, end) for consecutive ranges of rows. The ranges are so short that the cosines of one range's rows with all columns are
-/// only about 4 million numbers.
+/// Calls body(begin, end) for consecutive ranges of rows. The ranges are so short that a matrix with the rows of one range and all columns
+/// has only about 4 million entries.
 void for_tiles(std::int64_t rows, std::int64_t columns, const std::function<void(std::int64_t, std::int64_t)>& body);
 
 /// Returns the indices [T, k] of the k greatest values in each row of values [T, M], best first. Equal values are ordered by index.

@@ -13,8 +13,8 @@ namespace {
 constexpr std::int64_t kImagesOfTile = 1024, kTextsOfTile = 4096;
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
-/// Rows of features and their lengths. Before a product, each row is divided by its length, as in unit_rows(). So two rows of the same
-/// direction whose lengths are exact have bitwise equal cosines with any other row, and therefore tie.
+/// Rows of features and their lengths. Before a product, each row is divided by its length, as in unit_rows(). So if two rows have the same
+/// direction, and their lengths are computed without rounding, their cosines with any other row are bitwise equal, and therefore tie.
 template <class T>
 class UnitRows {
  public:
@@ -58,7 +58,7 @@ class UnitRows {
   };
 
   double product(Divided a, Divided b) const {
-    constexpr std::int64_t kLanes = 8;  // separate sums, because the compiler may not reorder a single sum to vectorize it
+    constexpr std::int64_t kLanes = 8;  // number of separate sums; a single sum would not be vectorized, because it must not be reordered
     double lanes[kLanes] = {};
     std::int64_t d = 0;
     for (; d + kLanes <= width_; d += kLanes)

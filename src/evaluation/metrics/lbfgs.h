@@ -11,7 +11,7 @@ namespace tessera::metrics {
 struct Minimum {
   at::Tensor point;  // double [n]
   double value = 0;
-  double gradient = 0;  // size of the gradient at `point`
+  double gradient = 0;  // size of the gradient at `point`, measured by `size` (see below)
   std::int64_t iterations = 0;
   bool converged = false;
 };

@@ -42,7 +42,7 @@ SlotMaskScores slot_mask_scores(const SlotMask& mask, const MaskPairs& pairs) {
   TORCH_CHECK(mask.theta.dim() == 1 && mask.theta.size(0) == pairs.squares.size(1), "slot_mask: theta must be [",
               pairs.squares.size(1), "], got ", mask.theta.sizes());
   const at::Tensor weights = mask.weights();
-  // The squared length is clamped before the square root, whose slope at 0 is infinite.
+  // The squared length is kept above 0, because the slope of the square root is infinite there.
   const at::Tensor length = pairs.squares.matmul(weights.square()).clamp_min(1e-24).sqrt();  // [N]
   const at::Tensor products = at::stack({pairs.positive.matmul(weights), pairs.negative.matmul(weights)}, 1);
   SlotMaskScores out;

@@ -44,7 +44,7 @@ class ConditionedRetrieval {
   TowerFeatures texts_;
   at::Tensor scores_;  // [all images, all captions], filled row by row
   Captions captions_;
-  std::vector<std::int64_t> columns_;  // the column in scores_ of each caption in captions_
+  std::vector<std::int64_t> columns_;  // for each caption in captions_, its column in scores_
 };
 
 }  // namespace tessera

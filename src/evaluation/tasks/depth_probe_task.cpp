@@ -60,7 +60,7 @@ class RidgeFit {
 struct DepthScores {
   std::vector<double> rms_error, relative_error, delta1_accuracy;
 
-  /// Adds an image that does not count, because it has no known depths.
+  /// Adds an image without known depths. Such an image does not count.
   void add_none() {
     for (auto* values : {&rms_error, &relative_error, &delta1_accuracy}) values->push_back(-1);
   }

@@ -77,7 +77,7 @@ TowerFeatures embed_compactly(const Embedder& embedder, const std::vector<std::s
 TowerFeatures embed_classes(const Embedder& embedder, const std::vector<std::string>& names, const TextList& templates,
                             const ViewNeeds& needs = {});
 
-/// Returns the elements of a CPU tensor with elements of type T, row by row.
+/// Returns the elements of a CPU tensor, row by row. The elements must have the type T.
 template <class T>
 std::vector<T> to_vector(const at::Tensor& values) {
   const at::Tensor flat = values.contiguous();

@@ -105,8 +105,8 @@ class SegmentationTask final : public EvaluationTask {
 
   bool by_groups() const { return settings_.by == "groups"; }
 
-  /// Returns the body of a pass that segments images as cropped by the model's preprocessing. Arguments passed by reference must
-  /// outlive the pass.
+  /// Returns the body of a pass that segments each image in the form that the model's preprocessing gives it (resized and cropped).
+  /// Arguments passed by reference must outlive the pass.
   BatchBody by_whole_pictures(const at::Tensor& names, const PatchScores& patches,
                               const metrics::SegmentationOptions& options, const AskedClasses& classes,
                               SegmentationRecord& record) const {

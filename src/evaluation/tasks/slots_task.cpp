@@ -28,7 +28,7 @@ class SlotsTask final : public EvaluationTask {
     const auto source = open_source(settings_.data.source, context.source, "slots.source");
     const ViewNeeds needs{.slots = true, .attention = true};
     TaskResult result;
-    at::Tensor cosines, image_peaks, text_peaks;  // sums for each slot, [L]
+    at::Tensor cosines, image_peaks, text_peaks;  // for each slot, the sum over all samples, [L]
     const Pass pass{.embedder = embedder,
                     .context = context,
                     .source = source,

@@ -14,8 +14,8 @@ struct JsonOptionLayout {
   std::vector<std::string> texts;      // members that hold a text, or a list of texts; right texts come before wrong ones
   std::vector<std::string> kind = {};  // members that may hold the item's kind; the first existing one is used; empty: each file is a kind
   bool paraphrases = false;            // whether each item has two right texts, which come first
-  bool sets_by_picture = false;        // whether the image's name determines the set and pair that it belongs to (What's Up)
-  // whether all texts are right; the wrong options are then their words in other orders (ARO's COCO-Order)
+  bool sets_by_picture = false;        // whether the name of an item's image determines the item's set and pair (What's Up)
+  // whether all texts are right; the wrong options for a text are then its words in other orders (ARO's COCO-Order)
   bool word_orders = false;
 };
 

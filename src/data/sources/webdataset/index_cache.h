@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-/// Stores the indices of tar files for the next start. An index is valid as long as its tar has the same size and modification
-/// time. A stored index that is damaged or has another version is made again. Several threads, processes and machines may use the
-/// same place at once, because files appear only when complete.
+/// Stores the indices of tar files for the next start. An index is valid as long as its tar has the same size and modification time. A
+/// stored index that is damaged or has another version is made again. Several threads, processes and machines may use the same folder at
+/// once, because the file of an index appears there only when it is complete.
 class IndexCache {
  public:
   /// `setting` is where to store indices. "beside" means SHARD.tar.index next to the shard, or, if that cannot be written, tessera/index in

@@ -79,7 +79,7 @@ class ShardReader {
   std::size_t current_ = 0;
   std::unordered_map<std::string, std::size_t> latest_;
   std::unordered_map<std::size_t, bool> scattered_;
-  std::unordered_map<std::size_t, std::unordered_set<std::string>> many_names_;  // member names, for samples with many members
+  std::unordered_map<std::size_t, std::unordered_set<std::string>> many_names_;  // the names of the members of each sample that has many
 };
 
 // Reads the headers in threads, because most of the time is spent waiting for the disk or the network. A path that is given twice

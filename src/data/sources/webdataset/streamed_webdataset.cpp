@@ -21,7 +21,7 @@ namespace tessera {
 namespace {
 
 constexpr std::size_t kCountingThreads = 4;
-// Each is a part of the keys for one order's random numbers, so that the two orders are independent.
+// Parts of the keys of two random number generators, one for each order, so that the two orders are independent.
 constexpr std::uint64_t kOrderOfShards = 0x5348, kOrderInBuffer = 0x4255;
 constexpr std::chrono::milliseconds kLongestPause{30'000};
 

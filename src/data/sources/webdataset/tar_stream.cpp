@@ -11,8 +11,8 @@ namespace tessera {
 
 namespace {
 constexpr std::uint64_t kLargestMember = std::uint64_t{1} << 60;
-constexpr std::uint64_t kLargestStep = 1 << 20;  // maximum bytes by which memory grows at a time, because the size in a header may be false
-constexpr std::uint64_t kLargestFile = 1 << 30;  // maximum bytes of a file, because compressed zeros may expand to any size
+constexpr std::uint64_t kLargestStep = 1 << 20;  // memory grows by at most this many bytes at a time, because headers may give false sizes
+constexpr std::uint64_t kLargestFile = 1 << 30;  // maximum bytes of a file; without a limit, compressed zeros could fill the memory
 }  // namespace
 
 std::string TarStream::take(std::uint64_t size) {
@@ -38,7 +38,7 @@ void TarStream::pass_over(std::uint64_t size) {
   }
 }
 
-// Reads to the end of the stream, where a command's exit code is checked.
+// Reads to the end of the stream: only there is a command's exit code checked.
 void TarStream::drain() {
   std::array<char, 1 << 14> buffer{};
   while (bytes_->read(buffer.data(), buffer.size()) > 0) {

@@ -13,8 +13,9 @@ class TarStream {
  public:
   explicit TarStream(std::unique_ptr<ByteStream> bytes) : bytes_(std::move(bytes)) {}
 
-  /// Advances to the next plain file and writes its name, offset and size to `member`. Skips the unread rest of the previous file. Returns
-  /// false at the end of both the archive and the stream. Throws StreamError if the stream is not a tar, is truncated or is damaged.
+  /// Advances to the next plain file and writes its name, offset and size to `member`. Skips the unread rest of the previous file. At the
+  /// end of the archive, reads the rest of the stream and returns false. Throws StreamError if the stream is not a tar, is truncated or is
+  /// damaged.
   bool next(io::TarMember& member);
 
   /// Returns the bytes of the current file.

@@ -56,7 +56,7 @@ class Pipeline {
   AddedTokens added_;
   SpecialEnds ends_;
   std::shared_ptr<const Decoder> decoder_;
-  std::string word_end_;  // the mark at the end of words; decoders keep it, decode() replaces it
+  std::string word_end_;  // the mark at the end of words; decoders keep it, and decode() replaces it by a space
   std::vector<std::string> tokens_;  // tokens by id
   std::vector<std::int64_t> special_ids_;
   std::optional<std::int64_t> pad_id_;

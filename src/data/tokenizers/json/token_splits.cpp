@@ -14,7 +14,7 @@ TokenSplits::TokenSplits(const std::vector<MergedPair>& merges, const MergeTable
 }
 
 bool TokenSplits::read(const std::vector<MergedPair>& merges, const MergeTable& table) {
-  std::vector<std::size_t> early;  // merges that use a token which only a later merge builds, or which no merge builds
+  std::vector<std::size_t> early;  // merges that use a token which is neither a symbol nor built by an earlier merge
   for (std::size_t i = 0; i < merges.size(); ++i) {
     const MergedPair& merge = merges[i];
     const auto rank = static_cast<std::int32_t>(i);

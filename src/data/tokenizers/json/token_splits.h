@@ -24,7 +24,7 @@ class TokenSplits {
   TokenSplits(const std::vector<MergedPair>& merges, const MergeTable& table, const std::vector<std::int32_t>& symbols);
 
   /// Returns whether this analysis applies. A merge is early if it uses a token that only a later merge builds. The analysis does not apply
-  /// if the result of an early merge is built in no other way.
+  /// if some token can be built only by an early merge.
   bool usable() const { return usable_; }
   /// Returns whether the merges build this token from its text.
   bool is_made(std::int32_t id) const {
@@ -36,8 +36,8 @@ class TokenSplits {
     while (table.find(left, right).rank >= limit) {
       const Split &first = splits_[static_cast<std::size_t>(left)], &second = splits_[static_cast<std::size_t>(right)];
       if (first.rank < 0 && second.rank < 0) return true;
-      // Each token was completed by its last merge. Undoes the later of these two merges. If both have the same rank, the right token's
-      // merge is the later one, because equal merges happen from left to right.
+      // Each of the two tokens was completed by a last merge. Undoes the later one of these two merges. If both merges have the same rank,
+      // the right token's merge is the later one, because equal merges happen from left to right.
       if (first.rank > second.rank) {
         limit = first.rank;
         left = first.right;

@@ -70,7 +70,7 @@ class Unigram : public Model {
   void add_tokens(std::string_view text, std::size_t at, std::vector<Way>& ways) const {
     const double here = ways[at].score;
     const std::size_t character = length_of(text[at]);
-    bool covered = false;  // whether this single character is a token
+    bool covered = false;  // whether the character at `at` is a token by itself
     const auto consider = [&](std::size_t length, std::int32_t id, double score) {
       Way& way = ways[at + length];
       const double candidate = score + here;
@@ -111,7 +111,7 @@ class Unigram : public Model {
 };
 
 double power_of_ten(int exponent) {
-  double out = 1;  // from_chars sets it to the nearest double, as in the reference's table
+  double out = 1;  // from_chars() sets `out` to the double nearest to the power, as in the reference's table
   const std::string text = "1e" + std::to_string(exponent);
   std::from_chars(text.data(), text.data() + text.size(), out);
   return out;
