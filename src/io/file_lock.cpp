@@ -15,8 +15,8 @@
 namespace tessera::io {
 namespace {
 
-// Locks the open file description. The kernel releases such a lock when the last descriptor of this description is closed, but not when
-// another descriptor of the same file is closed.
+// This lock belongs to the open file description. So the kernel releases it only when the last descriptor of this description is closed,
+// not when some other descriptor of the same file is closed.
 bool lock_whole(int descriptor) {
   struct flock whole {};
   whole.l_type = F_WRLCK;
@@ -35,7 +35,7 @@ std::string this_process() {
   return concat("process ", ::getpid(), " on ", host_name(), ", since ", utc_now());
 }
 
-// The holder is only used in messages, so a failure here is ignored.
+// Writes who holds the lock. Ignores failures, because only messages use this text.
 void write_holder(int descriptor, const std::string& holder) {
   if (::ftruncate(descriptor, 0) != 0) return;
   [[maybe_unused]] const ssize_t written = ::pwrite(descriptor, holder.data(), holder.size(), 0);

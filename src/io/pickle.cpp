@@ -12,7 +12,8 @@ namespace {
 using Kind = PickleValue::Kind;
 using Place = std::uint32_t;
 
-// The most values in a pickle. For comparison: a checkpoint with a thousand parameters and its optimizer has fifty thousand values.
+// Maximum number of values in a pickle. For comparison: a checkpoint with a thousand parameters and its optimizer has fifty thousand
+// values.
 constexpr std::size_t kMostValues = 4'000'000;
 constexpr std::size_t kLongestName = 1000;
 

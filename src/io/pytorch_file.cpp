@@ -99,7 +99,7 @@ class PytorchArchive {
 
   Pickle pickle() { return parse_pickle(record("data.pkl"), path_); }
 
-  /// Returns the bytes of a storage; the same key returns the same tensor again. Error messages name `tensor`.
+  /// Returns the bytes of the storage `key`. Another call with the same key returns the same tensor. Error messages name `tensor`.
   at::Tensor storage(const std::string& key, const std::string& tensor) {
     const auto [found, is_new] = storages_.try_emplace(key);
     if (is_new) {
@@ -112,7 +112,8 @@ class PytorchArchive {
   }
 
  private:
-  // Records may claim to be longer than the file, or may overlap. So their sizes are summed, and the sum must not exceed the file's size.
+  // Returns a record's size. Throws if the sizes of all records read so far add up to more than the file's size: in a damaged file, records
+  // may overlap or claim to be longer than the file.
   std::uint64_t size_of(const std::string& name) {
     if (!reader_.hasRecord(name)) user_error(path_, ": truncated or damaged: it has no record ", printable(name));
     const std::uint64_t bytes = reader_.getRecordSize(name);
@@ -245,7 +246,7 @@ class PytorchModel {
     if (!has_names(value)) return;
     for_each_name(value, [&](const std::string& part, const PickleValue& inner) {
       if (part == "_metadata" || !has_names(inner)) return;
-      const bool is_list = part == "_parameters" || part == "_buffers" || part == "_modules";  // names of dicts inside a saved module
+      const bool is_list = part == "_parameters" || part == "_buffers" || part == "_modules";  // tensor names leave out these dicts
       const std::string joined = is_list ? name : name.empty() ? part : name + "." + part;
       if (joined.size() > kLongestTensorName) user_error(path_, ": the name of a tensor is too long");
       collect(inner, joined, depth + 1);

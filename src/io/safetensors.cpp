@@ -70,7 +70,7 @@ struct OpenedHeader {
   SafetensorsLayout layout;
 };
 
-/// For error messages: returns the first line of a file that begins with text, or an empty string for any other file.
+/// For error messages: if the file begins with text, returns its first line. Otherwise returns an empty string.
 std::string first_line_of_text(const InputFile& file) {
   std::string start(std::min<std::uint64_t>(file.size(), 40), '\0');
   file.read(start.data(), start.size(), 0);
@@ -80,7 +80,7 @@ std::string first_line_of_text(const InputFile& file) {
   return is_text ? start.substr(0, start.find_first_of("\r\n")) : "";
 }
 
-/// If the file is recognized as a file of another kind than safetensors, throws a UserError that names this kind.
+/// If the file is recognizably of another kind than safetensors, throws a UserError that names this kind.
 void refuse_other_kinds(const InputFile& file, const std::string& path) {
   if (is_pytorch_file(path))
     user_error(path, ": is a PyTorch file or another archive, expected a safetensors file; if it holds an "
@@ -129,8 +129,8 @@ struct OutputTensor {
   at::Tensor tensor;
 };
 
-// Sorts by dtype, the widest first, then by name, like the reference library. Because the header's size is a multiple of 8
-// bytes, every tensor is aligned.
+// Sorts by dtype, the widest first, then by name, like the reference library. In this order every tensor is aligned, because the header's
+// size is a multiple of 8 bytes.
 std::vector<OutputTensor> in_file_order(const std::map<std::string, at::Tensor>& tensors) {
   std::vector<OutputTensor> order;
   for (const auto& [name, tensor] : tensors) {

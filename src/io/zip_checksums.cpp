@@ -29,7 +29,7 @@ struct Range {
   std::uint64_t begin, size;
 };
 
-/// Finds the archive's directory through the record at the archive's end, or through the zip64 record if there is one.
+/// Finds the archive's directory through the zip64 record if there is one, otherwise through the record at the archive's end.
 std::optional<Range> find_directory(const RandomAccessFile& file) {
   const std::uint64_t tail_bytes = std::min(file.size(), kEndBytes + kLongestComment + kLocatorBytes);
   const std::string tail = file.read(file.size() - tail_bytes, tail_bytes);

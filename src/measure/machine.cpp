@@ -189,8 +189,8 @@ double median_seconds(const at::Device& device, const std::function<void()>& cal
 }
 
 std::function<void()> square_product(const at::Device& device, at::ScalarType dtype, std::int64_t side) {
-  // The values are not random, so that the state of the random generator does not change. They are not constant either, because the
-  // number of bits that change affects a GPU's clock.
+  // The values are not random, so that the state of the random generator does not change. They are not constant either, because a GPU's
+  // clock depends on how many bits flip during a product.
   const at::TensorOptions options = at::TensorOptions(device).dtype(at::kFloat);
   const at::Tensor a = at::arange(side * side, options).sin_().view({side, side}).to(dtype);
   const at::Tensor b = a.t().contiguous();

@@ -65,8 +65,8 @@ MemoryTrace CostCurve::trace(std::int64_t samples) const {
   }
   double peak = 0, peak_of_line = 0, held = 0;
   for (const Point& point : all) peak += point.weight * point.trace.peak();
-  // Extrapolates the memory that is still held after a pass linearly. The forward and the backward pass both use this rule, so that the
-  // backward pass frees as much as the forward pass keeps.
+  // The memory that is still held after a pass is extrapolated linearly, for the forward and the backward pass alike, so that the backward
+  // pass frees as much as the forward pass keeps.
   for (const Point& point : weighted(samples, 1)) {
     peak_of_line += point.weight * point.trace.peak();
     held += point.weight * point.trace.held();

@@ -86,8 +86,8 @@ at::ScalarType type_of(Arithmetic arithmetic) {
   }
 }
 
-// Returns the rate of the fastest product. Other programs can only make products slower, never faster. Measuring therefore ends when
-// several products in a row have not been faster than the fastest so far.
+// Repeats a product and returns the highest rate. Other programs can only make a product slower, never faster. Measuring therefore ends
+// when several products in a row have not been faster than the fastest so far.
 double fastest_product(const at::Device& device, at::ScalarType type, std::int64_t side) {
   constexpr double kBudget = 0.5;  // seconds
   constexpr int kEnough = 8;

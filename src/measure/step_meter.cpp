@@ -99,8 +99,8 @@ void count(const at::RecordFunction& call) {
   add(flops, again);
 }
 
-// How many of our own operators are on this thread's call stack. The meter counts the FLOPs of the outermost one as a whole and ignores
-// all calls inside it: its own second call below autograd, and the operators that it calls.
+// How many of our own operators are on this thread's call stack. The meter counts the FLOPs of the outermost one as a whole and ignores all
+// calls inside it: the second call of the same operator, which autograd makes, and calls of other operators.
 thread_local int inside_own = 0;
 
 struct InsideOwn : at::ObserverContext {

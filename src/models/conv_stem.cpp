@@ -35,7 +35,7 @@ at::Tensor ConvStem::forward(const at::Tensor& pixels) {
   return convolutions_[2](x);
 }
 
-/// A 1x1 convolution to four times the channels, a depth-wise 3x3 convolution, and a 1x1 convolution back, plus a
+/// A 1x1 convolution to four times the output channels, a depth-wise 3x3 convolution, and a 1x1 convolution to the output channels, plus a
 /// shortcut.
 class InvertedBottleneck : public torch::nn::Module {
  public:

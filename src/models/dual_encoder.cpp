@@ -45,8 +45,8 @@ void hide_missing_pictures(TowerFeatures& features) {
   }
 }
 
-/// Checks that the number and the width of both towers' slots agree. SPARO compares slot by slot, so equal total widths
-/// are not enough: 64 slots of width 64 cannot be compared with 32 slots of width 128.
+/// Checks that both towers have the same number of slots and the same slot width. SPARO compares slot by slot, so equal total widths are
+/// not enough: 64 slots of width 64 cannot be compared with 32 slots of width 128.
 void check_slots_agree(Tower& image, Tower& text, const std::string& path) {
   const auto* ours = dynamic_cast<const Sparo*>(&image.readout());
   const auto* theirs = dynamic_cast<const Sparo*>(&text.readout());
@@ -256,8 +256,8 @@ std::map<std::string, TowerFeatures> DualEncoder::Impl::encode_views(
 
 namespace {
 
-// Sets the preprocessing's patch_size to the encoder's value, because the preprocessing itself cuts images of varying
-// shapes into patches.
+// If the preprocessing keeps the images' shapes, sets its patch_size to the encoder's value, because such a preprocessing cuts the images
+// into patches itself.
 void follow_patch_size(ModelSettings& settings, const std::string& path) {
   Preprocessing& preprocessing = settings.preprocessing;
   if (!keeps_shapes(preprocessing)) return;

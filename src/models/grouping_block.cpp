@@ -82,7 +82,8 @@ class AssignAttention : public SeparateProjections {
       weights = at::zeros_like(shares).scatter_(1, assignment.unsqueeze(1), 1) + (shares - shares.detach());
     weights = without(padding, weights);
     at::Tensor total = weights.sum(2, /*keepdim=*/true) + assign_eps_;  // [B, K, 1]
-    // A group without a token is divided by 1. Dividing by a small number would enlarge its straight-through gradient.
+    // The weights of a group without a token are divided by 1, because dividing them by a small number would enlarge their straight-through
+    // gradient.
     total = total.masked_fill(total.detach() == 0, 1);
     return weights / total;
   }
@@ -104,7 +105,8 @@ class AssignAttention : public SeparateProjections {
 class PlainGrouping : public GroupingBlock {
  public:
   PlainGrouping(const GroupingSettings& settings, const GroupingShape& shape) : GroupingBlock(shape.output_groups) {
-    // This deviation keeps the scale of the values, because no norm or MLP follows that could enlarge them.
+    // This deviation keeps the scale of the values. A smaller one would shrink them, and no norm or MLP follows that could enlarge them
+    // again.
     const double deviation = 1 / std::sqrt(static_cast<double>(shape.width));
     assign_ = register_module(
         "assign", std::make_shared<AssignAttention>(settings, settings.assign_eps.value_or(0), shape.width, deviation));

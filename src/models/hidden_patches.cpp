@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kLeastBlock = 4;  // minimum area of a rectangle, in patches
 constexpr double kLeastAspect = 0.3;
-constexpr int kAttempts = 10;  // failed attempts in a row to place a rectangle, before single patches follow
+constexpr int kAttempts = 10;  // after this many failed attempts in a row to place a rectangle, single patches are hidden
 
 /// The hidden patches of one image.
 class HiddenBlocks {

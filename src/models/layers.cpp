@@ -15,7 +15,8 @@ at::Tensor activate(const at::Tensor& x, const std::string& activation) {
 }
 
 at::Tensor linear(torch::nn::Linear& layer, const at::Tensor& x) {
-  // The sums round differently, so the CPU keeps the operations with which all published results were measured.
+  // at::linear() adds the bias inside the product, so it can round differently from layer(x). The CPU keeps layer(x), with which all
+  // published results were measured.
   return x.is_cuda() ? at::linear(x, layer->weight, layer->bias) : layer(x);
 }
 

@@ -10,8 +10,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Takes the entries of x at `places`. No place occurs twice, so the backward pass copies each gradient to its entry,
-// without summing. It is therefore repeatable, and needs no atomics on a GPU.
+// Takes the entries of x at `places`. No place occurs twice, so the backward pass copies each gradient to its entry, without summing. The
+// backward pass is therefore repeatable, and it needs no atomics on a GPU.
 class Taken : public torch::autograd::Function<Taken> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& places) {

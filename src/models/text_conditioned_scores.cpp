@@ -70,8 +70,8 @@ std::int64_t TextConditionedScores::tile_of(std::int64_t images, std::int64_t pa
   return std::max<std::int64_t>(1, scores / (images * pool_.heads() * patches));
 }
 
-/// Calls body(begin, end) for ranges of images. On a CPU, a range is one image, and threads divide the images. On a
-/// GPU, a range has enough images to keep the GPU busy if they are compared with 64 texts.
+/// Calls body(begin, end) for ranges of images. On a CPU, a range is one image, and threads divide the images. On a GPU, a range has so
+/// many images that comparing them with 64 texts keeps the GPU busy.
 template <class Body>
 void TextConditionedScores::for_images(std::int64_t images, std::int64_t patches, const Body& body) const {
   if (!options_.device().is_cpu()) {

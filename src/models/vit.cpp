@@ -18,7 +18,7 @@ namespace {
 // Each token takes the row for its position in its image's grid.
 struct GridTable {
   std::vector<config::Size> grids;
-  at::Tensor rows;  // int64, for each real token, image after image, the index of its row in the table
+  at::Tensor rows;  // int64: the index of the table's row for each real token, image after image
 
   /// Returns one row for each token. `part` must return a grid's rows [prefix + P, ...].
   template <class Part>
@@ -176,7 +176,7 @@ Encoded Vit::encode_with(LastBlock kind, const TowerInput& input) {
 
 at::Tensor Vit::patch_embedding(const at::Tensor& image) {
   if (stem_ || !image.is_cuda()) return (stem_ ? stem_->forward(image) : conv1_(image)).flatten(2).transpose(1, 2);
-  // On a GPU, the same product as a linear map takes much less time than cuDNN's convolution.
+  // On a GPU, computes the convolution as a linear map of the patches, which takes much less time than cuDNN's convolution.
   const config::Size patch = settings_.patch_size;
   const std::int64_t rows = image.size(2) / patch.height, columns = image.size(3) / patch.width;
   const at::Tensor patches = image.slice(2, 0, rows * patch.height)
@@ -196,7 +196,8 @@ Vit::Embedded Vit::embed(const TowerInput& input) {
               ", got ", image.sizes());
   const config::Size grid(image.size(2) / patch.height, image.size(3) / patch.width);
   at::Tensor x = patch_embedding(image);  // [B, P, w]
-  // Without this copy, the sums of all blocks would keep the transposed layout, and every norm would copy its input.
+  // A convolution gives the patches a transposed layout. Without this copy, the sums of all blocks would keep that layout, and every norm
+  // would copy its input.
   x = with_prefix(with_mask_token(x, input.hidden)).contiguous();
   if (positional_embedding_.defined()) x = x + positions_of(grid);
   SequenceInfo sequence;
@@ -223,7 +224,7 @@ Vit::Embedded Vit::embed_patches(const TowerInput& input) {
   rows = packed_rows(real, input.grids.prod(1) + prefix());
   if (rows.defined()) x = pack(x, rows);
   const GridTable table = grid_table(input.grids, prefix(), device);
-  const auto shaped = [&](const at::Tensor& of_tokens) {  // brings one row per token into the shape of the tokens; packed tokens are flat
+  const auto shaped = [&](const at::Tensor& of_tokens) {  // one row per token -> [images, tokens per image, ...]; packed tokens stay flat
     return rows.defined() ? of_tokens : of_tokens.unflatten(0, {images, prefix() + patches});
   };
   if (positional_embedding_.defined())

@@ -50,7 +50,7 @@ at::Tensor word_weights(const WordBags& bags, const at::Tensor& document_count, 
   const at::NoGradGuard no_grad;
   at::Tensor weights = bags.used.to(at::kDouble);
   if (idf) {
-    const at::Tensor others = (caption_count - document_count).to(at::kDouble);  // number of images without the word; subtracts integers
+    const at::Tensor others = (caption_count - document_count).to(at::kDouble);  // number of images without the word, an exact difference
     const at::Tensor of_words = (others / (document_count + 1).to(at::kDouble)).log1p();
     weights = weights * of_words.index({bags.ids.clamp_max(bags.vocab_size - 1)});
   }

@@ -28,8 +28,8 @@ const char* name_of(const Optional& target_weights) {
   return target_weights ? "linear_soft_cross_entropy" : "linear_cross_entropy";
 }
 
-// Checks the arguments. Never reads a size as a number, so that tracing with symbolic sizes works. targets: ids [T], or
-// [T, n] if there are target_weights [T, n].
+// Checks the arguments, using only sym_size(), so that tracing with symbolic sizes works. targets: ids [T], or [T, n] if there are
+// target_weights [T, n].
 void check(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets, const Optional& bias,
            const Optional& target_weights) {
   const char* const name = name_of(target_weights);

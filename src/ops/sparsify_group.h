@@ -12,8 +12,7 @@ class Library;
 /// Declarations that the operator (sparsify_group.cpp) and its fused form (sparsify_group_fused.cpp) share.
 namespace tessera {
 
-/// Throws a c10::Error that names the tensor that does not fit. Never reads a size as a number, so that tracing with
-/// symbolic sizes works.
+/// If a tensor does not fit, throws a c10::Error that names this tensor. Uses only sym_size(), so that tracing with symbolic sizes works.
 void check_sparsify_group(const at::Tensor& text_tokens, const at::Tensor& image_tokens, const at::Tensor& text_mask);
 
 /// Calls torch.ops.tessera._sparsify_group, with autograd, and returns (grouped, row statistics) from the kernels. Both

@@ -242,7 +242,7 @@ struct PoolResult {
   Inputs gradients;  // gradients of all inputs; undefined if not needed
 };
 
-// Limits the number of threads, because each thread has its own sums, which should stay small compared with the tokens.
+// Each thread has its own sums of gradients. Limits the number of threads, so that these sums stay small compared with the tokens.
 std::int64_t worker_count(const Inputs& in) {
   if (!in[kTokens].is_cpu()) return 1;
   constexpr std::int64_t kFewest = 4;

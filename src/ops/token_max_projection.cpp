@@ -23,7 +23,7 @@ using Mask = std::optional<at::Tensor>;
 using Pair = std::tuple<at::Tensor, at::Tensor>;
 using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
-// Checks the arguments. Never reads a size as a number, so that tracing with symbolic sizes works.
+// Checks the arguments, using only sym_size(), so that tracing with symbolic sizes works.
 void check(const at::Tensor& tokens, const Mask& mask, const at::Tensor& table, const at::Tensor& bias) {
   TORCH_CHECK(tokens.dim() == 3 && tokens.sym_size(1) > 0 && tokens.sym_size(2) > 0 && tokens.is_floating_point(),
               "token_max_projection: tokens must be floating [B, N, w] with N and w at least 1, got ",

@@ -22,7 +22,7 @@ void Lamb::update(std::vector<Group>& groups, const std::optional<at::Tensor>& f
       group.gradients = at::_foreach_div(group.gradients, divisor.to(group.gradients[0].options()));
     }
     if (found_inf) {
-      // A non-finite gradient times zero is not zero, so gradients are replaced by zero instead.
+      // Replaces the gradients by zero instead of multiplying them by zero, because a non-finite number times zero is not zero.
       for (at::Tensor& gradient : group.gradients) gradient = at::where(*found_inf != 0, 0.0, gradient);
     }
     update_group(group, found_inf);

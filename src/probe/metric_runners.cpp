@@ -254,7 +254,7 @@ Outputs slot_selection(Run& run) {
   slots.add(image_slots, run.input("labels"));
   const at::Tensor accuracy = slots.accuracy();
   const at::Tensor selected = metrics::best_slots(accuracy, s.top);
-  // The rest is zero-shot classification with the embeddings of the chosen slots.
+  // From here on, classifies zero-shot with the embeddings of the chosen slots.
   const std::int64_t classes = text_slots.size(0);
   const at::Tensor owner = at::arange(classes, at::kLong).repeat_interleave(text_slots.size(1));
   const at::Tensor prompts = metrics::slot_embeddings(text_slots.flatten(0, 1), selected);

@@ -99,8 +99,8 @@ Outputs run_caption_decoder(Run& run) {
   return {{"logits", at::matmul(hidden, table.t()).masked_fill(padding, 0)}};
 }
 
-/// Runs the contrastive loss through the objective. For the reconstruction loss, the case contains the logits. They are passed as hidden
-/// states, with the identity matrix as token table.
+/// Runs the contrastive loss through the objective. For the reconstruction loss, the case contains only the logits, so this function passes
+/// them as hidden states, with the identity matrix as token table.
 Outputs run_text_group(Run& run) {
   const auto settings = config::read<TextGroupSettings>(run.settings(), run.path());
   Outputs out;

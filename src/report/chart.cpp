@@ -64,7 +64,7 @@ struct Ticks {
   }
   double widest(const std::string& unit = "") const {
     std::size_t letters = 0;
-    // The unit counts twice, because % is a wide letter.
+    // Each character of the unit counts as two letters, because % is wide.
     for (const double value : values) letters = std::max(letters, tick_text(value).size() + 2 * unit.size());
     return kLetterWidth * static_cast<double>(letters);
   }

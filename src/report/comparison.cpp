@@ -138,7 +138,7 @@ std::vector<SettingRow> with_missing_tasks_in_one_row(std::vector<SettingRow> ro
   return out;
 }
 
-/// Returns the first row of the table, which has the step at which each run was measured. Returns none if no evaluation reports its step.
+/// Returns the table's first row, which shows at which step each run was measured. Returns nothing if no evaluation reports its step.
 std::optional<std::vector<std::string>> row_of_steps(const std::vector<ScoreRow>& rows, std::size_t runs) {
   std::vector<std::string> cells = {"step measured"};
   for (std::size_t i = 0; i < runs; ++i) {

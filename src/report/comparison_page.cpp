@@ -21,7 +21,7 @@ constexpr double kBytesAGibibyte = 1024.0 * 1024.0 * 1024.0;
 
 constexpr const char* kEvaluations = "evaluation.";
 
-/// A curve with a fixed key and a title of its own. In its section, it comes before the curves that are found by the prefix of their key.
+/// A curve with a fixed key and a title of its own. A section shows these curves before those that it finds by the prefix of their key.
 struct KnownCurve {
   const char* key;
   const char* title;
@@ -221,8 +221,8 @@ std::string setting_table(const std::vector<ComparedRun>& runs) {
          html + "</table></div>";
 }
 
-/// Overlays the curves of all runs that have this curve. The chart is empty if fewer than two runs have it. If the page shows only one run,
-/// that run's curve suffices.
+/// Overlays the curves of all runs that have this curve. The chart is empty if fewer than two runs have the curve. On a page with only one
+/// run, one curve suffices.
 CurveChart overlaid(const std::vector<ComparedRun>& runs, const KnownCurve& known) {
   CurveChart chart{.title = known.title, .curves = {}, .unit = known.unit};
   for (std::size_t i = 0; i < runs.size(); ++i) {

@@ -33,7 +33,8 @@ std::string tag(const std::string& text, bool good) {
   return concat("<span class=\"tag ", good ? "good" : "bad", "\">", escape(text), "</span>");
 }
 
-/// Returns the sign of a right or wrong answer and the name of the true class. A class named after a color gets a dot of this color.
+/// Returns a line with the name of the true class, after a check mark for a right answer or a cross for a wrong one. A class named after a
+/// color gets a dot of this color.
 std::string truth_line(const std::string& name, bool right) {
   const std::optional<Color> color = color_in(name);
   return concat("<div class=\"truth\"><span class=\"sign ", right ? "good\" title=\"right\">\u2713" : "bad\" title=\"wrong\">\u2717",

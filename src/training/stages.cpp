@@ -35,8 +35,8 @@ const Node* setting(const Node& tree, const std::string& key) {
   return node;
 }
 
-/// Returns true if `now`, the result of merging a stage over `value`, still equals `value`. Maps are compared value by value, and keys that
-/// the stage adds do not count.
+/// Returns true if merging a stage over `value` left it unchanged; `now` is the result. Maps are compared value by value, and keys that
+/// only the stage has do not count.
 bool survives(const Node& value, const Node* now) {
   if (now == nullptr) return false;
   if (!value.is_map()) return to_yaml(value) == to_yaml(*now);

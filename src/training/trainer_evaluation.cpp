@@ -109,7 +109,7 @@ bool Trainer::run_evaluation() {
   std::filesystem::create_directories(folder_ + "/evaluation");
   io::write_file(evaluation_file(folder_, state_.step), file.dump(2) + "\n");
   monitor_.show(state_);
-  // The state before the first step is never the best, because its weights are the ones that the run started from.
+  // The weights before the first step are those that the run started from, so they never count as the best.
   return state_.step > 0 && checkpoints_.is_best(all);
 }
 

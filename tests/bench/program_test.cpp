@@ -194,7 +194,7 @@ TEST_F(BenchProgram, OptimizerPrintsATableAndMeasuresStepsOnDemand) {
   EXPECT_EQ(measured("optimizer --model " + file, "optimizers", &table).size(), 3u);
   EXPECT_NE(table.find("| adamw "), std::string::npos) << table;
   const std::string turns = run("optimizer --on-demand --model " + file + " < " + file);
-  EXPECT_EQ(std::count(turns.begin(), turns.end(), '\n'), 5) << turns;  // one line of parameters and four of steps
+  EXPECT_EQ(std::count(turns.begin(), turns.end(), '\n'), 5) << turns;  // one line about the parameters and four lines about steps
 }
 
 TEST_F(BenchProgram, EfficiencyComparesConfigurationsInATable) {

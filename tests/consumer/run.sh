@@ -12,13 +12,13 @@ configure() {  # usage: configure PROJECT BUILD_DIR PREFIX_PATH
     { cat "$work/log"; fail "find_package(Tessera) failed"; }
 }
 
-# A project cannot link the build folder; the error must say how to install it.
+# A project cannot link the build folder; the error must say how to install Tessera.
 cmake -S "$here" -B "$work/build" --fresh -G Ninja -DCMAKE_PREFIX_PATH="$build_dir" >"$work/log" 2>&1 && fail "the build folder was linked"
 tr -s '\n ' ' ' <"$work/log" | grep -q "install it (cmake --install " || { cat "$work/log"; fail "the error does not say to install"; }
 
 cmake --install "$build_dir" --prefix "$work/prefix" >/dev/null
 
-# If the project names a LibTorch, it takes precedence over the one that Tessera was built with.
+# A LibTorch that the project names takes precedence over the one that Tessera was built with.
 ln -s "$torch" "$work/torch"
 configure "$here" "$work/build" "$work/prefix;$work/torch"
 grep -q "^Torch_DIR:.*=$work/torch/" "$work/build/CMakeCache.txt" || fail "CMAKE_PREFIX_PATH did not decide which LibTorch is taken"

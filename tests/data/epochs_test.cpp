@@ -160,7 +160,7 @@ TEST_P(Epochs, RepeatExactlyOnlyWithTheSameSeed) {
 
 TEST_P(Epochs, ResumeWithExactlyTheRemainingSamplesOnAnyNumberOfRanks) {
   const int ranks = GetParam().ranks;
-  // The epoch must not end before the others resume.
+  // The epoch must not end within these steps, because the resumed loaders return its remaining samples.
   const int steps = std::ssize(universe()) / (ranks * kBatch) > 2 ? 2 : 1;
   std::vector<std::string> before;
   std::vector<std::unique_ptr<Loader>> first;

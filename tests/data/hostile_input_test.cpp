@@ -1,4 +1,4 @@
-// Tests malicious files. Fuzzing found some of these cases; it would take too long to find the other ones.
+// Tests malicious files. Fuzzing found some of these cases. The others are here because fuzzing would take too long to find them.
 #include <gtest/gtest.h>
 
 #include "src/data/image/image_file.h"

@@ -184,7 +184,7 @@ TEST_F(SkipListFile, ListsEachSampleOnceAcrossEpochsAndRestarts) {
     EXPECT_GE(loader.epoch(), 2);
   }
   const auto lines = lines_of(list_);
-  ASSERT_EQ(lines.size(), 4U);  // sample 39 comes after the last full batch
+  ASSERT_EQ(lines.size(), 4U);  // samples 0, 13, 20 and 26; sample 39 comes after the last full batch
   EXPECT_EQ(lines[0], (nlohmann::json{{"epoch", 0},
                                       {"key", "0"},
                                       {"reason", "bad_image"},
@@ -251,7 +251,7 @@ TEST(MemoryBudget, TheDueSampleMayExceedTheBudgetAndOthersWait) {
     ++passed;
   });
   EXPECT_EQ(passed, 0);
-  large = {};  // now the claim of 60 bytes fits; the one of 250 exceeds the budget
+  large = {};  // now the claim of 60 bytes fits; the claim of 250 exceeds the budget
   third.join();
   EXPECT_EQ(passed, 1);
   budget->set_due(1);

@@ -1,5 +1,5 @@
 // Tests the readers of benchmarks in which each item has correct and wrong options. The tests write files in the layouts of the published
-// ones.
+// benchmark files.
 
 #include <algorithm>
 

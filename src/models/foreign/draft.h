@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-/// A candidate set of files for a published folder. The functions below do not check whether their library can express
-/// the model. Instead, each draft is read back, and the first one whose settings equal the model's is used.
+/// A candidate set of files for a published folder. The functions below do not check whether the library that they write for can express
+/// the model. Instead, the caller reads each draft back and uses the first one whose settings equal the model's.
 struct PublishedDraft {
   std::string what;                          // the class or architecture
   std::map<std::string, std::string> files;  // contents by file name; these files replace those that came with the model

@@ -40,8 +40,7 @@ class ForeignConfig {
     return {inner, path_, section_ + key + "."};
   }
 
-  /// Throws UserError unless the value at the key is `only`, which is the library's default. A missing key counts as
-  /// the default.
+  /// Throws UserError if the value at the key is not `only`. A missing key counts as `only`, which is the library's default.
   template <class T>
   void expect(const std::string& key, const T& only) const {
     if (get<T>(key, only) != only) refuse(key, "has no counterpart in our models");

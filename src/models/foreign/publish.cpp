@@ -127,7 +127,7 @@ struct Filled {
   std::map<std::string, std::string> files;
   ForeignModel model;
   NamedTensors written;   // under the library's names
-  NamedTensors replaced;  // our values of the tensors that are written with the values that came with the model instead
+  NamedTensors replaced;  // our values of those tensors for which `written` has the values that came with the model
 };
 
 class Publication {
@@ -211,8 +211,8 @@ class Publication {
     return unlike;
   }
 
-  /// Fills in the tensors under the library's names, including tensors that came with the model. Returns a description
-  /// of each part that has no counterpart.
+  /// Sets filled.written to the tensors under the library's names, including tensors that came with the model. If a tensor cannot be
+  /// written, returns the reason.
   std::vector<std::string> fill(Filled& filled) const {
     NamedTensors own = weights_;
     const bool siglip = filled.model.library == "transformers" && filled.model.padding_is_text;
@@ -231,7 +231,7 @@ class Publication {
           filled.replaced[name] = ours->second;
           ours->second = tensor;
         } else if (filled.draft.what.empty()) {
-          // The configuration that came with the model describes the original size.
+          // This draft uses the configuration that came with the model, which describes the original size.
           return {concat("tensor ", name, " is trained at another size")};
         }
       }

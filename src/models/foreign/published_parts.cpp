@@ -21,8 +21,7 @@ std::string folder_of(const std::string& path) {
   return fs::is_directory(path) ? path : fs::absolute(path).parent_path().string();
 }
 
-/// Returns the files of configuration, preprocessing and tokenizer. Apart from the weights, loading the folder again
-/// needs no other files.
+/// Returns the files of configuration, preprocessing and tokenizer. Loading the folder again needs only these files and the weights.
 std::map<std::string, std::string> small_files(const std::string& folder) {
   std::map<std::string, std::string> out;
   for (const auto& entry : fs::directory_iterator(folder)) {

@@ -106,8 +106,8 @@ void compare(const Node& first, const Node& second, const std::string& path, std
 /// The id of the last token of CLIP's texts. No other token of CLIP has a larger id.
 constexpr const char* kClipEnd = "49407";
 
-/// The settings of the read-out `eos` can find CLIP's last token in several ways. Gives all of them the same form, so that they compare as
-/// equal. Must only be called if padding is not treated as text.
+/// Different settings of the read-out `eos` can find CLIP's last token. Replaces them by a single form, so that they compare as equal. Must
+/// only be called if padding is not treated as text.
 Node with_clip_end(Node readout) {
   if (text_at(readout, "name") != "eos") return readout;
   const Node* id = readout.find("eos_id");

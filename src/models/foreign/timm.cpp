@@ -42,8 +42,8 @@ ForeignConfig row_of(const std::string& name, const std::string& path) {
   return row;
 }
 
-/// Some tensors have different names in different timm classes. Returns the rules for these tensors, with the names of
-/// the row's class.
+/// Some tensors have different names in different timm classes. Returns the rules for these tensors, with the names in the class that the
+/// row belongs to.
 std::vector<TensorRule> names_of_class(const ForeignConfig& row, const VitSettings& vit) {
   std::vector<TensorRule> block;
   const auto add = [&](const std::string& prefix, const std::vector<TensorRule>& rules) {
@@ -357,7 +357,8 @@ TimmTower timm_tower(const std::string& name, const ForeignConfig& arguments, co
   VitSettings vit = vit_of(row);
   const auto usual = row.get<std::string>("pool", "token");
   const std::string pool = head.pool.empty() ? usual : head.pool;
-  // If the head changes the pooling, timm moves the last norm to match, unless OpenCLIP adds its own projection.
+  // If the head changes the pooling, timm moves the last norm to the place that fits the new pooling. It does not if OpenCLIP adds its own
+  // projection.
   const bool says_norm = arguments.has("fc_norm") || arguments.has("use_fc_norm");
   if (pool != usual && !says_norm && head.linear == 0 && head.mlp == 0 && vit.final_norm != "none") vit.final_norm = pool == "avg" ? "pooled" : "tokens";
   TimmTower out;

@@ -35,8 +35,8 @@ struct TimmName {
   int distance;                     // sort key: lower is a better match
 };
 
-/// Returns the timm names of the image tower's class, best match first: the names whose settings equal the model's, and then the others,
-/// those with the fewest different settings first. any_shape: true if create_model's arguments may set another depth, width or patch size.
+/// Returns the timm names of the image tower's class. The names whose settings equal the model's come first, then the other names, sorted
+/// by how many settings differ, fewest first. any_shape: true if create_model's arguments may set another depth, width or patch size.
 std::vector<TimmName> timm_names(const ModelSettings& model, const TimmHead& head, bool any_shape);
 
 /// Returns timm's name of a tower's pooling: "token", "avg" or "map"; the read-out's name if timm has none.

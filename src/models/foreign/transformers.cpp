@@ -130,7 +130,7 @@ std::vector<PublishedDraft> transformers_drafts(const ModelFile& file) {
       config = merged;
       draft.carries_parts = true;
       draft.files[kConfigName] = config.dump(2) + "\n";
-      out.push_back(draft);  // with the preprocessor_config.json that came with the model
+      out.push_back(draft);  // this draft keeps the preprocessor_config.json that came with the model
     }
     draft.files[kConfigName] = config.dump(2) + "\n";
     draft.files[kPreprocessorName] = preprocessor_config(file.model.preprocessing, family.processor).dump(2) + "\n";

@@ -139,8 +139,8 @@ Json clip_config(const ModelFile& file) {
   const TowerSettings tower = file.model.text.value_or(TowerSettings{});
   const auto text = settings_or_default<TextTransformerSettings>(tower.encoder, "text_transformer");
   const auto eos = settings_or_default<EosSettings>(tower.readout, "eos");
-  // If eos_token_id is 2, transformers reads out the position of the largest id. The end token of CLIP's tokenizer has
-  // the id 49407.
+  // If eos_token_id is 2, transformers reads out the position of the largest id. With CLIP's tokenizer this is the end token, so its id,
+  // 49407, can be written instead of 2.
   const std::int64_t end = eos.eos_id.value_or(eos.position == "ids" && file.tokenizer.name != "clip-bpe" ? 2 : 49407);
   const Json texts = joined(blocks_config(text), {{"model_type", "clip_text_model"}, {"projection_dim", embed_dim_of(tower)}},
                             {{"max_position_embeddings", text.context_length}, {"vocab_size", text.vocab_size}, {"eos_token_id", end}});

@@ -102,7 +102,7 @@ ForeignModel vit(const ForeignConfig& c) {
 Json dinov2_config(const ModelFile& file) {
   const auto vit = settings_or_default<VitSettings>(file.model.image.encoder, "vit");
   const bool gated = vit.mlp == "gated";
-  // The ratio in the file is an integer, from which transformers computes the gated width by rounding.
+  // The file has an integer ratio. From this ratio, transformers computes the gated width and rounds it.
   const std::int64_t ratio = (mlp_width(vit) * (gated ? 3 : 2) / 2 + vit.width / 2) / vit.width;
   Json out = joined(blocks_config(vit), images_config(vit),
                     {{"mlp_ratio", ratio}, {"use_swiglu_ffn", gated}, {"qkv_bias", vit.qkv_bias == "all"}, {"layerscale_value", 1.0}});

@@ -35,7 +35,7 @@ std::string shipped_clip_vocabulary() {
   return fs::is_regular_file(file, unknown) ? io::read_file(file.string()) : "";
 }
 
-/// Returns true if the model's token table has room for CLIP's tokens. It may have more entries (OpenCLIP's coca_base).
+/// Returns true if the model's token table has room for CLIP's tokens. The table may have more entries, as in OpenCLIP's coca_base.
 bool reads_clip_tokens(const ModelSettings& model) {
   const config::Node* size = model.text->encoder.settings.find("vocab_size");
   return size != nullptr && config::Value<std::int64_t>::read(*size, "vocab_size", 0) >= kClipVocabulary;
@@ -122,7 +122,7 @@ ModelFile from_named_tensors(const std::map<std::string, at::Tensor>& tensors, c
 std::map<std::string, at::Tensor> open_clip_tensors(const std::string& weights,
                                                     const std::map<std::string, at::Tensor>& own) {
   std::map<std::string, at::Tensor> tensors = load_weights(weights);
-  // OpenAI's TorchScript files store these numbers as tensors; the settings have the same values.
+  // Removes these numbers, which OpenAI's TorchScript files store as tensors: the settings have the same values.
   for (const char* name : {"input_resolution", "context_length", "vocab_size"}) tensors.erase(name);
   std::erase_if(tensors, [](const auto& item) { return item.first.ends_with("attn_mask"); });  // masks are computed, not learned
   merge_value_copies(tensors, own, weights);

@@ -342,9 +342,9 @@ TowerSettings text_tower_of(const OpenClipModel& model) {
           none ? config::ModuleSettings{"none"} : linear_to(model.embed_dim, theirs.proj_bias)};
 }
 
-/// Returns the rules for all tensors except those of towers from other libraries. The tensors have our names, except
-/// that some files put the prefix `text.` before the names of the text tower. Reading accepts names with and without
-/// the prefix. Writing uses the first rule that matches, so the rules for this kind of file come first.
+/// Returns the rules for all tensors except those of towers from other libraries. The tensors have our names, except that some files put
+/// the prefix `text.` before the names of the text tower. Reading accepts names with and without the prefix. Writing uses the first rule
+/// that matches, so the rules with the names that this model's own files use come first.
 std::vector<TensorRule> name_rules(const OpenClipModel& model) {
   const bool custom = model.custom_text || !model.text.hf_model_name.empty() || model.coca;
   const std::vector<TensorRule> module = {{{"text.text_projection.weight"}, {"text_projection"}, TensorChange::transposed},

@@ -17,8 +17,8 @@ struct KeyAndValue {
   std::string key, value;
 };
 
-// Returns the names of the parameters of both towers' key projections in a whole model, each paired with the name of
-// the corresponding parameter of the value projection.
+// Returns pairs of parameter names in a whole model, for both towers: a parameter of the key projection and the corresponding parameter of
+// the value projection.
 std::vector<KeyAndValue> projection_names() {
   std::vector<KeyAndValue> out;
   for (const std::string& prefix : {concat("visual.", kImagePrefix), std::string(kTextPrefix)})

@@ -72,8 +72,8 @@ class CaptionTiles {
   Tiles tiles_;
 };
 
-// Sums for the softmaxes of InfoNCE, of images or of captions. The sums of images are [B, K] for the denominator `slot`, and [B, 1] for
-// the other denominators. The sums of captions are [C, K]. "Further positives" are duplicates that count as positives.
+// The sums that the softmaxes of InfoNCE need, either for images or for captions. For images, they are [B, K] with the denominator `slot`
+// and [B, 1] with the other denominators. For captions, they are [C, K]. "Further positives" are duplicates that count as positives.
 struct SoftmaxSums {
   at::Tensor log_sum;    // log of the sum of exponentials over the denominator; for `negatives`, positives are left out
   at::Tensor further;    // sum of the logits of further positives; undefined if there are none

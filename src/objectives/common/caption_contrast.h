@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-/// Which captions are in the softmax of an image's row. slot: the captions in one slot. all: all captions. negatives: each positive has its
-/// own softmax, over that positive and all negatives.
+/// Which captions the softmax of an image sums over. slot: one softmax for each of the K slots, over the captions of all images in this
+/// slot. all: one softmax, over all captions. negatives: one softmax for each positive, over this positive and all negatives.
 enum class CaptionDenominator { slot, all, negatives };
 
 /// Returns the denominator for a name: slot, all or negatives.

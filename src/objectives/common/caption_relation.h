@@ -14,8 +14,7 @@ namespace tessera {
 
 /// The relation R between the images (rows) and the captions of the global batch: 1 for positives, -1 for negatives, 0 for ignored pairs. A
 /// present caption is a positive of its own image and a negative of all others. Duplicates can instead be left out or count as positives.
-/// Absent captions are ignored. The rows can also be texts instead of images. Some of these rows may be absent, and they are ignored as
-/// well.
+/// Absent captions are ignored. The rows can also be texts instead of images; the rows of absent texts are ignored, too.
 struct CaptionRelation {
   enum class Duplicates { negative, masked, positive };
 
@@ -48,8 +47,8 @@ struct CaptionRelation {
   std::int64_t images() const { return present.size(0); }
   std::int64_t captions() const { return present.size(1); }
 
-  /// Scales this rank's sum so that the mean of the scaled sums over ranks equals the sum over all ranks divided by the number of
-  /// own_pairs().
+  /// Multiplies this rank's sum by a factor. The factor is such that the mean of the results over the ranks is the sum of all ranks' sums,
+  /// divided by the number of own_pairs().
   at::Tensor mean_over_captions(const at::Tensor& sum, const ProcessGroup& group) const;
 
   void save(torch::autograd::AutogradContext* ctx) const;

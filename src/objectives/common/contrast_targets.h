@@ -11,10 +11,11 @@ struct AutogradContext;
 
 namespace tessera {
 
-/// The targets of the softmaxes over the row and the column of similarities that belong to each pair. The target is the pair itself; with
-/// smoothing, its negatives get a part of the target. A default-constructed object means that all C pairs differ and are present.
+/// The target of each pair's two softmaxes: one over the pair's row of similarities, one over its column. The target is the pair itself;
+/// with smoothing, the pair's negatives get a part of the target. A default-constructed object means that all C pairs differ and are
+/// present.
 struct ContrastTargets {
-  at::Tensor duplicates;  // int64 [kinds, C]; pairs with equal numbers in the row of one kind are not each other's negatives
+  at::Tensor duplicates;  // int64 [kinds, C]; pairs with equal numbers for one kind of duplicate are not each other's negatives
   at::Tensor present;     // bool [C]: true for present pairs of the global batch; undefined if all are present
   double smoothing = 0;   // the pair itself has the target 1 - smoothing; its negatives share the rest equally
 

@@ -25,7 +25,7 @@ inline void add_exponentials(at::Tensor total, const at::Tensor& logarithms) {
 /// A part of a matrix that is never materialized as a whole.
 struct Tile {
   std::int64_t row, rows, column, columns;
-  std::int64_t slot;  // tiles of different slots are processed at the same time
+  std::int64_t slot;  // number of the worker that processes the tile; workers run at the same time
 
   at::Tensor rows_of(const at::Tensor& tensor) const { return tensor.narrow(0, row, rows); }
   /// Returns the tile's part of a tensor whose rows are the matrix's columns.

@@ -204,7 +204,8 @@ const Node& nearest_node(const Node& tree, const std::string& path) {
 namespace {
 
 // If both training.steps and training.epochs are set, keeps the one that takes precedence. The command line has precedence over the file
-// itself, and the file over the files that it extends. If both are set in such files, the last file wins. A null counts as not set.
+// itself, and the file over the files that it extends. If both settings come from extended files, the last of these files wins. A null
+// counts as not set.
 Node with_one_length(Node tree, const std::string& name) {
   const Node* found = tree.find("training");
   if (found == nullptr || !found->is_map()) return tree;

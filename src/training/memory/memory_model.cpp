@@ -256,7 +256,8 @@ class StepModel {
     });
   }
 
-  // Returns the cost of the towers' passes. The measurement keeps the gradients of earlier passes, unless a step has only one pass.
+  // Returns the cost of the towers' passes. If a step has several passes, they are measured while the gradients of earlier passes exist. If
+  // it has only one, these gradients are freed first.
   const PassCost& towers(bool in_parts) {
     const auto [found, fresh] = towers_.try_emplace(in_parts, 1);
     if (fresh)

@@ -195,8 +195,8 @@ InitialWeights initial_weights(const std::string& given, const DualEncoder& mode
   return {std::move(file.weights), path, std::move(file.vocabulary)};
 }
 
-/// Rejects word counts of an objective (a list of integers) if they were made for another vocabulary. Such counts would be meaningless, and
-/// silently starting the counts from zero would not be what the user expects.
+/// Rejects an objective's word counts (a list of integers) if they were made for another vocabulary. Such counts would be meaningless, and
+/// a user would not expect the counts to start silently from zero.
 void check_counts(const std::string& name, const at::Tensor& own, const InitialWeights& stored,
                   const Tokenizer* tokenizer) {
   const at::Tensor& theirs = stored.weights.at(name);
