@@ -41,7 +41,7 @@ CLI::Option* add_default(CLI::App& app, const std::string& name, T& value, const
   return app.add_option(name, value, help)->capture_default_str();
 }
 
-/// Adds --threads, with the same form and help as in all other programs.
+/// Adds --threads, which has the same form and help in all programs.
 template <class T>
 CLI::Option* add_threads(CLI::App& app, T& threads) {
   return app.add_option("--threads", threads, "CPU threads to use (default: one per core)")

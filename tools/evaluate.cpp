@@ -15,7 +15,7 @@ using namespace tessera;
 // How many seconds the other ranks wait at most while rank 0 computes metrics, which may take long.
 constexpr double kLongestMeasurement = 24 * 3600;
 
-/// Assigns one GPU to each process of a machine, unless the user named one.
+/// Assigns one GPU to each process of a machine, unless the user named a particular device.
 std::string device_of(const std::string& device, int local_rank) {
   const auto gpus = static_cast<int>(torch::cuda::device_count());
   if ((device != "auto" && device != "cuda") || gpus == 0) return device;

@@ -51,7 +51,7 @@ struct Common {
     command.add_flag("--quiet", quiet, "print no progress on standard error");
   }
 
-  // Adds the option for scripts that alternate between this program and another one.
+  // Adds --on-demand, for scripts that alternate between this program and another one.
   void add_turns_to(CLI::App& command) {
     command.add_flag(
         "--on-demand", on_demand,
@@ -87,7 +87,8 @@ at::ScalarType dtype_of(const std::string& name) {
   return name == "bfloat16" ? at::kBFloat16 : at::kFloat;
 }
 
-// With `released`, frees a GPU's cached memory after each turn; an untimed step before the next turn allocates it again.
+// Runs `step` once per line of standard input and prints how long it took. With `released`, frees a GPU's cached memory after each such
+// turn; an untimed step before the next turn allocates it again.
 int take_turns(const at::Device& device, const std::function<void()>& step, bool released = false) {
   released = released && !device.is_cpu();
   for (std::string line; std::getline(std::cin, line);) {
@@ -383,7 +384,7 @@ struct StepCommand {
       if (forward) return take_turns(settings.step.device, tessera::bench::image_forward(settings.configurations[0], settings.step));
       tessera::bench::TrainingStep step(settings.configurations[0], settings.step);
       std::cout << std::setprecision(9) << step.run().item<double>() << std::endl;
-      if (!settings.step.device.is_cpu()) at::accelerator::emptyCache();  // the other sides need the memory
+      if (!settings.step.device.is_cpu()) at::accelerator::emptyCache();  // the programs compared with this one need the memory
       return take_turns(settings.step.device, [&] { settings.recorded ? step.run_recorded() : step.run(); },
                         /*released=*/true);
     }

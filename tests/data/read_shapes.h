@@ -52,7 +52,8 @@ inline std::vector<Seen> look(const Sample& sample) {
   return objects;
 }
 
-// What a caption says about the objects of its image. read_caption() parses the caption word by word, which inverts the caption generator.
+// What a caption says about the objects of its image. read_caption() finds this out by parsing the caption word by word. It is the inverse
+// of the caption generator.
 struct Read {
   struct Phrase {
     std::map<std::string, std::string> said;  // the words of the phrase, by kind of attribute ("size", "texture", "color" or "shape")

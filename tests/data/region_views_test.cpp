@@ -1,5 +1,5 @@
-// Tests boxes of objects in image views, and the text views that belong to the boxes or to the whole image: phrases, hard negatives of
-// phrases, and hard negatives of the image.
+// Tests the boxes of objects in image views, and three kinds of text views: phrases of boxes, hard negatives of these phrases, and hard
+// negatives of the whole image.
 
 #include <map>
 #include <set>
@@ -86,7 +86,7 @@ TEST(BoxesOfViews, AreTransformedLikeTheirPixels) {
 }
 
 TEST(BoxesOfViews, ReportTheVisibleShareOfTheBox) {
-  Preprocessing preprocessing;  // the view then shows columns 20 to 80 of the image of 60 x 100 pixels
+  Preprocessing preprocessing;  // views with this preprocessing show columns 20 to 80 of the image of 60 x 100 pixels
   preprocessing.image_size = 30;
   const Needs needs{.images = {{"image", {.boxes = true}}}, .texts = {}};
   const ImageViews views(preprocessing, loader_settings("{augmentation: {crop: evaluation}}"), needs, 3);
@@ -162,8 +162,8 @@ TEST(RegionViews, PhrasesAndNegativesBelongToTheirBox) {
         continue;
       }
       const std::int64_t k = std::stoll(text_at(phrases, row, r).substr(1));
-      // The image is 24 pixels wide and 20 + key % 5 pixels high. The view shows the image's center. preprocessed_part() computes where the
-      // center begins, rounded as in evaluation.
+      // The image of this row is 24 pixels wide and 20 + key % 5 pixels high; its key is row + 1. The view shows the image's center.
+      // preprocessed_part() computes where the center begins, rounded as in evaluation.
       const double height = 20 + static_cast<double>((row + 1) % 5);
       const auto part = preprocessed_part(static_cast<std::int64_t>(height), 24, {.image_size = 8});
       EXPECT_NEAR(corners[0].item<float>(), std::max(0.0, (4.0 * static_cast<double>(k) - part[1]) / part[3]), 1e-6);
@@ -216,7 +216,7 @@ TEST(RegionViews, DependOnlyOnSeedEpochAndSampleNotOnRanksOrThreads) {
 
 TEST(RegionViews, AnInvisibleBoxIsMaskedAndHasNoTexts) {
   std::vector<Sample> samples = with_regions(7);
-  samples.erase(samples.begin(), samples.begin() + 6);  // leaves one sample, whose six objects span its width of 24 pixels
+  samples.erase(samples.begin(), samples.begin() + 6);  // leaves one sample, whose six objects together span the image's width of 24 pixels
   for (const char* least : {"0", "0.3", "1"}) {
     const LoaderSettings settings =
         loader_settings(concat("{batch_size: 1, shuffle: false, augmentation: {scale: [0.2, 0.3]}, boxes: {count: 6, "

@@ -150,8 +150,8 @@ TEST_P(BadCaptions, ComeAsOftenAsAsked) {
       ++counts[holds(read, objects, -0.15) ? 0 : all && read.phrases.size() > objects.size() ? 1 : 2];
     }
   }
-  // A caption from another image (`other`) is counted as `less` if it happens to be nearly true, and as `more` if it names all objects. The
-  // tolerances allow for this.
+  // A caption that comes from another image (`other`) counts as `less` if it happens to be nearly true of this image, and as `more` if it
+  // happens to name all of this image's objects. The tolerances allow for this.
   EXPECT_NEAR(counts[0], 0.1 * 2 * kSamples, 70);
   EXPECT_NEAR(counts[1], 0.2 * 2 * kSamples, 180);
   EXPECT_NEAR(counts[0] + counts[1] + counts[2], 0.6 * 2 * kSamples, 120);

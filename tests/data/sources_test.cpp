@@ -225,7 +225,7 @@ TEST_F(Sources, ReadsLongNamesWrittenByGnuTar) {
   for (const char* format : {"gnu", "posix", "ustar"}) {
     if (!shell("cd " + path("in") + " && tar --sort=name --format=" + format + " -cf ../" + format + ".tar " +
                std::string(120, 'l'))) {
-      if (std::string(format) == "ustar") continue;  // GNU tar may refuse names this long
+      if (std::string(format) == "ustar") continue;  // in the format ustar, GNU tar may refuse names this long
       GTEST_SKIP() << "GNU tar is not installed";
     }
     expect_long_names(*indexed(make_webdataset(at_path(std::string(format) + ".tar"))), prefix);
@@ -237,7 +237,7 @@ TEST_F(Sources, SkipsLinksFoldersAndSparseFilesOfGnuTar) {
     write("in/x/00" + std::to_string(i) + ".png", noise_png(i));
     write("in/x/00" + std::to_string(i) + ".txt", "caption " + std::to_string(i));
   }
-  // In the old format, a sparse file with 30 holes needs more than one header.
+  // A sparse file's headers list its holes. In the old format, a file with 30 holes needs more than one header.
   const bool made = shell("cd " + path("in/x") +
                           " && ln -s 000.png 000.link.png && ln 001.txt 001.z-hard.txt && mkdir 002.d && "
                           "for i in $(seq 30); do dd if=000.txt of=001.sparse bs=1 seek=${i}00000 conv=notrunc; done");

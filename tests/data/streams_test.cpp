@@ -215,8 +215,8 @@ TEST_F(Streams, ProcessesWithFewerFilesReturnAsManyBatches) {
   EXPECT_NE(error_of([&] { loader_of(source, 40, 1); }).find("fewer samples than one batch of 40"), std::string::npos);
 }
 
-// A stream's last sample is complete only if the command ends without an error. If the command fails, the last of this shard's 12 samples
-// is not returned, which leaves 11.
+// The last sample of a stream counts as complete only if the command ends without an error. This command fails, so the last of the shard's
+// 12 samples is not returned, which leaves 11.
 TEST_F(Streams, AFailingCommandIsReportedAfterItsRetries) {
   write_stream_shards(1);
   WebDatasetSettings settings = command("cat " + path("s0.tar") + "; exit 3");
@@ -248,7 +248,7 @@ TEST_F(Streams, AStallingCommandIsReported) {
 
 TEST_F(Streams, ARetryResumesWhereTheFirstAttemptFailed) {
   write_stream_shards(1);
-  // The first attempt stops in the middle of the shard and exits with this code.
+  // The first attempt writes only the first part of the shard and then exits with `code`.
   for (const char* code : {"1", "0"}) {
     WebDatasetSettings settings =
         command("if [ -e " + path("again") + code + " ]; then cat " + path("s0.tar") + "; else touch " + path("again") +

@@ -142,7 +142,7 @@ TEST(Transforms, PreprocessIsResizeThenCropOrPad) {
   s.image_size = {20, 30};
   EXPECT_EQ(preprocess(in, s).pixels, resize(in, 20, 30, "bicubic").pixels);
   s.resize_mode = "shortest";
-  // r = min(47/20, 61/30) = 2.0333, so the size is 23 x 30; offset round(1.5) = 2.
+  // The image is scaled down by min(47/20, 61/30) = 2.0333, so the size is 23 x 30; offset round(1.5) = 2.
   EXPECT_EQ(preprocess(in, s).pixels, crop(resize(in, 23, 30, "bicubic"), {2, 0, 20, 30}).pixels);
   s.interpolation = "bilinear";
   EXPECT_EQ(preprocess(in, s).pixels, crop(resize(in, 23, 30, "bicubic"), {2, 0, 20, 30}).pixels)
@@ -415,7 +415,7 @@ TEST(Decode, EveryFormatDecodesToPillowsPixels) {
     const Image image = decode_image(file_in(bytes));
     const at::Tensor expected = formats.tensors.at(kind + ".rgb");
     ASSERT_EQ(tensor_of(image).sizes(), expected.sizes()) << kind;
-    const int rounding = kind == "tiff_color_differences" ? 1 : 0;  // libtiff rounds the colors after it has added up their differences
+    const int rounding = kind == "tiff_color_differences" ? 1 : 0;  // libtiff adds up the color differences before it rounds the colors
     EXPECT_LE((tensor_of(image).to(at::kInt) - expected.to(at::kInt)).abs().max().item<int>(), rounding) << kind;
   }
 }

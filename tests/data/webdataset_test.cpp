@@ -17,7 +17,7 @@ using Files = std::vector<std::pair<std::string, std::string>>;
 
 class WebDatasetMembers : public FolderTest {
  protected:
-  // Writes a shard. For each key, it holds an image KEY.png and those of `files` whose names begin with KEY and a dot. Returns a source
+  // Writes a shard that holds, for each key, an image KEY.png and those of `files` whose names begin with KEY and a dot. Returns a source
   // that reads the shard.
   std::shared_ptr<const IndexedSource> source_of(const std::vector<std::string>& keys, const Files& files,
                                                  WebDatasetSettings settings = {}) const {

@@ -1,4 +1,5 @@
-// Tests `captioning` over W ranks. Image i belongs to rank i % W. The tests must compute only inside run_ranks; its comment explains why.
+// Tests `captioning` over W ranks. Image i belongs to rank i % W. The tests must compute only inside run_ranks; the comment on run_ranks
+// explains why.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

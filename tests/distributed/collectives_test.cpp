@@ -76,8 +76,8 @@ TEST_P(Ranks, RingVisitsEveryBlockAndReturnsItsSums) {
   }
 }
 
-// Each rank computes a randomly weighted sum of the collectives' results. The gradient of the total over ranks depends on the weights of
-// all ranks.
+// Each rank sums the collectives' results with random weights of its own. The total is the sum over ranks, so its gradient depends on the
+// random weights of all ranks.
 TEST_P(Ranks, CollectivesReturnTheGradientOfTheSumOverRanks) {
   const int size = GetParam().size;
   const auto results = run([](const ProcessGroup& group, const at::Device& device) -> Tensors {

@@ -145,7 +145,7 @@ TEST_P(LossOverRanks, MatchesOneProcess) {
   }
 }
 
-// The 1,100 pairs need several tiles of rows and of columns.
+// The matrix of 1,100 x 1,100 similarities is computed in several tiles along both rows and columns.
 class ManyTiles : public testing::TestWithParam<ObjectiveCase> {};
 INSTANTIATE_TEST_SUITE_P(Objectives, ManyTiles,
                          testing::ValuesIn(std::vector<ObjectiveCase>{
@@ -267,7 +267,7 @@ TEST(StairOverRanks, NoRankHoldsAllEncodings) {
   for (const Tensors& rank : results) EXPECT_LT(rank.at("bytes").item<std::int64_t>(), 3 * kOwn * kVocabulary * 4 / 2);
 }
 
-// Every rank computes the loss of the global batch, so a row's gradient is that of the sum of all ranks' losses.
+// Every rank returns the loss of the global batch. The gradient of a row is that of the sum of these losses over all ranks.
 TEST(FlopsRegularizerOverRanks, CoversTheRowsOfAllRanks) {
   at::manual_seed(3);
   const at::Tensor all = at::rand({10, 7}).to(at::kBFloat16).to(at::kDouble);

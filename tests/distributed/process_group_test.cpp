@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-// Given a backend, even a single rank has a connection and uses it as several ranks do.
+// If a backend is named, even a single rank opens a connection, and its collectives use this connection as those of several ranks do.
 INSTANTIATE_TEST_SUITE_P(Over, Ranks,
                          testing::Values(GroupCase{1, "gloo"}, GroupCase{2, "gloo"}, GroupCase{3, "gloo"},
                                          GroupCase{4, "gloo"}),

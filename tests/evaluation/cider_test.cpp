@@ -33,10 +33,10 @@ TEST(CiderD, MatchesTheDefinition) {
   const CiderScores scores = cider_d({"a red square", "the square the square"}, {kRed, kBlue});
   EXPECT_NEAR(scores.per_image[0], 10 * penalty * (unigrams + bigrams) / 4, 1e-12);
 
-  // The unigrams of caption 1 are "the" and "square", each twice. Its bigrams are "the square", twice, and "square the". No reference has
-  // its two trigrams and its 4-gram. The first reference is "a blue square". Its unigrams of nonzero weight are "blue" and "square".
-  // Caption 1 shares no bigram with this reference and one unigram, "square", which counts once because the reference has it once. The
-  // caption has 4 words, the reference 3.
+  // The unigrams of caption 1 are "the" and "square", each twice. Its bigrams are "the square", twice, and "square the". Its two trigrams
+  // and its 4-gram are in no reference. The first reference is "a blue square". The unigrams of this reference that have nonzero weight are
+  // "blue" and "square". Caption 1 shares one unigram with it, "square", and no bigram. The shared unigram counts once because the
+  // reference has it once. The caption has 4 words, the reference 3.
   const double first = std::exp(-1.0 / 72) * 1 / (std::sqrt(8.0) * std::sqrt(2.0));
   // Caption 1 shares "the" and "square" with the second reference, "the blue square there", which also has four words.
   const double second = 2 / (std::sqrt(8.0) * std::sqrt(4.0));

@@ -57,8 +57,8 @@ TEST(FeatureMap, NeighborsKeptIsAShare) {
   const at::Tensor line = at::arange(6, at::kDouble).unsqueeze(1);
   EXPECT_DOUBLE_EQ(neighbors_kept(line, line, 2), 1);
   EXPECT_DOUBLE_EQ(neighbors_kept(line, line, 100), 1) << "all other points are neighbors";
-  // The nearest neighbors of 0, 1, 2.1 and 9 are 1, 0, 1 and 2.1. In the map, 9 moves to -0.5, and this point and 0 become nearest
-  // neighbors of each other. So the other two of the four points keep their nearest neighbor.
+  // The nearest neighbors of 0, 1, 2.1 and 9 are 1, 0, 1 and 2.1. In the map, the point 9 is at -0.5 instead, so it and the point 0 become
+  // each other's nearest neighbors. Only two of the four points, 1 and 2.1, keep their nearest neighbor.
   const at::Tensor before = at::tensor({0.0, 1.0, 2.1, 9.0}, at::kDouble).unsqueeze(1);
   const at::Tensor after = at::tensor({0.0, 1.0, 2.1, -0.5}, at::kDouble).unsqueeze(1);
   EXPECT_DOUBLE_EQ(neighbors_kept(before, after, 1), 0.5);

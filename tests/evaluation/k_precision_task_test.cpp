@@ -82,7 +82,7 @@ TEST_F(KPrecision, IgnoresTheWordsOfThePrompt) {
 
 TEST(KPrecisionMetric, TilesMatchTheWholeMatrix) {
   at::manual_seed(4);
-  const at::Tensor scores = at::randint(0, 5, {70, 90'000}, at::kDouble);  // fills more than one tile and has many equal scores
+  const at::Tensor scores = at::randint(0, 5, {70, 90'000}, at::kDouble);  // too many scores for one tile, and many of them are equal
   const auto tile = [&](metrics::RowRange images, metrics::RowRange texts) {
     return scores.slice(0, images.begin, images.end).slice(1, texts.begin, texts.end);
   };

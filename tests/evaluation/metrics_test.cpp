@@ -97,7 +97,7 @@ void expect_counted_ranks(const at::Tensor& images, const at::Tensor& texts, con
 TEST(RetrievalRecall, CountsTheCandidatesThatScoreHigher) {
   at::manual_seed(1);
   expect_counted_ranks(at::randn({20, 6}, at::kDouble), at::randn({50, 6}, at::kDouble), at::randint(-1, 18, {50}, at::kLong));
-  // A tile has 1,024 images and 4,096 texts, so this case needs several tiles.
+  // retrieval_recall() compares up to 1,024 images with 4,096 texts at a time (a tile), so this case needs several tiles.
   expect_counted_ranks(at::randn({1050, 4}), at::randn({4200, 4}), at::arange(4200, at::kLong).remainder(1055) - 5);
 }
 
@@ -134,9 +134,9 @@ TEST(RetrievalRecall, ParallelTextsTieIfTheirLengthsAreExact) {
   for (int factor = 2; factor < 60; ++factor) {
     const at::Tensor owner = ids({-1, -1, -1, -1, -1, -1, -1, -1, 0, 1, 2, 3, 4, 5, 6, 7});
     const at::Tensor ranks = retrieval_recall(images, at::cat({texts, texts * factor}), owner, {1}).image_to_text_rank;
-    // Each image's own text is a multiple of a shorter text. Both score the same, and the shorter text comes first, because its index is
-    // lower. All texts with higher scores come in such pairs. So an odd number of texts comes before the own text, and this number is its
-    // rank.
+    // Each image's own text is a multiple of a shorter text. Both texts have the same score, and the shorter one comes first because its
+    // index is lower. All texts with higher scores also come in such pairs. So the number of texts before the own text, which is the own
+    // text's rank, is odd.
     EXPECT_TRUE(ranks.remainder(2).eq(1).all().item<bool>()) << factor << ": " << ranks;
   }
 }

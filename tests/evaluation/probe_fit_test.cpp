@@ -30,8 +30,8 @@ LinearProbeSettings adamw(std::vector<double> rates, std::vector<double> decays)
 
 TEST(ProbeFit, SweepPicksTheBestOnTheHeldOutPart) {
   const LabeledFeatures train = clouds(100);
-  // A weight decay of 1e9 makes the weights diverge. All other settings of the sweep classify everything right, so the first of those
-  // wins.
+  // A weight decay of 1e9 makes the weights diverge. All other settings of the sweep classify everything right, so the first of these other
+  // settings wins.
   const AdamwChoice choice = fit_with_adamw(train, 2, adamw({0.1, 0.2}, {1e9, 0.01, 0.0}));
   EXPECT_EQ(choice.lr, 0.1);
   EXPECT_EQ(choice.weight_decay, 0.01);

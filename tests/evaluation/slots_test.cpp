@@ -131,7 +131,7 @@ class SlotMaskTest : public ::testing::Test {
 };
 
 TEST_F(SlotMaskTest, LogitsAreScaledCosinesOfTheMaskedImage) {
-  const SlotMask mask{0.05 * normal({kSlots}, 8), at::scalar_tensor(5.0, at::kDouble)};  // exp(5) = 148 is above 100 and is not clamped
+  const SlotMask mask{0.05 * normal({kSlots}, 8), at::scalar_tensor(5.0, at::kDouble)};  // the scale exp(5) = 148 is not clamped to 100
   const double scale = std::exp(5.0);
   const SlotMaskScores scores = slot_mask_scores(mask, pairs(kSlots));
   const at::Tensor weights = (scale * mask.theta / 4).sigmoid().repeat_interleave(kWidth);

@@ -296,7 +296,7 @@ TEST_F(Tasks, RetrievalIgnoresImagesWithoutACaption) {
   source->count = 3;
   source->change = [](std::int64_t index, Sample& sample) {
     sample.captions.resize(1);
-    if (index == 0) sample.captions.clear();  // has the pixels of image 2 and precedes it: if it counted, it would rank above image 2
+    if (index == 0) sample.captions.clear();  // image 0 equals image 2 and comes first: if it counted, it would rank above image 2
   };
   const TaskResult result = run_task(task_of("{name: retrieval, topk: [1]}"), BrightnessEmbedder(), context);
   EXPECT_EQ(result.samples, 2);

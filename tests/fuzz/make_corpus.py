@@ -211,7 +211,7 @@ def tokenizer_files():
     files = Path(__file__).parent.parent / "data" / "foreign" / "tokenizers"
     for kind in ("gemma", "clip", "llama", "wordpiece", "unigram", "wordlevel", "added"):
         file = json.loads((files / f"{kind}.json").read_text())
-        if kind == "gemma":  # keep only a few of its 256 tokens for single bytes
+        if kind == "gemma":  # keep only a few of Gemma's 256 single-byte tokens
             file["added_tokens"] = [token for token in file["added_tokens"] if not token["content"].startswith("<0x") or token["content"] < "<0x05"]
         write(f"tokenizer_json/{kind}", json.dumps(shortened(file), separators=(",", ":"), ensure_ascii=False).encode())
     units = [0] * 256

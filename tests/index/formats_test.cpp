@@ -77,7 +77,7 @@ TEST_F(Formats, ExactFormatsKeepRowsWeightsAndIds) {
 TEST_F(Formats, CiffKeepsRowsAndIdsAndRoundsWeights) {
   const SparseFileOptions options{.names = four_names(), .ciff_scale = 4};
   write_sparse_file(path("a.ciff"), two_rows(), options);
-  expect_same(read_sparse_file(path("a.ciff"), options), two_rows());  // exact at the scale 4, because the weights are 5, 2 and 8 quarters
+  expect_same(read_sparse_file(path("a.ciff"), options), two_rows());  // at scale 4 the weights stay exact: they are 5, 2 and 8 quarters
   const SparseVectors many = random_vectors({.rows = 300, .vocab_size = 90, .most_tokens = 40}, 1);
   write_sparse_file(path("b.ciff"), many, {});
   const SparseVectors read = read_sparse_file(path("b.ciff"), {});

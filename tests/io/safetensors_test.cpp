@@ -15,7 +15,7 @@ namespace {
 
 class Safetensors : public FolderTest {
  protected:
-  // Returns the error for a file with this header and `data_bytes` bytes of data, without the file's path.
+  // Returns the error, without the file's path, for a file with this header and `data_bytes` bytes of data.
   std::string error_of_header(const std::string& header, std::size_t data_bytes) {
     const std::uint64_t length = header.size();
     return error_of_bytes(std::string(reinterpret_cast<const char*>(&length), 8) + header +

@@ -34,7 +34,8 @@ inline void expect_ok(const Status& status) {
 /// One implementation of all kernels.
 struct Backend {
   std::string name;
-  /// Whether bfloat16 results also contain rounding errors of the weights, in addition to those of the outputs.
+  /// Whether the backend rounds weights to bfloat16 before it multiplies with them. Its bfloat16 results then contain rounding errors of
+  /// the weights in addition to those of the outputs.
   bool rounds_weights = false;
   std::function<std::unique_ptr<Buffer>(const std::vector<unsigned char>& content)> allocate;
   std::function<std::size_t(const SparsifyGroupProblem&, Pass)> sparsify_group_workspace;

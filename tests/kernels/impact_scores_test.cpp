@@ -16,7 +16,7 @@ bool chance(double share, std::mt19937_64& random) {
   return static_cast<double>(random() % 1000) < 1000 * share;
 }
 
-/// Random postings of a window: the documents, once as a list and once as a bitmap, and their impacts.
+/// Random postings in a window of documents: the documents that have a posting, once as a list and once as a bitmap, and their impacts.
 template <class Impact>
 struct Postings {
   std::vector<std::uint16_t> documents;

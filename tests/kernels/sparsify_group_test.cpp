@@ -60,7 +60,8 @@ TEST_P(SparsifyGroup, SupportsSoftmaxWeights) {
   }
 }
 
-// With small whole numbers, similarities are exact, so the kernel has the same ties and values at the threshold as the definition.
+// With small whole numbers, similarities are exact. So the kernel and the definition agree on which similarities tie and which equal the
+// threshold.
 TEST_P(SparsifyGroup, TiesShareTheGradientOfTheMinimumAndEqualToTheThresholdIsKept) {
   for (const float threshold : {0.0f, 0.125f, 0.1f, 1.0f / 3.0f, 0.5f}) {
     SCOPED_TRACE(threshold);
@@ -108,7 +109,7 @@ TEST_P(SparsifyGroup, FlatRowsGetUniformWeightsWithoutGradient) {
 TEST_P(SparsifyGroup, NearlyFlatRowsAreNotSpecial) {
   const SparsifyGroupProblem problem = problem_of(1, 2, 4, 2);
   SparsifyGroupInputs inputs = random_inputs(problem, false);
-  inputs.text = {32768.0f, 1.0f, 8388608.0f, 1.0f};  // relative range of the similarities: 9e-5 for token 0, 4e-7 for token 1
+  inputs.text = {32768.0f, 1.0f, 8388608.0f, 1.0f};  // range of the similarities relative to their size: 9e-5 for token 0, 4e-7 for token 1
   inputs.image = {1.0f, 0.0f, 1.0f, 3.0f, 1.0f, 2.0f, 1.0f, 1.0f};
   inputs.grad = {0.5f, -1.0f, 2.0f, 0.25f};
   expect_as_naive(on, inputs);
@@ -178,7 +179,7 @@ TEST_P(SparsifyGroup, MatchesTheDefinitionAtTheSizesOfTraining) {
       SCOPED_TRACE(testing::Message() << batch << " x " << tokens << " x " << patches << " x " << width
                                       << (type == DataType::kFloat32 ? " float32" : " bfloat16"));
       SparsifyGroupProblem problem = problem_of(batch, tokens, patches, width, type);
-      problem.threshold = 0.33418f;  // at least 0.0008 away from every k / n with n < 200
+      problem.threshold = 0.33418f;  // normalized similarities are fractions k / n with n < 200; all are at least 0.0008 away
       SparsifyGroupInputs inputs = random_inputs(problem, true);
       for (std::int64_t token = 0; token < tokens; ++token) inputs.mask[(batch - 1) * tokens + token] = 1;
       std::mt19937 generator(11);

@@ -44,7 +44,7 @@ at::Tensor slow_attention(const at::Tensor& q, const at::Tensor& k, const at::Te
   return out;
 }
 
-// attention_on_device_test.cpp covers causal attention.
+// This test leaves out causal attention, which attention_on_device_test.cpp covers.
 TEST(Attention, MatchesPlainLoopsUnderAnyMask) {
   at::manual_seed(0);
   const auto options = at::TensorOptions().dtype(at::kDouble);
@@ -178,7 +178,7 @@ TEST_P(TextAttention, SkippingPaddingKeepsOutputsAndGradients) {
   }
 }
 
-// The golden cases hold the gradients of all other parameters.
+// Tests only the gradients of LayerScale's own parameters. The golden cases hold the gradients of all other parameters.
 TEST(LayerScale, GradientsMatchFiniteDifferences) {
   at::manual_seed(6);
   TextTransformerSettings s = small_text("causal");

@@ -48,7 +48,7 @@ at::Tensor update(const torch::nn::Module& module, const std::string& name, cons
   return at::matmul(at::matmul(x, parameters["lora_" + name + "_a"].t()), parameters["lora_" + name + "_b"].t()) * scale;
 }
 
-// LoraOfPeft covers attention and plain MLPs.
+// Here the MLP is gated. The LoraOfPeft tests cover attention and plain MLPs.
 TEST(Lora, GatedMlpMatchesPlainTensors) {
   at::manual_seed(1);
   const auto mlp = std::make_shared<Mlp>(MlpShape{.width = 6, .hidden = 9, .activation = "silu", .gated = true});

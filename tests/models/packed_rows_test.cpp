@@ -59,7 +59,7 @@ TEST(PackedRows, GradientsMatchFiniteDifferences) {
   expect_gradients_match({x, y}, [&] { return pack(x, rows).sin().sum() + unpack(y, rows).exp().sum(); });
 }
 
-/// Attention over packed rows. attention_on_device_test.cpp compares it with its definition.
+/// Compares packed rows with padded rows. attention_on_device_test.cpp compares the attention itself with its definition.
 class PackedAttention : public testing::TestWithParam<std::string> {
  protected:
   bool causal() const { return GetParam() == "causal"; }

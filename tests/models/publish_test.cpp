@@ -285,8 +285,8 @@ TEST_F(Publish, WritesATimmDinov2ForTransformers) {
   settings.image = timm_tower("vit_small_patch14_reg4_dinov2", {Json{{"depth", 1}, {"img_size", 28}}, "test"}, {}, "test").tower;
   settings.preprocessing.image_size = 28;
   const ModelFile file = random_model(resolve(settings));
-  // In models with registers, the class token has a position embedding in transformers but not in timm.
   left_ = 0;
+  // In models with registers, the class token has a position embedding in transformers but not in timm.
   EXPECT_EQ(error_of(file, "transformers"),
             "ours: transformers has no class for this model: its model.image.encoder.prefix_positions is \"none\", not \"class_token\" as in "
             "transformers' Dinov2WithRegistersModel");

@@ -293,7 +293,7 @@ TEST(Captioning, BatchWithoutCaptionsOrBoxesHasZeroLoss) {
   const at::Tensor loss = objective->forward(features, {}).total;
   EXPECT_EQ(loss.item<double>(), 0);
   loss.backward();
-  // Now the batch has room for no boxes at all.
+  // Now the batch has no entries for boxes at all, not even masked ones.
   features.images["image"].boxes = {at::zeros({4, 0, 4}), at::zeros({4, 0}, at::kBool)};
   features.texts[kPhrases].input = text_input(at::zeros({4, 0, 4}, at::kLong), at::zeros({4, 0, 4}, at::kBool));
   features.texts[kPhrases].present = at::zeros({4, 0}, at::kBool);

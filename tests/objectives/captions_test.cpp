@@ -185,7 +185,7 @@ TEST(FlairObjective, SampledNegativesHaveTheMeanOfAll) {
   const at::NoGradGuard no_grad;
   for (int step = 0; step < kDraws; ++step)
     mean += flair.forward(given.features(), {.step = step}).total.item<double>() / kDraws;
-  // Slot 1 of image 0 is absent, so only its slots 0 and 2 are drawn, equally often.
+  // Caption 1 of image 0 is absent, so only the image's captions 0 and 2 are drawn, equally often.
   int counted = 0;
   for (std::int64_t code = 0; code < 3 * 3 * 2; ++code) {
     const std::int64_t of_first = code % 2 * 2, of_second = code / 2 % 3, of_third = code / 6;

@@ -72,7 +72,7 @@ TEST(DuplicatePairs, AreMaskedInSigmoids) {
   }
 }
 
-// Losses on token similarities mask in the same way: the loss of a row or column uses only the entries of pairs that share
+// Losses on token similarities leave out duplicates in the same way: the loss of a row or column uses only the entries of pairs that share
 // nothing.
 TEST(DuplicatePairs, AreMaskedInTokenSimilarities) {
   const Pairs pairs = some_shared();

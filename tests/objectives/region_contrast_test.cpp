@@ -274,7 +274,7 @@ TEST(RegionContrast, MarginStaysWithinItsBounds) {
 TEST(RegionContrast, ImagesMayHaveTheirOwnGrids) {
   const RegionCase square = region_case();
   RegionCase c = square;
-  // The last patch of images 0 and 2 is padding, so their grids are 2 x 4 and 4 x 2.
+  // The grids of images 0 and 2 are 2 x 4 and 4 x 2, one patch smaller than 3 x 3, so their last patch is padding.
   c.dense = square.dense.detach().clone();
   c.dense[0][8].fill_(std::nan(""));
   c.dense[2][8].fill_(std::nan(""));
@@ -282,7 +282,7 @@ TEST(RegionContrast, ImagesMayHaveTheirOwnGrids) {
   c.grids = at::tensor(std::vector<std::int64_t>{2, 4, 3, 3, 4, 2, 3, 3}).view({4, 2});
   const auto objective = region_contrast(", rank_margin: 1");
   const Losses losses = objective->forward(c.features(), {});
-  // The hard term depends only on an image's box embeddings and their negatives, so it can be computed separately for each image.
+  // An image's part of loss_hard depends only on the image's own box embeddings and their negatives, so it can be computed separately.
   const auto alone = [&](std::int64_t image, const std::string& rows) {
     RegionCase one = c.part(image, 1);
     one.dense = one.dense.detach().narrow(1, 0, rows.empty() ? 9 : 8).clone().requires_grad_(true);

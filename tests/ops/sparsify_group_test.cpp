@@ -95,8 +95,8 @@ TEST(SparsifyGroup, ErrorsNameWrongInputs) {
             "sparsify_group: softmax_temperature must be above 0, got 0");
 }
 
-// The fused operator, in float32 and bfloat16, must match the composed operations, in float64. Golden cases hold the fused operator's
-// results.
+// The fused operator, in float32 and bfloat16, must match the composed operations, in float64. The golden cases test the fused operator
+// too.
 
 struct GroupOutcome {
   at::Tensor grouped, grad_text, grad_image;
@@ -172,7 +172,7 @@ TEST(FusedSparsifyGroup, AcceptsNonContiguousTensors) {
   GroupSample copied = plain;
   copied.image = shared.image.detach().contiguous().requires_grad_(true);
   expect_close(evaluate(shared), evaluate(copied), 0);
-  // The gradient of a sum is a single number, expanded to the shape of the output.
+  // The gradient that sum() passes to the operator is a single number, expanded to the shape of the output.
   const auto of_sum =
       torch::autograd::grad({sparsify_group(plain.text, plain.image, plain.mask, {}).sum()}, {plain.text, plain.image});
   GroupSample ones = plain;

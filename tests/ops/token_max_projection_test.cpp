@@ -117,7 +117,7 @@ TEST(TokenMaxProjectionOperator, LowestRealPositionWinsATie) {
     ProjectionInputs in = random_projection_inputs({2, 6, 40, 4}, dtype);
     {
       const at::NoGradGuard no_grad;
-      in.table.slice(0, 0, 20).zero_();  // makes all positions tie
+      in.table.slice(0, 0, 20).zero_();  // makes all positions tie for these words of the vocabulary
       in.bias.slice(0, 0, 10).fill_(0.5);
       in.bias.slice(0, 10, 20).fill_(-0.5);
     }

@@ -113,7 +113,7 @@ TEST(ParameterRules, LayerDecayShrinksTowardsTheInputOfEachTower) {
   };
   for (const Case& given :
        {Case{"ViT", small_clip(), 2}, Case{"ViT that is pooled by attention", pooled, 2}, Case{"ResNet", resnet, 4}}) {
-    std::map<int, int> seen;  // numbers of parameters by distance from the output
+    std::map<int, int> seen;  // how many of the image tower's parameters are at each distance from the output
     for (const NamedParameter& each :
          apply_rules(parameters_of(given.model), {.layer_decay = {.image = 0.5, .text = 0.8}})) {
       const bool image = each.name.starts_with("visual.");

@@ -14,7 +14,7 @@ FOLDERS = ("cmake", "configs", "docs", "include", "python", "scripts", "src", "t
 PROGRAMS = ("evaluate", "trainer", "tessera-bench", "tessera-convert", "tessera-data", "tessera-embed", "tessera-index", "tessera-probe",
             "tessera-report")
 PROGRAM = re.compile(r"(?<![\w.-])(%s)\"?(?=[ `\n])" % "|".join(PROGRAMS))
-ARGUMENT = re.compile(r"--[a-z][\w-]*[ =][\"\w$/{}.]*$")  # matches what precedes a program name that is an option's value
+ARGUMENT = re.compile(r"--[a-z][\w-]*[ =][\"\w$/{}.]*$")  # matches the text before a program name if the name is the value of an option
 END = re.compile(r"[`|;#]|&&|\"\)|(?<![\w/.-])(?:%s)(?= )" % "|".join(PROGRAMS))
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 

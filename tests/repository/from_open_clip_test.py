@@ -17,8 +17,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BIN = pathlib.Path(os.environ.get("TESSERA_BUILD", ROOT / "build")) / "bin"
 VERSION = "3.3.0"  # the version that the table describes
 ROW = re.compile(r"^\| `(--[a-z0-9-]+)` \| (?:`([^`]*)`)? \| (.*) \| (.*) \|$", re.M)
-# A program that prints open_clip_train's version and, for each flag of its parser, the default and the number of words. It does not import
-# the whole package.
+# A program that prints open_clip_train's version and, for each flag of its parser, the default and how many words follow the flag. It does
+# not import the whole package.
 PARSER = r"""
 import argparse, importlib.metadata, importlib.util, json, pathlib, sys
 place = pathlib.Path(importlib.util.find_spec("open_clip_train").origin).parent / "params.py"

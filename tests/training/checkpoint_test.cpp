@@ -141,7 +141,7 @@ TEST_F(CheckpointTest, WriterSavesTheStateAtItsStart) {
   const auto weights = weights_of(*parts_.model, *parts_.objective);
   const at::Tensor before = weights.at("visual.conv1.weight").detach().clone();
   writer.begin(at_step(1));
-  weights.at("visual.conv1.weight").detach().add_(1.0);  // training continues
+  weights.at("visual.conv1.weight").detach().add_(1.0);  // as if training continued during the save
   EXPECT_TRUE(writer.pending());
   const Checkpoint saved = load_checkpoint(writer.collect());
   EXPECT_TRUE(at::equal(saved.model.weights.at("visual.conv1.weight"), before));

@@ -235,7 +235,7 @@ TEST(TrainingConfig, SparoRecipesHaveThePapersSizes) {
   const std::map<std::string, std::int64_t> sizes = {{"sparo_laion400m_vitb32", 150'908'545},
                                                      {"sparo_cc15m_rn50_d32", 97'197'473}};
   for (const auto& [name, size] : sizes) {
-    std::int64_t numbers = 1;  // the temperature
+    std::int64_t numbers = 1;  // the temperature is one parameter
     for (const at::Tensor& parameter : DualEncoder(load_config(name).model).parameters()) numbers += parameter.numel();
     EXPECT_EQ(numbers, size) << name;
   }

@@ -97,7 +97,7 @@ TEST_F(DryRun, CountsASharedTokenTableOnce) {
                      projection = 16 * 8;  // `head` is dense layer, norm and bias; the table has 64 rows
   EXPECT_EQ(report.parameters.image, plain.parameters.image - projection + head);
   EXPECT_EQ(report.parameters.text, plain.parameters.text - projection + head);
-  const double activations = (4 + 24) * (16 * 16 + 16 * 64);  // of 4 patches and 24 text tokens
+  const double activations = (4 + 24) * (16 * 16 + 16 * 64);  // the heads' multiply-adds for 4 patches and 24 text tokens
   EXPECT_EQ(report.memory.tower_flops / 2, plain.memory.tower_flops / 2 - 2 * projection + activations);
 }
 

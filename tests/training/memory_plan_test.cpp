@@ -44,7 +44,7 @@ TEST(CostCurve, ExtrapolatesAtLeastLinearly) {
   EXPECT_DOUBLE_EQ(curve.trace(64).peak(), 4 * 64);
 }
 
-// In batches of more than one chunk of 4, the forward pass keeps nothing, and the backward pass recomputes each chunk.
+// If a batch has more than one chunk of 4 samples, the forward pass keeps nothing, and the backward pass recomputes each chunk.
 TEST(PassCost, PredictsBothPassesTogetherWhenMemoryMovesToTheBackwardPass) {
   PassCost cost(2);
   cost.forward.add(4, MemoryTrace({40}), 1);

@@ -91,7 +91,8 @@ struct Trained {
       out.push_back(parameter.grad().defined() ? parameter.grad().cpu().clone() : at::zeros({1}));
     return out;
   }
-  // Updates the weights after both passes. The update is not recorded, because its rates change and one parameter is frozen at first.
+  // Updates the weights after both passes. The update is not recorded, because the learning rate and the weight decay change and one
+  // parameter is frozen at first.
   void descend(std::int64_t step) const {
     clip_gradients(*optimizer, grad_norm_groups(*optimizer), 0.5, ClipMode::per_tensor);
     optimizer->step(1e-3 * static_cast<double>(step + 1), 0.1 * static_cast<double>(step));

@@ -70,7 +70,7 @@ TEST_F(SuperClipTraining, DoesNotCountStepsWithoutAnUpdate) {
   const std::string sum = "objective={name: weighted_sum, objectives: [{name: superclip}, {name: test_not_finite, from: 2, until: 4}]}";
   for (const char* precision : {"float32", "fp16"}) {
     std::vector<Weights> ends;
-    for (const char* every : {"1", "9"}) {  // with 9, the steps after a bad step run again
+    for (const char* every : {"1", "9"}) {  // with 9, losses are read back late, so the steps after a bad step run again
       const Checkpoint end = train(std::string(precision) + every,
                                    {sum, "training.non_finite=skip", "checkpoint.every_steps=9",
                                     std::string("log.every_steps=") + every,

@@ -97,8 +97,8 @@ void fields(Visitor& v, TeacherSettings& s) {
   v("nan_at", s.nan_at, "step whose loss is NaN", config::at_least(-1));
 }
 
-// An objective that pulls image embeddings towards their texts' and the teacher's embeddings. It has a learned scale, which the
-// teacher averages too, and a buffer that follows the loss as DINO's center follows the teacher's outputs.
+// An objective that pulls image embeddings towards the embeddings of their texts and towards the teacher's image embeddings. It has a
+// learned scale, which the teacher averages too, and a buffer that follows the loss as DINO's center follows the teacher's outputs.
 class StudentAndTeacher : public Objective {
  public:
   explicit StudentAndTeacher(const TeacherSettings& settings) : settings_(settings) {

@@ -21,8 +21,9 @@ namespace tessera {
 
 /// Registers modules for tests, as a user's code would: the tokenizer `test_letters`, whose ids are the bytes of a text, and four
 /// objectives, which are means over samples and use no negatives. `test_distance` is the squared distance between an image's embedding and
-/// its text's. `test_not_finite` adds the logarithm of a negative number from one step until another. `test_observed` calls step_observer()
-/// before each loss. `test_teacher` compares the image features with a teacher's.
+/// its text's. `test_not_finite` is the same distance, but from one step until another it adds the logarithm of a negative number.
+/// `test_observed` is the same distance, and calls step_observer() before each loss. `test_teacher` compares the image features with a
+/// teacher's.
 void register_test_modules();
 
 /// Returns the function that `test_observed` calls before each loss in this process. It may be empty.
@@ -34,7 +35,7 @@ inline std::vector<std::string> with(std::vector<std::string> overrides, const s
   return overrides;
 }
 
-/// Returns the YAML of a run on shapes that takes a few seconds; `objective` is a name.
+/// Returns the YAML of a run on shapes that takes a few seconds; `objective` is the name of its objective.
 std::string tiny_yaml(const std::string& objective = "clip");
 
 /// Returns the resolved configuration of tiny_yaml with overrides; the run folder is `folder`.

@@ -62,7 +62,7 @@ std::int64_t parse_bytes(const std::string& text) {
   throw CLI::ValidationError("--shard-bytes", "expected a number of bytes such as 1GB, got " + text);
 }
 
-// Adds the options of `pack`, which `summarize` shares.
+// Adds the options of `pack`; `summarize` has the same options.
 Command writes_shards(CLI::App* app, const std::shared_ptr<PackOptions>& options) {
   PackSettings& settings = options->pack;
   app->add_option("--source", options->source, "registered name: " + join_names(sources().names()))->required();

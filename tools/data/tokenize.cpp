@@ -22,8 +22,8 @@ struct TokenizeOptions {
   std::vector<std::string> settings;
 };
 
-// Returns the candidate that is a setting of this tokenizer. The same setting has different names in different tokenizers, because each
-// uses the name in its paper.
+// Returns the one of `candidates` that is a setting of this tokenizer. There are several candidates because each tokenizer gives the
+// setting the name that its paper uses.
 std::string setting_key(const std::string& tokenizer, const std::string& option,
                         const std::vector<std::string>& candidates) {
   for (const config::RegistryBase::Entry& entry : tokenizers().entries()) {

@@ -27,7 +27,7 @@ struct GivenFlag {
 std::string python_value(const GivenFlag& given) {
   if (given.flag->words == Words::none) return "True";
   if (given.flag->words == Words::one) return given.values.empty() ? given.flag->standard : given.values.front();
-  const bool named = given.flag->name == "aug_cfg";  // KEY=VALUE words
+  const bool named = given.flag->name == "aug_cfg";  // its values are KEY=VALUE words
   std::string out;
   for (const std::string& value : given.values) {
     const std::size_t equals = named ? value.find('=') : std::string::npos;

@@ -25,14 +25,14 @@ struct Flag {
   std::string difference;            // what differs, or why there is no counterpart; empty if nothing differs
   std::function<Settings(const Parameters&)> convert = {};  // makes the settings if the value cannot be used unchanged
   std::function<bool(const Parameters&)> matters = {};       // whether the difference concerns a run with these parameters
-  bool of_model = false;             // whether the settings depend on the model; for a whole run, recipe.cpp makes them
+  bool of_model = false;             // whether the settings depend on the model; recipe.cpp makes them when it converts a whole run
 
   /// Returns the flag as it is written on a command line, such as "--train-data".
   std::string option() const;
   /// Returns the counterpart in Tessera, in Markdown.
   std::string counterpart() const;
-  /// Whether `difference` concerns a run with these parameters. `matters` decides; without it, the difference concerns the run if the flag
-  /// has no counterpart and differs from its default.
+  /// Whether `difference` concerns a run with these parameters. If `matters` is set, it decides. Otherwise the difference concerns the run
+  /// if the flag has no counterpart and its value differs from the default.
   bool differs(const Parameters& parameters) const;
   /// Returns the settings that replace this flag in a run with these parameters; empty if there is nothing to set.
   Settings settings(const Parameters& parameters) const;

@@ -122,8 +122,8 @@ json preprocessing_of(const json& tag) {
   return out;
 }
 
-/// If towers come from other libraries, adds the remark that the weights need the model's configuration beside them, because the names of
-/// such towers' tensors depend on it.
+/// If towers come from other libraries, adds the remark that the file of the weights needs the model's configuration next to it, because
+/// the tensor names of such towers depend on the configuration.
 void remark_on_named_towers(Draft& draft, const Parameters& p, const json& config) {
   if (!config.at("vision_cfg").contains("timm_model_name") && !config.at("text_cfg").contains("hf_model_name")) return;
   draft.remarks.push_back(concat("start.weights: weights with towers of timm or transformers need open_clip_config.json next to the file: python3 -c \"import json, open_clip; json.dump({'model_cfg': open_clip.get_model_config('",

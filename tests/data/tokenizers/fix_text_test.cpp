@@ -36,7 +36,8 @@ void PrintTo(const Repair& repair, std::ostream* out) {
 
 class FixText : public testing::TestWithParam<Repair> {};
 
-// ftfy 6.3.1 computed the expected texts, with all its encodings (level `full`) or only two of them (level `mojibake`).
+// The expected texts are from ftfy 6.3.1. For the level `full` it considered all encodings that it knows, for the level `mojibake` only two
+// of them.
 TEST_P(FixText, RepairsTheEncodingsOfItsLevel) {
   const Repair& repair = GetParam();
   EXPECT_EQ(fixed(repair.damaged, Cleanup::mojibake), repair.mojibake);
@@ -98,7 +99,8 @@ TEST(FixText, LongTextsAreRepairedInReasonableTime) {
   }
 }
 
-// The cases cover each kind of step in the pattern: a class, two classes, an optional space, the start of the text, and any character.
+// The cases cover each kind of step in the pattern of bad sequences: a class of characters, two classes, an optional space, the start of
+// the text, and any character.
 TEST(Mojibake, BadSequencesAreFound) {
   for (const std::u32string_view bad : {U"\u0085", U"\u00A6\u00AC", U"a\u00C3 ", U"a \u00C3 ", U"\u00C3 x",
                                         U"\u0413\u045E\u0412\u0402\u0412\u4E2D ", U"x\u2039\u00E2\u00C2\u00BBz"})

@@ -17,7 +17,7 @@ namespace {
 
 using test::Ids;
 
-// Returns every third reference text and some plain ASCII texts.
+// Returns some plain ASCII texts and every third text of the reference cases.
 std::vector<std::string> mixed_texts() {
   std::vector<std::string> out = {"", "a photo of a cat", "Two DOGS playing, isn't it?",
                                   "skateboarder's half-pipe 2024"};

@@ -77,7 +77,7 @@ TEST(SentencePiece, MaskDependsOnLengthNotOnIds) {
   EXPECT_EQ(batch.ids[1][7].item<std::int64_t>(), 0);
 }
 
-// The SentencePiece library joins unknown characters in quadratic time, so encoding the whole text would take hours.
+// The SentencePiece library joins unknown characters in quadratic time, so encoding all of `unknown` would take hours.
 TEST(SentencePiece, LongTextsAreReadOnlyAsFarAsIdsAreKept) {
   std::string unknown, words;
   for (int i = 0; i < 3'000'000; ++i) unknown += "\u6F22";

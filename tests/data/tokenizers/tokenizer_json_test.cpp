@@ -179,7 +179,7 @@ std::shared_ptr<Tokenizer> tokenizer_in(const std::string& folder, const Foreign
   return tokenizers().make(found->settings, "tokenizer", TokenizerContext{found->vocabulary, found->file});
 }
 
-/// Compares ids with those of transformers, for each kind of folder with older vocabulary files, which tokenizer.json replaced.
+/// Compares ids with those of transformers, for each kind of folder that has vocabulary files from before tokenizer.json.
 class OlderFolder : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Kinds, OlderFolder, testing::Values("roberta", "gpt2", "bert", "bert_cased", "xlm_roberta", "t5", "siglip"), test_name<std::string>);
 
@@ -255,7 +255,7 @@ class RandomMerges {
   }
 
  private:
-  // If a merge is listed more than once, its last place is its rank.
+  // The rank of a merge is its place in the list. If the merge is listed more than once, its last place counts.
   std::size_t rank_of(const std::string& left, const std::string& right) const {
     for (std::size_t rank = merges_.size(); rank > 0; --rank)
       if (merges_[rank - 1] == std::pair{left, right}) return rank - 1;

@@ -44,7 +44,7 @@ void expect_one_token_a_word(const std::string& vocabulary, const ShapesSettings
   }
 }
 
-// Tests the vocabularies that ship for the built-in shapes.
+// Tests the shipped vocabularies that are made for captions of the built-in shapes.
 TEST(WordPiece, EveryWordOfTheShapesCaptionsIsOneTokenOfTheirVocabulary) {
   expect_one_token_a_word("shapes-wordpiece", {.size = 400, .captions = 5, .partial_captions = 0.5});
   expect_one_token_a_word("shapes-web-wordpiece", {.size = 400, .captions = 5, .partial_captions = 0.5});
