@@ -122,7 +122,7 @@ at::Tensor attention_of(const at::Tensor& scores, const at::Tensor& mask) {
   return wide.masked_fill(padding, lowest(wide.scalar_type())).softmax(-1).masked_fill(padding, 0);
 }
 
-// Expands value_bias [K, E] to each slot [1, L, E].
+// Returns the bias of every slot, [1, L, E]: each of the K rows of value_bias [K, E] is repeated for the L / K slots of its group.
 at::Tensor bias_of_slots(const at::Tensor& bias, const Sizes& s) {
   return bias.unsqueeze(1).expand({-1, s.group, -1}).reshape({1, s.slots(), s.value});
 }

@@ -20,7 +20,7 @@ class TokenNames {
   static TokenNames read(const std::string& path);
 
   bool are_numbers() const { return names_.empty(); }
-  /// The number of names; 0 if tokens are numbers.
+  /// The number of names; 0 if tokens have no names, only numbers.
   std::int64_t size() const { return static_cast<std::int64_t>(names_.size()); }
   /// Returns a token's name; a token without one is named by its number in brackets: "[31000]".
   std::string name(std::int32_t token) const;

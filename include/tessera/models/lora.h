@@ -69,7 +69,7 @@ class Adaptable {
   /// if the map is too small for the rank.
   void add_adapter(torch::nn::Module& self, const LinearMap& map, const LoraSettings& settings);
   const std::vector<LoraAdapter>& adapters() const { return adapters_; }
-  /// Whether training drops inputs at random, with random numbers for each token (see token_keys()).
+  /// Whether training applies dropout to the inputs of adapters. Its random numbers then depend on each token (see token_keys()).
   bool drops_tokens_inputs() const { return dropout_ > 0 && !adapters_.empty(); }
   /// If true, the weights already contain the adapters, and add_updates() adds nothing.
   void set_merged(bool merged) { merged_ = merged; }

@@ -31,7 +31,7 @@ struct WebWords {
   double material = kUnsaid;
 };
 
-/// One noun phrase. Attributes are indices into the name tables or kUnsaid; the shape is always named.
+/// One noun phrase. Each attribute is kUnsaid or an index into its name table; the shape is always named.
 struct Mention {
   int object = kUnsaid;  // index into Scene::objects; kUnsaid for an object that does not exist
   int shape = 0;

@@ -37,7 +37,7 @@ class RunLog {
   void evaluation(const RowPlace& place, const std::vector<std::pair<std::string, double>>& metrics);
   /// Warns, in the log and on the page, that an evaluation task failed. `task` is a name such as "evaluation.tasks[2] (knn)".
   void evaluation_failed(std::int64_t step, const std::string& task, const std::string& reason);
-  /// Records, for the page, the data that a task was measured on.
+  /// Records which data, and how many samples of it, a task was measured on. The run's page shows it.
   void evaluated_data(const std::string& task, const std::string& data, std::int64_t samples);
   /// Records TaskResult::readings, for the page.
   void readings(std::int64_t step, const std::vector<std::pair<std::string, std::string>>& readings);
