@@ -3,7 +3,8 @@
 
 namespace tessera::tools {
 
-// This function has its own file, because `evaluate` links against the training library, which defines the trainer's function of this name.
+// This function has its own file, because `evaluate` links against the training library, which already defines a function of the same name
+// for the trainer.
 std::optional<int> answer_at_once(int argc, char** argv) {
   EvaluateOptions options;
   return parse(argc, argv, options);

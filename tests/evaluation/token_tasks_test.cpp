@@ -160,7 +160,7 @@ TEST_F(Tokens, VocabularyIsEmbeddedOnceForAllTasks) {
 
 TEST_F(Tokens, ClassNameRanksLikeItsBestToken) {
   // In the first image, the class name `red` ranks first. In the second, `blue` ranks after `square` and ties with `circle`. In the third,
-  // the class name "circles" ranks first, like its best token `##s`.
+  // the class name `circles` ranks first, because a name has the rank of its best token, here `##s`.
   const auto found = numbers("{name: interpretability, topk: [1, 2, 3]}");
   EXPECT_DOUBLE_EQ(found.at("top1"), 2.0 / 3);
   EXPECT_DOUBLE_EQ(found.at("top2"), 2.0 / 3);

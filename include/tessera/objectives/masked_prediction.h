@@ -48,8 +48,8 @@ std::optional<config::Problem> validate(const MaskedPredictionSettings& settings
 /// crop with a share of its patches replaced by the mask token; the teacher, a moving average of the student, sees the whole crop.
 /// The student predicts the teacher's output for each hidden patch; the loss is the mean over the hidden patches of
 /// H(softmax((teacher - center) / teacher_temperature), softmax(student / student_temperature)). DINO's head `head.*` (DinoHead) is
-/// applied to the image encoder's tokens after its final norm. The buffer `loss.center` (DinoLoss) is not shared with the objective
-/// dino. Term `teacher_entropy`, as in dino. The image encoder needs a mask token (vit, `mask_token: true`).
+/// applied to the image encoder's tokens after the encoder's final norm. The buffer `loss.center` (DinoLoss) is not shared with the
+/// objective dino. Like dino, it also logs the term `teacher_entropy`. The image encoder needs a mask token (vit, `mask_token: true`).
 class MaskedPrediction : public Objective {
  public:
   /// Throws c10::Error if the context does not provide the image encoder's width.

@@ -51,7 +51,7 @@ struct Pass {
   std::int64_t max_samples = -1;  // maximum number of samples; -1: all
   Required required = {};
   ViewNeeds needs = {};
-  EvaluationPictures pictures = EvaluationPictures::prepared;  // as_read: images are not embedded, and features are empty
+  EvaluationPictures pictures = EvaluationPictures::prepared;  // with as_read, images are not embedded, and their features are empty
   bool reads_pixels = true;  // false: the body does not use pixels, so images with cached embeddings need no decoding
 
   /// Returns the number of samples that will be read, including unusable ones.
