@@ -12,7 +12,7 @@ foreach(name formats/annotations formats/class_names formats/column_file formats
              sources/webdataset/shard_index sources/webdataset/tar_stream)
   list(APPEND parsers ${PROJECT_SOURCE_DIR}/src/data/${name}.cpp)
 endforeach()
-foreach(name pickle pytorch_file safetensors safetensors_header tar)
+foreach(name pickle pytorch_file safetensors safetensors_header tar zip_checksums)
   list(APPEND parsers ${PROJECT_SOURCE_DIR}/src/io/${name}.cpp)
 endforeach()
 file(GLOB index_parsers ${PROJECT_SOURCE_DIR}/src/index/*.cpp)
@@ -46,7 +46,7 @@ foreach(target config model_file)
   foreach(library training evaluation data)
     target_link_libraries(fuzz_${target} PRIVATE ${TESSERA_FUZZ_LIBRARIES}/src/libtessera_${library}.a)
   endforeach()
-  target_link_libraries(fuzz_${target} PRIVATE ${TESSERA_FUZZ_LIBRARIES}/src/libtessera.a
+  target_link_libraries(fuzz_${target} PRIVATE ${TESSERA_FUZZ_LIBRARIES}/src/report/libtessera_report.a ${TESSERA_FUZZ_LIBRARIES}/src/libtessera.a
     ${TESSERA_FUZZ_LIBRARIES}/src/ops/libtessera_operators.a ${TESSERA_FUZZ_LIBRARIES}/kernels/libtessera_kernels.a tessera_base ${TORCH_LIBRARIES}
     opencv_core opencv_imgproc opencv_imgcodecs PkgConfig::sentencepiece PkgConfig::icu PkgConfig::libarchive PkgConfig::libjpeg PkgConfig::libtiff ZLIB::ZLIB gomp)
   if(TARGET CUDA::cudart)
