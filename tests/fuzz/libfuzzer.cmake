@@ -36,7 +36,7 @@ target_link_libraries(fuzz_parsers
 foreach(target ${targets})
   add_executable(fuzz_${target} libfuzzer.cpp targets/${target}.cpp)
   target_compile_definitions(fuzz_${target} PRIVATE TESSERA_FUZZ_TARGET=fuzz_${target})
-  target_link_options(fuzz_${target} PRIVATE -fsanitize=fuzzer)
+  target_link_options(fuzz_${target} PRIVATE -fsanitize=fuzzer -lsentencepiece)  # before c10, as in src/CMakeLists.txt
   target_link_libraries(fuzz_${target} PRIVATE fuzz_support)
   if(NOT target MATCHES "config|model_file")
     target_link_libraries(fuzz_${target} PRIVATE fuzz_parsers)
