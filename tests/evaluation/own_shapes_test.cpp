@@ -73,7 +73,7 @@ TEST_F(OwnShapesInEvaluation, SegmentationMapsPatchesToThePixelsOfTheirImage) {
   context.batch_size = 1;
   EXPECT_EQ(run("{name: segmentation}").metrics, whole.metrics);
   EXPECT_GT(whole.metrics.at(0).second, 0);
-  EXPECT_EQ(run("{name: segmentation, windows: {}}").samples, 30);
+  EXPECT_EQ(run("{name: segmentation, windows: {short_side: 48}}").samples, 30);
 }
 
 TEST_F(OwnShapesInEvaluation, RejectTasksThatNeedOneGrid) {
