@@ -289,7 +289,7 @@ stage_step() {
   local beside=("${run[@]}" python3 scripts/compare/step.py --bench "$programs/bin/tessera-bench" --device cuda --dtype bfloat16
                 --model ViT-B-16 --config openclip_vitb16 --compile --repetitions 5)
   piece first_loss 60 bash -c 'same_first_loss "$@"' _ "${bench[@]}" openclip_vitb32 --batch-size 8 --on-demand
-  # The activations of OpenCLIP's step with 1,024 pairs take about 90 GB.
+  # OpenCLIP's step with 512 pairs takes more than 40 GB.
   local large=1024
   ((${memory:-0} > 100000)) || large=512
   table "clip_$large" 70 "${bench[@]}" clip_vitb16 --batch-size "$large" "${many[@]}" --recorded --json "$folder/clip_$large.json" \
