@@ -16,7 +16,6 @@ import pathlib
 import statistics
 import subprocess
 import sys
-import time
 
 import paired_test
 
@@ -72,13 +71,15 @@ def train_and_evaluate(cell, seed, args):
     if not results.exists():
         train = [ROOT / "build/bin/trainer", "--config", cell.config.resolve(), "--resume", "auto"]
         measure = [ROOT / "build/bin/evaluate", "--suite", cell.suite or args.suite, "--out", folder / "evaluation"]
-        minutes = folder / "minutes"
-        before = float(minutes.read_text()) if minutes.exists() else 0
-        started = time.time()
         run(overridden(train, [f"seed={seed}", f"run.folder={folder}", *args.set, *cell.set]), folder / "trainer.out", environment)
-        minutes.write_text(f"{before + (time.time() - started) / 60:.2f}")
         run(overridden([*measure, "--checkpoint", model_of(folder)], cell.evaluate_set), folder / "evaluate.out", environment)
-    return metrics_of(json.loads(results.read_text())), float((folder / "minutes").read_text())
+    return metrics_of(json.loads(results.read_text())), minutes_of(folder)
+
+
+def minutes_of(folder):
+    """Returns the minutes that the run, or all of its stages, trained. Time after a stop is not counted."""
+    last_rows = [json.loads(log.read_text().splitlines()[-1]) for log in folder.glob("**/metrics.jsonl")]
+    return sum(row["seconds"] for row in last_rows) / 60
 
 
 def metrics_of(results):

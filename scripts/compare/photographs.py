@@ -1,13 +1,22 @@
 #!/usr/bin/env python3
-"""Trains eight systems on small photographs, evaluates every run, and prints a Markdown table: retrieval both ways and K-precision
+"""Trains systems on small photographs, evaluates every run, and prints a Markdown table: retrieval both ways and K-precision
 on the test photographs, and segmentation on two other data sets whose class names occur in the captions.
 
-  scripts/compare/photographs.py --data photographs --out runs/photographs
+  scripts/compare/photographs.py --data FOLDER                        # eight systems, 400 steps
+  scripts/compare/photographs.py --data FOLDER --long                 # six systems, 4,800 steps, and differences from CLIP
+  scripts/compare/photographs.py --data FOLDER --long --systems clip  # one of them
+  scripts/compare/photographs.py --data FOLDER --tune                 # CLIP with several augmentations and regularizers
 
 The folder --data holds three folders of WebDataset shards train-*.tar and test-*.tar: flickr8k with KEY.jpg and KEY.txt (one caption per
 line); camvid and coco_mini with KEY.jpg, KEY.mask.png and a classes.txt. With one seed the table has 95 % intervals from a bootstrap over
-samples, with several seeds means and deviations. Complete runs are not trained again, and stopped runs resume from their last checkpoint.
-Needs only the standard library and the built programs (scripts/setup.sh).
+samples, with several seeds means and deviations.
+
+--long trains with the augmentation and regularization of configs/parts/photographs_long.yaml, which were chosen with --tune: CLIP was
+trained on six sevenths of the training photographs and evaluated on the last seventh.
+
+Complete runs are not trained again, and stopped runs resume from their last checkpoint. Long runs can be made in parts: `timeout 2h
+scripts/compare/photographs.py ...` stops all processes, the trainers save their state, and the same command resumes. Needs only the
+standard library and the built programs (scripts/setup.sh).
 """
 import argparse
 import collections
@@ -24,10 +33,27 @@ import objectives
 
 ROOT = objectives.ROOT
 VOCABULARY = ROOT / "runs/photographs.model"
-# For each system: the features that segmentation compares with class texts. None: no segmentation, because embeddings and patches have
-# different widths.
-SYSTEMS = {"clip": "patches", "sparc": "patches", "filip": "patches", "clip_filip": "patches", "pyramidclip": "patches", "text_group": "groups",
+PATCHES, GROUPS = {"by": "patches"}, {"by": "groups"}
+# For each system: the options of the segmentation task. None: no segmentation, because embeddings and patches have different widths.
+SYSTEMS = {"clip": PATCHES, "sparc": PATCHES, "filip": PATCHES, "clip_filip": PATCHES, "pyramidclip": PATCHES, "text_group": GROUPS,
            "sparo": None, "stair": None}
+LONG_SYSTEMS = {"clip": PATCHES, "sparc": PATCHES, "sparo": None, "pyramid_summaries": PATCHES, "stair": None,
+                "flair": {"patches": "conditioned"}}
+LONG_SETTINGS = {"stair": ("objective.lambda_growth_steps=2400",)}  # half of the run, as in 400 steps
+LONG_STEPS, TUNING_STEPS = 4800, 2400
+# What --tune compares: settings in addition to those of configs/photographs/clip.yaml.
+CROPS = "data.loader.augmentation.scale=[0.35, 1.0]"
+COLORS = "data.loader.augmentation.color_jitter.probability=0.8"
+DROP_PATH = "model.image.encoder.drop_path=0.1"
+TUNING = {
+    "as with 400 steps": (),
+    "crops of 35 to 100%": (CROPS,),
+    "color jitter": (COLORS,),
+    "drop path 0.1": (DROP_PATH,),
+    "weight decay 0.5": ("optimizer.weight_decay=0.5",),
+    "half of the patches dropped": ("model.image.encoder.patch_dropout=0.5",),
+    "crops, color jitter, drop path": (CROPS, COLORS, DROP_PATH),
+}
 # The names that captions use for CamVid's classes.
 CAMVID = {"pole": "pole, post", "pavement": "pavement, sidewalk", "pedestrian": "pedestrian, person, man, woman",
           "bicyclist": "bicyclist, cyclist, biker"}
@@ -38,6 +64,9 @@ COLUMNS = {
     "text_to_image_recall@1": "text-to-image R@1", "text_to_image_recall@5": "R@5", "text_to_image_recall@10": "R@10",
     "k_precision": "K-P", "k_precision_na": "K-Pna", "camvid": "CamVid mIoU", "coco_mini": "COCO mIoU",
 }
+# The columns in which systems are compared with CLIP, named as in paired_test.py.
+COMPARED = {f"{'retrieval' if 'recall' in column else 'k_precision'}.{column}": heading for column, heading in COLUMNS.items()
+            if column not in ("camvid", "coco_mini")}
 
 
 def classes_of(data, name):
@@ -55,17 +84,27 @@ def mentioned(data):
     return {place for place, count in enumerate(counts) if count >= LEAST_MENTIONS and place != COCO_BACKGROUND}
 
 
-def suite(data, by):
+def suite(data, segmentation):
+    """Returns the evaluation suite for a system with these options of the segmentation task."""
     shards = {"name": "webdataset", "path": str(data / "flickr8k/test-*.tar"), "caption_lines": True}
     lexicon = str(ROOT / "configs/lexicons/nouns_adjectives_small.txt")
     tasks = [{"name": "retrieval", "topk": [1, 5, 10]}, {"name": "k_precision", "lexicon": lexicon}]
-    for name in ("camvid", "coco_mini") if by else ():
+    if segmentation and segmentation.get("patches") == "conditioned":
+        tasks[0]["similarity"] = "conditioned"
+    for name in ("camvid", "coco_mini") if segmentation else ():
         source = {"name": "webdataset", "path": str(data / name / "test-*.tar"), "classes": str(data / name / "classes.txt")}
         if name == "coco_mini":
             source["background_class"] = COCO_BACKGROUND
         names = [CAMVID.get(label, label) if name == "camvid" else label for label in classes_of(data, name)]
-        tasks.append({"name": "segmentation", "by": by, "source": source, "classes": names})
+        tasks.append({"name": "segmentation", **segmentation, "source": source, "classes": names})
     return {"source": shards, "tasks": tasks}
+
+
+def write_suite(name, content, args):
+    path = args.out / f"suites/{name}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=2) + "\n")  # JSON is YAML
+    return path
 
 
 def image_miou(outcomes, places):
@@ -114,30 +153,86 @@ def print_table(rows, seeds):
         print(f"| {name} | " + " | ".join(cells) + f" | {statistics.mean(minutes):.0f} |")
 
 
+def make_vocabulary(args):
+    command = ["build/bin/tessera-data", "train-sentencepiece", "--source", "webdataset", "--set", f"path={args.data}/flickr8k/train-*.tar",
+               "caption_lines=true", "--vocab-size", "4000", "--out", VOCABULARY]
+    if not VOCABULARY.exists():
+        subprocess.run(command, cwd=ROOT, check=True)
+
+
+def with_summaries(args):
+    """Returns a folder with the training photographs in seven shards and with a summary of each photograph's captions."""
+    folder = args.out / "shards"
+    command = ["build/bin/tessera-data", "summarize", "--source", "webdataset", "--set", f"path={args.data}/flickr8k/train-*.tar",
+               "caption_lines=true", "--name", "train", "--out", folder]
+    if not (folder / "train.json").exists():
+        subprocess.run(command, cwd=ROOT, check=True)
+    return folder
+
+
+def cell_of(name, segmentation, args):
+    """Returns the table's row of one system."""
+    config, settings = ROOT / f"configs/photographs/{name}.yaml", ()
+    if args.long:
+        config = objectives.variant(args.out / f"configs/{name}.yaml", [config, ROOT / "configs/parts/photographs_long.yaml"])
+        settings = (f"data.train.path={with_summaries(args)}/train-*.tar", f"training.steps={LONG_STEPS}", *LONG_SETTINGS.get(name, ()))
+    return objectives.Cell(name, config, write_suite(name, suite(args.data, segmentation), args), settings, folder=f"photographs_{name}")
+
+
+def print_leads(cells, columns, args):
+    """Prints the differences of all cells from the first one."""
+    first, *others = cells
+    rows = [(f"{cell.name} - {first.name}", objectives.against(cell, first, args)) for cell in others]
+    objectives.print_differences(rows, columns, [COMPARED[column] for column in columns])
+
+
+def compare(args):
+    systems = LONG_SYSTEMS if args.long else SYSTEMS
+    cells = [cell_of(name, systems[name], args) for name in args.systems or systems]
+    objectives.run_cells(cells, args)
+    places, rows = mentioned(args.data), []
+    for cell in cells:
+        scores = [scores_of(folder.parent, places) for folder in cell.evaluations(args)]
+        rows.append((cell.name, scores, [minutes for _, minutes in cell.runs]))
+    print_table(rows, args.seeds)
+    if args.long and cells[0].name == "clip":
+        print_leads(cells, list(COMPARED), args)
+
+
+def tune(args):
+    """Compares the settings in TUNING by retrieval on the last seventh of the training photographs, without the test photographs."""
+    shards = with_summaries(args)
+    source = {"name": "webdataset", "path": str(shards / "train-00006.tar"), "caption_lines": True}
+    held_out = write_suite("tuning", {"source": source, "tasks": [{"name": "retrieval", "topk": [1, 5, 10]}]}, args)
+    settings = (f"data.train.path={shards}/train-{{00000..00005}}.tar", f"training.steps={TUNING_STEPS}")
+    clip = ROOT / "configs/photographs/clip.yaml"
+    cells = [objectives.Cell(name, clip, held_out, (*settings, *more), folder=f"tuning/{name.replace(' ', '_')}")
+             for name, more in TUNING.items()]
+    objectives.run_cells(cells, args)
+    columns = [column for column in COMPARED if column.startswith("retrieval.")]
+    objectives.print_table(objectives.rows_of(cells), args, columns, [COMPARED[column] for column in columns])
+    print_leads(cells, columns, args)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=pathlib.Path, required=True, metavar="FOLDER")
-    parser.add_argument("--systems", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS))
-    objectives.add_arguments(parser, pathlib.Path("runs/photographs"))
+    parser.add_argument("--systems", nargs="+", choices=list(dict.fromkeys([*SYSTEMS, *LONG_SYSTEMS])), metavar="NAME", help="default: all")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--long", action="store_true", help="twelve times as many steps, and a paired comparison with CLIP")
+    mode.add_argument("--tune", action="store_true", help="compare augmentations and regularizers on CLIP")
+    objectives.add_arguments(parser, None)
     parser.set_defaults(jobs=2, seeds=[0])
     args = parser.parse_args()
-    args.data, args.out = args.data.resolve(), args.out.resolve()
+    unknown = set(args.systems or ()) - set(LONG_SYSTEMS if args.long else SYSTEMS)
+    if unknown:
+        parser.error(f"{', '.join(unknown)}: {'not' if args.long else 'only'} trained with --long")
+    args.data = args.data.resolve()
+    args.out = (args.out or pathlib.Path("runs/photographs_long" if args.long or args.tune else "runs/photographs")).resolve()
     args.set = ["training.threads=1", *args.set]
     os.environ["SHARDS"] = str(args.data / "flickr8k")
-    if not VOCABULARY.exists():
-        command = ["build/bin/tessera-data", "train-sentencepiece", "--source", "webdataset", "--set", f"path={args.data}/flickr8k/train-*.tar",
-                   "caption_lines=true", "--vocab-size", "4000", "--out", VOCABULARY]
-        subprocess.run(command, cwd=ROOT, check=True)
-    args.out.mkdir(parents=True, exist_ok=True)
-    rows, places = [], mentioned(args.data)
-    for by in dict.fromkeys(SYSTEMS[name] for name in args.systems):
-        args.suite = args.out / f"suite_{by or 'no_masks'}.yaml"
-        args.suite.write_text(json.dumps(suite(args.data, by), indent=2) + "\n")  # JSON is YAML
-        names = [name for name in args.systems if SYSTEMS[name] == by]
-        for config, runs in objectives.compare([ROOT / f"configs/photographs/{name}.yaml" for name in names], args):
-            scores = [scores_of(args.out / config / f"seed{seed}", places) for seed in args.seeds]
-            rows.append((config.removeprefix("photographs_"), scores, [minutes for _, minutes in runs]))
-    print_table(rows, args.seeds)
+    make_vocabulary(args)
+    (tune if args.tune else compare)(args)
 
 
 if __name__ == "__main__":
