@@ -47,7 +47,7 @@ struct TowerInput {
   Boxes boxes;         // boxes in an image view; undefined unless requested by ViewNeeds::boxes
   at::Tensor hidden;   // bool [B, N], true for patches that the encoder's mask token replaces; undefined if there are none
 
-  /// Returns the defined tensor among pixels, patches, regions, ids and encoded's values. Returns an undefined one if there is none.
+  /// Returns whichever of `pixels`, `patches`, `regions`, `ids` and `encoded.values()` is defined, or an undefined tensor.
   const at::Tensor& values() const {
     return pixels.defined()    ? pixels
            : patches.defined() ? patches
@@ -78,9 +78,9 @@ inline TowerInput image_input(at::Tensor pixels) {
 
 /// Which samples of a batch have the same image or the same caption. Undefined unless requested (Needs::duplicates).
 struct DuplicateGroups {
-  at::Tensor image_group;    // int64 [B], equal for images with the same bytes
-  at::Tensor caption_group;  // int64 [B], equal for samples with the same caption
-  at::Tensor captions_group;  // int64 [B, K], equal for captions of the view `captions` with the same text
+  at::Tensor image_group;    // int64 [B], each image's group number; images with the same bytes have the same number
+  at::Tensor caption_group;  // int64 [B], each sample's group number; samples with the same caption have the same number
+  at::Tensor captions_group;  // int64 [B, K], group numbers of the captions in the view `captions`; equal captions have the same number
 };
 
 /// Names of the text views that hold several texts per image (ids [B, K, L]). Any other text view holds one text, [B, L].
@@ -133,7 +133,7 @@ struct ViewNeeds {
   bool optional = false;   // whether samples that lack the view are kept, with a mask row that is all false; if not, they are skipped
   bool teacher = false;    // whether the run's teacher encodes the view too (Features::teacher_images, teacher_texts)
   std::int64_t teacher_captions = 0;  // how many of an image's K captions the teacher encodes; 0: all
-  LastBlock last_block = LastBlock::plain;  // how the last block computes `dense` in evaluation mode; for all other features it is plain
+  LastBlock last_block = LastBlock::plain;  // kind of last block for `dense` in evaluation mode; all other features use a plain last block
 
   friend bool operator==(const ViewNeeds&, const ViewNeeds&) = default;
 };

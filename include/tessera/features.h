@@ -24,7 +24,7 @@ struct TowerFeatures {
   TowerInput input;      // the ids and mask that the text tower received
   Boxes boxes;           // the view's boxes, unchanged
   at::Tensor hidden;     // bool [B, N], true for patches that were hidden from the encoder
-  at::Tensor grids;      // int64 [B, 2] on the CPU, rows and columns of each image's patches, if these vary (TowerInput::patches)
+  at::Tensor grids;      // int64 [B, 2] on the CPU, numbers of rows and columns of each image's patch grid; only for TowerInput::patches
 };
 
 /// Calls f(tensor) for each tensor, including undefined ones, in a fixed order.

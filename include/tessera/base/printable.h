@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-/// Makes untrusted text safe for a one-line message. Escapes control characters ("
-/// ", "\u0007"), replaces bytes that are not UTF-8 by U+FFFD, and cuts text longer than `longest` bytes; cut text ends in "...".
+/// Makes untrusted text safe for a one-line message. Replaces control characters by escapes such as \n and \u0007, replaces bytes that are
+/// not UTF-8 by U+FFFD, and cuts text longer than `longest` bytes; cut text ends in "...".
 std::string printable(std::string_view text, std::size_t longest = 200);
 
 }  // namespace tessera

@@ -78,7 +78,8 @@ struct KernelBench {
   MachinePeak peak;
   std::vector<KernelCost> costs;
 
-  /// Returns the FLOP rate in `dtype` or that in float32, whichever is higher, because CPUs without bfloat16 units are slower in bfloat16.
+  /// Returns the FLOP rate in `dtype` or the FLOP rate in float32, whichever is higher. CPUs without bfloat16 units are slower in bfloat16
+  /// than in float32.
   double product_flops(at::ScalarType dtype) const;
 };
 

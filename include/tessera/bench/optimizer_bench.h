@@ -18,7 +18,8 @@ struct OptimizerCost {
 /// Runs steps of an optimizer on a model's parameters, with random gradients.
 class OptimizerStep {
  public:
-  /// `choice` has the form of the section `optimizer` of a configuration. Throws UserError.
+  /// `choice` holds the settings of a configuration's section `optimizer`. Throws UserError if the settings of the model or of the
+  /// optimizer are invalid.
   OptimizerStep(const ModelSettings& model, const config::ModuleSettings& choice, const at::Device& device);
   void run() { optimizer_->step(optimizer_->peak_learning_rate()); }
   const Optimizer& optimizer() const { return *optimizer_; }

@@ -47,7 +47,7 @@ struct ReadoutCost {
 struct ReadoutBench {
   std::string machine;
   at::ScalarType dtype = at::kFloat;
-  std::vector<ReadoutCost> costs;  // ordered by shape; the first cost of each shape is the transformer block
+  std::vector<ReadoutCost> costs;  // ordered by shape; for each shape, the cost of the transformer block comes first
 };
 
 ReadoutBench measure_readouts(const ReadoutBenchSettings& settings);

@@ -33,8 +33,8 @@ struct Problem {
   std::string text;
 };
 
-/// A limit on a value: a text that states it in help and errors ("at least 0"), and a test for numbers or strings. Of a list, each item is
-/// tested; null always passes.
+/// A limit on a value: a text that states the limit in help and errors ("at least 0"), and a test for numbers or strings. If the value is a
+/// list, each item is tested. null always passes.
 struct Limit {
   std::string text;
   std::function<bool(double)> number;
@@ -67,7 +67,7 @@ class UnknownKey : public UserError {
   UnknownKey(std::string text, std::string where, std::string key, bool certain);
 
   std::string where_, key_;
-  bool certain_;  // whether the error suggests a synonym or the same key elsewhere, not just a similar name
+  bool certain_;  // true if the error suggests a synonym, or the same key elsewhere; false if it suggests only a similar name or nothing
 };
 
 /// Returns the likely Tessera names of a setting or value that other programs call `name` ("learning_rate", "bfloat16"), likeliest first.

@@ -38,7 +38,7 @@ std::ostream& operator<<(std::ostream& out, const FilePath& path);
 /// Throws UserError naming file, line, key and the folders searched if the path does not exist.
 void require(const FilePath& path);
 
-/// The name of a file or folder that may not exist yet. A relative path that is not found refers to the working folder.
+/// The name of a file or folder that may not exist yet. A relative path that is not found is taken as relative to the working folder.
 struct OutputPath : FilePath {
   using FilePath::FilePath;
 };

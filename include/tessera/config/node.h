@@ -69,10 +69,9 @@ class Node {
 /// Parses YAML text. Error messages name `file`. Throws UserError on malformed YAML or duplicate keys.
 Node parse_yaml(const std::string& text, const std::string& file);
 
-/// Reads the YAML file that `name` refers to (find_configuration in shipped.h), merges it over the files that its `extends:` names,
-/// applies the overrides ("a.b=c") in order, and expands environment variables (environment.h). `extends:` holds one name or a list;
-/// each name is looked up first in the file's own folder, then like `name`. Throws UserError on a missing file, malformed YAML or a
-/// cycle.
+/// Reads the YAML file that `name` refers to (find_configuration in shipped.h), merges it over the files that its key `extends` lists,
+/// applies the overrides ("a.b=c") in order, and expands environment variables (environment.h). `extends` holds one name or a list; each
+/// name is looked up first in the file's own folder, then like `name`. Throws UserError on a missing file, malformed YAML or a cycle.
 Node load_yaml(const std::string& name, const std::vector<std::string>& overrides = {});
 
 /// Applies one --set override "a.b=c"; the value is YAML. List items are addressed by index ("stages.0.steps=5").

@@ -19,12 +19,13 @@ struct LaunchEnvironment {
 
 using Variables = std::map<std::string, std::string>;
 
-/// Reads, in this order, torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT), Open MPI's (OMPI_COMM_WORLD_RANK,
-/// _SIZE, _LOCAL_RANK, _LOCAL_SIZE) and SLURM's (SLURM_PROCID, SLURM_NTASKS or SLURM_STEP_NUM_TASKS, SLURM_LOCALID, SLURM_JOB_NODELIST or
-/// SLURM_STEP_NODELIST). The first launcher with any variable set is used. With Open MPI, the address is that of this machine if all ranks
-/// run here. With SLURM the address is the first host of the list, and the port is derived from the job's number. MASTER_ADDR and
-/// MASTER_PORT override this address and port. If no variable is set, the process is alone. Throws UserError naming the variable that is
-/// missing or contradicts another.
+/// Reads the variables of the launcher: torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT), Open MPI (OMPI_COMM_WORLD_RANK,
+/// _SIZE, _LOCAL_RANK, _LOCAL_SIZE) or SLURM (SLURM_PROCID, SLURM_NTASKS or SLURM_STEP_NUM_TASKS, SLURM_LOCALID, SLURM_JOB_NODELIST or
+/// SLURM_STEP_NODELIST). The launcher is torchrun if RANK, WORLD_SIZE or LOCAL_RANK is set; otherwise Open MPI if its _RANK or _SIZE is
+/// set; otherwise SLURM if SLURM_PROCID is set. Without a launcher, the process is alone. With Open MPI, the address is that of this
+/// machine if all ranks run here. With SLURM, the address is the first host of the list, and the port is derived from the job's number.
+/// With Open MPI and SLURM, MASTER_ADDR and MASTER_PORT, if set, replace this address and port. Throws UserError naming the variable that
+/// is missing or contradicts another variable.
 LaunchEnvironment launch_environment(const Variables& variables);
 
 /// Returns this process's environment.

@@ -54,7 +54,7 @@ class ProcessGroup {
   int rank() const;
   int size() const;
   int local_rank() const;
-  /// Returns true if there is no connection. A single rank with a connection is not alone.
+  /// Returns true if there is no connection. With a connection, returns false even if there is only one rank.
   bool alone() const { return connection_ == nullptr; }
   bool first() const { return rank() == 0; }
   /// The backend that transfers the tensors of losses and gradients: "none", "gloo" or "nccl".

@@ -10,9 +10,9 @@
 
 namespace tessera {
 
-/// Compares images with texts through the text-conditioned pool that the objective was trained with (FLAIR): each text pools the
-/// tokens of the image (TowerFeatures::tokens). images() therefore always returns tokens. The embeddings of images and texts stay
-/// unchanged. The length of a class's embedding is the mean length of its prompts' embeddings.
+/// Compares images with texts through the text-conditioned pool that the objective was trained with (FLAIR): each text pools the tokens of
+/// the image (TowerFeatures::tokens). images() therefore always returns tokens. The embeddings of images and texts stay unchanged. The norm
+/// of a class's embedding is the mean of the norms of its prompts' embeddings.
 class ConditionedEmbedder final : public EmbedderView {
  public:
   /// If `candidates` is set, only the `candidates` texts with the greatest cosine are compared with an image through the pool; the

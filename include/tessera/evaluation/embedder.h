@@ -25,7 +25,7 @@ class Embedder {
   /// Returns the numbers of rows and columns of the patches in TowerFeatures::dense. Throws UserError if the numbers differ between
   /// images; in that case TowerFeatures::grids holds them.
   virtual config::Size grid() const = 0;
-  /// Returns the features of one batch of images: those that similarity() uses, and those that `needs` asks for. image_batch()
+  /// Returns features of one batch of images: the features that similarity() uses, and the features that `needs` asks for. image_batch()
   /// makes such a batch from images, uint8 [3, h, w].
   virtual TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const = 0;
   /// Does the same as the other images(), for pixels, uint8 [B, 3, H, W].
@@ -33,7 +33,7 @@ class Embedder {
 
   /// Returns true if the model has a text tower. If it has none, texts() throws c10::Error.
   virtual bool takes_texts() const = 0;
-  /// Returns the features of any number of texts: those that similarity() uses, and those that `needs` asks for.
+  /// Returns features of any number of texts: the features that similarity() uses, and the features that `needs` asks for.
   virtual TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const = 0;
   /// Returns the features of classes for similarity(). `prompts` holds the features of `per_class` prompts for each class, one class after
   /// the other. The result's `global` [C, D] can be compared by cosine with image patches (TowerFeatures::dense). If the prompts have
@@ -48,16 +48,15 @@ class Embedder {
   /// Returns true if similarity() is the cosine of the `global` embeddings. Callers may then compute cosines themselves instead of calling
   /// similarity().
   virtual bool compares_by_cosine() const { return false; }
-  /// Returns features of images, texts or classes in a form that takes less memory, for tasks that keep many of them.
-  /// similarity() must accept compact features like the originals; no other method needs to. A model whose embeddings are mostly
-  /// zeros stores `global` as sparse rows.
+  /// Returns features of images, texts or classes in a form that takes less memory, for tasks that keep many of them. similarity() must
+  /// accept compact features as well as the original features; no other method needs to accept compact features. A model whose embeddings
+  /// are mostly zeros stores `global` as sparse rows.
   virtual TowerFeatures compact(const TowerFeatures& features) const { return features; }
 
   /// Returns the model's tokenizer; null if it has none or the tokenizer is unknown.
   virtual const Tokenizer* tokenizer() const { return nullptr; }
-  /// Returns the size of the vocabulary if entry k of the global embeddings of images and texts is the weight of token k; it then
-  /// equals the embeddings' width. This is the case if both towers use the read-out token_projection, as in STAIR. Otherwise
-  /// returns 0.
+  /// If entry k of the global embeddings of images and texts is the weight of token k, returns the size of the vocabulary, which is then
+  /// the embeddings' width. This is the case if both towers use the read-out token_projection, as in STAIR. Otherwise returns 0.
   virtual std::int64_t token_space() const { return 0; }
   /// Returns the activations of the vocabulary tokens `ids` at each patch, float [B, P, ids]: p(h_j) of STAIR (Chen et al. 2023,
   /// eq. 4), before the maximum and the logarithm. `images` are features with `tokens` [B, P, W]. Throws c10::Error if

@@ -40,7 +40,7 @@ struct EvaluateOptions {
   std::vector<std::string> compare;  // two or more checkpoints to compare, instead of `checkpoint`
   std::string suite;       // path of a YAML file that holds SuiteSettings
   std::string task;        // one task instead of a suite; if task and suite are empty, the run's configuration names the tasks
-  std::vector<std::string> queries;  // texts whose nearest images are shown; without `suite` and `task`, nothing else runs
+  std::vector<std::string> queries;  // texts whose nearest images are shown; if `suite` and `task` are empty, only this search runs
   std::string data;        // data for tasks without `source`, in the form that source_from_text() takes
   std::string train_data;  // training data for tasks without `train`
   // slots to keep (top:32, {top: 32, source: ...}, slots.json) or a slot_mask file to apply; empty: use the model unchanged

@@ -28,7 +28,8 @@ class EmbeddingRanks {
 };
 
 /// Splits the embedding of images and texts evenly over all ranks: rank r embeds the r-th part of a batch. The results are the same as with
-/// one process. If `needs` asks for more than the embeddings of texts, this rank computes the texts' features alone.
+/// one process. If `needs` asks for more than the embeddings of texts, the calling rank computes the features of all texts itself, without
+/// the other ranks.
 class RankEmbedder final : public EmbedderView {
  public:
   /// `model` must be the model that the ranks loaded last. Both arguments must outlive this object.

@@ -22,8 +22,8 @@ class TextConditionedPool;
 
 /// What an evaluation provides to its tasks: data, parts of the model, and settings.
 struct EvaluationContext {
-  std::shared_ptr<const Source> source;        // the run's validation data, for tasks whose `source` is null
-  std::shared_ptr<const Source> train_source;  // the run's training data, for tasks whose `train` is null
+  std::shared_ptr<const Source> source;        // the run's validation data, for tasks whose setting `source` is null
+  std::shared_ptr<const Source> train_source;  // the run's training data, for tasks whose setting `train` is null
   // the run's loss, for the tasks validation_loss, captions and referring; null if there is no objective
   std::shared_ptr<const RunLoss> loss;
   std::shared_ptr<TextConditionedPool> pool;   // the objective's pool, for scores conditioned on texts; null if the objective has none

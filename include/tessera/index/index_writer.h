@@ -42,7 +42,7 @@ Change add_documents(const std::string& folder, SparseVectors documents, bool re
 Change remove_documents(const std::string& folder, std::span<const std::string> ids, bool missing_ok = false,
                         int threads = 0);
 
-/// Rewrites all documents that are not removed as one segment, in the same order and with the same impacts.
+/// Writes the remaining documents (those not marked as removed) into one new segment, in the same order and with the same impacts.
 Change compact_index(const std::string& folder, int threads = 0);
 
 }  // namespace tessera::index

@@ -24,7 +24,7 @@ class TarHeaderReader {
  public:
   /// Parses a header; `block` has kBlock bytes.
   std::string read(std::string_view block, TarHeader& out);
-  /// Takes the content of an extended header, which applies to the next member.
+  /// Parses the content of an extended header and applies it to the next member.
   std::string extend(std::string_view content);
   /// Returns true if another header block follows this continuation block.
   static bool continues(std::string_view block);

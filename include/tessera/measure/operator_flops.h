@@ -14,8 +14,7 @@ namespace tessera {
 /// are counted separately.
 std::optional<std::int64_t> operator_flops(std::string_view name, c10::ArrayRef<const c10::IValue> inputs);
 
-/// Returns how many of the operations counted by operator_flops() belong to products that the forward pass has already computed; 0 for
-/// other operators.
+/// Returns how many of the operations counted by operator_flops() repeat products of the forward pass; 0 for operators that repeat none.
 std::int64_t operator_recomputed_flops(std::string_view name, c10::ArrayRef<const c10::IValue> inputs);
 
 }  // namespace tessera

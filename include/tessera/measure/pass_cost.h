@@ -38,7 +38,8 @@ class CostCurve {
 
   /// Returns the extrapolated trace. If all measurements have the same number of allocations, each allocation is extrapolated separately,
   /// so the peak is right even if, with this number of samples, it occurs at another allocation than in the measurements. Otherwise only
-  /// peak() and held() are extrapolated; peak() is at least its linear extrapolation. Needs at least one measurement.
+  /// held() and peak() are extrapolated: held() linearly, and peak() by the polynomial or linearly, whichever gives more. Needs at least
+  /// one measurement.
   MemoryTrace trace(std::int64_t samples) const;
   double flops(std::int64_t samples) const;
   /// Returns the cost of doing this work and then `next`, which was measured with the same numbers of samples.
@@ -60,8 +61,8 @@ class CostCurve {
 struct PassCost {
   explicit PassCost(std::size_t degree) : forward(degree), backward(degree) {}
 
-  CostCurve forward;   // up to the outputs, including the tensors kept for the backward pass
-  CostCurve backward;  // from the outputs to the gradients
+  CostCurve forward;   // the forward pass up to the outputs, including the tensors kept for the backward pass
+  CostCurve backward;  // the backward pass from the outputs to the gradients
 
   double flops(std::int64_t samples) const { return forward.flops(samples) + backward.flops(samples); }
   /// The trace of both passes, one after the other.

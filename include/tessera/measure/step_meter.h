@@ -19,9 +19,9 @@ class FlopCounter {
   FlopCounter(const FlopCounter&) = delete;
   FlopCounter& operator=(const FlopCounter&) = delete;
   double flops() const;
-  /// The operations that only repeat earlier computations: operations under a Recomputing object, and operations in the backward passes of
-  /// fused attention and grouping that repeat the forward pass. flops() - recomputed() is the cost of the model itself (Chowdhery et al.
-  /// 2022, PaLM, appendix B).
+  /// The operations that only repeat earlier computations. These are the operations under a Recomputing object, and the operations with
+  /// which the backward passes of fused attention and grouping repeat their forward passes. flops() - recomputed() is the cost of the model
+  /// itself (Chowdhery et al. 2022, PaLM, appendix B).
   double recomputed() const;
 
  private:

@@ -4,9 +4,10 @@
 
 namespace tessera {
 
-/// While an object exists, the transformer blocks that run in this thread record their input in it and detach the input from earlier
-/// operations. The gradient of an output with respect to the last block's input can then be computed. That input is the feature map of
-/// Grad-CAM if the read-out uses only the class token, because then no gradient reaches the patches that the last block returns.
+/// While a BlockInputs object exists, each transformer block that runs in its thread detaches the block's input from earlier operations and
+/// records the input in the object. The gradient of an output with respect to the last block's input can then be computed. That input is
+/// the feature map of Grad-CAM if the read-out uses only the class token, because then no gradient reaches the patches that the last block
+/// returns.
 class BlockInputs {
  public:
   BlockInputs();

@@ -53,8 +53,7 @@ class CaptionDecoder : public torch::nn::Module {
   /// `path` is where the settings are in the configuration, for messages. Throws UserError if the heads do not divide
   /// w.
   CaptionDecoder(const CaptionDecoderSettings& settings, const CaptionDecoderShape& shape, const std::string& path);
-  /// Builds the text group transformer's decoder (section 2.2.2), with a borrowed table [V, w] and a memory that is w
-  /// wide.
+  /// Builds the text group transformer's decoder (section 2.2.2). The decoder borrows `table` [V, w], and its memory is w wide.
   CaptionDecoder(const CaptionDecoderSettings& settings, const at::Tensor& table, const std::string& path);
 
   /// Looks up ids [..., L] in the table -> [..., L, w]. Where mask [..., L] is false, the id may have any value and the

@@ -48,9 +48,9 @@ class GroupVitStage;
 
 /// `groupvit`: GroupViT's image encoder (Xu et al. 2022). Each stage except the last appends group tokens to its input (patches or groups)
 /// and ends in a grouping block. The groups from that block are the next stage's input. The encoder's tokens are the last stage's groups
-/// [B, K, width]. `attention` is the share of each patch in each of these groups: the product of all stages' soft assignments, which sums
-/// to 1 over the groups. Parameters have the names of the authors' checkpoint. For images of another size, the position embeddings are
-/// resampled (bicubic).
+/// [B, K, width]. `attention` tells how much of each patch belongs to each of these groups: it is the product of all stages' soft
+/// assignments and sums to 1 over the groups. Parameters have the names of the authors' checkpoint. For images of a size other than the
+/// configured size, the position embeddings are resampled (bicubic).
 class GroupVit : public Encoder {
  public:
   /// The groups after the last norm, and the output of each grouping block.

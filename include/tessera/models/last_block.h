@@ -25,9 +25,9 @@ bool keeps_residual(LastBlock kind);
 ///   sclip      (softmax(q q^T / sqrt(d)) + softmax(k k^T / sqrt(d))) v      Wang et al. 2024 (ECCV), "SCLIP"
 ///   clearclip  softmax(q q^T / sqrt(d)) v                                   Lan et al. 2024 (ECCV), "ClearCLIP"
 ///   naclip     softmax(k k^T / sqrt(d) + w) v                               Hajimiri et al. 2025 (WACV), "NACLIP"
-/// with w = exp(-|p - p'|^2 / (2 kNaclipDeviation^2)) between patches p and p' of the grid, and 0 from and to the class
-/// token and registers. q, k, v [B, N, w], in which heads are contiguous slices of the width -> [B, N, w]. Throws
-/// c10::Error if naclip gets no grid.
+/// where w = exp(-|p - p'|^2 / (2 kNaclipDeviation^2)) between patches p and p' of the grid, and w = 0 if the query or the key is the class
+/// token or a register. q, k, v [B, N, width], in which heads are contiguous slices of the width -> [B, N, width]. Throws c10::Error if
+/// naclip gets no grid.
 at::Tensor attend_as(LastBlock kind, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                      std::int64_t heads, const SequenceInfo& sequence);
 

@@ -44,7 +44,7 @@ std::optional<config::Problem> validate(const LoraSettings& settings);
 
 /// A linear map of a module: a whole weight, or some rows of a weight that fuses several maps.
 struct LinearMap {
-  std::string layer;      // name of the kind of map, as in LoraSettings::layers
+  std::string layer;      // the kind of map, as LoraSettings::layers names it, such as "query"
   std::string name;       // the adapter's name: its parameters are lora_NAME_a and lora_NAME_b
   std::string parameter;  // the weight's name in the module, such as "in_proj_weight"
   std::int64_t first = 0, rows = 0;  // the map's rows in the weight `parameter`: `rows` rows, starting at row `first`
@@ -64,12 +64,13 @@ class Adaptable {
   virtual ~Adaptable() = default;
   virtual std::vector<LinearMap> linear_maps() const = 0;
 
-  /// Adds an adapter to a map, on the device of the map's weight and with its dtype. A is drawn from the CPU's default generator (uniform
-  /// from -in^-1/2 to in^-1/2, as in PEFT), and B is 0, so the map's output does not change yet. `self` is this module. Throws c10::Error
-  /// if the map is too small for the rank.
+  /// Adds an adapter to a linear map, with the device and the dtype of the map's weight. A is drawn from the CPU's default generator
+  /// (uniform from -in^-1/2 to in^-1/2, as in PEFT), and B is 0, so the map's output does not change yet. `self` is this object as a torch
+  /// module. Throws c10::Error if the map is too small for the rank.
   void add_adapter(torch::nn::Module& self, const LinearMap& map, const LoraSettings& settings);
   const std::vector<LoraAdapter>& adapters() const { return adapters_; }
-  /// Whether training applies dropout to the inputs of adapters. Its random numbers then depend on each token (see token_keys()).
+  /// Whether training applies dropout to the inputs of adapters. If so, the dropout mask of each token is drawn with the token's key
+  /// (token_keys()).
   bool drops_tokens_inputs() const { return dropout_ > 0 && !adapters_.empty(); }
   /// If true, the weights already contain the adapters, and add_updates() adds nothing.
   void set_merged(bool merged) { merged_ = merged; }

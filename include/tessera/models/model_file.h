@@ -46,8 +46,8 @@ void save_model_file(const std::string& path, const ModelFile& file);
 /// text file or link `latest` in that folder names the checkpoint. Throws UserError if there is no model file.
 std::string find_model_file(const std::string& path);
 
-/// Returns the path of the checkpoint that the text file `latest` or `best` names by its first word. The checkpoint is in the same folder
-/// as the file. Returns an empty string for any other path.
+/// If `file` is a text file named `latest` or `best`, returns the path of the checkpoint in the same folder whose name is the first word of
+/// the text. Otherwise returns an empty string.
 std::string named_checkpoint(const std::string& file);
 
 /// Builds a model in evaluation mode and fills it with a file's weights. `origin` names the file in errors; weights of

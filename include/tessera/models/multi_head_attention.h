@@ -20,9 +20,9 @@ struct MultiHeadAttentionSettings {
   std::int64_t key_width = 0;     // width of the tokens that keys and values are computed from; 0 means `width`
   std::int64_t inner_width = 0;   // total width of all heads, a multiple of `heads`; 0 means `width`
   std::int64_t output_width = 0;  // width of the result; 0 means `width`
-  /// How the input projections are stored. If false, they are stored as in torch.nn.MultiheadAttention: one fused `in_proj_weight` (if the
-  /// keys have another width, `q_proj_weight`, `k_proj_weight` and `v_proj_weight` instead) and `in_proj_bias`. If true, they are stored as
-  /// three Linears `q_proj`, `k_proj` and `v_proj`.
+  /// If true, the input projections are stored as three Linears `q_proj`, `k_proj` and `v_proj`. If false, they are stored as in
+  /// torch.nn.MultiheadAttention: as `in_proj_weight` (fused) and `in_proj_bias`. If keys and queries differ in width, `q_proj_weight`,
+  /// `k_proj_weight` and `v_proj_weight` then replace `in_proj_weight`.
   bool linears = false;
   /// Which biases a fused input projection has: all (one `in_proj_bias`), none, or some of `q_bias`, `k_bias` and `v_bias`. no_key (EVA,
   /// DINOv3), no_query and no_value each leave out one bias; query, key and value each keep only that bias.

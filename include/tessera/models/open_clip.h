@@ -70,9 +70,8 @@ ForeignModel open_clip_model(const std::string& text, const std::string& path);
 /// Whether the model follows SPARO's code, which has its own file layout and no OpenCLIP configuration.
 bool is_sparo(const ModelSettings& model);
 
-/// Returns the text of open_clip_config.json: `model_cfg` and `preprocess_cfg`, as
-/// open_clip.create_model_and_transforms reads it with the model name `local-dir:FOLDER`. Throws UserError naming
-/// `path` and what OpenCLIP cannot express.
+/// Returns the text of open_clip_config.json, with `model_cfg` and `preprocess_cfg`. open_clip.create_model_and_transforms reads this file
+/// for the model name `local-dir:FOLDER`. If OpenCLIP cannot express the model, throws UserError naming `path` and the unsupported part.
 std::string open_clip_config(const ModelFile& file, const std::string& path);
 
 }  // namespace tessera

@@ -15,7 +15,7 @@ struct PackedRows {
   at::Tensor places;         // int64 [T], index b * L + n of each real token, in increasing order; undefined: nothing is packed
   at::Tensor row_of;         // int64 [T], row b of each real token
   at::Tensor offsets;        // int32 [B + 1], the index in the packed sequence at which each row starts, and T at the end
-  // int64 [T], index of each real token in [B, longest], where each row's tokens are aligned to the left; only on the CPU
+  // int64 [T], flat index of each real token in a tensor [B, longest] with left-aligned rows; undefined if the mask is on a GPU
   at::Tensor filled_places;
 
   bool defined() const { return places.defined(); }

@@ -95,13 +95,12 @@ void fields(Visitor& v, LoaderSettings& s) {
   fields(v, static_cast<ImageSettings&>(s));
 }
 
-/// The numbers of a view's texts and token ids, of the texts that were cut because they exceeded the tokenizer's context, and of the ids
-/// that these texts lost.
+/// Counts of a view's texts and token ids. A text that exceeds the tokenizer's context is cut and loses token ids.
 struct TextCuts {
   std::int64_t texts = 0;
-  std::int64_t cut_texts = 0;   // texts that lost ids
-  std::int64_t tokens = 0;      // including special tokens and lost tokens
-  std::int64_t cut_tokens = 0;  // lost tokens
+  std::int64_t cut_texts = 0;   // number of texts that were cut
+  std::int64_t tokens = 0;      // number of token ids before cutting, including special tokens
+  std::int64_t cut_tokens = 0;  // number of token ids that were cut off
 
   TextCuts& operator+=(const TextCuts& more);
   TextCuts operator-(const TextCuts& before) const;
@@ -128,7 +127,7 @@ struct LoaderTarget {
   // precomputed features to use instead of the images (data.features); null: images are decoded
   std::shared_ptr<const FeatureFolder> features;
   std::int64_t batches_of_run = 0;  // number of batches in the run; if it is 0 (unknown), `resolution` is ignored
-  // the text before the value in error messages that suggest a larger max_bad_share
+  // error messages that suggest a larger max_bad_share write this text in front of the suggested value
   std::string share_setting = "data.loader.max_bad_share: ";
   std::shared_ptr<ToldSamples> told;              // the skipped samples that the log has already reported; null: none
 };
@@ -156,12 +155,12 @@ class Loader {
   /// Returns the next batch. Throws UserError if the source fails, a sample times out or too many samples are bad; further
   /// calls throw the same error.
   Batch next();
-  /// Returns the epoch of the batch that next() returned last.
+  /// Returns the epoch of the last batch that next() returned.
   std::int64_t epoch() const;
-  /// Returns the number of the segment of the batch that next() returned last. A segment is an epoch or, with a sequential mixture, one
-  /// component within an epoch; segments are numbered over all epochs. Ranks in the same segment have batches of the same component.
+  /// Returns the segment number of the last batch that next() returned. A segment is an epoch or, with a sequential mixture, one component
+  /// within an epoch; the numbers continue from epoch to epoch. Ranks in the same segment have batches of the same component.
   std::int64_t segment() const;
-  /// Returns the label of the component of the batch that next() returned last; empty if that batch mixes all components.
+  /// Returns the component label of the last batch that next() returned; empty if that batch mixes all components.
   std::string source_label() const;
   /// Returns the number of batches whose gradients an update must sum: one, or one per component of a mixture with mode
   /// accumulate.
@@ -217,8 +216,8 @@ void prepare_picture(EvaluationSample& sample, const Preprocessing& preprocessin
 /// its mask at their original size. `as_read`: images are not decoded, so they may be missing or damaged; for callers that use only texts.
 enum class EvaluationPictures { prepared, decoded, as_read };
 
-/// A function that returns true if the image with this fingerprint need not be prepared. For such an image, `picture` is filled in, but not
-/// `pixels`, `mask` and `depth`. The function is called from several threads.
+/// A function that takes an image's fingerprint and returns true if the image need not be prepared. In the EvaluationSample of such an
+/// image, `picture` is set, and `pixels`, `mask` and `depth` stay empty. The function is called from several threads.
 using IsKnownPicture = std::function<bool(std::uint64_t picture)>;
 
 /// Reads a source once, in order, with threads that prepare the samples; corrupt samples are skipped and counted.

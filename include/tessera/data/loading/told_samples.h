@@ -14,8 +14,8 @@ class ToldSamples {
  public:
   enum class Tell { no, yes, last };
 
-  /// Returns whether to report a skipped sample of the source now; `text` is the message about the sample. `last` means: report this
-  /// sample, but no later sample of the source.
+  /// Decides whether the log reports a skipped sample of `source`; `text` is the message about the sample. `last` means: report this
+  /// sample, but no later sample of `source`.
   Tell tell(const std::string& source, const std::string& text);
 
  private:

@@ -16,7 +16,7 @@ struct InspectSettings {
   std::int64_t threads = 1;                    // affects only speed
   std::shared_ptr<const Tokenizer> tokenizer;  // counts the captions' tokens; null: tokens are not counted
   std::string dump;                            // output file with one JSON object per sample, each on its own line; empty: no file
-  std::int64_t pictures = 0;                   // number of good samples to return with decoded images, spread over the source
+  std::int64_t pictures = 0;                   // number of good samples, spread over the source, to return with their decoded images
 };
 
 struct Inspection {

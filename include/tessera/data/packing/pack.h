@@ -80,7 +80,7 @@ class SetFingerprint {
   static SetFingerprint parse(const std::string& text);
 
  private:
-  std::uint64_t low_ = 0, high_ = 0;  // each is the sum of one 64-bit hash over all samples
+  std::uint64_t low_ = 0, high_ = 0;  // sums of all samples' 64-bit hashes; each sum uses a different hash function
 };
 
 }  // namespace tessera

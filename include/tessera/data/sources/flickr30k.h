@@ -32,9 +32,9 @@ void fields(Visitor& v, Flickr30kSettings& s) {
 }
 
 /// With `entities`, the captions are the sentences of Flickr30k Entities, and each phrase in them is an object without a label. The
-/// object's box encloses all boxes of the phrase, or is all zeros if there are none (scenes). Phrases that refer to nothing in the image
-/// (EN#0) are left out. Reading an image throws SampleError if its Entities files are missing or damaged. make_flickr30k() throws UserError
-/// naming file and line.
+/// object's box encloses all boxes of the phrase. If the phrase has no box (for example, a phrase for a whole scene), the object's box is
+/// all zeros. Phrases that refer to nothing in the image (EN#0) are left out. Reading an image throws SampleError if its Entities files are
+/// missing or damaged. make_flickr30k() throws UserError naming file and line.
 std::shared_ptr<IndexedSource> make_flickr30k(const Flickr30kSettings& settings);
 
 }  // namespace tessera

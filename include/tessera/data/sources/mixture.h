@@ -93,7 +93,7 @@ class Mixture : public IndexedSource {
   std::int64_t background_class_ = -1;
 };
 
-/// Throws UserError if one of the sources throws it or is a stream.
+/// Throws UserError if one of the sources cannot be opened or is a stream.
 std::shared_ptr<Mixture> make_mixture(const MixtureSettings& settings);
 
 }  // namespace tessera

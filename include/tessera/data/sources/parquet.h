@@ -54,8 +54,8 @@ void fields(Visitor& v, ParquetSettings& s) {
 }
 
 /// The files' footers tell how many rows there are. The rows of a damaged row group are bad samples (`bad_row_group`). Throws UserError if
-/// a file is missing, is not a table, has a damaged footer or lacks a column that the first file has, and if no column holds images. Also
-/// throws UserError if Arrow is missing; the message says what to install.
+/// a file is missing, is not a table, has a damaged footer or lacks a column that the first file has. Also throws UserError if no column
+/// holds images, or if Arrow is missing; the message then says what to install.
 std::shared_ptr<IndexedSource> make_parquet(const ParquetSettings& settings);
 
 }  // namespace tessera

@@ -12,9 +12,9 @@ namespace tessera {
 /// tokenizer and returns the reason; otherwise returns an empty text.
 std::string take_published_tokenizer(const ForeignModel& foreign, const std::string& folder, ModelFile& file);
 
-/// Returns the files that another library needs to tokenize for this model: tokenizer.json with tokenizer_config.json, or spiece.model. For
-/// CLIP's byte pairs the result is empty, because OpenCLIP needs no files. It is also empty if the model's tokenizer has no such files
-/// (wordpiece) or no vocabulary.
+/// Returns the files with which another library can tokenize texts for this model: tokenizer_config.json, and tokenizer.json or
+/// spiece.model. The result is empty for CLIP's byte pairs if the library is OpenCLIP, which needs no files. It is also empty if the
+/// model's tokenizer has no such files (wordpiece) or no vocabulary.
 std::map<std::string, std::string> published_tokenizer_files(const ModelFile& file, const std::string& library);
 
 }  // namespace tessera

@@ -56,8 +56,8 @@ struct AdamwProbe {
   double train_top1 = 0;
 };
 
-/// Trains SPARO's probe by AdamW (betas 0.9 and 0.999, epsilon 1e-8; weight decay also applies to the bias) with the learning rate lr
-/// (1 + cos(pi s/S)) / 2 at step s of S. features: [N, D]. labels: [N]. weight [C, D] and bias [C]: the initial values. batches: int64
+/// Trains SPARO's probe with AdamW (betas 0.9 and 0.999, epsilon 1e-8; weight decay also applies to the bias). At step s of S, the learning
+/// rate is lr * (1 + cos(pi s/S)) / 2. features: [N, D]. labels: [N]. weight [C, D] and bias [C]: the initial values. batches: int64
 /// [S, b], the rows of each step.
 AdamwProbe linear_probe_adamw(const at::Tensor& features, const at::Tensor& labels, const at::Tensor& weight,
                               const at::Tensor& bias, const at::Tensor& batches, double lr = 0.1,

@@ -25,10 +25,10 @@ struct RowRange {
 /// A function that returns the similarities of a range of images with a range of texts, float [images, texts].
 using SimilarityTile = std::function<at::Tensor(RowRange images, RowRange texts)>;
 
-/// Returns recall at k in both directions. A query is a hit if at least one right item is among the first k; items with equal
-/// similarities are ordered by index. text_image, int64 [M], is the index of each text's image (below `images`), or -1 for none.
-/// Works in tiles, so that a large similarity matrix is never in memory as a whole. Throws c10::Error if text_image is out of
-/// range.
+/// Returns recall at k in both directions. A query is a hit if at least one matching item is among the first k; items with equal
+/// similarities are ordered by index. text_image, int64 [M], holds for each text the index of its image (0 to images - 1), or -1 if the
+/// text has no image. Works in tiles, so that a large similarity matrix is never in memory as a whole. Throws c10::Error if text_image is
+/// out of range.
 RetrievalScores retrieval_recall(const SimilarityTile& similarity, std::int64_t images, const at::Tensor& text_image,
                                  const std::vector<std::int64_t>& topk = {1, 5, 10});
 

@@ -15,8 +15,8 @@ at::Tensor slot_embeddings(const at::Tensor& slots, const at::Tensor& chosen = {
 /// normalized again. prompt_slots: floating-point [C, T, L, V], with T prompts per class.
 at::Tensor class_slots(const at::Tensor& prompt_slots);
 
-/// Scores each slot separately by zero-shot classification, batch by batch. A slot predicts the class whose slot at the same position has
-/// the greatest cosine with it (the lower class at ties). Stores one count per slot.
+/// Scores each slot separately by zero-shot classification, batch by batch. Slot l of an image predicts the class whose slot l has the
+/// greatest cosine with the image's slot l; at ties, the class with the lower index. Stores one count per slot.
 class SlotMeter {
  public:
   /// `class_slots` is the result of class_slots(), [C, L, V].
@@ -28,7 +28,7 @@ class SlotMeter {
   at::Tensor accuracy() const;
 
  private:
-  at::Tensor classes_;  // [L, V, C], vectors of length 1 along V
+  at::Tensor classes_;  // [L, V, C], with L2 norm 1 along V
   at::Tensor right_;    // [L] int64
   std::int64_t labeled_ = 0;
 };

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// Settings of the task that scores the captions that the captioning objective's decoder writes for images.
+/// Settings of the task that scores captions of images. The captioning objective's decoder writes these captions.
 struct CaptionsSettings {
   TaskData data;
   std::int64_t samples = 12;

@@ -22,7 +22,7 @@ void fields(Visitor& v, QuerySettings& s) {
 }
 std::optional<config::Problem> validate(const QuerySettings& settings);
 
-/// Settings of the task that shows heat maps of the parts of an image that contribute to its similarity with a text.
+/// Settings of the Grad-CAM task. Its heat maps show which parts of an image contribute to the image's similarity with a text.
 struct GradCamSettings {
   TaskData data;
   std::int64_t samples = 8;

@@ -42,12 +42,12 @@ struct PublishedFolder {
 
 /// Writes a model as a folder of another library: a configuration, the weights under the library's names, and the small files that came
 /// with the model. A model that came from that library and was not changed is written byte for byte as it was. The folder is first written
-/// to a temporary place, and moved to its final place only if reading it back returns the model's settings and tensors. Throws UserError
-/// naming the setting that the library has no class for.
+/// to a temporary place, and moved to its final place only if reading it back returns the model's settings and tensors. If the library has
+/// no class for the model, throws UserError naming the setting that does not fit.
 PublishedFolder write_published(const ModelFile& file, const PublishRequest& request);
 
-/// Writes a model that OpenCLIP's own towers can represent as a single weights file, with open_clip_config.json next to it. A model in the
-/// layout of SPARO's code gets no configuration. Returns lines to print for the user.
+/// Writes a model as a single weights file, with open_clip_config.json next to it. Throws UserError if OpenCLIP's own towers cannot
+/// represent the model. A model in the layout of SPARO's code gets no open_clip_config.json. Returns lines to print for the user.
 std::vector<std::string> write_open_clip_file(const ModelFile& file, const std::string& origin, const std::string& path);
 
 }  // namespace tessera

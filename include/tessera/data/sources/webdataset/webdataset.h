@@ -24,8 +24,8 @@ struct config::Value<IndexPlace> {
   static std::string type() { return "string"; }
 };
 
-/// Samples in plain tar shards, grouped as in the WebDataset library: a sample's key is the path up to the first dot of the file name. The
-/// rest of the file name, in lower case, names the member of the sample that the file holds ("jpg", "txt").
+/// Samples in plain tar shards, grouped as in the WebDataset library: a sample's key is the path up to the first dot of the file name. Each
+/// file is a member of its sample; the member's name is the rest of the file name in lower case ("jpg", "txt").
 struct WebDatasetSettings {
   PathList path;
   std::vector<std::string> image_keys = {"jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff"};
