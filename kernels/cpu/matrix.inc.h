@@ -2,11 +2,11 @@
 // file is compiled with its own -m flags. Before it includes this file, it defines
 //   TESSERA_VECTOR  the number of floats in a vector register
 //   TESSERA_ROWS    the number of rows of C that are computed together, in TESSERA_ROWS * 2 + 3 vector registers
-// Everything has internal linkage, and nothing here may instantiate templates of the standard library. Otherwise the linker could use a
-// copy of the template that was compiled for AVX-512 in the whole program, which would crash on machines without AVX-512.
+// Everything has internal linkage, and nothing here may instantiate templates of the standard library. Otherwise the linker could choose an
+// instance that was compiled for AVX-512, and the whole program would use it and crash on machines without AVX-512.
 //
-// A product is C[m, n] (+)= sum_k A[m, k] B[k, n]. B is packed into panels that are one or two vectors wide. A is read
-// in place by broadcasts. It may be contiguous along its rows (k adjacent) or along its columns (m adjacent).
+// A product is C[m, n] (+)= sum_k A[m, k] B[k, n]. B is packed into panels that are one or two vectors wide. A is not packed; its elements
+// are broadcast to vectors. A may be contiguous along its rows (k adjacent) or along its columns (m adjacent).
 #include <cstdint>
 
 #include "kernels/types.h"
@@ -30,8 +30,8 @@ inline Vector load(const float* from) {
 inline void store(float* to, Vector value) {
   *reinterpret_cast<UnalignedVector*>(to) = value;
 }
-/// Returns a vector of copies of `value`. Subtracting zero compiles to a load with broadcast, because x - 0 is x for
-/// every x. Adding zero does not, because x + 0 turns -0 into 0.
+/// Returns a vector of copies of `value`. The subtraction of zero compiles to a load with broadcast, because x - 0 is x for every x. An
+/// addition of zero would not, because x + 0 turns -0 into 0.
 inline Vector broadcast(float value) {
   return value - Vector{};
 }
@@ -48,7 +48,7 @@ inline std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-/// Computes to += factor * from.
+/// Adds `factor` times `from` to `to`, element by element.
 inline void add_scaled(float* to, const float* from, float factor, std::int64_t count) {
   std::int64_t i = 0;
   for (; i + kVector <= count; i += kVector) store(to + i, load(to + i) + factor * load(from + i));
@@ -193,8 +193,8 @@ struct PickedRows {
   const float* row(std::int64_t i) const { return data + (index == nullptr ? i : index[i]) * stride; }
 };
 
-/// Joins the rows of all `parts` (`rows` rows each). Packs the transpose of the joined rows [first, first + width) into
-/// panel[k, 0 .. width): row first + c becomes column c of the panel. Columns past the last joined row are set to zero.
+/// Treats all `parts`, which have `rows` rows each, as one matrix. Packs the transpose of the matrix's rows [first, first + width) into
+/// panel[k, 0 .. width): row first + c becomes column c of the panel. Columns past the matrix's last row are set to zero.
 inline void pack_transposed(const PickedRows* parts, int part_count, std::int64_t rows, std::int64_t first, int width,
                             std::int64_t depth, float* panel) {
   for (int group = 0; group < width; group += kVector) {
@@ -242,9 +242,8 @@ inline void multiply_panel(std::int64_t rows, std::int64_t depth, const float* a
   }
 }
 
-/// Computes C[rows, n] = A[rows, depth] B^T. B has n rows, which are the rows of all parts, one part after another. The
-/// rows of C are padded to a multiple of a vector, and every padded column is written. `panel` has room for kPanel *
-/// depth floats.
+/// Computes C[rows, n] = A[rows, depth] B^T. The n rows of B are the rows of all `parts`, in order. The rows of C are padded to a multiple
+/// of kVector, and every padded column is written. `panel` has room for kPanel * depth floats.
 inline void multiply_by_transposed(std::int64_t rows, std::int64_t depth, const float* a, std::int64_t a_stride,
                                    const PickedRows* parts, int part_count, std::int64_t part_rows, float* c,
                                    std::int64_t c_stride, float* panel) {
@@ -300,8 +299,8 @@ struct Destination {
   }
 };
 
-/// Computes destination (+)= A[rows, depth] B[depth, columns]. The rows of B are the rows of all parts, one part after
-/// another. `panel` has room for kPanel * depth floats.
+/// Computes destination (+)= A[rows, depth] B[depth, columns]. The rows of B are the rows of all `parts`, in order. `panel` has room for
+/// kPanel * depth floats.
 template <Layout kLayout>
 void multiply(std::int64_t rows, std::int64_t columns, const float* a, std::int64_t a_stride, const PickedRows* parts,
               int part_count, std::int64_t part_rows, const Destination& destination, bool add, float* panel) {

@@ -26,8 +26,8 @@ struct Fragments<Bfloat16> {
     std::uint32_t registers[2];
   };
 
-  /// Loads the elements in rows m0 .. m0 + 15 at the depths k0 .. k0 + 15. The rows of `tile` are `pitch` elements apart, which must be a
-  /// multiple of 16 bytes.
+  /// Loads the elements in rows m0 .. m0 + 15 at the depths k0 .. k0 + 15. Consecutive rows of `tile` are `pitch` elements apart; this
+  /// distance must be a multiple of 16 bytes.
   template <DepthAlong kDepth>
   static __device__ __forceinline__ void load(A& a, const Bfloat16* tile, int pitch, int m0, int k0) {
     const int lane = threadIdx.x % 32;

@@ -33,7 +33,8 @@ __device__ __forceinline__ float2 load_pair(const Element* row, int column, int 
   return values;
 }
 
-/// Stores two adjacent columns, as one word if both exist and the address is aligned for it.
+/// Stores the values of `column` and column + 1, except in columns past `width`. Writes one word if both columns exist and the address is
+/// aligned for a pair.
 template <class Element>
 __device__ __forceinline__ void store_pair(Element* row, int column, int width, float first, float second) {
   Element* const to = row + column;

@@ -132,7 +132,7 @@ inline void multiply_bfloat16(float (&c)[4], const std::uint32_t (&a)[4], const 
   const auto& shares = emulation::exchange(&mine, sizeof(mine));
   const unsigned lane = threadIdx.x % 32;
   for (unsigned i = 0; i < 4; ++i) {
-    const unsigned row = lane / 4, column = lane % 4 * 2 + i % 2, lower = i / 2;  // lower is 1 for rows 8-15
+    const unsigned row = lane / 4, column = lane % 4 * 2 + i % 2, lower = i / 2;  // c[i] belongs to row + 8 * lower
     for (unsigned k = 0; k < 16; ++k) {
       const unsigned a_lane = row * 4 + k % 8 / 2, b_lane = column * 4 + k % 8 / 2;
       c[i] += half_of(shares.get<MultiplyShare>(a_lane).a[lower + k / 8 * 2], k % 2) *

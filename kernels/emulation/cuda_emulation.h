@@ -13,7 +13,7 @@
 /// Besides wrong numbers, the emulation detects these mistakes:
 ///   - A barrier that not all threads reach stops the run with a message.
 ///   - A read before the wait for an asynchronous copy finds old data, because the copy happens at the wait.
-///   - A word at an address that a GPU rejects stops the run with a message.
+///   - Access to a word at a misaligned address, which a GPU rejects, stops the run with a message.
 ///   - Shared memory that is read before it is written contains NaN.
 ///   - Races show when the threads run in another order (set_schedule).
 #define __global__

@@ -25,11 +25,10 @@ struct ImpactScoreKernels {
                        std::uint32_t* scores);
   void (*add_bitmap_16)(const std::uint64_t* bits, std::int64_t words, const std::uint16_t* impacts,
                         std::uint32_t weight, std::uint32_t* scores);
-  /// Returns how many of the first `count` scores are at least `least`. `count` is a multiple of 16.
+  /// Returns how many of the first `count` scores are >= `least`. `count` is a multiple of 16.
   std::int64_t (*count_at_least)(const std::uint32_t* scores, std::int64_t count, std::uint32_t least);
-  /// Takes those of the first `count` scores that are at least `least`. Writes the numbers of their documents to
-  /// `documents` and the scores to `taken`, in order. Then sets all `count` scores to 0. Returns how many it took.
-  /// `count` is a multiple of 16, and `least` is at least 1.
+  /// Finds the scores >= `least` among the first `count`. Writes these scores to `taken` and the indices of their documents to `documents`,
+  /// in order. Then sets all `count` scores to 0. Returns the number of scores found. `count` is a multiple of 16, and `least` is >= 1.
   std::int64_t (*take_at_least)(std::uint32_t* scores, std::int64_t count, std::uint32_t least,
                                 std::uint16_t* documents, std::uint32_t* taken);
 };

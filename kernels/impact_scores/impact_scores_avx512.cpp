@@ -1,5 +1,5 @@
-// Bitmaps with AVX-512. Processes sixteen documents at a time, and expands their impacts to the positions of the set
-// bits. The cost does not depend on the bits, so a frequent term is several times cheaper as a bitmap than as a list.
+// Bitmaps with AVX-512. Processes sixteen documents at a time, and expands their impacts to the positions of the set bits. A bitmap costs
+// the same however many bits are set, while a list costs more the longer it is. So a frequent term is several times cheaper as a bitmap.
 #include <immintrin.h>
 
 #include "kernels/impact_scores/lists.inc.h"

@@ -28,7 +28,7 @@ __device__ __forceinline__ MaximumAndSum over_block(MaximumAndSum mine) {
   return all;
 }
 
-/// A row's target: the sum of its weights, the sum of its weights times the logits of their columns, and whether the row has any target.
+/// For the target columns of a row: the sum of the weights, the sum of weight * logit, and whether there are any target columns.
 struct RowTarget {
   float weight, logit;
   bool any;
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kThreads)
   const float* const weights = all_weights == nullptr ? nullptr : all_weights + row * places;
   const float* const logits = tile + row * columns;
   Element* const gradient = gradients == nullptr ? nullptr : gradients + row * columns;
-  // The target is computed before the gradient, which may overwrite the logits after the barrier.
+  // The target is computed first, because the gradient may overwrite the logits after the barrier in over_block().
   const RowTarget target = target_of(logits, targets, weights, places);
   MaximumAndSum mine{kLowest, 0.0f};
   if (target.any) {
@@ -99,8 +99,8 @@ __global__ void __launch_bounds__(kThreads)
   }
   __syncthreads();
   // If several targets are equal, the thread of the first one subtracts the weights of all of them, so that no two threads write to the
-  // same element. A bfloat16 gradient has its own array, so the logits still exist. The softmax is computed again from them, so that the
-  // result is rounded only once.
+  // same element. A float32 gradient already holds the softmax. For a bfloat16 gradient, the softmax is computed again from the logits, so
+  // that the result is rounded only once; the logits still exist, because this gradient has its own array.
   constexpr bool kNarrow = sizeof(Element) < sizeof(float);
   for (std::int64_t place = threadIdx.x; place < places; place += kThreads) {
     const std::int64_t column = targets[place];

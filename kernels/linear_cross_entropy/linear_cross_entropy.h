@@ -37,7 +37,7 @@ namespace cpu {
 Status cross_entropy_tile(const CrossEntropyTile& arguments, const Parallel& parallel = {});
 }  // namespace cpu
 
-/// This function runs on the current device, asynchronously on `stream` (a cudaStream_t).
+/// The function in this namespace runs on the current device, asynchronously on `stream` (a cudaStream_t).
 namespace cuda {
 Status cross_entropy_tile(const CrossEntropyTile& arguments, void* stream);
 }  // namespace cuda

@@ -17,7 +17,7 @@ const SoftmaxRow& softmax_row() {
   return kPortableSoftmaxRow;
 }
 
-/// A row's target: its columns, the sum of the columns' weights, and the sum of their weights times their logits.
+/// The target columns of a row, the sum of their weights, and the sum of weight * logit over them.
 struct Target {
   const std::int64_t* columns;
   const float* weights;  // null if all are 1

@@ -37,16 +37,16 @@ class RowRngScope {
 /// same whether the view is encoded separately or together with others. Returns an undefined tensor outside a RowRngScope with keys.
 at::Tensor row_keys_of_views(const std::vector<std::string>& views);
 
-/// Returns keys [rows * parts] for the parts of each row, such as the captions of an image. row_random_int() draws the keys. Returns an
+/// Returns keys [rows * parts] for the parts of each row, such as the captions of an image. The keys come from row_random_int(). Returns an
 /// undefined tensor outside a RowRngScope with keys.
 at::Tensor row_keys_of_parts(std::int64_t rows, std::int64_t parts, const at::Device& device);
 
-/// Returns keys for the tokens of sequences [rows, length]. The keys are [rows * length], or [T] if the tokens are packed, and
-/// row_random_int() draws them. A token's key depends only on its row's key and its position, not on packing or the sequences' length.
+/// Returns one key per token of sequences [rows, length]. The result has shape [rows * length], or [T] if the tokens are packed. The keys
+/// come from row_random_int(). A token's key depends only on its row's key and its position, not on packing or the sequences' length.
 at::Tensor token_keys(std::int64_t rows, std::int64_t length, const at::Device& device, const PackedRows& packed = {});
 
-/// Returns uniform random integers [rows, count], at least 0. Inside a RowRngScope with keys they follow from the rows' keys and differ
-/// from call to call; otherwise they come from the device's default generator.
+/// Returns uniform random integers [rows, count] from 0 to 2^63 - 1. Inside a RowRngScope with keys, a row's numbers depend only on the
+/// row's key and on how many numbers the scope has drawn before. Otherwise, the device's default generator draws them.
 at::Tensor row_random_int(std::int64_t rows, std::int64_t count, const at::Device& device);
 
 /// Returns uniform random numbers [rows, count] in the open interval (0, 1), float32, made from those of row_random_int(). They serve for

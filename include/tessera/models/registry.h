@@ -14,7 +14,7 @@ struct ReadOutContext {
   config::Size grid = {0, 0};  // rows and columns of the patches; {0, 0} for text
   bool class_token = false;    // whether the encoder returns a class token
   Modality modality = Modality::image;
-  std::string path = "readout";  // where the read-out's settings are in the configuration, for messages
+  std::string path = "readout";  // path of the read-out's settings in the configuration, for error messages
   SharedParameters* shared = nullptr;
 };
 using ReadOutRegistry = config::Registry<ReadOut, const ReadOutContext&>;

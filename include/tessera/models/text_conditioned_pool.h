@@ -39,8 +39,7 @@ class TextConditionedPool : public torch::nn::Module {
   /// Takes image_tokens [B, P, D], and queries [B, Q, D] (separate for each image) or [Q, D] (the same for all images).
   Pooled forward(const at::Tensor& image_tokens, const at::Tensor& queries);
 
-  /// These functions return projected queries, keys or values [..., D], each after its own LayerNorm. Keys and values are computed from
-  /// image tokens.
+  /// These functions compute queries, keys and values [..., D]. Each function applies its own LayerNorm and then its own projection.
   at::Tensor project_queries(const at::Tensor& queries);
   at::Tensor project_keys(const at::Tensor& image_tokens);
   at::Tensor project_values(const at::Tensor& image_tokens);

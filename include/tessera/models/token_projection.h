@@ -57,7 +57,7 @@ class TokenProjection : public ReadOut {
   torch::nn::Linear dense_{nullptr};
   std::shared_ptr<LayerNorm> norm_;
   at::Tensor bias_;         // [V]
-  at::Tensor special_ids_;  // [S]; undefined: none
+  at::Tensor special_ids_;  // ids of the special tokens, [S]; undefined if there are none
 };
 
 }  // namespace tessera

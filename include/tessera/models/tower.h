@@ -22,7 +22,7 @@ struct Encoded {
   at::Tensor ids;              // [B, N] int64 token ids (text encoders), for read-outs that search for EOS
   at::Tensor attention;        // [B, N, M], weight of input position m in token n; undefined if tokens and input positions are the same
   config::Size grid = {0, 0};  // rows and columns of these images' patches; {0, 0} for other inputs
-  at::Tensor other_tokens;     // the tokens as another kind of last block computes them (encode_with()); undefined if not requested
+  at::Tensor other_tokens;     // output tokens if another kind of block replaces the last block (encode_with()); undefined if not requested
 
   /// Returns [B, 1 + N, w] with the class token first, or only the tokens if there is no class token.
   at::Tensor with_class_token() const;
@@ -35,8 +35,8 @@ class Encoder : public torch::nn::Module {
  public:
   /// Pixels must be normalized. Throws c10::Error for an input that the encoder does not accept.
   virtual Encoded encode(const TowerInput& input) = 0;
-  /// Does the same as encode(), and also fills `other_tokens` with the tokens that a last block of the given kind computes. Throws
-  /// UserError if the encoder's last block cannot be replaced.
+  /// Does the same as encode(). Also fills `other_tokens` with the tokens that the encoder computes if a block of the given kind replaces
+  /// its last block. Throws UserError if the last block cannot be replaced.
   virtual Encoded encode_with(LastBlock kind, const TowerInput& input);
   /// If the encoder's final norm follows the pooling, applies it to the pooled vector [B, width] or to tokens [B, N, width]. Otherwise
   /// returns its argument unchanged.
@@ -89,7 +89,8 @@ class ReadOut : public torch::nn::Module {
   /// Computes slots and their attention only if `needs` asks for them.
   virtual ReadOutOutput forward(const Encoded& encoded, const ViewNeeds& needs) = 0;
   virtual std::int64_t output_width() const = 0;
-  /// Whether the read-out reads the tokens even if the encoder returns a class token. If not, EncodedPictures need not store the tokens.
+  /// Whether the read-out reads the tokens even if the encoder returns a class token. If this function returns false and there is a class
+  /// token, EncodedPictures need not store the tokens for the read-out.
   virtual bool reads_tokens() const { return true; }
   /// Maps the name of one of this module's parameters to its name in files (within the tower).
   virtual std::string state_dict_key(const std::string& parameter) const { return "readout." + parameter; }
@@ -127,7 +128,7 @@ void fields(Visitor& v, TowerSettings& s) {
 /// One side of a dual encoder. It can also be used without the other side.
 class Tower : public torch::nn::Module {
  public:
-  /// `path` is where the settings are in the configuration ("model.image"), for messages. Throws UserError if names,
+  /// `path` is the path of the settings in the configuration, such as "model.image", for error messages. Throws UserError if names,
   /// settings or their combination are wrong.
   Tower(const TowerSettings& settings, Modality modality, SharedParameters& shared, const std::string& path);
 
@@ -146,8 +147,8 @@ class Tower : public torch::nn::Module {
   std::map<std::string, at::Tensor> state_dict() const;
   /// Returns a stored tensor resized to this tower if possible.
   at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const;
-  /// Number of layer-decay steps between a parameter (by its name within the tower) and the output: the encoder's
-  /// depth() minus the parameter's; 0 for everything after the blocks.
+  /// Number of layer-decay steps between the output and the parameter that is called `name` within the tower: the encoder's depth() minus
+  /// the parameter's depth_of(), or 0 for a parameter after the blocks.
   std::int64_t blocks_behind(const std::string& name) const;
 
  private:

@@ -77,8 +77,8 @@ std::optional<config::Problem> validate(const TransformerSettings& settings);
 /// Returns the hidden width of the MLP.
 std::int64_t mlp_width(const TransformerSettings& settings);
 
-/// The residual blocks `resblocks.0` ..., with stochastic depth in training. The random numbers for stochastic depth
-/// come from row_uniform(), so a row skips the same updates however the batch is split into ranks and chunks.
+/// The residual blocks `resblocks.0` ..., with stochastic depth in training. The random numbers for stochastic depth come from
+/// row_uniform(), so a row skips the same residual branches however the batch is split into ranks and chunks.
 class Transformer : public torch::nn::Module {
  public:
   /// A function that returns the feed-forward part of the block with this number. If it returns null, the block uses the Mlp that the
@@ -89,8 +89,8 @@ class Transformer : public torch::nn::Module {
               const FeedForwardOfBlock& feed_forward = {});
   /// Runs the blocks from number `first` on. x [B, N, width], or packed [T, width] -> the same shape.
   at::Tensor forward(at::Tensor x, const SequenceInfo& sequence = {}, std::int64_t first = 0);
-  /// Runs all blocks, and runs the last one twice on the same input: unchanged, and as a last block of the given kind. Returns both
-  /// results. x [B, N, width] are the tokens of whole images. Throws c10::Error in training mode, and if there are no blocks.
+  /// Runs all blocks but the last. Then runs the last block twice on their output: as an ordinary block, and as the given kind of last
+  /// block. Returns the two results. x [B, N, width] are the tokens of whole images. Throws c10::Error in training mode and without blocks.
   std::array<at::Tensor, 2> forward_both(at::Tensor x, const SequenceInfo& sequence, LastBlock kind);
   /// Returns the block that a parameter `transformer.resblocks.N.*` belongs to; nullopt for other names.
   static std::optional<std::int64_t> block_of(const std::string& parameter);

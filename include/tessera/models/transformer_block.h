@@ -27,7 +27,7 @@ struct SequenceInfo {
 /// The part of a block that follows attention. In files, its name within the block is `mlp`.
 class FeedForward : public torch::nn::Module {
  public:
-  /// Maps normalized tokens x [B, N, width], or packed [T, width], to the block's update, of the same shape.
+  /// Maps normalized tokens x [B, N, width], or packed [T, width], to the output of the residual branch, of the same shape.
   virtual at::Tensor forward(const at::Tensor& x, const SequenceInfo& sequence) = 0;
 };
 
@@ -71,8 +71,8 @@ class TransformerBlock : public torch::nn::Module {
   /// that the settings describe.
   TransformerBlock(const TransformerSettings& settings, BlockInitialization initialization,
                    std::shared_ptr<FeedForward> feed_forward = nullptr);
-  /// Maps x [B, N, width], or packed [T, width], to the same shape. factors [B or T, 2] multiply each row's two updates (stochastic depth);
-  /// undefined means 1.
+  /// Maps x [B, N, width], or packed [T, width], to the same shape. `factors` [B or T, 2] multiply the outputs of the two residual branches
+  /// (attention, feed-forward) of each sample or packed token, for stochastic depth; undefined means 1.
   at::Tensor forward(const at::Tensor& x, const SequenceInfo& sequence = {}, const at::Tensor& factors = {});
   /// Runs the block as the last one of a ViT whose patches are compared with texts (see last_block.h). Maps tokens x [B, N, width] of whole
   /// images to the same shape.

@@ -55,9 +55,9 @@ inline constexpr double kInitialLogitScale = 2.659260036932778;
 /// Returns the value of Objective::chance_levels() for `terms` that are softmax contrasts over the batch: log(pairs) for each.
 std::map<std::string, double> contrast_chance(std::initializer_list<const char*> terms, std::int64_t pairs);
 
-/// An objective with a learned temperature. The parameter `logit_scale`, the log of 1/temperature, is clamped to [0, log 100] after each
-/// optimizer step; forward() uses exp(logit_scale) unclamped. If the context has a logit_scale, the objective uses it and registers none of
-/// its own. If `learned` is false, there is no logit_scale, and scale() must not be called.
+/// An objective with a learned temperature. The parameter `logit_scale` is the log of 1/temperature; after_step() clamps the parameter to
+/// [0, log 100]. forward() uses exp(logit_scale) without clamping. If the context has a logit_scale, the objective uses it and registers
+/// none of its own. If `learned` is false, there is no logit_scale, and scale() must not be called.
 class ContrastiveObjective : public Objective {
  public:
   explicit ContrastiveObjective(const ObjectiveContext& context, double initial_logit_scale = kInitialLogitScale,

@@ -34,7 +34,8 @@ void fields(Visitor& v, DinoHeadSettings& s) {
 /// `mlp.2`, ... (with one layer: `mlp`), `last_layer.weight_g` [K, 1], `last_layer.weight_v` [K, bottleneck_dim].
 class DinoHead : public torch::nn::Module {
  public:
-  /// `width` is the input's width. Linear layers start from normal numbers with standard deviation 0.02, biases from 0.
+  /// `width` is the input's width. The weights of the MLP's linear layers are initialized from a normal distribution with standard
+  /// deviation 0.02, their biases with 0.
   DinoHead(const DinoHeadSettings& settings, std::int64_t width);
 
   /// Maps x [R, width] to rows of length 1, [R, bottleneck_dim], in float32, or in float64 if x is float64.

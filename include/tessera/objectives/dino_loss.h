@@ -46,9 +46,9 @@ class DinoLoss : public torch::nn::Module {
   /// Maps the teacher's logits [R, K] to its probabilities [R, K], without gradient.
   at::Tensor probabilities(const at::Tensor& teacher_logits, std::int64_t epoch) const;
 
-  /// Returns the mean loss over the batch and over all pairs of crops: a global crop that the teacher sees, and a different crop
-  /// that the student sees.
-  /// student  per crop, global crops first: logits [B, K], or, if `last_layer` [K, W] is given, the last layer's inputs [B, W];
+  /// Returns the mean loss over the batch and over all pairs of crops. A pair consists of a global crop, which the teacher sees, and a
+  /// different crop, which the student sees.
+  /// student  per crop, global crops first: logits [B, K]; with `last_layer` [K, W], the last layer's inputs [B, W] instead;
   ///          undefined crops are skipped
   /// teacher  per global crop: probabilities [B, K]
   /// With `last_layer`, the logits of only one crop are in memory at a time, in the forward and in the backward pass; with K =
@@ -61,10 +61,10 @@ class DinoLoss : public torch::nn::Module {
     at::Tensor losses;     // [R]
     at::Tensor entropies;  // [R], entropies of the teacher's probabilities, without gradient
   };
-  /// Returns, for each row, the cross-entropy of the student's prediction with the teacher's probabilities (iBOT, Zhou et al.
-  /// 2022). The student's logits are student [R, W] times the transposed last_layer [K, W]. The teacher's logits, which get no gradient,
-  /// are goals [R, V] times the transposed goal_layer [K, V]. Distributions over K are in memory for only `chunk` rows at a time, in the
-  /// forward and in the backward pass.
+  /// Returns, for each row, the cross-entropy of the student's prediction with the teacher's probabilities (iBOT, Zhou et al. 2022). The
+  /// student's logits are the product of `student` [R, W] and the transposed `last_layer` [K, W]. The teacher's logits are the product of
+  /// `goals` [R, V] and the transposed `goal_layer` [K, V], and get no gradient. Distributions over K are in memory for only `chunk` rows
+  /// at a time, in the forward and in the backward pass.
   Rows of_rows(const at::Tensor& student, const at::Tensor& last_layer, const at::Tensor& goals,
                const at::Tensor& goal_layer, std::int64_t epoch, std::optional<std::int64_t> chunk) const;
 

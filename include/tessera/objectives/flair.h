@@ -42,8 +42,8 @@ class Flair : public ContrastiveObjective {
   /// Throws UserError if the number of heads does not divide the width.
   Flair(const FlairSettings& settings, const ObjectiveContext& context);
   Losses forward(const Features& features, const StepContext& context) override;
-  /// Does the same, but uses the given negatives instead of sampled ones: entry (i, j) of `negative_slots`, int64 [C, C] for the C images
-  /// of the global batch, is the index, among the captions of image j, of the caption that is compared with image i.
+  /// Does the same, but takes the negatives from `negative_slots` instead of sampling them. `negative_slots` is int64 [C, C] for the C
+  /// images of the global batch. Entry (i, j) says which caption of image j, counted from 0, is compared with image i.
   Losses forward(const Features& features, const StepContext& context, const at::Tensor& negative_slots);
   Needs needs() const override;
   bool follows_step() const override { return settings_.negatives == "sampled"; }

@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// Whether contrasts of images with texts use hard negatives (the view `negatives`) in addition to the batch's texts.
+/// The setting of hard negatives: texts (the view `negatives`) that images are compared with in addition to the batch's texts.
 struct NegativeTextSettings {
   std::string hard_negatives = "none";
 

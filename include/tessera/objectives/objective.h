@@ -27,8 +27,8 @@ struct Losses {
   std::vector<std::pair<std::string, at::Tensor>> details;
   // Detached scalars that the log shows in addition to the terms, such as the number of active tokens. They are not part of the loss.
   std::vector<std::pair<std::string, at::Tensor>> statistics{};
-  // The entries of a set (tokens, prototypes) that this batch used: bool [K] per name. Under the same name, the log reports the share of
-  // entries that no step has used since the log's previous row.
+  // For each named set of K entries (tokens, prototypes): bool [K], true for the entries that this batch used. Under the set's name, the
+  // log reports the share of entries that no step has used since the log's previous row.
   std::vector<std::pair<std::string, at::Tensor>> used{};
 };
 
@@ -42,7 +42,7 @@ struct StepContext {
   std::uint64_t seed = 0;        // the run's seed; an objective's random numbers depend only on (seed, step)
   bool training = true;
   bool inspect = false;            // whether to fill Losses::details
-  bool counted = false;            // whether before_step() received the step's batches; if not, forward() gets all of the step's samples
+  bool counted = false;            // true: before_step() got the step's batches; false: forward() gets all of the step's samples at once
   ProcessGroup group;              // the ranks that share the global batch; ProcessGroup documents how the ranks' losses combine
   Objective* teacher = nullptr;    // the objective with the teacher's weights; null if the run keeps no teacher
 };

@@ -56,7 +56,7 @@ class PyramidClip : public ContrastiveObjective {
   at::Tensor pair_loss(const ContrastSettings& pair, const Features& features, const ProcessGroup& group) const;
 
   PyramidClipSettings settings_;
-  std::map<std::string, ContrastSettings> pairs_;  // the pairs of all groups, keyed by their two letters, such as GS
+  std::map<std::string, ContrastSettings> pairs_;  // settings of the pairs of all groups; a key is the two letters of a pair, such as GS
 };
 
 }  // namespace tessera

@@ -9,7 +9,7 @@ namespace tessera {
 struct WeightedTermSettings {
   config::ModuleSettings objective;
   double weight = 1.0;  // factor of the objective's loss
-  std::string label;    // prefix of the objective's terms and parameters; empty: its name
+  std::string label;    // prefix of the objective's terms and parameters; if empty, the objective's name is the prefix
 
   const std::string& label_or_name() const { return label.empty() ? objective.name : label; }
 };

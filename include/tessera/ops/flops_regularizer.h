@@ -11,8 +11,9 @@ namespace tessera {
 /// Throws c10::Error naming the tensor if it does not fit. Differentiable once (float64: any number of times).
 at::Tensor flops_regularizer(const at::Tensor& encoding);
 
-/// Returns the sum over rows [V], for a regularizer over the rows of several processes. `encoding`, its types and errors are as above. The
-/// gradient of each row is the sums' gradient, in the encoding's type. Differentiable any number of times.
+/// Returns the column sums [V] of `encoding`, for a regularizer over several processes' rows. Accepts the same encodings as
+/// flops_regularizer(), with the same errors. Each row gets the gradient of the sums, in the encoding's type. Differentiable any number of
+/// times.
 at::Tensor flops_column_sums(const at::Tensor& encoding);
 
 }  // namespace tessera

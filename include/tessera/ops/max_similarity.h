@@ -19,11 +19,11 @@ namespace tessera {
 ///                        gradient, even if they are NaN.
 /// chunk       texts per tile of the composed operations (float64, devices without kernels); null: as many as fit in
 ///             about 64 MB. The kernels ignore it
-/// returns     i2t [B, C] = mean over kept patches of the maximum over kept tokens of their product, and
-///             t2i [B, C] = mean over kept tokens of the maximum over kept patches; float32 if the inputs are bfloat16
-/// The kernels give the gradient to the first of equal maxima and return the same bits in every run; composed
-/// operations do both only on the CPU. On a GPU, the error of a float32 product of x and y is at most 2^-16 |x| |y|.
-/// Throws c10::Error naming the tensor that does not fit. Differentiable once.
+/// returns     i2t [B, C] = mean over kept patches of the patch's largest dot product with a kept token, and
+///             t2i [B, C] = mean over kept tokens of the token's largest dot product with a kept patch; float32 for bfloat16 inputs
+/// The kernels give the gradient to the first of equal maxima and return the same bits in every run; composed operations have these two
+/// properties only on the CPU. On a GPU, the error of a float32 product of x and y is at most 2^-16 |x| |y|. Throws c10::Error naming the
+/// tensor that does not fit. Differentiable once.
 std::pair<at::Tensor, at::Tensor> max_similarity(const at::Tensor& patches, const at::Tensor& tokens,
                                                  const at::Tensor& patch_keep, const at::Tensor& token_keep,
                                                  std::optional<std::int64_t> chunk);

@@ -27,7 +27,7 @@ struct TextPoolParameters {
 at::Tensor text_conditioned_pool(const at::Tensor& image_tokens, const at::Tensor& queries,
                                  const TextPoolParameters& parameters);
 
-/// The texts that some images are compared with.
+/// For each of n images, the C texts that the image is compared with.
 struct ConditionedPairs {
   at::Tensor texts;   // int64 [n, C], row indices into the texts
   at::Tensor labels;  // int8 [n, C]: 1 for the image's own text, -1 for another image's text, 0 for no pair (the text is ignored)
@@ -41,9 +41,10 @@ using PairsOfImages = std::function<ConditionedPairs(std::int64_t first, std::in
 /// image_tokens [B, P, D]  float32 or float64 (narrower types are widened)
 /// texts        [M, D]     embeddings, not normalized
 /// scale, bias  []         1/temperature and bias
-/// Pooled vectors and attention weights are stored for only some of an image's pairs at a time. When a gradient is needed, the forward pass
-/// computes it together with the loss, so that no product is computed twice; until the backward pass, this gradient takes as much memory as
-/// image_tokens plus, for each thread, as much as the texts. Each image is computed by one thread, so the result is the same in every run
+/// Each thread stores pooled vectors and attention weights for one image at a time (on a CPU, for only some of the image's pairs). When
+/// gradients are needed, the forward pass computes them together with the loss, so that no product is computed twice, and keeps them until
+/// the backward pass: one of the size of image_tokens, two of the size of texts, and those of the parameters. During the forward pass, each
+/// thread has its own sums of all gradients but the first. Each image is computed by one thread, so the result is the same in every run
 /// with the same number of threads. Sums are float32 or better. Differentiable once. Throws c10::Error naming the tensor that does not fit.
 at::Tensor text_conditioned_loss(const at::Tensor& image_tokens, const at::Tensor& texts, const at::Tensor& scale,
                                  const at::Tensor& bias, const TextPoolParameters& parameters,

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// Which part of the model each of an optimizer's parameters belongs to.
+/// Assigns each parameter of an optimizer to a part of the model.
 struct GradNormGroups {
   std::vector<std::string> names;  // the trained parts among "image", "text" and "objective" (which includes the logit scale)
   std::vector<std::size_t> of;     // for each parameter, the index of its part in names

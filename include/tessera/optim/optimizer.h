@@ -14,12 +14,12 @@
 
 namespace tessera {
 
-/// A trainable tensor with its checkpoint name. The name also decides whether the tensor has weight decay.
+/// A trainable tensor with its name in checkpoints. The name also decides whether the tensor has weight decay.
 struct NamedParameter {
   std::string name;
   at::Tensor tensor;
   double lr_scale = 1.0;           // the parameter's learning rate as a multiple of the schedule's
-  std::int64_t frozen_steps = 0;   // how many updates, from the optimizer's first one on, leave the parameter unchanged
+  std::int64_t frozen_steps = 0;   // number of the optimizer's first updates that leave the parameter unchanged
   std::int64_t blocks_behind = 0;  // number of layer-decay steps between the parameter and its tower's output (Tower::blocks_behind)
 };
 
@@ -41,9 +41,9 @@ struct DecaySettings {
 /// Whether a parameter decays. Only tensors of two or more dimensions whose name contains none of `no_decay` do.
 bool decays(const NamedParameter& parameter, const DecaySettings& settings);
 
-/// Updates parameters from their gradients. Parameters keep their storage. A step leaves a parameter and its moments
-/// unchanged if the parameter has no gradient or is within its frozen_steps. A parameter's bias corrections count this
-/// optimizer's updates from the first one after its frozen_steps.
+/// Updates parameters from their gradients. Parameters keep their storage. A step leaves a parameter and its moments unchanged if the
+/// parameter has no gradient or is within its frozen_steps. For a parameter's bias correction, the step count starts at this optimizer's
+/// first update after the parameter's frozen_steps.
 class Optimizer {
  public:
   /// `peak` is the learning rate that the schedule scales. `moments` are the names of the state tensors that each parameter has, in the
@@ -60,17 +60,17 @@ class Optimizer {
   /// effect with a single process.
   void shard(const ProcessGroup& group, double bucket_mb);
 
-  /// Makes one update with this learning rate, and with this weight decay for the parameters that decay (unset: the settings' weight
-  /// decay). found_inf is a float32 scalar on the parameters' device. If its value is 1, weights, moments and the update count used by
-  /// bias corrections do not change. The host does not wait to read the value. If it is undefined, the update is made.
+  /// Makes one update with this learning rate. Parameters that decay get `weight_decay`, or the settings' weight decay if `weight_decay` is
+  /// unset. If found_inf is undefined, the update is always made. Otherwise it is a float32 scalar on the parameters' device, which the
+  /// host does not wait to read. If its value is 1, weights, moments and the update count used by bias corrections do not change.
   void step(double learning_rate, std::optional<double> weight_decay = {}, const at::Tensor& found_inf = {});
-  /// Records that `count` calls of step() found an infinity and do not count as updates. Called once the host knows of them.
+  /// Subtracts `count` calls of step(), which found an infinity, from steps_taken(). Called after the host has learned of these infinities.
   void take_back(std::int64_t count);
   /// Drops all gradients.
   void zero_grad();
 
   double peak_learning_rate() const { return peak_; }
-  /// The number of calls of step(), including skipped updates until take_back() subtracts them.
+  /// The number of calls of step(), minus the skipped updates that take_back() has subtracted.
   std::int64_t steps_taken() const { return steps_; }
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
   /// These functions return the settings' weight decay, and the weight decay of one parameter, which is 0 if the parameter does not decay.
@@ -129,7 +129,7 @@ class Optimizer {
   std::optional<Shards> shards_;
   double peak_;
   std::int64_t steps_ = 0;
-  at::Tensor missed_;  // float64 scalar on the device, how many of the steps_ calls of step() found an infinity; undefined: none did
+  at::Tensor missed_;  // float64 scalar on the device: how many of the calls that steps_ counts found an infinity; undefined: none
 };
 
 /// The registry of optimizers that the setting `optimizer` can name. The factory gets the parameters to train.

@@ -51,11 +51,11 @@ void fields(Visitor& v, ParameterSettings& s) {
   v("layer_decay", s.layer_decay, "smaller learning rates towards the input (BEiT's, as timm's layer_decay)");
 }
 
-/// Whether a checkpoint name belongs to a parameter of the objective, not of a tower.
+/// Whether the parameter with this name in checkpoints belongs to the objective, not to a tower.
 bool of_objective(const std::string& name);
 
-/// Whether a pattern matches a checkpoint name. "image" matches the image tower (visual.*), "text" matches the text
-/// tower, and in any other pattern * matches any characters.
+/// Whether a pattern matches a parameter's name in checkpoints. The pattern "image" matches the image tower (visual.*), "text" matches the
+/// text tower, and in any other pattern * matches any characters.
 bool matches(const std::string& pattern, const std::string& name);
 
 /// Removes the frozen parameters from the list, turns their requires_grad off, and sets lr_scale and frozen_steps of the others. With layer

@@ -46,8 +46,8 @@ CaseReport run_case(const Case& reference, const Runners& runners, const RunOpti
 /// load_case() and run_case().
 CaseReport run_file(const std::string& path, const Runners& runners, const RunOptions& options = {});
 
-/// Returns a table of one case with the columns tensor, worst error, and the error as a share of the bound. With `brief`, rows that agree
-/// are left out.
+/// Returns a table of one case. Its columns are the tensor's name, the worst error, the bound, and the error as a share of the bound. With
+/// `brief`, rows that agree are left out.
 std::string format_table(const CaseReport& report, bool brief = false);
 nlohmann::json to_json(const CaseReport& report);
 

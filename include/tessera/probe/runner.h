@@ -74,7 +74,7 @@ using Outputs = std::map<std::string, at::Tensor>;
 /// wrong settings, and c10::Error for inputs that do not fit.
 using Runner = std::function<Outputs(Run&)>;
 
-/// Checks the cases of a `.jsonl` file, one per line. Returns one text per line that disagrees ("line 12: ...").
+/// Checks the cases of a `.jsonl` file, one per line. Returns a message for each wrong result ("line 12: ...").
 using LinesRunner = std::function<std::vector<std::string>(const std::vector<nlohmann::json>& lines)>;
 
 /// The runners by module name.

@@ -22,10 +22,10 @@ struct Outcomes {
   std::vector<Entry> entries;
 };
 
-/// Returns the outcomes of a metric that is the mean of these values, one per sample; values below 0 are left out.
+/// Returns the outcomes of a metric that is the mean of `values`. There is one value per sample; values below 0 are left out.
 Outcomes mean_outcomes(const std::string& metric, const std::vector<double>& values);
 
-/// Returns the metric itself; NaN if the sum of the wholes is 0 in every group.
+/// Returns the metric's value over all samples, each taken once; NaN if Entry::whole sums to 0 in every group.
 double value_of(const Outcomes& outcomes);
 
 struct Interval {
@@ -35,9 +35,9 @@ struct Interval {
 constexpr std::int64_t kResamples = 1000;
 
 /// Draws bootstrap resamples (Efron 1979) of the samples 0 .. samples - 1. Returns the value of each metric on each resample as
-/// out[metric][resample]. A value is NaN if the sum of the resample's wholes is 0 in every group. The resamples depend only on `samples`
-/// and `seed`, so the values of two models on the same samples are paired. Throws std::out_of_range if an entry's sample is not below
-/// `samples`.
+/// out[metric][resample]. A value is NaN if Entry::whole, summed over the resample, is 0 in every group. The resamples depend only on
+/// `samples` and `seed`, so the values of two models on the same samples are paired. Throws std::out_of_range if an entry's sample is not
+/// below `samples`.
 std::vector<std::vector<double>> bootstrap_values(const std::vector<Outcomes>& metrics, std::int64_t samples,
                                                   std::int64_t resamples = kResamples, std::uint64_t seed = 0);
 

@@ -26,7 +26,7 @@ struct Score {
   std::optional<std::int64_t> step = {};  // step of the measured weights, if known
 };
 
-/// The data of a training run or an evaluation for a comparison.
+/// What a comparison knows about one training run or one evaluation.
 struct ComparedRun {
   std::string name;                  // the folder's name, with as many parent folders as needed to make it unique
   std::string folder;                // the folder as the user named it

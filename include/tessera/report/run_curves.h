@@ -22,8 +22,8 @@ class RunCurves {
   std::vector<CurveChart> training() const;
   /// Returns charts of speed, waiting and memory.
   std::vector<CurveChart> machine() const;
-  /// Returns charts of all curves whose names begin with `prefix`; the charts show the names without the prefix. Curves whose names are
-  /// equal up to their last period share a chart.
+  /// Returns charts of all curves whose names begin with `prefix`; the charts show the names without the prefix. Curves whose names are the
+  /// same before the last "." share a chart.
   std::vector<CurveChart> with_prefix(const std::string& prefix) const;
   /// Returns charts of the curves named `prefix`TASK.METRIC. Each task has one chart for its metrics that are shares, in percent, and one
   /// for its other metrics.

@@ -22,8 +22,8 @@ struct TaskOutcomes {
 /// Returns the 95 % intervals of the metrics that have one.
 std::map<std::string, Interval> intervals_of(const TaskOutcomes& outcomes);
 
-/// Returns the content of samples.json: {"tasks": [{"task", "data", "mark", "samples", "metrics": {name: {"parts", ...}}}]}.
-/// "wholes" is left out if all wholes are 1, "sample" if each entry's sample equals the entry's index, and "group" if all groups are 0.
+/// Returns the content of samples.json: {"tasks": [{"task", "data", "mark", "samples", "metrics": {name: {"parts", "wholes", "sample",
+/// "group"}}}]}. "wholes" is left out if all its values are 1, "sample" if it is 0, 1, 2, ..., and "group" if all its values are 0.
 nlohmann::json to_json(const std::vector<TaskOutcomes>& tasks);
 
 /// Converts the content of samples.json back to outcomes. Throws UserError naming `path` if the JSON has another form.

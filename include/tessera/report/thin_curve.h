@@ -8,8 +8,8 @@
 
 namespace tessera::report {
 
-/// A curve of bounded size. Neighboring values are merged into at most `most` stretches; each stretch stores the mean, the least and the
-/// greatest of its values.
+/// A curve of bounded size. Merges neighboring values so that there are never more than `most` groups of values. Each group has the mean,
+/// the minimum and the maximum of its values.
 class ThinCurve {
  public:
   explicit ThinCurve(std::size_t most = 1000) : most_(most) {}
@@ -19,13 +19,13 @@ class ThinCurve {
   bool empty() const { return stretches_.empty(); }
   /// The value that was added last.
   const double& last() const { return last_; }
-  /// Returns a curve with one point per stretch, at the mean of its steps and of its values. The curve has ranges only if stretches have
-  /// more than one value.
+  /// Returns a curve with one point per group of values: its x is the mean step, and its y is the mean value. The curve has ranges
+  /// (minimum, maximum) only if groups may have more than one value.
   Curve curve(const std::string& name) const;
 
  private:
   struct Stretch {
-    double steps = 0, values = 0;  // sums of the steps and of the values in a stretch
+    double steps = 0, values = 0;  // sums of the steps and of the values in a group
     double low = 0, high = 0;
     std::int64_t count = 0;
   };

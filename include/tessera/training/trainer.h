@@ -68,7 +68,7 @@ class Trainer {
   Outcome show(Outcome outcome);
   struct Agreed {
     int signal = 0;        // the greatest signal recorded by any rank
-    bool overdue = false;  // true if a checkpoint is due by rank 0's clock
+    bool overdue = false;  // true if a checkpoint is due according to rank 0's clock
   };
   Agreed agree() const;
   bool every(std::int64_t steps) const;

@@ -19,8 +19,8 @@ void fields(Visitor& v, AttentionPool2dSettings& s) {
   v("output_dim", s.output_dim, "width of the result (OpenCLIP's embed_dim)", config::at_least(1));
 }
 
-/// CLIP's attention pooling of ModifiedResNet (`attnpool`): the mean token, which has its own position, queries all
-/// tokens. If the encoder returns a class token (regions), that token queries instead, and no positions are added.
+/// CLIP's attention pooling of ModifiedResNet (`attnpool`). The mean of the tokens, with its own position embedding, queries all tokens. If
+/// the encoder returns a class token, as for region features, the class token queries instead, and no position embeddings are added.
 class AttentionPool2d : public ReadOut {
  public:
   AttentionPool2d(const AttentionPool2dSettings& settings, const ReadOutContext& context);

@@ -75,12 +75,13 @@ class Sparo : public ReadOut {
 /// of their slots' cosines (SPARO, eq. 2). slots [B, L, V] -> [B, L V]; a zero slot stays zero.
 at::Tensor concatenated_unit_slots(const at::Tensor& slots);
 
-/// Adds copies `v.*` of `k.*` to the weights of a model that has only `k.*` because its values equal its keys. The reference code's files
-/// store such weights twice, as `k.*` and `v.*`. The copies share memory with `k.*`.
+/// If a model uses its keys as values, it stores only `k.*`, but the reference code's files store the same weights again as `v.*`. Adds the
+/// missing `v.*` to `weights`, as tensors that share memory with `k.*`.
 void add_value_copies(std::map<std::string, at::Tensor>& weights);
 
-/// The inverse of add_value_copies(). If `own`, the model's state_dict, has no `v.*`, removes the file's `v.*`, or
-/// renames them to `k.*` if the file has no `k.*`. Throws UserError naming `origin` if `k.*` and `v.*` differ.
+/// The inverse of add_value_copies(). `weights` are a file's tensors, and `own` is the model's state_dict. If `own` has no `v.*`, renames
+/// `v.*` in `weights` to `k.*`. If `weights` already has an equal `k.*`, only removes `v.*`. Throws UserError naming `origin` if `k.*`
+/// differs.
 void merge_value_copies(std::map<std::string, at::Tensor>& weights, const std::map<std::string, at::Tensor>& own,
                         const std::string& origin);
 

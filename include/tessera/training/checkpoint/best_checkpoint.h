@@ -36,8 +36,8 @@ class BestFile {
   std::string folder_, rule_;
 };
 
-/// Returns the folder of the checkpoint that the file `best` in `folder` names, whatever metric it was chosen by; empty if the file or the
-/// checkpoint does not exist.
+/// The file `best` in `folder` names a checkpoint. Returns this checkpoint's folder, regardless of the metric that chose it; empty if the
+/// file or the checkpoint does not exist.
 std::string best_checkpoint_in(const std::string& folder);
 
 /// Returns true if greater values of the metric are better. The setting `mode` decides; if it is null, the metric's name decides (for

@@ -37,8 +37,8 @@ class CheckpointKeeper {
   /// Returns true if the metric of checkpoint.keep_best is better than it was for the best checkpoint so far. NaN and infinity are never
   /// better. If the metric was not measured, reports an error once and returns false. Call it only on rank 0.
   bool is_best(const MeasuredMetrics& measured);
-  /// Saves a checkpoint after is_best() has returned true for this state, unless this step is already saved. Marks the checkpoint as the
-  /// best once it is written. Every rank must call it.
+  /// Must be called on every rank, after is_best() has returned true for this state. Saves a checkpoint, unless this step is already saved.
+  /// Once the checkpoint is completely written, marks it as the best.
   void save_best(const RunState& state);
   /// Waits for the pending save, if there is one. If it failed, reports the failure and returns false.
   bool wait() { return collect(false); }
@@ -65,7 +65,7 @@ class CheckpointKeeper {
   CheckpointWriter writer_;
   std::string last_good_;
   std::optional<BestCheckpoint> best_;       // the checkpoint that the file `best` names
-  std::optional<BestCheckpoint> candidate_;  // a better checkpoint that is not written yet
+  std::optional<BestCheckpoint> candidate_;  // a checkpoint that is better than best_ and is not completely written yet
   bool told_not_measured_ = false;
   double judged_ = 0;                        // the value for which is_best() returned true
   std::int64_t last_saved_ = -1;    // step of the last save, which may still be pending

@@ -88,8 +88,8 @@ struct MicroBatch {
   bool automatic = false;               // true: use the largest number that fits in memory, which is determined when the run starts
   std::optional<std::int64_t> samples;  // nullopt: the whole batch at once
 
-  /// Returns how many samples of a batch of this size the towers process at a time; nothing if they process the whole batch in one
-  /// pass. Must not be called while an automatic number is undetermined.
+  /// Returns how many samples of a batch of this size the towers process at a time; nothing if they process the whole batch in one pass.
+  /// With `auto`, must not be called before the number is determined.
   std::optional<std::int64_t> of(std::int64_t batch) const {
     return samples && *samples < batch ? samples : std::nullopt;
   }

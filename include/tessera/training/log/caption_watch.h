@@ -28,8 +28,8 @@ class CaptionWatch {
   CaptionWatch(std::string view, std::shared_ptr<const Tokenizer> tokenizer)
       : view_(std::move(view)), tokenizer_(std::move(tokenizer)) {}
 
-  /// Checks a batch on the CPU. A batch counts as bad if a quarter of its samples have the same caption, or if equal captions keep
-  /// a contrastive loss above half of the chance level. Returns a warning at the third bad batch.
+  /// Checks a batch on the CPU. A batch counts as bad if at least a quarter of its samples have the same caption, or if a contrastive loss
+  /// cannot fall below half of its chance level because of equal captions. Returns a warning at the third bad batch.
   std::optional<std::string> note(const Batch& batch);
 
  private:

@@ -22,7 +22,7 @@ class ChanceWatch {
   ChanceWatch(std::map<std::string, double> levels, std::int64_t begin, ChanceHints hints);
 
   /// Adds a step's terms. If a source has separate batches, the names of its terms begin with its label. Returns a warning if, on average
-  /// over about the last fifty steps, terms are within 3% of chance level or above it.
+  /// over about the last fifty steps, a term is at least 97% of its chance level.
   std::optional<std::string> note(std::int64_t step, const std::vector<std::pair<std::string, double>>& terms);
 
  private:

@@ -21,9 +21,9 @@ class CutWatch {
   /// Must be called at the end of each epoch and of the run. `cuts` is LoaderStatistics::cuts, counted from the start of the
   /// session. Returns one line for each view that lost tokens in the epoch.
   std::vector<std::string> epoch_over(std::int64_t epoch, const std::map<std::string, TextCuts>& cuts);
-  /// Returns how much the context cut off in the last finished epoch, as columns for a row of the log. Each view that lost tokens has the
-  /// share of its tokens that were cut off ("tokens.VIEW") and the share of its texts that lost tokens ("texts.VIEW"). A second call returns
-  /// nothing until another epoch has ended.
+  /// Returns what was cut off at the context length in the last finished epoch, as columns for a row of the log. A view that lost tokens
+  /// has two columns: the share of its tokens that were cut off ("tokens.VIEW"), and the share of its texts that lost tokens
+  /// ("texts.VIEW"). A second call returns nothing until another epoch has ended.
   std::vector<std::pair<std::string, double>> take_shares() { return std::exchange(shares_, {}); }
 
  private:

@@ -58,7 +58,7 @@ class RowCommand {
   std::deque<std::string> waiting_;
   std::int64_t written_ = 0, dropped_ = 0;
   bool broken_ = false;                        // the command has stopped reading
-  std::optional<Clock::time_point> deadline_;  // set once no more rows will come
+  std::optional<Clock::time_point> deadline_;  // when close() stops waiting; nullopt before close()
   std::thread writer_;
 };
 

@@ -37,13 +37,13 @@ class RunLog {
   void evaluation(const RowPlace& place, const std::vector<std::pair<std::string, double>>& metrics);
   /// Warns, in the log and on the page, that an evaluation task failed. `task` is a name such as "evaluation.tasks[2] (knn)".
   void evaluation_failed(std::int64_t step, const std::string& task, const std::string& reason);
-  /// Records which data, and how many samples of it, a task was measured on. The run's page shows it.
+  /// Records the data that a task was measured on, and the number of samples. The run's page shows both.
   void evaluated_data(const std::string& task, const std::string& data, std::int64_t samples);
   /// Records TaskResult::readings, for the page.
   void readings(std::int64_t step, const std::vector<std::pair<std::string, std::string>>& readings);
   /// Returns true if the page is at least a minute old.
   bool page_due() const;
-  /// Writes run.html for `status`, whose total steps and remaining time this function fills in. Reports failures as record() does.
+  /// Fills in the total steps and the remaining time in `status`, and writes run.html from it. Reports failures as record() does.
   void write_page(RunStatus status);
   /// Updates the progress bar. Cheap enough to be called in every step.
   void tick(std::int64_t step);

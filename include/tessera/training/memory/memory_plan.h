@@ -21,27 +21,27 @@ struct PlanSettings {
   int started = 1;             // number of these processes that already hold their weights
   std::int64_t allocated = 0;  // bytes that this process already holds for gradient buckets, in addition to weights, optimizer and averages
   std::optional<std::int64_t> available;  // number of bytes to plan for; nullopt: the device's memory
-  // The loss is measured with at most this many samples; a loss that works in chunks may still be measured with up to two chunks. 0: as
-  // many samples as take about a second.
+  // The loss is measured with at most this many samples; 0: as many samples as take about a second. A loss that works in chunks may be
+  // measured with up to two chunks, even if two chunks have more samples.
   std::int64_t most_loss_samples = 0;
 };
 
-/// How one rank uses its memory, in bytes, and what a step computes.
+/// The predicted memory use of one rank, in bytes, and the FLOPs of a step.
 struct MemoryPlan {
   int ranks = 1;
   std::int64_t batch = 0, micro_batch = 0;  // samples per rank, and samples that the towers process at a time
 
-  // Permanent memory.
+  // The next six members are permanent memory.
   std::int64_t weights = 0, optimizer = 0;
   std::int64_t average = 0;     // averaged weights, including a teacher's
   std::int64_t buckets = 0;     // buffers of the gradient reduction
-  std::int64_t checkpoint = 0;  // the copy of a checkpoint that is written in the background, in host memory
+  std::int64_t checkpoint = 0;  // in host memory: a copy of the training state, from which a checkpoint is written in the background
   std::int64_t ready = 0;       // the batches that the loader keeps ready, in host memory
-  // Temporary memory.
+  // The next five members are temporary memory.
   std::int64_t gradients = 0;
   std::int64_t data = 0;         // the batch itself
   std::int64_t activations = 0;  // tensors that the towers keep for the backward pass of a micro-batch
-  std::int64_t features = 0;     // features of the whole batch, if it is larger than a micro-batch
+  std::int64_t features = 0;     // features of the whole batch if micro_batch is smaller than it; otherwise 0
   std::int64_t loss = 0;         // peak memory of the loss beyond the features themselves: gradients of the features, similarities, ...
 
   std::int64_t peak = 0;       // peak of a step, including permanent memory but not host memory

@@ -22,7 +22,8 @@ struct NonFiniteReport {
   bool finite() const;
 };
 
-/// Computes step done + 1 without its update. Checks the result of each operator, so it is slow. Every rank must call it.
+/// Computes the step that follows `done` steps, but not its update. Checks the result of each operator, so it is slow. Every rank must call
+/// this function.
 NonFiniteReport examine_step(StepRunner& runner, TrainingRun& run, std::int64_t done, double scale = 1.0);
 
 /// Returns the first finding, as one line.

@@ -10,14 +10,14 @@
 
 namespace tessera {
 
-/// Returns the checkpoint name of an objective's parameter or buffer. `logit_scale` and `logit_bias` keep their names; other names
-/// get the prefix `objective.`.
+/// Returns the name that an objective's parameter or buffer has in checkpoints. `logit_scale` and `logit_bias` keep their names; other
+/// names get the prefix `objective.`.
 std::string objective_name(const std::string& name);
 
-/// Returns the parameters and buffers of an objective by their checkpoint names. The tensors are shared with the objective.
+/// Returns the parameters and buffers of an objective by their names in checkpoints. The tensors are shared with the objective.
 std::map<std::string, at::Tensor> objective_state(const Objective& objective);
 
-/// Returns the parameters and buffers of model and objective by their checkpoint names. The tensors are shared with model and objective.
+/// Returns the parameters and buffers of model and objective by their names in checkpoints. The tensors are shared with them.
 std::map<std::string, at::Tensor> weights_of(const DualEncoder& model, const Objective& objective);
 
 /// The moving average of the weights as a separate model, for objectives that need the average's features. Its weights are the tensors that

@@ -48,24 +48,23 @@ int gpu_of(int local_rank, int visible);
 /// Returns the CPU or the rank's GPU. Makes that GPU the current one. Throws UserError like trains_on_gpu() and gpu_of().
 at::Device choose_device(const Config& config, int local_rank);
 
-/// The reasons why parts of the data that a configuration names cannot be read on this machine. An empty string means that the part
-/// can be read.
+/// For each part of a configuration's data, the reason why it cannot be read on this machine; empty if it can be read.
 struct Unreadable {
   std::string train, validation, tokenizer;
 };
 
-/// Builds all objects of a run; config.seed determines the initial weights. The loader reads the rank's share of the samples.
-/// Throws UserError if files are missing or parts do not fit together. If `unreadable` is given, unreadable data or an unreadable
-/// vocabulary is not an error. Instead, the error messages are stored in `unreadable`, and the object that cannot be read stays null. The
-/// loader also stays null if the training data or the vocabulary cannot be read.
+/// Builds all objects of a run; config.seed determines the initial weights. The loader reads the rank's share of the samples. Throws
+/// UserError if files are missing or parts do not fit together. If `unreadable` is given, unreadable data or an unreadable vocabulary is
+/// not an error. Instead, the reasons are stored in `unreadable`, and the members of TrainingRun for the unreadable parts are null. If the
+/// training data or the vocabulary is unreadable, the loader is null as well.
 TrainingRun build_training_run(const Config& config, const ProcessGroup& group = {}, Unreadable* unreadable = nullptr);
 
 /// Makes a loader for the batches of one rank's shard of run.train. Throws UserError if there are too few samples for one batch.
 std::unique_ptr<Loader> make_loader(const TrainingRun& run, const Config& config, const RankSlice& shard,
                                     const std::string& skipped_file = "");
 
-/// Returns the trainable parameters by their checkpoint names. The model's parameters have OpenCLIP's names; the objective's
-/// parameters have the names of objective_name().
+/// Returns the trainable parameters by their names in checkpoints. The model's parameters have OpenCLIP's names; the objective's parameters
+/// have the names of objective_name().
 std::vector<NamedParameter> trainable_parameters(const DualEncoder& model, const Objective& objective);
 
 /// Counts the parameters of the run's model and objective, and how many of them are trained.
@@ -80,8 +79,8 @@ std::vector<at::Tensor> buffers_of(const TrainingRun& run);
 void load_initial_weights(DualEncoder& model, Objective& objective, const StartSettings& start,
                           const Tokenizer* tokenizer = nullptr);
 
-/// Copies weights with checkpoint names into model and objective. Throws UserError that names `origin` and the tensor if a tensor
-/// does not fit.
+/// Copies weights, keyed by their names in checkpoints, into model and objective. Throws UserError that names `origin` and the tensor if a
+/// tensor does not fit.
 void load_weights(DualEncoder& model, Objective& objective, const std::map<std::string, at::Tensor>& weights,
                   const std::string& origin);
 

@@ -23,7 +23,7 @@ std::int64_t micro_batches(const Config& config, const TrainingRun& run);
 
 /// The results of one step, before its update.
 struct AccumulatedLosses {
-  std::int64_t step = 0;          // number of updates once this step's update is made
+  std::int64_t step = 0;          // number of updates of the run, including this step's
   DataPosition begin;             // this rank's position before its first batch
   std::vector<std::string> keys;  // keys of this rank's samples
   std::int64_t samples = 0;       // number of samples of all ranks
@@ -43,11 +43,10 @@ class StepRunner {
   StepRunner(const Config& config, const ProcessGroup& group, TrainingRun& run, GradientReducer& gradients,
              Heartbeat& heartbeat);
 
-  /// Sets a function that is called with each batch, on the CPU, before the batch is computed.
+  /// Sets a function that is called with each batch that was read, while the batch is still on the CPU.
   void look_at_batches(std::function<void(const Batch&)> look) { look_ = std::move(look); }
-  /// Computes step number done + 1, where `done` is the number of steps so far. Leaves the gradients, averaged over ranks and
-  /// multiplied by `scale`, in the parameters. `scale` is a float32 scalar on the device; undefined means 1. Throws UserError if
-  /// data cannot be read.
+  /// Computes the step that follows `done` steps. Leaves the gradients, averaged over ranks and multiplied by `scale`, in the parameters.
+  /// `scale` is a float32 scalar on the device; undefined means 1. Throws UserError if data cannot be read.
   AccumulatedLosses run(std::int64_t done, const at::Tensor& scale = {});
   /// Does the same as run(), but never uses a recorded graph (training.cuda_graph).
   AccumulatedLosses run_operators(std::int64_t done, const at::Tensor& scale = {});
@@ -65,7 +64,7 @@ class StepRunner {
                  AccumulatedLosses& result);
   /// Adds the losses of a micro-batch. Terms and statistics are kept separately per source.
   void add_losses(const Losses& losses, const std::string& source, AccumulatedLosses& result) const;
-  /// Returns the loader's next batch, from the epoch and source that all ranks have reached.
+  /// Returns the loader's next batch. If another rank has reached a later epoch or source, skips the batches before that epoch or source.
   Batch next_batch();
 
   const Config& config_;
