@@ -26,8 +26,8 @@ OF_ARROW = re.compile(r"lib(arrow|parquet)\.so")
 OF_TORCH = re.compile(r"lib(torch|torch_cpu|torch_cuda|c10|c10_cuda|gomp)\.so")
 # Libraries that a PyTorch for CPUs lacks. With such a PyTorch, nothing calls them.
 GPU_LIBRARIES = ("libtorch_cuda.so", "libc10_cuda.so", "libtorch_nvshmem.so")
-# Symbols that the wheel does not need (src/bindings/left_out.cpp). With those of OpenJPEG, GDAL, GDCM and OpenEXR, OpenCV's imgcodecs reads
-# image formats that check_image refuses. With those of GLX, OpenCV's core opens OpenGL windows.
+# Symbols that the wheel does not need (src/bindings/left_out.cpp). OpenCV's imgcodecs needs the symbols of OpenJPEG, GDAL, GDCM and OpenEXR
+# only for image formats that check_image refuses. OpenCV's core needs the symbols of GLX only to open OpenGL windows.
 LEFT_OUT = re.compile(r"opj_|GDAL|_ZNK?\d+GDAL|_ZNK?4gdcm|_ZNK?7Imf_3_\d|glX[A-Z]")
 
 
@@ -85,7 +85,7 @@ class Package:
         torch = arrow = False
         for name in needed_by(file):
             if name.split(".so")[0] in [gpu.split(".so")[0] for gpu in GPU_LIBRARIES] or name.startswith("libgomp"):
-                run("patchelf", "--remove-needed", name, str(file))  # not needed: libtorch.so loads this library if PyTorch has it
+                run("patchelf", "--remove-needed", name, str(file))  # libtorch.so loads this library itself if PyTorch has it
             elif OF_TORCH.match(name):
                 torch = True
             elif OF_ARROW.match(name):
@@ -150,7 +150,7 @@ def fill(package, build):
     for file in package.binaries():
         package.adapt(file)
     done = set()
-    while len(done) < len(package.carried):  # also carries the libraries that the carried libraries need
+    while len(done) < len(package.carried):  # repeats, because a carried library may need further libraries
         for name in sorted(set(package.carried) - done):
             done.add(name)
             package.adapt(package.carried[name][0])

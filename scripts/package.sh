@@ -63,7 +63,8 @@ if [ "$torch_part" != none ]; then
   if [ "$torch_part" = cpu ] && needed "$folder/torch/lib/libtorch.so" | grep -q '^libtorch_cuda.so$'; then
     "$patchelf" --remove-needed libtorch_cuda.so "$folder/torch/lib/libtorch.so"
   fi
-  # Copies NVIDIA's libraries: all that PyTorch has if it supports CUDA, otherwise only the few that libtorch_cpu.so needs.
+  # Copies NVIDIA's libraries. With --torch whole, copies all that PyTorch has. With --torch cpu, copies only the few that libtorch_cpu.so
+  # needs.
   for library in "$torch"/../nvidia/*/lib/*.so*; do
     [ -e "$library" ] || continue
     if [ "$torch_part" = cpu ] && ! needed "$folder/torch/lib/libtorch_cpu.so" | grep -qxF "$(basename "$library")"; then continue; fi

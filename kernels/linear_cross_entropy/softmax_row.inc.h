@@ -14,7 +14,7 @@ constexpr int kStrip = kVectors * kVector;
 /// series, and 2^n by setting the bits of a float's exponent.
 inline Vector exponential(Vector x) {
   constexpr float kLeast = -87.3365f;
-  constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23; after adding it, the lowest bits hold n
+  constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23; adding it rounds to an integer n, which the sum's lowest bits hold
   const IntVector vanishes = x < kLeast;
   x = select(vanishes, broadcast(kLeast), x);
   const Vector shifted = x * 1.44269504f + kRounder;  // log2(e)

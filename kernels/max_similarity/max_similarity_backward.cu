@@ -24,17 +24,17 @@ constexpr int kBlockRows = kWarps * kWarpRows;
 constexpr int kColumns = 64;
 
 /// The arguments for one side. Either a group is an image and the `others` are all texts, or a group is a text and the
-/// `others` are all images.
+/// `others` are all images. `own` refers to the rows of a group, and `other` to the rows of the `others`.
 template <class Element>
 struct SideArguments {
   std::int64_t others;
-  std::int64_t group_step, other_step;  // strides in [B, C]: from one group to the next, and from one of the `others` to the next
+  std::int64_t group_step, other_step;  // strides of a [B, C] tensor between groups, and between the `others`
   int own_size, other_size, width;
   bool paired;  // rows may be read two columns at a time
   const Element* other_rows;
   const std::uint8_t *own_keep, *other_keep;
   const float *own_counts, *other_counts;
-  const Place *best_other, *best_own;          // per pair: best row of the other for each own row; best own row for each row of the other
+  const Place *best_other, *best_own;          // for each pair: the best other row of each own row, and the best own row of each other row
   const float *own_gradient, *other_gradient;  // gradients of the similarities
   Element* gradient;
 };

@@ -1,13 +1,13 @@
-// Forward: First the kept rows are packed (packed_rows.h), so that the products need not handle masks, odd widths or
-// float32. Then a block of 8 warps processes one image and a few texts. Each column of warps processes one text, and
-// each row of warps processes 64 patches. A warp multiplies all tokens of its text; texts of more than 80 tokens are
-// processed in pieces. The width is read in slices of 64 bytes through double-buffered shared memory, and products stay
-// in registers (tensor cores).
+// The forward pass. A first kernel packs the kept rows (packed_rows.h), so that the products need not handle masks, odd
+// widths or float32. In the second kernel, a block of 8 warps processes one image and a few texts. Each column of warps
+// processes one text, and each row of warps processes 64 patches. A warp multiplies its 64 patches by all tokens of its
+// text; texts of more than 80 tokens are processed in pieces. The width is read in slices of 64 bytes through
+// double-buffered shared memory, and products stay in registers (tensor cores).
 // From the registers, each lane finds the best token of each of its patches, which is the token with the largest
-// product. It carries this token over from one piece of the text to the next. Each lane also finds the best patch of
-// each of its tokens. Shuffles merge the best patches of the lanes. Shared memory holds the best patches so far, because
-// an image may have more patches than a block processes at a time. Sixteen consecutive blocks share their texts, which
-// then come from the second-level cache. Tiles without kept rows are not multiplied. Only the similarities and the
+// product. The lane carries the best token over from one piece of the text to the next. Each lane also finds the best
+// patch of each of its tokens. Shuffles merge the best patches of the lanes. Shared memory holds the best patches so
+// far, because an image may have more patches than a block processes at a time. Sixteen consecutive blocks share their
+// texts, which then come from the L2 cache. Tiles without kept rows are not multiplied. Only the similarities and the
 // positions are written to global memory.
 #include <algorithm>
 
@@ -71,10 +71,11 @@ struct ForwardLayout {
   }
 };
 
-/// The part of a warp's tile that contains real rows and columns, for its piece of one image and one text.
+/// Which rows (kept patches) and columns (kept tokens) of a warp's tile exist. The tile's row i exists if i < rows, and
+/// its column j exists if j < columns.
 struct Extent {
-  int first_row, rows;        // rows: number of real rows from first_row on; may be negative, or more than the tile has
-  int first_column, columns;  // columns: number of real columns from first_column on; may be negative, or more than the tile has
+  int first_row, rows;        // rows: the image's kept patches minus first_row; may be negative or exceed the tile
+  int first_column, columns;  // columns: the text's kept tokens minus first_column; may be negative or exceed the tile
 };
 
 /// Finds the best token of each row and the best patch of each column of the products. `check` becomes NaN if any
@@ -330,7 +331,7 @@ namespace TESSERA_DEVICE_NAMESPACE {
 std::size_t max_similarity_workspace(const MaxSimilarityProblem& problem, Pass pass) {
   PackedRows patches, tokens;
   if (pass == Pass::kForward) return lay_out(problem, nullptr, patches, tokens);
-  return static_cast<std::size_t>(problem.images + problem.texts) * sizeof(float);  // numbers of kept rows
+  return static_cast<std::size_t>(problem.images + problem.texts) * sizeof(float);  // a count of kept rows for each image and text
 }
 
 Status max_similarity_forward(const MaxSimilarityForward& arguments, void* stream) {

@@ -28,8 +28,8 @@ inline RoiTables roi_tables(const RoiAlignProblem& p, void* workspace) {
 TESSERA_HOST_DEVICE inline void fill_bin(const RoiAlignProblem& p, const RoiTables& tables, std::int64_t box,
                                          std::int64_t bin) {
   const float* const corners = p.corners + box * 4;
-  // This is 0 if all coordinates are finite, and otherwise NaN. It is added to a corner below, so that a coordinate
-  // that is not finite makes the box's weights along both axes NaN.
+  // `nowhere` is 0 if all coordinates are finite, otherwise NaN. axis_weights() gets a corner plus `nowhere`, so that a
+  // coordinate that is not finite makes the box's weights along both axes NaN.
   const float nowhere =
       (corners[0] - corners[0]) + (corners[1] - corners[1]) + (corners[2] - corners[2]) + (corners[3] - corners[3]);
   const bool of_rows = bin < p.bin_rows;

@@ -35,7 +35,7 @@ inline Vector magnitude(Vector a) {
 inline Vector exponential(Vector x) {
   const IntVector vanishes = x < -87.0f;
   x = select(vanishes, Vector{}, x);
-  const Vector rounded = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23; once it is added, the low bits hold the integer
+  const Vector rounded = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23; adding it rounds to an integer, which the sum's low bits hold
   const Vector n = rounded - 12582912.0f;
   const Vector r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
   Vector p = broadcast(1.0f / 5040.0f);
@@ -45,7 +45,7 @@ inline Vector exponential(Vector x) {
   return select(vanishes, Vector{}, p * (Vector)power);
 }
 
-/// Statistics and rules of kVector rows (tokens), one row in each lane.
+/// Statistics of the similarities of kVector tokens, and values that follow from them. Each lane belongs to one token.
 struct LaneRows {
   Vector lowest, highest, sum;
   Vector cut;      ///< a weight is kept if s - lowest >= cut
@@ -101,8 +101,8 @@ inline LaneRows weigh(const SparsifyGroupProblem& problem, float* s, std::int64_
   return rows;
 }
 
-/// The gradient of kVector rows. From the rows' columns of S^T and dA^T, weights() computes the weights `a`, and
-/// similarities() computes the gradient `ds` of the similarities.
+/// The backward pass from the weights to the similarities of kVector tokens. From the tokens' columns of S^T and dA^T,
+/// weights() computes the weights `a`, and then similarities() computes the gradient `ds` of the similarities.
 struct LaneGradient {
   LaneRows rows;
   Vector scale;      ///< 1 / sum
@@ -261,8 +261,8 @@ void backward(const BackwardSample& sample) {
       }
       gradient.weights(problem, s_da + group, s_da + count + group, stride, a_ds + group, stride);
     }
-    // This loop must come after all weights have been stored, because the last group of weights may have unused lanes,
-    // which are stored where the first gradients belong.
+    // This loop must come after all weights have been stored. The last group of weights may have unused lanes, and
+    // storing these lanes later would overwrite the first gradients.
     for (std::int64_t group = 0; group < count; group += kVector) {
       gradients[group / kVector].similarities(problem, s_da + group, s_da + count + group, stride, a_ds + group,
                                               a_ds + count + group, stride);

@@ -8,7 +8,7 @@
 // A pair's dV belongs to one block, so no atomics are needed, and results are the same in every run. If there are
 // several tiles of tokens, dV is summed in float32. A float32 dV is summed in place. A bfloat16 dV is summed in a
 // workspace of [blocks, P, D]; the grid is then limited to kMostBlocksWithSums, and a block processes several pairs.
-// Global memory traffic per pair: T and dC twice, V three times (mostly from the second-level cache), dT and dV once.
+// Global memory traffic per pair: T and dC twice, V three times (mostly from the L2 cache), dT and dV once.
 #include "kernels/sparsify_group/blocks.h"
 
 namespace tessera::kernels {
@@ -59,8 +59,8 @@ struct BackwardBlock {
   using Mask = TileMask<Layout::kTokens>;
 
   const BackwardArguments<Element>& arguments;
-  float* const s;   // [kTokens, kPitch], similarities, later weights
-  float* const da;  // [kTokens, kPitch], gradient of the weights, later of the similarities
+  float* const s;   // [kTokens, kPitch]: first the similarities, then the weights
+  float* const da;  // [kTokens, kPitch]: first the gradient of the weights, then the gradient of the similarities
   Element* const width_staging;
   Element* const row_staging;
 
@@ -216,7 +216,7 @@ struct BackwardBlock {
               Layout::kElementPitch, row_staging + buffer * Stage::kElements, Stage::kPitch);
           if (chunk + 1 < chunks) return;
           WarpTiles all = tiles;
-          all.rows = exists;  // also rows of padding, which are stored as zeros
+          all.rows = exists;  // includes rows of padding, which are stored as zeros
           for_each_pair(sums, all, [&](int row, int column, float first, float second) {
             if (first_token + row >= arguments.tokens) return;
             const bool real = mask.real(row);
@@ -226,8 +226,8 @@ struct BackwardBlock {
         });
   }
 
-  /// Adds A^T dC + dS^T T to dV, which counts as 0 before the first tile. Among the pair's tiles with real tokens, `first`
-  /// is true for the first one, and `last` for the last one.
+  /// Adds A^T dC + dS^T T to dV. `first` and `last` mark the pair's first and last tile that has real tokens. The first
+  /// tile overwrites dV, so dV need not be initialized.
   __device__ __forceinline__ void grad_image(std::int64_t pair, int first_token, const Mask& mask, bool first,
                                              bool last) const {
     using Stage = RowStage<Element>;

@@ -183,7 +183,7 @@ __device__ __forceinline__ void group_patches(const ForwardArguments<Element>& a
             kWeightPitch, staging + buffer * Stage::kElements, Stage::kPitch);
         if (chunk + 1 < chunks) return;
         WarpTiles all = tiles;
-        all.rows = ~0u;  // also rows of padding, which are stored as zeros
+        all.rows = ~0u;  // includes rows of padding, which are stored as zeros
         for_each_pair(sums, all, [&](int row, int column, float first, float second) {
           if (first_token + row >= arguments.tokens) return;
           const bool real = mask.real(row);

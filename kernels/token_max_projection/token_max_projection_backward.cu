@@ -1,7 +1,7 @@
-// Backward: sums the rows at the positions of the maxima. The second-level cache limits the speed, because each entry
-// that passes a gradient reads one row for the gradient of the table and one for the gradient of the tokens. Atomics
-// are not needed, because every sum belongs to one warp. The warp adds in the order of the vocabulary or the batch, so
-// that results are the same in every run.
+// The backward pass: sums the rows at the positions of the maxima. The L2 cache limits the speed. For each maximum that
+// passes a gradient, one row of the tokens is read (for the gradient of the table), and one row of the table (for the
+// gradient of the tokens). Atomics are not needed, because every sum belongs to one warp. The warp adds in the order of
+// the vocabulary or the batch, so that results are the same in every run.
 //   table   A warp processes one row of the vocabulary, 256 columns at a time in registers. It loops over the batch.
 //   tokens  A block processes one sample, with 256 of its positions and 64 columns in shared memory. Each of its 8
 //           warps owns every eighth position. A warp reads the sample's weights 32 at a time, and adds those of its own

@@ -1,7 +1,7 @@
-// Forward: Each thread processes a group of samples with a chunk of the vocabulary, one tile of columns after another.
-// The rows, the table and the products of a tile fit in a core's second-level cache, so that the maxima cost little
-// compared with the library's product. Rows of padding take no part in the products.
-// Backward: First the threads gather the gradient of the tokens, one sample at a time. Then they gather the gradient of
+// Forward: Each thread multiplies a group of samples by a chunk of the vocabulary, tile by tile. The rows, the table and
+// the products of a tile fit in a core's L2 cache, so that finding the maxima costs little compared with the matrix
+// product, which the caller's library computes. Rows of padding are not multiplied.
+// Backward: First the threads compute the gradient of the tokens, one sample at a time. Then they compute the gradient of
 // the table, one piece of the vocabulary at a time. So no two threads add to one row.
 #include <algorithm>
 #include <cmath>
@@ -15,12 +15,12 @@
 namespace tessera::kernels::cpu {
 namespace {
 
-/// The number of rows in a group. The library's product reaches its full speed at about 300 rows.
+/// A group of several samples has at most this number of rows. The matrix product reaches its full speed at about 300 rows.
 constexpr std::int64_t kGroupRows = 448;
 constexpr std::int64_t kTileColumns = 512;
 constexpr std::int64_t kChunkColumns = 2 * kTileColumns;
 constexpr std::int64_t kTableRows = 64;      // rows of the table's gradient per work item
-constexpr std::int64_t kAlignedFloats = 16;  // one cache line; products of rows aligned to it always add in the same order
+constexpr std::int64_t kAlignedFloats = 16;  // one cache line; products of rows that start at one always add in the same order
 
 const RowKernels& row_kernels() {
 #if defined(TESSERA_X86_KERNELS)
@@ -110,8 +110,8 @@ struct Maxima {
   std::int32_t row[kTileColumns];
 };
 
-/// Computes a sample's results for `columns` rows of the table, starting at row `first`. `products` has the products of
-/// the sample's rows with these rows of the table.
+/// Computes a sample's results for the rows [first, first + columns) of the table. `products` has one row for each real
+/// row of the sample, and one column for each of these rows of the table.
 void finish(const TokenMaxProjectionForward& arguments, const Rows& rows, std::int64_t sample, std::int64_t first,
             std::int64_t columns, const float* products) {
   float* const encoding = arguments.encoding + sample * arguments.problem.vocabulary + first;
@@ -198,7 +198,7 @@ Status token_max_projection_forward(const TokenMaxProjectionForward& arguments, 
   if (Status status = check_type(problem); !status.ok()) return status;
   const Rows rows(problem, arguments.mask);
   const std::int64_t groups = static_cast<std::int64_t>(rows.groups().size());
-  // Uses at least two chunks, because with only one work item the library's product would start its own threads.
+  // Uses at least two chunks, because with only one work item the caller's matrix product would start its own threads.
   const std::int64_t chunk = std::min(kChunkColumns, (problem.vocabulary + 1) / 2);
   const std::int64_t items = groups * ((problem.vocabulary + chunk - 1) / chunk);
   const std::int64_t copy_floats = rounded_up(rows.most_in_group() * problem.width, kAlignedFloats);

@@ -27,11 +27,11 @@ WARM_UP = 3  # number of untimed first runs of each side; the very first run com
 LARGEST_DIFFERENCE = {"float32": 1e-4, "bfloat16": 0.03}
 LARGER_DIFFERENCE = {
     "max_similarity": 1e-2,  # rounding decides which of several nearly equal values is the maximum and gets the gradient
-    "text_conditioned_loss": 1e-3,  # the terms of ln_k.bias's gradient nearly cancel; eager PyTorch's is no closer to float64's than ours
+    "text_conditioned_loss": 1e-3,  # ln_k.bias's gradient has terms that nearly cancel; eager PyTorch's error against float64 is no smaller
 }
 
 
-OPERATORS = {  # name -> (function that makes the inputs and each side's operator, shapes)
+OPERATORS = {  # name -> (function, shapes); the function makes the inputs, the gradients of the results, and the operators to compare
     "sparsify_group": (sparsify_group, [{"batch": 1024, "tokens": tokens, "patches": 196, "width": 512} for tokens in (55, 76)]),
     "flops_regularizer": (flops_regularizer, [{"rows": 8192, "vocabulary": 30522}]),
     "linear_cross_entropy": (linear_cross_entropy, [{"tokens": 4096, "vocabulary": 49408, "width": 512}]),

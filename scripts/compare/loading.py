@@ -52,7 +52,7 @@ def generated(width, height, seed):
     while grain < max(width, height):
         cells = random.integers(0, 256, (height // grain + 2, width // grain + 2, 3), dtype=numpy.uint8)
         noise = numpy.asarray(Image.fromarray(cells).resize((width, height), Image.BICUBIC), dtype=numpy.float32) - 127.5
-        strength = 6 if grain == 2 else 14  # weak in the finest octave, as with soft lenses; so file sizes match those of photographs
+        strength = 6 if grain == 2 else 14  # the finest noise is weaker, as with a soft lens, so that file sizes match those of photographs
         levels += strength / 73.9 * (noise[:, :, :1] + 0.25 * noise)
         grain *= 2
     return Image.fromarray(numpy.clip(levels, 0, 255).round().astype(numpy.uint8))

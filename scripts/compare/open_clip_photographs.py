@@ -60,7 +60,7 @@ def write_model(folder, weights):
 
 
 def write_shards(data, folder):
-    """Writes one shard for each of an image's captions. Each holds all images in the same order. Returns the number of samples."""
+    """Writes one shard for each of an image's captions. Each shard holds all images in the same order. Writes the number of samples."""
     folder.mkdir(exist_ok=True)
     count = 0
     shards = [tarfile.open(folder / f"train-{number:05}.tar", "w") for number in range(CAPTIONS)]
@@ -75,7 +75,7 @@ def write_shards(data, folder):
                 count += 1
     for shard in shards:
         shard.close()
-    (folder / "count").write_text(str(count))  # last, so that a stopped call starts over
+    (folder / "count").write_text(str(count))  # written last, so that after an interrupted call the next call starts over
 
 
 def add(tar, name, content):

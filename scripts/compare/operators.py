@@ -69,7 +69,7 @@ def token_max_projection(torch, args):
 
     tokens = rounded(torch.randn(args.batch, args.positions, args.width), 1 / 4)  # has the distribution of a LayerNorm's output
     table = rounded(0.02 * torch.randn(args.vocabulary, args.width), 1 / 512)
-    greatest = torch.linalg.vector_norm(table.detach(), dim=1).mean() * 2.7  # the typical maximum of 196 activations
+    greatest = torch.linalg.vector_norm(table.detach(), dim=1).mean() * 2.7  # 2.7: typical maximum of 196 standard normal values
     bias = rounded(-greatest + 0.1 * torch.randn(args.vocabulary), 1 / 512)
     mask = torch.ones(args.batch, args.positions, dtype=torch.bool)
     gradient = torch.randn(args.batch, args.vocabulary) / args.vocabulary**0.5
@@ -195,9 +195,9 @@ def text_conditioned_loss(torch, args):
     return (tokens, texts, scale, bias, *parameters), [torch.ones(())], {"eager": composed, "fused": ours}
 
 
-# Maps the function of each operator to the operator's sizes. The function takes torch and the sizes. It returns the inputs that need
-# gradients, the gradients of the results, and {"eager": composed, "fused": ours}; both composed(*inputs) and ours(*inputs) compute the
-# results.
+# The keys are functions, one for each operator; the values are the operator's sizes. A function takes torch and the sizes. It returns the
+# inputs that need gradients, the gradients of the results, and {"eager": composed, "fused": ours}. composed(*inputs) and ours(*inputs) each
+# return the results.
 SIZES = {
     sparsify_group: {"batch": 64, "tokens": 55, "patches": 196, "width": 512},
     max_similarity: {"batch": 32, "patches": 196, "tokens": 55, "width": 256},
@@ -224,7 +224,8 @@ def compare(args):
     if args.memory_of:
         print(side_by_side.grown_memory(lambda: step(args.memory_of)))
         return
-    given = sum(tensor.nbytes for tensor in (*gradients, *inputs))  # the bytes of the results and of the gradients of the inputs
+    # Results are as large as `gradients`, and the gradients of the inputs are as large as `inputs`.
+    given = sum(tensor.nbytes for tensor in (*gradients, *inputs))
     memory = {side: side_by_side.in_fresh_process("--memory-of", side, environment=side_by_side.SMALL_BLOCKS) - given for side in operators}
     turns = {side: lambda side=side: side_by_side.seconds_of(lambda: step(side)) for side in operators}
     times = side_by_side.take_turns(turns, args.repetitions, pause=0)

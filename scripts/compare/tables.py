@@ -8,7 +8,7 @@ seeds. Some tables have a second command, which answers another question and als
   scripts/compare/tables.py readouts          # CLIP with several read-outs
   scripts/compare/tables.py readouts --wide
   scripts/compare/tables.py sparc             # CLIP, FILIP and SPARC for several numbers of objects per image
-  scripts/compare/tables.py stair             # STAIR in three stages and in one, and CLIP
+  scripts/compare/tables.py stair             # STAIR trained in three stages, STAIR trained in one stage, and CLIP
   scripts/compare/tables.py stair --web
   scripts/compare/tables.py TABLE --help      # what is measured, and the options
 

@@ -2,7 +2,7 @@
 """Compares the tokenizer tokenizer_json with the `tokenizers` package, on one tokenizer of each kind, which this script trains. Compares
 the ids of texts in many scripts, and the texts per second of one thread, in turns. Prints a Markdown table. Downloads nothing.
 
-  scripts/compare/tokenizer_json.py                             # trained tokenizers of each kind
+  scripts/compare/tokenizer_json.py                             # compares one tokenizer of each kind, which it trains
   scripts/compare/tokenizer_json.py --files FOLDER/tokenizer.json
   scripts/compare/tokenizer_json.py --at-least 10               # exit 1 if a kind is not this many times as fast as the package
 

@@ -20,9 +20,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 CLASSES = ROOT / "tests/data/golden/tokenizers"
 TABLES = ROOT / "src/data/tokenizers/tables"
 
-# Code points that Unicode gave a combining class after Hugging Face's Rust engine froze its tables, so that the engine treats them as
-# starters. They were found by putting each code point between U+0345 and U+0334 and checking whether the engine reorders the three.
-# In addition, the engine does not decompose U+11938.
+# Code points that Unicode gave a combining class after Hugging Face's Rust engine froze its tables. The engine therefore treats them as
+# starters. They were found with texts of three code points: U+0345, the code point to test, and U+0334. The test was whether the engine
+# reorders such a text. In addition, the engine does not decompose U+11938.
 NEWER_MARKS = """7FD 898-89F 8CA-8D3 9FE C3C D3B-D3C EBA 1715 1ABF-1ACE 1DF6-1DFA A82C 10D24-10D27 10EAB-10EAC 10F46-10F50
 10F82-10F85 11070 1133B 1145E 11839-1183A 1193D-1193E 11943 119E0 11A34 11A47 11A99 11D42 11D44-11D45 11D97 16FF0-16FF1
 1E130-1E136 1E2AE 1E2EC-1E2EF"""

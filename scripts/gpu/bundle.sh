@@ -35,8 +35,8 @@ tests=(kernels_tests ops_tests models_tests core_tests step_tests distributed_te
 scripts/setup.sh --gpu-bundle --no-build
 ninja -C "$build" -j "$jobs" "${tests[@]}" tessera-bench tessera_ops
 
-# Prints the distribution's libraries that the programs need, except libraries that every Linux has and libraries that come with LibTorch
-# (including CUDA's).
+# Prints the libraries of the Linux distribution that the programs need. Leaves out libraries that every Linux has, and libraries that come
+# with LibTorch (including CUDA's).
 libraries_of() {
   ldd "$@" | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
     grep -vE '/(libc|libm|libdl|librt|libpthread|libutil|libgcc_s|libstdc\+\+)\.so|/torch/lib/|/nvidia/|/cuda[^/]*/'

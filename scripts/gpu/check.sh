@@ -192,7 +192,7 @@ choose_programs() {
   programs=$bundle run=("$bundle/run.sh")
 }
 
-# Sets `torch`, LibTorch's folder, and puts the packages from TESSERA_PACKAGES on the search paths.
+# Sets `torch` to LibTorch's folder, and puts the packages from TESSERA_PACKAGES on the search paths.
 choose_packages() {
   torch=${CMAKE_PREFIX_PATH:-$(python3 -c 'import importlib.util; print(*importlib.util.find_spec("torch").submodule_search_locations)' 2>/dev/null)}
   torch=${torch%/share/cmake}
@@ -212,7 +212,7 @@ choose_packages() {
     LD_LIBRARY_PATH=$prefix/usr/lib/x86_64-linux-gnu:${LD_LIBRARY_PATH:-}
 }
 
-# Sets `toolkit`, CUDA's folder, or `problem`, the reason why nothing can be built.
+# Sets `toolkit` to CUDA's folder, or sets `problem` to the reason why nothing can be built.
 choose_toolkit() {
   local tool
   toolkit=$(system_toolkit 13) problem=''
@@ -272,7 +272,7 @@ stage_bench() {
   table kernels 110 "${run[@]}" "$bench" kernels --device cuda --quiet --time-limit 3 --json "$folder/kernels.json"
   table beside_pytorch 200 "${run[@]}" python3 scripts/compare/kernels_gpu.py --library "$programs/lib/libtessera_ops.so" \
     --json "$folder/beside_pytorch.json"
-  # Batch sizes grow until the pairs no longer fit on the GPU; objectives that do not fit are marked.
+  # Batch sizes grow beyond what fits on the GPU. The table marks where an objective does not fit.
   table loss 110 "${run[@]}" "$bench" loss --device cuda --quiet --time-limit 3 --dtype bfloat16 --model configs/sparc/vitb16.yaml \
     --batch-sizes 64 256 1024 4096 --plot "$folder/loss.svg" --json "$folder/loss.json"
   table adamw 50 "${run[@]}" python3 scripts/compare/adamw.py --device cuda --bench "$bench"
@@ -289,7 +289,7 @@ stage_step() {
   local beside=("${run[@]}" python3 scripts/compare/step.py --bench "$programs/bin/tessera-bench" --device cuda --dtype bfloat16
                 --model ViT-B-16 --config openclip_vitb16 --compile --repetitions 5)
   piece first_loss 60 bash -c 'same_first_loss "$@"' _ "${bench[@]}" openclip_vitb32 --batch-size 8 --on-demand
-  # OpenCLIP's step with 512 pairs takes more than 40 GB.
+  # Only a GPU with more than 100,000 MiB runs 1,024 pairs, because OpenCLIP's step already takes more than 40 GB with 512 pairs.
   local large=1024
   ((${memory:-0} > 100000)) || large=512
   table "clip_$large" 70 "${bench[@]}" clip_vitb16 --batch-size "$large" "${many[@]}" --recorded --json "$folder/clip_$large.json" \

@@ -159,7 +159,7 @@ std::vector<KernelCase> slot_attention_cases(const SlotShape& shape, const at::D
   const at::Tensor x = at::randn({batch, tokens, width}, options), queries = at::randn({slots, key}, options),
                    weight = at::randn({slots * key, width}, options) / std::sqrt(static_cast<double>(width)),
                    bias = at::zeros({slots * key}, options);
-  const double per_token = 2.0 * static_cast<double>(batch * tokens * slots * width),  // FLOPs of an [L, d] matrix times each token
+  const double per_token = 2.0 * static_cast<double>(batch * tokens * slots * width),  // FLOPs of multiplying each token by [L, d]
       per_slot = 2.0 * static_cast<double>(batch * slots * width * key),
                once = 2.0 * static_cast<double>(slots * width * key);
   const double inputs = bytes_of(x) + bytes_of(queries) + bytes_of(weight) + bytes_of(bias);

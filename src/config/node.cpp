@@ -94,7 +94,7 @@ std::string Node::describe() const {
 
 namespace {
 
-// Returns the tree with the same mark on every node, because a command line has no line numbers.
+// Returns the tree with `mark` on every node. One mark is enough for settings from a command line, which has no line numbers.
 Node marked(const Node& node, const Mark& mark) {
   switch (node.kind()) {
     case Node::Kind::null: return Node::null(mark);

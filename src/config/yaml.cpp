@@ -141,7 +141,7 @@ std::size_t end_of_word(const std::string& line, std::size_t at) {
   return at;
 }
 
-// Returns an explanation of the parser's error at this place that is clearer than its message, or an empty string.
+// Returns a clearer explanation of the error at this column than the parser's message, or an empty string if there is none.
 std::string what_is_wrong(const std::string& line, std::size_t column) {
   const std::size_t first = line.find_first_not_of(" \t");
   if (line.substr(0, first).find('\t') != std::string::npos) return "the line begins with a tab: indent it with spaces";
@@ -175,8 +175,8 @@ bool needs_quotes(const Node& node) {
   return text.find_first_of(":#{}[],&*!|>'\"%@`\n\t\\") != std::string::npos || text[0] == '-' || text[0] == '?';
 }
 
-// Returns true for text that yaml-cpp writes without quotes although it would not read back unchanged: document markers,
-// carriage returns and byte order marks.
+// Returns true for text that yaml-cpp writes without quotes, but that would then be read back changed: text with document markers,
+// carriage returns or byte order marks.
 bool needs_quotes_besides(const std::string& text) {
   return text.starts_with("...") || text.starts_with("---") || text.find('\r') != std::string::npos ||
          text.find("\xEF\xBB\xBF") != std::string::npos;

@@ -39,7 +39,7 @@ std::string pieces_of(const DataFile& file) {
   return out;
 }
 
-// Visits at most `most` files, spread evenly over all files from index `first` on.
+// Visits up to `most` files, spread evenly over the files with index `first` or higher.
 void visit_spread(const Source& source, std::int64_t first, std::int64_t most,
                   const std::function<void(const DataFile&)>& visit) {
   const std::int64_t there = source.data_file_count() - first, count = std::min(there, most);

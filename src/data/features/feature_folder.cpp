@@ -71,7 +71,7 @@ struct FeatureFolder::Impl {
     std::unique_ptr<io::MappedFile> file;
     std::int64_t samples = 0;
     std::string_view keys;                           // the keys' bytes, concatenated
-    std::string_view key_ends, pictures, checksums;  // int64 [samples]
+    std::string_view key_ends, pictures, checksums;  // the bytes of int64 [samples] arrays
     std::vector<std::string_view> tensors;           // in the manifest's order
 
     std::uint64_t number(std::string_view numbers, std::int64_t row) const {

@@ -11,11 +11,11 @@
 
 namespace tessera {
 
-/// What a name with dots refers to: a column, and the members below it.
+/// What a name with dots refers to: a column, and the members below it. A name below a list refers to a member of the list's items.
 struct ColumnPath {
   std::string column;
   std::vector<std::string> below;
-  Column::Kind kind = Column::Kind::other;  // kind of the last member; names after a list refer to members of its items
+  Column::Kind kind = Column::Kind::other;  // kind of the last member, or of the column if `below` is empty
   std::string type;
 };
 

@@ -165,7 +165,7 @@ class Expansion {
   }
 
   const std::string& whole_;
-  std::int64_t names_ = 0;  // counts intermediate names, too; they are at most as many as the final names
+  std::int64_t names_ = 0;  // number of names made so far, including intermediate names, which are never more than the final names
   std::uint64_t bytes_ = 0;
 };
 
@@ -185,7 +185,7 @@ bool has_wildcards(const std::string& name) {
   return name.find_first_of("*?[") != std::string::npos;
 }
 
-// Returns where the settings name the paths ("a.yaml:12: data.train.path: "), or an empty text.
+// Returns the place in the settings that gives the paths, as a prefix for messages ("a.yaml:12: data.train.path: "), or an empty text.
 std::string before(const PathList& paths) {
   return paths.origin.empty() ? "" : paths.origin + ": ";
 }
@@ -220,7 +220,7 @@ std::vector<std::string> resolve(const std::string& written, const std::string& 
   return out;
 }
 
-// Quotes a text as a word of a shell command. Braces are not quoted, because they are expanded before the shell sees them.
+// Quotes a text as a word of a shell command. Braces are not quoted, because expand_braces() expands them before a shell runs the command.
 std::string shell_word(const std::string& text) {
   const bool plain = std::all_of(text.begin(), text.end(), [](unsigned char c) {
     return std::isalnum(c) != 0 ||
@@ -229,7 +229,7 @@ std::string shell_word(const std::string& text) {
   return plain ? text : "'" + text + "'";
 }
 
-// Returns the scheme of an address ("s3"), which need not be at its start ("{s3://a,s3://b}"); nullopt for a local name.
+// Returns the scheme of an address: "s3" for "s3://a", and also for "{s3://a,s3://b}". Returns nullopt for a local name.
 std::optional<std::string> scheme_of(const std::string& text) {
   const std::size_t end = text.find("://");
   if (end == std::string::npos) return std::nullopt;
@@ -280,7 +280,7 @@ bool is_local_and_relative(const std::string& name) {
   return !name.starts_with("pipe:") && !name.starts_with("file:") && !scheme_of(name) && fs::path(name).is_relative();
 }
 
-// Returns the path of a name in this folder if at least one file that the name refers to exists there; otherwise nullopt.
+// Returns the path folder/name if it exists, or if its braces and wildcards stand for at least one existing file; otherwise nullopt.
 std::optional<std::string> found_in(const std::string& folder, const std::string& name) {
   const std::string whole = (fs::path(folder) / name).lexically_normal().string();
   std::error_code ignored;
@@ -340,7 +340,7 @@ std::vector<std::string> expand_paths(const PathList& paths, const std::string& 
   std::error_code ignored;
   for (const std::string& item : paths.items) {
     if (item.empty()) continue;
-    if (item.starts_with("pipe:")) refuse_remote(item, commands);  // before the split at commas: the message names the whole command
+    if (item.starts_with("pipe:")) refuse_remote(item, commands);  // before the split at commas, so that messages name the whole command
     if (fs::exists(local_path(item), ignored)) {                   // a name may hold commas and braces itself
       append(out, resolve(item, extension, paths));
       continue;

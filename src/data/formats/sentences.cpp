@@ -19,8 +19,8 @@ bool is_ascii_space(char c) {
   return c == ' ' || (c >= '\t' && c <= '\r') || (c >= '\x1C' && c <= '\x1F');
 }
 
-// Returns the number of bytes of the white space character at one end of a text; 0 if there is none. `outermost` is the byte at
-// this end; `stands` returns whether the text has a given non-ASCII white space character at this end.
+// Returns the length in bytes of the white space character at the start or end of a text, or 0 if there is none. `outermost` is the
+// text's first or last byte. `stands` returns whether the text starts or ends with a given non-ASCII white space character.
 template <class Stands>
 std::size_t space_at(char outermost, const Stands& stands) {
   if (is_ascii_space(outermost)) return 1;

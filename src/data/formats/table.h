@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-/// Returns the separator for a setting, which is the character itself, "tab", "\t" or "comma". Throws UserError for anything
-/// else.
+/// Returns the separator that a setting names. The setting is the character itself, "tab", "\t" or "comma". Throws UserError for any
+/// other setting.
 char separator_of(const std::string& setting);
 
 /// Reads a text table (RFC 4180 with any separator). The first line names the columns. A field in double quotes may hold

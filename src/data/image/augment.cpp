@@ -97,7 +97,7 @@ void from_hsv(const Hsv& hsv, std::uint8_t* rgb) {
 
 /// A box filter of 2 radius + 1 pixels, where the radius need not be an integer. The weights are 24-bit fractions.
 struct BoxKernel {
-  std::int64_t radius = 0;  // number of pixels on each side of the center that are completely inside
+  std::int64_t radius = 0;  // on each side of the center, the number of pixels that are completely inside the box
   std::uint32_t inner = 0, outer = 0;
 };
 

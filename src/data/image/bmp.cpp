@@ -150,7 +150,7 @@ std::vector<std::uint8_t> decode_bmp(std::string_view file, const config::Size& 
       }
       const std::uint32_t index = runs ? indices[(header.top_first ? y : height - 1 - y) * width + x]
                                        : in.byte(row + x * bits / 8) >> (8 - bits - x * bits % 8) & ((1U << bits) - 1);
-      if (index >= header.colors) continue;  // black, as in Pillow
+      if (index >= header.colors) continue;  // a pixel with an index beyond the palette stays black, as in Pillow
       for (std::size_t c = 0; c < 3; ++c) pixel[c] = in.byte(header.palette + index * header.color_bytes + 2 - c);
     }
   }

@@ -21,7 +21,7 @@ struct DecodedPart {
   std::int64_t top = 0, left = 0;  // position of the first pixel in the scaled image
   int eighths = 8;                 // scale in eighths of full size
 
-  /// Returns where a box of the full-size image lies in `pixels`.
+  /// Converts a box of the full-size image to coordinates in `pixels`.
   SourceBox at(const Box& box) const;
 };
 
@@ -29,8 +29,8 @@ struct DecodedPart {
 /// no size or is too large.
 ImageHeader check_image(std::string_view file, std::int64_t max_pixels);
 
-/// Decodes the part of the image that the crops need. With `scaling`, a JPEG is decoded at the smallest of 1/8, 1/4, 1/2 and full scale at
-/// which no crop is smaller than the size that it will be resized to. The pixels are valid until this thread decodes the next image.
+/// Decodes the part of the image that the crops need. With `scaling`, a JPEG is decoded at 1/8, 1/4 or 1/2 scale if every crop then has at
+/// least its final size (Crop::size). The smallest such scale is used. The pixels are valid until this thread decodes the next image.
 DecodedPart decode_for(std::string_view file, const ImageHeader& header, const std::vector<Crop>& crops, bool scaling);
 
 }  // namespace tessera

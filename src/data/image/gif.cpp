@@ -15,8 +15,9 @@ constexpr std::size_t kMostCodes = 4096;
   throw SampleError("bad_image", "a GIF file that is corrupt or cut off");
 }
 
+/// A palette's offset in the file and its number of colors. If a file has no palette, `colors` is 0, and indices are gray levels.
 struct Palette {
-  std::size_t place = 0, colors = 0;  // place: offset in the file. Without a palette, colors is 0 and an index is a gray level
+  std::size_t place = 0, colors = 0;
 };
 
 struct FirstPicture {
@@ -167,7 +168,7 @@ std::vector<std::uint8_t> decode_gif(std::string_view file, const config::Size& 
   const ByteReader in(file);
   const auto color = [&](std::uint8_t index, std::uint8_t* pixel) {
     const Palette& palette = picture.palette;
-    if (palette.colors > 0 && index >= palette.colors) return;  // black, as in Pillow
+    if (palette.colors > 0 && index >= palette.colors) return;  // a pixel with an index beyond the palette stays black, as in Pillow
     for (std::size_t c = 0; c < 3; ++c) pixel[c] = palette.colors > 0 ? in.byte(palette.place + 3 * index + c) : index;
   };
   std::vector<std::uint8_t> out(static_cast<std::size_t>(size.height * size.width * 3));

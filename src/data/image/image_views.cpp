@@ -188,7 +188,7 @@ std::map<std::string, std::vector<SeenBox>> ImageViews::see(const Sample& sample
   if (!has_picture(sample)) throw_no_image(sample);
   std::map<std::string, std::vector<SeenBox>> out;
   try {
-    const Draw draw{index, repeat, 0};  // 0, because the number of patches does not affect where a box is
+    const Draw draw{index, repeat, 0};  // max_patches is 0, because it does not affect where a view shows a box
     const config::Size picture = size_of(sample);
     for (const auto* views : {&crops_, &whole_})
       for (const View& view : *views) {

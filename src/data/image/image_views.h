@@ -21,13 +21,13 @@ bool changes_pixels(const Augmentation& settings);
 /// purpose.
 void augment(Image& image, const Augmentation& settings, const std::function<Random(Purpose)>& draws);
 
-/// A box of an image as a view shows it.
+/// The part of an image's box that is visible in a view.
 struct SeenBox {
   std::array<float, 4> corners{};  // left, top, right, bottom as shares of the view's width and height, clipped at its borders
   double visible = 0;              // share of the box's area that the view shows
 };
 
-/// An image as a view shows it: planes [3, height, width].
+/// The pixels of an image view, as planes [3, height, width].
 struct ViewImage {
   std::vector<std::uint8_t> planes;
   config::Size size;
@@ -47,8 +47,8 @@ class ImageViews {
   std::map<std::string, ViewImage> make(const Sample& sample, std::int64_t index, std::int64_t repeat,
                                         std::int64_t max_patches = 0) const;
 
-  /// Returns, for each view that needs boxes, where make() with the same index and repeat shows the given boxes of the sample's
-  /// image. Throws SampleError naming the key if the image is missing or damaged, or if a box is outside of it.
+  /// For each view that needs boxes, returns where the given boxes of the sample's image are in the view that make() returns for
+  /// this `index` and `repeat`. Throws SampleError naming the key if the image is missing or damaged, or if a box is outside the image.
   std::map<std::string, std::vector<SeenBox>> see(const Sample& sample, const std::vector<Box>& boxes,
                                                   std::int64_t index, std::int64_t repeat) const;
 
@@ -64,7 +64,7 @@ class ImageViews {
     Augmentation settings;
     config::Size size;
     bool own_size = false;   // has an image_size of its own
-    std::uint64_t word = 0;  // part of the keys of its random numbers
+    std::uint64_t word = 0;  // part of the keys of the view's random numbers, so that views draw different numbers
     bool boxes = false;      // whether its boxes are needed
   };
 

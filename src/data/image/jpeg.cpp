@@ -32,7 +32,7 @@ JpegErrors& errors_of(j_common_ptr info) {
   std::longjmp(errors.jump, 1);
 }
 
-// libjpeg continues after a warning. Like Pillow, we accept all warnings except that the file ends too early.
+// libjpeg continues after a warning. Like Pillow, we accept all warnings except the warning that the file ends too early.
 void on_message(j_common_ptr info, int level) {
   if (level < 0 && info->err->msg_code == JWRN_JPEG_EOF) errors_of(info).ended_early = true;
 }

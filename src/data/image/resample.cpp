@@ -179,7 +179,7 @@ Axis whole_axis(std::int64_t length) {
   return {length, 0, static_cast<double>(length)};
 }
 
-// Returns the range of pixels, out of `inputs`, that [begin, begin + length) touches.
+// Returns the range of pixels that [begin, begin + length) touches, in a row or column of `inputs` pixels.
 Range touched(double begin, double length, std::int64_t inputs) {
   const auto first = std::clamp<std::int64_t>(static_cast<std::int64_t>(std::floor(begin)), 0, inputs - 1);
   const auto last = std::clamp<std::int64_t>(static_cast<std::int64_t>(std::ceil(begin + length)), first + 1, inputs);

@@ -103,9 +103,10 @@ __m256i rounded(__m256i sums) {
   return _mm256_srai_epi32(_mm256_add_epi32(sums, _mm256_set1_epi32(kHalf)), kPrecision);
 }
 
-// Sums the weighted inputs of one output pixel, 4 input pixels per step. The order of the sums is red, red, green, green |
-// blue, blue, 0, 0. All outputs take the same number of steps, because a loop length that varies between outputs would cost a
-// branch misprediction for each output. Inputs that an output does not need have weight 0.
+// Sums the weighted inputs of one output pixel, 4 input pixels per step. The result's lower half has the lanes red, red, green,
+// green, and its upper half blue, blue, 0, 0. A color's sum is the sum of its two lanes. All outputs take the same number of
+// steps, because a loop length that varies between outputs would cost a branch misprediction for each output. Inputs that an
+// output does not need have weight 0.
 __m256i pixel_sums(const std::uint8_t* pixel, const std::int16_t* halves, std::int64_t taps) {
   const __m256i spread = _mm256_setr_epi8(0, -1, 3, -1, 6, -1, 9, -1, 1, -1, 4, -1, 7, -1, 10, -1,  //
                                           2, -1, 5, -1, 8, -1, 11, -1, -1, -1, -1, -1, -1, -1, -1, -1);

@@ -16,7 +16,7 @@ struct ResampleWeights {
   std::vector<std::int32_t> values;  // [outputs, taps]; the weights after the first `count` of a row are 0
   std::vector<std::int16_t> halves;  // [outputs, taps / 4, 8]: the upper bits of 4 weights, then their lower 12 bits
 
-  /// The range [begin, end) of the inputs that the outputs read.
+  /// The input positions from which the outputs are computed are [begin(), end()).
   std::int64_t begin() const;
   std::int64_t end() const;
   void shift(std::int64_t by) {

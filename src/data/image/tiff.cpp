@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t kMostSamples = 6;  // values per pixel
+constexpr std::size_t kMostSamples = 6;  // largest number of values per pixel, which TIFF calls samples
 constexpr std::uint64_t kMostTileBytes = std::uint64_t{1} << 28;
 
 [[noreturn]] void bad_tiff(const std::string& text = "that is corrupt or cut off") {

@@ -27,8 +27,8 @@ struct Geometry {
   Filter filter = Filter::bicubic;
 };
 
-// Returns where the crop starts along one side. If the image is smaller than the target (resize_mode longest), the result is
-// negative: half of the missing pixels, rounded down, are padding before the image.
+// Returns where the crop starts along one side. If the image is smaller than the target (resize_mode longest), half of the missing
+// pixels, rounded down, become padding before the image. The result is then minus the number of these padding pixels.
 std::int64_t offset_of(std::int64_t size, std::int64_t target, bool round_down) {
   if (size < target) return -((target - size) / 2);
   return round_down ? (size - target) / 2 : round_half_even(static_cast<double>(size - target) / 2.0);
@@ -209,7 +209,7 @@ Box random_resized_crop(std::int64_t height, std::int64_t width, std::array<doub
   const double shape = static_cast<double>(width) / static_cast<double>(height);
   const double low = std::min(ratio[0], ratio[1]);
   const double high = std::max(ratio[0], ratio[1]);
-  // The clamp is needed because the side of a strip one pixel wide may round to 0.
+  // A clamp is needed, because the new side may round to 0 if the other side is one pixel long.
   if (shape < low)
     h = std::clamp<std::int64_t>(round_half_even(static_cast<double>(w) / low), 1, height);
   else if (shape > high)

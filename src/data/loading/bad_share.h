@@ -14,7 +14,7 @@ namespace tessera {
 /// user sets the share ("--max-bad-share ").
 inline std::string describe_bad_share(double allowed, std::int64_t bad, std::int64_t seen, const std::string& setting) {
   const double share = static_cast<double>(bad) / static_cast<double>(seen);
-  // The next tenth above 1.2 times the share, which leaves room for bad samples still to come.
+  // The smallest multiple of 0.1 that is above 1.2 times the share. This leaves room for bad samples still to come.
   const double enough = std::min(1.0, (std::floor(12 * share) + 1) / 10);
   const std::string way_out = bad < seen ? concat(setting, enough, " allows more, ") : "";
   return concat("more than max_bad_share ", allowed, " allows (", way_out, "tessera-data inspect counts all of them)");

@@ -93,7 +93,7 @@ bool CaptionChooser::has_undecodable(const Sample& sample) const {
   });
 }
 
-// Returns the fields for entries of `slots` that name none: the fields in the settings if there are any, otherwise the sample's own fields.
+// Returns the names of the default fields: those that the settings name outside `slots`, or else the sample's own fields.
 std::vector<std::string> CaptionChooser::names_for(const Sample& sample) const {
   if (settings_.fields) return *settings_.fields;
   std::vector<std::string> names;

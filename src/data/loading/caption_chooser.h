@@ -27,7 +27,7 @@ class CaptionChooser {
   bool has_undecodable(const Sample& sample) const;
   /// Returns K captions. An empty text means that there is no caption.
   std::vector<std::string> choose(const Sample& sample, Random random) const;
-  /// Describes for messages where captions come from: "raw_caption and captions", or "any text field or caption".
+  /// Returns the fields that captions come from as a text for messages: "raw_caption and captions", or "any text field or caption".
   std::string describe_fields() const;
 
  private:

@@ -13,8 +13,8 @@ namespace tessera {
 /// caption is one entry, so that the loader reads it and counts it as bad.
 class CaptionEntries {
  public:
-  /// Asks the source for each sample's number of captions, in threads. Throws the source's exceptions, and UserError if the source does not
-  /// answer within settings.timeout.
+  /// Asks the source, with settings.threads threads, how many captions each sample has. Throws the source's exceptions, and UserError if
+  /// the source does not answer within settings.timeout.
   CaptionEntries(const std::shared_ptr<const IndexedSource>& source, const LoaderSettings& settings);
 
   struct Pair {
@@ -25,7 +25,7 @@ class CaptionEntries {
   /// Returns the first entry of a sample. If `index` is the number of samples, returns the number of entries.
   std::int64_t first_of(std::int64_t index) const { return first_.at(static_cast<std::size_t>(index)); }
   std::int64_t size() const { return first_.back(); }
-  /// Returns the source's components with sizes and starts that count entries instead of samples.
+  /// Returns the source's components with `size` and `first` converted from samples to entries.
   std::vector<SourceComponent> counted(std::vector<SourceComponent> components) const;
 
  private:

@@ -129,7 +129,8 @@ class SlotDraws {
   const CaptionSlots& slots_;
   const std::vector<std::string>& sentences_;
   const Draw& draw_;
-  std::map<std::int64_t, DifferentNumbers> unused_;  // number of possible start positions of a run -> the positions not used yet
+  // The unused start positions of runs of sentences. The key is the number of possible start positions.
+  std::map<std::int64_t, DifferentNumbers> unused_;
 };
 
 }  // namespace

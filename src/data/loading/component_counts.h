@@ -21,7 +21,8 @@ class ComponentCounts {
                   const std::shared_ptr<ToldSamples>& told);
 
   void good(std::int64_t component);
-  /// Throws UserError if the share of bad samples is above max_bad_share, or if max_bad_run of them came in a row.
+  /// Counts a bad sample. Throws UserError if the share of bad samples is then above max_bad_share, or if the last max_bad_run samples
+  /// were bad.
   void bad(std::int64_t component, const PreparedSample& sample);
 
   /// For each component that skipped samples since the last report, logs how many it has skipped up to the end of this epoch.

@@ -56,7 +56,7 @@ const StreamSource* stream_of(const Source& source) {
   return stream != nullptr ? *stream : nullptr;
 }
 
-// Returns the component's groups, counted in entries if `entries` is not null, otherwise in samples.
+// Returns the component's groups. Their starts are indices of entries if `entries` is not null, otherwise of samples.
 EntryGroups groups_of(const SourceComponent& component, const CaptionEntries* entries) {
   const auto* grouped = dynamic_cast<const GroupedSource*>(component.source);
   if (grouped == nullptr) return {};

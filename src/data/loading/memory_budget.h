@@ -44,9 +44,9 @@ class MemoryBudget : public std::enable_shared_from_this<MemoryBudget> {
 
   /// Waits until the sample's bytes fit or the sample is due.
   Claim claim_sample(std::int64_t ticket, std::int64_t bytes);
-  /// Makes samples up to this ticket due.
+  /// Marks all samples up to this ticket as due, so that they do not wait.
   void set_due(std::int64_t ticket);
-  /// Waits until this many bytes fit or no batch is ready.
+  /// Waits as long as a batch is kept ready and this many bytes do not fit.
   void wait_for_batch(std::int64_t bytes);
   Claim claim_batch(std::int64_t bytes);
 

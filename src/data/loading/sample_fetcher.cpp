@@ -18,7 +18,7 @@ std::int64_t working_bytes(const Sample& sample, std::int64_t max_pixels) {
                                          sizeof(float) * (sample.regions.size() + sample.depth.size()));
   if (sample.encoded.empty()) return bytes;
   const ImageHeader header = read_image_header(sample.encoded);
-  // The pixels of an image above the limit are not counted, because the decoder rejects it before it allocates memory.
+  // If an image has more than max_pixels, its pixels are not counted, because the decoder rejects the image before allocating memory.
   const std::int64_t pixels = header.height * header.width;
   return pixels > 0 && pixels <= max_pixels ? bytes + 6 * pixels : bytes;
 }

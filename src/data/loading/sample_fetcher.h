@@ -28,15 +28,15 @@ struct FetchedSample {
   std::int64_t component = 0;
 };
 
-/// Does the work of a loader's threads, from one seek to the next: reads a sample and transforms it. With n batches per
-/// update, ticket i is the sample of batch i % n at place i / n after the start. The threads keep this object alive, because
-/// one of them may hang in a read when the loader is destroyed.
+/// Does the work of a loader's threads from one seek to the next: reads samples and transforms them. If an update has n batches,
+/// the threads read a sample for each batch in turn. Ticket i stands for the sample of batch i % n that is i / n places after the
+/// start. The threads keep this object alive, because one of them may hang in a read when the loader is destroyed.
 class SampleFetcher {
  public:
   /// The stages that a sample passes through, in order.
   struct Stages {
     std::shared_ptr<Sampler> sampler;
-    std::shared_ptr<const CaptionEntries> entries;  // null: the sampler's entries are samples
+    std::shared_ptr<const CaptionEntries> entries;  // the pairs to which the sampler's indices refer; null if they refer to samples
     std::shared_ptr<const Source> source;
     std::shared_ptr<SampleReader> reader;
     std::shared_ptr<const SampleTransform> transform;

@@ -26,25 +26,25 @@ struct PreparedTexts {
 /// A box's left, top, right and bottom edges as shares of the view's size; nullopt if the box is masked.
 using PreparedBox = std::optional<std::array<float, 4>>;
 
-/// A training sample after decoding, augmentation and tokenization, or the reason why it is bad. Views that the sample lacks have no
-/// entry.
+/// A training sample after decoding, augmentation and tokenization, or the reason why it is bad. The keys of the maps are names of views.
+/// Views that the sample lacks have no entry.
 struct PreparedSample {
   std::string key;
-  std::map<std::string, ViewImage> pixels;                   // by name of pixel view
-  std::map<std::string, std::vector<std::int64_t>> ids;      // by name of single-text view
-  std::map<std::string, PreparedTexts> several;              // by name of multi-text view
-  std::map<std::string, std::vector<PreparedBox>> boxes;     // by name of pixel view that needs boxes
-  std::map<std::string, TextCuts> cuts;                     // by name of text view
+  std::map<std::string, ViewImage> pixels;                   // image of each pixel view
+  std::map<std::string, std::vector<std::int64_t>> ids;      // token ids of each single-text view
+  std::map<std::string, PreparedTexts> several;              // texts of each multi-text view
+  std::map<std::string, std::vector<PreparedBox>> boxes;     // boxes of each pixel view that needs boxes
+  std::map<std::string, TextCuts> cuts;                     // how much of each text view was cut off
   std::vector<std::uint8_t> features;                       // stored features, used instead of pixels; empty if there are none
   std::vector<float> regions;                               // [R, F] region features of the region views; empty if there are none
   std::int64_t region_width = 0;                            // F
   std::int64_t label = -1;
-  std::int64_t image_group = 0;  // as in DuplicateGroups; set only if needed
-  std::int64_t caption_group = 0;
+  std::int64_t image_group = 0;    // equal for samples with the same image (DuplicateGroups); set only if Needs::duplicates is true
+  std::int64_t caption_group = 0;  // equal for samples with the same caption; set only if Needs::duplicates is true
   std::vector<std::int64_t> captions_group;  // group of each text of the view `captions`; 0 if the text is absent
   std::string bad_reason;  // empty if the sample is good
   std::string bad_text;
-  std::vector<std::string> found;  // names of the fields that a bad sample has
+  std::vector<std::string> found;  // names of the fields that the sample has, for messages; empty if the sample is good
   MemoryBudget::Claim claim;
 
   bool good() const { return bad_reason.empty(); }
@@ -78,8 +78,8 @@ std::vector<std::string> needed_fields(const Needs& needs);
 /// damage is counted and never treated as absence. Thread-safe; every random choice is a function of (seed, draw).
 class SampleTransform {
  public:
-  /// Throws UserError if this loader cannot make a view, if features cannot replace a view, or if a component of the source
-  /// seems unusable: of its samples that are checked, none has all needed fields and features.
+  /// Throws UserError if this loader cannot make a view, if the target has stored features that cannot replace the views, or if none
+  /// of the checked samples of a component has all needed fields and features.
   SampleTransform(std::shared_ptr<const Source> source, std::shared_ptr<const Tokenizer> tokenizer,
                   const Preprocessing& preprocessing, const LoaderSettings& settings, const Needs& needs,
                   std::uint64_t seed, const LoaderTarget& target = {});
