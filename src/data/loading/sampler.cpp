@@ -9,10 +9,10 @@
 namespace tessera {
 namespace {
 
-// Number of permutations to keep. The workers are in at most two consecutive epochs at a time, and only the first and the last permutation
-// of an epoch may be shared with another epoch.
+// Number of permutations to keep for each component. At a time, the workers are in at most two consecutive epochs. These epochs have three
+// borders (start, middle and end). In mixed(), a component without groups needs only the permutations that cross a border.
 constexpr std::size_t kRepeatsKept = 3;
-constexpr std::int64_t kWholeEpoch = -1;  // key of the permutations of all entries of an epoch
+constexpr std::int64_t kWholeEpoch = -1;  // key in permutations_ that stands for the whole epoch instead of one component
 
 std::uint64_t key_word(std::int64_t value) {
   return static_cast<std::uint64_t>(value);
@@ -124,8 +124,8 @@ SampleRef Sampler::mixed(std::int64_t epoch, std::int64_t entry) {
   const std::int64_t size = components_[component].size, first = epoch * shares_[component].count,
                      behind = first + shares_[component].count;
   const std::int64_t place = first + entry - shares_[component].begin, repeat = place / size;
-  // The component needs a permutation of its own only if this permutation crosses the epoch's start or end, or if the component has groups.
-  // Otherwise the epoch's permutation already shuffles the component's entries.
+  // If this pass over the component lies within the epoch, the epoch's permutation already shuffles the component's entries. Otherwise, or
+  // if the component has groups, the pass needs a permutation of its own.
   const bool cut = repeat * size < first || (repeat + 1) * size > behind || is_grouped(component);
   return of_row(static_cast<std::int64_t>(component), place, cut);
 }

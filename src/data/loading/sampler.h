@@ -17,35 +17,35 @@ struct SampleRef {
   std::int64_t repeat = 0;  // number of earlier passes over its component; crops, flips and captions change with each pass
 };
 
-/// Places [begin, end) of an epoch. A batch never crosses a segment's end.
+/// The places [begin, end) in an epoch's order. A batch never crosses a segment's end.
 struct Segment {
   std::int64_t number = 0;  // index of the segment, counted over all epochs
   std::int64_t begin = 0, end = 0;
-  std::int64_t component = -1;    // the component of all its samples; -1: mixed
+  std::int64_t component = -1;    // the component that all samples of the segment come from; -1: several components
   std::int64_t shared_begin = 0;  // first place, counted over all ranks
   std::int64_t shared_size = 0;   // number of places, counted over all ranks
 };
 
 /// Groups of a component's entries. Each group is read as a whole (GroupedSource).
 struct EntryGroups {
-  std::vector<std::int64_t> starts;  // first entry of each group, ascending, then the component's size; empty: no groups
+  std::vector<std::int64_t> starts;  // index of each group's first entry, ascending, followed by the number of entries; empty: no groups
   std::int64_t open = 1;             // number of groups open at a time
 };
 
-/// Maps the places of an epoch to samples. Each rank counts its own places, from 0 in each epoch. A place holds one sample; with
-/// `accumulate` it holds one sample of each component, for the update's batch of that component. The mapping is a function of
-/// (components, seed). All epochs have the same number of places. Thread-safe.
+/// Maps the places in an epoch's order to samples. Each rank counts its own places, from 0 in each epoch. A place holds one sample; with
+/// `accumulate` it holds one sample of each component, for the update's batch of that component. The mapping is a function of (components,
+/// seed). All epochs have the same number of places. Thread-safe.
 ///
 /// concat      a permutation of all samples
 /// weighted    round(weight * size) samples of each component, permuted together. Each component takes its next samples from an
 ///             endless sequence of its permutations, so that over many epochs all its samples are used equally often
 /// sequential  a segment for each component, with a permutation of its samples; the order of components changes each epoch
-/// accumulate  as many places as the largest component has samples; each batch of an update is drawn from an endless
-///             sequence of its component's permutations
+/// accumulate  as many places as the largest component has samples; each batch of an update takes its component's next
+///             samples from an endless sequence of the component's permutations
 ///
-/// A component with groups is permuted as follows. Its groups come in random order, and `open` of them are open at a time. The open
-/// groups take turns; each supplies one of its entries, in random order. A used-up group is replaced by the next. If components are
-/// permuted together, such a component gets random places and fills them with its entries in this order.
+/// A component with groups is permuted as follows. Its groups come in random order, and `open` of them are open at a time. The open groups
+/// take turns; each supplies one of its entries, in random order. A used-up group is replaced by the next. If components are permuted
+/// together, a component with groups gets random places, and its entries fill these places in the order just described.
 class Sampler {
  public:
   /// The sizes of components are numbers of entries; an entry is a sample or an image-caption pair. `groups` has one item for each
@@ -60,7 +60,7 @@ class Sampler {
 
   std::vector<Segment> segments(std::int64_t epoch) const;
   Segment segment_of(const DataPosition& place) const;
-  /// Returns the sample at a place for the update's batch number `batch`.
+  /// Returns the sample at `place`. `batch` is the batch's number in its update; with `accumulate`, this number is the component's index.
   SampleRef at(const DataPosition& place, std::int64_t batch);
 
   /// Converts a place of this rank to one counted over all ranks.
@@ -76,7 +76,8 @@ class Sampler {
   bool is_grouped(std::size_t component) const { return component < groups_.size() && !groups_[component].starts.empty(); }
   std::vector<std::int64_t> permutation(std::int64_t row, std::int64_t repeat, std::int64_t size) const;
   SampleRef mixed(std::int64_t epoch, std::int64_t entry);
-  /// Returns sample number `place` of the endless sequence of a component's permutations.
+  /// Returns sample number `place` of an endless sequence of passes over a component. If `permute` is true and the sampler shuffles, each
+  /// pass is a new permutation of the component's samples.
   SampleRef of_row(std::int64_t component, std::int64_t place, bool permute);
   std::int64_t permuted(std::int64_t row, std::int64_t repeat, std::int64_t size, std::int64_t place);
 

@@ -8,8 +8,8 @@ namespace tessera {
 
 /// How long to wait for a result before logging a warning, and before failing.
 struct WaitPolicy {
-  double warn_after = 60;  // seconds; the warning is repeated after twice, four times, ... as long
-  double timeout = 0;      // seconds until failure; 0: wait without limit
+  double warn_after = 60;  // in seconds; if the wait goes on, the warning is repeated at 2, 4, 8, ... times this value
+  double timeout = 0;      // seconds until check_wait() throws UserError; 0: no limit
   std::string source;      // description of the source of the results
   /// Describes result number `ticket` and its progress: "sample number 7 (thread 2 is reading it)".
   std::function<std::string(std::int64_t ticket)> describe;

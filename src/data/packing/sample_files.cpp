@@ -41,9 +41,9 @@ OrderedJson describe_objects(const std::vector<ObjectAnnotation>& objects, const
   return list;
 }
 
-/// Returns the fields of the sample's own side file, with two changes. A field `caption` that is not one of the sample's captions gets
-/// another name, because a reader would use it as a caption. `regions` are left out, because the objects contain them; if a box is invalid,
-/// they are kept under another name instead.
+/// Returns the fields of the sample's own side file, with two changes. If the field `caption` is not one of the sample's captions, it is
+/// renamed, because otherwise a reader would use it as a caption. The field `regions` is left out, because the objects contain its boxes;
+/// if one of these boxes is invalid, the field is renamed instead.
 OrderedJson kept_fields(const Sample& sample) {
   OrderedJson json = sample.fields.empty() ? OrderedJson::object() : OrderedJson::parse(sample.fields, nullptr, false);
   if (!json.is_object()) return OrderedJson::object();

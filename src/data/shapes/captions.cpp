@@ -173,7 +173,8 @@ CaptionPlan plan_caption(const Scene& scene, std::size_t most, Style style, Rand
     join.wording = random.chance(0.35) ? 1 : 0;
     plan.joins.push_back(join);
   }
-  // Mentions in a relation get no place, because a reader could confuse the relation with the place.
+  // A mention in a relation ("left of") does not also name a place in the image ("on the left"), because a reader could confuse the place
+  // with the relation.
   for (std::size_t i = 0; i < order.size(); ++i) {
     const bool related = (i > 0 && plan.joins[i - 1].relation != Relation::list) ||
                          (i < plan.joins.size() && plan.joins[i].relation != Relation::list);

@@ -33,7 +33,7 @@ struct WebWords {
 
 /// One noun phrase. Each attribute is kUnsaid or an index into its name table; the shape is always named.
 struct Mention {
-  int object = kUnsaid;  // index into Scene::objects; kUnsaid for an object that does not exist
+  int object = kUnsaid;  // index into Scene::objects; kUnsaid if the scene does not have the mentioned object
   int shape = 0;
   int color = kUnsaid;
   int texture = kUnsaid;
@@ -88,8 +88,8 @@ std::string noun_phrase(const Mention& mention);
 
 CaptionText write(const CaptionPlan& plan, Tone tone);
 
-/// Returns false only if the plan is false in every reading. A reading assigns a different object to each mention. It is true if all named
-/// attributes match and all relations and places hold at least nearly.
+/// Returns whether the plan is true in at least one reading. A reading assigns a different object to each mention. The plan is true in a
+/// reading if all named attributes match, and if all relations and places hold at least approximately.
 bool could_be_true(const CaptionPlan& plan, const Scene& scene);
 
 /// Returns a text such as "a red circle, a blue star and a green heart": color and shape of the objects that the caption names, in the

@@ -67,7 +67,7 @@ bool two_mentions(CaptionPlan& plan, Random& random, Mention*& a, Mention*& b) {
   return true;
 }
 
-// Swaps an attribute between two mentions, together with its word in the style `web`.
+// Swaps an attribute between two mentions. In the style `web`, also swaps the words that stand for the attribute.
 void swap_attribute(Attribute attribute, Mention& a, Mention& b) {
   std::swap(a.*attribute, b.*attribute);
   if (!a.web || !b.web) return;

@@ -40,17 +40,16 @@ constexpr int kShapes = 10;
 constexpr int kColors = 8;
 constexpr int kTextures = 4;
 
-// Ranges of the diameters of small, medium and large objects. The gaps between the ranges make objects with different size words visibly
-// different in size.
+// Ranges of the diameters of small, medium and large objects. The ranges have gaps between them, so that, for example, a small and a medium
+// object visibly differ in size.
 using Diameters = std::array<std::array<double, 2>, 3>;
 constexpr Diameters kDiameters = {{{kUsualDiameters[0], 0.30}, {0.37, 0.43}, {0.51, kUsualDiameters[1]}}};
 
-// By the number of objects: the chance that an object is small, and the chance that it is medium. The more objects there are, the smaller
-// they must be to fit.
+// For 1, 2, ... objects in a scene: {probability of a small object, probability of a medium object}. More objects must be smaller to fit.
 constexpr std::array<std::array<double, 2>, kMostObjects> kSizeChances = {
     {{0.33, 0.34}, {0.3, 0.4}, {0.45, 0.4}, {0.6, 0.33}, {0.7, 0.25}, {0.7, 0.25}}};
 
-// Maps the diameter ranges of the three sizes linearly to another total range.
+// Scales the diameter ranges of the three sizes linearly, so that together they span `range`.
 Diameters stretched(const DiameterRange& range) {
   Diameters out = kDiameters;
   if (range == kUsualDiameters) return out;  // skips the computation below, whose rounding would change existing scenes
@@ -130,7 +129,7 @@ double reach(int shape) {
 }
 
 double most_room(std::int64_t objects) {
-  // Diameters by the number of objects, from 1 on. If the smallest objects were larger than this, fewer than one in fifty calls of place()
+  // For 1, 2, ... objects in a scene: the upper limit of the smallest diameter. Above this limit, fewer than one in fifty calls of place()
   // would succeed.
   static constexpr std::array<double, kMostObjects> room = {0.8, 0.44, 0.36, 0.3, 0.26, 0.22};
   return room.at(static_cast<std::size_t>(objects - 1));
@@ -140,7 +139,7 @@ Scene make_scene(const SceneKey& key, const std::array<std::int64_t, 2>& objects
   Random random = key.random(scene_part);
   const Diameters sizes = stretched(diameters);
   Scene scene;
-  scene.backdrop = static_cast<Backdrop>(key.random(background_part).below(4));  // draw_background() begins with the same random number
+  scene.backdrop = static_cast<Backdrop>(key.random(background_part).below(4));  // draw_background() also uses this random number
   scene.tone = static_cast<Tone>(random.below(3));
   const std::int64_t count = objects[0] + random.below(objects[1] - objects[0] + 1);
   const bool repeat_shape = key.split != Split::held_out && random.chance(0.25);

@@ -64,10 +64,12 @@ constexpr std::int64_t kMostObjects = 6;
 using DiameterRange = std::array<double, 2>;
 constexpr DiameterRange kUsualDiameters = {0.26, 0.58};
 
-/// Returns the largest diameter that the smallest objects may have so that this number of objects still finds room in an image.
+/// Returns the upper limit of the smallest diameter in a DiameterRange. Above this limit, this number of objects would hardly ever fit into
+/// an image.
 double most_room(std::int64_t objects);
 
-/// Returns the objects and the background of a sample, without pixels. `objects` is [fewest, most], with at most kMostObjects.
+/// Returns the objects and the background of a sample, without pixels. `objects` is the minimum and the maximum number of objects; the
+/// maximum is at most kMostObjects.
 Scene make_scene(const SceneKey& key, const std::array<std::int64_t, 2>& objects, const DiameterRange& diameters = kUsualDiameters);
 
 /// Returns how far the shape extends from its center, in radii.

@@ -31,7 +31,7 @@ Object absent_object(const Scene& scene, Split split, Random& random) {
   return out;
 }
 
-// Draws another image and a caption of it that is false for this scene.
+// Makes another random scene and a caption of it. The caption is false for `scene`.
 void tell_of_another(const SceneKey& key, const Scene& scene, const ShapesSettings& settings, Style style, Random& random,
                      Telling& out) {
   constexpr int kAttempts = 1000;

@@ -16,13 +16,13 @@ enum class Fit { whole, less, more, other };
 struct Telling {
   Fit fit = Fit::whole;
   CaptionPlan plan;
-  // the scene that `plan` describes: for `whole` and `less`, the image's scene; for `more`, this scene with the absent objects at the end;
-  // for `other`, the scene of another image
+  // the scene that `plan` describes: for `whole` and `less`, the image's scene; for `more`, the image's scene followed by objects that are
+  // not in the image; for `other`, the scene of another image
   Scene scene;
 };
 
-/// Returns caption number `caption` of the image. The setting bad_captions spoils some captions. The others (`whole`) are the same as
-/// without it.
+/// Returns caption number `caption` of the image. The setting bad_captions spoils some captions. All other captions (Fit::whole) are the
+/// same as without this setting.
 Telling tell(const SceneKey& key, const Scene& scene, const ShapesSettings& settings, std::int64_t caption);
 
 }  // namespace tessera::shapes

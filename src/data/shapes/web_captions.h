@@ -11,8 +11,8 @@ namespace tessera::shapes {
 /// Draws the words of a mention that is added to a caption in the style `web`.
 WebWords draw_web_words(Random& random);
 
-/// Chooses which attributes of the object the mention names, and in which words. The phrase has 2 to 7 words (2 to 4 if the caption names
-/// four objects or more).
+/// Chooses the attributes of `object` that the mention's phrase contains, and the words of the phrase. The phrase has 2 to 7 words (2 to 4
+/// if the caption names four objects or more).
 void choose_web_words(Mention& mention, const Object& object, std::size_t mentions, Random& random);
 
 /// Chooses the words of all mentions of a caption, and adds texts before and after the mentions: who did something with the objects, the

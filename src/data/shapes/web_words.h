@@ -11,7 +11,7 @@ namespace tessera::shapes {
 class WordList {
  public:
   static constexpr double kZipf = 1;
-  // with this steepness, the first of 25 words has a frequency of 45 %: captions usually call a circle a circle
+  // for synonyms: the first of 25 words has a frequency of 45 %, so that "circle" is the most frequent word for a circle
   static constexpr double kSynonyms = 1.5;
 
   /// `words` are separated by spaces; `steepness` is kZipf or kSynonyms.

@@ -79,7 +79,7 @@ class FilteredSource : public IndexedSource, public GroupedSource {
   std::int64_t data_file_count() const override { return source_->data_file_count(); }
   DataFile data_file(std::int64_t index) const override { return source_->data_file(index); }
 
-  // Returns the starts of the source's groups, counted in samples that pass. Groups without such samples are left out.
+  // Returns the source's group_starts() with indices that count only the samples that pass. Groups without such samples are left out.
   std::vector<std::int64_t> group_starts() const override {
     const auto* grouped = dynamic_cast<const GroupedSource*>(source_.get());
     const std::vector<std::int64_t> all = grouped != nullptr ? grouped->group_starts() : std::vector<std::int64_t>();
@@ -103,7 +103,7 @@ class FilteredSource : public IndexedSource, public GroupedSource {
   std::string described_;
 };
 
-/// Drops the samples that do not pass the filter. Places in the stream count only the samples that pass.
+/// Drops the samples that do not pass the filter. A sample's position in the stream is the number of passing samples before it.
 class FilteringStream : public SampleStream {
  public:
   FilteringStream(std::unique_ptr<SampleStream> stream, std::shared_ptr<const RowFilter> filter,
@@ -156,8 +156,8 @@ class FilteredStreamSource : public StreamSource {
   std::int64_t data_file_count() const override { return source_->data_file_count(); }
   DataFile data_file(std::int64_t index) const override { return source_->data_file(index); }
   std::unique_ptr<SampleStream> open(const StreamStart& start) const override {
-    // The stream gives up after this many samples in a row that do not pass: as many as in a hundred passes over the data. The limit is so
-    // high because some of a rank's files may have no samples that pass.
+    // The stream gives up if no sample passes for as many samples as a hundred epochs have. The limit is so high because some of a rank's
+    // files may have no samples that pass.
     return std::make_unique<FilteringStream>(source_->open(start), filter_,
                                              100 * std::max<std::int64_t>(1000, source_->size()));
   }

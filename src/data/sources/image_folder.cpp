@@ -204,8 +204,8 @@ class ImageFolder : public IndexedSource {
     }
   }
 
-  // Whether an entry is a link to a folder that contains it, which would be followed forever. Logs a warning once for each such
-  // link.
+  // Returns whether an entry is a link to one of the folders that contain the link. Following such a link would never end. Logs a warning
+  // once for each such link.
   bool leads_back(const fs::directory_entry& entry) {
     if (!entry.is_symlink() || !entry.is_directory()) return false;
     const fs::path target = fs::canonical(entry.path());

@@ -176,7 +176,7 @@ void BytePairs::merge_short(std::string_view piece, std::vector<std::int64_t>& o
     if (*best == no_rank) break;
     const std::int32_t rank = *best;
     std::size_t kept = static_cast<std::size_t>(best - ranks.begin());
-    bool stale = false;  // whether the last symbol that was kept is the result of a merge
+    bool stale = false;  // whether the previous kept symbol was just merged, so that the rank of its pair with the next one is unknown
     for (std::size_t i = kept; i < size; ++kept) {
       const bool both = i + 1 < size && ranks[i] == rank;
       const std::int32_t rank_behind = i + 1 < size ? ranks[i] : no_rank;
@@ -191,8 +191,8 @@ void BytePairs::merge_short(std::string_view piece, std::vector<std::int64_t>& o
   out.insert(out.end(), ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(size));
 }
 
-// Returns the same as merge_short(), but uses a heap, so that a word of a megabyte does not take quadratic time.
-// Candidates that a merge creates enter the heap only after all candidates of the merge's rank have been handled.
+// Returns the same as merge_short(), but uses a heap, so that a word of a megabyte does not take quadratic time. A merge makes new
+// candidates; they are added to the heap only after all candidates with the rank of this merge have been handled.
 void BytePairs::merge_long(std::string_view piece, std::vector<std::int64_t>& out) const {
   constexpr std::uint32_t none = ~std::uint32_t{0};
   const auto size = static_cast<std::uint32_t>(piece.size());

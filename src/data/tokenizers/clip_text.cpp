@@ -14,7 +14,8 @@ namespace {
 enum SigmaClass : std::uint8_t { cased = 16, ignorable = 32 };
 
 const unicode::ClassTable& classes() {
-  // U+0345 is unmatched, because the Python package `regex` treats it as a letter when it tests a negated set, but not when it tests \p{L}.
+  // No part of CLIP's pattern matches U+0345, because the Python package `regex` treats it as a letter when it tests a negated set, but not
+  // when it tests \p{L}.
   static const unicode::ClassTable table = {{clip_letter, letter},
                                             {clip_number, number},
                                             {clip_space, space},
@@ -44,7 +45,7 @@ void collapse_space(std::u32string& text) {
 
 namespace {
 
-// Returns the lower case of a capital sigma: U+03C2 at the end of a word (Unicode 3.13, Final_Sigma), otherwise U+03C3.
+// Returns the lower case of a capital sigma: U+03C2 at the end of a word (Unicode Standard, section 3.13, Final_Sigma), otherwise U+03C3.
 char32_t lower_sigma(std::u32string_view text, std::size_t at) {
   const auto is = [&](std::size_t k, SigmaClass wanted) { return (classes()[text[k]] & wanted) != 0; };
   std::size_t before = at;

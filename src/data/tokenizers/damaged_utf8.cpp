@@ -36,8 +36,8 @@ class Window {
   std::size_t at_;
 };
 
-// Returns the length of the sequence at the window's start if replacing its space by byte A0 turns it into UTF-8; otherwise 0. Accepts only
-// sequences for likely characters.
+// Returns the length of the byte sequence at the window's start if the sequence becomes UTF-8 when its space is replaced by byte A0;
+// otherwise 0. Accepts only the sequences of likely characters.
 std::size_t altered_length(const Window& w) {
   const int lead = w[0];
   const auto likely = [&](std::size_t k) { return w.is(k, continuation) && w[k] != 0x85 && w[k] != 0xA0; };
@@ -78,8 +78,8 @@ bool begins_a_grave_word(std::string_view rest) {
   return false;
 }
 
-// Returns the code point of the CESU-8 pair at the start of the bytes, or 0 if there is none. If the bytes end with the pair, its last byte
-// may be replaced by a line break, as in ftfy's pattern.
+// Returns the code point of the CESU-8 pair at the start of the bytes, or 0 if there is none. If there are only six bytes, the last one may
+// be a line break instead of the pair's last byte, as in ftfy's pattern.
 char32_t cesu8_pair(std::string_view bytes) {
   const Window w(bytes, 0);
   const bool last = w.in(5, 0x80, 0xBF) || (bytes.size() == 6 && w[5] == '\n');
@@ -131,7 +131,7 @@ std::optional<std::u32string> decode_variants(std::string_view bytes) {
     if (!is_utf8(bytes)) return std::nullopt;
     return unicode::decode(bytes);
   }
-  std::string plain;  // the bytes with all variants converted to UTF-8
+  std::string plain;  // the bytes, with CESU-8 pairs and C0 80 converted to UTF-8
   plain.reserve(bytes.size());
   for (std::size_t i = 0; i < bytes.size();) {
     const std::string_view rest = bytes.substr(i);

@@ -21,7 +21,8 @@ std::optional<std::u32string> decode_bytes(std::string bytes, Encoding encoding,
     if (!is_utf8(bytes)) return std::nullopt;
     return unicode::decode(bytes);
   }
-  // MacRoman is excluded, because the bytes of an en dash and a space would often be mistaken there for one damaged character.
+  // MacRoman is excluded from this repair, because in MacRoman the bytes of an en dash and a space would often be mistaken for one damaged
+  // character.
   if (encoding != one_byte::mac_roman) bytes = damaged_utf8::restore_no_break_spaces(std::move(bytes));
   if (one_byte::is_windows(encoding)) bytes = damaged_utf8::replace_lost(bytes);
   return damaged_utf8::decode_variants(bytes);
@@ -39,8 +40,8 @@ std::optional<std::u32string> decode_whole(std::u32string_view text, Cleanup lev
   return std::nullopt;
 }
 
-// Returns the end of the run of sequences that starts at `begin`, or `begin` if there is none. A sequence has two, three or
-// four characters, each of which may be a byte of UTF-8.
+// Returns the end of the run of sequences that starts at `begin`, or `begin` if no run starts there. A sequence has two, three or four
+// characters that could come from the bytes of one UTF-8 character.
 std::size_t run_end(std::u32string_view text, std::size_t begin, Cleanup level) {
   const auto clues = [&](std::size_t i) -> std::uint8_t {
     if (i >= text.size()) return 0;

@@ -9,8 +9,8 @@ namespace tessera::html {
 /// is not listed, its longest listed prefix is replaced.
 std::u32string unescape(std::u32string_view text);
 
-/// Unescapes by ftfy's stricter rules: replaces only `&name;` and `&#...;`, but also upper-case names that HTML5 does not list
-/// (`&EACUTE;`).
+/// Unescapes by ftfy's rules, which require the final `;` (`&name;`, `&#...;`). Unlike unescape(), also replaces upper-case names that
+/// HTML5 does not list (`&EACUTE;`).
 std::u32string unescape_strict(std::u32string_view text);
 
 }  // namespace tessera::html

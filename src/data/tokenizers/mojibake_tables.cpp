@@ -14,9 +14,8 @@ struct Places {
 
 }  // namespace
 
-// Matches all alternatives at once, with one bit for each position that a match may have reached (Baeza-Yates and Gonnet 1992).
-// A bit at the end of an alternative is never shifted into the next alternative, because the function has then already returned
-// true.
+// Matches all alternatives at once, with one bit for each position that a match may have reached (Baeza-Yates and Gonnet 1992). No bit is
+// ever shifted from the end of an alternative into the next alternative, because the function returns true as soon as a bit reaches an end.
 bool is_bad(std::u32string_view text) {
   static const unicode::PageTable<std::uint8_t> sets(place_runs);
   Places reached{0, 0};

@@ -10,7 +10,7 @@ namespace tessera::mojibake {
 /// Returns whether the text contains a sequence of characters that ftfy considers wrongly decoded.
 bool is_bad(std::u32string_view text);
 
-/// Bits that say which bytes of UTF-8 a character may represent in one of the one-byte encodings.
+/// Bits that say from which kinds of UTF-8 bytes a character may come if UTF-8 was read in a one-byte encoding.
 enum Clue : std::uint8_t {
   first_of_2 = 1,
   first_of_3 = 2,
@@ -25,7 +25,7 @@ std::uint8_t clues_of(char32_t code);
 /// one_byte::Encoding.
 std::span<const char32_t, 128> one_byte_page(std::size_t encoding);
 
-/// Returns the Windows-1252 character for a C1 control, as on the Web; returns any other code point unchanged.
+/// For a C1 control, returns the Windows-1252 character, as web browsers do. Returns any other code point unchanged.
 char32_t windows_1252(char32_t code);
 
 }  // namespace tessera::mojibake

@@ -21,13 +21,13 @@ struct Marked {
 #include "src/data/tokenizers/tables/normalization.inc"
 #include "src/data/tokenizers/tables/compatibility.inc"
 
-// Hangul syllables are computed without a table (Unicode 3.12).
+// Hangul syllables are computed without a table (Unicode Standard, section 3.12).
 constexpr char32_t hangul = 0xAC00, lead = 0x1100, vowel = 0x1161, trail = 0x11A7;
 constexpr char32_t lead_count = 19, vowel_count = 21, trail_count = 28;
 constexpr char32_t syllable_count = lead_count * vowel_count * trail_count;
 
 struct Decomposition {
-  char32_t first = 0, second = 0;  // 0: there is none
+  char32_t first = 0, second = 0;  // 0: no such character
 };
 
 // Calls visit(character, mark, both) for each pair of a table. `both` is the composite of character and mark.

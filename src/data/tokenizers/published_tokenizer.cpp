@@ -22,7 +22,7 @@ json special_token(const char* content, std::int64_t id) {
           {"rstrip", false}, {"normalized", false}, {"special", true}};
 }
 
-/// Makes a tokenizer.json for CLIP's byte pairs, as Hugging Face's tokenizers library reads it.
+/// Returns a tokenizer.json with CLIP's byte pairs, in the format that Hugging Face's tokenizers library reads.
 json clip_tokenizer_json(const std::string& merges_text) {
   json vocabulary, merges = json::array();
   std::int64_t id = 0;

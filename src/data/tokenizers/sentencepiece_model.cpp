@@ -48,8 +48,8 @@ class WireFields {
   bool at_end() const { return rest_.empty(); }
 
   std::uint64_t number = 0;
-  std::uint64_t scalar = 0;  // the value of a numeric field
-  std::string_view bytes;   // the content of any other field
+  std::uint64_t scalar = 0;  // the value of a varint field
+  std::string_view bytes;    // the content of a field that is not a varint
 
  private:
   std::optional<std::uint64_t> varint() {

@@ -12,10 +12,11 @@ struct JsonOptionLayout {
   std::string name;
   std::vector<std::string> pictures;   // members that hold the name of an image, or a list of names
   std::vector<std::string> texts;      // members that hold a text, or a list of texts; right texts come before wrong ones
-  std::vector<std::string> kind = {};  // members that may hold the item's kind; the first existing one is used; empty: each file is a kind
+  // members that may hold the item's kind, of which the first existing one is used; if the list is empty, the file's name is the kind
+  std::vector<std::string> kind = {};
   bool paraphrases = false;            // whether each item has two right texts, which come first
   bool sets_by_picture = false;        // whether the name of an item's image determines the item's set and pair (What's Up)
-  // whether all texts are right; the wrong options for a text are then its words in other orders (ARO's COCO-Order)
+  // whether the file holds only right texts; if so, the wrong options for a text are its words in other orders (ARO's COCO-Order)
   bool word_orders = false;
 };
 
@@ -31,7 +32,7 @@ void read_foil(const std::string& path, OptionBuilder& out);
 /// Reads SVO-Probes. Each item has a sentence, an image that shows it, and an image in which the subject, verb or object differs (Hendricks
 /// and Nematzadeh 2021).
 void read_svo_probes(const std::string& path, OptionBuilder& out);
-/// Reads MMVP-VLM: rows of number, pattern and statement; every two consecutive rows are a pair (Tong et al. 2024).
+/// Reads MMVP-VLM, a table with the columns number, pattern and statement. Every two consecutive rows form a pair (Tong et al. 2024).
 void read_mmvp(const std::string& path, OptionBuilder& out);
 
 }  // namespace tessera

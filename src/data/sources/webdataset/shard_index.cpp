@@ -19,7 +19,7 @@ constexpr std::size_t kIndexThreads = 8;
 constexpr std::chrono::seconds kTellEvery{10};
 
 // Groups the members of one shard into samples. A member is added to the last sample with its key. If that sample already has a member of
-// this name, the key is repeated, and the member starts a new sample, so that nothing is lost.
+// this name, the key occurs again in the shard. The member then starts a new sample, so that nothing is lost.
 class ShardReader {
  public:
   ShardReader(ShardIndex& index, std::uint32_t shard) : index_(index), shard_(shard), begin_(index.samples.size()) {}

@@ -38,7 +38,7 @@ void TarStream::pass_over(std::uint64_t size) {
   }
 }
 
-// Reads to the end of the stream: only there is a command's exit code checked.
+// Reads to the end of the stream, because a command's exit code is checked only there.
 void TarStream::drain() {
   std::array<char, 1 << 14> buffer{};
   while (bytes_->read(buffer.data(), buffer.size()) > 0) {

@@ -151,7 +151,7 @@ class WebDataset : public IndexedSource, public FieldSource {
       const std::vector<std::string> names = json_names(text, kNamed);
       return names.empty() ? "" : " (json: " + join_names(names) + ")";
     } catch (const std::exception&) {
-      return {};  // ignored, because this text only adds to a message about another problem
+      return {};  // errors are ignored, because the returned text is only an addition to a message about another problem
     }
   }
 

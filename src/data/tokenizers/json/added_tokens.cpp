@@ -83,8 +83,8 @@ bool AddedTokens::stands_alone(std::string_view text, std::size_t begin, std::si
 
 namespace {
 
-/// Returns the first position, from `at` on, of a byte with which some token begins. `firsts` lists these bytes, and `first` has a flag for
-/// each byte. Returns the text's size if there is no such position.
+/// Returns the first position at or after `at` whose byte is the first byte of a token; if there is none, the text's size. `firsts` lists
+/// the first bytes of all tokens; `first[byte]` is true for these bytes.
 std::size_t next_place(std::string_view text, std::size_t at, const std::vector<bool>& first, const std::string& firsts) {
   if (firsts.size() == 1) return std::min(text.find(firsts[0], at), text.size());
   while (at < text.size() && !first[static_cast<std::uint8_t>(text[at])]) ++at;

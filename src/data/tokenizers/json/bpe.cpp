@@ -68,8 +68,8 @@ class Bpe : public Model {
     }
   }
 
-  /// Returns whether append_row() may be used. append_row() requires that unknown characters keep their places between the known ones and
-  /// never merge with them, and that a token is spelled the same everywhere in a word.
+  /// Returns whether append_row() may be used with this model. Unknown characters must become tokens (and not be dropped), these tokens
+  /// must never merge, and a token must have the same spelling everywhere in a word (no prefix and no suffix).
   bool rows_of_characters(const std::vector<MergedPair>& merges) const {
     if (affixes_) return false;
     const auto none = [](std::int32_t id) { return id < 0; };
@@ -105,7 +105,7 @@ class Bpe : public Model {
         at += next.length;
         if (at == text.size()) break;
         next = whole_.longest(text.substr(at));
-        known = splits_.is_made(next.number) || is_known(text, at);  // tokens that merges build consist of known characters
+        known = splits_.is_made(next.number) || is_known(text, at);  // a token made by merges has only known characters
       } else {
         // impossible, because every known character is a token
         if (row.empty()) throw std::logic_error("tokenizer_json: a text without tokens");

@@ -49,9 +49,9 @@ class ByteTrie {
   }
 
  private:
-  // A unit holds one node. A node's child for a byte is in the unit whose index is the node's base XOR the byte, and stores the node as its
-  // parent. A node without children has base 0. Looking up its children leads to the units 0 to 255, none of which stores this node as its
-  // parent. Units are allocated in blocks of 256, so that a base XOR any byte is a valid index.
+  // A unit holds one node. The child of a node for a byte is in the unit whose index is (base of the node XOR byte), if this unit names the
+  // node as its parent. A node without children has base 0. A lookup of its children ends in one of the units 0 to 255, none of which names
+  // the node as its parent. Units are allocated in blocks of 256, so that a base XOR any byte is a valid index.
   struct Unit {
     std::uint32_t base = 0;
     std::uint32_t parent = ~0U;

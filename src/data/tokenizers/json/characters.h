@@ -14,16 +14,16 @@
 namespace tessera::json_tokenizer {
 
 enum Class : std::uint16_t {
-  letter = 1,        // \p{L} in the package's regular expressions
+  letter = 1,        // \p{L} in regular expressions of the `tokenizers` package
   number = 2,        // \p{N}
-  white_space = 4,   // \s, and char::is_whitespace
-  numeric = 8,       // char::is_numeric
-  word = 16,         // \w in the part `Whitespace`
-  punctuation = 32,  // punctuation for the part `Punctuation` and for BERT
-  combining = 64,    // what StripAccents removes
+  white_space = 4,   // \s in regular expressions, which is the same as Rust's char::is_whitespace
+  numeric = 8,       // Rust's char::is_numeric
+  word = 16,         // \w in the regular expression of the pre-tokenizer `Whitespace`
+  punctuation = 32,  // what the pre-tokenizer `Punctuation` and BERT treat as punctuation
+  combining = 64,    // a character that the normalizer `StripAccents` removes
   joins = 128,       // joins the grapheme of the character before it
-  control = 256,     // what BERT's cleaning removes
-  mark = 512,        // what BERT's removal of accents removes
+  control = 256,     // a character that BERT's cleaning removes
+  mark = 512,        // a character that BERT's accent stripping removes
 };
 
 /// The classes of the ASCII characters. class_of_wide() returns those of all other characters.
@@ -78,7 +78,7 @@ inline std::size_t before(std::string_view text, std::size_t at) {
   return at;
 }
 
-/// Returns the end of the run of characters that starts at `at` and whose characters all have one of the classes.
+/// Returns the end of the run that starts at `at`: the longest sequence of characters that each have at least one of `classes`.
 inline std::size_t end_of_row(std::string_view text, std::size_t at, std::uint16_t classes) {
   while (at < text.size()) {
     std::size_t next = at;
@@ -94,7 +94,7 @@ char32_t character_of_byte(std::uint8_t byte);
 int byte_of_character(char32_t code);
 /// Returns the bytes that a token of a byte-level tokenizer represents; nullopt if the token has other characters.
 std::optional<std::string> bytes_of_characters(std::string_view token);
-/// Appends the character of byte-level tokenizers for each byte.
+/// Appends, for each byte, the character that byte-level tokenizers write for it.
 void append_byte_characters(std::string_view bytes, std::string& out);
 
 }  // namespace tessera::json_tokenizer

@@ -35,15 +35,15 @@ struct ModelPart {
   Tokens tokens;
 };
 
-/// Reads the file's `model`: BPE, WordPiece, Unigram or WordLevel. If `bytes` is true, which requires reads_bytes(), pieces are bytes, and
-/// the file spells tokens in the characters of byte-level tokenizers. Throws UserError naming `origin` if the model is damaged or not
-/// supported.
+/// Reads the file's `model`: BPE, WordPiece, Unigram or WordLevel. If `bytes` is true, pieces are raw bytes, and the file writes each byte
+/// of a token as character_of_byte(). `bytes` may be true only if reads_bytes() returns true. Throws UserError naming `origin` if the model
+/// is damaged or not supported.
 ModelPart make_model(const nlohmann::json& json, bool bytes, const std::string& origin);
 
-/// Returns whether the model's pieces may be bytes.
+/// Returns whether the model's pieces may be raw bytes.
 bool reads_bytes(const nlohmann::json& json);
 
-/// These functions read a `model` of one type. `json` must be an object.
+/// Each of these functions reads one type of `model`. `json` must be an object.
 ModelPart make_bpe(const nlohmann::json& json, bool bytes, const std::string& origin);
 ModelPart make_word_piece(const nlohmann::json& json, const std::string& origin);
 ModelPart make_unigram(const nlohmann::json& json, const std::string& origin);
@@ -53,7 +53,7 @@ ModelPart make_word_level(const nlohmann::json& json, const std::string& origin)
 Tokens read_vocabulary(const nlohmann::json& model, const std::string& origin);
 /// Returns the name of the token that represents a byte, such as <0x0A>. Such tokens spell characters that the vocabulary lacks.
 std::string byte_token(std::uint8_t byte);
-/// Throws UserError if the model has members other than these.
+/// Throws UserError if the model has members that are not in `keys`.
 void allow_members(const nlohmann::json& model, std::initializer_list<std::string_view> keys, const std::string& origin);
 /// text_member() reads a text, or returns `otherwise` if the member is missing or null. flag_member() reads true or false, or returns false
 /// if the member is missing or null.

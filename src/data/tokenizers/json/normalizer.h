@@ -7,7 +7,7 @@
 
 namespace tessera::json_tokenizer {
 
-/// A part of a text without added tokens.
+/// The text between two added tokens.
 struct Segment {
   std::string text;
   /// Number of bytes at the text's start that come from the first character of the whole text. `Metaspace` may treat these bytes specially.

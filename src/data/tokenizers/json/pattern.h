@@ -36,7 +36,7 @@ std::shared_ptr<const Pattern> make_icu_pattern(const std::string& regex, const 
 
 /// Returns the special scanner of a well-known split pattern, or null for other patterns.
 std::shared_ptr<const Pattern> make_known_pattern(const std::string& regex);
-/// GPT-2's pattern, which the part ByteLevel uses.
+/// GPT-2's split pattern. The pre-tokenizer ByteLevel uses it.
 extern const std::string_view gpt2_pattern;
 
 /// Returns a scanner for runs of one class of characters, such as `\s+` or ` {2,}`; null for any other expression.

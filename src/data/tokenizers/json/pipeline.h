@@ -27,7 +27,7 @@ class Pipeline {
   /// Returns the ids of a valid UTF-8 text, cut to at most `most` ids. The special tokens at the text's ends are included in this number
   /// and are never cut.
   std::vector<std::int64_t> encode(std::string_view text, std::size_t most) const;
-  /// Returns all ids of the text. Ignores even the file's own limit.
+  /// Returns all ids of the text. Ignores longest(), the file's maximum.
   std::vector<std::int64_t> encode_whole(std::string_view text) const;
   /// Returns the text of ids below size(), without special tokens.
   std::string decode(const std::vector<std::int64_t>& ids) const;
@@ -56,7 +56,7 @@ class Pipeline {
   AddedTokens added_;
   SpecialEnds ends_;
   std::shared_ptr<const Decoder> decoder_;
-  std::string word_end_;  // the mark at the end of words; decoders keep it, and decode() replaces it by a space
+  std::string word_end_;  // the mark at the end of words; where decoder_ leaves it in the text, decode() replaces it by a space
   std::vector<std::string> tokens_;  // tokens by id
   std::vector<std::int64_t> special_ids_;
   std::optional<std::int64_t> pad_id_;

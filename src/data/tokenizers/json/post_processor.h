@@ -14,7 +14,7 @@ struct SpecialEnds {
   std::size_t size() const { return before.size() + behind.size(); }
 };
 
-/// Reads from the `post_processor` of a tokenizer.json what it adds to a single text. Throws UserError naming `origin` and the
+/// Returns the special tokens that the `post_processor` of a tokenizer.json adds to a single text. Throws UserError naming `origin` and the
 /// post-processor's type if it is not supported.
 SpecialEnds read_post_processor(const nlohmann::json& json, const std::string& origin);
 

@@ -312,7 +312,7 @@ void add_steps(const nlohmann::json& json, const std::string& origin, int depth,
 Splitting make_pre_tokenizer(const nlohmann::json& json, bool may_be_bytes, const std::string& origin) {
   Steps steps;
   if (!json.is_null()) add_steps(json, origin, 0, steps);
-  // If the model can read bytes, a last step that converts bytes to characters is left out.
+  // If the last step converts bytes to characters and the model can read bytes, this step is left out.
   const bool bytes = may_be_bytes && !steps.empty() && dynamic_cast<const ByteCharacters*>(steps.back().get()) != nullptr;
   if (bytes) steps.pop_back();
   return {std::make_shared<Sequence>(std::move(steps)), bytes};

@@ -36,7 +36,7 @@ class PreTokenizer {
 
 struct Splitting {
   std::shared_ptr<const PreTokenizer> pre_tokenizer;
-  bool bytes = false;  // whether pieces are bytes; if so, the file spells tokens in the characters of byte-level tokenizers
+  bool bytes = false;  // whether pieces are raw bytes; if so, the file writes each byte of a token as character_of_byte()
 };
 
 /// Reads the `pre_tokenizer` of a tokenizer.json; if it is null, returns one that splits nothing. `may_be_bytes` is true if the

@@ -14,7 +14,7 @@ constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
 /// The characters that a run consists of: one character, or the characters of a class.
 struct Members {
   char32_t character = 0;
-  std::uint16_t classes = 0;  // if 0, the run consists of `character`
+  std::uint16_t classes = 0;  // classes of the run's characters, as bits; if 0, the run repeats `character`
   bool negated = false;
 
   bool has(char32_t code) const {

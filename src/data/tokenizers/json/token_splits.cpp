@@ -28,8 +28,8 @@ bool TokenSplits::read(const std::vector<MergedPair>& merges, const MergeTable& 
     if (made.rank != MergeTable::no_rank || !stay_apart(table, merge.left, merge.right, rank)) continue;
     made = {rank, merge.left, merge.right};
   }
-  // A token that is already built has no other split, so an early merge whose result is such a token changes nothing. An early
-  // merge of tokens that are never adjacent changes nothing either.
+  // An early merge changes nothing if other merges already build its result, because a token has only one split. It also changes nothing if
+  // its two tokens are never adjacent.
   return std::none_of(early.begin(), early.end(), [&](std::size_t i) {
     const MergedPair& merge = merges[i];
     return !is_made(merge.id) && is_made(merge.left) && is_made(merge.right) && stay_apart(table, merge.left, merge.right, static_cast<std::int32_t>(i));

@@ -14,8 +14,9 @@ struct MergedPair {
 
 /// Knows how the merges build each token, which determines which tokens may be adjacent. A sequence of tokens is the result of the merges
 /// for its text if and only if two conditions hold: the merges build each token from the token's own text, and in the joined text of two
-/// neighboring tokens they merge nothing across these tokens. The reason is that the merges act inside a token as they do on that token's
-/// text alone. So the first merge across two tokens would also happen in the text of only these two.
+/// neighboring tokens no merge crosses the border between them. It is enough to check pairs of neighbors, because the merges act inside a
+/// token as they do on that token's text alone. So the first merge across a border would also happen in the joined text of the two tokens
+/// at this border.
 class TokenSplits {
  public:
   TokenSplits() = default;
@@ -36,8 +37,8 @@ class TokenSplits {
     while (table.find(left, right).rank >= limit) {
       const Split &first = splits_[static_cast<std::size_t>(left)], &second = splits_[static_cast<std::size_t>(right)];
       if (first.rank < 0 && second.rank < 0) return true;
-      // Each of the two tokens was completed by a last merge. Undoes the later one of these two merges. If both merges have the same rank,
-      // the right token's merge is the later one, because equal merges happen from left to right.
+      // Undoes the later of the two merges that built the left and the right token. If both merges have the same rank, the right token's
+      // merge is the later one, because equal merges happen from left to right.
       if (first.rank > second.rank) {
         limit = first.rank;
         left = first.right;

@@ -47,7 +47,7 @@ class Unigram : public Model {
   /// The best tokenization of the text up to a position.
   struct Way {
     double score = 0;
-    std::uint32_t length = 0;  // length of its last token; 0: there is no tokenization
+    std::uint32_t length = 0;  // length of the last token; 0: no tokenization ends at this position
     std::int32_t id = 0;
   };
 
@@ -111,7 +111,7 @@ class Unigram : public Model {
 };
 
 double power_of_ten(int exponent) {
-  double out = 1;  // from_chars() sets `out` to the double nearest to the power, as in the reference's table
+  double out = 1;  // from_chars() sets `out` to the double nearest to 10^exponent, as in the reference's table of powers
   const std::string text = "1e" + std::to_string(exponent);
   std::from_chars(text.data(), text.data() + text.size(), out);
   return out;
