@@ -84,8 +84,8 @@ struct Heartbeat::Impl {
     stop(watcher);
   }
 
-  // Waits for the first report of the next rank. The next rank makes it before its first step, and it contains the rank's host. So if the
-  // rank later stops reporting, the message can name its host.
+  // Waits for the next rank's first report, which the next rank makes before its first step. The report contains the rank's host name. So
+  // if the rank later stops reporting, the error message can include the host name.
   void hear_first() {
     try {
       store->wait({key_of(next)});

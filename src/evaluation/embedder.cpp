@@ -100,8 +100,7 @@ std::vector<std::string> DualEncoderEmbedder::token_texts(const std::vector<std:
   std::string before;
   for (auto end = ids.begin(); end != ids.end();) {
     const std::string text = tokenizer_->decode({ids.begin(), ++end});
-    // If the ids before the last one end inside a multi-byte character, `text` need not begin with their text. The last
-    // id is then decoded alone.
+    // If a multi-byte character is split between two ids, `text` may not begin with `before`. The last id is then decoded alone.
     texts.push_back(text.starts_with(before) ? text.substr(before.size()) : tokenizer_->decode({*std::prev(end)}));
     before = text;
   }

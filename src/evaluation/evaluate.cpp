@@ -161,8 +161,8 @@ std::string features_key(const InferenceModel& loaded, const KeptSlots& kept, co
   return key.dump();
 }
 
-/// The embedder that the tasks use. It caches embeddings in `folder`. Without a folder, it caches them in memory, but only for several
-/// tasks, which may share them.
+/// The embedder that the tasks use. It caches embeddings in `folder`. Without a folder, it caches embeddings in memory for several tasks,
+/// which may need the same embeddings, and caches nothing for a single task.
 class SharedFeatures {
  public:
   SharedFeatures(const Embedder& model, const std::string& folder, std::size_t tasks, const std::function<std::string()>& key)
@@ -243,7 +243,7 @@ config::Node run_config_of(const InferenceModel& loaded) {
 
 ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
   if (options.threads) at::set_num_threads(static_cast<int>(*options.threads));
-  check_data_options(options);  // checked before the weights are read, which may take long
+  check_data_options(options);  // checked first, because reading the weights may take long
   const InferenceModel loaded = load_for_inference(options.checkpoint, options.device, options.architecture);
   const std::string run_folder = run_folder_of(loaded.path);
   const SuiteSettings suite = load_suite(options, run_config_of(loaded));

@@ -40,7 +40,7 @@ void take_tokenizer(const ForeignModel& foreign, const std::string& folder, Infe
     out.tokenizer = tokenizers().make(out.file.tokenizer, "tokenizer", TokenizerContext{out.file.vocabulary, folder});
 }
 
-/// Reads a checkpoint into the path and file of `out`. If it is a published folder, also reads its tokenizer.
+/// Reads a checkpoint and sets `out.path` and `out.file`. If the checkpoint is a published folder, also reads the folder's tokenizer.
 void read_checkpoint(const std::string& path, const std::string& architecture, InferenceModel& out) {
   if (is_foreign_folder(path)) {
     out.path = path;

@@ -12,10 +12,10 @@
 
 namespace tessera {
 
-/// A model whose embeddings are restricted by --slots, either to some slots or by a mask.
+/// The model that --slots asks for: its embeddings keep only some slots, or a mask scales the parts of its image embeddings.
 struct KeptSlots {
   std::unique_ptr<Embedder> embedder;
-  std::vector<std::int64_t> slots;  // the kept slots; empty if a mask weights all slots instead
+  std::vector<std::int64_t> slots;  // the kept slots; empty if --slots names a mask
   std::string description;          // description for the report
   nlohmann::json json;              // description for results.json
 };

@@ -19,8 +19,8 @@ bool is_tar(const std::string& name) {
   return name.find(".tar") != std::string::npos || name.ends_with(".tgz");
 }
 
-/// Returns true if a file with this name shows that the source `parquet` can read its folder. `state.json` is in every folder that
-/// save_to_disk of Hugging Face datasets wrote.
+/// Returns true if the source `parquet` can read a folder that contains a file with this name. save_to_disk of Hugging Face datasets
+/// writes `state.json` into each of its folders.
 bool is_table(const std::string& name) {
   return name.ends_with(".parquet") || name.ends_with(".arrow") || name == "state.json";
 }

@@ -53,8 +53,8 @@ Index::Index(const std::string& folder, int threads) {
       state->names = read_names(folder, state->manifest);
       state->segments = open_segments(folder, state->manifest, threads);
     } catch (const UserError&) {
-      // If the manifest has changed since it was read, a writer may have removed the files that the old manifest names:
-      // opens the new state. Otherwise passes the error on.
+      // If the manifest has not changed since it was read, rethrows the error. If it has changed, a writer may have removed files that the
+      // old manifest names, so the loop opens the new state.
       if (manifest_text(state->manifest) == manifest_text(read_manifest(folder))) throw;
       continue;
     }
@@ -151,8 +151,8 @@ QuantizedQuery quantize_query(std::span<const std::int32_t> tokens, std::span<co
     squares += static_cast<double>(weight) * weight;
   }
   if (!(largest > 0)) return query;
-  // `room` is the largest allowed sum of the rounded weights, in steps, minus what rounding can add to this sum: at
-  // most half a step for each weight.
+  // The sum of the rounded weights has a limit. Rounding can add half a step per weight to the sum. `room` is the limit minus this
+  // addition, in steps.
   double sum = 0;
   for (const float weight : weights) sum += weight / largest;
   const double room =

@@ -35,7 +35,7 @@ class Best {
  public:
   explicit Best(std::int64_t k) : k_(static_cast<std::size_t>(k)) {}
 
-  /// Returns the smallest product with which a further document gets among the k best.
+  /// Returns the smallest product that another document needs to enter the k best.
   std::uint64_t least() const { return heap_.size() < k_ ? 1 : heap_.front().product + 1; }
   void push(std::int64_t document, std::uint64_t product) {
     if (product < least()) return;
@@ -186,9 +186,11 @@ class SegmentSearch {
   }
 
   /// Chooses the terms to defer, moves them to the end and returns the index of the first of them. Prefers terms with the highest cost
-  /// relative to their bounds. The sum of the deferred bounds stays well below the product that a document needs to get among the k best.
+  /// relative to their bounds. The sum of the deferred bounds stays well below the product that a document needs to enter the k best.
   std::size_t put_off() {
-    constexpr double kShare = 0.8;  // a larger share defers more terms, but more documents must be looked up
+    // Limit on the sum of the deferred bounds, as a share of the k-th best product. A larger share defers more terms, but more documents
+    // must be looked up.
+    constexpr double kShare = 0.8;
     std::vector<QueryTerm>& terms = own_.terms;
     const double room = kShare * static_cast<double>(best_.least() - 1);
     if (room <= 0) return terms.size();
@@ -221,9 +223,9 @@ class SegmentSearch {
     }
   }
 
-  /// Looks up the candidates in the postings of the deferred terms. Candidates are the documents that can still get among the best.
-  /// Pushes the candidates with a large enough product, resets the scores to 0, and returns true. If this would cost more than adding the
-  /// deferred terms, does nothing and returns false.
+  /// Candidates are the documents that can still enter the k best. If looking up the candidates in the postings of the deferred terms would
+  /// cost more than adding these terms, does nothing and returns false. Otherwise looks up the candidates, pushes those with a large enough
+  /// product, resets the scores to 0, and returns true.
   bool look_up(const Window& window, std::size_t first) {
     const std::uint64_t least = best_.least() - put_off_bound_;
     const std::int64_t count = 64 * window.words();
@@ -274,7 +276,7 @@ class SegmentSearch {
     }
   }
 
-  /// Visits the allowed documents with a score of at least `least()`, which is called once for each piece. Resets all scores to 0.
+  /// Visits the allowed documents with a score of at least `least()`. Calls `least` once for every kPiece scores. Resets all scores to 0.
   template <class Least, class Visit>
   void for_each_taken(const Window& window, Least&& least, Visit&& visit) {
     for (std::int64_t begin = 0; begin < window.documents; begin += kPiece) {

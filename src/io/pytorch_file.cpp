@@ -26,7 +26,7 @@ using Kind = PickleValue::Kind;
 
 constexpr std::size_t kTarMagicAt = 257;
 
-// Limits on the walk through a model's names. A file that exceeds them was made to waste time.
+// Limits on the traversal of a model's names. Only a file that was built to waste the reader's time exceeds them.
 constexpr std::size_t kMostVisits = 1'000'000;
 constexpr int kDeepest = 64;
 constexpr std::size_t kLongestTensorName = 500;
@@ -246,7 +246,7 @@ class PytorchModel {
     if (!has_names(value)) return;
     for_each_name(value, [&](const std::string& part, const PickleValue& inner) {
       if (part == "_metadata" || !has_names(inner)) return;
-      const bool is_list = part == "_parameters" || part == "_buffers" || part == "_modules";  // tensor names leave out these dicts
+      const bool is_list = part == "_parameters" || part == "_buffers" || part == "_modules";  // these names are not part of tensor names
       const std::string joined = is_list ? name : name.empty() ? part : name + "." + part;
       if (joined.size() > kLongestTensorName) user_error(path_, ": the name of a tensor is too long");
       collect(inner, joined, depth + 1);

@@ -80,7 +80,7 @@ std::string first_line_of_text(const InputFile& file) {
   return is_text ? start.substr(0, start.find_first_of("\r\n")) : "";
 }
 
-/// If the file is recognizably of another kind than safetensors, throws a UserError that names this kind.
+/// If the file is a PyTorch file, another archive or a text file, throws a UserError that says so.
 void refuse_other_kinds(const InputFile& file, const std::string& path) {
   if (is_pytorch_file(path))
     user_error(path, ": is a PyTorch file or another archive, expected a safetensors file; if it holds an "

@@ -31,8 +31,8 @@ std::optional<std::int64_t> projection_product(c10::ArrayRef<const c10::IValue> 
   return 2 * real * inputs[2].toTensor().numel();
 }
 
-// Returns 0 if token_max_projection has a kernel, because the kernel's backward pass only adds rows at the positions of the maxima.
-// Otherwise returns nullopt.
+// Returns the FLOPs of the backward pass of token_max_projection, or nullopt if there is no kernel for the tokens' type. The FLOPs are 0,
+// because the kernel's backward pass only adds rows at the positions of the maxima.
 std::optional<std::int64_t> projection_gradient(const at::Tensor& tokens) {
   return has_kernel(tokens) ? std::optional<std::int64_t>(0) : std::nullopt;
 }

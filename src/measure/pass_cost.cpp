@@ -65,8 +65,8 @@ MemoryTrace CostCurve::trace(std::int64_t samples) const {
   }
   double peak = 0, peak_of_line = 0, held = 0;
   for (const Point& point : all) peak += point.weight * point.trace.peak();
-  // The memory that is still held after a pass is extrapolated linearly, for the forward and the backward pass alike, so that the backward
-  // pass frees as much as the forward pass keeps.
+  // The memory that the forward pass keeps and the memory that the backward pass frees are both extrapolated linearly. The two amounts
+  // therefore stay equal.
   for (const Point& point : weighted(samples, 1)) {
     peak_of_line += point.weight * point.trace.peak();
     held += point.weight * point.trace.held();
@@ -94,8 +94,8 @@ CostCurve CostCurve::followed_by(const CostCurve& next) const {
   return out;
 }
 
-// Extrapolates both passes together, because memory can move from the peak of the forward pass to the peak of the backward pass. This
-// happens if a loss works in chunks, because its backward pass then recomputes tensors instead of keeping them.
+// Extrapolates both passes together, because a loss that works in chunks lowers the peak memory of the forward pass and raises the peak of
+// the backward pass. Such a loss recomputes tensors in the backward pass instead of keeping them.
 MemoryTrace PassCost::trace(std::int64_t samples) const {
   return forward.followed_by(backward).trace(samples);
 }

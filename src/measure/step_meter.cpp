@@ -80,7 +80,7 @@ void count(const at::RecordFunction& call) {
   } else if (name == "aten::convolution") {
     flops = convolution(inputs);
   } else if (name == "aten::convolution_backward") {
-    // The inputs are grad_output, input, weight, ... The gradients of input and weight take one product each, if requested.
+    // The inputs are grad_output, input, weight, ... Each requested gradient (of input or weight) takes one convolution.
     const auto mask = inputs[inputs.size() - 1].toBoolList();
     flops = (static_cast<int>(mask.get(0)) + static_cast<int>(mask.get(1))) *
             convolution(inputs[2].toTensor().sizes(), inputs[0].toTensor().sizes());

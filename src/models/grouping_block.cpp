@@ -48,7 +48,7 @@ class AssignAttention : public SeparateProjections {
   AssignAttention(const GroupingSettings& settings, double assign_eps, std::int64_t width, double value_deviation)
       : SeparateProjections(width, value_deviation), settings_(settings), assign_eps_(assign_eps) {}
 
-  /// In the result, `groups` is the update that the caller adds to the groups.
+  /// The member `groups` of the result is an update, which the caller adds to the argument `groups`.
   Grouped forward(const at::Tensor& groups, const at::Tensor& tokens, const at::Tensor& mask, const at::Tensor& noise) {
     const at::Tensor padding = mask.defined() ? mask.logical_not().unsqueeze(1) : at::Tensor();  // [B, 1, L]
     const at::Tensor products = at::matmul(q_proj_(groups), k_proj_(tokens).mT());                // [B, K, L]
@@ -73,7 +73,8 @@ class AssignAttention : public SeparateProjections {
     return padding.defined() ? x.masked_fill(padding, 0) : x;
   }
 
-  /// Returns the weights A_kj / D_k of tokens j in groups k. shares [B, K, L]: each group's share of each token.
+  /// Returns the weight of each token j in each group k, A_kj / D_k. A is one-hot if `hard` is set, and otherwise equals `shares`. D_k is
+  /// the sum of A_kj over the tokens, plus assign_eps. shares [B, K, L]: each group's share of each token.
   at::Tensor weights_of(const at::Tensor& shares, const at::Tensor& assignment, const at::Tensor& padding) const {
     at::Tensor weights = shares;
     // The value is exactly one-hot, because `shares - shares.detach()` is exactly 0. This term only adds the gradient

@@ -35,8 +35,8 @@ class HiddenBlocks {
   }
 
  private:
-  // Tries to hide a random rectangle. Hides nothing and returns false if the rectangle is larger than the grid, hides
-  // too many patches, or hides no visible patch.
+  // Tries to hide a random rectangle. Hides nothing and returns false if the rectangle is too large for the grid, would hide too many
+  // patches, or contains only hidden patches.
   bool add_block(Random& random) {
     const std::int64_t left = wanted_ - count_;
     if (left < kLeastBlock) return false;

@@ -72,8 +72,8 @@ std::string bytes_of(const at::Tensor& tensor, const std::string& name, const st
   return {static_cast<const char*>(tensor.const_data_ptr()), static_cast<std::size_t>(tensor.numel())};
 }
 
-/// Adds what is kept of a published folder: the contents of files and the tensors as tensors, and the rest as JSON in the metadata. A file
-/// that equals `file.vocabulary` is not stored a second time.
+/// Adds the kept parts of a published folder. File contents and tensors become entries of `tensors`; the rest becomes JSON in the metadata.
+/// A file that equals `file.vocabulary` is not stored a second time.
 void add_published(const ModelFile& file, std::map<std::string, at::Tensor>& tensors, Metadata& metadata) {
   const PublishedParts& parts = *file.published;
   nlohmann::json json = {{"library", parts.library}, {"vocabulary", nlohmann::json::array()}, {"digests", parts.digests}};

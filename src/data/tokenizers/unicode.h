@@ -22,7 +22,7 @@ struct Run {
 /// other than 1 follows a slash. "=N" sets the value of the runs after it; the value of the runs before the first "=N" is 1.
 std::vector<Run> parse_runs(std::string_view table);
 
-/// Replacements for consecutive code points: code point first + i is replaced by the i-th character of the text.
+/// Replacements for consecutive code points: `text[i]` replaces the code point `first + i`.
 struct Replaced {
   char32_t first;
   std::u32string_view text;

@@ -182,8 +182,8 @@ class WordPiece : public Tokenizer {
   WordPieceSettings settings_;
   std::string bytes_;
   std::vector<std::string> names_;
-  WordTable first_;  // ids by name
-  WordTable later_;  // ids by name without ##
+  WordTable first_;  // ids of all pieces, by name
+  WordTable later_;  // ids of the ## pieces, by name without the ##
   std::array<std::int64_t, special_names.size()> special_{};
 };
 

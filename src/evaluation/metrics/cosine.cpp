@@ -46,7 +46,7 @@ at::Tensor best_first(const at::Tensor& values, std::int64_t k) {
   k = std::min(k, values.size(-1));
   if (k > 0 && 8 * k < values.size(-1)) {
     const auto [best, place] = at::topk(values, k, -1);
-    // If no other value ties with the k-th best, topk has found the right values, and only these need sorting.
+    // If exactly k values of each row are at least the k-th best, topk had no tie to break, and only its k values need sorting.
     if (values.ge(best.narrow(-1, k - 1, 1)).sum(-1).eq(k).all().item<bool>()) {
       const at::Tensor index = std::get<0>(place.sort(-1));
       return index.gather(-1, best_first(values.gather(-1, index), k));

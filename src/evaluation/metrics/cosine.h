@@ -8,23 +8,23 @@
 
 namespace tessera::metrics {
 
-/// Divides rows by max(length, 1e-12), in double precision, so that near ties are not decided by float32 rounding.
+/// Divides each row by max(norm, 1e-12), in double precision, so that near ties are not decided by float32 rounding.
 at::Tensor unit_rows(const at::Tensor& rows);
 
 /// Computes cosines with fixed rows. Equal rows get exactly equal cosines, so that ties are broken by index. (A plain matrix
 /// product may round equal columns differently.)
 class CosinesWith {
  public:
-  /// rows: [N, D], vectors of any length.
+  /// rows: [N, D], which need not be normalized.
   explicit CosinesWith(const at::Tensor& rows);
-  /// Maps queries [..., D], vectors of any length, to their cosines with the rows, double [..., N].
+  /// Returns the cosines of queries [..., D] with the N rows, double [..., N]. The queries need not be normalized.
   at::Tensor operator()(const at::Tensor& queries) const;
   /// Returns N. width() returns D.
   std::int64_t count() const { return rows_.size(0); }
   std::int64_t width() const { return rows_.size(1); }
 
  private:
-  at::Tensor rows_;   // scaled to length 1
+  at::Tensor rows_;   // scaled to norm 1
   at::Tensor first_;  // [N], for each row the index of the first equal row; undefined if all rows differ
 };
 
@@ -38,7 +38,8 @@ at::Tensor best_first(const at::Tensor& values, std::int64_t k);
 /// For every k in `topk`, returns the share of ranks that are below k. Leaves out ranks of -1. Returns 0 if all ranks are -1.
 std::vector<double> recall_at(const at::Tensor& ranks, const std::vector<std::int64_t>& topk);
 
-/// Returns the mean of the values other than -1, leaving out the value at index `without`. Returns 0 if no values are left.
+/// Returns the mean of the values that are present (not -1). If `without` is not -1, leaves out the value at this index. Returns 0 if no
+/// values are left.
 double mean_of_present(const at::Tensor& values, std::int64_t without = -1);
 
 /// Returns the share of entries in which a and b are equal; 0 if there are no entries.

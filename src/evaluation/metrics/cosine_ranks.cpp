@@ -75,7 +75,7 @@ class UnitRows {
   std::vector<double> length_;
 };
 
-/// The best right answer of each query, and the number of candidates that rank before it.
+/// The best correct answer of each query, and the number of candidates that rank before it.
 class Targets {
  public:
   Targets(std::int64_t count, double error)
@@ -86,7 +86,7 @@ class Targets {
         low_(best_.size(), std::numeric_limits<float>::infinity()),
         high_(low_) {}
 
-  /// Adds a right answer. The answers of a query must be added in ascending order of their index.
+  /// Adds a correct answer. The answers of a query must be added in ascending order of their index.
   void offer(std::int64_t query, std::int64_t answer, double cosine) {
     const auto q = static_cast<std::size_t>(query);
     if (first_[q] >= 0 && cosine <= best_[q]) return;
@@ -97,13 +97,13 @@ class Targets {
     high_[q] = std::nextafter(static_cast<float>(cosine + error_), 2.0F);
   }
 
-  /// For each query: a candidate whose float32 cosine is below low() ranks behind the right answer, and one whose cosine is above high()
-  /// ranks before it.
+  /// Return one bound for each query. A candidate whose float32 cosine is below low() ranks behind the correct answer. A candidate whose
+  /// float32 cosine is above high() ranks before the correct answer.
   const float* low() const { return low_.data(); }
   const float* high() const { return high_.data(); }
 
   void add_before(std::int64_t query, std::int64_t count) { before_[static_cast<std::size_t>(query)] += count; }
-  /// Ranks a candidate whose float32 cosine is between low() and high() by its double cosine.
+  /// Ranks a candidate whose float32 cosine is between low() and high(). `cosine` is its cosine in double precision.
   void judge(std::int64_t query, std::int64_t candidate, double cosine) {
     const auto q = static_cast<std::size_t>(query);
     before_[q] += cosine > best_[q] || (cosine == best_[q] && candidate < first_[q]) ? 1 : 0;
@@ -112,7 +112,7 @@ class Targets {
   at::Tensor ranks(std::int64_t candidates) const {
     at::Tensor out = at::empty({std::ssize(best_)}, at::kLong);
     auto* to = out.mutable_data_ptr<std::int64_t>();
-    // A right answer whose cosine is NaN ranks last, not first.
+    // A correct answer whose cosine is NaN ranks last, not first.
     for (std::size_t q = 0; q < best_.size(); ++q) to[q] = first_[q] < 0 ? -1 : best_[q] == kNothing ? candidates : before_[q];
     return out;
   }

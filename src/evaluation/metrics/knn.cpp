@@ -34,7 +34,7 @@ KnnScores knn_classification(const at::Tensor& train_features, const at::Tensor&
   const at::Tensor truth = test_labels.to(best.device(), at::kLong);
   const at::Tensor counted = truth.ge(0);
   out.in_top5 = best.eq(truth.unsqueeze(1)).any(1);
-  const at::Tensor right = best.eq(truth.unsqueeze(1)).index({counted}).to(at::kDouble);  // [labeled samples, places]
+  const at::Tensor right = best.eq(truth.unsqueeze(1)).index({counted}).to(at::kDouble);  // [labeled samples, predictions], best first
   if (right.size(0) > 0) {
     out.top1 = right.select(1, 0).mean().item<double>();
     out.top5 = right.sum(1).mean().item<double>();

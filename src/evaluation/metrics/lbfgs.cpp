@@ -79,7 +79,7 @@ class LineSearch {
   }
   bool flat(const Trial& trial) const { return std::abs(trial.slope) <= -0.9 * origin_.slope; }
 
-  /// Searches between two trials. `low` has the smaller value, and its slope points towards `high`.
+  /// Searches between two trials. `low` has the smaller value, and from `low` the function decreases towards `high`.
   Trial zoom(Trial low, Trial high) const {
     for (int i = 0; i < 40; ++i) {
       const Trial trial = at(between(low, high));

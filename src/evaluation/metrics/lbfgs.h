@@ -11,14 +11,14 @@ namespace tessera::metrics {
 struct Minimum {
   at::Tensor point;  // double [n]
   double value = 0;
-  double gradient = 0;  // size of the gradient at `point`, measured by `size` (see below)
+  double gradient = 0;  // norm of the gradient at `point`, computed by `size` (see below)
   std::int64_t iterations = 0;
   bool converged = false;
 };
 
 /// Minimizes by limited-memory BFGS with a line search for the strong Wolfe conditions (Nocedal & Wright, algorithms 7.5, 3.5
-/// and 3.6). `function` returns the value and the gradient at a point; `size` returns the size of a gradient, such as its greatest
-/// entry. Stops if the gradient's size is at most `tolerance`, if no step makes progress in double precision, or after
+/// and 3.6). `function` returns the value and the gradient at a point. `size` returns a norm of a gradient, such as its greatest
+/// absolute entry. Stops if this norm is at most `tolerance`, if no step makes progress in double precision, or after
 /// max_iterations.
 Minimum minimize_lbfgs(const std::function<std::pair<double, at::Tensor>(const at::Tensor&)>& function,
                        at::Tensor start, double tolerance, std::int64_t max_iterations,

@@ -5,9 +5,9 @@
 namespace tessera::metrics {
 namespace {
 
-/// Returns the rank of each query's best right candidate, or -1 if the query has none. A candidate is right if it has the same
-/// id as the query, and this id is not -1. `scores_of` returns the similarities of a range of queries with all candidates; ids
-/// are int64.
+/// Returns the rank of each query's best correct candidate, or -1 if the query has none. A candidate is correct if it has the
+/// same id as the query, and this id is not -1. `scores_of` returns the similarities of a range of queries with all candidates.
+/// The ids are int64.
 at::Tensor best_right_rank(const std::function<at::Tensor(RowRange)>& scores_of, const at::Tensor& query_id,
                            const at::Tensor& candidate_id) {
   const std::int64_t queries = query_id.size(0), count = candidate_id.size(0);
@@ -22,7 +22,7 @@ at::Tensor best_right_rank(const std::function<at::Tensor(RowRange)>& scores_of,
     const at::Tensor at_best = at::logical_and(right, scores.eq(best));
     const at::Tensor first = at::where(at_best, index, count).amin(1, true);
     const at::Tensor before = at::logical_or(scores.gt(best), at::logical_and(scores.eq(best), index.lt(first))).sum(1);
-    // A query whose scores are NaN ranks last, not first.
+    // If the scores of a query are NaN, its correct candidate ranks last, not first.
     const at::Tensor place = at::where(best.squeeze(1).eq(-INFINITY), count, before);
     ranks.slice(0, begin, end).copy_(at::where(right.any(1), place, -1));
   });

@@ -98,7 +98,7 @@ void check_task(const char* who, const at::Tensor& features, const at::Tensor& c
   check_names(who, class_features.size(0), target, options);
 }
 
-/// Returns the names that can be predicted for the pixels of one image, in ascending order.
+/// Returns the indices of the names that can be predicted for the pixels of one image, in ascending order.
 at::Tensor candidates_of(const at::Tensor& target, std::int64_t names, const SegmentationOptions& options) {
   const at::Tensor classes = classes_of_names(names, options, target.device());
   if (options.candidates == "present")

@@ -57,7 +57,7 @@ at::Tensor sparse_cosines(const at::Tensor& a, const at::Tensor& b) {
   at::Tensor cosines = at::empty({left.count, right.count}, at::kDouble);
   auto* out = cosines.mutable_data_ptr<double>();
   at::parallel_for(0, left.count, 1, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<double> dense(static_cast<std::size_t>(a.size(1)), 0.0);  // a dense copy of one row of a
+    std::vector<double> dense(static_cast<std::size_t>(a.size(1)), 0.0);  // a dense copy of one row of the matrix `a`
     for (std::int64_t i = begin; i < end; ++i) {
       left.for_entries(i, [&](std::int64_t column, double value) { dense[static_cast<std::size_t>(column)] = value; });
       for (std::int64_t j = 0; j < right.count; ++j) {

@@ -22,7 +22,7 @@ std::vector<std::int64_t> cheapest_columns(const std::vector<std::vector<double>
     // For each column, the column before it on its shortest path; kNone if the path leads to it directly from `row`.
     std::vector<std::size_t> before(columns, kNone);
     std::vector<bool> done(columns, false);
-    std::vector<std::size_t> path;  // the columns whose shortest path from `row` is known, without `end`
+    std::vector<std::size_t> path;  // the columns, except `end`, to which the shortest path from `row` is known
     std::size_t from_column = kNone;
     std::size_t end = kNone;
     double traveled = 0;

@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-/// The names by which classes of masks are searched for. A class can have several names ("person, man, woman"). It can also
-/// have a display name, which is not searched for ("background: sky, wall").
+/// The names of mask classes; each name is a text query. A class can have several names ("person, man, woman"). It can also have
+/// a display name, which is not a text query ("background: sky, wall").
 struct ClassQueries {
   std::vector<std::string> classes;    // display name of each class: the text before the colon, or the first name
   std::vector<std::string> names;      // all names, class by class

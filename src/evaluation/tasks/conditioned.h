@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// Throws TaskMisfit if a setting ("retrieval.similarity") has a value other than `usual`, although the context has no text-conditioned
-/// pool or keeps only some slots of the embeddings.
+/// If `value` is not `usual`, throws TaskMisfit unless the context has a text-conditioned pool and keeps all slots of the embeddings.
+/// `setting` is the setting's name for the message ("retrieval.similarity").
 void check_conditioned(const EvaluationContext& context, const std::string& setting, const std::string& value,
                        const std::string& usual);
 

@@ -29,8 +29,8 @@ class ConditionedRetrieval {
   /// Adds the next batch of the pass. Returns a function that compares the images of the batch with some captions, as
   /// RetrievalSheets requires.
   RetrievalSheets::BatchSimilarity add(const std::vector<EvaluationSample>& samples, const TowerFeatures& features);
-  /// Returns the similarities between the N images that were added and their M captions, floating-point [N, M]. Captions of
-  /// images that could not be read have no column here, but they were candidates when the other images were compared.
+  /// Returns the similarities between the N images that were added and their M captions, floating-point [N, M]. add()
+  /// compared the images with all captions of the data, but captions of unreadable images have no column here.
   at::Tensor similarity() const;
   /// Returns the captions of the images that were added.
   const Captions& captions() const { return captions_; }

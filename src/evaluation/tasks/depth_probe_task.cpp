@@ -52,8 +52,8 @@ class RidgeFit {
 
  private:
   static constexpr double kLeastVariance = 1e-12;
-  at::Tensor moments_;   // sum of (x, 1) (x, 1)^T
-  at::Tensor products_;  // sum of (x, 1) y
+  at::Tensor moments_;   // sum of z z^T over all samples, where z is the sample's features with a 1 appended
+  at::Tensor products_;  // sum of y z over all samples, where y is the sample's target and z its features with a 1 appended
 };
 
 /// The scores of each image, averaged over its pixels.

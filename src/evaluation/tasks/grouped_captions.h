@@ -19,7 +19,7 @@ struct PhrasedCaption {
   std::vector<std::array<std::int64_t, 2>> phrases;  // the bytes of each phrase, [begin, end)
 };
 
-/// Returns the captions of the sample that have annotated phrases, in the sample's order.
+/// Returns the sample's captions that have annotated phrases, in the sample's order.
 std::vector<PhrasedCaption> phrased_captions(const Sample& sample);
 
 /// Captions with annotated phrases, and a model's grouping of their tokens.

@@ -105,8 +105,7 @@ GroupSizes sizes_of(const std::vector<OptionItem>& items, Group group) {
   return out;
 }
 
-/// If there are groups, adds the share of groups whose items are all right. A group does not count if some of its items were not
-/// measured.
+/// If there are groups, adds the share of groups in which the model got every item right. Groups with unmeasured items do not count.
 void add_groups(const std::string& measure, Group group, const GroupSizes& sizes, const Items& items,
                 const at::Tensor& right, const at::Tensor& sample, TaskResult& result) {
   GroupSizes missing = sizes;
@@ -181,7 +180,7 @@ class OptionsTask final : public EvaluationTask {
 
   static EmbeddedPictures embed_pictures(const OptionSet& set, const Embedder& embedder,
                                          const EvaluationContext& context, TaskResult& result) {
-    std::int64_t count = 0;  // number of images, which are numbered in the order of their first use by items
+    std::int64_t count = 0;  // number of distinct images; their indices follow the order in which items first use the images
     for (const OptionItem& item : set.items)
       count = std::max(count, 1 + *std::max_element(item.pictures.begin(), item.pictures.end()));
     EmbeddedPictures out;
@@ -208,7 +207,7 @@ class OptionsTask final : public EvaluationTask {
   void judge_some(const Items& items, OptionForm form, const EmbeddedPictures& pictures, const Embedder& embedder,
                   std::vector<at::Tensor>& right) const {
     std::vector<std::string> texts;
-    std::vector<std::int64_t> rows;  // rows of the images, item by item
+    std::vector<std::int64_t> rows;  // for each item in order, the rows of its images in `pictures.features`
     for (const OptionItem* item : items) {
       texts.insert(texts.end(), item->texts.begin(), item->texts.end());
       for (const std::int64_t picture : item->pictures) rows.push_back(pictures.row[static_cast<std::size_t>(picture)]);

@@ -8,12 +8,12 @@
 
 namespace tessera {
 
-/// The entries of report::Outcomes as tensors [E]. An undefined tensor stands for the default given in its comment.
+/// The entries of report::Outcomes as tensors [E]. An undefined tensor stands for the entries that its comment states.
 struct OutcomeRows {
   at::Tensor part;         // double; or bool, true for hits
-  at::Tensor whole = {};   // double; default 1
-  at::Tensor sample = {};  // int64; default 0, 1, 2, ...
-  at::Tensor group = {};   // int64; default 0
+  at::Tensor whole = {};   // double; undefined: each entry is 1
+  at::Tensor sample = {};  // int64; undefined: the entries are 0, 1, 2, ...
+  at::Tensor group = {};   // int64; undefined: each entry is 0
 };
 
 report::Outcomes outcomes_of(const std::string& metric, const OutcomeRows& rows);

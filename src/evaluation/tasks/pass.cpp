@@ -11,8 +11,8 @@
 namespace tessera {
 namespace {
 
-// How many texts are held at full width at a time. Each such group of texts is then reduced to embeddings of classes,
-// or stored compactly. 512 texts that are as wide as a vocabulary take 60 MB.
+// The number of text embeddings that are held at full width before they are reduced to class embeddings or stored compactly. 512 embeddings
+// with one dimension per token of a vocabulary take 60 MB.
 constexpr std::size_t kTextsAtATime = 512;
 
 /// Throws UserError if a row of embeddings is not finite. For the message, name_of(i) describes what row i embeds.

@@ -35,8 +35,8 @@ Required labeled();
 /// Returns the requirement that a sample has a caption.
 Required captioned();
 
-/// Returns the end of an error message that begins with "no sample", for example "has a class label. In their members, label is
-/// looked for in cls (label_keys)".
+/// Returns the end of an error message that begins with "no sample". The end states what is required ("has a class label") and, if the
+/// source can tell, where the source looks for the required field.
 std::string lacking(const Source& source, const Required& required);
 
 /// A function that is called with samples and the features of their images; row i of the features belongs to sample i.

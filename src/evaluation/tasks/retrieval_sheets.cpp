@@ -12,7 +12,7 @@ constexpr std::int64_t kFollowed = 32;  // number of queries per direction (imag
 constexpr std::ptrdiff_t kSheets = 6;   // number of queries per direction that get a sheet
 constexpr std::int64_t kItems = 5;
 
-/// Keeps the queries whose right item has the worst rank, worst first.
+/// Sorts the queries by the rank of the correct item, worst rank first, and keeps only the first kSheets queries.
 template <class Query>
 void keep_failures(std::vector<Query>& queries) {
   std::stable_sort(queries.begin(), queries.end(),

@@ -27,8 +27,8 @@ std::vector<std::string> prefixed(const std::vector<std::string>& texts, const s
 void offer_picture(RetrievalSheet& sheet, double score, const at::Tensor& pixels, bool right, std::int64_t most);
 
 /// Makes a report's retrieval sheets in one pass over the images. Keeps only images that the report may show. The query captions come from
-/// the first batch, so that every image can be compared with them during the pass. The query images are spread over the whole pass. Sheets
-/// are made for those of the queries whose right item has the worst rank.
+/// the first batch, so that every image can be compared with them during the pass. The query images are spread over the whole pass. Makes
+/// sheets only for the queries whose correct items rank worst.
 class RetrievalSheets {
  public:
   /// `total` is the number of samples of the pass.

@@ -54,7 +54,7 @@ class SegmentationRecord {
   /// Adds the sample at `index`. target and found: int64 [H, W]. image() returns the sample's image.
   void add(std::int64_t index, const at::Tensor& target, const at::Tensor& found, const std::function<Image()>& image);
   /// Adds the metrics image_miou, dataset_miou, pixel_accuracy and, if there is a background class, dataset_miou_with_background to
-  /// the result. Also adds their outcomes and the images that were kept.
+  /// the result. Also adds the contribution of each image to the first three metrics, and the images that were kept for the report.
   void write(TaskResult& result);
 
  private:

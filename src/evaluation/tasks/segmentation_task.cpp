@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-/// The classes of masks, and the names by which they are searched for.
+/// The classes of the masks, and the text queries of these classes.
 struct AskedClasses {
   MaskClasses masks;
   ClassQueries queries;
@@ -105,7 +105,7 @@ class SegmentationTask final : public EvaluationTask {
 
   bool by_groups() const { return settings_.by == "groups"; }
 
-  /// Returns the body of a pass that segments each image in the form that the model's preprocessing gives it (resized and cropped).
+  /// Returns the body of a pass that segments the preprocessed images, which are resized and cropped.
   /// Arguments passed by reference must outlive the pass.
   BatchBody by_whole_pictures(const at::Tensor& names, const PatchScores& patches,
                               const metrics::SegmentationOptions& options, const AskedClasses& classes,

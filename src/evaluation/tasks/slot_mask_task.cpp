@@ -11,8 +11,8 @@
 namespace tessera {
 namespace {
 
-/// Returns the number of parts into which a mask divides an embedding [M]: its dimensions or its slots. The settings can set a
-/// number of parts instead, for the control experiment on embeddings without slots.
+/// Returns the number of parts of an embedding [M] that a mask scales. The parts are the M dimensions or the slots. For the control
+/// experiment on embeddings without slots, the settings can give the number of parts.
 std::int64_t parts_of(const SlotMaskSettings& settings, const TowerFeatures& features) {
   const std::int64_t width = features.global.size(1);
   if (settings.granularity == "dimension") return width;
@@ -22,7 +22,8 @@ std::int64_t parts_of(const SlotMaskSettings& settings, const TowerFeatures& fea
                  " equal parts");
     return *settings.slots;
   }
-  // Computes the number of slots from the widths: if the evaluation keeps only some slots, the embedding has fewer of them than the model.
+  // Computes the embedding's number of slots from the widths, because `features.slots` holds all slots of the model even if the evaluation
+  // keeps only some slots.
   if (!features.slots.defined() || width % features.slots.size(2) != 0 || width == features.slots.size(2))
     user_error(
         "slot_mask: this model's embedding does not consist of slots: set slots to a number of equal parts, or granularity "

@@ -12,7 +12,7 @@ namespace {
 /// The slots and attention of both towers for the samples of a batch.
 struct Attended {
   TowerFeatures images, texts;
-  at::Tensor cosines;  // [B, L], of each image slot and the text slot with the same index
+  at::Tensor cosines;  // [B, L], cosine of each image slot with the text slot of the same index
 };
 
 class SlotsTask final : public EvaluationTask {

@@ -58,7 +58,7 @@ class ScoreMeter {
 
  private:
   std::vector<at::Tensor> rows_;     // scores of the captions, [n, 4] for each call of add()
-  std::vector<at::Tensor> samples_;  // the captions' samples, [n]
+  std::vector<at::Tensor> samples_;  // index of each caption's sample, [n] for each call of add()
 };
 
 /// For each sample, returns the row of its first caption whose tokens spell the caption; -1 if there is no such

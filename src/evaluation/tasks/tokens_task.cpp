@@ -116,8 +116,8 @@ class TokensTask final : public EvaluationTask {
     return words;
   }
 
-  /// Returns which share of the image's kCaptionTokens most active tokens its captions contain. A token with activation
-  /// 0 counts as not contained.
+  /// Takes the image's most active tokens (kCaptionTokens of them) and returns the share of these tokens that the image's captions
+  /// contain. A token with activation 0 counts as not contained.
   static double share_in(const std::vector<std::string>& captions, const at::Tensor& activations,
                          const std::vector<std::int64_t>& order, const TokenSpace& space) {
     std::vector<std::int64_t> contained;

@@ -9,10 +9,10 @@ namespace tessera {
 /// A candidate set of files for a published folder. The functions below do not check whether the library that they write for can express
 /// the model. Instead, the caller reads each draft back and uses the first one whose settings equal the model's.
 struct PublishedDraft {
-  std::string what;                          // the class or architecture
+  std::string what;                          // name of the class or architecture
   std::map<std::string, std::string> files;  // contents by file name; these files replace those that came with the model
-  NamedTensors needed = {};                  // tensors that the class has but our models lack; used if the model came without them
-  bool carries_parts = false;                // whether the extra tensors that came with the model belong to this class
+  NamedTensors needed = {};                  // tensors of the class that our models lack; written if the model came without these tensors
+  bool carries_parts = false;                // whether the class `what` has the extra tensors that came with the model
 };
 
 std::vector<PublishedDraft> transformers_drafts(const ModelFile& file);
@@ -21,8 +21,8 @@ std::vector<PublishedDraft> timm_drafts(const ModelFile& file);
 /// supports.
 std::vector<PublishedDraft> open_clip_drafts(const ModelFile& file, const std::string& origin);
 
-/// Returns the settings of `part` if it is the module `name`, and the default settings otherwise. The default settings
-/// do not describe the model; reading the folder back reveals this.
+/// Returns the settings of `part` if it is the module `name`, and the default settings otherwise. A draft with the default settings
+/// does not describe the model, so the caller rejects this draft after reading it back.
 template <class Settings>
 Settings settings_or_default(const config::ModuleSettings& part, const char* name) {
   return part.name == name ? config::read<Settings>(part.settings, "model") : Settings{};

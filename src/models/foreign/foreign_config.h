@@ -40,7 +40,7 @@ class ForeignConfig {
     return {inner, path_, section_ + key + "."};
   }
 
-  /// Throws UserError if the value at the key is not `only`. A missing key counts as `only`, which is the library's default.
+  /// `only` is the one value that our models support, and the library's default. If the key has another value, throws UserError.
   template <class T>
   void expect(const std::string& key, const T& only) const {
     if (get<T>(key, only) != only) refuse(key, "has no counterpart in our models");
@@ -61,7 +61,7 @@ class ForeignConfig {
   std::string path_, section_;
 };
 
-/// Returns the choice of a module: its name and its settings.
+/// Returns the name and the settings of a module as ModuleSettings.
 template <class Settings>
 config::ModuleSettings chosen(const char* name, const Settings& settings) {
   return {name, config::dump(settings)};

@@ -106,7 +106,7 @@ NamedTensors own_tensors(const ForeignModel& foreign, const NamedTensors& theirs
   for (const std::string& name : renamed.left_over) {
     const PartLeftOut* part = part_of(foreign.left_out, name);
     if (part == nullptr) {
-      renamed.tensors.emplace(name, theirs.at(name));  // load_state() reports it as left over
+      renamed.tensors.emplace(name, theirs.at(name));  // kept, so that load_state() reports this tensor as left over
       continue;
     }
     if (!part->what.empty() && said.insert(part->what).second)

@@ -121,13 +121,13 @@ NamedTensors weights_to_publish(const ModelFile& file, const std::string& librar
   return out;
 }
 
-/// A draft, the model that its files describe when they are read back, and the tensors to write.
+/// Holds a draft, its files, the model that results from reading these files back, and the tensors to write.
 struct Filled {
   PublishedDraft draft;
   std::map<std::string, std::string> files;
   ForeignModel model;
   NamedTensors written;   // under the library's names
-  NamedTensors replaced;  // our values of those tensors for which `written` has the values that came with the model
+  NamedTensors replaced;  // our values of the tensors that `written` replaces by those that came with the model
 };
 
 class Publication {
@@ -158,7 +158,7 @@ class Publication {
     return request_.library == "transformers" ? transformers_drafts(file_) : open_clip_drafts(file_, request_.origin);
   }
 
-  /// Returns the first draft that describes this model. Before all other drafts, tries the files that came with the model, unchanged.
+  /// Returns the first draft that describes this model. If files came with the model, first tries these files without changes.
   Filled choose() {
     if (carried() != nullptr) {
       Filled same = filled_by({"", {}, {}, true});
@@ -211,8 +211,8 @@ class Publication {
     return unlike;
   }
 
-  /// Sets filled.written to the tensors under the library's names, including tensors that came with the model. If a tensor cannot be
-  /// written, returns the reason.
+  /// Sets filled.written to the tensors under the library's names, including the extra tensors that came with the model. If a tensor
+  /// cannot be written, returns the reason. Otherwise returns an empty list.
   std::vector<std::string> fill(Filled& filled) const {
     NamedTensors own = weights_;
     const bool siglip = filled.model.library == "transformers" && filled.model.padding_is_text;
@@ -281,7 +281,7 @@ class Publication {
     for (const auto& [name, tensor] : filled.replaced) theirs[name] = tensor;
     const NamedTensors back = read_by_rules(filled.model.rules, theirs, weights_, aside_.path()).tensors;
     for (const auto& [name, tensor] : weights_) {
-      if (name == "logit_bias" && !back.contains(name)) continue;  // the class has no logit_bias
+      if (name == "logit_bias" && !back.contains(name)) continue;  // the library's class has no logit_bias
       if (name == "logit_scale" && !back.contains(name)) continue;
       const auto found = back.find(name);
       if (found == back.end() || found->second.numel() != tensor.numel() ||

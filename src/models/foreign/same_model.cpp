@@ -57,7 +57,7 @@ Node comparable_tower(const TowerSettings& tower) {
   Node tree = config::dump(tower);
   Node encoder = comparable_encoder(*tree.find("encoder")), readout = *tree.find("readout");
   if (text_at(readout, "name") == "gap" && text_at(encoder, "class_token") == "true" && text_at(readout, "skip_prefix") == "1")
-    readout.set("skip_prefix", text_node("0"));  // 0 and 1 both leave out the class token
+    readout.set("skip_prefix", text_node("0"));  // with a class token, skip_prefix 0 and 1 both leave out only this token
   tree.set("encoder", encoder);
   tree.set("readout", readout);
   return tree;
@@ -106,8 +106,8 @@ void compare(const Node& first, const Node& second, const std::string& path, std
 /// The id of the last token of CLIP's texts. No other token of CLIP has a larger id.
 constexpr const char* kClipEnd = "49407";
 
-/// Different settings of the read-out `eos` can find CLIP's last token. Replaces them by a single form, so that they compare as equal. Must
-/// only be called if padding is not treated as text.
+/// Several settings of the read-out `eos` find the last token of CLIP's texts. Replaces these settings by a single form, so that they
+/// compare as equal. Must only be called if padding is not treated as text.
 Node with_clip_end(Node readout) {
   if (text_at(readout, "name") != "eos") return readout;
   const Node* id = readout.find("eos_id");

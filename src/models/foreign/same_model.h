@@ -12,10 +12,10 @@ namespace tessera {
 /// values, checkpointing) do not count. Neither do different ways to express the same computation.
 std::vector<std::string> differences(const ModelSettings& first, const ModelSettings& second);
 
-/// Compares two towers in the same way. `path` is their place in the model's settings.
+/// Does for two towers what differences() does for two ModelSettings. `path` is the place of the towers in the model's settings.
 std::vector<std::string> differences(const TowerSettings& first, const TowerSettings& second, const std::string& path);
 
-/// Compares a file's model with another library's model in the same way. Also compares how texts are padded.
+/// Does for a file's model and another library's model what differences() does for two ModelSettings. Also compares the padding of texts.
 std::vector<std::string> differences(const ModelFile& file, const ForeignModel& theirs);
 
 }  // namespace tessera

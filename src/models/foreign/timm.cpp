@@ -42,8 +42,8 @@ ForeignConfig row_of(const std::string& name, const std::string& path) {
   return row;
 }
 
-/// Some tensors have different names in different timm classes. Returns the rules for these tensors, with the names in the class that the
-/// row belongs to.
+/// Returns the rules for the tensors whose names differ between timm's classes. The rules use the names of the class that the table row
+/// belongs to.
 std::vector<TensorRule> names_of_class(const ForeignConfig& row, const VitSettings& vit) {
   std::vector<TensorRule> block;
   const auto add = [&](const std::string& prefix, const std::vector<TensorRule>& rules) {
@@ -179,7 +179,7 @@ void rename_arguments(nlohmann::json& row, const ForeignConfig& arguments, const
   arguments.expect<std::int64_t>("in_chans", 3);
 }
 
-/// Returns the value of prefix_positions after create_model's arguments changed which tokens precede the patches.
+/// Returns the value of prefix_positions for create_model arguments that change the tokens before the patches or their positions.
 std::string prefix_positions_of(const ForeignConfig& row, const nlohmann::json& changed, const ForeignConfig& arguments) {
   const bool had_prefix = row.get("class_token", true) || row.get<std::int64_t>("registers", 0) > 0;
   const bool bare = had_prefix && row.get<std::string>("prefix_positions", "class_token") == "none";
@@ -274,7 +274,8 @@ Preprocessing preprocessing_of(const ForeignConfig& c, Preprocessing p) {
   if (mode != "center" && mode != "squash" && mode != "border") c.refuse("crop_mode", "is not center, squash or border");
   p.resize_mode = mode == "squash" ? "squash" : mode == "border" ? "longest" : "shortest";
   if (mode != "border") return p;
-  constexpr double kLevels = 255;  // timm fills the border with the mean color; Tessera fills it with the gray of that color
+  // timm fills the border with the mean color. Tessera fills it with one gray level, the mean of this color's channels.
+  constexpr double kLevels = 255;
   p.fill_color = static_cast<std::int64_t>(std::nearbyint(kLevels * (p.mean[0] + p.mean[1] + p.mean[2]) / 3));
   return p;
 }
@@ -357,8 +358,8 @@ TimmTower timm_tower(const std::string& name, const ForeignConfig& arguments, co
   VitSettings vit = vit_of(row);
   const auto usual = row.get<std::string>("pool", "token");
   const std::string pool = head.pool.empty() ? usual : head.pool;
-  // If the head changes the pooling, timm moves the last norm to the place that fits the new pooling. It does not if OpenCLIP adds its own
-  // projection.
+  // If the head changes the pooling and OpenCLIP adds no projection of its own, timm moves the last norm to the place that fits the new
+  // pooling.
   const bool says_norm = arguments.has("fc_norm") || arguments.has("use_fc_norm");
   if (pool != usual && !says_norm && head.linear == 0 && head.mlp == 0 && vit.final_norm != "none") vit.final_norm = pool == "avg" ? "pooled" : "tokens";
   TimmTower out;
@@ -452,7 +453,7 @@ std::string timm_pool_of(const TowerSettings& image) {
 
 std::vector<PublishedDraft> timm_drafts(const ModelFile& file) {
   using Json = nlohmann::ordered_json;
-  constexpr std::size_t kMost = 3;  // number of drafts to try; if the best matches do not fit, no other name fits either
+  constexpr std::size_t kMost = 3;  // number of timm names to try, best match first; if these names do not fit, no other name does
   const Json carried = carried_json(file, "timm", "config.json");
   const Preprocessing& p = file.model.preprocessing;
   const ModelSettings model = resolve(file.model);

@@ -22,11 +22,13 @@ using Json = nlohmann::json;
 struct Family {
   const char* model_type;
   ForeignModel (*read)(const ForeignConfig&);
-  const char* architecture = nullptr;  // the class that is written; null: the family is only read
+  const char* architecture = nullptr;  // the class that a written config.json names; null if Tessera only reads this family
   const char* processor = nullptr;
   bool texts = false;
-  Json (*config)(const ModelFile&) = nullptr;  // does not check whether the class supports the model; reading the file back does
-  int mask_token_dims = 0;  // number of dimensions of the mask token [1, ..., width], which our models lack; 0 if there is no mask token
+  /// Returns the settings for config.json. Does not check whether the class supports the model; the caller checks this by reading the file
+  /// back.
+  Json (*config)(const ModelFile&) = nullptr;
+  int mask_token_dims = 0;  // rank of the mask token [1, ..., 1, width], which our models lack; 0 if the class has no mask token
 };
 
 /// Returns the families CLIP, MetaCLIP 2 and SigLIP, with both towers or only one.
@@ -38,8 +40,8 @@ Rules joined(Rules first, const Rules& second);
 Json joined(Json first, const Json& second, const Json& third = Json::object());
 
 /// Returns rules for names with and without `prefix`. transformers adds the prefix if a tower is saved as part of a
-/// larger class (Dinov2ForImageClassification adds `dinov2.`). Names are written without the prefix if config.json
-/// names one of the classes in `bare`.
+/// larger class (Dinov2ForImageClassification adds `dinov2.`). If config.json names
+/// one of the classes in `bare`, a written model's tensor names have no prefix.
 Rules with_and_without(const Rules& rules, const std::string& prefix, const ForeignConfig& c, const std::set<std::string>& bare);
 
 /// Read the keys that all families share into `s`, which must have the family's defaults.

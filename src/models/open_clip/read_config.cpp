@@ -16,7 +16,7 @@
 
 namespace tessera {
 
-/// Settings of transformer blocks, which both towers have in open_clip_config.json.
+/// The settings of transformer blocks that open_clip_config.json has for both towers.
 struct OpenClipBlocks {
   std::int64_t width = 0;
   double mlp_ratio = 4.0;
@@ -232,7 +232,7 @@ OpenClipFile parse_open_clip_config(const std::string& text, const std::string& 
   return file;
 }
 
-/// Returns the choice of a module: its name and its settings.
+/// Returns the name and the settings of a module as ModuleSettings.
 template <class Settings>
 config::ModuleSettings module_of(const char* name, const Settings& settings) {
   return {name, config::dump(settings)};
