@@ -29,14 +29,14 @@ Places places_of(const RotarySettings& s, config::Size grid, const at::Device& d
 }
 
 Places augmented(const RotarySettings& s, Places at, std::int64_t batch) {
-  // Changes the coordinates of both axes by random numbers [B, 1] between -1 and 1. With draws = 2, each axis has its
-  // own number; with draws = 1, both axes share one.
+  // Draws random numbers u [B, 1] between -1 and 1, and replaces the coordinates of each axis by changed(coordinates, u). With draws = 2,
+  // each axis has its own u; with draws = 1, both axes have the same u.
   const auto change = [&](std::int64_t draws, const auto& changed) {
     const at::Tensor u = 2.0 * row_uniform(batch, draws, at.rows.device()) - 1.0;
     at.rows = changed(at.rows, u.narrow(1, 0, 1));
     at.columns = changed(at.columns, u.narrow(1, draws - 1, 1));
   };
-  // Returns a change that scales by a random factor between 1 / limit and limit. The factor's logarithm is uniform.
+  // Returns a function for change() that multiplies coordinates by a log-uniform random factor between 1 / limit and limit.
   const auto scaled = [](double limit) {
     return [limit](const at::Tensor& x, const at::Tensor& u) { return x * (u * std::log(limit)).exp(); };
   };

@@ -128,10 +128,10 @@ at::Tensor TextConditionedScores::similarity(const at::Tensor& image_tokens, con
   return out;
 }
 
-// Scores each patch as if it were the image's only patch. Then each head's weight w_h is a sigmoid of its score. The
-// pooled vector is sum_h w_h a_h + b, where a_h = W_o,h v_h is the same for all texts. So the vector's length and its
-// product with a text follow from the products of the a_h and b with each other and with the text. This takes D + H^2
-// operations per patch and text, compared with D^2 for applying W_o.
+// Scores each patch as if it were the image's only patch. For a single patch, each head's weight w_h is a sigmoid of the head's score. The
+// pooled vector is sum_h w_h a_h + b, where a_h = W_o,h v_h is the same for all texts. So the dot products among a_1..a_H and b give the
+// pooled vector's norm, and the dot products of a_1..a_H and b with a text give the pooled vector's dot product with the text. This takes
+// D + H^2 operations per patch and text, compared with D^2 for applying W_o.
 at::Tensor TextConditionedScores::patch_similarity_of(const at::Tensor& tokens) const {
   const std::int64_t heads = pool_.heads(), patches = tokens.size(1);
   const Image image = keys_and_values(tokens);

@@ -99,7 +99,8 @@ TimmResnet::TimmResnet(const TimmResnetSettings& s) : settings_(s) {
     const bool tiered = s.stem == "deep_tiered";
     const std::int64_t first = tiered ? 3 * s.stem_width / 4 : s.stem_width, second = s.stem_width;
     const std::int64_t out = 2 * s.stem_width;
-    const auto names = register_module("conv1", std::make_shared<NumberedParts>());  // indices 0 1 3 4 6; activations take indices 2 and 5
+    // In timm's `conv1`, convolutions and norms have the indices 0, 1, 3, 4 and 6; activations have 2 and 5.
+    const auto names = register_module("conv1", std::make_shared<NumberedParts>());
     stem_ = {names->add(0, plain_convolution(3, first, 3, 2)), names->add(3, plain_convolution(first, second, 3)),
              names->add(6, plain_convolution(second, out, 3))};
     stem_norms_ = {names->add(1, torch::nn::BatchNorm2d(first)), names->add(4, torch::nn::BatchNorm2d(second)),

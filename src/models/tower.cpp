@@ -95,8 +95,8 @@ Tower::Tower(const TowerSettings& settings, Modality modality, SharedParameters&
 
 namespace {
 
-// Returns the stored encoding of images that were encoded earlier, at the configured size. Tensors that were not kept
-// are undefined.
+// Returns the encoding of images that was stored earlier. `grid` is the patch grid of the configured image size. Tensors that were not
+// stored are undefined.
 Encoded encoded_before(const EncodedPictures& pictures, config::Size grid) {
   const auto widened = [](const at::Tensor& tensor) { return tensor.defined() ? at_least_float(tensor) : tensor; };
   Encoded out;

@@ -42,8 +42,8 @@ CaptionDecoderShape decoder_shape(const CaptioningSettings& s, const ObjectiveCo
   return shape;
 }
 
-// Returns bool [..., L], true for the ids that count as text. These are the ids that the mask marks as real. An exception is padding that
-// is read as text (`padding_id` is set): of the padding tokens at the end, only the first one counts.
+// Returns bool [..., L], true for the ids that count as text. These are the ids that the mask marks as real. If `padding_id` is set, the
+// text encoder reads padding as text. Then only the first of the padding tokens at the end counts.
 at::Tensor said_of(const at::Tensor& ids, const at::Tensor& mask, const std::optional<std::int64_t>& padding_id) {
   if (!padding_id) return mask;
   const at::Tensor filling = (ids == *padding_id) | mask.logical_not();
@@ -66,8 +66,8 @@ at::Tensor first_places(const at::Tensor& all, std::int64_t count) {
   return all.narrow(1, 0, count);
 }
 
-// Draws, on the CPU, which of this rank's images are predicted in parallel. The draw for an image depends on its position in the global
-// batch, whose images the loader deals to the ranks one by one.
+// Draws, on the CPU, for which of this rank's images the captions are predicted in parallel. The draw for an image depends on the image's
+// position in the global batch. The loader deals the images of the global batch to the ranks one by one.
 at::Tensor drawn_parallel(double share, std::int64_t images, const StepContext& context) {
   const auto stream = derive_seed(context.seed, Purpose::step,
                                   {static_cast<std::uint64_t>(context.step), fingerprint("captioning")});
@@ -199,7 +199,7 @@ at::Tensor Captioning::caption_loss(const Memory& memory, const Texts& texts, co
   const std::int64_t images = memory.tokens.size(0);
   const at::Tensor parallel = drawn_parallel(settings_.parallel, images, context);
   at::Tensor sum = task_tokens_.sum() * 0;
-  if (mask_token_.defined()) sum = sum + mask_token_.sum() * 0;  // so that it gets a gradient even if no image is predicted in parallel
+  if (mask_token_.defined()) sum = sum + mask_token_.sum() * 0;  // gives mask_token_ a gradient even if no caption is predicted in parallel
   for (const bool causal : {true, false}) {
     const at::Tensor index = (causal ? parallel.logical_not() : parallel).nonzero().squeeze(1);
     if (index.numel() == 0) continue;
@@ -230,7 +230,7 @@ void Captioning::add_box_losses(const Features& features, const Memory& memory, 
   constexpr std::int64_t kIgnored = -100;
   const auto add = [&](const char* name, double weight, const at::Tensor& predicted, const TileBody& body) {
     if (weight == 0) return;
-    // If there are no boxes, the parameters still get (zero) gradients, so that all ranks have gradients of the same shapes.
+    // If there are no boxes, these tensors get gradients of 0, so that the same parameters have gradients on all ranks.
     const at::Tensor sum = ids.numel() == 0 ? (memory.tokens.sum() + coordinates_.sum() + task_tokens_.sum()) * 0
                                             : sum_of_tiles(memory, body);
     const at::Tensor loss = mean_over_tokens(sum, predicted, group);

@@ -121,7 +121,7 @@ class EmbeddingSet {
   std::int64_t size() const { return own_.size(1); }
   const at::Tensor& all() const { return all_; }                              // [C, N, D]
   at::Tensor row(std::int64_t place) const { return own_.select(1, place); }  // [B, D]
-  // Returns the relation between the embedding at `place` of each image in `rows` and the embeddings of this set.
+  // Returns the relation between the set `rows` and this set. From `rows`, only embedding number `place` of each image takes part.
   CaptionRelation relation_to(const EmbeddingSet& rows, std::int64_t place) const {
     CaptionRelation out = relation_;
     if (rows.relation_.some_absent) out.rows_present = rows.relation_.present.select(1, place);
@@ -133,7 +133,8 @@ class EmbeddingSet {
   at::Tensor own_, all_;
 };
 
-// Computes InfoNCE between the embeddings in `rows` and in `columns`, averaged over all pairs of present embeddings of the same image.
+// Computes InfoNCE between the embeddings of `rows` and the embeddings of `columns`, averaged over pairs. A pair is an embedding of `rows`
+// and an embedding of `columns` of the same image; pairs with an absent embedding do not count.
 at::Tensor mean_info_nce(const EmbeddingSet& rows, const EmbeddingSet& columns, const at::Tensor& scale,
                          std::optional<std::int64_t> chunk, const ProcessGroup& group) {
   std::vector<at::Tensor> sums, counts;

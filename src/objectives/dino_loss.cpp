@@ -15,7 +15,7 @@ std::vector<at::Tensor> targets_of_crops(const std::vector<at::Tensor>& teacher,
     at::Tensor sum;
     for (std::size_t i = 0; i < teacher.size(); ++i)
       if (i != left_out) sum = sum.defined() ? sum + teacher[i] : teacher[i];
-    return sum;  // undefined if there is no other global crop
+    return sum;  // an undefined tensor if crop `left_out` is the only global crop
   };
   std::vector<at::Tensor> out;
   for (std::size_t i = 0; i < std::min(crops, teacher.size()); ++i) out.push_back(sum_without(i));

@@ -62,7 +62,7 @@ Losses Gloria::forward(const Features& features, const StepContext& context) {
   const at::Tensor sharpness = inverse_temperature(settings_.score_temperature, pairs.dtype());
   const at::Tensor similarity =
       map_texts(body, {pairs.image_tokens, sharpness}, {pairs.text_tokens, pairs.text_mask}, settings_.pairs.chunk,
-                context.group);  // [B, C], of this rank's images and all texts
+                context.group);  // [B, C], similarities of this rank's images with the texts of all ranks
   const Contrast local = info_nce(similarity, similarity, learned, context.group, pairs.targets);
 
   Losses losses{settings_.global_weight * global.loss + settings_.local_weight * local.loss,

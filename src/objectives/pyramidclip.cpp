@@ -51,7 +51,7 @@ std::optional<config::Problem> validate(const PyramidClipSettings& s) {
         return config::Problem{key, name + " is listed twice"};
       any = true;
     }
-    // The tolerance allows for rounding errors: the sum of weights such as 1/3 may differ slightly from 1.
+    // The tolerance allows for rounding errors in the weight of `peer`, which is 1 minus the other two weights.
     if (group.weight < -1e-9)
       return config::Problem{"cross_local_weight",
                              "cross_global_weight and cross_local_weight add up to more than 1"};

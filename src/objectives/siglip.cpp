@@ -18,10 +18,10 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr double kNever = -std::numeric_limits<double>::infinity();  // the logit of a pair that is not a negative
+constexpr double kNever = -std::numeric_limits<double>::infinity();  // replaces the logit of a pair that must not add a loss as a negative
 
-// Sets to `value` the entries of a tile whose pairs are not negatives: matching pairs and pairs that are left out. The tile's images belong
-// to `rank` and its texts to `owner`.
+// Overwrites the entries of a tile that are not negatives with `value`. These entries are the matching pairs and the pairs that are left
+// out. The tile's images belong to `rank` and its texts to `owner`.
 void fill_others(const at::Tensor& values, const Tile& tile, const ContrastTargets& targets, int rank, int owner,
                  std::int64_t batch, double value) {
   if (owner == rank) tile.diagonal_of(values).fill_(value);

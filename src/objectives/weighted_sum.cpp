@@ -64,7 +64,7 @@ WeightedSum::WeightedSum(const WeightedSumSettings& settings, const ObjectiveCon
   }
 }
 
-// Returns the context for a term. The teacher in this context is the same term of the teacher's WeightedSum.
+// Returns the context for a term. The term's teacher is the corresponding term of context.teacher, which is a WeightedSum.
 StepContext WeightedSum::context_of(std::size_t term, const StepContext& context) {
   StepContext own = context;
   if (own.teacher != nullptr) own.teacher = static_cast<WeightedSum*>(own.teacher)->terms_[term].objective.get();

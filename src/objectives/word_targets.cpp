@@ -7,7 +7,7 @@ namespace {
 
 void check_range(const at::Tensor& words, const at::Tensor& real, std::int64_t vocab_size) {
   const at::Tensor bad = real & (words.lt(0) | words.ge(vocab_size));
-  if (!words.is_cpu())  // on other devices, naming the id would need a synchronization
+  if (!words.is_cpu())  // the message does not name the bad id, because reading the id would need a synchronization
     at::_assert_async(bad.any().logical_not(), "superclip: a caption holds an id that is not in the vocabulary");
   else if (bad.any().item<bool>())
     TORCH_CHECK(false, "superclip: a caption holds the id ", words.masked_select(bad)[0].item<std::int64_t>(),
@@ -50,7 +50,7 @@ at::Tensor word_weights(const WordBags& bags, const at::Tensor& document_count, 
   const at::NoGradGuard no_grad;
   at::Tensor weights = bags.used.to(at::kDouble);
   if (idf) {
-    const at::Tensor others = (caption_count - document_count).to(at::kDouble);  // number of images without the word, an exact difference
+    const at::Tensor others = (caption_count - document_count).to(at::kDouble);  // number of images without the word, exact in int64
     const at::Tensor of_words = (others / (document_count + 1).to(at::kDouble)).log1p();
     weights = weights * of_words.index({bags.ids.clamp_max(bags.vocab_size - 1)});
   }

@@ -138,8 +138,8 @@ void finish_tile_in_place(at::Tensor logits, const Target& target, const at::Ten
   logits.masked_fill_(ignored.unsqueeze(1), 0);
 }
 
-// Writes the losses [rows] of logits [rows, V] and, if `gradient` is defined, the logits' gradient [rows, V]. If the
-// logits and the gradient have the same type, they are the same tensor.
+// Writes the losses [rows] of logits [rows, V]. If `gradient` is defined, also writes the logits' gradient [rows, V]. If `logits` and
+// `gradient` have the same dtype, they must be the same tensor; the gradient then overwrites the logits.
 void finish_tile(const at::Tensor& logits, const Target& target, const at::Tensor& losses,
                  const at::Tensor& gradient) {
   if (!has_kernel(logits)) return finish_tile_in_place(logits, target, losses, gradient.defined());
@@ -230,8 +230,8 @@ Four call_forward(const at::Tensor& hidden, const at::Tensor& weight, const at::
   return forward.call(hidden, weight, targets, bias, ignore_index, wanted, target_weights, tile_elements);
 }
 
-// needs_input_grad does not count an undefined bias, which would shift the numbers of later inputs. So the bias comes
-// after all other inputs that may need a gradient. The target weights never need a gradient.
+// needs_input_grad() gives an undefined bias no index, so the indices of later inputs would shift. Therefore the bias comes after all other
+// inputs that may need a gradient. The target weights never need a gradient.
 class SummedCrossEntropy : public torch::autograd::Function<SummedCrossEntropy> {
  public:
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const at::Tensor& hidden,

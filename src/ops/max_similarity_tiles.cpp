@@ -14,8 +14,8 @@ at::Tensor share(const at::Tensor& keep, at::ScalarType dtype) {
   return keep.sum(1, /*keepdim=*/true).clamp_min(1).to(dtype).reciprocal();
 }
 
-// The gradients of out[b, c] = sum over kept n of x[b, n] . y[c, index[b, c, n]], where `weight` [B, C] is the gradient
-// of `out`:
+// The backward pass of out[b, c] = sum over kept n of x[b, n] . y[c, index[b, c, n]]. From `weight`, the gradient with respect to `out`,
+// add_to() computes:
 //   dx[b, n] += weight[b, c] y[c, index[b, c, n]]
 //   dy[c, index[b, c, n]] += weight[b, c] x[b, n]
 struct MaxGradient {

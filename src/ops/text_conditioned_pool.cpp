@@ -23,8 +23,8 @@ using torch::autograd::variable_list;
 
 constexpr double kNormEps = 1e-5;
 
-// Inputs of the fused loss. The queries are already projected, and divided by the square root of a head's width. The
-// texts have length 1. The LayerNorm parameters of keys and values are folded into the projections that follow.
+// Inputs of the fused loss. The queries are already projected, and divided by the square root of a head's width. The text embeddings have
+// unit length. The LayerNorm parameters of keys and values are folded into the projections that follow.
 enum Input { kTokens, kQuery, kText, kKeyValueWeight, kKeyValueBias, kOutWeight, kOutBias, kScale, kBias, kInputs };
 using Inputs = std::array<at::Tensor, kInputs>;
 

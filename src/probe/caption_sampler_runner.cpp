@@ -25,7 +25,8 @@ std::vector<TextField> texts_of_case(const nlohmann::json& fields) {
 
 Outputs run_caption_sampler(Run& run) {
   auto settings = config::read<CaptionSamplerSettings>(run.settings());
-  // JSON objects have no order, so a case lists its fields in order in the settings.
+  // JSON objects do not keep the order of their fields. So a case must list its fields, in order, in the settings. Fields that are not
+  // listed are not used.
   if (!settings.fields) settings.fields.emplace();
   const nlohmann::json& inputs = run.json_inputs();
   const auto draws = inputs.value("draws", std::vector<double>());

@@ -19,7 +19,7 @@ namespace {
 
 using config::Node;
 
-/// The settings of the reference cases that are not settings of our encoders.
+/// Settings that reference cases have but our encoders do not have.
 struct TowerKeys {
   std::string pool;
   std::optional<std::int64_t> embed_dim;
@@ -39,7 +39,7 @@ Node number(std::int64_t value) {
   return config::Value<std::int64_t>::dump(value);
 }
 
-/// Copies the case's parameters into the tower. In the case, they have the names that the tower's tensors have in files.
+/// Copies the case's parameters into the tower. A case names the parameters as model files do.
 void bind_tower(Run& run, Tower& tower, const std::string& prefix) {
   tower.to(run.device(), run.parameter_dtype());
   for (const auto& [name, tensor] : tower.state_dict())
@@ -55,9 +55,8 @@ Outputs run_tower(Tower& tower, const TowerInput& input) {
   return outputs;
 }
 
-/// Returns `linear` if the case has the projection matrix, or if it sets embed_dim and its pool is not `none`. Otherwise returns `none`. A
-/// case with the matrix may leave out embed_dim, which then has a default. With pool `none`, nothing is projected, even if this function
-/// returns `linear`.
+/// Returns `linear` if the case has the projection matrix, or if it sets embed_dim and its pool is not `none`. Otherwise returns `none`. If
+/// a case with the matrix does not set embed_dim, embed_dim has a default. If the pool is `none`, a `linear` projection is not used.
 config::ModuleSettings projection_choice(const Run& run, const TowerKeys& keys, const std::string& matrix) {
   if (!run.has_parameter(matrix) && (!keys.embed_dim || keys.pool == "none")) return {"none"};
   config::ModuleSettings choice{"linear"};
@@ -201,7 +200,7 @@ Runner readout_runner(const std::string& name) {
     // Cases may set value_width although values are shared. In a configuration this would be an error, so the setting is removed.
     const Node* shares = settings.find("share_values");
     if (name == "sparo" && (shares == nullptr || shares->text() == "true")) take<std::int64_t>(settings, "value_width", 0);
-    context.modality = Modality::text;  // stands for any token sequence with a mask; its first token may be a class token
+    context.modality = Modality::text;  // stands for any token sequence with a mask, even if the sequence begins with a class token
     SharedParameters shared;
     context.shared = &shared;
     const auto readout = readouts().make({name, settings}, run.path(), context);

@@ -81,7 +81,7 @@ void fields(Visitor& v, EncoderCase& s) {
   v("training", s.training, "mode of the batch norms");
 }
 
-// Copies the running statistics that the batch norms have after a step to the outputs, under their names in `state`.
+// Called after a step. Copies the running statistics of the batch norms into the outputs, under their names in `state`.
 template <class State>
 void add_running_statistics(const State& state, Outputs& outputs) {
   for (const auto& [name, tensor] : state)

@@ -6,8 +6,8 @@
 
 namespace tessera::probe {
 
-/// A case's settings other than `training`, and the value of `training`. This value is the mode of the module, not one of its settings.
-/// `training` is also removed from the settings of the objectives in a weighted_sum.
+/// A case's settings, split into `training` and all other settings. `training` says whether the module is in training mode; only the other
+/// settings are passed to the module. `training` is also removed from the settings of the objectives in a weighted_sum.
 struct TrainingMode {
   config::Node settings;
   bool training = true;

@@ -70,7 +70,7 @@ std::string last_text(const RunCurves& curves, const std::string& key) {
   return value == nullptr ? "-" : three_digits(*value);
 }
 
-/// Returns a table of facts. Like the tables below it on the page, it has a column for each run.
+/// Returns a table of the runs' state, objective, device and so on. The table has a column for each run.
 std::string run_table(const std::vector<ComparedRun>& runs) {
   using TextOf = std::string (*)(const ComparedRun&);
   const std::array<std::pair<const char*, TextOf>, 10> facts = {
@@ -164,8 +164,8 @@ std::string score_table(const std::vector<ComparedRun>& runs, const std::vector<
                 run_headers(runs, rows), "</tr>", html, "</table></div>");
 }
 
-/// Returns the explanation of the row's numbers. If the runs' settings lead to different explanations, returns the one that holds for all
-/// settings.
+/// Returns the explanation of the row's numbers. If the runs' settings need different explanations, returns a general explanation that
+/// holds for all settings.
 std::string rule_of(const ScoreRow& row) {
   return row.rule.empty() ? score_rule(row.task.substr(0, row.task.find(' '))) : row.rule;
 }
@@ -221,8 +221,8 @@ std::string setting_table(const std::vector<ComparedRun>& runs) {
          html + "</table></div>";
 }
 
-/// Overlays the curves of all runs that have this curve. The chart is empty if fewer than two runs have the curve. On a page with only one
-/// run, one curve suffices.
+/// Overlays the curves of all runs that have this curve. The chart is empty if fewer than two runs have the curve, unless the page has only
+/// one run.
 CurveChart overlaid(const std::vector<ComparedRun>& runs, const KnownCurve& known) {
   CurveChart chart{.title = known.title, .curves = {}, .unit = known.unit};
   for (std::size_t i = 0; i < runs.size(); ++i) {

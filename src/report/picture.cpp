@@ -14,10 +14,10 @@ constexpr std::int64_t kGreatest = 320;      // images with a longer side than t
 constexpr std::int64_t kOutlineShare = 100;  // the width of an outline is the image's longer side divided by this number
 constexpr double kFaded = 0.5;               // share of gray in pixels without a class
 constexpr double kFill = 0.7, kEdge = 0.75;  // share of the class color in a region and in its outline
-constexpr double kBase = 190,
-                 kTexture = 0.3;  // gray under the color of a region, and the share of the image's contrast that stays visible in it
+constexpr double kBase = 190,      // gray level under the color of a region
+                 kTexture = 0.3;  // share of the image's contrast that stays visible in a region
 
-/// Whether a pixel of another value is within `reach` of (row, column) horizontally or vertically.
+/// Whether the pixel at (row, column) differs in value from a pixel at most `reach` pixels away, horizontally or vertically.
 bool at_edge(const std::vector<std::uint8_t>& mask, const Image& image, std::int64_t row, std::int64_t column,
              std::int64_t reach) {
   const auto value = [&](std::int64_t r, std::int64_t c) {

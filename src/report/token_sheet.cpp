@@ -15,7 +15,7 @@ constexpr double kPicture = 150, kGap = 14;
 constexpr std::size_t kColumns = 2;
 
 struct PlacedWord {
-  double x = 0, y = 0;  // position of the middle
+  double x = 0, y = 0;  // center of the word
   double width = 0, height = 0;
   double size = 0;
 };

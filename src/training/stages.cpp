@@ -35,8 +35,8 @@ const Node* setting(const Node& tree, const std::string& key) {
   return node;
 }
 
-/// Returns true if merging a stage over `value` left it unchanged; `now` is the result. Maps are compared value by value, and keys that
-/// only the stage has do not count.
+/// `now` is the result of merging a stage over `value`. Returns true if `now` still contains all of `value` unchanged. Keys of maps that
+/// only the stage has are ignored.
 bool survives(const Node& value, const Node* now) {
   if (now == nullptr) return false;
   if (!value.is_map()) return to_yaml(value) == to_yaml(*now);

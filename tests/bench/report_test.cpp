@@ -107,7 +107,7 @@ TEST(Plot, HasACurvePerObjectiveAndPanel) {
 
 TEST(Plot, AxesAreLogarithmic) {
   const std::string svg = report::svg_plot({{"t", "x", {{"a", {{1, 1}, {2, 10}, {4, 100}}}}}});
-  // The plot area is 330 - 52 - 12 wide and 270 - 34 - 44 high. Equal factors must be equal distances in the plot.
+  // The plot area is 330 - 52 - 12 wide and 270 - 34 - 44 high. Values that differ by equal factors must be at equal distances.
   EXPECT_NE(svg.find("points=\"52.0,226.0 185.0,130.0 318.0,34.0 \""), std::string::npos) << svg;
 }
 

@@ -42,9 +42,9 @@ inline std::vector<std::string> texts_of(const TowerInput& view, std::int64_t ro
   return out;
 }
 
-/// Expects that a loader that seeks to the position before a batch returns that batch and the following ones. Tests this for every
-/// `every`-th of the first `count` batches, and compares up to `length` batches each time. `make` returns a new loader with the given
-/// number of threads.
+/// Expects that a loader, after a seek to the position before batch i, returns batch i and its successors. Tests i = 0, `every`,
+/// 2 * `every`, ... below `count`, and compares up to `length` batches each time. `make` returns a new loader with the given number of
+/// threads.
 template <class Make>
 void expect_resumes(const Make& make, std::size_t count, std::size_t every, std::size_t length) {
   Loader whole = make(2);

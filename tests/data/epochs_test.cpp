@@ -123,8 +123,8 @@ class Epochs : public testing::TestWithParam<Case> {
     EXPECT_GE(seen.size() + at_most_missing, all.size());
   }
 
-  // Returns how many samples an epoch may leave out: up to ranks - 1 that cannot be divided among the ranks, and less than a batch for each
-  // rank.
+  // Returns how many samples an epoch may leave out. At most ranks - 1 samples are left out because all ranks get the same number of
+  // samples. At most kBatch - 1 samples are left out on each rank because all batches are full.
   std::size_t remainder() const { return static_cast<std::size_t>(GetParam().ranks * kBatch - 1); }
 
   std::shared_ptr<const IndexedSource> source_;

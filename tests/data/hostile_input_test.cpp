@@ -29,7 +29,7 @@ std::string png_chunk(const std::string& type, const std::string& content) {
 }
 
 TEST(HostileInput, APngMustStateItsSizeInItsFirstChunk) {
-  // libpng skips unknown chunks anywhere. A reader that takes the first chunk for the header would read a size of 1 x 1 from this one.
+  // libpng skips unknown chunks anywhere. A reader that takes the unknown first chunk for the header would read a size of 1 x 1.
   const std::string png = test::encode(test::noise(40, 30, 1), ".png");
   const std::string lie = png.substr(0, 8) + png_chunk("teSt", big_endian(1) + big_endian(1) + "12345") + png.substr(8);
   EXPECT_EQ(sample_error_of([&] { decode_image(lie, 100); }).substr(0, 21), "bad_image: a PNG file");

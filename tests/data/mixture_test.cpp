@@ -23,7 +23,7 @@ Mixture::Component component(const std::string& label, std::vector<Sample> sampl
   return {label, std::make_shared<MemorySource>(std::move(samples)), weight};
 }
 
-// Returns components for which, in every mode, an epoch divides evenly into three shards of batches of five.
+// Returns components for three shards and batches of five. In every mode, all batches are full and all shards have equally many batches.
 std::vector<Mixture::Component> usual_components(MixtureMode mode) {
   const bool weighted = mode == MixtureMode::weighted;
   return {component("a", make_samples(30), weighted ? 0.5 : 1.0),
@@ -215,8 +215,8 @@ TEST(Mixture, WithoutShuffleSamplesKeepTheListedOrder) {
       first_batches(MixtureMode::sequential, two(), 3),
       (Keys{"a:0", "a:1", "a:2", "a:3", "a:4", "b:0", "b:1", "b:2", "b:3", "b:4", "a:0", "a:1", "a:2", "a:3", "a:4"}));
   EXPECT_EQ(first_batches(MixtureMode::accumulate, two(), 4),
-            (Keys{"a:0", "a:1", "a:2", "a:3", "a:4", "b:0", "b:1", "b:2", "b:3", "b:4",  // the sixth sample of a is left out
-                  "a:0", "a:1", "a:2", "a:3", "a:4", "b:1", "b:2", "b:3", "b:4", "b:0"}));  // b:0 of b's second pass is left out, too
+            (Keys{"a:0", "a:1", "a:2", "a:3", "a:4", "b:0", "b:1", "b:2", "b:3", "b:4",  // a:5 is left out, because batches are full
+                  "a:0", "a:1", "a:2", "a:3", "a:4", "b:1", "b:2", "b:3", "b:4", "b:0"}));  // b:0 of b's second pass is left out like a:5
   EXPECT_EQ(
       first_batches(MixtureMode::weighted, {component("a", make_samples(4), 0.5), component("b", make_samples(3))}, 2),
       (Keys{"a:0", "a:1", "b:0", "b:1", "b:2", "a:2", "a:3", "b:0", "b:1", "b:2"}));
@@ -418,7 +418,7 @@ TEST(Mixture, KeepsClassesOnlyIfAllSourcesShareThem) {
   EXPECT_TRUE(sample.mask.empty());
   ASSERT_FALSE(sample.objects.empty());
   for (const ObjectAnnotation& object : sample.objects) EXPECT_EQ(object.label, -1);
-  // Sources with labels but without class names keep the labels only if there is a single source.
+  // Labels without class names are kept only if the mixture has a single source.
   EXPECT_EQ(
       Mixture(MixtureMode::concat, {component("a", make_samples(2)), component("b", make_samples(2))}).get(3).label,
       -1);

@@ -42,7 +42,7 @@ class OpenClipConfigWriter {
     return {{"model_cfg", model(vision, text_cfg)}, {"preprocess_cfg", preprocessing()}};
   }
 
-  /// Returns a `vision_cfg` for each timm model that equals the model's image tower.
+  /// Returns the `vision_cfg`s whose timm models have the architecture of this model's image tower.
   std::vector<OpenClipJson> timm_visions() const {
     TimmHead head;
     head.pool = timm_pool_of(image());

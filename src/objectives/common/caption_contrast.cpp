@@ -73,11 +73,11 @@ class CaptionTiles {
 };
 
 // The sums that the softmaxes of InfoNCE need, either for images or for captions. For images, they are [B, K] with the denominator `slot`
-// and [B, 1] with the other denominators. For captions, they are [C, K]. "Further positives" are duplicates that count as positives.
+// and [B, 1] with the other denominators. For captions, they are [C, K].
 struct SoftmaxSums {
-  at::Tensor log_sum;    // log of the sum of exponentials over the denominator; for `negatives`, positives are left out
-  at::Tensor further;    // sum of the logits of further positives; undefined if there are none
-  at::Tensor count;      // number of further positives
+  at::Tensor log_sum;    // log of the softmax's denominator (for CaptionDenominator::negatives, without the positives)
+  at::Tensor further;    // sum of the logits of duplicates that count as positives; undefined if there are none
+  at::Tensor count;      // number of duplicates that count as positives
   at::Tensor positives;  // number of all positives
   at::Tensor pull;       // only for the denominator `negatives`: the sum of sigmoid(log_sum - s) over the logits s of positives
   at::Tensor term;       // the loss of each row or caption
@@ -93,7 +93,7 @@ struct SoftmaxSums {
   }
 };
 
-// Weights in the gradient of the loss of a row or caption: the weight of its softmax, and the weight of each of its positives.
+// The gradient of a row's (or caption's) loss has a term for the softmax and a term for each positive. These are the weights of the terms.
 struct GradientWeights {
   at::Tensor softmax, positive;
 };
@@ -261,7 +261,7 @@ class CaptionInfoNce : public torch::autograd::Function<CaptionInfoNce> {
   }
 
   // Computes `positives`, `term` and, if `negatives` is true, `pull`. own [B, K] contains the logits of the images with their own captions
-  // (0 where absent). If `by_slot`, there is a row for each image and slot; otherwise there is a row for each image.
+  // (0 where absent). The sums are [B, K] if `by_slot` is true, otherwise [B, 1].
   static void finish(SoftmaxSums& sums, const at::Tensor& present, const at::Tensor& own, bool by_slot,
                      bool negatives) {
     const auto over_row = [&](const at::Tensor& values) { return by_slot ? values : values.sum(1, /*keepdim=*/true); };
@@ -295,8 +295,8 @@ class CaptionInfoNce : public torch::autograd::Function<CaptionInfoNce> {
     return out;
   }
 
-  // Adds the terms of further positives for the denominator `negatives`. A further positive is contrasted with the sum over the negatives,
-  // which is known only after all tiles.
+  // With the denominator `negatives`, adds the loss terms of duplicates that count as positives. These terms need the sum over the
+  // negatives, which is complete only after all tiles have been processed.
   static void add_further_of_negatives(const CaptionTiles& tiles, const at::Tensor& scale, SoftmaxSums& rows,
                                        SoftmaxSums& columns, const SoftmaxSums& own_columns,
                                        const ProcessGroup& group) {

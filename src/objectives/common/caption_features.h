@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// The features that an objective on images with K captions uses, checked and converted to the losses' computing type. An absent caption is
-/// a row of 0 and gets no gradient. The text tower's output for it is ignored.
+/// The features that an objective on images with K captions uses, checked and converted to the dtype in which losses are computed. An
+/// absent caption is a row of 0 and gets no gradient. The text tower's output for it is ignored.
 struct CaptionFeatures {
   at::Tensor image_global;  // [B, D]
   at::Tensor image_tokens;  // [B, P, D]
@@ -28,8 +28,8 @@ struct CaptionWants {
   bool image_tokens = false;
 };
 
-/// Returns a tensor of an image view in the losses' computing type. `name` is image_global [B, D] or image_tokens [B, P, D]. Throws like
-/// caption_features() if the tensor does not match `text`, the captions' embeddings [B, K, D].
+/// Converts a tensor of an image view to the dtype in which losses are computed. `name` is image_global [B, D] or image_tokens [B, P, D].
+/// Throws like caption_features() if the tensor does not match `text`, the captions' embeddings [B, K, D].
 at::Tensor image_feature(const at::Tensor& tensor, const char* objective, const char* name, const at::Tensor& text);
 
 /// Returns the features of the two views that `settings` name. If the text view has one caption per image, K is 1. Throws UserError

@@ -40,15 +40,14 @@ struct CaptionRelation {
   /// the tile has no such pairs.
   static at::Tensor own_of(const at::Tensor& values, std::int64_t row, std::int64_t column);
 
-  /// Returns which captions are present together with their image: bool [C, K].
+  /// Returns bool [C, K], true where a caption and its image are both present.
   at::Tensor own_pairs() const;
 
   bool has_duplicates() const { return image_group.defined() || caption_ids.defined(); }
   std::int64_t images() const { return present.size(0); }
   std::int64_t captions() const { return present.size(1); }
 
-  /// Multiplies this rank's sum by a factor. The factor is such that the mean of the results over the ranks is the sum of all ranks' sums,
-  /// divided by the number of own_pairs().
+  /// Scales this rank's sum such that the mean of the results over ranks is (sum over all ranks) / (number of true entries in own_pairs()).
   at::Tensor mean_over_captions(const at::Tensor& sum, const ProcessGroup& group) const;
 
   void save(torch::autograd::AutogradContext* ctx) const;

@@ -15,8 +15,8 @@ constexpr double kNoExponential = -std::numeric_limits<double>::infinity();
 
 // Returns cross-entropies along `dim`. The logits are relative to the logit of the matching pair, so that the loss is log sum exp(s (A_ij -
 // A_ii)). Plain logits would give the same value, but the gradient of the scale would then be a difference of large numbers. Logits are
-// ignored where `left_out` is true; it must be false for the matching pair. `further` is the logarithm of an additional summand of each
-// softmax. `left_out` and `further` may be undefined.
+// ignored where `left_out` is true; it must be false for the matching pair. `further` is the logarithm of an additional term in each
+// softmax's denominator. `left_out` and `further` may be undefined.
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& left_out, double smoothing, std::int64_t dim,
                          const at::Tensor& further = {}) {
   const auto counted = [&](double nothing) {
@@ -37,7 +37,7 @@ at::Tensor row_loss(const at::Tensor& similarity, const at::Tensor& scale, std::
       .sum();
 }
 
-// Sums the cross-entropies of the columns. `left_out` is the same tensor as for row_loss(), so it is transposed compared with `similarity`.
+// Sums the cross-entropies of the columns of `similarity` [C, B]. `left_out` is [B, C], as for row_loss().
 at::Tensor column_loss(const at::Tensor& similarity, const at::Tensor& scale, std::int64_t offset,
                        const at::Tensor& left_out, double smoothing) {
   return cross_entropy((similarity - similarity.diagonal(-offset)) * scale,
@@ -70,7 +70,7 @@ Contrast global_contrast(const at::Tensor& image_global, const at::Tensor& text_
     text = gather_rows(text, group);
   }
   const ProcessGroup& partners = options.own_rows ? group : ProcessGroup();
-  at::Tensor further;  // [B], logarithms of additional summands of the images' softmaxes
+  at::Tensor further;  // [B], the logarithm of an additional term in the denominator of each image's softmax
   if (negatives.defined())
     further = negative_log_sums(image, (image * text).sum(1), scale,
                                 options.own_rows ? negatives : negatives.gathered(group), options.chunk, partners);

@@ -19,11 +19,11 @@ struct Contrast {
   at::Tensor t2i;
 };
 
-/// Computes InfoNCE of similarities [B, C] (row = own image, column = text). Image-to-text softmaxes run along the rows of `i2t`,
-/// text-to-image softmaxes along the columns of `t2i`; each rank fetches the columns of its own texts. The matching text of own row
-/// b is column rank * B + b. `scale` is 1/temperature, a scalar. Entries that `targets` leaves out are ignored; similarities of
-/// absent pairs must be finite. A pair without negatives has loss and gradient 0. `further` [B] is the logarithm of an additional
-/// summand in each own image's softmax, relative to the matching pair; undefined if there is none.
+/// Computes InfoNCE of similarities [B, C] between this rank's images (rows) and the texts of all ranks (columns). Image-to-text softmaxes
+/// run along the rows of `i2t`, text-to-image softmaxes along the columns of `t2i`; each rank fetches the columns of its own texts. The
+/// text that matches row b is column rank * B + b. `scale` is 1/temperature, a scalar. Entries that `targets` leaves out are ignored;
+/// similarities of absent pairs must be finite. A pair without negatives has loss and gradient 0. `further` [B] is the logarithm of an
+/// additional term in the denominator of each image's softmax, minus the logit of the matching pair; undefined if there is no such term.
 Contrast info_nce(const at::Tensor& i2t, const at::Tensor& t2i, const at::Tensor& scale, const ProcessGroup& group = {},
                   const ContrastTargets& targets = {}, const at::Tensor& further = {});
 
@@ -33,11 +33,10 @@ struct ContrastOptions {
   bool own_rows = true;               // true: a rank computes only the rows of its own pairs; false: it computes the whole batch's loss
 };
 
-/// Computes InfoNCE on the cosines of global embeddings [B, D], which need not be normalized (CLIP, eq. 1 of SPARC). With `chunk`,
-/// the similarities are computed in tiles of that many images, forward and backward, and blocks of texts travel around the ranks
-/// through two fixed buffers, so that memory is O(B * tile). Images are also contrasted with their `negatives` (NegCLIP,
-/// Yuksekgonul et al. 2023). A negative's target is 0, even with label smoothing. If every image uses all negatives, each rank
-/// holds the negatives of all ranks.
+/// Computes InfoNCE (CLIP; eq. 1 of SPARC) on the cosines of global embeddings [B, D], which need not be normalized. With `chunk`, the
+/// similarities are computed in tiles of that many images, forward and backward, and blocks of texts travel around the ranks through two
+/// fixed buffers, so that memory is O(B * chunk). Images are also contrasted with their `negatives` (NegCLIP, Yuksekgonul et al. 2023). A
+/// negative's target is 0, even with label smoothing. With negatives.of_all, each rank holds the negatives of all ranks.
 Contrast global_contrast(const at::Tensor& image_global, const at::Tensor& text_global, const at::Tensor& scale,
                          const ContrastOptions& options, const ProcessGroup& group,
                          const ContrastTargets& targets = {}, const NegativeTexts& negatives = {});

@@ -10,9 +10,9 @@
 
 namespace tessera {
 
-/// The features of two views that a pairwise objective uses, checked and converted to the losses' computing type (for tokens see
-/// PairWants::bfloat16_tokens). The towers' outputs for absent pairs are ignored: all rows of such a pair are 0 and get no gradient, and
-/// its text mask is false.
+/// The features of two views that a pairwise objective uses, checked and converted to the dtype in which losses are computed (for tokens
+/// see PairWants::bfloat16_tokens). The towers' outputs for absent pairs are ignored: all rows of such a pair are 0 and get no gradient,
+/// and its text mask is false.
 struct PairFeatures {
   at::Tensor image_global;  // [B, D]
   at::Tensor text_global;   // [B, D]
@@ -40,8 +40,8 @@ struct PairWants {
 /// Throws the UserError for a feature that a tower does not output. `name` is image_global, text_tokens or another feature.
 [[noreturn]] void refuse_missing_feature(const char* objective, const std::string& name);
 
-/// Throws UserError if images have different numbers of patches (TowerFeatures::grids), for objectives that treat all patches of a
-/// batch as real.
+/// Throws UserError if images have different numbers of patches (TowerFeatures::grids). Objectives that treat all patches of a batch as
+/// real need this check.
 void refuse_own_shapes(const char* objective, const TowerFeatures& image);
 
 /// Returns the pairs of the views that `settings` name. With skip_absent, the ranks tell each other which of their pairs are present; with

@@ -93,7 +93,7 @@ class RingColumns : public torch::autograd::Function<RingColumns> {
     variable_list out{home.reshape(texts.sizes())};
     std::size_t next = 0;
     for (const at::Tensor& each : own) out.push_back(each.requires_grad() ? sums[next++] : at::Tensor());
-    out.insert(out.end(), 2, at::Tensor());  // the arguments body and group get no gradient
+    out.insert(out.end(), 2, at::Tensor());  // no gradients for the arguments `body` and `group`
     return out;
   }
 };

@@ -77,7 +77,7 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
     const std::int64_t kinds = targets.smoothing > 0 ? 2 : 1;
     const at::Tensor right = (image * text).sum(1);  // [B], the matching pairs' cosines
     const at::Tensor rows = LogitSums::none({batch, kinds}, image.options());
-    // The number of negatives of each own image. The matching text has equally many, because the relation is symmetric.
+    // The number of negatives of each of this rank's images. The matching text has the same number, because the relation is symmetric.
     const at::Tensor negatives = at::full({batch}, batch * group.size() - 1, image.options());
     // For a row (image to text), logits are relative to the logit of the row's matching pair; for a column (text to image), to that of the
     // column's matching pair.
@@ -153,7 +153,7 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
       further_gradient = further_share * row_weight;
       right_weight = right_weight - further_gradient;
     }
-    // The ring returns the gradient of the texts, and the derivative of the texts' log-sum-exps with respect to the scale.
+    // The ring returns the texts' gradient and, in the last column, each text's part of the scale's gradient.
     const at::Tensor sums =
         visit_ring(Texts::pack(text, numbers), at::zeros({batch, width + 1}, text.options()), group,
                    [&](int owner, const at::Tensor& block, const at::Tensor& text_sums) {
@@ -162,9 +162,9 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
                        const at::Tensor images = tile.rows_of(image), features = texts.features(tile);
                        const at::Tensor cosines = at::matmul(images, features.t());
                        const at::Tensor left_out = tile.left_out_of(targets, batch, group.rank(), owner);
-                       // Each direction contributes one part to the gradient of the cosines. Divided by the scale, this part is the
-                       // direction's weight times the difference between the softmax of the relative logits and the target. sum() adds
-                       // pairwise; dot() would lose digits.
+                       // Each direction adds scale * (weight of the direction) * (softmax of the relative logits - target) to the gradient
+                       // with respect to the cosines. The factor `scale` is applied last. Sums of products use sum(), which adds pairwise,
+                       // because dot() would lose digits.
                        at::Tensor relative = cosines - tile.rows_of(right).unsqueeze(1);
                        const at::Tensor gradient = (relative * scale).sub_(tile.rows_of(rows).unsqueeze(1)).exp_();
                        if (share.defined()) gradient.sub_(tile.rows_of(share).unsqueeze(1));

@@ -28,12 +28,12 @@ struct Tile {
   std::int64_t slot;  // number of the worker that processes the tile; workers run at the same time
 
   at::Tensor rows_of(const at::Tensor& tensor) const { return tensor.narrow(0, row, rows); }
-  /// Returns the tile's part of a tensor whose rows are the matrix's columns.
+  /// `tensor` has one row for each column of the matrix. Returns the rows for the tile's columns.
   at::Tensor columns_of(const at::Tensor& tensor) const { return tensor.narrow(0, column, columns); }
   /// Returns this slot's part of a tensor [slots, width, ...] that accumulates values per column.
   at::Tensor slot_of(const at::Tensor& tensor) const { return tensor.select(0, slot).narrow(0, 0, columns); }
-  /// Returns bool [rows, columns], true for the similarities that sums ignore. The tile's rows are images of `rank`, and its columns are
-  /// texts of `owner`. Both ranks have `batch` pairs. The result is undefined if nothing is ignored.
+  /// Returns ContrastTargets::left_out() for this tile, bool [rows, columns] or undefined. The tile's rows are images of `rank`, and its
+  /// columns are texts of `owner`. Both ranks have `batch` pairs.
   at::Tensor left_out_of(const ContrastTargets& targets, std::int64_t batch, int rank, int owner) const {
     return targets.left_out(rank * batch + row, rows, owner * batch + column, columns);
   }

@@ -96,7 +96,7 @@ void CheckpointKeeper::resumed_from(const std::string& checkpoint, std::int64_t 
   last_saved_ = step;
   if (!config_.checkpoint.keep_best || !group_.first()) return;
   best_ = BestFile(run_folder_ + "/checkpoints", *config_.checkpoint.keep_best).read();
-  if (best_ && best_->step > step) best_.reset();  // the best checkpoint is of a later step, which will be trained again
+  if (best_ && best_->step > step) best_.reset();  // forgets a best checkpoint of a later step, because that step will be trained again
 }
 
 bool CheckpointKeeper::overdue() const {

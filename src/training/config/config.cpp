@@ -94,15 +94,15 @@ void follow_tokenizer(Config& c) {
   }
 }
 
-// Removes those of `keys` whose value is null, so that the module uses its own defaults. A null stands for the tokenizer's value; this
-// function is for cases in which that value is not available.
+// A null stands for the tokenizer's value. This function is for the case in which the tokenizer's values are not available. It removes the
+// `keys` whose value is null, so that the module uses its own defaults.
 void forget_unset(ModuleSettings& module, std::initializer_list<const char*> keys) {
   for (const char* key : keys)
     if (module.settings.find(key) != nullptr && setting(module, key) == nullptr) module.settings.erase(key);
 }
 
-// Copies the image size from where the user wrote it, at the image encoder or at the preprocessing, to the other one. Returns true if the
-// encoder received it.
+// The image encoder and the preprocessing both have an image size. If the user wrote only one of the two settings, copies it to the other
+// setting. Returns true if the encoder received the size.
 bool follow_image_size(Config& c, const Node& tree) {
   ModuleSettings& encoder = c.model.image.encoder;
   if (!knows(encoders(), encoder, "image_size")) return false;
@@ -120,7 +120,8 @@ bool follow_image_size(Config& c, const Node& tree) {
   return false;
 }
 
-// In an error message, replaces the key `filled`, whose value was filled in, by the key `written`, at which the user wrote this value.
+// The user wrote a value at the key `written`, and this value was copied to the key `filled`. Returns the error message `text` with
+// `filled` replaced by `written`.
 std::string with_key(std::string text, const std::string& filled, const std::string& written) {
   if (const std::size_t at = text.find(filled + ":"); at != std::string::npos) text.replace(at, filled.size(), written);
   return text;

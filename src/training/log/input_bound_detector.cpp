@@ -9,8 +9,8 @@ namespace {
 constexpr double kLargeShare = 0.2;
 constexpr double kShortest = 10;    // minimum length of a window in seconds
 constexpr double kSilence = 600;    // minimum seconds between two messages
-constexpr double kBusy = 0.75;      // threads that are busy for a smaller share of the time count as idle
-constexpr double kComputing = 0.6;  // threads that compute for a smaller share of their busy time are waiting for files or cores
+constexpr double kBusy = 0.75;      // threads that are busy for less than this share of the time count as idle
+constexpr double kComputing = 0.6;  // threads that compute for less than this share of their busy time are waiting for files or cores
 
 long percent(double share) {
   return std::lround(100 * share);

@@ -32,7 +32,7 @@ using report::number_card;
 
 constexpr int kReloadSeconds = 30;
 constexpr std::size_t kWarnings = 12;
-constexpr std::size_t kReadings = 6;  // maximum number of readings shown per sample
+constexpr std::size_t kReadings = 6;  // maximum number of steps whose output is shown for a sample (TaskResult::readings)
 constexpr const char* kEvaluationPrefix = "evaluation.";
 constexpr const char* kStyle =
     "<style>.number "
@@ -53,8 +53,8 @@ struct Measured {
   double value;
 };
 
-// Returns the better of two values of the metric `name`, or the earlier one if they are equal. The new value never wins if it is not
-// finite, or if neither direction of the metric is better.
+// Returns the better of two values of the metric `name`, or the earlier value if they are equal. The new value never wins if it is not
+// finite, or if neither higher nor lower values of the metric are better.
 std::optional<Measured> better_of(const std::string& name, const std::optional<Measured>& before, const Measured& now) {
   const report::Better better = report::better_value(name.substr(name.find('.') + 1));
   if (better == report::Better::neither || !std::isfinite(now.value)) return before;
@@ -156,7 +156,7 @@ std::string skipped_block(const std::map<std::string, std::int64_t>& skipped) {
          rows + "</table></div>";
 }
 
-// If there are too many readings, drops the one whose neighbors are closest to each other, so that the others stay spread over the
+// If there are too many steps, drops the step whose neighbors are closest to each other, so that the remaining steps stay spread over the
 // run.
 void thin(std::map<std::int64_t, std::string>& by_step) {
   if (by_step.size() <= kReadings) return;

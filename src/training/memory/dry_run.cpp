@@ -17,7 +17,8 @@
 namespace tessera {
 namespace {
 
-// Describes the synthetic samples, as in "image 224 x 224, caption of 55 tokens out of 32,000, for data/train: no such file".
+// Describes the synthetic samples, as in "image 224 x 224, caption of 55 tokens out of 32,000, for data/train: no such file". In this
+// example, 32,000 is the vocabulary size, and the text after "for" is the reason why the samples are synthetic.
 std::string synthetic_samples(const TrainingRun& run, const Config& config, const std::string& reason) {
   std::string out;
   for (const auto& [name, size] : image_view_sizes(config.model.preprocessing, config.data.loader, run.needs))
@@ -60,7 +61,7 @@ std::vector<TrainingExample> examples_of(const TrainingRun& run, const Config& c
                            static_cast<std::uint64_t>(config.seed), std::max(kLeastOfEach, kExamples / sets));
 }
 
-constexpr std::int64_t kLooked = 128;  // enough samples for a loader to notice that too many are bad
+constexpr std::int64_t kLooked = 128;  // number of samples that are read; enough for the loader's check of the share of bad samples
 
 // Returns a warning if a run would stop soon after its start, because too many samples are unusable.
 std::optional<std::string> unusable_samples(const TrainingRun& run, Config config, const RankSlice& slice) {

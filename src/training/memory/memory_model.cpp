@@ -19,8 +19,8 @@
 namespace tessera {
 namespace {
 
-constexpr double kLossSeconds = 1;    // limit in seconds for the expected time of one more measurement of the loss
-constexpr double kChunkSeconds = 10;  // the same limit for a measurement with more samples than the loss's chunk
+constexpr double kLossSeconds = 1;    // after three measurements of the loss, another measurement may take at most this many seconds
+constexpr double kChunkSeconds = 10;  // a measurement of the loss with more samples than a chunk may take at most this many seconds
 
 std::int64_t total_bytes(const std::map<std::string, at::Tensor>& tensors) {
   std::int64_t bytes = 0;
@@ -206,8 +206,8 @@ class StepModel {
                  enough = settings_.most_loss_samples > 0 ? 2 * samples > settings_.most_loss_samples : large;
       if (base_.loss_measured || (sizes >= 3 && enough)) break;
     }
-    // The cost of a chunked loss grows quickly up to one chunk, as the cost of a loss without chunks does, and far more slowly beyond it.
-    // So measurements with at most one chunk cannot be extrapolated to the batch.
+    // As the batch grows, the cost of a chunked loss at first grows as quickly as that of a loss without chunks. Once the batch is larger
+    // than one chunk, the cost grows far more slowly. So measurements with at most one chunk cannot be extrapolated to the batch.
     const std::int64_t chunk = chunk_in_effect(), two_chunks = std::min(base_.batch, 2 * chunk + 1);
     if (!base_.loss_measured && chunk > 0 && samples / 4 <= chunk && time.of(two_chunks) <= kChunkSeconds &&
         loss_.trace(two_chunks).peak() <= room) {

@@ -26,8 +26,8 @@ Counts count(const at::Tensor& tensor) {
   return {at::isnan(plain).sum().item<std::int64_t>(), at::isinf(plain).sum().item<std::int64_t>(), plain.numel()};
 }
 
-// Returns true for operators that may give non-finite values without an error. These values are uninitialized memory, or what the program
-// asked for, such as an infinity in a mask.
+// Returns true for operators whose non-finite outputs are no sign of an error. Such outputs are uninitialized memory, or values that the
+// program asked for, such as an infinity in a mask.
 bool makes_what_it_is_told(std::string_view name) {
   for (const std::string_view part : {"empty", "resize", "set_", "fill", "full", "scalar_tensor", "where", "copy_"})
     if (name.find(part) != std::string_view::npos) return true;

@@ -67,7 +67,7 @@ bool NonFiniteHandler::go_on_after(const TrainedStep& step, std::int64_t vain, R
 
 void NonFiniteHandler::examine(const TrainedStep& step, RunState& state) {
   ++examined_;
-  state = step.before;  // the steps after the bad step did not change anything
+  state = step.before;  // the bad step and later steps changed no weights, so the weights still belong to this state
   run_.loader->seek(step.losses.begin);
   const Checkpoint before = checkpoints_.gather(state);
   std::string saved;

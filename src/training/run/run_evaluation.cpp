@@ -25,7 +25,7 @@ std::string missing_for(const config::ModuleSettings& task, const TrainingRun& r
 
 // Checks that the metric of checkpoint.keep_best exists, if the names of the tasks' metrics are known in advance.
 void check_judged_metric(const Config& config, const Embedder& embedder) {
-  if (!config.checkpoint.keep_best || !embedder.takes_texts()) return;  // without a vocabulary, some names are unknown
+  if (!config.checkpoint.keep_best || !embedder.takes_texts()) return;  // without a tokenizer, some metrics' names are unknown
   const std::string& metric = config.checkpoint.keep_best->metric;
   std::vector<std::string> names;
   for (const config::ModuleSettings& task : config.evaluation.tasks) {

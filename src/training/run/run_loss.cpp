@@ -77,7 +77,7 @@ LoaderSettings measuring_settings(const Config& config, const LossBatches& batch
 
 class LossOfParts final : public RunLoss {
  public:
-  /// `parts` must contain the device, tokenizer, model, objective, teacher and needs of a run.
+  /// `parts` must have these members of a run: `device`, `tokenizer`, `model`, `objective`, `teacher` and `needs`.
   LossOfParts(TrainingRun parts, Config config, StepContext context)
       : parts_(std::move(parts)), config_(std::move(config)), context_(std::move(context)) {}
 

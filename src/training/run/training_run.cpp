@@ -164,7 +164,7 @@ void load_weights(DualEncoder& model, Objective& objective, const std::map<std::
 
 namespace {
 
-/// Returns the model's state without adapters, which published files do not have.
+/// Returns the model's state without the adapters' tensors, because published files contain no adapters.
 NamedTensors base_state(const DualEncoder& model) {
   NamedTensors out = model.state_dict();
   std::erase_if(out, [](const auto& item) { return is_adapter(item.first); });
@@ -275,7 +275,7 @@ void load_initial_weights(DualEncoder& model, Objective& objective, const StartS
     } else if (const auto mine = own.find(name); mine != own.end() && mine->second.sizes() == tensor.sizes()) {
       mine->second.copy_(tensor);
     } else {
-      continue;  // the tensor does not fit this objective, whose own tensor keeps its initial value
+      continue;  // skips a stored tensor that does not fit this objective; the objective's tensor keeps its initial value
     }
     ++taken;
   }
@@ -353,8 +353,8 @@ std::unique_ptr<Loader> make_loader(const TrainingRun& run, const Config& config
   target.pinned = run.device.is_cuda();
   target.skipped_file = skipped_file;
   target.region_width = run.model->image_tower().encoder().region_width();
-  // Texts keep their full length if shapes must be fixed. This is the case for a recorded step, and if ranks gather each other's
-  // tokens.
+  // Texts keep their full length if shapes must be fixed. Shapes must be fixed if a CUDA graph records the step, or if ranks gather each
+  // other's tokens.
   target.whole_texts = config.training.cuda_graph || (shard.count > 1 && gives_text_tokens(run.needs));
   target.features = run.features;
   target.told = run.told;

@@ -41,7 +41,7 @@ StepGraph::StepGraph(std::unique_ptr<WorkRecorder> recorder, std::vector<at::Ten
 
 Losses StepGraph::run(const GraphInputs& inputs) {
   GraphInputs given = inputs;
-  // A recording has fixed shapes, so it also computes the padding.
+  // A recording has fixed shapes, so it also processes padded positions and does not use the texts' lengths.
   for (auto& [name, view] : given.batch.texts) view.lengths.reset();
   const bool other = recorded_ && !same_shapes(recorded_->inputs, given);
   if (other || rehearsed_ < kRehearsals) {
