@@ -71,9 +71,9 @@ inline std::vector<std::string> option_names(const CLI::App& app) {
   return out;
 }
 
-/// Parses a program's arguments, including --version. Returns nothing if the program has to run. Otherwise the answer is printed (for a
-/// mistake, one line that begins with the program's name), and the exit code is returned: 0 after --help or --version, 2 after a mistake.
-/// `check` may also throw CLI::ParseError. `describe` explains words that belong to no option.
+/// Parses a program's arguments, including --version. Returns std::nullopt if the program should continue. After --help or --version,
+/// prints the requested text and returns the exit code 0. After a mistake, prints one line that begins with the program's name, and returns
+/// the exit code 2. `check` may also throw CLI::ParseError. `describe` explains words that belong to no option.
 inline std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv, const std::function<void()>& check = {},
                                           const DescribeExtraWords& describe = describe_extra_words) {
   app.set_version_flag("--version", version_line());

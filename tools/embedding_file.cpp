@@ -63,7 +63,7 @@ void EmbeddingFile::commit(const std::map<std::string, std::string>& metadata) {
 at::Tensor EmbeddingFile::whole(const Part& part) const {
   const std::string_view bytes = part.file->bytes();
   if (bytes.empty()) return at::empty(part.shape, part.dtype);
-  return at::from_blob(const_cast<char*>(bytes.data()), part.shape, part.dtype);  // only read: the writer copies the data
+  return at::from_blob(const_cast<char*>(bytes.data()), part.shape, part.dtype);  // the tensor is only read, so const_cast is safe
 }
 
 void EmbeddingFile::write_safetensors(std::map<std::string, std::string> metadata) {

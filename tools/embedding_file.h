@@ -15,8 +15,8 @@ namespace tessera::tools {
 /// Writes named tensors row by row, with keys for the rows. Rows are collected in scratch files in the output folder, not in memory;
 /// commit() writes the output.
 /// An output file X.safetensors contains all tensors, with the keys in its metadata `images`; if the header would become too long for
-/// readers, the keys are in X.keys.txt instead. An output file X.npy contains the tensor `..._embeddings`; any other tensor `..._NAME` is
-/// in X.NAME.npy, and X.keys.txt has one key per line.
+/// readers, the keys are in X.keys.txt instead. An output X.npy has several files: X.npy contains the tensor whose name ends in
+/// `_embeddings`, X.NAME.npy contains the tensor whose name ends in `_NAME`, and X.keys.txt has one key per line.
 class EmbeddingFile {
  public:
   explicit EmbeddingFile(std::string path);
@@ -25,7 +25,7 @@ class EmbeddingFile {
   void add(const std::string& tensor, const at::Tensor& rows);
   void add_keys(const std::vector<std::string>& keys);
   bool empty() const { return tensors_.empty(); }
-  /// Returns the shapes of the tensors, with the rows added so far, by name.
+  /// Returns the shape of each tensor, by name. The first dimension is the number of rows added so far.
   std::map<std::string, std::vector<std::int64_t>> shapes() const;
   /// Writes the output; nothing can be added afterwards. Throws UserError if it cannot be written.
   void commit(const std::map<std::string, std::string>& metadata);

@@ -12,7 +12,7 @@ namespace {
 
 using namespace tessera;
 
-// How many seconds the other ranks wait at most while rank 0 computes metrics, which may take long.
+// The longest time, in seconds, that the other ranks wait for rank 0 to compute metrics.
 constexpr double kLongestMeasurement = 24 * 3600;
 
 /// Assigns one GPU to each process of a machine, unless the user named a particular device.

@@ -21,8 +21,8 @@ inline bool is_assignment(const std::string& word) {
          std::all_of(word.begin(), word.begin() + static_cast<std::ptrdiff_t>(equals), in_a_name);
 }
 
-/// Detects assignments that the shell split because they were not quoted, either into several words with the same key (at braces) or into
-/// parts (at spaces). Throws CLI::ValidationError, which asks the user to quote them.
+/// Detects assignments that the shell split because they were not quoted. At braces, the shell makes several words with the same key. At
+/// spaces, it cuts the value into parts. Throws CLI::ValidationError, which asks the user to quote the value.
 class UnquotedWords {
  public:
   explicit UnquotedWords(std::string option) : option_(std::move(option)) {}

@@ -51,7 +51,7 @@ struct Common {
     command.add_flag("--quiet", quiet, "print no progress on standard error");
   }
 
-  // Adds --on-demand, for scripts that alternate between this program and another one.
+  // Adds --on-demand, which measures once per line of standard input. A script can use it to alternate this program with another one.
   void add_turns_to(CLI::App& command) {
     command.add_flag(
         "--on-demand", on_demand,
@@ -87,8 +87,8 @@ at::ScalarType dtype_of(const std::string& name) {
   return name == "bfloat16" ? at::kBFloat16 : at::kFloat;
 }
 
-// Runs `step` once per line of standard input and prints how long it took. With `released`, frees a GPU's cached memory after each such
-// turn; an untimed step before the next turn allocates it again.
+// Each line of standard input is a turn, which runs `step` and prints how long it took. If `released` is true, a GPU's cached memory is
+// freed after each turn, and an untimed step before the next turn allocates it again.
 int take_turns(const at::Device& device, const std::function<void()>& step, bool released = false) {
   released = released && !device.is_cpu();
   for (std::string line; std::getline(std::cin, line);) {

@@ -29,7 +29,7 @@ class OptionFiles : public FolderTest {
   OptionSet read(const std::string& layout, const std::string& content, const std::string& name = "file.json") const {
     return read_options(settings(layout, content, name));
   }
-  /// Returns the error for a file with `content`, without the folder before the file's name.
+  /// Returns the error message for a file with `content`. Removes the test's folder from the path at the message's beginning.
   std::string error_in(const std::string& layout, const std::string& content,
                        const std::string& name = "file.json") const {
     const OptionSettings given = settings(layout, content, name);

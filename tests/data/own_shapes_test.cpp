@@ -53,7 +53,7 @@ void expect_row(const TowerInput& view, std::int64_t row, const at::Tensor& pixe
   EXPECT_TRUE(at::equal(view.mask[row], at::arange(view.mask.size(1)) < count));
 }
 
-// transformers' formula computed the expected grids.
+// The expected grids come from the formula in Hugging Face's library transformers.
 TEST(PatchGrid, EqualsTheGridOfTransformers) {
   struct Case {
     std::int64_t height, width, patch, max_patches;

@@ -131,7 +131,7 @@ TEST_F(Pack, AnnotationsAndMasksReadBackEqualAndTheFingerprintIgnoresSharding) {
     EXPECT_EQ(there.objects[0].phrase, given.objects[0].phrase);
   }
   EXPECT_EQ(read->class_names(), source.class_names());
-  // Packs the shards again into larger ones. The samples read from these shards have masks, but their images are encoded, not decoded.
+  // Packs the samples of these shards again, into larger shards. In these samples, masks are decoded and images are encoded.
   PackSettings again = settings("b", 1000);
   EXPECT_EQ(pack(*read, "", again).fingerprint, result.fingerprint);
   EXPECT_EQ(packed("b")->get(3).mask, source.get(3).mask);

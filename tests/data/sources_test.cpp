@@ -133,7 +133,7 @@ TEST_F(Sources, ATruncatedShardReturnsItsCompleteSamples) {
     write("cut.tar", whole.substr(0, cut));
     EXPECT_EQ(make_webdataset(at_path("cut.tar"))->size(), 2) << cut;
   }
-  write("full.tar", whole);  // lacks only the end mark, so no sample is missing
+  write("full.tar", whole);  // all samples are complete, although tar's end-of-archive mark is missing
   EXPECT_EQ(make_webdataset(at_path("full.tar"))->size(), 3);
   const io::TarIndex index = [&] {
     write("cut.tar", whole.substr(0, last + 600));

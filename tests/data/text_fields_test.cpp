@@ -1,4 +1,4 @@
-// Tests the named texts of samples (text_fields) in each source that reads them. DreamLIP publishes its captions in this form.
+// Tests samples with named texts (text_fields) in each source that reads such texts. DreamLIP publishes its captions as named texts.
 
 #include <gtest/gtest.h>
 

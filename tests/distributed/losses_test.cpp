@@ -267,7 +267,8 @@ TEST(StairOverRanks, NoRankHoldsAllEncodings) {
   for (const Tensors& rank : results) EXPECT_LT(rank.at("bytes").item<std::int64_t>(), 3 * kOwn * kVocabulary * 4 / 2);
 }
 
-// Every rank returns the loss of the global batch. The gradient of a row is that of the sum of these losses over all ranks.
+// Every rank returns the loss of the global batch. The losses of all ranks are summed, so a row's gradient is the gradient of one loss
+// times the number of ranks.
 TEST(FlopsRegularizerOverRanks, CoversTheRowsOfAllRanks) {
   at::manual_seed(3);
   const at::Tensor all = at::rand({10, 7}).to(at::kBFloat16).to(at::kDouble);

@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-// If a backend is named, even a single rank opens a connection, and its collectives use this connection as those of several ranks do.
+// If a backend is named, even a group of one rank opens a connection and uses it for collectives, as larger groups do.
 INSTANTIATE_TEST_SUITE_P(Over, Ranks,
                          testing::Values(GroupCase{1, "gloo"}, GroupCase{2, "gloo"}, GroupCase{3, "gloo"},
                                          GroupCase{4, "gloo"}),

@@ -49,7 +49,7 @@ Tensors superclip_rank(const probe::Case& given, const ProcessGroup& group, bool
   Tensors out{{"out.loss", loss.detach().clone()}};
   for (const auto& item : objective->named_parameters()) out["grad." + item.key()] = item.value().grad().clone();
   average(out, group);
-  // The patches' gradients are those of the sum of all ranks' losses. The division makes them those of the mean.
+  // patches.grad() is the gradient of the sum of all ranks' losses. The division turns it into the gradient of the mean of these losses.
   out["grad.in"] = group.all_gather(patches.grad()) / group.size();
   for (const auto& item : objective->named_buffers()) out["updated." + item.key()] = item.value().clone();
   return out;

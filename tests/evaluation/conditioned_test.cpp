@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kShapes = "{name: shapes, split: test, size: 10, label: color}";
 
-/// A small model whose file contains the pool of its objective.
+/// A small model whose file contains the text-conditioned pooling layer of its objective.
 class Conditioned : public Evaluate {
  protected:
   Conditioned() {

@@ -383,7 +383,7 @@ TEST_F(EvaluateTokens, EveryTaskReadsTokens) {
 }
 
 TEST_F(EvaluateTokens, SparseRowsCompareLikeDenseOnes) {
-  /// Wraps an embedder, but keeps the rows of embeddings dense, which compact() would otherwise make sparse.
+  /// Wraps an embedder whose compact() makes embeddings sparse, and keeps the embeddings dense.
   class Whole final : public EmbedderView {
    public:
     using EmbedderView::EmbedderView;

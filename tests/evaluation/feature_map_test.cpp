@@ -1,4 +1,4 @@
-// Tests the maps of features to points of a plane, and Grad-CAM.
+// Tests PCA and t-SNE, which reduce features to points in a plane, and Grad-CAM.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

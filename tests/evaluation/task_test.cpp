@@ -150,7 +150,8 @@ TEST_F(Tasks, UseTheSimilarityOfTheEmbedder) {
   EXPECT_EQ(first("{name: zero_shot, topk: [1], templates: [\"a {}\", \"the {} {}\"]}"), Metric("top1", 1.0));
   EXPECT_EQ(first("{name: hard_negatives}"), Metric("accuracy", 1.0));
   EXPECT_EQ(first("{name: segmentation, candidates: all}"), Metric("image_miou", 0.5));  // half of the image is background
-  // Among three equal images with equal captions, only the first image retrieves its own caption first.
+  // There are two different samples, each with three copies. Among equal captions, the first one ranks first, so only the first copy of an
+  // image retrieves its own caption at rank 1.
   EXPECT_EQ(first("{name: retrieval, topk: [1]}"), Metric("image_to_text_recall@1", 2.0 / 6));
   EXPECT_EQ(first("{name: retrieval, topk: [3]}"), Metric("image_to_text_recall@3", 1.0));
 }
@@ -296,7 +297,8 @@ TEST_F(Tasks, RetrievalIgnoresImagesWithoutACaption) {
   source->count = 3;
   source->change = [](std::int64_t index, Sample& sample) {
     sample.captions.resize(1);
-    if (index == 0) sample.captions.clear();  // image 0 equals image 2 and comes first: if it counted, it would rank above image 2
+    // As a candidate, image 0 would rank above its copy, image 2, because of its lower index. Without a caption, it is no candidate.
+    if (index == 0) sample.captions.clear();
   };
   const TaskResult result = run_task(task_of("{name: retrieval, topk: [1]}"), BrightnessEmbedder(), context);
   EXPECT_EQ(result.samples, 2);

@@ -167,8 +167,8 @@ TEST_F(TokenGroups, ThatEqualThePhrasesScoreOne) {
 TEST_F(TokenGroups, OneGroupForAllWordsMatchesHalfOfOnePhrase) {
   model.group_of = [](std::int64_t) { return 1; };
   const auto found = numbers();
-  // The caption has six words in phrases, three in each. The only group (all six words) is matched with one phrase, and an empty group with
-  // the other.
+  // The caption has two phrases of three words each. The only group contains all six words and is matched with one of these phrases. The
+  // other phrase is matched with an empty group.
   EXPECT_DOUBLE_EQ(found.at("iou"), (0.5 + 0) / 2);
   EXPECT_DOUBLE_EQ(found.at("recall"), 0.5);
   EXPECT_EQ(found.at("groups_per_caption"), 1);

@@ -63,7 +63,7 @@ void save_current(int signal) {
 }
 
 void run_one(Target target, std::string bytes) {
-  constexpr itimerval limit{{0, 0}, {20, 0}};  // limits CPU time, because other programs may slow this one down
+  constexpr itimerval limit{{0, 0}, {20, 0}};  // limits CPU time, not elapsed time, because other programs may slow this program down
   constexpr itimerval none{};
   current = std::move(bytes);
   ::setitimer(ITIMER_PROF, &limit, nullptr);

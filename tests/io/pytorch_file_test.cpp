@@ -99,7 +99,7 @@ TEST_F(DamagedPytorchFile, IsRefusedInOneLine) {
   write_file(path, changed);
   EXPECT_NE(error_in(path).find("reaches outside its storage of 12 numbers"), std::string::npos) << error_in(path);
 
-  // Flip one bit of the data of `plain` (0 to 11 in float32).
+  // Flip one bit of the data of the tensor `plain`, which holds the float32 numbers 0 to 11.
   changed = whole;
   const std::size_t data = changed.find(std::string("\x00\x00\x80\x3f\x00\x00\x00\x40", 8));
   ASSERT_NE(data, std::string::npos);

@@ -106,8 +106,9 @@ Results run(const Backend& on, const Inputs& in) {
           places_of(*best_patch)};
 }
 
-// Computes the definition with plain loops in double. Each maximum's gradient goes to the place that the kernel chose, which must be a kept
-// row at which the product is largest. If the entries are whole numbers (`first`), it must be the first such row.
+// Computes the results by their definition, with plain loops in double. Each maximum's gradient goes to the row that the kernel chose. The
+// chosen row must be kept and have the largest product. If `first` is true (for entries that are whole numbers), it must be the first row
+// with the largest product.
 class Definition {
  public:
   std::vector<double> i2t, t2i, grad_patches, grad_tokens;
@@ -136,7 +137,7 @@ class Definition {
     std::int64_t place;
   };
 
-  // Returns the maximum of `products` over `candidates`. Checks that the place that the kernel chose is a maximum.
+  // Returns the maximum of `products` over `candidates`. Checks that `chosen`, the kernel's choice, is a candidate with this maximum.
   template <class Products>
   Maximum maximum(const Products& products, const std::vector<std::int64_t>& candidates, Place chosen) const {
     std::int64_t best = candidates.front();

@@ -188,8 +188,8 @@ inline SparsifyGroupInputs random_inputs(const SparsifyGroupProblem& problem, bo
   return inputs;
 }
 
-/// Returns the tolerance. For bfloat16 it allows for rounding the results, and on a GPU also for rounding the weights and the
-/// similarities' gradients before their products.
+/// Returns the tolerance of the results. For bfloat16, it allows for the rounding of the results. With `rounds_weights`, it also allows for
+/// the rounding of the weights and of the similarities' gradients, which are factors of matrix products.
 inline double tolerance(const Backend& on, DataType type) {
   if (type == DataType::kFloat32) return 1e-5;
   return on.rounds_weights ? 8e-3 : 4e-3;

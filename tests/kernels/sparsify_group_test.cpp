@@ -179,7 +179,8 @@ TEST_P(SparsifyGroup, MatchesTheDefinitionAtTheSizesOfTraining) {
       SCOPED_TRACE(testing::Message() << batch << " x " << tokens << " x " << patches << " x " << width
                                       << (type == DataType::kFloat32 ? " float32" : " bfloat16"));
       SparsifyGroupProblem problem = problem_of(batch, tokens, patches, width, type);
-      problem.threshold = 0.33418f;  // normalized similarities are fractions k / n with n < 200; all are at least 0.0008 away
+      // Normalized similarities are fractions k / n with n < 200. Each of them differs from this threshold by at least 0.0008.
+      problem.threshold = 0.33418f;
       SparsifyGroupInputs inputs = random_inputs(problem, true);
       for (std::int64_t token = 0; token < tokens; ++token) inputs.mask[(batch - 1) * tokens + token] = 1;
       std::mt19937 generator(11);

@@ -121,7 +121,7 @@ TEST(GroupingBlock, PaddingHasNoEffect) {
 TEST(GroupingBlock, GroupsWithoutTokensAndRowsWithoutTokensStayFinite) {
   for (const char* variant : {"plain", "groupvit"}) {
     Grouping g({.variant = variant});
-    g.mask = length_mask({1, 0}, kTokenCount);  // leaves two groups of the first row and all groups of the second without a token
+    g.mask = length_mask({1, 0}, kTokenCount);  // row 0 has one token, so two of its three groups stay empty; row 1 has no token
     const Grouped out = g.forward();
     for (const at::Tensor& gradient : grouping_gradients(out.groups.square().sum(), g.leaves()))
       EXPECT_TRUE(at::isfinite(gradient).all().item<bool>()) << variant;

@@ -92,7 +92,8 @@ TEST(TextConditionedScoresOf, ManyTextsAllocateOneTileAtATime) {
   const auto pool = small_pool({.heads = 4});
   const std::int64_t texts = 5000, patches = 100;
   const TextConditionedScores scores(*pool, at::randn({texts, kWidth}, at::kDouble));
-  const at::Tensor tokens = at::randn({1, patches, kWidth}, at::kDouble);  // one image, so that this thread allocates everything
+  // The work on a single image is not divided among threads, so `largest` sees all allocations.
+  const at::Tensor tokens = at::randn({1, patches, kWidth}, at::kDouble);
   const LargestAllocation largest;
   scores.similarity(tokens);
   EXPECT_LT(largest.bytes(), 4 * texts * patches * 8 / 4);

@@ -128,7 +128,7 @@ class DropPath : public testing::Test {
     fix_attention(*transformer, 10);
     return transformer;
   }
-  /// Returns the sum [B] that the blocks add to each row.
+  /// Returns, for each row, the total that the blocks add to one of its elements, [B].
   static at::Tensor updates(Transformer& blocks, const at::Tensor& keys) {
     const RowRngScope rows(keys);
     return blocks.forward(at::zeros({keys.size(0), 3, 4})).select(2, 0).select(1, 0);
@@ -138,8 +138,8 @@ class DropPath : public testing::Test {
 TEST_F(DropPath, SkipsTheStatedShareAndKeepsTheMean) {
   const auto transformer = blocks(0.2);
   const at::Tensor sums = updates(*transformer, row_keys(1, 0, 1, 20000));
-  // The first block always adds 11. The second skips attention (10) in 20% of the rows and, independently, the feed-forward part
-  // (1) in 20%. It scales what it does not skip by 1 / 0.8.
+  // In every row, the first block adds 10 (attention) + 1 (feed-forward part). The second block skips each of these two parts independently
+  // in 20% of the rows. If it does not skip a part, it scales the part by 1 / 0.8.
   double total = 0;
   for (const auto& [sum, share] : std::map<double, double>{{11, 0.04}, {12.25, 0.16}, {23.5, 0.16}, {24.75, 0.64}}) {
     const double found = (sums - sum).abs().lt(1e-4).to(at::kDouble).mean().item<double>();
@@ -156,7 +156,7 @@ TEST_F(DropPath, GrowsLinearlyOverTheBlocks) {
        std::map<std::int64_t, double>{{3, 0.4}, {2, 0.4 * 0.6}, {1, 0.4 * 0.6 * 0.8}}) {
     const RowRngScope rows(row_keys(2, 0, 1, 20000));
     const at::Tensor sums = transformer->forward(x, {}, first).select(2, 0).select(1, 0);
-    double all = 0;  // the sum of a row that skips no attention
+    double all = 0;  // what attention adds to a row if no block skips it
     for (std::int64_t i = first; i < 4; ++i) all += 10 / (1 - 0.2 * static_cast<double>(i));
     EXPECT_NEAR(sums.ge(all - 1e-3).to(at::kDouble).mean().item<double>(), mean_kept, 0.015) << first;
   }
@@ -210,7 +210,7 @@ TEST(Depth, OfAParameterIsItsBlock) {
                                                      {"visual.positional_embedding", 3},
                                                      {"visual.ln_pre.weight", 3},
                                                      {"visual.transformer.resblocks.0.ln_1.weight", 2},
-                                                     {"visual.roi_proj.weight", 2},  // regions enter at block 1
+                                                     {"visual.roi_proj.weight", 2},  // regions enter at block 1, so they count like block 0
                                                      {"visual.roi_class_embedding", 2},
                                                      {"visual.transformer.resblocks.1.mlp.c_fc.bias", 1},
                                                      {"visual.ln_post.weight", 0},

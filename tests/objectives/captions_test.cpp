@@ -198,7 +198,7 @@ TEST(FlairObjective, SampledNegativesHaveTheMeanOfAll) {
 
 TEST(FlairObjective, NeverDrawsAnAbsentCaption) {
   CaptionCase given = random_case(4, 3);
-  const std::vector<std::int64_t> only = {2, 1, 0, 2};  // the only caption of each image
+  const std::vector<std::int64_t> only = {2, 1, 0, 2};  // for each image, the index of its only caption
   given.present.fill_(false);
   for (std::int64_t i = 0; i < 4; ++i) given.present[i][only[static_cast<std::size_t>(i)]] = true;
   const auto objective = made("flair", "{heads: 2, conditioned_weight: 1, global_weight: 0, init_logit_bias: 0}");

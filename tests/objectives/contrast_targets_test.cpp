@@ -152,7 +152,8 @@ TEST_P(ViewsOfPairs, AreThoseOfTheSettings) {
   expected.images = {{"local", expected.images.at("image")}};
   expected.texts = {{"summary", expected.texts.at("caption")}};
   EXPECT_EQ(named->needs().images, expected.images);
-  const auto texts_of_pairs = [](const Objective& objective) {  // leaves out hard negatives, whose view always has the same name
+  // Returns the text views that the objective needs, except the hard negatives, because no setting changes their view's name.
+  const auto texts_of_pairs = [](const Objective& objective) {
     Needs needs = objective.needs();
     needs.texts.erase(kNegatives);
     return needs.texts;

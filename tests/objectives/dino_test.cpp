@@ -35,7 +35,8 @@ struct DinoCase {
     auto out = std::dynamic_pointer_cast<Dino>(
         objectives().make({"dino", config::parse_yaml(yaml, "test")}, "dino", {.embed_dim = kWidth}));
     out->to(dtype);
-    const at::NoGradGuard no_grad;  // with the initial deviation of 0.02, all outputs would be nearly equal
+    // Replaces the initial weights, whose standard deviation of 0.02 would make all outputs nearly equal.
+    const at::NoGradGuard no_grad;
     for (at::Tensor& parameter : out->parameters())
       if (parameter.requires_grad()) parameter.normal_();
     return out;

@@ -72,8 +72,7 @@ TEST(DuplicatePairs, AreMaskedInSigmoids) {
   }
 }
 
-// Losses on token similarities leave out duplicates in the same way: the loss of a row or column uses only the entries of pairs that share
-// nothing.
+// In losses on token similarities too, the loss of a pair's row or column leaves out all other pairs with the same image or caption.
 TEST(DuplicatePairs, AreMaskedInTokenSimilarities) {
   const Pairs pairs = some_shared();
   const at::Tensor weights = counted(pairs);

@@ -79,7 +79,7 @@ std::vector<Region> regions_of(const RegionCase& c) {
 struct Reference {
   std::map<std::string, double> terms;
   double gap = 0;       // mean of s(box, its phrase) - s(box, negative) over all negatives
-  double accuracy = 0;  // of the boxes with negatives, the share that is nearer to its phrase than to any of its negatives
+  double accuracy = 0;  // share of the boxes with negatives that are nearer to their phrase than to any of their negatives
 };
 
 Reference reference(const RegionCase& c, double scale, double margin, std::size_t text_negatives = 10,
@@ -179,7 +179,8 @@ TEST(RegionContrast, EqualPhrasesAreNotNegativesForAnyPadding) {
   input.mask = at::cat({input.mask, at::zeros({4, 3, 2}, at::kBool)}, 2);
   input.ids = at::cat({input.ids, at::arange(24).view({4, 3, 2})}, 2);
   EXPECT_EQ(terms_of(objective->forward(longer, {})).at("loss_region"), masked);
-  c.ids[2][0].copy_(c.ids[0][1].flip(0));  // has the same words in a different order
+  // Reverses the words of one of two equal phrases, so that these phrases are no longer equal.
+  c.ids[2][0].copy_(c.ids[0][1].flip(0));
   EXPECT_GT(terms_of(objective->forward(c.features(), {})).at("loss_region"), masked);
 }
 
@@ -274,7 +275,7 @@ TEST(RegionContrast, MarginStaysWithinItsBounds) {
 TEST(RegionContrast, ImagesMayHaveTheirOwnGrids) {
   const RegionCase square = region_case();
   RegionCase c = square;
-  // The grids of images 0 and 2 are 2 x 4 and 4 x 2, one patch smaller than 3 x 3, so their last patch is padding.
+  // The grids of images 0 and 2 are 2 x 4 and 4 x 2. They have 8 patches, one fewer than a grid of 3 x 3, so their last patch is padding.
   c.dense = square.dense.detach().clone();
   c.dense[0][8].fill_(std::nan(""));
   c.dense[2][8].fill_(std::nan(""));

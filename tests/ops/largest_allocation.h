@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// Measures the largest block, in bytes, that LibTorch's CPU allocator returns on this thread during its lifetime.
+/// Measures the size in bytes of the largest block that LibTorch's CPU allocator returns on this thread while this object exists.
 class LargestAllocation {
  public:
   LargestAllocation() : record_(std::make_shared<Record>()), guard_(c10::DebugInfoKind::PROFILER_STATE, record_) {}

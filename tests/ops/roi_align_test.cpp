@@ -17,7 +17,7 @@ namespace {
 struct RegionInputs {
   at::Tensor features;  // [3, 5, 7, 4], float64
   at::Tensor boxes;     // [K, 4], corners
-  at::Tensor image;     // [K], each box's image
+  at::Tensor image;     // [K], index of each box's image
 };
 
 /// Returns inputs with boxes of all kinds: inside the image, across its borders, outside, of width 0, with swapped corners, and as large as

@@ -130,7 +130,7 @@ TEST(SlotAttention, SecondDerivativesMatchFiniteDifferences) {
   expect_gradients_match(
       leaves_of(in),
       [&] {
-        const at::AutoGradMode grad(true);  // expect_gradients_match turns gradients off for finite differences
+        const at::AutoGradMode grad(true);  // needed because expect_gradients_match turns gradients off to compute finite differences
         const auto gradients =
             torch::autograd::grad({slot_attention(in).heads.square().sum()}, {in.tokens, in.key_weight}, {},
                                   std::nullopt, /*create_graph=*/true);

@@ -95,8 +95,7 @@ TEST(SparsifyGroup, ErrorsNameWrongInputs) {
             "sparsify_group: softmax_temperature must be above 0, got 0");
 }
 
-// The fused operator, in float32 and bfloat16, must match the composed operations, in float64. The golden cases test the fused operator
-// too.
+// The fused operator in float32 and bfloat16 must match the composed operations in float64. The golden cases also test the fused operator.
 
 struct GroupOutcome {
   at::Tensor grouped, grad_text, grad_image;
@@ -162,7 +161,7 @@ TEST(FusedSparsifyGroup, AcceptsNonContiguousTensors) {
   expect_close(evaluate({strided(plain.text), strided(plain.image), plain.mask.t().contiguous().t(),
                          plain.cotangent.mT().contiguous().mT()}),
                expected, 0);
-  // Uses every second row of a larger tensor, then one image for all captions.
+  // Tests tokens in every second row of a larger tensor, and then one image that is expanded to all captions.
   const auto spread = [](const at::Tensor& x) {
     return at::stack({x.detach(), at::full_like(x, std::nan(""))}, 2).select(2, 0).requires_grad_(true);
   };

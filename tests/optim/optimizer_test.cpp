@@ -197,8 +197,8 @@ TEST(Sgd, FollowsTorchsRecurrence) {
   EXPECT_TRUE(validate(SgdSettings{.momentum = 0.0, .nesterov = true}).has_value());
 }
 
-// The inputs of all updates of a tensor of four equal elements. The functions below compute the updates by hand in double. The tensor is
-// frozen before update `first`: earlier updates do not change it, and bias corrections count updates from `first` on.
+// The inputs of a sequence of updates to one tensor with four equal elements. The functions below compute the updates by hand in double.
+// The tensor is frozen until update `first`: earlier updates do not change it, and bias corrections count updates from `first` on.
 struct Updates {
   std::vector<double> gradients, rates, decays;
   std::size_t first = 0;

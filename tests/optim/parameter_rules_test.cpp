@@ -20,7 +20,7 @@ std::vector<NamedParameter> parameters() {
   return out;
 }
 
-// Returns the parameters of a model and one of an objective.
+// Returns the parameters of a model, and logit_scale as a parameter of an objective.
 std::vector<NamedParameter> parameters_of(const ModelSettings& settings) {
   const DualEncoder model(settings);
   std::vector<NamedParameter> out{{"logit_scale", at::ones({}).set_requires_grad(true)}};

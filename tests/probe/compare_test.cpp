@@ -81,7 +81,7 @@ class ProbeCases : public FolderTest {
     const std::string text = error_of([&] { run(); });
     return text.starts_with(path_ + ": ") ? text.substr(path_.size() + 2) : text;
   }
-  // Returns the problem of the only row that disagrees, "differs" if that row states none, or "none" if all rows agree.
+  // If all rows agree, returns "none". Otherwise returns the disagreeing row's tensor and problem ("differs" if the problem is empty).
   std::string fault() {
     std::string found = "none";
     for (const Row& row : run().rows)

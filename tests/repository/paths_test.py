@@ -7,8 +7,8 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FOLDERS = "cmake|configs|docs|include|kernels|python|scripts|src|tests|tools"
-# Matches a path relative to the repository's root, or relative to configs/, as the YAML files in configs/ write paths. Leaves out a
-# `#anchor` or `:line` after the path.
+# Matches a path relative to the repository's root, or relative to configs/ as in the YAML files there. A `#anchor` or `:line` after the
+# path is not part of the match.
 PATH = re.compile(rf"(?<![\w/.$-])((?:{FOLDERS}|parts|suites|templates|vocabularies)/[\w./{{}},*-]*[\w}}*])")
 # Matches placeholders in paths, such as x.h, a.yaml, FOLDER and {owner}.
 PLACEHOLDER = re.compile(r"(?:^|/)(?:a|x(?:_test)?|[A-Z]\w*)(?:\.\w+)?(?:/|$)|\b[A-Z]{2,}\b|\.\.\.|\{\w*\}")

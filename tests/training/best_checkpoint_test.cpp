@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kEveryStep = "evaluation={every_steps: 1, tasks: [{name: validation_loss}]}";
 
-/// A fixture whose tests report evaluation results in place of a run.
+/// A fixture for tests that report evaluation results themselves, without training.
 class KeepBest : public ::testing::Test {
  protected:
   Config best_config(const std::vector<std::string>& more = {}) {

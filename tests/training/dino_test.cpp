@@ -108,7 +108,7 @@ TEST_F(DinoRun, ReportsMistakes) {
       "set it to false");
 }
 
-// The test shortens the configurations and replaces their tokenizer, whose file the quick start creates.
+// The test shortens the configurations and replaces the tokenizer of shapes_silc with test_letters.
 TEST_F(DinoRun, TrainsTheShippedSmallConfigurations) {
   for (const std::string name : {"shapes_dino", "shapes_silc"}) {
     register_test_modules();

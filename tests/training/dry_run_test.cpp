@@ -36,7 +36,7 @@ TEST_F(DryRun, CountsTheLossOnceAndTheSecondForwardPassOfMicroBatches) {
   const DryRunReport parts = dry_run(tiny_config(folder_ / "run", {"training.micro_batch=2"}));
   EXPECT_DOUBLE_EQ(parts.memory.forward_flops, whole.memory.forward_flops);
   // With micro-batches, everything except the loss is computed a second time.
-  const double loss = 2.0 * 8 * 8 * 8;  // the products of 8 image and 8 text embeddings of width 8
+  const double loss = 2.0 * 8 * 8 * 8;  // FLOPs of the products of 8 image and 8 text embeddings of width 8
   EXPECT_DOUBLE_EQ(parts.memory.total_flops, whole.memory.total_flops + whole.memory.forward_flops - loss);
 }
 

@@ -41,7 +41,7 @@ class SignalTask final : public EvaluationTask {
   }
 };
 
-// An objective: the distance between a caption and the features that are pooled for the caption from its own image.
+// An objective: the squared distance between a caption and its image's features, which are pooled with this caption as the query.
 class PooledDistance final : public Objective {
  public:
   PooledDistance(const TextConditionedPoolSettings& settings, const ObjectiveContext& context)

@@ -50,7 +50,7 @@ TEST_P(GradCacheTest, MatchesOnePass) {
   for (const std::int64_t chunk : {1, 3, 8, 100}) expect_same_step(step(chunk), whole, concat("chunks of ", chunk));
 }
 
-// Each chunk packs its own captions, which are cut to the longest caption of the batch.
+// Each chunk packs its own captions, which are padded to the length of the batch's longest text.
 TEST_P(GradCacheTest, SkippingPaddingMatchesOnePassWithPadding) {
   for (const std::string attention : {"causal", "bidirectional"}) {
     std::vector<std::string> text{"model.text.encoder.attention=" + attention, "model.text.encoder.skip_padding=true"};
@@ -110,9 +110,9 @@ TEST_P(GradCacheTest, GradientBelongsToTheLossUnderPatchDropout) {
 
 struct CachedSystem {
   std::string name;
-  std::string kind;  // as in system_config()
+  std::string kind;  // argument of system_config()
   std::vector<std::string> overrides = {};
-  double floor = 1e-7, tolerance = 1e-5;  // as in expect_same_step()
+  double floor = 1e-7, tolerance = 1e-5;  // arguments of expect_same_step()
 };
 void PrintTo(const CachedSystem& given, std::ostream* out) {
   *out << given.name;

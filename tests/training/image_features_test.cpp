@@ -31,7 +31,7 @@ class ImageFeatures : public ::testing::TestWithParam<const char*> {
     return cached_config(kind, folder_.path(), run, overrides);
   }
   std::string features() const { return folder_ / "features"; }
-  /// Returns the error of a run that reads existing features with these overrides.
+  /// Returns the error message of a run that has these overrides and reads existing features.
   std::string error_with(const std::vector<std::string>& overrides) const {
     return error_of([&] { Trainer(cached("{name: clip}", "wrong", overrides), "none"); });
   }

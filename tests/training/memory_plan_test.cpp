@@ -98,8 +98,8 @@ INSTANTIATE_TEST_SUITE_P(
         PlanCase{"lamb", "{name: clip}", {"optimizer={name: lamb}", "data.loader.batch_size=2"}, 0.01}),
     test_name<PlanCase>);
 
-// Returns the peak bytes of the tensors that one step allocates, without weights and optimizer state. Only the step's own threads
-// are measured. The loader allocates batches in other threads, so the step copies them.
+// Returns the peak bytes of the tensors that one step allocates, without weights and optimizer state. Only allocations of the step's own
+// threads count. The loader's threads allocate the batches, so the step copies the batches to make them count.
 double measured_step(const Config& config) {
   TrainingRun run = build_training_run(config);
   std::vector<at::Tensor> parameters;
@@ -144,8 +144,8 @@ TEST_P(PlannedMemory, MatchesTheStep) {
   EXPECT_NEAR(planned / measured, 1.0, GetParam().tolerance) << plan.peak_phase << "\n" << to_text(plan, config);
 }
 
-// If the measured batches fit into one chunk, the loss takes as much memory as without chunks. Larger batches cannot be predicted from
-// that.
+// If the measured batches fit into one chunk, the loss takes as much memory as without chunks. Such measurements cannot predict the memory
+// of larger batches.
 TEST(MemoryPlan, PredictsAChunkedLossFromMoreThanOneChunk) {
   const auto batch = [](int chunk) {
     return std::vector<std::string>{"data.loader.batch_size=96", "data.train.size=200", concat("objective.chunk=", chunk)};

@@ -24,7 +24,7 @@ class MixtureRun : public RunTest, public ::testing::WithParamInterface<const ch
 INSTANTIATE_TEST_SUITE_P(Modes, MixtureRun, ::testing::Values("accumulate", "sequential", "concat", "weighted"),
                          test_name<const char*>);
 
-// Six steps make two epochs of `accumulate` and a little more than one epoch of the other modes.
+// Six steps are two epochs in the mode `accumulate`, and a little more than one epoch in the other modes.
 TEST_P(MixtureRun, ResumesBitForBit) {
   const std::vector<std::string> overrides = {mixture_of(GetParam()), "checkpoint.every_steps=2",
                                               "checkpoint.keep_last=9"};

@@ -17,7 +17,7 @@ std::string write_pyramid_shards(const std::string& folder);
 /// bad_3 has no image, and bad_4 has no caption.
 std::string write_pyramid_shards_with_damage(const std::string& folder);
 
-/// Returns a run of `pyramidclip` with LeFF and regions. It trains for 6 steps on such shards, in file order.
+/// Returns the configuration of 6 steps of `pyramidclip` with LeFF and regions, on shards of the functions above in file order.
 Config pyramid_config(const std::string& run, const std::string& shards,
                       const std::vector<std::string>& overrides = {});
 

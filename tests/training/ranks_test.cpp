@@ -162,7 +162,7 @@ TEST_F(RanksTest, ReadOutsMatchOneProcess) {
   }
 }
 
-// The sixteen steps make several epochs, in which the sources take turns.
+// The sixteen steps span several epochs, in which the sources take turns.
 TEST_F(RanksTest, MixturesMatchOneProcess) {
   for (const std::string mode : {"accumulate", "sequential"}) {
     const std::vector<std::string> overrides = {
@@ -184,7 +184,7 @@ TEST_F(RanksTest, TeacherMatchesOneProcessAndIsEqualOnAllRanks) {
   }
 }
 
-// Twelve steps on 40 samples cross the ends of two epochs. The counts must be the same integers.
+// Twelve steps on 40 samples cross the ends of two epochs. The counts are integers and must equal the counts of one process exactly.
 TEST_F(RanksTest, WordCountsOfSuperClipAreTheSameForAnyMicroBatch) {
   const std::vector<std::string> plain{"objective={name: superclip}", "training.steps=12"};
   const auto one = run(1, "one", plain);

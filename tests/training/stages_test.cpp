@@ -63,7 +63,7 @@ TEST_F(StagesTest, WarnAboutAnOverruledOverrideAndNameTheEffectiveKey) {
     EXPECT_TRUE(contains(said, line));
   EXPECT_FALSE(contains(said, "seed"));
 
-  // A stage that sets the same value does not overrule the override.
+  // If a stage sets the same value as an override, the override does not count as overruled.
   EXPECT_TRUE(load_stages(file("same", kTwo), {"training.steps=4"})[1].overruled.empty());
 }
 

@@ -128,7 +128,7 @@ TEST_P(SystemOverRanks, TrainsTheSameOnOneAndTwoRanks) {
   EXPECT_EQ(moved, std::set<std::string>({"dino", "silc", "siglip2"}).contains(given.kind)) << "the center of the teacher's outputs";
 }
 
-// Without this, the case `pyramidclip` above would not show that a rank may lack views.
+// Checks that the second rank really lacks views in the case `pyramidclip` above.
 TEST(PyramidShards, LackViewsOnTheSecondRank) {
   const TemporaryFolder folder;
   const Config config = system_config("pyramidclip", folder.path(), "run", {"data.loader.batch_size=4"});
@@ -159,7 +159,7 @@ TEST(ImageFeaturesOverRanks, OtherEncoderWeightsStopEveryRank) {
   for (const Tensors& end : ends) EXPECT_TRUE(end.at("told").item<bool>());
 }
 
-/// Acts like Base until killed_at() updates were made, and then kills the process in its forward pass.
+/// Acts like Base for the first killed_at() updates. The next forward pass kills this process.
 template <class Base>
 class Killed : public Base {
  public:

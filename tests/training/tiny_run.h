@@ -21,9 +21,9 @@ namespace tessera {
 
 /// Registers modules for tests, as a user's code would: the tokenizer `test_letters`, whose ids are the bytes of a text, and four
 /// objectives, which are means over samples and use no negatives. `test_distance` is the squared distance between an image's embedding and
-/// its text's. `test_not_finite` is the same distance, but from one step until another it adds the logarithm of a negative number.
-/// `test_observed` is the same distance, and calls step_observer() before each loss. `test_teacher` compares the image features with a
-/// teacher's.
+/// its text's. `test_not_finite` is the same distance, but adds the logarithm of a negative number in a range of steps that its settings
+/// give. `test_observed` is the same distance, and calls step_observer() before each loss. `test_teacher` compares the image features with
+/// a teacher's.
 void register_test_modules();
 
 /// Returns the function that `test_observed` calls before each loss in this process. It may be empty.
@@ -35,17 +35,17 @@ inline std::vector<std::string> with(std::vector<std::string> overrides, const s
   return overrides;
 }
 
-/// Returns the YAML of a run on shapes that takes a few seconds; `objective` is the name of its objective.
+/// Returns the YAML of a run that takes a few seconds, on data of the source `shapes`. `objective` is the name of the run's objective.
 std::string tiny_yaml(const std::string& objective = "clip");
 
 /// Returns the resolved configuration of tiny_yaml with overrides; the run folder is `folder`.
 Config tiny_config(const std::string& folder, const std::vector<std::string>& overrides = {},
                    const std::string& objective = "clip");
 
-/// Returns the overrides of a case of a parameterized test. `test_case` is an objective, optionally followed by " with " and the
-/// name of a set of settings, as in "{name: flair} with captions". The names are `captions` (several per image), `crops and
-/// captions`, `own shapes` (images keep their shapes), `boxes` (with hard negatives), `averages` (accumulated batches and averaged
-/// weights), `groups` (towers that group their tokens), and those of towers that other libraries publish: `dinov3`, `siglip` and `eva02`.
+/// Returns the overrides for a case of a parameterized test. `test_case` is an objective, optionally followed by " with " and the name of a
+/// set of settings, as in "{name: flair} with captions". The names are `captions` (several per image), `crops and captions`, `own shapes`
+/// (images keep their shapes), `boxes` (with hard negatives), `averages` (accumulated batches and averaged weights), `groups` (towers that
+/// group their tokens), and `dinov3`, `siglip` and `eva02` (towers of these published models).
 std::vector<std::string> overrides_of(const std::string& test_case);
 
 /// Returns whether a case of overrides_of() needs all patches of an image, so that none can be dropped.

@@ -17,7 +17,7 @@ namespace tessera {
 struct StepOutcome {
   Losses losses;
   double loss = 0;                              // the total
-  std::map<std::string, at::Tensor> gradients;  // only of parameters that have a gradient
+  std::map<std::string, at::Tensor> gradients;  // by parameter name; parameters without a gradient are left out
 };
 
 /// Returns the loss and gradients of a batch. If `chunk` is 0, a single pass computes them. Otherwise GradCache computes them in chunks of

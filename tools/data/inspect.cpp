@@ -84,7 +84,7 @@ std::string describe(const Looks& looks) {
                                : with_thousands(looks.good) + " good, " + with_thousands(looks.bad) + " bad");
 }
 
-/// Prints, for example, "55 samples without a caption: training on texts skips them, with the bad ones 278 of 1,000 (27.8 %)".
+/// Prints how many samples have no caption. If samples are bad, adds the number and share of samples that training on texts skips.
 void print_without_caption(const Looks& looks) {
   if (looks.captionless <= 0) return;
   const std::int64_t unusable = looks.bad + looks.captionless;

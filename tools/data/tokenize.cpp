@@ -22,8 +22,7 @@ struct TokenizeOptions {
   std::vector<std::string> settings;
 };
 
-// Returns the one of `candidates` that is a setting of this tokenizer. There are several candidates because each tokenizer gives the
-// setting the name that its paper uses.
+// Returns this tokenizer's name for a setting, one of `candidates`. Each tokenizer names its settings as its paper does.
 std::string setting_key(const std::string& tokenizer, const std::string& option,
                         const std::vector<std::string>& candidates) {
   for (const config::RegistryBase::Entry& entry : tokenizers().entries()) {

@@ -17,7 +17,7 @@ struct QueryOptions {
   std::string lines;                // file with one such query per line, or "-" for standard input
   std::string model;                // run, checkpoint or model file whose model encodes `texts` and `images`
   std::string texts;                // file with one text per line, or "-" for standard input
-  bool text_encoder_free = false;   // encode texts by their tokens only
+  bool text_encoder_free = false;   // encode texts without the text tower, with weight 1 for each of their tokens
   std::vector<std::string> images;  // image files
   std::vector<std::string> must, must_not, should;
   std::vector<std::string> allow, block;

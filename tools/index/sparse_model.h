@@ -17,8 +17,8 @@ class SparseModel {
 
   /// Returns one row per image, in order; the ids are the paths. Throws UserError naming a file that is not an image.
   index::SparseVectors encode_images(const std::vector<std::string>& paths) const;
-  /// Returns one row per text, in order, with ids 0, 1, ... With `text_encoder_free`, texts are encoded by their tokens only, without the
-  /// text tower.
+  /// Returns one row per text, in order, with ids 0, 1, ... With `text_encoder_free`, texts are encoded without the text tower, with weight
+  /// 1 for each of their tokens.
   index::SparseVectors encode_texts(const std::vector<std::string>& texts, bool text_encoder_free) const;
 
  private:

@@ -23,7 +23,7 @@ struct GivenFlag {
   std::vector<std::string> values;
 };
 
-/// Returns the value of a flag in the form in which Python prints what open_clip_train's parser stores.
+/// Returns the value that open_clip_train's parser stores for a flag, as Python prints it.
 std::string python_value(const GivenFlag& given) {
   if (given.flag->words == Words::none) return "True";
   if (given.flag->words == Words::one) return given.values.empty() ? given.flag->standard : given.values.front();

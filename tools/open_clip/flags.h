@@ -23,16 +23,16 @@ struct Flag {
   std::string key;                   // the setting that takes the value unchanged; if empty, `here` applies
   std::string here;                  // the counterpart in Tessera, in Markdown; if empty, it is the setting `key`
   std::string difference;            // what differs, or why there is no counterpart; empty if nothing differs
-  std::function<Settings(const Parameters&)> convert = {};  // makes the settings if the value cannot be used unchanged
+  std::function<Settings(const Parameters&)> convert = {};  // makes the settings; empty if `key` takes the value unchanged
   std::function<bool(const Parameters&)> matters = {};       // whether the difference concerns a run with these parameters
-  bool of_model = false;             // whether the settings depend on the model; recipe.cpp makes them when it converts a whole run
+  bool of_model = false;             // whether the settings depend on the model; for a whole run, recipe.cpp makes such settings itself
 
   /// Returns the flag as it is written on a command line, such as "--train-data".
   std::string option() const;
   /// Returns the counterpart in Tessera, in Markdown.
   std::string counterpart() const;
-  /// Whether `difference` concerns a run with these parameters. If `matters` is set, it decides. Otherwise the difference concerns the run
-  /// if the flag has no counterpart and its value differs from the default.
+  /// Whether `difference` concerns a run with these parameters. If the function `matters` is set, it decides this. Otherwise the difference
+  /// concerns the run if the flag has no counterpart and the flag's value differs from the default.
   bool differs(const Parameters& parameters) const;
   /// Returns the settings that replace this flag in a run with these parameters; empty if there is nothing to set.
   Settings settings(const Parameters& parameters) const;
@@ -50,8 +50,9 @@ std::int64_t steps_per_epoch(const Parameters& parameters);
 /// Returns how open_clip_train treats the training data of a run: "webdataset", "csv" or "synthetic".
 std::string dataset_type(const Parameters& parameters);
 
-/// Returns one line for each open_clip_train flag among `extra`, the words of a command line that belong to no option of Tessera;
-/// empty if there is no such flag. `rest` receives the words that are neither such a flag nor a value of one.
+/// `extra` contains the words of a command line that belong to no option of Tessera. Returns one line for each flag of open_clip_train
+/// among these words, with the flag's counterpart in Tessera. Returns an empty text if there is no such flag. `rest` receives the words
+/// that are neither such a flag nor a value of one.
 std::string answer_to_flags(const std::vector<std::string>& extra, std::vector<std::string>& rest);
 
 /// Returns the table of docs/from_open_clip.md in Markdown.

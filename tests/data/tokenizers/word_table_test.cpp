@@ -31,7 +31,7 @@ TEST(WordTable, FindsTheSameAsAMap) {
   EXPECT_EQ(table.longest(), 19u);
 }
 
-// The table stores words of up to 8 bytes, words of up to 15 bytes and longer words in different ways.
+// The table stores a word in one of three ways, depending on the word's length: up to 8, 9 to 15, or more than 15 bytes.
 TEST(WordTable, DistinguishesKeysOfAdjacentLengths) {
   WordTable table;
   const std::string zeros(17, '\0');

@@ -73,8 +73,8 @@ class MemoryBytes : public ByteStream {
   std::size_t piece_ = 0;
 };
 
-// If `whole` is true, checks that reading the archive as a stream returns the members of the index. Otherwise, only checks the message if
-// the stream throws. `whole` means that the archive is neither damaged nor compressed.
+// `whole` is true if the archive is neither damaged nor compressed. Then reading the archive as a stream must return the members of the
+// index. Otherwise the stream may throw an error, whose message is checked.
 void check_stream(std::string_view bytes, const io::TarIndex& index, bool whole, const io::RandomAccessFile& file) {
   std::size_t count = 0;
   try {

@@ -1,4 +1,4 @@
-// Parses YAML text with --set overrides after a line "%%", writes the result and reads it back.
+// The input is YAML text, which a line "%%" and --set overrides may follow. Parses the input, writes the result and reads it back.
 #include "tests/fuzz/target.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
