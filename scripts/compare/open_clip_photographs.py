@@ -5,7 +5,7 @@
     scripts/compare/open_clip_photographs.py --data FOLDER
 
 FOLDER/flickr8k has WebDataset shards train-*.tar and test-*.tar with KEY.jpg and KEY.txt (one caption per line). Both programs start from
-the same random weights (5.5 million parameters without the token table: a ViT of 6 layers on 112 x 112 pixels, a causal text transformer
+the same random weights (4.7 million parameters and a token table: a ViT of 6 layers on 112 x 112 pixels, a causal text transformer
 of 4 layers, both 192 wide, OpenCLIP's tokenizer). They read the same shards, in which each caption is a sample of its own, and train
 --epochs times on all of them in batches of 64. Tessera's configuration comes from `trainer --from-open-clip`. Each program shuffles and
 crops with its own random numbers, so the losses agree only on average.

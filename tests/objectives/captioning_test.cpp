@@ -354,7 +354,7 @@ TEST(Captioning, WritesTheMostLikelyTokensAndBox) {
       }
     }
   }
-  // Each caption ends where its most likely token is the end token, even if other captions of the batch continue.
+  // Each caption ends at the first position where the end token is the most likely one. Other captions of the batch may continue.
   const std::int64_t end = written[1][0].item<std::int64_t>();
   const at::Tensor shorter = objective->write(image, {end});
   for (std::int64_t i = 0; i < 4; ++i)

@@ -27,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The number of steps, from the first on, whose gradients are compared. FILIP's gradient jumps if the best patch of a token changes, which
+// How many of the first steps' gradients are compared. FILIP's gradient jumps if the best patch of a token changes, which
 // rounding may cause in later steps.
 constexpr std::size_t kSteadyGradients = 4;
 

@@ -23,9 +23,9 @@ void fields(Visitor& v, TextConditionedPoolSettings& s) {
     "add one more key and value, all zeros, which a text that matches nothing in the image can attend to");
 }
 
-/// Pools an image for a text (FLAIR, arXiv 2412.03561, section 3.2): multi-head attention in which the text's embedding queries the image's
-/// projected patches and a zero token, without a residual connection. Queries, keys and values have separate LayerNorms (`ln_q`, `ln_k`,
-/// `ln_v`). The projections have biases and the names of torch's MultiheadAttention (`attn.*`).
+/// Pools an image for a text (FLAIR, arXiv 2412.03561, section 3.2): multi-head attention without a residual connection. The query is the
+/// text's embedding; keys and values are the image's projected patches and a zero token. Queries, keys and values have separate LayerNorms
+/// (`ln_q`, `ln_k`, `ln_v`). The projections have biases and the names of torch's MultiheadAttention (`attn.*`).
 class TextConditionedPool : public torch::nn::Module {
  public:
   /// Throws UserError if the heads do not divide the width.

@@ -19,7 +19,7 @@ struct NamedParameter {
   std::string name;
   at::Tensor tensor;
   double lr_scale = 1.0;           // the parameter's learning rate as a multiple of the schedule's
-  std::int64_t frozen_steps = 0;   // number of the optimizer's first updates that leave the parameter unchanged
+  std::int64_t frozen_steps = 0;   // how many updates at the start leave the parameter unchanged
   std::int64_t blocks_behind = 0;  // number of layer-decay steps between the parameter and its tower's output (Tower::blocks_behind)
 };
 

@@ -12,7 +12,7 @@ namespace tessera {
 struct OutcomeRows {
   at::Tensor part;         // double; or bool, true for hits
   at::Tensor whole = {};   // double; undefined: each entry is 1
-  at::Tensor sample = {};  // int64; undefined: the entries are 0, 1, 2, ...
+  at::Tensor sample = {};  // int64, sample of each outcome; if undefined: 0, 1, 2, ...
   at::Tensor group = {};   // int64; undefined: each entry is 0
 };
 

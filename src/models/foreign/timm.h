@@ -10,7 +10,7 @@ namespace tessera {
 struct TimmHead {
   std::string pool;                        // "token", "avg", "map", or "" for the architecture's own
   std::optional<std::int64_t> classifier;  // number of outputs of timm's classifier, which OpenCLIP uses as a projection
-  std::int64_t linear = 0, mlp = 0;        // numbers of outputs of OpenCLIP's linear or MLP projection after the timm model; 0: none
+  std::int64_t linear = 0, mlp = 0;        // output widths of OpenCLIP's projections behind the timm model; 0: none
   bool bias = false;                       // whether the last linear map of the projection has a bias
 };
 

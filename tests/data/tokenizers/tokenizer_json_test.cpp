@@ -28,7 +28,7 @@ std::shared_ptr<Tokenizer> tokenizer_of(const std::string& bytes, TokenizerJsonS
   return make_tokenizer_json(settings, {bytes, ""});
 }
 
-/// Compares the ids of each kind of tokenizer.json with those of Hugging Face's library tokenizers.
+/// Compares the ids of each kind of tokenizer.json with those of Hugging Face's `tokenizers` library.
 class TokenizerJsonFile : public testing::TestWithParam<std::string> {
  protected:
   std::string bytes() const { return published(GetParam()); }
