@@ -92,8 +92,8 @@ inline constexpr const char* kPhraseNegatives = "phrase_negatives";  // H hard n
 /// Whether the text view of this name holds several texts per image.
 bool holds_several_texts(const std::string& view);
 
-/// The data of one step. Views have names: `image`, `global`, `local`, `roi`, ... for images; `caption`, `summary`, ... and the views
-/// with several texts per image for texts. Only requested views are loaded (Needs).
+/// The data of one step. The keys of `images` are names of image views (`image`, `global`, `local`, `roi`, ...). The keys of `texts` are
+/// names of text views (`caption`, `summary`, ..., and the views with several texts per image). Only views that Needs lists are loaded.
 struct Batch {
   std::map<std::string, TowerInput> images;
   std::map<std::string, TowerInput> texts;
@@ -110,7 +110,7 @@ struct Batch {
 /// formulas.
 enum class LastBlock { plain, maskclip, sclip, clearclip, naclip };
 
-/// How to choose the patches of an image view that the encoder does not see in training. The choice changes from step to step.
+/// How to choose which patches of an image view are hidden from the encoder in training. The choice changes from step to step.
 struct HiddenPatches {
   double share = 0;     // share of an image's patches to hide, rounded down to whole patches; 0: none
   bool blocks = false;  // whether patches are hidden in overlapping rectangles (BEiT, Bao et al. 2022) instead of one by one

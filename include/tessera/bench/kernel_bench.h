@@ -25,7 +25,7 @@ struct ProjectionShape {
 
 struct CrossEntropyShape {
   std::int64_t tokens, vocabulary, width;  // T, V, D
-  std::int64_t words = 0;                  // n, the number of target ids per token if targets are soft; 0: one hard target per token
+  std::int64_t words = 0;                  // n, the number of target ids per token for soft targets; 0 means one hard target per token
 };
 
 /// These functions parse "64x55x196x512" (GroupShape), "512x30522" (EncodingShape), "32x128x50x768x64" (SlotShape), "64x196x30522x512"
@@ -58,7 +58,7 @@ struct MachinePeak {
     at::ScalarType dtype;
     double flops;  // FLOP/s of a large square matrix product
   };
-  double bandwidth = 0;  // bytes per second moved by a = b + s c on large float32 arrays (STREAM's triad)
+  double bandwidth = 0;  // bytes per second that STREAM's triad (`a = b + s * c`) moves on large float32 arrays
   std::vector<Product> products;
 };
 
@@ -69,7 +69,7 @@ struct KernelCost {
   double flops = 0;                              // FLOPs of the matrix products that the kernel executes; 0 if there are none
   double bytes = 0;                              // minimum number of bytes moved: each input is read once, and each output is written once
   double seconds = 0, composed_seconds = 0;      // medians
-  std::int64_t memory = 0, composed_memory = 0;  // peak bytes in addition to the inputs, including outputs
+  std::int64_t memory = 0, composed_memory = 0;  // peak bytes, with the outputs but without the inputs
   bool composed_fits = true;                     // whether the composed pass fits into memory; if not, it is not measured
 };
 

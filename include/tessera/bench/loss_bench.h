@@ -36,7 +36,7 @@ struct LossBenchSettings {
   at::ScalarType dtype = at::kFloat;         // type of the features: float32 or bfloat16
   int repeats = 5;                           // maximum number of timed runs
   double time_limit = 60;                    // maximum number of seconds for one objective at one batch size
-  std::optional<std::int64_t> memory_limit;  // limit in bytes, only on a CPU; null: nine tenths of the free memory
+  std::optional<std::int64_t> memory_limit;  // limit in bytes, used only on a CPU; null means nine tenths of the free memory
   std::optional<ModelSettings> model;        // the towers of the update step; null: only the loss is measured
   std::function<void(const std::string&)> progress;  // called with one line per measurement; may be empty
 };
@@ -49,7 +49,7 @@ struct LossCost {
   std::int64_t batch_size = 0;
   Outcome outcome = Outcome::measured;
   double flops = 0;         // as counted by FlopCounter
-  std::int64_t memory = 0;  // peak bytes in addition to the features, including the gradients of the features
+  std::int64_t memory = 0;  // peak bytes, with the gradients of the features but without the features
   double seconds = 0;       // median
 };
 
@@ -84,8 +84,8 @@ std::function<void()> loss_step(const NamedObjective& objective, std::int64_t ba
 /// the result. With a model, the features have the model's shapes.
 LossBench measure_losses(LossBenchSettings settings);
 
-/// Returns Markdown tables with one row per objective and one column per batch size, like SPARC's Table 11. A sentence below them says how
-/// much more SPARC costs than CLIP, in FLOPs and memory, each also in percent.
+/// Returns Markdown tables with one row per objective and one column per batch size, like SPARC's Table 11. A sentence below the tables
+/// gives SPARC's additional FLOPs and memory over CLIP, as numbers and in percent.
 std::string to_markdown(const LossBench& bench);
 std::string to_json(const LossBench& bench);
 /// Draws the costs over the batch size as a stand-alone SVG file with two logarithmic axes, like SPARC's Figure 4.

@@ -30,7 +30,7 @@ struct TokenizerCost {
   std::string name, described;
   double ids_per_caption = 0;
   double seconds = 0;
-  double processor_seconds = 0;  // CPU time of all threads (median over runs), which other programs hardly affect
+  double processor_seconds = 0;  // CPU time of all threads, median over runs; other programs hardly affect this time
 };
 
 struct TokenizerBench {

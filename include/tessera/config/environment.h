@@ -13,7 +13,7 @@ namespace tessera::config {
 /// is not set and has no default.
 Node expand_environment(const Node& node, const std::string& path = "");
 
-/// Returns the defaults of all ${NAME:-default} in the tree whose variable is unset or empty, keyed by variable name.
+/// Returns the default of each ${NAME:-default} in the tree if the variable NAME is unset or empty. The keys are the variables' names.
 std::map<std::string, std::string> defaults_used(const Node& node);
 
 /// Returns the tree with every ${ written as $${, so that expand_environment restores the original text.

@@ -70,7 +70,7 @@ class UnknownKey : public UserError {
   bool certain_;  // true if the error suggests a synonym, or the same key elsewhere; false if it suggests only a similar name or nothing
 };
 
-/// Returns the likely Tessera names of a setting or value that other programs call `name` ("learning_rate", "bfloat16"), likeliest first.
+/// `name` is another program's name for a setting or value ("learning_rate"). Returns the matching names in Tessera, likeliest first.
 std::vector<std::string> other_words(const std::string& name);
 
 /// Returns the first of `names` that is a synonym of `wanted`, or an empty string if there is none.

@@ -35,10 +35,11 @@ struct FilePath {
 
 std::ostream& operator<<(std::ostream& out, const FilePath& path);
 
-/// Throws UserError naming file, line, key and the folders searched if the path does not exist.
+/// If the path does not exist, throws UserError naming file, line, key and the searched folders.
 void require(const FilePath& path);
 
-/// The name of a file or folder that may not exist yet. A relative path that is not found is taken as relative to the working folder.
+/// The name of a file or folder that may not exist yet. A relative path is looked up as for FilePath. If no such file is found, the path is
+/// relative to the working folder.
 struct OutputPath : FilePath {
   using FilePath::FilePath;
 };

@@ -28,7 +28,7 @@ class Node {
   static Node scalar(std::string text, Mark mark = {}, bool quoted = false);
   static Node sequence(std::vector<Node> items, Mark mark = {});
   static Node map(std::vector<Member> members = {}, Mark mark = {});
-  /// Returns {name: NAME}, the long form of choosing a module by a plain name.
+  /// Returns {name: NAME}. Where a module is chosen, this map means the same as the plain name NAME.
   static Node named(const Node& name);
 
   Kind kind() const { return kind_; }
@@ -50,8 +50,9 @@ class Node {
   void set(std::string_view key, Node value);
   void erase(std::string_view key);
 
-  /// Merges `over` into this node. Maps merge key by key; anything else is replaced. A map with a different `name` replaces the whole map,
-  /// because the settings of one module mean nothing to another. A plain name merged with a map counts as {name: NAME}.
+  /// Merges `over` into this node. Two maps are merged key by key. If the two maps have different values of `name`, `over` replaces this
+  /// node instead, because the settings of one module mean nothing to another. Values that are not maps are replaced too. A plain name NAME
+  /// that is merged with a map counts as {name: NAME}.
   void merge(const Node& over);
 
   /// Describes the node for error messages: "a list of 3", "a group of settings", ...

@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-/// How gradients are compressed for transfer between ranks. With bf16, gradients and their partial sums are rounded to bfloat16; each
-/// element of the mean over W ranks is then off by at most W / 256 times the mean magnitude of this element on the ranks.
+/// How gradients are compressed for transfer between ranks. With bf16, gradients and their partial sums are rounded to bfloat16. The error
+/// of each element of the mean over W ranks is then at most W / 256 times the element's mean magnitude over the ranks.
 enum class Compression { none, bf16 };
 
 /// Averages gradients over ranks while the backward pass still runs, with c10d::Reducer: it reduces buckets of gradients

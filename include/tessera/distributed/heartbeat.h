@@ -22,7 +22,7 @@ class Heartbeat {
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
-  /// Records what this rank does from now on. The call is cheap. `phase` must be a string literal, because only the pointer is kept.
+  /// Records which phase and step this rank enters. The call is cheap. `phase` must be a string literal, because only the pointer is kept.
   void enter(const char* phase, std::int64_t step);
 
   /// Returns one line that says which ranks are lost or behind, based on each rank's last report. Use it after a

@@ -27,9 +27,8 @@ class EmbeddingRanks {
   ProcessGroup group_;
 };
 
-/// Splits the embedding of images and texts evenly over all ranks: rank r embeds the r-th part of a batch. The results are the same as with
-/// one process. If `needs` asks for more than the embeddings of texts, the calling rank computes the features of all texts itself, without
-/// the other ranks.
+/// Divides the work of embedding images and texts evenly among the ranks. Rank r embeds the r-th part of a batch. The results are the same
+/// as with one process. If `needs` asks for more text features than the embeddings, the calling rank computes all text features alone.
 class RankEmbedder final : public EmbedderView {
  public:
   /// `model` must be the model that the ranks loaded last. Both arguments must outlive this object.

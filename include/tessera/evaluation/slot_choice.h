@@ -50,8 +50,7 @@ SlotChoice choose_slots(const Embedder& model, std::int64_t count, const SlotSet
 /// Returns 16 hexadecimal digits that identify the weights. A slot file stores these digits to say which model it belongs to.
 std::string weights_fingerprint(const std::map<std::string, at::Tensor>& weights);
 
-/// Writes a slot file, a JSON object with the lists `slots` and `accuracy` and the keys `of`, `model` and `data`. read_slots() requires
-/// only `slots`.
+/// Writes a slot file, a JSON object whose keys are the members of SlotChoice. read_slots() requires only the key `slots`.
 void write_slots(const std::string& path, const SlotChoice& choice);
 /// Reads a slot file. Throws UserError that names the file if it is not a slot file, or if its model has a different number of
 /// slots than `count` or a different weights fingerprint.

@@ -30,8 +30,8 @@ class SlotEmbedder final : public EmbedderView {
 /// embeddings stay unchanged. Throws UserError if `dense` is needed.
 class MaskEmbedder final : public EmbedderView {
  public:
-  /// `weights` [P] apply to P parts of equal width. images() throws UserError if the embedding cannot be split into P equal parts.
-  /// The message names `path`, the mask's file.
+  /// `weights` [P] has one weight for each of P equal parts of an image embedding. images() throws UserError if the embedding cannot be
+  /// split into P equal parts. The message names `path`, the mask's file.
   MaskEmbedder(const Embedder& model, at::Tensor weights, std::string path);
   using EmbedderView::images;
   TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const override;

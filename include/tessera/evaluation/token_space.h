@@ -35,7 +35,7 @@ class TokenSpace {
   std::int64_t size() const { return std::ssize(names_); }
   /// Returns the readable name of an entry: its name from vocabulary_names(), or the text that represents it in comparisons with images.
   const std::string& name(std::int64_t entry) const { return names_[static_cast<std::size_t>(entry)]; }
-  /// Returns the entries of a text's tokens, in order; empty if none of the tokens is in the vocabulary.
+  /// Tokenizes a text. Returns the entry (index in this vocabulary) of each token that the vocabulary contains, in the text's order.
   std::vector<std::int64_t> entries_of(const std::string& text) const;
   /// Returns the token id of an entry.
   std::int64_t id(std::int64_t entry) const { return ids_[static_cast<std::size_t>(entry)]; }
@@ -51,7 +51,7 @@ class TokenSpace {
   std::vector<std::string> names_;                // names of the entries
   std::vector<std::int64_t> ids_;                 // token ids of the entries
   std::map<std::int64_t, std::int64_t> entries_;  // index of the entry of each token id
-  TowerFeatures texts_;                           // features of the entries' texts; undefined if the model has a token_space()
+  TowerFeatures texts_;                           // features of the entries' texts; undefined if Embedder::token_space() is not 0
 };
 
 }  // namespace tessera

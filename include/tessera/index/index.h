@@ -38,7 +38,7 @@ QuantizedQuery quantize_query(std::span<const std::int32_t> tokens, std::span<co
 struct Hit {
   std::int64_t document = 0;  // the document's number in the opened index
   std::uint64_t product = 0;  // dot product of the quantized query and document
-  float score = 0;            // the product, converted to the units of the original weights
+  float score = 0;            // `product`, scaled to approximate the dot product of the weights before quantization
 };
 
 /// Restricts the documents that a search may find. A token is active in a document if its impact is not 0.

@@ -25,7 +25,7 @@ struct BuildSettings {
 };
 
 struct Change {
-  std::int64_t documents = 0;    // number of documents added, removed, or kept by a compaction
+  std::int64_t documents = 0;    // number of documents that were added or removed, or that a compaction kept
   std::int64_t replaced = 0;     // number of added documents that replaced an older one
   std::int64_t cut_weights = 0;  // number of weights that exceeded the largest weight of the index and were reduced to it
 };
@@ -34,8 +34,8 @@ struct Change {
 /// files cannot be written.
 Change build_index(const std::string& folder, SparseVectors documents, const BuildSettings& settings);
 
-/// Adds documents as a new segment. It takes only as long as writing these documents and looking up their ids. With `replace`, older
-/// documents with the same ids are removed in the same step. Without `replace`, throws UserError if an id already exists.
+/// Adds documents as a new segment. Existing segments are not rewritten; only their ids are read. With `replace`, older documents with the
+/// same ids are removed in the same step. Without `replace`, throws UserError if an id already exists.
 Change add_documents(const std::string& folder, SparseVectors documents, bool replace = false, int threads = 0);
 
 /// Marks documents as removed. If an id does not exist, throws UserError and removes nothing; with `missing_ok`, ignores the id.

@@ -19,12 +19,12 @@ struct PickleValue {
   std::vector<std::uint32_t>
       items;                    // for lists, tuples and sets: the items; for dicts and dict-like objects: key, value, key, value...
   std::uint32_t maker = 0;      // for kObject: the class or function that Python would call
-  std::uint32_t arguments = 0;  // for kObject: the arguments of that call; for kPersistent: the id
-  std::uint32_t state = 0;      // for kObject: the state set after the call; 0: none
+  std::uint32_t arguments = 0;  // for kObject: the arguments that Python would pass to `maker`; for kPersistent: the id
+  std::uint32_t state = 0;      // for kObject: the state that Python would then give to the object; 0 if there is none
 };
 
 /// The content of a pickle (protocols 2 to 5), parsed without running any of its code. A class is represented by its name, an object by its
-/// class, arguments and state. values[0] means "nothing".
+/// class, arguments and state. Index 0 of `values` stands for a missing value.
 struct Pickle {
   std::vector<PickleValue> values;
   std::uint32_t root = 0;

@@ -33,8 +33,8 @@ struct SafetensorsLayout {
 /// Reads only the header. Throws like load_safetensors().
 SafetensorsLayout load_safetensors_layout(const std::string& path);
 
-/// Returns true if `tensors` has every tensor of the layout with the same number of elements, and the layout's dtype represents
-/// their values exactly. Throws UserError naming `origin` if the header is damaged.
+/// Returns true if `tensors` contains every tensor of the layout. The shapes must be equal apart from dimensions of size 1, and the
+/// layout's dtype for a tensor must represent the tensor's values exactly. Throws UserError naming `origin` if the header is damaged.
 bool fits_layout(const SafetensorsLayout& layout, const std::map<std::string, at::Tensor>& tensors, const std::string& origin);
 
 /// Writes a file with the layout's header and the tensors that it names, in the header's order, shapes and dtypes. The tensors must fit the

@@ -34,7 +34,7 @@ SafetensorsHeader parse_safetensors_header(const std::string& text, std::uint64_
 /// Returns the name of a dtype in safetensors files (such as "F32"), or nullptr if the dtype is not supported.
 const char* safetensors_dtype_name(at::ScalarType dtype);
 
-/// Returns the rank of a dtype in the reference library's order of tensors. Tensors with the greatest rank are written first.
+/// Returns a dtype's position in the reference library's order of dtypes. Tensors whose dtype has the greatest position are written first.
 int safetensors_dtype_rank(at::ScalarType dtype);
 
 }  // namespace tessera::io

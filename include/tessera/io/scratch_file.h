@@ -6,8 +6,8 @@
 
 namespace tessera::io {
 
-/// A buffer on disk instead of in memory, which is first written and then read. The file has no name, so it disappears with this object or
-/// with the process, even if the process is killed.
+/// A buffer on disk instead of in memory. All data is written first and read afterwards. The file has no name, so it disappears with this
+/// object or with the process, even if the process is killed.
 class ScratchFile {
  public:
   /// Creates the file in this folder, which is created if it does not exist; empty means the current folder. Throws UserError

@@ -14,7 +14,7 @@ inline constexpr std::size_t kBlock = 512;  // size in bytes of the blocks of wh
 struct TarHeader {
   std::string name;        // empty for an extended header
   std::uint64_t size = 0;  // size in bytes of the content that follows, without the padding of the last block
-  bool extended = false;   // whether the content describes the next member; pass that content to TarHeaderReader::extend
+  bool extended = false;   // true for an extended header, whose content describes the next member; see TarHeaderReader::extend
   bool regular = false;    // whether the member is a plain file
   bool continued = false;  // whether another header block follows (GNU's old sparse files); see TarHeaderReader::continues
 };

@@ -50,14 +50,14 @@ bool out_of_memory(const std::exception& error);
 /// Runs the body; returns false if it ran out of memory.
 bool fits_in_memory(const std::function<void()>& body);
 
-/// Returns the seconds of one call, including the time until the device has finished its work.
+/// Returns how many seconds one call takes, including the time until the device has finished its work.
 double seconds_of(const at::Device& device, const std::function<void()>& call);
 
 /// Returns the median of `values`, which must not be empty; for an even number of values, the upper of the two middle ones.
 double median(std::vector<double> values);
 
-/// Returns the median seconds of one call, over at most `repeats` measurements that together take about `budget` seconds. The first
-/// call is a warm-up unless it takes the whole budget. Calls too short for the clock are measured in groups.
+/// Returns the median number of seconds that one call takes, over at most `repeats` measurements that together take about `budget` seconds.
+/// The first call is a warm-up unless it takes the whole budget. Calls too short for the clock are measured in groups.
 double median_seconds(const at::Device& device, const std::function<void()>& call, int repeats, double budget);
 
 /// Returns a function that multiplies two square matrices, which takes 2 side^3 floating-point operations.

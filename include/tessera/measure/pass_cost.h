@@ -36,10 +36,9 @@ class CostCurve {
   /// Adds a measurement: the trace and the FLOPs of the work on `samples` samples.
   void add(std::int64_t samples, MemoryTrace trace, double flops);
 
-  /// Returns the extrapolated trace. If all measurements have the same number of allocations, each allocation is extrapolated separately,
-  /// so the peak is right even if, with this number of samples, it occurs at another allocation than in the measurements. Otherwise only
-  /// held() and peak() are extrapolated: held() linearly, and peak() by the polynomial or linearly, whichever gives more. Needs at least
-  /// one measurement.
+  /// Returns the extrapolated trace. If all measurements have the same number of allocations, each allocation is extrapolated separately.
+  /// The peak is then right even if a different allocation causes it than in the measurements. Otherwise only held() and peak() are
+  /// extrapolated: held() linearly, and peak() by the polynomial or linearly, whichever gives more. Needs at least one measurement.
   MemoryTrace trace(std::int64_t samples) const;
   double flops(std::int64_t samples) const;
   /// Returns the cost of doing this work and then `next`, which was measured with the same numbers of samples.
@@ -62,7 +61,7 @@ struct PassCost {
   explicit PassCost(std::size_t degree) : forward(degree), backward(degree) {}
 
   CostCurve forward;   // the forward pass up to the outputs, including the tensors kept for the backward pass
-  CostCurve backward;  // the backward pass from the outputs to the gradients
+  CostCurve backward;  // the backward pass, which starts at the outputs of the forward pass
 
   double flops(std::int64_t samples) const { return forward.flops(samples) + backward.flops(samples); }
   /// The trace of both passes, one after the other.

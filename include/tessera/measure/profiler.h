@@ -33,8 +33,8 @@ class Profiler {
     double seconds = 0;
     std::int64_t calls = 0;
   };
-  /// Returns the shares recorded by a stopped profiler, the longest first. On a GPU these are kernels and copies; on the CPU they are
-  /// operators, without the time of the operators that they call.
+  /// Returns the time of each operation that a stopped profiler recorded, the longest time first. On a GPU, the operations are kernels and
+  /// copies. On the CPU, they are operators, and their time excludes the operators that they call.
   std::vector<Share> shares() const;
   /// Returns how often the host waited for the GPU between mark() and end_mark(); 0 on the CPU. The profiler must be stopped.
   std::int64_t host_waits() const;

@@ -69,7 +69,8 @@ class ConvNext : public Encoder {
   std::int64_t width() const override { return settings_.widths[3]; }
   config::Size grid() const override;
   bool draws_when_frozen() const override { return settings_.drop_path > 0; }
-  /// For layer decay, each of the four stages counts as a block; see Encoder::depth_of().
+  /// For layer decay, the four stages count as blocks. Their parameters have the depths 1 to 4, and later parameters have depth 5
+  /// (Encoder::depth_of()).
   std::int64_t depth() const override { return 5; }
   std::int64_t depth_of(const std::string& parameter) const override;
 

@@ -48,8 +48,8 @@ class DualEncoder : public torch::nn::Module {
   /// already normalized), or regions. Throws c10::Error for a view that the image tower does not accept.
   TowerFeatures encode_image(const TowerInput& view, const ViewNeeds& needs = {});
   TowerFeatures encode_image(const at::Tensor& pixels, const ViewNeeds& needs = {});
-  /// Returns the image encoder's output for pixels of the configured size. encode_image() returns the same features for a view that holds
-  /// this output in `encoded` as for a view that holds the pixels.
+  /// Returns the image encoder's output for pixels of the configured size. A view may hold this output in `encoded` instead of the pixels;
+  /// encode_image() then returns the same features.
   EncodedPictures encode_pictures(const at::Tensor& pixels);
   /// Encodes one text view. An undefined mask means that all ids are real. Throws c10::Error if there is no text tower.
   TowerFeatures encode_text(const TowerInput& view, const ViewNeeds& needs = {});

@@ -13,10 +13,10 @@ namespace tessera {
 /// layers that is 256 wide, and for each tower a head of two layers whose output is 256 wide.
 ModelSettings groupvit_model();
 
-/// Returns the tensors of a checkpoint of the authors' code under our names. The checkpoint has `img_encoder.*`, `img_projector.*`,
-/// `text_encoder.*`, `text_projector.*` and `logit_scale`, with or without the prefix `module.` or `model.`; 1x1 convolutions in the
-/// checkpoint become linear maps. Tensors that only training needs are left out. Throws UserError naming `origin` if the checkpoint lacks
-/// the image encoder or has an unknown tensor.
+/// Converts the tensors of a checkpoint that the GroupViT authors' code wrote. The returned tensors have our names. The checkpoint has
+/// `img_encoder.*`, `img_projector.*`, `text_encoder.*`, `text_projector.*` and `logit_scale`, with or without the prefix `module.` or
+/// `model.`; 1x1 convolutions in the checkpoint become linear maps. Tensors that only training needs are left out. Throws UserError naming
+/// `origin` if the checkpoint lacks the image encoder or has an unknown tensor.
 std::map<std::string, at::Tensor> from_groupvit(const std::map<std::string, at::Tensor>& tensors,
                                                 const std::string& origin);
 

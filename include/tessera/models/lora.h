@@ -47,7 +47,7 @@ struct LinearMap {
   std::string layer;      // the kind of map, as LoraSettings::layers names it, such as "query"
   std::string name;       // the adapter's name: its parameters are lora_NAME_a and lora_NAME_b
   std::string parameter;  // the weight's name in the module, such as "in_proj_weight"
-  std::int64_t first = 0, rows = 0;  // the map's rows in the weight `parameter`: `rows` rows, starting at row `first`
+  std::int64_t first = 0, rows = 0;  // the map occupies the rows first, ..., first + rows - 1 of the weight `parameter`
 };
 
 /// A low-rank adapter of one linear map.
@@ -80,8 +80,8 @@ class Adaptable {
     const char* name;  // the map's name
     at::Tensor& value;  // [..., out], the map's output
   };
-  /// Adds the adapters' outputs to the outputs of the maps that share the input x [..., in]. With dropout, a RowRngScope of the sequence's
-  /// tokens must exist. left_out: the number of leading tokens that are missing in each row of x [B, N - left_out, in].
+  /// Adds the adapters' outputs to the outputs of the maps that share the input x [..., in]. With dropout, call this inside a RowRngScope
+  /// with the tokens' keys (token_keys()). left_out: the number of leading tokens that are missing in each row of x [B, N - left_out, in].
   void add_updates(const at::Tensor& x, std::initializer_list<Output> outputs, bool training, std::int64_t left_out = 0) const;
 
  private:

@@ -28,13 +28,13 @@ struct MultiHeadAttentionSettings {
   /// DINOv3), no_query and no_value each leave out one bias; query, key and value each keep only that bias.
   std::string input_bias = "all";
   bool output_bias = true;  // whether `out_proj` has a bias
-  bool query_key_norm = false;  // LayerNorm over each head's queries and keys, `q_norm` and `k_norm`
+  bool query_key_norm = false;  // LayerNorm over each head's queries (`q_norm`) and keys (`k_norm`)
   bool inner_norm = false;      // LayerNorm `norm` on the output of all heads, before the last projection (EVA-02)
   double norm_eps = 1e-5;
 };
 
-/// Multi-head attention with learned projections; the last one is `out_proj`. Adapters are supported for self-attention
-/// with a fused input projection: `query`, `key`, `value` and `out`.
+/// Multi-head attention with learned projections; the last projection is `out_proj`. In self-attention with a fused input projection, the
+/// linear maps `query`, `key`, `value` and `out` may have adapters.
 class MultiHeadAttention : public torch::nn::Module, public Adaptable {
  public:
   explicit MultiHeadAttention(const MultiHeadAttentionSettings& settings);
@@ -62,7 +62,7 @@ class MultiHeadAttention : public torch::nn::Module, public Adaptable {
  private:
   std::int64_t heads_;
   std::vector<at::Tensor> weights_;  // weights of queries, keys and values: one fused tensor, or three
-  std::vector<at::Tensor> biases_;   // one fused tensor, or three that may be undefined; empty if there are no biases
+  std::vector<at::Tensor> biases_;   // biases: one fused tensor, or three (undefined for a part without bias); empty if no part has a bias
   at::Tensor input_bias() const;
 
   std::shared_ptr<LayerNorm> query_norm_, key_norm_, inner_norm_;

@@ -17,8 +17,8 @@ namespace tessera {
 /// safetensors file.
 bool is_open_clip_checkpoint(const std::string& path);
 
-/// Returns the weights file of a path: the file itself, or in a folder open_clip_model.safetensors,
-/// open_clip_pytorch_model.bin, or the only weights file. Throws UserError naming the folder.
+/// If `path` is a file, returns `path`. If it is a folder, returns its open_clip_model.safetensors, else its open_clip_pytorch_model.bin,
+/// else its only weights file. Throws UserError naming the folder if it has no weights file or several.
 std::string find_open_clip_weights(const std::string& path);
 
 /// Loads everything that inference needs from a checkpoint: the model that open_clip_config.json next to the weights describes (or the
@@ -36,10 +36,9 @@ config::ModuleSettings clip_tokenizer(const TowerSettings& text);
 /// open_clip_config.json next to the weights. Throws as load_open_clip_checkpoint() does.
 ModelSettings open_clip_settings(const std::string& path, const std::string& architecture = "");
 
-/// Returns the settings of one of OpenAI's TorchScript archives, derived from its tensors' shapes: ViT or ResNet with
-/// quick GELU. Returns nullopt for other files, which lack the three numbers that OpenAI's classes store
-/// (input_resolution, context_length, vocab_size). Throws UserError naming `origin` and the tensor that is missing or
-/// has another shape.
+/// Returns the settings of a model from one of OpenAI's TorchScript archives, derived from the tensors' shapes. The image tower is a ViT or
+/// a ResNet; all transformers use quick GELU. Returns nullopt if the tensors lack one of the three numbers that OpenAI's classes store
+/// (input_resolution, context_length, vocab_size). Throws UserError naming `origin` and the tensor that is missing or has another shape.
 std::optional<ModelSettings> openai_model(const NamedTensors& tensors, const std::string& origin);
 
 /// Loads the tensors of a PyTorch or safetensors file, under the file's names. Throws UserError naming the file if it

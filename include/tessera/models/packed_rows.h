@@ -13,7 +13,7 @@ struct PackedRows {
   std::int64_t length = 0;   // L
   std::int64_t longest = 0;  // number of real tokens in the longest row, at least 1
   at::Tensor places;         // int64 [T], index b * L + n of each real token, in increasing order; undefined: nothing is packed
-  at::Tensor row_of;         // int64 [T], row b of each real token
+  at::Tensor row_of;         // int64 [T], the row b that contains each real token
   at::Tensor offsets;        // int32 [B + 1], the index in the packed sequence at which each row starts, and T at the end
   // int64 [T], flat index of each real token in a tensor [B, longest] with left-aligned rows; undefined if the mask is on a GPU
   at::Tensor filled_places;
@@ -21,9 +21,10 @@ struct PackedRows {
   bool defined() const { return places.defined(); }
 };
 
-/// Returns the packing of mask [B, L] bool, true = real, on any device. lengths: int64 [B] on the CPU, the number of true values in each
-/// row; may be undefined if the mask is also on the CPU. Returns an undefined packing if there is no padding, or if the lengths cannot be
-/// known without waiting for the device. Throws c10::Error if mask and lengths have different numbers of rows.
+/// Returns the packing of a padded batch. mask: bool [B, L], true for real tokens, on any device. lengths: int64 [B] on the CPU, the number
+/// of true values in each row of the mask; may be undefined if the mask is also on the CPU. Returns an undefined packing if there is no
+/// padding, or if the lengths cannot be known without waiting for the device. Throws c10::Error if mask and lengths have different numbers
+/// of rows.
 PackedRows packed_rows(const at::Tensor& mask, const at::Tensor& lengths = {});
 
 /// Packs x [B, L, ...] -> [T, ...]. Values at padding, even NaN, affect neither the result nor a gradient.

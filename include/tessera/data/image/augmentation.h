@@ -10,8 +10,8 @@
 namespace tessera {
 
 /// torchvision's ColorJitter, which changes brightness, contrast, saturation and hue in random order. For brightness, contrast and
-/// saturation, a setting v means multiplication by a random factor from [max(0, 1 - v), 1 + v]; for hue, it means a random shift from
-/// [-v, v] turns of the color wheel.
+/// saturation, a setting v means multiplication by a random factor from [max(0, 1 - v), 1 + v]. For hue, it means a random shift by at most
+/// v turns of the color wheel in either direction.
 struct ColorJitter {
   double probability = 0.0;
   double brightness = 0.4;

@@ -17,7 +17,8 @@ namespace tessera {
 /// SigLIP 2's NaFlex (Tschannen et al. 2025), so both give the same grid. Throws c10::Error if an argument is below 1.
 config::Size patch_grid(std::int64_t height, std::int64_t width, config::Size patch, std::int64_t max_patches);
 
-/// Returns the size in pixels of patch_grid()'s grid, for a preprocessing that keeps the images' shapes (naflex).
+/// Returns the size in pixels to which an image is resized if images keep their shapes (naflex). The patches of patch_grid() fill this size
+/// exactly.
 config::Size size_in_patches(std::int64_t height, std::int64_t width, const Preprocessing& preprocessing);
 
 /// Returns the grid of exactly `patches` patches that is nearest to a square. It has at least as many columns as rows.

@@ -12,8 +12,7 @@
 
 namespace tessera {
 
-/// Returns the height and width with which the loader makes each pixel view that `needs` names. Throws UserError if a view is
-/// not configured.
+/// Returns the height and width that the loader gives to each pixel view in `needs`. Throws UserError if a view is not configured.
 std::map<std::string, config::Size> image_view_sizes(const Preprocessing& preprocessing, const ImageSettings& settings,
                                                      const Needs& needs);
 

@@ -34,8 +34,8 @@ Image preprocess(const Image& image, const Preprocessing& settings);
 /// part extends beyond the image if preprocess() pads.
 std::array<double, 4> preprocessed_part(std::int64_t height, std::int64_t width, const Preprocessing& settings);
 
-/// Returns where a box [top, left, height, width] of an image is in the output of preprocess(), as left, top, right, bottom in fractions of
-/// the output's width and height. A fraction is below 0 or above 1 if the box extends beyond the output.
+/// Converts a box [top, left, height, width] in pixels of an image to coordinates in the output of preprocess(). Returns left, top, right
+/// and bottom as fractions of the output's width and height. A fraction is below 0 or above 1 if the box extends beyond the output.
 std::array<double, 4> preprocessed_box(const std::array<std::int64_t, 4>& box, std::int64_t height, std::int64_t width,
                                        const Preprocessing& settings);
 

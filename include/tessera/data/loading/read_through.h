@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// The time and memory that reading some epochs took.
+/// The time and memory that a call of read_through() took.
 struct ReadReport {
   std::int64_t samples = 0;
   double seconds = 0;

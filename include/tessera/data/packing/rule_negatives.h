@@ -12,10 +12,10 @@ namespace tessera {
 
 /// Makes hard negatives of captions by rules, for data sets that have none: words of one class are swapped (NegCLIP,
 /// Yuksekgonul et al. 2023) or replaced (CREPE, Ma et al. 2023). The kinds are SugarCrepe's:
-///   swap_att     swaps two attributes of one class if a word that is neither a conjunction nor an attribute stands between
-///                them ("a red car and a blue bus", but not "a red and blue bus")
-///   swap_obj     swaps two nouns that an attribute or a relation describes ("a cat on a dog", "a black cat and a dog", but
-///                not "a cat and a dog", which means the same when swapped)
+///   swap_att     swaps two attributes of one class ("a red car and a blue bus"), unless only attributes, articles, `and`, `or` and `with`
+///                stand between the two ("a red and blue bus")
+///   swap_obj     swaps two nouns ("a cat on a dog", "a black cat and a dog"), unless the first noun has no attribute and only articles,
+///                `and`, `or` and `with` stand between the two ("a cat and a dog", which means the same when swapped)
 ///   replace_att  replaces an attribute by another of its class
 ///   replace_obj  replaces a noun by another of its class, singular by singular, plural by plural
 ///   replace_rel  replaces a relation or an activity by another of its class

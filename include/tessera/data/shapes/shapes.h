@@ -117,8 +117,7 @@ bool shapes_held_out_pair(std::int64_t shape, std::int64_t color);
 ///   lists all attributes of the image's objects, largest first, in plain words, as a detector would.
 /// - `regions` [objects, 2052] has a row for each object, largest first: 2,048 values of a fixed random projection of the object's crop
 ///   (averaged to 8x8), then left, top, right and bottom, divided by the image's width or height.
-/// - An object's `negatives` are its phrase with one wrong word: every other shape, and every other color, texture and size if the phrase
-///   names one.
+/// - An object's `negatives` are all phrases that differ from its phrase in one named attribute: shape, color, texture or size.
 /// - The sample's `negatives` contain at most one caption of each kind; each is false for the image. A kind is missing if it cannot be made
 ///   (for example, swaps need two objects).
 /// get() is thread-safe.

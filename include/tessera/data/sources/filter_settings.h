@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// Settings that select the samples to use by the fields of their side files. Every source except a mixture has these settings in addition
-/// to its own. In a mixture, each of the mixed sources has them.
+/// Settings of a filter that chooses samples by the fields of their side files. Every source except a mixture has these settings in
+/// addition to its own. In a mixture, each of the mixed sources has these settings.
 struct FilterSettings {
   std::optional<std::string> filter;
   std::optional<config::FilePath> filter_ids;
@@ -36,7 +36,7 @@ void fields(Visitor& v, Filtered<Settings>& s) {
   fields(v, static_cast<FilterSettings&>(s));
 }
 
-/// Checks that the path of a source that reads files is set, and validates the source's own settings.
+/// If the source reads files, checks that its path is set. Then validates the source's own settings.
 template <class Settings>
 std::optional<config::Problem> validate(const Filtered<Settings>& s) {
   if constexpr (requires { s.path.items; })

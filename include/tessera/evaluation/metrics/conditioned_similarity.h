@@ -20,9 +20,9 @@ class ConditionedSimilarity {
   at::Tensor global(const at::Tensor& image_global) const;
   /// Returns the conditioned score of each image with each text: [N, M]. image_tokens: [N, P, D].
   at::Tensor exact(const at::Tensor& image_tokens) const;
-  /// Returns the conditioned scores for each image's candidates, the `k` texts with the greatest cosine to image_global [N, D] (the lower
-  /// index first among equals; all texts if k is greater than M). The score of every other text is its cosine minus 4, which puts these
-  /// texts below all candidates and orders them by cosine.
+  /// Returns the conditioned score of each image with its candidates: the `k` texts with the greatest cosine to image_global [N, D], or all
+  /// texts if k is greater than M. At equal cosines, the lower index comes first. The score of a text that is not a candidate is its cosine
+  /// minus 4, so these texts rank below all candidates, ordered by cosine.
   at::Tensor among_nearest(const at::Tensor& image_global, const at::Tensor& image_tokens, std::int64_t k) const;
   /// Returns the conditioned score of each patch with each text, where the text pools only this patch and the zero token: [N, P, M].
   at::Tensor of_patches(const at::Tensor& image_tokens) const;

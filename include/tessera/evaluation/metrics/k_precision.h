@@ -15,7 +15,7 @@ namespace tessera::metrics {
 struct KPrecisionScores {
   std::vector<std::int64_t> top1;    // for each image, the index of its best caption: the one most similar to it
   std::vector<double> per_image;     // k_precision() of each image; -1 if its best caption contains no word
-  std::vector<double> per_image_na;  // k_precision() of each image, over only the words in the lexicon; -1 if there are none
+  std::vector<double> per_image_na;  // k_precision() of each image from lexicon words only; -1 if its best caption contains no such word
   double k_precision = 0;
   double k_precision_na = 0;
   std::int64_t count = 0;  // number of images that have a value

@@ -51,8 +51,8 @@ NamedTensors load_foreign_weights(const std::string& folder);
 NamedTensors own_tensors(const ForeignModel& foreign, const NamedTensors& theirs, NamedTensors own,
                          const std::string& origin);
 
-/// Loads a whole folder, but not its tokenizer and vocabulary, which belong to the data side. Throws UserError for a
-/// folder that has only a text tower.
+/// Loads the model settings and the weights of a folder. In the result, the tokenizer and the vocabulary are empty. Throws UserError if the
+/// folder has only a text tower.
 ModelFile load_foreign_model(const std::string& folder);
 
 }  // namespace tessera
