@@ -27,7 +27,7 @@ class ArgumentCheck {
     return require(row_stride >= columns, std::string("the row stride of ") + name,
                    " is " + std::to_string(row_stride) + ", shorter than a row of " + std::to_string(columns) + " elements");
   }
-  /// If `right` is false, records a mistake in the argument `name`. `mistake` describes it: " must be above 0, but is -1".
+  /// If `right` is false, records an error about the argument called `name`. `mistake` says what is wrong: " must be above 0, but is -1".
   ArgumentCheck& require(bool right, const std::string& name, const std::string& mistake) {
     if (!right && status_.ok()) status_ = Status::failure(std::string(kernel_) + ": " + name + mistake);
     return *this;

@@ -1,12 +1,12 @@
-// Small float32 matrix products with GCC's vector extensions, for one instruction set. Each source that includes this
-// file is compiled with its own -m flags. Before it includes this file, it defines
-//   TESSERA_VECTOR  the number of floats in a vector register
-//   TESSERA_ROWS    the number of rows of C that are computed together, in TESSERA_ROWS * 2 + 3 vector registers
-// Everything has internal linkage, and nothing here may instantiate templates of the standard library. Otherwise the linker could choose an
-// instance that was compiled for AVX-512, and the whole program would use it and crash on machines without AVX-512.
+// Small float32 matrix products with GCC's vector extensions, for one instruction set. A product is C[m, n] (+)= sum_k A[m, k] B[k, n]. B
+// is packed into panels that are one or two vectors wide. A is not packed; its elements are broadcast to vectors. A may be contiguous along
+// its rows (k adjacent) or along its columns (m adjacent).
 //
-// A product is C[m, n] (+)= sum_k A[m, k] B[k, n]. B is packed into panels that are one or two vectors wide. A is not packed; its elements
-// are broadcast to vectors. A may be contiguous along its rows (k adjacent) or along its columns (m adjacent).
+// Each source that includes this file is compiled with its own -m flags. Before it includes this file, it defines
+//   TESSERA_VECTOR  the number of floats in a vector register
+//   TESSERA_ROWS    the number of rows of C that are computed together; this takes TESSERA_ROWS * 2 + 3 vector registers
+// Everything has internal linkage, and nothing here may instantiate templates of the standard library. Otherwise the linker could choose an
+// AVX-512 instance for the whole program, which would then crash on machines without AVX-512.
 #include <cstdint>
 
 #include "kernels/types.h"
@@ -154,8 +154,8 @@ MultiplyTile tile_for(std::int64_t rows, int width) {
   return width == kVector ? tile_for<kLayout, 1>(rows) : tile_for<kLayout, 2>(rows);
 }
 
-/// Transposes a kVector x kVector matrix in registers. Exchanges the two off-diagonal blocks of half the matrix's size, then within each
-/// block those of a quarter of the size, and so on.
+/// Transposes a kVector x kVector matrix in registers. First exchanges the two off-diagonal blocks of half the matrix's width. Then does
+/// the same within each of the four blocks, and so on.
 inline void transpose(Vector* rows) {
 #if defined(__clang__)
   for (int i = 0; i < kVector; ++i) {

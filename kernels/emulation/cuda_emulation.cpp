@@ -99,8 +99,8 @@ void arrive(Fiber&) {
   __sanitizer_finish_switch_fiber(nullptr, &m.stack_bottom, &m.stack_size);
 }
 #else
-// ucontext only creates contexts. Fibers are switched by jumps, because swapcontext makes a system call for the signal
-// mask each time.
+// ucontext only creates a fiber's context and enters it for the first time. All later switches use _longjmp, because swapcontext makes a
+// system call for the signal mask each time.
 void enter(Fiber& fiber) {
   if (_setjmp(machine().position) != 0) return;
   if (fiber.started) _longjmp(fiber.position, 1);

@@ -98,9 +98,10 @@ __global__ void __launch_bounds__(kThreads)
     word_at<Piece<Element, kCount>>(gradient + column) = out;
   }
   __syncthreads();
-  // If several targets are equal, the thread of the first one subtracts the weights of all of them, so that no two threads write to the
-  // same element. A float32 gradient already holds the softmax. For a bfloat16 gradient, the softmax is computed again from the logits, so
-  // that the result is rounded only once; the logits still exist, because this gradient has its own array.
+  // If several targets of the row are the same column, the thread of the first of these targets subtracts all their weights, so that no two
+  // threads write to the same element.
+  // A float32 gradient already holds the softmax here. A bfloat16 gradient has its own array, so the logits still exist; the softmax is
+  // computed from them again, so that the result is rounded only once.
   constexpr bool kNarrow = sizeof(Element) < sizeof(float);
   for (std::int64_t place = threadIdx.x; place < places; place += kThreads) {
     const std::int64_t column = targets[place];

@@ -1,12 +1,10 @@
-// Backward: sums the rows at the positions of the maxima. Runs once for the patches and, with the roles exchanged, once
-// for the tokens. There are no atomics. Every sum belongs to one warp, which adds in the order of the batch, so that
-// results are the same in every run.
-// A block of 16 warps processes 256 rows of one image (or text) and 64 columns, two per lane. It loops over all texts
-// (or images). A warp owns every sixteenth row. Each row chooses the other side's row at the position of its maximum.
-// The gradient of a row therefore has two parts. The first is the other side's row that this row chose, which is added
-// in registers. The second is the other side's rows that chose this row. A warp finds them 32 at a time, and only then knows to which of
-// its own rows it must add each of them. So these sums are in shared memory. The other side's rows come from the caches, because all warps
-// of a block read the same text at about the same time.
+// Backward: sums the rows at the positions of the maxima. Runs once for the patches and, with the roles exchanged, once for the tokens.
+// There are no atomics. Every sum belongs to one warp, which adds in the order of the batch, so that results are the same in every run.
+// A block of 16 warps processes 256 rows of one image (or text) and 64 columns, two per lane. It loops over all texts (or images). A warp
+// owns every sixteenth row. Each row chooses the other side's row at the position of its maximum. The gradient of a row r therefore has two
+// parts. The first part sums the rows that r chose, in registers. The second part sums the rows that chose r. A warp reads the choices of
+// 32 rows at a time and only then knows to which r it must add each of them, so these sums are in shared memory. The other side's rows come
+// from the caches, because all warps of a block read the same text at about the same time.
 #include <algorithm>
 
 #include "kernels/device/pairs.h"
@@ -28,13 +26,13 @@ constexpr int kColumns = 64;
 template <class Element>
 struct SideArguments {
   std::int64_t others;
-  std::int64_t group_step, other_step;  // strides of a [B, C] tensor between groups, and between the `others`
+  std::int64_t group_step, other_step;  // strides of a [B, C] tensor: from group to group, and from one of the `others` to the next
   int own_size, other_size, width;
   bool paired;  // rows may be read two columns at a time
   const Element* other_rows;
   const std::uint8_t *own_keep, *other_keep;
   const float *own_counts, *other_counts;
-  const Place *best_other, *best_own;          // for each pair: the best other row of each own row, and the best own row of each other row
+  const Place *best_other, *best_own;          // for each pair: the other side's best row for each own row, and vice versa
   const float *own_gradient, *other_gradient;  // gradients of the similarities
   Element* gradient;
 };
@@ -129,7 +127,7 @@ Status start(const MaxSimilarityBackward& given, void* stream) {
   const MaxSimilarityProblem& problem = given.problem;
   if (std::max(problem.images, problem.texts) > kMostBlocks)
     return Status::failure("max_similarity: the batch is too large for one launch");
-  // Without images or without texts, there are no pairs. The kernels then read nothing, so nothing needs to be counted.
+  // Without images or texts there are no pairs, so the kernels do not read the counts, and the counts are not computed.
   const bool pairs = problem.images > 0 && problem.texts > 0;
   float* const patch_counts = static_cast<float*>(given.workspace);
   float* const token_counts = patch_counts + problem.images;

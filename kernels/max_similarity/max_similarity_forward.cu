@@ -74,8 +74,8 @@ struct ForwardLayout {
 /// Which rows (kept patches) and columns (kept tokens) of a warp's tile exist. The tile's row i exists if i < rows, and
 /// its column j exists if j < columns.
 struct Extent {
-  int first_row, rows;        // rows: the image's kept patches minus first_row; may be negative or exceed the tile
-  int first_column, columns;  // columns: the text's kept tokens minus first_column; may be negative or exceed the tile
+  int first_row, rows;        // rows: (number of the image's kept patches) - first_row; may be negative or exceed the tile
+  int first_column, columns;  // columns: (number of the text's kept tokens) - first_column; may be negative or exceed the tile
 };
 
 /// Finds the best token of each row and the best patch of each column of the products. `check` becomes NaN if any

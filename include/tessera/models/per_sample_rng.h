@@ -14,8 +14,8 @@ namespace tessera {
 /// training step depends only on the row's key, not on the number of ranks or the chunks of a batch.
 at::Tensor row_keys(std::uint64_t step_seed, std::int64_t first, std::int64_t stride, std::int64_t count);
 
-/// While an object exists, row_random_int() in this thread draws numbers for the rows that have these keys; every scope
-/// with the same keys draws the same numbers.
+/// While a RowRngScope exists, row_random_int() in its thread draws each row's numbers from the row's key. Equal keys give equal numbers in
+/// every scope.
 class RowRngScope {
  public:
   /// keys: [B], from row_keys, on the device of the rows. If they are undefined, the scope has no effect.
@@ -49,8 +49,8 @@ at::Tensor token_keys(std::int64_t rows, std::int64_t length, const at::Device& 
 /// row's key and on how many numbers the scope has drawn before. Otherwise, the device's default generator draws them.
 at::Tensor row_random_int(std::int64_t rows, std::int64_t count, const at::Device& device);
 
-/// Returns uniform random numbers [rows, count] in the open interval (0, 1), float32, made from those of row_random_int(). They serve for
-/// Gumbel noise, stochastic depth and the like.
+/// Returns float32 random numbers [rows, count], uniform in the open interval (0, 1), computed from row_random_int(). Used for Gumbel
+/// noise, stochastic depth and the like.
 at::Tensor row_uniform(std::int64_t rows, std::int64_t count, const at::Device& device);
 
 }  // namespace tessera

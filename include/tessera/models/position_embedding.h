@@ -21,11 +21,12 @@ at::Tensor resample_position_grid(const at::Tensor& embedding, config::Size grid
 /// Resizes text positions [length, width] to [context_length, width] by linear interpolation with half-pixel centers, clamped at the ends.
 at::Tensor resize_text_position_embedding(const at::Tensor& embedding, std::int64_t context_length);
 
-/// Resizes text positions [length, width] as Long-CLIP does (arXiv 2403.15378, 3.1): the first `kept` stay, and the others are stretched by
-/// f = (context_length - kept) / (length - kept). Position kept + i of the table moves to kept + f i. Positions in between are interpolated
-/// linearly, and those after the last are extrapolated from the last two. For example, f = 4 stretches 77 positions, of which 20 are kept,
-/// to 248. If context_length is below `length`, only the first context_length positions are kept. Computes in at least float32. Throws
-/// c10::Error if fewer than two positions follow the kept ones.
+/// Resizes text positions [length, width] as Long-CLIP does (arXiv 2403.15378, 3.1). The first `kept` positions do not change. The
+/// positions after them are stretched by f = (context_length - kept) / (length - kept), so that position `kept + i` of the table moves to
+/// `kept + f * i`. Positions between two moved positions are interpolated linearly; positions after the last moved position are
+/// extrapolated from the last two. For example, with kept = 20, f = 4 stretches 77 positions to 248. If context_length is below `length`,
+/// returns the first context_length positions. Computes in at least float32. Throws c10::Error if fewer than two positions must be
+/// stretched.
 at::Tensor stretch_text_position_embedding(const at::Tensor& embedding, std::int64_t context_length, std::int64_t kept);
 
 /// Returns the square grid that has this many patches, or {0, 0} if there is none.

@@ -39,8 +39,8 @@ class RegionTokens {
     at::Tensor mask;    // bool [B, n + R], in which the class token counts as real; undefined if all tokens are real
   };
 
-  /// class_token: whether to add a class token. of_pictures: the class token of images; throws UserError if it is undefined but the
-  /// settings say `class_token: shared`.
+  /// class_token: whether to add a class token. of_pictures: the class token of images; must be defined if settings.class_token is
+  /// `shared`, otherwise ignored.
   RegionTokens(const RegionSettings& settings, std::int64_t width, bool class_token, const at::Tensor& of_pictures,
                torch::nn::Module& encoder);
   /// Takes regions [B, R, F], and mask bool [B, R] or undefined. Throws c10::Error if F is not the configured width.

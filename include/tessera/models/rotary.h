@@ -9,9 +9,9 @@
 
 namespace tessera {
 
-/// 2-D rotary positions of patches (Su et al. 2021). In each head, half of the channel pairs are rotated by angles that depend on the
-/// patch's row, the other half by angles that depend on its column. Published models: EVA-02 uses the defaults and sets `reference`; PE
-/// uses offset 1 and order columns_first; DINOv3 uses base 100, centered coordinates and pairs halves.
+/// 2-D rotary positions of patches (Su et al. 2021). In each head, angles that depend on the patch's row rotate half of the channel pairs,
+/// and angles that depend on the patch's column rotate the other half. Published models: EVA-02 has the defaults except `reference`; PE has
+/// `offset: 1` and `order: columns_first`; DINOv3 has `base: 100`, `coordinates: centered` and `pairs: halves`.
 struct RotarySettings {
   double base = 10000.0;
   std::string coordinates = "index";

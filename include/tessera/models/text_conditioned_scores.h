@@ -22,8 +22,8 @@ class TextConditionedScores {
 
   /// Returns the cosine of each image's pooled vector with each text, [N, M]. image_tokens: [N, P, D] floating-point, P above 0.
   at::Tensor similarity(const at::Tensor& image_tokens) const;
-  /// Returns the cosines of each image's pooled vectors with only k texts, [N, k]. candidates: int64 [N, k], the indices of each image's k
-  /// texts, below M.
+  /// Returns the cosines of each image's pooled vectors with k candidate texts, [N, k]. candidates: int64 [N, k], the index of each
+  /// candidate among the M texts (0 to M - 1).
   at::Tensor similarity(const at::Tensor& image_tokens, const at::Tensor& candidates) const;
   /// Pools each patch separately, together with the zero token, and returns the cosine of the result with each text: [N, P, M]. Without a
   /// zero token, every text would get the same pooled vector, because attention over a single patch always returns that patch's value.

@@ -22,7 +22,7 @@ struct Encoded {
   at::Tensor ids;              // [B, N] int64 token ids (text encoders), for read-outs that search for EOS
   at::Tensor attention;        // [B, N, M], weight of input position m in token n; undefined if tokens and input positions are the same
   config::Size grid = {0, 0};  // rows and columns of these images' patches; {0, 0} for other inputs
-  at::Tensor other_tokens;     // output tokens if another kind of block replaces the last block (encode_with()); undefined if not requested
+  at::Tensor other_tokens;     // tokens that encode_with() computes with another kind of last block; undefined if not requested
 
   /// Returns [B, 1 + N, w] with the class token first, or only the tokens if there is no class token.
   at::Tensor with_class_token() const;
@@ -105,7 +105,7 @@ class Projection : public torch::nn::Module {
   virtual at::Tensor global(const at::Tensor& pooled) = 0;
   /// Maps tokens [B, N, w] -> [B, N, D], the features for token-level losses.
   virtual at::Tensor tokens(const at::Tensor& tokens) = 0;
-  /// Maps tokens [B, N, w] -> [B, N, D] with the same head as the pooled vector.
+  /// Maps each token with the head that global() uses for the pooled vector: [B, N, w] -> [B, N, D].
   virtual at::Tensor dense(const at::Tensor& tokens) = 0;
   virtual std::int64_t embed_dim() const = 0;
 };

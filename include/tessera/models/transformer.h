@@ -90,7 +90,7 @@ class Transformer : public torch::nn::Module {
   /// Runs the blocks from number `first` on. x [B, N, width], or packed [T, width] -> the same shape.
   at::Tensor forward(at::Tensor x, const SequenceInfo& sequence = {}, std::int64_t first = 0);
   /// Runs all blocks but the last. Then runs the last block twice on their output: as an ordinary block, and as the given kind of last
-  /// block. Returns the two results. x [B, N, width] are the tokens of whole images. Throws c10::Error in training mode and without blocks.
+  /// block. Returns the two results. x [B, N, width]: tokens of whole images. Throws c10::Error in training mode or if there are no blocks.
   std::array<at::Tensor, 2> forward_both(at::Tensor x, const SequenceInfo& sequence, LastBlock kind);
   /// Returns the block that a parameter `transformer.resblocks.N.*` belongs to; nullopt for other names.
   static std::optional<std::int64_t> block_of(const std::string& parameter);

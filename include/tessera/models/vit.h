@@ -104,8 +104,8 @@ class Vit : public Encoder {
  public:
   explicit Vit(const VitSettings& settings);
   Encoded encode(const TowerInput& input) override;
-  /// If the setting final_norm is `tokens` or `pooled`, applies the final norm to `other_tokens`, because in both cases the class token
-  /// passes through the norm before the projection.
+  /// If the setting final_norm is `tokens` or `pooled`, applies the final norm to `other_tokens`. They are then normalized like the class
+  /// token, which passes through this norm before the projection.
   Encoded encode_with(LastBlock kind, const TowerInput& input) override;
   at::Tensor final_norm(const at::Tensor& pooled) override;
   std::int64_t width() const override { return settings_.width; }

@@ -114,8 +114,8 @@ class Captioning : public Objective {
   /// Captions images by greedy decoding. A caption ends before the first id in `ends`, or at context_length. `image` needs encoder_tokens.
   /// Returns ids, int64 [B, T]; entries after the end of a caption are -1.
   at::Tensor write(const TowerFeatures& image, const std::vector<std::int64_t>& ends);
-  /// Reports for each token of one text per image whether the decoder's most likely id is correct, given the tokens before it
-  /// (teacher forcing). ids and mask are [B, L].
+  /// Takes one text per image, ids and mask [B, L]. Returns for each token whether the decoder's most likely id is correct, given the
+  /// tokens before it (teacher forcing).
   TokenHits token_hits(const TowerFeatures& image, const at::Tensor& ids, const at::Tensor& mask);
   /// Predicts the box of each phrase by greedy decoding. Maps ids and mask [B, R, L] to float [B, R, 4], the centers of the
   /// predicted bins. Throws c10::Error if referring_weight is 0.

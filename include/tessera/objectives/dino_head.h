@@ -38,7 +38,7 @@ class DinoHead : public torch::nn::Module {
   /// deviation 0.02, their biases with 0.
   DinoHead(const DinoHeadSettings& settings, std::int64_t width);
 
-  /// Maps x [R, width] to rows of length 1, [R, bottleneck_dim], in float32, or in float64 if x is float64.
+  /// Maps x [R, width] to unit-norm rows [R, bottleneck_dim], in float32, or in float64 if x is float64.
   at::Tensor bottleneck(const at::Tensor& x);
   /// Returns the last layer's matrix [K, bottleneck_dim].
   at::Tensor last_layer() const;

@@ -51,8 +51,8 @@ class DinoLoss : public torch::nn::Module {
   /// student  per crop, global crops first: logits [B, K]; with `last_layer` [K, W], the last layer's inputs [B, W] instead;
   ///          undefined crops are skipped
   /// teacher  per global crop: probabilities [B, K]
-  /// With `last_layer`, the logits of only one crop are in memory at a time, in the forward and in the backward pass; with K =
-  /// 65,536, the logits of ten crops at once would take ten times the memory. Second derivatives are not supported.
+  /// With `last_layer`, the logits of only one crop are in memory at a time, in the forward and in the backward pass; second derivatives
+  /// are then not supported. Without `last_layer`, the logits of ten crops take ten times the memory, which matters for K = 65,536.
   at::Tensor forward(const std::vector<at::Tensor>& student, const std::vector<at::Tensor>& teacher,
                      const at::Tensor& last_layer = {}) const;
 

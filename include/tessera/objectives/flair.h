@@ -32,11 +32,11 @@ void fields(Visitor& v, FlairSettings& s) {
   v("init_logit_bias", s.init_logit_bias, "initial value of the learned bias");
 }
 
-/// FLAIR (arXiv 2412.03561): an image is pooled separately for each text that it is compared with (TextConditionedPool,
-/// `pool.*`), and a sigmoid loss classifies whether the text is one of its own captions (eq. 4). A second term is the
-/// multi-positive sigmoid loss on global embeddings (eq. 5). Each term is the mean over the pairs of the global batch, times the number B
-/// of images in the global batch, for any number of ranks. Terms `loss_conditioned`, `loss_global`, without weights; both terms share the
-/// parameters `logit_scale` and `logit_bias`.
+/// FLAIR (arXiv 2412.03561). The first term (eq. 4) pools an image separately for each text that the image is compared with
+/// (TextConditionedPool, `pool.*`); a sigmoid loss classifies whether the text is one of the image's captions. The second term is the
+/// multi-positive sigmoid loss on global embeddings (eq. 5). Each term is the mean over the pairs of the global batch of all ranks,
+/// multiplied by the number of images in the global batch. The terms are reported unweighted, as `loss_conditioned` and `loss_global`. They
+/// share the parameters `logit_scale` and `logit_bias`.
 class Flair : public ContrastiveObjective {
  public:
   /// Throws UserError if the number of heads does not divide the width.

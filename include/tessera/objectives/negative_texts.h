@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// The setting of hard negatives: texts (the view `negatives`) that images are compared with in addition to the batch's texts.
+/// Chooses the hard negatives, which are texts of the view `negatives`. Images are compared with them in addition to the batch's texts.
 struct NegativeTextSettings {
   std::string hard_negatives = "none";
 

@@ -42,7 +42,7 @@ struct StepContext {
   std::uint64_t seed = 0;        // the run's seed; an objective's random numbers depend only on (seed, step)
   bool training = true;
   bool inspect = false;            // whether to fill Losses::details
-  bool counted = false;            // true: before_step() got the step's batches; false: forward() gets all of the step's samples at once
+  bool counted = false;            // whether before_step() has counted the step's samples; if not, forward() gets and counts them all
   ProcessGroup group;              // the ranks that share the global batch; ProcessGroup documents how the ranks' losses combine
   Objective* teacher = nullptr;    // the objective with the teacher's weights; null if the run keeps no teacher
 };
@@ -65,8 +65,7 @@ class Objective : public torch::nn::Module {
   /// Called once before each optimizer step in training if looks_ahead() is true. `batches` are this rank's micro-batches (one or
   /// more), on the CPU or on the device. May change only registered buffers, which are restored if the step's update is skipped.
   virtual void before_step(const std::vector<const Batch*>& /*batches*/, const StepContext& /*step*/) {}
-  /// Called after each optimizer step; `done` is the step that was made. Overrides clamp parameters to their allowed range (such as
-  /// logit_scale to [0, log 100]).
+  /// Called after each optimizer step, which `done` describes. Derived classes clamp parameters here (such as logit_scale to [0, log 100]).
   virtual void after_step(const StepContext& /*done*/) {}
   /// Returns true if forward() reads step, total_steps or epoch. Such an objective cannot be recorded as a CUDA graph
   /// (training.cuda_graph), because the graph would use the recorded step's values in every step.

@@ -15,7 +15,7 @@ using TileBody = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
 /// checkpointing). Throws c10::Error on second derivatives.
 at::Tensor checkpointed(const TileBody& body, const std::vector<at::Tensor>& inputs);
 
-/// Returns body(x), where the body also uses `parameters` (those of a module) without getting them as an argument. Keeps only x for the
+/// Returns body(x). `parameters` are the module parameters that the body uses; they are not passed to the body. Keeps only x for the
 /// backward pass, which runs the body again under the forward pass's autocast state. Gradients reach x and `parameters`. The body must not
 /// use random numbers.
 at::Tensor recomputed(const std::function<at::Tensor(const at::Tensor&)>& body, const at::Tensor& x,

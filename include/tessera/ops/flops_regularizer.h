@@ -8,7 +8,7 @@ namespace tessera {
 /// encoding  [N, V]  N and V at least 1; float32, bfloat16, float16 or float64
 /// returns   a scalar, float32 (float64 for float64): sums are float32 or better for any type of encoding. The
 ///           gradient of an entry is 2/N mean_k, in the encoding's type; only the means [V] are kept for the backward pass.
-/// Throws c10::Error naming the tensor if it does not fit. Differentiable once (float64: any number of times).
+/// Throws c10::Error naming `encoding` if its shape or type is wrong. Differentiable once (float64: any number of times).
 at::Tensor flops_regularizer(const at::Tensor& encoding);
 
 /// Returns the column sums [V] of `encoding`, for a regularizer over several processes' rows. Accepts the same encodings as

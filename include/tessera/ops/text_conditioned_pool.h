@@ -23,7 +23,7 @@ struct TextPoolParameters {
 /// image_tokens [B, P, D]  floating, P at least 1
 /// queries      [B, Q, D] (each image's own) or [Q, D] (the same for all images)
 /// returns      [B, Q, D]  not normalized; the weights [B, heads, Q, P] are never stored
-/// Throws c10::Error naming the tensor that does not fit.
+/// Throws c10::Error naming the tensor whose shape, type or device is wrong.
 at::Tensor text_conditioned_pool(const at::Tensor& image_tokens, const at::Tensor& queries,
                                  const TextPoolParameters& parameters);
 
@@ -41,11 +41,12 @@ using PairsOfImages = std::function<ConditionedPairs(std::int64_t first, std::in
 /// image_tokens [B, P, D]  float32 or float64 (narrower types are widened)
 /// texts        [M, D]     embeddings, not normalized
 /// scale, bias  []         1/temperature and bias
-/// Each thread stores pooled vectors and attention weights for one image at a time (on a CPU, for only some of the image's pairs). When
+/// Each thread stores pooled vectors and attention weights for one image at a time (on a CPU, for only some of the image's pairs). If
 /// gradients are needed, the forward pass computes them together with the loss, so that no product is computed twice, and keeps them until
-/// the backward pass: one of the size of image_tokens, two of the size of texts, and those of the parameters. During the forward pass, each
-/// thread has its own sums of all gradients but the first. Each image is computed by one thread, so the result is the same in every run
-/// with the same number of threads. Sums are float32 or better. Differentiable once. Throws c10::Error naming the tensor that does not fit.
+/// the backward pass. The gradients take one tensor as large as image_tokens, two as large as texts, and the parameters' gradients. During
+/// the forward pass, each thread has its own sums of all these gradients except that of image_tokens. Each image is computed by one thread,
+/// so the result is the same in every run with the same number of threads. Sums are float32 or better. Differentiable once. Throws
+/// c10::Error naming the tensor whose shape, type or device is wrong.
 at::Tensor text_conditioned_loss(const at::Tensor& image_tokens, const at::Tensor& texts, const at::Tensor& scale,
                                  const at::Tensor& bias, const TextPoolParameters& parameters,
                                  const PairsOfImages& pairs);

@@ -37,7 +37,7 @@ class AdamW : public Optimizer {
   void update(std::vector<Group>& groups, const std::optional<at::Tensor>& found_inf) override;
 
  private:
-  /// Returns the learning rate of each tensor of the group, as scalars on the group's device.
+  /// Returns the learning rate of each tensor of the group after update clipping, as scalars on the group's device.
   std::vector<at::Tensor> clipped_rates(const Group& group) const;
 
   AdamWSettings settings_;

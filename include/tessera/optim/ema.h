@@ -42,7 +42,7 @@ class Ema {
 
   /// The averages under the weights' names; the tensors are shared with this object.
   const std::map<std::string, at::Tensor>& averages() const { return averages_; }
-  /// Copies averages in. Throws UserError naming `origin` and the tensor that is missing or has the wrong shape.
+  /// Sets the averages to the values in `averages`. Throws UserError naming `origin` and the tensor that is missing or has the wrong shape.
   void load(const std::map<std::string, at::Tensor>& averages, const std::string& origin);
 
   /// Swaps the weights' values with the averages'; a second call swaps them back.

@@ -42,8 +42,8 @@ struct DecaySettings {
 bool decays(const NamedParameter& parameter, const DecaySettings& settings);
 
 /// Updates parameters from their gradients. Parameters keep their storage. A step leaves a parameter and its moments unchanged if the
-/// parameter has no gradient or is within its frozen_steps. For a parameter's bias correction, the step count starts at this optimizer's
-/// first update after the parameter's frozen_steps.
+/// parameter has no gradient or is within its frozen_steps. A parameter's bias correction counts this optimizer's updates after the
+/// parameter's frozen_steps.
 class Optimizer {
  public:
   /// `peak` is the learning rate that the schedule scales. `moments` are the names of the state tensors that each parameter has, in the
@@ -52,19 +52,19 @@ class Optimizer {
             std::vector<std::string> moments = {"exp_avg", "exp_avg_sq"});
   virtual ~Optimizer() = default;
 
-  /// Shards moments and updates over the group's ranks (ZeRO stage 1, Rajbhandari et al. 2020). Each rank keeps the
-  /// moments of its part of the parameters (whole tensors, balanced by elements with balanced_owners), updates only
-  /// these, and receives the others' new values from their owners in transfers of up to bucket_mb MiB. The updates
-  /// equal those of one optimizer for all parameters, bit for bit on CPUs. Parameters and gradients must be equal on
-  /// all ranks. From then on step() and gather_state() are collective. Must be called before the first step. Has no
-  /// effect with a single process.
+  /// Shards moments and updates over the group's ranks (ZeRO stage 1, Rajbhandari et al. 2020). Each parameter tensor belongs to one rank;
+  /// balanced_owners() gives each rank about the same number of elements. A rank keeps the moments of its own tensors, updates only these
+  /// tensors, and receives the other tensors' new values from the tensors' ranks in transfers of up to bucket_mb MiB. The updates equal
+  /// those of one optimizer for all parameters, bit for bit on CPUs. Parameters and gradients must be equal on all ranks. After shard(),
+  /// step() and gather_state() are collective. Must be called before the first step. Has no effect with a single process.
   void shard(const ProcessGroup& group, double bucket_mb);
 
   /// Makes one update with this learning rate. Parameters that decay get `weight_decay`, or the settings' weight decay if `weight_decay` is
-  /// unset. If found_inf is undefined, the update is always made. Otherwise it is a float32 scalar on the parameters' device, which the
-  /// host does not wait to read. If its value is 1, weights, moments and the update count used by bias corrections do not change.
+  /// unset. If found_inf is undefined, the update is always made. If found_inf is defined, it is a float32 scalar on the parameters'
+  /// device, and the host does not wait for its value. A value of 1 leaves weights, moments and the update count of bias corrections
+  /// unchanged.
   void step(double learning_rate, std::optional<double> weight_decay = {}, const at::Tensor& found_inf = {});
-  /// Subtracts `count` calls of step(), which found an infinity, from steps_taken(). Called after the host has learned of these infinities.
+  /// Reduces steps_taken() by `count`, the number of step() calls whose found_inf was 1. Called once the host knows of these calls.
   void take_back(std::int64_t count);
   /// Drops all gradients.
   void zero_grad();
@@ -129,7 +129,7 @@ class Optimizer {
   std::optional<Shards> shards_;
   double peak_;
   std::int64_t steps_ = 0;
-  at::Tensor missed_;  // float64 scalar on the device: how many of the calls that steps_ counts found an infinity; undefined: none
+  at::Tensor missed_;  // float64 scalar on the device: the number of step() calls in steps_ whose found_inf was 1; undefined: none
 };
 
 /// The registry of optimizers that the setting `optimizer` can name. The factory gets the parameters to train.

@@ -11,7 +11,7 @@
 
 namespace tessera::probe {
 
-/// The comparison of one tensor. It agrees if `problem` is empty and error <= bound.
+/// The result of comparing one tensor with its reference. The tensors agree if `problem` is empty and error <= bound.
 struct Row {
   std::string tensor;
   double error = 0;     // max|ours - theirs|

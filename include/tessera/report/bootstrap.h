@@ -45,7 +45,7 @@ std::vector<std::vector<double>> bootstrap_values(const std::vector<Outcomes>& m
 /// nothing if fewer than two values are left.
 std::optional<Interval> middle(std::vector<double> values);
 
-/// Returns the middle() of a metric's bootstrap_values(); nothing for fewer than two samples.
+/// Returns the interval that contains the middle 95 % of a metric's bootstrap_values(). Returns nothing for fewer than two samples.
 std::optional<Interval> bootstrap_interval(const Outcomes& outcomes, std::int64_t samples,
                                            std::int64_t resamples = kResamples, std::uint64_t seed = 0);
 

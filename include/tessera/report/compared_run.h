@@ -20,7 +20,7 @@ struct Score {
   std::string metric;  // for example "top1"
   double value = 0;    // NaN if the evaluation could not compute it
   std::optional<Interval> interval = {};  // 95 % interval
-  /// The task's outcomes, if there is a samples.json next to the numbers; significance tests between runs need them.
+  /// The task's outcomes, for significance tests between runs. Null if there is no samples.json in the folder of results.json.
   std::shared_ptr<const TaskOutcomes> outcomes = {};
   std::string rule = {};                  // explains how the task computes the number with its settings
   std::optional<std::int64_t> step = {};  // step of the measured weights, if known

@@ -8,7 +8,7 @@ namespace tessera::report {
 
 struct Series {
   std::string name;
-  std::vector<std::pair<double, double>> points;  // x and y; points with a coordinate of at most 0 are left out
+  std::vector<std::pair<double, double>> points;  // x, y; points with x <= 0 or y <= 0 are left out (logarithmic axes)
 };
 
 /// A plot with two logarithmic axes.

@@ -18,10 +18,10 @@ struct RetrievalSheet {
     bool right = false;
   };
   bool text_to_image = true;
-  Image query_image;               // for image-to-text: the query; for text-to-image: the right image
+  Image query_image;               // for image-to-text: the query; for text-to-image: the correct image
   std::string query_text;          // for text-to-image: the query
   std::vector<std::string> truth;  // for image-to-text: the image's own captions
-  std::int64_t rank = 0;           // rank of the right item that is ranked highest, counted from 0; -1 if no item is right
+  std::int64_t rank = 0;           // rank of the highest-ranked correct item, counted from 0; -1 if no item is correct
   std::vector<Item> items;
 };
 

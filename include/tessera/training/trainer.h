@@ -53,7 +53,7 @@ class Trainer {
   void warn_of_settings() const;
   void print_plan() const;
   PlanSettings plan_settings() const;
-  /// Replaces training.micro_batch auto by the largest number that fits on every rank, and logs it.
+  /// If training.micro_batch is `auto`, sets it to the largest number that fits on every rank, and logs this number.
   void settle_micro_batch();
   /// Throws the UserError that explains a step that ran out of memory.
   [[noreturn]] void explain_out_of_memory();
@@ -61,13 +61,13 @@ class Trainer {
   Outcome train();
   TrainedStep train_step();
   void update(double learning_rate);
-  /// Reads and checks the numbers of the steps that have not been read back yet. Returns false if a step is not finite and the run
-  /// must stop. If a step is skipped, state_ becomes the state after that step, and later steps must be computed again.
+  /// Reads back the losses and norms of all steps since the last call and checks that they are finite. Returns false if a step is not
+  /// finite and the run must stop. If a step is skipped, state_ becomes the state after that step, and later steps must be computed again.
   bool read_back();
   void save(bool must);
   Outcome show(Outcome outcome);
   struct Agreed {
-    int signal = 0;        // the greatest signal recorded by any rank
+    int signal = 0;        // the highest signal number that any rank recorded; 0: none
     bool overdue = false;  // true if a checkpoint is due according to rank 0's clock
   };
   Agreed agree() const;

@@ -26,8 +26,8 @@ class BestFile {
   /// `folder` is the folder of checkpoints.
   BestFile(const std::string& folder, const KeepBestSettings& settings);
 
-  /// Returns the checkpoint that the file names. Returns nothing if there is no file, if its metric or mode differs from the settings', or
-  /// if its checkpoint does not exist.
+  /// Returns the checkpoint that the file names. Returns nothing if the file does not exist, if the metric or mode in the file is not that
+  /// of the settings, or if the named checkpoint does not exist.
   std::optional<BestCheckpoint> read() const;
   /// Writes the file. Throws UserError if that fails.
   void write(const BestCheckpoint& best) const;

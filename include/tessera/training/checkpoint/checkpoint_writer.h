@@ -8,17 +8,16 @@
 
 namespace tessera {
 
-/// Writes checkpoints while training continues, one at a time. It copies the tensors; a thread then writes them, copies the
-/// checkpoint to the second folder and runs the user's command. If the copy to the second folder or the command fails, it logs a
-/// warning.
+/// Writes checkpoints, one at a time, while training continues. Copies the tensors; a thread then writes the copies, copies the written
+/// checkpoint to the second folder and runs the user's command. If the copy to the second folder or the command fails, logs a warning.
 class CheckpointWriter {
  public:
   /// run_name is passed to the user's command.
   CheckpointWriter(CheckpointFolder folder, CheckpointSettings settings, std::string run_name = "run");
 
-  /// Starts writing a checkpoint. collect() must have been called for the previous checkpoint. With stands_still, the caller promises not
-  /// to change the tensors before collect(), so collect() writes them without a copy. Otherwise, if checkpoint.background is set, the
-  /// tensors are copied and written in the background.
+  /// Starts writing a checkpoint. collect() must have been called for the previous checkpoint. If `stands_still` is true, the caller
+  /// promises not to change the tensors before collect(). If `stands_still` is false and checkpoint.background is set, copies the tensors,
+  /// and a thread writes the copies. In all other cases, collect() writes the tensors without a copy.
   void begin(Checkpoint checkpoint, bool stands_still = false);
   /// Returns true if a started checkpoint has not been collected yet.
   bool pending() const { return written_.valid(); }

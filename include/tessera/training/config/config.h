@@ -332,8 +332,8 @@ void fields(Visitor& v, Config& s) {
 /// preprocessing sets `image_size`, the other uses the same value. Throws UserError naming file, line and key.
 Config load_config(const std::string& path, const std::vector<std::string>& overrides = {});
 
-/// Does the same as load_config() for a tree of settings; `name` is the run's name if the tree does not set one. With without_vocabulary,
-/// an unreadable vocabulary file is not an error, and a text encoder that would use the vocabulary's size keeps its own default.
+/// Does the same as load_config() for a tree of settings; `name` is the run's name if the tree does not set one. If `without_vocabulary` is
+/// true, an unreadable vocabulary file is not an error, and a text encoder that would use the vocabulary's size keeps its own default.
 Config resolve_config(const config::Node& tree, const std::string& name, bool without_vocabulary = false);
 
 /// Returns the whole configuration as YAML; loading the YAML yields an identical configuration.

@@ -31,13 +31,13 @@ const std::vector<std::string>& keys_free_to_change();
 /// The settings that differ between a resumed run and the run that wrote the checkpoint.
 struct ResumeChanges {
   std::vector<Change> free;     // changes of settings that match keys_free_to_change()
-  std::vector<Change> allowed;  // other changes that the user allows explicitly
+  std::vector<Change> allowed;  // changes that are not free, but that the user allows explicitly
   std::vector<Change> refused;
 };
 
-/// Compares the checkpoint's resolved YAML `before` with the current configuration. `allowed` are patterns of the settings that the user
-/// allows to change. A current training.micro_batch of `auto` does not count as a change, because the run then uses the checkpoint's value.
-/// Throws UserError for a pattern that matches no setting of either configuration.
+/// Compares the checkpoint's resolved YAML `before` with the current configuration `now`. `allowed` are patterns for the settings that the
+/// user allows to differ. If `now` has `training.micro_batch: auto`, this setting does not count as changed, because the run then uses the
+/// checkpoint's value. Throws UserError for a pattern that matches no setting of either configuration.
 ResumeChanges resume_changes(const std::string& before, const Config& now, const std::vector<std::string>& allowed);
 
 /// Returns the error message for refused changes. It lists the changes and what the user can do.

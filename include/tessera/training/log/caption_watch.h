@@ -14,7 +14,7 @@ namespace tessera {
 struct CaptionCounts {
   std::int64_t texts = 0;          // number of texts
   std::int64_t commonest = 0;      // number of samples that have the most common text
-  std::int64_t commonest_row = 0;  // the row of one of these samples
+  std::int64_t commonest_row = 0;  // the row of a sample that has the most common text
   double least_loss = 0;  // the lowest contrastive loss that is possible if equal texts cannot be distinguished
 };
 

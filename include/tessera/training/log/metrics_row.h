@@ -28,7 +28,7 @@ struct MetricsRow : RowPlace {
   std::optional<double> logit_scale;                       // the parameter logit_scale, which is the log of the scale
   double samples_per_second = 0;                           // speed since the previous row
   double seconds = 0;                                      // training time so far, over all sessions
-  double wait_share = 0;         // share of the time since the previous row that steps spent waiting for data
+  double wait_share = 0;         // time that steps waited for data, as a share of the time since the previous row
   std::optional<double> tflops;  // the model's TFLOP/s per device, without recomputation
   std::optional<double> mfu;     // tflops as a share of the device's peak
   std::int64_t resident = 0, resident_peak = 0;  // resident memory of rank 0's process, now and at its peak, in bytes

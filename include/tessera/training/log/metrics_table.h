@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-/// Writes metrics.csv: what a run logs and its evaluations, with one column per number and one line per step. The column of a number
-/// inside a group is GROUP.NAME ("terms.loss_i2t"); unknown values are empty. When a new column appears, it is added to all lines,
-/// and the file is rewritten through a temporary file.
+/// Writes metrics.csv, a table of a run's logged values and evaluation results, with one column per number and one line per step. The
+/// column of a number inside a group is GROUP.NAME ("terms.loss_i2t"); unknown values are empty. When a new column appears, it is added to
+/// all lines, and the file is rewritten through a temporary file.
 class MetricsTable {
  public:
   explicit MetricsTable(std::string path) : path_(std::move(path)) {}

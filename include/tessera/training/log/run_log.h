@@ -39,7 +39,7 @@ class RunLog {
   void evaluation_failed(std::int64_t step, const std::string& task, const std::string& reason);
   /// Records the data that a task was measured on, and the number of samples. The run's page shows both.
   void evaluated_data(const std::string& task, const std::string& data, std::int64_t samples);
-  /// Records TaskResult::readings, for the page.
+  /// Records TaskResult::readings, which the run's page shows.
   void readings(std::int64_t step, const std::vector<std::pair<std::string, std::string>>& readings);
   /// Returns true if the page is at least a minute old.
   bool page_due() const;

@@ -63,8 +63,8 @@ class TrainingMonitor {
   std::int64_t unread() const { return std::ssize(unread_); }
   /// Waits for the device and returns the steps that were observed since the last call of read_back(), oldest first.
   std::vector<TrainedStep> read_back();
-  /// Writes the row of a step if log.every_steps asks for it. The row's speed is measured from the previous row (for the first row,
-  /// from the start of the first step), so all observed steps must have been read back. `now` is the run's current state.
+  /// Writes the row of a step if log.every_steps asks for it. The row's speed covers the time since the previous row (for the first row,
+  /// since the start of the first step), so call read_back() first, which waits for the device. `now` is the run's current state.
   void record(MetricsRow row, const RunState& now);
   /// Records the scalars of an evaluation: {"task.metric", value}.
   void evaluated(const RunState& now, const std::vector<std::pair<std::string, double>>& metrics);

@@ -26,9 +26,9 @@ struct DryRunReport {
   std::vector<std::string> warnings;  // problems that would stop the run, and likely mistakes; one line each
 };
 
-/// Builds the run as rank settings.rank of settings.ranks and predicts the cost of a step on the whole batch (plan_memory). Writes
-/// no files. Unreadable data or an unreadable vocabulary is not an error: synthetic samples replace it. Throws TaskMisfit if an
-/// evaluation task does not fit its data, as a run does when it starts.
+/// Builds the run as rank settings.rank of settings.ranks and predicts the cost of a step on the whole batch (plan_memory). Writes no
+/// files. Unreadable data or an unreadable vocabulary is not an error: synthetic samples replace it. Like a starting run, throws TaskMisfit
+/// if an evaluation task does not fit its data.
 DryRunReport dry_run(const Config& config, const PlanSettings& settings = {});
 
 /// Returns the predictions as lines: parameters, FLOPs, steps, memory.

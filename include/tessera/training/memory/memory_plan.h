@@ -41,7 +41,7 @@ struct MemoryPlan {
   std::int64_t gradients = 0;
   std::int64_t data = 0;         // the batch itself
   std::int64_t activations = 0;  // tensors that the towers keep for the backward pass of a micro-batch
-  std::int64_t features = 0;     // features of the whole batch if micro_batch is smaller than it; otherwise 0
+  std::int64_t features = 0;     // features of the whole batch; 0 if micro_batch is the whole batch
   std::int64_t loss = 0;         // peak memory of the loss beyond the features themselves: gradients of the features, similarities, ...
 
   std::int64_t peak = 0;       // peak of a step, including permanent memory but not host memory
@@ -55,7 +55,7 @@ struct MemoryPlan {
   double forward_flops = 0, total_flops = 0;  // FLOPs of the whole batch, including recomputation
   // FLOPs of one sample in the towers' forward pass: the FLOPs performed, and the FLOPs avoided (AvoidedFlops).
   double tower_flops = 0, avoided_flops = 0;
-  // Facts about the pass that the prediction is based on:
+  // About the first of the passes over a few samples that the prediction is based on:
   std::int64_t text_tokens = 0;         // length of the longest text in the pass; 0 if it has no texts
   std::int64_t samples = 0;             // number of samples in the pass
   double seconds = 0, sample_loss = 0;  // duration of the pass (forward and backward) in seconds, and its loss

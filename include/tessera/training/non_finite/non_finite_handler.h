@@ -16,10 +16,10 @@ class NonFiniteHandler {
   NonFiniteHandler(const Config& config, const ProcessGroup& group, TrainingRun& run, StepRunner& runner,
                    NonFiniteGuard& guard, CheckpointKeeper& checkpoints, RunLog& log, const std::string& folder);
 
-  /// Returns true if the run continues after this step. If this step is not finite, `vain` is the number of later steps that were already
-  /// computed, which have no effect. `state` is the run's state. If the run stops, this function sets `state` to the state before the step.
-  /// If the step is skipped, it sets `state` to the state after the step: the step is counted, and the data position is that of the next
-  /// batch. Every rank must call this function.
+  /// Returns true if the run continues after this step. If this step is not finite, the later steps that were already computed have no
+  /// effect; `vain` is the number of these later steps. `state` is the run's state. If the run stops, this function sets `state` to the
+  /// state before the step. If the step is skipped, it sets `state` to the state after the step: the step is counted, and the data position
+  /// is that of the next batch. Every rank must call this function.
   bool go_on_after(const TrainedStep& step, std::int64_t vain, RunState& state);
 
  private:

@@ -31,7 +31,7 @@ std::string summary(const NonFiniteReport& report);
 /// Returns the whole report, including the samples, as several lines.
 std::string to_text(const NonFiniteReport& report);
 
-/// Implements `trainer --replay-step`: recomputes the step that follows a saved state. The state in `folder` is usually
+/// Implements `trainer --replay-step`: recomputes the step that follows the state saved in `folder`. `folder` is usually
 /// RUN/non_finite/step_N, which a run writes when a step is not finite. Returns the reports of all ranks as text, the same on every rank,
 /// and whether everything was finite. Throws UserError if `folder` is not a checkpoint, or if the checkpoint has different settings or a
 /// different number of ranks.

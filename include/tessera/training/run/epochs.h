@@ -9,9 +9,9 @@
 
 namespace tessera {
 
-/// If training.epochs is set, returns the configuration with training.steps computed from it: the number of steps that `ranks`
-/// processes need for these epochs, rounded to the nearest integer. Opens the data. Throws UserError if the data cannot be read, or
-/// if the run would be shorter than its warm-up.
+/// If training.epochs is set, returns the configuration with training.steps computed from it: the number of steps that these epochs take on
+/// `ranks` ranks, rounded to the nearest integer. Opens the data. Throws UserError if the data cannot be read, or if the run would be
+/// shorter than its warm-up.
 Config with_steps(Config config, int ranks);
 
 /// Does the same as with_steps(config, ranks) for the ranks of a group. Every rank must call it. Only rank 0 opens the data.

@@ -17,7 +17,7 @@ std::string objective_name(const std::string& name);
 /// Returns the parameters and buffers of an objective by their names in checkpoints. The tensors are shared with the objective.
 std::map<std::string, at::Tensor> objective_state(const Objective& objective);
 
-/// Returns the parameters and buffers of model and objective by their names in checkpoints. The tensors are shared with them.
+/// Returns the parameters and buffers of model and objective by their names in checkpoints. The tensors share memory with the modules.
 std::map<std::string, at::Tensor> weights_of(const DualEncoder& model, const Objective& objective);
 
 /// The moving average of the weights as a separate model, for objectives that need the average's features. Its weights are the tensors that

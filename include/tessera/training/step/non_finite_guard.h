@@ -9,10 +9,10 @@
 namespace tessera {
 
 /// Prevents steps with a non-finite loss or gradient from changing weights, moments and buffers (running averages of batch norm, an
-/// objective's counts or centers). The decision is made on the device, so that no step waits for the host. After the first bad
-/// step, nothing changes until the host has read the numbers and calls go_on(). Until then the weights are those before the bad
-/// step, and later steps that are already queued on the device have no effect. If only float16 gradients overflowed, the guard
-/// skips just that step's update and shrinks the loss scale.
+/// objective's counts or centers). The decision is made on the device, so that no step waits for the host. After the first bad step,
+/// nothing changes until the host has learned of this step and calls go_on(). Until then the weights are those before the bad step, and
+/// later steps that are already queued on the device have no effect. If only float16 gradients overflowed, the guard skips just that step's
+/// update and shrinks the loss scale.
 class NonFiniteGuard {
  public:
   /// `buffers` are the tensors that a step changes in addition to the parameters. `scale` must outlive this object.

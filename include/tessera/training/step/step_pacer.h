@@ -11,8 +11,9 @@ namespace tessera {
 /// on the CPU the function returns immediately.
 std::function<void()> mark_device(const at::Device& device);
 
-/// Keeps the host from running far ahead of a GPU: a step does not start while two earlier steps are in progress. The GPU's queue still
-/// never runs empty. The host's timing and its waiting for data then follow the device's progress, and memory is held for only a few steps.
+/// Keeps the host from running far ahead of a GPU: a step does not start while two earlier steps are in progress. Nevertheless, the GPU's
+/// queue never runs empty. The host's step times and waits for data then follow the GPU's progress, and memory is held for only a few
+/// steps.
 class StepPacer {
  public:
   /// `mark` is a function that marks the work queued so far, as mark_device() does.
