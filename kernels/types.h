@@ -26,8 +26,8 @@ struct Rows {
   std::int64_t row_stride = 0;
 };
 
-/// Converts a bfloat16, which is the upper half of a float32, on the host. The function is static, so that a source
-/// compiled for AVX-512 has its own copy.
+/// Converts a bfloat16 to float32 on the host. A bfloat16 is the upper half of a float32. The function is static, so that a
+/// source compiled for AVX-512 has its own copy.
 static inline float bfloat16_to_float(std::uint16_t bits) {
   const std::uint32_t word = static_cast<std::uint32_t>(bits) << 16;
   float value;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the wheel, which contains the programs, libtessera, the shipped configurations and the headers. It uses the libraries of the
-# installed PyTorch and contains all other libraries.
+# Builds the wheel, which contains the programs, libtessera, the shipped configurations, the headers, and the libraries that the programs
+# need. Only PyTorch's libraries are not included, because the wheel uses those of the installed PyTorch.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

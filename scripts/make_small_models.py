@@ -57,7 +57,7 @@ def gemma_tokenizer():
     tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
     tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
     special = ["<pad>", "<eos>", "<bos>", "<unk>"]
-    pieces = [f" {word}" for text in texts() for word in text.split()]  # single words, so that BPE does not make a piece of a whole text
+    pieces = [f" {word}" for text in texts() for word in text.split()]  # single words, so that BPE cannot merge a whole text into one piece
     tokenizer.train_from_iterator(pieces, trainers.BpeTrainer(vocab_size=600, show_progress=False,
                                                                special_tokens=special + [f"<0x{i:02X}>" for i in range(256)]))
     tokenizer.post_processor = processors.TemplateProcessing(single="$A <eos>", special_tokens=[("<eos>", 1)])

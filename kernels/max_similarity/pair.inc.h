@@ -61,7 +61,7 @@ inline const float* compact(const float* rows, std::int64_t width, const std::in
 /// Finds each patch's best token, which is the one with the largest product, and computes the mean of these products.
 inline void choose_tokens(const PairForward& pair, const float* s, std::int64_t stride) {
   const std::int64_t patches = pair.image->kept_count;
-  Vector sum{}, check{};  // check becomes NaN if any product is NaN or infinite
+  Vector sum{}, check{};  // `check` becomes NaN if any product is NaN or infinite
   for (std::int64_t group = 0; group < patches; group += kVector) {
     Vector best = load(s + group);
     check += best * 0.0f;

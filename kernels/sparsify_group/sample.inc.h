@@ -35,7 +35,7 @@ inline Vector magnitude(Vector a) {
 inline Vector exponential(Vector x) {
   const IntVector vanishes = x < -87.0f;
   x = select(vanishes, Vector{}, x);
-  const Vector rounded = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23; adding it rounds to an integer, which the sum's low bits hold
+  const Vector rounded = x * 1.44269504f + 12582912.0f;  // adding and then subtracting 12582912 (1.5 * 2^23) rounds to an integer
   const Vector n = rounded - 12582912.0f;
   const Vector r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
   Vector p = broadcast(1.0f / 5040.0f);

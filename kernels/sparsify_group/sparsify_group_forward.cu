@@ -15,8 +15,7 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
-/// The number of 8-column tiles that each warp computes in a pass of step 1. The whole block computes kPassPatches
-/// patches.
+/// One pass computes the similarities of kPassPatches patches. In each pass, a warp computes kPassTiles tiles of 8 patches.
 constexpr int kPassTiles = 4;
 constexpr int kPassPatches = 8 * kPassTiles * kWarps;
 
@@ -101,7 +100,7 @@ __device__ __forceinline__ void weigh_row(const ForwardArguments<Element>& argum
 #pragma unroll
     for (int i = 0; i < kValues; ++i) values[i] = 0.0f;
   } else {
-    float lowest = kInfinity, highest = -kInfinity, check = 0.0f;  // check becomes NaN if a similarity is NaN or infinite
+    float lowest = kInfinity, highest = -kInfinity, check = 0.0f;  // `check` becomes NaN if a similarity is NaN or infinite
 #pragma unroll
     for (int i = 0; i < kValues; ++i) {
       const bool exists = lane + 32 * i < arguments.patches;

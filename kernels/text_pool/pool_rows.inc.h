@@ -13,8 +13,8 @@ inline float sum_of(const Vector (&sums)[kVectors]) {
   return sum;
 }
 
-/// Calls visit(place, i) for each whole vector of a row of `count` numbers. The vector starts at `place` in the row and
-/// belongs to partial sum i. Returns the first place after the last whole vector.
+/// Calls visit(place, i) for each full SIMD vector in a row of `count` numbers. The vector starts at index `place`
+/// and belongs to partial sum i. Returns the index after the last full vector.
 template <class Visit>
 inline std::int64_t whole_vectors(std::int64_t count, Visit visit) {
   std::int64_t place = 0;

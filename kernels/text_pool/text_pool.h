@@ -30,8 +30,8 @@ struct PatchSoftmaxBackward {
   float* gradient = nullptr;       ///< [rows, P], in place
 };
 
-/// Computes the losses of pairs of a pooled vector y and its text t, which has length 1. The loss is -log sigmoid(label
-/// z) with z = scale y.t / max(|y|, 1e-12) + bias. A pair with label 0 has loss 0.
+/// Computes the losses of pairs (y, t). y is a pooled vector, and t is the embedding of a text, with |t| = 1. The loss is
+/// -log sigmoid(label z) with z = scale y.t / max(|y|, 1e-12) + bias. A pair with label 0 has loss 0.
 struct PooledPairs {
   std::int64_t rows = 0;
   std::int64_t width = 0;                ///< D, at least 1

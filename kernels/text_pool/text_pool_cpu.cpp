@@ -9,7 +9,7 @@
 namespace tessera::kernels::cpu {
 namespace {
 
-constexpr float kShort = 1e-12f;  // a vector whose norm is below this number is divided by it instead of by the norm
+constexpr float kShort = 1e-12f;  // a vector is divided by the larger of its norm and this number
 constexpr std::int64_t kRowsAtATime = 16;
 
 const PoolRows& pool_rows() {

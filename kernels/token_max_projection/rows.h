@@ -9,8 +9,8 @@ struct RowKernels {
   /// For each column of a contiguous matrix [rows, columns] (rows at least 1), writes the column's maximum and the
   /// lowest row that has it. If a column contains a NaN, its maximum is NaN.
   void (*maxima)(const float* matrix, std::int64_t rows, std::int64_t columns, float* maximum, std::int32_t* row);
-  /// Writes the sum over i of weights[i] * table[index[i]] to `to` [width], added in the order of i. index[i] is the
-  /// number of a row of the table; each row has `width` floats.
+  /// For each c < width, sets to[c] to the sum over i of weights[i] * table[index[i]][c], added in the order of i. `index`
+  /// holds row numbers of the table, whose rows have `width` floats.
   void (*weighted_sum)(const float* table, std::int64_t width, const std::int32_t* index, const float* weights,
                        std::int64_t count, float* to);
 };

@@ -25,7 +25,7 @@ void maxima(const float* matrix, std::int64_t rows, std::int64_t columns, float*
       current += 1;
       for (int i = 0; i < kVectors; ++i) {
         const Vector value = load(from + i * kVector);
-        const IntVector better = ~(value <= best[i]) & (best[i] == best[i]);  // a NaN is better than any number, and stays the best
+        const IntVector better = ~(value <= best[i]) & (best[i] == best[i]);  // the first NaN in a column, if any, is its maximum
         best[i] = select(better, value, best[i]);
         index[i] = better ? current : index[i];
       }

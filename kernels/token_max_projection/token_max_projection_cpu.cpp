@@ -19,8 +19,9 @@ namespace {
 constexpr std::int64_t kGroupRows = 448;
 constexpr std::int64_t kTileColumns = 512;
 constexpr std::int64_t kChunkColumns = 2 * kTileColumns;
-constexpr std::int64_t kTableRows = 64;      // rows of the table's gradient per work item
-constexpr std::int64_t kAlignedFloats = 16;  // one cache line; products of rows that start at one always add in the same order
+constexpr std::int64_t kTableRows = 64;  // rows of the table's gradient per work item
+/// Floats per cache line. Buffers start at a cache line, so that matrix products always add in the same order.
+constexpr std::int64_t kAlignedFloats = 16;
 
 const RowKernels& row_kernels() {
 #if defined(TESSERA_X86_KERNELS)
@@ -110,8 +111,8 @@ struct Maxima {
   std::int32_t row[kTileColumns];
 };
 
-/// Computes a sample's results for the rows [first, first + columns) of the table. `products` has one row for each real
-/// row of the sample, and one column for each of these rows of the table.
+/// Computes a sample's results for the table rows [first, first + columns). `products` [real positions, columns] holds the
+/// products of the sample's real positions with these table rows.
 void finish(const TokenMaxProjectionForward& arguments, const Rows& rows, std::int64_t sample, std::int64_t first,
             std::int64_t columns, const float* products) {
   float* const encoding = arguments.encoding + sample * arguments.problem.vocabulary + first;

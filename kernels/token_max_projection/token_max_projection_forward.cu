@@ -39,8 +39,8 @@ struct Best {
   int position;
 };
 
-/// Returns whether a ranks before b. NaN ranks before numbers, and greater numbers rank before smaller ones. If the
-/// values are equal, the lower position ranks first.
+/// Returns whether `a` is a better maximum than `b`. NaN is better than any number, and a greater number is better than a
+/// smaller one. If the values are equal, the lower position is better.
 __device__ __forceinline__ bool before(const Best& a, const Best& b) {
   if (a.position < 0 || b.position < 0) return a.position >= 0;
   const bool a_nan = a.value != a.value, b_nan = b.value != b.value;

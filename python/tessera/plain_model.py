@@ -3,7 +3,7 @@
     import torch, tessera
     model = tessera.plain_model.load("model.safetensors")        # a model file, or a checkpoint's model.safetensors
     images = model.encode_image(torch.stack([model.preprocess("cat.jpg")]))    # [B, D], Pillow reads the image
-    texts = model.encode_text(ids, mask)                   # ids [B, L] int64, mask [B, L] bool (True: a real token)
+    texts = model.encode_text(ids, mask)                   # arguments: ids int64 [B, L]; mask bool [B, L], True for real tokens
     similarity = torch.nn.functional.cosine_similarity(images, texts)
 
 Embeddings equal Tessera's to 1e-5 in float32. Weights are in `model.weights` under the file's names (OpenCLIP's names, where

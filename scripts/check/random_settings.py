@@ -77,8 +77,8 @@ class Setting:
 @dataclasses.dataclass
 class Case:
     assignments: list  # KEY=VALUE for --set
-    names: list        # an error message must name one of these
-    typed: list        # a suggestion must not be one of these
+    names: list        # an error message must contain one of these names
+    typed: list        # keys and values as typed; the trainer must not suggest any of them
     refused: str = ""  # why the trainer must refuse the case; empty if it may accept it
 
 
@@ -86,7 +86,7 @@ class Table:
     """The settings of the configuration, and the modules with their settings, read from the page that the trainer writes."""
 
     def __init__(self, text):
-        self.keys, self.modules = [], {}  # {place, such as objective: {module: [Setting]}}
+        self.keys, self.modules = [], {}  # `modules` maps a place ("objective") to {module: [Setting]}
         places, module = [], None
         for line in text.splitlines():
             if line.startswith("## "):

@@ -12,7 +12,7 @@ import argparse, fnmatch, json, os, pathlib, subprocess, sys, tempfile
 
 LIBRARIES = ("transformers", "timm", "open_clip")
 WEIGHTS = (".safetensors", ".bin", ".pt")
-TOLERANCE = 1e-4  # largest relative error of embeddings across libraries
+TOLERANCE = 1e-4  # largest allowed relative error of the embeddings of a model that was written for another library
 
 
 def is_model(folder):

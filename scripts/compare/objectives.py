@@ -65,7 +65,7 @@ def train_and_evaluate(cell, seed, args):
     """Returns the metrics of one run, {task.metric: value}, and the minutes that its training took."""
     folder = args.out / (cell.folder or name_of(cell.config)) / f"seed{seed}"
     results = folder / "evaluation" / "results.json"
-    # Runs in parallel share the cores, so each gets one thread.
+    # Parallel runs share the cores, so each run gets one thread.
     environment = {"OMP_NUM_THREADS": "1", **os.environ} if args.jobs > 1 else None
     folder.mkdir(parents=True, exist_ok=True)
     if not results.exists():

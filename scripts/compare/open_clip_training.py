@@ -72,7 +72,8 @@ def write_weights(arguments, file):
     """Writes a random model with nonzero biases and returns its image size."""
     torch.manual_seed(1)
     forced = arguments.force_image_size[0] if arguments.force_image_size else None
-    timm = "timm_model_name" in open_clip.get_model_config(arguments.model)["vision_cfg"]  # timm resizes only after loading the weights
+    # OpenCLIP loads a timm model's weights before it resizes the model, so the file must have the weights of the original image size.
+    timm = "timm_model_name" in open_clip.get_model_config(arguments.model)["vision_cfg"]
     model = open_clip.create_model(arguments.model, force_image_size=None if timm else forced, pretrained_text=False)
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():

@@ -3,12 +3,12 @@
 
   scripts/compare/operators.py sparsify_group                     # B=64, L=55, P=196, D=512
   scripts/compare/operators.py max_similarity --time-at-most 0.5 --memory-at-most 0.05
-  scripts/compare/operators.py token_max_projection               # B=64, P=196, V=30522, D=512; the composed side takes 3 GB
-  scripts/compare/operators.py linear_cross_entropy               # T=4096, V=49408, D=512; the composed side takes about 3 GB
+  scripts/compare/operators.py token_max_projection               # B=64, P=196, V=30522, D=512; eager PyTorch needs 3 GB
+  scripts/compare/operators.py linear_cross_entropy               # T=4096, V=49408, D=512; eager PyTorch needs about 3 GB
   scripts/compare/operators.py linear_soft_cross_entropy          # classifies images into words, as SuperCLIP does
   scripts/compare/operators.py flops_regularizer
-  scripts/compare/operators.py text_conditioned_loss              # B=256, K=8, P=196, D=512, 8 heads; the composed side takes several GB
-  scripts/compare/operators.py OPERATOR --help                    # what the composed side computes, and the sizes
+  scripts/compare/operators.py text_conditioned_loss              # B=256, K=8, P=196, D=512, 8 heads; eager PyTorch needs several GB
+  scripts/compare/operators.py OPERATOR --help                    # shows what eager PyTorch computes, and the sizes
 
 All tokens are real and no target is ignored, because the fused operator skips padding and ignored targets. Times are medians over
 repetitions in which the two sides take turns in one process. Memory is measured in a fresh process for each side, which runs everything
@@ -101,7 +101,7 @@ def linear_cross_entropy(torch, args):
 
 
 def linear_soft_cross_entropy(torch, args):
-    """The same with a soft target of several words per row. The composed side multiplies a dense target by log_softmax."""
+    """The cross-entropy with a soft target of several words per row. Eager PyTorch multiplies a dense target by log_softmax."""
     inputs = hidden_and_weight(torch, args)
     ids = torch.rand(args.tokens, args.vocabulary // 8).topk(args.words, 1).indices  # distinct words
     shares = torch.rand(args.tokens, args.words).softmax(1)
@@ -171,7 +171,7 @@ def queries_once(torch, args, tokens, texts, parameters, pair_texts):
 
 
 def text_conditioned_loss(torch, args):
-    """FLAIR's text-conditioned loss of a batch. The fused operator holds a tile of one image's pairs. By default, the composed side does
+    """FLAIR's text-conditioned loss of a batch. The fused operator holds a tile of one image's pairs. By default, eager PyTorch does
     what FLAIR's released code does: it gathers the texts of all pairs, and torch.nn.functional.multi_head_attention_forward with
     add_zero_attn pools each image for them. --composed 1 normalizes and projects each caption's query once, before the gathering, and not
     once per pair; --composed 2 also writes out the attention, so that it holds the weights [B, heads, C, P]."""

@@ -166,7 +166,8 @@ STAIR = {
     **STAIR_COUNTS,
 }
 WEB_DATA = {"style": "web", "image_size": 96, "objects": [1, 2], "object_sizes": [0.4, 0.6]}
-# The keys that name the data in both suites, and the settings that say which words stand for a color or a shape.
+# SOURCES has the keys of the data in the suites shapes_stair and shapes_tokens. WEB_CLASSES has settings of these suites that say which
+# words stand for a color or a shape.
 SOURCES = ("source", "tasks.3.source")
 WEB_CLASSES = tuple(f"tasks.{task}.classes={CONFIGS}/classes/shapes_web_{name}.txt" for task, name in ((2, "colors"), (3, "shapes")))
 WEB_STAGES = (400, 150, 250)

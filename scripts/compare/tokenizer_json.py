@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Compares the tokenizer tokenizer_json with the `tokenizers` package, on one tokenizer of each kind, which this script trains. Compares
-the ids of texts in many scripts, and the texts per second of one thread, in turns. Prints a Markdown table. Downloads nothing.
+"""Compares the tokenizer tokenizer_json with the package `tokenizers`. First trains one tokenizer of each kind. Then compares the ids of
+texts in many writing systems, and the texts per second of one thread, in turns. Prints a Markdown table. Downloads nothing.
 
-  scripts/compare/tokenizer_json.py                             # compares one tokenizer of each kind, which it trains
+  scripts/compare/tokenizer_json.py                             # trains and compares one tokenizer of each kind
   scripts/compare/tokenizer_json.py --files FOLDER/tokenizer.json
-  scripts/compare/tokenizer_json.py --at-least 10               # exit 1 if a kind is not this many times as fast as the package
+  scripts/compare/tokenizer_json.py --at-least 10               # exit code 1 if Tessera is less than 10 times as fast as `tokenizers`
 
 Needs the package tokenizers, and a build of tessera-bench and tessera-data. Rates use the CPU time of both sides, so that other load on the
 machine changes them little. Both sides have seen the words before the measurement. The package also caches the ids of whole texts, but it
@@ -24,7 +24,7 @@ import time
 for variable, value in {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}.items():
     os.environ[variable] = value
 
-from token_ids import ROOT, made_up  # noqa: E402: the threads are set before any library starts
+from token_ids import ROOT, made_up  # noqa: E402: the variables above must be set before any library is loaded
 
 try:
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
@@ -100,7 +100,8 @@ def trained(vocab_size, corpus):
     gemma = models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True)
     out["Gemma"] = made(gemma, bpe(roberta + [f"<0x{byte:02X}>" for byte in range(256)]), normalizers.Replace(" ", "\u2581"),
                         pre_tokenizers.Split("\u2581", "merged_with_next"), ("", "</s>"))
-    out["Gemma"].pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")  # as in Gemma's file; no effect, as no spaces are left
+    # Gemma's file has this pre-tokenizer. It has no effect, because the normalizer leaves no spaces.
+    out["Gemma"].pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
     whole = models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True)
     out["BPE of whole texts"] = made(whole, bpe(roberta + [f"<0x{byte:02X}>" for byte in range(256)]), normalizers.Replace(" ", "\u2581"),
                                      pre_tokenizers.Split(" ", "merged_with_previous"), ("", "</s>"))

@@ -76,9 +76,9 @@ section() {
   { printf '\n### %s: %s\n\n' "$stage" "$1"; cat -s; } >>"$folder/sections.md"
 }
 
-# piece NAME SECONDS COMMAND...: runs the command with its output in NAME.log; exit code 77 means that something is not available. Returns 0
-# only if the command ran and succeeded. With of_gpu=yes, the command is a test program, and the piece also fails if no test runs or if a
-# test is skipped.
+# piece NAME SECONDS COMMAND...: runs COMMAND as one piece of the stage, with its output in NAME.log. If COMMAND exits with 77, something
+# that it needs is not available. Returns 0 only if COMMAND succeeds. With of_gpu=yes, COMMAND is a test program, and the piece also fails
+# if no test runs or if a test is skipped.
 piece() {
   local name=$1 limit=$2 log=$folder/$1.log start=$SECONDS code=0 result=passed
   shift 2
@@ -110,7 +110,7 @@ piece() {
   return 1
 }
 
-# table NAME SECONDS COMMAND...: runs a piece whose output consists of tables, and adds these tables to the summary.
+# table NAME SECONDS COMMAND...: runs COMMAND as one piece of the stage, and adds the tables that COMMAND prints to the summary.
 table() {
   ! piece "$@" || grep -vE 'Warning|warnings\.warn|^[WI][0-9]{4} ' "$folder/$1.log" | section "$1"
 }
@@ -168,7 +168,7 @@ export -f same_first_loss describe_machine
 
 # ---- where programs, LibTorch and CUDA are
 
-# Sets `programs`, the folder with bin/, tests/ and lib/, and `run`, the prefix of their commands.
+# Sets `programs` to the folder that contains bin/, tests/ and lib/. Sets `run` to the prefix of commands that start these programs.
 choose_programs() {
   programs=$build run=(env)
   [[ -n "${TESSERA_GPU_BUNDLE:-}" ]] || return 0

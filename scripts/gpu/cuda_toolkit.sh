@@ -10,8 +10,8 @@ system_toolkit() {
   fi
 }
 
-# complete_toolkit TOOLKIT SITE: adds what a toolkit from the wheels in the site-packages folder SITE lacks: lib64, the unversioned library
-# names that linkers look for, and the headers of NCCL and cuDNN.
+# complete_toolkit TOOLKIT SITE: completes a toolkit that comes from the wheels in the site-packages folder SITE. Adds lib64, the
+# unversioned library names that linkers look for, and the headers of NCCL and cuDNN.
 complete_toolkit() {
   local toolkit=$1 site=$2 library header plain
   [ -e "$toolkit/lib64" ] || ln -s lib "$toolkit/lib64"

@@ -72,7 +72,8 @@ Subject make_subject(const NamedObjective& named, const LossBenchSettings& s, Du
   const Needs needs = out.objective->needs();
   if (model != nullptr) {
     const at::NoGradGuard no_grad;
-    Needs of_model = needs;  // The model also encodes views that only the teacher needs. Below, their features become the teacher's.
+    // Includes the views that only the teacher needs, because this benchmark uses the model's features as the teacher's.
+    Needs of_model = needs;
     for (auto& [view, wanted] : of_model.images) wanted.student = true;
     out.features = model->forward(synthetic_batch(*model, needs, 2, s.device), of_model);
   } else {

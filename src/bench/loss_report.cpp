@@ -17,7 +17,7 @@ constexpr double kMebibyte = 1024.0 * 1024.0, kGiga = 1e9, kTera = 1e12;
 // A quantity that the tables and the plot show.
 struct Quantity {
   std::string title;
-  std::function<double(const LossCost&, const ModelCost*)> value;  // the ModelCost may be null for quantities of the loss alone
+  std::function<double(const LossCost&, const ModelCost*)> value;  // if the quantity depends only on the loss, the ModelCost may be null
   bool plotted = true;
 };
 

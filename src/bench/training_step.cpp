@@ -128,7 +128,7 @@ std::function<void()> image_forward(const std::string& configuration, const Trai
   };
 }
 
-/// Returns a synthetic batch with the number of texts per image and the crop sizes of the configuration's data pipeline.
+/// Returns a synthetic batch. The number of texts per image and the crop sizes are as in the configuration's data pipeline.
 Batch TrainingStep::synthetic_batch_of(const config::Node& tree) const {
   std::map<std::string, config::Size> sizes;
   std::map<std::string, std::int64_t> texts;

@@ -135,7 +135,7 @@ Node assigned(Node node, const std::vector<std::string>& path, std::size_t depth
   }
   if (node.is_scalar()) node = Node::named(node);
   const Node* child = node.find(key);
-  // A new module name drops the settings of the old module, as in a file that extends another.
+  // If the name of a module changes, the old module's settings are removed. Node::merge() does the same for files that extend a file.
   const bool renames = depth + 1 == path.size() && key == "name" && child != nullptr && child->text() != value.text();
   if (renames) return Node::map({{"name", value}}, value.mark());
   node.set(key, assigned(child != nullptr ? *child : Node(), path, depth + 1, value, assignment));

@@ -55,8 +55,8 @@ std::string last_name(const std::string& path) {
   return path.substr(path.rfind('.') + 1);
 }
 
-// Returns whether `path` is a useless suggestion for the key at `where` ("file:line: path"). This is so if `path` is the key's own path,
-// or if `path` is a top-level key and the key at `where` is not.
+// Returns whether `path` is a useless suggestion for the unknown key at `where` ("file:line: path"). A suggestion is useless if it is the
+// unknown key's own path, or if it is a top-level key while the unknown key is nested.
 bool is_path_of(const std::string& where, const std::string& path) {
   const std::string own = where.substr(where.rfind(' ') + 1);
   return own == path || (own.find('.') != std::string::npos && path.find('.') == std::string::npos);

@@ -175,8 +175,8 @@ bool needs_quotes(const Node& node) {
   return text.find_first_of(":#{}[],&*!|>'\"%@`\n\t\\") != std::string::npos || text[0] == '-' || text[0] == '?';
 }
 
-// Returns true for text that yaml-cpp writes without quotes, but that would then be read back changed: text with document markers,
-// carriage returns or byte order marks.
+// Returns whether yaml-cpp would write `text` without quotes and then read it back as another text. This happens to text that starts with
+// a document marker, or that contains carriage returns or byte order marks.
 bool needs_quotes_besides(const std::string& text) {
   return text.starts_with("...") || text.starts_with("---") || text.find('\r') != std::string::npos ||
          text.find("\xEF\xBB\xBF") != std::string::npos;

@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-// Calls `open` and returns its result. If it throws, adds to the error message how to restore the features.
+// Calls `open` and returns its result. If `open` throws UserError, appends advice on restoring the features to the message.
 template <class Open>
 auto with_way_out(const Open& open) {
   try {

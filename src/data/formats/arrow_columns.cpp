@@ -23,7 +23,7 @@ using Json = nlohmann::json;
 
 constexpr int kDeepest = 32;                                   // largest nesting depth of lists and structures
 constexpr std::int64_t kMostRows = std::int64_t{1} << 31;      // largest number of rows in a group
-constexpr std::int64_t kLeastLimit = std::int64_t{256} << 20;  // bytes that a group may always take
+constexpr std::int64_t kLeastLimit = std::int64_t{256} << 20;  // lower bound of a group's memory limit, in bytes
 constexpr std::int64_t kMostGrowth = 16, kMostCompressed = 64;
 
 /// Limits the memory of one group's values, because a few bytes of a dictionary-encoded column may expand to many gigabytes.

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 constexpr const char* kArrowLibrary = "libtessera_arrow.so";
 constexpr const char* kInstall = "pip install pyarrow==" TESSERA_PYARROW_VERSION;
 
-/// The library that links Arrow, or the reason why it is not available.
+/// Our library that links Arrow. If this library is missing or cannot be loaded, `open` is null and `problem` is the reason.
 struct ArrowLibrary {
   decltype(&tessera_open_columns) open = nullptr;
   std::string problem;

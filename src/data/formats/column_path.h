@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// What a name with dots refers to: a column, and the members below it. A name below a list refers to a member of the list's items.
+/// The column that a dotted name refers to, and the names of nested members. A name after a list refers to a member of the list's items.
 struct ColumnPath {
   std::string column;
   std::vector<std::string> below;

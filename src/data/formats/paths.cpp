@@ -165,7 +165,7 @@ class Expansion {
   }
 
   const std::string& whole_;
-  std::int64_t names_ = 0;  // number of names made so far, including intermediate names, which are never more than the final names
+  std::int64_t names_ = 0;  // number of names made so far; intermediate names count too, so the limit is 2 * kMostNames
   std::uint64_t bytes_ = 0;
 };
 
@@ -340,8 +340,9 @@ std::vector<std::string> expand_paths(const PathList& paths, const std::string& 
   std::error_code ignored;
   for (const std::string& item : paths.items) {
     if (item.empty()) continue;
-    if (item.starts_with("pipe:")) refuse_remote(item, commands);  // before the split at commas, so that messages name the whole command
-    if (fs::exists(local_path(item), ignored)) {                   // a name may hold commas and braces itself
+    // Refuses a command before the item is split at commas, so that the message names the whole command.
+    if (item.starts_with("pipe:")) refuse_remote(item, commands);
+    if (fs::exists(local_path(item), ignored)) {  // the name of a file may contain commas and braces
       append(out, resolve(item, extension, paths));
       continue;
     }

@@ -30,9 +30,9 @@ class RowFilter {
 
   /// Returns the fields that the filter reads.
   const std::vector<std::string>& fields() const { return fields_; }
-  /// Judges a sample. `value` returns the value of a field, given its index in fields(), or null if the sample lacks the field.
+  /// Applies the filter to a sample. `value` returns the value of a field, given its index in fields(); null if the sample lacks it.
   FilterVerdict judge(const std::function<nlohmann::json(std::size_t)>& value) const;
-  /// Judges a sample whose side fields are the members of a JSON object.
+  /// Applies the filter to a sample. The members of the JSON object are the sample's side fields.
   FilterVerdict judge(const nlohmann::json& object) const;
   /// Returns the filter as written in the settings: "filter width >= 224".
   const std::string& described() const { return described_; }
@@ -55,7 +55,7 @@ class FilterCounts {
   std::int64_t all() const;
   /// Describes the counts: "777 pass filter ...: 200 do not, 23 lack similarity or have it of another type".
   std::string describe(const RowFilter& filter) const;
-  /// Returns the field that every sample lacks; empty if there is no such field.
+  /// If every sample was rejected because it lacks the same field, returns the name of this field. Otherwise returns an empty text.
   std::string field_of_none() const;
 
  private:
@@ -64,7 +64,7 @@ class FilterCounts {
   std::map<std::string, std::int64_t> lacking_;
 };
 
-/// Returns a member of a JSON object by its name, or by a path with dots through objects and lists of objects.
+/// Returns a member of a JSON object. `name` is the member's name, or a dotted path ("a.b") through objects and lists of objects.
 nlohmann::json json_member(const nlohmann::json& object, const std::string& name);
 
 }  // namespace tessera

@@ -20,8 +20,8 @@ class Table {
 
   const std::vector<std::string>& columns() const { return columns_; }
 
-  /// Returns the index of the column of this name. Throws UserError listing the existing columns if there is none. `setting` is
-  /// the setting that names the column, for this message.
+  /// Returns the index of the column `name`. If there is no such column, throws UserError with the existing columns and with
+  /// `setting`, which is the setting that asks for the column.
   std::size_t column(const std::string& name, const std::string& setting) const;
 
   /// Reads the next row, with one field per column. Fields that are missing at the end of the row are empty. Returns false at

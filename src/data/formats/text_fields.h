@@ -18,7 +18,7 @@ std::optional<FieldText> field_text(const nlohmann::json& json, const std::strin
 std::vector<TextField> text_fields_of(const nlohmann::json& json, const std::vector<std::string>& names,
                                       const std::string& key);
 
-/// For a sample that has text fields but no captions: makes the texts of its first nonempty text field its captions.
+/// Uses the texts of the sample's first nonempty text field as captions. The sample must not have captions yet.
 void set_captions_from_fields(Sample& sample);
 
 }  // namespace tessera

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-// In-place operations on 8-bit RGB images, each bit for bit as in torchvision for PIL images (torchvision 0.26, Pillow 13).
+// In-place operations on 8-bit RGB images. Results are bit-identical to torchvision's for PIL images (torchvision 0.26, Pillow 13).
 
 /// The next four functions blend the image with another one: brightness with black, contrast with the image's mean gray,
 /// saturation with its grayscale version, and sharpness with its blurred version. Factor 0 yields the other image, factor 1

@@ -21,7 +21,7 @@ struct DecodedPart {
   std::int64_t top = 0, left = 0;  // position of the first pixel in the scaled image
   int eighths = 8;                 // scale in eighths of full size
 
-  /// Converts a box of the full-size image to coordinates in `pixels`.
+  /// Converts a box of the full-size image to the coordinates of the decoded part.
   SourceBox at(const Box& box) const;
 };
 

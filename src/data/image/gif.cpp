@@ -49,7 +49,7 @@ std::optional<FirstPicture> find_first_picture(std::string_view file) {
     if (kind == ';') return std::nullopt;
     if (kind == '!') {
       const bool control = in.byte(at) == 0xF9 && in.byte(at + 1) >= 4;
-      if (control && (in.byte(at + 2) & 1) != 0) out.background = in.byte(at + 5);  // the transparent index
+      if (control && (in.byte(at + 2) & 1) != 0) out.background = in.byte(at + 5);  // the transparent color fills the area around the image
       at = behind_blocks(in, at + 1);
     } else if (kind == ',') {
       if (at + 9 >= file.size()) return std::nullopt;

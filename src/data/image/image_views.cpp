@@ -45,7 +45,7 @@ const char* settings_of(const std::string& view) {
   return view == "image" ? "data.loader.augmentation" : "its settings in data.loader.views";
 }
 
-// Returns whether the augmentation has a change other than crop and flip that moves objects.
+// Returns whether the augmentation moves objects in other ways than by crop and flip.
 bool moves_objects(const Augmentation& settings) {
   return settings.auto_augment != "none" || settings.rand_augment.operations > 0;
 }

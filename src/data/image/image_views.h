@@ -47,15 +47,15 @@ class ImageViews {
   std::map<std::string, ViewImage> make(const Sample& sample, std::int64_t index, std::int64_t repeat,
                                         std::int64_t max_patches = 0) const;
 
-  /// For each view that needs boxes, returns where the given boxes of the sample's image are in the view that make() returns for
-  /// this `index` and `repeat`. Throws SampleError naming the key if the image is missing or damaged, or if a box is outside the image.
+  /// Computes the positions of the given boxes of the sample's image in each view that needs boxes. The views are those that make()
+  /// returns for the same `index` and `repeat`. Throws SampleError naming the key if the image is missing or damaged, or if a box is
+  /// outside the image.
   std::map<std::string, std::vector<SeenBox>> see(const Sample& sample, const std::vector<Box>& boxes,
                                                   std::int64_t index, std::int64_t repeat) const;
 
   /// Returns the size of each pixel view; if images keep their shapes, the size of an image with the maximum number of patches.
   std::map<std::string, config::Size> sizes() const;
-  /// Throws UserError unless every view shows an image exactly as evaluation does, because stored features can replace only
-  /// such views.
+  /// Throws UserError if a view does not show images exactly as evaluation does. Stored features cannot replace such a view.
   void check_fixed() const;
 
  private:
@@ -64,7 +64,7 @@ class ImageViews {
     Augmentation settings;
     config::Size size;
     bool own_size = false;   // has an image_size of its own
-    std::uint64_t word = 0;  // part of the keys of the view's random numbers, so that views draw different numbers
+    std::uint64_t word = 0;  // fingerprint of the name, so that each view draws its own random numbers; 0 for the view `image`
     bool boxes = false;      // whether its boxes are needed
   };
 

@@ -12,7 +12,7 @@ namespace tessera {
 /// Which part of a JPEG image to decode, and at which scale.
 struct JpegRequest {
   int eighths = 8;    // scale in eighths of full size; below 8, a smaller inverse DCT is used
-  bool whole = true;  // false: decode at least `region`
+  bool whole = true;  // true: decode the whole image; false: decode `region`, and possibly pixels around it
   Box region{};       // in pixels of the full-size image
 };
 

@@ -27,7 +27,8 @@ class CaptionChooser {
   bool has_undecodable(const Sample& sample) const;
   /// Returns K captions. An empty text means that there is no caption.
   std::vector<std::string> choose(const Sample& sample, Random random) const;
-  /// Returns the fields that captions come from as a text for messages: "raw_caption and captions", or "any text field or caption".
+  /// Returns a text for messages that lists the fields of captions, such as "raw_caption and captions". If the settings do not name all of
+  /// these fields, returns "any text field or caption".
   std::string describe_fields() const;
 
  private:

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kAsked = 256;  // samples per task
+constexpr std::int64_t kAsked = 256;  // number of samples whose captions are counted per work item
 
 std::vector<std::int64_t> count_captions(const IndexedSource& source, std::int64_t first) {
   std::vector<std::int64_t> counts;

@@ -129,7 +129,8 @@ class SlotDraws {
   const CaptionSlots& slots_;
   const std::vector<std::string>& sentences_;
   const Draw& draw_;
-  // The unused start positions of runs of sentences. The key is the number of possible start positions.
+  // The start positions that are still unused, for sequences of consecutive sentences. The key is the number of sentences at which a
+  // sequence of the drawn length can start.
   std::map<std::int64_t, DifferentNumbers> unused_;
 };
 

@@ -29,8 +29,8 @@ class Collator {
         whole_texts_(target.whole_texts),
         features_(target.features) {}
 
-  /// Moves the keys out of the samples. If the target is `pinned`, the tensors are in page-locked memory. If the target has `features`, all
-  /// pixel views share the same feature tensors. Throws c10::Error if region features differ in width.
+  /// Moves the keys out of the samples. If LoaderTarget::pinned is set, the tensors are in page-locked memory. If LoaderTarget::features is
+  /// set, all pixel views share the same feature tensors. Throws c10::Error if region features differ in width.
   Batch collate(std::vector<PreparedSample>& samples) const;
 
  private:
@@ -55,7 +55,7 @@ class Collator {
   std::optional<config::Size> patch_size_;  // null: all images of a view have the same size
   Needs needs_;
   bool pinned_, whole_texts_;
-  std::shared_ptr<const FeatureFolder> features_;  // null: batches have pixels
+  std::shared_ptr<const FeatureFolder> features_;  // stored features that batches contain instead of pixels; null: batches contain pixels
 };
 
 }  // namespace tessera

@@ -35,7 +35,7 @@ class ComponentCounts {
     std::int64_t good = 0;
     SkipLog skips;
     std::int64_t reported = 0;
-    std::int64_t run = 0;  // current number of bad samples in a row
+    std::int64_t run = 0;  // current number of consecutive bad samples
     std::map<std::string, std::int64_t> run_reasons;
     std::set<std::string> run_fields;
     std::string run_first;

@@ -44,9 +44,9 @@ class MemoryBudget : public std::enable_shared_from_this<MemoryBudget> {
 
   /// Waits until the sample's bytes fit or the sample is due.
   Claim claim_sample(std::int64_t ticket, std::int64_t bytes);
-  /// Marks all samples up to this ticket as due, so that they do not wait.
+  /// Marks all samples up to `ticket` as due. For these samples, claim_sample() does not wait.
   void set_due(std::int64_t ticket);
-  /// Waits as long as a batch is kept ready and this many bytes do not fit.
+  /// Waits until `bytes` more fit into the budget, or until no batch is kept ready.
   void wait_for_batch(std::int64_t bytes);
   Claim claim_batch(std::int64_t bytes);
 

@@ -39,8 +39,8 @@ DataPosition SampleFetcher::place_of(std::int64_t ticket) const {
   return {start_.epoch + entries / stages_.sampler->places(), entries % stages_.sampler->places()};
 }
 
-// The result depends only on the batch that the place belongs to. So it is the same for any number of ranks, after a
-// resume, and however far ahead the threads are.
+// The result depends only on the batch that contains `place`. It does not depend on the number of ranks, on resumes, or on how far the
+// threads have read ahead.
 std::int64_t SampleFetcher::max_patches_at(const DataPosition& place) const {
   if (batches_of_run_ == 0) return 0;
   const std::int64_t batches = place.epoch * (stages_.sampler->places() / batch_size_) + place.cursor / batch_size_;

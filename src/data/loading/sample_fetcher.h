@@ -28,9 +28,9 @@ struct FetchedSample {
   std::int64_t component = 0;
 };
 
-/// Does the work of a loader's threads from one seek to the next: reads samples and transforms them. If an update has n batches,
-/// the threads read a sample for each batch in turn. Ticket i stands for the sample of batch i % n that is i / n places after the
-/// start. The threads keep this object alive, because one of them may hang in a read when the loader is destroyed.
+/// Reads and transforms samples in a loader's threads, from one seek to the next. If an update has n batches, the threads read a
+/// sample for each batch in turn. Ticket i is the sample of batch i % n at place `start` + i / n (integer division). The threads
+/// keep this object alive, because a thread may hang in a read when the loader is destroyed.
 class SampleFetcher {
  public:
   /// The stages that a sample passes through, in order.
@@ -48,7 +48,7 @@ class SampleFetcher {
   FetchedSample fetch(std::int64_t ticket, std::int64_t thread);
 
   DataPosition place_of(std::int64_t ticket) const;
-  /// Skips the samples of this and earlier segments from now on.
+  /// From now on, skips the samples of `segment` and of all earlier segments.
   void leave_out(std::int64_t segment) { over_segment_ = segment; }
   bool is_left_out(std::int64_t segment) const { return segment <= over_segment_; }
   MemoryBudget& budget() { return *budget_; }

@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// Called between two attempts with the error and the seconds to wait.
+/// A function that is called between two attempts, with the seconds to wait and the error message.
 using Pause = std::function<void(double seconds, const std::string& what)>;
 
 /// Logs the error and waits.
@@ -28,7 +28,7 @@ class SampleReader {
   virtual Sample read(std::int64_t ticket, const DataPosition& place, std::int64_t index, const Pause& pause) = 0;
   /// Skips the sample of a ticket.
   virtual void pass(std::int64_t ticket) = 0;
-  /// Makes threads that wait in read() throw Stopped.
+  /// Wakes the threads that wait in read(). Their calls throw Stopped.
   virtual void stop() = 0;
 
   /// Returns sample `index`. All calls together read the source once, from front to back, so indices must increase with the tickets.
@@ -47,11 +47,11 @@ std::shared_ptr<SampleReader> make_sample_reader(const std::shared_ptr<const Sou
 /// Makes a reader for one pass over the source in its own order.
 std::shared_ptr<SampleReader> make_ordered_reader(const std::shared_ptr<const Source>& source,
                                                   LoaderSettings settings = {});
-/// Makes a reader for one pass over a source that must outlive the reader.
+/// Makes a reader for one pass over `source`, which must outlive the reader.
 std::shared_ptr<SampleReader> make_ordered_reader(const Source& source);
 
-/// Stops a reader on destruction. Declare it after the threads that use the reader, so that they stop waiting before they are
-/// joined.
+/// Stops a reader on destruction. Declare a ReaderStop after the threads that use the reader. It is then destroyed before the
+/// threads are joined, so that they stop waiting.
 class ReaderStop {
  public:
   explicit ReaderStop(std::shared_ptr<SampleReader> reader) : reader_(std::move(reader)) {}
