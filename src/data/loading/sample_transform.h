@@ -74,12 +74,12 @@ std::vector<std::string> needed_fields(const Needs& needs);
 
 /// Decodes, augments and tokenizes samples of a source for batches. A sample that lacks an optional view is prepared without it. A sample
 /// is bad if it lacks a view that is not optional, if its image, text, boxes or region features are damaged, if its region features do not
-/// have the target's region_width (0: any width), or if the target's features do not contain its image. This also holds for optional views:
-/// damage is counted and never treated as absence. Thread-safe; every random choice is a function of (seed, draw).
+/// have the width target.region_width (0: any width), or if target.features lacks its image. This also holds for optional views: damage is
+/// counted and never treated as absence. Thread-safe; every random choice is a function of (seed, draw).
 class SampleTransform {
  public:
-  /// Throws UserError if this loader cannot make a view, if the target has stored features that cannot replace the views, or if none
-  /// of the checked samples of a component has all needed fields and features.
+  /// Throws UserError in three cases: this loader cannot make a view, target.features is set but cannot replace the image views, or none
+  /// of the checked samples of some component has all needed fields and features.
   SampleTransform(std::shared_ptr<const Source> source, std::shared_ptr<const Tokenizer> tokenizer,
                   const Preprocessing& preprocessing, const LoaderSettings& settings, const Needs& needs,
                   std::uint64_t seed, const LoaderTarget& target = {});

@@ -9,8 +9,8 @@
 namespace tessera {
 namespace {
 
-// Number of permutations to keep for each component. At a time, the workers are in at most two consecutive epochs. These epochs have three
-// borders (start, middle and end). In mixed(), a component without groups needs only the permutations that cross a border.
+// Number of permutations to keep for each component. At any time, the workers read from at most two consecutive epochs, which have three
+// borders (start, middle and end). In mixed(), a component without groups needs a permutation only for a pass that such a border cuts.
 constexpr std::size_t kRepeatsKept = 3;
 constexpr std::int64_t kWholeEpoch = -1;  // key in permutations_ that stands for the whole epoch instead of one component
 
@@ -124,8 +124,8 @@ SampleRef Sampler::mixed(std::int64_t epoch, std::int64_t entry) {
   const std::int64_t size = components_[component].size, first = epoch * shares_[component].count,
                      behind = first + shares_[component].count;
   const std::int64_t place = first + entry - shares_[component].begin, repeat = place / size;
-  // If this pass over the component lies within the epoch, the epoch's permutation already shuffles the component's entries. Otherwise, or
-  // if the component has groups, the pass needs a permutation of its own.
+  // A pass over a component needs a permutation of its own if a border of the epoch cuts the pass or if the component has groups. For all
+  // other passes, the epoch's permutation already shuffles the entries.
   const bool cut = repeat * size < first || (repeat + 1) * size > behind || is_grouped(component);
   return of_row(static_cast<std::int64_t>(component), place, cut);
 }

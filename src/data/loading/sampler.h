@@ -13,17 +13,17 @@ namespace tessera {
 /// One sample of an epoch.
 struct SampleRef {
   std::int64_t index = 0;      // index in the whole source
-  std::int64_t component = 0;  // the component it comes from
-  std::int64_t repeat = 0;  // number of earlier passes over its component; crops, flips and captions change with each pass
+  std::int64_t component = 0;  // index of the mixture component that the sample comes from
+  std::int64_t repeat = 0;  // number of completed passes over the sample's component; crops, flips and captions change with each pass
 };
 
-/// The places [begin, end) in an epoch's order. A batch never crosses a segment's end.
+/// The places [begin, end) of this rank in an epoch's order. A batch never crosses a segment's end.
 struct Segment {
   std::int64_t number = 0;  // index of the segment, counted over all epochs
   std::int64_t begin = 0, end = 0;
   std::int64_t component = -1;    // the component that all samples of the segment come from; -1: several components
-  std::int64_t shared_begin = 0;  // first place, counted over all ranks
-  std::int64_t shared_size = 0;   // number of places, counted over all ranks
+  std::int64_t shared_begin = 0;  // start of the segment in the order over all ranks
+  std::int64_t shared_size = 0;   // length of the segment in the order over all ranks
 };
 
 /// Groups of a component's entries. Each group is read as a whole (GroupedSource).
@@ -60,16 +60,16 @@ class Sampler {
 
   std::vector<Segment> segments(std::int64_t epoch) const;
   Segment segment_of(const DataPosition& place) const;
-  /// Returns the sample at `place`. `batch` is the batch's number in its update; with `accumulate`, this number is the component's index.
+  /// Returns the sample at `place` for batch number `batch` of an update. With `accumulate`, `batch` is also the component's index.
   SampleRef at(const DataPosition& place, std::int64_t batch);
 
-  /// Converts a place of this rank to one counted over all ranks.
+  /// Converts a position in the samples of this rank to the position in the samples of all ranks.
   DataPosition to_shared(const DataPosition& place) const;
-  /// Returns this rank's first place at or after `shared`, a place that is counted over all ranks.
+  /// Returns the first position of this rank at or after `shared`. The argument is a position in the samples of all ranks.
   DataPosition to_own(const DataPosition& shared) const;
 
  private:
-  /// One component's entries [begin, begin + count) in an epoch's concat or weighted order.
+  /// One component's entries [begin, begin + count) in the unshuffled order of an epoch. Used in the modes `concat` and `weighted`.
   struct Share {
     std::int64_t begin = 0, count = 0;
   };

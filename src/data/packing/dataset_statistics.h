@@ -57,7 +57,7 @@ class DatasetStatistics {
   Counts heights_, widths_, bytes_, captions_, characters_, words_, tokens_, objects_, labels_;
   std::unordered_set<std::string> keys_;
   std::unordered_set<std::uint64_t> pictures_, pairs_;
-  // for everything that may repeat ("keys", "pictures", ...): number of repeats, and key of the first sample with a repeat
+  // what is repeated ("keys", "pictures", ...) -> number of repetitions, and key of the first sample that repeats something
   std::map<std::string, std::pair<std::int64_t, std::string>> repeated_;
   SetFingerprint fingerprint_;
 };

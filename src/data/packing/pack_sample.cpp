@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t kLongestKey = 84;  // a tar header holds a name of 100 bytes: the key, a dot and the member's name
+constexpr std::size_t kLongestKey = 84;  // a name in a tar header has at most 100 bytes: key, dot, and up to 15 bytes of member name
 constexpr std::int64_t kTarBlock = 512;
 
 std::string without_picture_extension(std::string name) {
@@ -69,7 +69,7 @@ std::vector<T> resized(const std::vector<T>& values, const Image& from, const Im
   std::vector<T> out;
   out.reserve(static_cast<std::size_t>(to.height * to.width));
   const auto source = [](std::int64_t place, std::int64_t old_side, std::int64_t new_side) {
-    return std::min((2 * place + 1) * old_side / (2 * new_side), old_side - 1);  // the old pixel at the new pixel's center
+    return std::min((2 * place + 1) * old_side / (2 * new_side), old_side - 1);  // old pixel in which new pixel `place` has its center
   };
   for (std::int64_t y = 0; y < to.height; ++y)
     for (std::int64_t x = 0; x < to.width; ++x)

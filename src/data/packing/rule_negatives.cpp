@@ -123,7 +123,7 @@ CutText cut(const std::string& text) {
   return out;
 }
 
-/// An occurrence of a form in a text.
+/// An occurrence of a word form in a text.
 struct Found {
   std::size_t first = 0;
   const WordForm* form = nullptr;
@@ -131,7 +131,7 @@ struct Found {
   std::size_t end() const { return first + form->words.size(); }
 };
 
-/// The replacement of an occurrence by another form.
+/// Replaces the word form found at `place` with another word form.
 struct Edit {
   Found place;
   const WordForm* form = nullptr;
@@ -256,7 +256,7 @@ std::vector<Edits> NegativeRules::Impl::swaps(const CutText& text, const std::ve
   for (const Found& each : found)
     if (each.form->kind == WordKind::attribute)
       std::fill_n(attribute.begin() + static_cast<std::ptrdiff_t>(each.first), each.form->words.size(), true);
-  // Returns true if a word other than a joiner stands between the two forms. Attributes count only if attributes_count is set.
+  // Returns true if a word other than a joiner stands between the word forms a and b. Ignores attributes unless attributes_count is set.
   const auto is_between = [&](const Found& a, const Found& b, bool attributes_count) {
     for (std::size_t i = a.end(); i < b.first; ++i)
       if (!joiner[i] && (attributes_count || !attribute[i])) return true;

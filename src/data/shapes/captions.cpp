@@ -30,8 +30,8 @@ std::string with_article(const std::string& words) {
   return (std::string("aeiou").find(words[0]) != std::string::npos ? "an " : "a ") + words;
 }
 
-// Returns the relation between two objects if it is clear, that is, if their centers are much further apart along one axis than along the
-// other. Otherwise returns `list`.
+// If the centers of two objects are much further apart along one axis than along the other, returns where object `a` is relative to object
+// `b`. Otherwise returns Relation::list, with which a caption only lists the objects.
 Relation clear_relation(const Object& a, const Object& b) {
   const double dx = b.x - a.x;
   const double dy = b.y - a.y;
@@ -59,7 +59,7 @@ bool could_hold(Relation relation, const Object& a, const Object& b) {
   }
 }
 
-// Returns whether the object is at the place. A larger `slack` makes this easier; true captions use a slack of 0.
+// Returns whether the object is at the place. A larger `slack` also accepts objects near the place; true captions use a slack of 0.
 bool stands_at(Place place, const Object& o, double slack) {
   switch (place) {
     case Place::top:

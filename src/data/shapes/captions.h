@@ -50,17 +50,17 @@ struct Join {
   double web_action = kUnsaid;  // selects a word such as "sitting" before "left of"; negative if there is none
 };
 
-/// The text around the objects of a caption in the style `web`.
+/// The texts before and after the mentions of objects in a caption of the style `web`.
 struct WebFrame {
-  std::string before;               // text before the objects, with a space at its end
-  std::vector<std::string> behind;  // texts after the objects, each with the separator before it
+  std::string before;               // text before the mentions, with a space at its end
+  std::vector<std::string> behind;  // texts after the mentions; each text begins with its separator
 };
 
 /// A caption before it becomes text: its content and its choices of words.
 struct CaptionPlan {
   int opening = 0;
   std::vector<Mention> mentions;
-  std::vector<Join> joins;  // between neighboring mentions; of two neighboring joins, at least one is `list`
+  std::vector<Join> joins;  // joins[i] joins the mentions i and i + 1; at least one of two consecutive joins has the relation `list`
   bool tone = false;        // whether the caption mentions how dark the background is
   std::optional<WebFrame> web = {};  // empty in the style `plain`
 };

@@ -23,7 +23,7 @@ const std::vector<float>& projection() {
   return matrix;
 }
 
-// Averages the box of the image to a grid. A cell's value, in -1..1, is the mean of all pixels that the cell touches.
+// Shrinks the part of the image in `box` to a grid. A cell's value, in -1..1, is the mean of all pixels that the cell touches.
 std::array<float, kPixels> thumbnail(const Image& image, const std::array<std::int64_t, 4>& box) {
   std::array<float, kPixels> out{};
   const auto [top, left, height, width] = box;

@@ -129,8 +129,8 @@ double reach(int shape) {
 }
 
 double most_room(std::int64_t objects) {
-  // For 1, 2, ... objects in a scene: the upper limit of the smallest diameter. Above this limit, fewer than one in fifty calls of place()
-  // would succeed.
+  // room[n - 1] is the largest value that the smallest diameter may have in a scene with n objects. With a larger value, fewer than one in
+  // fifty calls of place() would succeed.
   static constexpr std::array<double, kMostObjects> room = {0.8, 0.44, 0.36, 0.3, 0.26, 0.22};
   return room.at(static_cast<std::size_t>(objects - 1));
 }

@@ -64,8 +64,8 @@ constexpr std::int64_t kMostObjects = 6;
 using DiameterRange = std::array<double, 2>;
 constexpr DiameterRange kUsualDiameters = {0.26, 0.58};
 
-/// Returns the upper limit of the smallest diameter in a DiameterRange. Above this limit, this number of objects would hardly ever fit into
-/// an image.
+/// Returns the largest value that the smallest diameter may have in a scene with this many objects. With a larger value, the objects would
+/// hardly ever fit into an image.
 double most_room(std::int64_t objects);
 
 /// Returns the objects and the background of a sample, without pixels. `objects` is the minimum and the maximum number of objects; the

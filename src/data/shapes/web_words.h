@@ -7,11 +7,11 @@
 
 namespace tessera::shapes {
 
-/// Words with one meaning or of one kind, most frequent first. The frequency of word n is proportional to n to the power of -steepness.
+/// Synonyms or words of one kind, most frequent first. The frequency of the n-th word is proportional to n to the power of -steepness.
 class WordList {
  public:
   static constexpr double kZipf = 1;
-  // for synonyms: the first of 25 words has a frequency of 45 %, so that "circle" is the most frequent word for a circle
+  // steepness for synonyms; the first of 25 words has a frequency of 45 %, so that a circle is most often called "circle"
   static constexpr double kSynonyms = 1.5;
 
   /// `words` are separated by spaces; `steepness` is kZipf or kSynonyms.
@@ -33,7 +33,7 @@ const WordList& color_words(int color);
 const WordList& texture_words(int texture);
 const WordList& size_words(int size);
 const WordList& backdrop_words(Tone tone, Backdrop backdrop);
-/// Words for times and weather that are as light or dark as the background.
+/// Words for times and weather that fit a background of this tone (for example, "night" for a dark one).
 const WordList& time_words(Tone tone);
 const WordList& count_words(std::size_t count);
 

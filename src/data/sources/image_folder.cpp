@@ -34,8 +34,8 @@ bool is_all_digits(const std::string& name) {
   return !name.empty() && name.find_first_not_of("0123456789") == std::string::npos;
 }
 
-/// Whether a folder is a shard written by img2dataset: its name is a number, and there is a statistics file next to the folder or
-/// texts next to the images in it.
+/// Returns whether a folder is a shard written by img2dataset. The name of such a folder is a number. In addition, a statistics file lies
+/// next to the folder, or the folder contains .txt or .json files.
 bool is_img2dataset_shard(const fs::path& folder) {
   if (!is_all_digits(folder.filename().string())) return false;
   if (fs::exists(folder.string() + "_stats.json")) return true;

@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t kLookedFor = 20;  // images to look for before reporting that the folder is wrong
+constexpr std::size_t kLookedFor = 20;  // number of first images that are looked for; if none exists, the folder is reported as wrong
 
 }  // namespace
 

@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// An image file with its entries in a list. File names are relative to the list's folder.
+/// An image file, and what a list of images says about it. File names are relative to PictureList::folder.
 struct ListedPicture {
   struct More {
     std::string summary;
@@ -47,7 +47,7 @@ struct PictureList {
 /// Images named in a list. A missing image is a SampleError `no_image`.
 class ListedPictures : public IndexedSource {
  public:
-  /// Throws UserError if the list is empty or none of its first images exists.
+  /// Throws UserError if the list is empty, or if none of its first few images exists (the constructor checks only these).
   explicit ListedPictures(PictureList list);
 
   std::int64_t size() const override { return static_cast<std::int64_t>(list_.pictures.size()); }

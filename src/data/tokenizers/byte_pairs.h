@@ -30,7 +30,7 @@ class BytePairs {
   /// Appends the ids of a piece, given as UTF-8 bytes.
   void encode(std::string_view piece, std::vector<std::int64_t>& out) const;
 
-  /// Returns the bytes that an id represents. For an id at the end of a word, they end in a space.
+  /// Returns the bytes of the token with this id. If the token ends a word (</w>), its bytes end in a space.
   const std::string& bytes(std::int64_t id) const { return bytes_[static_cast<std::size_t>(id)]; }
 
  private:

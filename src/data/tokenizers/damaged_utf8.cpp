@@ -36,8 +36,8 @@ class Window {
   std::size_t at_;
 };
 
-// Returns the length of the byte sequence at the window's start if the sequence becomes UTF-8 when its space is replaced by byte A0;
-// otherwise 0. Accepts only the sequences of likely characters.
+// If the window starts with a sequence that would be valid UTF-8 with byte A0 in place of a space, returns the sequence's length; otherwise
+// returns 0. Accepts only sequences that encode likely characters.
 std::size_t altered_length(const Window& w) {
   const int lead = w[0];
   const auto likely = [&](std::size_t k) { return w.is(k, continuation) && w[k] != 0x85 && w[k] != 0xA0; };

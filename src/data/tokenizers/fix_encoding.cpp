@@ -14,8 +14,8 @@ namespace {
 
 using one_byte::Encoding;
 
-// Decodes `bytes`, which are a text in the given one-byte encoding, as UTF-8. At level `full`, repairs damaged UTF-8 first. Returns nullopt
-// if the bytes are not UTF-8.
+// Decodes `bytes` as UTF-8. The caller made `bytes` by writing a text in the one-byte encoding `encoding`. At level `full`, repairs damaged
+// UTF-8 first. Returns nullopt if the bytes are not UTF-8.
 std::optional<std::u32string> decode_bytes(std::string bytes, Encoding encoding, Cleanup level) {
   if (level != Cleanup::full) {
     if (!is_utf8(bytes)) return std::nullopt;

@@ -17,7 +17,7 @@ struct FoilCaptions {
 
 void read_foil(const std::string& path, OptionBuilder& out) {
   std::map<std::int64_t, std::string> files;      // image files, by id
-  std::map<std::int64_t, FoilCaptions> captions;  // the captions that share an id, by this id
+  std::map<std::int64_t, FoilCaptions> captions;  // a right caption and its foils, by their common id
   for_each_item(path, {{"images", [&](const JsonItem& item) { files[item.number("id")] = item.text("file_name"); }},
                        {"annotations", [&](const JsonItem& item) {
                           FoilCaptions& own = captions[item.number("id")];

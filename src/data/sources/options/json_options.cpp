@@ -64,8 +64,8 @@ void for_lines(const std::string& path, const std::string& text, const ItemBody&
   }
 }
 
-/// Returns whether `whole` is one item (the file's only line) and not an object whose members are items. An item has at least one of the
-/// layout's text members.
+/// Returns whether `whole` is itself an item, as in a file with one item per line that has only one line. An object is an item if it has at
+/// least one of the layout's text members; otherwise its members are items.
 bool is_one_item(const Json& whole, const JsonOptionLayout& layout) {
   const auto has = [&](const std::string& name) { return whole.contains(name); };
   return whole.is_object() && std::any_of(layout.texts.begin(), layout.texts.end(), has);

@@ -12,7 +12,7 @@ struct JsonOptionLayout {
   std::string name;
   std::vector<std::string> pictures;   // members that hold the name of an image, or a list of names
   std::vector<std::string> texts;      // members that hold a text, or a list of texts; right texts come before wrong ones
-  // members that may hold the item's kind, of which the first existing one is used; if the list is empty, the file's name is the kind
+  // members that may hold the item's kind (the first existing member is used); if this list is empty, the file's name is the kind
   std::vector<std::string> kind = {};
   bool paraphrases = false;            // whether each item has two right texts, which come first
   bool sets_by_picture = false;        // whether the name of an item's image determines the item's set and pair (What's Up)

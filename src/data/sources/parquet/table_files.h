@@ -7,9 +7,9 @@
 
 namespace tessera {
 
-/// Returns the Parquet and Arrow files that the settings name (expand_paths()). A folder means its .parquet files, or its .arrow files if
-/// it has no .parquet files. For a folder written by Hugging Face datasets' save_to_disk, it means the files that its state.json lists.
-/// Throws UserError; for a folder with several splits the message lists them.
+/// Returns the Parquet and Arrow files that the settings name (expand_paths()). A folder stands for its .parquet files or, if it has none,
+/// for its .arrow files. A folder written by Hugging Face datasets' save_to_disk stands for the files that its state.json lists. Throws
+/// UserError if files are missing, or if a folder holds several splits; the message then lists the splits.
 std::vector<std::string> table_files(const PathList& paths);
 
 }  // namespace tessera

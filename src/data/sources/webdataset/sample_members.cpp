@@ -56,7 +56,7 @@ std::optional<std::string> first_member(const SampleMembers& members, const std:
   return std::nullopt;
 }
 
-/// Calls `read` and adds the names of shard and sample to its errors. Passes to `read` a function that adds these names to other messages.
+/// Calls read(named) and adds the names of shard and sample to the errors of `read`. The function `named` adds these names to any text.
 template <class Read>
 auto read_named(const std::string& shard, const std::string& key, const Read& read) {
   const auto named = [&](const std::string& text) { return concat(shard, ": sample ", key, ": ", text); };

@@ -79,11 +79,11 @@ class ShardReader {
   std::size_t current_ = 0;
   std::unordered_map<std::string, std::size_t> latest_;
   std::unordered_map<std::size_t, bool> scattered_;
-  std::unordered_map<std::size_t, std::unordered_set<std::string>> many_names_;  // the names of the members of each sample that has many
+  std::unordered_map<std::size_t, std::unordered_set<std::string>> many_names_;  // sample with many members -> its members' names
 };
 
-// Reads the headers in threads, because most of the time is spent waiting for the disk or the network. A path that is given twice
-// is read once.
+// Reads the headers of several shards in parallel, because most of the time is spent waiting for the disk or the network. A path
+// that is given twice is read once.
 std::map<std::string, io::TarIndex> index_tars(const std::vector<std::string>& paths, const std::string& setting) {
   const IndexCache cache(setting);
   std::map<std::string, io::TarIndex> indices;

@@ -38,7 +38,7 @@ struct ShardIndex {
 /// that have no dot or start with one, and for WebDataset's own meta files ("__x__").
 bool split_member_path(const std::string& path, std::string& key, std::string& name);
 
-/// Indexes the shards in threads, from their headers or from the indices stored in `cache` (see IndexCache).
+/// Indexes the shards in parallel. Reads the tar headers, or takes the indices stored in `cache` (see IndexCache).
 ShardIndex index_shards(const std::vector<std::string>& paths, const std::string& cache = "off");
 
 }  // namespace tessera

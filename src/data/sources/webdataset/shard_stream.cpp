@@ -94,7 +94,7 @@ std::vector<std::string> expand_shards(const PathList& paths) {
   PathList files;
   for (const std::string& item : paths.items) {
     if (item.starts_with(kCommand)) {
-      // Commands may contain commas, so they are separated only by "::".
+      // Commands may contain commas, so "::" separates the commands of an item.
       std::string rest = item;
       for (std::size_t end = 0; end != std::string::npos; rest = end == std::string::npos ? "" : rest.substr(end + 2)) {
         end = rest.find("::" + std::string(kCommand));

@@ -72,14 +72,14 @@ std::int64_t count_streamed(const std::vector<io::TarMember>& members);
 /// Indexes a tar that is a stream, as index_tar does for other tars. Offsets count uncompressed bytes.
 io::TarIndex index_stream(const std::string& address, const StreamWaitPolicy& wait_policy);
 
-/// Whether an address is a command ("pipe:...") or, by its name, a compressed tar.
+/// Returns true if the address is a command ("pipe:...") or has the name of a compressed tar.
 bool is_stream(const std::string& address);
 
 /// Returns a shard as a DataFile for the data set's fingerprint. The DataFile's name is the file name, or the whole command.
 DataFile shard_file(const std::string& address);
 
-/// Expands the shards that a user names, as expand_paths does, including commands with braces ("pipe:cat {0..9}.tar"). A folder without
-/// .tar files means its .tar.gz or .tgz files.
+/// Expands the shards that a user names, as expand_paths does, including commands with braces ("pipe:cat {0..9}.tar"). A folder stands for
+/// its .tar files or, if it has none, for its .tar.gz or .tgz files.
 std::vector<std::string> expand_shards(const PathList& paths);
 
 }  // namespace tessera

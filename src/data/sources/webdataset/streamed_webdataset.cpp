@@ -21,7 +21,7 @@ namespace tessera {
 namespace {
 
 constexpr std::size_t kCountingThreads = 4;
-// Parts of the keys of two random number generators, one for each order, so that the two orders are independent.
+// These constants, in the keys of two random number generators, make the order of shards and the order in the buffer independent.
 constexpr std::uint64_t kOrderOfShards = 0x5348, kOrderInBuffer = 0x4255;
 constexpr std::chrono::milliseconds kLongestPause{30'000};
 

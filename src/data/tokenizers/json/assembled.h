@@ -13,8 +13,7 @@ namespace tessera::json_tokenizer {
 /// that is missing or damaged.
 std::string assembled(const std::string& path, std::string bytes);
 
-/// These functions make parts of a tokenizer.json: GPT-2's conversion of bytes to characters, and the steps of CLIP's tokenizer before its
-/// byte pairs.
+/// These functions make parts of a tokenizer.json: GPT-2's conversion of bytes to characters, and CLIP's normalizer and pre-tokenizer.
 nlohmann::json byte_level(bool prefix_space);
 nlohmann::json clip_normalizer();
 nlohmann::json clip_pre_tokenizer();

@@ -68,8 +68,8 @@ class Bpe : public Model {
     }
   }
 
-  /// Returns whether append_row() may be used with this model. Unknown characters must become tokens (and not be dropped), these tokens
-  /// must never merge, and a token must have the same spelling everywhere in a word (no prefix and no suffix).
+  /// Returns whether append_row() may be used with this model. This requires that unknown characters become tokens (and are not dropped),
+  /// that these tokens never merge, and that a token has the same spelling everywhere in a word (no prefix and no suffix).
   bool rows_of_characters(const std::vector<MergedPair>& merges) const {
     if (affixes_) return false;
     const auto none = [](std::int32_t id) { return id < 0; };
@@ -134,7 +134,7 @@ class Bpe : public Model {
 
   void read_symbols(std::string_view word, std::vector<std::int32_t>& symbols) const {
     symbols.clear();
-    std::int32_t pending = -1;  // the unknown token of the previous character, which the next unknown character may join
+    std::int32_t pending = -1;  // an unknown token that is not yet in `symbols`, because the next character may share it; -1: none
     for (std::size_t at = 0; at < word.size();) {
       const std::size_t begin = at;
       at += length_of_symbol(word[at]);
@@ -160,7 +160,7 @@ class Bpe : public Model {
     return affixes_ ? whole_.find(spelled(character, place)) : whole_.find(character);
   }
 
-  /// Returns a character as the vocabulary spells it at a place in a word (place_of()).
+  /// Returns a character as the vocabulary writes it, including the prefix or suffix for its place in the word (see place_of()).
   std::string spelled(std::string_view character, std::size_t place) const {
     std::string out;
     if (place < 2) out = settings_.prefix;
@@ -208,7 +208,7 @@ class Bpe : public Model {
   Settings settings_;
   MergeTable merges_;
   TokenSplits splits_;
-  ByteTrie whole_;  // all tokens, converted to bytes if pieces are bytes
+  ByteTrie whole_;  // the texts of all tokens; in a byte-level model, the bytes that these texts stand for
   bool affixes_ = false;
   std::array<std::array<std::int32_t, 256>, 4> single_{};  // ids of ASCII characters or bytes: [place_of()][character or byte]
   std::array<std::int32_t, 256> byte_tokens_{};

@@ -22,7 +22,7 @@ class ByteTrie::Builder {
   static constexpr std::uint32_t block_size = 256;
   static constexpr std::size_t most_open = 8;  // maximum number of blocks in which free units are searched for
 
-  /// The texts first, ..., last - 1. Their first `depth` bytes are the same and lead to `node`.
+  /// The texts with the indices `first` to `last` - 1. Their first `depth` bytes are equal and lead to `node`.
   struct Range {
     std::size_t first, last, depth;
     std::uint32_t node;

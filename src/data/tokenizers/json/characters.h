@@ -19,7 +19,7 @@ enum Class : std::uint16_t {
   white_space = 4,   // \s in regular expressions, which is the same as Rust's char::is_whitespace
   numeric = 8,       // Rust's char::is_numeric
   word = 16,         // \w in the regular expression of the pre-tokenizer `Whitespace`
-  punctuation = 32,  // what the pre-tokenizer `Punctuation` and BERT treat as punctuation
+  punctuation = 32,  // a character that the pre-tokenizers `Punctuation` and `BertPreTokenizer` treat as punctuation
   combining = 64,    // a character that the normalizer `StripAccents` removes
   joins = 128,       // joins the grapheme of the character before it
   control = 256,     // a character that BERT's cleaning removes

@@ -110,7 +110,7 @@ class Translation {
     out_ += (negated ? "[^\\p{" : "[\\p{") + name + "}" + newer_members(name) + "]";
   }
 
-  // In Oniguruma, the flag m in (?m: lets a dot match line breaks. ICU's flag for this is s.
+  // In Oniguruma, the flag m, as in (?m:...), lets a dot match line breaks. In ICU, the flag s does this.
   void group() {
     out_ += "(?";
     at_ += 2;

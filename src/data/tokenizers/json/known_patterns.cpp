@@ -72,7 +72,7 @@ struct Gpt2 {
   }
 };
 
-// The split pattern of Llama 3 (where a piece of digits has up to three digits) and of Qwen 2 (where it has one).
+// The split pattern of Llama 3 (splits numbers into pieces of up to three digits) and of Qwen 2 (splits numbers into single digits).
 template <int digits>
 struct Cl100k {
   static std::size_t end(std::string_view text, std::size_t at) {

@@ -49,7 +49,7 @@ struct StripAccents {
   }
 };
 
-// Removes or replaces controls and rare white space, as translation models do.
+// Removes or replaces control characters and rare white space, as translation models do.
 struct Nmt {
   static bool keeps_ascii() { return false; }
   void operator()(char32_t c, std::string& out) const {

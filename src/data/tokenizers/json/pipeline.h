@@ -18,7 +18,7 @@
 
 namespace tessera::json_tokenizer {
 
-/// Converts text to ids and back as a tokenizer.json specifies and the `tokenizers` package does. Thread-safe.
+/// Converts text to ids and ids to text by the rules of a tokenizer.json, like the `tokenizers` package. Thread-safe.
 class Pipeline {
  public:
   /// `origin` is the file's name in errors. Throws UserError if the file is damaged or a part of it is not supported.
@@ -27,7 +27,7 @@ class Pipeline {
   /// Returns the ids of a valid UTF-8 text, cut to at most `most` ids. The special tokens at the text's ends are included in this number
   /// and are never cut.
   std::vector<std::int64_t> encode(std::string_view text, std::size_t most) const;
-  /// Returns all ids of the text. Ignores longest(), the file's maximum.
+  /// Returns all ids of the text, even if their number exceeds longest(), the file's maximum.
   std::vector<std::int64_t> encode_whole(std::string_view text) const;
   /// Returns the text of ids below size(), without special tokens.
   std::string decode(const std::vector<std::int64_t>& ids) const;

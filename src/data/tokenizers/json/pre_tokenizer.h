@@ -10,7 +10,7 @@
 
 namespace tessera::json_tokenizer {
 
-/// A piece of the text in `Pieces`. No piece is empty.
+/// A part of the string Pieces::text. No piece is empty.
 struct Piece {
   std::size_t begin, end;
   std::size_t head;  // number of bytes at the piece's start that come from the first character of the whole text
@@ -36,7 +36,7 @@ class PreTokenizer {
 
 struct Splitting {
   std::shared_ptr<const PreTokenizer> pre_tokenizer;
-  bool bytes = false;  // whether pieces are raw bytes; if so, the file writes each byte of a token as character_of_byte()
+  bool bytes = false;  // whether pieces are raw bytes; if so, character_of_byte() stands for each byte of a token in the file
 };
 
 /// Reads the `pre_tokenizer` of a tokenizer.json; if it is null, returns one that splits nothing. `may_be_bytes` is true if the

@@ -24,8 +24,8 @@ class TokenSplits {
   /// merge.
   TokenSplits(const std::vector<MergedPair>& merges, const MergeTable& table, const std::vector<std::int32_t>& symbols);
 
-  /// Returns whether this analysis applies. A merge is early if it uses a token that only a later merge builds. The analysis does not apply
-  /// if some token can be built only by an early merge.
+  /// Returns whether the analysis of this class is valid for the merges. A merge is early if it precedes the merge that builds one of its
+  /// two tokens. The analysis is not valid if a token can be built only by an early merge.
   bool usable() const { return usable_; }
   /// Returns whether the merges build this token from its text.
   bool is_made(std::int32_t id) const {
