@@ -53,7 +53,7 @@ void GradientReducer::backward(const at::Tensor& loss, bool reduce) {
 void GradientReducer::backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients,
                                bool reduce) {
   if (impl_ && reduce) {
-    // The reducer warns if every parameter is used. That is normal here, so the warning is silenced.
+    // The reducer looks for unused parameters and warns if it finds none. Finding none is normal here, so the warning is silenced.
     Silence silence;
     const c10::WarningUtils::WarningHandlerGuard guard(&silence);
     impl_->reducer->prepare_for_forward();

@@ -112,7 +112,7 @@ struct Heartbeat::Impl {
         last = *beat;
         heard = Clock::now();
       } catch (const std::exception&) {
-        // Rank 0 hosts the store. If the store stays unreachable, the thread `watcher` notices the silence.
+        // Ignores the error. If rank 0's store stays unreachable, no reports arrive, and the thread `watcher` notices this.
         if (!lock.owns_lock()) lock.lock();
       }
     }

@@ -100,7 +100,7 @@ std::vector<std::string> DualEncoderEmbedder::token_texts(const std::vector<std:
   std::string before;
   for (auto end = ids.begin(); end != ids.end();) {
     const std::string text = tokenizer_->decode({ids.begin(), ++end});
-    // If a multi-byte character is split between two ids, `text` may not begin with `before`. The last id is then decoded alone.
+    // If a character's bytes are split between two ids, `text` does not always begin with `before`. The last id is then decoded alone.
     texts.push_back(text.starts_with(before) ? text.substr(before.size()) : tokenizer_->decode({*std::prev(end)}));
     before = text;
   }

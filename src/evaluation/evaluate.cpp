@@ -161,8 +161,8 @@ std::string features_key(const InferenceModel& loaded, const KeptSlots& kept, co
   return key.dump();
 }
 
-/// The embedder that the tasks use. It caches embeddings in `folder`. Without a folder, it caches embeddings in memory for several tasks,
-/// which may need the same embeddings, and caches nothing for a single task.
+/// The embedder that the tasks use. With a `folder`, it caches embeddings in this folder. Without a folder but with several tasks, it
+/// caches embeddings in memory, because the tasks may need the same embeddings. Otherwise, it caches nothing.
 class SharedFeatures {
  public:
   SharedFeatures(const Embedder& model, const std::string& folder, std::size_t tasks, const std::function<std::string()>& key)

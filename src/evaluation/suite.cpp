@@ -94,8 +94,8 @@ config::Node query_task(const std::vector<std::string>& queries) {
       {{"name", config::Node::scalar("query", {"--query", 0}, true)}, {"texts", config::Node::sequence(texts)}});
 }
 
-/// Returns the tasks, followed by the task of --query if there are queries. If the task of --query is the only one, overrides change its
-/// settings, as with --task.
+/// Returns the tasks. If there are queries, appends the task that runs these queries. If neither --suite nor --task is given, this task is
+/// the only task, and overrides change its settings.
 config::Node tree_with_queries(const EvaluateOptions& options, const config::Node& run_config) {
   if (options.queries.empty()) return tree_of(options, run_config);
   config::Node own = query_task(options.queries);

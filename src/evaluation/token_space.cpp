@@ -33,7 +33,7 @@ std::string name_of(const Tokenizer& tokenizer, const std::vector<std::int64_t>&
   return added.starts_with(' ') ? std::string(strip(added)) : "##" + added;
 }
 
-/// Returns a hash of what determines the embeddings of a vocabulary's texts, apart from the model.
+/// Returns a hash of the tokenizer and the templates. Together with the model, they determine the embeddings of a vocabulary's texts.
 std::uint64_t mark_of(const Tokenizer& tokenizer, const TextList& templates) {
   std::uint64_t mark = fingerprint(tokenizer.vocabulary_bytes(), fingerprint(tokenizer.name()));
   for (const std::string& form : templates.items) mark = fingerprint(form, mark);

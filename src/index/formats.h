@@ -25,7 +25,7 @@ void write_text(const std::string& path, const SparseVectors& vectors, const Tok
 /// Throws UserError unless `indptr` begins with 0, never decreases, and ends with `count`.
 void check_indptr(const std::vector<std::int64_t>& indptr, std::int64_t count, const std::string& path);
 
-/// Buffers writes to a file in pieces of a megabyte.
+/// Collects text in a buffer and writes it to a file about one megabyte at a time.
 template <class File>
 class Buffered {
  public:

@@ -26,7 +26,7 @@ struct ManifestSegment {
 /// renaming.
 struct Manifest {
   SegmentLayout layout;
-  Quantization quantization;     // its impact_bits equal the layout's
+  Quantization quantization;     // how weights become impacts; quantization.impact_bits equals layout.impact_bits
   std::int64_t next_number = 1;  // the number in the name of the next file
   std::string vocabulary;        // file with the token names; empty if tokens have no names
   std::uint64_t vocabulary_fingerprint = 0;

@@ -22,8 +22,8 @@ namespace {
 constexpr std::int64_t kPiece = 1024;
 
 /// The costs of two steps of a search. The unit is the cost of adding one impact from a list to the score of its document.
-constexpr double kCostOfBitsWord = 12;  // adding the impacts of 64 documents of a bitmap
-constexpr double kCostOfLookUp = 20;    // looking up one document in one term's postings
+constexpr double kCostOfBitsWord = 12;  // cost of adding the impacts of the documents in one 64-bit word of a bitmap
+constexpr double kCostOfLookUp = 20;    // cost of looking up one document in the postings of one term
 
 /// Whether a comes before b in the results.
 bool better(const Hit& a, const Hit& b) {
@@ -185,11 +185,11 @@ class SegmentSearch {
     return !filtered_ || (own_.allowed[document / 64] >> (document % 64) & 1) != 0;
   }
 
-  /// Chooses the terms to defer, moves them to the end and returns the index of the first of them. Prefers terms with the highest cost
-  /// relative to their bounds. The sum of the deferred bounds stays well below the product that a document needs to enter the k best.
+  /// Chooses the terms to defer, moves them to the end, and returns the index of the first deferred term. Prefers terms with the highest
+  /// cost relative to their bounds. The sum of the deferred terms' bounds stays well below the k-th best dot product found so far.
   std::size_t put_off() {
-    // Limit on the sum of the deferred bounds, as a share of the k-th best product. A larger share defers more terms, but more documents
-    // must be looked up.
+    // Limit on the sum of the deferred terms' bounds, as a share of the k-th best product. A larger share defers more terms, but more
+    // documents must be looked up.
     constexpr double kShare = 0.8;
     std::vector<QueryTerm>& terms = own_.terms;
     const double room = kShare * static_cast<double>(best_.least() - 1);
@@ -223,9 +223,9 @@ class SegmentSearch {
     }
   }
 
-  /// Candidates are the documents that can still enter the k best. If looking up the candidates in the postings of the deferred terms would
-  /// cost more than adding these terms, does nothing and returns false. Otherwise looks up the candidates, pushes those with a large enough
-  /// product, resets the scores to 0, and returns true.
+  /// If it is cheaper to add the deferred terms to the scores of all documents, does nothing and returns false. Otherwise looks up the
+  /// candidates (the documents that can still enter the k best) in the postings of the deferred terms, pushes the candidates with a large
+  /// enough dot product to `best_`, resets the scores to 0, and returns true.
   bool look_up(const Window& window, std::size_t first) {
     const std::uint64_t least = best_.least() - put_off_bound_;
     const std::int64_t count = 64 * window.words();

@@ -189,7 +189,7 @@ TensorFile load_safetensors(const std::string& path) {
   TensorFile out;
   out.metadata = std::move(header.metadata);
   for (const TensorEntry& entry : header.entries) {
-    // A bool with a byte other than 0 and 1 is undefined behavior, so bools are first read as numbers.
+    // Using a bool whose byte is neither 0 nor 1 is undefined behavior, so bools are first read as uint8.
     const bool is_bool = entry.dtype == at::kBool;
     at::Tensor tensor = at::empty(entry.shape, at::TensorOptions().dtype(is_bool ? at::kByte : entry.dtype));
     file.read(tensor.data_ptr(), entry.end - entry.begin, data_start + entry.begin);

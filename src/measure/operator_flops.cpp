@@ -31,8 +31,8 @@ std::optional<std::int64_t> projection_product(c10::ArrayRef<const c10::IValue> 
   return 2 * real * inputs[2].toTensor().numel();
 }
 
-// Returns the FLOPs of the backward pass of token_max_projection, or nullopt if there is no kernel for the tokens' type. The FLOPs are 0,
-// because the kernel's backward pass only adds rows at the positions of the maxima.
+// Returns the FLOPs of the backward pass of token_max_projection, or nullopt if there is no kernel for the tokens' type. Only matrix
+// products count. The FLOPs are 0, because the backward pass has no matrix product and only adds rows at the positions of the maxima.
 std::optional<std::int64_t> projection_gradient(const at::Tensor& tokens) {
   return has_kernel(tokens) ? std::optional<std::int64_t>(0) : std::nullopt;
 }
@@ -53,7 +53,7 @@ std::optional<std::int64_t> operator_flops(std::string_view name, c10::ArrayRef<
   if (similarity || gradient) {
     const at::Tensor patches = inputs[similarity ? 0 : 2].toTensor();
     if (!has_kernel(patches)) return std::nullopt;
-    if (gradient) return 0;  // the backward pass only adds rows at the positions of the maxima
+    if (gradient) return 0;  // the backward pass has no matrix product and only adds rows at the positions of the maxima
     return kept_products(patches, inputs[2].toTensor(), inputs[3].toTensor());
   }
   if (name == "tessera::_token_max_projection") return projection_product(inputs);

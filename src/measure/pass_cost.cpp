@@ -38,7 +38,7 @@ void CostCurve::add(std::int64_t samples, MemoryTrace trace, double flops) {
 }
 
 // Returns the points that determine the curve at `samples`, with their weights. If `samples` itself was measured, returns only its point.
-// Otherwise returns the latest degree + 1 points, or all points if there are fewer.
+// Otherwise returns the last (degree + 1) points, or all points if there are fewer.
 std::vector<CostCurve::Point> CostCurve::weighted(std::int64_t samples, std::size_t degree) const {
   TORCH_CHECK(!points_.empty(), "a cost curve without measurements");
   const std::size_t count = std::min(points_.size(), degree + 1);

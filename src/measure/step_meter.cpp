@@ -19,7 +19,7 @@ namespace {
 
 std::atomic<std::int64_t> counted{0}, counted_again{0};
 
-// Adds floating-point operations to the counters. Of the `flops` operations, `again` repeat earlier operations.
+// Adds `flops` floating-point operations to the counters. `again` is the number of these operations that repeat earlier operations.
 void add(std::int64_t flops, std::int64_t again) {
   counted += flops;
   counted_again += Recomputing::now() ? flops : again;

@@ -4,13 +4,13 @@
 #include <span>
 #include <string_view>
 
-/// Detects UTF-8 that was read in a one-byte encoding. Uses ftfy's tables.
+/// Detects UTF-8 that was decoded with a one-byte encoding. Uses ftfy's tables.
 namespace tessera::mojibake {
 
 /// Returns whether the text contains a sequence of characters that ftfy considers wrongly decoded.
 bool is_bad(std::u32string_view text);
 
-/// Bits that say from which kinds of UTF-8 bytes a character may come if UTF-8 was read in a one-byte encoding.
+/// Flags of a character. They say which kinds of UTF-8 bytes can become this character when a one-byte encoding decodes them.
 enum Clue : std::uint8_t {
   first_of_2 = 1,
   first_of_3 = 2,

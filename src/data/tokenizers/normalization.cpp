@@ -27,7 +27,7 @@ constexpr char32_t lead_count = 19, vowel_count = 21, trail_count = 28;
 constexpr char32_t syllable_count = lead_count * vowel_count * trail_count;
 
 struct Decomposition {
-  char32_t first = 0, second = 0;  // 0: no such character
+  char32_t first = 0, second = 0;  // the one or two characters of the decomposition; 0 if absent
 };
 
 // Calls visit(character, mark, both) for each pair of a table. `both` is the composite of character and mark.

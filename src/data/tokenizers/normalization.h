@@ -27,8 +27,8 @@ std::u32string normal_form(std::u32string_view text, Form form);
 /// Returns whether normal_form() may change or move the code point. A text without such code points is its own normal form.
 bool may_change(char32_t code, Form form);
 
-/// Sets `bit` for each code point that composition may change, move or join with the one before it. A text without such code
-/// points is its own composition.
+/// Sets `bit` for each code point that composition may change or move, or may merge into an earlier code point. Composition leaves a
+/// text without such code points unchanged.
 void mark_composable(ClassTable& table, std::uint8_t bit);
 
 }  // namespace tessera::unicode

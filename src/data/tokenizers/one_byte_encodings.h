@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-/// The one-byte encodings in which UTF-8 is commonly misread, in the order in which ftfy tries them.
+/// The one-byte encodings with which UTF-8 is often decoded by mistake, in the order in which ftfy tries them.
 namespace tessera::one_byte {
 
 enum Encoding : std::uint8_t {

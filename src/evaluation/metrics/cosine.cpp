@@ -6,8 +6,8 @@
 namespace tessera::metrics {
 namespace {
 
-/// Returns, for each row of `rows` (double), the index of the first row with the same bits, int64 [N]; undefined if all rows
-/// differ.
+/// Returns, for each row of `rows` (double), the index of the first row with the same bits, int64 [N]. If all rows differ,
+/// returns an undefined tensor.
 at::Tensor first_of_equal(const at::Tensor& rows) {
   const at::Tensor own = rows.to(at::kCPU).contiguous();
   const std::size_t bytes = static_cast<std::size_t>(own.size(1)) * sizeof(double);
@@ -46,7 +46,7 @@ at::Tensor best_first(const at::Tensor& values, std::int64_t k) {
   k = std::min(k, values.size(-1));
   if (k > 0 && 8 * k < values.size(-1)) {
     const auto [best, place] = at::topk(values, k, -1);
-    // If exactly k values of each row are at least the k-th best, topk had no tie to break, and only its k values need sorting.
+    // If in every row the values outside the top k are below the k-th best, topk had no tie to break, and only its k results need sorting.
     if (values.ge(best.narrow(-1, k - 1, 1)).sum(-1).eq(k).all().item<bool>()) {
       const at::Tensor index = std::get<0>(place.sort(-1));
       return index.gather(-1, best_first(values.gather(-1, index), k));

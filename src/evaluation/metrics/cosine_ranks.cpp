@@ -13,8 +13,8 @@ namespace {
 constexpr std::int64_t kImagesOfTile = 1024, kTextsOfTile = 4096;
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
-/// Rows of features and their lengths. Before a product, each row is divided by its length, as in unit_rows(). So if two rows have the same
-/// direction, and their lengths are computed without rounding, their cosines with any other row are bitwise equal, and therefore tie.
+/// Rows of features and their L2 norms. Before a product, each row is divided by its norm, as in unit_rows(). So if two rows have the same
+/// direction and their norms are computed without rounding, the two rows have bitwise equal cosines with any other row, and tie.
 template <class T>
 class UnitRows {
  public:

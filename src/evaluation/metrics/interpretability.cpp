@@ -29,7 +29,7 @@ InterpretabilityScores interpretability_ranking(const at::Tensor& activations, c
     at::Tensor rank = at::full_like(label, vocabulary + 1);
     if (own.size(1) > 0) {
       const at::Tensor best = at::where(real, values.gather(1, own.clamp_min(0)), -INFINITY).amax(1, true);
-      // The number of values that are at least `best` includes `best` itself, so it is already a rank that starts at 1.
+      // The count of values >= `best` includes `best` itself, so the count is the rank, counted from 1.
       rank = at::where(real.any(1), values.ge(best).sum(1), rank);
     }
     out.rank.slice(0, begin, end).copy_(at::where(label.lt(0), -1, rank));

@@ -15,7 +15,7 @@ double dot_product(const at::Tensor& a, const at::Tensor& b) {
 
 struct Pair {
   at::Tensor step;     // s, the difference of two points
-  at::Tensor change;   // y, the difference of their gradients
+  at::Tensor change;   // y, the difference of the gradients at the two points of `step`
   double product = 0;  // s . y
 };
 
@@ -79,7 +79,7 @@ class LineSearch {
   }
   bool flat(const Trial& trial) const { return std::abs(trial.slope) <= -0.9 * origin_.slope; }
 
-  /// Searches between two trials. `low` has the smaller value, and from `low` the function decreases towards `high`.
+  /// Searches between two trials. `low` has the smaller value. At `low`, the slope in the direction of `high` is negative.
   Trial zoom(Trial low, Trial high) const {
     for (int i = 0; i < 40; ++i) {
       const Trial trial = at(between(low, high));

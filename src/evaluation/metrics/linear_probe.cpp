@@ -62,7 +62,7 @@ LogisticRegression fit_logistic_regression(const at::Tensor& features, const at:
   const at::Tensor y = labels.to(given.device(), at::kLong);
   const std::int64_t width = given.size(1);
   const SmallProblem one_thread(given.size(0) * width * num_classes);
-  const std::int64_t split = num_classes * width;  // a point holds the weights, then the biases
+  const std::int64_t split = num_classes * width;  // number of weights; the parameter vector `point` holds the weights, then the biases
 
   // Solves for u = W scale and v = b + W mean, on the inputs z = (x - mean) / scale. The minimum is the same, because the bias has
   // no penalty, but the problem is far better conditioned. scale^2 is the curvature at the start, (C - 1) / C^2 var(x) + l2.
@@ -82,7 +82,7 @@ LogisticRegression fit_logistic_regression(const at::Tensor& features, const at:
     const at::Tensor gradient = at::cat({(logits.t().matmul(z) + l2 * weight / scale).flatten(), logits.sum(0)});
     return std::pair(loss, gradient);
   };
-  // Returns the greatest entry of the gradient with respect to W and b.
+  // Returns the greatest absolute entry of the gradient with respect to W and b.
   const auto size = [&](const at::Tensor& gradient) {
     const at::Tensor by_bias = gradient.narrow(0, split, num_classes);
     const at::Tensor by_weight =

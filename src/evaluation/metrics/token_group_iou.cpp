@@ -19,7 +19,7 @@ std::vector<std::int64_t> cheapest_columns(const std::vector<std::vector<double>
   std::vector<std::size_t> owner(columns, kNone);  // the row that is matched to each column
   for (std::size_t row = 0; row < rows; ++row) {
     std::vector<double> distance(columns, kInfinity);
-    // For each column, the column before it on its shortest path; kNone if the path leads to it directly from `row`.
+    // before[c]: the column before column c on the shortest path from `row` to c; kNone if this path has no other column.
     std::vector<std::size_t> before(columns, kNone);
     std::vector<bool> done(columns, false);
     std::vector<std::size_t> path;  // the columns, except `end`, to which the shortest path from `row` is known

@@ -34,7 +34,7 @@ class TokenMeter {
     for (const EvaluationSample& sample : samples) captions.push_back(sample.sample.captions.front());
     const TowerInput input = on_device_of(captioning_, tokenizer_.encode_batch(captions));
     const TokenHits hits = captioning_.token_hits(images, input.ids, input.mask);
-    const at::Tensor counted = hits.counted & (input.ids != begin_);  // not the begin token, with which every text starts
+    const at::Tensor counted = hits.counted & (input.ids != begin_);  // the begin token is not counted, because every text starts with it
     right_.push_back((hits.right & counted).sum(1).to(at::kCPU, at::kDouble));
     counted_.push_back(counted.sum(1).to(at::kCPU, at::kDouble));
   }
@@ -77,7 +77,7 @@ class CaptionsTask final : public EvaluationTask {
     std::vector<std::string> captions;
     std::vector<std::vector<std::string>> references;
     std::vector<CaptionExample> shown;
-    std::vector<std::pair<std::string, std::size_t>> shown_rows;  // the key and row of each image in `shown`
+    std::vector<std::pair<std::string, std::size_t>> shown_rows;  // for each image in `shown`: its key, and its row in `captions`
     ExampleChooser examples(pass.total(), settings_.samples);
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       const TowerFeatures images = on_device_of(*captioning, features);

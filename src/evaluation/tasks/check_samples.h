@@ -8,10 +8,10 @@
 
 namespace tessera {
 
-/// Checks that a task's data contain what the task requires. Reads a few samples, spread over the first max_samples (-1: all)
-/// or from the start of a stream. If none of these samples has what is required, reads more. Ignores samples that cannot be
-/// read. Calls `look` with each sample that has what is required; `look` may throw. Throws TaskMisfit if no sample has it.
-/// `setting` is the name of the task's setting that selects the data ("source").
+/// Checks that a task's data contain what the task requires. Reads a few samples: from a stream, the first samples; from any other source,
+/// samples spread over the first max_samples (-1: all). If none of these samples has what is required, reads more. Ignores samples that
+/// cannot be read. Calls `look` with each sample that has what is required; `look` may throw. Throws TaskMisfit if no sample has what is
+/// required. `setting` is the name of the task's setting that selects the data ("source").
 void check_samples(const Source& source, const std::string& setting, std::int64_t max_samples, const Required& required,
                    const std::function<void(const Sample&)>& look = {});
 

@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// A function that returns those captions of a sample that a retrieval task uses.
+/// A function that returns, for one sample, the captions to use in a retrieval task.
 using OwnCaptions = std::function<std::vector<std::string>(const Sample& sample)>;
 
 /// Returns the error message for captions that contain no sentence.

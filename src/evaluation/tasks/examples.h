@@ -11,8 +11,8 @@ namespace tessera {
 /// Number of images that a task shows in the report.
 inline constexpr std::int64_t kExamplePictures = 12;
 
-/// Chooses the samples of a pass that the report shows: at most `wanted` samples, evenly spread. If a sample is skipped, the next
-/// one takes its place.
+/// Chooses which samples of a pass the report shows: at most `wanted` samples, evenly spread. If a sample is skipped, the next sample
+/// takes its place.
 class ExampleChooser {
  public:
   ExampleChooser(std::int64_t total, std::int64_t wanted = kExamplePictures) : total_(total), wanted_(wanted) {}

@@ -102,7 +102,7 @@ class FgOvdTask final : public EvaluationTask {
                     .max_samples = settings_.data.max_samples,
                     .required = with_choices(),
                     .needs = {.dense = true}};
-    std::vector<std::int64_t> ranks, sample;  // of each box: rank of the right phrase (0 is best), index of the image
+    std::vector<std::int64_t> ranks, sample;  // for each box: the rank of its right phrase (0 is best), and the index of its image
     std::int64_t seen = 0;
     const std::string before = result.data;
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {

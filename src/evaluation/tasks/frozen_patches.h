@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// Returns a pass over the samples of `source` that provides the encoder's patches.
+/// Returns a pass over the samples of `source`. For each image, the pass computes the encoder's patch tokens.
 inline Pass pass_over_patches(const Embedder& embedder, const EvaluationContext& context,
                               const std::shared_ptr<const Source>& source, std::int64_t max_samples, const Required& required) {
   return {.embedder = embedder,

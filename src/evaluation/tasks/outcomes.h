@@ -8,11 +8,11 @@
 
 namespace tessera {
 
-/// The entries of report::Outcomes as tensors [E]. An undefined tensor stands for the entries that its comment states.
+/// The entries of report::Outcomes as tensors [E]. If a tensor is undefined, its entries have the default in the tensor's comment.
 struct OutcomeRows {
   at::Tensor part;         // double; or bool, true for hits
   at::Tensor whole = {};   // double; undefined: each entry is 1
-  at::Tensor sample = {};  // int64, sample of each outcome; if undefined: 0, 1, 2, ...
+  at::Tensor sample = {};  // int64, index of each entry's sample; undefined: 0, 1, 2, ...
   at::Tensor group = {};   // int64; undefined: each entry is 0
 };
 

@@ -25,7 +25,7 @@ std::vector<std::string> class_names_for(const TextList& classes, const Source& 
 
 /// A condition that a sample must meet for a task to use it.
 struct Required {
-  std::function<bool(const Sample&)> in;  // returns true if a sample meets the condition; if empty, every sample does
+  std::function<bool(const Sample&)> in;  // returns true for the samples to use; if `in` is empty, all samples are used
   std::string reason;                     // key under which other samples are counted as skipped: "no_label"
   std::string name;                       // what is required, for messages: "a class label"
   std::string field = {};                 // the field's name in Source::describe_fields(): "label"

@@ -1,4 +1,4 @@
-// The tasks linear_probe and knn, which classify by the features of a training set.
+// The tasks linear_probe and knn, which classify test images with the features and labels of a training set.
 #include <cmath>
 #include <map>
 

@@ -20,7 +20,7 @@ std::vector<std::uint8_t> to_bytes(const at::Tensor& mask) {
 
 /// Makes an example for the report, shrunk to display size. target and found: classes, [H, W].
 SegmentationExample to_example(const Image& image, const at::Tensor& target, const at::Tensor& found, double iou) {
-  constexpr std::int64_t kShown = 224;  // length of the shorter side in pixels
+  constexpr std::int64_t kShown = 224;  // maximum length of an example's shorter side, in pixels
   const double ratio =
       std::min(1.0, static_cast<double>(kShown) / static_cast<double>(std::min(image.height, image.width)));
   Preprocessing shown;

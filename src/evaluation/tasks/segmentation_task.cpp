@@ -121,7 +121,7 @@ class SegmentationTask final : public EvaluationTask {
     };
   }
 
-  /// Returns the body of a pass that segments whole images by windows, with masks at their original size. Arguments passed by
+  /// Returns the body of a pass that segments uncropped images with sliding windows. Masks keep their original size. Arguments passed by
   /// reference must outlive the pass.
   BatchBody by_windows(const Pass& pass, const PatchScores& patches, const metrics::SegmentationOptions& options,
                        const AskedClasses& classes, SegmentationRecord& record) const {

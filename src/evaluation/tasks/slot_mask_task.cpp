@@ -11,8 +11,8 @@
 namespace tessera {
 namespace {
 
-/// Returns the number of parts of an embedding [M] that a mask scales. The parts are the M dimensions or the slots. For the control
-/// experiment on embeddings without slots, the settings can give the number of parts.
+/// A mask has one weight for each part of an embedding [M]. Returns the number of parts, which are the M dimensions or the slots. For the
+/// control experiment on embeddings without slots, the settings can give the number of parts.
 std::int64_t parts_of(const SlotMaskSettings& settings, const TowerFeatures& features) {
   const std::int64_t width = features.global.size(1);
   if (settings.granularity == "dimension") return width;
@@ -74,7 +74,7 @@ class SlotMaskTask final : public EvaluationTask {
   }
 
  private:
-  /// Returns, for every pair of captions, the sums from which a mask is scored. Sets `image` to the index of each pair's image in the pass.
+  /// For each pair of captions, returns the sums needed for a mask's score. Sets `image` to the index of each pair's image in the pass.
   metrics::MaskPairs pairs_of(const Embedder& embedder, const EvaluationContext& context,
                               const std::shared_ptr<const Source>& source, std::int64_t max_samples,
                               TaskResult& result, std::vector<std::int64_t>& image) const {

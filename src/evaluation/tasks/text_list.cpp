@@ -29,7 +29,7 @@ TextList config::Value<TextList>::read(const Node& node, const std::string& path
     return out;
   }
   const std::string text = Value<std::string>::read(node, path, {});
-  if (text.find("{}") != std::string::npos) return {text};  // a single template
+  if (text.find("{}") != std::string::npos) return {text};  // the text itself is a template, not a file's name
   const FilePath file = Value<FilePath>::read(node, path, {});
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(file.name, ignored)) {

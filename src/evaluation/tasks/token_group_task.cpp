@@ -61,7 +61,7 @@ class ScoreMeter {
   std::vector<at::Tensor> samples_;  // index of each caption's sample, [n] for each call of add()
 };
 
-/// For each sample, returns the row of its first caption whose tokens spell the caption; -1 if there is no such
+/// For each sample, returns the row (in `captions`) of the sample's first caption whose `spelled` is above 0; -1 if there is no such
 /// caption.
 std::vector<std::int64_t> first_spelled(const GroupedCaptions& captions, std::size_t samples) {
   std::vector<std::int64_t> out(samples, -1);

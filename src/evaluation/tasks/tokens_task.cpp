@@ -18,7 +18,7 @@ namespace tessera {
 namespace {
 
 constexpr std::int64_t kCaptionTokens = 5;  // the k in the metric caption_precision@k
-constexpr std::size_t kReadTokens = 10;     // number of tokens in an image's line of the run's log
+constexpr std::size_t kReadTokens = 10;     // maximum number of tokens that the run's log lists for an image
 
 /// A word whose heat map is shown, and the ids of its tokens.
 struct Word {

@@ -9,7 +9,7 @@ class ValidationLossTask final : public EvaluationTask {
  public:
   explicit ValidationLossTask(ValidationLossSettings settings) : settings_(std::move(settings)) {}
 
-  // Returns false, because the objective itself checks that the model has the towers that it needs.
+  // Returns false to skip the general check for a text tower. The objective itself checks for all towers that the objective needs.
   bool uses_texts() const override { return false; }
 
   void check(const EvaluationContext& context) const override {

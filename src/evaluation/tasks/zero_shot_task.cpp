@@ -22,7 +22,7 @@ constexpr std::int64_t kBars = 5;
 constexpr std::size_t kFailures = 12;
 constexpr std::size_t kGreatestConfusion = 40;
 
-/// Keeps the mistakes with the greatest margin between the best class and the right class.
+/// Keeps the mistakes with the greatest margins. The margin is the predicted class's score minus the right class's score.
 class SurestMistakes {
  public:
   /// Returns true if a mistake with this margin would be kept.

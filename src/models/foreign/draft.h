@@ -6,13 +6,13 @@
 
 namespace tessera {
 
-/// A candidate set of files for a published folder. The functions below do not check whether the library that they write for can express
-/// the model. Instead, the caller reads each draft back and uses the first one whose settings equal the model's.
+/// A candidate for the files of a folder in another library's format. The functions below do not check whether that library supports the
+/// model. Instead, the caller reads each draft back and uses the first draft whose settings equal the model's.
 struct PublishedDraft {
   std::string what;                          // name of the class or architecture
   std::map<std::string, std::string> files;  // contents by file name; these files replace those that came with the model
-  NamedTensors needed = {};                  // tensors of the class that our models lack; written if the model came without these tensors
-  bool carries_parts = false;                // whether the class `what` has the extra tensors that came with the model
+  NamedTensors needed = {};                  // tensors that the class has and our models lack; written unless they came with the model
+  bool carries_parts = false;                // whether the class `what` can take the extra tensors that came with the model
 };
 
 std::vector<PublishedDraft> transformers_drafts(const ModelFile& file);

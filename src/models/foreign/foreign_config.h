@@ -40,7 +40,7 @@ class ForeignConfig {
     return {inner, path_, section_ + key + "."};
   }
 
-  /// `only` is the one value that our models support, and the library's default. If the key has another value, throws UserError.
+  /// Throws UserError if the key has a value other than `only`, which is the library's default and the one value that our models support.
   template <class T>
   void expect(const std::string& key, const T& only) const {
     if (get<T>(key, only) != only) refuse(key, "has no counterpart in our models");

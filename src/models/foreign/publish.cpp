@@ -127,7 +127,7 @@ struct Filled {
   std::map<std::string, std::string> files;
   ForeignModel model;
   NamedTensors written;   // under the library's names
-  NamedTensors replaced;  // our values of the tensors that `written` replaces by those that came with the model
+  NamedTensors replaced;  // our versions of the tensors for which `written` holds the version that came with the model
 };
 
 class Publication {
@@ -158,7 +158,8 @@ class Publication {
     return request_.library == "transformers" ? transformers_drafts(file_) : open_clip_drafts(file_, request_.origin);
   }
 
-  /// Returns the first draft that describes this model. If files came with the model, first tries these files without changes.
+  /// Tries drafts in turn until a draft describes this model, and returns that draft. If the model came with files of this library, starts
+  /// with these files, unchanged.
   Filled choose() {
     if (carried() != nullptr) {
       Filled same = filled_by({"", {}, {}, true});
@@ -231,7 +232,7 @@ class Publication {
           filled.replaced[name] = ours->second;
           ours->second = tensor;
         } else if (filled.draft.what.empty()) {
-          // This draft uses the configuration that came with the model, which describes the original size.
+          // This draft keeps the configuration that came with the model. The image size in it does not fit the resized, trained tensor.
           return {concat("tensor ", name, " is trained at another size")};
         }
       }

@@ -32,7 +32,7 @@ std::map<std::string, std::string> small_files(const std::string& folder) {
   return out;
 }
 
-/// Returns true if a tensor was read unchanged, apart from its type and dimensions of size one.
+/// Returns true if our tensor `written` has the same values as the published tensor `theirs`. Ignores dtypes and dimensions of size one.
 bool holds(const at::Tensor& written, const at::Tensor& theirs) {
   return written.numel() == theirs.numel() && written.squeeze().sizes() == theirs.squeeze().sizes() &&
          at::equal(written.reshape_as(theirs).nan_to_num(), theirs.to(written.scalar_type()).nan_to_num());

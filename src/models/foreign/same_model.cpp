@@ -103,11 +103,11 @@ void compare(const Node& first, const Node& second, const std::string& path, std
   if (!same) out.push_back(concat(path, " is ", shown(first), ", not ", shown(second)));
 }
 
-/// The id of the last token of CLIP's texts. No other token of CLIP has a larger id.
+/// The id of CLIP's end token, which is the last token of each text. No other token of CLIP has a larger id.
 constexpr const char* kClipEnd = "49407";
 
-/// Several settings of the read-out `eos` find the last token of CLIP's texts. Replaces these settings by a single form, so that they
-/// compare as equal. Must only be called if padding is not treated as text.
+/// For CLIP's texts, several settings of the read-out `eos` select the same token, the end token. Replaces these settings by a single form,
+/// so that they compare as equal. Must only be called if padding is not treated as text.
 Node with_clip_end(Node readout) {
   if (text_at(readout, "name") != "eos") return readout;
   const Node* id = readout.find("eos_id");

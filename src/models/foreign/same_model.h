@@ -12,10 +12,10 @@ namespace tessera {
 /// values, checkpointing) do not count. Neither do different ways to express the same computation.
 std::vector<std::string> differences(const ModelSettings& first, const ModelSettings& second);
 
-/// Does for two towers what differences() does for two ModelSettings. `path` is the place of the towers in the model's settings.
+/// Like differences() of two ModelSettings, but for two towers. `path` is the place of the towers in the model's settings.
 std::vector<std::string> differences(const TowerSettings& first, const TowerSettings& second, const std::string& path);
 
-/// Does for a file's model and another library's model what differences() does for two ModelSettings. Also compares the padding of texts.
+/// Like differences() of two ModelSettings, but for a model file and another library's model. Also compares whether padding counts as text.
 std::vector<std::string> differences(const ModelFile& file, const ForeignModel& theirs);
 
 }  // namespace tessera

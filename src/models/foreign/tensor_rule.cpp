@@ -14,7 +14,7 @@ namespace {
 
 using Captures = std::vector<std::string>;
 
-// Returns the parts of a name that `*` and `**` in a pattern match, or nullopt if the name does not match.
+// Matches a name against a pattern. Returns the parts that `*` and `**` stand for, or nullopt if the name does not match.
 std::optional<Captures> match(std::string_view pattern, std::string_view name) {
   Captures captures;
   while (!pattern.empty()) {

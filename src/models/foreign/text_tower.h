@@ -27,8 +27,8 @@ ForeignConfig text_tower_config(const std::string& name, const std::string& fold
 /// M2M-100 (NLLB). Throws UserError naming the file and the key that has no counterpart here.
 TextTower text_tower(const ForeignConfig& config, const TextTowerHead& head);
 
-/// Returns the rules for a transformers encoder whose tensors have transformers' own names, without the prefix that a
-/// larger class adds.
+/// Returns the rules for a transformers encoder. The rules use the names in the encoder's own class, without the prefix (such as `bert.`)
+/// that a class with more parts adds.
 std::vector<TensorRule> text_encoder_rules(const ForeignConfig& config);
 
 }  // namespace tessera

@@ -27,7 +27,7 @@ const ForeignConfig& timm_table() {
   return models;
 }
 
-/// Returns the table's row for a name. Throws UserError if the table lacks the name or refuses it.
+/// Returns the row for a name in our table of timm's models. Throws UserError if the table lacks the name or marks it as refused.
 ForeignConfig row_of(const std::string& name, const std::string& path) {
   const ForeignConfig& models = timm_table();
   if (!models.has(name)) {
@@ -73,8 +73,8 @@ std::vector<TensorRule> names_of_class(const ForeignConfig& row, const VitSettin
   return out;
 }
 
-/// Returns the rules for a vision transformer. Reading accepts the tensors under any class's names; writing uses the
-/// first rule that matches.
+/// Returns the rules for a vision transformer. When reading, a tensor may have the name that any of timm's classes gives it. When writing,
+/// the first rule that matches determines the name.
 std::vector<TensorRule> vit_rules(const ForeignConfig& row, const VitSettings& vit) {
   const auto packed = row.get<std::string>("packed", "first");
   std::vector<TensorRule> out = names_of_class(row, vit);
@@ -179,7 +179,8 @@ void rename_arguments(nlohmann::json& row, const ForeignConfig& arguments, const
   arguments.expect<std::int64_t>("in_chans", 3);
 }
 
-/// Returns the value of prefix_positions for create_model arguments that change the tokens before the patches or their positions.
+/// Returns the value of prefix_positions after create_model's arguments have changed the prefix tokens (class token, registers) or whether
+/// prefix tokens have positions.
 std::string prefix_positions_of(const ForeignConfig& row, const nlohmann::json& changed, const ForeignConfig& arguments) {
   const bool had_prefix = row.get("class_token", true) || row.get<std::int64_t>("registers", 0) > 0;
   const bool bare = had_prefix && row.get<std::string>("prefix_positions", "class_token") == "none";
@@ -188,7 +189,7 @@ std::string prefix_positions_of(const ForeignConfig& row, const nlohmann::json& 
   return changed.value("class_token", true) ? "class_token" : "none";
 }
 
-/// Returns a vision transformer's row after applying create_model's arguments.
+/// Returns a vision transformer's row of our timm table with the changes that create_model's arguments make.
 ForeignConfig with_arguments(const ForeignConfig& row, const ForeignConfig& arguments) {
   nlohmann::json out = row.json();
   rename_arguments(out, arguments, kVitArguments);
@@ -261,7 +262,7 @@ VitSettings vit_of(const ForeignConfig& row) {
   return s;
 }
 
-/// Returns `p` with the preprocessing settings of a table row, or of a configuration that comes with weights.
+/// Returns `p` after overwriting it with the preprocessing settings in `c`, a row of the table or a configuration that comes with weights.
 Preprocessing preprocessing_of(const ForeignConfig& c, Preprocessing p) {
   p.mean = c.get("mean", p.mean);
   p.std = c.get("std", p.std);
@@ -293,7 +294,7 @@ config::ModuleSettings encoder_of(const ForeignConfig& row, const std::string& n
   return out;
 }
 
-/// Returns the read-out of a vision transformer for `pool`, the pooling that the row or the head names.
+/// Returns the read-out of a vision transformer. `pool` is timm's name of the pooling, from the head or else from the row.
 config::ModuleSettings readout_of(const ForeignConfig& row, const std::string& pool, const std::string& path) {
   if (pool == "map") {
     const bool prefix = row.get("class_token", true) || row.get<std::int64_t>("registers", 0) > 0;

@@ -134,7 +134,7 @@ double as_read_there(double score) {
     digits = 10 * digits + static_cast<std::uint64_t>(*at - '0');
     behind_point += point ? 1 : 0;
   }
-  if (at == end) return score;  // not a finite number
+  if (at == end) return score;  // without an exponent, the text is "inf" or "nan"
   at += at[1] == '+' ? 2 : 1;
   std::from_chars(at, end, exponent);
   exponent -= behind_point;
