@@ -52,8 +52,8 @@ class GroupVitBlock : public torch::nn::Module {
   std::shared_ptr<FcMlp> mlp_;
 };
 
-/// Maps the previous stage's group tokens to this stage's number of group tokens. Consists of a LayerNorm (named `0`),
-/// and an MLP across the group tokens (named `1`).
+/// Turns the previous stage's group tokens into as many tokens as this stage has group tokens. Consists of a LayerNorm (named `0`) and an
+/// MLP across the group tokens (named `1`).
 class GroupProjector : public torch::nn::Module {
  public:
   GroupProjector(std::int64_t width, std::int64_t from, std::int64_t to)

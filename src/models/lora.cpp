@@ -39,8 +39,8 @@ void Adaptable::add_updates(const at::Tensor& x, std::initializer_list<Output> o
       ranks.push_back(adapter.a.size(0));
     }
   if (found.empty()) return;
-  // Computes one product for all maps, so that x is read, cast (under autocast) and kept for the backward pass only
-  // once.
+  // Computes one product for all maps, so that x is read only once, cast only once (under autocast), and kept only once for the backward
+  // pass.
   const at::Tensor input = training && dropout_ > 0 ? dropped(x, left_out) : x;
   const std::vector<at::Tensor> low =
       at::linear(input, down.size() == 1 ? down[0] : at::cat(down)).flatten(0, -2).split_with_sizes(ranks, 1);
@@ -50,7 +50,7 @@ void Adaptable::add_updates(const at::Tensor& x, std::initializer_list<Output> o
   }
 }
 
-// Drops random entries of x. Each integer that is drawn provides two numbers of 31 bits.
+// Applies dropout to x [..., N - left_out, in]. Each random integer decides about two entries of x, with 31 bits for each.
 at::Tensor Adaptable::dropped(const at::Tensor& x, std::int64_t left_out) const {
   constexpr std::int64_t kBits = 0x7FFFFFFF;
   const std::int64_t width = x.size(-1);

@@ -140,7 +140,7 @@ at::Tensor TextConditionedScores::patch_similarity_of(const at::Tensor& tokens) 
   const at::Tensor place = at::eye(heads, options_).view({heads, 1, heads, 1});
   const at::Tensor alone = (image.values[0].unsqueeze(2) * place).flatten(-2);
   const at::Tensor parts = pool_.project_output(alone).sub_(bias);
-  // Lengths are computed in double, because in float32 large parts that cancel would lose most of the precision.
+  // Computes the norms in double: large terms cancel, so in float32 a norm would lose most of its precision.
   const at::Tensor exact_parts = parts.transpose(0, 1).to(at::kDouble), exact_bias = bias.to(at::kDouble);
   const at::Tensor gram = at::matmul(exact_parts, exact_parts.mT());         // [P, H, H]
   const at::Tensor with_bias = at::matmul(exact_parts, exact_bias).mul_(2);  // [P, H]

@@ -32,7 +32,7 @@ at::Tensor Transformer::forward(at::Tensor x, const SequenceInfo& sequence, std:
   const bool again = grad_checkpointing_ && is_training() && at::GradMode::is_enabled();
   // Draws the random numbers of stochastic depth here and not in the blocks, so that a block that is computed again
   // skips the same updates.
-  at::Tensor draws;  // [B or T, 2 (layers - first)]
+  at::Tensor draws;  // [B, 2 (layers - first)], two for each sample and block; packed: [T, 2 (layers - first)], one row for each token
   const PackedRows& packed = sequence.mask.packed;
   if (drop_path_ > 0 && is_training()) {
     draws = row_uniform(packed.defined() ? packed.rows : x.size(0), 2 * (layers - first), x.device());

@@ -20,7 +20,7 @@ struct GridTable {
   std::vector<config::Size> grids;
   at::Tensor rows;  // int64: the index of the table's row for each real token, image after image
 
-  /// Returns one row for each real token of the batch. For a grid of P patches, `part(grid)` must return its rows [prefix + P, ...].
+  /// Returns one row for each real token of the batch. For a grid of P patches, `part(grid)` must return the grid's rows [prefix + P, ...].
   template <class Part>
   at::Tensor of_tokens(const Part& part) const {
     std::vector<at::Tensor> parts;

@@ -42,8 +42,8 @@ CaptionDecoderShape decoder_shape(const CaptioningSettings& s, const ObjectiveCo
   return shape;
 }
 
-// Returns bool [..., L], true for the ids that count as text. These are the ids that the mask marks as real. If `padding_id` is set, the
-// text encoder reads padding as text. Then only the first of the padding tokens at the end counts.
+// Returns bool [..., L], true for the ids that count as text. An id counts only if the mask marks it as real. If `padding_id` is set, the
+// text encoder reads padding as text, and of the padding tokens at the end only the first counts.
 at::Tensor said_of(const at::Tensor& ids, const at::Tensor& mask, const std::optional<std::int64_t>& padding_id) {
   if (!padding_id) return mask;
   const at::Tensor filling = (ids == *padding_id) | mask.logical_not();
@@ -56,7 +56,7 @@ at::Tensor with_start(const at::Tensor& ids_or_mask) {
   return at::constant_pad_nd(ids_or_mask, {1, 0}, 0);
 }
 
-// Moves the positions of x [n, T, w] at which real [n, T] is true to the front, and keeps their order.
+// Moves to the front of x [n, T, w] the positions where real [n, T] is true. Keeps their order.
 at::Tensor real_first(const at::Tensor& x, const at::Tensor& real) {
   const at::Tensor order = std::get<1>(real.logical_not().to(at::kByte).sort(/*stable=*/true, /*dim=*/1, /*descending=*/false));
   return x.gather(1, order.unsqueeze(2).expand_as(x));
@@ -66,8 +66,8 @@ at::Tensor first_places(const at::Tensor& all, std::int64_t count) {
   return all.narrow(1, 0, count);
 }
 
-// Draws, on the CPU, for which of this rank's images the captions are predicted in parallel. The draw for an image depends on the image's
-// position in the global batch. The loader deals the images of the global batch to the ranks one by one.
+// Chooses at random, on the CPU, the images of this rank whose captions are predicted in parallel. The choice for an image depends on the
+// image's position in the global batch. The loader deals the images of the global batch to the ranks one by one.
 at::Tensor drawn_parallel(double share, std::int64_t images, const StepContext& context) {
   const auto stream = derive_seed(context.seed, Purpose::step,
                                   {static_cast<std::uint64_t>(context.step), fingerprint("captioning")});

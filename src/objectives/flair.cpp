@@ -60,8 +60,8 @@ ConditionedPairs all_pairs(const CaptionRelation& relation, std::int64_t first, 
 }
 
 // Returns the number of pairs of the global batch, including masked duplicates, as an int64 scalar on the device. Every image is paired
-// with its own captions, and with one caption of every other image that has captions. If `given_slots` is undefined, the other image's
-// caption was drawn and is present. If `given_slots` chooses this caption, the pair counts only if the caption is present.
+// with its own captions, and with one caption of every other image that has captions. If `given_slots` is undefined, that caption was drawn
+// among the present ones. If `given_slots` is defined, it chooses the caption, and the pair counts only if the caption is present.
 at::Tensor sampled_pair_count(const CaptionRelation& relation, const at::Tensor& given_slots) {
   const at::Tensor own = relation.present.sum();
   if (!given_slots.defined()) return own + relation.present.any(1).sum() * (relation.images() - 1);
@@ -107,8 +107,8 @@ Losses Flair::forward(const Features& features, const StepContext& context, cons
   const at::Tensor texts = gather_rows(captions.text_global, group);  // [C, K, D]
   const at::Tensor sum =
       text_conditioned_loss(captions.image_tokens, texts.flatten(0, 1), sharpness, bias, pool_->parameters_of_operator(), pairs);
-  // The result is the mean loss over pairs, multiplied by the number of images in the global batch. The factor group.size() makes the mean
-  // over ranks equal to the value of the global batch.
+  // The mean of `conditioned` over ranks is (mean loss over all pairs) * (number of images in the global batch). The factor group.size() is
+  // needed because `sum` covers only this rank's images.
   const at::Tensor pair_count = sampled ? sampled_pair_count(relation, negative_slots)
                                         : relation.present.sum() * relation.images();
   const at::Tensor conditioned = sum * (relation.images() * group.size()) / pair_count.clamp_min(1);

@@ -18,10 +18,10 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr double kNever = -std::numeric_limits<double>::infinity();  // replaces the logit of a pair that must not add a loss as a negative
+constexpr double kNever = -std::numeric_limits<double>::infinity();  // replaces the logit of a pair that is not a negative; its loss is 0
 
-// Overwrites the entries of a tile that are not negatives with `value`. These entries are the matching pairs and the pairs that are left
-// out. The tile's images belong to `rank` and its texts to `owner`.
+// Sets to `value` all entries of a tile that are not negatives: the matching pairs and the pairs that are left out. The tile's images
+// belong to `rank`, and its texts belong to `owner`.
 void fill_others(const at::Tensor& values, const Tile& tile, const ContrastTargets& targets, int rank, int owner,
                  std::int64_t batch, double value) {
   if (owner == rank) tile.diagonal_of(values).fill_(value);

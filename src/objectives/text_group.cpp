@@ -37,7 +37,7 @@ Needs TextGroup::needs() const {
   return needs;
 }
 
-// Computes the reconstruction loss of the captions for which `present` [B] is true; undefined means that all are present.
+// Computes the reconstruction loss of the captions for which `present` [B] is true. If `present` is undefined, all captions are present.
 at::Tensor TextGroup::reconstruction(const TowerFeatures& text, const at::Tensor& present, const ProcessGroup& group) {
   TORCH_CHECK(text.tokens.defined() && text.input.ids.defined(),
               "text_group: the groups or the ids of the captions are missing: the tower does not output them");

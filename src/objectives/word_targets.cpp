@@ -28,7 +28,7 @@ WordBags word_bags(const at::Tensor& ids, const at::Tensor& mask, std::int64_t v
   at::Tensor real = mask.defined() ? mask.flatten(1) : at::ones_like(words, at::kBool);
   check_range(words, real, vocab_size);
   for (const std::int64_t ignored : ignored_ids) real = real & words.ne(ignored);
-  // Replaces ids that are not words of the bag by vocab_size, which sorts last. Each row also gets one more vocab_size at its end.
+  // Replaces padding and ignored ids by the id vocab_size, which sorts last. Also appends this id once to each row.
   const at::Tensor none = at::full({words.size(0), 1}, vocab_size, words.options());
   const at::Tensor sorted = std::get<0>(at::cat({words.masked_fill(~real, vocab_size), none}, 1).sort(1));
   const at::Tensor again = sorted.slice(1, 1) == sorted.slice(1, 0, -1);

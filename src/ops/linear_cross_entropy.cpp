@@ -84,7 +84,7 @@ void refuse(const at::Tensor& bad, const char* on_gpu, const Message& message) {
     message(bad.nonzero()[0]);
 }
 
-// Throws if an id is neither a row of the weight nor ignore_index.
+// Throws if an id is neither in [0, vocabulary) nor ignore_index.
 Target hard_target(const at::Tensor& targets, std::int64_t vocabulary, std::int64_t ignore_index) {
   const at::Tensor ignored = targets == ignore_index;
   refuse(targets.lt(0).logical_or_(targets >= vocabulary).logical_and_(ignored.logical_not()),
@@ -96,7 +96,7 @@ Target hard_target(const at::Tensor& targets, std::int64_t vocabulary, std::int6
   return {targets.masked_fill(ignored, -1).unsqueeze(1), {}};
 }
 
-// Throws if an id is not a row of the weight, except for entries of weight 0, which may have any id.
+// Throws if an id is outside [0, vocabulary), except where the target's weight is 0; such entries may have any id.
 Target soft_target(const at::Tensor& ids, const at::Tensor& weights, std::int64_t vocabulary, at::ScalarType type) {
   const at::Tensor unused = weights == 0;
   refuse(ids.lt(0).logical_or_(ids >= vocabulary).logical_and_(unused.logical_not()),
@@ -115,7 +115,7 @@ bool has_kernel(const at::Tensor& hidden) {
   return (narrow || hidden.scalar_type() == at::kFloat) && has_kernels(hidden);
 }
 
-// Computes to = a b, or to += a b if `add` is true. On a GPU, the result of bfloat16 inputs can be float32.
+// Computes `to = a b`, or `to += a b` if `add` is true. On a GPU, `to` may be float32 when a and b are bfloat16.
 void multiply(at::Tensor to, const at::Tensor& a, const at::Tensor& b, bool add) {
   if (a.scalar_type() == to.scalar_type())
     at::addmm_out(to, to, a, b, /*beta=*/add ? 1 : 0);
@@ -230,8 +230,8 @@ Four call_forward(const at::Tensor& hidden, const at::Tensor& weight, const at::
   return forward.call(hidden, weight, targets, bias, ignore_index, wanted, target_weights, tile_elements);
 }
 
-// needs_input_grad() gives an undefined bias no index, so the indices of later inputs would shift. Therefore the bias comes after all other
-// inputs that may need a gradient. The target weights never need a gradient.
+// needs_input_grad() does not count an undefined bias, so without a bias the indices of later inputs shift. Therefore the bias comes after
+// all other inputs that may need a gradient. The target weights never need a gradient.
 class SummedCrossEntropy : public torch::autograd::Function<SummedCrossEntropy> {
  public:
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const at::Tensor& hidden,
@@ -265,8 +265,8 @@ bool wants_gradient(const at::Tensor& tensor) {
   return at::GradMode::is_enabled() && tensor.requires_grad();
 }
 
-// A compiled graph calls this function without autograd. It then also returns the gradients, which the graph keeps for
-// its own backward pass.
+// Compiled graphs call this function without autograd. In that case the function returns the loss and the gradients, which the graph keeps
+// for its own backward pass.
 Four forward_with_gradient(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
                            const Optional& bias, std::int64_t ignore_index, Wanted wanted,
                            const Optional& target_weights, std::optional<std::int64_t> tile_elements) {

@@ -13,7 +13,7 @@ at::Tensor threshold(const at::Tensor& scores) {
   const at::Tensor sorted = std::get<0>(scores.sort(-1, /*descending=*/true));
   const at::Tensor sums = sorted.cumsum(-1), places = at::arange(1, scores.size(-1) + 1, scores.options());
   const at::Tensor last = ((1 + places * sorted > sums) * places).amax(-1, /*keepdim=*/true);  // k
-  // k is at least 1, unless a score is NaN. Then the weights are NaN, too.
+  // k, the number of positive weights, is at least 1 except if a score is NaN; in that case all weights become NaN.
   return (sums.gather(-1, last.to(at::kLong).sub(1).clamp_min(0)) - 1) / last;
 }
 

@@ -139,7 +139,7 @@ Pair call_forward(const at::Tensor& tokens, const Mask& mask, const at::Tensor& 
   return forward.call(tokens, mask, table, bias);
 }
 
-// needs_input_grad() gives an undefined mask no index, so the indices of later inputs would shift. Therefore the mask is the last input.
+// The mask is the last input: needs_input_grad() does not count an undefined mask, which would shift the indices of later inputs.
 class MaxProjection : public torch::autograd::Function<MaxProjection> {
  public:
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const at::Tensor& tokens,

@@ -55,8 +55,8 @@ Outputs run_tower(Tower& tower, const TowerInput& input) {
   return outputs;
 }
 
-/// Returns `linear` if the case has the projection matrix, or if it sets embed_dim and its pool is not `none`. Otherwise returns `none`. If
-/// a case with the matrix does not set embed_dim, embed_dim has a default. If the pool is `none`, a `linear` projection is not used.
+/// Returns `linear` if the case has the projection matrix, or if it sets embed_dim and its pool is not `none`. Otherwise returns `none`. A
+/// case with the matrix need not set embed_dim, which has a default. If its pool is `none`, the projection exists but is not applied.
 config::ModuleSettings projection_choice(const Run& run, const TowerKeys& keys, const std::string& matrix) {
   if (!run.has_parameter(matrix) && (!keys.embed_dim || keys.pool == "none")) return {"none"};
   config::ModuleSettings choice{"linear"};
@@ -200,7 +200,7 @@ Runner readout_runner(const std::string& name) {
     // Cases may set value_width although values are shared. In a configuration this would be an error, so the setting is removed.
     const Node* shares = settings.find("share_values");
     if (name == "sparo" && (shares == nullptr || shares->text() == "true")) take<std::int64_t>(settings, "value_width", 0);
-    context.modality = Modality::text;  // stands for any token sequence with a mask, even if the sequence begins with a class token
+    context.modality = Modality::text;  // `text` means any token sequence with a mask, even one that begins with a class token
     SharedParameters shared;
     context.shared = &shared;
     const auto readout = readouts().make({name, settings}, run.path(), context);

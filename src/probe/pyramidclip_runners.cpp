@@ -107,7 +107,8 @@ TowerInput regions_of(const Run& run) {
   return input;
 }
 
-// Makes a tower with these ViT settings. The tower has two kinds of input, and the case may lack the parameters of one of them.
+// Makes a tower with these ViT settings. The tower accepts images and regions; the case may lack parameters that only images or only
+// regions use.
 std::shared_ptr<Tower> make_tower(Run& run, const VitSettings& vit, std::int64_t output_dim) {
   LinearProjectionSettings projection;
   projection.embed_dim = output_dim;

@@ -49,7 +49,7 @@ std::optional<Interval> interval_of(const Json& result, const std::string& metri
   return Interval{ends[0].get<double>(), ends[1].get<double>()};
 }
 
-/// Returns those of a task's settings whose values are texts. score_rule() uses only these.
+/// Returns only the task settings whose values are texts. score_rule() uses no others.
 config::Node texts_of(const Json& settings) {
   config::Node out = config::Node::map();
   for (const auto& [key, value] : settings.items())
@@ -338,7 +338,7 @@ ComparedRun read_measured_model(const MeasuredModel& measured) {
   read_training_scores(measured.model, run);
   const Json json = read_results(fs::path(measured.results) / "results.json", run, run.scores);
   run.step = step_of(json);
-  // The user chose the models to compare, so one of them can be the best even if they were trained for different numbers of steps.
+  // If the steps of scores differ, no score is marked as the best. Here the user chose the models to compare, so the steps are removed.
   for (Score& score : run.scores) score.step.reset();
   return run;
 }

@@ -263,7 +263,7 @@ std::vector<ScoreRow> score_rows(const std::vector<ComparedRun>& runs) {
 std::vector<SettingRow> differing_settings(const std::vector<ComparedRun>& runs) {
   std::vector<SettingRow> rows;
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    auto place = rows.begin();  // inserts after the run's previous setting, so that the keys of a module stay together
+    auto place = rows.begin();  // a new row goes behind the row of the run's preceding setting, so that a module's settings stay together
     for (const auto& [key, value] : runs[i].settings) {
       auto row = std::find_if(rows.begin(), rows.end(), [&key = key](const auto& each) { return each.key == key; });
       if (row == rows.end()) {

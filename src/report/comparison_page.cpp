@@ -21,7 +21,8 @@ constexpr double kBytesAGibibyte = 1024.0 * 1024.0 * 1024.0;
 
 constexpr const char* kEvaluations = "evaluation.";
 
-/// A curve with a fixed key and a title of its own. A section shows these curves before those that it finds by the prefix of their key.
+/// A curve with a fixed key and its own title. In a section, these curves come before the curves whose keys have one of the section's
+/// prefixes.
 struct KnownCurve {
   const char* key;
   const char* title;
@@ -221,8 +222,8 @@ std::string setting_table(const std::vector<ComparedRun>& runs) {
          html + "</table></div>";
 }
 
-/// Overlays the curves of all runs that have this curve. The chart is empty if fewer than two runs have the curve, unless the page has only
-/// one run.
+/// Overlays the curve `known` of all runs that have it. On a page with several runs, the chart is empty if fewer than two runs have the
+/// curve.
 CurveChart overlaid(const std::vector<ComparedRun>& runs, const KnownCurve& known) {
   CurveChart chart{.title = known.title, .curves = {}, .unit = known.unit};
   for (std::size_t i = 0; i < runs.size(); ++i) {

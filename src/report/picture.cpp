@@ -10,7 +10,7 @@ namespace tessera::report {
 namespace {
 
 constexpr std::int64_t kSmall = 160;         // images whose longer side has at most this many pixels are stored as PNG
-constexpr std::int64_t kGreatest = 320;      // images with a longer side than this are scaled down to it
+constexpr std::int64_t kGreatest = 320;      // maximum length of an image's longer side, in pixels; larger images are scaled down
 constexpr std::int64_t kOutlineShare = 100;  // the width of an outline is the image's longer side divided by this number
 constexpr double kFaded = 0.5;               // share of gray in pixels without a class
 constexpr double kFill = 0.7, kEdge = 0.75;  // share of the class color in a region and in its outline

@@ -35,8 +35,8 @@ const Node* setting(const Node& tree, const std::string& key) {
   return node;
 }
 
-/// `now` is the result of merging a stage over `value`. Returns true if `now` still contains all of `value` unchanged. Keys of maps that
-/// only the stage has are ignored.
+/// `now` is `value` after a stage's settings were merged over it. Returns true if everything in `value` is still in `now`, unchanged. Keys
+/// that the stage added to maps are ignored.
 bool survives(const Node& value, const Node* now) {
   if (now == nullptr) return false;
   if (!value.is_map()) return to_yaml(value) == to_yaml(*now);

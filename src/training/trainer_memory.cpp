@@ -44,13 +44,13 @@ void Trainer::explain_out_of_memory() {
   const std::int64_t step = state_.step + 1, batch = config_.data.loader.batch_size;
   std::string advice = "see trainer --dry-run";
   try {
-    PlanSettings settings;  // not plan_settings(), because that communicates with other ranks, which may be lost
+    PlanSettings settings;  // does not call plan_settings(), because that function communicates with other ranks, which may have failed
     settings.rank = group_.rank();
     settings.ranks = group_.size();
     const MemoryPlan plan = plan_memory(run_, config_, settings);
     advice = concat("it takes about ", summary(plan), ": set ", c10::Join(", or ", ways_out(plan, config_)));
   } catch (const std::exception&) {
-    // Not even a few samples fit into memory, so the message contains no measurements.
+    // If not even a few samples fit into memory, the message contains no measurements.
   }
   user_error("out of memory in step ", step, " with a batch of ", batch,
              group_.size() == 1 ? "" : concat(" on rank ", group_.rank()), ": ", advice);

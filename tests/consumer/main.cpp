@@ -1,4 +1,5 @@
-// With arguments RUN IMAGE TEXT..., runs the README's example. Without arguments, computes a loss on random features, as the test does.
+// Without arguments (as in the test `consumer`), computes a loss on random features. With the arguments RUN IMAGE TEXT..., runs the
+// README's example.
 #include <iostream>
 #include <string>
 #include <vector>

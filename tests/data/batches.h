@@ -28,7 +28,7 @@ inline bool same_batch(const Batch& a, const Batch& b) {
          });
 }
 
-/// Returns text number `k` in a row of a view that holds several texts per row. ByteTokenizer encoded the texts.
+/// Decodes text number `k` of a row. The view must hold several texts per row, encoded by ByteTokenizer.
 inline std::string text_at(const TowerInput& view, std::int64_t row, std::int64_t k) {
   std::string out;
   for (std::int64_t i = 0; i < view.lengths[row][k].item<std::int64_t>(); ++i)

@@ -26,12 +26,12 @@ struct TimmTower {
 /// refuses, or an unknown argument.
 TimmTower timm_tower(const std::string& name, const ForeignConfig& arguments, const TimmHead& head, const std::string& path);
 
-/// A timm name from the table, and how timm's model of this name differs from a model's image tower.
+/// A timm name from the table, and the differences between timm's model of that name and the model that timm_names() gets.
 struct TimmName {
   std::string name;
   nlohmann::json arguments;         // create_model's arguments, if the model's size or shape differs from that of timm's model
   std::string pool;                 // the model's pooling where it differs from timm's default for the architecture name; otherwise empty
-  std::vector<std::string> unlike;  // the settings in which the model differs from timm's model of this name
+  std::vector<std::string> unlike;  // the settings in which the model differs from timm's model
   int distance;                     // sort key: lower is a better match
 };
 

@@ -28,7 +28,7 @@ struct Family {
   /// Returns the settings for config.json. Does not check whether the class supports the model; the caller checks this by reading the file
   /// back.
   Json (*config)(const ModelFile&) = nullptr;
-  int mask_token_dims = 0;  // rank of the mask token [1, ..., 1, width], which our models lack; 0 if the class has no mask token
+  int mask_token_dims = 0;  // number of dimensions of the mask token [1, ..., 1, width], which our models lack; 0: the class lacks it, too
 };
 
 /// Returns the families CLIP, MetaCLIP 2 and SigLIP, with both towers or only one.

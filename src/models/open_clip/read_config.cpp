@@ -292,8 +292,8 @@ TowerSettings image_tower_of(const OpenClipModel& model, const std::string& path
   return {module_of("vit", vit), {theirs.pool_type == "avg" ? "gap" : "cls"}, linear_to(model.embed_dim)};
 }
 
-/// Returns the tower for OpenCLIP's TimmModel. It consists of timm's tower under `trunk`, and of either a projection of
-/// OpenCLIP's own or timm's classifier.
+/// Returns the tower for OpenCLIP's TimmModel. It is timm's tower (tensor names `visual.trunk.*`), followed by OpenCLIP's own projection,
+/// by timm's classifier as the projection, or by no projection.
 TimmTower timm_tower_of(const OpenClipModel& model, const std::string& path) {
   const OpenClipVision& theirs = model.vision;
   TimmHead head;
@@ -316,7 +316,7 @@ TimmTower timm_tower_of(const OpenClipModel& model, const std::string& path) {
   return out;
 }
 
-/// Returns the tower for OpenCLIP's HFTextEncoder, which is a transformers encoder under `text.transformer`.
+/// Returns the tower for OpenCLIP's HFTextEncoder. That class wraps a transformers encoder (tensor names `text.transformer.*`).
 TextTower transformers_text_of(const OpenClipModel& model, const std::string& path) {
   const OpenClipText& theirs = model.text;
   const std::string folder = std::filesystem::absolute(path).parent_path().string();

@@ -77,8 +77,8 @@ class CaptionTiles {
 struct SoftmaxSums {
   at::Tensor log_sum;    // log of the softmax's denominator (for CaptionDenominator::negatives, without the positives)
   at::Tensor further;    // sum of the logits of duplicates that count as positives; undefined if there are none
-  at::Tensor count;      // number of duplicates that count as positives
-  at::Tensor positives;  // number of all positives
+  at::Tensor count;      // number of duplicates that count as positives, for each row or caption
+  at::Tensor positives;  // number of positives of each row or caption, including such duplicates
   at::Tensor pull;       // only for the denominator `negatives`: the sum of sigmoid(log_sum - s) over the logits s of positives
   at::Tensor term;       // the loss of each row or caption
 

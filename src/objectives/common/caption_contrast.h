@@ -10,27 +10,26 @@
 
 namespace tessera {
 
-/// Which captions the softmax of an image sums over. slot: one softmax for each of the K slots, over the captions of all images in this
-/// slot. all: one softmax, over all captions. negatives: one softmax for each positive, over this positive and all negatives.
+/// Which captions the softmax of an image sums over. slot: one softmax for each of the K slots, over the captions that all images have in
+/// that slot. all: one softmax, over all captions. negatives: one softmax for each positive, over this positive and all negatives.
 enum class CaptionDenominator { slot, all, negatives };
 
 /// Returns the denominator for a name: slot, all or negatives.
 CaptionDenominator caption_denominator(const std::string& name);
 
-/// Losses of images that have K captions each, contrasted over the global batch. Only one tile of similarities is in memory at a time, and
-/// tiles are recomputed in the backward pass, so that memory grows with B D and C K D, never with B C K. Every rank holds all captions,
-/// computes the similarities of its own images, and sends the other ranks the sums for their captions. Second derivatives are not
-/// supported.
+/// Contrastive losses over the C images of the global batch, with K captions each. Only one tile of similarities is in memory at a time,
+/// and tiles are recomputed in the backward pass, so memory grows with B D and C K D, never with B C K. Every rank holds all captions and
+/// computes the similarities of its own B images. The ranks then combine their sums for each caption. Second derivatives are not supported.
 /// image    [B, D]     this rank's images, of unit length (or 0)
 /// texts    [C, K, D]  the captions of all ranks (from gather_rows), of unit length; 0 where absent
 /// scale    []         1/temperature
 /// chunk               images per tile; nullopt: a number that suits the device
 struct CaptionContrast {
-  at::Tensor i2t;  // the mean over rows with a positive; 0 if there are none
-  at::Tensor t2i;  // the mean over present captions
+  at::Tensor i2t;  // image-to-text loss, the mean over rows with a positive; 0 if no row has one
+  at::Tensor t2i;  // text-to-image loss, the mean over present captions
 };
-/// Computes multi-positive InfoNCE. For each row, averages log(sum of exp(s)) - s_p over the row's positives p. s are the logits, and the
-/// sum runs over the denominator's captions.
+/// Computes multi-positive InfoNCE. The loss of a row is the mean of log(sum of exp(s)) - s_p over the row's positives p. s are logits, and
+/// the sum runs over the captions that `denominator` chooses.
 CaptionContrast caption_info_nce(const at::Tensor& image, const at::Tensor& texts, const at::Tensor& scale,
                                  CaptionDenominator denominator, const CaptionRelation& relation,
                                  std::optional<std::int64_t> chunk, const ProcessGroup& group);

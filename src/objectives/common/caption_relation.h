@@ -27,8 +27,8 @@ struct CaptionRelation {
   /// True if any caption of the global batch is absent. Always true on a GPU, because the check would cost a synchronization.
   bool some_absent = false;
 
-  /// The part of the relation between the images from `row` on and the captions of the images from `column` on. Both are positions in the
-  /// global batch.
+  /// A tile of the relation. Its first row is image `row`, and its first column holds the K captions of image `column`. Both numbers are
+  /// positions in the global batch.
   struct Tile {
     at::Tensor left_out;  // bool [rows, columns, K], true for ignored entries (R = 0); undefined if there are none
     at::Tensor further;   // bool [rows, columns, K], true for other images' captions that are positives; undefined if there are none

@@ -11,17 +11,17 @@ struct AutogradContext;
 
 namespace tessera {
 
-/// The target of each pair's two softmaxes: one over the pair's row of similarities, one over its column. The target is the pair itself;
-/// with smoothing, the pair's negatives get a part of the target. A default-constructed object means that all C pairs differ and are
+/// Each of the C pairs has two softmaxes, over its row and over its column of similarities. In both softmaxes, the target is the pair
+/// itself; with smoothing, the pair's negatives get a part of the target. A default-constructed object means that all pairs differ and are
 /// present.
 struct ContrastTargets {
   at::Tensor duplicates;  // int64 [kinds, C], each pair's group per kind of duplicate; pairs of one group are not each other's negatives
   at::Tensor present;     // bool [C]: true for present pairs of the global batch; undefined if all are present
   double smoothing = 0;   // the pair itself has the target 1 - smoothing; its negatives share the rest equally
 
-  /// Returns bool [rows, columns] for the `rows` pairs of the global batch from `row` on and the `columns` pairs from `column` on. The
-  /// entry of two different pairs is true if the pairs are duplicates or one of them is absent. Sums ignore such entries. Returns an
-  /// undefined tensor if `duplicates` and `present` are undefined.
+  /// Returns bool [rows, columns], the block of the global batch's matrix [C, C] that starts at (row, column). The entry for two different
+  /// pairs is true if these pairs are duplicates or one of them is absent; sums ignore such entries. Returns an undefined tensor if
+  /// `duplicates` and `present` are undefined.
   at::Tensor left_out(std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) const;
   /// Turns a sum over this rank's `batch` pairs, to which absent pairs contribute 0, into a mean over present pairs. With several
   /// ranks it divides by the mean number of present pairs per rank, so that the mean of the results over ranks is the mean over the

@@ -27,7 +27,7 @@ at::Tensor packed(const at::Tensor& texts, const at::Tensor& mask) {
   return mask.defined() ? at::cat({flat, mask.flatten(1).to(flat.scalar_type())}, 1) : flat.clone();
 }
 
-// Returns the texts and the mask of a block from packed(). They have the shapes of `texts` and `mask`.
+// Splits a block that packed() made into its texts and its mask, which get the shapes of the arguments `texts` and `mask`.
 std::vector<at::Tensor> unpacked(const at::Tensor& block, const at::Tensor& texts, const at::Tensor& mask) {
   const std::int64_t width = texts.numel() / texts.size(0);
   const at::Tensor features = block.narrow(1, 0, width).reshape(texts.sizes());

@@ -16,9 +16,9 @@ at::Tensor ring_columns(const TileBody& body, const std::vector<at::Tensor>& own
                         const at::Tensor& mask, const ProcessGroup& group);
 
 /// Applies `body` to all texts of the global batch. The body's inputs are a tile of t texts, the tile's mask if there is one, and `own`.
-/// The body returns columns [B, t], which are joined to [B, C]. `texts` contains this rank's {features [B, ...]} or {features, mask}. With
-/// a chunk, tiles have at most `chunk` texts and are recomputed in the backward pass, and texts travel around the ranks instead of being
-/// gathered.
+/// The results [B, t] of all tiles are concatenated into [B, C]. `texts` contains this rank's {features [B, ...]} or {features, mask}. If
+/// `chunk` is set, a tile has at most `chunk` texts and is recomputed in the backward pass, and texts travel around the ranks instead of
+/// being gathered.
 at::Tensor map_texts(const TileBody& body, const std::vector<at::Tensor>& own, const std::vector<at::Tensor>& texts,
                      std::optional<std::int64_t> chunk, const ProcessGroup& group);
 

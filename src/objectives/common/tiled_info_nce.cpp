@@ -39,8 +39,8 @@ class Texts {
   std::int64_t width_;
 };
 
-// Functions on tensors [..., kinds] that hold one or two sums per image or text. The first kind is the log-sum-exp of the logits that are
-// not left out. With label smoothing there is a second kind, the plain sum of these logits.
+// Functions on tensors [..., 1 or 2]. For each image or text, a tensor holds the log-sum-exp of the logits and, with label smoothing, also
+// their plain sum. Logits that are left out do not count.
 struct LogitSums {
   static at::Tensor none(at::IntArrayRef shape, const at::TensorOptions& options) {
     const at::Tensor sums = at::empty(shape, options);
@@ -162,9 +162,9 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
                        const at::Tensor images = tile.rows_of(image), features = texts.features(tile);
                        const at::Tensor cosines = at::matmul(images, features.t());
                        const at::Tensor left_out = tile.left_out_of(targets, batch, group.rank(), owner);
-                       // Each direction adds scale * (weight of the direction) * (softmax of the relative logits - target) to the gradient
-                       // with respect to the cosines. The factor `scale` is applied last. Sums of products use sum(), which adds pairwise,
-                       // because dot() would lose digits.
+                       // The gradient with respect to the cosines is scale * (sum over both directions of weight * (softmax of the relative
+                       // logits - target)). The factor `scale` is applied last. Products are summed with sum(), which adds pairwise; dot()
+                       // would lose digits.
                        at::Tensor relative = cosines - tile.rows_of(right).unsqueeze(1);
                        const at::Tensor gradient = (relative * scale).sub_(tile.rows_of(rows).unsqueeze(1)).exp_();
                        if (share.defined()) gradient.sub_(tile.rows_of(share).unsqueeze(1));

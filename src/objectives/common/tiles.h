@@ -22,10 +22,10 @@ inline void add_exponentials(at::Tensor total, const at::Tensor& logarithms) {
   total.copy_(at::logaddexp(total, logarithms));
 }
 
-/// A part of a matrix that is never materialized as a whole.
+/// A part of a matrix. The whole matrix is never in memory.
 struct Tile {
   std::int64_t row, rows, column, columns;
-  std::int64_t slot;  // number of the worker that processes the tile; workers run at the same time
+  std::int64_t slot;  // index of the worker that processes the tile; workers run at the same time
 
   at::Tensor rows_of(const at::Tensor& tensor) const { return tensor.narrow(0, row, rows); }
   /// `tensor` has one row for each column of the matrix. Returns the rows for the tile's columns.
@@ -61,8 +61,8 @@ class Tiles {
   std::int64_t slots() const { return slots_; }
   std::int64_t width() const { return width_; }
 
-  /// Calls body(tile) for all tiles, without recording gradients. The body may write only the tile's rows and its slot's part of
-  /// other tensors. After the tiles of each block of columns, merge(column, count) adds up the slots' parts.
+  /// Calls body(tile) for all tiles, without recording gradients. The body may write only to rows_of() and slot_of() of the tile. When all
+  /// tiles of a block of columns are done, merge(column, count) must add up the parts of all slots.
   template <class Body, class Merge>
   void walk(Body&& body, Merge&& merge) const {
     for (std::int64_t column = 0; column < columns_; column += width_) {

@@ -18,8 +18,8 @@ config::Node with_published_towers(config::Node tree);
 NamedTensors published_tensors(const std::string& folder, const NamedTensors& own);
 
 /// Returns the parts of the published folder that checkpoints carry along: its files, and the tensors that Tessera's model does not use.
-/// With them, the trained model can be exported for the folder's library again. If the run starts from two folders, returns only the
-/// tokenizer of the text tower's folder. If it starts from no published folder, returns null.
+/// With these parts, the trained model can be exported in the format of the library that the folder came from. If the run starts from two
+/// folders, returns only the tokenizer of the text tower's folder. If it starts from no published folder, returns null.
 std::shared_ptr<const PublishedParts> start_parts(const StartSettings& start);
 
 }  // namespace tessera

@@ -17,7 +17,7 @@ namespace {
 
 using NamedFields = std::vector<std::pair<std::string, std::string>>;
 
-// Replaces the characters that CSV would require to be quoted.
+// Replaces the characters that would force a CSV field to be quoted.
 std::string table_cell(std::string text) {
   for (char& c : text)
     if (c == ',' || c == '"' || c == '\n' || c == '\r') c = '_';

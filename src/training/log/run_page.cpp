@@ -184,7 +184,7 @@ struct RunPage::Impl {
 
   struct Evaluated {
     Measured last;
-    std::optional<Measured> best;  // nullopt if neither direction of the metric is better
+    std::optional<Measured> best;  // nullopt if neither higher nor lower values of the metric are better
   };
   std::map<std::string, Evaluated, report::NaturalOrder> evaluated;  // key: "task.metric"
   std::map<std::string, std::string> evaluated_data;  // key: task; value: its data, such as "shapes validation, 500 samples"

@@ -20,7 +20,7 @@ namespace tessera {
 namespace {
 
 constexpr double kLossSeconds = 1;    // after three measurements of the loss, another measurement may take at most this many seconds
-constexpr double kChunkSeconds = 10;  // a measurement of the loss with more samples than a chunk may take at most this many seconds
+constexpr double kChunkSeconds = 10;  // time limit, in seconds, for measuring the loss with more samples than one chunk
 
 std::int64_t total_bytes(const std::map<std::string, at::Tensor>& tensors) {
   std::int64_t bytes = 0;

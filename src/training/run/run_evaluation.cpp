@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// If the task uses data of the run that cannot be read, returns the reason. Otherwise returns an empty string.
+// If the task needs some of the run's data and these data cannot be read, returns the reason. Otherwise returns an empty string.
 std::string missing_for(const config::ModuleSettings& task, const TrainingRun& run, const Unreadable& unreadable) {
   const auto is_the_runs = [&](const char* key) {
     const config::Node* node = task.settings.find(key);

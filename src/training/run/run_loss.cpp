@@ -148,7 +148,7 @@ class LossOfParts final : public RunLoss {
     return parts_.objective->forward(encode(batch), context_);
   }
 
-  // Encodes a batch as training does: if training uses micro-batches, in pieces of the same size.
+  // Encodes a batch as training does: in micro-batches, if training uses them.
   Features encode(const Batch& batch) const {
     const std::string& precision = config_.training.precision;
     const auto chunk = config_.training.micro_batch.of(batch.size());

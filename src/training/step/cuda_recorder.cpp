@@ -35,8 +35,8 @@ class CudaRecorder : public WorkRecorder {
     // allocated as well.
     stream_.synchronize();
     at::accelerator::emptyCache();
-    // The capture mode is per thread, because a process-wide mode would forbid other threads to allocate pinned memory during the
-    // capture.
+    // A process-wide capture mode would make other threads' allocations of pinned memory fail during the capture, so the mode is per
+    // thread.
     graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
     try {
       work();
@@ -44,7 +44,7 @@ class CudaRecorder : public WorkRecorder {
       try {
         graph_.capture_end();
       } catch (const c10::Error&) {
-        // Ignores this error, because the exception of `work`, which is rethrown, explains more.
+        // An error of capture_end() is ignored: the exception of `work`, which is rethrown below, explains more.
       }
       throw;
     }
@@ -54,7 +54,7 @@ class CudaRecorder : public WorkRecorder {
   void replay() override { graph_.replay(); }
 
  private:
-  // Makes all work that is queued on `later` after this call wait for the work that is already queued on `earlier`.
+  // Work that is queued on `later` after this call waits for the work that is already queued on `earlier`.
   static void follow(const at::cuda::CUDAStream& later, const at::cuda::CUDAStream& earlier) {
     at::cuda::CUDAEvent event;
     event.record(earlier);
