@@ -36,7 +36,7 @@ class UnquotedWords {
     last_ = word;
   }
 
-  /// Checks that the last assignment closes its brackets. `next` is the word after it, which belongs to no option.
+  /// Checks that the last assignment closes its brackets. The error message also shows `next`, the stray word after the assignment.
   void end(const std::string& next) const {
     const auto count = [&](char c) { return std::count(last_.begin(), last_.end(), c); };
     if (count('{') > count('}') || count('[') > count(']'))

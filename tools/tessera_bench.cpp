@@ -87,8 +87,8 @@ at::ScalarType dtype_of(const std::string& name) {
   return name == "bfloat16" ? at::kBFloat16 : at::kFloat;
 }
 
-// Each line of standard input is a turn, which runs `step` and prints how long it took. If `released` is true, a GPU's cached memory is
-// freed after each turn, and an untimed step before the next turn allocates it again.
+// For each line of standard input, runs `step` and prints how long it took. If `released` is true, frees a GPU's cached memory after each
+// line, and runs an untimed step, which allocates the memory again, before each timed step.
 int take_turns(const at::Device& device, const std::function<void()>& step, bool released = false) {
   released = released && !device.is_cpu();
   for (std::string line; std::getline(std::cin, line);) {

@@ -99,7 +99,7 @@ TEST(LoaderFailures, AHangingReadIsReportedAndEndsTheRun) {
   source->hangs = true;
   LoaderSettings settings = in_order(10, 3);
   settings.warn_after = 0.01;
-  settings.timeout = 0.5;  // long enough for the other samples even on a busy machine
+  settings.timeout = 0.5;  // long enough for every sample except the hanging one, even on a busy machine
   log::set_level(log::Level::info);
   testing::internal::CaptureStderr();
   {
@@ -117,7 +117,7 @@ TEST(LoaderFailures, AHangingReadIsReportedAndEndsTheRun) {
   const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_NE(log.find("data: waited "), std::string::npos) << log;
   EXPECT_NE(log.find(" s for sample number 17 (thread "), std::string::npos) << log;
-  // The message may count several threads, because others may also still be busy.
+  // The message may count several threads, because other threads may also still be busy.
   EXPECT_NE(log.find(" in a sample and cannot be stopped"), std::string::npos) << log;
   source->release();
 }

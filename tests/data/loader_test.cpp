@@ -54,7 +54,7 @@ std::vector<std::string> keys_of(Loader& loader, int batches) {
   return out;
 }
 
-// Each of 3 shards gets 10 of the 31 samples, and its tenth sample does not fill another batch of 3.
+// Each of 3 shards gets 10 of the 31 samples, which make three batches of 3. The tenth sample is left out.
 TEST(Loader, ShardsShareAnEpochWithoutOverlap) {
   for (int epoch = 0; epoch < 2; ++epoch) {
     std::set<std::string> seen;

@@ -215,8 +215,8 @@ TEST(Mixture, WithoutShuffleSamplesKeepTheListedOrder) {
       first_batches(MixtureMode::sequential, two(), 3),
       (Keys{"a:0", "a:1", "a:2", "a:3", "a:4", "b:0", "b:1", "b:2", "b:3", "b:4", "a:0", "a:1", "a:2", "a:3", "a:4"}));
   EXPECT_EQ(first_batches(MixtureMode::accumulate, two(), 4),
-            (Keys{"a:0", "a:1", "a:2", "a:3", "a:4", "b:0", "b:1", "b:2", "b:3", "b:4",  // a:5 is left out, because batches are full
-                  "a:0", "a:1", "a:2", "a:3", "a:4", "b:1", "b:2", "b:3", "b:4", "b:0"}));  // b:0 of b's second pass is left out like a:5
+            (Keys{"a:0", "a:1", "a:2", "a:3", "a:4", "b:0", "b:1", "b:2", "b:3", "b:4",  // a:5 is left out, as it would not fill a batch
+                  "a:0", "a:1", "a:2", "a:3", "a:4", "b:1", "b:2", "b:3", "b:4", "b:0"}));  // the b:0 before b:1 is left out like a:5
   EXPECT_EQ(
       first_batches(MixtureMode::weighted, {component("a", make_samples(4), 0.5), component("b", make_samples(3))}, 2),
       (Keys{"a:0", "a:1", "b:0", "b:1", "b:2", "a:2", "a:3", "b:0", "b:1", "b:2"}));

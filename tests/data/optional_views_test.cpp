@@ -24,7 +24,7 @@ constexpr ViewNeeds kOptional{.optional = true};
 constexpr ViewNeeds kRegions{.regions = true};
 constexpr ViewNeeds kOptionalRegions{.regions = true, .optional = true};
 
-// Returns samples that all have a summary, object tags and two regions of three numbers.
+// Returns samples that all have a summary, object tags, and the features of two regions (three numbers per region).
 std::vector<Sample> full_samples(std::int64_t count) {
   std::vector<Sample> samples = make_samples(count);
   for (Sample& sample : samples) {

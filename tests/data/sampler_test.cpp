@@ -43,7 +43,7 @@ std::int64_t group_of(std::int64_t entry) {
   return std::ranges::upper_bound(kGroups.starts, entry) - kGroups.starts.begin() - 1;
 }
 
-// Returns the largest number of groups that are started but not finished at the same time.
+// Returns the largest number of groups that are open (started but not finished) at any one time.
 std::size_t most_open(const Order& order) {
   std::map<std::int64_t, std::int64_t> left;
   std::set<std::int64_t> open;

@@ -1,5 +1,4 @@
-// Tests captions of the built-in shapes that resemble web captions: captions that do not match their image, and captions that use thousands
-// of words.
+// Tests web-like captions of the built-in shapes. Such captions may not match their image, and together they use thousands of words.
 #include <algorithm>
 #include <map>
 #include <set>

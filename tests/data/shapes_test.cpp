@@ -31,7 +31,7 @@ TEST(Shapes, SamplesAreFrozen) {
   EXPECT_EQ(fingerprint(ShapesSource(settings).get(41)), 12586856036623735710ULL);
 }
 
-// The hashes below were computed before the settings style, bad_captions and object_sizes existed.
+// The hashes below were computed before the settings `style`, `bad_captions` and `object_sizes` existed.
 TEST(Shapes, SamplesOfOldSettingsAreFrozen) {
   const auto hash_of = [](const ShapesSettings& settings) {
     const ShapesSource source(settings);

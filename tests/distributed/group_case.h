@@ -19,7 +19,7 @@ inline ProcessGroup nccl_group() {
   return ProcessGroup::connect(place, {.backend = "nccl", .timeout = 60}, at::Device(at::kCUDA, 0));
 }
 
-/// A number of connected ranks and their backend.
+/// The number of connected ranks, and the backend that connects them.
 struct GroupCase {
   int size = 1;
   std::string backend = "gloo";  // for nccl, the group is nccl_group(), which has one rank

@@ -177,8 +177,8 @@ TEST_F(CaptionTasks, AreRightOnceTheDecoderHasMemorizedTheImages) {
   EXPECT_EQ(captions.pictures.captions[0].truth.size(), 2u);
   expect_outcomes_give_metrics(captions);
 
-  // Each coordinate is written as one of 8 bins and read back as the bin's center. A side of a box at 0 becomes bin 0, which is read back
-  // as 1/16; a side at 1/2 becomes bin 4, which is read back as 9/16; a side at 1 becomes the last bin, 7.
+  // Each coordinate of a box is written as one of 8 bins and read back as the bin's center. A coordinate of 0 becomes bin 0, which is read
+  // back as 1/16. A coordinate of 1/2 becomes bin 4, which is read back as 9/16. A coordinate of 1 becomes the last bin, 7.
   const TaskResult referring = run("{name: referring}");
   EXPECT_EQ(metric(referring, "boxes"), 4) << "the box out of sight and phrases without a box do not count";
   EXPECT_EQ(metric(referring, "accuracy"), 1);

@@ -383,7 +383,7 @@ TEST_F(EvaluateTokens, EveryTaskReadsTokens) {
 }
 
 TEST_F(EvaluateTokens, SparseRowsCompareLikeDenseOnes) {
-  /// Wraps an embedder whose compact() makes embeddings sparse, and keeps the embeddings dense.
+  /// Wraps an embedder whose compact() makes embeddings sparse. The wrapper's compact() leaves them dense.
   class Whole final : public EmbedderView {
    public:
     using EmbedderView::EmbedderView;

@@ -1,4 +1,4 @@
-// Tests the FG-OVD task, which chooses among several texts for each box, on an embedder with known patch embeddings.
+// Tests the FG-OVD task with an embedder whose patch embeddings are known. The task chooses among several texts for each box.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

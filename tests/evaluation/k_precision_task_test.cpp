@@ -36,8 +36,8 @@ class ColoredPictures final : public IndexedSource {
 
 class KPrecision : public ::testing::Test {
  protected:
-  // Each image retrieves the caption that names its color. The first image retrieves its own caption; the second image retrieves the
-  // caption of the third image.
+  // Each image retrieves the caption that names its color. The first image retrieves its own caption. The second and third images are
+  // green, so they retrieve the third image's caption.
   KPrecision() {
     context.source = std::make_shared<ColoredPictures>(
         std::vector<ColoredPictures::Picture>{{200, 0, 0, {"a red dog runs", "the dog"}},

@@ -63,7 +63,7 @@ Tensors embed(const ProcessGroup& group, const std::string& path) {
   };
   out["conditioned alone"] = compared(whole);
   out["conditioned shared"] = compared(shared);
-  // These images keep their own shapes.
+  // With this preprocessing, images keep their aspect ratio.
   Preprocessing own_shapes;
   own_shapes.resize_mode = "naflex";
   own_shapes.patch_size = config::Size(8);

@@ -273,7 +273,8 @@ TEST_F(Slots, TrainsAMaskOnOneSplitAndMeasuresItOnAnother) {
     EXPECT_EQ(metrics.at("parts"), granularity == "slot" ? 5 : 20);
     EXPECT_GT(metrics.at("train_accuracy"), metrics.at("train_accuracy_before"));
     EXPECT_LT(metrics.at("loss_last"), metrics.at("loss_first"));
-    // hard_negatives must give slot_mask's `accuracy_before` without the mask, and slot_mask's `accuracy` with the mask.
+    // Without the mask, the task hard_negatives must give slot_mask's `accuracy_before`. With the mask, hard_negatives must give
+    // slot_mask's `accuracy`.
     EXPECT_DOUBLE_EQ(run("hard_negatives", model).metrics.at(0).second, metrics.at("accuracy_before"));
     const at::Tensor mask = io::load_safetensors(path("slot_mask.safetensors")).tensors.at("mask");
     EXPECT_NEAR(mask.mean().item<double>(), metrics.at("mean_weight"), 1e-6);

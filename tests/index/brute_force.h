@@ -18,7 +18,7 @@ struct RandomVectors {
   std::int64_t rows = 100;
   std::int64_t vocab_size = 50;
   std::int64_t most_tokens = 12;  // largest number of tokens per row; some rows have none
-  int weights = 0;                // number of distinct weights (a small one causes ties); 0 for real numbers
+  int weights = 0;                // number of distinct weights (a small number causes ties); if 0, weights are arbitrary real numbers
 };
 
 /// Returns random rows in which tokens of low ids are far more frequent than those of high ids, as in text.

@@ -58,7 +58,7 @@ struct Backend {
   std::function<Status(const TokenMaxProjectionBackward&)> token_max_projection_backward;
 };
 
-/// Returns the CPU backend. `instruction_set` is a name as for use_instruction_set().
+/// Returns the CPU backend. `instruction_set` is one of the names that use_instruction_set() accepts.
 Backend cpu_backend(int threads = 2, const std::string& instruction_set = "");
 Backend emulation_backend();
 /// Returns the backend of the GPU, or null if there is no GPU.

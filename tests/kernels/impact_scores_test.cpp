@@ -16,7 +16,7 @@ bool chance(double share, std::mt19937_64& random) {
   return static_cast<double>(random() % 1000) < 1000 * share;
 }
 
-/// Random postings in a window of documents: the documents that have a posting, once as a list and once as a bitmap, and their impacts.
+/// Random postings in a window of documents. Stores which documents have a posting (as a list and a bitmap), and each posting's impact.
 template <class Impact>
 struct Postings {
   std::vector<std::uint16_t> documents;

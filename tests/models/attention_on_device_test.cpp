@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t kBatch = 6, kHeads = 8, kWidth = 512;
 
-// A rule for which tokens attend to which.
+// A kind of attention mask. If `packed` is true, the tensors contain no padding.
 struct Sight {
   const char* name;
   bool causal, padded, packed;

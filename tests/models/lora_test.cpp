@@ -303,7 +303,8 @@ TEST_F(LoraModel, ReportsMistakes) {
   EXPECT_NE(read("{image: {}}").find("adapt.image.lora: missing"), std::string::npos);
 }
 
-/// Compares with the model of tests/data/foreign/clip after training with PEFT's adapters in PyTorch (tests/data/foreign/make_peft.py).
+/// Trains adapters of the model in tests/data/foreign/clip. Compares the losses, the adapters and the merged model's embeddings with those
+/// of PEFT in PyTorch (tests/data/foreign/make_peft.py).
 TEST(LoraOfPeft, FiveStepsOfAdamWAndTheMergedModelMatch) {
   const std::string folder = test_data("foreign/clip");
   const auto model = build_model(load_foreign_model(folder), folder);

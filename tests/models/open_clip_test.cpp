@@ -41,7 +41,7 @@ class OpenClipCheckpoints : public FolderTest {
     io::save_safetensors(path(name), weights);
     return weights;
   }
-  /// Returns kSmall after setting the value at a JSON pointer.
+  /// Returns a copy of kSmall that has `value` at the JSON pointer `pointer`.
   std::string changed(const std::string& pointer, const nlohmann::json& value) const {
     nlohmann::json json = nlohmann::json::parse(kSmall);
     json[nlohmann::json::json_pointer(pointer)] = value;

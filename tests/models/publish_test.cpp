@@ -24,7 +24,7 @@ using Json = nlohmann::json;
 
 class Publish : public FolderTest {
  protected:
-  /// Copies a folder of tests/data/foreign, except for the outputs that its library computed. Returns the copy's path.
+  /// Copies a folder of tests/data/foreign without expected.safetensors (the original library's outputs). Returns the copy's path.
   std::string copy_of(const std::string& name) const {
     const std::string folder = path("published");
     fs::copy(test_data("foreign/" + name), folder);

@@ -34,7 +34,7 @@ void fill_by_formula(torch::nn::Module& module) {
 }
 
 const std::string kResnetStart = "image_size: [64, 32], layers: [1, 2, 1, 1], ";
-/// The ResNets of make_timm.py. The images of `deep` have a different size, which does not halve evenly.
+/// The ResNets of make_timm.py. Only `deep` gets images whose height and width are not divisible by the network's total stride.
 const std::vector<TimmCase> kResnetCases = {
     {"basic", "{" + kResnetStart + "block: basic}"},
     {"bottleneck", "{" + kResnetStart + "block: bottleneck}"},

@@ -156,7 +156,7 @@ TEST_F(DropPath, GrowsLinearlyOverTheBlocks) {
        std::map<std::int64_t, double>{{3, 0.4}, {2, 0.4 * 0.6}, {1, 0.4 * 0.6 * 0.8}}) {
     const RowRngScope rows(row_keys(2, 0, 1, 20000));
     const at::Tensor sums = transformer->forward(x, {}, first).select(2, 0).select(1, 0);
-    double all = 0;  // what attention adds to a row if no block skips it
+    double all = 0;  // the total that attention adds to a row if no block skips its attention
     for (std::int64_t i = first; i < 4; ++i) all += 10 / (1 - 0.2 * static_cast<double>(i));
     EXPECT_NEAR(sums.ge(all - 1e-3).to(at::kDouble).mean().item<double>(), mean_kept, 0.015) << first;
   }
@@ -210,7 +210,7 @@ TEST(Depth, OfAParameterIsItsBlock) {
                                                      {"visual.positional_embedding", 3},
                                                      {"visual.ln_pre.weight", 3},
                                                      {"visual.transformer.resblocks.0.ln_1.weight", 2},
-                                                     {"visual.roi_proj.weight", 2},  // regions enter at block 1, so they count like block 0
+                                                     {"visual.roi_proj.weight", 2},  // this layer feeds block 1, so it has block 0's depth
                                                      {"visual.roi_class_embedding", 2},
                                                      {"visual.transformer.resblocks.1.mlp.c_fc.bias", 1},
                                                      {"visual.ln_post.weight", 0},

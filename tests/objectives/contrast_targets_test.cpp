@@ -84,7 +84,7 @@ TEST(AbsentPairsOfABatch, ErrorNamesAWrongMask) {
             "clip: present must be [B] = [6] bool, got [6] Float");
 }
 
-// Returns the mean cross-entropy of the rows of present pairs. Each row has explicit targets over the columns that it is compared with.
+// Returns the mean cross-entropy over the rows of present pairs. Computes the target of each column that takes part in a row's softmax.
 at::Tensor softened_cross_entropy(const at::Tensor& logits, const at::Tensor& present, const at::Tensor& groups,
                                   double smoothing) {
   at::Tensor sum = at::zeros({}, at::kDouble);
@@ -152,7 +152,7 @@ TEST_P(ViewsOfPairs, AreThoseOfTheSettings) {
   expected.images = {{"local", expected.images.at("image")}};
   expected.texts = {{"summary", expected.texts.at("caption")}};
   EXPECT_EQ(named->needs().images, expected.images);
-  // Returns the text views that the objective needs, except the hard negatives, because no setting changes their view's name.
+  // Returns the text views that the objective needs, without the hard negatives, whose view has a fixed name.
   const auto texts_of_pairs = [](const Objective& objective) {
     Needs needs = objective.needs();
     needs.texts.erase(kNegatives);

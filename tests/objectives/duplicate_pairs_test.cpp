@@ -24,7 +24,7 @@ at::Tensor cosines(const Pairs& pairs) {
   return at::matmul(unit(pairs.image_global), unit(pairs.text_global).t());
 }
 
-// Returns a matrix, computed entry by entry, that is 1 on the diagonal and where two pairs share neither image nor caption, else 0.
+// Returns a matrix whose entry (i, j) is 0 if i and j are different pairs that share an image or caption, else 1.
 at::Tensor counted(const Pairs& pairs) {
   at::Tensor out = at::ones({kPairs, kPairs}, at::kDouble);
   for (std::int64_t i = 0; i < kPairs; ++i)
@@ -72,7 +72,7 @@ TEST(DuplicatePairs, AreMaskedInSigmoids) {
   }
 }
 
-// In losses on token similarities too, the loss of a pair's row or column leaves out all other pairs with the same image or caption.
+// In losses on token similarities, pairs that share an image or caption are not each other's negatives.
 TEST(DuplicatePairs, AreMaskedInTokenSimilarities) {
   const Pairs pairs = some_shared();
   const at::Tensor weights = counted(pairs);

@@ -12,7 +12,7 @@
 #include "tests/objectives/checks.h"
 #include <tessera/objectives/objective.h>
 
-/// Random pair features and objectives on them, shared by the tests of all objectives.
+/// Random features of pairs, and settings of objectives to test with them. The tests of all objectives use this header.
 namespace tessera {
 
 struct Pairs {

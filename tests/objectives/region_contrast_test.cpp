@@ -79,7 +79,7 @@ std::vector<Region> regions_of(const RegionCase& c) {
 struct Reference {
   std::map<std::string, double> terms;
   double gap = 0;       // mean of s(box, its phrase) - s(box, negative) over all negatives
-  double accuracy = 0;  // share of the boxes with negatives that are nearer to their phrase than to any of their negatives
+  double accuracy = 0;  // of the boxes with negatives, the share whose phrase is nearer to the box than every negative is
 };
 
 Reference reference(const RegionCase& c, double scale, double margin, std::size_t text_negatives = 10,
@@ -257,7 +257,7 @@ TEST(RegionContrast, MarginIsTheGapOfThePreviousStep) {
   EXPECT_NEAR(statistic(unmoved, "rank_margin"), gap, 1e-9);
 }
 
-// The phrases equal their boxes and the negatives point the opposite way, so the mean gap is twice the scale.
+// Each phrase has its box's embedding, and each negative has the opposite embedding, so the mean gap is twice the scale.
 TEST(RegionContrast, MarginStaysWithinItsBounds) {
   RegionCase c = region_case();
   const at::NoGradGuard no_grad;

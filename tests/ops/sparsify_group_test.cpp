@@ -161,7 +161,7 @@ TEST(FusedSparsifyGroup, AcceptsNonContiguousTensors) {
   expect_close(evaluate({strided(plain.text), strided(plain.image), plain.mask.t().contiguous().t(),
                          plain.cotangent.mT().contiguous().mT()}),
                expected, 0);
-  // Tests tokens in every second row of a larger tensor, and then one image that is expanded to all captions.
+  // Tests tokens in every second row of a larger tensor, and then the patches of one image, expanded (stride 0) over the batch.
   const auto spread = [](const at::Tensor& x) {
     return at::stack({x.detach(), at::full_like(x, std::nan(""))}, 2).select(2, 0).requires_grad_(true);
   };

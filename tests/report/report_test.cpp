@@ -433,7 +433,7 @@ TEST(TokenCloud, DrawsGreaterWeightsLargerWithoutOverlap) {
   for (std::size_t i = 0; i < words.size(); ++i) {
     EXPECT_EQ(words[i].text, tokens[i].text);
     if (i > 0) EXPECT_LE(words[i].size, words[i - 1].size);
-    // Assumes letters of half the largest possible width and height, so that the test does not depend on the font.
+    // Estimates each word's extent from its font size, so that the test does not depend on the font.
     EXPECT_GT(words[i].x - words[i].size, 0);
     EXPECT_LT(words[i].x + words[i].size, 300);
     EXPECT_GT(words[i].y - 0.7 * words[i].size, 0);

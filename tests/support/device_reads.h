@@ -7,9 +7,9 @@
 
 namespace tessera {
 
-/// While it exists, counts, in all threads, the operators that read a tensor's values back to the host. If the tensors were on a GPU, each
-/// such read would wait for the GPU's queue. Does not count reads inside fused operators or inside operators on lists of tensors: on the
-/// CPU, such operators are loops that read scalars, but on a GPU, their kernels take the scalars' addresses.
+/// While an object of this class exists, it counts the operators in all threads that read a tensor's values back to the host. If the
+/// tensors were on a GPU, each such read would wait for the GPU's queue. Reads inside fused operators or operators on lists of tensors do
+/// not count. On the CPU, such operators are loops that read scalars, but on a GPU, their kernels take the scalars' addresses.
 class DeviceReads {
  public:
   DeviceReads() {

@@ -94,7 +94,7 @@ TEST_F(DryRun, CountsASharedTokenTableOnce) {
       tiny_config(folder_ / "run", {"model.image.readout=token_projection", "model.text.readout=token_projection",
                                     "model.image.projection=none", "model.text.projection=none"}));
   const std::int64_t head = (16 + 1) * 16 + 2 * 16 + 64,
-                     projection = 16 * 8;  // `head` is dense layer, norm and bias; the table has 64 rows
+                     projection = 16 * 8;  // `head` has a dense layer, a norm, and a bias for each of the 64 rows of the token table
   EXPECT_EQ(report.parameters.image, plain.parameters.image - projection + head);
   EXPECT_EQ(report.parameters.text, plain.parameters.text - projection + head);
   const double activations = (4 + 24) * (16 * 16 + 16 * 64);  // the heads' multiply-adds for 4 patches and 24 text tokens

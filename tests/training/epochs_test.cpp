@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// The tiny run has 40 samples, which make five batches of eight.
+// Removes the number of steps, so that training.epochs decides. The tiny run has 40 samples, which make five batches of eight.
 constexpr const char* kNoSteps = "training.steps=null";
 
 class Epochs : public RunTest {

@@ -50,7 +50,7 @@ TEST_P(GradCacheTest, MatchesOnePass) {
   for (const std::int64_t chunk : {1, 3, 8, 100}) expect_same_step(step(chunk), whole, concat("chunks of ", chunk));
 }
 
-// Each chunk packs its own captions, which are padded to the length of the batch's longest text.
+// A batch pads its captions to the length of its longest text. Each chunk removes the padding from its own captions.
 TEST_P(GradCacheTest, SkippingPaddingMatchesOnePassWithPadding) {
   for (const std::string attention : {"causal", "bidirectional"}) {
     std::vector<std::string> text{"model.text.encoder.attention=" + attention, "model.text.encoder.skip_padding=true"};
@@ -97,7 +97,7 @@ TEST_P(GradCacheTest, GradientBelongsToTheLossUnderPatchDropout) {
   if (needs_all_patches(GetParam())) GTEST_SKIP() << "it takes no patch_dropout";
   std::vector<std::string> noisy{"model.image.encoder.patch_dropout=0.5", "model.image.encoder.patch_size=4"};
   if (std::string(GetParam()).find("mgca") != std::string::npos)
-    noisy.push_back("objective.prototype_weight=0");  // the codes depend on the features but have no gradient
+    noisy.push_back("objective.prototype_weight=0");  // the prototype loss stops gradients at its codes, so its slope is not its gradient
   const at::Tensor no_keys;
   const StepOutcome at = step(3, noisy, {}, no_keys);
   const at::Tensor gradient = at.gradients.at(kNudged);

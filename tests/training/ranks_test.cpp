@@ -27,8 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// How many of the first steps' gradients are compared. FILIP's gradient jumps if the best patch of a token changes, which
-// rounding may cause in later steps.
+// The number of first steps whose gradient norms are compared. Later, rounding may change a token's best patch, and FILIP's gradient jumps.
 constexpr std::size_t kSteadyGradients = 4;
 
 /// Trains on batches of 8 samples over all ranks. Returns the state at the end of the run.
@@ -97,7 +96,7 @@ INSTANTIATE_TEST_SUITE_P(Objectives, CurveOverRanks,
                                            "{name: weighted_sum, objectives: [{name: multi_positive_sigmoid}, {name: superclip, text_view: captions}]} with captions"),
                          test_name<const char*>);
 
-// Twelve steps on 40 samples pass the end of two epochs.
+// At least two epochs end within the twelve steps, because the data has only 40 samples.
 TEST_P(CurveOverRanks, MatchesOneProcess) {
   for (const std::string accumulation : {"1", "2"}) {
     const std::vector<std::string> overrides = of_case({"training.steps=12", "training.accumulation=" + accumulation});
@@ -145,8 +144,8 @@ TEST_P(CurveOverRanks, WithGradCacheMatchesOneProcess) {
   expect_same_on_two("run", plain, with(plain, {"training.micro_batch=3", "model.image.encoder.grad_checkpointing=true"}));
 }
 
-// Covers slots, a codebook that both towers share, and parameters without a gradient, such as the bias of keys that do not also serve as
-// values.
+// Covers slots, a codebook that both towers share, and parameters without a gradient, such as the keys' bias if values have their own
+// projection.
 TEST_F(RanksTest, ReadOutsMatchOneProcess) {
   const std::map<std::string, std::string> read_outs = {
       {"sparo", "{name: sparo, slots: 4, slot_width: 4, key_width: 3, group_size: 2}"},
@@ -206,7 +205,7 @@ TEST_F(RanksTest, WordCountsOfSuperClipAreTheSameForAnyMicroBatch) {
   }
 }
 
-// Which patches of an image are dropped must not depend on the rank or the chunk that encodes it.
+// The choice of an image's dropped patches must not depend on the rank or the chunk that encodes the image.
 TEST_P(CurveOverRanks, WithPatchDropoutMatchesOneProcess) {
   if (needs_all_patches(GetParam())) GTEST_SKIP() << "it takes no patch_dropout";
   const std::vector<std::string> plain = of_case({"training.steps=6", "training.accumulation=2",
@@ -255,7 +254,7 @@ TEST_P(CurveOverRanks, MemoryMatchesThePlan) {
       return {{"measured", at::full({1}, memory.peak(), at::kDouble)},
               {"planned", at::full({1}, plan.peak - plan.weights - plan.optimizer - plan.buckets, at::kDouble)}};
     });
-    // For images that keep their own shapes, the plan assumes the largest number of patches; for captioning, it assumes captions of the
+    // For images that keep their aspect ratio, the plan assumes the largest number of patches. For captioning, it assumes captions of the
     // full context length.
     const std::string given = GetParam();
     const bool plans_for_the_largest =
@@ -263,8 +262,8 @@ TEST_P(CurveOverRanks, MemoryMatchesThePlan) {
     for (const Tensors& rank : ranks) {
       const double measured = rank.at("measured").item<double>();
       const double planned = rank.at("planned").item<double>() / measured;
-      // With boxes, the plan may be further below the measured memory: it sees only the first few samples, and batches differ in the number
-      // of boxes and in the boxes' texts.
+      // With boxes, the plan may underestimate the memory more than without boxes, because the plan sees only the first few samples, and
+      // batches differ in the number of boxes and in the boxes' texts.
       EXPECT_GT(planned, given.ends_with("boxes") ? 0.85 : 0.92) << GetParam() << " in parts of " << micro_batch;
       EXPECT_LT(planned, plans_for_the_largest ? 1.5 : 1.08) << GetParam() << " in parts of " << micro_batch;
     }

@@ -153,7 +153,7 @@ TEST_F(ResumeTest, AllowedChangeTakesEffectAndIsRecorded) {
   EXPECT_EQ(noted[0], (nlohmann::json{{"step", 3}, {"key", "optimizer.lr"}, {"before", "0.01"}, {"now", "0.05"}}));
   EXPECT_TRUE(contains(io::read_file(run + "/run.html"), "optimizer.<wbr>lr: 0.01 before, 0.05 now"));
   EXPECT_GT(rows(run).back()["lr"].get<double>(), 0.005);
-  // From now on the new rate belongs to the run and needs no permission.
+  // The new rate is now part of the run's configuration, so resuming with it needs no --allow-changes.
   train("run", {"optimizer.lr=0.05", "training.steps=7"}, "auto");
   EXPECT_EQ(json_lines(run + "/changes.jsonl").size(), 1u);
 }

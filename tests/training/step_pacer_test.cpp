@@ -13,7 +13,7 @@ TEST(StepPacer, StartsNoStepWhileTwoAreRunning) {
   StepPacer pacer([&]() -> std::function<void()> { return [&waited, step = made] { waited.push_back(step); }; });
   for (; made < 5; ++made) {
     pacer.begin_step();
-    // Steps 0 and 1 start at once; step k starts when step k - 2 is done.
+    // Steps 0 and 1 start without waiting. Each later step k starts when step k - 2 is done.
     EXPECT_EQ(static_cast<int>(waited.size()), std::max(0, made - 1)) << made;
     if (!waited.empty()) {
       EXPECT_EQ(waited.back(), made - 2);

@@ -10,9 +10,9 @@ namespace tessera {
 /// Returns the resolved configuration of tiny_yaml with group towers, both losses of the text group transformer, and overrides.
 Config text_group_config(const std::string& run, const std::vector<std::string>& overrides = {});
 
-/// Returns the configuration of a run in `folder`/`run`. `kind` is an objective in YAML, which uses the towers of tiny_yaml, or the name of
-/// a run with its own towers: `dino`, `silc`, `siglip2`, `stair`, `text_group`, `pyramidclip` or `any_views`. The last two read shards in
-/// `folder`/shards; if there are none, this function writes them.
+/// Returns the configuration of a run in `folder`/`run`. `kind` is either an objective in YAML or the name of a run with its own settings:
+/// `dino`, `silc`, `siglip2`, `stair`, `text_group`, `pyramidclip` or `any_views`. An objective gets the towers of tiny_yaml. `pyramidclip`
+/// and `any_views` read shards in `folder`/shards; if there are none, this function writes them.
 Config system_config(const std::string& kind, const std::string& folder, const std::string& run,
                      const std::vector<std::string>& overrides = {});
 

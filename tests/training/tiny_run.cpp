@@ -136,8 +136,8 @@ class StudentAndTeacher : public Objective {
   at::Tensor scale_, center_, seen_;
 };
 
-// Returns named sets of overrides for tiny_yaml: several captions per image (some images have too few), crops, boxes, images of their own
-// shapes, or the towers of a published family. The sets also turn on random choices of training, such as flips.
+// Returns the sets of overrides that overrides_of() lists, by name. In the sets with several captions per image, some images have too few
+// captions. The sets also turn on randomness in training, such as flips and stochastic depth.
 const std::map<std::string, std::vector<std::string>>& named_settings() {
   static const std::map<std::string, std::vector<std::string>> settings = {
       {"captions",

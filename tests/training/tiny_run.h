@@ -44,8 +44,8 @@ Config tiny_config(const std::string& folder, const std::vector<std::string>& ov
 
 /// Returns the overrides for a case of a parameterized test. `test_case` is an objective, optionally followed by " with " and the name of a
 /// set of settings, as in "{name: flair} with captions". The names are `captions` (several per image), `crops and captions`, `own shapes`
-/// (images keep their shapes), `boxes` (with hard negatives), `averages` (accumulated batches and averaged weights), `groups` (towers that
-/// group their tokens), and `dinov3`, `siglip` and `eva02` (towers of these published models).
+/// (images keep their aspect ratio), `boxes` (with hard negatives), `averages` (accumulated batches and averaged weights), `groups` (towers
+/// that group their tokens), and `dinov3`, `siglip` and `eva02` (towers of these published models).
 std::vector<std::string> overrides_of(const std::string& test_case);
 
 /// Returns whether a case of overrides_of() needs all patches of an image, so that none can be dropped.
@@ -77,15 +77,15 @@ inline std::vector<nlohmann::json> rows(const std::string& run) {
   return json_lines(run + "/metrics.jsonl");
 }
 
-/// Expects two runs to have the same steps, losses and gradient norms, within tolerance * (1 + value). Compares gradient norms
-/// only in the first `gradients` rows.
+/// Expects two runs to have the same steps, losses and gradient norms. Losses and gradient norms may differ by tolerance * (1 + value).
+/// Gradient norms are compared only in the first rows; `gradients` is the number of these rows.
 void expect_same_curve(const std::string& ours, const std::string& theirs, double tolerance,
                        std::size_t gradients = std::numeric_limits<std::size_t>::max());
 
-/// A fixture of runs in one folder.
+/// A fixture for tests with several runs in one folder.
 class RunTest : public ::testing::Test {
  protected:
-  /// Trains a run of tiny_config to its end. Returns its folder.
+  /// Trains a run of tiny_config to its end. Returns the run's folder.
   std::string train(const std::string& name, const std::vector<std::string>& overrides = {}, const Resume& resume = "none",
                     const std::string& objective = "clip") const;
   /// Returns a run's weights before its first step.

@@ -41,8 +41,8 @@ inline StepOutcome whole_or_cached(TrainingRun& run, const Batch& batch, std::in
   return out;
 }
 
-/// Expects two steps to have the same loss and terms, within 1e-5 * (1 + value), and gradients of the same tensors. The norm of the
-/// difference of two gradients must be at most `tolerance` times their norm plus `floor`.
+/// Expects two steps to have the same loss and terms, up to 1e-5 * (1 + value), and gradients of the same parameters. For each gradient,
+/// expects |ours - theirs| <= tolerance * |theirs| + floor, where |x| is the Euclidean norm.
 inline void expect_same_step(const StepOutcome& ours, const StepOutcome& theirs, const std::string& which, double floor = 1e-7,
                              double tolerance = 1e-5) {
   EXPECT_NEAR(ours.loss, theirs.loss, 1e-5 * (1 + theirs.loss)) << which;

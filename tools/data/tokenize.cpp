@@ -22,7 +22,7 @@ struct TokenizeOptions {
   std::vector<std::string> settings;
 };
 
-// Returns this tokenizer's name for a setting, one of `candidates`. Each tokenizer names its settings as its paper does.
+// Tokenizers use different names for the same setting, as their papers do. Returns the name in `candidates` that `tokenizer` uses.
 std::string setting_key(const std::string& tokenizer, const std::string& option,
                         const std::vector<std::string>& candidates) {
   for (const config::RegistryBase::Entry& entry : tokenizers().entries()) {
@@ -62,7 +62,7 @@ std::string from_hex(const std::string& hex, long long line) {
   return bytes;
 }
 
-// Replaces unpaired surrogates, which JSON may contain although they are not text, by U+FFFD, as ftfy does.
+// Replaces unpaired surrogates with U+FFFD, as ftfy does. JSON may contain unpaired surrogates, although they are not valid text.
 std::string repair_surrogates(std::string line) {
   const auto unit_at = [&](std::size_t i) -> long {  // the code unit of the \uXXXX at i, or -1
     if (line.compare(i, 2, "\\u") != 0 || line.size() - i < 6) return -1;

@@ -12,7 +12,7 @@ namespace tessera::tools {
 /// A model that encodes images and texts as weights for the tokens of its vocabulary (STAIR).
 class SparseModel {
  public:
-  /// Throws UserError if there is no model at `path`, or if its embeddings are not over a vocabulary.
+  /// Throws UserError if there is no model at `path`, or if the model's embeddings are not weights of vocabulary tokens.
   explicit SparseModel(const std::string& path);
 
   /// Returns one row per image, in order; the ids are the paths. Throws UserError naming a file that is not an image.

@@ -1,4 +1,4 @@
-// Formats the table of flags as replies to flags on a command line, and as the table of a docs page.
+// Formats the flags of open_clip_train in two ways: as replies to flags on a command line, and as a table for the docs.
 #include <algorithm>
 #include <map>
 
@@ -27,7 +27,7 @@ struct GivenFlag {
 std::string python_value(const GivenFlag& given) {
   if (given.flag->words == Words::none) return "True";
   if (given.flag->words == Words::one) return given.values.empty() ? given.flag->standard : given.values.front();
-  const bool named = given.flag->name == "aug_cfg";  // its values are KEY=VALUE words
+  const bool named = given.flag->name == "aug_cfg";  // whether the flag's values have the form KEY=VALUE
   std::string out;
   for (const std::string& value : given.values) {
     const std::size_t equals = named ? value.find('=') : std::string::npos;

@@ -88,7 +88,7 @@ Settings training_data(const Parameters& p) {
   return {concat("data.train={name: shapes, size: ", p.text("train_num_samples"), "}")};
 }
 
-/// Returns the settings that set `key` to `value` in each data set of the run (training or validation) that is a CSV or TSV table.
+/// Returns the settings `key`=`value` for the training and validation data, but only where the data are a CSV or TSV table.
 Settings of_tables(const Parameters& p, const std::string& key, const std::string& value) {
   Settings out;
   if (dataset_type(p) == "csv") out.push_back("data.train." + key + "=" + value);

@@ -20,12 +20,12 @@ struct Flag {
   std::string name;                  // the parameter's name; the flag is --name with hyphens
   Words words = Words::one;
   std::string standard;              // the default as Python prints it
-  std::string key;                   // the setting that takes the value unchanged; if empty, `here` applies
-  std::string here;                  // the counterpart in Tessera, in Markdown; if empty, it is the setting `key`
+  std::string key;                   // the setting that gets the flag's value unchanged; if empty, the fields `here` and `convert` apply
+  std::string here;                  // the counterpart in Tessera, in Markdown; if empty, the counterpart is the setting `key`
   std::string difference;            // what differs, or why there is no counterpart; empty if nothing differs
-  std::function<Settings(const Parameters&)> convert = {};  // makes the settings; empty if `key` takes the value unchanged
+  std::function<Settings(const Parameters&)> convert = {};  // makes the settings; empty if `key` gets the flag's value unchanged
   std::function<bool(const Parameters&)> matters = {};       // whether the difference concerns a run with these parameters
-  bool of_model = false;             // whether the settings depend on the model; for a whole run, recipe.cpp makes such settings itself
+  bool of_model = false;             // whether the settings depend on the model; if so, recipe.cpp makes them itself when it converts a run
 
   /// Returns the flag as it is written on a command line, such as "--train-data".
   std::string option() const;

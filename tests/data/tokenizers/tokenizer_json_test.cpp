@@ -179,7 +179,7 @@ std::shared_ptr<Tokenizer> tokenizer_in(const std::string& folder, const Foreign
   return tokenizers().make(found->settings, "tokenizer", TokenizerContext{found->vocabulary, found->file});
 }
 
-/// Compares ids with those of transformers, for each kind of folder that has vocabulary files from before tokenizer.json.
+/// Compares ids with those of transformers, for each kind of folder with vocabulary files in formats older than tokenizer.json.
 class OlderFolder : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Kinds, OlderFolder, testing::Values("roberta", "gpt2", "bert", "bert_cased", "xlm_roberta", "t5", "siglip"), test_name<std::string>);
 

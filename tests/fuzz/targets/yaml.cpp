@@ -1,4 +1,4 @@
-// The input is YAML text, which a line "%%" and --set overrides may follow. Parses the input, writes the result and reads it back.
+// The input is YAML text, optionally followed by a line "%%" and --set overrides. Parses the input, writes the result and reads it back.
 #include "tests/fuzz/target.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
