@@ -253,7 +253,7 @@ TEST(FinalNorm, AfterPoolingMatchesBeforePoolingForTheClassToken) {
   };
   const TowerFeatures before = pooled("tokens"), after = pooled("pooled");
   expect_close(before.global, after.global);
-  EXPECT_GT((before.tokens - after.tokens).abs().max().item<float>(), 1e-3);  // with `pooled`, the tokens stay unnormalized
+  EXPECT_GT((before.tokens - after.tokens).abs().max().item<float>(), 1e-3);  // the tokens of `after` are not normalized
 }
 
 TEST(EncoderTokens, AreTakenBetweenFinalNormAndProjection) {

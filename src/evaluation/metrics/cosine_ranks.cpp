@@ -13,8 +13,8 @@ namespace {
 constexpr std::int64_t kImagesOfTile = 1024, kTextsOfTile = 4096;
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
-/// Rows of features and their L2 norms. Before a product, each row is divided by its norm, as in unit_rows(). So if two rows have the same
-/// direction and their norms are computed without rounding, the two rows have bitwise equal cosines with any other row, and tie.
+/// Rows of features and their L2 norms. Before a product, each row is divided by its norm, as in unit_rows(). So two rows with the same
+/// direction tie: if both norms have no rounding error, the rows' cosines with any other row are bitwise equal.
 template <class T>
 class UnitRows {
  public:

@@ -13,8 +13,8 @@ namespace tessera {
 /// Throws UserError if a folder is not a published model or lacks the tower.
 config::Node with_published_towers(config::Node tree);
 
-/// Returns the tensors of a published folder under Tessera's names. `own` is the state of the model that takes the tensors. See
-/// own_tensors() and, for a folder of OpenCLIP, open_clip_tensors().
+/// Reads the tensors of a published model's folder and returns them with Tessera's names. `own` is the state of the model that takes the
+/// tensors. See own_tensors() and, for a folder in OpenCLIP's format, open_clip_tensors().
 NamedTensors published_tensors(const std::string& folder, const NamedTensors& own);
 
 /// Returns the parts of the published folder that checkpoints carry along: its files, and the tensors that Tessera's model does not use.

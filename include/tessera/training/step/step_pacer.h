@@ -11,8 +11,8 @@ namespace tessera {
 /// on the CPU the function returns immediately.
 std::function<void()> mark_device(const at::Device& device);
 
-/// Keeps the host from running far ahead of a GPU: a step does not start while two earlier steps are in progress. Nevertheless, the GPU's
-/// queue never runs empty. The host's step times and waits for data then follow the GPU's progress, and memory is held for only a few
+/// Keeps the host from running far ahead of a GPU, without letting the GPU's queue run empty: a step does not start while two earlier steps
+/// are in progress. Therefore, the step and waiting times that the host measures are those of the GPU, and memory is held for only a few
 /// steps.
 class StepPacer {
  public:

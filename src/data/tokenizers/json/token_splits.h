@@ -24,8 +24,8 @@ class TokenSplits {
   /// merge.
   TokenSplits(const std::vector<MergedPair>& merges, const MergeTable& table, const std::vector<std::int32_t>& symbols);
 
-  /// Returns whether the analysis of this class is valid for the merges. A merge is early if it precedes the merge that builds one of its
-  /// two tokens. The analysis is not valid if a token can be built only by an early merge.
+  /// Returns whether this class can be used with these merges. It cannot if some token is built only by a merge that comes before the merge
+  /// that builds one of its two parts.
   bool usable() const { return usable_; }
   /// Returns whether the merges build this token from its text.
   bool is_made(std::int32_t id) const {
