@@ -40,7 +40,7 @@ at::Tensor sinkhorn_codes(const at::Tensor& scores, double epsilon, std::int64_t
   // Sets the absent columns of a matrix of logarithms to log(0).
   const auto of_present = [&](const at::Tensor& x) { return absent.defined() ? x.masked_fill(absent, -kInfinity) : x; };
   // No global normalization is needed, because a common factor cancels as soon as rows or columns are divided by their sums.
-  at::Tensor q = of_present((scores.detach().to(at::kDouble) / epsilon).t());  // [K, B], logarithms
+  at::Tensor q = of_present((scores.detach().to(at::kDouble) / epsilon).t());  // [K, B], log of the codes
   const auto by_column = [&] { return of_present(q - q.logsumexp(0, /*keepdim=*/true)); };
   for (std::int64_t i = 0; i < iterations; ++i) {
     q = q - q.logsumexp(1, /*keepdim=*/true);

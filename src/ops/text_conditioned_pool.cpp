@@ -242,7 +242,8 @@ struct PoolResult {
   Inputs gradients;  // gradients of all inputs; undefined if not needed
 };
 
-// Each thread has its own sums of gradients. Limits the number of threads, so that these sums stay small compared with the tokens.
+// Returns the number of threads. It is limited because each thread has its own sums of gradients, which together should need little
+// memory compared with the tokens.
 std::int64_t worker_count(const Inputs& in) {
   if (!in[kTokens].is_cpu()) return 1;
   constexpr std::int64_t kFewest = 4;
