@@ -38,8 +38,8 @@ struct TowerInput {
   at::Tensor ids;           // int64 token ids [B, L], or [B, K, L] in a view with K captions per image
   EncodedPictures encoded;  // images that the tower's encoder has encoded before (data.features)
   /// Marks what is real (not padding and not missing), as bool [B, R] for regions, [B, L] or [B, K, L] for ids, [B, T] for patches, and
-  /// [B, 1] for pixels and encoded images. A row that is all false means that the sample lacks the view. In a view with several texts
-  /// per image, it means that the image lacks this text. Undefined if everything is real.
+  /// [B, 1] for pixels and encoded images. A row that is all false means that the sample lacks the view or, in a view with several texts
+  /// per image, that the image lacks the row's text. Undefined if everything is real.
   at::Tensor mask;
   /// int64 [B] or [B, K], the number of real ids in each row. It is on the CPU even if the view is on a GPU, so that the text tower can
   /// skip padding without waiting for the device. Undefined if the CPU does not know the lengths.
@@ -93,7 +93,7 @@ inline constexpr const char* kPhraseNegatives = "phrase_negatives";  // H hard n
 bool holds_several_texts(const std::string& view);
 
 /// The data of one step. The keys of `images` are names of image views (`image`, `global`, `local`, `roi`, ...). The keys of `texts` are
-/// names of text views (`caption`, `summary`, ..., and the views with several texts per image). Only views that Needs lists are loaded.
+/// names of text views (`caption`, `summary`, ..., and the views with several texts per image). Only the views listed in Needs are loaded.
 struct Batch {
   std::map<std::string, TowerInput> images;
   std::map<std::string, TowerInput> texts;
@@ -128,7 +128,7 @@ struct ViewNeeds {
   bool encoder_tokens = false;  // whether TowerFeatures::encoder_tokens is needed
   bool input_ids = false;  // whether TowerFeatures::input is needed: the ids and mask that the text tower received
   bool boxes = false;      // whether TowerFeatures::boxes is needed; only for image views
-  HiddenPatches hidden;    // patches of an image view to hide from the model but not from the teacher (TowerFeatures::hidden)
+  HiddenPatches hidden;    // which patches of an image view are hidden from the model but not from the teacher (TowerFeatures::hidden)
   bool regions = false;    // whether this image view holds the sample's region features instead of its pixels
   bool optional = false;   // whether samples that lack the view are kept, with a mask row that is all false; if not, they are skipped
   bool teacher = false;    // whether the run's teacher encodes the view too (Features::teacher_images, teacher_texts)

@@ -11,8 +11,8 @@
 
 namespace tessera::bench {
 
-/// Returns an image with the average statistics of a photograph: noise of equal strength in every octave of frequency (1 / f), some of it
-/// colored, and a few hard edges. As a JPEG of quality 90, it has about as many bytes as a photograph of the same size.
+/// Returns an image with the average statistics of a photograph: 1 / f noise (equally strong in every octave of frequency but the finest)
+/// that is mostly gray, and a few hard edges. As a JPEG of quality 90, it has about as many bytes as a photograph of the same size.
 Image photograph_like(std::int64_t height, std::int64_t width, std::uint64_t seed);
 
 /// Returns a source of `count` images from photograph_like(), each stored in memory as a JPEG file.

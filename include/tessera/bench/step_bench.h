@@ -48,7 +48,7 @@ struct StepBench {
   StepBenchSettings settings;
   std::string machine;
   PeakFlops peak;  // the device's peak rate for the number format of these steps
-  /// One cost per configuration, each followed by the costs of its variants.
+  /// The costs of all configurations. Each configuration's own cost comes directly before the costs of its variants.
   std::vector<StepCost> costs;
 };
 

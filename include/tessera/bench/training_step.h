@@ -29,7 +29,8 @@ struct TrainingStepSettings {
   /// A safetensors file with `image` [B, 3, H, W] (uint8 or normalized), `text` [B, L], and `lengths` [B], the number of real tokens of
   /// each text. If the name is empty, images and texts are random.
   std::string batch;
-  /// The backend through which gradients are reduced, even though there is only one rank: "gloo" or "nccl". "auto": no reduction.
+  /// If "gloo" or "nccl", gradients are reduced through this backend, although there is only one rank. If "auto", gradients are not
+  /// reduced.
   std::string backend = "auto";
 };
 
@@ -53,7 +54,7 @@ class TrainingStep {
   /// Called at the end of each phase with its name: "image tower", "text tower", "teacher", "objective", "backward", "clipping", "update".
   using OnPhase = std::function<void(const char* phase)>;
   struct How {
-    bool views_joined = true;  // whether views of one shape are joined into a larger batch, as in the trainer
+    bool views_joined = true;  // whether views with the same shape are joined into a larger batch, as in the trainer
     bool reduce = true;        // whether gradients are reduced through the backend
     OnPhase on_phase;
   };

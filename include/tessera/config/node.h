@@ -28,7 +28,7 @@ class Node {
   static Node scalar(std::string text, Mark mark = {}, bool quoted = false);
   static Node sequence(std::vector<Node> items, Mark mark = {});
   static Node map(std::vector<Member> members = {}, Mark mark = {});
-  /// Returns {name: NAME}. Where a module is chosen, this map means the same as the plain name NAME.
+  /// Returns the map {name: NAME}. As the value of a setting that chooses a module, this map means the same as the plain name NAME.
   static Node named(const Node& name);
 
   Kind kind() const { return kind_; }
@@ -70,7 +70,7 @@ class Node {
 /// Parses YAML text. Error messages name `file`. Throws UserError on malformed YAML or duplicate keys.
 Node parse_yaml(const std::string& text, const std::string& file);
 
-/// Reads the YAML file that `name` refers to (find_configuration in shipped.h), merges it over the files that its key `extends` lists,
+/// Reads the YAML file that `name` refers to (find_configuration in shipped.h), merges it over the files listed under its key `extends`,
 /// applies the overrides ("a.b=c") in order, and expands environment variables (environment.h). `extends` holds one name or a list; each
 /// name is looked up first in the file's own folder, then like `name`. Throws UserError on a missing file, malformed YAML or a cycle.
 Node load_yaml(const std::string& name, const std::vector<std::string>& overrides = {});

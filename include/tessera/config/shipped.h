@@ -10,18 +10,18 @@ namespace tessera::config {
 /// built from, else under the installation prefix that the build was configured for. Returns an empty string if none of these exists.
 std::string shipped_folder();
 
-/// Returns the file that `name` refers to: `name` itself if such a file exists, else the shipped configuration of that name. A recipe in
-/// the folder sparc may be named by its path, sparc/vitb16, or with an underscore, sparc_vitb16. The ending .yaml is optional, and so is
-/// configs/ at the start of the name of a shipped configuration. If nothing is found, throws UserError with the places that were searched
-/// and the nearest name.
+/// Returns the file that `name` refers to: `name` itself if such a file exists, else the shipped configuration of that name. A recipe may
+/// be named with a slash or an underscore, for example sparc/vitb16 or sparc_vitb16. The ending .yaml is optional, and so is configs/ at
+/// the start of the name of a shipped configuration. If nothing is found, throws UserError with the places that were searched and the
+/// nearest name.
 std::string find_configuration(const std::string& name, const std::string& shipped = shipped_folder());
 
 /// Returns the name of the configuration in a file, which is also the name of its runs. For a shipped recipe the name includes the folder:
 /// sparc_vitb16 for configs/sparc/vitb16.yaml. For any other file it is the file's name without the ending.
 std::string configuration_name(const std::string& file, const std::string& shipped = shipped_folder());
 
-/// Returns text that lists the shipped recipes by folder, one per line: its name and the first line of its file, which describes the
-/// recipe.
+/// Returns a list of the shipped recipes as text, grouped by folder. Each recipe has a line with its name and its description, which is the
+/// first line of the recipe's file.
 std::string list_configurations(const std::string& shipped = shipped_folder());
 
 }  // namespace tessera::config

@@ -30,7 +30,7 @@ using DataFingerprints = std::map<std::string, DataFingerprint>;
 DataFingerprints fingerprints_of(const Source& source);
 
 std::string to_json(const DataFingerprints& fingerprints);
-/// Parses to_json's text; returns an empty map if it is malformed.
+/// Parses the text that to_json() returns. Returns an empty map if the text is malformed.
 DataFingerprints fingerprints_from_json(const std::string& text);
 
 /// Describes the first difference between the data sets `there` and `here`, such as "1,243 files there, 1,244 here". Returns an empty text

@@ -8,11 +8,11 @@
 
 namespace tessera {
 
-/// Passes every rank's block around the ring and calls visit(owner, constant, sums) once per block, this rank's own first. `constant`
-/// [n, ...] is only read; it travels through two fixed buffers while the visitor computes. `sums` (may be undefined) travels along with
-/// `constant`: every visitor adds to `sums` in place. In the end each block's `sums` return to the owner of the block, so the return value
-/// holds what all ranks added for this rank's block. The memory of both arguments is reused. A process without other ranks makes one visit.
-/// Gradients are not recorded.
+/// Passes every rank's block around the ring and calls visit(owner, constant, sums) once per block, this rank's own first. Visitors must
+/// not change `constant` [n, ...], which travels through two fixed buffers while the visitors compute. `sums` (may be undefined) travels
+/// along with `constant`: every visitor adds to `sums` in place. In the end each block's `sums` return to the owner of the block, so the
+/// return value holds what all ranks added for this rank's block. Both arguments may be overwritten, so the caller must not use them
+/// afterwards. A process without other ranks makes one visit. Gradients are not recorded.
 template <class Visit>
 at::Tensor visit_ring(at::Tensor constant, at::Tensor sums, const ProcessGroup& group, Visit&& visit) {
   at::Tensor constant_next, sums_next;

@@ -55,8 +55,8 @@ class Embedder {
 
   /// Returns the model's tokenizer; null if it has none or the tokenizer is unknown.
   virtual const Tokenizer* tokenizer() const { return nullptr; }
-  /// If entry k of the global embeddings of images and texts is the weight of token k, returns the size of the vocabulary, which is then
-  /// the embeddings' width. This is the case if both towers use the read-out token_projection, as in STAIR. Otherwise returns 0.
+  /// Returns the size of the vocabulary if the global embeddings of images and texts are token weights: entry k of an embedding is the
+  /// weight of token k. Embeddings are token weights if both towers use the read-out token_projection, as in STAIR. Otherwise returns 0.
   virtual std::int64_t token_space() const { return 0; }
   /// Returns the activations of the vocabulary tokens `ids` at each patch, float [B, P, ids]: p(h_j) of STAIR (Chen et al. 2023,
   /// eq. 4), before the maximum and the logarithm. `images` are features with `tokens` [B, P, W]. Throws c10::Error if
@@ -68,14 +68,14 @@ class Embedder {
   /// the encoder has no feature map.
   virtual at::Tensor relevance(const at::Tensor& pixels, const TowerFeatures& texts) const;
 
-  /// Returns the cache of embeddings (only `global`), which is keyed by fingerprints of the images; null if there is no cache.
+  /// Returns the cache of global embeddings, whose keys are fingerprints of images and texts; null if there is no cache.
   virtual FeatureStore* feature_store() const { return nullptr; }
 };
 
-/// Compares the global embeddings of a dual encoder by cosine, in double precision. The embedding of a class is the mean of its
-/// prompts' unit embeddings (Radford et al. 2021, 3.1.4). compact() stores embeddings in a token_space() as sparse rows. A subclass
-/// that compares in another way must override both similarity() and compares_by_cosine(). The model is in evaluation mode while the
-/// embedder exists.
+/// Compares the global embeddings of a dual encoder by cosine, in double precision. The embedding of a class is the mean of its prompts'
+/// unit embeddings (Radford et al. 2021, 3.1.4). If token_space() is above 0, compact() stores embeddings as sparse rows. A subclass that
+/// compares in another way must override both similarity() and compares_by_cosine(). The model is in evaluation mode while the embedder
+/// exists.
 class DualEncoderEmbedder : public Embedder {
  public:
   /// `tokenizer` may be null if the model has no text tower. Texts are encoded in batches of `texts_at_a_time`.

@@ -40,7 +40,7 @@ struct EvaluateOptions {
   std::vector<std::string> compare;  // two or more checkpoints to compare, instead of `checkpoint`
   std::string suite;       // path of a YAML file that holds SuiteSettings
   std::string task;        // one task instead of a suite; if task and suite are empty, the run's configuration names the tasks
-  std::vector<std::string> queries;  // texts whose nearest images are shown; if `suite` and `task` are empty, only this search runs
+  std::vector<std::string> queries;  // search texts, whose nearest images are shown; if `suite` and `task` are empty, only the search runs
   std::string data;        // data for tasks without `source`, in the form that source_from_text() takes
   std::string train_data;  // training data for tasks without `train`
   // slots to keep (top:32, {top: 32, source: ...}, slots.json) or a slot_mask file to apply; empty: use the model unchanged
@@ -82,8 +82,9 @@ std::optional<config::ModuleSettings> run_source(const config::Node& run_config,
 /// configuration of the model's run, or null if it is unknown. Throws UserError.
 SuiteSettings load_suite(const EvaluateOptions& options, const config::Node& run_config);
 
-/// Returns the folder for the results. It is `out` if that is set, otherwise the first of FOLDER, FOLDER-2, FOLDER-3, ... that has
-/// no results yet, where FOLDER is `usual`. Throws UserError if `out` already has results and `overwrite` is false.
+/// Returns the folder for the results, which is `out` if that option is set, otherwise `usual`. If `usual` already has results and
+/// `overwrite` is false, returns the first of `usual`-2, `usual`-3, ... that has no results. Throws UserError if `out` already has results
+/// and `overwrite` is false.
 std::string output_folder(const EvaluateOptions& options, const std::string& usual);
 
 /// Runs the whole program: loads the model, runs the tasks, prints the table, and writes results.json, samples.json and

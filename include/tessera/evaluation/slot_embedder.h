@@ -12,8 +12,8 @@ namespace tessera {
 std::int64_t count_slots(const Embedder& model, const std::string& option);
 
 /// Restricts a model to some of its slots: the embeddings of images and texts are made from these slots only (metrics::slot_embeddings).
-/// The features `slots` and `attention` still hold all slots. Throws UserError if `dense` is needed, because patches do not belong to
-/// slots.
+/// The features `slots` and `attention` still hold all slots. images() throws UserError if `needs` asks for `dense`, because patches do not
+/// belong to slots.
 class SlotEmbedder final : public EmbedderView {
  public:
   /// Each entry of `slots` must be below count_slots().
@@ -26,8 +26,8 @@ class SlotEmbedder final : public EmbedderView {
   at::Tensor slots_;  // [S] int64
 };
 
-/// Applies a trained mask (metrics::SlotMask) to a model: multiplies each part of the image embeddings by its weight. Text
-/// embeddings stay unchanged. Throws UserError if `dense` is needed.
+/// Applies a trained mask (metrics::SlotMask) to a model: multiplies each part of the image embeddings by its weight. Text embeddings stay
+/// unchanged. images() throws UserError if `needs` asks for `dense`.
 class MaskEmbedder final : public EmbedderView {
  public:
   /// `weights` [P] has one weight for each of P equal parts of an image embedding. images() throws UserError if the embedding cannot be

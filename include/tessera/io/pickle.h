@@ -20,7 +20,7 @@ struct PickleValue {
       items;                    // for lists, tuples and sets: the items; for dicts and dict-like objects: key, value, key, value...
   std::uint32_t maker = 0;      // for kObject: the class or function that Python would call
   std::uint32_t arguments = 0;  // for kObject: the arguments that Python would pass to `maker`; for kPersistent: the id
-  std::uint32_t state = 0;      // for kObject: the state that Python would then give to the object; 0 if there is none
+  std::uint32_t state = 0;      // for kObject: the state that Python would set on the created object; 0 if there is none
 };
 
 /// The content of a pickle (protocols 2 to 5), parsed without running any of its code. A class is represented by its name, an object by its

@@ -14,8 +14,8 @@ class TarWriter {
  public:
   explicit TarWriter(const std::string& path);
 
-  /// Appends a regular file. `name` is relative, with / between folders. It has at most 100 bytes, or it can be split at a / with at
-  /// most 155 bytes before it and 100 after it.
+  /// Appends a regular file. `name` must be relative, with / between folders. A name of more than 100 bytes must have a / with at most 155
+  /// bytes before that / and at most 100 bytes after that /.
   void add(const std::string& name, std::string_view content);
   void finish();
 

@@ -14,8 +14,8 @@
 
 namespace tessera {
 
-/// Returns the device that the option --device names: auto (the GPU if there is one, else the CPU), cpu, cuda or cuda:N. Throws UserError
-/// for other names and for a GPU that does not exist.
+/// Returns the device for a value of the option --device, which is auto (the GPU if there is one, else the CPU), cpu, cuda or cuda:N.
+/// Throws UserError for any other value, and for a GPU that does not exist.
 at::Device parse_device(const std::string& name);
 
 /// Returns a name such as "Intel(R) Xeon(R) ..., 2 threads", or for a GPU the name that its driver reports.

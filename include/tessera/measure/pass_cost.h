@@ -37,7 +37,7 @@ class CostCurve {
   void add(std::int64_t samples, MemoryTrace trace, double flops);
 
   /// Returns the extrapolated trace. If all measurements have the same number of allocations, each allocation is extrapolated separately.
-  /// The peak is then right even if a different allocation causes it than in the measurements. Otherwise only held() and peak() are
+  /// The peak is then right even if it occurs at a different allocation than in the measurements. Otherwise only held() and peak() are
   /// extrapolated: held() linearly, and peak() by the polynomial or linearly, whichever gives more. Needs at least one measurement.
   MemoryTrace trace(std::int64_t samples) const;
   double flops(std::int64_t samples) const;

@@ -27,7 +27,7 @@ class Profiler {
   /// Writes the trace of a stopped profiler atomically in Chrome's trace format. Throws UserError if it cannot be written.
   void save(const std::string& path) const;
 
-  /// The calls of one operator or kernel taken together.
+  /// The total time and the number of calls of one operator or kernel.
   struct Share {
     std::string name;
     double seconds = 0;

@@ -19,8 +19,8 @@ class FlopCounter {
   FlopCounter(const FlopCounter&) = delete;
   FlopCounter& operator=(const FlopCounter&) = delete;
   double flops() const;
-  /// The operations that only repeat earlier computations. These are the operations under a Recomputing object, and the operations with
-  /// which the backward passes of fused attention and grouping repeat their forward passes. flops() - recomputed() is the cost of the model
+  /// Returns the number of operations that only repeat earlier operations. These are all operations under a Recomputing object, and the
+  /// forward operations that fused attention and grouping repeat in their backward passes. flops() - recomputed() is the cost of the model
   /// itself (Chowdhery et al. 2022, PaLM, appendix B).
   double recomputed() const;
 

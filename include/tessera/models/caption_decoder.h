@@ -71,7 +71,7 @@ class CaptionDecoder : public torch::nn::Module {
 
   const at::Tensor& table() const { return table_; }
   std::int64_t width() const { return table_.size(1); }
-  /// The longest sequence that decode() accepts.
+  /// The length of the longest sequence that decode() accepts.
   std::int64_t places() const { return positional_embedding_.size(0); }
   /// Throws UserError if `tokens`, the number of tokens of the longest caption, is above context_length.
   void check_length(std::int64_t tokens) const;

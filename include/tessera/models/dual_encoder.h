@@ -53,7 +53,7 @@ class DualEncoder : public torch::nn::Module {
   EncodedPictures encode_pictures(const at::Tensor& pixels);
   /// Encodes one text view. An undefined mask means that all ids are real. Throws c10::Error if there is no text tower.
   TowerFeatures encode_text(const TowerInput& view, const ViewNeeds& needs = {});
-  /// Returns the features that `needs` names. Views that have the same shape and the same needs pass through their tower as one larger
+  /// Returns the features that `needs` asks for. Views that have the same shape and the same needs pass through their tower as one larger
   /// batch; each row still draws the random numbers that it would draw if its view were encoded separately (RowRngScope). Throws c10::Error
   /// if a view is missing.
   Features forward(const Batch& batch, const Needs& needs);

@@ -17,8 +17,8 @@ namespace tessera {
 /// SigLIP 2's NaFlex (Tschannen et al. 2025), so both give the same grid. Throws c10::Error if an argument is below 1.
 config::Size patch_grid(std::int64_t height, std::int64_t width, config::Size patch, std::int64_t max_patches);
 
-/// Returns the size in pixels to which an image is resized if images keep their shapes (naflex). The patches of patch_grid() fill this size
-/// exactly.
+/// Returns the size in pixels to which an image is resized with resize_mode naflex, which keeps the image's aspect ratio. The patches of
+/// patch_grid() fill this size exactly.
 config::Size size_in_patches(std::int64_t height, std::int64_t width, const Preprocessing& preprocessing);
 
 /// Returns the grid of exactly `patches` patches that is nearest to a square. It has at least as many columns as rows.
@@ -28,9 +28,9 @@ config::Size fullest_grid(std::int64_t patches);
 /// [3, h, w]. The image's sides must be multiples of the patch's.
 void write_patches(const std::uint8_t* planes, config::Size image, config::Size patch, std::uint8_t* out);
 
-/// Makes a batch from images uint8 [3, h, w] that the evaluation transform returned (EvaluationSample::pixels). The batch holds pixels, or
-/// patches if images keep their shapes (naflex). Each image's patches are padded to max_patches, so that the features of all batches have
-/// the same number of patches. Throws c10::Error if there are no images.
+/// Makes a batch from images uint8 [3, h, w] that the evaluation transform returned (EvaluationSample::pixels). The batch holds pixels or,
+/// with resize_mode naflex, patches. Each image's patches are padded to max_patches, so that the features of all batches have the same
+/// number of patches. Throws c10::Error if there are no images.
 TowerInput image_batch(const std::vector<at::Tensor>& images, const Preprocessing& preprocessing);
 
 }  // namespace tessera

@@ -26,8 +26,8 @@ Image decode_image(std::string_view file, std::int64_t max_pixels = kDefaultMaxP
 Image resize(const Image& image, std::int64_t height, std::int64_t width, const std::string& interpolation);
 Image crop(const Image& image, const Box& box);
 
-/// Applies the 8-bit part of the evaluation transform: if images keep their shapes (naflex), resizes to the size of the image's patch grid;
-/// otherwise, resizes and then crops or pads to the configured size.
+/// Applies the 8-bit part of the evaluation transform. With resize_mode naflex, resizes the image to the size of its patch grid. With any
+/// other resize_mode, resizes the image and then crops or pads it to the configured size.
 Image preprocess(const Image& image, const Preprocessing& settings);
 
 /// Returns the part of an image that the output of preprocess() shows, as top, left, height, width in pixels of the original image. The

@@ -136,9 +136,9 @@ struct LoaderTarget {
 /// function of (seed, source, settings) only; the number of threads does not change them. A corrupt sample is skipped and counted, and the
 /// next sample in the order takes its place; the same happens to a sample that lacks a view, unless the view is optional (ViewNeeds).
 /// Samples at the end of an epoch that do not fill a batch are left out. With several ranks, each sample of an epoch belongs to one rank.
-/// If the number of samples is not a multiple of the number of ranks, the remainder is left out, different samples in every epoch. Ranks
-/// that skip corrupt samples may end an epoch earlier than others, so epoch() may differ between ranks. With caption_choice `all`, each
-/// caption of a sample makes a sample of its own.
+/// If the number of samples is not a multiple of the number of ranks, the remainder of the samples is left out. Which samples these are
+/// changes from epoch to epoch. Ranks that skip corrupt samples may end an epoch earlier than others, so epoch() may differ between ranks.
+/// With caption_choice `all`, each caption of a sample makes a sample of its own.
 ///
 /// For a mixture with mode `sequential` each batch comes from one component, and the rules for the end of an epoch apply to the end of each
 /// component. With `accumulate` the loader returns one batch of each component in turn. These batches share one cursor: if one component
@@ -178,8 +178,8 @@ class Loader {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Returns the name of the single-text view that DuplicateGroups::caption_group compares: `caption` if it is needed, otherwise
-/// the first one. Empty if there is none.
+/// Returns the name of the single-text view that DuplicateGroups::caption_group compares: `caption` if that view is needed, otherwise the
+/// first single-text view that is needed. Empty if no single-text view is needed.
 std::string compared_text(const Needs& needs);
 
 /// Returns the number of texts per image for each multi-text view that the settings define, by the view's name.

@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-/// The maximum number of patches per image in one part of the run, for images that keep their shapes (naflex).
+/// The maximum number of patches per image in one part of the run, for resize_mode naflex.
 struct ResolutionStep {
-  double until = 1;  // share of the run at which this step ends
+  double until = 1;  // end of this part, as a fraction of the run
   std::int64_t max_patches = 256;
 };
 
@@ -23,7 +23,7 @@ void fields(Visitor& v, ResolutionStep& s) {
 /// Throws UserError naming `path` if the shares are not increasing.
 void check_resolution(const std::vector<ResolutionStep>& steps, const std::string& path);
 
-/// Returns the max_patches of the first step that ends after this share of the run; 0 if all steps have ended.
+/// Returns the max_patches of the part that contains the point `share` of the run (0: start, 1: end); 0 if all parts end before it.
 std::int64_t max_patches_at(const std::vector<ResolutionStep>& steps, double share);
 
 }  // namespace tessera

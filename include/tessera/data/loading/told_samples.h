@@ -14,8 +14,8 @@ class ToldSamples {
  public:
   enum class Tell { no, yes, last };
 
-  /// Decides whether the log reports a skipped sample of `source`; `text` is the message about the sample. `last` means: report this
-  /// sample, but no later sample of `source`.
+  /// Decides whether the log reports a skipped sample of `source`. Tell::last means that the log reports this sample, but no later sample
+  /// of `source`. `text` is the message about the sample.
   Tell tell(const std::string& source, const std::string& text);
 
  private:

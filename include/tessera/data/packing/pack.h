@@ -51,9 +51,9 @@ struct PackResult {
 /// NAME.json, which holds the settings, the source, the shards (each with the index of its first sample), the numbers of samples and bytes,
 /// the number of bad samples by reason, the first 1,000 bad samples, and the fingerprint. Images keep their files' bytes unless they are
 /// resized. Keys are adapted to WebDataset: no dots, no image extension. The fields of a sample's own JSON side file are kept, in addition
-/// to those that pack() writes (width and height are updated for a resized image; a `caption` that is not one of the captions is renamed
-/// original_caption). Captions are dropped if they are blank or not UTF-8. A sample is bad if its image cannot be decoded or if all its
-/// captions are dropped.
+/// to those that pack() writes. The fields width and height are updated for a resized image. A field `caption` whose text is not among the
+/// sample's captions is renamed original_caption. Captions are dropped if they are blank or not UTF-8. A sample is bad if its image cannot
+/// be decoded or if all its captions are dropped.
 ///
 /// Each shard appears in the folder when it is complete, and is then listed in the manifest. After an interruption, the same call continues
 /// after the last complete shard and writes exactly the bytes that an uninterrupted run would have written. If the set is complete already,

@@ -23,9 +23,9 @@ namespace tessera {
 /// Thread-safe.
 class NegativeRules {
  public:
-  /// `lexicon` has lines `KIND CLASS: words`, where KIND is att, obj or rel. `|` separates words that exclude each other, and `,` separates
-  /// words that do not (`att size: small, tiny | large, big`). An irregular plural of a noun follows a slash (`man/men`). Lines that start
-  /// with # are comments. Throws UserError naming `origin` and the line.
+  /// `lexicon` has lines `KIND CLASS: words`, where KIND is att, obj or rel. `|` separates groups of words, and `,` separates the words of
+  /// a group (`att size: small, tiny | large, big`). Words of different groups exclude each other. An irregular plural of a noun follows a
+  /// slash (`man/men`). Lines that start with # are comments. Throws UserError naming `origin` and the line.
   NegativeRules(std::string_view lexicon, const std::string& origin);
   ~NegativeRules();
 

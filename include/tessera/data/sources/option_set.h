@@ -14,9 +14,9 @@ namespace tessera {
 
 /// How many images and texts an item has, and which of them match.
 enum class OptionForm {
-  choice,      // one image and several texts, or several images and one text; the first of the several is right
+  choice,      // one image and several texts (the first text is correct), or one text and several images (the first image is correct)
   pairs,       // two images and two texts: the first image matches the first text, and the second image the second text
-  paraphrase,  // an image and three texts; the first two texts mean the same and are right
+  paraphrase,  // an image and three texts; the first two texts mean the same and are correct
 };
 
 /// Images and texts that a model has to match.
@@ -33,7 +33,7 @@ struct OptionItem {
 struct OptionSet {
   OptionForm form = OptionForm::choice;
   std::vector<OptionItem> items;
-  std::shared_ptr<const IndexedSource> pictures;  // each image once, in the order in which the items refer to them
+  std::shared_ptr<const IndexedSource> pictures;  // all images, each once, in the order of their first use by an item
   std::map<std::string, std::int64_t> skipped;    // number of skipped items, keyed by reason: "no_text", "not_validated"
   std::string described;                          // "winoground examples.jsonl, 400 items"
 };
@@ -60,8 +60,8 @@ void fields(Visitor& v, OptionSettings& s) {
     "file of nouns and adjectives in lower case, one per line: the words that `aro_order` shuffles; other layouts need none");
 }
 
-/// Throws UserError naming file and item if a file has another layout, or if there are no items or no images. A missing image
-/// is a SampleError from `pictures`.
+/// Throws UserError naming file and item if a file has another layout, or if there are no items or no images. If an image is missing,
+/// reading it from OptionSet::pictures throws SampleError.
 OptionSet read_options(const OptionSettings& settings);
 
 }  // namespace tessera

@@ -44,7 +44,7 @@ class Tokenizer {
   static constexpr std::int64_t kAnyLength = std::int64_t{1} << 40;  // a context length that every text fits into
 };
 
-/// Where a tokenizer's vocabulary comes from if not from the file that the settings name.
+/// A vocabulary to use instead of the file in a tokenizer's settings, and the error message if there is neither a vocabulary nor a file.
 struct TokenizerContext {
   std::string vocabulary;  // the vocabulary's bytes from a checkpoint; empty: read the file
   std::string missing;     // error message if there are neither bytes nor a file; empty: "the setting is not set"

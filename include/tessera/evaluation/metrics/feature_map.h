@@ -20,10 +20,10 @@ struct TsneSettings {
   std::int64_t iterations = 500;
 };
 
-/// Runs exact t-SNE (van der Maaten and Hinton 2008): gradient descent with momentum and gains, starting from the principal
-/// plane. The first half of the iterations uses an exaggeration of 12 and the learning rate N / 48, the second half the learning
-/// rate N / 4. The result is deterministic, double [N, 2]. features: float [N, D], N at least 4. Memory and time per step grow with
-/// N^2.
+/// Runs exact t-SNE (van der Maaten and Hinton 2008): gradient descent with momentum and gains, starting from the principal plane. The
+/// first half of the iterations uses an exaggeration of 12 and the learning rate N / 48; the second half uses no exaggeration and the
+/// learning rate N / 4. features: float [N, D], N at least 4. Returns double [N, 2]; the result is deterministic. Memory and time per step
+/// grow with N^2.
 at::Tensor tsne(const at::Tensor& features, const TsneSettings& settings = {});
 
 /// Returns t-SNE's affinities p_ij (eq. 1), double [N, N]: each row is computed to have the given perplexity; then the matrix is made

@@ -14,8 +14,8 @@ namespace tessera::metrics {
 
 struct KPrecisionScores {
   std::vector<std::int64_t> top1;    // for each image, the index of its best caption: the one most similar to it
-  std::vector<double> per_image;     // k_precision() of each image; -1 if its best caption contains no word
-  std::vector<double> per_image_na;  // k_precision() of each image from lexicon words only; -1 if its best caption contains no such word
+  std::vector<double> per_image;     // k-precision of each image; -1 if the image's best caption has no word
+  std::vector<double> per_image_na;  // k-precision of each image over lexicon words; -1 if the image's best caption has no lexicon word
   double k_precision = 0;
   double k_precision_na = 0;
   std::int64_t count = 0;  // number of images that have a value
@@ -29,9 +29,10 @@ std::vector<std::string> caption_words(std::string_view caption);
 /// matrix is never in memory as a whole.
 std::vector<std::int64_t> best_texts(const SimilarityTile& similarity, std::int64_t images, std::int64_t texts);
 
-/// Measures how faithful retrieved captions are (SPARC, section 4.3): the share of the words of an image's best caption, top1[n], that
-/// occur in the image's own captions. caption_image[m] is the image of caption m, or -1 if the caption has no image. With clip_counts, a
-/// word counts at most as often as it occurs in the image's own captions. Without a lexicon, the *_na values cover all words.
+/// Measures how faithful retrieved captions are (SPARC, section 4.3): the share of words in image n's best caption, the caption top1[n],
+/// that also occur in the image's own captions. caption_image[m] is the image of caption m, or -1 if the caption has no image. With
+/// clip_counts, a word counts at most as often as it occurs in the image's own captions. The *_na values (nouns and adjectives) count only
+/// words in the lexicon; without a lexicon they count all words.
 KPrecisionScores k_precision(const std::vector<std::int64_t>& top1, const std::vector<std::string>& captions,
                              const std::vector<std::int64_t>& caption_image,
                              const std::optional<std::vector<std::string>>& lexicon, bool clip_counts = false);

@@ -10,7 +10,7 @@ struct KnnScores {
   at::Tensor neighbors;     // [M, k] int64, indices of training rows, best first
   at::Tensor probabilities;  // [M, C] double
   at::Tensor prediction;     // [M] int64
-  at::Tensor in_top5;        // [M] bool, true if the label is among the classes that top5 counts
+  at::Tensor in_top5;        // [M] bool, true if the label is among the best min(5, k, C) classes
   double top1 = 0;
   double top5 = 0;  // share of test rows whose label is among the best min(5, k, C) classes
 };

@@ -10,13 +10,13 @@ namespace tessera::metrics {
 struct LogisticRegression {
   at::Tensor weight;     // [C, D] double
   at::Tensor bias;       // [C] double
-  double objective = 0;  // mean cross-entropy + l2 / 2 |weight|^2
+  double objective = 0;  // mean cross-entropy + (l2 / 2) * |weight|^2
   double log_loss = 0;   // mean cross-entropy
   std::int64_t iterations = 0;
   bool converged = false;
 };
 
-/// Minimizes mean cross-entropy + l2/2 |W|^2 (no penalty on the bias) by L-BFGS until max |gradient| <= tolerance. `start` is an
+/// Minimizes mean cross-entropy + (l2 / 2) * |weight|^2 (no penalty on the bias) by L-BFGS until max |gradient| <= tolerance. `start` is an
 /// optional initial solution, such as the solution for a similar l2. features: float [N, D]. labels: int64 [N] in 0..num_classes-1.
 LogisticRegression fit_logistic_regression(const at::Tensor& features, const at::Tensor& labels,
                                            std::int64_t num_classes, double l2,

@@ -43,9 +43,10 @@ struct SegmentationPrediction {
 SegmentationPrediction zero_shot_segmentation(const at::Tensor& patch_features, const at::Tensor& class_features,
                                               const at::Tensor& target, const SegmentationOptions& options);
 
-/// Returns the class of each pixel, int64 [H, W]: resizes the scores to the target and takes the candidate with the greatest score (at
-/// ties, the name with the lower index). scores: float [N, rows, columns], cosines of the N names. target: int64 [H, W], which defines the
-/// candidates for `present`. Throws like zero_shot_segmentation(). The option `grid` is not used.
+/// Returns the class of each pixel, int64 [H, W]. Resizes the scores to the target and gives each pixel the candidate class whose name has
+/// the greatest score (at ties, the name with the lower index). scores: float [N, rows, columns], cosines with N class names. target: int64
+/// [H, W]. If options.candidates is "present", the classes in the target are the candidates. Throws like zero_shot_segmentation(). The
+/// option `grid` is not used.
 at::Tensor segment_pixels(const at::Tensor& scores, const at::Tensor& target, const SegmentationOptions& options);
 
 /// Returns the top left corners of square windows, with sides of `size` pixels, that together cover an image. There is a window every

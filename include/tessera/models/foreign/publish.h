@@ -22,8 +22,8 @@ ForeignModel read_published_folder(const std::string& folder);
 /// file; `ours` are the model's weights as they were read.
 std::shared_ptr<const PublishedParts> published_parts(const std::string& path, const ForeignModel& foreign, const NamedTensors& ours);
 
-/// Loads a published folder of any library: the model with everything needed to write the folder again, except
-/// tokenizer and vocabulary, which belong to the data side.
+/// Loads the model from a folder in the format of transformers, timm or OpenCLIP. The result has everything needed to write the folder
+/// again, except the tokenizer and the vocabulary, which belong to the data side.
 ModelFile load_published_folder(const std::string& folder);
 
 /// Where a model is written to, and what its folder contains besides weights and configuration.

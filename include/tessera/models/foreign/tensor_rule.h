@@ -37,7 +37,7 @@ bool name_fits(const std::string& pattern, const std::string& name);
 
 /// The result of read_by_rules() or write_by_rules().
 struct RenamedTensors {
-  NamedTensors tensors;               // with our names (read_by_rules()) or the other library's names (write_by_rules())
+  NamedTensors tensors;               // the tensors; read_by_rules() uses our names, and write_by_rules() the other library's names
   std::vector<std::string> left_over;  // names of the given tensors that no rule used
 };
 
