@@ -193,8 +193,8 @@ struct PickedRows {
   const float* row(std::int64_t i) const { return data + (index == nullptr ? i : index[i]) * stride; }
 };
 
-/// Treats all `parts`, which have `rows` rows each, as one matrix. Packs the transpose of the matrix's rows [first, first + width) into
-/// panel[k, 0 .. width): row first + c becomes column c of the panel. Columns past the matrix's last row are set to zero.
+/// Treats all `parts`, which have `rows` rows each, as one matrix. Writes row first + c of this matrix as column c of panel[depth, width].
+/// If the matrix has no row first + c, column c is set to zero.
 inline void pack_transposed(const PickedRows* parts, int part_count, std::int64_t rows, std::int64_t first, int width,
                             std::int64_t depth, float* panel) {
   for (int group = 0; group < width; group += kVector) {
@@ -242,8 +242,8 @@ inline void multiply_panel(std::int64_t rows, std::int64_t depth, const float* a
   }
 }
 
-/// Computes C[rows, n] = A[rows, depth] B^T. The n rows of B are the rows of all `parts`, in order. The rows of C are padded to a multiple
-/// of kVector, and every padded column is written. `panel` has room for kPanel * depth floats.
+/// Computes C[rows, n] = A[rows, depth] B^T. The n rows of B are the rows of all `parts`, in order. Each row of C must have room for n
+/// rounded up to a multiple of kVector; the additional columns are written too. `panel` has room for kPanel * depth floats.
 inline void multiply_by_transposed(std::int64_t rows, std::int64_t depth, const float* a, std::int64_t a_stride,
                                    const PickedRows* parts, int part_count, std::int64_t part_rows, float* c,
                                    std::int64_t c_stride, float* panel) {

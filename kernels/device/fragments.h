@@ -1,9 +1,9 @@
 #pragma once
 
-// Products of warp tiles in shared memory. Each tile has 16 x 8 results, which are distributed over the 32 lanes as on
-// a tensor core. Lane l has the results in rows l/4 and l/4 + 8 and in columns 2 (l%4) and 2 (l%4) + 1 of the tile.
-// sums[0] and sums[1] belong to its first row, and sums[2] and sums[3] to its second row. float32 uses the same
-// distribution, with ordinary multiply-adds.
+// Matrix products of operands in shared memory. A warp computes tiles of 16 x 8 results, which are distributed over its 32 lanes as on a
+// tensor core. Lane l has the tile's results in columns 2 (l%4) and 2 (l%4) + 1 of the rows l/4 and l/4 + 8. Its sums[0] and sums[1] are
+// the results in row l/4, and its sums[2] and sums[3] those in row l/4 + 8. float32 uses the same distribution, with ordinary
+// multiply-adds.
 #include "kernels/device/primitives.h"
 
 namespace tessera::kernels {

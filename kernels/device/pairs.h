@@ -16,8 +16,8 @@ bool rows_of_pairs(const void* data, std::int64_t width) {
   return width % 2 == 0 && reinterpret_cast<std::uintptr_t>(data) % sizeof(Pair<Element>) == 0;
 }
 
-/// Returns the values in `column` and column + 1, with 0 for columns past `width`. `paired` may be true only if
-/// rows_of_pairs() is true and `column` is even.
+/// Returns the values in `column` and column + 1, or 0 for a column that is not below `width`. `paired` may be true only if rows_of_pairs()
+/// is true and `column` is even.
 template <class Element>
 __device__ __forceinline__ float2 load_pair(const Element* row, int column, int width, bool paired) {
   float2 values = {0.0f, 0.0f};
@@ -33,8 +33,8 @@ __device__ __forceinline__ float2 load_pair(const Element* row, int column, int 
   return values;
 }
 
-/// Stores the values of `column` and column + 1, except in columns past `width`. Writes one word if both columns exist and the address is
-/// aligned for a pair.
+/// Stores `first` in `column` and `second` in column + 1. A value whose column is not below `width` is dropped. If both columns exist and
+/// the address is aligned for a pair, writes one word.
 template <class Element>
 __device__ __forceinline__ void store_pair(Element* row, int column, int width, float first, float second) {
   Element* const to = row + column;

@@ -42,7 +42,7 @@ struct GroupingShape {
 struct Grouped {
   at::Tensor groups;           // [B, K, d]
   at::Tensor soft_assignment;  // [B, K, L], softmax of the scores over the groups; never includes noise; 0 at padding
-  at::Tensor assignment;  // [B, L] int64, the group of each token, chosen by the scores plus noise, if any; -1 at padding
+  at::Tensor assignment;  // [B, L] int64, for each token the group with the greatest score (including noise); -1 at padding
 };
 
 /// Groups compete for tokens: each token's scores are normalized over the groups, and a group is updated with the mean
@@ -56,8 +56,8 @@ class GroupingBlock : public torch::nn::Module {
                           const at::Tensor& noise) = 0;
 
   /// Returns standard Gumbel noise [B, K, L] float32 for these tokens [B, L, d]. A row's numbers depend on its key (see row_uniform()), and
-  /// a token's number does not depend on how much padding follows. In evaluation mode, and if the parameters are frozen, returns an
-  /// undefined tensor, so that a frozen encoder returns the same groups each time.
+  /// a token's number does not depend on how much padding follows. In evaluation mode or if the parameters are frozen, returns an undefined
+  /// tensor, so that a frozen encoder returns the same groups each time.
   at::Tensor draw_noise(const at::Tensor& tokens) const;
 
  protected:

@@ -14,8 +14,8 @@ struct PublishedParts {
   std::string library;                                   // "transformers", "timm" or "open_clip"; empty: there are only tokenizer files
   std::map<std::string, std::string> files;              // configuration, tokenizer and preprocessing, by file name
   std::map<std::string, io::SafetensorsLayout> weights;  // layout of each weights file, keyed by file name
-  std::map<std::string, at::Tensor> tensors;             // originals of tensors that our model lacks or changes, under the library's names
-  /// For each tensor in `tensors` that was changed on reading (resampled positions): the SHA-256 of the changed tensor in the library's
+  std::map<std::string, at::Tensor> tensors;  // published tensors that our model lacks or stores with other values; named as in the folder
+  /// For each tensor in `tensors` that was changed on reading (resampled positions): the SHA-256 of the changed tensor in the published
   /// layout. If our model's tensor still has this hash when the folder is written again, the original is written in its place.
   std::map<std::string, std::string> digests;
 };

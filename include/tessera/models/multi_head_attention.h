@@ -21,8 +21,8 @@ struct MultiHeadAttentionSettings {
   std::int64_t inner_width = 0;   // total width of all heads, a multiple of `heads`; 0 means `width`
   std::int64_t output_width = 0;  // width of the result; 0 means `width`
   /// If true, the input projections are stored as three Linears `q_proj`, `k_proj` and `v_proj`. If false, they are stored as in
-  /// torch.nn.MultiheadAttention: as `in_proj_weight` (fused) and `in_proj_bias`. If keys and queries differ in width, `q_proj_weight`,
-  /// `k_proj_weight` and `v_proj_weight` then replace `in_proj_weight`.
+  /// torch.nn.MultiheadAttention. The bias is then `in_proj_bias`. If keys and queries have the same width, the weight is `in_proj_weight`
+  /// (fused). If their widths differ, the weights are `q_proj_weight`, `k_proj_weight` and `v_proj_weight`.
   bool linears = false;
   /// Which biases a fused input projection has: all (one `in_proj_bias`), none, or some of `q_bias`, `k_bias` and `v_bias`. no_key (EVA,
   /// DINOv3), no_query and no_value each leave out one bias; query, key and value each keep only that bias.
@@ -45,9 +45,9 @@ class MultiHeadAttention : public torch::nn::Module, public Adaptable {
   /// key_width] -> [B, N, output_width].
   at::Tensor forward(const at::Tensor& query, const at::Tensor& keys, const AttentionMask& mask = {});
 
-  /// Returns queries, keys and values of x [B, N, width], for self-attention that is computed differently (last_block.h). Each is
-  /// [B, N, inner width], normalized and rotated; heads are contiguous slices of the width. project() applies the last projection to the
-  /// attention's result. The input projection must be fused (`in_proj_weight`).
+  /// Returns queries, keys and values of x [B, N, width], for blocks that replace the usual attention by another form (last_block.h). Each
+  /// tensor is [B, N, inner width], and heads are contiguous slices of its width. Queries and keys are normalized and rotated. project()
+  /// applies the last projection to the attention's result. The input projection must be fused (`in_proj_weight`).
   std::vector<at::Tensor> queries_keys_values(const at::Tensor& x, const Rotation& rotation = {}) const;
   at::Tensor project(const at::Tensor& attended);
   std::int64_t heads() const { return heads_; }

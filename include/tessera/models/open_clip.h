@@ -21,10 +21,10 @@ bool is_open_clip_checkpoint(const std::string& path);
 /// else its only weights file. Throws UserError naming the folder if it has no weights file or several.
 std::string find_open_clip_weights(const std::string& path);
 
-/// Loads everything that inference needs from a checkpoint: the model that open_clip_config.json next to the weights describes (or the
-/// model that `architecture` names, if it is not empty), CLIP's tokenizer, and the tokenizer's vocabulary, which ships with Tessera. Throws
-/// UserError if there is no configuration, if it describes something that our models lack (the message names the key), or if the tokenizer
-/// is not CLIP's.
+/// Loads from a checkpoint everything that inference needs: the model, CLIP's tokenizer, and the tokenizer's vocabulary, which ships with
+/// Tessera. If `architecture` is empty, open_clip_config.json next to the weights describes the model. Otherwise `architecture` is the
+/// model's name, as in architecture(). Throws UserError if there is no configuration, if it describes something that our models lack (the
+/// message names the key), or if the tokenizer is not CLIP's.
 ModelFile load_open_clip_checkpoint(const std::string& path, const std::string& architecture = "");
 
 /// Returns the settings of OpenCLIP's own tokenizer for a text tower, without the vocabulary's file. The tokenizer uses CLIP's byte pairs
@@ -37,8 +37,9 @@ config::ModuleSettings clip_tokenizer(const TowerSettings& text);
 ModelSettings open_clip_settings(const std::string& path, const std::string& architecture = "");
 
 /// Returns the settings of a model from one of OpenAI's TorchScript archives, derived from the tensors' shapes. The image tower is a ViT or
-/// a ResNet; all transformers use quick GELU. Returns nullopt if the tensors lack one of the three numbers that OpenAI's classes store
-/// (input_resolution, context_length, vocab_size). Throws UserError naming `origin` and the tensor that is missing or has another shape.
+/// a ResNet; all transformers use quick GELU. These archives store the numbers input_resolution, context_length and vocab_size as tensors.
+/// If one of these three tensors is missing, returns nullopt. If any other tensor is missing or does not have the expected shape, throws
+/// UserError naming `origin` and the tensor.
 std::optional<ModelSettings> openai_model(const NamedTensors& tensors, const std::string& origin);
 
 /// Loads the tensors of a PyTorch or safetensors file, under the file's names. Throws UserError naming the file if it
@@ -50,9 +51,10 @@ std::map<std::string, at::Tensor> load_weights(const std::string& path);
 std::map<std::string, at::Tensor> open_clip_tensors(const std::string& weights,
                                                     const std::map<std::string, at::Tensor>& own);
 
-/// Returns a model file with the weights of the file `weights` under our names; position embeddings are resampled to the model's size.
-/// Nothing else in the file is used. The tokenizer is CLIP's. Its vocabulary is included if the text tower's token table has enough entries
-/// for it. Throws UserError naming the file and the tensor.
+/// Reads the weights in the file `weights` and returns a model file that contains them under our names. Position embeddings are resampled
+/// to the model's size. Nothing else in the file `weights` is used. The tokenizer is CLIP's. If the text tower's token table has enough
+/// entries for CLIP's vocabulary, the vocabulary is included. If a weight is missing, left over or of the wrong shape, throws UserError
+/// naming the file and the tensor.
 ModelFile from_open_clip(const std::string& weights, const ModelSettings& model);
 
 /// Does the same as from_open_clip() for tensors that already have our names. `origin` names the file in messages.

@@ -33,8 +33,8 @@ at::Tensor pack(const at::Tensor& x, const PackedRows& rows);
 /// Unpacks x [T, ...] -> [B, L, ...], 0 at padding.
 at::Tensor unpack(const at::Tensor& x, const PackedRows& rows);
 
-/// Does the same as attend() for packed tokens [T, w]. Each token attends to the tokens of its own row, or if `causal`, only to itself and
-/// the tokens before it in its row. A GPU uses kernels for sequences of varying lengths; on the CPU each row is padded to the longest.
+/// Like attend(), but for packed tokens [T, w]. Each token attends to all tokens of its row or, if `causal` is set, to itself and the row's
+/// earlier tokens. A GPU uses kernels for sequences of varying lengths; on the CPU, each row is padded to the longest row's length.
 at::Tensor attend_in_rows(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, std::int64_t heads,
                           const PackedRows& rows, bool causal);
 

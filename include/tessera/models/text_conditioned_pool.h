@@ -25,7 +25,7 @@ void fields(Visitor& v, TextConditionedPoolSettings& s) {
 
 /// Pools an image for a text (FLAIR, arXiv 2412.03561, section 3.2): multi-head attention without a residual connection. The query is the
 /// text's embedding; keys and values are the image's projected patches and a zero token. Queries, keys and values have separate LayerNorms
-/// (`ln_q`, `ln_k`, `ln_v`). The projections have biases and the names of torch's MultiheadAttention (`attn.*`).
+/// (`ln_q`, `ln_k`, `ln_v`). The projections have biases. Their parameters are named as in torch's MultiheadAttention (`attn.*`).
 class TextConditionedPool : public torch::nn::Module {
  public:
   /// Throws UserError if the heads do not divide the width.

@@ -68,8 +68,8 @@ class TextGroupEncoder : public Encoder {
 
   /// Returns the output of the token blocks, [B, L + K, width]: the tokens, followed by the groups. It is the input of the grouping block.
   at::Tensor encode_tokens(const at::Tensor& ids, const at::Tensor& mask);
-  /// Computes the groups from the output of encode_tokens(), including the last norm. `noise` is the argument [B, K, L] of
-  /// GroupingBlock::forward.
+  /// Computes the groups from the output of encode_tokens() and applies the last norm to them. `noise` [B, K, L] is passed to
+  /// GroupingBlock::forward().
   Grouped group(const at::Tensor& tokens_and_groups, const at::Tensor& mask, const at::Tensor& noise);
 
  private:

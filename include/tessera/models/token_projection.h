@@ -43,8 +43,8 @@ class TokenProjection : public ReadOut {
 
   /// Returns the embedding and, for each of its entries, the position that has the largest activation.
   TokenMaxProjection project(const Encoded& encoded);
-  /// Returns the activations p(h_j) [B, P, Q] of only the given ids [Q], for tokens [B, P, w], none of which may be padding. ids: int64
-  /// below V; an id may occur several times. The rest of the vocabulary is not computed.
+  /// Returns the activations p(h_j) [B, P, Q] of tokens [B, P, w], computed only for the given ids. No token may be padding. ids: int64
+  /// [Q], below V; an id may occur several times.
   at::Tensor activations(const at::Tensor& tokens, const at::Tensor& ids);
 
  private:

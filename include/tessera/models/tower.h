@@ -71,8 +71,8 @@ class Encoder : public torch::nn::Module {
   /// after the blocks.
   virtual std::int64_t depth_of(const std::string& /*parameter*/) const { return depth(); }
   virtual std::int64_t depth() const { return 0; }
-  /// Returns a stored tensor resized to this encoder if possible (position embeddings of another grid), otherwise
-  /// unchanged.
+  /// If `stored` can be resized to the shape that this encoder needs (position embeddings of another grid), returns the resized tensor.
+  /// Otherwise returns `stored` unchanged.
   virtual at::Tensor adapt_weight(const std::string& /*name*/, const at::Tensor& stored) const { return stored; }
 };
 
@@ -132,8 +132,8 @@ class Tower : public torch::nn::Module {
   /// settings or their combination are wrong.
   Tower(const TowerSettings& settings, Modality modality, SharedParameters& shared, const std::string& path);
 
-  /// `input` is what Encoder::encode takes, or images that the encoder has already processed, which go straight to the read-out. Computes
-  /// only the features that `needs` asks for; DualEncoder handles the members `student` and `input_ids` of `needs`.
+  /// If `input.encoded` (an earlier output of the encoder) is defined, it goes straight to the read-out. Otherwise the encoder processes
+  /// `input`. Computes only the features that `needs` asks for; DualEncoder handles `needs.student` and `needs.input_ids`.
   TowerFeatures forward(const TowerInput& input, const ViewNeeds& needs = {});
 
   Encoder& encoder() { return *encoder_; }
@@ -145,7 +145,7 @@ class Tower : public torch::nn::Module {
   /// Parameters and buffers, keyed by their names within the tower (OpenCLIP's, without `visual.`). The tensors share memory with the
   /// modules.
   std::map<std::string, at::Tensor> state_dict() const;
-  /// Returns a stored tensor resized to this tower if possible.
+  /// If `stored` can be resized to the shape that this tower needs, returns the resized tensor. Otherwise returns `stored` unchanged.
   at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const;
   /// Number of layer-decay steps between the output and the parameter that is called `name` within the tower: the encoder's depth() minus
   /// the parameter's depth_of(), or 0 for a parameter after the blocks.

@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-/// For inspection. Returns how the losses on several captions per image label each pair of an image and a caption: 1 for a positive pair,
-/// -1 for a negative pair, 0 if the caption is ignored because it is absent or a masked duplicate.
+/// For inspection. Returns the label of each pair of an image and a caption in the losses on several captions per image: 1 for a positive
+/// pair, -1 for a negative pair, 0 if the caption is ignored because it is absent or a masked duplicate.
 /// present      [B, K]    bool
 /// image_ids    [B]       int64, equal for equal images; undefined if all images differ
 /// caption_ids  [B, K]    int64, equal for equal captions; undefined if all captions differ

@@ -18,7 +18,7 @@ struct PairSettings {
   bool mask_duplicates = false;
   std::optional<std::int64_t> chunk;
 
-  /// Returns the needs of the two views: the given `image` and `text`, plus what these settings require.
+  /// Returns the needs of the two views. They are the arguments `image` and `text`, plus what the settings in this struct require.
   Needs needs(ViewNeeds image = {}, ViewNeeds text = {}) const;
 };
 

@@ -44,9 +44,9 @@ void fields(Visitor& v, CosmosSettings& s) {
 
 class CrossModalPool;
 
-/// COSMOS (arXiv 2412.01814) contrasts crops with captions, and distills across modalities. The student embeds each crop with
-/// attention to a caption and each caption with attention to a crop; these embeddings are contrasted with the teacher's. The
-/// teacher is a moving average of the student; it embeds only the global crops and captions, each without attention to the other
+/// COSMOS (arXiv 2412.01814) contrasts crops with captions, and distills across modalities. In the student, each crop's embedding attends
+/// to a caption's tokens, and each caption's embedding attends to a crop's tokens. The results are contrasted with the teacher's
+/// embeddings. The teacher is a moving average of the student. It embeds only the global crops and captions, without attention to the other
 /// modality.
 ///
 /// Notation for one image: crops v_1, ..., v_N, of which the first G are global; captions t_1, ..., t_K, of which the first T are
@@ -64,8 +64,8 @@ class CrossModalPool;
 /// In a contrast, an absent caption is neither a positive nor a negative, and no loss is computed for it. A present crop or caption serves
 /// as a negative for other images even if its own positive is absent. Each mean is over the pairs (a, b) of the same image in which both a
 /// and b are present. If an image's first caption is absent, its crops have nothing to attend to, and v~_n = unit(v_n). Two crops are
-/// duplicates if their images are equal. A crop or caption x and a caption y are duplicates if their images are equal, or if y is also a
-/// caption of x's image.
+/// duplicates if their images are equal. A crop or caption x and a caption y are duplicates if their images are equal, or if one of the
+/// captions of x's image equals y.
 ///
 /// Differences from the released code (ExplainableML/cosmos): padding is masked in the attention, while the released code attends
 /// to all positions of the text tower, padding included; gradients reach the embeddings of other ranks, while the released code

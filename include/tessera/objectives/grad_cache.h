@@ -24,10 +24,10 @@ struct ChunkedRows {
 using FeatureBackward =
     std::function<void(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients, bool last)>;
 
-/// Runs the second pass of GradCache (Gao et al. 2021): encodes each chunk again, now with gradients, and backpropagates the
-/// chunk's part of the gradients of `leaves`. `leaves` are the first pass's features of all rows; require_gradients() and then the loss's
-/// backward pass must have given them gradients. encode(i) must return the same features for chunk i as in the first pass. The teacher's
-/// features, and features that the loss did not use, are skipped.
+/// Runs the second pass of GradCache (Gao et al. 2021): encodes each chunk again, now with gradients, and backpropagates the chunk's part
+/// of the gradients of `leaves`. `leaves` are the first pass's features of all rows. To give them gradients, the caller must first call
+/// require_gradients() and run the loss's backward pass. encode(i) must return the same features for chunk i as in the first pass. The
+/// teacher's features, and features that the loss did not use, are skipped.
 void backward_through_chunks(const Features& leaves, const ChunkedRows& chunks,
                              const std::function<Features(std::int64_t index)>& encode,
                              const FeatureBackward& backward);

@@ -42,7 +42,7 @@ struct StepContext {
   std::uint64_t seed = 0;        // the run's seed; an objective's random numbers depend only on (seed, step)
   bool training = true;
   bool inspect = false;            // whether to fill Losses::details
-  bool counted = false;            // whether before_step() has counted the step's samples; if not, forward() gets and counts them all
+  bool counted = false;            // true: before_step() has counted the step's samples; false: forward() counts the samples that it gets
   ProcessGroup group;              // the ranks that share the global batch; ProcessGroup documents how the ranks' losses combine
   Objective* teacher = nullptr;    // the objective with the teacher's weights; null if the run keeps no teacher
 };

@@ -41,10 +41,10 @@ void fields(Visitor& v, PyramidClipSettings& s) {
 
 std::optional<config::Problem> validate(const PyramidClipSettings& settings);
 
-/// The loss of PyramidCLIP (Gao et al. 2022, section 3): InfoNCE (eq. 1 and 3) with softened targets (eq. 2) on pairs of an image
-/// view and a text view, in three groups. A group's loss is the mean over its pairs, or 0 if it has no pair; the total is the
-/// weighted sum of the groups' losses (eq. 4). A pair (x, y) contrasts the samples that have both views; with fewer than two such
-/// samples its loss is 0. Terms `loss_peer`, `loss_cross_global`, `loss_cross_local`, and one per pair: `loss_gs`, `loss_lt`, ...
+/// The loss of PyramidCLIP (Gao et al. 2022, section 3): InfoNCE (eq. 1 and 3) with softened targets (eq. 2) on pairs of an image view and
+/// a text view. The pairs form three groups. A group's loss is the mean over its pairs, or 0 if it has no pair; the total is the weighted
+/// sum of the groups' losses (eq. 4). The loss of a pair (x, y) is computed over the samples that have both views; if there are fewer than
+/// two such samples, it is 0. Terms: `loss_peer`, `loss_cross_global`, `loss_cross_local`, and one per pair: `loss_gs`, `loss_lt`, ...
 class PyramidClip : public ContrastiveObjective {
  public:
   PyramidClip(const PyramidClipSettings& settings, const ObjectiveContext& context);

@@ -65,8 +65,8 @@ std::optional<config::Problem> validate(const RegionContrastSettings& settings);
 ///              has no positive, so its minimum is not 0
 ///
 /// A box counts only if its mask is true and its phrase is present; masked values have no effect. Without any box the loss is 0.
-/// Statistics: `hard_accuracy`, the share of the boxes with negatives that are more similar to their phrase than to each of their
-/// negatives; `rank_margin`, which is m.
+/// Statistics: among the boxes that have negatives, `hard_accuracy` is the share that is more similar to its phrase than to any of its
+/// negatives; `rank_margin` is m.
 class RegionContrast : public ContrastiveObjective {
  public:
   RegionContrast(const RegionContrastSettings& settings, const ObjectiveContext& context);

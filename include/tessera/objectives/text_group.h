@@ -34,11 +34,11 @@ void fields(Visitor& v, TextGroupSettings& s) {
 }
 std::optional<config::Problem> validate(const TextGroupSettings& settings);
 
-/// The text group transformer's losses (section 2.2): the contrast of global embeddings (eq. 6-8), and the reconstruction of each
-/// caption from its groups by a small decoder (eq. 9-10). The groups are the text view's `tokens` as the encoder outputs them
-/// (read-out `groups`, projection none). With `chunk`, the decoder, too, processes only that many captions at a time, and it recomputes
-/// them in the backward pass. With skip_absent, the captions of absent pairs are not reconstructed. Terms `loss_contrastive` and
-/// `loss_reconstruction`, each if enabled. Parameters: `logit_scale` with learned_temperature, and `decoder.*`.
+/// The text group transformer's losses (section 2.2): the contrast of global embeddings (eq. 6-8), and the reconstruction of each caption
+/// from its groups by a small decoder (eq. 9-10). The groups are the text view's `tokens` as the encoder outputs them (read-out `groups`,
+/// projection none). If `chunk` is set, the decoder processes only `chunk` captions at a time and recomputes its activations in the
+/// backward pass. With skip_absent, the captions of absent pairs are not reconstructed. Terms: `loss_contrastive` and
+/// `loss_reconstruction`; a term with weight 0 is left out. Parameters: `logit_scale` (if learned_temperature is set) and `decoder.*`.
 class TextGroup : public ContrastiveObjective {
  public:
   /// Throws UserError if a decoder is needed and the text encoder has no token table.

@@ -12,8 +12,8 @@ namespace tessera {
 at::Tensor flops_regularizer(const at::Tensor& encoding);
 
 /// Returns the column sums [V] of `encoding`, for a regularizer over several processes' rows. Accepts the same encodings as
-/// flops_regularizer(), with the same errors. Each row gets the gradient of the sums, in the encoding's type. Differentiable any number of
-/// times.
+/// flops_regularizer(), with the same errors. In the backward pass, each row of `encoding` gets the gradient of the sums [V], in the
+/// encoding's type. Differentiable any number of times.
 at::Tensor flops_column_sums(const at::Tensor& encoding);
 
 }  // namespace tessera

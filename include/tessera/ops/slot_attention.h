@@ -10,7 +10,7 @@ struct SlotAttentionInputs {
   at::Tensor mask;          // [B, N] bool, true for real tokens; undefined if all are real
   at::Tensor queries;       // [K, g, D], learned, one query per slot
   at::Tensor key_weight;    // [K, D, d]
-  at::Tensor value_weight;  // [K, E, d]; the same tensor as key_weight if values are keys
+  at::Tensor value_weight;  // [K, E, d]; the same tensor as key_weight if the keys are also the values
   at::Tensor value_bias;    // [K, E]; undefined: none
 };
 
@@ -26,8 +26,8 @@ struct SlotAttentionOutputs {
 ///
 /// Keys and values are linear in the tokens, so the products can be folded: the scores are x_n . (K_l^T q_l), and the
 /// heads are V_l (sum_n attention(l, n) x_n) + c_l. Folding takes 2 N L d + L d E multiply-adds per sample. Projecting
-/// every token first takes N K d (D + E), or N K d D if values are keys. Folding also never stores [B, L, N, D]: the
-/// backward pass keeps only tokens, weights and attention. When many slots share a projection, projecting first is less
+/// every token first takes N K d (D + E), or N K d D if the keys are also the values. Folding also never stores
+/// [B, L, N, D]: the backward pass keeps only tokens, weights and attention. When many slots share a projection, projecting first is less
 /// work; the function uses the form with fewer multiply-adds.
 ///
 /// Padding has attention 0 and receives no gradient, and its values do not matter, even if they are NaN. Products use

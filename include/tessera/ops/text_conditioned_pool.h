@@ -16,7 +16,7 @@ struct TextPoolParameters {
   at::Tensor out_weight;  // [D, D]
   at::Tensor out_bias;    // [D]
   std::int64_t heads = 8;
-  bool zero_token = true;  // adds one more key and value, all zeros, after the projections
+  bool zero_token = true;  // whether to append a zero vector to the projected keys and to the projected values
 };
 
 /// Pools each image's tokens for each query by multi-head attention.
@@ -32,8 +32,8 @@ struct ConditionedPairs {
   at::Tensor texts;   // int64 [n, C], row indices into the texts
   at::Tensor labels;  // int8 [n, C]: 1 for the image's own text, -1 for another image's text, 0 for no pair (the text is ignored)
 };
-/// A function that returns the pairs of the images first, ..., first + count - 1. The loss calls it for a few images at a time. Each
-/// further backward pass over a retained graph calls it again, and it must then return the same pairs.
+/// A function that returns the pairs of `count` consecutive images, the first with index `first`. The loss calls the function for a few
+/// images at a time. Each further backward pass over a retained graph calls the function again and must get the same pairs.
 using PairsOfImages = std::function<ConditionedPairs(std::int64_t first, std::int64_t count)>;
 
 /// FLAIR's conditioned sigmoid loss (eq. 4): the sum over pairs (image i, text t) of -log sigmoid(label z) with z =

@@ -38,7 +38,7 @@ struct DecaySettings {
                                        "cls_token"};
 };
 
-/// Whether a parameter decays. Only tensors of two or more dimensions whose name contains none of `no_decay` do.
+/// Whether a parameter decays. It does if its tensor has two or more dimensions and its name contains none of the texts in `no_decay`.
 bool decays(const NamedParameter& parameter, const DecaySettings& settings);
 
 /// Updates parameters from their gradients. Parameters keep their storage. A step leaves a parameter and its moments unchanged if the
@@ -64,7 +64,7 @@ class Optimizer {
   /// device, and the host does not wait for its value. A value of 1 leaves weights, moments and the update count of bias corrections
   /// unchanged.
   void step(double learning_rate, std::optional<double> weight_decay = {}, const at::Tensor& found_inf = {});
-  /// Reduces steps_taken() by `count`, the number of step() calls whose found_inf was 1. Called once the host knows of these calls.
+  /// Reduces steps_taken() by `count`, the number of past step() calls whose found_inf was 1. Call it when the host knows that number.
   void take_back(std::int64_t count);
   /// Drops all gradients.
   void zero_grad();
@@ -82,8 +82,8 @@ class Optimizer {
   /// The state that this rank keeps: `step` (int64 scalar) and `MOMENT.NAME`, such as `exp_avg.logit_scale`. The
   /// tensors share memory with the optimizer.
   std::map<std::string, at::Tensor> state() const;
-  /// Gathers everything that is needed to resume on any number of ranks, sharded or not. Rank 0 gets the whole state (the parts of other
-  /// ranks in host memory), the other ranks get an empty map.
+  /// Returns everything that is needed to resume on any number of ranks, with or without shard(). Rank 0 gets the whole state; the parts
+  /// that other ranks have sent are in rank 0's host memory. After shard(), all ranks except rank 0 get an empty map.
   std::map<std::string, at::Tensor> gather_state() const;
   /// Loads a whole state, or this rank's part of it. Throws UserError naming `origin` and the tensor that is missing, left over or of the
   /// wrong shape.
@@ -129,7 +129,7 @@ class Optimizer {
   std::optional<Shards> shards_;
   double peak_;
   std::int64_t steps_ = 0;
-  at::Tensor missed_;  // float64 scalar on the device: the number of step() calls in steps_ whose found_inf was 1; undefined: none
+  at::Tensor missed_;  // float64 scalar on the device: how many of the calls that steps_ counts had a found_inf of 1; undefined: none
 };
 
 /// The registry of optimizers that the setting `optimizer` can name. The factory gets the parameters to train.

@@ -38,8 +38,8 @@ struct Case {
 /// without a known prefix.
 Case load_case(const std::string& path);
 
-/// Encodes texts as a tensor of their bytes, [N, longest] int64, padded with -1, so that equal texts have equal rows. An output of a
-/// `.json` case that is a list of texts is stored in this form.
+/// Encodes texts as a tensor of their bytes, [N, longest] int64, padded with -1, so that equal texts have equal rows. If an output of a
+/// `.json` case is a list of texts, it is stored in this form.
 at::Tensor tensor_of_texts(const std::vector<std::string>& texts);
 
 /// Reads the objects of a `.jsonl` file, one per line. Throws UserError naming file and line.

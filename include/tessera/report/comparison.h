@@ -32,7 +32,7 @@ struct ScoreRow {
   std::vector<std::optional<Interval>> intervals = {};                // one per run; nullopt if the run's value has no interval
   std::vector<std::shared_ptr<const TaskOutcomes>> outcomes = {};  // one per run
   std::vector<Difference> differences = {};  // one for each pair of runs with known outcomes on the same samples
-  std::string rule = {};                                // explains the numbers; empty if the runs' settings need different explanations
+  std::string rule = {};  // a text on how the values are computed; empty if the runs' settings lead to different texts
   std::vector<std::optional<std::int64_t>> steps = {};  // one per run: the step of the measured weights; nullopt if unknown or not measured
 };
 

@@ -12,7 +12,7 @@ namespace tessera::report {
 /// Replaces & < > " by entities, and bytes that are not UTF-8 by U+FFFD.
 std::string escape(std::string_view text);
 
-/// Escapes the text like escape(), and allows line breaks after / and _, before @, and after a period that a letter follows.
+/// Escapes the text like escape(), and allows line breaks after / and _, before @, and after a period if the next character is a letter.
 std::string breakable(std::string_view text);
 
 /// Returns a card with one value and its name; both are escaped.

@@ -15,9 +15,9 @@ std::string data_uri(const Image& image);
 /// Returns an <img> element with the image inline; `alt` is escaped. Small images are enlarged without blur.
 std::string img(const Image& image, const std::string& alt);
 
-/// Overlays a gray copy of the image with the translucent colors of its mask [height, width] and with outlines of the regions. Pixels of
-/// the class `background` and ignored pixels (255) keep the image's colors, but paler. `colors` are the colors of the first classes;
-/// further classes get palette colors.
+/// Returns the image with its mask [height, width] drawn over it. Each region of the mask shows the image in gray under the translucent
+/// color of its class, with an outline. Pixels of the class `background` and ignored pixels (255) keep the image's colors, but paler.
+/// `colors` are the colors of the first classes; further classes get palette colors.
 Image color_by_class(const Image& image, const std::vector<std::uint8_t>& mask, std::int64_t background,
                      const std::vector<Color>& colors = {});
 

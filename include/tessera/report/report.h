@@ -15,7 +15,7 @@ struct Curve {
   std::string name;
   std::vector<std::pair<double, double>> points;  // step, value
   std::vector<std::pair<double, double>> ranges =
-      {};  // for each point, the least and the greatest of the values that it averages; empty if points are single values
+      {};  // for each point, the smallest and the largest of the values whose mean is the point; empty if each point is a single value
   std::optional<std::int64_t> color = {};  // index in the palette; by default, the curve's index in the chart
 };
 
@@ -32,7 +32,7 @@ struct ReportHead {
   std::string title;                                       // the run's or file's name
   std::vector<std::pair<std::string, std::string>> facts;  // names and values, such as {"Parameters", "1.2 M"}
   std::vector<CurveChart> charts;                          // curves of the training run; may be empty
-  // the settings "source" and "train" of the whole evaluation, for tasks whose own settings name no data
+  // the settings "source" and "train" of the whole evaluation, which the report shows for tasks that have no such settings of their own
   std::vector<std::pair<std::string, config::Node>> data = {};
 };
 

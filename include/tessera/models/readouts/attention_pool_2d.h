@@ -19,8 +19,9 @@ void fields(Visitor& v, AttentionPool2dSettings& s) {
   v("output_dim", s.output_dim, "width of the result (OpenCLIP's embed_dim)", config::at_least(1));
 }
 
-/// CLIP's attention pooling of ModifiedResNet (`attnpool`). The mean of the tokens, with its own position embedding, queries all tokens. If
-/// the encoder returns a class token, as for region features, the class token queries instead, and no position embeddings are added.
+/// CLIP's attention pooling of ModifiedResNet (`attnpool`). The query is the mean of the tokens, and the keys and values are this mean and
+/// the tokens. Position embeddings are added to the mean and to the tokens. If the encoder returns a class token (for region features), the
+/// class token replaces the mean, and no position embeddings are added.
 class AttentionPool2d : public ReadOut {
  public:
   AttentionPool2d(const AttentionPool2dSettings& settings, const ReadOutContext& context);

@@ -21,9 +21,9 @@ void fields(Visitor& v, GroupsReadOutSettings& s) {
     config::one_of({"after", "before"}));
 }
 
-/// `groups`: projects and pools the groups of an encoder (groupvit, text_group_encoder) with its own head, `head.*`. The tower has
-/// `projection: none`. The read-out's slots are the projected groups [B, K, output_dim]. The read-out's attention is the encoder's: the
-/// weight of each patch or word in each group.
+/// `groups`: projects the groups of an encoder (groupvit, text_group_encoder) with the read-out's head, `head.*`, and pools them. The tower
+/// has `projection: none`. The read-out's slots are the projected groups [B, K, output_dim]. The attention comes from the encoder and is
+/// the weight of each patch or word in each group.
 class GroupsReadOut : public ReadOut {
  public:
   GroupsReadOut(const GroupsReadOutSettings& settings, const ReadOutContext& context);

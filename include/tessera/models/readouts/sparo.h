@@ -50,13 +50,13 @@ void fields(Visitor& v, SparoSettings& s) {
 std::optional<config::Problem> validate(const SparoSettings& settings);
 
 /// `sparo`: separate-head attention read-out (Vani et al. 2024, section 3; ablations in Table 6). Each of L slots is a single-head
-/// attention with its own learned query over all tokens, including the class token. A projection that all slots share follows.
+/// attention with its own learned query over all tokens, including the class token. Then the same projection is applied to every slot.
 /// slot_attention() computes the slots without storing [B, L, N, D].
 class Sparo : public ReadOut {
  public:
   Sparo(const SparoSettings& settings, const ReadOutContext& context);
-  /// Returns `slots` [B, L, V] without normalizing them, and `attention` [B, L, M] over the encoder's input positions,
-  /// without the class token's share.
+  /// Returns `slots` [B, L, V] without normalizing them, and `attention` [B, L, M] over the encoder's input positions. The attention to the
+  /// class token is left out.
   ReadOutOutput forward(const Encoded& encoded, const ViewNeeds& needs) override;
   std::int64_t output_width() const override { return settings_.slots * settings_.slot_width; }
   /// Returns a parameter's name in the reference code: `sparo.*` for images, `text_sparo.*` for texts.

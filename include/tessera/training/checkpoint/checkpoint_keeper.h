@@ -12,14 +12,14 @@
 
 namespace tessera {
 
-/// Manages the checkpoints of a run: chooses the one to resume from, decides when checkpoint.every_minutes makes a save due, gathers the
-/// state from all ranks, writes it in the background, and tracks the last good checkpoint. Only rank 0 reads and writes files.
+/// Manages the checkpoints of a run: chooses the checkpoint to resume from, checks whether a save is due by checkpoint.every_minutes,
+/// gathers the state from all ranks, writes it in the background, and tracks the last good checkpoint. Only rank 0 reads and writes files.
 class CheckpointKeeper {
  public:
   /// A function that reports a failed save to the user.
   using ReportError = std::function<void(const std::string&)>;
 
-  /// The references must outlive this object. `folder` is the run's folder; checkpoints are in its subfolder `checkpoints`.
+  /// `config`, `group` and `run` must outlive this object. `folder` is the run's folder; checkpoints are in its subfolder `checkpoints`.
   CheckpointKeeper(const Config& config, const ProcessGroup& group, const TrainingRun& run, const std::string& folder,
                    ReportError report_error);
 
@@ -64,7 +64,7 @@ class CheckpointKeeper {
   CheckpointFolder folder_;
   CheckpointWriter writer_;
   std::string last_good_;
-  std::optional<BestCheckpoint> best_;       // the checkpoint that the file `best` names
+  std::optional<BestCheckpoint> best_;       // the checkpoint whose name is in the file `best`
   std::optional<BestCheckpoint> candidate_;  // a checkpoint that is better than best_ and is not completely written yet
   bool told_not_measured_ = false;
   double judged_ = 0;                        // the value for which is_best() returned true

@@ -8,11 +8,11 @@
 
 namespace tessera {
 
-/// Writes checkpoints, one at a time, while training continues. Copies the tensors; a thread then writes the copies, copies the written
-/// checkpoint to the second folder and runs the user's command. If the copy to the second folder or the command fails, logs a warning.
+/// Writes checkpoints, one at a time, while training continues. Copies the tensors. A thread then writes these copies as a checkpoint,
+/// copies the checkpoint to checkpoint.copy_to and runs checkpoint.command. If that copy or the command fails, logs a warning.
 class CheckpointWriter {
  public:
-  /// run_name is passed to the user's command.
+  /// `run_name` is passed to checkpoint.command.
   CheckpointWriter(CheckpointFolder folder, CheckpointSettings settings, std::string run_name = "run");
 
   /// Starts writing a checkpoint. collect() must have been called for the previous checkpoint. If `stands_still` is true, the caller

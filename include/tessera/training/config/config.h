@@ -88,8 +88,8 @@ struct MicroBatch {
   bool automatic = false;               // true: use the largest number that fits in memory, which is determined when the run starts
   std::optional<std::int64_t> samples;  // nullopt: the whole batch at once
 
-  /// Returns how many samples of a batch of this size the towers process at a time; nothing if they process the whole batch in one pass.
-  /// With `auto`, must not be called before the number is determined.
+  /// Returns the number of samples that the towers process at a time if a batch has `batch` samples; nothing if they process the whole
+  /// batch in one pass. If the setting is `auto`, the number must be determined before this call.
   std::optional<std::int64_t> of(std::int64_t batch) const {
     return samples && *samples < batch ? samples : std::nullopt;
   }

@@ -31,7 +31,7 @@ const std::vector<std::string>& keys_free_to_change();
 /// The settings that differ between a resumed run and the run that wrote the checkpoint.
 struct ResumeChanges {
   std::vector<Change> free;     // changes of settings that match keys_free_to_change()
-  std::vector<Change> allowed;  // changes that are not free, but that the user allows explicitly
+  std::vector<Change> allowed;  // further changes, which the user allows explicitly
   std::vector<Change> refused;
 };
 

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// How a period of training spent its time, in seconds.
+/// Times measured over a period of training, in seconds.
 struct DataWindow {
   double seconds = 0;       // wall-clock time
   double wait_seconds = 0;  // the part of `seconds` spent waiting for data

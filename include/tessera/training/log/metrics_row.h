@@ -22,7 +22,7 @@ struct MetricsRow : RowPlace {
   double loss = 0;
   std::vector<std::pair<std::string, double>> terms;
   std::vector<std::pair<std::string, double>> statistics;  // Losses::statistics, and the shares computed from Losses::used
-  std::vector<std::pair<std::string, double>> cut;         // CutWatch::take_shares(), in the first row after an epoch; otherwise empty
+  std::vector<std::pair<std::string, double>> cut;         // shares from CutWatch::take_shares(); only in the first row after an epoch
   double grad_norm = 0;                                    // gradient norm before clipping
   std::vector<std::pair<std::string, double>> grad_norms;  // gradient norms of image tower, text tower and objective
   std::optional<double> logit_scale;                       // the parameter logit_scale, which is the log of the scale

@@ -15,7 +15,7 @@ class MetricsTable {
  public:
   explicit MetricsTable(std::string path) : path_(std::move(path)) {}
 
-  /// Drops the lines of steps after `step`. A missing file counts as empty. Throws UserError.
+  /// Drops the lines of steps after `step`. A missing file counts as empty. Throws UserError if the file cannot be read or written.
   void resume_at(std::int64_t step);
   /// Adds a row, which is a JSON object with the key `step`. A second row of the same step is merged into that step's line, which keeps its
   /// `time`. Throws UserError if the file cannot be written; the existing lines stay unchanged.

@@ -22,7 +22,7 @@ class Mfu {
 
   /// Returns true if the next step's operations must still be counted.
   bool wants_count() const { return !counted_; }
-  /// Takes the operations that were counted while one device trained on `samples` samples.
+  /// Sets the operations per sample from those that `counter` counted while one device trained on `samples` samples.
   void counted(const FlopCounter& counter, std::int64_t samples);
 
   /// Returns the model's TFLOP/s per device; nothing if no step has been counted yet.

@@ -27,8 +27,8 @@ class RunLog {
   RunLog(const RunLog&) = delete;
   RunLog& operator=(const RunLog&) = delete;
 
-  /// Starts the log after `step` (0 for a new run). Drops rows of later steps, so that a resumed run's files and page look as if it
-  /// had never stopped. RunPage documents `title` and `facts`.
+  /// Starts the log after `step` (0 for a new run). Drops rows of later steps, so that a resumed run's files and page look as if it had
+  /// never stopped. `title` and `facts` are passed to RunPage.
   void resume_at(std::int64_t step, const std::string& title,
                  const std::vector<std::pair<std::string, std::string>>& facts);
   /// Appends a row and flushes it. If rows cannot be written, reports it once, and training continues.

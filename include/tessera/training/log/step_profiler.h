@@ -19,8 +19,8 @@ struct LogSettings;
 /// backward pass with its time, and on a GPU the kernels. Steps that are not traced have no overhead.
 class StepProfiler {
  public:
-  /// Writes the trace of the steps in log.profile to a file like FOLDER/trace_step_0000010.json, or with several ranks
-  /// FOLDER/trace_step_0000010_rank1.json.
+  /// The setting log.profile chooses the steps. Their trace is written to a file such as FOLDER/trace_step_0000010.json. With several
+  /// ranks, each rank writes its own file, such as FOLDER/trace_step_0000010_rank1.json.
   StepProfiler(const LogSettings& settings, const std::string& folder, const ProcessGroup& group,
                const at::Device& device);
   /// If a trace is still running, ends it and writes it.

@@ -22,13 +22,13 @@ struct DryRunReport {
   std::vector<TrainingExample> examples;  // some examples of each data set; none if the samples are synthetic
   std::int64_t tasks = 0;    // number of evaluation tasks that were checked
   std::vector<UnreadTask> unread_tasks;  // tasks whose data cannot be read on this machine
-  std::string synthetic;     // what replaces the samples if data or vocabulary cannot be read, and why; empty if both can be read
+  std::string synthetic;     // describes the synthetic samples and why they are used; empty if data and vocabulary can be read
   std::vector<std::string> warnings;  // problems that would stop the run, and likely mistakes; one line each
 };
 
-/// Builds the run as rank settings.rank of settings.ranks and predicts the cost of a step on the whole batch (plan_memory). Writes no
-/// files. Unreadable data or an unreadable vocabulary is not an error: synthetic samples replace it. Like a starting run, throws TaskMisfit
-/// if an evaluation task does not fit its data.
+/// Builds the run as the rank `settings.rank` of a job with `settings.ranks` ranks would build it, and predicts the cost of a step on the
+/// whole batch (plan_memory). Writes no files. If data or the vocabulary cannot be read, synthetic samples are used instead. Like a
+/// starting run, throws TaskMisfit if an evaluation task does not fit its data.
 DryRunReport dry_run(const Config& config, const PlanSettings& settings = {});
 
 /// Returns the predictions as lines: parameters, FLOPs, steps, memory.

@@ -22,7 +22,7 @@ struct PlanSettings {
   std::int64_t allocated = 0;  // bytes that this process already holds for gradient buckets, in addition to weights, optimizer and averages
   std::optional<std::int64_t> available;  // number of bytes to plan for; nullopt: the device's memory
   // The loss is measured with at most this many samples; 0: as many samples as take about a second. A loss that works in chunks may be
-  // measured with up to two chunks, even if two chunks have more samples.
+  // measured with up to two chunks, even if two chunks have more samples than this limit.
   std::int64_t most_loss_samples = 0;
 };
 
@@ -31,7 +31,7 @@ struct MemoryPlan {
   int ranks = 1;
   std::int64_t batch = 0, micro_batch = 0;  // samples per rank, and samples that the towers process at a time
 
-  // The next six members are permanent memory.
+  // The next six members are permanent memory, which stays allocated between steps.
   std::int64_t weights = 0, optimizer = 0;
   std::int64_t average = 0;     // averaged weights, including a teacher's
   std::int64_t buckets = 0;     // buffers of the gradient reduction
@@ -48,14 +48,14 @@ struct MemoryPlan {
   std::string peak_phase;      // where the peak occurs, such as "the loss"
   bool loss_measured = false;  // true: the loss was measured at this batch size; false: extrapolated
 
-  bool gpu = false, refused = false;  // gpu: the device is a GPU; refused: the plan should fit, but trying it ran out of memory
+  bool gpu = false, refused = false;  // gpu: the device is a GPU; refused: by the prediction the plan fits, but a trial ran out of memory
   std::int64_t available = 0;         // device memory available to this rank
   std::int64_t host_available = 0;    // host memory available to this rank
 
   double forward_flops = 0, total_flops = 0;  // FLOPs of the whole batch, including recomputation
   // FLOPs of one sample in the towers' forward pass: the FLOPs performed, and the FLOPs avoided (AvoidedFlops).
   double tower_flops = 0, avoided_flops = 0;
-  // About the first of the passes over a few samples that the prediction is based on:
+  // The prediction is based on several passes over a few samples. The next members describe the first pass.
   std::int64_t text_tokens = 0;         // length of the longest text in the pass; 0 if it has no texts
   std::int64_t samples = 0;             // number of samples in the pass
   double seconds = 0, sample_loss = 0;  // duration of the pass (forward and backward) in seconds, and its loss

@@ -12,7 +12,7 @@ namespace tessera {
 /// before the step in FOLDER/non_finite, and searches for the first non-finite value.
 class NonFiniteHandler {
  public:
-  /// The references must outlive this object.
+  /// All arguments except `folder` must outlive this object.
   NonFiniteHandler(const Config& config, const ProcessGroup& group, TrainingRun& run, StepRunner& runner,
                    NonFiniteGuard& guard, CheckpointKeeper& checkpoints, RunLog& log, const std::string& folder);
 

@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// Returns what a run's evaluation tasks need after `step` updates: the run's data, settings and loss.
+/// Returns the data, settings and loss that a run's evaluation tasks need when the run has made `step` updates.
 EvaluationContext evaluation_context(const TrainingRun& run, const Config& config, std::int64_t step = 0);
 
 /// Returns the error message for a checkpoint.keep_best.metric that is not among the measured metrics `names`.

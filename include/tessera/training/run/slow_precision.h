@@ -11,8 +11,8 @@ namespace tessera {
 /// are not notably slower.
 std::optional<std::string> slow_precision_text(const std::string& precision, double times_float32);
 
-/// Returns the warning of slow_precision_text() if this machine's CPU has no hardware support for `precision`. Measures the speed with
-/// products that take a few milliseconds. Returns nothing on a GPU or for float32.
+/// Measures how long the CPU takes for matrix products in `precision` and in float32, and returns slow_precision_text() for the result. The
+/// measured products take a few milliseconds. On a GPU or for float32, measures and returns nothing.
 std::optional<std::string> slow_precision(const at::Device& device, const std::string& precision);
 
 }  // namespace tessera

@@ -12,7 +12,7 @@ namespace tessera {
 struct GradCacheStep {
   std::int64_t chunk = 1;  // number of samples that the towers process at a time
   std::string precision;   // as in forward_loss()
-  at::Tensor weight;       // factor of the loss before the backward pass, a scalar on the device; undefined means 1
+  at::Tensor weight;       // scalar on the device that multiplies the loss before the backward pass; undefined means 1
   bool reduce = true;      // whether to average the gradients over ranks (GradientReducer::backward)
   std::uint64_t seed = 0;  // seed of the towers' randomness, except per-row randomness
   at::Tensor row_keys{};   // [B], keys of per-row randomness (models/per_sample_rng.h); if undefined, they are derived from seed
