@@ -27,7 +27,7 @@ except ImportError:
 
 folder, name = os.environ["TESSERA_RUN_FOLDER"], os.environ["TESSERA_RUN_NAME"]
 run = wandb.init(project=sys.argv[1] if len(sys.argv) > 1 else "tessera", name=name, dir=folder, resume="allow",
-                 id=hashlib.sha1(folder.encode()).hexdigest()[:16])  # a resumed run has the same id, so it continues its curves
+                 id=hashlib.sha1(folder.encode()).hexdigest()[:16])  # a resumed run gets the same id, so W&B continues the run's curves
 run.save(os.path.join(folder, "config.yaml"), base_path=folder, policy="now")
 run.define_metric("*", step_metric="step")
 for line in sys.stdin:

@@ -78,7 +78,7 @@ fi
 phase_done "packages (${#packages[@]})"
 
 # ---- 2. LibTorch, from its Python wheel (headers, libraries, CMake package)
-pip_install() {  # pip_install STAMP package...: installs once (a stamp file remembers it), with retries
+pip_install() {  # pip_install STAMP package...: if no stamp file shows that the packages are installed, installs them in up to 3 tries
   local stamp=$venv/.installed-$1 try
   shift
   [ -e "$stamp" ] && return 0

@@ -74,8 +74,8 @@ const Exchange& exchange(const void* mine, std::size_t bytes);
 /// Stops the run, as a GPU would, if `address` is not a multiple of `bytes`.
 void require_alignment(const void* address, std::size_t bytes);
 
-/// Asynchronous copies of 16 bytes by the current thread. Both addresses must be multiples of 16. If the source is
-/// null, copies zeros.
+/// Starts an asynchronous copy of 16 bytes by the current thread. The addresses `to` and `from` must be multiples of 16.
+/// If `from` is null, the copy writes zeros.
 void copy_later(void* to, const void* from);
 void commit_copies();
 void wait_for_copies(int groups_left);

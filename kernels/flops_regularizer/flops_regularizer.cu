@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kFinishThreads)
   column_sum[column] = total;
 }
 
-/// Returns to every thread the sum of the values of all threads of the block. All kFinishThreads threads must call it.
+/// Sums `value` over the threads of the block. Every thread gets the sum. All kFinishThreads threads must call block_sum().
 __device__ __forceinline__ float block_sum(float value) {
   __shared__ float warp_sums[kFinishThreads / 32];
   value = warp_sum(value);

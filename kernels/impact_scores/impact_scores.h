@@ -20,7 +20,7 @@ struct ImpactScoreKernels {
                      std::uint32_t weight, std::uint32_t* scores);
   void (*add_list_16)(const std::uint16_t* documents, const std::uint16_t* impacts, std::int64_t count,
                       std::uint32_t weight, std::uint32_t* scores);
-  /// Computes the same sum for a bitmap of `words` words. `scores` has 64 elements for each word.
+  /// Does for a bitmap of `words` words what add_list_8() or add_list_16() does for a list. `scores` has 64 elements for each word.
   void (*add_bitmap_8)(const std::uint64_t* bits, std::int64_t words, const std::uint8_t* impacts, std::uint32_t weight,
                        std::uint32_t* scores);
   void (*add_bitmap_16)(const std::uint64_t* bits, std::int64_t words, const std::uint16_t* impacts,

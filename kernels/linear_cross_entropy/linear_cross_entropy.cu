@@ -1,6 +1,6 @@
-// This kernel is memory-bound. A block processes a row. Its threads read the logits, four at a time where the alignment
-// of the rows allows. Each thread keeps a running maximum of its logits, and the sum of their exponentials relative to
-// this maximum. To write the gradient, the threads read the row again, now from the second-level cache.
+// This kernel is memory-bound. A block processes a row. Its threads read the logits, four at a time if the alignment
+// of the rows allows. Each thread keeps a running maximum of its logits, and the sum of exp(logit - maximum). To write
+// the gradient, the threads read the row again, now from the L2 cache.
 #include "kernels/device/primitives.h"
 #include "kernels/linear_cross_entropy/linear_cross_entropy.h"
 
@@ -8,7 +8,7 @@ namespace tessera::kernels {
 namespace {
 
 constexpr int kThreads = 512;
-constexpr float kLowest = -3.4028235e38f;  // the maximum before the first value; -infinity would lead to NaN
+constexpr float kLowest = -3.4028235e38f;  // initial value of a running maximum; -infinity would lead to NaN
 
 /// The maximum of some values and the sum of exp(value - maximum).
 struct MaximumAndSum {

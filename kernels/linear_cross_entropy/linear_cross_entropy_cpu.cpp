@@ -1,5 +1,5 @@
-// A thread processes one row after another. With a vocabulary of usual size, a row fits in a core's second-level cache. So the row is read
-// from memory once, as logits, and written once, as their gradient.
+// A thread processes one row after another. With a vocabulary of the usual size, a row fits in a core's L2 cache. Its logits are
+// then read from memory only once, and its gradient is written only once.
 #include <algorithm>
 
 #include "kernels/cpu/instruction_set.h"

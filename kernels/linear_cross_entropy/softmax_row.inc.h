@@ -14,7 +14,7 @@ constexpr int kStrip = kVectors * kVector;
 /// series, and 2^n by setting the bits of a float's exponent.
 inline Vector exponential(Vector x) {
   constexpr float kLeast = -87.3365f;
-  constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23; adding it rounds to an integer n, which the sum's lowest bits hold
+  constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23; adding kRounder rounds a number to an integer, which is in the sum's lowest bits
   const IntVector vanishes = x < kLeast;
   x = select(vanishes, broadcast(kLeast), x);
   const Vector shifted = x * 1.44269504f + kRounder;  // log2(e)
@@ -36,7 +36,7 @@ inline Vector greater(Vector a, Vector b) {
   return select(a > b, a, b);
 }
 
-/// Loads the last columns, which do not fill a vector, padded with -infinity.
+/// Loads the last `count` columns, which are too few for a vector. Fills the rest of the vector with -infinity.
 inline Vector load_rest(const float* from, std::int64_t count) {
   float lanes[kVector];
   for (int lane = 0; lane < kVector; ++lane) lanes[lane] = lane < count ? from[lane] : -__builtin_huge_valf();

@@ -3,8 +3,8 @@
 // A block of 16 warps processes 256 rows of one image (or text) and 64 columns, two per lane. It loops over all texts (or images). A warp
 // owns every sixteenth row. Each row chooses the other side's row at the position of its maximum. The gradient of a row r therefore has two
 // parts. The first part sums the rows that r chose, in registers. The second part sums the rows that chose r. A warp reads the choices of
-// 32 rows at a time and only then knows to which r it must add each of them, so these sums are in shared memory. The other side's rows come
-// from the caches, because all warps of a block read the same text at about the same time.
+// 32 rows of the other side at a time. It learns only from these choices to which r it adds each of the 32 rows, so the sums are in shared
+// memory. The other side's rows come from the caches, because all warps of a block read the same text at about the same time.
 #include <algorithm>
 
 #include "kernels/device/pairs.h"
@@ -32,7 +32,8 @@ struct SideArguments {
   const Element* other_rows;
   const std::uint8_t *own_keep, *other_keep;
   const float *own_counts, *other_counts;
-  const Place *best_other, *best_own;          // for each pair: the other side's best row for each own row, and vice versa
+  // best_other [pairs, own_size] is each own row's best other row. best_own [pairs, other_size] is each other row's best own row.
+  const Place *best_other, *best_own;
   const float *own_gradient, *other_gradient;  // gradients of the similarities
   Element* gradient;
 };

@@ -43,8 +43,8 @@ struct Best {
 __device__ __forceinline__ Best better(const Best& a, const Best& b) {
   return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a;
 }
-/// Returns the best value of this lane's group of lanes. Two lanes are in the same group if their numbers differ only
-/// in the bits first_step, 2 first_step, 4 first_step, ... that are below `steps`.
+/// Returns the best value among the lanes whose numbers differ from this lane's number only in the bits of value
+/// first_step, 2 * first_step, 4 * first_step, ..., steps / 2.
 __device__ __forceinline__ Best best_of_lanes(Best mine, int first_step, int steps) {
 #pragma unroll
   for (int step = first_step; step < steps; step *= 2) {
@@ -237,7 +237,7 @@ __global__ void __launch_bounds__(kThreads, kColumnTiles > 4 ? 1 : 2) compare_ro
 #pragma unroll
     for (int w = 0; w < kRowWarps; ++w) i2t += row_sums[w * kTexts + text_warp];
     i2t /= static_cast<float>(patch_count);
-    t2i = warp_sum(t2i) / static_cast<float>(token_count) + (i2t - i2t);  // i2t - i2t is 0, or NaN if i2t is NaN
+    t2i = warp_sum(t2i) / static_cast<float>(token_count) + (i2t - i2t);  // i2t - i2t makes t2i NaN if i2t is NaN; otherwise it is 0
   }
   if (lane == 0) {
     arguments.i2t[place] = i2t;
@@ -278,7 +278,7 @@ Status start_for_tokens(const ForwardArguments& arguments, void* stream) {
   if (arguments.tokens.size <= 32) return start_for_patches<4>(arguments, stream);
   if (arguments.tokens.size <= 64) return start_for_patches<8>(arguments, stream);
   if (arguments.tokens.size <= 80) return start_for_patches<10>(arguments, stream);
-  return start<2, 10>(arguments, stream);  // with one row of warps, staging would leave too little shared memory for long texts
+  return start<2, 10>(arguments, stream);  // never <1, 10>, whose larger staging area would leave too little shared memory for long texts
 }
 
 template <class Element>
@@ -331,7 +331,7 @@ namespace TESSERA_DEVICE_NAMESPACE {
 std::size_t max_similarity_workspace(const MaxSimilarityProblem& problem, Pass pass) {
   PackedRows patches, tokens;
   if (pass == Pass::kForward) return lay_out(problem, nullptr, patches, tokens);
-  return static_cast<std::size_t>(problem.images + problem.texts) * sizeof(float);  // a count of kept rows for each image and text
+  return static_cast<std::size_t>(problem.images + problem.texts) * sizeof(float);  // every image's and every text's number of kept rows
 }
 
 Status max_similarity_forward(const MaxSimilarityForward& arguments, void* stream) {

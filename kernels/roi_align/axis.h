@@ -62,8 +62,8 @@ TESSERA_HOST_DEVICE inline CellRange axis_weights(Number from, Number to, std::i
   const Number points = sampling_ratio > 0 ? static_cast<Number>(sampling_ratio) : std::ceil(bin_length);
   if (!(points > 0)) return cells;
   const Number origin = start + static_cast<Number>(bin) * bin_length, step = bin_length / points;
-  // Visits only points with -1 <= origin + (i + 1/2) step <= size, and two more on each side because of rounding. If
-  // the box is reversed or has no length, visits all points; such a box has points only if sampling_ratio is above 0.
+  // Limits the loop to the points with -1 <= origin + (i + 1/2) step <= size, plus a margin of two points on each side for rounding errors.
+  // A box that is reversed or has no length (step <= 0) has only sampling_ratio points, so the loop visits all its points.
   Number first = 0, last = points - 1;
   if (step > 0) {
     const Number begin = std::floor((-1 - origin) / step) - 2;

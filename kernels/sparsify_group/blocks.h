@@ -54,8 +54,7 @@ __device__ __forceinline__ bool is_flat(float lowest, float highest) {
   return highest - lowest <= kFlatRow * fmaxf(fabsf(lowest), fabsf(highest));
 }
 
-/// The layout of a [kRows, 64] part of a matrix that is staged in shared memory, for products that sum over patches or
-/// tokens.
+/// The layout of a [kRows, 64] tile of a matrix in shared memory. Products that sum over patches or tokens use it.
 template <class Element>
 struct RowStage {
   static constexpr int kColumns = 64;

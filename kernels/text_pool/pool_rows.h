@@ -9,11 +9,11 @@ namespace tessera::kernels {
 struct PoolRows {
   /// Replaces each score s by exp(s) / (sum of all exp(s) + z). z is 1 with `zero_token`, and 0 without it.
   void (*softmax)(float* scores, std::int64_t count, bool zero_token);
-  /// Replaces each g of `gradient` by w (g - sum of w g), where w is the weight at the same place.
+  /// Replaces each gradient[i] by weights[i] * (gradient[i] - sum over j of weights[j] * gradient[j]).
   void (*softmax_backward)(const float* weights, float* gradient, std::int64_t count);
   /// Computes the sum of x y (`with_other`) and the sum of x x (`with_itself`).
   void (*products)(const float* x, const float* y, std::int64_t count, float* with_other, float* with_itself);
-  /// Replaces x by a x + b y and y by c x, both computed from the old values.
+  /// Replaces x by a x + b y, and y by c times the old x.
   void (*combine)(float* x, float* y, std::int64_t count, float a, float b, float c);
 };
 

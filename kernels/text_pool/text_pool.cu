@@ -1,5 +1,5 @@
 // These kernels are memory-bound. A warp processes a row. It reads the row from memory once, and after that from the
-// first-level cache. Rows are short: an image has only a few hundred patches, and an embedding a few hundred numbers.
+// L1 cache. Rows are short: an image has only a few hundred patches, and an embedding a few hundred numbers.
 #include "kernels/device/primitives.h"
 #include "kernels/text_pool/text_pool.h"
 
@@ -7,7 +7,7 @@ namespace tessera::kernels {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr float kLowest = -3.4028235e38f;  // the maximum before the first value; -infinity would lead to NaN
+constexpr float kLowest = -3.4028235e38f;  // initial value of a running maximum; -infinity would lead to NaN
 constexpr float kShort = 1e-12f;           // a vector with a smaller norm is divided by this number instead of by its norm
 
 __device__ __forceinline__ std::int64_t row_of_warp() {

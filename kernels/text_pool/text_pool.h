@@ -5,11 +5,11 @@
 #include "kernels/parallel.h"
 #include "kernels/status.h"
 
-/// The part of text-conditioned pooling (FLAIR, arXiv 2412.03561, section 3.2) between its matrix products, which the
-/// caller computes. It consists of three functions: the softmax over an image's patches and a zero token, the gradient
-/// of this softmax, and the loss of a pooled vector with the text that it was pooled for. All arrays are contiguous
-/// float32. A NaN makes its row's results NaN. Results do not depend on the number of threads and are the same in every
-/// run.
+/// What text-conditioned pooling (FLAIR, arXiv 2412.03561, section 3.2) computes between its matrix products. The caller
+/// computes the matrix products. There are three functions: the softmax over an image's patches and a zero token, the
+/// gradient of this softmax, and the loss of a pooled vector with the text that it was pooled for. All arrays are
+/// contiguous float32. A NaN makes its row's results NaN. Results do not depend on the number of threads and are the
+/// same in every run.
 namespace tessera::kernels {
 
 /// Computes weights(r, p) = exp(s(r, p)) / (sum over p of exp(s(r, p)) + z). With a zero token, whose score is 0 and

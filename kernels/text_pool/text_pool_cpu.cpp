@@ -1,4 +1,4 @@
-// A thread processes one row after another. Rows are short and stay in the thread's first-level cache.
+// A thread processes one row after another. Rows are short and stay in the L1 cache.
 #include <algorithm>
 #include <cmath>
 
@@ -26,7 +26,7 @@ void for_each_row(const Parallel& parallel, std::int64_t rows, Body body) {
     for (std::int64_t row = item * kRowsAtATime; row < std::min(rows, (item + 1) * kRowsAtATime); ++row) body(row);
   };
   const std::int64_t items = (rows + kRowsAtATime - 1) / kRowsAtATime;
-  if (parallel.threads == 1) {  // for a caller that runs the kernels in its own threads
+  if (parallel.threads == 1) {  // callers that run the kernel in threads of their own pass 1
     for (std::int64_t item = 0; item < items; ++item) some(0, item);
     return;
   }

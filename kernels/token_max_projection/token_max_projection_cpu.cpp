@@ -15,7 +15,7 @@
 namespace tessera::kernels::cpu {
 namespace {
 
-/// A group of several samples has at most this number of rows. The matrix product reaches its full speed at about 300 rows.
+/// Samples are grouped up to this number of rows. A larger sample is its own group. Matrix products reach full speed at about 300 rows.
 constexpr std::int64_t kGroupRows = 448;
 constexpr std::int64_t kTileColumns = 512;
 constexpr std::int64_t kChunkColumns = 2 * kTileColumns;

@@ -1,12 +1,12 @@
 // Forward: A block of 8 warps processes one sample and a tile of the vocabulary. It processes the positions in passes.
-// Depending on the length of the sample, a pass has 64 positions with 256 columns, 128 positions with 128 columns, or
-// 256 positions with 64 columns. Each warp computes 32 positions with 64 columns. Each pass reads tokens and table
+// Depending on the length of the sample, a pass multiplies 64 positions by 256 columns, 128 positions by 128 columns,
+// or 256 positions by 64 columns. Each warp multiplies 32 positions by 64 columns. Each pass reads tokens and table
 // once, in slices of 64 bytes along the width, through double-buffered shared memory. Sums stay in registers. For
 // bfloat16, tensor cores compute the products.
 // Each lane keeps the best position so far for each of its columns. At the end, lanes and warps compare their best
-// positions. Consecutive blocks process the same sample, so that its tokens and the table come from the second-level
+// positions. Consecutive blocks process the same sample, so that its tokens and the table come from the L2
 // cache. Products never leave the registers, and only 12 bytes per entry of the encoding are written to global memory.
-// Tiles of 16 rows without a real position are not multiplied.
+// A tile of 16 rows is not multiplied if it has no real position.
 #include <algorithm>
 
 #include "kernels/device/staging.h"

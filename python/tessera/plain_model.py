@@ -485,7 +485,7 @@ PROJECTIONS = {"none": lambda part, x: x, "linear": linear_projection, "adaptor"
                "mlp": lambda part, x: mlp_head(part.inner("head"), x)}
 
 
-# Settings of published towers for which this module supports only the given value.
+# Settings of published towers, each with the only value that this module supports.
 PLAIN = {"registers": 0, "rotary": None, "stem": "patch", "mlp": "plain", "mlp_norm": False, "qkv_bias": "all", "out_bias": True, "mlp_bias": True,
          "qk_norm": False, "attention_norm": False, "mlp_input_norm": False, "block_norm": "before"}
 PLAIN_TEXT = {"class_token": "none", "position_embedding": "learned", "position_offset": 0, "token_types": 0, "embedding_scale": 1.0,

@@ -4,7 +4,7 @@ similarities: open_clip's ClipLoss in eager PyTorch (two logit matrices, each wi
 
   scripts/compare/clip_chunk.py                             # B=32,768, D=512: the composed loss takes about 18 GiB
   scripts/compare/clip_chunk.py --batch 16384               # 4.5 GiB
-  scripts/compare/clip_chunk.py --ours 32768                # also measures our loss, but not the composed loss, with this batch size
+  scripts/compare/clip_chunk.py --ours 32768                # in addition, measures our loss alone at batch size 32,768
   scripts/compare/clip_chunk.py --time-at-most 1.3 --memory-at-most 0.05
 
 Times are medians over repetitions in which the two take turns. Memory is the growth of a fresh process's resident set over its size before

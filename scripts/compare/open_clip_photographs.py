@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains a small CLIP model on Flickr8k with OpenCLIP's training program, open_clip_train, and with Tessera, and compares both.
 
-    python3 -m pip install open_clip_torch pandas 'webdataset<=0.2.86' braceexpand     # into an environment with torch
+    python3 -m pip install open_clip_torch pandas 'webdataset<=0.2.86' braceexpand     # in an environment that has torch
     scripts/compare/open_clip_photographs.py --data FOLDER
 
 FOLDER/flickr8k has WebDataset shards train-*.tar and test-*.tar with KEY.jpg and KEY.txt (one caption per line). Both programs start from

@@ -8,7 +8,7 @@
   scripts/compare/operators.py linear_soft_cross_entropy          # classifies images into words, as SuperCLIP does
   scripts/compare/operators.py flops_regularizer
   scripts/compare/operators.py text_conditioned_loss              # B=256, K=8, P=196, D=512, 8 heads; eager PyTorch needs several GB
-  scripts/compare/operators.py OPERATOR --help                    # shows what eager PyTorch computes, and the sizes
+  scripts/compare/operators.py OPERATOR --help                    # describes the comparison and lists the options with the default sizes
 
 All tokens are real and no target is ignored, because the fused operator skips padding and ignored targets. Times are medians over
 repetitions in which the two sides take turns in one process. Memory is measured in a fresh process for each side, which runs everything
@@ -195,9 +195,9 @@ def text_conditioned_loss(torch, args):
     return (tokens, texts, scale, bias, *parameters), [torch.ones(())], {"eager": composed, "fused": ours}
 
 
-# The keys are functions, one for each operator; the values are the operator's sizes. A function takes torch and the sizes. It returns the
-# inputs that need gradients, the gradients of the results, and {"eager": composed, "fused": ours}. composed(*inputs) and ours(*inputs) each
-# return the results.
+# Maps a function for each operator to the operator's default sizes. The function takes torch and the sizes. It returns the inputs that need
+# gradients, the gradients from which the backward pass starts, and {"eager": composed, "fused": ours}. Both composed(*inputs) and
+# ours(*inputs) return the operator's results.
 SIZES = {
     sparsify_group: {"batch": 64, "tokens": 55, "patches": 196, "width": 512},
     max_similarity: {"batch": 32, "patches": 196, "tokens": 55, "width": 256},

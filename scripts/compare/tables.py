@@ -2,7 +2,7 @@
 """Trains the systems of one table on the built-in shapes, evaluates every run, and prints a Markdown table of means and deviations over
 seeds. Some tables have a second command, which answers another question and also prints differences with intervals.
 
-  scripts/compare/tables.py captions          # one or four partial captions per image: CLIP, SuperCLIP, DreamLIP, COSMOS, FLAIR
+  scripts/compare/tables.py captions          # one or four partial captions per image for CLIP; four for SuperCLIP, DreamLIP, COSMOS, FLAIR
   scripts/compare/tables.py pyramidclip       # the steps from CLIP to PyramidCLIP
   scripts/compare/tables.py pyramidclip --bad-captions 0 20 40 60
   scripts/compare/tables.py readouts          # CLIP with several read-outs
@@ -179,7 +179,7 @@ def as_settings(key, values):
 
 
 def stair_cell(name, args):
-    # CLIP's dense embeddings have no words, so CLIP is evaluated without the tasks that need words.
+    # CLIP is evaluated without the retrieval that needs no text encoder, because the dimensions of its embeddings are not words.
     suite = CONFIGS / "suites" / f"shapes_{'tokens' if name == 'stair_clip' else 'stair'}.yaml"
     if not args.web:
         return Cell(f"shapes_{name}", shapes(name), suite)

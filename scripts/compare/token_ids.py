@@ -4,8 +4,8 @@ turns on the same captions. First checks with tessera-data that all ids are equa
 
   scripts/compare/token_ids.py                             # 20,000 generated captions; one in five is not plain ASCII
   scripts/compare/token_ids.py --captions captions.txt     # one caption per line
-  scripts/compare/token_ids.py --at-least 10 3             # exit code 1 unless clip-bpe is at least 10 times as fast as OpenCLIP's
-                                                           # tokenizer and wordpiece at least 3 times as fast as Hugging Face's
+  scripts/compare/token_ids.py --at-least 10 3             # exit code 1 if clip-bpe is less than 10 times as fast as OpenCLIP's tokenizer,
+                                                           # or if wordpiece is less than 3 times as fast as Hugging Face's tokenizer
 
 Needs the packages open_clip_torch and transformers, and a build of tessera-bench and tessera-data.
 """

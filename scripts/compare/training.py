@@ -4,7 +4,7 @@ images, captions, loss and parameter groups. Ours are runs of the trainer: plain
 (grad_checkpointing), and in parts with GradCache (micro_batch).
 
   python3 -m pip install torch torchvision transformers timm open_clip_torch tokenizers safetensors pillow
-  scripts/compare/training.py                         # build/bin/trainer with small random models of scripts/make_small_models.py
+  scripts/compare/training.py                         # runs build/bin/trainer with small random models from scripts/make_small_models.py
   scripts/compare/training.py --only dinov3 --bin build-develop/bin
 
   siglip2   transformers' SiglipModel with its own sigmoid loss

@@ -232,7 +232,7 @@ def mojibake():
         sys.exit(f"{sys.executable} has no ftfy, which the mojibake tables come from: pip install ftfy==6.3.1")
     notice = (f"// From ftfy {ftfy.__version__}: its pattern of sequences that look wrongly decoded, and its classes of characters.\n"
               "// Copyright Robyn Speer; Apache License, Version 2.0.\n")
-    masks = [0] * 0x110000  # bit k: the character may be at position k, counted over all alternatives of the pattern
+    masks = [0] * 0x110000  # bit k: the character matches position k; positions are numbered across all alternatives of the pattern
     first, anchored_first, last, place = 0, 0, 0, 0
     for sequence, anchored in pattern_sequences(badness.BADNESS_RE):
         if anchored:

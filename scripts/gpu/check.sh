@@ -224,7 +224,7 @@ choose_toolkit() {
   toolkit=$build/toolkit
 }
 
-# ---- the stages; the limits of a stage's pieces add up to at most the stage's limit
+# ---- the stages; the time limits of a stage's pieces add up to no more than the stage's time limit
 
 declare -A seconds=([probe]=120 [build]=570 [test]=550 [sanitize]=570 [bench]=570 [step]=570)
 
@@ -289,7 +289,7 @@ stage_step() {
   local beside=("${run[@]}" python3 scripts/compare/step.py --bench "$programs/bin/tessera-bench" --device cuda --dtype bfloat16
                 --model ViT-B-16 --config openclip_vitb16 --compile --repetitions 5)
   piece first_loss 60 bash -c 'same_first_loss "$@"' _ "${bench[@]}" openclip_vitb32 --batch-size 8 --on-demand
-  # Only a GPU with more than 100,000 MiB runs 1,024 pairs, because OpenCLIP's step already takes more than 40 GB with 512 pairs.
+  # OpenCLIP's step takes more than 40 GB with 512 pairs. 1,024 pairs could take twice as much, so they need a GPU of over 100,000 MiB.
   local large=1024
   ((${memory:-0} > 100000)) || large=512
   table "clip_$large" 70 "${bench[@]}" clip_vitb16 --batch-size "$large" "${many[@]}" --recorded --json "$folder/clip_$large.json" \

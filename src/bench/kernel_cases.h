@@ -16,8 +16,8 @@ struct KernelCase {
   at::ScalarType dtype;
   double flops, bytes;
   std::function<void()> run, composed;
-  // Functions for measuring memory. For a backward pass they also run the forward pass, because the memory that is kept between the two
-  // passes counts.
+  // Functions for measuring memory. For a backward pass they also run the forward pass, because the measurement must include the memory
+  // that is kept between the two passes.
   std::function<void()> run_from_start, composed_from_start;
 };
 

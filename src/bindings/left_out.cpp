@@ -5,8 +5,8 @@ extern "C" {
 
 void GDALAllRegister() {}
 
-// OpenEXR's constructor Chromaticities::Chromaticities(V2f, V2f, V2f, V2f), which is called for a member of the decoder. The numbers that
-// it would set are never read.
+// Replaces OpenEXR's constructor Chromaticities::Chromaticities(V2f, V2f, V2f, V2f), which is called for a member of the decoder. The
+// numbers that OpenEXR's constructor sets are never read.
 void no_chromaticities() __asm__("_ZN7Imf_3_114ChromaticitiesC1ERKN9Imath_3_14Vec2IfEES5_S5_S5_");
 void no_chromaticities() {}
 

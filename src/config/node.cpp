@@ -145,7 +145,7 @@ Node assigned(Node node, const std::vector<std::string>& path, std::size_t depth
 }  // namespace
 
 void apply_override(Node& root, const std::string& assignment) {
-  constexpr std::size_t deepest = 100;  // maximum number of names in a key
+  constexpr std::size_t deepest = 100;  // maximum number of names in a key; the key a.b.c has 3
   const std::size_t equals = assignment.find('=');
   if (equals == std::string::npos || equals == 0)
     user_error("--set ", printable(assignment), ": expected KEY=VALUE, for example --set optimizer.lr=5e-4");

@@ -76,7 +76,7 @@ std::string shipped_folder() {
   std::error_code unknown;
   // The folder of the program. The program is, for example, PREFIX/bin/trainer or PREFIX/libexec/tessera/trainer.
   const fs::path folder = fs::read_symlink("/proc/self/exe", unknown).parent_path();
-  // In a Python process, the folder of the library PREFIX/lib/libtessera.so.
+  // The folder of the program or library that contains this code. In a Python process, the library is PREFIX/lib/libtessera.so.
   const fs::path of_library = code_folder();
   for (const fs::path& prefix : {folder.parent_path(), folder.parent_path().parent_path(), of_library.parent_path()})
     places.push_back(prefix / "share/tessera/configs");

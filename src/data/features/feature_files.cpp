@@ -12,7 +12,7 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kFormat = 1;
-constexpr int kMaxDepth = 100;                         // nesting depth of lists and objects, as in settings
+constexpr int kMaxDepth = 100;                         // maximum nesting depth of lists and objects; settings have the same limit
 constexpr std::int64_t kMost = std::int64_t{1} << 40;  // maximum number of samples, of bytes, and of values per image
 
 // This function and those below throw std::invalid_argument if the manifest is malformed.

@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-// Calls `open` and returns its result. If `open` throws UserError, appends advice on restoring the features to the message.
+// Calls `open` and returns its result. If `open` throws UserError, adds to the message how to write the features again.
 template <class Open>
 auto with_way_out(const Open& open) {
   try {

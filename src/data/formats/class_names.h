@@ -13,9 +13,9 @@ namespace tessera {
 /// if there is an empty line between names, or if a name occurs twice.
 std::vector<std::string> read_class_names(const config::FilePath& path);
 
-/// Sets a sample's label from a text: a class index, or a name in `classes`. If `classes` is empty, any index is allowed, and a
-/// name is stored as Sample::class_name. `setting` is the name of the setting that the text comes from ("label_keys"). Throws
-/// SampleError `bad_label` if the text is neither.
+/// Sets a sample's label from a text, which is a class index (-1: no label) or a class name. If `classes` is empty, an
+/// index has no upper limit, and a name is stored as Sample::class_name. `setting` is the name of the setting that the text comes
+/// from ("label_keys"). Throws SampleError `bad_label` if the index is below -1, or if `classes` is not empty and lacks the index or name.
 void set_label(const std::string& text, const std::vector<std::string>& classes, const char* setting, Sample& sample);
 
 }  // namespace tessera

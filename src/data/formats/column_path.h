@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// The column that a dotted name refers to, and the names of nested members. A name after a list refers to a member of the list's items.
+/// A dotted name, split into a column and nested members. The name after the name of a list refers to a member of the list's items.
 struct ColumnPath {
   std::string column;
   std::vector<std::string> below;

@@ -18,7 +18,7 @@ struct FieldExpression::Node {
   enum class Kind { field, literal, compare, in, is_null, negate, all, any };
   Kind kind = Kind::literal;
   std::size_t field = 0;
-  Json literal;                 // for `in`, the list of values
+  Json literal;                 // the value of a literal, or the list of values of an `in` node
   std::string comparison = {};  // the comparison operator: ==, !=, <, <=, > or >=
   std::vector<Node> parts = {};
 };
@@ -368,8 +368,8 @@ class Evaluation {
  private:
   Json operand(const Node& node) const { return node.kind == Kind::field ? value_(node.field) : node.literal; }
 
-  // Combines a node's parts: returns `deciding` if any part has this value, otherwise unknown if any part is unknown, otherwise
-  // the opposite of `deciding`.
+  // Combines the truth values of a node's parts. If any part is `deciding`, the result is `deciding`. If no part is `deciding` but
+  // a part is unknown, the result is unknown. If all parts are the opposite of `deciding`, so is the result.
   Truth joined(const Node& node, Truth deciding) const {
     Truth out = negation_of(deciding);
     for (const Node& part : node.parts) {

@@ -19,8 +19,8 @@ bool is_ascii_space(char c) {
   return c == ' ' || (c >= '\t' && c <= '\r') || (c >= '\x1C' && c <= '\x1F');
 }
 
-// Returns the length in bytes of the white space character at the start or end of a text, or 0 if there is none. `outermost` is the
-// text's first or last byte. `stands` returns whether the text starts or ends with a given non-ASCII white space character.
+// Returns the length in bytes of the white space character at one end of a text, or 0 if there is none. `outermost` is the byte at
+// that end. stands(c) returns whether the text has the non-ASCII white space character c at that end.
 template <class Stands>
 std::size_t space_at(char outermost, const Stands& stands) {
   if (is_ascii_space(outermost)) return 1;

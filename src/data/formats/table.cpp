@@ -73,7 +73,7 @@ int Table::take() {
   return c;
 }
 
-// Reads a quoted field after its opening quote, including the closing quote.
+// Reads the rest of a quoted field, up to and including the closing quote. The caller has read the opening quote.
 void Table::read_quoted(std::string& field) {
   const std::int64_t begin = line_;
   while (true) {

@@ -19,7 +19,7 @@ void adjust_sharpness(Image& image, double factor);
 void adjust_hue(Image& image, double shift);
 
 void to_grayscale(Image& image);
-/// Replaces each level x by 255 - x if it is at least `threshold`.
+/// Replaces each level x >= `threshold` by 255 - x.
 void solarize(Image& image, double threshold);
 /// Keeps the upper `bits` bits (0 to 8) of each level.
 void posterize(Image& image, int bits);

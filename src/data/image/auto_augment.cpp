@@ -126,7 +126,7 @@ void rand_augment(Image& image, const RandAugment& settings, Random& random) {
 
 void auto_augment(Image& image, Random& random) {
   for (const PolicyStep& step : kImagenet[static_cast<std::size_t>(random.below(kImagenet.size()))]) {
-    // The magnitude is drawn even if it is not used, so that later draws do not depend on earlier ones.
+    // The magnitude is drawn even if the step is not applied, so that later steps get the same random numbers in either case.
     const bool applied = random.chance(step.probability);
     const double magnitude = signed_magnitude(operation_named(step.name), step.bin, 10, image, random);
     if (applied) apply_operation(image, step.name, magnitude);

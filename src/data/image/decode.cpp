@@ -43,7 +43,7 @@ ImageHeader check_image(std::string_view file, std::int64_t max_pixels) {
 namespace {
 
 cv::Mat decode_with_opencv(std::string_view file, const ImageHeader& header) {
-  // The pipeline has its own threads; OpenCV's would only compete with them.
+  // Switches off OpenCV's threads, which would compete with the threads of the pipeline.
   static std::once_flag once;
   std::call_once(once, [] { cv::setNumThreads(1); });
   const cv::Mat bytes(1, static_cast<int>(file.size()), CV_8U, const_cast<char*>(file.data()));  // OpenCV does not write to it

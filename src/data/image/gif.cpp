@@ -25,7 +25,7 @@ struct FirstPicture {
   std::int64_t top = 0, left = 0, height = 0, width = 0;
   bool interlaced = false;
   Palette palette;
-  std::uint8_t background = 0;  // index for the area around the image
+  std::uint8_t background = 0;  // palette index of the color around the image
   std::size_t data = 0;         // offset of the code size; the codes come after it
 };
 

@@ -42,8 +42,8 @@ class ImageViews {
   /// Throws UserError if a view is not configured, or if its boxes are needed but its augmentation moves objects.
   ImageViews(const Preprocessing& preprocessing, const ImageSettings& settings, const Needs& needs, std::uint64_t seed);
 
-  /// Returns the pixel views by name. `max_patches` applies to views that keep their images' shapes and have no image_size of
-  /// their own; if it is 0, the preprocessing's max_patches applies. Throws SampleError naming the key.
+  /// Returns the pixel views by name. With resize_mode naflex, `max_patches` applies to the views without an image_size of their
+  /// own. If `max_patches` is 0, the preprocessing's max_patches applies to them. Throws SampleError naming the key.
   std::map<std::string, ViewImage> make(const Sample& sample, std::int64_t index, std::int64_t repeat,
                                         std::int64_t max_patches = 0) const;
 
@@ -53,7 +53,8 @@ class ImageViews {
   std::map<std::string, std::vector<SeenBox>> see(const Sample& sample, const std::vector<Box>& boxes,
                                                   std::int64_t index, std::int64_t repeat) const;
 
-  /// Returns the size of each pixel view; if images keep their shapes, the size of an image with the maximum number of patches.
+  /// Returns the size of each pixel view. With resize_mode naflex, a view without an image_size of its own has the size of an image
+  /// with the maximum number of patches.
   std::map<std::string, config::Size> sizes() const;
   /// Throws UserError if a view does not show images exactly as evaluation does. Stored features cannot replace such a view.
   void check_fixed() const;
@@ -65,10 +66,10 @@ class ImageViews {
     config::Size size;
     bool own_size = false;   // has an image_size of its own
     std::uint64_t word = 0;  // fingerprint of the name, so that each view draws its own random numbers; 0 for the view `image`
-    bool boxes = false;      // whether its boxes are needed
+    bool boxes = false;      // whether boxes in this view are needed
   };
 
-  /// Arguments of make(): index and repeat determine an image's random choices; max_patches determines its size.
+  /// Arguments of make(). An image's random choices depend on `index` and `repeat`. The image's size depends on `max_patches`.
   struct Draw {
     std::int64_t index, repeat, max_patches;
   };

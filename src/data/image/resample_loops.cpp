@@ -92,9 +92,9 @@ void planes_portable(const std::uint8_t* in, std::uint8_t* out, std::int64_t cou
 #pragma GCC push_options
 #pragma GCC target("avx2")
 
-// Each product with a 24-bit weight w is split into two products with its upper and lower 12 bits: p w = (p upper << 12) + p
-// lower. AVX2 sums such 16-bit products in pairs, several times faster than 32-bit products. All sums are exact modulo 2^32,
-// and the final sum fits.
+// Each 24-bit weight w is split into its upper and lower 12 bits. For a pixel p, p w = (p upper << 12) + p lower. AVX2 sums
+// products of 16-bit numbers in pairs, several times faster than products of 32-bit numbers. All sums are exact modulo 2^32, and
+// the final sum fits in 32 bits.
 __m256i joined(__m256i upper, __m256i lower) {
   return _mm256_add_epi32(_mm256_slli_epi32(upper, 12), lower);
 }
@@ -167,7 +167,7 @@ void down_avx2(const std::uint8_t* in, std::int64_t stride, std::uint8_t* out, s
         lower[k] = _mm256_add_epi32(lower[k], _mm256_madd_epi16(words[k], low_pair));
       }
     }
-    // Saturating packs clamp to 0..255. They work on each half of a register separately, so the result must be reordered.
+    // The two pack instructions clamp to 0..255. The first one packs each half of a register separately, so its result must be reordered.
     const __m256i words = _mm256_packs_epi32(rounded(joined(upper[0], lower[0])), rounded(joined(upper[1], lower[1])));
     const __m256i ordered = _mm256_permute4x64_epi64(words, 0xD8);
     const __m128i result = _mm_packus_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1));
@@ -178,7 +178,7 @@ void down_avx2(const std::uint8_t* in, std::int64_t stride, std::uint8_t* out, s
 
 // Handles 16 pixels per step. For each color, it picks the color's bytes out of the three input registers and merges them.
 void planes_avx2(const std::uint8_t* in, std::uint8_t* out, std::int64_t count) {
-  alignas(16) std::int8_t take[3][3][16];  // [color][register]: the input byte for each output byte, -1: none
+  alignas(16) std::int8_t take[3][3][16];  // take[c][r][i] is the byte of register r that becomes byte i of color c, or -1 if none does
   std::memset(take, -1, sizeof(take));
   for (int c = 0; c < 3; ++c)
     for (int i = 0; i < 16; ++i) take[c][(3 * i + c) / 16][i] = static_cast<std::int8_t>((3 * i + c) % 16);

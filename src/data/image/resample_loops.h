@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-/// The weights of a resampling. For each output position of a window they hold the first input position, the number of inputs,
-/// and the inputs' integer weights.
+/// The weights of a resampling. Each output position has a first input position, a number of inputs, and an integer weight for
+/// each input.
 struct ResampleWeights {
   static constexpr int precision = 22;  // fraction bits of a weight: 32, minus 8 for the pixel, minus 2 for overshoot
   std::int64_t outputs = 0;
@@ -30,8 +30,7 @@ struct ResampleWeights {
 
 /// The inner loops of resampling and of the conversion to planes. The resampling loops round and clamp to 8 bits.
 struct ResampleLoops {
-  /// Returns how many bytes `across` may read past the last input pixel (it multiplies them by 0). It may also write this many
-  /// bytes past the last output pixel.
+  /// Returns how many bytes `across` may read past the last input pixel (with weight 0) and write past the last output pixel.
   static std::int64_t slack(const ResampleWeights& weights) { return 3 * weights.taps + 16; }
 
   /// Computes one row of RGB: out[i] = sum_j in[first_i + j] * w_ij.

@@ -27,8 +27,8 @@ struct Geometry {
   Filter filter = Filter::bicubic;
 };
 
-// Returns where the crop starts along one side. If the image is smaller than the target (resize_mode longest), half of the missing
-// pixels, rounded down, become padding before the image. The result is then minus the number of these padding pixels.
+// Returns where the crop starts along one side. If the image is smaller than the target (resize_mode longest), returns -n, where
+// n is half of the missing pixels, rounded down. The image then starts after n pixels of padding.
 std::int64_t offset_of(std::int64_t size, std::int64_t target, bool round_down) {
   if (size < target) return -((target - size) / 2);
   return round_down ? (size - target) / 2 : round_half_even(static_cast<double>(size - target) / 2.0);
@@ -42,7 +42,8 @@ config::Size before_crop(const Preprocessing& settings) {
   return {larger(settings.image_size.height), larger(settings.image_size.width)};
 }
 
-// Scales both sides by one ratio so that the image covers (shortest) or fits into (longest) the target, which need not be square.
+// Scales both sides by one ratio. If `longest`, the image then fits into the target; otherwise it covers the target. The target need not be
+// square.
 config::Size keep_ratio(std::int64_t height, std::int64_t width, const config::Size& target, bool longest) {
   const double by_height = static_cast<double>(height) / static_cast<double>(target.height);
   const double by_width = static_cast<double>(width) / static_cast<double>(target.width);
