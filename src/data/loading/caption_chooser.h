@@ -38,7 +38,7 @@ class CaptionChooser {
   std::vector<std::string> names_for(const Sample& sample) const;
 
   CaptionViewSettings settings_;
-  std::vector<std::string> named_;  // fields that the settings name anywhere
+  std::vector<std::string> named_;  // names of all fields that occur in the settings
   bool uses_unnamed_;               // whether some captions come from fields that the settings do not name
 };
 

@@ -129,8 +129,8 @@ class SlotDraws {
   const CaptionSlots& slots_;
   const std::vector<std::string>& sentences_;
   const Draw& draw_;
-  // The start positions that are still unused, for sequences of consecutive sentences. The key is the number of sentences at which a
-  // sequence of the drawn length can start.
+  // The start positions that no sequence of consecutive sentences has used yet. The key is the number of possible start positions, which
+  // depends on the drawn length.
   std::map<std::int64_t, DifferentNumbers> unused_;
 };
 

@@ -192,8 +192,8 @@ struct Loader::Impl {
   }
 
   ReadyBatches make_batches() {
-    // Waits until twice the size of an update's batches fits into the memory budget, because the samples stay in memory while batches
-    // are made from them.
+    // Waits until the memory budget has room for twice the bytes of an update's batches, because the samples stay in memory while
+    // batches are made from them.
     fetcher->budget().wait_for_batch(2 * bytes_of_batches);
     ReadyBatches out;
     std::fill(filled.begin(), filled.end(), 0);

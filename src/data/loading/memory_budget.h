@@ -46,7 +46,7 @@ class MemoryBudget : public std::enable_shared_from_this<MemoryBudget> {
   Claim claim_sample(std::int64_t ticket, std::int64_t bytes);
   /// Marks all samples up to `ticket` as due. For these samples, claim_sample() does not wait.
   void set_due(std::int64_t ticket);
-  /// Waits until `bytes` more fit into the budget, or until no batch is kept ready.
+  /// Waits until the budget has room for a further `bytes` bytes, or until no finished batch is waiting.
   void wait_for_batch(std::int64_t bytes);
   Claim claim_batch(std::int64_t bytes);
 

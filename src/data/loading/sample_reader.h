@@ -17,8 +17,8 @@ using Pause = std::function<void(double seconds, const std::string& what)>;
 /// Logs the error and waits.
 void pause_and_tell(double seconds, const std::string& what);
 
-/// Reads the samples of a source of any kind, for threads that work on numbered tickets. read() or pass() must be called
-/// exactly once for every ticket from 0 on.
+/// Reads samples from any kind of source. Several threads may read at the same time. Reads are numbered 0, 1, 2, ...; the number of a read
+/// is its ticket. For every ticket, either read() or pass() must be called exactly once.
 class SampleReader {
  public:
   virtual ~SampleReader() = default;

@@ -19,7 +19,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kProbed = 32;  // samples checked before a source is reported to lack a field
+constexpr std::int64_t kProbed = 32;  // number of samples to check before reporting that a source lacks a field
 
 bool has_regions(const Sample& sample) {
   return !sample.regions.empty() && sample.region_width > 0;
@@ -243,7 +243,7 @@ void SampleTransform::check_fields(const SourceComponent& component) const {
         try {
           return reader->read_in_order(i, place(i));
         } catch (const SampleError&) {
-          return std::nullopt;  // a bad sample proves nothing about the others; the loader will count it
+          return std::nullopt;  // a bad sample does not show whether the source lacks a field; the loader will count it
         }
       });
   samples.abandon_after(kAbandonAfter);

@@ -74,8 +74,9 @@ std::vector<std::string> needed_fields(const Needs& needs);
 
 /// Decodes, augments and tokenizes samples of a source for batches. A sample that lacks an optional view is prepared without it. A sample
 /// is bad if it lacks a view that is not optional, if its image, text, boxes or region features are damaged, if its region features do not
-/// have the width target.region_width (0: any width), or if target.features lacks its image. This also holds for optional views: damage is
-/// counted and never treated as absence. Thread-safe; every random choice is a function of (seed, draw).
+/// have the width target.region_width (0: any width), or if it has an image but no entry in target.features. The last three conditions
+/// also apply to optional views, so that damage is counted and never treated as absence. Thread-safe. Every random choice is a function of
+/// (seed, draw).
 class SampleTransform {
  public:
   /// Throws UserError in three cases: this loader cannot make a view, target.features is set but cannot replace the image views, or none

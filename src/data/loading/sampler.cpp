@@ -124,7 +124,7 @@ SampleRef Sampler::mixed(std::int64_t epoch, std::int64_t entry) {
   const std::int64_t size = components_[component].size, first = epoch * shares_[component].count,
                      behind = first + shares_[component].count;
   const std::int64_t place = first + entry - shares_[component].begin, repeat = place / size;
-  // A pass over a component needs a permutation of its own if a border of the epoch cuts the pass or if the component has groups. For all
+  // A pass over a component needs its own permutation if only part of the pass lies in this epoch, or if the component has groups. In all
   // other passes, the epoch's permutation already shuffles the entries.
   const bool cut = repeat * size < first || (repeat + 1) * size > behind || is_grouped(component);
   return of_row(static_cast<std::int64_t>(component), place, cut);

@@ -22,8 +22,8 @@ struct Segment {
   std::int64_t number = 0;  // index of the segment, counted over all epochs
   std::int64_t begin = 0, end = 0;
   std::int64_t component = -1;    // the component that all samples of the segment come from; -1: several components
-  std::int64_t shared_begin = 0;  // start of the segment in the order over all ranks
-  std::int64_t shared_size = 0;   // length of the segment in the order over all ranks
+  std::int64_t shared_begin = 0;  // start of the segment in the epoch's order, counted over the places of all ranks
+  std::int64_t shared_size = 0;   // length of the segment, counted over the places of all ranks
 };
 
 /// Groups of a component's entries. Each group is read as a whole (GroupedSource).
@@ -55,12 +55,12 @@ class Sampler {
   const std::vector<SourceComponent>& components() const { return components_; }
   std::int64_t batches_per_update() const { return mode_ == MixtureMode::accumulate ? std::ssize(components_) : 1; }
   std::int64_t places() const { return places_; }
-  /// The number of places over all ranks.
+  /// Returns the number of places in an epoch's order, counted over all ranks.
   std::int64_t shared_places() const { return shared_places_; }
 
   std::vector<Segment> segments(std::int64_t epoch) const;
   Segment segment_of(const DataPosition& place) const;
-  /// Returns the sample at `place` for batch number `batch` of an update. With `accumulate`, `batch` is also the component's index.
+  /// Returns the sample at `place` for batch number `batch` of an update. With `accumulate`, batch number i comes from component i.
   SampleRef at(const DataPosition& place, std::int64_t batch);
 
   /// Converts a position in the samples of this rank to the position in the samples of all ranks.

@@ -25,7 +25,7 @@ void SkipList::note(std::int64_t epoch, const std::string& key, const std::strin
   if (path_.empty() || most_ <= 0) return;
   if (!opened_) open();
   if (full_) return;
-  // In the file, bytes of a key that are not UTF-8 are replaced. is_new() needs the key in this form, so the key is parsed from `written`.
+  // skip_line() replaces bytes that are not UTF-8. is_new() needs the key as the file has it, so the key is read back from `written`.
   SkipJson line{{"epoch", epoch}, {"key", key}, {"reason", reason}, {"text", text}};
   const std::string written = skip_line(line);
   line = SkipJson::parse(written);

@@ -15,8 +15,8 @@ struct WaitPolicy {
   std::function<std::string(std::int64_t ticket)> describe;
 };
 
-/// Logs a warning if result number `ticket` is overdue after `waited` seconds. Returns the waiting time at which to check again.
-/// Throws UserError after the timeout.
+/// Logs a warning if result number `ticket` is overdue after `waited` seconds. Returns the value of `waited` at which to call this
+/// function again. Throws UserError after the timeout.
 double check_wait(const WaitPolicy& wait_policy, std::int64_t ticket, double waited);
 
 /// Warns that `count` threads hang in a read and are left running.

@@ -12,7 +12,7 @@ struct WorkTotals {
   std::atomic<std::int64_t> retries = 0;  // number of reads that failed and were repeated
 };
 
-/// Measures the time from its construction to its destruction, and adds it to the totals. Both must happen on the same thread.
+/// Adds the time from its construction to its destruction to the totals. Must be destroyed on the thread that constructed it.
 class WorkTime {
  public:
   explicit WorkTime(WorkTotals& totals) : totals_(totals) {}

@@ -16,7 +16,7 @@
 
 namespace tessera {
 
-/// The statistics of one sample; computed in threads.
+/// The statistics of one sample. Worker threads compute them.
 struct SampleFacts {
   std::string key, bad_reason, bad_text;
   std::int64_t height = 0, width = 0, bytes = 0;  // `bytes` is the size of the image file
@@ -57,7 +57,7 @@ class DatasetStatistics {
   Counts heights_, widths_, bytes_, captions_, characters_, words_, tokens_, objects_, labels_;
   std::unordered_set<std::string> keys_;
   std::unordered_set<std::uint64_t> pictures_, pairs_;
-  // what is repeated ("keys", "pictures", ...) -> number of repetitions, and key of the first sample that repeats something
+  // what can repeat ("keys", "pictures", ...) -> the number of repetitions, and the key of the sample with the first repetition
   std::map<std::string, std::pair<std::int64_t, std::string>> repeated_;
   SetFingerprint fingerprint_;
 };

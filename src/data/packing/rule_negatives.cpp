@@ -66,7 +66,8 @@ struct WordForm {
   Words words;
   WordKind kind = WordKind::attribute;
   std::size_t group = 0;  // index of the entry's class in the lexicon
-  std::size_t side = 0;   // index of the side (part between two |) within the class; only words on different sides exclude each other
+  // Index of the side with this word. In the lexicon, | separates the sides of a class. Only words on different sides exclude each other.
+  std::size_t side = 0;
   bool plural = false;
   std::size_t pair = 0;  // for a noun: index of its other form (plural or singular)
 };
@@ -139,7 +140,7 @@ struct Edit {
 
 using Edits = std::vector<Edit>;  // sorted by position in the text
 
-// If the word at `place` is the article a or an, adjusts it to the word after it.
+// If the word at `place` is the article "a" or "an", replaces it with the form that suits the next word.
 void fix_article(CutText& text, std::size_t place) {
   TextWord& article = text.words[place];
   if (article.plain != "a" && article.plain != "an") return;

@@ -31,7 +31,7 @@ std::string with_article(const std::string& words) {
 }
 
 // If the centers of two objects are much further apart along one axis than along the other, returns where object `a` is relative to object
-// `b`. Otherwise returns Relation::list, with which a caption only lists the objects.
+// `b`. Otherwise returns Relation::list, which means that a caption lists the objects without a spatial relation.
 Relation clear_relation(const Object& a, const Object& b) {
   const double dx = b.x - a.x;
   const double dy = b.y - a.y;
@@ -173,8 +173,8 @@ CaptionPlan plan_caption(const Scene& scene, std::size_t most, Style style, Rand
     join.wording = random.chance(0.35) ? 1 : 0;
     plan.joins.push_back(join);
   }
-  // A mention in a relation ("left of") does not also name a place in the image ("on the left"), because a reader could confuse the place
-  // with the relation.
+  // An object that the caption relates to another object ("left of") does not also get a place in the image ("on the left"), because a
+  // reader could confuse the place with the relation.
   for (std::size_t i = 0; i < order.size(); ++i) {
     const bool related = (i > 0 && plan.joins[i - 1].relation != Relation::list) ||
                          (i < plan.joins.size() && plan.joins[i].relation != Relation::list);

@@ -40,7 +40,7 @@ double coverage(double distance) {
   return std::clamp(0.5 - distance, 0.0, 1.0);
 }
 
-// Returns the distance in u to the nearest border of a stripe, negative on a stripe. Stripes have width 1 and are centered on even numbers.
+// Returns u's distance to the nearest border of a stripe, negated if u is on a stripe. Stripes have width 1 and centers at even numbers.
 double stripe(double u) {
   const double t = u - 2 * std::floor((u + 1) / 2);  // [-1, 1)
   return std::abs(t) - 0.5;

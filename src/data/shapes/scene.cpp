@@ -45,7 +45,7 @@ constexpr int kTextures = 4;
 using Diameters = std::array<std::array<double, 2>, 3>;
 constexpr Diameters kDiameters = {{{kUsualDiameters[0], 0.30}, {0.37, 0.43}, {0.51, kUsualDiameters[1]}}};
 
-// For 1, 2, ... objects in a scene: {probability of a small object, probability of a medium object}. More objects must be smaller to fit.
+// For scenes with 1, 2, ... objects: {probability of small objects, of medium objects}. The more objects, the smaller they must be to fit.
 constexpr std::array<std::array<double, 2>, kMostObjects> kSizeChances = {
     {{0.33, 0.34}, {0.3, 0.4}, {0.45, 0.4}, {0.6, 0.33}, {0.7, 0.25}, {0.7, 0.25}}};
 
@@ -129,8 +129,8 @@ double reach(int shape) {
 }
 
 double most_room(std::int64_t objects) {
-  // room[n - 1] is the largest value that the smallest diameter may have in a scene with n objects. With a larger value, fewer than one in
-  // fifty calls of place() would succeed.
+  // room[n - 1] is the upper limit of the smallest diameter in scenes with n objects. Above this limit, fewer than one in fifty calls of
+  // place() would succeed.
   static constexpr std::array<double, kMostObjects> room = {0.8, 0.44, 0.36, 0.3, 0.26, 0.22};
   return room.at(static_cast<std::size_t>(objects - 1));
 }

@@ -64,7 +64,7 @@ constexpr std::int64_t kMostObjects = 6;
 using DiameterRange = std::array<double, 2>;
 constexpr DiameterRange kUsualDiameters = {0.26, 0.58};
 
-/// Returns the largest value that the smallest diameter may have in a scene with this many objects. With a larger value, the objects would
+/// Returns the upper limit of the setting for the smallest diameter, for scenes with this many objects. Above this limit, the objects would
 /// hardly ever fit into an image.
 double most_room(std::int64_t objects);
 

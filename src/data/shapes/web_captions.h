@@ -8,7 +8,7 @@
 
 namespace tessera::shapes {
 
-/// Draws the words for one mention in a caption of the style `web`, without opinion and material.
+/// Draws the words for one mention in a caption of the style `web`, except its words for opinion and material.
 WebWords draw_web_words(Random& random);
 
 /// Chooses the attributes of `object` that the mention's phrase contains, and the words of the phrase. The phrase has 2 to 7 words (2 to 4

@@ -11,7 +11,7 @@ namespace tessera::shapes {
 class WordList {
  public:
   static constexpr double kZipf = 1;
-  // steepness for synonyms; the first of 25 words has a frequency of 45 %, so that a circle is most often called "circle"
+  // steepness (Zipf exponent) of synonyms; the first of 25 words has a frequency of 45 %, so that a circle is most often called "circle"
   static constexpr double kSynonyms = 1.5;
 
   /// `words` are separated by spaces; `steepness` is kZipf or kSynonyms.

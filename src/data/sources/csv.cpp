@@ -132,7 +132,8 @@ class CsvReader {
     add("captions", settings_.text_fields.empty() ? "" : join_names(settings_.text_fields), "text_fields");
   }
 
-  // Returns the folder to put before the file names in `table`, or "" if this is also the folder of the first table's images.
+  // Returns the prefix for the file names in `table`. The prefix is the absolute path of the table's image folder, or "" if the first
+  // table has the same image folder.
   std::string prefix_of(const std::string& table, const std::string& first) {
     const std::string folder = settings_.root.value_or(folder_of(table, first));
     if (list_.pictures.empty()) list_.folder = folder;

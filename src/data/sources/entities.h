@@ -27,8 +27,8 @@ EntitySentence parse_entity_sentence(std::string_view line);
 /// Parses the sentences of a file, one per line.
 std::vector<EntitySentence> parse_entity_sentences(std::string_view sentences);
 
-/// Returns, by entity, the box [top, left, height, width] around all boxes of the entity in an Annotations file. Throws SampleError
-/// `bad_annotation` if the file is damaged.
+/// Returns a map from each entity that has boxes in an Annotations file to the box [top, left, height, width] that encloses these boxes.
+/// Throws SampleError `bad_annotation` if the file is damaged.
 std::map<std::string, std::array<std::int64_t, 4>> parse_entity_boxes(std::string_view xml);
 
 /// Sets the sentences as a sample's captions, and their phrases as its objects.

@@ -156,7 +156,7 @@ class FilteredStreamSource : public StreamSource {
   std::int64_t data_file_count() const override { return source_->data_file_count(); }
   DataFile data_file(std::int64_t index) const override { return source_->data_file(index); }
   std::unique_ptr<SampleStream> open(const StreamStart& start) const override {
-    // The stream gives up after a hundred epochs' worth of samples in a row that do not pass. The limit is so high because some of a rank's
+    // The stream gives up when no sample has passed for a hundred epochs' worth of samples. The limit is so high because some of a rank's
     // files may have no samples that pass.
     return std::make_unique<FilteringStream>(source_->open(start), filter_,
                                              100 * std::max<std::int64_t>(1000, source_->size()));

@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t kLookedFor = 20;  // number of first images that are looked for; if none exists, the folder is reported as wrong
+constexpr std::size_t kLookedFor = 20;  // number of the list's first images to look for; if none exists, the folder is reported as wrong
 
 }  // namespace
 

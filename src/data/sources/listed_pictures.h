@@ -37,7 +37,7 @@ struct PictureList {
   std::vector<ListedPicture> pictures;
   std::vector<std::string> class_names;
   std::int64_t background_class = -1;
-  std::map<std::string, std::string> columns = {};  // for each field, a text for messages that names its column or member
+  std::map<std::string, std::string> columns = {};  // field -> column or member in which the field is looked for, as a text for messages
   std::string region_tensor;  // name of the tensor to read from region files; empty: the first tensor is read
   std::vector<std::uint8_t> mask_classes{};  // class for each of the 256 mask values; empty: each value is itself the class
   std::vector<std::string> text_fields{};  // names of the text fields

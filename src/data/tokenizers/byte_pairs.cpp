@@ -176,7 +176,7 @@ void BytePairs::merge_short(std::string_view piece, std::vector<std::int64_t>& o
     if (*best == no_rank) break;
     const std::int32_t rank = *best;
     std::size_t kept = static_cast<std::size_t>(best - ranks.begin());
-    bool stale = false;  // whether the previous kept symbol was just merged, so that the rank of its pair with the next one is unknown
+    bool stale = false;  // whether a merge made the last kept symbol; then the rank of the pair (this symbol, next symbol) is unknown
     for (std::size_t i = kept; i < size; ++kept) {
       const bool both = i + 1 < size && ranks[i] == rank;
       const std::int32_t rank_behind = i + 1 < size ? ranks[i] : no_rank;

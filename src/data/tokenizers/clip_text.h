@@ -27,8 +27,8 @@ void lower_case(std::u32string& text);
 /// white space and case.
 bool is_plain(std::string_view text);
 
-/// Returns the end of the piece that CLIP's pattern matches at `begin`. The text must be cleaned, or plain and in lower case. The character
-/// at `begin` must not be `unmatched` or `space`, because the pattern does not match these.
+/// Returns the end of the piece that CLIP's pattern matches at `begin`. The text must come from clean(), or be in lower case and satisfy
+/// is_plain(). The character at `begin` must not be `unmatched` or `space`, because the pattern does not match these.
 std::size_t piece_end(std::u32string_view text, std::size_t begin);
 std::size_t piece_end(std::string_view text, std::size_t begin);
 

@@ -7,8 +7,8 @@
 /// Repairs, as ftfy does, UTF-8 that was damaged while it was treated as text in a one-byte encoding.
 namespace tessera::damaged_utf8 {
 
-/// Replaces a space with byte A0 where this makes the bytes valid UTF-8. Exception: byte C3 before a space may be what is left of the
-/// word U+00E0 (bytes C3 A0). In this case, inserts the lost byte A0 before the space and keeps the space.
+/// Replaces a space with byte A0 where this makes the bytes valid UTF-8. Exception: byte C3 before a space may be the rest of the word "a"
+/// with a grave accent (U+00E0, bytes C3 A0). In this case, inserts the lost byte A0 before the space and keeps the space.
 std::string restore_no_break_spaces(std::string bytes);
 
 /// Replaces each UTF-8 sequence that lost bytes with U+FFFD. In the input, one_byte::lost_byte or `?` stands in place of a lost byte.

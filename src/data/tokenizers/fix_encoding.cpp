@@ -14,8 +14,8 @@ namespace {
 
 using one_byte::Encoding;
 
-// Decodes `bytes` as UTF-8. The caller made `bytes` by writing a text in the one-byte encoding `encoding`. At level `full`, repairs damaged
-// UTF-8 first. Returns nullopt if the bytes are not UTF-8.
+// Undoes a wrong decoding of UTF-8. `bytes` is the wrongly decoded text, encoded in the one-byte encoding `encoding`. Decodes `bytes` as
+// UTF-8; at level `full`, repairs damaged UTF-8 first. Returns nullopt if the bytes are not UTF-8.
 std::optional<std::u32string> decode_bytes(std::string bytes, Encoding encoding, Cleanup level) {
   if (level != Cleanup::full) {
     if (!is_utf8(bytes)) return std::nullopt;
@@ -40,8 +40,8 @@ std::optional<std::u32string> decode_whole(std::u32string_view text, Cleanup lev
   return std::nullopt;
 }
 
-// Returns the end of the run of sequences that starts at `begin`, or `begin` if no run starts there. A sequence has two, three or four
-// characters that could come from the bytes of one UTF-8 character.
+// A sequence is two, three or four characters that could come from the bytes of one UTF-8 character. A run is one sequence or several in
+// succession. Returns the end of the run that starts at `begin`, or `begin` if no run starts there.
 std::size_t run_end(std::u32string_view text, std::size_t begin, Cleanup level) {
   const auto clues = [&](std::size_t i) -> std::uint8_t {
     if (i >= text.size()) return 0;

@@ -68,7 +68,7 @@ FolderTokenizer of_sentencepiece(const ForeignModel& foreign, std::int64_t conte
   settings.pad_is_text = foreign.padding_is_text;
   settings.cleanup = foreign.cleanup == "canonicalize" ? "canonicalize" : siglip ? "siglip" : "none";
   settings.pad_id = config.token("pad_token", "") == "</s>" ? 1 : 0;
-  if (!siglip) {  // a tokenizer other than SigLIP's is that of Llama or Gemma
+  if (!siglip) {  // not SigLIP's spiece.model, so this is a tokenizer.model of Llama or Gemma
     settings.add_bos = config.flag("add_bos_token", true);
     settings.add_eos = config.flag("add_eos_token", false);
   }

@@ -5,7 +5,7 @@
 namespace tessera::mojibake {
 namespace {
 
-// A set of positions in ftfy's pattern, as bits. The alternatives of the pattern are laid out one after the other.
+// A set of positions in ftfy's pattern, one bit for each position. Positions are numbered through all its alternatives in order.
 struct Places {
   std::uint64_t low, high;
 };

@@ -64,8 +64,8 @@ void for_lines(const std::string& path, const std::string& text, const ItemBody&
   }
 }
 
-/// Returns whether `whole` is itself an item, as in a file with one item per line that has only one line. An object is an item if it has at
-/// least one of the layout's text members; otherwise its members are items.
+/// Returns whether `whole` is itself an item. This happens if a file with one item per line has only one line. An object is an item if it
+/// has at least one of the layout's text members; otherwise its members are items.
 bool is_one_item(const Json& whole, const JsonOptionLayout& layout) {
   const auto has = [&](const std::string& name) { return whole.contains(name); };
   return whole.is_object() && std::any_of(layout.texts.begin(), layout.texts.end(), has);
@@ -112,7 +112,7 @@ class OptionReader {
     return votes == nullptr || !votes->is_object() || votes->value("caption", 3) >= 2;
   }
 
-  /// Returns the texts of all members: a member's text, or each text of its list.
+  /// Returns the texts in the given members. The value of a member is one text or a list of texts.
   std::vector<std::string> texts_of(const std::vector<std::string>& members) const {
     std::vector<std::string> out;
     for (const std::string& name : members) {

@@ -11,12 +11,12 @@ namespace tessera {
 struct JsonOptionLayout {
   std::string name;
   std::vector<std::string> pictures;   // members that hold the name of an image, or a list of names
-  std::vector<std::string> texts;      // members that hold a text, or a list of texts; right texts come before wrong ones
+  std::vector<std::string> texts;      // members that hold a text, or a list of texts; correct texts come before wrong ones
   // members that may hold the item's kind (the first existing member is used); if this list is empty, the file's name is the kind
   std::vector<std::string> kind = {};
-  bool paraphrases = false;            // whether each item has two right texts, which come first
+  bool paraphrases = false;            // whether each item has two correct texts, which are its first two
   bool sets_by_picture = false;        // whether the name of an item's image determines the item's set and pair (What's Up)
-  // whether the file holds only right texts; if so, the wrong options for a text are its words in other orders (ARO's COCO-Order)
+  // whether the file holds only correct texts; if so, the wrong options for a text are its words in other orders (ARO's COCO-Order)
   bool word_orders = false;
 };
 
@@ -27,7 +27,7 @@ const JsonOptionLayout* json_option_layout(const std::string& name);
 /// the file, the item, the members that the item has, and those that it should have.
 void read_json_options(const std::string& path, const JsonOptionLayout& layout, OptionBuilder& out);
 
-/// Reads FOIL's COCO captions (Shekhar et al. 2017). A right caption and its foils share an id.
+/// Reads FOIL's COCO captions (Shekhar et al. 2017). A correct caption and its foils share an id.
 void read_foil(const std::string& path, OptionBuilder& out);
 /// Reads SVO-Probes. Each item has a sentence, an image that shows it, and an image in which the subject, verb or object differs (Hendricks
 /// and Nematzadeh 2021).

@@ -25,7 +25,7 @@ class OptionBuilder {
   const std::string& lexicon() const;
   /// Counts a skipped item.
   void skip(const std::string& reason) { ++set_.skipped[reason]; }
-  /// Declares that each item has two right texts (SugarCrepe++).
+  /// Declares that each item has two correct texts (SugarCrepe++).
   void expect_paraphrases() { set_.form = OptionForm::paraphrase; }
 
   /// Returns the set. `files` are the annotation files. Throws UserError if there are no items.

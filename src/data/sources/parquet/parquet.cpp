@@ -30,8 +30,7 @@ constexpr std::size_t kOpeningThreads = 8;
 constexpr std::int64_t kMostOpenGroups = 64;
 constexpr std::size_t kTextGroups = 4;  // number of cached groups that hold only text columns, for reading captions in order
 
-/// A column that the settings name, or a member inside of it. To name a member, the name of the column is followed by a path of members,
-/// separated by dots.
+/// A column that the settings name, or a member of a column. The settings name a member as COLUMN.MEMBER or COLUMN.MEMBER.MEMBER...
 struct ReadColumn {
   std::string name;  // the name as written in the settings
   std::size_t place = 0;

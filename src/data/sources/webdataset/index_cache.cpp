@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 static_assert(std::endian::native == std::endian::little, "cached indices are little-endian");
 
 constexpr std::string_view kMagic = "TESSERA TAR INDEX 1\n";  // the number is the version of the format
-constexpr std::int64_t kTooYoung = 2'000'000'000;             // nanoseconds; the index of a tar that changed more recently is not stored
+constexpr std::int64_t kTooYoung = 2'000'000'000;             // nanoseconds; no index is stored for a tar changed less than this time ago
 
 struct TarState {
   std::uint64_t size = 0;

@@ -19,7 +19,7 @@ constexpr std::size_t kIndexThreads = 8;
 constexpr std::chrono::seconds kTellEvery{10};
 
 // Groups the members of one shard into samples. A member is added to the last sample with its key. If that sample already has a member of
-// this name, the key occurs again in the shard. The member then starts a new sample, so that nothing is lost.
+// this name, the key counts as repeated, and the member starts a new sample, so that nothing is lost.
 class ShardReader {
  public:
   ShardReader(ShardIndex& index, std::uint32_t shard) : index_(index), shard_(shard), begin_(index.samples.size()) {}
@@ -56,8 +56,8 @@ class ShardReader {
   std::size_t count() const { return index_.samples.size() - begin_; }
 
  private:
-  // Files such as IMG.00001.jpg all have the key IMG, so they form one sample with many members. Comparing each new name with all earlier
-  // ones would take quadratic time.
+  // Looks the name up in a set if the sample has many members, because comparing each new name with all earlier names would take quadratic
+  // time. For example, files such as IMG.00001.jpg all have the key IMG, so they form one sample.
   bool is_new_name(std::size_t sample, const std::string& name) {
     constexpr std::size_t few = 32;
     const std::vector<ShardMember>& members = index_.samples[sample].members;

@@ -109,7 +109,7 @@ std::vector<std::string> expand_shards(const PathList& paths) {
       extension = has_files(folder, ".tar.gz") ? ".tar.gz" : has_files(folder, ".tgz") ? ".tgz" : extension;
     append(expand_paths({{item}, paths.origin, paths.searched}, extension, true));
   }
-  if (out.empty()) append(expand_paths(paths, ".tar", true));  // throws an error that names what is missing
+  if (out.empty()) append(expand_paths(paths, ".tar", true));  // throws, because `paths` names nothing; the error says what is missing
   return out;
 }
 

@@ -84,7 +84,7 @@ bool AddedTokens::stands_alone(std::string_view text, std::size_t begin, std::si
 namespace {
 
 /// Returns the first position at or after `at` whose byte is the first byte of a token; if there is none, the text's size. `firsts` lists
-/// the first bytes of all tokens; `first[byte]` is true for these bytes.
+/// each byte with which a token starts; `first[byte]` is true for these bytes.
 std::size_t next_place(std::string_view text, std::size_t at, const std::vector<bool>& first, const std::string& firsts) {
   if (firsts.size() == 1) return std::min(text.find(firsts[0], at), text.size());
   while (at < text.size() && !first[static_cast<std::uint8_t>(text[at])]) ++at;
@@ -120,7 +120,7 @@ void AddedTokens::find(std::string_view text, bool normalized, std::vector<Added
       if (token.lstrip) begin = std::max(begin_of_space(text, begin), behind);
       if (token.rstrip) end = end_of_row(text, end, white_space);
       if (behind < begin) out.push_back({behind, begin, -1});
-      // Skips a token that consists of white space if the previous token already took this white space.
+      // A token of white space can lie inside the previous token, so that `begin` is at or after `end`. Such a token is skipped.
       if (begin < end) out.push_back({begin, end, token.id});
       behind = end;
     }

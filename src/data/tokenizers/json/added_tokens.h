@@ -13,12 +13,12 @@
 
 namespace tessera::json_tokenizer {
 
-/// A token that is searched for in the text before the model sees the text.
+/// A token that is split off from the text before the tokenizer's model (BPE, Unigram, ...) encodes the rest.
 struct AddedToken {
   std::string content;
   std::int32_t id;
   bool special, single_word, lstrip, rstrip;
-  bool normalized;  // whether it is searched for in normalized text
+  bool normalized;  // whether the token is searched for in the normalized text instead of the original text
 };
 
 /// A part of a text: an added token, or the text between two of them.
@@ -44,7 +44,7 @@ class AddedTokens {
   struct Matcher {
     ByteTrie trie;  // maps contents to indices in tokens_
     std::vector<bool> first = std::vector<bool>(256);
-    std::string firsts;  // the first bytes of all tokens
+    std::string firsts;  // each byte with which a token starts
   };
   void keep(AddedToken token);
   void build(const Normalizer& normalizer);

@@ -129,12 +129,12 @@ class Bpe : public Model {
   /// no suffix.
   bool is_known(std::string_view word, std::size_t at) const { return symbol_of(word.substr(at, length_of_symbol(word[at])), 0) >= 0; }
 
-  /// Encodes as a number from 0 to 3 whether a character is the first and whether it is the last of its word.
+  /// Returns a number from 0 to 3: 2 if a character is the first of its word, plus 1 if the character is the last.
   static std::size_t place_of(bool first, bool last) { return (first ? 2U : 0U) + (last ? 1U : 0U); }
 
   void read_symbols(std::string_view word, std::vector<std::int32_t>& symbols) const {
     symbols.clear();
-    std::int32_t pending = -1;  // an unknown token that is not yet in `symbols`, because the next character may share it; -1: none
+    std::int32_t pending = -1;  // an unknown token that is not yet in `symbols`, because the next character may be fused with it; -1: none
     for (std::size_t at = 0; at < word.size();) {
       const std::size_t begin = at;
       at += length_of_symbol(word[at]);

@@ -49,9 +49,9 @@ class ByteTrie {
   }
 
  private:
-  // A unit holds one node. The child of a node for a byte is in the unit whose index is (base of the node XOR byte), if this unit names the
-  // node as its parent. A node without children has base 0. A lookup of its children ends in one of the units 0 to 255, none of which names
-  // the node as its parent. Units are allocated in blocks of 256, so that a base XOR any byte is a valid index.
+  // A unit holds one node. For a node and a byte, let u be the unit at index (base of the node XOR byte). If the parent of u is the node, u
+  // is its child for this byte; otherwise there is no such child. A node without children has base 0, so u is one of the units 0 to 255,
+  // whose parent is never this node. Units are allocated in blocks of 256, so that a base XOR any byte is a valid index.
   struct Unit {
     std::uint32_t base = 0;
     std::uint32_t parent = ~0U;

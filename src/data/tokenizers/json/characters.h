@@ -45,7 +45,7 @@ inline std::size_t length_of(char first) {
   return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
-/// Returns the character at position `at`, and moves `at` after it.
+/// Returns the character at position `at`, and advances `at` past this character.
 inline char32_t next_code(std::string_view text, std::size_t& at) {
   const auto byte = [&](std::size_t i) { return static_cast<char32_t>(static_cast<std::uint8_t>(text[at + i])); };
   const char32_t first = byte(0);
@@ -66,7 +66,7 @@ inline char32_t code_at(std::string_view text, std::size_t at) {
   return next_code(text, at);
 }
 
-/// Returns the classes of the character at position `at`, and moves `at` after it.
+/// Returns the classes of the character at position `at`, and advances `at` past this character.
 inline std::uint16_t next_class(std::string_view text, std::size_t& at) {
   return class_of(next_code(text, at));
 }

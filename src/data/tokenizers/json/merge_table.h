@@ -19,7 +19,7 @@ class MergeTable {
   explicit MergeTable(std::size_t expected = 0);
   /// Inserts a merge. If a pair is inserted again, its last merge counts.
   void insert(std::int32_t left, std::int32_t right, std::int32_t rank, std::int32_t id);
-  /// Returns the pair's merge; its rank is `no_rank` if there is none.
+  /// Returns the pair's merge, or a Merge with rank `no_rank` if the pair has no merge.
   const Merge& find(std::int32_t left, std::int32_t right) const { return slots_[index_of(pair_of(left, right))]; }
 
  private:

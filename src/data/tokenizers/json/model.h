@@ -35,8 +35,8 @@ struct ModelPart {
   Tokens tokens;
 };
 
-/// Reads the file's `model`: BPE, WordPiece, Unigram or WordLevel. If `bytes` is true, pieces are raw bytes, and character_of_byte() stands
-/// for each byte of a token in the file. `bytes` may be true only if reads_bytes() returns true. Throws UserError naming `origin` if the
+/// Reads the file's `model`: BPE, WordPiece, Unigram or WordLevel. If `bytes` is true, pieces are raw bytes, and the file writes each byte
+/// b of a token as character_of_byte(b). `bytes` may be true only if reads_bytes() returns true. Throws UserError naming `origin` if the
 /// model is damaged or not supported.
 ModelPart make_model(const nlohmann::json& json, bool bytes, const std::string& origin);
 

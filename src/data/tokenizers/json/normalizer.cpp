@@ -239,8 +239,8 @@ class Bert : public Normalizer {
     }
   }
 
-  // Appends a character to `out`: drops control characters, turns white space into a space, and puts spaces around CJK
-  // characters.
+  // Appends a character to `out`. If clean_ is true, drops a control character and replaces white space by a space. If cjk_ is true, puts a
+  // space on each side of a CJK character.
   void set_apart(char32_t code, std::u32string& out) const {
     if (clean_) {
       const std::uint16_t classes = class_of(code);

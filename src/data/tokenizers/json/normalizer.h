@@ -10,7 +10,7 @@ namespace tessera::json_tokenizer {
 /// The text between two added tokens.
 struct Segment {
   std::string text;
-  /// Number of bytes at the text's start that come from the first character of the whole text. `Metaspace` may treat these bytes specially.
+  /// Number of leading bytes of `text` that come from the input's first character. `Metaspace` may treat these bytes specially.
   std::size_t head = 0;
 };
 

@@ -18,7 +18,7 @@ class Part {
   Part(const nlohmann::json& json, const char* what, const std::string& origin);
 
   const std::string& type() const { return type_; }
-  /// Throws if the part has members other than `type` and these.
+  /// Throws if the part has a member that is neither `type` nor in `keys`.
   void allow(std::initializer_list<std::string_view> keys) const;
   const nlohmann::json& at(const char* key) const;
   std::string text(const char* key) const;

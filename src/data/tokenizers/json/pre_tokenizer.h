@@ -13,7 +13,7 @@ namespace tessera::json_tokenizer {
 /// A part of the string Pieces::text. No piece is empty.
 struct Piece {
   std::size_t begin, end;
-  std::size_t head;  // number of bytes at the piece's start that come from the first character of the whole text
+  std::size_t head;  // number of leading bytes of the piece that come from the first character of the tokenizer's input
 
   /// Returns the part of the piece between `from` and `to`, counted in bytes from the piece's start.
   Piece part(std::size_t from, std::size_t to) const { return {begin + from, begin + to, head - std::min(head, from)}; }
@@ -36,7 +36,7 @@ class PreTokenizer {
 
 struct Splitting {
   std::shared_ptr<const PreTokenizer> pre_tokenizer;
-  bool bytes = false;  // whether pieces are raw bytes; if so, character_of_byte() stands for each byte of a token in the file
+  bool bytes = false;  // whether pieces are raw bytes; if so, the file writes each byte b of a token as character_of_byte(b)
 };
 
 /// Reads the `pre_tokenizer` of a tokenizer.json; if it is null, returns one that splits nothing. `may_be_bytes` is true if the

@@ -24,8 +24,8 @@ class TokenSplits {
   /// merge.
   TokenSplits(const std::vector<MergedPair>& merges, const MergeTable& table, const std::vector<std::int32_t>& symbols);
 
-  /// Returns whether this class can be used with these merges. It cannot if some token is built only by a merge that comes before the merge
-  /// that builds one of its two parts.
+  /// Returns whether this class can be used with these merges. It cannot be used if the only merge that builds some token comes before the
+  /// merge that builds one of this token's two parts.
   bool usable() const { return usable_; }
   /// Returns whether the merges build this token from its text.
   bool is_made(std::int32_t id) const {

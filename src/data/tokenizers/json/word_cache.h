@@ -17,7 +17,7 @@ class WordCache {
   static constexpr std::size_t longest = 32;  // maximum bytes of a word
   static constexpr std::size_t most_ids = 6;
 
-  /// A word of a model, in the form that the cache compares. The word must have at most `longest` bytes.
+  /// The cache's key: a word, and the number of the tokenizer model that encodes it. The word must have at most `longest` bytes.
   struct Key {
     std::array<std::uint64_t, 4> words{};
     std::uint32_t owner = 0;
