@@ -64,7 +64,7 @@ nlohmann::json origin_of(const InferenceModel& loaded, const EvaluateOptions& op
           {"device", machine_name(loaded.device)}};
 }
 
-/// Returns a text such as "224 x 224 pixels, 14 x 14 patches". If images keep their shapes, it states the size limits instead.
+/// Returns a text such as "224 x 224 pixels, 14 x 14 patches". In naflex mode, the text states the size limits instead.
 std::string describe_pictures(const DualEncoder& model) {
   const Preprocessing& preprocessing = model.settings().preprocessing;
   const config::Size grid = model.grid(), size = preprocessing.image_size;

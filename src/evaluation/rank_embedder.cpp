@@ -104,7 +104,7 @@ at::Tensor embed_strings(const ProcessGroup& group, const Embedder& model, const
   return gathered(group, rows, std::ssize(texts));
 }
 
-/// The model on a rank other than 0. The rank loads it and runs it when rank 0 tells it to.
+/// The model on a rank other than 0. Commands from rank 0 make this rank load or run the model.
 class ServedModel {
  public:
   ServedModel(const ProcessGroup& group, std::string device) : group_(group), device_(std::move(device)) {}

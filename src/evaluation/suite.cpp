@@ -19,8 +19,8 @@ bool is_tar(const std::string& name) {
   return name.find(".tar") != std::string::npos || name.ends_with(".tgz");
 }
 
-/// Returns true if the source `parquet` can read a folder that contains a file with this name. save_to_disk of Hugging Face datasets
-/// writes `state.json` into each of its folders.
+/// Returns true if the source `parquet` can read a folder that contains a file with this name. `state.json` is such a name, because
+/// save_to_disk of Hugging Face datasets puts this file into each folder.
 bool is_table(const std::string& name) {
   return name.ends_with(".parquet") || name.ends_with(".arrow") || name == "state.json";
 }

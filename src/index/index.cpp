@@ -151,8 +151,8 @@ QuantizedQuery quantize_query(std::span<const std::int32_t> tokens, std::span<co
     squares += static_cast<double>(weight) * weight;
   }
   if (!(largest > 0)) return query;
-  // The sum of the rounded weights has a limit. Rounding can add half a step per weight to the sum. `room` is the limit minus this
-  // addition, in steps.
+  // The sum of the rounded weights has a limit. Rounding can increase each weight by up to half a quantization step. `room` is the
+  // resulting limit on the sum before rounding, in quantization steps.
   double sum = 0;
   for (const float weight : weights) sum += weight / largest;
   const double room =

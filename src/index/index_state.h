@@ -17,7 +17,7 @@ struct OpenSegment {
   std::int64_t first = 0;  // the segment's first document number in the index
 };
 
-/// Opens all segments. Throws UserError like Segment.
+/// Opens all segments. Throws the same UserErrors as the constructor of Segment.
 std::vector<OpenSegment> open_segments(const std::string& folder, const Manifest& manifest, int threads,
                                        SegmentParts parts = SegmentParts::kAll);
 

@@ -60,7 +60,7 @@ class Best {
 struct QueryTerm {
   const TermEntry* postings;
   std::uint32_t weight;
-  std::uint64_t bound;  // the most that the term can add to a document's product
+  std::uint64_t bound;  // the most that the term can add to the score of a document
   double cost;
 };
 
@@ -188,8 +188,8 @@ class SegmentSearch {
   /// Chooses the terms to defer, moves them to the end, and returns the index of the first deferred term. Prefers terms with the highest
   /// cost relative to their bounds. The sum of the deferred terms' bounds stays well below the k-th best dot product found so far.
   std::size_t put_off() {
-    // Limit on the sum of the deferred terms' bounds, as a share of the k-th best product. A larger share defers more terms, but more
-    // documents must be looked up.
+    // Terms are deferred as long as the sum of their bounds is at most this share of the k-th best score. A larger share defers more terms,
+    // but more documents must be looked up.
     constexpr double kShare = 0.8;
     std::vector<QueryTerm>& terms = own_.terms;
     const double room = kShare * static_cast<double>(best_.least() - 1);
@@ -267,7 +267,7 @@ class SegmentSearch {
       return;
     }
     const std::uint64_t* const bits = window.bits_of(postings);
-    std::int64_t word = 0, before = 0;  // `before` is the number of bits set before `word`
+    std::int64_t word = 0, before = 0;  // `before` is the number of 1 bits in bits[0] to bits[word - 1]
     for (Candidate& each : own_.candidates) {
       for (; word < each.document / 64; ++word) before += __builtin_popcountll(bits[word]);
       const std::uint64_t bit = std::uint64_t{1} << (each.document % 64);
@@ -276,7 +276,7 @@ class SegmentSearch {
     }
   }
 
-  /// Visits the allowed documents with a score of at least `least()`. Calls `least` once for every kPiece scores. Resets all scores to 0.
+  /// Visits the allowed documents whose score is at least `least()`. Calls `least` once per piece of kPiece scores. Resets all scores to 0.
   template <class Least, class Visit>
   void for_each_taken(const Window& window, Least&& least, Visit&& visit) {
     for (std::int64_t begin = 0; begin < window.documents; begin += kPiece) {

@@ -26,7 +26,7 @@ using Kind = PickleValue::Kind;
 
 constexpr std::size_t kTarMagicAt = 257;
 
-// Limits on the traversal of a model's names. Only a file that was built to waste the reader's time exceeds them.
+// Limits on the recursive search for a model's tensors. Only a file that was made to waste the reader's time exceeds these limits.
 constexpr std::size_t kMostVisits = 1'000'000;
 constexpr int kDeepest = 64;
 constexpr std::size_t kLongestTensorName = 500;
@@ -123,7 +123,7 @@ class PytorchArchive {
     budget_ -= bytes;
     return bytes;
   }
-  // Checks the CRC-32 of a record, which LibTorch does not do.
+  // Checks the CRC-32 of a record, because LibTorch does not check it.
   void check_sum(const std::string& record, const at::Tensor& bytes, const std::string& tensor) const {
     const auto expected = checksums_.find(record);
     if (expected == checksums_.end()) return;
@@ -219,7 +219,7 @@ class PytorchModel {
     return i < arguments.items.size() ? &at(arguments.items[i]) : nullptr;
   }
 
-  /// Returns the call that makes a tensor, even if it is inside wrappers (parameters, tensor subclasses). Returns nothing for other values.
+  /// If `value` is a tensor, possibly inside wrappers (parameter, subclass), returns the call that makes the tensor, otherwise nullopt.
   std::optional<TensorCall> tensor_call(const PickleValue& value) const {
     const PickleValue* object = &value;
     for (int wrapped = 0; wrapped < 8 && object != nullptr && object->kind == Kind::kObject; ++wrapped) {

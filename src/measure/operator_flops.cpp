@@ -31,8 +31,8 @@ std::optional<std::int64_t> projection_product(c10::ArrayRef<const c10::IValue> 
   return 2 * real * inputs[2].toTensor().numel();
 }
 
-// Returns the FLOPs of the backward pass of token_max_projection, or nullopt if there is no kernel for the tokens' type. Only matrix
-// products count. The FLOPs are 0, because the backward pass has no matrix product and only adds rows at the positions of the maxima.
+// Returns the FLOPs of the backward pass of token_max_projection. If there is no kernel for the tokens' type, returns nullopt. Otherwise
+// returns 0, because only matrix products count and the backward pass has none (it adds rows at the positions of the maxima).
 std::optional<std::int64_t> projection_gradient(const at::Tensor& tokens) {
   return has_kernel(tokens) ? std::optional<std::int64_t>(0) : std::nullopt;
 }

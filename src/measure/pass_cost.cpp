@@ -94,8 +94,8 @@ CostCurve CostCurve::followed_by(const CostCurve& next) const {
   return out;
 }
 
-// Extrapolates both passes together, because a loss that works in chunks lowers the peak memory of the forward pass and raises the peak of
-// the backward pass. Such a loss recomputes tensors in the backward pass instead of keeping them.
+// Extrapolates both passes together. A loss that works in chunks recomputes tensors in the backward pass instead of keeping them. Compared
+// with a loss without chunks, its peak memory is lower in the forward pass and higher in the backward pass.
 MemoryTrace PassCost::trace(std::int64_t samples) const {
   return forward.followed_by(backward).trace(samples);
 }

@@ -15,7 +15,7 @@ void check_mask(const at::Tensor& mask, std::int64_t keys) {
               "attention: the mask must be bool [B, ", keys, "], got ", mask.scalar_type(), " ", mask.sizes());
 }
 
-// Disables cuDNN's attention while an object of this class exists. With a mask, its backward pass gives NaN for lengths
+// Disables cuDNN's attention while an object of this class exists. The backward pass of cuDNN's attention with a mask gives NaN for lengths
 // that are 64 modulo 128 (PyTorch 2.11 on Hopper; pytorch/pytorch issue 196678).
 class WithoutCudnnAttention {
  public:

@@ -136,8 +136,8 @@ void ConvNext::make_stem() {
     add(0, torch::nn::Conv2dOptions(3, s.widths[0], s.patch_size).stride(s.patch_size));
   } else {
     constexpr std::int64_t kDivisor = 8;
-    // Like timm, rounds to the nearest multiple of 8, or to the next higher one if the nearest is smaller than the
-    // width by more than a tenth.
+    // Like timm, rounds to the nearest multiple of 8. If this multiple is more than a tenth below the width, takes the next higher multiple
+    // of 8 instead.
     const auto rounded = [&](std::int64_t width) {
       const std::int64_t near = std::max<std::int64_t>(kDivisor, (width + kDivisor / 2) / kDivisor * kDivisor);
       return 10 * near < 9 * width ? near + kDivisor : near;

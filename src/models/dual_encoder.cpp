@@ -256,8 +256,8 @@ std::map<std::string, TowerFeatures> DualEncoder::Impl::encode_views(
 
 namespace {
 
-// If the preprocessing keeps the images' shapes, sets its patch_size to the encoder's value, because such a preprocessing cuts the images
-// into patches itself.
+// If resize_mode is naflex, sets preprocessing.patch_size to the image encoder's patch size, because the preprocessing then cuts the images
+// into patches.
 void follow_patch_size(ModelSettings& settings, const std::string& path) {
   Preprocessing& preprocessing = settings.preprocessing;
   if (!keeps_shapes(preprocessing)) return;

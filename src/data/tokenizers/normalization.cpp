@@ -10,7 +10,7 @@
 namespace tessera::unicode {
 namespace {
 
-// A mark. `pairs` lists the characters that combine with it, each followed by the composite of character and mark.
+// A combining mark. `pairs` lists the characters that the mark combines with, each followed by its composite with the mark.
 struct Marked {
   char32_t mark;
   std::u32string_view pairs;

@@ -24,8 +24,8 @@ enum Encoding : std::uint8_t {
 /// The byte that represents a lost character (U+FFFD) in the Windows encodings, as in ftfy.
 constexpr char lost_byte = 0x1A;
 
-/// Returns whether an encoding is a Windows encoding. In these encodings, a byte without a character stands for a C1 control, as on the
-/// Web.
+/// Returns whether an encoding is a Windows encoding. In these encodings, a byte to which no character is assigned decodes to the code
+/// point of the same value. Below 0xA0, this code point is a C1 control, as on the Web.
 constexpr bool is_windows(Encoding encoding) {
   return encoding >= windows_1252 && encoding <= windows_1257;
 }

@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// Returns false if the normalization tables of a SentencePiece model point outside of themselves. The library does not check
-/// this. Returns true for bytes that are not a model at all, because the library itself rejects these.
+/// Returns whether all offsets in a SentencePiece model's normalization tables stay inside the tables, which the SentencePiece library does
+/// not check. For bytes that are not a model, returns true, because the library itself rejects such bytes.
 bool has_sound_normalization(std::string_view model);
 
 /// The parts of a SentencePiece model file.

@@ -46,7 +46,8 @@ at::Tensor best_first(const at::Tensor& values, std::int64_t k) {
   k = std::min(k, values.size(-1));
   if (k > 0 && 8 * k < values.size(-1)) {
     const auto [best, place] = at::topk(values, k, -1);
-    // If in every row the values outside the top k are below the k-th best, topk had no tie to break, and only its k results need sorting.
+    // If exactly k values of each row are at least as large as the row's k-th best value, no tie decided which values topk returned. Then
+    // it is enough to sort these k values.
     if (values.ge(best.narrow(-1, k - 1, 1)).sum(-1).eq(k).all().item<bool>()) {
       const at::Tensor index = std::get<0>(place.sort(-1));
       return index.gather(-1, best_first(values.gather(-1, index), k));

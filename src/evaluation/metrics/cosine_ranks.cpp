@@ -97,8 +97,8 @@ class Targets {
     high_[q] = std::nextafter(static_cast<float>(cosine + error_), 2.0F);
   }
 
-  /// Return one bound for each query. A candidate whose float32 cosine is below low() ranks behind the correct answer. A candidate whose
-  /// float32 cosine is above high() ranks before the correct answer.
+  /// low() and high() return a lower and an upper bound for each query. A candidate whose float32 cosine is below the lower bound ranks
+  /// behind the correct answer. A candidate whose float32 cosine is above the upper bound ranks before the correct answer.
   const float* low() const { return low_.data(); }
   const float* high() const { return high_.data(); }
 

@@ -6,8 +6,8 @@ namespace tessera::metrics {
 
 /// For each query, the rank of the correct answer with the highest cosine. RetrievalScores defines the ranks.
 struct CosineRanks {
-  at::Tensor image;  // [N] int64, rank of the nearest of each image's own texts
-  at::Tensor text;   // [M] int64, rank of each text's image
+  at::Tensor image;  // [N] int64, for each image: the rank of the nearest of its own texts
+  at::Tensor text;   // [M] int64, for each text: the rank of its image
 };
 
 /// Computes the ranks in both directions. Each tile of the cosine matrix is computed only once, in float32, for both directions. If a

@@ -14,8 +14,8 @@ double dot_product(const at::Tensor& a, const at::Tensor& b) {
 }
 
 struct Pair {
-  at::Tensor step;     // s, the difference of two points
-  at::Tensor change;   // y, the difference of the gradients at the two points of `step`
+  at::Tensor step;     // s, the new point minus the old point
+  at::Tensor change;   // y, the gradient at the new point minus the gradient at the old point
   double product = 0;  // s . y
 };
 

@@ -11,7 +11,7 @@ namespace tessera::metrics {
 struct Minimum {
   at::Tensor point;  // double [n]
   double value = 0;
-  double gradient = 0;  // norm of the gradient at `point`, as returned by the function `size` (see minimize_lbfgs())
+  double gradient = 0;  // norm of the gradient at `point`, computed by minimize_lbfgs()'s argument `size`
   std::int64_t iterations = 0;
   bool converged = false;
 };

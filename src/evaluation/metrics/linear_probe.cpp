@@ -64,8 +64,9 @@ LogisticRegression fit_logistic_regression(const at::Tensor& features, const at:
   const SmallProblem one_thread(given.size(0) * width * num_classes);
   const std::int64_t split = num_classes * width;  // number of weights; the parameter vector `point` holds the weights, then the biases
 
-  // Solves for u = W scale and v = b + W mean, on the inputs z = (x - mean) / scale. The minimum is the same, because the bias has
-  // no penalty, but the problem is far better conditioned. scale^2 is the curvature at the start, (C - 1) / C^2 var(x) + l2.
+  // Solves for u = W diag(scale) and v = b + W mean, the parameters for the standardized inputs z = (x - mean) / scale. The minimum is the
+  // same as for x, because the bias has no penalty, but the problem is far better conditioned. The square of `scale` is the curvature at
+  // the start, (C - 1) / C^2 * var(x) + l2.
   const auto classes = static_cast<double>(num_classes);
   const at::Tensor mean = given.mean(0);
   const at::Tensor variance = (given - mean).square().mean(0) * ((classes - 1) / (classes * classes)) + l2;

@@ -14,8 +14,8 @@ at::Tensor class_embeddings(const at::Tensor& prompt_features, const at::Tensor&
       owner.numel() == 0 || (owner.min().item<std::int64_t>() >= 0 && owner.max().item<std::int64_t>() < num_classes),
       "class_embeddings: prompt_class must lie in 0..", num_classes - 1);
   const at::Tensor unit = unit_rows(prompt_features);
-  // Divides the sums by the counts, although the rows are normalized afterwards: without the division, they would be rounded differently
-  // than the means in the definition.
+  // Divides the sums by the counts. The later normalization makes this unnecessary in exact arithmetic, but without the division the result
+  // would be rounded differently than the means in the definition.
   const at::Tensor sums = at::zeros({num_classes, unit.size(1)}, unit.options()).index_add_(0, owner, unit);
   const at::Tensor counts = at::bincount(owner, {}, num_classes).clamp_min(1).to(at::kDouble);
   return unit_rows(sums / counts.unsqueeze(1));

@@ -17,7 +17,7 @@ std::optional<std::int64_t> place_in(const Names& names, const std::string& name
   return found - names.begin();
 }
 
-/// Returns true if a class has different positions in the lists of the task and the source. Classes must then be matched by name.
+/// Returns true if some name occurs at different positions in the two lists. Classes must then be matched by name.
 bool meant_by_name(const Names& task, const Names& source) {
   for (std::size_t i = 0; i < source.size(); ++i)
     if (const auto place = place_in(task, source[i]); place && *place != static_cast<std::int64_t>(i)) return true;

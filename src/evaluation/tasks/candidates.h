@@ -33,9 +33,9 @@ struct Candidates {
 /// classes.
 Required labeled_or_named();
 
-/// Returns the classes in a task's setting `classes` or, if the setting is empty, the source's classes. If a name has different positions
-/// in the task's list and in the source's list, classes are matched by name. Otherwise, the task's i-th name replaces the source's i-th
-/// name. Throws TaskMisfit if there are no class names.
+/// Returns the classes in a task's setting `classes` or, if the setting is empty, the source's classes. If some name occurs at different
+/// positions in the task's list and in the source's list, classes are matched by name. In all other cases, the task's i-th name replaces
+/// the source's i-th name. Throws TaskMisfit if there are no class names.
 Candidates candidates_for(const TextList& classes, const Source& source, const std::string& task);
 
 }  // namespace tessera

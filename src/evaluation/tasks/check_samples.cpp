@@ -14,8 +14,8 @@ struct Looks {
   std::int64_t readable = 0, having = 0;
 };
 
-/// Returns a function that returns another sample at each call. The function must be called at most `looks` times. The returned samples
-/// are spread over the first `count` samples of the source. If the source is a stream, its first samples are returned.
+/// Returns a function that returns a different sample at each of at most `looks` calls. The returned samples are spread over the first
+/// `count` samples of the source. If the source is a stream, its first samples are returned.
 std::function<Sample()> some_samples(const Source& source, std::int64_t count, std::int64_t looks) {
   const SourceKind kind = source.kind();
   if (const auto* stream = std::get_if<const StreamSource*>(&kind)) {

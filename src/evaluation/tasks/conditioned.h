@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// If `value` is not `usual`, throws TaskMisfit unless the context has a text-conditioned pool and keeps all slots of the embeddings.
-/// `setting` is the setting's name for the message ("retrieval.similarity").
+/// A `value` other than `usual` requires a context that has a text-conditioned pool and keeps all slots of the embeddings. Throws
+/// TaskMisfit if the context does not meet this requirement. `setting` is the setting's name for the message ("retrieval.similarity").
 void check_conditioned(const EvaluationContext& context, const std::string& setting, const std::string& value,
                        const std::string& usual);
 

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// The maximum number of scores. This many take 8 GB in float32 and 16 GB in double.
+// The maximum number of scores. At this number, the scores take 8 GB in float32 and 16 GB in double.
 constexpr std::int64_t kMostScores = std::int64_t{2} << 30;
 
 }  // namespace

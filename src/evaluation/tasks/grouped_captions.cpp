@@ -47,8 +47,8 @@ TowerFeatures features_of_tokens(const Embedder& embedder, const std::vector<std
   return features;
 }
 
-/// Clusters the tokens that cover text by k-means. `tokens` is [L, W], and `mask` [L] is true for tokens that cover text.
-/// Returns [K, L], 1 where a token belongs to a cluster and 0 elsewhere.
+/// Uses k-means to cluster the tokens that cover text. `tokens` is [L, W], and `mask` [L] is true for tokens that cover text. Returns
+/// [K, L], 1 where a token belongs to a cluster and 0 elsewhere.
 at::Tensor clustered(const at::Tensor& tokens, const at::Tensor& mask, std::int64_t clusters) {
   at::Tensor out = at::zeros({clusters, mask.size(0)});
   const at::Tensor places = mask.nonzero().squeeze(1);

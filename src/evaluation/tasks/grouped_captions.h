@@ -26,7 +26,7 @@ std::vector<PhrasedCaption> phrased_captions(const Sample& sample);
 struct GroupedCaptions {
   std::vector<std::size_t> sample;               // the index of each caption's sample
   std::vector<std::vector<std::string>> tokens;  // tokens of each caption, without padding
-  std::vector<std::int64_t> spelled;  // number of each caption's tokens that cover text; 0 if the tokens do not spell the caption
+  std::vector<std::int64_t> spelled;  // for each caption, how many of its tokens cover text; 0 if the tokens do not spell the caption
   at::Tensor weights;                 // [B, K, L], the weight of each token in each group
   at::Tensor mask;                    // bool [B, L], true for tokens that cover text
   at::Tensor segments;                // bool [B, S, L], true for the tokens of each phrase

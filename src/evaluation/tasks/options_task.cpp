@@ -24,8 +24,8 @@ std::vector<std::string> measures_of(OptionForm form) {
   return {"accuracy"};
 }
 
-/// Returns whether an item is right by each measure: bool [measures]. `scores` [images, texts] are the similarities of the item's images
-/// and texts; `texts` [texts, D] are the embeddings of its texts.
+/// For each measure, returns whether the model answers the item correctly, bool [measures]. `scores` [images, texts] are the similarities
+/// of the item's images and texts. `texts` [texts, D] are the embeddings of the item's texts.
 at::Tensor judge(OptionForm form, const at::Tensor& scores, const at::Tensor& texts) {
   if (form == OptionForm::pairs) {
     const auto out = metrics::winoground(scores.t().unsqueeze(0));
@@ -74,8 +74,8 @@ struct ItemKinds {
   }
 };
 
-/// Adds the result of a measure over all items, and its results for each kind of items. right: bool [items]. sample: int64 [items], the
-/// image that each item belongs to. `sample` is needed because items of one image are not independent.
+/// Adds a measure's result for all items together, and its result for each kind of item. `right` is bool [items]. `sample` is
+/// int64 [items], the image that each item belongs to. `sample` is needed because items of the same image are not independent.
 void add_measure(const std::string& measure, const at::Tensor& right, const at::Tensor& sample, const ItemKinds& kinds,
                  TaskResult& result) {
   const auto scores = metrics::category_accuracy(right, kinds.of, std::ssize(kinds.names));

@@ -11,7 +11,7 @@ namespace tessera {
 
 /// A way to score image patches against texts. In this file, the word `names` stands for the texts.
 struct PatchScores {
-  ViewNeeds needs;         // the image features that of() reads
+  ViewNeeds needs;         // the image features that the function `of` needs
   std::int64_t names = 0;  // number of texts
   /// Returns the scores of the images' patches, floating-point [B, P, names], for the P patches of a grid. Throws UserError if the
   /// features have no such patches or have a different width than the texts.

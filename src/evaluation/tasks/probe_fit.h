@@ -25,7 +25,7 @@ struct HeldOut {
 };
 HeldOut hold_out(const LabeledFeatures& train, const LinearProbeSettings& settings);
 
-/// A classifier fitted by AdamW, with the learning rate and weight decay that were best on the held-out part of train.
+/// A classifier fitted by AdamW, with the learning rate and weight decay that were best on a held-out part of the training data.
 struct AdamwChoice {
   metrics::AdamwProbe probe;
   double lr = 0;

@@ -27,7 +27,7 @@ void resolve_part(config::ModuleSettings& task, const std::string& key, const Pa
   task.settings.set(key, config::Value<config::ModuleSettings>::dump(parts.resolve(part, place)));
 }
 
-/// Fills in the defaults of every module of a map. `key` is the setting whose value is this map.
+/// Fills in the defaults of all modules in the setting `key`, whose value maps names to modules.
 template <class Parts>
 void resolve_parts(config::ModuleSettings& task, const std::string& key, const Parts& parts, const std::string& path) {
   const config::Node* node = task.settings.find(key);

@@ -24,7 +24,7 @@ struct MaskClasses {
   std::shared_ptr<const Source> source;
   std::vector<std::string> names;  // class name of each mask value
   std::string setting;             // the setting that lists them, for messages ("segmentation.classes")
-  std::vector<std::string> ignored{};  // the names whose pixels become kIgnoredClass
+  std::vector<std::string> ignored{};  // names of the classes whose pixels are set to kIgnoredClass
 
   std::int64_t count() const { return std::ssize(names); }
   /// Returns the index of the background class; nullopt if there is none or it is ignored.

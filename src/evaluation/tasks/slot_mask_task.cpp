@@ -11,8 +11,8 @@
 namespace tessera {
 namespace {
 
-/// A mask has one weight for each part of an embedding [M]. Returns the number of parts, which are the M dimensions or the slots. For the
-/// control experiment on embeddings without slots, the settings can give the number of parts.
+/// Returns the number of parts of an embedding; a mask has one weight for each part. The parts are the embedding's M dimensions or its
+/// slots. For the control experiment on embeddings without slots, the settings can give the number of parts.
 std::int64_t parts_of(const SlotMaskSettings& settings, const TowerFeatures& features) {
   const std::int64_t width = features.global.size(1);
   if (settings.granularity == "dimension") return width;

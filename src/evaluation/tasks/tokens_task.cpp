@@ -55,7 +55,7 @@ class TokensTask final : public EvaluationTask {
     const bool sparse = embedder.token_space() > 0;
     TaskResult result;
     metrics::SparsityMeter images, texts;
-    std::vector<double> in_captions;  // for each image, the share of its most active tokens that its captions contain
+    std::vector<double> in_captions;  // for each image with captions: the share of its most active tokens that occur in the captions
     auto json = nlohmann::json::array();
     const Pass pass{.embedder = embedder,
                     .context = context,

@@ -33,7 +33,7 @@ class ForeignConfig {
     }
   }
 
-  /// Returns the object at a key, or an empty one if there is none.
+  /// Returns the object under `key`, or an empty object if the configuration lacks the key.
   ForeignConfig section(const std::string& key) const {
     const nlohmann::json inner = has(key) ? json_.at(key) : nlohmann::json::object();
     if (!inner.is_object()) refuse(key, "is not an object");
@@ -46,10 +46,10 @@ class ForeignConfig {
     if (get<T>(key, only) != only) refuse(key, "has no counterpart in our models");
   }
 
-  /// Returns Tessera's name for the activation at a key.
+  /// Returns Tessera's name for the activation under `key`, or `otherwise` if the configuration lacks the key.
   std::string activation(const std::string& key, const std::string& otherwise) const;
 
-  /// Returns the size at a key. The value is a number of pixels or [height, width].
+  /// Returns the size under `key`, or `otherwise` if the configuration lacks the key. The value is a number of pixels or [height, width].
   config::Size size(const std::string& key, const config::Size& otherwise) const;
 
   [[noreturn]] void refuse(const std::string& key, const std::string& why) const {

@@ -127,7 +127,7 @@ struct Filled {
   std::map<std::string, std::string> files;
   ForeignModel model;
   NamedTensors written;   // under the library's names
-  NamedTensors replaced;  // our versions of the tensors for which `written` holds the version that came with the model
+  NamedTensors replaced;  // our values of the tensors for which `written` has the values that came with the model
 };
 
 class Publication {
@@ -158,8 +158,8 @@ class Publication {
     return request_.library == "transformers" ? transformers_drafts(file_) : open_clip_drafts(file_, request_.origin);
   }
 
-  /// Tries drafts in turn until a draft describes this model, and returns that draft. If the model came with files of this library, starts
-  /// with these files, unchanged.
+  /// Tries drafts in turn until a draft describes this model, and returns that draft. If the model came with files of this library, the
+  /// first draft consists of these files, unchanged.
   Filled choose() {
     if (carried() != nullptr) {
       Filled same = filled_by({"", {}, {}, true});
@@ -212,8 +212,8 @@ class Publication {
     return unlike;
   }
 
-  /// Sets filled.written to the tensors under the library's names, including the extra tensors that came with the model. If a tensor
-  /// cannot be written, returns the reason. Otherwise returns an empty list.
+  /// Sets filled.written to the tensors under the library's names, including the extra tensors that came with the model. Returns an empty
+  /// list or, if a tensor cannot be written, a list with the reason.
   std::vector<std::string> fill(Filled& filled) const {
     NamedTensors own = weights_;
     const bool siglip = filled.model.library == "transformers" && filled.model.padding_is_text;
@@ -232,7 +232,7 @@ class Publication {
           filled.replaced[name] = ours->second;
           ours->second = tensor;
         } else if (filled.draft.what.empty()) {
-          // This draft keeps the configuration that came with the model. The image size in it does not fit the resized, trained tensor.
+          // This draft's configuration has the original image size, but the tensor was resized on reading and then trained.
           return {concat("tensor ", name, " is trained at another size")};
         }
       }

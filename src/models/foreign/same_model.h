@@ -12,10 +12,10 @@ namespace tessera {
 /// values, checkpointing) do not count. Neither do different ways to express the same computation.
 std::vector<std::string> differences(const ModelSettings& first, const ModelSettings& second);
 
-/// Like differences() of two ModelSettings, but for two towers. `path` is the place of the towers in the model's settings.
+/// Like the overload for ModelSettings, but for one tower of each model. `path` is the path of the towers in the settings ("model.image").
 std::vector<std::string> differences(const TowerSettings& first, const TowerSettings& second, const std::string& path);
 
-/// Like differences() of two ModelSettings, but for a model file and another library's model. Also compares whether padding counts as text.
+/// Like the overload for ModelSettings, but for a model file and another library's model. Also compares whether padding counts as text.
 std::vector<std::string> differences(const ModelFile& file, const ForeignModel& theirs);
 
 }  // namespace tessera

@@ -179,8 +179,8 @@ void rename_arguments(nlohmann::json& row, const ForeignConfig& arguments, const
   arguments.expect<std::int64_t>("in_chans", 3);
 }
 
-/// Returns the value of prefix_positions after create_model's arguments have changed the prefix tokens (class token, registers) or whether
-/// prefix tokens have positions.
+/// create_model's arguments can change the prefix tokens (class token, registers) and whether prefix tokens have positions. Returns the
+/// value of the setting prefix_positions after such changes.
 std::string prefix_positions_of(const ForeignConfig& row, const nlohmann::json& changed, const ForeignConfig& arguments) {
   const bool had_prefix = row.get("class_token", true) || row.get<std::int64_t>("registers", 0) > 0;
   const bool bare = had_prefix && row.get<std::string>("prefix_positions", "class_token") == "none";
@@ -262,7 +262,7 @@ VitSettings vit_of(const ForeignConfig& row) {
   return s;
 }
 
-/// Returns `p` after overwriting it with the preprocessing settings in `c`, a row of the table or a configuration that comes with weights.
+/// Returns `p`, overwritten with the settings that `c` contains. `c` is a row of our timm table or a configuration that comes with weights.
 Preprocessing preprocessing_of(const ForeignConfig& c, Preprocessing p) {
   p.mean = c.get("mean", p.mean);
   p.std = c.get("std", p.std);
@@ -294,7 +294,7 @@ config::ModuleSettings encoder_of(const ForeignConfig& row, const std::string& n
   return out;
 }
 
-/// Returns the read-out of a vision transformer. `pool` is timm's name of the pooling, from the head or else from the row.
+/// Returns a vision transformer's read-out. `pool` is timm's name for the pooling, from the head or, if the head has none, from `row`.
 config::ModuleSettings readout_of(const ForeignConfig& row, const std::string& pool, const std::string& path) {
   if (pool == "map") {
     const bool prefix = row.get("class_token", true) || row.get<std::int64_t>("registers", 0) > 0;
@@ -437,7 +437,7 @@ std::vector<TimmName> timm_names(const ModelSettings& model, const TimmHead& hea
     try {
       other = resolve(other, name);
     } catch (const UserError&) {
-      continue;  // the patch size does not divide such images
+      continue;  // the image size is not a multiple of the patch size
     }
     TimmName found{name, arguments, wanted.pool, differences(ours.image, other.image, "model.image"), 0};
     found.distance = 100 * static_cast<int>(found.unlike.size()) + 10 * static_cast<int>(arguments.size()) + (wanted.pool.empty() ? 0 : 5) +
@@ -466,7 +466,7 @@ std::vector<PublishedDraft> timm_drafts(const ModelFile& file) {
   for (const TimmName& found : names) {
     if (out.size() == kMost) break;
     Json arguments = found.arguments;
-    if (model.image.encoder.name != "vit") arguments.erase("img_size");  // pretrained_cfg has the image size instead
+    if (model.image.encoder.name != "vit") arguments.erase("img_size");  // for other encoders, pretrained_cfg holds the image size
     if (!found.pool.empty()) arguments["global_pool"] = found.pool;
     const char* mode = p.resize_mode == "squash" ? "squash" : p.resize_mode == "longest" ? "border" : "center";
     const Json pretrained = {{"input_size", {3, p.image_size.height, p.image_size.width}}, {"interpolation", p.interpolation},

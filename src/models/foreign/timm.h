@@ -26,7 +26,7 @@ struct TimmTower {
 /// refuses, or an unknown argument.
 TimmTower timm_tower(const std::string& name, const ForeignConfig& arguments, const TimmHead& head, const std::string& path);
 
-/// A timm name from the table, and the differences between timm's model of that name and the model that timm_names() gets.
+/// A timm name from the table, and the differences between timm's model of that name and the model that is passed to timm_names().
 struct TimmName {
   std::string name;
   nlohmann::json arguments;         // create_model's arguments, if the model's size or shape differs from that of timm's model

@@ -18,8 +18,7 @@ Json size_config(const config::Size& size) {
   return size.height == size.width ? Json(size.height) : Json{size.height, size.width};
 }
 
-/// Reads BERT, RoBERTa, XLM-RoBERTa or NLLB's encoder as a model that consists of only a text tower, without a
-/// projection.
+/// Reads BERT, RoBERTa, XLM-RoBERTa or the encoder of NLLB as a model with only a text tower, which has no projection.
 ForeignModel text_alone(const ForeignConfig& c) {
   const auto kind = c.get<std::string>("model_type", "");
   const bool m2m = kind == "m2m_100";

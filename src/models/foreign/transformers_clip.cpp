@@ -139,8 +139,8 @@ Json clip_config(const ModelFile& file) {
   const TowerSettings tower = file.model.text.value_or(TowerSettings{});
   const auto text = settings_or_default<TextTransformerSettings>(tower.encoder, "text_transformer");
   const auto eos = settings_or_default<EosSettings>(tower.readout, "eos");
-  // If eos_token_id is 2, transformers reads out the position of the largest id. With CLIP's tokenizer this is the end token, so its id,
-  // 49407, can be written instead of 2.
+  // If eos_token_id is 2, the library transformers reads out the token with the largest id. With CLIP's tokenizer, this is the end token,
+  // whose id is 49407. So 49407 can be written instead of 2.
   const std::int64_t end = eos.eos_id.value_or(eos.position == "ids" && file.tokenizer.name != "clip-bpe" ? 2 : 49407);
   const Json texts = joined(blocks_config(text), {{"model_type", "clip_text_model"}, {"projection_dim", embed_dim_of(tower)}},
                             {{"max_position_embeddings", text.context_length}, {"vocab_size", text.vocab_size}, {"eos_token_id", end}});
@@ -239,7 +239,7 @@ Json siglip_config(const ModelFile& file) {
   return {{"text_config", texts}, {"vision_config", siglip_vision_config(file)}};
 }
 
-// A model is written as the first of these classes that can express all of it.
+// A model is written as the first class in this list that supports all of the model's settings.
 constexpr Family kClipFamilies[] = {
     {"clip", clip, "CLIPModel", "CLIPImageProcessor", true, clip_config},
     {"metaclip_2", clip, "MetaClip2Model", "CLIPImageProcessor", true, metaclip_2_config},

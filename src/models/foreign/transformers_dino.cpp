@@ -8,7 +8,8 @@ using enum TensorChange;
 
 constexpr double kDinoEps = 1e-6;
 
-/// Returns the rules that DINOv2, DINOv3 and ViT share. The names `layers`, `patches` and `norm` differ between them.
+/// Returns the rules that DINOv2, DINOv3 and ViT share. The parameters `layers`, `patches` and `norm` are the parts of the tensor names
+/// that differ between these families.
 Rules dino_rules(const Rules& layer, const std::string& layers, const std::string& patches, const std::string& norm) {
   const Rules shared = {{{"layer_scale1.lambda1"}, {"ls_1.gamma"}},
                         {{"layer_scale2.lambda1"}, {"ls_2.gamma"}},
@@ -142,7 +143,7 @@ RotarySettings dinov3_rotary(const ForeignConfig& c) {
   return rotary;
 }
 
-/// Returns the value of qkv_bias, given which of query, key and value have a bias.
+/// Returns the value of the setting qkv_bias. The arguments state whether query, key and value have a bias.
 std::string biases_named(bool query, bool key, bool value) {
   const int count = int{query} + int{key} + int{value};
   if (count == 3) return "all";

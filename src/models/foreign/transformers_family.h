@@ -28,7 +28,7 @@ struct Family {
   /// Returns the settings for config.json. Does not check whether the class supports the model; the caller checks this by reading the file
   /// back.
   Json (*config)(const ModelFile&) = nullptr;
-  int mask_token_dims = 0;  // number of dimensions of the mask token [1, ..., 1, width], which our models lack; 0: the class lacks it, too
+  int mask_token_dims = 0;  // number of dimensions of the class's mask token [1, ..., 1, width]; 0 if it has none. Our models have none.
 };
 
 /// Returns the families CLIP, MetaCLIP 2 and SigLIP, with both towers or only one.
@@ -44,11 +44,11 @@ Json joined(Json first, const Json& second, const Json& third = Json::object());
 /// one of the classes in `bare`, a written model's tensor names have no prefix.
 Rules with_and_without(const Rules& rules, const std::string& prefix, const ForeignConfig& c, const std::set<std::string>& bare);
 
-/// Read the keys that all families share into `s`, which must have the family's defaults.
+/// Reads the keys that all families share, and stores their values in `s`. Before the call, `s` must hold the family's defaults.
 void read_blocks(TransformerSettings& s, const ForeignConfig& c);
 void read_images(VitSettings& s, const ForeignConfig& c);
 
-/// Return the keys that read_blocks() and read_images() read.
+/// Returns the keys that read_blocks() or read_images() reads, with their values in `s`.
 Json blocks_config(const TransformerSettings& s);
 Json images_config(const VitSettings& s);
 
