@@ -50,7 +50,7 @@ void Adaptable::add_updates(const at::Tensor& x, std::initializer_list<Output> o
   }
 }
 
-// Applies dropout to x [..., N - left_out, in]. Each random integer decides about two entries of x, with 31 bits for each.
+// Applies dropout to x [..., N - left_out, in]. Each random integer serves two entries of x, with 31 bits for each entry.
 at::Tensor Adaptable::dropped(const at::Tensor& x, std::int64_t left_out) const {
   constexpr std::int64_t kBits = 0x7FFFFFFF;
   const std::int64_t width = x.size(-1);

@@ -59,8 +59,8 @@ at::Tensor row_keys_of_parts(std::int64_t rows, std::int64_t parts, const at::De
 }
 
 at::Tensor token_keys(std::int64_t rows, std::int64_t length, const at::Device& device, const PackedRows& packed) {
-  // Draws from a separate stream per row, so that the rows' own streams advance by the same amount whatever the
-  // sequence length is.
+  // Draws the keys of a row's tokens from a second stream, which is seeded with one number of the row's main stream. So the main stream
+  // advances by one number, whatever the sequence length.
   const RowRngScope scope(row_random_int(rows, 1, device).squeeze(1));
   const at::Tensor keys = row_random_int(rows, packed.defined() ? packed.length : length, device).flatten();
   return packed.defined() ? keys.index_select(0, packed.places) : keys;

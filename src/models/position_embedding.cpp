@@ -56,7 +56,7 @@ at::Tensor stretch_text_position_embedding(const at::Tensor& embedding, std::int
   const std::int64_t wanted = context_length - kept;
   const at::Tensor place = at::arange(wanted, at::kDouble) * (static_cast<double>(behind) / static_cast<double>(wanted));
   const at::Tensor from = place.floor().clamp_max(static_cast<double>(behind - 2)).to(at::kLong);
-  const at::Tensor share = (place - from).to(old.options()).unsqueeze(1);  // share > 1 extrapolates behind the last old position
+  const at::Tensor share = (place - from).to(old.options()).unsqueeze(1);  // a share above 1 extrapolates beyond the old embedding
   const at::Tensor rows = from.to(old.device());
   const at::Tensor begin = old.index_select(0, rows), end = old.index_select(0, rows + 1);
   return at::cat({embedding.slice(0, 0, kept), (begin + share * (end - begin)).to(embedding.scalar_type())});

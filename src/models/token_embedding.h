@@ -18,9 +18,9 @@ class TokenEmbedding : public torch::nn::Module {
   at::Tensor weight;
 };
 
-/// Returns the rows of `table` [V, w] at ids [B, L] times `scale`, plus `positions` [>= L, w]. The result is [B, L, w]
-/// and 0 where mask [B, L] is false; if the mask is undefined, all tokens are real. At padding, ids may have any value,
-/// even an invalid one, and contribute no gradient.
+/// Returns table[ids] * scale + positions[:L], a tensor [B, L, w], with table [V, w], ids [B, L] and positions [>= L, w]. The result is 0
+/// where mask [B, L] is false. If the mask is undefined, all tokens are real. At padding, ids may have any value, even an invalid one, and
+/// contribute no gradient.
 inline at::Tensor embed_tokens(const at::Tensor& table, const at::Tensor& positions, const at::Tensor& ids,
                                const at::Tensor& mask, double scale = 1.0) {
   const at::Tensor safe_ids = mask.defined() ? ids.masked_fill(mask.logical_not(), 0) : ids;

@@ -38,8 +38,8 @@ at::Tensor Transformer::forward(at::Tensor x, const SequenceInfo& sequence, std:
     draws = row_uniform(packed.defined() ? packed.rows : x.size(0), 2 * (layers - first), x.device());
     if (packed.defined()) draws = draws.index_select(0, packed.row_of);
   }
-  // Draws the keys of the tokens' random numbers before the blocks run, so that a block that is computed again uses the same random
-  // numbers.
+  // Draws the seeds (`keys`) of the tokens' random numbers before the blocks run, so that a block that is computed again uses the same
+  // random numbers.
   std::vector<at::Tensor> keys(static_cast<std::size_t>(layers));
   for (std::int64_t i = first; i < layers; ++i)
     if (block(i).draws_for_tokens())

@@ -18,7 +18,7 @@ namespace {
 // Each token takes the row for its position in its image's grid.
 struct GridTable {
   std::vector<config::Size> grids;
-  at::Tensor rows;  // int64: the index of the table's row for each real token, image after image
+  at::Tensor rows;  // int64: for each real token, image after image, the index of the token's row in this table
 
   /// Returns one row for each real token of the batch. For a grid of P patches, `part(grid)` must return the grid's rows [prefix + P, ...].
   template <class Part>
@@ -196,8 +196,8 @@ Vit::Embedded Vit::embed(const TowerInput& input) {
               ", got ", image.sizes());
   const config::Size grid(image.size(2) / patch.height, image.size(3) / patch.width);
   at::Tensor x = patch_embedding(image);  // [B, P, w]
-  // A convolution gives the patches a transposed layout. Without this copy, the sums of all blocks would keep that layout, and every norm
-  // would copy its input.
+  // A convolution gives the patches a transposed layout. Without this copy, the residual stream would keep that layout through all blocks,
+  // and every norm would have to copy its input.
   x = with_prefix(with_mask_token(x, input.hidden)).contiguous();
   if (positional_embedding_.defined()) x = x + positions_of(grid);
   SequenceInfo sequence;

@@ -43,7 +43,8 @@ CaptionDecoderShape decoder_shape(const CaptioningSettings& s, const ObjectiveCo
 }
 
 // Returns bool [..., L], true for the ids that count as text. An id counts only if the mask marks it as real. If `padding_id` is set, the
-// text encoder reads padding as text, and of the padding tokens at the end only the first counts.
+// mask may mark padding as real, too, because the text encoder reads padding as text. Then only the first of the padding tokens at the end
+// counts.
 at::Tensor said_of(const at::Tensor& ids, const at::Tensor& mask, const std::optional<std::int64_t>& padding_id) {
   if (!padding_id) return mask;
   const at::Tensor filling = (ids == *padding_id) | mask.logical_not();
@@ -56,7 +57,7 @@ at::Tensor with_start(const at::Tensor& ids_or_mask) {
   return at::constant_pad_nd(ids_or_mask, {1, 0}, 0);
 }
 
-// Moves to the front of x [n, T, w] the positions where real [n, T] is true. Keeps their order.
+// In each row of x [n, T, w], moves the positions where `real` [n, T] is true to the front. Keeps the order of these positions.
 at::Tensor real_first(const at::Tensor& x, const at::Tensor& real) {
   const at::Tensor order = std::get<1>(real.logical_not().to(at::kByte).sort(/*stable=*/true, /*dim=*/1, /*descending=*/false));
   return x.gather(1, order.unsqueeze(2).expand_as(x));

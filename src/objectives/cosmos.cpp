@@ -108,7 +108,7 @@ CaptionRelation of_crops(const CaptionRelation& captions, std::int64_t count) {
   return out;
 }
 
-// Several embeddings per image of the global batch, and the relation in which these embeddings are the captions.
+// Several embeddings per image of the global batch, and a CaptionRelation in which these embeddings take the place of captions.
 class EmbeddingSet {
  public:
   // embeddings: [B, N, D], this rank's.
@@ -121,7 +121,8 @@ class EmbeddingSet {
   std::int64_t size() const { return own_.size(1); }
   const at::Tensor& all() const { return all_; }                              // [C, N, D]
   at::Tensor row(std::int64_t place) const { return own_.select(1, place); }  // [B, D]
-  // Returns the relation whose captions are this set's embeddings. Its rows are each image's embedding at index `place` in the set `rows`.
+  // Returns the relation between rows and captions. Each image's row is its embedding number `place` in the set `rows`. The captions are
+  // the embeddings of this set.
   CaptionRelation relation_to(const EmbeddingSet& rows, std::int64_t place) const {
     CaptionRelation out = relation_;
     if (rows.relation_.some_absent) out.rows_present = rows.relation_.present.select(1, place);

@@ -22,9 +22,9 @@ at::Tensor present_first(const at::Tensor& present) {
   return std::get<1>(present.logical_not().to(at::kByte).sort(/*stable=*/true, /*dim=*/1, /*descending=*/false));
 }
 
-// Draws slots uniformly among the present captions of image j. The draw depends only on (seed, step, i, j). Here i and j are the positions
-// that the images would have in a run with one process. They differ from positions in gathered tensors, because the loader deals images to
-// the ranks in turn, while gathering orders them by rank.
+// For each image i of this rank and each image j, draws a slot uniformly among the present captions of j. The draw depends only on (seed,
+// step, i, j), where i and j are the images' positions in a run with one process. Gathered tensors have a different order, because the
+// loader deals images to the ranks in turn, but gathering orders images by rank.
 NegativeSlots drawn_slots(const CaptionRelation& relation, const StepContext& context) {
   const std::int64_t ranks = context.group.size(), rank = context.group.rank(), batch = relation.images() / ranks;
   const at::Tensor slots = present_first(relation.present), counts = relation.present.sum(1).clamp_min(1);
@@ -39,8 +39,8 @@ NegativeSlots drawn_slots(const CaptionRelation& relation, const StepContext& co
   };
 }
 
-// Returns the pairs of `count` images of this rank. Each image has K + C pairs: K with its own captions, followed by C with the chosen
-// captions, one of every image of the global batch. The pair with the image's own chosen caption is ignored (label 0).
+// Returns the pairs of `count` images of this rank. Each image has K + C pairs: first one with each of its own K captions, then one with
+// the chosen caption of each of the C images of the global batch. The pair with the image's own chosen caption is ignored (label 0).
 ConditionedPairs sampled_pairs(const CaptionRelation& relation, const NegativeSlots& slots, std::int64_t first,
                                std::int64_t count) {
   const std::int64_t images = relation.images(), captions = relation.captions();
@@ -60,8 +60,9 @@ ConditionedPairs all_pairs(const CaptionRelation& relation, std::int64_t first, 
 }
 
 // Returns the number of pairs of the global batch, including masked duplicates, as an int64 scalar on the device. Every image is paired
-// with its own captions, and with one caption of every other image that has captions. If `given_slots` is undefined, that caption was drawn
-// among the present ones. If `given_slots` is defined, it chooses the caption, and the pair counts only if the caption is present.
+// with its own captions, and with one caption of every other image that has captions. If `given_slots` is undefined, the other image's
+// caption is drawn among its present captions. Otherwise `given_slots` chooses the other image's caption, and the pair counts only if the
+// chosen caption is present.
 at::Tensor sampled_pair_count(const CaptionRelation& relation, const at::Tensor& given_slots) {
   const at::Tensor own = relation.present.sum();
   if (!given_slots.defined()) return own + relation.present.any(1).sum() * (relation.images() - 1);

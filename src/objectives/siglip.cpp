@@ -18,7 +18,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr double kNever = -std::numeric_limits<double>::infinity();  // replaces the logit of a pair that is not a negative; its loss is 0
+// Replaces the logits of matching pairs and left-out pairs, so that these pairs add nothing to the loss of the negatives.
+constexpr double kNever = -std::numeric_limits<double>::infinity();
 
 // Sets to `value` all entries of a tile that are not negatives: the matching pairs and the pairs that are left out. The tile's images
 // belong to `rank`, and its texts belong to `owner`.

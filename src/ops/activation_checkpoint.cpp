@@ -49,7 +49,7 @@ class Checkpoint : public torch::autograd::Function<Checkpoint> {
     torch::autograd::variable_list out;
     std::size_t next = 0;
     for (const at::Tensor& input : inputs) out.push_back(input.requires_grad() ? found[next++] : at::Tensor());
-    out.emplace_back();  // no gradient for the body
+    out.emplace_back();  // the argument `body` has no gradient
     return out;
   }
 };

@@ -14,7 +14,7 @@ at::Tensor share(const at::Tensor& keep, at::ScalarType dtype) {
   return keep.sum(1, /*keepdim=*/true).clamp_min(1).to(dtype).reciprocal();
 }
 
-// The backward pass of out[b, c] = sum over kept n of x[b, n] . y[c, index[b, c, n]]. From `weight`, the gradient with respect to `out`,
+// The backward pass of out[b, c] = sum over kept n of x[b, n] . y[c, index[b, c, n]]. `weight` is the gradient with respect to `out`.
 // add_to() computes:
 //   dx[b, n] += weight[b, c] y[c, index[b, c, n]]
 //   dy[c, index[b, c, n]] += weight[b, c] x[b, n]

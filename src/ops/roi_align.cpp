@@ -38,7 +38,7 @@ void check(const at::Tensor& features, const at::Tensor& boxes, const at::Tensor
 
 // The arguments of the forward and the backward pass.
 struct Call {
-  at::Tensor corners, image;  // contiguous, in the type of the sums
+  at::Tensor corners, image;  // contiguous; `corners` is float64 for float64 features, otherwise float32
   std::int64_t images, height, width, channels;
   at::IntArrayRef output_size;
   std::int64_t sampling_ratio;

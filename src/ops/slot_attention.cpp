@@ -18,9 +18,9 @@ struct Sizes {
   bool shared;                                  // whether the keys are also the values
   std::int64_t slots() const { return projections * group; }
 
-  // Return the number of multiply-adds for one sample in the folded and in the projected form. The folded form also
-  // multiplies each query with its projection once per batch. This is not counted, because the choice of the form must
-  // not depend on how a batch is split.
+  // folded() and projected() return the number of multiply-adds for one sample in the folded form and in the projected form. Once per
+  // batch, the folded form also multiplies each query with its projection. folded() does not count this product, because the choice of the
+  // form must not depend on how a batch is split.
   std::int64_t folded() const { return slots() * width * (2 * tokens + value); }
   std::int64_t projected() const {
     return tokens * (projections * width * (shared ? key : key + value) + slots() * (key + value));

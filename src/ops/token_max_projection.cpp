@@ -139,7 +139,8 @@ Pair call_forward(const at::Tensor& tokens, const Mask& mask, const at::Tensor& 
   return forward.call(tokens, mask, table, bias);
 }
 
-// The mask is the last input: needs_input_grad() does not count an undefined mask, which would shift the indices of later inputs.
+// The mask is the last input, because needs_input_grad() does not count an undefined mask. If other inputs followed the mask, their indices
+// would shift.
 class MaxProjection : public torch::autograd::Function<MaxProjection> {
  public:
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const at::Tensor& tokens,
@@ -176,8 +177,8 @@ Pair operate(const at::Tensor& tokens, const Mask& mask, const at::Tensor& table
   return call_forward(tokens.to(type), mask, table.to(type), bias.to(compute_dtype(tokens)));
 }
 
-// Under autocast to bfloat16, computes in bfloat16 on a GPU, which has a tensor-core kernel for it, but not on the CPU, where rounding
-// would bring no benefit. Other types of autocast are ignored.
+// Under autocast to bfloat16, computes in bfloat16 only on a GPU, where a tensor-core kernel exists. On the CPU, rounding to bfloat16 would
+// bring no benefit. Autocast to other types is ignored.
 Pair operate_under_autocast(const at::Tensor& tokens, const Mask& mask, const at::Tensor& table,
                             const at::Tensor& bias) {
   const at::DeviceType device = tokens.device().type();

@@ -19,7 +19,7 @@ namespace {
 
 using config::Node;
 
-/// Settings that reference cases have but our encoders do not have.
+/// Settings that occur in the reference cases but not in our encoders.
 struct TowerKeys {
   std::string pool;
   std::optional<std::int64_t> embed_dim;
@@ -55,8 +55,9 @@ Outputs run_tower(Tower& tower, const TowerInput& input) {
   return outputs;
 }
 
-/// Returns `linear` if the case has the projection matrix, or if it sets embed_dim and its pool is not `none`. Otherwise returns `none`. A
-/// case with the matrix need not set embed_dim, which has a default. If its pool is `none`, the projection exists but is not applied.
+/// Returns `linear` if the case has the projection matrix. Also returns `linear` if the case sets embed_dim and its pool is not `none`.
+/// Otherwise returns `none`. A case with the matrix need not set embed_dim, which has a default. If the pool of such a case is `none`, the
+/// projection exists but is not applied.
 config::ModuleSettings projection_choice(const Run& run, const TowerKeys& keys, const std::string& matrix) {
   if (!run.has_parameter(matrix) && (!keys.embed_dim || keys.pool == "none")) return {"none"};
   config::ModuleSettings choice{"linear"};
@@ -222,7 +223,7 @@ Runner readout_runner(const std::string& name) {
   };
 }
 
-/// Returns the head that a case describes, with the token table of the case. Removes the settings of the table from `settings`.
+/// Returns the head that a case describes. The head uses the case's token table. Removes the table's settings from `settings`.
 std::shared_ptr<TokenProjection> token_head(Run& run, Node& settings) {
   const auto vocabulary = take<std::int64_t>(settings, "vocab_size", 30522),
              text_width = take<std::int64_t>(settings, "text_width", 512);

@@ -188,7 +188,7 @@ Outputs run_pyramidclip(Run& run) {
   take(features.texts, "caption", "text_caption", "");
   take(features.texts, "objects", "text_attributes", "attributes_mask");
   config::Node settings = run.settings();
-  settings.erase("training");  // `training` only matters for modules with batch norms
+  settings.erase("training");  // `training` matters only for modules with batch norms, which this objective does not have
   const auto objective = objectives().make({"pyramidclip", settings}, "pyramidclip", {});
   run.bind_all(*objective);
   return outputs_of(objective->forward(features, {}));

@@ -290,7 +290,8 @@ bool holds_results(const fs::path& folder) {
              stages.empty() ? "" : "; its subfolders that do: " + join_names(stages));
 }
 
-/// Returns the folder names in a path, the last one first, for forming a run's name. An evaluation is named after its parent folder.
+/// Returns the folder names in a path, from the last to the first. A run's name is formed from these names. For an evaluation's folder, the
+/// list starts with the parent folder.
 std::vector<std::string> name_parts(const fs::path& path) {
   std::vector<std::string> parts;
   for (const fs::path& part : path) parts.insert(parts.begin(), part.string());
@@ -338,7 +339,8 @@ ComparedRun read_measured_model(const MeasuredModel& measured) {
   read_training_scores(measured.model, run);
   const Json json = read_results(fs::path(measured.results) / "results.json", run, run.scores);
   run.step = step_of(json);
-  // If the steps of scores differ, no score is marked as the best. Here the user chose the models to compare, so the steps are removed.
+  // The best score is marked only if all scores are from the same step. Here the user chose the models to compare, so their steps do not
+  // matter and are removed.
   for (Score& score : run.scores) score.step.reset();
   return run;
 }

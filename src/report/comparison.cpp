@@ -263,7 +263,9 @@ std::vector<ScoreRow> score_rows(const std::vector<ComparedRun>& runs) {
 std::vector<SettingRow> differing_settings(const std::vector<ComparedRun>& runs) {
   std::vector<SettingRow> rows;
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    auto place = rows.begin();  // a new row goes behind the row of the run's preceding setting, so that a module's settings stay together
+    // Inserts a new setting's row after the row of the preceding setting in the run's configuration, so that a module's settings stay
+    // together.
+    auto place = rows.begin();
     for (const auto& [key, value] : runs[i].settings) {
       auto row = std::find_if(rows.begin(), rows.end(), [&key = key](const auto& each) { return each.key == key; });
       if (row == rows.end()) {

@@ -131,8 +131,8 @@ std::string difference_cell(const ScoreRow& row, const RunPair& runs) {
                 "<br><small class=\"soft\">", escape(format_interval(row.metric, difference.interval)), "</small></td>");
 }
 
-/// Returns a table with the differences between each pair of runs, and a column for each metric. It is empty if no two runs were measured
-/// on the same samples.
+/// Returns a table of the differences between runs, with a row for each pair of runs and a column for each metric. Returns an empty string
+/// if no two runs were measured on the same samples.
 std::string difference_table(const std::vector<ComparedRun>& runs, const std::vector<ScoreRow>& rows) {
   std::string header;
   std::set<RunPair> pairs;

@@ -17,7 +17,7 @@ constexpr double kFill = 0.7, kEdge = 0.75;  // share of the class color in a re
 constexpr double kBase = 190,      // gray level under the color of a region
                  kTexture = 0.3;  // share of the image's contrast that stays visible in a region
 
-/// Whether the pixel at (row, column) differs in value from a pixel at most `reach` pixels away, horizontally or vertically.
+/// Whether some pixel in the same row or column, at a distance of at most `reach`, has another mask value than the pixel at (row, column).
 bool at_edge(const std::vector<std::uint8_t>& mask, const Image& image, std::int64_t row, std::int64_t column,
              std::int64_t reach) {
   const auto value = [&](std::int64_t r, std::int64_t c) {

@@ -35,7 +35,7 @@ const Node* setting(const Node& tree, const std::string& key) {
   return node;
 }
 
-/// `now` is `value` after a stage's settings were merged over it. Returns true if everything in `value` is still in `now`, unchanged. Keys
+/// `now` is the result of merging a stage's settings into `value`. Returns true if `now` contains everything in `value`, unchanged. Keys
 /// that the stage added to maps are ignored.
 bool survives(const Node& value, const Node* now) {
   if (now == nullptr) return false;

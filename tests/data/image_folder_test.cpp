@@ -99,7 +99,7 @@ TEST_F(ImageFolders, LinksBackToAParentFolderAreNotFollowed) {
   fs::create_directory_symlink(".", path("f/cat/far/self"));
   fs::create_directory_symlink(path("f"), path("f/whole"));
   fs::create_directory_symlink(path("elsewhere"), path("f/dog/more"));
-  fs::create_directory_symlink(path("f/dog"), path("elsewhere/back"));  // only the link f/dog/more leads to this link
+  fs::create_directory_symlink(path("f/dog"), path("elsewhere/back"));  // this link can be reached only through the link f/dog/more
   const ImageFolderSettings settings{.path = path("f") + "/"};
   log::set_level(log::Level::info);
   testing::internal::CaptureStderr();

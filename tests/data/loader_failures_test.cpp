@@ -222,8 +222,8 @@ TEST_F(SkipListFile, AnUnwritableListDoesNotStopTheRun) {
   EXPECT_EQ(loader.next().size(), 7);
 }
 
-// Only the first 120 samples have captions. The initial probe of samples spread over the data finds a good one, so it passes. The limit
-// max_bad_share = 1 never stops a run. So only max_bad_run can stop this run.
+// Only the first 120 samples have captions. The check before a run would pass, because it reads samples from all parts of the data and
+// would find a good one. The limit max_bad_share = 1 never stops a run. So only max_bad_run can stop this run.
 TEST(LoaderFailures, TooManyBadSamplesInARowStopTheRun) {
   std::vector<Sample> samples = make_samples(900);
   for (std::size_t i = 120; i < samples.size(); ++i) samples[i].captions.clear();

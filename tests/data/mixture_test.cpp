@@ -214,9 +214,11 @@ TEST(Mixture, WithoutShuffleSamplesKeepTheListedOrder) {
   EXPECT_EQ(
       first_batches(MixtureMode::sequential, two(), 3),
       (Keys{"a:0", "a:1", "a:2", "a:3", "a:4", "b:0", "b:1", "b:2", "b:3", "b:4", "a:0", "a:1", "a:2", "a:3", "a:4"}));
+  // An epoch takes six samples of each source, because the larger source has six. The sixth samples, a:5 and the second b:0, are left out,
+  // because they would not fill a batch.
   EXPECT_EQ(first_batches(MixtureMode::accumulate, two(), 4),
-            (Keys{"a:0", "a:1", "a:2", "a:3", "a:4", "b:0", "b:1", "b:2", "b:3", "b:4",  // a:5 is left out, as it would not fill a batch
-                  "a:0", "a:1", "a:2", "a:3", "a:4", "b:1", "b:2", "b:3", "b:4", "b:0"}));  // the b:0 before b:1 is left out like a:5
+            (Keys{"a:0", "a:1", "a:2", "a:3", "a:4", "b:0", "b:1", "b:2", "b:3", "b:4",
+                  "a:0", "a:1", "a:2", "a:3", "a:4", "b:1", "b:2", "b:3", "b:4", "b:0"}));
   EXPECT_EQ(
       first_batches(MixtureMode::weighted, {component("a", make_samples(4), 0.5), component("b", make_samples(3))}, 2),
       (Keys{"a:0", "a:1", "b:0", "b:1", "b:2", "a:2", "a:3", "b:0", "b:1", "b:2"}));
@@ -295,10 +297,11 @@ TEST(Mixture, CorruptSamplesAreReplacedFromTheirOwnSource) {
   EXPECT_EQ(batches, (std::map<std::string, int>{{"a", 7}, {"b", 4}, {"c", 10}}));
 }
 
-// If a shard is still at an earlier source than the others, the test drops the shard's batches until it catches up, as the trainer does.
+// A shard is a rank's share of the data. Like the trainer, the test drops a shard's batches while that shard is at an earlier source than
+// the other shard.
 TEST(Mixture, ShardsWithDifferentSkipsCanReachTheSameSource) {
   const auto source = [] {
-    // In this order, without shuffling, all bad samples belong to shard 1.
+    // Without shuffling, shard 1 gets all samples with odd indices, and so all bad samples.
     return std::make_shared<Mixture>(MixtureMode::sequential, std::vector{component("a", with_bad(24, {1, 3, 5, 7})),
                                                                           component("b", make_samples(24))});
   };

@@ -162,8 +162,8 @@ TEST(RegionViews, PhrasesAndNegativesBelongToTheirBox) {
         continue;
       }
       const std::int64_t k = std::stoll(text_at(phrases, row, r).substr(1));
-      // The image of this row is 24 pixels wide and 20 + key % 5 pixels high; its key is row + 1. The view shows the image's center.
-      // preprocessed_part() computes where the center begins, rounded as in evaluation.
+      // The image of this row is 24 pixels wide and 20 + key % 5 pixels high; its key is row + 1. The view is the image's center crop.
+      // preprocessed_part() computes where this crop begins, rounded as in evaluation.
       const double height = 20 + static_cast<double>((row + 1) % 5);
       const auto part = preprocessed_part(static_cast<std::int64_t>(height), 24, {.image_size = 8});
       EXPECT_NEAR(corners[0].item<float>(), std::max(0.0, (4.0 * static_cast<double>(k) - part[1]) / part[3]), 1e-6);

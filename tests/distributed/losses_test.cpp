@@ -267,8 +267,8 @@ TEST(StairOverRanks, NoRankHoldsAllEncodings) {
   for (const Tensors& rank : results) EXPECT_LT(rank.at("bytes").item<std::int64_t>(), 3 * kOwn * kVocabulary * 4 / 2);
 }
 
-// Every rank returns the loss of the global batch. The backward pass sums the gradients of all ranks' losses, so a row's gradient is that
-// of one loss times the number of ranks.
+// Every rank returns the loss of the global batch. The backward pass sums the gradients of all ranks' losses. So a row's gradient is the
+// number of ranks times the gradient of one rank's loss.
 TEST(FlopsRegularizerOverRanks, CoversTheRowsOfAllRanks) {
   at::manual_seed(3);
   const at::Tensor all = at::rand({10, 7}).to(at::kBFloat16).to(at::kDouble);

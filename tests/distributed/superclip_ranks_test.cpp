@@ -1,4 +1,4 @@
-// Runs the reference cases of `superclip` over ranks.
+// Runs the reference cases of `superclip`, with each batch split among several ranks.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

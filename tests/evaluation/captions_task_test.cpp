@@ -183,7 +183,8 @@ TEST_F(CaptionTasks, AreRightOnceTheDecoderHasMemorizedTheImages) {
   EXPECT_EQ(metric(referring, "boxes"), 4) << "the box out of sight and phrases without a box do not count";
   EXPECT_EQ(metric(referring, "accuracy"), 1);
   const auto iou = [](double width, double height, double area) { return width * height / (0.25 + area - width * height); };
-  // Along an axis, `low` is the overlap with a true box that starts at 0, and `high` is the overlap with a true box that starts at 1/2.
+  // If the true box starts at 0 along an axis, the predicted box overlaps the true box by `low`. If the true box starts at 1/2, the overlap
+  // is `high`.
   const double low = 0.5 - 1. / 16, high = 0.5 - 1. / 8;
   const double expected = (iou(low, low, 0.25) + iou(high, low, 0.5 * 0.375) + iou(low, high, 0.5 * 0.375) + iou(high, high, 0.375 * 0.375)) / 4;
   EXPECT_NEAR(metric(referring, "mean_iou"), expected, 1e-6);

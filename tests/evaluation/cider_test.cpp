@@ -38,7 +38,8 @@ TEST(CiderD, MatchesTheDefinition) {
   // "blue" and "square". Caption 1 shares one unigram with it, "square", and no bigram. The shared unigram counts once because the
   // reference has it once. The caption has 4 words, the reference 3.
   const double first = std::exp(-1.0 / 72) * 1 / (std::sqrt(8.0) * std::sqrt(2.0));
-  // Caption 1 shares "the" and "square" with the second reference, "the blue square there", which also has four words.
+  // The second reference is "the blue square there". Caption 1 shares the unigrams "the" and "square" with this reference, but no bigram.
+  // The caption and the reference have four words each.
   const double second = 2 / (std::sqrt(8.0) * std::sqrt(4.0));
   EXPECT_NEAR(scores.per_image[1], 10 * (first + second) / 4 / 2, 1e-12);
 }

@@ -70,8 +70,8 @@ const std::string kWrong = R"({"box": [16, 4, 22, 12], "phrase": "red", "negativ
 
 TEST_F(FgOvdTasks, PhraseMustBeNearerToItsBoxThanAllNegatives) {
   const TaskResult result = run("source: " + set("all", {kRed + ", " + kGreen, kWrong}));
-  // The phrase of kWrong ranks behind `green` and `green red`. It ties with `red red`, and a tie counts against the phrase, so its rank is
-  // 4.
+  // The phrase of the box kWrong is less similar to the box than `green` and `green red`. It ties with `red red`, and a tie counts against
+  // the phrase. So the phrase has rank 4.
   EXPECT_EQ(result.metrics, (Metrics{{"accuracy", 2.0 / 3}, {"mean_rank", (1 + 1 + 4) / 3.0}, {"boxes", 3}}));
   EXPECT_EQ(result.samples, 2);
   expect_outcomes_give_metrics(result);

@@ -134,9 +134,9 @@ TEST(RetrievalRecall, ParallelTextsTieIfTheirLengthsAreExact) {
   for (int factor = 2; factor < 60; ++factor) {
     const at::Tensor owner = ids({-1, -1, -1, -1, -1, -1, -1, -1, 0, 1, 2, 3, 4, 5, 6, 7});
     const at::Tensor ranks = retrieval_recall(images, at::cat({texts, texts * factor}), owner, {1}).image_to_text_rank;
-    // The embedding of each image's own text is a multiple of the embedding of another text. The two texts have equal scores, and the other
-    // text comes first because its index is lower. All texts with higher scores also come in such pairs. So the own text's rank, which is
-    // the number of texts before the own text, is odd.
+    // Texts i and i + 8 have parallel embeddings and therefore equal scores. Text i comes first because its index is lower. The correct
+    // text of image i is text i + 8. The texts with higher scores also come in such pairs, so their number is even. With text i, an odd
+    // number of texts come before the correct text. This number is the correct text's rank.
     EXPECT_TRUE(ranks.remainder(2).eq(1).all().item<bool>()) << factor << ": " << ranks;
   }
 }

@@ -106,7 +106,7 @@ class PhraseSource final : public IndexedSource {
     std::vector<std::string> phrases;
   };
   std::vector<Caption> captions;
-  std::vector<std::string> files;  // encoded images; the i-th replaces the i-th gray image
+  std::vector<std::string> files;  // contents of image files; sample i has files[i] instead of a gray image
 
   std::int64_t size() const override { return std::ssize(captions); }
   Sample get(std::int64_t index) const override {

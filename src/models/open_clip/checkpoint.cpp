@@ -122,7 +122,7 @@ ModelFile from_named_tensors(const std::map<std::string, at::Tensor>& tensors, c
 std::map<std::string, at::Tensor> open_clip_tensors(const std::string& weights,
                                                     const std::map<std::string, at::Tensor>& own) {
   std::map<std::string, at::Tensor> tensors = load_weights(weights);
-  // Removes these numbers, which OpenAI's TorchScript files store as tensors: the settings have the same values.
+  // Removes numbers that OpenAI's TorchScript files store as tensors, because the model settings contain the same values.
   for (const char* name : {"input_resolution", "context_length", "vocab_size"}) tensors.erase(name);
   std::erase_if(tensors, [](const auto& item) { return item.first.ends_with("attn_mask"); });  // masks are computed, not learned
   merge_value_copies(tensors, own, weights);

@@ -16,7 +16,7 @@
 
 namespace tessera {
 
-/// The settings of transformer blocks that open_clip_config.json has for both towers.
+/// The transformer settings that open_clip_config.json has for the image tower as well as for the text tower.
 struct OpenClipBlocks {
   std::int64_t width = 0;
   double mlp_ratio = 4.0;

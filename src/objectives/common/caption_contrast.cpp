@@ -78,7 +78,7 @@ struct SoftmaxSums {
   at::Tensor log_sum;    // log of the softmax's denominator (for CaptionDenominator::negatives, without the positives)
   at::Tensor further;    // sum of the logits of duplicates that count as positives; undefined if there are none
   at::Tensor count;      // number of duplicates that count as positives, for each row or caption
-  at::Tensor positives;  // number of positives of each row or caption, including such duplicates
+  at::Tensor positives;  // number of positives of each row or caption, including duplicates that count as positives
   at::Tensor pull;       // only for the denominator `negatives`: the sum of sigmoid(log_sum - s) over the logits s of positives
   at::Tensor term;       // the loss of each row or caption
 
@@ -175,7 +175,7 @@ class CaptionInfoNce : public torch::autograd::Function<CaptionInfoNce> {
           column{tile.columns_of(of_columns.softmax), tile.columns_of(of_columns.positive)};
       const CaptionRelation::Tile relation = tiles.relation_of(tile);
       const at::Tensor gradient = softmax_side(row_sum, row).add_(softmax_side(column_sum, column));
-      if (negatives) {  // log_sum does not include positives
+      if (negatives) {  // the softmax does not include the positives, so their gradient from the softmax is 0
         tiles.own_of(gradient, tile).fill_(0.0);
         fill_where(gradient, relation.further, 0.0);
       }

@@ -30,7 +30,7 @@ struct CaptionRelation {
   /// A tile of the relation. Its first row is image `row`, and its first column holds the K captions of image `column`. Both numbers are
   /// positions in the global batch.
   struct Tile {
-    at::Tensor left_out;  // bool [rows, columns, K], true for ignored entries (R = 0); undefined if there are none
+    at::Tensor left_out;  // bool [rows, columns, K], true for pairs that the losses ignore (R is 0); undefined if there are none
     at::Tensor further;   // bool [rows, columns, K], true for other images' captions that are positives; undefined if there are none
   };
   Tile tile(std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) const;

@@ -20,10 +20,11 @@ struct Contrast {
 };
 
 /// Computes InfoNCE of similarities [B, C] between this rank's images (rows) and the texts of all ranks (columns). Image-to-text softmaxes
-/// run along the rows of `i2t`, text-to-image softmaxes along the columns of `t2i`; each rank fetches the columns of its own texts. The
-/// text that matches row b is column rank * B + b. `scale` is 1/temperature, a scalar. Entries that `targets` leaves out are ignored;
-/// similarities of absent pairs must be finite. A pair without negatives has loss and gradient 0. `further` [B] is the logarithm of an
-/// additional term in the denominator of each image's softmax, minus the logit of the matching pair; undefined if there is no such term.
+/// run along the rows of `i2t`. Text-to-image softmaxes run along the columns of `t2i`; a rank fetches the similarities of its own texts
+/// with the other ranks' images. The text that matches row b is column rank * B + b. `scale` is 1/temperature, a scalar. Entries that
+/// `targets` leaves out are ignored; similarities of absent pairs must be finite. A pair without negatives has loss and gradient 0.
+/// `further` [B] is log(additional term in the denominator of each image's softmax) - (logit of the matching pair). It is undefined if
+/// there is no such term.
 Contrast info_nce(const at::Tensor& i2t, const at::Tensor& t2i, const at::Tensor& scale, const ProcessGroup& group = {},
                   const ContrastTargets& targets = {}, const at::Tensor& further = {});
 

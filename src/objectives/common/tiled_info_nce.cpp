@@ -39,8 +39,8 @@ class Texts {
   std::int64_t width_;
 };
 
-// Functions on tensors [..., 1 or 2]. For each image or text, a tensor holds the log-sum-exp of the logits and, with label smoothing, also
-// their plain sum. Logits that are left out do not count.
+// Functions on tensors [..., n] that hold sums over the logits of each image or text. The sums are the log-sum-exp (n = 1) and, with label
+// smoothing, also the plain sum (n = 2). Logits that are left out do not count.
 struct LogitSums {
   static at::Tensor none(at::IntArrayRef shape, const at::TensorOptions& options) {
     const at::Tensor sums = at::empty(shape, options);
@@ -100,8 +100,8 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
                        LogitSums::clear(part);
                      });
                    });
-    // share [B]: the target of each negative. rest [B]: the target of the matching pair minus share. Without smoothing, both are undefined,
-    // which stands for a share of 0 and a rest of 1.
+    // `share` [B] is the target of each negative. `rest` [B] is (target of the matching pair) - share. Without smoothing, `share` and
+    // `rest` are undefined, which stands for a share of 0 and a rest of 1.
     at::Tensor share, rest;
     if (kinds > 1) {
       share = targets.smoothing / negatives.clamp_min(1);

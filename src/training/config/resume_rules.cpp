@@ -100,7 +100,7 @@ Node spelled_out(const Node& before) {
   try {
     return config::parse_yaml(to_yaml(resolve_config(before, "", /*without_vocabulary=*/true)), "the checkpoint's configuration");
   } catch (const UserError&) {
-    return before;  // the configuration names a file or a setting that no longer exists
+    return before;  // reached if the configuration names a file or a setting that no longer exists
   }
 }
 

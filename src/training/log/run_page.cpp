@@ -53,8 +53,8 @@ struct Measured {
   double value;
 };
 
-// Returns the better of two values of the metric `name`, or the earlier value if they are equal. The new value never wins if it is not
-// finite, or if neither higher nor lower values of the metric are better.
+// Returns the better of two values of the metric `name`. Returns the earlier value if the values are equal, if the new value is not finite,
+// or if neither higher nor lower values of the metric are better.
 std::optional<Measured> better_of(const std::string& name, const std::optional<Measured>& before, const Measured& now) {
   const report::Better better = report::better_value(name.substr(name.find('.') + 1));
   if (better == report::Better::neither || !std::isfinite(now.value)) return before;

@@ -39,7 +39,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Config& config, 
           {"Command", command_line()}};
 }
 
-// This many steps after the warm-up, a contrastive loss of any batch size has normally left chance level.
+// A contrastive loss normally falls below chance level within this many steps after the warm-up, whatever the batch size.
 constexpr std::int64_t kStepsToLeaveChance = 300;
 
 ChanceWatch chance_watch(const Config& config, const ProcessGroup& group, const TrainingRun& run) {
@@ -50,7 +50,8 @@ ChanceWatch chance_watch(const Config& config, const ProcessGroup& group, const 
 
 std::optional<CaptionWatch> caption_watch(const TrainingRun& run) {
   const bool contrasts = !run.objective->chance_levels(2).empty();
-  const std::string compared = compared_text(run.needs);  // never the view `captions`, because the K captions of one image may be equal
+  // compared_text() never returns the view `captions`, because the K captions of one image may be equal.
+  const std::string compared = compared_text(run.needs);
   if (!contrasts || !run.tokenizer || run.needs.duplicates || compared.empty()) return std::nullopt;
   return CaptionWatch(compared, run.tokenizer);
 }

@@ -256,8 +256,8 @@ class StepModel {
     });
   }
 
-  // Returns the cost of the towers' passes. If a step has several passes, they are measured while the gradients of earlier passes exist. If
-  // it has only one, these gradients are freed first.
+  // Returns the cost of the towers' passes. If a step has several passes, a pass is measured while the gradients of earlier passes exist.
+  // If a step has only one pass, the gradients of earlier measurements are freed before the pass is measured.
   const PassCost& towers(bool in_parts) {
     const auto [found, fresh] = towers_.try_emplace(in_parts, 1);
     if (fresh)

@@ -61,7 +61,7 @@ namespace {
 AnomalyDetector::Impl* watching = nullptr;
 // True while the detector runs its own operators, which must not be checked.
 thread_local bool testing = false;
-thread_local std::string backward_of;  // name of the node of the backward pass that this thread is running
+thread_local std::string backward_of;  // name of the autograd node that this thread is running; empty outside a backward pass
 
 struct Testing {
   Testing() { testing = true; }

@@ -23,9 +23,10 @@ std::string missing_for(const config::ModuleSettings& task, const TrainingRun& r
   return texts ? unreadable.tokenizer : "";
 }
 
-// Checks that the metric of checkpoint.keep_best exists, if the names of the tasks' metrics are known in advance.
+// If the names of the tasks' metrics are known in advance, checks that the metric of checkpoint.keep_best is among these names.
 void check_judged_metric(const Config& config, const Embedder& embedder) {
-  if (!config.checkpoint.keep_best || !embedder.takes_texts()) return;  // without a tokenizer, some metrics' names are unknown
+  // Without a tokenizer, the tasks do not know the names of all their metrics, so the metric cannot be checked.
+  if (!config.checkpoint.keep_best || !embedder.takes_texts()) return;
   const std::string& metric = config.checkpoint.keep_best->metric;
   std::vector<std::string> names;
   for (const config::ModuleSettings& task : config.evaluation.tasks) {

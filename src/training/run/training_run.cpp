@@ -214,8 +214,8 @@ void check_counts(const std::string& name, const at::Tensor& own, const InitialW
 
 namespace {
 
-/// Copies the temperature of a published folder. Used only if both towers come from the folder, because the temperature fits the cosines
-/// between these two towers.
+/// Copies the temperature of the model in a published folder. Used only if both towers come from this folder, because the temperature was
+/// trained for the cosines between these two towers.
 void begin_temperature(const DualEncoder& model, const Objective& objective, const std::string& folder) {
   const NamedTensors found = published_tensors(folder, model.state_dict());
   std::map<std::string, at::Tensor> own = objective_state(objective);

@@ -31,8 +31,8 @@ class CudaRecorder : public WorkRecorder {
   void record(const std::function<void()>& work) override {
     follow(stream_, at::cuda::getCurrentCUDAStream());
     const c10::cuda::CUDAStreamGuard here(stream_);
-    // A recording allocates from its own memory pool. Without emptying the cache first, the memory that the rehearsals cached would stay
-    // allocated as well.
+    // A recording allocates from its own memory pool, so it cannot reuse memory that the rehearsals left in the allocator's cache. Emptying
+    // the cache frees this memory.
     stream_.synchronize();
     at::accelerator::emptyCache();
     // A process-wide capture mode would make other threads' allocations of pinned memory fail during the capture, so the mode is per
@@ -44,7 +44,7 @@ class CudaRecorder : public WorkRecorder {
       try {
         graph_.capture_end();
       } catch (const c10::Error&) {
-        // An error of capture_end() is ignored: the exception of `work`, which is rethrown below, explains more.
+        // Ignores errors of capture_end(), because the exception of `work` explains the cause better. This exception is rethrown below.
       }
       throw;
     }

@@ -49,7 +49,8 @@ Losses cached_backward(TrainingRun& run, GradientReducer& gradients, const Batch
     std::vector<Features> pieces;
     for (std::int64_t i = 0; i < chunks.rows().count(); ++i) {
       {
-        const Recomputing twice;  // FLOPs of this pass count as recomputation; those of the second pass count as the model's
+        // FLOPs of this first pass count as recomputation. FLOPs of the second pass count as the model's FLOPs.
+        const Recomputing twice;
         pieces.push_back(chunks.encode_student(i));
       }
       chunks.add_teacher_features(i, pieces.back());
