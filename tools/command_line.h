@@ -17,7 +17,7 @@
 
 namespace tessera::tools {
 
-/// A subcommand that has already been added, with its options, to its program. `run` is called if the user chose the subcommand.
+/// A subcommand. `app` already belongs to the program and has all its options. If the user chose the subcommand, the program calls `run`.
 struct Command {
   CLI::App* app;
   std::function<int()> run;
@@ -61,7 +61,7 @@ inline std::string shell_line(int argc, char** argv) {
   return tessera::shell_line({argv, argv + argc});
 }
 
-/// Returns the long names of the options of an app and of the subcommands that the user chose.
+/// Returns the long option names of an app, including those of the subcommands that the user chose.
 inline std::vector<std::string> option_names(const CLI::App& app) {
   std::vector<std::string> out;
   for (const CLI::Option* option : app.get_options())
@@ -73,7 +73,7 @@ inline std::vector<std::string> option_names(const CLI::App& app) {
 
 /// Parses a program's arguments, including --version. Returns std::nullopt if the program should continue. After --help or --version,
 /// prints the requested text and returns the exit code 0. After a mistake, prints one line that begins with the program's name, and returns
-/// the exit code 2. `check` may also throw CLI::ParseError. `describe` explains words that belong to no option.
+/// the exit code 2. `check` may also throw CLI::ParseError. `describe` returns the error message for words that belong to no option.
 inline std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv, const std::function<void()>& check = {},
                                           const DescribeExtraWords& describe = describe_extra_words) {
   app.set_version_flag("--version", version_line());

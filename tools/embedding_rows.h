@@ -23,17 +23,17 @@ struct EmbeddingWork {
   ViewNeeds needs;
 };
 
-/// Embeds image files; the names are the paths. Skips files that cannot be read or decoded and reports them to `bad`; without `bad`, throws
-/// UserError for such a file.
+/// Embeds image files. The names that `rows` receives are the files' paths. Skips files that cannot be read or decoded and reports them to
+/// `bad`; without `bad`, throws UserError for such a file.
 void embed_files(const Embedder& embedder, const std::vector<std::string>& paths, const EmbeddingWork& work,
                  const Rows& rows, const BadFile& bad = {});
 
-/// Embeds texts; the names are their positions, from 0.
+/// Embeds texts. The names that `rows` receives are the texts' positions in `texts`, counted from 0.
 void embed_texts(const Embedder& embedder, const std::vector<std::string>& texts, const EmbeddingWork& work,
                  const Rows& rows);
 
-/// Appends the active tokens of global embeddings over a vocabulary, [B, V]. If a row has more than `top` active tokens
-/// (0: no limit), only the largest weights are kept.
+/// Appends each row's active tokens and their weights to `vectors`. `features.global` [B, V] contains a weight for each token of a
+/// vocabulary. If a row has more than `top` active tokens (0: no limit), only the largest weights are kept.
 void append_rows(index::SparseVectors& vectors, const std::vector<std::string>& names, const TowerFeatures& features,
                  std::int64_t top = 0);
 

@@ -48,7 +48,7 @@ inline std::string describe_extra_words(const std::vector<std::string>& extra, c
          " to no option. Patterns (part-{0..9}.tar) and values with spaces need quotes: otherwise the shell splits them";
 }
 
-/// A function with the signature of describe_extra_words(), which a program may replace by its own.
+/// The type of describe_extra_words(). A program may pass its own function of this type to parse_arguments().
 using DescribeExtraWords =
     std::function<std::string(const std::vector<std::string>& extra, const std::vector<std::string>& line, const std::vector<std::string>& options)>;
 

@@ -168,8 +168,8 @@ struct LossCommand {
   }
 };
 
-// Makes glibc keep freed memory. By default, glibc returns large blocks to the system at once, and the system clears their pages again for
-// every call of a kernel. Clearing takes longer than some kernels.
+// Makes glibc keep freed memory. By default, glibc returns large blocks to the operating system at once, so the operating system must clear
+// new pages for every call of a compute kernel. Clearing takes longer than some of these kernels.
 void keep_freed_memory() {
 #if defined(__GLIBC__)
   mallopt(M_MMAP_MAX, 0);

@@ -63,7 +63,7 @@ std::string read_merges(const std::string& path, [[maybe_unused]] config::Module
   return io::read_file(path);
 }
 
-/// Converts a file of another library. Returns only the tensors of the model, with Tessera's names, resampled to the model's size.
+/// Converts another library's file. Keeps only the model's tensors, named as in Tessera. Resamples position embeddings to the model's size.
 ModelFile from_others(const Arguments& arguments) {
   const ModelSettings model = wanted_model(arguments);
   ModelFile file = arguments.from == "groupvit"

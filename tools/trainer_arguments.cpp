@@ -39,8 +39,8 @@ std::string name_of_program(int argc, char** argv) {
   return name.empty() ? "trainer" : name;
 }
 
-/// Describes words that belong to no option. For flags of OpenCLIP's open_clip_train, it returns one line per flag with the counterpart in
-/// Tessera.
+/// Returns an error message for words that belong to no option. For each flag of OpenCLIP's open_clip_train, the message has a line with
+/// the flag's counterpart in Tessera.
 std::string describe_words(const std::vector<std::string>& extra, const std::vector<std::string>& line, const std::vector<std::string>& options) {
   std::vector<std::string> rest;
   try {

@@ -56,7 +56,7 @@ std::string dry_run_text(const tessera::Stage& stage, const tessera::PlanSetting
   return text + "page              " + page + "\n";
 }
 
-// Returns the configuration as YAML. If the data can be read, it contains the number of steps that follows from training.epochs.
+// Returns the configuration as YAML. If training.epochs is set and the data can be read, training.steps is computed from the epochs.
 std::string config_text(const tessera::Stage& stage, int ranks) {
   try {
     return tessera::to_yaml(tessera::with_steps(stage.config, ranks));
@@ -79,7 +79,7 @@ int write_features(const std::vector<tessera::Stage>& stages) {
   return 0;
 }
 
-// Loads the stages. --dry-run and --print-config do not need the vocabulary file.
+// Loads the stages. With --dry-run or --print-config, an unreadable vocabulary file is not an error.
 std::vector<tessera::Stage> stages_of(const tessera::tools::TrainerArguments& arguments) {
   const auto load = [&](bool without_vocabulary) {
     return tessera::load_stages(arguments.config, arguments.overrides, without_vocabulary);
@@ -128,7 +128,7 @@ int run(const tessera::tools::TrainerArguments& arguments, const tessera::Variab
     if (group.first()) std::cout << report;
     return finite ? 0 : kNotFinite;
   }
-  // installed before the start-up, so that a signal during the start-up is handled after the first step
+  // installed before the start-up, so that a signal during the start-up does not kill the process but stops the run after the first step
   const tessera::InterruptGuard guard;
   const auto [outcome, signal] = tessera::run_stages(stages, {arguments.resume, arguments.allowed_changes}, group);
   switch (outcome) {

@@ -1,6 +1,6 @@
 #pragma once
-// Declares the fuzz targets and their shared helpers. A target takes any bytes and checks the contract of its parser: it may throw only
-// SampleError and UserError, each with a message of one readable line, and its results are consistent. A broken contract aborts.
+// Declares the fuzz targets and their helpers. A target takes any bytes and checks the contract of its parser: it throws only SampleError
+// and UserError, each with a message of one readable line, and its results are consistent. If the contract is broken, the target aborts.
 
 #include <exception>
 #include <string>
@@ -35,7 +35,7 @@ inline void require(bool holds, const char* text) {
 /// Checks an error message for users: it must be one line of UTF-8 without control characters and of a readable length.
 void check_message(const std::exception& error);
 
-/// Calls `body`, which may throw an `Allowed` exception if its message passes check_message().
+/// Calls `body`. If `body` throws an `Allowed` exception, catches it and checks its message with check_message().
 template <class Allowed, class Body>
 void allowing(const Body& body) {
   try {

@@ -308,7 +308,7 @@ TEST_P(MaxSimilarityKernel, KeptNanOrInfinityMakesItsPairsNan) {
       in_image.patches[130 * 8] = value;            // in image 0
       in_text.tokens[(1 * 5 + 2) * 8 + 4] = value;  // in text 1
       const Results of_image = run(on, in_image), of_text = run(on, in_text);
-      for (const Results* each : {&of_image, &of_text}) {  // these places must be valid, because the backward pass reads them
+      for (const Results* each : {&of_image, &of_text}) {  // the backward pass uses best_token and best_patch, so they must be valid
         for (const Place place : each->best_token) EXPECT_TRUE(place >= 0 && place < 5) << place;
         for (const Place place : each->best_patch) EXPECT_TRUE(place >= 0 && place < 140) << place;
       }

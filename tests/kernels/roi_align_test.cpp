@@ -65,7 +65,7 @@ std::vector<Corner> cells_around(double y, double x, const RoiAlignProblem& p) {
           {bottom, right, down * across}};
 }
 
-/// Calls visit(output, cell, weight) for each sampling point of each bin and each cell around the point. `output` and `cell` are
+/// Calls visit(output, cell, weight) for each bin, each sampling point in the bin, and each cell around the point. `output` and `cell` are
 /// indices in units of C values (one vector of channels).
 template <class Visit>
 void for_each_share(const Case& c, Visit visit) {

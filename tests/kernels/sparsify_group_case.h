@@ -107,7 +107,7 @@ struct SparsifyGroupExpected {
   std::vector<double> grouped, weights, grad_text, grad_image;
 };
 
-/// Computes the definition with loops in float64. The backward pass differentiates each step of the forward pass separately:
+/// Computes the results and gradients by the definition, with loops in float64. Differentiates each step of the forward pass separately:
 /// the division by the range, the minimum and maximum (whose gradient is shared among ties), and the sum.
 inline SparsifyGroupExpected naive(const SparsifyGroupInputs& inputs) {
   const auto& [B, L, P, D, type, kind, threshold, temperature] = inputs.problem;

@@ -99,8 +99,8 @@ ProjectionResults run_projection(const Backend& on, const ProjectionInputs& in) 
 
 class TokenMaxProjectionKernel : public KernelTest {
  protected:
-  /// Compares the kernel with the definition in float64. The expected gradients go to the places that the kernel chose, which must be
-  /// maxima.
+  /// Compares the kernel with the definition in float64. Checks that the positions that the kernel chose are maxima, and expects the
+  /// gradients at these positions.
   void expect_as_defined(const ProjectionInputs& in) {
     const auto& [batch, positions, vocabulary, width, type] = in.problem;
     const ProjectionResults ours = run_projection(on, in);

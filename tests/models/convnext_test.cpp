@@ -9,7 +9,7 @@ namespace {
 const std::string kConvNextStart = "image_size: [64, 32], layers: [1, 2, 1, 1], ";
 const std::string kPlainConvNext = "{" + kConvNextStart + "widths: [8, 12, 16, 20]}";
 
-/// The ConvNeXts of make_timm.py. Each of timm's options is set to a value other than its default in at least one of them.
+/// The ConvNeXts of make_timm.py. Each of timm's options has a non-default value in at least one of these models.
 const std::vector<TimmCase> kConvNextCases = {
     {"patch", kPlainConvNext},
     {"overlap_tiered",

@@ -416,7 +416,7 @@ TEST(Rotary, ShiftsThenScalesTheCoordinatesLikeDinoV3) {
   const RowRngScope keyed(row_keys(3, 0, 1, kRows));
   const Rotation drawn = drawn_rotation_of_grid(settings, {3, 3}, 4, 0, at::kCPU, kRows);  // the coordinates are -2/3, 0 and 2/3
   const at::Tensor places = at::atan2(drawn.sine, drawn.cosine) / (2 * std::numbers::pi);  // [B, 9, (row, column)]
-  const at::Tensor moved = places.select(1, 4);                                            // the center patch is at shift * factor
+  const at::Tensor moved = places.select(1, 4);                                            // index 4 is the center patch, at shift * factor
   // The outer coordinates may pass half a turn, so their distance from the center is taken modulo one turn.
   const at::Tensor factor = (places.select(1, 8) - moved).remainder(1.0) * 1.5;  // [B, 2]
   const at::Tensor shift = moved / factor, logs = factor.log();

@@ -62,7 +62,8 @@ TEST(Lora, GatedMlpMatchesPlainTensors) {
   expect_close(mlp->forward(x, {}), through("c_proj", "out", hidden));
 }
 
-/// Tests with and without gradient checkpointing, and with and without dropout. Row keys fix the dropout's random numbers.
+/// Tests with and without gradient checkpointing, and with and without dropout. The row keys determine dropout's random numbers, so each
+/// evaluation drops the same elements.
 TEST(Lora, GradientsMatchFiniteDifferences) {
   for (const double dropout : {0.0, 0.5})
     for (const bool again : {false, true}) {

@@ -210,7 +210,7 @@ TEST(Depth, OfAParameterIsItsBlock) {
                                                      {"visual.positional_embedding", 3},
                                                      {"visual.ln_pre.weight", 3},
                                                      {"visual.transformer.resblocks.0.ln_1.weight", 2},
-                                                     {"visual.roi_proj.weight", 2},  // this layer feeds block 1, so it has block 0's depth
+                                                     {"visual.roi_proj.weight", 2},  // like block 0, this layer is followed by block 1
                                                      {"visual.roi_class_embedding", 2},
                                                      {"visual.transformer.resblocks.1.mlp.c_fc.bias", 1},
                                                      {"visual.ln_post.weight", 0},

@@ -301,7 +301,7 @@ TEST(ImageSizes, ResamplePositionsForTheirGrid) {
     expect_close(encoded.class_token[1], parameters["class_embedding"] + positions[0], 0);
     positions.normal_();
     expect_close(encode().tokens[0], expected().slice(0, 1), 0);  // changed weights take effect at once
-    positions.data_ptr<float>()[7] += 1;                          // like a collective, this changes a weight without autograd's knowledge
+    positions.data_ptr<float>()[7] += 1;                          // changes a weight without autograd noticing it, as collectives do
     expect_close(encode().tokens[0], expected().slice(0, 1), 0);
   }
 }

@@ -11,9 +11,8 @@
 namespace tessera {
 namespace {
 
-/// Computes the decoder in float64 with the papers' formulas, for one sequence without padding at a time. Pre-norm blocks consist
-/// of self-attention, attention to the image and a GELU MLP (Vaswani et al. 2017). The loss is the cross-entropy of the next
-/// tokens.
+/// Computes the decoder's states and the cross-entropy of a token in float64, with the papers' formulas. Handles one sequence at a time,
+/// without padding. Each pre-norm block consists of self-attention, attention to the image and a GELU MLP (Vaswani et al. 2017).
 class PlainDecoder {
  public:
   PlainDecoder(const Objective& objective, at::Tensor table, std::int64_t layers, std::int64_t heads)

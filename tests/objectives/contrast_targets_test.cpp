@@ -84,7 +84,8 @@ TEST(AbsentPairsOfABatch, ErrorNamesAWrongMask) {
             "clip: present must be [B] = [6] bool, got [6] Float");
 }
 
-// Returns the mean cross-entropy over the rows of present pairs. Computes the target of each column that takes part in a row's softmax.
+// Returns the cross-entropy between softened targets and the softmax, averaged over the rows of present pairs. A row's softmax covers the
+// row's own column and the columns of present pairs from other groups.
 at::Tensor softened_cross_entropy(const at::Tensor& logits, const at::Tensor& present, const at::Tensor& groups,
                                   double smoothing) {
   at::Tensor sum = at::zeros({}, at::kDouble);

@@ -79,7 +79,7 @@ std::vector<Region> regions_of(const RegionCase& c) {
 struct Reference {
   std::map<std::string, double> terms;
   double gap = 0;       // mean of s(box, its phrase) - s(box, negative) over all negatives
-  double accuracy = 0;  // of the boxes with negatives, the share whose phrase is nearer to the box than every negative is
+  double accuracy = 0;  // share of boxes that are nearer to their phrase than to each of their negatives; only boxes with negatives count
 };
 
 Reference reference(const RegionCase& c, double scale, double margin, std::size_t text_negatives = 10,
@@ -275,7 +275,7 @@ TEST(RegionContrast, MarginStaysWithinItsBounds) {
 TEST(RegionContrast, ImagesMayHaveTheirOwnGrids) {
   const RegionCase square = region_case();
   RegionCase c = square;
-  // The grids of images 0 and 2 are 2 x 4 and 4 x 2. They have 8 patches, one fewer than a grid of 3 x 3, so their last patch is padding.
+  // Images 0 and 2 have 8 patches (2 x 4 and 4 x 2). The other images have 9 patches, so the ninth position of images 0 and 2 is padding.
   c.dense = square.dense.detach().clone();
   c.dense[0][8].fill_(std::nan(""));
   c.dense[2][8].fill_(std::nan(""));

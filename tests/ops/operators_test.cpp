@@ -19,7 +19,7 @@ TEST(Operators, LibraryLoadsNextToTheProgramsOwnCopy) {
   const char* const moved = std::getenv("TESSERA_OPS_LIBRARY");
   void* const library = dlopen(moved != nullptr ? moved : TESSERA_OPS_LIBRARY, RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(library, nullptr) << dlerror();
-  EXPECT_EQ(flops_regularizer(at::ones({2, 3})).item<float>(), 3);  // calls the copy that is linked into this program
+  EXPECT_EQ(flops_regularizer(at::ones({2, 3})).item<float>(), 3);  // calls this program's copy of the operator, not `library`'s copy
   EXPECT_TRUE(c10::Dispatcher::singleton().findSchema({"tessera::flops_regularizer", ""}).has_value());
 }
 

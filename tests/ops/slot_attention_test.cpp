@@ -188,7 +188,7 @@ TEST(SlotAttention, CountsTheFlopsThatFoldingAvoids) {
   const std::int64_t before = AvoidedFlops::total();
   const FlopCounter counter;
   slot_attention(in);
-  const double projected = 2.0 * 3 * 20 * (4 * 8 * 32 + 8 * (8 + 8));  // FLOPs of the keys of all tokens, the scores and the sums
+  const double projected = 2.0 * 3 * 20 * (4 * 8 * 32 + 8 * (8 + 8));  // FLOPs of projecting all tokens, of the scores, and of the sums
   EXPECT_EQ(counter.flops() + static_cast<double>(AvoidedFlops::total() - before), projected);
   EXPECT_LT(counter.flops(), 0.6 * projected);
 }

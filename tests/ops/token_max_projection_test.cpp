@@ -38,7 +38,7 @@ TokenMaxProjection project(const ProjectionInputs& in) {
   return token_max_projection(in.tokens, in.mask, in.table, in.bias);
 }
 
-// Computes the definition with all products [B, N, V] at once.
+// Computes token_max_projection() by its definition, with all products [B, N, V] in memory at once.
 TokenMaxProjection composed(const ProjectionInputs& in) {
   at::Tensor products = at::matmul(in.tokens, in.table.t()) + in.bias;
   if (!in.mask.defined()) {

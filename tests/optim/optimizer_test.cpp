@@ -226,7 +226,7 @@ double lamb_by_hand(const Updates& u, const LambSettings& s) {
     const double update =
         (m / (1 - std::pow(s.betas[0], count))) / (std::sqrt(v / (1 - std::pow(s.betas[1], count))) + s.eps) +
         u.decays[t] * p;
-    p -= u.rates[t] * std::abs(p) / std::abs(update) * update;  // each norm of four equal elements has a factor 2, which cancels
+    p -= u.rates[t] * std::abs(p) / std::abs(update) * update;  // the norms of four equal elements are 2 |p| and 2 |update|; the 2 cancels
   }
   return p;
 }

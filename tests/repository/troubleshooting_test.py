@@ -10,7 +10,7 @@ PAGE = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
 # Matches adjacent string literals, which form one text, such as "a " "b".
 TEXTS = re.compile(r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*')
 ONE = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
-SHORTEST = 4  # minimum length of the parts of a message that the test searches for
+SHORTEST = 4  # the test ignores parts of a message with fewer characters
 
 
 def texts(source):

@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// While an object of this class exists, it counts the operators in all threads that read a tensor's values back to the host. If the
+/// While an object of this class exists, it counts, in all threads, the operators that read a tensor's values back to the host. If the
 /// tensors were on a GPU, each such read would wait for the GPU's queue. Reads inside fused operators or operators on lists of tensors do
 /// not count. On the CPU, such operators are loops that read scalars, but on a GPU, their kernels take the scalars' addresses.
 class DeviceReads {

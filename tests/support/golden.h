@@ -28,7 +28,7 @@ inline std::vector<std::string> golden_cases(const std::string& system, const st
   return paths;
 }
 
-/// For each of several systems, returns the cases whose file names begin with one of the prefixes of this system.
+/// Returns, in one list, golden_cases(system, prefix) for each system in `systems` and each of the system's prefixes.
 inline std::vector<std::string> golden_cases_of(
     const std::vector<std::pair<std::string, std::vector<std::string>>>& systems) {
   std::vector<std::string> paths;

@@ -18,7 +18,7 @@ inline void expect_gradients_match(const std::vector<at::Tensor>& leaves, const 
   const auto gradients = torch::autograd::grad({loss()}, leaves, {}, std::nullopt, false, /*allow_unused=*/true);
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     ASSERT_EQ(leaves[i].scalar_type(), at::kDouble) << "leaf " << i;
-    at::Tensor values = leaves[i].variable_data();  // shares memory, not the graph
+    at::Tensor values = leaves[i].variable_data();  // shares the leaf's memory, but is not part of the autograd graph
     at::Tensor numeric = at::zeros(values.sizes(), at::kDouble);
     const at::NoGradGuard no_grad;
     for (std::int64_t k = 0; k < values.numel(); ++k) {

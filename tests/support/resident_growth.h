@@ -9,7 +9,8 @@
 
 namespace tessera {
 
-/// Runs `body`. Returns how many bytes the process's resident memory grew at its peak, or nothing if the kernel does not report this.
+/// Runs `body`. Returns the peak of the process's resident memory during this call minus the resident memory before it, in bytes. Returns
+/// nothing if Linux does not report these numbers or cannot reset the peak.
 inline std::optional<std::int64_t> resident_growth(const std::function<void()>& body) {
   const auto bytes_of = [](const std::string& name) -> std::int64_t {
     std::ifstream status("/proc/self/status");

@@ -326,7 +326,7 @@ TEST(TrainingConfig, BaselinesDifferFromSparcOnlyInTheirObjective) {
         const bool smaller_batch =
             objective == "gloria" && (difference.starts_with("data.loader.batch_size: 16384 there, 4096 here") ||
                                       difference.starts_with("training.steps: "));
-        // FILIP and PACL use only tokens and would leave the head of the image embedding untrained, so they have no such head.
+        // FILIP and PACL use only tokens. Their configurations omit the head of the image embedding, because it would stay untrained.
         const bool tokens_only = objective == "filip" || objective == "pacl";
         const bool mean_head = tokens_only && difference.starts_with("model.image.projection.global_head: ");
         EXPECT_TRUE(difference.starts_with("objective.") || smaller_batch || mean_head)

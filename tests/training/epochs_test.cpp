@@ -20,8 +20,8 @@ class Epochs : public RunTest {
   std::int64_t steps(const std::vector<std::string>& overrides, int ranks = 1) const {
     return with_steps(tiny_config(folder_ / "run", with({kNoSteps}, overrides)), ranks).training.steps;
   }
-  // Writes a configuration that extends the tiny run's, which has training.steps: 6. `training` is the YAML of the section `training`.
-  // Returns the configuration's path.
+  // Writes a configuration that extends the tiny run's configuration, in which training.steps is 6. `training` is the YAML of the section
+  // `training`. Returns the path of the written configuration.
   std::string file(const std::string& training) const {
     io::write_file(folder_ / "base.yaml", tiny_yaml());
     io::write_file(folder_ / "own.yaml", "extends: base.yaml\ntraining: " + training + "\n");

@@ -97,7 +97,7 @@ TEST_P(GradCacheTest, GradientBelongsToTheLossUnderPatchDropout) {
   if (needs_all_patches(GetParam())) GTEST_SKIP() << "it takes no patch_dropout";
   std::vector<std::string> noisy{"model.image.encoder.patch_dropout=0.5", "model.image.encoder.patch_size=4"};
   if (std::string(GetParam()).find("mgca") != std::string::npos)
-    noisy.push_back("objective.prototype_weight=0");  // the prototype loss stops gradients at its codes, so its slope is not its gradient
+    noisy.push_back("objective.prototype_weight=0");  // the prototype loss treats its codes as constants, but finite differences do not
   const at::Tensor no_keys;
   const StepOutcome at = step(3, noisy, {}, no_keys);
   const at::Tensor gradient = at.gradients.at(kNudged);

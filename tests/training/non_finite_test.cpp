@@ -99,7 +99,7 @@ TEST_F(NonFinite, SkippedStepKeepsWeightsAndMomentsAndTheRunContinues) {
   EXPECT_TRUE(fs::exists(run + "/non_finite/step_0000002/manifest.json"));
 }
 
-// Steps that run between a non-finite step and the time when its loss is read back are repeated. This must not change the result.
+// The loss of a non-finite step may be read back some steps later. The trainer then repeats these steps, which must not change the result.
 TEST_F(NonFinite, SkippingDoesNotDependOnHowOftenLossesAreReadBack) {
   for (const char* precision : {"float32", "fp16"}) {
     const auto train = [&](const std::string& name, const std::string& every) {

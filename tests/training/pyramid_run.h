@@ -17,8 +17,8 @@ std::string write_pyramid_shards(const std::string& folder);
 /// bad_3 has no image, and bad_4 has no caption.
 std::string write_pyramid_shards_with_damage(const std::string& folder);
 
-/// Returns the configuration of a run of `pyramidclip` with LeFF and regions. The run takes 6 steps and reads `shards` in file order; the
-/// functions above return such path patterns.
+/// Returns the configuration of a run of `pyramidclip` with LeFF and regions. `shards` is a path pattern, such as the functions above
+/// return. The run takes 6 steps and reads the shards in file order.
 Config pyramid_config(const std::string& run, const std::string& shards,
                       const std::vector<std::string>& overrides = {});
 

@@ -144,8 +144,8 @@ TEST_P(CurveOverRanks, WithGradCacheMatchesOneProcess) {
   expect_same_on_two("run", plain, with(plain, {"training.micro_batch=3", "model.image.encoder.grad_checkpointing=true"}));
 }
 
-// Covers slots, a codebook that both towers share, and parameters without a gradient, such as the keys' bias if values have their own
-// projection.
+// Covers slots, a codebook that both towers share, and parameters without a gradient. If values have their own projection, the bias of the
+// keys is such a parameter.
 TEST_F(RanksTest, ReadOutsMatchOneProcess) {
   const std::map<std::string, std::string> read_outs = {
       {"sparo", "{name: sparo, slots: 4, slot_width: 4, key_width: 3, group_size: 2}"},

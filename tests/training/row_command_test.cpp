@@ -28,7 +28,7 @@ TEST(RowCommand, EarlyExitIsReportedOnceAndHarmless) {
   RowCommand command("exit 3", {});
   std::optional<std::string> news;
   while (!news) {
-    command.send(std::string(100'000, 'x'));  // more than a pipe holds; an unhandled SIGPIPE would end the test
+    command.send(std::string(100'000, 'x'));  // more than a pipe holds, so the command's exit raises SIGPIPE, which must not end the test
     news = command.news();
   }
   EXPECT_TRUE(news->starts_with("log.command: exit 3: ended with exit code 3 after ")) << *news;

@@ -63,7 +63,7 @@ TEST_F(StagesTest, WarnAboutAnOverruledOverrideAndNameTheEffectiveKey) {
     EXPECT_TRUE(contains(said, line));
   EXPECT_FALSE(contains(said, "seed"));
 
-  // If a stage sets the same value as an override, the override does not count as overruled.
+  // If a stage and an override set a key to the same value, the override is not reported as having no effect.
   EXPECT_TRUE(load_stages(file("same", kTwo), {"training.steps=4"})[1].overruled.empty());
 }
 

@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-/// Returns the YAML of tiny_yaml with STAIR's read-outs and objective, without `run` and stages. The tokenizer test_letters has no
-/// special tokens, so the YAML declares the ids 1 and 2 special.
+/// Returns the YAML of tiny_yaml, changed to STAIR's read-outs and objective. The YAML sets neither `run` nor `stages`. The tokenizer
+/// test_letters has no special tokens, so the YAML declares the ids 1 and 2 special.
 std::string stair_yaml();
 
 /// Returns the resolved configuration of stair_yaml with overrides; the run folder is `run`.

@@ -20,7 +20,7 @@ class Repeater : public WorkRecorder {
     ++rehearsals;
     work();
   }
-  // A recording on a GPU computes nothing and leaves the gradients unchanged. This function runs `work`, so it restores the gradients.
+  // A recording on a GPU computes nothing and leaves the gradients unchanged. This substitute runs `work`, so it restores the gradients.
   void record(const std::function<void()>& work) override {
     std::vector<at::Tensor> before;
     for (const at::Tensor& parameter : parameters_) before.push_back(parameter.grad().clone());

@@ -7,7 +7,8 @@
 
 namespace tessera {
 
-/// Returns the resolved configuration of tiny_yaml with group towers, both losses of the text group transformer, and overrides.
+/// Changes tiny_yaml to group towers and to both losses of the text group transformer, and then applies `overrides`. Returns the resolved
+/// configuration.
 Config text_group_config(const std::string& run, const std::vector<std::string>& overrides = {});
 
 /// Returns the configuration of a run in `folder`/`run`. `kind` is either an objective in YAML or the name of a run with its own settings:

@@ -178,7 +178,7 @@ void register_killed(const std::string& name) {
   });
 }
 
-/// Returns the configuration with its objective replaced by the Killed variant, if there is one.
+/// If the configuration's objective has a variant Killed (defined above), replaces the objective by this variant.
 Config killed(Config config) {
   register_killed<Dino, DinoSettings>("dino");
   register_killed<PyramidClip, PyramidClipSettings>("pyramidclip");

@@ -136,8 +136,8 @@ class StudentAndTeacher : public Objective {
   at::Tensor scale_, center_, seen_;
 };
 
-// Returns the sets of overrides that overrides_of() lists, by name. In the sets with several captions per image, some images have too few
-// captions. The sets also turn on randomness in training, such as flips and stochastic depth.
+// Returns a map from each name that overrides_of() lists to a set of overrides. In the sets with several captions per image, some images
+// have too few captions. The sets also turn on randomness in training, such as flips and stochastic depth.
 const std::map<std::string, std::vector<std::string>>& named_settings() {
   static const std::map<std::string, std::vector<std::string>> settings = {
       {"captions",

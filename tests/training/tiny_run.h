@@ -21,9 +21,9 @@ namespace tessera {
 
 /// Registers modules for tests, as a user's code would: the tokenizer `test_letters`, whose ids are the bytes of a text, and four
 /// objectives, which are means over samples and use no negatives. `test_distance` is the squared distance between an image's embedding and
-/// its text's. `test_not_finite` is the same distance, but adds the logarithm of a negative number in a range of steps that its settings
-/// give. `test_observed` is the same distance, and calls step_observer() before each loss. `test_teacher` compares the image features with
-/// a teacher's.
+/// its text's. `test_not_finite` is the same distance, but in the steps that its settings select, it adds the logarithm of a negative
+/// number. `test_observed` is the same distance, and calls step_observer() before each loss. `test_teacher` compares the image features
+/// with a teacher's.
 void register_test_modules();
 
 /// Returns the function that `test_observed` calls before each loss in this process. It may be empty.
@@ -48,7 +48,7 @@ Config tiny_config(const std::string& folder, const std::vector<std::string>& ov
 /// that group their tokens), and `dinov3`, `siglip` and `eva02` (towers of these published models).
 std::vector<std::string> overrides_of(const std::string& test_case);
 
-/// Returns whether a case of overrides_of() needs all patches of an image, so that none can be dropped.
+/// Returns whether a case of overrides_of() needs all patches of an image and therefore cannot use patch dropout.
 inline bool needs_all_patches(const std::string& test_case) {
   return test_case.ends_with("own shapes") || test_case.ends_with("boxes");
 }

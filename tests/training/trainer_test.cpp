@@ -68,11 +68,11 @@ TEST(CudaGraph, IsRejectedForAnObjectiveThatFollowsTheStep) {
 
 class TrainerTest : public RunTest, public ::testing::WithParamInterface<const char*> {};
 
-// An epoch of 40 samples ends after five of the six steps of 8 samples, so the resumed run crosses the end of an epoch.
+// The run has six steps of 8 samples. An epoch of 40 samples ends after the fifth step, so the resumed run crosses the end of an epoch.
 TEST_P(TrainerTest, ResumesBitForBit) {
   const std::vector<std::string> settings = overrides_of(GetParam());
   const std::string whole = train("whole", settings);
-  // The second run resumes from the first run's checkpoint of step 3, as if it had been killed there.
+  // The second run resumes from the first run's checkpoint of step 3, as if the first run had been killed at that step.
   const std::string broken = train("broken", settings, whole + "/checkpoints/step_0000003");
   const Checkpoint a = checkpoint_of(whole), b = checkpoint_of(broken);
   expect_equal(a.model.weights, b.model.weights);

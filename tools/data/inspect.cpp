@@ -84,7 +84,8 @@ std::string describe(const Looks& looks) {
                                : with_thousands(looks.good) + " good, " + with_thousands(looks.bad) + " bad");
 }
 
-/// Prints the number of samples without a caption. If samples are bad, also prints the number and share that are bad or have no caption.
+/// If samples have no caption, prints their number. If there are also bad samples, adds the number and share of the samples that are bad or
+/// have no caption.
 void print_without_caption(const Looks& looks) {
   if (looks.captionless <= 0) return;
   const std::int64_t unusable = looks.bad + looks.captionless;

@@ -21,18 +21,18 @@ struct Flag {
   Words words = Words::one;
   std::string standard;              // the default as Python prints it
   std::string key;                   // the setting that gets the flag's value unchanged; if empty, the fields `here` and `convert` apply
-  std::string here;                  // the counterpart in Tessera, in Markdown; if empty, the counterpart is the setting `key`
+  std::string here;                  // the flag's counterpart in Tessera, as Markdown; if empty, the counterpart is the setting `key`
   std::string difference;            // what differs, or why there is no counterpart; empty if nothing differs
-  std::function<Settings(const Parameters&)> convert = {};  // makes the settings; empty if `key` gets the flag's value unchanged
-  std::function<bool(const Parameters&)> matters = {};       // whether the difference concerns a run with these parameters
+  std::function<Settings(const Parameters&)> convert = {};  // returns the flag's settings; if unset, `key` gets the flag's value unchanged
+  std::function<bool(const Parameters&)> matters = {};       // returns whether `difference` applies to a run with these parameters
   bool of_model = false;             // whether the settings depend on the model; if so, recipe.cpp makes them itself when it converts a run
 
   /// Returns the flag as it is written on a command line, such as "--train-data".
   std::string option() const;
-  /// Returns the counterpart in Tessera, in Markdown.
+  /// Returns the flag's counterpart in Tessera, as Markdown.
   std::string counterpart() const;
-  /// Whether `difference` concerns a run with these parameters. If the function `matters` is set, it decides this. Otherwise the difference
-  /// concerns the run if the flag has no counterpart and the flag's value differs from the default.
+  /// Returns whether `difference` applies to a run with these parameters. If the function `matters` is set, it decides this. Otherwise the
+  /// difference applies if the flag has no counterpart and the flag's value differs from the default.
   bool differs(const Parameters& parameters) const;
   /// Returns the settings that replace this flag in a run with these parameters; empty if there is nothing to set.
   Settings settings(const Parameters& parameters) const;
@@ -52,7 +52,7 @@ std::string dataset_type(const Parameters& parameters);
 
 /// `extra` contains the words of a command line that belong to no option of Tessera. Returns one line for each flag of open_clip_train
 /// among these words, with the flag's counterpart in Tessera. Returns an empty text if there is no such flag. `rest` receives the words
-/// that are neither such a flag nor a value of one.
+/// that are neither flags of open_clip_train nor values of these flags.
 std::string answer_to_flags(const std::vector<std::string>& extra, std::vector<std::string>& rest);
 
 /// Returns the table of docs/from_open_clip.md in Markdown.

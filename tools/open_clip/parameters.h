@@ -26,7 +26,7 @@ class Parameters {
   /// Returns the value as YAML: tuples become lists, None becomes null, and texts that YAML would read as something else are quoted.
   std::string yaml(const std::string& name) const;
 
-  /// Returns the given parameters for which open_clip_train 3.3.0 has no flag and which it does not compute itself.
+  /// Returns the given parameters that are neither flags of open_clip_train 3.3.0 nor values that open_clip_train computes itself.
   std::vector<std::string> unknown() const;
 
   /// Sets a value. The name may also be world_size or csv_rows (the number of rows in the training table), which have no flag.

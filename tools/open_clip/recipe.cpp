@@ -161,13 +161,13 @@ std::int64_t whole_at(const Node& settings, const char* key) {
   return found == nullptr ? 0 : config::Value<std::int64_t>::read(*found, key, 0);
 }
 
-/// Appends patterns for all blocks except the last `open` ones.
+/// Appends patterns that freeze all blocks except the last ones. `open` is the number of blocks that stay trainable.
 void add_blocks(std::vector<std::string>& patterns, const std::string& prefix, std::int64_t layers, std::int64_t open) {
   for (std::int64_t i = 0; i < layers - open; ++i) patterns.push_back(concat(prefix, "transformer.resblocks.", i, ".*"));
 }
 
-/// Returns the patterns that freeze a ViT except for its last `open` groups. OpenCLIP's groups are, in order: the embeddings with ln_pre,
-/// each block except the last, the last block with ln_post, and the projection.
+/// Returns the patterns that freeze a ViT except for its last groups. `open` is the number of groups that stay trainable. OpenCLIP's groups
+/// are, in order: the embeddings with ln_pre, each block except the last, the last block with ln_post, and the projection.
 std::vector<std::string> locked_vit(const TowerSettings& tower, std::int64_t open) {
   const Node& vit = tower.encoder.settings;
   std::vector<std::string> out;
@@ -180,8 +180,8 @@ std::vector<std::string> locked_vit(const TowerSettings& tower, std::int64_t ope
   return out;
 }
 
-/// Returns the patterns that freeze a text tower except for its last `open` layers. OpenCLIP's layers are, in order: the embeddings, each
-/// block except the last, the last block with ln_final, and the projection.
+/// Returns the patterns that freeze a text tower except for its last layers. `open` is the number of layers that stay trainable. OpenCLIP's
+/// layers are, in order: the embeddings, each block except the last, the last block with ln_final, and the projection.
 std::vector<std::string> locked_text(const TowerSettings& tower, std::int64_t open) {
   const std::int64_t layers = whole_at(tower.encoder.settings, "layers");
   std::vector<std::string> out;
@@ -298,7 +298,7 @@ std::string shown(const std::string& value) {
   return out == "\t" ? "\\t" : out;
 }
 
-/// Adds a remark on a flag if it makes the run differ from OpenCLIP's run, or if it has no counterpart.
+/// If a flag makes the run differ from OpenCLIP's run, or is set but has no counterpart in Tessera, adds a remark on the flag.
 void remark_on(Draft& draft, const Parameters& p, const Flag& flag, bool settled) {
   if (!flag.differs(p)) return;
   std::string text = settled ? flag.difference : flag.counterpart() + (flag.difference.empty() ? "" : ". " + flag.difference);

@@ -11,7 +11,7 @@
 namespace tessera::fuzz {
 namespace {
 
-// Sets the header's length to that of its text, if the end of the text can be found.
+// If the end of the header's JSON text can be found, writes the length of this text into the header's length field.
 std::string with_length(std::string_view input) {
   std::string out(input);
   const std::size_t end = out.rfind('}');
