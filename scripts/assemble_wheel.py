@@ -58,7 +58,7 @@ class Package:
 
     def __init__(self, folder, torch):
         self.folder, self.torch = folder, torch
-        self.carried = {}  # the name by which other files request the library -> (its file in lib/, the distribution's file)
+        self.carried = {}  # soname -> (the copy in the wheel, the original file in the system)
         self.known = places()
 
     def carry(self, name):

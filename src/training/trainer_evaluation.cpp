@@ -109,7 +109,7 @@ bool Trainer::run_evaluation() {
   std::filesystem::create_directories(folder_ + "/evaluation");
   io::write_file(evaluation_file(folder_, state_.step), file.dump(2) + "\n");
   monitor_.show(state_);
-  // The weights before the first step are those that the run started from, so they never count as the best.
+  // Before the first step nothing has been trained, so these weights never count as the best.
   return state_.step > 0 && checkpoints_.is_best(all);
 }
 

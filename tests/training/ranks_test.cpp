@@ -224,7 +224,8 @@ TEST_P(CurveOverRanks, WithLoraMatchesOneProcess) {
   expect_equal_weights(run(2, "again", parts, folder_ / "run_both/checkpoints/step_0000003")[0], ends[1]);
 }
 
-// Compares the planned memory of one rank's step, without weights, optimizer state and buckets, with the measured memory.
+// Checks that the planned memory of one rank's step agrees with the measured memory. A step's memory excludes weights, optimizer state
+// and buckets.
 TEST_P(CurveOverRanks, MemoryMatchesThePlan) {
   for (const char* micro_batch : {"null", "4"}) {
     const Config config = tiny_config(

@@ -67,7 +67,7 @@ class TrainingStep {
   bool has_several_views() const { return needs_.images.size() > 1 || needs_.texts.size() > 1; }
   /// Whether run_recorded() can be called. This requires a GPU, an objective that does not depend on the step, no backend and no teacher.
   bool can_be_recorded() const;
-  /// Whether a backend reduces gradients.
+  /// Whether gradients are averaged over ranks.
   bool reduces() const { return !group_.alone(); }
   std::int64_t parameters() const;
 

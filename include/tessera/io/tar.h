@@ -35,7 +35,7 @@ class RandomAccessFile {
   RandomAccessFile& operator=(const RandomAccessFile&) = delete;
 
   std::uint64_t size() const { return size_; }
-  /// Returns exactly these bytes, or fewer if the file ends earlier. Throws UserError if reading fails.
+  /// Returns `size` bytes from `offset` on; fewer only if the file ends earlier. Throws UserError if reading fails.
   std::string read(std::uint64_t offset, std::uint64_t size) const;
 
  private:

@@ -13,7 +13,7 @@ at::Tensor exact_on_cpu(const at::Tensor& tensor) {
   return tensor.to(at::kCPU, at::kDouble);
 }
 
-/// Replaces each entry of values [k] by the value of the first entry that has the same id in ids [k].
+/// Returns a copy of `values` in which each entry is replaced by the value of the first entry with the same id. Both tensors are [k].
 at::Tensor of_first_equal(const at::Tensor& values, const at::Tensor& ids) {
   const at::Tensor first = ids.unsqueeze(1).eq(ids.unsqueeze(0)).to(at::kByte).argmax(1);
   return values.index_select(0, first);

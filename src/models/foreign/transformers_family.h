@@ -39,9 +39,8 @@ std::span<const Family> dino_families();
 Rules joined(Rules first, const Rules& second);
 Json joined(Json first, const Json& second, const Json& third = Json::object());
 
-/// Returns rules for names with and without `prefix`. transformers adds the prefix if a tower is saved as part of a
-/// larger class (Dinov2ForImageClassification adds `dinov2.`). If config.json names
-/// one of the classes in `bare`, a written model's tensor names have no prefix.
+/// Returns rules that read names with and without `prefix`, which transformers adds if a tower is saved as part of a larger class
+/// (Dinov2ForImageClassification adds `dinov2.`). Names are written without it if config.json names one of the classes in `bare`.
 Rules with_and_without(const Rules& rules, const std::string& prefix, const ForeignConfig& c, const std::set<std::string>& bare);
 
 /// Reads the keys that all families share, and stores their values in `s`. Before the call, `s` must hold the family's defaults.

@@ -72,8 +72,8 @@ class CaptionTiles {
   Tiles tiles_;
 };
 
-// The sums that the softmaxes of InfoNCE need, either for images or for captions. For images, they are [B, K] with the denominator `slot`
-// and [B, 1] with the other denominators. For captions, they are [C, K].
+// The sums that the softmaxes of InfoNCE need, either for images or for captions. Shape for images: [B, K] with CaptionDenominator::slot,
+// otherwise [B, 1]. Shape for captions: [C, K].
 struct SoftmaxSums {
   at::Tensor log_sum;    // log of the softmax's denominator (for CaptionDenominator::negatives, without the positives)
   at::Tensor further;    // sum of the logits of duplicates that count as positives; undefined if there are none
