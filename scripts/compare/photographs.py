@@ -40,7 +40,7 @@ SYSTEMS = {"clip": PATCHES, "sparc": PATCHES, "filip": PATCHES, "clip_filip": PA
 LONG_SYSTEMS = {"clip": PATCHES, "sparc": PATCHES, "sparo": None, "pyramid_summaries": PATCHES, "stair": None,
                 "flair": {"patches": "conditioned"}}
 LONG_SETTINGS = {"stair": ("objective.lambda_growth_steps=2400",)}  # half of LONG_STEPS; in the configuration 200, half of its 400 steps
-LONG_STEPS, TUNING_STEPS = 4800, 2400
+LONG_STEPS, TUNING_STEPS = 4800, 1600
 # What --tune compares: settings in addition to those of configs/photographs/clip.yaml.
 CROPS = "data.loader.augmentation.scale=[0.35, 1.0]"
 COLORS = "data.loader.augmentation.color_jitter.probability=0.8"
