@@ -94,7 +94,7 @@ class GetStarted(unittest.TestCase):
     def test_tables_name_keys_of_the_files(self):
         """Checks that each key in the first column of a table is in one of the two YAML files."""
         text = "\n".join(blocks("yaml"))
-        tables = PAGE[PAGE.index("The two files differ in these keys"):PAGE.index("On a GPU add")]
+        tables = PAGE[PAGE.index("The two files differ in these keys"):PAGE.index("On a GPU, add")]
         for cell in re.findall(r"^\| (`.*?) \|", tables, re.M):
             for key in re.findall(r"`([\w.]+)`", cell):
                 self.assertRegex(text, rf"\b{key.split('.')[-1]}:", key)
