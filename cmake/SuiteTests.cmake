@@ -38,6 +38,9 @@ foreach(test IN LISTS tests)
     set(known "${suite}")
     add_test("${name}:${suite}" "${scripts}/run_suite.sh" "${executable}" "${suite}" "${file}")
     set_tests_properties("${name}:${suite}" PROPERTIES FIXTURES_SETUP "${name}:${suite}" LABELS "${labels}" TIMEOUT ${timeout})
+    if(labels MATCHES "distributed")  # these suites take longest, so they start first
+      set_tests_properties("${name}:${suite}" PROPERTIES ENVIRONMENT "OMP_NUM_THREADS=1" COST 100)
+    endif()
   endif()
   add_test("${test}" "${scripts}/test_result.sh" "${file}" "${test}")
   set_tests_properties("${test}" PROPERTIES FIXTURES_REQUIRED "${name}:${suite}" LABELS "${labels}" TIMEOUT 300

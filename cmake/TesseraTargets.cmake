@@ -52,27 +52,19 @@ function(tessera_command_test name)
   set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 LABELS "${arg_LABELS}" TIMEOUT ${timeout})
 endfunction()
 
-# tessera_test(NAME source... LINK target... LABELS label... [PROCESS_PER_TEST]) adds a GoogleTest executable with one ctest entry per
-# test. The tests of a suite share a process unless PROCESS_PER_TEST is given. Use it for tests that fork, which need a process that has
-# not computed anything yet. Also use it for tests that run programs, because then the start of one more process hardly matters.
+# tessera_test(NAME source... LINK target... LABELS label...) adds a GoogleTest executable with one ctest entry per test. The tests of a
+# suite share a process. Tests with the label `distributed` fork their ranks. In these tests, operators use one thread, because a fork needs
+# a process without other threads.
 function(tessera_test name)
-  cmake_parse_arguments(arg "PROCESS_PER_TEST" "" "LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "" "" "LINK;LABELS" ${ARGN})
   add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${arg_LINK} GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE TESSERA_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
                              TESSERA_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TESSERA_BINARY_DIR="${CMAKE_BINARY_DIR}")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  if(arg_PROCESS_PER_TEST)
-    tessera_test_timeout(timeout ${arg_LABELS})
-    # gtest_discover_tests would take the second label of a list for a property. One joined label works, because `ctest -L` matches parts
-    # of a label.
-    string(REPLACE ";" "-" label "${arg_LABELS}")
-    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
-                         PROPERTIES LABELS ${label} TIMEOUT ${timeout})
-  else()
-    tessera_test_timeout(timeout slow)
-    file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${name}_suites.cmake CONTENT
+  tessera_test_timeout(timeout slow)
+  file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${name}_suites.cmake CONTENT
 "set(name ${name})
 set(executable \"$<TARGET_FILE:${name}>\")
 set(scripts \"${PROJECT_SOURCE_DIR}/tests\")
@@ -80,8 +72,7 @@ set(labels \"${arg_LABELS}\")
 set(timeout ${timeout})
 include(\"${PROJECT_SOURCE_DIR}/cmake/SuiteTests.cmake\")
 ")
-    set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}_suites.cmake)
-  endif()
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}_suites.cmake)
 endfunction()
 
 # Compiles a library that has its own hot loops with -O2. Such a library should not use LibTorch heavily, because it cannot reuse the

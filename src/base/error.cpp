@@ -24,16 +24,17 @@ bool is_lack_of_memory(const std::exception& error) {
 }  // namespace
 
 int run_program(const std::string& name, const std::function<int()>& body) {
+  // One string is one write, so ranks that share a terminal cannot write into each other's lines.
   try {
     return body();
   } catch (const UserError& error) {
-    std::cerr << name << ": " << error.what() << std::endl;
+    std::cerr << concat(name, ": ", error.what(), "\n");
     return 2;
   } catch (const JobError& error) {
-    std::cerr << name << ": " << error.what() << std::endl;
+    std::cerr << concat(name, ": ", error.what(), "\n");
   } catch (const std::exception& error) {
-    std::cerr << name << (is_lack_of_memory(error) ? ": not enough memory, try a smaller model, batch or data set: " : ": internal error: ")
-              << without_backtrace(error.what()) << std::endl;
+    const char* cause = is_lack_of_memory(error) ? ": not enough memory, try a smaller model, batch or data set: " : ": internal error: ";
+    std::cerr << concat(name, cause, without_backtrace(error.what()), "\n");
   }
   return 1;
 }

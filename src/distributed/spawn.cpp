@@ -120,11 +120,11 @@ class Workers {
     kill_at_ = Clock::now() + kGrace;
     // If a signal was passed on to the workers, all of them exit on their own, so nothing is reported and no worker is stopped.
     if (code == 128 + passed_on_ && WIFEXITED(status)) return;
-    std::cerr << program_ << ": rank " << rank
-              << (WIFSIGNALED(status)
-                      ? concat(" was killed by signal ", WTERMSIG(status), " (", ::strsignal(WTERMSIG(status)), ")")
-                      : concat(" failed with exit code ", code))
-              << (ranks_.empty() ? "" : "; stopping the others") << std::endl;
+    // One string is one write, so the other ranks cannot write into the line.
+    std::cerr << concat(program_, ": rank ", rank,
+                        WIFSIGNALED(status) ? concat(" was killed by signal ", WTERMSIG(status), " (", ::strsignal(WTERMSIG(status)), ")")
+                                            : concat(" failed with exit code ", code),
+                        ranks_.empty() ? "" : "; stopping the others", "\n");
     tell_all(SIGTERM);
     // A process that SIGSTOP has suspended does not react to SIGTERM, so waiting for it would be pointless.
     for (const pid_t process : stopped_) ::kill(process, SIGKILL);
