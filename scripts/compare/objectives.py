@@ -78,8 +78,8 @@ def train_and_evaluate(cell, seed, args):
 
 def minutes_of(folder):
     """Returns the minutes that the run, or all of its stages, trained. Time after a stop is not counted."""
-    last_rows = [json.loads(log.read_text().splitlines()[-1]) for log in folder.glob("**/metrics.jsonl")]
-    return sum(row["seconds"] for row in last_rows) / 60
+    logs = [[json.loads(line) for line in log.read_text().splitlines()] for log in folder.glob("**/metrics.jsonl")]
+    return sum(max(row.get("seconds", 0) for row in rows) for rows in logs) / 60  # rows of evaluations have no time
 
 
 def metrics_of(results):

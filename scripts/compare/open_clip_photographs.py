@@ -20,7 +20,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import statistics
 import subprocess
 import sys
@@ -28,6 +27,7 @@ import tarfile
 
 import objectives
 import paired_test
+import photographs
 
 try:
     import open_clip
@@ -44,11 +44,7 @@ MODEL = {
     "vision_cfg": {"image_size": 112, "layers": 6, "width": 192, "head_width": 64, "patch_size": 16},
     "text_cfg": {"context_length": 32, "vocab_size": 49408, "width": 192, "heads": 3, "layers": 4},
 }
-COLUMNS = {
-    "retrieval.image_to_text_recall@1": "image-to-text R@1", "retrieval.image_to_text_recall@5": "R@5",
-    "retrieval.image_to_text_recall@10": "R@10", "retrieval.text_to_image_recall@1": "text-to-image R@1",
-    "retrieval.text_to_image_recall@5": "R@5", "retrieval.text_to_image_recall@10": "R@10",
-}
+COLUMNS = photographs.RETRIEVAL
 
 
 def write_model(folder, weights):
@@ -94,18 +90,11 @@ def arguments_of(args, samples):
             "--logs", f"{args.out}/logs", "--name", "theirs", "--resume", "latest"]
 
 
-def run(command, log):
-    with open(log, "a") as out:
-        status = subprocess.run([str(word) for word in command], stdout=out, stderr=subprocess.STDOUT).returncode
-    if status != 0:
-        sys.exit(f"{' '.join(map(str, command))}\nfailed with exit code {status}; its output is in {log}")
-
-
 def train_theirs(args, samples):
     """Trains with open_clip_train, and returns the mean loss of each epoch."""
     logs, last = args.out / "logs/theirs", args.out / f"logs/theirs/checkpoints/epoch_{args.epochs}.pt"
     if not last.exists():
-        run([sys.executable, "-m", "open_clip_train.main", *arguments_of(args, samples)], args.out / "open_clip.out")
+        objectives.run([sys.executable, "-m", "open_clip_train.main", *arguments_of(args, samples)], args.out / "open_clip.out")
     weights = torch.load(last, map_location="cpu", weights_only=True)["state_dict"]
     write_model(args.out / "theirs", weights)
     losses = {}
@@ -121,7 +110,7 @@ def train_ours(args, samples):
     config, folder = args.out / "ours.yaml", args.out / "ours"
     config.write_text(subprocess.run([BIN / "trainer", "--from-open-clip", args.out / "logs/theirs/params.txt"], check=True, text=True,
                                      stdout=subprocess.PIPE).stdout)
-    run([BIN / "trainer", "--config", config, "--resume", "auto", "--set", f"run.folder={folder}", "checkpoint.every_minutes=5"],
+    objectives.run([BIN / "trainer", "--config", config, "--resume", "auto", "--set", f"run.folder={folder}", "checkpoint.every_minutes=5"],
         args.out / "trainer.out")
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     losses = {}
@@ -133,24 +122,23 @@ def train_ours(args, samples):
 
 def evaluate(args, name):
     """Returns the folder with the results of the model in args.out / name."""
-    suite, out = args.out / "suite.yaml", args.out / f"evaluation_{name}"
-    source = {"name": "webdataset", "path": f"{args.data}/flickr8k/test-*.tar", "caption_lines": True}
-    suite.write_text(json.dumps({"source": source, "tasks": [{"name": "retrieval", "topk": [1, 5, 10]}]}))  # JSON is YAML
-    run([BIN / "evaluate", "--checkpoint", args.out / name, "--suite", suite, "--out", out], args.out / f"evaluate_{name}.out")
+    source, out = photographs.flickr8k(args.data / "flickr8k/test-*.tar"), args.out / f"evaluation_{name}"
+    suite = photographs.write_suite("retrieval", {"source": source, "tasks": [photographs.RETRIEVAL_TASK]}, args)
+    objectives.run([BIN / "evaluate", "--checkpoint", args.out / name, "--suite", suite, "--out", out], args.out / f"evaluate_{name}.out")
     return out
 
 
 def row_of(name, folder):
     result = json.loads((folder / "results.json").read_text())["tasks"][0]
     columns = [column.removeprefix("retrieval.") for column in COLUMNS]
-    cells = [f"{100 * result['metrics'][c]:.1f} [{', '.join(f'{100 * end:.1f}' for end in result['intervals'][c])}]" for c in columns]
+    cells = [photographs.cell([(result["metrics"][column], result["intervals"][column])]) for column in columns]
     return f"| {name} | " + " | ".join(cells) + " |"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=pathlib.Path, required=True, metavar="FOLDER")
-    parser.add_argument("--epochs", type=int, default=9, help="9 epochs of 34,150 captions are 4,800 steps (default)")
+    parser.add_argument("--epochs", type=int, default=9, help="9 epochs of 34,150 captions are about 4,800 steps (default)")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/open_clip_photographs"))
     args = parser.parse_args()
     args.data, args.out = args.data.resolve(), args.out.resolve()
@@ -158,7 +146,7 @@ def main():
     if not (args.out / "start").exists():
         torch.manual_seed(0)
         write_model(args.out / "start.part", open_clip.CLIP(**MODEL).state_dict())
-        shutil.move(args.out / "start.part", args.out / "start")
+        (args.out / "start.part").rename(args.out / "start")
     if not (args.out / "shards/count").exists():
         write_shards(args.data, args.out / "shards")
     samples = int((args.out / "shards/count").read_text())

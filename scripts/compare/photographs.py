@@ -11,8 +11,8 @@ The folder --data holds three folders of WebDataset shards train-*.tar and test-
 line); camvid and coco_mini with KEY.jpg, KEY.mask.png and a classes.txt. With one seed the table has 95 % intervals from a bootstrap over
 samples, with several seeds means and deviations.
 
---long trains with the augmentation and regularization of configs/parts/photographs_long.yaml, which were chosen with --tune: CLIP was
-trained on six sevenths of the training photographs and evaluated on the last seventh.
+--tune trains CLIP on the training photographs without the last shard of 1,000 or fewer, and evaluates it on that shard. --long adds the
+settings in configs/parts/photographs_long.yaml to every system.
 
 Complete runs are not trained again, and stopped runs resume from their last checkpoint. Long runs can be made in parts: `timeout 2h
 scripts/compare/photographs.py ...` stops all processes, the trainers save their state, and the same command resumes. Needs only the
@@ -39,8 +39,8 @@ SYSTEMS = {"clip": PATCHES, "sparc": PATCHES, "filip": PATCHES, "clip_filip": PA
            "sparo": None, "stair": None}
 LONG_SYSTEMS = {"clip": PATCHES, "sparc": PATCHES, "sparo": None, "pyramid_summaries": PATCHES, "stair": None,
                 "flair": {"patches": "conditioned"}}
-LONG_SETTINGS = {"stair": ("objective.lambda_growth_steps=2400",)}  # half of LONG_STEPS; in the configuration 200, half of its 400 steps
 LONG_STEPS, TUNING_STEPS = 4800, 1600
+LONG_SETTINGS = {"stair": (f"objective.lambda_growth_steps={LONG_STEPS // 2}",)}  # half of the run, as in the configuration
 # What --tune compares: settings in addition to those of configs/photographs/clip.yaml.
 CROPS = "data.loader.augmentation.scale=[0.35, 1.0]"
 COLORS = "data.loader.augmentation.color_jitter.probability=0.8"
@@ -65,8 +65,9 @@ COLUMNS = {
     "k_precision": "K-P", "k_precision_na": "K-Pna", "camvid": "CamVid mIoU", "coco_mini": "COCO mIoU",
 }
 # The columns in which systems are compared with CLIP, named as in paired_test.py.
-COMPARED = {f"{'retrieval' if 'recall' in column else 'k_precision'}.{column}": heading for column, heading in COLUMNS.items()
-            if column not in ("camvid", "coco_mini")}
+RETRIEVAL = {f"retrieval.{column}": heading for column, heading in COLUMNS.items() if "recall" in column}
+COMPARED = {**RETRIEVAL, "k_precision.k_precision": "K-P", "k_precision.k_precision_na": "K-Pna"}
+RETRIEVAL_TASK = {"name": "retrieval", "topk": [1, 5, 10]}
 
 
 def classes_of(data, name):
@@ -84,11 +85,14 @@ def mentioned(data):
     return {place for place, count in enumerate(counts) if count >= LEAST_MENTIONS and place != COCO_BACKGROUND}
 
 
+def flickr8k(path):
+    return {"name": "webdataset", "path": str(path), "caption_lines": True}
+
+
 def suite(data, segmentation):
     """Returns the evaluation suite for a system with these options of the segmentation task."""
-    shards = {"name": "webdataset", "path": str(data / "flickr8k/test-*.tar"), "caption_lines": True}
     lexicon = str(ROOT / "configs/lexicons/nouns_adjectives_small.txt")
-    tasks = [{"name": "retrieval", "topk": [1, 5, 10]}, {"name": "k_precision", "lexicon": lexicon}]
+    tasks = [dict(RETRIEVAL_TASK), {"name": "k_precision", "lexicon": lexicon}]
     if segmentation and segmentation.get("patches") == "conditioned":
         tasks[0]["similarity"] = "conditioned"
     for name in ("camvid", "coco_mini") if segmentation else ():
@@ -97,7 +101,7 @@ def suite(data, segmentation):
             source["background_class"] = COCO_BACKGROUND
         names = [CAMVID.get(label, label) if name == "camvid" else label for label in classes_of(data, name)]
         tasks.append({"name": "segmentation", **segmentation, "source": source, "classes": names})
-    return {"source": shards, "tasks": tasks}
+    return {"source": flickr8k(data / "flickr8k/test-*.tar"), "tasks": tasks}
 
 
 def write_suite(name, content, args):
@@ -175,7 +179,7 @@ def cell_of(name, segmentation, args):
     config, settings = ROOT / f"configs/photographs/{name}.yaml", ()
     if args.long:
         config = objectives.variant(args.out / f"configs/{name}.yaml", [config, ROOT / "configs/parts/photographs_long.yaml"])
-        settings = (f"data.train.path={with_summaries(args)}/train-*.tar", f"training.steps={LONG_STEPS}", *LONG_SETTINGS.get(name, ()))
+        settings = (f"data.train.path={with_summaries(args)}/train-*.tar", *LONG_SETTINGS.get(name, ()))
     return objectives.Cell(name, config, write_suite(name, suite(args.data, segmentation), args), settings, folder=f"photographs_{name}")
 
 
@@ -183,7 +187,7 @@ def print_leads(cells, columns, args):
     """Prints the differences of all cells from the first one."""
     first, *others = cells
     rows = [(f"{cell.name} - {first.name}", objectives.against(cell, first, args)) for cell in others]
-    objectives.print_differences(rows, columns, [COMPARED[column] for column in columns])
+    objectives.print_differences(rows, list(columns), list(columns.values()))
 
 
 def compare(args):
@@ -196,22 +200,20 @@ def compare(args):
         rows.append((cell.name, scores, [minutes for _, minutes in cell.runs]))
     print_table(rows, args.seeds)
     if args.long and cells[0].name == "clip":
-        print_leads(cells, list(COMPARED), args)
+        print_leads(cells, COMPARED, args)
 
 
 def tune(args):
-    """Compares the settings in TUNING by retrieval on the last seventh of the training photographs, without the test photographs."""
+    """Compares the settings in TUNING by retrieval on the last shard of training photographs, without the test photographs."""
     shards = with_summaries(args)
-    source = {"name": "webdataset", "path": str(shards / "train-00006.tar"), "caption_lines": True}
-    held_out = write_suite("tuning", {"source": source, "tasks": [{"name": "retrieval", "topk": [1, 5, 10]}]}, args)
-    settings = (f"data.train.path={shards}/train-{{00000..00005}}.tar", f"training.steps={TUNING_STEPS}")
+    held_out = write_suite("tuning", {"source": flickr8k(shards / "train-00006.tar"), "tasks": [RETRIEVAL_TASK]}, args)
+    settings = (f"data.train.path={shards}/train-{{00000..00005}}.tar",)
     clip = ROOT / "configs/photographs/clip.yaml"
     cells = [objectives.Cell(name, clip, held_out, (*settings, *more), folder=f"tuning/{name.replace(' ', '_')}")
              for name, more in TUNING.items()]
     objectives.run_cells(cells, args)
-    columns = [column for column in COMPARED if column.startswith("retrieval.")]
-    objectives.print_table(objectives.rows_of(cells), args, columns, [COMPARED[column] for column in columns])
-    print_leads(cells, columns, args)
+    objectives.print_table(objectives.rows_of(cells), args, list(RETRIEVAL), list(RETRIEVAL.values()))
+    print_leads(cells, RETRIEVAL, args)
 
 
 def main():
@@ -229,7 +231,8 @@ def main():
         parser.error(f"{', '.join(unknown)}: {'not' if args.long else 'only'} trained with --long")
     args.data = args.data.resolve()
     args.out = (args.out or pathlib.Path("runs/photographs_long" if args.long or args.tune else "runs/photographs")).resolve()
-    args.set = ["training.threads=1", *args.set]
+    steps = [f"training.steps={LONG_STEPS if args.long else TUNING_STEPS}"] if args.long or args.tune else []
+    args.set = ["training.threads=1", *steps, *args.set]
     os.environ["SHARDS"] = str(args.data / "flickr8k")
     make_vocabulary(args)
     (tune if args.tune else compare)(args)
