@@ -101,6 +101,9 @@ INSTANTIATE_TEST_SUITE_P(
 // Returns the peak bytes of the tensors that one step allocates, without weights and optimizer state. Only allocations of the step's own
 // threads count. The loader's threads allocate the batches, so the step copies the batches to make them count.
 double measured_step(const Config& config) {
+  // LibTorch learns the sizes of blocks only while a meter exists, and forgets them only while a meter exists. Without this meter, the
+  // second step could free a block of the first step at an address for which LibTorch still knows the size of an older block.
+  const MemoryMeter sizes;
   TrainingRun run = build_training_run(config);
   std::vector<at::Tensor> parameters;
   for (const NamedParameter& each : run.optimizer->parameters()) parameters.push_back(each.tensor);
