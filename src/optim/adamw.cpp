@@ -9,7 +9,7 @@ namespace tessera {
 AdamW::AdamW(std::vector<NamedParameter> parameters, const AdamWSettings& settings)
     : Optimizer(std::move(parameters), settings.decay, settings.lr), settings_(settings) {}
 
-void AdamW::update(std::vector<Group>& groups, const std::optional<at::Tensor>& found_inf) {
+void AdamW::update(std::vector<Group>& groups) {
   const auto [beta1, beta2] = settings_.betas;
   for (Group& group : groups) {
     auto &exp_avg = group.moments[0], &exp_avg_sq = group.moments[1];
@@ -18,14 +18,14 @@ void AdamW::update(std::vector<Group>& groups, const std::optional<at::Tensor>& 
       const std::vector<at::Tensor> counts(group.parameters.size(), count);
       at::_fused_adamw_(group.parameters, group.gradients, exp_avg, exp_avg_sq, /*max_exp_avg_sqs=*/{}, counts,
                         group.learning_rate, beta1, beta2, group.weight_decay, settings_.eps, /*amsgrad=*/false,
-                        /*maximize=*/false, /*grad_scale=*/std::nullopt, found_inf);
+                        /*maximize=*/false, /*grad_scale=*/std::nullopt, group.found_inf);
       continue;
     }
     const std::vector<at::Tensor> rates = clipped_rates(group);
     for (std::size_t i = 0; i < rates.size(); ++i)
       at::_fused_adamw_(group.parameters[i], group.gradients[i], exp_avg[i], exp_avg_sq[i], /*max_exp_avg_sqs=*/{},
                         count, rates[i], beta1, beta2, group.weight_decay, settings_.eps, /*amsgrad=*/false,
-                        /*maximize=*/false, /*grad_scale=*/std::nullopt, found_inf);
+                        /*maximize=*/false, /*grad_scale=*/std::nullopt, group.found_inf);
   }
 }
 

@@ -14,25 +14,26 @@ void Lamb::measure(const std::vector<Group>& groups) {
   grad_norm_ = global_norm(all);
 }
 
-void Lamb::update(std::vector<Group>& groups, const std::optional<at::Tensor>& found_inf) {
+void Lamb::update(std::vector<Group>& groups) {
   trust_ratios_.assign(parameters().size(), at::Tensor());
   for (Group& group : groups) {
     if (settings_.max_grad_norm) {
       const at::Tensor divisor = at::clamp_min(grad_norm_ / *settings_.max_grad_norm, 1.0);
       group.gradients = at::_foreach_div(group.gradients, divisor.to(group.gradients[0].options()));
     }
-    if (found_inf) {
+    if (group.found_inf) {
       // Replaces the gradients by zero instead of multiplying them by zero, because a non-finite number times zero is not zero.
-      for (at::Tensor& gradient : group.gradients) gradient = at::where(*found_inf != 0, 0.0, gradient);
+      for (at::Tensor& gradient : group.gradients) gradient = at::where(*group.found_inf != 0, 0.0, gradient);
     }
-    update_group(group, found_inf);
+    update_group(group);
   }
 }
 
 // If found_inf is 1, the update has no effect, and the host does not have to wait for the device: the gradients are
 // zero, the moments keep their values because their decay factor is set to 1, and the weights keep theirs because the
 // update is multiplied by zero.
-void Lamb::update_group(Group& group, const std::optional<at::Tensor>& found_inf) {
+void Lamb::update_group(Group& group) {
+  const std::optional<at::Tensor>& found_inf = group.found_inf;
   auto &exp_avg = group.moments[0], &exp_avg_sq = group.moments[1];
   const auto [beta1, beta2] = settings_.betas;
   const auto correction = [&](double beta) -> at::Tensor {

@@ -56,7 +56,8 @@ std::vector<at::Tensor> Optimizer::tensors() const {
   return out;
 }
 
-std::vector<Optimizer::Group> Optimizer::groups(double learning_rate, double weight_decay) const {
+std::vector<Optimizer::Group> Optimizer::groups(double learning_rate, double weight_decay,
+                                                const at::Tensor& found_inf) const {
   std::map<std::tuple<double, double, std::int64_t, at::ScalarType, c10::DeviceType, int>, Group> by_key;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& parameter = parameters_[i].tensor;
@@ -69,7 +70,14 @@ std::vector<Optimizer::Group> Optimizer::groups(double learning_rate, double wei
     if (!group.count.defined()) {
       group.count = at::full({}, static_cast<double>(steps_ + 1 - parameters_[i].frozen_steps),
                              parameter.options().dtype(at::kDouble));
+      if (found_inf.defined()) group.found_inf = found_inf;
       if (missed_.defined()) group.count = group.count - missed_.to(parameter.device());
+      if (missed_.defined() && parameters_[i].frozen_steps > 0) {
+        // Skipped steps do not count as frozen steps, but so far only the device knows them.
+        const at::Tensor still_frozen = (group.count < 1).to(at::kFloat);
+        group.found_inf = found_inf.defined() ? at::maximum(found_inf, still_frozen) : still_frozen;
+        group.count.clamp_min_(1);
+      }
     }
     group.learning_rate = learning_rate * parameters_[i].lr_scale;
     group.weight_decay = decay;
@@ -87,7 +95,7 @@ std::vector<Optimizer::Group> Optimizer::groups(double learning_rate, double wei
 std::vector<Optimizer::Group> Optimizer::own(const std::vector<Group>& all) const {
   std::vector<Group> out;
   for (const Group& group : all) {
-    Group mine{group.count, group.learning_rate, group.weight_decay, {}, {}, {}, {}};
+    Group mine{group.count, group.learning_rate, group.weight_decay, group.found_inf, {}, {}, {}, {}};
     mine.moments.resize(group.moments.size());
     for (std::size_t i = 0; i < group.indices.size(); ++i) {
       if (!owns(group.indices[i])) continue;
@@ -103,10 +111,10 @@ std::vector<Optimizer::Group> Optimizer::own(const std::vector<Group>& all) cons
 
 void Optimizer::step(double learning_rate, std::optional<double> weight_decay, const at::Tensor& found_inf) {
   const c10::NoGradGuard no_grad;
-  std::vector<Group> with_gradient = groups(learning_rate, weight_decay.value_or(weight_decay_));
+  std::vector<Group> with_gradient = groups(learning_rate, weight_decay.value_or(weight_decay_), found_inf);
   measure(with_gradient);
   if (shards_) with_gradient = own(with_gradient);
-  update(with_gradient, found_inf.defined() ? std::optional(found_inf) : std::nullopt);
+  update(with_gradient);
   ++steps_;
   if (found_inf.defined()) missed_ = missed_.defined() ? missed_ + found_inf : found_inf.to(at::kDouble);
   if (shards_) broadcast_from_owners(tensors(), shards_->owners, shards_->group, shards_->bucket_mb);

@@ -273,6 +273,36 @@ TEST(UpdateRates, WeightDecayAndFrozenStepsMatchALoopByHand) {
   expect_updates_by_hand<Lamb, LambSettings>(lamb, lamb_by_hand);
 }
 
+// The host does not know of the skipped steps, so parameters are still frozen after `frozen_steps` calls of step().
+template <class Made, class Settings>
+void expect_skipped_steps_do_not_count(const Settings& settings) {
+  const auto after = [&](const std::vector<double>& found_inf) {
+    NamedParameter late = parameter("late", {2, 2});
+    late.frozen_steps = 2;
+    Made optimizer({parameter("early", {2, 2}), late}, settings);
+    for (const double each : found_inf) {
+      set_gradients(optimizer, each > 0 ? NAN : 0.5);
+      optimizer.step(0.1, {}, at::full({}, each));
+    }
+    return at::stack({optimizer.parameters()[0].tensor.detach(), optimizer.parameters()[1].tensor.detach()});
+  };
+  const at::Tensor frozen = after({0, 0}), updated = after({0, 0, 0});
+  EXPECT_TRUE(at::equal(frozen[1], at::ones({2, 2})));
+  EXPECT_FALSE(at::equal(updated[1], at::ones({2, 2})));
+  EXPECT_TRUE(at::equal(after({0, 1, 0}), frozen));
+  EXPECT_TRUE(at::equal(after({0, 1, 1, 0, 0}), updated));
+  EXPECT_TRUE(at::equal(after({1, 1, 1, 0, 0, 0}), updated));
+}
+
+TEST(UpdateRates, SkippedStepsDoNotCountAsFrozenSteps) {
+  expect_skipped_steps_do_not_count<AdamW>(AdamWSettings{});
+  expect_skipped_steps_do_not_count<AdamW>(AdamWSettings{.update_clipping = true});
+  expect_skipped_steps_do_not_count<Sgd>(SgdSettings{});
+  LambSettings lamb;
+  lamb.max_grad_norm = std::nullopt;
+  expect_skipped_steps_do_not_count<Lamb>(lamb);
+}
+
 TEST(UpdateRates, NormsIgnoreFrozenGradients) {
   NamedParameter late = parameter("visual.late", {4}), early = parameter("visual.early", {4});
   late.frozen_steps = 1;

@@ -34,7 +34,7 @@ class AdamW : public Optimizer {
   AdamW(std::vector<NamedParameter> parameters, const AdamWSettings& settings);
 
  protected:
-  void update(std::vector<Group>& groups, const std::optional<at::Tensor>& found_inf) override;
+  void update(std::vector<Group>& groups) override;
 
  private:
   /// Returns the learning rate of each tensor of the group after update clipping, as scalars on the group's device.

@@ -49,10 +49,10 @@ class Lamb : public Optimizer {
 
  protected:
   void measure(const std::vector<Group>& groups) override;
-  void update(std::vector<Group>& groups, const std::optional<at::Tensor>& found_inf) override;
+  void update(std::vector<Group>& groups) override;
 
  private:
-  void update_group(Group& group, const std::optional<at::Tensor>& found_inf);
+  void update_group(Group& group);
 
   LambSettings settings_;
   at::Tensor grad_norm_;

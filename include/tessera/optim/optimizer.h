@@ -77,6 +77,7 @@ class Optimizer {
   double weight_decay() const { return weight_decay_; }
   double weight_decay(std::size_t index) const { return decays_[index] ? weight_decay_ : 0.0; }
   /// Whether the next step() leaves this parameter unchanged even if it has a gradient, because steps_taken() is below its frozen_steps.
+  /// Skipped updates that take_back() has not subtracted yet can keep it unchanged for as many further calls.
   bool frozen(std::size_t index) const { return steps_ < parameters_[index].frozen_steps; }
 
   /// The state that this rank keeps: `step` (int64 scalar) and `MOMENT.NAME`, such as `exp_avg.logit_scale`. The
@@ -96,6 +97,7 @@ class Optimizer {
     at::Tensor count;  // float64 scalar on the parameters' device: how often these parameters were updated, including the current update
     double learning_rate = 0;
     double weight_decay = 0;
+    std::optional<at::Tensor> found_inf;  // as in step(); also 1 while skipped steps keep the parameters frozen
     std::vector<std::size_t> indices;
     std::vector<at::Tensor> parameters, gradients;
     std::vector<std::vector<at::Tensor>> moments;  // [moment][parameter]
@@ -104,8 +106,8 @@ class Optimizer {
   /// Called before update() with all gradients of the step, including those of parameters that other ranks update.
   /// Called without gradient recording.
   virtual void measure(const std::vector<Group>& /*groups*/) {}
-  /// found_inf has the same meaning as in step(). Must not read anything back from the device. Called without gradient recording.
-  virtual void update(std::vector<Group>& groups, const std::optional<at::Tensor>& found_inf) = 0;
+  /// Updates each group, unless its found_inf is 1. Must not read anything back from the device. Called without gradient recording.
+  virtual void update(std::vector<Group>& groups) = 0;
 
  private:
   struct Shards {
@@ -114,7 +116,7 @@ class Optimizer {
     std::vector<int> owners;  // the rank that updates each parameter
   };
 
-  std::vector<Group> groups(double learning_rate, double weight_decay) const;
+  std::vector<Group> groups(double learning_rate, double weight_decay, const at::Tensor& found_inf) const;
   std::vector<Group> own(const std::vector<Group>& all) const;
   bool owns(std::size_t index) const;
   std::string moment_name(std::size_t moment, std::size_t index) const;

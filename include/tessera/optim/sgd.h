@@ -30,7 +30,7 @@ class Sgd : public Optimizer {
   Sgd(std::vector<NamedParameter> parameters, const SgdSettings& settings);
 
  protected:
-  void update(std::vector<Group>& groups, const std::optional<at::Tensor>& found_inf) override;
+  void update(std::vector<Group>& groups) override;
 
  private:
   SgdSettings settings_;
