@@ -252,7 +252,7 @@ def text_conditioned_loss(image_tokens: Tensor, texts: Tensor, scale: Tensor, bi
     forward pass computes the gradients together with the loss; until the backward pass this takes as much memory as image_tokens. It
     is not supported in graphs of torch.compile.
 
-    image_tokens  [B, P, D]  float32 or float64 (narrower types are widened)
+    image_tokens  [B, P, D]  float32 or float64 (narrower types are widened); texts and parameters are converted to the same type
     texts         [M, D]     embeddings, not normalized
     scale, bias   []         1/temperature and bias
     parameters    as for text_conditioned_pool

@@ -173,7 +173,7 @@ class PoolWorker {
     constexpr std::int64_t kElements = 1 << 18;
     if (!in_[kTokens].is_cpu()) return pairs;
     const std::int64_t most = std::clamp<std::int64_t>(kElements / (attention_.heads * patches), 16, 512);
-    const std::int64_t tiles = (pairs + most - 1) / most;
+    const std::int64_t tiles = std::max<std::int64_t>(1, (pairs + most - 1) / most);  // an image may have no pairs
     return (pairs + tiles - 1) / tiles;
   }
 
@@ -243,12 +243,13 @@ struct PoolResult {
 };
 
 // Returns the number of threads. It is limited because each thread has its own sums of gradients, which together should need little
-// memory compared with the tokens.
+// memory compared with the tokens. It is 1 if there are no images.
 std::int64_t worker_count(const Inputs& in) {
   if (!in[kTokens].is_cpu()) return 1;
   constexpr std::int64_t kFewest = 4;
-  const std::int64_t affordable = std::max(kFewest, in[kTokens].numel() / (2 * in[kText].numel()));
-  return std::min({static_cast<std::int64_t>(pool_threads()), in[kTokens].size(0), affordable});
+  const std::int64_t text = std::max<std::int64_t>(1, in[kText].numel()), images = std::max<std::int64_t>(1, in[kTokens].size(0));
+  const std::int64_t affordable = std::max(kFewest, in[kTokens].numel() / (2 * text));
+  return std::min({static_cast<std::int64_t>(pool_threads()), images, affordable});
 }
 
 PoolResult pool_loss(const Inputs& in, const Attention& attention, const PairsOfImages& pairs, bool gradient) {
@@ -289,6 +290,7 @@ struct PoolCall : torch::CustomClassHolder {
   PoolCall(Attention given, PairsOfImages of_images) : attention(given), pairs(std::move(of_images)) {}
   Attention attention;
   PairsOfImages pairs;
+  bool recorded = at::GradMode::is_enabled();  // forward() itself always runs without recording
   Inputs gradients;  // computed by the forward pass; the first backward pass moves them out
 };
 
@@ -300,7 +302,8 @@ class ConditionedLoss : public torch::autograd::Function<ConditionedLoss> {
                             const at::Tensor& scale, const at::Tensor& bias, const c10::intrusive_ptr<PoolCall>& call) {
     const NoAutocast no_autocast;
     const Inputs in{tokens, query, text, key_value_weight, key_value_bias, out_weight, out_bias, scale, bias};
-    const bool gradient = std::any_of(in.begin(), in.end(), [](const auto& each) { return each.requires_grad(); });
+    const bool gradient =
+        call->recorded && std::any_of(in.begin(), in.end(), [](const auto& each) { return each.requires_grad(); });
     PoolResult result = pool_loss(in, call->attention, call->pairs, gradient);
     call->gradients = std::move(result.gradients);
     ctx->save_for_backward({in.begin(), in.end()});
@@ -372,6 +375,13 @@ at::Tensor query_of(const at::Tensor& texts, const TextPoolParameters& p) {
                     part_of(p.in_bias, 0));
 }
 
+TextPoolParameters converted(TextPoolParameters p, at::ScalarType type) {
+  for (at::Tensor* each : {&p.query_norm_weight, &p.query_norm_bias, &p.key_norm_weight, &p.key_norm_bias, &p.value_norm_weight,
+                           &p.value_norm_bias, &p.in_weight, &p.in_bias, &p.out_weight, &p.out_bias})
+    *each = each->to(type);
+  return p;
+}
+
 PairsOfImages given_pairs(const at::Tensor& texts, const at::Tensor& labels) {
   return [texts, labels](std::int64_t first, std::int64_t count) {
     return ConditionedPairs{texts.narrow(0, first, count), labels.narrow(0, first, count)};
@@ -435,13 +445,14 @@ at::Tensor text_conditioned_pool(const at::Tensor& image_tokens, const at::Tenso
 }
 
 at::Tensor text_conditioned_loss(const at::Tensor& image_tokens, const at::Tensor& texts, const at::Tensor& scale,
-                                 const at::Tensor& bias, const TextPoolParameters& p, const PairsOfImages& pairs) {
+                                 const at::Tensor& bias, const TextPoolParameters& given, const PairsOfImages& pairs) {
   check_tokens(image_tokens, texts, "texts");
-  check_parameters(p, image_tokens);
+  check_parameters(given, image_tokens);
   TORCH_CHECK(texts.dim() == 2, "text_conditioned_loss: texts must be [M, D], got ", texts.sizes());
   const NoAutocast no_autocast;
-  const at::Tensor tokens = to_compute(image_tokens), wide_texts = to_compute(texts);
-  const at::ScalarType type = tokens.scalar_type();
+  const at::ScalarType type = compute_dtype(image_tokens);
+  const at::Tensor tokens = image_tokens.to(type), wide_texts = texts.to(type);
+  const TextPoolParameters p = converted(given, type);
   const double share = 1.0 / std::sqrt(static_cast<double>(tokens.size(2) / p.heads));
   // Folds the weight and bias of a LayerNorm into the projection that follows it.
   const auto folded_weight = [&](const at::Tensor& weight, std::int64_t part) { return part_of(p.in_weight, part) * weight; };

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/objectives/pairs.h"
+#include "tests/ops/largest_allocation.h"
 #include "tests/support/gradcheck.h"
 #include <tessera/objectives/flair.h>
 #include <tessera/objectives/objective.h>
@@ -210,6 +211,47 @@ TEST(FlairObjective, NeverDrawsAnAbsentCaption) {
 
 TEST(FlairObjective, RejectsHeadsThatDoNotDivideTheWidth) {
   EXPECT_THROW(made("flair", "{heads: 3}"), std::exception);
+}
+
+// Returns the loss of all pairs of images and texts, with random parameters of this type that require gradients.
+at::Tensor conditioned_loss(const at::Tensor& tokens, const at::Tensor& texts, std::int64_t pairs, at::ScalarType type = at::kFloat) {
+  at::manual_seed(5);
+  const auto random = [&](at::IntArrayRef sizes) { return at::randn(sizes).to(type).requires_grad_(true); };
+  const TextPoolParameters parameters{random({4}), random({4}),     random({4}),  random({4}),    random({4}), random({4}),
+                                      random({12, 4}), random({12}), random({4, 4}), random({4}), 2};
+  return text_conditioned_loss(tokens, texts, random({}), random({}), parameters, [&](std::int64_t, std::int64_t images) {
+    return ConditionedPairs{at::arange(pairs).expand({images, pairs}), at::ones({images, pairs}, at::kChar)};
+  });
+}
+
+TEST(TextConditionedLoss, IsZeroWithoutPairs) {
+  const std::int64_t sizes[][3] = {{0, 3, 3}, {2, 0, 0}, {2, 3, 0}};
+  for (const auto& [images, texts, pairs] : sizes) {
+    const at::Tensor tokens = at::randn({images, 5, 4}).requires_grad_(true);
+    const at::Tensor loss = conditioned_loss(tokens, at::randn({texts, 4}), pairs);
+    EXPECT_EQ(loss.item<double>(), 0);
+    loss.backward();
+    EXPECT_EQ(tokens.grad().abs().sum().item<double>(), 0) << images << " images, " << texts << " texts";
+  }
+}
+
+TEST(TextConditionedLoss, ComputesInTheTypeOfTheTokensOrWider) {
+  const at::Tensor tokens = at::randn({2, 5, 4}), texts = at::randn({3, 4});
+  const double expected = conditioned_loss(tokens, texts, 3).item<double>();
+  const at::Tensor wide = conditioned_loss(tokens.to(at::kDouble), texts, 3);
+  EXPECT_EQ(wide.scalar_type(), at::kDouble);
+  EXPECT_NEAR(wide.item<double>(), expected, 1e-4 * expected);
+  const at::Tensor narrow = conditioned_loss(tokens.to(at::kBFloat16), texts.to(at::kBFloat16), 3, at::kBFloat16);
+  EXPECT_EQ(narrow.scalar_type(), at::kFloat);
+  EXPECT_NEAR(narrow.item<double>(), expected, 0.1 * expected);
+}
+
+TEST(TextConditionedLoss, WithoutRecordingComputesNoGradients) {
+  const at::Tensor tokens = at::randn({16, 50, 4}), texts = at::randn({3, 4});
+  const at::NoGradGuard no_grad;
+  const LargestAllocation largest;
+  conditioned_loss(tokens, texts, 3);
+  EXPECT_LT(largest.bytes(), static_cast<std::int64_t>(tokens.nbytes())) << "the gradient of the tokens is as large as they are";
 }
 
 }  // namespace
