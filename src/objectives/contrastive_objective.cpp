@@ -17,15 +17,16 @@ std::map<std::string, double> contrast_chance(std::initializer_list<const char*>
   return levels;
 }
 
-ContrastiveObjective::ContrastiveObjective(const ObjectiveContext& context, double initial_logit_scale, bool learned) {
+ContrastiveObjective::ContrastiveObjective(const ObjectiveContext& context, std::optional<double> initial_logit_scale, bool learned) {
   if (!learned) return;
+  initial_logit_scale_ = initial_logit_scale;
   logit_scale_ = context.logit_scale;
   if (!logit_scale_.defined())
-    logit_scale_ = register_parameter("logit_scale", at::full({}, initial_logit_scale, at::kFloat));
+    logit_scale_ = register_parameter("logit_scale", at::full({}, initial_logit_scale.value_or(kInitialLogitScale), at::kFloat));
 }
 
 void ContrastiveObjective::after_step(const StepContext& /*done*/) {
-  if (!logit_scale_.defined()) return;
+  if (!logit_scale_.defined() || !logit_scale_.requires_grad()) return;
   const at::NoGradGuard no_grad;
   logit_scale_.clamp_(0.0, std::log(100.0));
 }

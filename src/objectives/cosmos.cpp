@@ -179,6 +179,7 @@ Needs Cosmos::needs() const {
 
 void Cosmos::after_step(const StepContext& done) {
   ContrastiveObjective::after_step(done);
+  if (!distill_logit_scale_.requires_grad()) return;
   const at::NoGradGuard no_grad;
   distill_logit_scale_.clamp_(0.0, std::log(100.0));
 }

@@ -62,6 +62,23 @@ WeightedSum::WeightedSum(const WeightedSumSettings& settings, const ObjectiveCon
     group->register_module(label, objective);
     terms_.push_back({label, term.weight, std::move(objective)});
   }
+  if (of_terms.logit_scale.defined()) start_shared_scale(of_terms.logit_scale);
+}
+
+// Sets the shared logit_scale to the initial value that the settings of its objectives state.
+void WeightedSum::start_shared_scale(const at::Tensor& logit_scale) const {
+  const at::NoGradGuard no_grad;
+  const Term* first = nullptr;
+  for (const Term& term : terms_) {
+    const auto* contrastive = dynamic_cast<const ContrastiveObjective*>(term.objective.get());
+    if (contrastive == nullptr || !contrastive->initial_logit_scale()) continue;
+    const auto own = static_cast<float>(*contrastive->initial_logit_scale());
+    if (first != nullptr && logit_scale.item<float>() != own)
+      user_error("objectives: ", first->label, " starts with a logit_scale of ", logit_scale.item<float>(), ", ", term.label, " with ", own,
+                 ", but they share it: make them equal, or set shared_logit_scale: false");
+    first = &term;
+    logit_scale.fill_(own);
+  }
 }
 
 // Returns the context for a term. The term's teacher is the corresponding term of context.teacher, which is a WeightedSum.

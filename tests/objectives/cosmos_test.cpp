@@ -319,7 +319,7 @@ TEST(Cosmos, TeacherMomentumStaysOrRisesByHalfACosine) {
   EXPECT_FALSE(rising->follows_step()) << "the loss itself does not depend on the step";
 }
 
-TEST(Cosmos, ClampsBothTemperatures) {
+TEST(Cosmos, ClampsBothTemperaturesUnlessTheyAreFrozen) {
   const auto objective = made_cosmos();
   const auto parameters = objective->named_parameters();
   const at::NoGradGuard no_grad;
@@ -329,6 +329,9 @@ TEST(Cosmos, ClampsBothTemperatures) {
       objective->after_step({});
       EXPECT_DOUBLE_EQ(parameters[name].item<double>(), value < 0 ? 0.0 : std::log(100.0)) << name;
     }
+  parameters["distill_logit_scale"].set_requires_grad(false).fill_(9);
+  objective->after_step({});
+  EXPECT_EQ(parameters["distill_logit_scale"].item<double>(), 9);
 }
 
 TEST(Cosmos, ParametersHaveTheirNames) {

@@ -180,7 +180,7 @@ TEST(SparcInBfloat16, PassesBfloat16TokensToTheKernelWithSmallErrors) {
   }
 }
 
-TEST(LogitScale, StartsAtLogOfOneOver007AndIsClamped) {
+TEST(LogitScale, StartsAtLogOfOneOver007AndIsClampedUnlessFrozen) {
   const auto clip = make_objective("clip", "{}", 5, at::kFloat);
   at::Tensor scale = clip->named_parameters()["logit_scale"];
   EXPECT_FLOAT_EQ(scale.item<float>(), static_cast<float>(std::log(1 / 0.07)));
@@ -191,6 +191,9 @@ TEST(LogitScale, StartsAtLogOfOneOver007AndIsClamped) {
   scale.fill_(-1);
   clip->after_step({});
   EXPECT_EQ(scale.item<float>(), 0);
+  scale.set_requires_grad(false).fill_(7);
+  clip->after_step({});
+  EXPECT_EQ(scale.item<float>(), 7);
 }
 
 std::string settings_error(const std::string& name, const std::string& yaml) {

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "tests/objectives/pairs.h"
+#include <tessera/objectives/contrastive_objective.h>
 
 namespace tessera {
 namespace {
@@ -19,6 +20,19 @@ TEST(WeightedSum, SharesOneScaleOrKeepsOnePerObjective) {
   separate->after_step({});
   EXPECT_DOUBLE_EQ(shared->named_parameters()["logit_scale"].item<double>(), std::log(100.0));
   EXPECT_DOUBLE_EQ(separate->named_parameters()["objectives.again.logit_scale"].item<double>(), std::log(100.0));
+}
+
+TEST(WeightedSum, SharedScaleStartsAtTheValueInAnObjectivesSettings) {
+  const auto start = [](const std::string& list) {
+    const auto sum = make_objective("weighted_sum", "{objectives: [" + list + "]}");
+    return sum->named_parameters()["logit_scale"].item<double>();
+  };
+  EXPECT_NEAR(start("clip"), kInitialLogitScale, 1e-6);
+  EXPECT_NEAR(start("siglip"), std::log(10), 1e-6);
+  EXPECT_EQ(start("clip, {name: siglip, init_logit_scale: 1}, {name: multi_positive_sigmoid, init_logit_scale: 1}"), 1);
+  EXPECT_EQ(error_of([&] { start("{name: siglip, init_logit_scale: 1}, {name: siglip, label: other, init_logit_scale: 2}"); }),
+            "objectives: siglip starts with a logit_scale of 1, other with 2, but they share it: make them equal, or set "
+            "shared_logit_scale: false");
 }
 
 TEST(WeightedSum, NestedSumHasItsOwnScale) {

@@ -56,13 +56,15 @@ inline constexpr double kInitialLogitScale = 2.659260036932778;
 std::map<std::string, double> contrast_chance(std::initializer_list<const char*> terms, std::int64_t pairs);
 
 /// An objective with a learned temperature. The parameter `logit_scale` is the log of 1/temperature; after_step() clamps the parameter to
-/// [0, log 100]. forward() uses exp(logit_scale) without clamping. If the context has a logit_scale, the objective uses it and registers
-/// none of its own. If `learned` is false, there is no logit_scale, and scale() must not be called.
+/// [0, log 100], unless it is frozen. forward() uses exp(logit_scale) without clamping. If the context has a logit_scale, the objective uses
+/// it and registers none of its own. If `learned` is false, there is no logit_scale, and scale() must not be called.
 class ContrastiveObjective : public Objective {
  public:
-  explicit ContrastiveObjective(const ObjectiveContext& context, double initial_logit_scale = kInitialLogitScale,
-                                bool learned = true);
+  /// `initial_logit_scale` is the initial value that the objective's settings state; without one it is kInitialLogitScale.
+  explicit ContrastiveObjective(const ObjectiveContext& context, std::optional<double> initial_logit_scale = {}, bool learned = true);
   void after_step(const StepContext& done) override;
+  /// Returns the initial value that the settings state, for an owner of a shared logit_scale.
+  std::optional<double> initial_logit_scale() const { return initial_logit_scale_; }
 
  protected:
   /// Returns the parameter logit_scale itself, for parts of the objective that share it.
@@ -73,6 +75,7 @@ class ContrastiveObjective : public Objective {
   at::Tensor inverse_temperature(std::optional<double> temperature, at::ScalarType dtype) const;
 
  private:
+  std::optional<double> initial_logit_scale_;
   at::Tensor logit_scale_;
 };
 

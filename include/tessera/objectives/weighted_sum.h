@@ -32,7 +32,8 @@ void fields(Visitor& v, WeightedSumSettings& s) {
   v("objectives", s.objectives,
     "the objectives to add up; each entry has the objective's name, the weight of its loss, a unique label for its terms and "
     "parameters (default: the name), and, next to these keys, the objective's own settings");
-  v("shared_logit_scale", s.shared_logit_scale, "all objectives share one learned temperature");
+  v("shared_logit_scale", s.shared_logit_scale, "all objectives share one learned temperature, which starts at 0.07 or at the value in an objective's settings (siglip's "
+    "init_logit_scale)");
 }
 std::optional<config::Problem> validate(const WeightedSumSettings& s);
 
@@ -40,7 +41,7 @@ std::optional<config::Problem> validate(const WeightedSumSettings& s);
 /// details and statistics, prefixed with their label. Parameters: `logit_scale` if shared, and `objectives.<label>.<parameter>`.
 class WeightedSum : public Objective {
  public:
-  /// Throws UserError if an objective rejects its settings.
+  /// Throws UserError if an objective rejects its settings, or if two state different initial values of the shared logit_scale.
   WeightedSum(const WeightedSumSettings& settings, const ObjectiveContext& context);
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;
@@ -59,6 +60,7 @@ class WeightedSum : public Objective {
     double weight;
     std::shared_ptr<Objective> objective;
   };
+  void start_shared_scale(const at::Tensor& logit_scale) const;
   static StepContext context_of(std::size_t term, const StepContext& context);
 
   std::vector<Term> terms_;
