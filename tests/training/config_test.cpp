@@ -53,6 +53,9 @@ TEST(TrainingConfig, WrongTypesSayWhatIsExpected) {
 TEST(TrainingConfig, RejectsImpossibleCombinationsBeforeBuildingAnything) {
   EXPECT_EQ(error_with({"schedule.warmup_steps=7"}),
             "--set: schedule.warmup_steps: is 7, but training.steps is only 6: make it smaller");
+  EXPECT_EQ(error_with({"schedule.warmup_steps=30", "schedule.part=[0.8, 1.0]"}), "no error");
+  EXPECT_EQ(error_with({"schedule.warmup_steps=31", "schedule.part=[0.8, 1.0]"}),
+            "--set: schedule.warmup_steps: is 31, but the whole schedule of schedule.part has only 30 steps: make it smaller");
   EXPECT_EQ(error_with({"training.cuda_graph=true", "training.micro_batch=2"}),
             "--set: training.cuda_graph: is true, and training.micro_batch is set: GradCache cannot be recorded; set only "
             "one of the two");
