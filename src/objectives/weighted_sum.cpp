@@ -15,14 +15,17 @@ WeightedTermSettings Value<WeightedTermSettings>::read(const Node& node, const s
                                                        const WeightedTermSettings&) {
   WeightedTermSettings term;
   Node rest = node;
+  for (const char* own : {"weight", "label", "settings"}) rest.erase(own);
   if (const Node* weight = node.find("weight")) term.weight = Value<double>::read(*weight, path + ".weight", 1);
   if (const Node* label = node.find("label")) term.label = Value<std::string>::read(*label, path + ".label", "");
   if (const Node* nested = node.find("settings")) {
     if (!nested->is_map() && !nested->is_null())
       fail(*nested, path + ".settings", "expected a group of settings, got " + nested->describe());
-    for (const auto& [key, value] : nested->members()) rest.set(key, value);
+    for (const auto& [key, value] : nested->members()) {
+      if (rest.find(key) != nullptr) fail(value, path + ".settings." + key, "is also set outside of settings: remove one of the two");
+      rest.set(key, value);
+    }
   }
-  for (const char* own : {"weight", "label", "settings"}) rest.erase(own);
   term.objective = objectives().resolve(Value<ModuleSettings>::read(rest, path, {}), path);
   return term;
 }

@@ -211,6 +211,10 @@ TEST(ObjectiveSettings, ErrorsNameTheMistake) {
   EXPECT_NE(
       settings_error("weighted_sum", "{objectives: [{name: clip, settings: {chnk: 3}}]}").find("did you mean chunk?"),
       std::string::npos);
+  EXPECT_EQ(settings_error("weighted_sum", "{objectives: [{name: clip, chunk: 7, settings: {chunk: 4}}]}"),
+            "test:1: weighted_sum.objectives[0].settings.chunk: is also set outside of settings: remove one of the two");
+  EXPECT_NE(settings_error("weighted_sum", "{objectives: [{name: clip, settings: {weight: 3}}]}").find("objectives[0].weight"),
+            std::string::npos);
   EXPECT_EQ(settings_error("mgca", "{attention_heads: 3, attention_dim: 4}"),
             "test:1: mgca.attention_heads: must divide attention_dim 4, got 3");
   EXPECT_EQ(settings_error("filip", "{token_drop_rate: 1}"),

@@ -56,8 +56,8 @@ inline constexpr double kInitialLogitScale = 2.659260036932778;
 std::map<std::string, double> contrast_chance(std::initializer_list<const char*> terms, std::int64_t pairs);
 
 /// An objective with a learned temperature. The parameter `logit_scale` is the log of 1/temperature; after_step() clamps the parameter to
-/// [0, log 100], unless it is frozen. forward() uses exp(logit_scale) without clamping. If the context has a logit_scale, the objective uses
-/// it and registers none of its own. If `learned` is false, there is no logit_scale, and scale() must not be called.
+/// [0, log 100], unless it is frozen. forward() uses exp(logit_scale) without clamping. If the context has a logit_scale, the objective
+/// uses it and registers none of its own. If `learned` is false, there is no logit_scale, and scale() must not be called.
 class ContrastiveObjective : public Objective {
  public:
   /// `initial_logit_scale` is the initial value that the objective's settings state; without one it is kInitialLogitScale.

@@ -32,7 +32,8 @@ void fields(Visitor& v, WeightedSumSettings& s) {
   v("objectives", s.objectives,
     "the objectives to add up; each entry has the objective's name, the weight of its loss, a unique label for its terms and "
     "parameters (default: the name), and, next to these keys, the objective's own settings");
-  v("shared_logit_scale", s.shared_logit_scale, "all objectives share one learned temperature, which starts at 0.07 or at the value in an objective's settings (siglip's "
+  v("shared_logit_scale", s.shared_logit_scale,
+    "all objectives share one learned temperature, which starts at 0.07 or at the value in an objective's settings (siglip's "
     "init_logit_scale)");
 }
 std::optional<config::Problem> validate(const WeightedSumSettings& s);
