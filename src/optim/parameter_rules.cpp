@@ -48,9 +48,11 @@ bool matches(const std::string& pattern, const std::string& name) {
 
 std::vector<NamedParameter> apply_rules(std::vector<NamedParameter> parameters, const ParameterSettings& settings) {
   for (const std::string& pattern : settings.frozen) check_pattern(pattern, "parameters.frozen", parameters);
-  for (std::size_t i = 0; i < settings.groups.size(); ++i)
-    for (const std::string& pattern : settings.groups[i].match)
-      check_pattern(pattern, concat("parameters.groups[", i, "].match"), parameters);
+  for (std::size_t i = 0; i < settings.groups.size(); ++i) {
+    const std::string key = concat("parameters.groups[", i, "].match");
+    if (settings.groups[i].match.empty()) user_error(key, ": is empty: name the group's parameters");
+    for (const std::string& pattern : settings.groups[i].match) check_pattern(pattern, key, parameters);
+  }
 
   std::vector<NamedParameter> out;
   for (NamedParameter& parameter : parameters) {

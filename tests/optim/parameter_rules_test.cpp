@@ -126,7 +126,7 @@ TEST(ParameterRules, LayerDecayShrinksTowardsTheInputOfEachTower) {
   }
 }
 
-TEST(ParameterRules, ErrorForAnUnknownPatternSuggestsTheNearestName) {
+TEST(ParameterRules, ErrorForAPatternThatMatchesNothingNamesIt) {
   EXPECT_EQ(error_of_rules({.frozen = {"imag"}}), "parameters.frozen: imag matches no parameter: did you mean image?");
   auto pictures_alone = parameters();
   std::erase_if(pictures_alone, [](const NamedParameter& each) { return matches("text", each.name); });
@@ -134,6 +134,7 @@ TEST(ParameterRules, ErrorForAnUnknownPatternSuggestsTheNearestName) {
             "parameters.frozen: text: this model's text tower has no parameters: leave it out");
   EXPECT_EQ(error_of_rules({.groups = {{{"visual.proy"}, 2.0}}}),
             "parameters.groups[0].match: visual.proy matches no parameter: did you mean visual.proj?");
+  EXPECT_EQ(error_of_rules({.groups = {{{"image"}, 2.0}, {{}, 2.0}}}), "parameters.groups[1].match: is empty: name the group's parameters");
   EXPECT_EQ(error_of_rules({.frozen = {"*"}}), "parameters.frozen: freezes everything: nothing is left to train");
 }
 

@@ -61,7 +61,7 @@ bool matches(const std::string& pattern, const std::string& name);
 /// Removes the frozen parameters from the list, turns their requires_grad off, and sets lr_scale and frozen_steps of the others. With layer
 /// decay d, in a tower of n blocks, embeddings get the factor d^(n+1), block i (counted from 0) gets d^(n-i), and everything after the
 /// blocks gets 1 (Bao et al. 2022, BEiT; a ResNet's stages count as blocks). Throws UserError if a pattern matches nothing (the message
-/// suggests the nearest name), or if nothing is left to train.
+/// suggests the nearest name), if a group has no patterns, or if nothing is left to train.
 std::vector<NamedParameter> apply_rules(std::vector<NamedParameter> parameters, const ParameterSettings& settings);
 
 }  // namespace tessera
