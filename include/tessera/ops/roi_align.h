@@ -20,10 +20,10 @@ struct RoiAlignSettings {
 /// boxes     [K, 4]        floating, left, top, right, bottom in cells of the grid; no gradient
 /// image     [K]           int64, the image of each box
 /// returns   [K, rows, columns, C]  in the features' type; sums are float32 (float64 for float64)
-/// A point more than a cell outside the image counts as 0. A box of size zero gives 0 (but see `aligned`). A box that
-/// is not finite gives NaN; on a GPU, so does a box with an image index that is out of range. The result and the
-/// gradient are the same in every run and for any number of threads, except that float64 sums on a GPU have no fixed
-/// order. Throws c10::Error naming the tensor that does not fit. Differentiable once.
+/// A point more than a cell outside the image counts as 0. With sampling_ratio 0 and `aligned`, a box of size zero has
+/// no points and gives 0. A box that is not finite gives NaN; on a GPU, so does a box with an image index that is out of
+/// range. The result and the gradient are the same in every run and for any number of threads, except that float64 sums
+/// on a GPU have no fixed order. Throws c10::Error naming the tensor that does not fit. Differentiable once.
 at::Tensor roi_align(const at::Tensor& features, const at::Tensor& boxes, const at::Tensor& image,
                      const RoiAlignSettings& settings = {});
 
