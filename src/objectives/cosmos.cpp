@@ -91,7 +91,7 @@ TokenSequence first_caption(const TowerFeatures& text, const CaptionFeatures& ca
   return out;
 }
 
-// Restricts the relation to the first `count` captions of each image.
+// Restricts the columns of the relation to the first `count` captions of each image.
 CaptionRelation of_first_captions(const CaptionRelation& all, std::int64_t count) {
   CaptionRelation out = all;
   out.present = all.present.narrow(1, 0, count);

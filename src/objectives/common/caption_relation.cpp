@@ -37,9 +37,9 @@ at::Tensor CaptionRelation::same(std::int64_t row, std::int64_t rows, std::int64
         (image_group.narrow(0, row, rows).unsqueeze(1) == image_group.narrow(0, column, columns)).unsqueeze(2));
   if (!caption_ids.defined()) return out;
   const at::Tensor ids = caption_ids.narrow(0, column, columns);  // [columns, K]
-  for (std::int64_t k = 0; k < captions(); ++k) {
+  for (std::int64_t k = 0; k < own_ids.size(1); ++k) {
     const auto of_rows = [&](const at::Tensor& all) { return all.narrow(0, row, rows).select(1, k).view({rows, 1, 1}); };
-    out.logical_or_((of_rows(caption_ids) == ids).logical_and_(of_rows(present)));
+    out.logical_or_((of_rows(own_ids) == ids).logical_and_(of_rows(own_present)));
   }
   return out;
 }
@@ -96,6 +96,8 @@ void CaptionRelation::save(torch::autograd::AutogradContext* ctx) const {
   ctx->saved_data["rows_present"] = rows_present;
   ctx->saved_data["image_group"] = image_group;
   ctx->saved_data["caption_ids"] = caption_ids;
+  ctx->saved_data["own_ids"] = own_ids;
+  ctx->saved_data["own_present"] = own_present;
   ctx->saved_data["duplicates"] = static_cast<std::int64_t>(duplicates);
   ctx->saved_data["some_absent"] = some_absent;
 }
@@ -107,6 +109,8 @@ CaptionRelation CaptionRelation::saved(torch::autograd::AutogradContext* ctx) {
   out.rows_present = data["rows_present"].toTensor();
   out.image_group = data["image_group"].toTensor();
   out.caption_ids = data["caption_ids"].toTensor();
+  out.own_ids = data["own_ids"].toTensor();
+  out.own_present = data["own_present"].toTensor();
   out.duplicates = static_cast<Duplicates>(data["duplicates"].toInt());
   out.some_absent = data["some_absent"].toBool();
   return out;
@@ -126,7 +130,8 @@ CaptionRelation caption_relation(const at::Tensor& present, const at::Tensor& im
     return may_repeat(all) ? all : at::Tensor();
   };
   out.image_group = gathered(image_group, present.sizes().slice(0, 1), "image_group");
-  out.caption_ids = gathered(caption_ids, present.sizes(), "caption_ids");
+  out.caption_ids = out.own_ids = gathered(caption_ids, present.sizes(), "caption_ids");
+  out.own_present = out.present;
   return out;
 }
 

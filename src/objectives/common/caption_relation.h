@@ -22,6 +22,7 @@ struct CaptionRelation {
   at::Tensor rows_present;  // bool [C], true for present rows; undefined if all are present
   at::Tensor image_group;  // int64 [C], equal for equal images; undefined if all differ
   at::Tensor caption_ids;  // int64 [C, K], equal for equal captions; undefined if all differ
+  at::Tensor own_ids, own_present;  // caption_ids and present of the rows' own captions, of which the columns may be only the first
   Duplicates duplicates = Duplicates::negative;
 
   /// True if any caption of the global batch is absent. Always true on a GPU, because the check would cost a synchronization.
