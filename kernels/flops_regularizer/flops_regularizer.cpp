@@ -19,7 +19,7 @@ Status check(const FlopsColumnSums& arguments) {
 
 Status check(const FlopsFromSums& arguments) {
   ArgumentCheck found(kName);
-  found.at_least("total_rows", 1, arguments.total_rows).at_least("columns", 1, arguments.columns);
+  found.at_least("rows", 1, arguments.rows).at_least("columns", 1, arguments.columns);
   found.present("column_sum", arguments.column_sum).present("column_mean", arguments.column_mean);
   found.present("loss", arguments.loss);
   return found.status();
@@ -29,7 +29,6 @@ Status check(const FlopsBackward& arguments) {
   ArgumentCheck found(kName);
   found.at_least("rows", 0, arguments.rows).at_least("columns", 1, arguments.columns);
   if (!found.ok() || arguments.rows == 0) return found.status();
-  found.at_least("total_rows", arguments.rows, arguments.total_rows);
   found.present("column_mean", arguments.column_mean).present("grad_loss", arguments.grad_loss);
   found.present("grad_encoding", arguments.grad_encoding);
   if (arguments.rows > 1) found.long_enough("grad_encoding", arguments.row_stride, arguments.columns);

@@ -90,12 +90,12 @@ __device__ __forceinline__ float block_sum(float value) {
 }
 
 __global__ void __launch_bounds__(kFinishThreads)
-    means_and_squares(const float* column_sum, std::int64_t columns, float total_rows, float* column_mean,
+    means_and_squares(const float* column_sum, std::int64_t columns, float rows, float* column_mean,
                       float* block_squares) {
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kFinishThreads + threadIdx.x;
   float mean = 0.0f;
   if (column < columns) {
-    mean = column_sum[column] / total_rows;
+    mean = column_sum[column] / rows;
     column_mean[column] = mean;
   }
   const float squares = block_sum(mean * mean);
@@ -160,7 +160,7 @@ Status start_backward(const FlopsBackward& given, void* stream) {
   const std::int64_t column_blocks = (given.columns + kCount * kThreads - 1) / (kCount * kThreads);
   return launch("flops_regularizer backward", write_gradient<Element, kCount>,
                 dim3(static_cast<unsigned>(column_blocks), static_cast<unsigned>(slices.count)), kThreads, 0, stream,
-                given.column_mean, given.grad_loss, 2.0f / static_cast<float>(given.total_rows), given.rows,
+                given.column_mean, given.grad_loss, 2.0f / static_cast<float>(given.rows), given.rows,
                 given.columns, given.row_stride, slices.rows, static_cast<Element*>(given.grad_encoding));
 }
 
@@ -206,7 +206,7 @@ Status flops_from_sums(const FlopsFromSums& arguments, void* stream) {
   const std::int64_t blocks = finish_blocks(arguments.columns);
   Status status = launch("flops_regularizer means", means_and_squares, dim3(static_cast<unsigned>(blocks)),
                          kFinishThreads, 0, stream, arguments.column_sum, arguments.columns,
-                         static_cast<float>(arguments.total_rows), arguments.column_mean, squares);
+                         static_cast<float>(arguments.rows), arguments.column_mean, squares);
   if (!status.ok()) return status;
   return launch("flops_regularizer loss", add_squares, dim3(1), kFinishThreads, 0, stream,
                 static_cast<const float*>(squares), blocks, arguments.loss);

@@ -10,12 +10,10 @@
 /// STAIR's FLOPs regularizer (eq. 6), loss = sum_k (mean_i encoding_ik)^2 over an encoding [N, V], in one pass over the
 /// encoding. The gradient of an entry is grad_loss * 2 / N * mean_k. Sums are float32 or better. Results do not depend
 /// on the number of threads and are the same in every run.
-/// With several ranks, flops_column_sums() sums the rows of each rank. The caller adds these sums over ranks, and
-/// passes the number of rows of all ranks to flops_from_sums(). The backward pass on each rank uses the same number.
 namespace tessera::kernels {
 
 struct FlopsColumnSums {
-  std::int64_t rows = 0;     ///< N; may be 0, for a rank without rows
+  std::int64_t rows = 0;     ///< N; may be 0
   std::int64_t columns = 0;  ///< V, at least 1
   DataType type = DataType::kFloat32;
   const void* encoding = nullptr;  ///< [N, V], each row contiguous
@@ -25,9 +23,9 @@ struct FlopsColumnSums {
 };
 
 struct FlopsFromSums {
-  std::int64_t total_rows = 0;  ///< N over all ranks, at least 1
+  std::int64_t rows = 0;  ///< N, at least 1
   std::int64_t columns = 0;
-  const float* column_sum = nullptr;  ///< [V], summed over ranks
+  const float* column_sum = nullptr;  ///< [V]
   float* column_mean = nullptr;       ///< out [V]; may be column_sum
   float* loss = nullptr;              ///< out, one value
   void* workspace = nullptr;          ///< flops_workspace() bytes; unused on the CPU
@@ -35,7 +33,6 @@ struct FlopsFromSums {
 
 struct FlopsBackward {
   std::int64_t rows = 0;
-  std::int64_t total_rows = 0;
   std::int64_t columns = 0;
   DataType type = DataType::kFloat32;
   const float* column_mean = nullptr;  ///< [V]

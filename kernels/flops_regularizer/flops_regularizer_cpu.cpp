@@ -70,7 +70,7 @@ Status flops_from_sums(const FlopsFromSums& arguments) {
   if (Status status = check(arguments); !status.ok()) return status;
   double loss = 0.0;
   for (std::int64_t c = 0; c < arguments.columns; ++c) {
-    const double mean = static_cast<double>(arguments.column_sum[c]) / static_cast<double>(arguments.total_rows);
+    const double mean = static_cast<double>(arguments.column_sum[c]) / static_cast<double>(arguments.rows);
     arguments.column_mean[c] = static_cast<float>(mean);
     loss += mean * mean;
   }
@@ -81,7 +81,7 @@ Status flops_from_sums(const FlopsFromSums& arguments) {
 Status flops_backward(const FlopsBackward& arguments, const Parallel& parallel) {
   if (Status status = check(arguments); !status.ok() || arguments.rows == 0) return status;
   const std::size_t row_bytes = static_cast<std::size_t>(arguments.columns) * size_of(arguments.type);
-  const float scale = 2.0f / static_cast<float>(arguments.total_rows) * *arguments.grad_loss;
+  const float scale = 2.0f / static_cast<float>(arguments.rows) * *arguments.grad_loss;
   std::vector<char> gradient(row_bytes);  // the same for every row
   for (std::int64_t c = 0; c < arguments.columns; ++c) {
     const float value = scale * arguments.column_mean[c];

@@ -57,7 +57,7 @@ Pair forward_on_device(const at::Tensor& encoding) {
   const auto [mean, memory] = column_sums_on_device(encoding);  // flops_from_sums overwrites the sums with the means
   const at::Tensor loss = at::empty({}, mean.options());
   kernels::FlopsFromSums means;
-  means.total_rows = encoding.size(0);
+  means.rows = encoding.size(0);
   means.columns = encoding.size(1);
   means.column_sum = means.column_mean = mean.mutable_data_ptr<float>();
   means.loss = loss.mutable_data_ptr<float>();
@@ -74,7 +74,7 @@ at::Tensor backward_on_device(const at::Tensor& grad_loss, const at::Tensor& col
   const at::Tensor weight = grad_loss.to(at::kFloat).contiguous(), mean = column_mean.contiguous();
   const at::Tensor gradient = at::empty({rows, mean.size(0)}, mean.options().dtype(dtype));
   kernels::FlopsBackward call;
-  call.rows = call.total_rows = rows;
+  call.rows = rows;
   call.columns = mean.size(0);
   call.type = kernel_type(gradient);
   call.column_mean = mean.const_data_ptr<float>();

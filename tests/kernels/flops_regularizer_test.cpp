@@ -12,10 +12,9 @@ struct FlopsResults {
   std::vector<float> column_sum, column_mean, loss, gradient;
 };
 
-/// Runs the forward and backward kernels. The gradient is that of 3 * loss. A `total_rows` of 0 stands for `rows`.
+/// Runs the forward and backward kernels. The gradient is that of 3 * loss.
 FlopsResults run_flops(const Backend& on, const std::vector<float>& encoding, std::int64_t rows, std::int64_t columns,
-                       DataType type, int row_padding = 0, std::int64_t total_rows = 0) {
-  total_rows = total_rows == 0 ? rows : total_rows;
+                       DataType type, int row_padding = 0) {
   const auto floats = [&](std::size_t count, float value) {
     return on.allocate(to_bytes(std::vector<float>(count, value), DataType::kFloat32));
   };
@@ -26,9 +25,8 @@ FlopsResults run_flops(const Backend& on, const std::vector<float>& encoding, st
   const auto pointer = [](Buffer& buffer) { return static_cast<float*>(buffer.data()); };
   const std::int64_t stride = columns + row_padding;
   expect_ok(on.flops_column_sums({rows, columns, type, input->data(), stride, pointer(*sum), workspace->data()}));
-  expect_ok(on.flops_from_sums({total_rows, columns, pointer(*sum), pointer(*mean), pointer(*loss), workspace->data()}));
-  expect_ok(on.flops_backward(
-      {rows, total_rows, columns, type, pointer(*mean), pointer(*grad_loss), gradient->data(), stride}));
+  expect_ok(on.flops_from_sums({rows, columns, pointer(*sum), pointer(*mean), pointer(*loss), workspace->data()}));
+  expect_ok(on.flops_backward({rows, columns, type, pointer(*mean), pointer(*grad_loss), gradient->data(), stride}));
   const auto read = [](Buffer& buffer) { return from_bytes(buffer.read(), DataType::kFloat32); };
   return {read(*sum), read(*mean), read(*loss), gathered(from_bytes(gradient->read(), type), columns, row_padding)};
 }
@@ -63,16 +61,20 @@ TEST_P(FlopsRegularizer, MatchesTheDefinitionAtManyShapes) {
   }
 }
 
-TEST_P(FlopsRegularizer, RanksWithUnevenRowsMatchTheGlobalMean) {
+TEST_P(FlopsRegularizer, SumsOfRanksWithUnevenRowsMatchTheGlobalMean) {
   const std::vector<float> all = normal_values(7 * 20, 9);
   const FlopsResults whole = run_flops(on, all, 7, 20, DataType::kFloat32);
-  const FlopsResults one = run_flops(on, {all.begin(), all.begin() + 5 * 20}, 5, 20, DataType::kFloat32, 0, 7);
-  const FlopsResults two = run_flops(on, {all.begin() + 5 * 20, all.end()}, 2, 20, DataType::kFloat32, 0, 7);
+  const FlopsResults one = run_flops(on, {all.begin(), all.begin() + 5 * 20}, 5, 20, DataType::kFloat32);
+  const FlopsResults two = run_flops(on, {all.begin() + 5 * 20, all.end()}, 2, 20, DataType::kFloat32);
   for (int k = 0; k < 20; ++k) EXPECT_NEAR((one.column_sum[k] + two.column_sum[k]) / 7.0f, whole.column_mean[k], 1e-6);
 }
 
-TEST_P(FlopsRegularizer, RankWithoutRowsHasZeroSums) {
-  EXPECT_EQ(run_flops(on, {}, 0, 600, DataType::kFloat32, 0, 4).column_sum, std::vector<float>(600, 0.0f));
+TEST_P(FlopsRegularizer, SumsWithoutRowsAreZero) {
+  auto sum = on.allocate(to_bytes(std::vector<float>(600, NAN), DataType::kFloat32));
+  auto workspace = on.allocate(std::vector<unsigned char>(on.flops_workspace(0, 600)));
+  expect_ok(on.flops_column_sums(
+      {0, 600, DataType::kFloat32, sum->data(), 600, static_cast<float*>(sum->data()), workspace->data()}));
+  EXPECT_EQ(from_bytes(sum->read(), DataType::kFloat32), std::vector<float>(600, 0.0f));
 }
 
 TEST_P(FlopsRegularizer, IsDeterministic) {
@@ -90,10 +92,8 @@ TEST_P(FlopsRegularizer, ErrorsNameBadArguments) {
   EXPECT_EQ(on.flops_column_sums({1, 1, DataType::kFloat32, nullptr, 1, &value, nullptr}).message(),
             "flops_regularizer: encoding is a null pointer");
   EXPECT_EQ(on.flops_from_sums({0, 1, &value, &value, &value, nullptr}).message(),
-            "flops_regularizer: total_rows must be at least 1, but is 0");
-  EXPECT_EQ(on.flops_backward({2, 1, 1, DataType::kFloat32, &value, &value, &value, 1}).message(),
-            "flops_regularizer: total_rows must be at least 2, but is 1");
-  EXPECT_EQ(on.flops_backward({2, 2, 3, DataType::kFloat32, &value, &value, &value, 2}).message(),
+            "flops_regularizer: rows must be at least 1, but is 0");
+  EXPECT_EQ(on.flops_backward({2, 3, DataType::kFloat32, &value, &value, &value, 2}).message(),
             "flops_regularizer: the row stride of grad_encoding is 2, shorter than a row of 3 elements");
 }
 
