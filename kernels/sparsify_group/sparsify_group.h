@@ -53,7 +53,7 @@ struct SparsifyGroupForward {
   Rows grouped;                             ///< out [B, L, D]
   float* row_statistics = nullptr;  ///< out [B, L, kRowStatistics] contiguous; null if no backward pass follows
   float* weights = nullptr;         ///< out [B, L, P] contiguous, for inspection; null if not needed
-  void* workspace = nullptr;        ///< sparsify_group_workspace() bytes; if null, the CPU allocates them
+  void* workspace = nullptr;        ///< sparsify_group_workspace() bytes
 };
 
 struct SparsifyGroupBackward {

@@ -2,8 +2,6 @@
 // core's second-level cache. Computing each step for the whole batch, as composed operations do, is slower, because an
 // array [B, L, P] then goes through memory a dozen times.
 #include <cstring>
-#include <memory>
-#include <new>
 
 #include "kernels/cpu/instruction_set.h"
 #include "kernels/sparsify_group/sample.h"
@@ -31,29 +29,21 @@ std::size_t thread_bytes(const SparsifyGroupProblem& problem, Pass pass) {
   return list_bytes(problem) + (floats + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-/// The workspace from the caller or, if it is null, one that this object allocates.
+/// The caller's workspace, divided among the threads.
 class Workspace {
  public:
-  Workspace(void* given, const SparsifyGroupProblem& problem, Pass pass, const Parallel& parallel)
+  Workspace(void* given, const SparsifyGroupProblem& problem, Pass pass)
       : problem_(problem), stride_(thread_bytes(problem, pass)) {
-    void* data = given;
-    if (data == nullptr) {
-      const std::size_t bytes = cpu::sparsify_group_workspace(problem, pass, parallel);
-      owned_.reset(new (std::nothrow) char[bytes]);
-      data = owned_.get();
-    }
-    const std::uintptr_t address = reinterpret_cast<std::uintptr_t>(data);
-    base_ = data == nullptr ? nullptr : reinterpret_cast<char*>((address + kAlignment - 1) / kAlignment * kAlignment);
+    const std::uintptr_t address = reinterpret_cast<std::uintptr_t>(given);
+    base_ = reinterpret_cast<char*>((address + kAlignment - 1) / kAlignment * kAlignment);
   }
-  bool ok() const { return base_ != nullptr; }
   std::int32_t* list(int thread) const { return reinterpret_cast<std::int32_t*>(base_ + stride_ * thread); }
   float* scratch(int thread) const { return reinterpret_cast<float*>(base_ + stride_ * thread + list_bytes(problem_)); }
 
  private:
   const SparsifyGroupProblem& problem_;
   std::size_t stride_;
-  std::unique_ptr<char[]> owned_;
-  char* base_ = nullptr;
+  char* base_;
 };
 
 std::int64_t list_real_tokens(const std::uint8_t* mask, std::int64_t tokens, std::int32_t* list) {
@@ -105,8 +95,8 @@ std::size_t sparsify_group_workspace(const SparsifyGroupProblem& problem, Pass p
 Status sparsify_group_forward(const SparsifyGroupForward& arguments, const Parallel& parallel) {
   const SparsifyGroupProblem& problem = arguments.problem;
   if (Status status = check(arguments); !status.ok() || problem.batch == 0 || problem.tokens == 0) return status;
-  const Workspace workspace(arguments.workspace, problem, Pass::kForward, parallel);
-  if (!workspace.ok()) return Status::failure("sparsify_group: no memory for the workspace");
+  if (arguments.workspace == nullptr) return Status::failure("sparsify_group: workspace is a null pointer");
+  const Workspace workspace(arguments.workspace, problem, Pass::kForward);
   for_each_item(parallel, problem.batch, [&](int thread, std::int64_t pair) {
     ForwardSample sample;
     sample.problem = &problem;
@@ -132,8 +122,8 @@ Status sparsify_group_forward(const SparsifyGroupForward& arguments, const Paral
 Status sparsify_group_backward(const SparsifyGroupBackward& arguments, const Parallel& parallel) {
   const SparsifyGroupProblem& problem = arguments.problem;
   if (Status status = check(arguments); !status.ok() || problem.batch == 0) return status;
-  const Workspace workspace(arguments.workspace, problem, Pass::kBackward, parallel);
-  if (!workspace.ok()) return Status::failure("sparsify_group: no memory for the workspace");
+  if (arguments.workspace == nullptr) return Status::failure("sparsify_group: workspace is a null pointer");
+  const Workspace workspace(arguments.workspace, problem, Pass::kBackward);
   for_each_item(parallel, problem.batch, [&](int thread, std::int64_t pair) {
     BackwardSample sample;
     sample.problem = &problem;
