@@ -118,6 +118,7 @@ void write_dense(const Embedder& embedder, const Options& options) {
     embed_pictures(embedder, options, needs, [&](const std::vector<std::string>& keys, const TowerFeatures& features) {
       file.add("image_embeddings", for_file(features.global, options));
       if (options.dense) add_dense(file, features, "image_patches", options);
+      if (options.dense && features.grids.defined()) file.add("image_grids", features.grids);
       file.add_keys(keys);
     });
   if (!options.texts.empty())
@@ -216,7 +217,8 @@ int main(int argc, char** argv) {
                  "file to write: .safetensors, or .npy with the images' keys in NAME.keys.txt next to it");
   app.add_flag("--dense", options.dense,
                "with --out: also write the embeddings of patches and tokens, image_patches [N, P, D], text_tokens [M, L, D] and "
-               "text_mask [M, L] (true: a token, not padding); next to X.npy: X.patches.npy, X.tokens.npy and X.mask.npy");
+               "text_mask [M, L] (true: a token, not padding); if images keep their shapes (naflex), also image_grids [N, 2], the rows "
+               "and columns of patches; next to X.npy: X.patches.npy, X.tokens.npy, X.mask.npy and X.grids.npy");
   tools::add_default(app, "--type", options.type, "type of the numbers in --out: float32 or float16")
       ->check(CLI::IsMember({"float32", "float16"}));
   app.add_option(

@@ -18,6 +18,7 @@ constexpr std::size_t kMostKeysInHeader = 16 << 20;  // bytes
 
 const char* npy_type(at::ScalarType type) {
   if (type == at::kBool) return "|b1";
+  if (type == at::kLong) return "<i8";
   return type == at::kHalf ? "<f2" : "<f4";
 }
 

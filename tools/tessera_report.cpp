@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/command_line.h"
+#include <tessera/base/dump_utf8.h>
 #include <tessera/base/error.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/report/comparison.h>
@@ -23,7 +24,7 @@ int report(const ReportOptions& options) {
   const auto runs = tessera::report::read_compared_runs(options.runs);
   if (!options.out.empty()) tessera::io::write_file(options.out, tessera::report::comparison_page(runs));
   if (options.json)
-    std::cout << tessera::report::comparison_json(runs).dump(2) << std::endl;
+    std::cout << tessera::dump_utf8(tessera::report::comparison_json(runs), 2) << std::endl;
   else
     std::cout << tessera::report::comparison_markdown(runs)
               << (options.out.empty() ? "" : "\npage: " + options.out + "\n") << std::flush;

@@ -531,6 +531,8 @@ class Model:
         self.settings, self.weights, self.tokenizer, self.vocabulary = settings, weights, tokenizer, vocabulary
         if settings.get("unit_length"):
             raise ValueError("model.unit_length: this module does not normalize embeddings")
+        if settings.get("preprocessing", {}).get("resize_mode") == "naflex":
+            raise ValueError("model.preprocessing.resize_mode: this module brings all images to one size, which naflex does not do")
         self.image = Tower(weights, "visual.", settings["image"], "model.image")
         self.text = Tower(weights, "", settings["text"], "model.text") if settings.get("text") else None
 

@@ -16,7 +16,7 @@ def read_runs(*folders: Union[str, os.PathLike]) -> Any:
     folders  run folders, or folders that contain some at any depth; default: runs
     returns  a pandas.DataFrame if pandas is installed, otherwise a list of dicts. Columns: name and folder; from the last row of the log
              step, epoch, samples, loss and its terms (loss_global ...), lr, samples_per_second, seconds; from the newest evaluation
-             TASK.METRIC, or TASK (2).METRIC for a second task of that name. Values that a run does not have are missing (NaN)
+             with the task TASK.METRIC, or TASK (2).METRIC for a second task of that name. Values that a run does not have are missing (NaN)
     raises   ValueError if a folder contains no run
 
     >>> read_runs("no/such/folder")
@@ -38,11 +38,17 @@ def read_runs(*folders: Union[str, os.PathLike]) -> Any:
 
 def _row(run: pathlib.Path) -> dict[str, Any]:
     row: dict[str, Any] = {"name": run.name, "folder": str(run), **_last_row(run / "metrics.jsonl")}
-    evaluations = sorted((run / "evaluation").glob("step_*.json"), key=lambda file: int(re.sub(r"\D", "", file.stem) or 0))
-    for file in [*evaluations[-1:], run / "evaluation/results.json"]:
-        if file.is_file():
-            row.update(_scores(json.loads(file.read_text(encoding="utf-8"))))
+    in_training = sorted((run / "evaluation").glob("step_*.json"), key=lambda file: int(re.sub(r"\D", "", file.stem) or 0))
+    files = [*in_training[-1:], *run.glob("evaluation/results.json"), *run.glob("evaluation-*/results.json")]
+    for results in sorted((json.loads(file.read_text(encoding="utf-8")) for file in files), key=_age):
+        row.update(_scores(results))
     return row
+
+
+def _age(results: dict[str, Any]) -> tuple[float, str]:
+    """A key that sorts evaluations: first those of older checkpoints, then those that were made earlier."""
+    step = results.get("step")
+    return step if isinstance(step, int) else float("inf"), results.get("date", "")
 
 
 def _last_row(log: pathlib.Path) -> dict[str, Any]:
@@ -61,7 +67,7 @@ def _last_row(log: pathlib.Path) -> dict[str, Any]:
 def _scores(results: dict[str, Any]) -> dict[str, float]:
     scores: dict[str, float] = {}
     times: dict[str, int] = {}
-    for result in results.get("results", []):
+    for result in results.get("tasks", results.get("results", [])):  # as written by evaluate, or in training
         task = result["task"]
         times[task] = times.get(task, 0) + 1
         name = task if times[task] == 1 else f"{task} ({times[task]})"

@@ -52,6 +52,8 @@ Needs needs_of(const BoundLoaderSettings& settings) {
 class BoundLoader : public torch::CustomClassHolder {
  public:
   BoundLoader(const std::string& json, std::int64_t seed, std::int64_t rank, std::int64_t ranks, bool pinned) {
+    if (rank < 0 || rank >= ranks)
+      user_error("rank ", rank, " of world_size ", ranks, ": expected world_size processes with the ranks 0 to world_size - 1");
     auto settings = config::read<BoundLoaderSettings>(config::parse_yaml(json, "tessera.Loader"), "");
     const config::ModuleSettings source = sources().resolve(settings.source, "source");
     std::shared_ptr<const Tokenizer> tokenizer;

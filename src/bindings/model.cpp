@@ -60,6 +60,7 @@ class BoundModel : public torch::CustomClassHolder {
 
   /// Returns the embeddings [B, D], not normalized, of images from preprocess_file() or preprocess_pixels().
   at::Tensor encode_images(const std::vector<at::Tensor>& images) {
+    if (images.empty()) return loaded_.model->parameters().front().new_empty({0, embed_dim()});
     Batch batch;
     batch.images["image"] = image_batch(images, preprocessing());
     return loaded_.model->encode_image(batch.to(device()).images["image"]).global;

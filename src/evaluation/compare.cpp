@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "src/evaluation/model_evaluation.h"
+#include <tessera/base/dump_utf8.h>
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/models/open_clip.h>
@@ -14,12 +15,12 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string source_text(const std::optional<config::ModuleSettings>& source) {
-  return source ? config::to_json(config::Value<config::ModuleSettings>::dump(*source)).dump() : "none";
+  return source ? dump_utf8(config::to_json(config::Value<config::ModuleSettings>::dump(*source))) : "none";
 }
 
 std::string task_texts(const SuiteSettings& suite) {
   std::string text;
-  for (const config::ModuleSettings& task : suite.tasks) text += task.name + config::to_json(task.settings).dump();
+  for (const config::ModuleSettings& task : suite.tasks) text += task.name + dump_utf8(config::to_json(task.settings));
   return text;
 }
 
@@ -113,7 +114,7 @@ int compare_models(const EvaluateOptions& options) {
   const auto runs = report::read_measured_models(measured);
   io::write_file(page, report::comparison_page(runs));
   if (options.json)
-    std::cout << report::comparison_json(runs).dump(2) << std::endl;
+    std::cout << dump_utf8(report::comparison_json(runs), 2) << std::endl;
   else
     std::cout << report::comparison_markdown(runs) << "\npage: " << page << std::endl;
   return code;

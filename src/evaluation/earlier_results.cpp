@@ -24,7 +24,7 @@ bool same_tasks(const nlohmann::json& results, const std::vector<config::ModuleS
 }
 
 bool same_origin(const nlohmann::json& results, const nlohmann::json& origin) {
-  const auto keys = {"weights", "source", "train", "batch_size", "version", "commit"};
+  const auto keys = {"weights", "model_settings", "source", "train", "batch_size", "version", "commit"};
   return std::all_of(keys.begin(), keys.end(),
                      [&](const char* key) { return results.contains(key) && results.at(key) == origin.at(key); });
 }

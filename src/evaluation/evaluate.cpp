@@ -9,6 +9,7 @@
 #include "src/evaluation/model_evaluation.h"
 #include <tessera/base/clock.h>
 #include <tessera/base/digest.h>
+#include <tessera/base/dump_utf8.h>
 #include <tessera/base/progress.h>
 #include <tessera/base/text.h>
 #include <tessera/base/version.h>
@@ -44,6 +45,14 @@ ParameterCount parameters_of(const InferenceModel& loaded) {
   return count;
 }
 
+/// Returns everything except the weights that determines a model's embeddings.
+nlohmann::json model_settings_of(const ModelFile& file) {
+  return {{"model", config::to_json(config::dump(file.model))},
+          {"tokenizer", file.tokenizer.name},
+          {"tokenizer_settings", config::to_json(file.tokenizer.settings)},
+          {"vocabulary", fingerprint(file.vocabulary)}};
+}
+
 /// Returns a description of the evaluation's inputs, for results.json.
 nlohmann::json origin_of(const InferenceModel& loaded, const EvaluateOptions& options, const SuiteSettings& suite) {
   const auto data = [](const std::optional<config::ModuleSettings>& source) -> nlohmann::json {
@@ -53,6 +62,7 @@ nlohmann::json origin_of(const InferenceModel& loaded, const EvaluateOptions& op
   return {{"checkpoint", options.checkpoint},
           {"model_file", loaded.path},
           {"weights", weights_fingerprint(loaded.file.weights)},
+          {"model_settings", hexadecimal(fingerprint(model_settings_of(loaded.file).dump()))},
           {"parameters", describe(parameters_of(loaded))},
           {"source", data(suite.source)},
           {"train", data(suite.train)},
@@ -121,18 +131,6 @@ nlohmann::json results_of(const InferenceModel& loaded, const nlohmann::json& or
   return out;
 }
 
-/// Returns the learned scale of the cosines, which a file may store under either of two names. If the file has none, returns
-/// CLIP's maximum.
-double logit_scale_of(const ModelFile& file) {
-  for (const char* name : {"logit_scale", "objective.logit_scale"}) {
-    const auto found = file.weights.find(name);
-    if (found == file.weights.end() || found->second.numel() != 1) continue;
-    const double scale = std::exp(found->second.to(at::kDouble).item<double>());
-    if (std::isfinite(scale)) return scale;
-  }
-  return 100;
-}
-
 bool holds_results(const std::string& folder) {
   std::error_code ignored;
   return fs::exists(fs::path(folder) / "results.json", ignored) || fs::exists(fs::path(folder) / "report.html", ignored);
@@ -150,13 +148,10 @@ struct Outcomes {
 
 /// Returns a text that contains everything on which embeddings depend.
 std::string features_key(const InferenceModel& loaded, const KeptSlots& kept, const std::string& slots_option) {
-  nlohmann::json key = {{"weights", weights_fingerprint(loaded.file.weights)},
-                        {"model", config::to_json(config::dump(loaded.file.model))},
-                        {"tokenizer", loaded.file.tokenizer.name},
-                        {"tokenizer_settings", config::to_json(loaded.file.tokenizer.settings)},
-                        {"vocabulary", fingerprint(loaded.file.vocabulary)},
-                        {"slots", kept.slots},
-                        {"device", loaded.device.is_cuda() ? "cuda" : "cpu"}};
+  nlohmann::json key = model_settings_of(loaded.file);
+  key["weights"] = weights_fingerprint(loaded.file.weights);
+  key["slots"] = kept.slots;
+  key["device"] = loaded.device.is_cuda() ? "cuda" : "cpu";
   if (kept.embedder != nullptr && kept.slots.empty()) key["mask"] = fingerprint(io::read_file(slots_option));
   return key.dump();
 }
@@ -182,7 +177,13 @@ class SharedFeatures {
   std::optional<CachedEmbedder> cached_;
 };
 
-/// Runs the tasks that fit their data. If no task does, throws the UserError of the first task.
+void make_folder(const std::string& out) {
+  std::error_code problem;
+  fs::create_directories(out, problem);
+  if (problem) user_error("--out ", out, ": cannot make this folder: ", problem.message());
+}
+
+/// Runs the tasks that fit their data. If no task does, throws the UserError of the first task, before the output folder exists.
 Outcomes run_tasks(const std::vector<config::ModuleSettings>& tasks, SharedFeatures& features, EvaluationContext& context) {
   const Embedder& embedder = features.embedder();
   Outcomes out;
@@ -196,6 +197,7 @@ Outcomes run_tasks(const std::vector<config::ModuleSettings>& tasks, SharedFeatu
       if (i + 1 == tasks.size() && fitting.empty()) throw UserError(out.failures.front().reason);
     }
   }
+  make_folder(context.out);
   for (const std::size_t i : fitting) {
     Progress progress(tasks.size() > 1 ? concat(tasks[i].name, " (", i + 1, " of ", tasks.size(), ")") : tasks[i].name,
                       "images");
@@ -255,16 +257,13 @@ ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
   if (evaluation.reused) return evaluation;
   const std::string out = output_folder(options, usual);
   evaluation.folder = out;
-  std::error_code problem;
-  fs::create_directories(out, problem);
-  if (problem) user_error("--out ", out, ": cannot make this folder: ", problem.message());
 
   EvaluationContext context;
   context.batch_size = suite.batch_size;
   context.threads = options.threads.value_or(suite.threads);
   context.pictures = options.pictures;
   context.out = out;
-  context.logit_scale = logit_scale_of(loaded.file);
+  context.logit_scale = logit_scale_of(loaded.file.weights);
   if (options.run_loss) context.loss = options.run_loss(loaded);
   context.pool = checkpoint_pool(loaded);
   context.told = std::make_shared<ToldSamples>();
@@ -303,8 +302,8 @@ ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
   }
   std::vector<report::TaskOutcomes> outcomes;
   for (const TaskResult& result : results) outcomes.push_back(outcomes_of(result));
-  io::write_file(out + "/samples.json", report::to_json(outcomes).dump() + "\n");
-  io::write_file(out + "/results.json", json.dump(2) + "\n");
+  io::write_file(out + "/samples.json", dump_utf8(report::to_json(outcomes)) + "\n");
+  io::write_file(out + "/results.json", dump_utf8(json, 2) + "\n");
   io::write_file(out + "/report.html", html_report(head, results, failures));
   evaluation.table = results_table(results) + "\n";
   if (!options.slots.empty()) evaluation.table += concat("slots:   ", kept.description, "\n");
@@ -317,7 +316,7 @@ int evaluate(const EvaluateOptions& options) {
   if (!options.compare.empty()) return compare_models(options);
   const ModelEvaluation evaluation = evaluate_model(options, /*reuse=*/false);
   if (options.json) {
-    std::cout << evaluation.json.dump(2) << std::endl;
+    std::cout << dump_utf8(evaluation.json, 2) << std::endl;
   } else {
     std::cout << evaluation.table << "results: " << evaluation.folder << "/results.json\n"
               << "report:  " << evaluation.folder << "/report.html" << std::endl;

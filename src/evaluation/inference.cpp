@@ -1,3 +1,4 @@
+#include <cmath>
 #include <filesystem>
 
 #include <tessera/base/error.h>
@@ -42,7 +43,12 @@ void take_tokenizer(const ForeignModel& foreign, const std::string& folder, Infe
 
 /// Reads a checkpoint and sets `out.path` and `out.file`. If the checkpoint is a published folder, also reads the folder's tokenizer.
 void read_checkpoint(const std::string& path, const std::string& architecture, InferenceModel& out) {
+  const auto take_no_architecture = [&](const std::string& described) {
+    if (!architecture.empty())
+      user_error("--architecture ", architecture, ": ", described, " already describes its model: leave the option out");
+  };
   if (is_foreign_folder(path)) {
+    take_no_architecture(path);
     out.path = path;
     out.file = load_foreign_model(path);
     take_tokenizer(read_foreign_folder(path), path, out);
@@ -59,8 +65,7 @@ void read_checkpoint(const std::string& path, const std::string& architecture, I
     return;
   }
   out.path = find_model_file(path);
-  if (!architecture.empty())
-    user_error("--architecture ", architecture, ": ", out.path, " already describes its model: leave the option out");
+  take_no_architecture(out.path);
   out.file = load_model_file(out.path);
 }
 
@@ -87,6 +92,16 @@ InferenceModel load_for_inference(const std::string& path, const std::string& de
   out.tokenizer =
       tokenizers().make(out.file.tokenizer, "tokenizer", TokenizerContext{out.file.vocabulary, no_vocabulary});
   return out;
+}
+
+double logit_scale_of(const std::map<std::string, at::Tensor>& weights) {
+  for (const char* name : {"logit_scale", "objective.logit_scale"}) {
+    const auto found = weights.find(name);
+    if (found == weights.end() || found->second.numel() != 1) continue;
+    const double scale = std::exp(found->second.to(at::kDouble).item<double>());
+    if (std::isfinite(scale)) return scale;
+  }
+  return 100;
 }
 
 }  // namespace tessera

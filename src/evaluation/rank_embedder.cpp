@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
+#include <tessera/base/dump_utf8.h>
 #include <tessera/base/log.h>
 #include <tessera/distributed/agreement.h>
 #include <tessera/evaluation/inference.h>
@@ -160,7 +161,7 @@ TowerFeatures RankEmbedder::texts(const std::vector<std::string>& texts, const V
   if (group.size() == 1 || texts.empty() || needs != ViewNeeds{} || !compares_by_cosine())
     return EmbedderView::texts(texts, needs);
   send(group, RankOrder::texts);
-  group.broadcast_text(nlohmann::json(texts).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  group.broadcast_text(dump_utf8(nlohmann::json(texts)));
   TowerFeatures out;
   out.global = embed_strings(group, viewed(), texts);
   return out;

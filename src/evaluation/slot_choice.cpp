@@ -5,6 +5,7 @@
 #include "src/evaluation/tasks/candidates.h"
 #include "src/evaluation/tasks/pass.h"
 #include <tessera/base/digest.h>
+#include <tessera/base/dump_utf8.h>
 #include <tessera/evaluation/metrics/slots.h>
 #include <tessera/evaluation/slot_choice.h>
 #include <tessera/io/atomic_file.h>
@@ -78,7 +79,7 @@ void write_slots(const std::string& path, const SlotChoice& choice) {
                                {"of", choice.of},
                                {"model", choice.model},
                                {"data", choice.data}};
-  io::write_file(path, json.dump() + "\n");
+  io::write_file(path, dump_utf8(json) + "\n");
 }
 
 SlotChoice read_slots(const std::string& path, std::int64_t count, const std::string& fingerprint) {

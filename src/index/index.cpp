@@ -76,11 +76,6 @@ std::int64_t Index::document_numbers() const {
   return state_->segments.empty() ? 0 : state_->segments.back().first + state_->segments.back().segment->documents();
 }
 
-bool Index::removed(std::int64_t document) const {
-  const OpenSegment& segment = state_->of(document);
-  return segment.manifest.is_removed(document - segment.first);
-}
-
 std::string_view Index::id(std::int64_t document) const {
   const OpenSegment& segment = state_->of(document);
   return segment.segment->id(document - segment.first);

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <limits>
+#include <regex>
 #include <set>
 #include <sys/file.h>
 #include <unistd.h>
@@ -42,6 +43,12 @@ class FolderLock {
   int descriptor_ = -1;
 };
 
+/// Returns whether next_file() makes this name, or an AtomicFile of an index does while it is unfinished. All other files are the user's.
+bool is_index_file(const std::string& name) {
+  static const std::regex names(R"((segment-\d{6,}|vocabulary-\d{6,}\.txt)(\.tmp\.\d+)?|manifest\.json\.tmp\.\d+)");
+  return std::regex_match(name, names);
+}
+
 /// Removes the index files that the manifest does not name. Earlier states of the index and killed writers leave such files.
 void remove_unnamed_files(const std::string& folder, const Manifest& manifest) {
   std::set<std::string> named = {manifest.vocabulary};
@@ -49,9 +56,7 @@ void remove_unnamed_files(const std::string& folder, const Manifest& manifest) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
-    const bool ours =
-        name.starts_with("segment-") || name.starts_with("vocabulary-") || name.starts_with("manifest.json.tmp.");
-    if (ours && !named.contains(name)) std::filesystem::remove(entry.path(), error);
+    if (is_index_file(name) && !named.contains(name)) std::filesystem::remove(entry.path(), error);
   }
 }
 
@@ -185,6 +190,7 @@ Change build_index(const std::string& folder, SparseVectors documents, const Bui
 }
 
 Change add_documents(const std::string& folder, SparseVectors documents, bool replace, int threads) {
+  require_manifest(folder);  // so that a folder without an index gets no lock file
   const FolderLock lock(folder);
   Manifest manifest = read_manifest(folder);
   if (documents.vocab_size > manifest.layout.vocab_size)
@@ -205,6 +211,7 @@ Change add_documents(const std::string& folder, SparseVectors documents, bool re
 }
 
 Change remove_documents(const std::string& folder, std::span<const std::string> ids, bool missing_ok, int threads) {
+  require_manifest(folder);
   const FolderLock lock(folder);
   Manifest manifest = read_manifest(folder);
   std::unordered_map<std::string_view, std::int64_t> rows;
@@ -221,6 +228,7 @@ Change remove_documents(const std::string& folder, std::span<const std::string> 
 }
 
 Change compact_index(const std::string& folder, int threads) {
+  require_manifest(folder);
   const FolderLock lock(folder);
   Manifest manifest = read_manifest(folder);
   const QuantizedDocuments documents = stored_documents(open_segments(folder, manifest, threads), manifest.layout);

@@ -147,9 +147,13 @@ Manifest parse_manifest(const std::string& text, const std::string& path) {
   user_error(path, ": not the manifest of an index: a value is missing or out of range");
 }
 
-Manifest read_manifest(const std::string& folder) {
+void require_manifest(const std::string& folder) {
   if (!has_manifest(folder))
     user_error(folder, ": there is no index (no manifest.json); tessera-index build makes one");
+}
+
+Manifest read_manifest(const std::string& folder) {
+  require_manifest(folder);
   return parse_manifest(io::read_file(path_in(folder)), path_in(folder));
 }
 

@@ -36,6 +36,9 @@ struct Manifest {
 /// Whether a folder has a manifest.
 bool has_manifest(const std::string& folder);
 
+/// Throws UserError if there is no index in the folder.
+void require_manifest(const std::string& folder);
+
 /// Throws UserError if there is no index in the folder, or its manifest is damaged or has another version.
 Manifest read_manifest(const std::string& folder);
 

@@ -30,9 +30,13 @@ TokenNames TokenNames::read(const std::string& path) {
   return {io::read_file(path), path};
 }
 
+bool TokenNames::has_own_line(std::int32_t token) const {
+  return token >= 0 && token < size() && tokens_.at(names_[static_cast<std::size_t>(token)]) == token;
+}
+
 std::string TokenNames::name(std::int32_t token) const {
   if (are_numbers()) return std::to_string(token);
-  if (token >= 0 && token < size()) return names_[static_cast<std::size_t>(token)];
+  if (has_own_line(token)) return names_[static_cast<std::size_t>(token)];
   return "[" + std::to_string(token) + "]";
 }
 
@@ -41,7 +45,7 @@ std::optional<std::int32_t> TokenNames::find(const std::string& name) const {
   if (const auto found = tokens_.find(name); found != tokens_.end()) return found->second;
   if (name.size() > 2 && name.front() == '[' && name.back() == ']') {
     const std::optional<std::int32_t> token = whole_number(std::string_view(name).substr(1, name.size() - 2));
-    if (token && *token >= size()) return token;
+    if (token && !has_own_line(*token)) return token;
   }
   return std::nullopt;
 }

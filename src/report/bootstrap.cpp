@@ -88,12 +88,6 @@ std::optional<Interval> middle(std::vector<double> values) {
   return Interval{percentile(values, 0.025), percentile(values, 0.975)};
 }
 
-std::optional<Interval> bootstrap_interval(const Outcomes& outcomes, std::int64_t samples, std::int64_t resamples,
-                                           std::uint64_t seed) {
-  if (samples < 2) return std::nullopt;
-  return middle(bootstrap_values({outcomes}, samples, resamples, seed).front());
-}
-
 std::optional<Interval> difference_interval(const std::vector<double>& first, const std::vector<double>& second) {
   std::vector<double> differences;
   for (std::size_t i = 0; i < std::min(first.size(), second.size()); ++i) differences.push_back(first[i] - second[i]);

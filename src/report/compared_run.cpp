@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -125,8 +126,7 @@ std::map<std::int64_t, std::vector<Score>> training_evaluations(const fs::path& 
   return out;
 }
 
-/// Returns the results.json files of `evaluate` that are in the folder itself or in its subfolders evaluation, evaluation-2, ...; the
-/// oldest comes first.
+/// Returns the results.json files of `evaluate` that are in the folder itself or in its subfolders evaluation, evaluation-2, ...
 std::vector<fs::path> result_files(const fs::path& folder) {
   std::vector<fs::path> out;
   std::error_code ignored;
@@ -168,7 +168,10 @@ Json read_results(const fs::path& path, ComparedRun& run, std::vector<Score>& sc
 
 void read_scores(const fs::path& folder, ComparedRun& run) {
   std::int64_t last = read_training_scores(folder, run);
-  for (const fs::path& path : result_files(folder)) {
+  std::vector<fs::path> files = result_files(folder);
+  // After --overwrite, a folder with a lower number has newer results.
+  std::ranges::stable_sort(files, {}, [](const fs::path& path) { return text_of(read_json(path), "date"); });
+  for (const fs::path& path : files) {
     std::vector<Score> older, newer = run.scores;
     const Json json = read_results(path, run, older);
     const std::int64_t step = step_of(json).value_or(std::numeric_limits<std::int64_t>::max());
@@ -194,9 +197,11 @@ void read_checkpoints(const fs::path& folder, ComparedRun& run) {
   std::error_code missing;
   for (const auto& entry : fs::directory_iterator(folder / "checkpoints", missing)) {
     const std::string name = entry.path().filename().string();
-    const bool numbered = name.size() > prefix.size() && name.starts_with(prefix) &&
-                          std::all_of(name.begin() + prefix.size(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
-    if (numbered) run.step = std::max<std::int64_t>(run.step.value_or(0), std::stoll(name.substr(prefix.size())));
+    if (!name.starts_with(prefix)) continue;
+    std::int64_t step = 0;
+    const char* const last = name.data() + name.size();
+    const auto [end, error] = std::from_chars(name.data() + prefix.size(), last, step);
+    if (error == std::errc() && end == last) run.step = std::max(run.step.value_or(0), step);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include <tessera/base/clock.h>
+#include <tessera/base/dump_utf8.h>
 #include <tessera/base/text.h>
 #include <tessera/base/version.h>
 #include <tessera/distributed/agreement.h>
@@ -107,7 +108,7 @@ bool Trainer::run_evaluation() {
                                {"date", utc_now()},         {"device", machine_name(run_.device)},
                                {"results", results},        {"failed", failed}};
   std::filesystem::create_directories(folder_ + "/evaluation");
-  io::write_file(evaluation_file(folder_, state_.step), file.dump(2) + "\n");
+  io::write_file(evaluation_file(folder_, state_.step), dump_utf8(file, 2) + "\n");
   monitor_.show(state_);
   // Before the first step nothing has been trained, so these weights never count as the best.
   return state_.step > 0 && checkpoints_.is_best(all);

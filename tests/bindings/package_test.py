@@ -72,6 +72,7 @@ class Trained(unittest.TestCase):
         expected = self.embeddings("--images", self.picture)["image_embeddings"]
         for picture in (self.picture, str(self.picture), self.picture.read_bytes(), self.pixels, self.pixels.numpy()):
             torch.testing.assert_close(self.model.encode_image([picture]).detach(), expected, atol=1e-6, rtol=0)
+        self.assertEqual(self.model.encode_image([]).shape, self.model.encode_text([]).shape)
         prepared = self.model.preprocess(self.picture)
         self.assertEqual((prepared.dtype, tuple(prepared.shape)), (torch.uint8, (3, 64, 64)))
         torch.testing.assert_close(self.model.encode_image(prepared.unsqueeze(0)).detach(), expected, atol=1e-6, rtol=0)
@@ -112,22 +113,35 @@ class Trained(unittest.TestCase):
                           (lambda: self.model.preprocess(self.folder / "text.jpg"), r"text\.jpg: expected a JPEG, PNG, WebP, GIF, BMP or TIFF file"),
                           (lambda: self.model.preprocess(torch.zeros(2, 2, 4)), r"an image must be uint8 \[height, width, 3\]"),
                           (lambda: tessera.Loader({"name": "shapes", "sise": 3}), "did you mean size"),
-                          (lambda: tessera.Loader("shapes", batch_size=0), "loader.batch_size: expected at least 1")):
+                          (lambda: tessera.Loader("shapes", batch_size=0), "loader.batch_size: expected at least 1"),
+                          (lambda: tessera.Loader("shapes", rank=2, world_size=2), "rank 2 of world_size 2: expected "),
+                          (lambda: tessera.Loader("shapes", world_size=0), "rank 0 of world_size 0: expected ")):
             with self.assertRaisesRegex(RuntimeError, said) as caught:
                 use()
             self.assertEqual(len(str(caught.exception).strip().splitlines()), 1)
+
+    def test_the_plain_model_names_what_it_does_not_build(self):
+        for settings, said in (({"unit_length": True}, "unit_length"), ({"preprocessing": {"resize_mode": "naflex"}}, "naflex")):
+            with self.assertRaisesRegex(ValueError, said):
+                plain_model.Model(settings, {}, {}, b"")
 
     def test_runs_are_read_as_a_table(self):
         (self.folder / "run/evaluation").mkdir(exist_ok=True)
         result = {"task": "zero_shot", "metrics": {"top1": 0.5}}
         for step, value in ((9, 0.25), (10, 0.5)):
             result["metrics"]["top1"] = value
-            (self.folder / f"run/evaluation/step_{step:07d}.json").write_text(json.dumps({"results": [result, result]}))
+            (self.folder / f"run/evaluation/step_{step:07d}.json").write_text(json.dumps({"step": step, "results": [result, result]}))
+        for name, hour, tasks in (("evaluation-2", 17, {"zero_shot": 0.625, "knn": 0.125}), ("evaluation", 18, {"zero_shot": 0.75})):
+            (self.folder / "run" / name).mkdir(exist_ok=True)
+            (self.folder / "run" / name / "results.json").write_text(json.dumps({
+                "step": 10, "date": f"2026-11-26T{hour}:00:00Z",
+                "tasks": [{"task": task, "metrics": {"top1": value}} for task, value in tasks.items()]}))
         with open(self.folder / "run/metrics.jsonl", "a", encoding="utf-8") as log:
             log.write('{"step": 3, "lo')  # a killed run may leave an incomplete last line
         table = tessera.read_runs(self.folder)
         row = table if isinstance(table, list) else table.to_dict("records")
-        self.assertEqual([(r["name"], r["step"], r["zero_shot.top1"], r["zero_shot (2).top1"]) for r in row], [("run", 2, 0.5, 0.5)])
+        columns = ("name", "step", "zero_shot.top1", "zero_shot (2).top1", "knn.top1")
+        self.assertEqual([tuple(r[column] for column in columns) for r in row], [("run", 2, 0.75, 0.5, 0.125)])
         self.assertEqual(doctest.testmod(runs).failed, 0)
 
 

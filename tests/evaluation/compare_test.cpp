@@ -60,6 +60,10 @@ TEST_F(EvaluateCompare, ReusesResultsOfTheSameSettings) {
   run();
   EXPECT_FALSE(exists("a/evaluation-3"));
   EXPECT_TRUE(exists("b/evaluation-3")) << "other weights are measured";
+  file.model.preprocessing.mean = {0.1, 0.2, 0.3};
+  save(options.compare[0], 'a');
+  run();
+  EXPECT_TRUE(exists("a/evaluation-3")) << "other settings of the model with the same weights are measured";
   options.overwrite = true;
   run();
   EXPECT_NE(io::read_file(path("a/evaluation/report.html")), "untouched");

@@ -132,6 +132,15 @@ TEST_F(Evaluate, ResultsAndReportRecordHowTheyWereMeasured) {
   EXPECT_TRUE(contains(html, version_line()));
 }
 
+TEST_F(Evaluate, TextsThatAreNotUtf8DoNotLoseTheResults) {
+  options.task = "retrieval";
+  options.command = "evaluate --out caf\xe9";
+  options.json = true;
+  EXPECT_EQ(run(), 0);
+  EXPECT_EQ(results().at("command"), "evaluate --out caf\uFFFD");
+  EXPECT_EQ(nlohmann::json::parse(printed), results());
+}
+
 TEST_F(Evaluate, SuiteMayBeAPlainList) {
   write_suite("- {name: zero_shot, topk: [1]}\n- retrieval\n");
   options.overrides = {"tasks.0.topk=[2]"};
@@ -168,7 +177,7 @@ TEST_F(Evaluate, WritesNothingIfNoTaskFitsItsData) {
     EXPECT_TRUE(
         contains(text, " class names are known (classes): name other data in its `source`, or leave the task out"));
   }
-  EXPECT_FALSE(fs::exists(options.out + "/results.json"));
+  EXPECT_FALSE(fs::exists(options.out));
 }
 
 TEST_F(Evaluate, MeasuresAModelWithoutATextTowerOnImageTasksOnly) {
@@ -240,9 +249,10 @@ TEST_F(Evaluate, MeasuresAnOpenClipCheckpointLikeOurs) {
   EXPECT_EQ(error().find(weights + ": weights without our settings, and no open_clip_config.json beside them"), 0U);
   options.architecture = "ViT-B-32";
   EXPECT_TRUE(contains(error(), "but the model's settings make it"));
-  options.checkpoint = path("model.safetensors");
-  EXPECT_EQ(error(), "--architecture ViT-B-32: " + options.checkpoint +
-                         " already describes its model: leave the option out");
+  for (const std::string& described : {path("model.safetensors"), test_data("foreign/clip")}) {
+    options.checkpoint = described;
+    EXPECT_EQ(error(), "--architecture ViT-B-32: " + described + " already describes its model: leave the option out");
+  }
 }
 
 class EvaluateSlots : public Evaluate {

@@ -14,7 +14,7 @@ namespace {
 class PlainSource final : public IndexedSource {
  public:
   std::int64_t count = 6;
-  bool named = true;
+  std::vector<std::string> names = {"dark", "bright", "background"};
   std::function<void(std::int64_t, Sample&)> change;
 
   std::int64_t size() const override { return count; }
@@ -30,9 +30,7 @@ class PlainSource final : public IndexedSource {
     if (change) change(index, sample);
     return sample;
   }
-  std::vector<std::string> class_names() const override {
-    return named ? std::vector<std::string>{"dark", "bright", "background"} : std::vector<std::string>{};
-  }
+  std::vector<std::string> class_names() const override { return names; }
   std::int64_t background_class() const override { return 2; }
   std::string describe() const override { return "plain pictures"; }
 };
@@ -256,6 +254,22 @@ TEST_F(Tasks, LinearProbeAndKnnDistinguishBrightFromDark) {
   EXPECT_EQ(run("{name: knn, k: 1}").metrics.at(0), (Metric("top1", 1.0)));
 }
 
+TEST_F(Tasks, ProbesMatchTheClassesOfBothDataByName) {
+  const auto train = std::make_shared<PlainSource>();
+  context.train_source = train;
+  source->names = {"background", "bright", "dark"};
+  source->change = [](std::int64_t, Sample& sample) { sample.label = sample.label == 0 ? 2 : 1; };
+  for (const char* task : {"{name: linear_probe, l2: 0.0001}", "{name: knn, k: 1}"})
+    EXPECT_EQ(run(task).metrics.at(0), (Metric("top1", 1.0))) << task;
+  EXPECT_EQ(error_of("{name: segmentation_probe}"),
+            "segmentation_probe: some classes have other numbers in the training data, plain pictures, than in the test data, plain "
+            "pictures");
+  train->names = {"dark", "background"};
+  EXPECT_EQ(error_of("{name: knn, k: 1}"),
+            "plain pictures has a sample of class 1, bright, but no class of plain pictures has this name; their classes are matched by "
+            "name");
+}
+
 TEST_F(Tasks, CountSamplesThatLackSomethingAsSkipped) {
   source->change = [](std::int64_t index, Sample& sample) {
     if (index != 2) return;
@@ -330,7 +344,7 @@ TEST_F(Tasks, RejectDataThatLackWhatATaskNeeds) {
 
 TEST_F(Tasks, RejectMissingClassNamesBeforeMeasuring) {
   EXPECT_EQ(check("{name: zero_shot}"), "no error");
-  source->named = false;
+  source->names.clear();
   for (const std::string name : {"zero_shot", "segmentation"}) {
     EXPECT_EQ(check("{name: " + name + "}"),
               "plain pictures has no class names: set " + name +
@@ -350,7 +364,7 @@ TEST_F(Tasks, RejectLabelsAndMasksBeyondTheClassNames) {
 }
 
 TEST_F(Tasks, NameTheSampleOfAMaskValueWithoutAClass) {
-  source->named = false;
+  source->names.clear();
   const std::string yaml = "{name: segmentation, classes: [one]}";
   EXPECT_EQ(error_of(yaml),
             "the mask of sample sample0 of plain pictures holds class 2, but there are only 1 class names (0 to 0): list "
@@ -445,7 +459,7 @@ TEST_F(Tasks, CheckIgnoresUnreadableSamples) {
 
 TEST_F(Tasks, UseTheClassesOfTheTaskIfLabelsAreNames) {
   const auto by_number = run("{name: zero_shot}").metrics;
-  source->named = false;
+  source->names.clear();
   source->change = [](std::int64_t index, Sample& sample) {
     sample.label = -1;
     sample.class_name = index % 2 == 0 ? "dark" : "bright";

@@ -138,6 +138,22 @@ TEST_F(Changes, AnIndexIsReplacedOnlyWithOverwrite) {
   EXPECT_EQ(files(), (std::vector<std::string>{"lock", "manifest.json", "segment-000002"}));
 }
 
+TEST_F(Changes, OnlyFilesThatAnIndexWritesAreRemoved) {
+  for (const char* name : {"segment-a.jsonl", "segment-12", "vocabulary-bert.txt"}) write(name, "the user's");
+  for (const char* name : {"segment-000077", "vocabulary-000007.txt.tmp.12", "manifest.json.tmp.12"}) write(name, "a killed writer's");
+  build_index(folder_, random_vectors({.rows = 3, .vocab_size = 20}, 1), {});
+  EXPECT_EQ(files(), (std::vector<std::string>{"lock", "manifest.json", "segment-000001", "segment-12", "segment-a.jsonl",
+                                               "vocabulary-bert.txt"}));
+}
+
+TEST_F(Changes, AFolderWithoutAnIndexStaysEmpty) {
+  const std::string expected = folder_ + ": there is no index (no manifest.json); tessera-index build makes one";
+  EXPECT_EQ(error_of([&] { add_documents(folder_, random_vectors({.rows = 3, .vocab_size = 20}, 1)); }), expected);
+  EXPECT_EQ(error_of([&] { remove_documents(folder_, std::vector<std::string>{"d1"}); }), expected);
+  EXPECT_EQ(error_of([&] { compact_index(folder_); }), expected);
+  EXPECT_EQ(files(), std::vector<std::string>());
+}
+
 TEST_F(Changes, NamesOfTokensAreKept) {
   build_index(folder_, random_vectors({.rows = 3, .vocab_size = 3}, 1),
               {.names = TokenNames("red\nblue\ncircle\n", "test")});

@@ -87,6 +87,17 @@ TEST_F(Formats, CiffKeepsRowsAndIdsAndRoundsWeights) {
   for (std::size_t i = 0; i < many.weights.size(); ++i) EXPECT_NEAR(read.weights[i], many.weights[i], 0.0051);
 }
 
+TEST_F(Formats, EqualLinesOfAVocabularyAreDifferentTokens) {
+  const SparseFileOptions options{.names = TokenNames("red\nblue\nred\n", "test"), .ciff_scale = 1};
+  SparseVectors vectors{3};
+  append_row(vectors, "cat", {{0, 1}, {1, 2}, {2, 3}}, "test");
+  for (const std::string name : {"a.jsonl", "a.ciff"}) {
+    write_sparse_file(path(name), vectors, options);
+    expect_same(read_sparse_file(path(name), options), vectors);
+  }
+  EXPECT_TRUE(io::read_file(path("a.jsonl")).ends_with("{\"red\":1.0,\"blue\":2.0,\"[2]\":3.0}}\n"));
+}
+
 TEST_F(Formats, CsrMatchesBigAnnsByteLayout) {
   const std::string expected = bytes_of<std::int64_t>({2, 4, 3, 0, 2, 3}) + bytes_of<std::int32_t>({0, 3, 2}) +
                                bytes_of<float>({1.25F, 0.5F, 2.0F});

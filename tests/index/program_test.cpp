@@ -61,6 +61,8 @@ TEST_F(IndexProgram, FiltersAndTokenListsNarrowSearches) {
   EXPECT_EQ(found("--should square,blue"), "p2 3\np3 3\n");
   EXPECT_EQ(found("--tokens 'red circle' --ids p2,p3"), "p3 3\np2 1\n");
   EXPECT_EQ(found("--tokens 'red circle square' --allow-tokens circle,red --block-tokens red"), "p3 3\np1 1\n");
+  write("ids.txt", "p2\r\n\r\np3\r\n");
+  EXPECT_EQ(found("--tokens 'red circle' --ids-file " + path("ids.txt")), "p3 3\np2 1\n");
   write("list.txt", "circle\n\nblue\n");
   EXPECT_EQ(found("--tokens 'red circle blue' --allow-tokens @" + path("list.txt")), "p3 6\np1 1\n");
 }
@@ -73,6 +75,8 @@ TEST_F(IndexProgram, ReadsQueriesFromFilesAndLinesAndWritesThreeFormats) {
       "{\"query\":\"first\",\"results\":[{\"id\":\"p3\",\"score\":3.0}]}\n{\"query\":\"second\",\"results\":[]}\n");
   EXPECT_EQ(run("search " + path("i") + " --queries " + path("q.jsonl") + " --output trec --tag me"),
             "first Q0 p3 1 3 me\n");
+  const std::string none = run("search " + path("i") + " --timings --queries " + write("none.jsonl", ""));
+  EXPECT_TRUE(none.ends_with(": 0 queries/s\n")) << none;
   write("lines", "blue\nsquare:0.5\n");
   EXPECT_EQ(run("search " + path("i") + " --output tsv --lines " + path("lines")), "0\t1\tp3\t3\n1\t1\tp2\t1.5\n");
   EXPECT_EQ(run("search " + path("i") + " --output tsv --lines - < " + path("lines")), "0\t1\tp3\t3\n1\t1\tp2\t1.5\n");
@@ -117,6 +121,11 @@ TEST_F(IndexProgram, MistakesAreReportedInOneLineWithExitCodeTwo) {
                  "tessera-index search: --tokens: there is no token redd: did you mean red?");
   expect_refused("search " + i + " --must redd",
                  "tessera-index search: --must: there is no token redd: did you mean red?");
+  expect_refused("search " + i + " --tokens red --lines " + path("words.txt"),
+                 "tessera-index search: give either --queries, or --texts and --images, or --tokens, or --lines: a search takes "
+                 "queries of one kind");
+  expect_refused("search " + i + " --must red --output trec --tag 'my run'",
+                 "tessera-index search: --output trec: \"my run\" contains a space, which separates columns: take --output jsonl or tsv");
   expect_refused("search " + i + " --must red --k 0",
                  "tessera-index: --k: expected a number above 0, got 0 (see --help)");
   expect_refused("search " + i + " --must red --ids p7", "tessera-index search: there is no document p7 in the index");

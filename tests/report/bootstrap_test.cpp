@@ -17,6 +17,10 @@ std::vector<double> coin_flips(int heads, int tails) {
   return out;
 }
 
+Interval interval_of(const Outcomes& outcomes, std::int64_t samples, std::int64_t resamples = kResamples, std::uint64_t seed = 0) {
+  return middle(bootstrap_values({outcomes}, samples, resamples, seed).front()).value();
+}
+
 TEST(Bootstrap, MetricIsTheMeanOverGroupsOfRatiosOfSums) {
   EXPECT_DOUBLE_EQ(value_of(mean_outcomes("top1", {1, 0, -1, 1, 1})), 0.75) << "values below 0 do not count";
   // The IoU of the first class is (3 + 1) / (4 + 4), that of the second class 2 / 8. The third class has an empty union and does not count.
@@ -26,23 +30,22 @@ TEST(Bootstrap, MetricIsTheMeanOverGroupsOfRatiosOfSums) {
 }
 
 TEST(Bootstrap, IntervalOfAShareMatchesTheBinomialDistribution) {
-  const auto interval = bootstrap_interval(mean_outcomes("top1", coin_flips(300, 700)), 1000, 4000);
-  ASSERT_TRUE(interval);
+  const auto interval = interval_of(mean_outcomes("top1", coin_flips(300, 700)), 1000, 4000);
   const double half = 1.96 * std::sqrt(0.3 * 0.7 / 1000);
-  EXPECT_NEAR(interval->low, 0.3 - half, 0.003);
-  EXPECT_NEAR(interval->high, 0.3 + half, 0.003);
+  EXPECT_NEAR(interval.low, 0.3 - half, 0.003);
+  EXPECT_NEAR(interval.high, 0.3 + half, 0.003);
 }
 
 TEST(Bootstrap, DependsOnlyOnTheSeedAndIsExactForEqualSamples) {
   const Outcomes flips = mean_outcomes("top1", coin_flips(3, 4));
-  const auto one = bootstrap_interval(flips, 7, 100, 1), again = bootstrap_interval(flips, 7, 100, 1);
-  EXPECT_EQ(one->low, again->low);
-  EXPECT_EQ(one->high, again->high);
+  const auto one = interval_of(flips, 7, 100, 1), again = interval_of(flips, 7, 100, 1);
+  EXPECT_EQ(one.low, again.low);
+  EXPECT_EQ(one.high, again.high);
   EXPECT_NE(bootstrap_values({flips}, 7, 100, 1), bootstrap_values({flips}, 7, 100, 2));
-  const auto equal = bootstrap_interval(mean_outcomes("loss", {2.5, 2.5, 2.5}), 3);
-  EXPECT_DOUBLE_EQ(equal->low, 2.5);
-  EXPECT_DOUBLE_EQ(equal->high, 2.5);
-  EXPECT_FALSE(bootstrap_interval(mean_outcomes("top1", {1}), 1)) << "one sample has no interval";
+  const auto equal = interval_of(mean_outcomes("loss", {2.5, 2.5, 2.5}), 3);
+  EXPECT_DOUBLE_EQ(equal.low, 2.5);
+  EXPECT_DOUBLE_EQ(equal.high, 2.5);
+  EXPECT_TRUE(intervals_of({"knn", "d", "", 1, {mean_outcomes("top1", {1})}}).empty()) << "one sample has no interval";
 }
 
 TEST(Bootstrap, EntriesOfOneSampleAreDrawnTogether) {
@@ -52,8 +55,8 @@ TEST(Bootstrap, EntriesOfOneSampleAreDrawnTogether) {
     grouped.entries.push_back({i / 10, (i / 10) % 2 == 0 ? 1.0 : 0.0});
     alone.entries.push_back({i, (i / 10) % 2 == 0 ? 1.0 : 0.0});
   }
-  const auto wide = bootstrap_interval(grouped, 10), narrow = bootstrap_interval(alone, 100);
-  EXPECT_GT(wide->high - wide->low, 2 * (narrow->high - narrow->low));
+  const auto wide = interval_of(grouped, 10), narrow = interval_of(alone, 100);
+  EXPECT_GT(wide.high - wide.low, 2 * (narrow.high - narrow.low));
 }
 
 TEST(Bootstrap, ResampleWithoutAGroupLeavesItOut) {
@@ -80,7 +83,7 @@ TEST(Bootstrap, PairedDifferencesAreTighterThanSeparateIntervals) {
     better.push_back(i % 20 == 0 ? 1 : i % 2);  // right wherever `worse` is right, and on 5% more samples
   }
   const Outcomes one = mean_outcomes("top1", worse), other = mean_outcomes("top1", better);
-  EXPECT_GT(bootstrap_interval(one, 200)->high, bootstrap_interval(other, 200)->low) << "the separate intervals overlap";
+  EXPECT_GT(interval_of(one, 200).high, interval_of(other, 200).low) << "the separate intervals overlap";
   const auto difference =
       difference_interval(bootstrap_values({other}, 200).front(), bootstrap_values({one}, 200).front());
   EXPECT_GT(difference->low, 0);

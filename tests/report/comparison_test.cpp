@@ -137,7 +137,8 @@ TEST_F(ComparisonTest, ShowsAMissingTaskAsOneSetting) {
 
 TEST_F(ComparisonTest, ShowsStateAndFactsOfEachRun) {
   const std::string a = run("a", "training: {steps: 60}\nobjective: {name: siglip}\n", "{}");
-  std::filesystem::create_directories(folder_ / "a/checkpoints/step_0000047");
+  for (const char* step : {"0000047", "99999999999999999999"})
+    std::filesystem::create_directories(folder_ / "a/checkpoints" / concat("step_", step));
   write("a/log.txt", "14:33:51 info parameters 1,314: image tower 1,024, text tower 290; 1 more of the objective\n");
   write("a/metrics.jsonl", R"({"step":46,"time":"2026-11-23T14:39:30Z","loss":1})" "\n");
   write("a/evaluation/step_00000002.json", R"({"step":2,"device":"a fine machine","results":[]})");
@@ -220,6 +221,9 @@ TEST_F(ComparisonTest, UsesTheNewestEvaluationOfAModel) {
   const auto apart = read_compared_runs({path("m/evaluation"), path("m/evaluation-2")});
   EXPECT_EQ(apart[0].name, "m");
   EXPECT_EQ(apart[1].name, "m/evaluation-2");
+  write("m/evaluation/results.json",
+        R"({"date":"2026-11-26T18:00:00Z","step":5,"tasks":[{"task":"zero_shot","data":"d","metrics":{"top1":0.125}}]})");
+  EXPECT_EQ(row_of(read_compared_runs({path("m")}), "top1").values, std::vector<std::optional<double>>{0.125}) << "--overwrite";
 }
 
 TEST_F(ComparisonTest, ComparesModelsWithOnlyEvaluations) {

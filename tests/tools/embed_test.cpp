@@ -25,7 +25,7 @@ class EmbedSparse : public FolderTest {
     save_model("readout: token_projection, projection: none");
     write("captions.txt", "a red circle\nblue squares\n");
   }
-  void save_model(const std::string& head) const {
+  void save_model(const std::string& head, const std::string& more = "") const {
     ModelFile file;
     file.tokenizer.name = "wordpiece";
     file.tokenizer.settings = config::parse_yaml("{context_length: 12}", "tokenizer.yaml");
@@ -33,7 +33,7 @@ class EmbedSparse : public FolderTest {
     file.model = config::read<ModelSettings>(config::parse_yaml(
         concat("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 16, layers: 1, heads: 2}, ", head,
                "}\ntext: {encoder: {name: text_transformer, vocab_size: 13, context_length: 12, width: 32, layers: 1, heads: 2}, ",
-               head, "}\npreprocessing: {image_size: 32}\n"),
+               head, "}\npreprocessing: {image_size: 32", more, "}\n"),
         "model.yaml"));
     at::manual_seed(3);
     file.weights = DualEncoder(file.model).state_dict();
@@ -195,6 +195,21 @@ TEST_F(EmbedSparse, WritesPatchesAndTokensWithTheEmbeddings) {
   std::memcpy(stored.data_ptr(), npy.data() + 128, stored.nbytes());
   const at::Tensor patches = tensors.at("image_patches");
   EXPECT_LT((stored.to(at::kFloat) - patches / patches.norm(2, -1, true)).abs().max().item<double>(), 1e-3);
+}
+
+TEST_F(EmbedSparse, WritesTheGridsOfPatchesOfImagesThatKeepTheirShapes) {
+  save_model("readout: gap, projection: {name: linear, embed_dim: 8}", ", resize_mode: naflex, max_patches: 18");
+  const std::string dense = "--source '{name: shapes, split: test, size: 7, aspect: 3}' --dense --out ";
+  embed(dense + path("rows.safetensors"));
+  const auto tensors = io::load_safetensors(path("rows.safetensors")).tensors;
+  EXPECT_EQ(tensors.at("image_patches").sizes(), (std::vector<std::int64_t>{7, 18, 8}));
+  const at::Tensor grids = tensors.at("image_grids");
+  ASSERT_EQ(grids.sizes(), (std::vector<std::int64_t>{7, 2}));
+  EXPECT_LE(grids.prod(1).max().item<std::int64_t>(), 18);
+  embed(dense + path("rows.npy"));
+  const std::string npy = io::read_file(path("rows.grids.npy"));
+  EXPECT_NE(npy.find("'descr': '<i8'"), std::string::npos) << npy.substr(0, 128);
+  EXPECT_EQ(npy.substr(128), std::string(static_cast<const char*>(grids.const_data_ptr()), grids.nbytes()));
 }
 
 TEST_F(EmbedSparse, MistakesAreReportedInOneLine) {

@@ -15,6 +15,7 @@
 #include <tessera/io/atomic_file.h>
 #include <tessera/models/text_conditioned_pool.h>
 #include <tessera/training/memory/dry_run.h>
+#include <tessera/training/run/run_evaluation.h>
 #include <tessera/training/stages.h>
 #include <tessera/training/trainer.h>
 
@@ -241,6 +242,19 @@ TEST_F(EvaluationInARun, FailingTaskIsAWarningAndOtherResultsAreWritten) {
   EXPECT_TRUE(contains(page, "Evaluation tasks that failed"));
   EXPECT_TRUE(contains(
       page, "<td>evaluation.tasks[1] (test_failing)</td><td class=\"n\">6</td><td>the disk &lt;is&gt; gone</td>"));
+}
+
+TEST_F(EvaluationInARun, CaptionsThatAreNotUtf8AreWrittenWithAReplacement) {
+  io::write_file(folder_ / "latin.csv", "filepath\ttitle\n" TESSERA_SOURCE_DIR "/docs/images/slots.png\ta caf\xe9\n");
+  EXPECT_EQ(Trainer(config("[{name: k_precision, source: {name: csv, path: " + folder_ / "latin.csv" + "}}]"), "none").run(),
+            Outcome::finished);
+  const nlohmann::json readings = evaluated("0000006").at("results").at(0).at("readings");
+  EXPECT_EQ(readings.begin().value(), "a caf\uFFFD (100.00%)");
+}
+
+TEST_F(EvaluationInARun, UsesTheLearnedFactorOfTheCosines) {
+  const Config clip = config("[{name: retrieval}]");
+  EXPECT_NEAR(evaluation_context(Trainer(clip, "none").training_run(), clip).logit_scale, 1 / 0.07, 1e-3);
 }
 
 TEST_F(EvaluationInARun, ReportsTheSameParameterCountsEverywhere) {

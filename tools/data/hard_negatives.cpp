@@ -10,6 +10,7 @@
 
 #include "tools/command_line.h"
 #include "tools/data/command.h"
+#include <tessera/base/dump_utf8.h>
 #include <tessera/base/error.h>
 #include <tessera/base/progress.h>
 #include <tessera/base/text.h>
@@ -77,7 +78,7 @@ class LineWriter {
         wrong.push_back(std::move(negative.caption));
       json["regions"].push_back(region_of(object, std::move(wrong)));
     }
-    return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    return dump_utf8(json) + "\n";
   }
 
   void skip(const SampleError& error) { ++count_.skipped[error.reason()]; }

@@ -9,6 +9,7 @@
 
 #include "tools/command_line.h"
 #include "tools/data/command.h"
+#include <tessera/base/dump_utf8.h>
 #include <tessera/base/error.h>
 #include <tessera/base/progress.h>
 #include <tessera/base/text.h>
@@ -40,7 +41,7 @@ void print_json(const Source& source, const ReadReport& report) {
   json["peak_bytes"] = report.statistics.peak_bytes;
   for (const auto& [percent, bytes] : report.resident_bytes) json["resident_bytes"][concat(percent, "%")] = bytes;
   json["resident_bytes"]["end"] = report.resident_at_end;
-  std::cout << json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
+  std::cout << dump_utf8(json, 2) << "\n";
 }
 
 void print_text(const Source& source, const ReadReport& report) {

@@ -5,6 +5,7 @@
 #include "tools/index/command.h"
 #include <tessera/base/text.h>
 #include <tessera/index/index_writer.h>
+#include <tessera/io/atomic_file.h>
 
 namespace tessera::tools {
 namespace {
@@ -48,6 +49,13 @@ void add_file_options(CLI::App& app, FileOptions& options) {
                  "text file with one token name per line (default: tokens are numbers)");
   add_default(app, "--ciff-scale", options.ciff_scale, "scale of ciff files: their integers are weights times this number")
       ->check(positive_number());
+}
+
+std::vector<std::string> listed_ids(std::vector<std::string> ids, const std::string& ids_file) {
+  if (ids_file.empty()) return ids;
+  for (std::string& line : split_lines(io::read_file(ids_file)))
+    if (!line.empty()) ids.push_back(std::move(line));
+  return ids;
 }
 
 index::SparseVectors read_documents(const std::vector<std::string>& paths, const index::SparseFileOptions& options) {

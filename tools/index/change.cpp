@@ -5,7 +5,6 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/index/index_writer.h>
-#include <tessera/io/atomic_file.h>
 
 namespace tessera::tools {
 namespace {
@@ -41,11 +40,7 @@ int add(const ChangeOptions& options) {
 }
 
 int remove(const ChangeOptions& options) {
-  std::vector<std::string> ids = options.ids;
-  if (!options.ids_file.empty()) {
-    for (const std::string& line : split(io::read_file(options.ids_file), '\n'))
-      if (!line.empty()) ids.push_back(line);
-  }
+  const std::vector<std::string> ids = listed_ids(options.ids, options.ids_file);
   if (ids.empty() && !options.compact) user_error("nothing to remove: give --ids ID,... or --ids-file FILE");
   if (!ids.empty()) {
     const index::Change change = index::remove_documents(options.folder, ids, options.missing_ok, options.threads);

@@ -30,6 +30,9 @@ struct FileOptions {
 /// Adds --format, --vocabulary and --ciff-scale.
 void add_file_options(CLI::App& app, FileOptions& options);
 
+/// Returns `ids`, followed by the lines of the file `ids_file` unless its name is empty.
+std::vector<std::string> listed_ids(std::vector<std::string> ids, const std::string& ids_file);
+
 /// Reads the rows of all files into one set of vectors. Throws UserError if a file cannot be read.
 index::SparseVectors read_documents(const std::vector<std::string>& paths, const index::SparseFileOptions& options);
 

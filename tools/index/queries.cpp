@@ -103,6 +103,9 @@ std::vector<std::int32_t> tokens_of(const std::vector<std::string>& items, const
 
 void for_each_query(const QueryOptions& options, const index::Index& index,
                     const std::function<void(const index::SparseVectors&)>& answer) {
+  const bool for_model = !options.texts.empty() || !options.images.empty();
+  if (for_model + !options.file.empty() + !options.lines.empty() + !options.tokens.empty() > 1)
+    user_error("give either --queries, or --texts and --images, or --tokens, or --lines: a search takes queries of one kind");
   const index::TokenNames& names = index.names();
   std::optional<std::vector<std::int32_t>> allow;
   if (!options.allow.empty()) allow = tokens_of(options.allow, index, "--allow-tokens");
@@ -116,7 +119,7 @@ void for_each_query(const QueryOptions& options, const index::Index& index,
   };
   const index::SparseVectors none{index.vocab_size()};
 
-  if (!options.texts.empty() || !options.images.empty()) {
+  if (for_model) {
     for_each_encoded_query(options, [&](index::SparseVectors queries) { finish(std::move(queries), options.model); });
   } else if (!options.file.empty()) {
     finish(index::read_sparse_file(options.file, options.files.for_library(names)), options.file);

@@ -8,10 +8,10 @@
 #include "tools/index/command.h"
 #include "tools/index/queries.h"
 #include <tessera/base/error.h>
+#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/index/index.h>
 #include <tessera/index/search_all.h>
-#include <tessera/io/atomic_file.h>
 
 namespace tessera::tools {
 namespace {
@@ -32,15 +32,18 @@ index::Filter filter_of(const SearchOptions& options, const index::Index& index)
   index::Filter filter{tokens_of(options.queries.must, index, "--must"),
                        tokens_of(options.queries.must_not, index, "--must-not"),
                        tokens_of(options.queries.should, index, "--should")};
-  std::vector<std::string> ids = options.ids;
-  if (!options.ids_file.empty()) {
-    for (const std::string& line : split(io::read_file(options.ids_file), '\n'))
-      if (!line.empty()) ids.push_back(line);
-  }
+  const std::vector<std::string> ids = listed_ids(options.ids, options.ids_file);
   filter.only_documents = !ids.empty() || !options.ids_file.empty();
   filter.documents = index.find(ids);
   std::sort(filter.documents.begin(), filter.documents.end());
   return filter;
+}
+
+/// Returns a text that becomes a column of trec output. Throws UserError if it contains a space, because spaces separate the columns.
+std::string_view trec_column(std::string_view text) {
+  if (text.find(' ') != std::string_view::npos)
+    user_error("--output trec: \"", printable(text, 100), "\" contains a space, which separates columns: take --output jsonl or tsv");
+  return text;
 }
 
 void print(const SearchOptions& options, const index::Index& index, const std::string& query, const index::Hits& hits) {
@@ -58,8 +61,8 @@ void print(const SearchOptions& options, const index::Index& index, const std::s
     if (options.output == "tsv")
       std::cout << query << "\t" << rank << "\t" << index.id(hit.document) << "\t" << score << "\n";
     else
-      std::cout << query << " Q0 " << index.id(hit.document) << " " << rank << " " << score << " " << options.tag
-                << "\n";
+      std::cout << concat(trec_column(query), " Q0 ", trec_column(index.id(hit.document)), " ", rank, " ", score, " ",
+                          trec_column(options.tag), "\n");
   }
 }
 
@@ -78,7 +81,7 @@ int search(const SearchOptions& options) {
   });
   if (options.timings)
     std::cerr << with_thousands(count) << " queries in " << format_duration(seconds) << ": "
-              << static_cast<double>(count) / seconds << " queries/s" << std::endl;
+              << (count > 0 ? static_cast<double>(count) / seconds : 0) << " queries/s" << std::endl;
   return 0;
 }
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/open_clip/flags.h"
+#include <tessera/base/dump_utf8.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
@@ -36,7 +37,7 @@ bool is_yaml_word(std::string text) {
 }
 
 std::string json_text(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return dump_utf8(nlohmann::json(text));
 }
 
 /// Decodes the Python string literal at `place`, and moves `place` past its closing quote.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 
@@ -23,5 +24,9 @@ struct InferenceModel {
 /// tokenizer throws an error with the reason when it gets its first text.
 InferenceModel load_for_inference(const std::string& path, const std::string& device = "auto",
                                   const std::string& architecture = "");
+
+/// Returns the learned factor of the cosines, which is the exponential of a weight that may have either of two names. If there is no such
+/// weight, returns 100, CLIP's maximum.
+double logit_scale_of(const std::map<std::string, at::Tensor>& weights);
 
 }  // namespace tessera

@@ -72,7 +72,6 @@ class Index {
   std::int64_t documents() const;
   /// One more than the largest document number; removed documents keep their numbers until the index is compacted.
   std::int64_t document_numbers() const;
-  bool removed(std::int64_t document) const;
   std::string_view id(std::int64_t document) const;
   /// Returns the numbers of the documents with these ids, in the order of the ids. Throws UserError for an unknown id.
   std::vector<std::int64_t> find(std::span<const std::string> ids) const;

@@ -45,10 +45,6 @@ std::vector<std::vector<double>> bootstrap_values(const std::vector<Outcomes>& m
 /// nothing if fewer than two values are left.
 std::optional<Interval> middle(std::vector<double> values);
 
-/// Returns the interval that contains the middle 95 % of a metric's bootstrap_values(). Returns nothing for fewer than two samples.
-std::optional<Interval> bootstrap_interval(const Outcomes& outcomes, std::int64_t samples,
-                                           std::int64_t resamples = kResamples, std::uint64_t seed = 0);
-
 /// Returns the 95 % interval of the difference first - second between two models on the same samples. `first` and `second` are the models'
 /// bootstrap_values() of one metric, paired by resample.
 std::optional<Interval> difference_interval(const std::vector<double>& first, const std::vector<double>& second);

@@ -4,6 +4,7 @@
 #include <array>
 #include <stdexcept>
 
+#include <tessera/base/dump_utf8.h>
 #include <tessera/base/error.h>
 
 namespace tessera {
@@ -88,7 +89,7 @@ std::string manifest_text(const FeatureManifest& manifest, const std::vector<Fea
     json["tensors"].push_back({{"name", tensor.name}, {"shape", tensor.shape}});
   for (const FeatureShard& shard : shards)
     json["shards"].push_back({{"name", shard.name}, {"samples", shard.samples}, {"bytes", shard.bytes}});
-  return json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+  return dump_utf8(json, 1) + "\n";
 }
 
 FeatureManifest parse_manifest(const std::string& text, const std::string& path, std::vector<FeatureShard>& shards) {

@@ -11,6 +11,7 @@
 
 #include "src/data/formats/captions.h"
 #include "src/data/formats/python_json.h"
+#include <tessera/base/dump_utf8.h>
 #include <tessera/base/error.h>
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
@@ -136,7 +137,7 @@ bool read_annotations(std::string_view text, const std::vector<std::string>& cap
 
 void read_annotations(const Json& json, const std::vector<std::string>& caption_fields, Sample& sample) {
   if (!json.is_object()) return;
-  sample.fields = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  sample.fields = dump_utf8(json);
   std::vector<std::string> listed;
   for (const std::string& name : caption_fields) {
     const auto value = json.find(name);
@@ -166,7 +167,7 @@ std::string read_regions(const Json& list, std::vector<ObjectAnnotation>& out) {
     const Json& corners = list[i].at("box");
     const auto box = pixels_of(corners);
     if (!box && problem.empty())
-      problem = concat("regions[", i, "].box is ", printable(corners.dump(-1, ' ', false, Json::error_handler_t::replace), 80),
+      problem = concat("regions[", i, "].box is ", printable(dump_utf8(corners), 80),
                        "; expected [left, top, right, bottom] in pixels, with left < right and top < bottom");
     ObjectAnnotation object;
     if (!box || !read_member(list[i], "phrase", object.phrase)) continue;

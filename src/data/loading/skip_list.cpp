@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include <tessera/base/digest.h>
+#include <tessera/base/dump_utf8.h>
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 
@@ -16,7 +17,7 @@ namespace {
 using SkipJson = nlohmann::ordered_json;
 
 std::string skip_line(const SkipJson& json) {
-  return json.dump(-1, ' ', false, SkipJson::error_handler_t::replace) + "\n";
+  return dump_utf8(json) + "\n";
 }
 
 }  // namespace

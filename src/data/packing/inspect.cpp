@@ -6,18 +6,11 @@
 #include "src/data/loading/ordered_workers.h"
 #include "src/data/loading/sample_reader.h"
 #include "src/data/packing/dataset_statistics.h"
+#include <tessera/base/dump_utf8.h>
 #include <tessera/data/packing/inspect.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {
-namespace {
-
-std::string as_text(const nlohmann::ordered_json& json, int indent) {
-  return json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-}
-
-}  // namespace
-
 Inspection inspect(const Source& source, const InspectSettings& settings,
                    const std::function<void(std::int64_t, std::int64_t)>& progress) {
   const std::int64_t size = source.size(), count = settings.samples > 0 ? std::min(settings.samples, size) : size;
@@ -36,7 +29,7 @@ Inspection inspect(const Source& source, const InspectSettings& settings,
   DatasetStatistics statistics;
   for (std::int64_t i = 0; i < count; ++i) {
     SampleFacts facts = workers.take(&wait_policy);
-    if (dump) dump->write(as_text(facts.dump, -1) + "\n");
+    if (dump) dump->write(dump_utf8(facts.dump) + "\n");
     statistics.add(facts);
     // Keeps images at regular intervals, so that they are spread over the source.
     if (wanted.sample && facts.bad_reason.empty() && std::ssize(out.pictures) <= i * settings.pictures / count)
@@ -44,7 +37,7 @@ Inspection inspect(const Source& source, const InspectSettings& settings,
     progress(i + 1, count);
   }
   if (dump) dump->commit();
-  out.report = as_text(statistics.report(source, count == size), 2);
+  out.report = dump_utf8(statistics.report(source, count == size), 2);
   return out;
 }
 

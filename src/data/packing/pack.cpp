@@ -11,6 +11,7 @@
 #include "src/data/loading/sample_reader.h"
 #include "src/data/loading/skip_log.h"
 #include "src/data/packing/pack_sample.h"
+#include <tessera/base/dump_utf8.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/config/fields.h>
@@ -242,7 +243,7 @@ class Packer {
   }
 
   void write_manifest() const {
-    io::write_file(manifest_path(), manifest_.dump(1, ' ', false, Manifest::error_handler_t::replace) + "\n");
+    io::write_file(manifest_path(), dump_utf8(manifest_, 1) + "\n");
   }
 
   const Source& source_;

@@ -8,6 +8,7 @@
 
 #include "src/data/image/sample_picture.h"
 #include <tessera/base/digest.h>
+#include <tessera/base/dump_utf8.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/data/image/encode.h>
@@ -89,7 +90,7 @@ void update_size(std::string& fields, const Image& from, const Image& to) {
   if (!is("width", from.width) || !is("height", from.height)) return;
   json["width"] = to.width;
   json["height"] = to.height;
-  fields = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  fields = dump_utf8(json);
 }
 
 // Shrinks the image, and everything that is measured in its pixels, so that the shorter side has `shorter` pixels.

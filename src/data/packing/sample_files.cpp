@@ -4,6 +4,7 @@
 
 #include "src/data/formats/annotations.h"
 #include "src/data/image/image_file.h"
+#include <tessera/base/dump_utf8.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/data/image/encode.h>
@@ -78,7 +79,7 @@ std::string annotations(const Sample& sample, const std::vector<std::string>& cl
   if (!sample.negatives.empty()) json["negatives"] = OrderedJson::array();
   for (const HardNegative& negative : sample.negatives)
     json["negatives"].push_back({{"kind", negative.kind}, {"caption", negative.caption}});
-  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  return dump_utf8(json);
 }
 
 }  // namespace

@@ -17,13 +17,6 @@ std::optional<std::int64_t> place_in(const Names& names, const std::string& name
   return found - names.begin();
 }
 
-/// Returns true if some name occurs at different positions in the two lists. Classes must then be matched by name.
-bool meant_by_name(const Names& task, const Names& source) {
-  for (std::size_t i = 0; i < source.size(); ++i)
-    if (const auto place = place_in(task, source[i]); place && *place != static_cast<std::int64_t>(i)) return true;
-  return false;
-}
-
 std::vector<std::int64_t> places_by_name(const Names& task, const Names& source, std::int64_t background) {
   std::vector<std::int64_t> out;
   for (std::size_t i = 0; i < source.size(); ++i)
@@ -40,6 +33,24 @@ std::string where_labels_are(const Source& source) {
 }
 
 }  // namespace
+
+bool meant_by_name(const Names& task, const Names& source) {
+  for (std::size_t i = 0; i < source.size(); ++i)
+    if (const auto place = place_in(task, source[i]); place && *place != static_cast<std::int64_t>(i)) return true;
+  return false;
+}
+
+std::function<std::int64_t(const Sample&)> labels_of_train(const Source& train, const Source& test) {
+  const Names known = train.class_names(), own = test.class_names();
+  if (!meant_by_name(known, own)) return [](const Sample& sample) { return sample.label; };
+  return [own, place = places_by_name(known, own, -1), from = train.describe(), to = test.describe()](const Sample& sample) {
+    const auto label = static_cast<std::size_t>(sample.label);
+    if (label >= own.size() || place[label] < 0)
+      throw TaskMisfit(concat(to, " has a sample of class ", sample.label, label < own.size() ? ", " + printable(own[label], 60) : "",
+                              ", but no class of ", from, " has this name; their classes are matched by name"));
+    return place[label];
+  };
+}
 
 Required labeled_or_named() {
   Required out = labeled();

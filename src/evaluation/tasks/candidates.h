@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,13 @@ struct Candidates {
   /// skipped. This object and `source` must outlive the result.
   Required asked(const Source& source) const;
 };
+
+/// Returns true if some name occurs at different positions in the two lists. Classes must then be matched by name.
+bool meant_by_name(const std::vector<std::string>& task, const std::vector<std::string>& source);
+
+/// Returns a function that maps the label of a sample of `test` to the label of its class in `train`. It changes no label, unless the
+/// classes must be matched by name; then it throws TaskMisfit if `train` does not have the sample's class.
+std::function<std::int64_t(const Sample&)> labels_of_train(const Source& train, const Source& test);
 
 /// Returns the requirement that a sample has a class label. The label is a number, or a name if the source has no list of
 /// classes.

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "src/evaluation/metrics/cosine.h"
+#include "src/evaluation/tasks/candidates.h"
 #include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/outcomes.h"
 #include "src/evaluation/tasks/pass.h"
@@ -16,8 +17,8 @@
 namespace tessera {
 namespace {
 
-LabeledFeatures embed_labeled(const Embedder& embedder, const EvaluationContext& context,
-                    const std::shared_ptr<const Source>& source, std::int64_t max_samples, TaskResult& result) {
+LabeledFeatures embed_labeled(const Embedder& embedder, const EvaluationContext& context, const std::shared_ptr<const Source>& source,
+                              std::int64_t max_samples, const std::function<std::int64_t(const Sample&)>& label_of, TaskResult& result) {
   std::vector<at::Tensor> features;
   std::vector<std::int64_t> labels;
   const Pass pass{.embedder = embedder,
@@ -28,7 +29,7 @@ LabeledFeatures embed_labeled(const Embedder& embedder, const EvaluationContext&
                   .reads_pixels = false};
   pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& batch) {
     features.push_back(batch.global);
-    for (const EvaluationSample& sample : samples) labels.push_back(sample.sample.label);
+    for (const EvaluationSample& sample : samples) labels.push_back(label_of(sample.sample));
   });
   return {at::cat(features), at::tensor(labels, at::kLong)};
 }
@@ -46,8 +47,8 @@ TrainAndTest embed_both(const std::string& task, const TrainTestData& settings, 
   const auto test = open_source(settings.source, context.source, task + ".source");
   TaskResult uncounted;
   TrainAndTest out;
-  out.train = embed_labeled(embedder, context, train, settings.max_train_samples, uncounted);
-  out.test = embed_labeled(embedder, context, test, settings.max_samples, result);
+  out.train = embed_labeled(embedder, context, train, settings.max_train_samples, labels_of_train(*train, *train), uncounted);
+  out.test = embed_labeled(embedder, context, test, settings.max_samples, labels_of_train(*train, *test), result);
   result.data = concat(test->describe(), " (fitted on ", with_thousands(out.train.labels.size(0)), " of ",
                        train->describe(), ")");
   out.classes = std::max(out.train.labels.max().item<std::int64_t>(), out.test.labels.max().item<std::int64_t>()) + 1;

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include "src/evaluation/tasks/candidates.h"
 #include "src/evaluation/tasks/frozen_patches.h"
 #include "src/evaluation/tasks/probe_fit.h"
 #include "src/evaluation/tasks/segmentation_record.h"
@@ -46,7 +47,7 @@ class SegmentationProbeTask final : public EvaluationTask {
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     const MaskClasses classes = test_classes(context);
     const MaskClasses of_train = train_classes(context);
-    const LabeledFeatures train = train_patches(embedder, context, of_train, classes.count());
+    const LabeledFeatures train = train_patches(embedder, context, of_train, classes);
     const auto [deviation, mean] = at::std_mean(train.features, 0, /*correction=*/0);
     const at::Tensor scale = deviation.clamp_min(kLeastDeviation);
     const metrics::LogisticRegression fit = metrics::fit_logistic_regression(
@@ -93,10 +94,14 @@ class SegmentationProbeTask final : public EvaluationTask {
   }
 
   LabeledFeatures train_patches(const Embedder& embedder, const EvaluationContext& context, const MaskClasses& classes,
-                                std::int64_t count) const {
+                                const MaskClasses& test) const {
+    const std::int64_t count = test.count();
     if (classes.count() != count)
       throw TaskMisfit(concat("segmentation_probe: the training data have ", classes.count(), " classes, the test data ",
                               count));
+    if (meant_by_name(classes.names, test.names))
+      throw TaskMisfit(concat("segmentation_probe: some classes have other numbers in the training data, ", classes.source->describe(),
+                              ", than in the test data, ", test.source->describe()));
     std::vector<at::Tensor> features, labels;
     TaskResult uncounted;
     pass_over_patches(embedder, context, classes.source, settings_.max_train_samples, masked())

@@ -11,6 +11,7 @@
 #include "src/evaluation/tasks/outcomes.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/tasks.h"
+#include <tessera/base/dump_utf8.h>
 #include <tessera/evaluation/metrics/segmentation.h>
 #include <tessera/evaluation/metrics/token_group_iou.h>
 #include <tessera/io/atomic_file.h>
@@ -139,8 +140,7 @@ class TokenGroupTask final : public EvaluationTask {
     result.metrics.emplace_back("captions", count);
     result.metrics.emplace_back("captions_not_spelled", static_cast<double>(misspelled_captions));
     if (!json.empty() && !context.out.empty()) {
-      io::write_file(context.out + "/token_groups.json",
-                     json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+      io::write_file(context.out + "/token_groups.json", dump_utf8(json, 1) + "\n");
       io::write_file(context.out + "/token_groups.svg", report::group_sheet(result.pictures.groups));
     }
     return result;

@@ -8,6 +8,7 @@
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/sparsity_metrics.h"
 #include "src/evaluation/tasks/tasks.h"
+#include <tessera/base/dump_utf8.h>
 #include <tessera/base/text.h>
 #include <tessera/evaluation/metrics/token_localization.h>
 #include <tessera/evaluation/token_space.h>
@@ -97,7 +98,7 @@ class TokensTask final : public EvaluationTask {
     }
     add_sparsity(result, images, texts);
     if (!json.empty() && !context.out.empty()) {
-      io::write_file(context.out + "/tokens.json", json.dump(1) + "\n");
+      io::write_file(context.out + "/tokens.json", dump_utf8(json, 1) + "\n");
       io::write_file(context.out + "/tokens.svg", report::token_sheet(result.pictures.tokens));
     }
     return result;

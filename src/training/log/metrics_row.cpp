@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include <tessera/base/clock.h>
+#include <tessera/base/dump_utf8.h>
 #include <tessera/base/text.h>
 #include <tessera/training/log/metrics_row.h>
 
@@ -63,13 +64,13 @@ std::string to_line(const MetricsRow& r) {
   row["memory"] = {
       {"resident", r.resident}, {"resident_peak", r.resident_peak}, {"device_peak", number_or_null(r.device_peak)}};
   if (!r.warnings.empty()) row["warnings"] = r.warnings;
-  return row.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return dump_utf8(row);
 }
 
 std::string to_line(const RowPlace& place, const std::vector<std::pair<std::string, double>>& metrics) {
   nlohmann::ordered_json row = json_of(place);
   row["evaluation"] = object_of(metrics);
-  return row.dump();
+  return dump_utf8(row);
 }
 
 std::vector<std::pair<std::string, double>> scalars_of(const MetricsRow& r) {

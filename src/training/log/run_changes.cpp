@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <tessera/base/dump_utf8.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
@@ -34,7 +35,7 @@ void note_changes(const std::string& run, std::int64_t step, const std::vector<C
     all.push_back({{"step", step}, {"key", change.key}, {"before", change.before}, {"now", change.now}});
   std::string text;
   for (const nlohmann::json& each : all)
-    text += each.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    text += dump_utf8(each) + "\n";
   io::write_file(changes_file(run), text);
 }
 

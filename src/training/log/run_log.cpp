@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <tessera/base/dump_utf8.h>
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -110,8 +111,7 @@ void RunLog::start_command() {
   }
   const nlohmann::ordered_json start = {
       {"name", title_}, {"folder", folder}, {"step", begin_}, {"total_steps", total_steps_}};
-  command_->send(
-      nlohmann::ordered_json{{"start", start}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  command_->send(dump_utf8(nlohmann::ordered_json{{"start", start}}));
 }
 
 void RunLog::hand_over(const std::string& row) {

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <tessera/base/dump_utf8.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/distributed/agreement.h>
@@ -105,7 +106,7 @@ void NonFiniteHandler::list_samples(const TrainedStep& step, const std::string& 
   for (const std::string& key : split(keys, '\n'))
     if (!key.empty()) row["samples"].push_back(key);
   const std::string path = folder_ + "/non_finite.jsonl";
-  const bool written = static_cast<bool>(std::ofstream(path, std::ios::app) << row.dump() + "\n" << std::flush);
+  const bool written = static_cast<bool>(std::ofstream(path, std::ios::app) << dump_utf8(row) + "\n" << std::flush);
   log_.error(
       concat("step ", step.losses.step, ": its samples ", written ? "are" : "could not be", " listed in ", path));
 }

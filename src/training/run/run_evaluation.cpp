@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include <tessera/base/text.h>
+#include <tessera/evaluation/inference.h>
 #include <tessera/models/text_conditioned_pool.h>
 #include <tessera/training/run/run_loss.h>
+#include <tessera/training/run/teacher.h>
 
 namespace tessera {
 namespace {
@@ -64,7 +66,9 @@ EvaluationContext evaluation_context(const TrainingRun& run, const Config& confi
   context.train_source = run.train;
   context.loss = run_loss(run, config, step);
   const bool of_teacher = config.evaluation.weights == "teacher" && run.teacher;
-  context.pool = pool_of(of_teacher ? *run.teacher->objective : *run.objective);
+  const Objective& objective = of_teacher ? *run.teacher->objective : *run.objective;
+  context.pool = pool_of(objective);
+  context.logit_scale = logit_scale_of(objective_state(objective));
   context.batch_size = config.evaluation.batch_size;
   context.threads = config.evaluation.threads;
   context.told = run.told;

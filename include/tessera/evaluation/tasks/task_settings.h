@@ -210,8 +210,9 @@ void fields(Visitor& v, SegmentationSettings& s) {
     "what background_threshold applies to; probability: the softmax, over all names, of logit_scale times the cosines; cosine: the "
     "cosine",
     config::one_of({"probability", "cosine"}));
-  v("logit_scale", s.logit_scale, "factor of the cosines in the softmax of threshold_of: probability; null: the model's learned "
-                                  "factor", config::above(0));
+  v("logit_scale", s.logit_scale,
+    "factor of the cosines in the softmax of threshold_of: probability; null: the model's learned factor, or 100 if it has none or several",
+    config::above(0));
 }
 std::optional<config::Problem> validate(const SegmentationSettings& settings);
 
