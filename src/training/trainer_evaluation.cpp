@@ -39,8 +39,9 @@ std::string evaluation_file(const std::string& folder, std::int64_t step) {
 
 }  // namespace
 
-bool Trainer::holds_evaluation() const {
-  const std::string path = evaluation_file(folder_, state_.step);
+bool holds_evaluation(const Config& config, std::int64_t step) {
+  if (config.evaluation.tasks.empty()) return true;
+  const std::string path = evaluation_file(config.run.folder.value_or("runs/run"), step);
   if (!std::filesystem::exists(path)) return false;
   const auto file = nlohmann::json::parse(io::read_file(path), nullptr, false);
   if (!file.is_object()) return false;
@@ -48,15 +49,15 @@ bool Trainer::holds_evaluation() const {
   for (const char* list : {"results", "failed"})
     for (const auto& task : file.value(list, nlohmann::json::array()))
       if (task.is_object()) made.insert(task.value("task", "") + task.value("settings", nlohmann::json()).dump());
-  for (const config::ModuleSettings& task : config_.evaluation.tasks)
+  for (const config::ModuleSettings& task : config.evaluation.tasks)
     wanted.insert(task.name + config::to_json(task.settings).dump());
   return made == wanted;
 }
 
 bool Trainer::make_up_evaluation() {
   const bool due = every(config_.evaluation.every_steps) || state_.step >= config_.training.steps;
-  if (state_.step == 0 || !due || config_.evaluation.tasks.empty()) return true;
-  if (run_on_rank0(group_, "looking for the evaluation", [&] { return holds_evaluation(); })) {
+  if (state_.step == 0 || !due) return true;
+  if (run_on_rank0(group_, "looking for the evaluation", [&] { return holds_evaluation(config_, state_.step); })) {
     last_evaluated_ = state_.step;
     return true;
   }

@@ -109,6 +109,15 @@ TEST_F(CheckpointTest, KeepsEveryNthCheckpoint) {
   EXPECT_EQ(names(checkpoints), (std::vector<std::string>{"step_0000010", "step_0000020", "step_0000025"}));
 }
 
+// Checkpoints of later steps exist if they were damaged and the run resumed from an earlier one.
+TEST_F(CheckpointTest, DeletesCheckpointsOfLaterStepsBeforeTheNewOne) {
+  CheckpointFolder checkpoints(folder_ / "checkpoints", 2);
+  for (const std::int64_t step : {8, 10, 4}) checkpoints.save(at_step(step));
+  EXPECT_EQ(names(checkpoints), (std::vector<std::string>{"step_0000004", "step_0000010"}));
+  checkpoints.save(at_step(6));
+  EXPECT_EQ(names(checkpoints), (std::vector<std::string>{"step_0000004", "step_0000006"}));
+}
+
 TEST_F(CheckpointTest, WriterCopiesToASecondFolderAndRunsTheCommand) {
   CheckpointSettings settings;
   settings.copy_to = folder_ / "second";

@@ -204,6 +204,16 @@ TEST_F(ResumeTest, FingerprintCoversNamesSizesAndSampledContent) {
   EXPECT_EQ(first_difference(before, print("shards")), "the names of the files differ");
 }
 
+TEST_F(ResumeTest, SavesAStateFromElsewhereInItsOwnFolderUnderAnyNameOfTheCheckpoint) {
+  const std::string first = train("first"), newest = first + "/checkpoints/step_0000006", kept = first + "/kept";
+  fs::copy(newest, kept);
+  train("second", {}, newest + "/");
+  train("third", {}, kept);
+  for (const char* run : {"second", "third"}) expect_same_weights("first", run);
+  train("first", {"training.steps=7"}, newest + "/");  // in the folder that holds it
+  EXPECT_TRUE(contains(log("first"), "resumed from " + newest + ": step 6"));
+}
+
 TEST_F(ResumeTest, WarnsAboutFewerStepsThanAreTrained) {
   train("run");
   train("run", {"training.steps=4"}, "auto");
