@@ -1,11 +1,10 @@
-#include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <sys/resource.h>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/full_disk.h"
 #include "tests/support/resident_growth.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/io/atomic_file.h>
@@ -85,15 +84,10 @@ TEST_F(CheckpointTest, SkipsATornOrDamagedNewestCheckpoint) {
 TEST_F(CheckpointTest, KeepsOnlyTheOldCheckpointWhenTheDiskIsFull) {
   CheckpointFolder checkpoints(folder_ / "checkpoints", 3);
   checkpoints.save(at_step(1));
-  // A limit on file sizes simulates a full disk: writing fails halfway through.
-  std::signal(SIGXFSZ, SIG_IGN);
-  rlimit before{};
-  getrlimit(RLIMIT_FSIZE, &before);
-  rlimit small = before;
-  small.rlim_cur = 4096;
-  setrlimit(RLIMIT_FSIZE, &small);
-  const std::string error = error_of([&] { checkpoints.save(at_step(2)); });
-  setrlimit(RLIMIT_FSIZE, &before);
+  const std::string error = error_of([&] {
+    const FullDisk full(4096);
+    checkpoints.save(at_step(2));
+  });
   EXPECT_TRUE(contains(error, "cannot write: File too large"));
   EXPECT_EQ(names(checkpoints), std::vector<std::string>{"step_0000001"});
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_ / "checkpoints"), fs::directory_iterator()), 2)

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cmath>
 
 #include <nlohmann/json.hpp>
@@ -38,13 +37,6 @@ std::string utc_time() {
   return utc_now("%Y-%m-%dT%H:%M:%SZ");
 }
 
-bool finite(const MetricsRow& row) {
-  const auto good = [](const auto& named) { return std::isfinite(named.second); };
-  return std::isfinite(row.loss) && std::isfinite(row.grad_norm) &&
-         std::all_of(row.terms.begin(), row.terms.end(), good) &&
-         std::all_of(row.grad_norms.begin(), row.grad_norms.end(), good);
-}
-
 std::string to_line(const MetricsRow& r) {
   nlohmann::ordered_json row = json_of(r);
   row["lr"] = r.learning_rate;
@@ -69,7 +61,7 @@ std::string to_line(const MetricsRow& r) {
 std::string to_line(const RowPlace& place, const std::vector<std::pair<std::string, double>>& metrics) {
   nlohmann::ordered_json row = json_of(place);
   row["evaluation"] = object_of(metrics);
-  return row.dump();
+  return row.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 std::vector<std::pair<std::string, double>> scalars_of(const MetricsRow& r) {

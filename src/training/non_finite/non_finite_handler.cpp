@@ -105,7 +105,8 @@ void NonFiniteHandler::list_samples(const TrainedStep& step, const std::string& 
   for (const std::string& key : split(keys, '\n'))
     if (!key.empty()) row["samples"].push_back(key);
   const std::string path = folder_ + "/non_finite.jsonl";
-  const bool written = static_cast<bool>(std::ofstream(path, std::ios::app) << row.dump() + "\n" << std::flush);
+  const std::string line = row.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  const bool written = static_cast<bool>(std::ofstream(path, std::ios::app) << line << std::flush);
   log_.error(
       concat("step ", step.losses.step, ": its samples ", written ? "are" : "could not be", " listed in ", path));
 }
