@@ -127,7 +127,7 @@ class Trained(unittest.TestCase):
             log.write('{"step": 3, "lo')  # a killed run may leave an incomplete last line
         table = tessera.read_runs(self.folder)
         row = table if isinstance(table, list) else table.to_dict("records")
-        self.assertEqual([(r["name"], r["step"], r["zero_shot.top1"], r["zero_shot (2).top1"]) for r in row], [("run", 2, 0.5, 0.5)])
+        self.assertEqual([(r["name"], r["step"], r["zero_shot.top1"], r["zero_shot_2.top1"]) for r in row], [("run", 2, 0.5, 0.5)])
         self.assertEqual(doctest.testmod(runs).failed, 0)
 
 
