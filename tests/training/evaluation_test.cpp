@@ -258,8 +258,9 @@ TEST_F(EvaluationInARun, TasksOfTheSameNameAreKeptApart) {
 TEST_F(EvaluationInARun, ResultsThatCannotBeWrittenDoNotEndTheRun) {
   io::write_file(folder_ / "run/evaluation", "a file where the folder should be");
   EXPECT_EQ(Trainer(config("[{name: knn, k: 1}]"), "none").run(), Outcome::finished);
+  const std::string file = folder_ / "run/evaluation/step_0000003.json";
   EXPECT_TRUE(contains(io::read_file(folder_ / "run/log.txt"),
-                       "error step 3: the evaluation is not saved: " + (folder_ / "run/evaluation/step_0000003.json: cannot create the folder: ")));
+                       "error step 3: the evaluation is not saved: " + file + ": cannot create the folder: "));
 }
 
 TEST_F(EvaluationInARun, ReportsTheSameParameterCountsEverywhere) {

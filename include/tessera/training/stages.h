@@ -28,7 +28,7 @@ std::vector<Stage> load_stages(const std::string& path, const std::vector<std::s
 /// Warns about overrides that have no effect because stages set the same keys; one line per key.
 void warn_of_overruled(const std::vector<Stage>& stages);
 
-/// Trains one stage after the other. With resume.from "auto", skips the stages that an earlier session trained and evaluated. Returns how the
+/// Trains one stage after the other. With resume.from "auto", skips the stages that earlier sessions trained and evaluated. Returns how the
 /// last started stage ended, and the signal that stopped it (0 if there was none). Throws like Trainer; also throws UserError if
 /// `resume.from` names a checkpoint although there are several stages.
 std::pair<Outcome, int> run_stages(const std::vector<Stage>& stages, const Resume& resume,

@@ -80,7 +80,8 @@ class Trainer {
   /// Evaluates the model. Returns false if a signal came before all tasks were done; in that case nothing is written, and a resumed
   /// run repeats the evaluation.
   bool evaluate();
-  /// Runs the evaluation tasks. If their results cannot be written, logs an error. Called only on rank 0. Returns true if the metric of checkpoint.keep_best is the best so far.
+  /// Runs the evaluation tasks. If their results cannot be written, logs an error. Called only on rank 0. Returns true if the metric of
+  /// checkpoint.keep_best is the best so far.
   bool run_evaluation();
   /// Runs the evaluation that is due at the step at which the run resumes, unless an earlier session has already run it.
   bool make_up_evaluation();
