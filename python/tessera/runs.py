@@ -16,7 +16,7 @@ def read_runs(*folders: Union[str, os.PathLike]) -> Any:
     folders  run folders, or folders that contain some at any depth; default: runs
     returns  a pandas.DataFrame if pandas is installed, otherwise a list of dicts. Columns: name and folder; from the last row of the log
              step, epoch, samples, loss and its terms (loss_global ...), lr, samples_per_second, seconds; from the newest evaluation
-             with the task TASK.METRIC, or TASK (2).METRIC for a second task of that name. Values that a run does not have are missing (NaN)
+             with the task TASK.METRIC, or TASK_2.METRIC for a second task of that name. Values that a run does not have are missing (NaN)
     raises   ValueError if a folder contains no run
 
     >>> read_runs("no/such/folder")
@@ -70,6 +70,6 @@ def _scores(results: dict[str, Any]) -> dict[str, float]:
     for result in results.get("tasks", results.get("results", [])):  # as written by evaluate, or in training
         task = result["task"]
         times[task] = times.get(task, 0) + 1
-        name = task if times[task] == 1 else f"{task} ({times[task]})"
+        name = task if times[task] == 1 else f"{task}_{times[task]}"
         scores.update({f"{name}.{metric}": value for metric, value in result.get("metrics", {}).items()})
     return scores

@@ -2,6 +2,7 @@
 #include <tessera/base/job_error.h>
 
 #include <algorithm>
+#include <csignal>
 #include <exception>
 #include <iostream>
 #include <new>
@@ -24,6 +25,7 @@ bool is_lack_of_memory(const std::exception& error) {
 }  // namespace
 
 int run_program(const std::string& name, const std::function<int()>& body) {
+  std::signal(SIGCHLD, SIG_DFL);
   // One string is one write, so ranks that share a terminal cannot write into each other's lines.
   try {
     return body();

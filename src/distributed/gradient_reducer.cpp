@@ -2,14 +2,33 @@
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
-#include "src/distributed/bf16_hook.h"
 #include "src/distributed/connection.h"
 #include <tessera/distributed/gradient_reducer.h>
 
 namespace tessera {
 namespace {
+
+/// Averages a bucket of gradients over the ranks, which send each other bfloat16 values. Each rank's values are rounded
+/// to bfloat16 and summed in bfloat16, rounding to nearest after each addition. Then the sum is divided by the number
+/// of ranks, in the bucket's own type.
+class Bf16Hook : public c10d::CppCommHookInterface<c10::intrusive_ptr<c10d::ProcessGroup>> {
+ public:
+  using CppCommHookInterface::CppCommHookInterface;
+  c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
+    const at::Tensor buffer = bucket.getBuffer();
+    std::vector<at::Tensor> wire{buffer.to(at::kBFloat16)};
+    const auto summed = state_->allreduce(wire)->getFuture();
+    const auto mean = [buffer, ranks = state_->getSize()](c10::ivalue::Future& done) {
+      const at::NoGradGuard no_grad;
+      buffer.copy_(c10d::detail::parseCppCommHookResult(done.value())).div_(ranks);
+      return c10::IValue(std::vector<at::Tensor>{buffer});
+    };
+    return summed->then(mean, summed->elementType());
+  }
+};
 
 struct Silence : c10::WarningHandler {
   void process(const c10::Warning&) override {}

@@ -50,7 +50,6 @@ class Launcher {
   LaunchEnvironment ranks(const std::string& rank, const std::string& size, const std::string& local_rank,
                           const std::string& local_size) const {
     LaunchEnvironment out;
-    out.launcher = name_;
     out.size = number(size, find(rank) != nullptr ? rank : local_rank, 1);
     out.rank = number(rank, size);
     if (out.rank >= out.size)

@@ -219,11 +219,6 @@ std::string ProcessGroup::broadcast_text(const std::string& text, int root) cons
   return std::string(begin, begin + bytes.numel());
 }
 
-void ProcessGroup::barrier() const {
-  at::Tensor nothing = at::zeros({1});  // a CPU tensor, so that the host waits for the reduction
-  all_reduce(nothing);
-}
-
 ProcessGroup::Transfer ProcessGroup::pass_on(const at::Tensor& send, const at::Tensor& receive) const {
   TORCH_CHECK(!alone(), "a process alone has no neighbor to pass on to");
   const at::NoGradGuard no_grad;

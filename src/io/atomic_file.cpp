@@ -74,6 +74,22 @@ void write_file(const std::string& path, std::string_view content) {
   file.commit();
 }
 
+bool append(int descriptor, std::string_view text) {
+  const off_t before = ::lseek(descriptor, 0, SEEK_END);
+  while (!text.empty()) {
+    const ssize_t written = ::write(descriptor, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      const int cause = errno;
+      static_cast<void>(::ftruncate(descriptor, before) == 0);  // if this fails too, nothing more can be done
+      errno = cause;
+      return false;
+    }
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return true;
+}
+
 std::string read_file(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) user_error(path, ": is a folder, expected a file");

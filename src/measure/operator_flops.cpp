@@ -31,12 +31,6 @@ std::optional<std::int64_t> projection_product(c10::ArrayRef<const c10::IValue> 
   return 2 * real * inputs[2].toTensor().numel();
 }
 
-// Returns the FLOPs of the backward pass of token_max_projection. If there is no kernel for the tokens' type, returns nullopt. Otherwise
-// returns 0, because only matrix products count and the backward pass has none (it adds rows at the positions of the maxima).
-std::optional<std::int64_t> projection_gradient(const at::Tensor& tokens) {
-  return has_kernel(tokens) ? std::optional<std::int64_t>(0) : std::nullopt;
-}
-
 }  // namespace
 
 std::optional<std::int64_t> operator_flops(std::string_view name, c10::ArrayRef<const c10::IValue> inputs) {
@@ -49,15 +43,15 @@ std::optional<std::int64_t> operator_flops(std::string_view name, c10::ArrayRef<
     return (2 + static_cast<int>(wanted.get(0)) + 2 * static_cast<int>(wanted.get(1))) *
            group_product(inputs[1].toTensor(), inputs[2].toTensor());
   }
-  const bool similarity = name == "tessera::_max_similarity", gradient = name == "tessera::_max_similarity_backward";
-  if (similarity || gradient) {
-    const at::Tensor patches = inputs[similarity ? 0 : 2].toTensor();
+  if (name == "tessera::_max_similarity") {
+    const at::Tensor patches = inputs[0].toTensor();
     if (!has_kernel(patches)) return std::nullopt;
-    if (gradient) return 0;  // the backward pass has no matrix product and only adds rows at the positions of the maxima
     return kept_products(patches, inputs[2].toTensor(), inputs[3].toTensor());
   }
   if (name == "tessera::_token_max_projection") return projection_product(inputs);
-  if (name == "tessera::_token_max_projection_backward") return projection_gradient(inputs[2].toTensor());
+  // These backward passes have no matrix product and only add rows at the positions of the maxima.
+  if (name == "tessera::_max_similarity_backward" || name == "tessera::_token_max_projection_backward")
+    return has_kernel(inputs[2].toTensor()) ? std::optional<std::int64_t>(0) : std::nullopt;
   return std::nullopt;
 }
 

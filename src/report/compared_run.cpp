@@ -69,7 +69,7 @@ std::vector<Score> scores_in(const Json& json) {
     if (!result.is_object() || metrics == result.end() || !metrics->is_object()) continue;
     std::string task = text_of(result, "task");
     const std::string data = text_of(result, "data");
-    if (const int time = ++times[{task, data}]; time > 1) task += concat(" (", time, ")");
+    if (const int time = ++times[{task, data}]; time > 1) task += concat("_", time);
     std::vector<Score> own;
     const Json settings = result.value("settings", Json::object());
     const std::string rule = score_rule(text_of(result, "task"), texts_of(settings));
@@ -92,7 +92,7 @@ void add_outcomes(const fs::path& path, std::vector<Score>& scores) {
   if (!fs::is_regular_file(path, ignored)) return;
   std::map<std::pair<std::string, std::string>, int> times;
   for (TaskOutcomes& task : task_outcomes(read_json(path), path.string())) {
-    if (const int time = ++times[{task.task, task.data}]; time > 1) task.task += concat(" (", time, ")");
+    if (const int time = ++times[{task.task, task.data}]; time > 1) task.task += concat("_", time);
     const auto shared = std::make_shared<const TaskOutcomes>(std::move(task));
     for (Score& score : scores)
       if (score.task == shared->task && score.data == shared->data) score.outcomes = shared;

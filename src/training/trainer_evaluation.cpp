@@ -6,7 +6,7 @@
 
 #include <tessera/base/clock.h>
 #include <tessera/base/dump_utf8.h>
-#include <tessera/base/text.h>
+#include <tessera/base/error.h>
 #include <tessera/base/version.h>
 #include <tessera/distributed/agreement.h>
 #include <tessera/io/atomic_file.h>
@@ -40,8 +40,9 @@ std::string evaluation_file(const std::string& folder, std::int64_t step) {
 
 }  // namespace
 
-bool Trainer::holds_evaluation() const {
-  const std::string path = evaluation_file(folder_, state_.step);
+bool holds_evaluation(const Config& config, std::int64_t step) {
+  if (config.evaluation.tasks.empty()) return true;
+  const std::string path = evaluation_file(config.run.folder.value_or("runs/run"), step);
   if (!std::filesystem::exists(path)) return false;
   const auto file = nlohmann::json::parse(io::read_file(path), nullptr, false);
   if (!file.is_object()) return false;
@@ -49,15 +50,15 @@ bool Trainer::holds_evaluation() const {
   for (const char* list : {"results", "failed"})
     for (const auto& task : file.value(list, nlohmann::json::array()))
       if (task.is_object()) made.insert(task.value("task", "") + task.value("settings", nlohmann::json()).dump());
-  for (const config::ModuleSettings& task : config_.evaluation.tasks)
+  for (const config::ModuleSettings& task : config.evaluation.tasks)
     wanted.insert(task.name + config::to_json(task.settings).dump());
   return made == wanted;
 }
 
 bool Trainer::make_up_evaluation() {
   const bool due = every(config_.evaluation.every_steps) || state_.step >= config_.training.steps;
-  if (state_.step == 0 || !due || config_.evaluation.tasks.empty()) return true;
-  if (run_on_rank0(group_, "looking for the evaluation", [&] { return holds_evaluation(); })) {
+  if (state_.step == 0 || !due) return true;
+  if (run_on_rank0(group_, "looking for the evaluation", [&] { return holds_evaluation(config_, state_.step); })) {
     last_evaluated_ = state_.step;
     return true;
   }
@@ -92,9 +93,11 @@ bool Trainer::run_evaluation() {
   for (std::size_t i = 0; i < config_.evaluation.tasks.size(); ++i) {
     const auto outcome = try_task(config_.evaluation.tasks, i, "evaluation.tasks", embedder, context);
     if (const auto* result = std::get_if<TaskResult>(&outcome)) {
-      const MeasuredMetrics metrics = log_result(*result);
+      const std::string name = task_name(config_.evaluation.tasks, i);
+      const MeasuredMetrics metrics = log_result(*result, name);
       all.insert(all.end(), metrics.begin(), metrics.end());
       results.push_back(to_json(*result));
+      results.back()["name"] = name;
     } else {
       const auto& failure = std::get<TaskFailure>(outcome);
       monitor_.log().evaluation_failed(state_.step, failure.place, failure.reason);
@@ -107,19 +110,22 @@ bool Trainer::run_evaluation() {
                                {"version", version()},      {"commit", commit()},
                                {"date", utc_now()},         {"device", machine_name(run_.device)},
                                {"results", results},        {"failed", failed}};
-  std::filesystem::create_directories(folder_ + "/evaluation");
-  io::write_file(evaluation_file(folder_, state_.step), dump_utf8(file, 2) + "\n");
+  try {
+    io::write_file(evaluation_file(folder_, state_.step), dump_utf8(file, 2) + "\n");
+  } catch (const UserError& error) {
+    monitor_.log().error(concat("step ", state_.step, ": the evaluation is not saved: ", error.what(), "; training continues"));
+  }
   monitor_.show(state_);
   // Before the first step nothing has been trained, so these weights never count as the best.
   return state_.step > 0 && checkpoints_.is_best(all);
 }
 
-MeasuredMetrics Trainer::log_result(const TaskResult& result) {
+MeasuredMetrics Trainer::log_result(const TaskResult& result, const std::string& task) {
   monitor_.log().line(concat("step ", state_.step, ": ", summary_line(result)));
   MeasuredMetrics metrics;
-  for (const auto& [name, value] : result.metrics) metrics.emplace_back(concat(result.task, ".", name), value);
+  for (const auto& [name, value] : result.metrics) metrics.emplace_back(concat(task, ".", name), value);
   monitor_.evaluated(state_, metrics);
-  monitor_.log().evaluated_data(result.task, result.data, result.samples);
+  monitor_.log().evaluated_data(task, result.data, result.samples);
   monitor_.log().readings(state_.step, result.readings);
   return metrics;
 }

@@ -140,7 +140,7 @@ class Trained(unittest.TestCase):
             log.write('{"step": 3, "lo')  # a killed run may leave an incomplete last line
         table = tessera.read_runs(self.folder)
         row = table if isinstance(table, list) else table.to_dict("records")
-        columns = ("name", "step", "zero_shot.top1", "zero_shot (2).top1", "knn.top1")
+        columns = ("name", "step", "zero_shot.top1", "zero_shot_2.top1", "knn.top1")
         self.assertEqual([tuple(r[column] for column in columns) for r in row], [("run", 2, 0.75, 0.5, 0.125)])
         self.assertEqual(doctest.testmod(runs).failed, 0)
 

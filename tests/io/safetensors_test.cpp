@@ -1,11 +1,10 @@
-#include <csignal>
 #include <filesystem>
-#include <sys/resource.h>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/error_of.h"
+#include "tests/support/full_disk.h"
 #include "tests/support/temporary_folder.h"
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
@@ -174,14 +173,10 @@ TEST_F(Safetensors, AMissingFileAFolderAndADeviceAreRefused) {
 TEST_F(Safetensors, AFailedWriteKeepsTheOldFile) {
   save_safetensors(path_, {{"a", at::ones({4})}});
   const std::string old = read_file(path_);
-  struct rlimit before {};
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
-  const auto handler = std::signal(SIGXFSZ, SIG_IGN);  // so that write() returns an error, as on a full disk
-  const struct rlimit tight { 4096, before.rlim_max };
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &tight), 0);
-  const std::string text = error_of([&] { save_safetensors(path_, {{"a", at::ones({100000})}}); });
-  ::setrlimit(RLIMIT_FSIZE, &before);
-  std::signal(SIGXFSZ, handler);
+  const std::string text = error_of([&] {
+    const FullDisk full(4096);
+    save_safetensors(path_, {{"a", at::ones({100000})}});
+  });
   EXPECT_EQ(text, path_ + ": cannot write: File too large");
   EXPECT_EQ(read_file(path_), old);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1) << "no temporary file may stay behind";

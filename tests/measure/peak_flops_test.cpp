@@ -1,7 +1,10 @@
 #include <tessera/measure/peak_flops.h>
 
+#include <limits>
+
 #include <gtest/gtest.h>
 
+#include "tests/support/temporary_folder.h"
 #include <tessera/measure/machine.h>
 
 namespace tessera {
@@ -56,6 +59,24 @@ TEST(MemoryUse, ReportsResidentMemoryAndItsPeak) {
   EXPECT_GT(use.resident, 1 << 20);
   EXPECT_GE(use.resident_peak, use.resident);
   EXPECT_FALSE(use.device_peak);
+}
+
+using AvailableMemory = FolderTest;
+
+TEST_F(AvailableMemory, IsLimitedByEveryControlGroupAroundTheProcessButNotByItsCache) {
+  const auto left = [&] { return left_in_control_groups(path("list"), path("tree")); };
+  write("list", "0::/job/step\n");
+  write("tree/job/step/memory.max", "max\n");
+  EXPECT_EQ(left(), std::numeric_limits<std::int64_t>::max());
+  write("tree/job/memory.max", "1000\n");
+  write("tree/job/memory.current", "900\n");
+  write("tree/job/memory.stat", "anon 300\ninactive_file 500\n");
+  EXPECT_EQ(left(), 600);
+  write("list", "4:cpu,memory:/job\n3:cpuset:/\n0::/\n");
+  write("tree/memory/job/memory.limit_in_bytes", "800\n");
+  write("tree/memory/job/memory.usage_in_bytes", "700\n");
+  write("tree/memory/job/memory.stat", "total_inactive_file 100\n");
+  EXPECT_EQ(left(), 200);
 }
 
 }  // namespace

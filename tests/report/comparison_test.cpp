@@ -238,7 +238,7 @@ TEST_F(ComparisonTest, ComparesModelsWithOnlyEvaluations) {
   EXPECT_EQ(runs[0].version, "Tessera 1.0 (abc)");
   const auto rows = score_rows(runs);
   ASSERT_EQ(rows.size(), 2u);
-  EXPECT_EQ(rows[1].task, "zero_shot (2)");
+  EXPECT_EQ(rows[1].task, "zero_shot_2");
   EXPECT_EQ(score_text(rows[0], 0), "NaN");
   EXPECT_EQ(score_text(rows[1], 1), "-");
   EXPECT_EQ(comparison_json(runs).at("scores").at(1).at("values").dump(), "[0.5,null]");

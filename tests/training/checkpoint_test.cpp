@@ -1,11 +1,10 @@
-#include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <sys/resource.h>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/full_disk.h"
 #include "tests/support/resident_growth.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/io/atomic_file.h>
@@ -85,15 +84,10 @@ TEST_F(CheckpointTest, SkipsATornOrDamagedNewestCheckpoint) {
 TEST_F(CheckpointTest, KeepsOnlyTheOldCheckpointWhenTheDiskIsFull) {
   CheckpointFolder checkpoints(folder_ / "checkpoints", 3);
   checkpoints.save(at_step(1));
-  // A limit on file sizes simulates a full disk: writing fails halfway through.
-  std::signal(SIGXFSZ, SIG_IGN);
-  rlimit before{};
-  getrlimit(RLIMIT_FSIZE, &before);
-  rlimit small = before;
-  small.rlim_cur = 4096;
-  setrlimit(RLIMIT_FSIZE, &small);
-  const std::string error = error_of([&] { checkpoints.save(at_step(2)); });
-  setrlimit(RLIMIT_FSIZE, &before);
+  const std::string error = error_of([&] {
+    const FullDisk full(4096);
+    checkpoints.save(at_step(2));
+  });
   EXPECT_TRUE(contains(error, "cannot write: File too large"));
   EXPECT_EQ(names(checkpoints), std::vector<std::string>{"step_0000001"});
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_ / "checkpoints"), fs::directory_iterator()), 2)
@@ -107,6 +101,15 @@ TEST_F(CheckpointTest, KeepsEveryNthCheckpoint) {
   CheckpointFolder checkpoints(folder_ / "checkpoints", 1, /*keep_every=*/10);
   for (const std::int64_t step : {5, 10, 15, 20, 25}) checkpoints.save(at_step(step));
   EXPECT_EQ(names(checkpoints), (std::vector<std::string>{"step_0000010", "step_0000020", "step_0000025"}));
+}
+
+// Checkpoints of later steps exist if they were damaged and the run resumed from an earlier one.
+TEST_F(CheckpointTest, DeletesCheckpointsOfLaterStepsBeforeTheNewOne) {
+  CheckpointFolder checkpoints(folder_ / "checkpoints", 2);
+  for (const std::int64_t step : {8, 10, 4}) checkpoints.save(at_step(step));
+  EXPECT_EQ(names(checkpoints), (std::vector<std::string>{"step_0000004", "step_0000010"}));
+  checkpoints.save(at_step(6));
+  EXPECT_EQ(names(checkpoints), (std::vector<std::string>{"step_0000004", "step_0000006"}));
 }
 
 TEST_F(CheckpointTest, WriterCopiesToASecondFolderAndRunsTheCommand) {

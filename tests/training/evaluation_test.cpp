@@ -257,6 +257,26 @@ TEST_F(EvaluationInARun, UsesTheLearnedFactorOfTheCosines) {
   EXPECT_NEAR(evaluation_context(Trainer(clip, "none").training_run(), clip).logit_scale, 1 / 0.07, 1e-3);
 }
 
+TEST_F(EvaluationInARun, TasksOfTheSameNameAreKeptApart) {
+  const Config twice =
+      tiny_config(folder_ / "run", {"evaluation={every_steps: 3, tasks: [{name: knn, k: 1}, {name: knn, k: 3}]}",
+                                    "checkpoint.keep_best.metric=knn_2.top1"});
+  EXPECT_EQ(Trainer(twice, "none").run(), Outcome::finished);
+  const std::string table = io::read_file(folder_ / "run/metrics.csv"), header = table.substr(0, table.find('\n'));
+  for (const char* column : {"evaluation.knn.top1", "evaluation.knn_2.top1"}) EXPECT_TRUE(contains(header, column)) << header;
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "run/checkpoints/best"));
+  EXPECT_EQ(Trainer(twice, "auto").run(), Outcome::finished);
+  EXPECT_TRUE(contains(io::read_file(folder_ / "run/run.html"), "knn_<wbr>2.<wbr>top1")) << "read back from the files";
+}
+
+TEST_F(EvaluationInARun, ResultsThatCannotBeWrittenDoNotEndTheRun) {
+  io::write_file(folder_ / "run/evaluation", "a file where the folder should be");
+  EXPECT_EQ(Trainer(config("[{name: knn, k: 1}]"), "none").run(), Outcome::finished);
+  const std::string file = folder_ / "run/evaluation/step_0000003.json";
+  EXPECT_TRUE(contains(io::read_file(folder_ / "run/log.txt"),
+                       "error step 3: the evaluation is not saved: " + file + ": cannot create the folder: "));
+}
+
 TEST_F(EvaluationInARun, ReportsTheSameParameterCountsEverywhere) {
   const Config frozen = tiny_config(folder_ / "run", {"parameters.frozen=[image]", "training.steps=2"});
   const DryRunReport dry = dry_run(frozen);

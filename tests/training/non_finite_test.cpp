@@ -127,6 +127,17 @@ TEST_F(NonFinite, SkippingDoesNotDependOnHowOftenLossesAreReadBack) {
   }
 }
 
+TEST_F(NonFinite, ListsSamplesWhoseNamesAreNotUtf8) {
+  fs::create_directories(folder_ / "pictures/class");
+  for (const std::string name : {"caf\xe9.jpg", "th\xe9.jpg"})
+    fs::copy_file(TESSERA_SOURCE_DIR "/tests/data/images/small_grey.jpg", folder_ / "pictures/class/" + name);
+  const std::string run = train("run",
+                                {"data.train={name: image_folder, path: " + (folder_ / "pictures") + "}", "data.loader.batch_size=2",
+                                 "objective={from: 0, until: 1}", "training.non_finite=skip", "training.steps=2"},
+                                "none", "test_not_finite");
+  EXPECT_EQ(json_lines(run + "/non_finite.jsonl").at(0)["samples"].size(), 2u);
+}
+
 TEST_F(NonFinite, RunWithASkippedStepResumesBitForBit) {
   const std::vector<std::string> settings{"objective={from: 2, until: 3}", "training.non_finite=skip"};
   const std::string whole = train("whole", settings, "none", "test_not_finite");

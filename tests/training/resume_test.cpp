@@ -9,6 +9,7 @@
 
 #include "tests/support/shards.h"
 #include "tests/training/tiny_run.h"
+#include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/data/data_fingerprint.h>
 #include <tessera/data/shapes/shapes.h>
@@ -204,6 +205,16 @@ TEST_F(ResumeTest, FingerprintCoversNamesSizesAndSampledContent) {
   EXPECT_EQ(first_difference(before, print("shards")), "the names of the files differ");
 }
 
+TEST_F(ResumeTest, SavesAStateFromElsewhereInItsOwnFolderUnderAnyNameOfTheCheckpoint) {
+  const std::string first = train("first"), newest = first + "/checkpoints/step_0000006", kept = first + "/kept";
+  fs::copy(newest, kept);
+  train("second", {}, newest + "/");
+  train("third", {}, kept);
+  for (const char* run : {"second", "third"}) expect_same_weights("first", run);
+  train("first", {"training.steps=7"}, newest + "/");  // in the folder that holds it
+  EXPECT_TRUE(contains(log("first"), "resumed from " + newest + ": step 6"));
+}
+
 TEST_F(ResumeTest, WarnsAboutFewerStepsThanAreTrained) {
   train("run");
   train("run", {"training.steps=4"}, "auto");
@@ -273,6 +284,9 @@ TEST_F(ResumeTest, FailedFetchIsAnErrorNotAFreshStart) {
       "the folder passed as $1");
   EXPECT_TRUE(fetch("mkdir \"$1\"/step_0000003").starts_with("no checkpoint can be read: "));
   EXPECT_FALSE(fetch_checkpoint("true", "a", folder_ / "checkpoints"));
+  std::signal(SIGCHLD, SIG_IGN);  // now the kernel does not report exit codes
+  EXPECT_TRUE(contains(fetch("exit 7"), "exit 7: cannot wait for its end: No child processes"));
+  EXPECT_EQ(run_program("test", [] { return std::signal(SIGCHLD, SIG_DFL) == SIG_DFL ? 0 : 1; }), 0);
 }
 
 }  // namespace

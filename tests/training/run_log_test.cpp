@@ -1,3 +1,4 @@
+#include <cstring>
 #include <fstream>
 #include <limits>
 #include <regex>
@@ -6,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/full_disk.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/base/text.h>
 #include <tessera/base/version.h>
@@ -206,6 +208,44 @@ TEST_F(RunPageTest, ShowsReadingsAtStepsSpreadOverTheRun) {
 }
 
 using RunLogTest = RunTest;
+
+// Returns the number of events in the only event file of a folder, and checks that all of them are complete.
+std::size_t events_in(const std::string& folder) {
+  const std::string file = io::read_file(fs::directory_iterator(folder)->path().string());
+  std::size_t count = 0, at = 0;
+  for (std::uint64_t length = 0; at + sizeof length <= file.size(); ++count) {
+    std::memcpy(&length, file.data() + at, sizeof length);
+    at += length + 16;  // the length, two checksums of 4 bytes, and the event
+  }
+  EXPECT_EQ(at, file.size());
+  return count;
+}
+
+TEST_F(RunLogTest, RowsAfterAFullDiskAreComplete) {
+  RunLog log(folder_.path(), 60, {});
+  log.resume_at(0, "run", {});
+  MetricsRow row = some_record();
+  ::testing::internal::CaptureStderr();
+  {
+    const FullDisk full(1 << 14);
+    for (row.step = 1; row.step < 60; ++row.step) log.record(row);
+  }
+  log.record(row);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(contains(said, ": cannot write: File too large; training continues without part of its log")) << said;
+  const auto kept = rows(folder_.path());
+  EXPECT_LT(kept.size(), 60u);
+  EXPECT_EQ(kept.back()["step"], 60);
+  EXPECT_LT(events_in(folder_ / "tensorboard"), 60u);
+}
+
+TEST_F(RunLogTest, EverySessionTellsTensorBoardToDropLaterSteps) {
+  for (const std::int64_t first_step : {0, 7}) {
+    const std::string folder = folder_ / std::to_string(first_step);
+    { const EventFile file(folder, first_step); }
+    EXPECT_EQ(events_in(folder), 2u) << "the version of the format, and the start of the session";
+  }
+}
 
 TEST_F(RunLogTest, RowsHoldSpeedMemoryAndGradientNormsPerTower) {
   const std::string run = train("run", {"log.peak_tflops=0.5", "training.steps=3"});

@@ -29,11 +29,13 @@ constexpr const char* kTwo = R"(  - {name: images, parameters: {frozen: [text]},
 )";
 
 TEST_F(StagesTest, OverrideTheSettingsOfTheFile) {
-  const std::vector<Stage> stages = load_stages(file("run", kTwo), {"stages.1.training.steps=5", "seed=7"});
+  const std::vector<Stage> stages =
+      load_stages(file("run", kTwo), {"stages.1.training.steps=5", "seed=7", "checkpoint.copy_to=copies"});
   ASSERT_EQ(stages.size(), 2u);
   EXPECT_EQ(stages[0].config.objective.name, "clip");
   EXPECT_EQ(stages[0].config.parameters.frozen, std::vector<std::string>{"text"});
   EXPECT_EQ(stages[0].config.run.folder, folder_ / "run/images");
+  EXPECT_EQ(stages[0].config.checkpoint.copy_to, "copies/images");
   EXPECT_FALSE(stages[0].follows);
   EXPECT_EQ(stages[1].config.objective.name, "siglip");
   EXPECT_TRUE(stages[1].config.parameters.frozen.empty());
@@ -85,6 +87,15 @@ TEST_F(StagesTest, AutoResumeSkipsFinishedStagesAndMatchesBitForBit) {
   EXPECT_EQ(run_stages(load_stages(broken), "auto").first, Outcome::finished);
   EXPECT_EQ(std::filesystem::last_write_time(folder_ / "broken/images/checkpoints/step_0000003"), before);
   expect_equal(weights("broken/all", 4), weights("whole/all", 4));
+}
+
+TEST_F(StagesTest, AutoResumeRepeatsAMissingLastEvaluationOfATrainedStage) {
+  const std::vector<Stage> stages = load_stages(file("run", kTwo), {"evaluation.tasks=[{name: knn, k: 1}]"});
+  run_stages(stages, "none");
+  const std::string evaluation = folder_ / "run/images/evaluation/step_0000003.json";
+  EXPECT_TRUE(std::filesystem::remove(evaluation));  // as if a signal had cut the evaluation short
+  EXPECT_EQ(run_stages(stages, "auto").first, Outcome::finished);
+  EXPECT_TRUE(std::filesystem::exists(evaluation));
 }
 
 TEST_F(StagesTest, ErrorsNameTheStage) {

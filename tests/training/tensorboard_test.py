@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Checks that Python's tensorboard can read the event files of a run. Usage: tensorboard_test.py TRAINER MERGES
 
-Trains three steps, resumes for two more, and compares every scalar with metrics.jsonl.
+Trains two steps, starts over as after a crash before the first checkpoint, trains three steps, resumes for two more, and compares every
+scalar with metrics.jsonl.
 Exits with code 77, which ctest reports as skipped, if the package tensorboard is missing.
 """
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -34,9 +36,11 @@ def main(trainer, merges):
     with tempfile.TemporaryDirectory() as folder:
         config, run = pathlib.Path(folder, "tiny.yaml"), pathlib.Path(folder, "run")
         config.write_text(CONFIG.format(merges=merges))
-        for steps in (3, 5):
+        for steps in (2, 3, 5):
             subprocess.run([trainer, "--config", config, "--resume", "auto", "--set", f"run.folder={run}",
                             "--set", f"training.steps={steps}"], check=True)
+            if steps == 2:
+                shutil.rmtree(run / "checkpoints")
         rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         events = EventAccumulator(str(run / "tensorboard"))
         events.Reload()

@@ -1,12 +1,12 @@
 #include <cmath>
 #include <csignal>
 #include <filesystem>
-#include <sys/resource.h>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/full_disk.h"
 #include "tests/support/test_name.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/base/text.h>
@@ -239,15 +239,11 @@ TEST_F(Training, AccumulationMatchesOneLargeBatch) {
 
 TEST_F(Training, FullDiskKeepsTheOldCheckpointAndTheRun) {
   const std::string run = folder_ / "run", whole = train("whole");
-  std::signal(SIGXFSZ, SIG_IGN);
   Trainer trainer(tiny_config(run), whole + "/checkpoints/step_0000003");
-  rlimit before{};
-  getrlimit(RLIMIT_FSIZE, &before);
-  rlimit small = before;
-  small.rlim_cur = 8192;
-  setrlimit(RLIMIT_FSIZE, &small);
-  const std::string error = error_of([&] { trainer.run(); });
-  setrlimit(RLIMIT_FSIZE, &before);
+  const std::string error = error_of([&] {
+    const FullDisk full(8192);
+    trainer.run();
+  });
   EXPECT_TRUE(error.starts_with("step 6 is not saved: ")) << error;
   EXPECT_TRUE(contains(error, "the previous checkpoint is " + whole + "/checkpoints/step_0000003"));
   // The trainer still holds the state in memory, so it can save the state once there is room.

@@ -29,6 +29,7 @@ TEST(TrainingMonitor, MeasuresSpeedBetweenRowsWithoutOtherWork) {
       made.losses.samples = 8;
       made.losses.wait_seconds = 0.05;
       made.numbers = at::ones({numbers});
+      made.decision = at::zeros({}, at::kLong);  // NonFiniteGuard::StepDecision::update
       return made;
     });
   };

@@ -29,7 +29,8 @@ template <class... Parts>
 }
 
 /// Runs the body of a program and returns its exit code. Exceptions are printed to stderr: a UserError as "NAME: text" with exit
-/// code 2, a JobError or a lack of memory as "NAME: text" with 1, anything else as "NAME: internal error: text" with 1.
+/// code 2, a JobError or a lack of memory as "NAME: text" with 1, anything else as "NAME: internal error: text" with 1. Stops ignoring
+/// SIGCHLD, in case the parent process ignored it, because the kernel would then not report how child processes end.
 int run_program(const std::string& name, const std::function<int()>& body);
 
 }  // namespace tessera

@@ -7,7 +7,6 @@ namespace tessera {
 
 /// What a launcher passed to this process through environment variables.
 struct LaunchEnvironment {
-  std::string launcher = "none";  // none, torchrun, Open MPI or SLURM
   int rank = 0;
   int size = 1;         // number of processes of the whole job
   int local_rank = 0;   // index of this process among the processes on its machine; selects the GPU

@@ -71,8 +71,6 @@ class ProcessGroup {
   at::Tensor all_to_all(const at::Tensor& parts) const;
   /// Returns the root's text on every rank.
   std::string broadcast_text(const std::string& text, int root = 0) const;
-  /// Waits until all ranks have arrived.
-  void barrier() const;
 
   /// A pending transfer around the ring: `send` goes to rank + 1 while rank - 1 fills `receive`. Do not read or write these tensors before
   /// wait(). The tensors must be contiguous.

@@ -72,6 +72,9 @@ TaskRegistry& evaluation_tasks();
 /// the model lack something that the task needs.
 TaskResult run_task(const config::ModuleSettings& task, const Embedder& embedder, const EvaluationContext& context);
 
+/// Returns the index-th task's name in the names of metrics: `retrieval`, or `retrieval_2` for the list's second task of that name.
+std::string task_name(const std::vector<config::ModuleSettings>& tasks, std::size_t index);
+
 /// Returns a name for the index-th task of the list at `path`, for messages: "evaluation.tasks[2] (segmentation)".
 std::string task_place(const std::vector<config::ModuleSettings>& tasks, std::size_t index, const std::string& path);
 

@@ -28,6 +28,9 @@ enum class Outcome {
   not_finite,   // a loss or gradient was NaN or infinite; weights and state are as before that step
 };
 
+/// Returns true if evaluation/step_N.json of this step covers all evaluation tasks of the run.
+bool holds_evaluation(const Config& config, std::int64_t step);
+
 /// Runs the training that a configuration describes, as one rank of a group. Only rank 0 writes files, shows progress and
 /// evaluates. All ranks must see the run's folder, which holds config.yaml (resolved), log.txt, metrics.jsonl, run.html,
 /// checkpoints/ and evaluation/step_N.json.
@@ -77,15 +80,14 @@ class Trainer {
   /// Evaluates the model. Returns false if a signal came before all tasks were done; in that case nothing is written, and a resumed
   /// run repeats the evaluation.
   bool evaluate();
-  /// Runs the evaluation tasks. Called only on rank 0. Returns true if the metric of checkpoint.keep_best is the best so far.
+  /// Runs the evaluation tasks. If their results cannot be written, logs an error. Called only on rank 0. Returns true if the metric of
+  /// checkpoint.keep_best is the best so far.
   bool run_evaluation();
-  /// Returns true if evaluation/step_N.json of this step covers the run's current tasks. Called only on rank 0.
-  bool holds_evaluation() const;
   /// Runs the evaluation that is due at the step at which the run resumes, unless an earlier session has already run it.
   bool make_up_evaluation();
   Outcome interrupted_at_step();
-  /// Logs a task's result and returns its metrics, named "task.metric".
-  MeasuredMetrics log_result(const TaskResult& result);
+  /// Logs a task's result and returns its metrics, named "task.metric". `task` is the result of task_name().
+  MeasuredMetrics log_result(const TaskResult& result, const std::string& task);
 
   Config config_;
   ProcessGroup group_;

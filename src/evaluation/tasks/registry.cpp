@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 
 #include <c10/util/Exception.h>
@@ -111,6 +112,13 @@ std::variant<TaskResult, TaskFailure> try_task(const std::vector<config::ModuleS
   } catch (const std::exception& error) {
     return failed(error.what());
   }
+}
+
+std::string task_name(const std::vector<config::ModuleSettings>& tasks, std::size_t index) {
+  const std::string& name = tasks.at(index).name;
+  const auto earlier = std::count_if(tasks.begin(), tasks.begin() + static_cast<std::ptrdiff_t>(index),
+                                     [&](const config::ModuleSettings& each) { return each.name == name; });
+  return earlier == 0 ? name : concat(name, "_", earlier + 1);
 }
 
 std::string task_place(const std::vector<config::ModuleSettings>& tasks, std::size_t index, const std::string& path) {

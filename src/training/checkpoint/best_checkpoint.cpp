@@ -8,7 +8,6 @@
 #include <sstream>
 
 #include <tessera/base/error.h>
-#include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/training/checkpoint/checkpoint.h>
 #include <tessera/training/run/run_evaluation.h>

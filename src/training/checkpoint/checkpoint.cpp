@@ -256,26 +256,28 @@ std::string CheckpointFolder::save(const Checkpoint& checkpoint) {
   try {
     target = write(checkpoint);
   } catch (const UserError& error) {
-    const std::vector<std::string> passing = passing_list();
+    const std::vector<std::string> passing = passing_list(checkpoint.state.step);
     const auto kept = static_cast<std::int64_t>(passing.size());
     if (kept < 2 || kept < keep_last_) throw;
     log::warning(error.what(), "; making room by deleting ", passing.front(), ", which would be deleted next");
-    prune(keep_last_ - 1);
+    prune(keep_last_ - 1, checkpoint.state.step);
     target = write(checkpoint);
   }
-  prune(keep_last_);
+  prune(keep_last_, checkpoint.state.step);
   return target;
 }
 
-std::vector<std::string> CheckpointFolder::passing_list() const {
+std::vector<std::string> CheckpointFolder::passing_list(std::int64_t step) const {
   std::vector<std::string> out = list();
   if (keep_every_ > 0) std::erase_if(out, [&](const std::string& each) { return step_of(each) % keep_every_ == 0; });
   std::erase(out, best_checkpoint_in(folder_));
+  const auto later = std::find_if(out.begin(), out.end(), [&](const std::string& each) { return step_of(each) > step; });
+  std::rotate(out.begin(), later, out.end());
   return out;
 }
 
-void CheckpointFolder::prune(std::int64_t keep) const {
-  const std::vector<std::string> all = passing_list();
+void CheckpointFolder::prune(std::int64_t keep, std::int64_t step) const {
+  const std::vector<std::string> all = passing_list(step);
   std::error_code error;
   for (std::size_t i = 0; i + static_cast<std::size_t>(std::max<std::int64_t>(keep, 1)) < all.size(); ++i) {
     // Renames the folder before deleting it, so that a half-deleted folder is never mistaken for a checkpoint.

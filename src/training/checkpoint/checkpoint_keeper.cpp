@@ -70,15 +70,16 @@ std::optional<std::pair<std::string, Checkpoint>> CheckpointKeeper::choose(const
     return std::nullopt;
   }
   if (resume == "auto") return newest();
-  if (const std::string named = named_checkpoint(resume); !named.empty()) return choose(named);
+  const std::string from = (fs::path(resume) / "").parent_path().string();  // without the slash that a shell's completion adds
+  if (const std::string named = named_checkpoint(from); !named.empty()) return choose(named);
 
   std::pair<std::string, Checkpoint> chosen;
-  if (fs::is_directory(resume + "/checkpoints")) {
-    auto newest = load_newest_checkpoint(CheckpointFolder(resume + "/checkpoints", 1));
+  if (fs::is_directory(from + "/checkpoints")) {
+    auto newest = load_newest_checkpoint(CheckpointFolder(from + "/checkpoints", 1));
     if (!newest) user_error("--resume ", resume, ": no checkpoint in this run folder");
     chosen = std::move(*newest);
-  } else if (fs::exists(resume + "/manifest.json")) {
-    chosen = {resume, load_checkpoint(resume)};
+  } else if (fs::exists(from + "/manifest.json")) {
+    chosen = {from, load_checkpoint(from)};
   } else {
     user_error("--resume ", resume,
                ": expected auto, none, a run folder or a folder like RUN/checkpoints/step_0001000");
@@ -91,9 +92,13 @@ std::optional<std::pair<std::string, Checkpoint>> CheckpointKeeper::choose(const
   return chosen;
 }
 
+bool CheckpointKeeper::is_own(const std::string& checkpoint, std::int64_t step) const {
+  return same_folder(run_folder_ + "/checkpoints/" + step_folder_name(step), checkpoint);
+}
+
 void CheckpointKeeper::resumed_from(const std::string& checkpoint, std::int64_t step) {
   last_good_ = checkpoint;
-  last_saved_ = step;
+  if (is_own(checkpoint, step)) last_saved_ = step;  // `--resume auto` finds no checkpoint outside this run's folder
   if (!config_.checkpoint.keep_best || !group_.first()) return;
   best_ = BestFile(run_folder_ + "/checkpoints", *config_.checkpoint.keep_best).read();
   if (best_ && best_->step > step) best_.reset();  // forgets a best checkpoint of a later step, because that step will be trained again
@@ -110,8 +115,7 @@ void CheckpointKeeper::save(const RunState& state, bool must) {
   if (last_saved_ == state.step) {
     if (!must) return;
     // The checkpoint of this step may not be completely written yet, or writing it may have failed.
-    const bool saved = run_on_rank0(group_, "saving the checkpoint",
-                                    [&] { return wait() && !last_good_.empty() && step_of(last_good_) == state.step; });
+    const bool saved = run_on_rank0(group_, "saving the checkpoint", [&] { return wait() && is_own(last_good_, state.step); });
     if (saved) return;
   }
   Checkpoint checkpoint = gather(state);
@@ -166,12 +170,10 @@ void CheckpointKeeper::save_best(const RunState& state) {
 }
 
 void CheckpointKeeper::name_best() {
-  if (!candidate_ || last_good_.empty()) return;
-  const std::string folder = run_folder_ + "/checkpoints";
-  const bool written = same_folder(folder + "/" + step_folder_name(candidate_->step), last_good_);
-  if (written) {
+  if (!candidate_) return;
+  if (is_own(last_good_, candidate_->step)) {
     try {
-      BestFile(folder, *config_.checkpoint.keep_best).write(*candidate_);
+      BestFile(run_folder_ + "/checkpoints", *config_.checkpoint.keep_best).write(*candidate_);
       best_ = candidate_;
       if (const auto& copies = config_.checkpoint.copy_to)
         BestFile(*copies, *config_.checkpoint.keep_best).write(*candidate_);

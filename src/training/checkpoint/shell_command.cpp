@@ -21,8 +21,8 @@ void run_shell_command(const std::string& setting, const std::string& command,
   const int failure = ::posix_spawn(&child, "/bin/sh", nullptr, nullptr, pointers.data(), environ);
   if (failure != 0) user_error(setting, ": cannot start /bin/sh: ", std::strerror(failure));
   int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
+  while (::waitpid(child, &status, 0) < 0)
+    if (errno != EINTR) user_error(setting, ": ", command, ": cannot wait for its end: ", std::strerror(errno), " ", about);
   if (status != 0)
     user_error(setting, ": ", command, ": failed ",
                WIFEXITED(status) ? concat("with exit code ", WEXITSTATUS(status)) : "by a signal", " ", about);

@@ -5,6 +5,7 @@
 
 #include <tessera/base/text.h>
 #include <tessera/data/tokenizers/tokenizer.h>
+#include <tessera/evaluation/task.h>
 
 namespace tessera {
 
@@ -88,7 +89,7 @@ void check_keep_best(const Config& c, const Node& tree) {
   const std::string path = "checkpoint.keep_best.metric", &metric = c.checkpoint.keep_best->metric;
   const auto fail = [&](const auto&... text) { config::fail(nearest_node(tree, path), path, concat(text...)); };
   std::vector<std::string> tasks;
-  for (const config::ModuleSettings& task : c.evaluation.tasks) tasks.push_back(task.name);
+  for (std::size_t i = 0; i < c.evaluation.tasks.size(); ++i) tasks.push_back(task_name(c.evaluation.tasks, i));
   const std::size_t dot = metric.find('.');
   if (metric.find_first_of(" \t\n") != std::string::npos || dot == 0 || dot == std::string::npos ||
       dot + 1 == metric.size())

@@ -9,6 +9,7 @@
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/host.h>
+#include <tessera/io/atomic_file.h>
 #include <tessera/training/log/event_file.h>
 
 namespace tessera {
@@ -66,7 +67,7 @@ EventFile::EventFile(const std::string& folder, std::int64_t first_step) {
   if (descriptor_ < 0) user_error(path_, ": cannot write: ", std::strerror(errno));
   write(event(0, bytes_field(3, "brain.Event:2")));
   const std::string started = field(1, kVarint, varint(1));  // SessionLog.status = START
-  if (first_step > 0) write(event(first_step + 1, bytes_field(7, started)));
+  write(event(first_step > 0 ? first_step + 1 : 0, bytes_field(7, started)));
 }
 
 EventFile::~EventFile() {
@@ -84,7 +85,7 @@ bool EventFile::scalars(std::int64_t step, const std::vector<std::pair<std::stri
 bool EventFile::write(const std::string& event) {
   const std::string length = fixed(static_cast<std::uint64_t>(event.size()));
   const std::string frame = length + masked_crc(length) + event + masked_crc(event);
-  return ::write(descriptor_, frame.data(), frame.size()) == static_cast<ssize_t>(frame.size());
+  return io::append(descriptor_, frame);
 }
 
 }  // namespace tessera

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cmath>
 
 #include <nlohmann/json.hpp>
@@ -37,13 +36,6 @@ nlohmann::ordered_json json_of(const RowPlace& place) {
 
 std::string utc_time() {
   return utc_now("%Y-%m-%dT%H:%M:%SZ");
-}
-
-bool finite(const MetricsRow& row) {
-  const auto good = [](const auto& named) { return std::isfinite(named.second); };
-  return std::isfinite(row.loss) && std::isfinite(row.grad_norm) &&
-         std::all_of(row.terms.begin(), row.terms.end(), good) &&
-         std::all_of(row.grad_norms.begin(), row.grad_norms.end(), good);
 }
 
 std::string to_line(const MetricsRow& r) {

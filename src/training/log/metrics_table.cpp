@@ -96,14 +96,10 @@ void MetricsTable::add(const nlohmann::ordered_json& row) {
 void MetricsTable::append(const Fields& fields) const {
   const int file = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
   if (file < 0) user_error(path_, ": cannot write: ", std::strerror(errno));
-  const off_t before = ::lseek(file, 0, SEEK_END);
-  const std::string line = line_of(fields);
-  const bool whole = ::write(file, line.data(), line.size()) == static_cast<ssize_t>(line.size());
+  const bool whole = io::append(file, line_of(fields));
   const int failure = errno;
-  const bool taken_back = whole || ::ftruncate(file, before) == 0;
   ::close(file);
-  if (!whole)
-    user_error(path_, ": cannot write: ", std::strerror(failure), taken_back ? "" : "; its last line is incomplete");
+  if (!whole) user_error(path_, ": cannot write: ", std::strerror(failure));
 }
 
 void MetricsTable::rewrite(const Fields& columns, const Fields& last, bool in_place) const {

@@ -79,8 +79,7 @@ void RunLog::record(const MetricsRow& record) {
   if (!active_) return;
   const std::string row = to_line(record) + "\n";
   // Each row is one write, so that a killed run never leaves half a line.
-  if (::write(descriptor_, row.data(), row.size()) != static_cast<ssize_t>(row.size()))
-    report_failed_write(path_, std::strerror(errno));
+  if (!io::append(descriptor_, row)) report_failed_write(path_, std::strerror(errno));
   if (events_ && !events_->scalars(record.step, scalars_of(record)))
     report_failed_write(events_->path(), std::strerror(errno));
   add_to_table(row);

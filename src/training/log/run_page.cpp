@@ -292,11 +292,11 @@ void RunPage::resume_at(std::int64_t step) {
       if (failure.is_object()) add_evaluation_failure(file["step"], failure.value("place", ""), failure.value("reason", ""));
     for (const auto& result : file["results"]) {
       if (!result.is_object()) continue;
-      add_evaluation_data(result.value("task", ""), result.value("data", ""), result.value("samples", std::int64_t{0}));
+      const std::string task = result.value("name", result.value("task", ""));
+      add_evaluation_data(task, result.value("data", ""), result.value("samples", std::int64_t{0}));
       const auto metrics = result.value("metrics", nlohmann::json::object());
       for (const auto& [metric, value] : metrics.items())
-        if (value.is_number())
-          impl_->evaluation(file["step"], result.value("task", "") + "." + metric, value.get<double>());
+        if (value.is_number()) impl_->evaluation(file["step"], task + "." + metric, value.get<double>());
       const auto readings = result.value("readings", nlohmann::json::object());
       for (const auto& [sample, text] : readings.items())
         if (text.is_string()) add_reading(file["step"], sample, text);

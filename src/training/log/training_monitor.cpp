@@ -158,8 +158,7 @@ std::vector<TrainedStep> TrainingMonitor::read_back() {
   std::vector<TrainedStep> out = std::exchange(unread_, {});
   for (TrainedStep& step : out) {
     step.row = row_of(step);
-    if (step.decision.defined())
-      step.decided = static_cast<NonFiniteGuard::StepDecision>(step.decision.item<std::int64_t>());
+    step.decided = static_cast<NonFiniteGuard::StepDecision>(step.decision.item<std::int64_t>());
     if (step.scale.defined()) step.before.loss_scale = GradScaler::state_of(step.scale);
   }
   return out;

@@ -1,9 +1,9 @@
 #include <tessera/training/memory/example_page.h>
 
 #include <tessera/base/clock.h>
+#include <tessera/base/error.h>
 #include <tessera/base/host.h>
 #include <tessera/base/printable.h>
-#include <tessera/base/text.h>
 #include <tessera/base/version.h>
 #include <tessera/report/html.h>
 #include <tessera/report/picture.h>

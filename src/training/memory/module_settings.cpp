@@ -1,6 +1,6 @@
 #include "src/training/memory/module_settings.h"
 
-#include <tessera/base/text.h>
+#include <tessera/base/error.h>
 
 namespace tessera {
 

@@ -31,13 +31,12 @@ void check_judged_metric(const Config& config, const Embedder& embedder) {
   if (!config.checkpoint.keep_best || !embedder.takes_texts()) return;
   const std::string& metric = config.checkpoint.keep_best->metric;
   std::vector<std::string> names;
-  for (const config::ModuleSettings& task : config.evaluation.tasks) {
-    if (task.name != metric.substr(0, metric.find('.'))) continue;
-    const auto own = evaluation_tasks().make(task, task.name)->metric_names(embedder);
-    if (own.empty()) return;
-    for (const std::string& name : own)
-      if (const std::string full = concat(task.name, ".", name); std::ranges::find(names, full) == names.end())
-        names.push_back(full);
+  for (std::size_t i = 0; i < config.evaluation.tasks.size(); ++i) {
+    const config::ModuleSettings& task = config.evaluation.tasks[i];
+    const std::string own = task_name(config.evaluation.tasks, i);
+    if (own != metric.substr(0, metric.find('.'))) continue;
+    for (const std::string& name : evaluation_tasks().make(task, task.name)->metric_names(embedder))
+      names.push_back(concat(own, ".", name));
   }
   if (!names.empty() && std::ranges::find(names, metric) == names.end()) throw UserError(not_measured(metric, names));
 }

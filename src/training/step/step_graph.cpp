@@ -2,7 +2,6 @@
 #include <c10/core/GradMode.h>
 
 #include <tessera/base/error.h>
-#include <tessera/base/log.h>
 #include <tessera/training/step/step_graph.h>
 
 namespace tessera {

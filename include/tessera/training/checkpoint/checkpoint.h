@@ -49,9 +49,10 @@ class CheckpointFolder {
   /// deleted; keep_every = 0 turns this off.
   CheckpointFolder(std::string folder, std::int64_t keep_last, std::int64_t keep_every = 0);
 
-  /// Writes a checkpoint, updates `latest`, deletes the oldest checkpoints beyond keep_last, and returns the new folder. If writing
-  /// fails (for example, because the disk is full) and the oldest checkpoint is due for deletion anyway, deletes that checkpoint
-  /// with a warning and tries again. Throws UserError if writing fails; earlier checkpoints remain.
+  /// Writes a checkpoint, updates `latest`, deletes the oldest checkpoints beyond keep_last, and returns the new folder. Checkpoints of
+  /// later steps count as the oldest: the run resumed from an earlier step, so they are damaged or out of date. If writing fails (for
+  /// example, because the disk is full) and the oldest checkpoint is due for deletion anyway, deletes that checkpoint with a warning and
+  /// tries again. Throws UserError if writing fails; earlier checkpoints remain.
   std::string save(const Checkpoint& checkpoint);
 
   /// Returns the step folders, oldest first, including damaged ones but not half-written ones.
@@ -61,9 +62,10 @@ class CheckpointFolder {
 
  private:
   std::string write(const Checkpoint& checkpoint) const;
-  void prune(std::int64_t keep) const;
-  /// Returns the checkpoints of list() that may be deleted once they are old.
-  std::vector<std::string> passing_list() const;
+  /// Deletes all but the last `keep` checkpoints, and at least one, of passing_list(step).
+  void prune(std::int64_t keep, std::int64_t step) const;
+  /// Returns the checkpoints of list() that may be deleted once they are old, in the order of their deletion while the run is at `step`.
+  std::vector<std::string> passing_list(std::int64_t step) const;
 
   std::string folder_;
   std::int64_t keep_last_, keep_every_;

@@ -51,6 +51,8 @@ class CheckpointKeeper {
   using Clock = std::chrono::steady_clock;
 
   std::optional<std::pair<std::string, Checkpoint>> newest() const;
+  /// Returns true if `checkpoint` is the folder in which this run saves `step`.
+  bool is_own(const std::string& checkpoint, std::int64_t step) const;
   bool write(Checkpoint checkpoint, bool must);
   bool collect(bool must);
   /// Marks candidate_ as the best checkpoint if it has been written.
@@ -68,7 +70,7 @@ class CheckpointKeeper {
   std::optional<BestCheckpoint> candidate_;  // a checkpoint that is better than best_ and is not completely written yet
   bool told_not_measured_ = false;
   double judged_ = 0;                        // the value for which is_best() returned true
-  std::int64_t last_saved_ = -1;    // step of the last save, which may still be pending
+  std::int64_t last_saved_ = -1;    // step of this run's last save, which may still be pending
   std::int64_t writing_step_ = -1;  // step of the save being written
   Clock::time_point last_save_ = Clock::now();
 };

@@ -224,7 +224,8 @@ void fields(Visitor& v, CheckpointSettings& s) {
   v("background", s.background, "write checkpoints while training continues, from a copy of the weights and the optimizer state in "
                                 "memory");
   v("copy_to", s.copy_to,
-    "copy each checkpoint to this second folder (relative to the working folder), for example on another disk; null: do not");
+    "copy each checkpoint to this second folder (relative to the working folder), for example on another disk; each stage has a "
+    "subfolder of its name there; null: do not");
   v("command", s.command,
     "shell command to run after each save, with the checkpoint's folder as $1 and run.name as $2; null: none");
   v("fetch_command", s.fetch_command,

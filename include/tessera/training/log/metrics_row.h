@@ -39,9 +39,6 @@ struct MetricsRow : RowPlace {
 /// Returns the current time as "2026-11-23T12:34:56Z".
 std::string utc_time();
 
-/// Returns true if the row's loss, terms and gradient norms are finite.
-bool finite(const MetricsRow& row);
-
 /// Returns the row as one line of JSON. Non-finite numbers become null.
 std::string to_line(const MetricsRow& record);
 

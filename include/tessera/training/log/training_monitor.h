@@ -28,7 +28,7 @@ struct TrainedStep {
   AccumulatedLosses losses;
   double learning_rate = 0;
   at::Tensor numbers;   // the result of step_numbers()
-  at::Tensor decision;  // the result of NonFiniteGuard::check(); undefined means that the update was made
+  at::Tensor decision;  // the result of NonFiniteGuard::check()
   at::Tensor scale;     // GradScaler::numbers before the step; undefined without loss scaling
   NonFiniteGuard::StepDecision decided = NonFiniteGuard::StepDecision::update;  // filled in by TrainingMonitor
   MetricsRow row;                                                               // filled in by TrainingMonitor
