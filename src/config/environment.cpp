@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include <tessera/base/text.h>
 #include <tessera/config/environment.h>
 #include <tessera/config/fields.h>
 
@@ -39,6 +40,7 @@ std::string variable_value(const std::string& inside, const Node& node, const st
   const char* value = std::getenv(name.c_str());
   if (value == nullptr)
     fail(node, path, "the environment variable " + name + " is not set: export it, or write ${" + name + ":-default}");
+  if (!is_utf8(value)) fail(node, path, "the environment variable " + name + " is not UTF-8: " + value);
   return value;
 }
 

@@ -3,6 +3,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/printable.h>
+#include <tessera/base/text.h>
 #include <tessera/config/file_path.h>
 
 namespace tessera::config {
@@ -39,9 +40,19 @@ void require(const FilePath& path) {
              searched_text(path.searched));
 }
 
+namespace {
+
+// Settings are stored as YAML and JSON, which cannot hold other text than UTF-8. The name of the working folder need not be UTF-8.
+void check_utf8(const std::string& name, const Node& node, const std::string& path) {
+  if (!is_utf8(name)) fail(node, path, name + " is not UTF-8: rename the folder or the file");
+}
+
+}  // namespace
+
 FilePath Value<FilePath>::read(const Node& node, const std::string& path, const FilePath&) {
   FilePath out(Value<std::string>::read(node, path, {}));
   out.origin = origin_of(node, path);
+  check_utf8(out.name, node, path);
   if (out.empty()) return out;
   std::error_code ignored;
   if (fs::path(out.name).is_absolute()) return out;
@@ -50,6 +61,7 @@ FilePath Value<FilePath>::read(const Node& node, const std::string& path, const 
     if (fs::exists(candidate, ignored)) {
       out.name = candidate.string();
       out.searched.clear();
+      check_utf8(out.name, node, path);
       return out;
     }
     out.searched.push_back(folder);
@@ -61,6 +73,7 @@ OutputPath Value<OutputPath>::read(const Node& node, const std::string& path, co
   OutputPath out;
   static_cast<FilePath&>(out) = Value<FilePath>::read(node, path, {});
   if (!out.empty()) out.name = fs::absolute(out.name).lexically_normal().string();
+  check_utf8(out.name, node, path);
   return out;
 }
 

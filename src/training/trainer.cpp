@@ -60,8 +60,9 @@ Trainer::Trainer(const Config& config, const Resume& resume, const ProcessGroup&
   runner_.look_at_batches([this](const Batch& batch) { monitor_.look_at(batch); });
   restore_or_initialize(resume);
   settle_micro_batch();
+  const std::string written = to_yaml_anywhere(config_);  // all ranks, because it may throw
   if (!group_.first()) return;
-  io::write_file(folder_ + "/config.yaml", "# " + version_line() + "\n" + to_yaml_anywhere(config_));
+  io::write_file(folder_ + "/config.yaml", "# " + version_line() + "\n" + written);
   print_plan();
   warn_of_settings();
 }

@@ -14,6 +14,7 @@ class Environment : public testing::Test {
   void SetUp() override {
     ::setenv("TESSERA_TEST_DATA_ROOT", "/data", 1);
     ::setenv("TESSERA_TEST_EMPTY", "", 1);
+    ::setenv("TESSERA_TEST_LATIN_1", "caf\xE9", 1);
     ::unsetenv("TESSERA_TEST_UNSET");
   }
 
@@ -43,6 +44,11 @@ TEST_F(Environment, AnUnsetVariableIsReportedWithFileLineAndKey) {
       error_in("a: ${TESSERA TEST}"),
       "a.yaml:1: a: ${TESSERA TEST} is not a variable: expected ${NAME} or ${NAME:-default}; write $${ for a literal ${");
   EXPECT_EQ(error_in("a: '${HOME'"), "a.yaml:1: a: ${ is not closed by }; write $${ for a literal ${");
+}
+
+TEST_F(Environment, AVariableThatIsNotUtf8IsReported) {
+  EXPECT_EQ(error_in("a: '${TESSERA_TEST_LATIN_1}'"),
+            "a.yaml:1: a: the environment variable TESSERA_TEST_LATIN_1 is not UTF-8: caf\uFFFD");
 }
 
 TEST_F(Environment, DefaultsInUseAreListed) {

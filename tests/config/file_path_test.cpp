@@ -61,5 +61,16 @@ TEST_F(FilePaths, ANewOutputIsCreatedInTheWorkingFolder) {
   EXPECT_EQ(read_output("new"), path("cwd/new"));
 }
 
+TEST_F(FilePaths, APathThatIsNotUtf8IsRefused) {
+  write("z\xFCrich/here", "x");
+  fs::current_path(folder_ / "z\xFCrich");
+  const auto refusal = [&](const std::string& name) {
+    return path("yaml/a.yaml") + ":1: data.path: " + path("z\uFFFDrich/") + name + " is not UTF-8: rename the folder or the file";
+  };
+  EXPECT_EQ(error_of([&] { read("here"); }), refusal("here"));
+  EXPECT_EQ(error_of([&] { config::Value<config::OutputPath>::read(config::parse_yaml("new", path("yaml/a.yaml")), "data.path", {}); }),
+            refusal("new"));
+}
+
 }  // namespace
 }  // namespace tessera

@@ -156,6 +156,12 @@ TEST(TrainingConfig, RunFileReadsTheSameInAnyFolder) {
   EXPECT_EQ(again.checkpoint.copy_to, folder / "here/copies");
 }
 
+TEST(TrainingConfig, RunWhoseNameIsNotUtf8IsRefusedBeforeItStarts) {
+  Config c = tiny_config("runs/x", {});
+  c.run.name = "z\xFCrich";
+  EXPECT_EQ(error_of([&] { to_yaml_anywhere(c); }), "run.name: z\uFFFDrich is not UTF-8: rename the folder or the file");
+}
+
 TEST(TrainingConfig, RunFileKeepsTextThatLooksLikeAVariable) {
   const TemporaryFolder folder;
   const Config c = tiny_config("runs/x", {"run.name=a ${b}"});

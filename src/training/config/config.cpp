@@ -2,6 +2,7 @@
 
 #include "src/training/config/config_checks.h"
 #include "src/training/config/published_towers.h"
+#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/config/environment.h>
 #include <tessera/config/shipped.h>
@@ -222,6 +223,7 @@ Node with_one_length(Node tree, const std::string& name) {
     const auto nearness = [&](const std::string& file) {
       return file == "--set" ? 2 : config::configuration_name(file) == name ? 1 : 0;
     };
+    // Node::merge() puts the keys of a later file last.
     const auto first = std::find_if(training.members().begin(), training.members().end(), [](const auto& member) {
       return member.first == "steps" || member.first == "epochs";
     });
@@ -298,6 +300,10 @@ std::string to_yaml_anywhere(Config config) {
   for (auto* path : {&config.start.weights, &config.start.image, &config.start.text})
     if (*path) make_absolute((*path)->name);
   if (config.checkpoint.copy_to) make_absolute(*config.checkpoint.copy_to);
+  // The names of the configuration's file and of the working folder need not be UTF-8, but YAML must be.
+  for (const auto& [key, text] : {std::pair("run.name", config.run.name), std::pair("run.folder", config.run.folder),
+                                  std::pair("checkpoint.copy_to", config.checkpoint.copy_to)})
+    if (text && !is_utf8(*text)) user_error(key, ": ", printable(*text), " is not UTF-8: rename the folder or the file");
   return to_yaml(config);
 }
 
