@@ -64,12 +64,12 @@ void Node::erase(std::string_view key) {
   std::erase_if(members_, [&](const Member& member) { return member.first == key; });
 }
 
-void Node::merge(const Node& over) {
-  if (is_map() && find("name") != nullptr && over.is_scalar()) return merge(named(over));
+void Node::merge(const Node& over, bool name_chooses) {
+  if (is_map() && find("name") != nullptr && over.is_scalar()) return merge(named(over), name_chooses);
   if (is_scalar() && over.is_map()) *this = named(*this);
   const Node* name = find("name");
   const Node* other = over.find("name");
-  const bool another_module = name != nullptr && other != nullptr && name->text() != other->text();
+  const bool another_module = name_chooses && name != nullptr && other != nullptr && name->text() != other->text();
   if (!is_map() || !over.is_map() || another_module) {
     *this = over;
     return;
@@ -77,7 +77,8 @@ void Node::merge(const Node& over) {
   for (const Member& member : over.members_) {
     const Node* mine = find(member.first);
     Node merged = mine != nullptr ? *mine : Node();
-    merged.merge(member.second);
+    merged.merge(member.second, member.first != "run");
+    erase(member.first);
     set(member.first, std::move(merged));
   }
 }
@@ -117,17 +118,22 @@ bool is_index(const std::string& key) {
   return !key.empty() && std::all_of(key.begin(), key.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
+// Returns whether the name of the group at the first `depth` names of the path chooses a module. Runs and stages have plain names.
+bool name_chooses(const std::vector<std::string>& path, std::size_t depth) {
+  return depth == 0 || (path[depth - 1] != "run" && !(depth == 2 && path[0] == "stages"));
+}
+
 // Returns the node with `value` merged at the path. Nodes are values, so each level on the path is copied and rebuilt.
 Node assigned(Node node, const std::vector<std::string>& path, std::size_t depth, const Node& value, const std::string& assignment) {
   if (depth == path.size()) {
-    node.merge(value);
+    node.merge(value, name_chooses(path, depth));
     return node;
   }
   const std::string& key = path[depth];
   if (node.is_sequence()) {
     std::size_t index = 0;
-    std::from_chars(key.data(), key.data() + key.size(), index);
-    if (!is_index(key) || index >= node.items().size())
+    const bool overflows = std::from_chars(key.data(), key.data() + key.size(), index).ec != std::errc();
+    if (!is_index(key) || overflows || index >= node.items().size())
       user_error("--set ", printable(assignment), ": ", printable(key), " is not a valid index into a list of ", node.items().size());
     std::vector<Node> items = node.items();
     items[index] = assigned(items[index], path, depth + 1, value, assignment);
@@ -136,7 +142,8 @@ Node assigned(Node node, const std::vector<std::string>& path, std::size_t depth
   if (node.is_scalar()) node = Node::named(node);
   const Node* child = node.find(key);
   // If the name of a module changes, the old module's settings are removed. Node::merge() does the same for files that extend a file.
-  const bool renames = depth + 1 == path.size() && key == "name" && child != nullptr && child->text() != value.text();
+  const bool renames = depth + 1 == path.size() && key == "name" && name_chooses(path, depth) && child != nullptr &&
+                       child->text() != value.text();
   if (renames) return Node::map({{"name", value}}, value.mark());
   node.set(key, assigned(child != nullptr ? *child : Node(), path, depth + 1, value, assignment));
   return node;

@@ -84,8 +84,10 @@ std::string read_text(const std::string& path) {
 // --config does.
 std::string extended_file(const Node& name, const std::string& path) {
   if (!name.is_scalar()) user_error(name.mark().text(), ": extends: expected a file name or a list of them, got ", name.describe());
-  const std::filesystem::path beside = std::filesystem::path(path).parent_path() / name.text();
-  if (std::filesystem::exists(beside)) return beside.lexically_normal().string();
+  namespace fs = std::filesystem;
+  const fs::path beside = fs::path(path).parent_path() / name.text();
+  std::error_code missing;
+  if (fs::exists(beside, missing) && !fs::is_directory(beside, missing)) return beside.lexically_normal().string();
   try {
     return find_configuration(name.text());
   } catch (const UserError& error) {
@@ -99,6 +101,8 @@ Node load(const std::string& path, std::vector<std::string>& chain) {
     if (above == canonical) user_error(path, ": extends itself");
   chain.push_back(canonical);
   Node node = parse_yaml(read_text(path), path);
+  if (node.is_null() && chain.size() > 1) node = Node::map();  // an extended file may be empty
+  if (!node.is_map()) user_error(path, ": expected settings (key: value), got ", node.describe());
   Node base = Node::map();
   if (const Node* extends = node.find("extends"); extends != nullptr) {
     const std::vector<Node> files = extends->is_sequence() ? extends->items() : std::vector<Node>{*extends};
@@ -122,6 +126,18 @@ void check_encoding(const std::string& text, const std::string& file) {
   const std::vector<std::string> lines = split(text, '\n');
   const auto bad = std::find_if_not(lines.begin(), lines.end(), is_text);
   user_error(file, ":", bad - lines.begin() + 1, ": not valid YAML: expected UTF-8 without control characters");
+}
+
+// Refuses text with more than one document, because YAML::Load() ignores all documents after the first one.
+void check_documents(const std::string& text, const std::string& file) {
+  const std::vector<std::string> lines = split_lines(text);
+  bool begun = false;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const std::string_view line = strip(lines[i]);
+    if (begun && lines[i].starts_with("---") && strip(lines[i].substr(3, 1)).empty())
+      user_error(file, ":", i + 1, ": not valid YAML: --- begins a second document: expected only one");
+    begun = begun || !(line.empty() || line[0] == '#' || line[0] == '%');
+  }
 }
 
 // Returns where the word around line[at] begins. Braces and everything inside them belong to the word.
@@ -217,6 +233,7 @@ void emit(const Node& node, YAML::Emitter& out) {
 
 Node parse_yaml(const std::string& text, const std::string& file) {
   check_encoding(text, file);
+  check_documents(text, file);
   try {
     int nodes = 0;
     return convert(YAML::Load(text), file, 0, nodes);
@@ -229,7 +246,6 @@ Node load_yaml(const std::string& name, const std::vector<std::string>& override
   const std::string path = find_configuration(name);
   std::vector<std::string> chain;
   Node node = load(path, chain);
-  if (!node.is_map()) user_error(path, ": expected settings (key: value), got ", node.describe());
   for (const std::string& assignment : overrides) apply_override(node, assignment);
   return expand_environment(node);
 }

@@ -97,6 +97,13 @@ TEST(Config, IndentationByTabsIsReported) {
   EXPECT_EQ(parse_error_of("a: b\tc\n"), "no error");
 }
 
+TEST(Config, ASecondDocumentIsRefused) {
+  EXPECT_EQ(parse_error_of("# first\n--- # begins\na: 1\n---\nb: 2\n"),
+            "a.yaml:4: not valid YAML: --- begins a second document: expected only one");
+  for (const char* text : {"%YAML 1.2\n---\na: 1\n", "a: |\n  ---\n  b\n", "a: 1\n---b: 1\n"})
+    EXPECT_EQ(parse_error_of(text), "no error") << text;
+}
+
 TEST(Config, UnquotedBracesAreReported) {
   for (const auto& [line, word] : {std::pair<std::string, std::string>{"a: {b: x/{0..3}.tar}", "x/{0..3}.tar"},
                                    {"a: {b: {0..3}.tar, c: 1}", "{0..3}.tar"},
@@ -172,6 +179,9 @@ TEST(Config, OverridesReachNestedKeysAndCreateThem) {
   const auto s = config::read<OuterSettings>(node);
   EXPECT_EQ(s.inner.rate, 0.25);
   EXPECT_EQ(s.values, (std::vector<double>{4, 5}));
+  for (const char* index : {"2", "99999999999999999999999", "x"})
+    EXPECT_EQ(error_of([&] { config::apply_override(node, concat("values.", index, "=1")); }),
+              concat("--set values.", index, "=1: ", index, " is not a valid index into a list of 2"));
   config::apply_override(node, "inner.rat=1");
   EXPECT_THROW(config::read<OuterSettings>(node), UserError);
 }
@@ -242,6 +252,25 @@ TEST_F(ConfigFiles, ExtendsMergesTheFileOverItsParentAndRefusesCycles) {
   EXPECT_EQ(node.find("inner")->find("threshold")->text(), "2");
   EXPECT_EQ(node.find("module")->find("x"), nullptr) << "settings of the parent's module must not survive a change of name";
   EXPECT_THROW(config::load_yaml(write("loop.yaml", "extends: loop.yaml\n")), UserError);
+}
+
+TEST_F(ConfigFiles, AnExtendedFileMayBeEmptyButNotAList) {
+  write("base.yaml", "steps: 5\n");
+  write("empty.yaml", "# nothing\n");
+  EXPECT_EQ(config::load_yaml(write("a.yaml", "extends: [base.yaml, empty.yaml]\n")).find("steps")->text(), "5");
+  const std::string list = write("list.yaml", "[1]\n"), child = write("b.yaml", "extends: [base.yaml, list.yaml]\n");
+  EXPECT_EQ(error_of([&] { config::load_yaml(child); }), list + ": expected settings (key: value), got a list of 1");
+}
+
+TEST_F(ConfigFiles, ARunOrStageThatIsRenamedKeepsItsSettings) {
+  write("base.yaml", "run: {name: base, folder: big}\nstages: [{name: first, seed: 3}]\n");
+  const std::string child = write("child.yaml", "extends: base.yaml\nrun: {name: mine}\n");
+  for (const char* assignment : {"seed=1", "run.name=slow", "run={name: slow}"}) {
+    const config::Node node = config::load_yaml(child, {assignment, "stages.0.name=second"});
+    ASSERT_NE(node.find("run")->find("folder"), nullptr) << assignment;
+    EXPECT_EQ(node.find("run")->find("folder")->text(), "big") << assignment;
+    EXPECT_NE(node.find("stages")->items()[0].find("seed"), nullptr) << assignment;
+  }
 }
 
 TEST(Config, RegistrySuggestsTheNearestModule) {

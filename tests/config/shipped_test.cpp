@@ -99,6 +99,7 @@ TEST_F(ShippedConfigurations, AreFoundInTheSourceTreeByProgramsBuiltThere) {
 }
 
 TEST_F(ShippedConfigurations, CanBeExtendedByName) {
+  fs::create_directories("sparc_vitb16");  // a folder is not a configuration
   for (const char* name : {"sparc/vitb16.yaml", "sparc_vitb16.yaml", "sparc_vitb16", "configs/sparc_vitb16.yaml"}) {
     write("work/mine.yaml", concat("extends: ", name, "\nobjective: {name: clip}\n"));
     EXPECT_EQ(load_yaml("mine.yaml").find("objective")->find("name")->text(), "clip") << name;
@@ -108,6 +109,9 @@ TEST_F(ShippedConfigurations, CanBeExtendedByName) {
   EXPECT_EQ(error_of([] { load_yaml("mine.yaml"); }),
             "mine.yaml:2: extends: spark_vitb16.yaml: no such configuration file in the working folder or in " TESSERA_SOURCE_DIR
             "/configs: did you mean sparc_vitb16?");
+  const std::string long_name(300, 'x');
+  write("work/mine.yaml", "extends: " + long_name + "\n");
+  EXPECT_TRUE(error_of([] { load_yaml("mine.yaml"); }).starts_with("mine.yaml:1: extends: " + long_name + ": no such configuration file"));
 }
 
 TEST_F(ShippedConfigurations, EachStartsWithAOneLineDescription) {

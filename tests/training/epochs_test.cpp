@@ -54,6 +54,17 @@ TEST_F(Epochs, NearerOfStepsAndEpochsWins) {
   EXPECT_EQ(load_config(file("{steps: 9}"), {"training.epochs=3"}).training.epochs, 3.0);
 }
 
+TEST_F(Epochs, LastOfTheExtendedFilesWins) {
+  file("{epochs: 2}");
+  io::write_file(folder_ / "steps.yaml", "extends: own.yaml\ntraining: {steps: 7}\n");
+  for (const auto& [extends, expected] : {std::pair("steps.yaml", 7), std::pair("[own.yaml, base.yaml]", 6)}) {
+    io::write_file(folder_ / "leaf.yaml", concat("extends: ", extends, "\nseed: 1\n"));
+    const Config config = load_config(folder_ / "leaf.yaml");
+    EXPECT_EQ(config.training.steps, expected);
+    EXPECT_FALSE(config.training.epochs) << extends;
+  }
+}
+
 TEST_F(Epochs, StepsAndEpochsInOnePlaceAreAnError) {
   const std::string error = error_of([&] { load_config(file("{steps: 4, epochs: 2}")); });
   EXPECT_TRUE(contains(error, "own.yaml:2: training.epochs: is set together with training.steps ("));

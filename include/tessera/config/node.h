@@ -50,10 +50,11 @@ class Node {
   void set(std::string_view key, Node value);
   void erase(std::string_view key);
 
-  /// Merges `over` into this node. Two maps are merged key by key. If the two maps have different values of `name`, `over` replaces this
-  /// node instead, because the settings of one module mean nothing to another. Values that are not maps are replaced too. A plain name NAME
+  /// Merges `over` into this node. Two maps are merged key by key, and the keys of `over` come last in the result. If the two maps have
+  /// different values of `name`, `over` replaces this node instead, because the settings of one module mean nothing to another; this does
+  /// not apply to the group `run`, or if `name_chooses` (a module) is false. Values that are not maps are replaced too. A plain name NAME
   /// that is merged with a map counts as {name: NAME}.
-  void merge(const Node& over);
+  void merge(const Node& over, bool name_chooses = true);
 
   /// Describes the node for error messages: "a list of 3", "a group of settings", ...
   std::string describe() const;
@@ -67,12 +68,13 @@ class Node {
   Mark mark_;
 };
 
-/// Parses YAML text. Error messages name `file`. Throws UserError on malformed YAML or duplicate keys.
+/// Parses YAML text. Error messages name `file`. Throws UserError on malformed YAML, duplicate keys or a second document.
 Node parse_yaml(const std::string& text, const std::string& file);
 
 /// Reads the YAML file that `name` refers to (find_configuration in shipped.h), merges it over the files listed under its key `extends`,
 /// applies the overrides ("a.b=c") in order, and expands environment variables (environment.h). `extends` holds one name or a list; each
-/// name is looked up first in the file's own folder, then like `name`. Throws UserError on a missing file, malformed YAML or a cycle.
+/// name is looked up first in the file's own folder, then like `name`. Throws UserError on a missing file, malformed YAML, a file without
+/// settings (an extended file may be empty) or a cycle.
 Node load_yaml(const std::string& name, const std::vector<std::string>& overrides = {});
 
 /// Applies one --set override "a.b=c"; the value is YAML. List items are addressed by index ("stages.0.steps=5").
