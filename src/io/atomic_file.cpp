@@ -11,12 +11,20 @@
 
 namespace tessera::io {
 
-AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), temporary_(path_ + ".tmp." + std::to_string(::getpid())) {
-  const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
+namespace fs = std::filesystem;
+
+AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
   std::error_code error;
-  if (std::filesystem::is_directory(path_, error)) user_error(path_, ": is a folder; name a file");
+  // The file that a symbolic link points to is replaced, not the link.
+  if (fs::is_symlink(path_, error))
+    if (const fs::path target = fs::canonical(path_, error); !error) path_ = target.string();
+  const fs::file_status status = fs::status(path_, error);
+  if (fs::is_directory(status)) user_error(path_, ": is a folder; name a file");
+  if (fs::exists(status) && !fs::is_regular_file(status)) user_error(path_, ": is not a regular file");
   error.clear();  // a missing path is not an error
-  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  temporary_ = path_ + ".tmp." + std::to_string(::getpid());
+  const fs::path folder = fs::path(path_).parent_path();
+  if (!folder.empty()) fs::create_directories(folder, error);
   if (error) user_error(path_, ": cannot create the folder: ", error.message());
   descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (descriptor_ < 0) fail("cannot create the file");
@@ -60,7 +68,7 @@ void AtomicFile::commit() {
     user_error(path_, ": cannot rename ", temporary_, ": ", std::strerror(cause));
   }
   // Without this fsync of the folder, a power cut could lose the rename.
-  const std::string folder = std::filesystem::path(path_).parent_path().string();
+  const std::string folder = fs::path(path_).parent_path().string();
   const int handle = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (handle >= 0) {
     ::fsync(handle);
@@ -76,7 +84,7 @@ void write_file(const std::string& path, std::string_view content) {
 
 std::string read_file(const std::string& path) {
   std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) user_error(path, ": is a folder, expected a file");
+  if (fs::is_directory(path, ignored)) user_error(path, ": is a folder, expected a file");
   std::ifstream in(path, std::ios::binary);
   if (!in) user_error(path, ": cannot read: ", std::strerror(errno));
   std::string content, block(1 << 16, '\0');

@@ -283,7 +283,8 @@ class PytorchModel {
     return {key->text, type_named(type->text)};
   }
 
-  /// Throws if offset, sizes and strides reach outside a storage of `elements` elements.
+  /// Throws if offset, sizes and strides reach outside a storage of `elements` elements. As in PyTorch, a tensor may use an element several
+  /// times (expand).
   void check_inside(std::int64_t offset, const std::vector<std::int64_t>& shape,
                     const std::vector<std::int64_t>& strides, std::int64_t elements, const std::string& name) const {
     std::int64_t count = 1, last = offset;
@@ -294,7 +295,7 @@ class PytorchModel {
                !__builtin_mul_overflow(std::max<std::int64_t>(shape[i] - 1, 0), strides[i], &step) &&
                !__builtin_add_overflow(last, step, &last);
     }
-    if (!inside || count > elements || (count > 0 && last >= elements))
+    if (!inside || (count > 0 && last >= elements))
       refuse(name, concat("reaches outside its storage of ", elements, " numbers: the file is damaged"));
   }
 

@@ -1,11 +1,6 @@
 #include <algorithm>
 #include <bit>
-#include <cerrno>
-#include <cstring>
-#include <fcntl.h>
 #include <iterator>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
@@ -16,6 +11,7 @@
 #include <tessera/io/pytorch_file.h>
 #include <tessera/io/safetensors.h>
 #include <tessera/io/safetensors_header.h>
+#include <tessera/io/tar.h>
 
 namespace tessera::io {
 namespace {
@@ -24,46 +20,6 @@ static_assert(std::endian::native == std::endian::little, "safetensors files are
 
 constexpr std::size_t kLengthBytes = 8;
 
-// A file opened for reading at given offsets.
-class InputFile {
- public:
-  explicit InputFile(const std::string& path) : path_(path) {
-    descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not block here
-    if (descriptor_ < 0) user_error(path, ": cannot read: ", std::strerror(errno));
-    struct stat status {};
-    const bool known = ::fstat(descriptor_, &status) == 0;
-    if (!known || !S_ISREG(status.st_mode)) {
-      ::close(descriptor_);
-      user_error(path, ": ",
-                 known && S_ISDIR(status.st_mode) ? "is a folder, expected a safetensors file" : "is not a regular file");
-    }
-    size_ = static_cast<std::uint64_t>(status.st_size);
-  }
-  ~InputFile() { ::close(descriptor_); }
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
-
-  std::uint64_t size() const { return size_; }
-
-  void read(void* out, std::uint64_t size, std::uint64_t offset) const {
-    char* bytes = static_cast<char*>(out);
-    while (size > 0) {
-      const ssize_t got = ::pread(descriptor_, bytes, size, static_cast<off_t>(offset));
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) user_error(path_, ": cannot read: ", std::strerror(errno));
-      if (got == 0) user_error(path_, ": the file became shorter while it was read");
-      bytes += got;
-      offset += static_cast<std::uint64_t>(got);
-      size -= static_cast<std::uint64_t>(got);
-    }
-  }
-
- private:
-  const std::string& path_;
-  int descriptor_ = -1;
-  std::uint64_t size_ = 0;
-};
-
 struct OpenedHeader {
   SafetensorsHeader header;
   std::uint64_t data_start;
@@ -71,9 +27,9 @@ struct OpenedHeader {
 };
 
 /// For error messages: if the file begins with text, returns its first line. Otherwise returns an empty string.
-std::string first_line_of_text(const InputFile& file) {
+std::string first_line_of_text(const RandomAccessFile& file) {
   std::string start(std::min<std::uint64_t>(file.size(), 40), '\0');
-  file.read(start.data(), start.size(), 0);
+  file.read(0, start.data(), start.size());
   const bool is_text = std::all_of(start.begin(), start.end(), [](char c) {
     return c == '\n' || c == '\r' || c == '\t' || (static_cast<unsigned char>(c) >= 0x20 && c != 0x7F);
   });
@@ -81,7 +37,7 @@ std::string first_line_of_text(const InputFile& file) {
 }
 
 /// If the file is a PyTorch file, another archive or a text file, throws a UserError that says so.
-void refuse_other_kinds(const InputFile& file, const std::string& path) {
+void refuse_other_kinds(const RandomAccessFile& file, const std::string& path) {
   if (is_pytorch_file(path))
     user_error(path, ": is a PyTorch file or another archive, expected a safetensors file; if it holds an "
                      "OpenCLIP model, convert it: tessera-convert --from open_clip --architecture NAME ",
@@ -90,11 +46,11 @@ void refuse_other_kinds(const InputFile& file, const std::string& path) {
     user_error(path, ": neither safetensors nor a PyTorch file: it begins with the text \"", printable(text), "\"");
 }
 
-OpenedHeader read_header(const InputFile& file, const std::string& path) {
+OpenedHeader read_header(const RandomAccessFile& file, const std::string& path) {
   if (file.size() == 0) user_error(path, ": the file is empty, expected a safetensors file");
   if (file.size() < kLengthBytes) user_error(path, ": not a safetensors file: only ", file.size(), " bytes long");
   std::uint64_t length = 0;
-  file.read(&length, kLengthBytes, 0);
+  file.read(0, &length, kLengthBytes);
   const std::uint64_t rest = file.size() - kLengthBytes;
   if (length > std::min(rest, kMaxHeaderBytes)) refuse_other_kinds(file, path);
   if (length > rest)
@@ -103,7 +59,7 @@ OpenedHeader read_header(const InputFile& file, const std::string& path) {
   if (length > kMaxHeaderBytes)
     user_error(path, ": its header of ", length, " bytes is longer than the limit of ", kMaxHeaderBytes);
   std::string text(length, '\0');
-  file.read(text.data(), length, kLengthBytes);
+  file.read(kLengthBytes, text.data(), length);
   SafetensorsHeader header = parse_safetensors_header(text, rest - length, path);
   return {std::move(header), kLengthBytes + length, {std::move(text), rest - length}};
 }
@@ -180,11 +136,11 @@ std::string header_text(const std::vector<OutputTensor>& order, const std::map<s
 }  // namespace
 
 std::map<std::string, std::string> load_safetensors_metadata(const std::string& path) {
-  return read_header(InputFile(path), path).header.metadata;
+  return read_header(RandomAccessFile(path), path).header.metadata;
 }
 
 TensorFile load_safetensors(const std::string& path) {
-  const InputFile file(path);
+  const RandomAccessFile file(path);
   auto [header, data_start, layout] = read_header(file, path);
   TensorFile out;
   out.metadata = std::move(header.metadata);
@@ -192,14 +148,14 @@ TensorFile load_safetensors(const std::string& path) {
     // Using a bool whose byte is neither 0 nor 1 is undefined behavior, so bools are first read as uint8.
     const bool is_bool = entry.dtype == at::kBool;
     at::Tensor tensor = at::empty(entry.shape, at::TensorOptions().dtype(is_bool ? at::kByte : entry.dtype));
-    file.read(tensor.data_ptr(), entry.end - entry.begin, data_start + entry.begin);
+    file.read(data_start + entry.begin, tensor.data_ptr(), entry.end - entry.begin);
     out.tensors[entry.name] = is_bool ? tensor.ne(0) : tensor;
   }
   return out;
 }
 
 SafetensorsLayout load_safetensors_layout(const std::string& path) {
-  return read_header(InputFile(path), path).layout;
+  return read_header(RandomAccessFile(path), path).layout;
 }
 
 bool fits_layout(const SafetensorsLayout& layout, const std::map<std::string, at::Tensor>& tensors, const std::string& origin) {

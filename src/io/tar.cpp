@@ -13,12 +13,12 @@
 namespace tessera::io {
 
 RandomAccessFile::RandomAccessFile(const std::string& path) : path_(path) {
-  descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor_ < 0) user_error(path, ": cannot be opened: ", std::strerror(errno));
+  descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a named pipe must not block here
+  if (descriptor_ < 0) user_error(path, ": cannot read: ", std::strerror(errno));
   struct stat status {};
   if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
     ::close(descriptor_);
-    user_error(path, ": expected a file", S_ISDIR(status.st_mode) ? ", got a folder" : "");
+    user_error(path, ": ", S_ISDIR(status.st_mode) ? "is a folder, expected a file" : "is not a regular file");
   }
   size_ = static_cast<std::uint64_t>(status.st_size);
 }
@@ -30,16 +30,24 @@ RandomAccessFile::~RandomAccessFile() {
 std::string RandomAccessFile::read(std::uint64_t offset, std::uint64_t size) const {
   if (offset >= size_) return {};
   std::string out(std::min(size, size_ - offset), '\0');
-  std::size_t done = 0;
-  while (done < out.size()) {
-    const ssize_t count = ::pread(descriptor_, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
+  out.resize(read_up_to(offset, out.data(), out.size()));
+  return out;
+}
+
+void RandomAccessFile::read(std::uint64_t offset, void* out, std::uint64_t size) const {
+  if (read_up_to(offset, static_cast<char*>(out), size) < size) user_error(path_, ": the file became shorter while it was read");
+}
+
+std::uint64_t RandomAccessFile::read_up_to(std::uint64_t offset, char* out, std::uint64_t size) const {
+  std::uint64_t done = 0;
+  while (done < size) {
+    const ssize_t count = ::pread(descriptor_, out + done, size - done, static_cast<off_t>(offset + done));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) user_error(path_, ": cannot be read at byte ", offset + done, ": ", std::strerror(errno));
     if (count == 0) break;
-    done += static_cast<std::size_t>(count);
+    done += static_cast<std::uint64_t>(count);
   }
-  out.resize(done);
-  return out;
+  return done;
 }
 
 namespace {

@@ -1,4 +1,5 @@
 #include <filesystem>
+#include <sys/stat.h>
 
 #include <gtest/gtest.h>
 
@@ -31,6 +32,20 @@ TEST_F(AtomicFileTest, ABareNameIsWrittenToTheWorkingFolder) {
 TEST_F(AtomicFileTest, RefusesAFolderAsTargetAndLeavesNothingBehind) {
   EXPECT_EQ(error_of([&] { write_file(folder_.string(), "text"); }), folder_.string() + ": is a folder; name a file");
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
+TEST_F(AtomicFileTest, RefusesAPipeAsTarget) {
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  EXPECT_EQ(error_of([&] { write_file(path("pipe"), "text"); }), path("pipe") + ": is not a regular file");
+  EXPECT_TRUE(std::filesystem::is_fifo(path("pipe")));
+}
+
+TEST_F(AtomicFileTest, WritesTheFileThatALinkPointsTo) {
+  write("real/file", "old");
+  std::filesystem::create_symlink("real/file", path("link"));
+  write_file(path("link"), "new");
+  EXPECT_EQ(read_file(path("real/file")), "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(path("link")));
 }
 
 TEST_F(AtomicFileTest, LeavesNothingWithoutCommit) {

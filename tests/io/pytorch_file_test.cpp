@@ -98,6 +98,11 @@ TEST_F(DamagedPytorchFile, IsRefusedInOneLine) {
   changed[place + 1] = 127;
   write_file(path, changed);
   EXPECT_NE(error_in(path).find("reaches outside its storage of 12 numbers"), std::string::npos) << error_in(path);
+  // With the strides (0, 1) instead of (4, 1), the tensor is valid: it is a row that expand() repeats.
+  ASSERT_EQ(changed.substr(place + 7, 5), "K\x04K\x01\x86");
+  changed[place + 8] = 0;
+  write_file(path, changed);
+  EXPECT_TRUE(at::equal(load_pytorch_file(path).at("plain"), at::arange(4, at::kFloat).expand({127, 4})));
 
   // Flip one bit of the data of the tensor `plain`, which holds the float32 numbers 0 to 11.
   changed = whole;

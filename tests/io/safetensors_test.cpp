@@ -1,6 +1,7 @@
 #include <csignal>
 #include <filesystem>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -9,6 +10,7 @@
 #include "tests/support/temporary_folder.h"
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
+#include <tessera/io/tar.h>
 
 namespace tessera::io {
 namespace {
@@ -164,11 +166,14 @@ TEST_F(Safetensors, EveryTruncationIsAnError) {
     EXPECT_NE(error_of_bytes(whole.substr(0, size)), "no error") << size;
 }
 
-TEST_F(Safetensors, AMissingFileAFolderAndADeviceAreRefused) {
+TEST_F(Safetensors, AMissingFileAFolderADeviceAndAPipeAreRefused) {
   const auto error = [](const std::string& path) { return error_of([&] { load_safetensors(path); }); };
   EXPECT_EQ(error(path_), path_ + ": cannot read: No such file or directory");
-  EXPECT_EQ(error(folder_.string()), folder_.string() + ": is a folder, expected a safetensors file");
+  EXPECT_EQ(error(folder_.string()), folder_.string() + ": is a folder, expected a file");
   EXPECT_EQ(error("/dev/null"), "/dev/null: is not a regular file");
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  EXPECT_EQ(error(path("pipe")), path("pipe") + ": is not a regular file");
+  EXPECT_EQ(error_of([&] { index_tar(path("pipe")); }), path("pipe") + ": is not a regular file");
 }
 
 TEST_F(Safetensors, AFailedWriteKeepsTheOldFile) {

@@ -7,8 +7,9 @@
 namespace tessera::io {
 
 /// A file that appears under its name only when complete. It is written to PATH.tmp.PID, fsynced and renamed, and the folder is fsynced.
-/// Without commit(), the temporary file is removed. Missing folders of the path are created. All errors are UserErrors that name the path
-/// and the cause ("No space left on device").
+/// Without commit(), the temporary file is removed. Missing folders of the path are created. If PATH is a symbolic link, the file that it
+/// points to is replaced. All errors are UserErrors that name the path and the cause ("No space left on device"); a folder, a device or a
+/// pipe as PATH is an error, too.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);

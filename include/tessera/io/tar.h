@@ -37,8 +37,11 @@ class RandomAccessFile {
   std::uint64_t size() const { return size_; }
   /// Returns `size` bytes from `offset` on; fewer only if the file ends earlier. Throws UserError if reading fails.
   std::string read(std::uint64_t offset, std::uint64_t size) const;
+  /// Reads exactly `size` bytes from `offset` on into `out`. Throws UserError if reading fails or the file ends earlier.
+  void read(std::uint64_t offset, void* out, std::uint64_t size) const;
 
  private:
+  std::uint64_t read_up_to(std::uint64_t offset, char* out, std::uint64_t size) const;
   std::string path_;
   int descriptor_ = -1;
   std::uint64_t size_ = 0;
