@@ -410,6 +410,9 @@ TEST(Shapes, WrongSettingsAreNamed) {
                "at most 0.22");
   expect_error("{name: shapes, object_sizes: [0.5, 0.3]}",
                "a.yaml:1: data.object_sizes: expected [smallest, largest], got [0.5, 0.3]");
+  expect_error("{name: shapes, image_size: 16, object_sizes: [0.18, 0.3]}",
+               "a.yaml:1: data.object_sizes: the smallest objects would be 2.88 pixels wide, expected at least 3: raise object_sizes or "
+               "image_size");
   expect_error("{name: shapes, bad_captions: {less: 0.5, more: 0.6}}",
                "a.yaml:1: data.bad_captions: less, more and other are 1.1 of the captions together: they may be at most 1");
   expect_error("{name: shapes, bad_captions: {fewer: 0.5}}", "a.yaml:1: data.bad_captions.fewer: unknown key; known: less, more and other");

@@ -153,9 +153,16 @@ Scene make_scene(const SceneKey& key, const std::array<std::int64_t, 2>& objects
     object.variant = static_cast<int>(random.below(4));
     scene.objects.push_back(object);
   }
-  // Tries several layouts for each choice of sizes. Otherwise, crowded images would have almost only small objects.
-  for (int attempt = 0; attempt < 10000; ++attempt) {
-    if (attempt % 10 == 0) choose_sizes(scene.objects, sizes, random);
+  // Tries several layouts for each choice of sizes. Otherwise, crowded images would have almost only small objects. If hardly any choice
+  // fits, gives every object the smallest diameter, for which most_room() promises a place.
+  constexpr int kAttempts = 10000;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    if (attempt < kAttempts / 2 && attempt % 10 == 0) choose_sizes(scene.objects, sizes, random);
+    for (Object& object : scene.objects) {
+      if (attempt < kAttempts / 2) break;
+      object.size = 0;
+      object.radius = diameters[0] / 2;
+    }
     if (place(scene.objects, random)) return scene;
   }
   TORCH_INTERNAL_ASSERT(false, "shapes: no room for ", count, " objects in sample ", key.index);

@@ -86,6 +86,11 @@ std::optional<config::Problem> validate(const ShapesSettings& settings) {
   if (smallest > most_room(most))
     return config::Problem{"object_sizes", concat("objects of ", smallest, " of the image's side are too large for ", most,
                                                   " in an image: the smallest may be at most ", most_room(most))};
+  constexpr double kFewestPixels = 3;  // below 2.8, a cross may cover no pixel at all
+  const double pixels = smallest * static_cast<double>(settings.image_size);
+  if (pixels < kFewestPixels)
+    return config::Problem{"object_sizes", concat("the smallest objects would be ", pixels, " pixels wide, expected at least ",
+                                                  kFewestPixels, ": raise object_sizes or image_size")};
   return std::nullopt;
 }
 

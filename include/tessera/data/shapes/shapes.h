@@ -67,7 +67,7 @@ void fields(Visitor& v, ShapesSettings& s) {
   v("objects", s.objects, "objects in an image, [fewest, most]; more than 4 need smaller object_sizes", config::in_range(1, 6));
   v("object_sizes", s.object_sizes,
     "diameters of the smallest and the largest objects, as shares of the image's shorter side; small, medium and large share the "
-    "range between them",
+    "range between them; the smallest need at least 3 pixels",
     config::in_range(0.05, 0.8));
   v("captions", s.captions, "captions per picture, in different words", config::in_range(1, 100));
   v("style", s.style,
