@@ -5,6 +5,7 @@
 
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
+#include <tessera/base/random.h>
 
 namespace tessera {
 namespace {
@@ -89,21 +90,14 @@ std::uint32_t crc32(std::string_view bytes) {
   return reflected_crc(bytes, kZipTables);
 }
 
-// Processes eight bytes at a time and mixes each word into the result with splitmix64's finalizer. The length is mixed in too, so that
-// trailing zeros change the result.
+// Processes eight bytes at a time. The length is mixed in too, so that trailing zeros change the result.
 std::uint64_t fingerprint(std::string_view bytes, std::uint64_t seed) {
-  const auto mix = [](std::uint64_t x) {
-    x += 0x9E3779B97F4A7C15ULL;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
-    return x ^ (x >> 31);
-  };
-  std::uint64_t hash = mix(mix(seed) ^ bytes.size());
+  std::uint64_t hash = spread_bits(spread_bits(seed) ^ bytes.size());
   for (std::size_t i = 0; i < bytes.size(); i += 8) {
     std::uint64_t word = 0;
     for (std::size_t k = 0; k < std::min<std::size_t>(8, bytes.size() - i); ++k)
       word |= std::uint64_t{static_cast<unsigned char>(bytes[i + k])} << (8 * k);
-    hash = mix(hash ^ word);
+    hash = spread_bits(hash ^ word);
   }
   return hash;
 }

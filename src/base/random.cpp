@@ -3,14 +3,6 @@
 namespace tessera {
 namespace {
 
-// The finalizer of splitmix64: spreads the words of a key over 64 bits.
-std::uint64_t mix(std::uint64_t x) {
-  x += 0x9E3779B97F4A7C15ULL;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
-  return x ^ (x >> 31);
-}
-
 std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> c, std::array<std::uint32_t, 2> k) {
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t a = 0xD2511F53ULL * c[0];
@@ -26,8 +18,8 @@ std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> c, std::array<s
 }  // namespace
 
 std::uint64_t derive_seed(std::uint64_t seed, Purpose purpose, std::initializer_list<std::uint64_t> words) {
-  std::uint64_t h = mix(mix(seed) ^ static_cast<std::uint64_t>(purpose));
-  for (std::uint64_t word : words) h = mix(h ^ word);
+  std::uint64_t h = spread_bits(spread_bits(seed) ^ static_cast<std::uint64_t>(purpose));
+  for (std::uint64_t word : words) h = spread_bits(h ^ word);
   return h;
 }
 

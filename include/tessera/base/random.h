@@ -7,6 +7,14 @@
 
 namespace tessera {
 
+/// The finalizer of splitmix64: spreads the bits of a word over all 64 bits.
+inline std::uint64_t spread_bits(std::uint64_t x) {
+  x += 0x9E3779B97F4A7C15ULL;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
+  return x ^ (x >> 31);
+}
+
 /// What a stream of random numbers is used for. The purpose is part of the key, so two uses for one sample never share numbers.
 enum class Purpose : std::uint32_t {
   shuffle = 1,

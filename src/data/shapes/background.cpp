@@ -42,10 +42,6 @@ Image fill(std::int64_t side, Function color) {
   return image;
 }
 
-Color towards(const Color& a, const Color& b, double share) {
-  return {a.red + (b.red - a.red) * share, a.green + (b.green - a.green) * share, a.blue + (b.blue - a.blue) * share};
-}
-
 Image gradient(Tone tone, Random& random, std::int64_t side) {
   const Color from = random_tint(tone, random);
   const Color to = random_tint(tone, random);

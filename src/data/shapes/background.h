@@ -15,6 +15,11 @@ struct Color {
   double blue;
 };
 
+/// Returns the color that lies at this share of the way from `a` to `b`.
+inline Color towards(const Color& a, const Color& b, double share) {
+  return {a.red + (b.red - a.red) * share, a.green + (b.green - a.green) * share, a.blue + (b.blue - a.blue) * share};
+}
+
 /// Draws a tint, a gradient, noise or soft blobs. The background is almost gray everywhere (channels within 30 of each other), so it never
 /// has an object's color. The first draw from `random` chooses the Backdrop; make_scene() relies on this.
 Image draw_background(Tone tone, Random& random, std::int64_t side);

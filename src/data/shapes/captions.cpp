@@ -4,6 +4,7 @@
 
 #include <src/data/shapes/captions.h>
 #include <src/data/shapes/web_captions.h>
+#include <tessera/base/text.h>
 #include <tessera/data/shapes/shapes.h>
 
 namespace tessera::shapes {
@@ -24,10 +25,6 @@ const std::array<const char*, 3> kBackgrounds = {"a light background", "a gray b
 template <class Enum>
 std::size_t at(Enum value) {
   return static_cast<std::size_t>(value);
-}
-
-std::string with_article(const std::string& words) {
-  return (std::string("aeiou").find(words[0]) != std::string::npos ? "an " : "a ") + words;
 }
 
 // If the centers of two objects are much further apart along one axis than along the other, returns where object `a` is relative to object
@@ -96,13 +93,9 @@ Mention mention(const Object& object, int number, std::size_t count, Random& ran
   return m;
 }
 
-std::size_t count_words(const std::string& text) {
-  return static_cast<std::size_t>(std::count(text.begin(), text.end(), ' ')) + 1;
-}
-
 // Drops details until the caption is short enough. The least informative details are dropped first.
 void shorten(CaptionPlan& plan, Tone tone) {
-  const auto too_long = [&] { return count_words(write(plan, tone).text) > kMostWords; };
+  const auto too_long = [&] { return word_count(write(plan, tone).text) > kMostWords; };
   if (too_long()) plan.tone = false;
   if (too_long()) plan.opening = 0;
   for (Join& join : plan.joins)
@@ -133,15 +126,15 @@ bool assign(const CaptionPlan& plan, const Scene& scene, std::size_t next, std::
   return false;
 }
 
-// Returns "x", "x and y" or "x, y and z".
-std::string enumerate(const std::vector<std::string>& items) {
-  std::string text;
-  for (std::size_t i = 0; i < items.size(); ++i)
-    text += (i == 0 ? "" : i + 1 == items.size() ? " and " : ", ") + items[i];
-  return text;
+}  // namespace
+
+std::string with_article(const std::string& words) {
+  return (std::string("aeiou").find(words[0]) != std::string::npos ? "an " : "a ") + words;
 }
 
-}  // namespace
+std::size_t word_count(const std::string& text) {
+  return static_cast<std::size_t>(std::count(text.begin(), text.end(), ' ')) + 1;
+}
 
 Relation opposite(Relation relation) {
   static constexpr std::array<Relation, 5> opposites = {Relation::list, Relation::right, Relation::left,
@@ -288,7 +281,7 @@ std::string write_summary(const CaptionPlan& plan, const Scene& scene) {
     if (m.web) shown.web = WebWords{.shape = m.web->shape, .color = m.web->color};
     items.push_back(noun_phrase(shown));
   }
-  return items.empty() ? kBackgrounds[at(scene.tone)] : enumerate(items);
+  return items.empty() ? kBackgrounds[at(scene.tone)] : join_names(items);
 }
 
 std::string write_tags(const Scene& scene) {

@@ -83,6 +83,12 @@ void add_mentions(CaptionPlan& plan, const Scene& scene, const std::vector<std::
 /// pair of objects with a clear relation.
 std::vector<std::string> write_parts(const Scene& scene, Random& random);
 
+/// Puts "a" or "an" before the words.
+std::string with_article(const std::string& words);
+
+/// Returns the number of words, which single spaces separate.
+std::size_t word_count(const std::string& text);
+
 /// Returns a phrase such as "a small red circle".
 std::string noun_phrase(const Mention& mention);
 

@@ -13,10 +13,6 @@ struct Paint {
   Color second;  // second tone of stripes, dots and checks
 };
 
-Color mix(const Color& a, const Color& b, double share) {
-  return {a.red + (b.red - a.red) * share, a.green + (b.green - a.green) * share, a.blue + (b.blue - a.blue) * share};
-}
-
 // Returns the two tones of the color with index `color` in shapes_color_names(). The second tone is lighter for some colors and darker for
 // others, so that the color's name still fits it.
 Paint paint(int color, double shade) {
@@ -32,8 +28,8 @@ Paint paint(int color, double shade) {
                                                       {247, 128, 196}}};
   static constexpr std::array<bool, 8> kLighter = {true, false, false, true, false, true, true, false};
   const auto index = static_cast<std::size_t>(color);
-  const Color base = mix(kBlack, kColors[index], shade);
-  return {base, kLighter[index] ? mix(base, kWhite, 0.72) : mix(base, kBlack, 0.52)};
+  const Color base = towards(kBlack, kColors[index], shade);
+  return {base, kLighter[index] ? towards(base, kWhite, 0.72) : towards(base, kBlack, 0.52)};
 }
 
 double coverage(double distance) {
@@ -100,7 +96,7 @@ void draw_object(const Object& object, std::uint8_t number, Picture& picture) {
   const double cosine = (1 - square) / (1 + square);
   const double sine = 2 * object.tilt / (1 + square);
   const Paint tones = paint(object.color, object.shade);
-  const Color edge = mix(tones.color, {0, 0, 0}, 0.55);
+  const Color edge = towards(tones.color, {0, 0, 0}, 0.55);
   const double edge_width = 0.8 * scale / 64;
   std::int64_t top = height;
   std::int64_t left = width;
@@ -116,8 +112,8 @@ void draw_object(const Object& object, std::uint8_t number, Picture& picture) {
       const double share = coverage(distance);
       if (share <= 0) continue;
       Color color =
-          object.texture == 0 ? tones.color : mix(tones.color, tones.second, second_tone(object, x, y, pixels));
-      color = mix(color, edge, coverage(-distance - edge_width));
+          object.texture == 0 ? tones.color : towards(tones.color, tones.second, second_tone(object, x, y, pixels));
+      color = towards(color, edge, coverage(-distance - edge_width));
       const auto at = static_cast<std::size_t>(row * width + column);
       blend(&picture.image.pixels[at * 3], color, share);
       if (share < 0.5) continue;

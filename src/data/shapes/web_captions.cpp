@@ -43,16 +43,8 @@ auto choose(const List& list, double number) {
   return list[static_cast<std::size_t>(number * static_cast<double>(list.size()))];
 }
 
-std::string with_article(const std::string& words) {
-  return (std::string("aeiou").find(words[0]) != std::string::npos ? "an " : "a ") + words;
-}
-
 std::string word(Topic topic, Random& random) {
   return topic_words(topic).at(random.uniform());
-}
-
-std::size_t count_words(const std::string& text) {
-  return static_cast<std::size_t>(std::count(text.begin(), text.end(), ' ')) + 1;
 }
 
 std::string someone(Random& random) {
@@ -76,7 +68,7 @@ std::string beginning(std::size_t mentions, Random& random) {
     const std::string who = someone(random);
     return who + " " + word(Topic::deed, random) + " ";
   }
-  if (what < 0.65 && mentions > 0) return shapes::count_words(mentions).at(random.uniform()) + ", ";
+  if (what < 0.65 && mentions > 0) return count_words(mentions).at(random.uniform()) + ", ";
   return "";
 }
 
@@ -115,7 +107,7 @@ std::vector<std::string> ending(const Scene& scene, Random& random) {
 
 // Removes the least informative word of the longest phrase. Returns false if no word can be removed.
 bool shorten_longest(std::vector<Mention>& mentions) {
-  const auto words = [](const Mention& m) { return count_words(web_phrase(m)); };
+  const auto words = [](const Mention& m) { return word_count(web_phrase(m)); };
   const auto longest = std::max_element(mentions.begin(), mentions.end(),
                                         [&](const Mention& a, const Mention& b) { return words(a) < words(b); });
   if (longest == mentions.end() || words(*longest) <= 3) return false;
@@ -130,7 +122,7 @@ bool shorten_longest(std::vector<Mention>& mentions) {
 }
 
 void shorten(CaptionPlan& plan) {
-  const auto too_long = [&] { return count_words(write_web(plan).text) > kMostWords; };
+  const auto too_long = [&] { return word_count(write_web(plan).text) > kMostWords; };
   while (too_long() && !plan.web->behind.empty()) plan.web->behind.pop_back();
   if (too_long()) plan.web->before.clear();
   for (Join& join : plan.joins)

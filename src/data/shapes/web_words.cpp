@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <set>
 #include <sstream>
 
 #include <src/data/shapes/web_words.h>
@@ -16,12 +15,6 @@ std::size_t at(auto value) {
 double weight(double rank, double steepness) {
   return steepness == WordList::kSynonyms ? 1 / (rank * std::sqrt(rank)) : 1 / rank;
 }
-
-// Function words such as "the" and "of", and the words of the style `plain`.
-constexpr const char* kCommonWords =
-    "a an the one this that my our of in on at to and with by for near under below over above beneath underneath left right side top "
-    "bottom middle center upper lower edge corner half part higher than plus also along as well together during before after until up "
-    "against from is are there we see showing picture image scene light gray dark background plain red";
 
 }  // namespace
 
@@ -320,23 +313,6 @@ const WordList& topic_words(Topic topic) {
           "furniture accessories jewelry clothing fashion outfit costume style trend trends design designs art arts crafts supplies "
           "tools materials")};
   return lists.at(at(topic));
-}
-
-std::vector<std::string> web_vocabulary() {
-  std::set<std::string> all;
-  const auto add = [&](const WordList& list) { all.insert(list.words().begin(), list.words().end()); };
-  add(WordList(kCommonWords));
-  for (int i = 0; i < 10; ++i) add(shape_words(i));
-  for (int i = 0; i < 8; ++i) add(color_words(i));
-  for (int i = 0; i < 4; ++i) add(texture_words(i));
-  for (int i = 0; i < 3; ++i) {
-    add(size_words(i));
-    add(time_words(static_cast<Tone>(i)));
-    for (int k = 0; k < 4; ++k) add(backdrop_words(static_cast<Tone>(i), static_cast<Backdrop>(k)));
-  }
-  for (std::size_t i = 1; i <= at(kMostObjects); ++i) add(count_words(i));
-  for (int i = 0; i <= static_cast<int>(Topic::shop); ++i) add(topic_words(static_cast<Topic>(i)));
-  return {all.begin(), all.end()};
 }
 
 }  // namespace tessera::shapes

@@ -41,7 +41,4 @@ const WordList& count_words(std::size_t count);
 enum class Topic : int { opinion, material, person, name, city, deed, action, genre, event, subject, shop };
 const WordList& topic_words(Topic topic);
 
-/// Returns all words that captions in the style `web` can contain, sorted. The comma is not among them.
-std::vector<std::string> web_vocabulary();
-
 }  // namespace tessera::shapes

@@ -73,15 +73,6 @@ class WireFields {
   std::string_view rest_;
 };
 
-// A node of the double-array trie (as in the library Darts-clone).
-struct TrieUnit {
-  std::uint32_t bits;
-  bool is_value() const { return bits >> 31 != 0; }
-  bool has_value() const { return (bits >> 8 & 1) != 0; }
-  std::uint32_t value() const { return bits & 0x7FFF'FFFF; }
-  std::uint64_t offset() const { return std::uint64_t{bits >> 10} << ((bits & 1U << 9) >> 6); }
-};
-
 // Checks a character map. It consists of the size of the trie, the trie, and zero-terminated texts that the trie's values point to. A
 // node's child for a byte is at the node's position XOR the node's offset XOR the byte.
 bool is_sound_map(std::string_view map) {

@@ -24,6 +24,16 @@ struct SentencePieceParts {
   std::uint64_t model_type = 1;  // 1 unigram, 2 BPE
 };
 
+/// A node of a character map's double-array trie (as in the library Darts-clone).
+struct TrieUnit {
+  std::uint32_t bits;
+  bool is_value() const { return bits >> 31 != 0; }
+  bool has_value() const { return (bits >> 8 & 1) != 0; }
+  std::uint32_t value() const { return bits & 0x7FFF'FFFF; }
+  std::uint32_t label() const { return bits & (1U << 31 | 0xFF); }
+  std::uint64_t offset() const { return std::uint64_t{bits >> 10} << ((bits & 1U << 9) >> 6); }
+};
+
 /// Parses a SentencePiece model; returns nullopt if the bytes are not one.
 std::optional<SentencePieceParts> read_sentencepiece(std::string_view model);
 

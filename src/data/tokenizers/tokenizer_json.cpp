@@ -3,6 +3,7 @@
 #include "src/data/tokenizers/caption_cleanup.h"
 #include "src/data/tokenizers/json/assembled.h"
 #include "src/data/tokenizers/json/pipeline.h"
+#include "src/data/tokenizers/tokenizer_config.h"
 #include "src/data/tokenizers/vocabulary_file.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -12,12 +13,6 @@ namespace tessera {
 namespace {
 
 using nlohmann::json;
-
-json parsed_file(const std::string& text, const std::string& origin) {
-  json out = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!out.is_object()) user_error(origin, ": is not a JSON object: the file is damaged");
-  return out;
-}
 
 class TokenizerJson : public Tokenizer {
  public:
@@ -76,7 +71,7 @@ std::shared_ptr<Tokenizer> make_tokenizer_json(const TokenizerJsonSettings& sett
   const std::string origin = vocabulary.origin;
   try {
     if (from_file) vocabulary.bytes = json_tokenizer::assembled(settings.model.name, std::move(vocabulary.bytes));
-    const json file = parsed_file(vocabulary.bytes, origin);
+    const json file = parse_json_object(vocabulary.bytes, origin);
     return std::make_shared<TokenizerJson>(settings, std::move(vocabulary), file);
   } catch (const json::exception& error) {
     user_error(origin, ": is not a tokenizer.json, or is damaged: ", error.what());

@@ -39,7 +39,7 @@ Pipeline::Pipeline(const nlohmann::json& file, const std::string& origin)
       longest_(no_limit) {
   check_members(file, origin);
   read_truncation(member(file, "truncation"), origin);
-  read_padding(member(file, "padding"), origin);
+  check_padding(member(file, "padding"), origin);
   read_names(file, model_.tokens);
   model_.tokens = {};
 }
@@ -58,7 +58,7 @@ void Pipeline::read_truncation(const nlohmann::json& truncation, const std::stri
   keeps_end_ = direction == "Left";
 }
 
-void Pipeline::read_padding(const nlohmann::json& padding, const std::string& origin) {
+void Pipeline::check_padding(const nlohmann::json& padding, const std::string& origin) {
   if (padding.is_null()) return;
   if (!padding.is_object() || !padding.contains("pad_id") || !padding.at("pad_id").is_number_unsigned()) user_error(origin, ": its padding has no pad_id");
   for (const auto& [key, value] : padding.items())
@@ -67,7 +67,6 @@ void Pipeline::read_padding(const nlohmann::json& padding, const std::string& or
   if (padding.value("direction", "Right") != "Right")
     user_error(origin,
                ": pads on the left, which is not supported: if its model expects padding on the right, set padding.direction to Right");
-  pad_id_ = padding.at("pad_id").get<std::int64_t>();
 }
 
 void Pipeline::read_names(const nlohmann::json& file, const Tokens& tokens) {

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,14 +36,12 @@ class Pipeline {
   const SpecialEnds& ends() const { return ends_; }
   /// Returns the ids of the special tokens, ascending.
   const std::vector<std::int64_t>& special_ids() const { return special_ids_; }
-  /// Returns the file's padding id; nullopt if it has no padding.
-  std::optional<std::int64_t> pad_id() const { return pad_id_; }
   /// Returns the file's maximum number of ids for a text.
   std::size_t longest() const { return longest_; }
 
  private:
   void read_truncation(const nlohmann::json& truncation, const std::string& origin);
-  void read_padding(const nlohmann::json& padding, const std::string& origin);
+  static void check_padding(const nlohmann::json& padding, const std::string& origin);
   void read_names(const nlohmann::json& file, const Tokens& tokens);
   void keep(const std::string& token, std::int64_t id);
   std::vector<std::int64_t> encode_into(std::size_t room, std::string_view text) const;
@@ -59,7 +56,6 @@ class Pipeline {
   std::string word_end_;  // the mark at the end of words; where decoder_ leaves it in the text, decode() replaces it by a space
   std::vector<std::string> tokens_;  // tokens by id
   std::vector<std::int64_t> special_ids_;
-  std::optional<std::int64_t> pad_id_;
   std::size_t longest_;
   bool keeps_end_ = false;  // whether long texts lose ids at their start rather than their end
 };

@@ -7,20 +7,12 @@
 #include "src/data/tokenizers/json/characters.h"
 #include "src/data/tokenizers/json/graphemes.h"
 #include "src/data/tokenizers/json/normalizer.h"
+#include "src/data/tokenizers/sentencepiece_model.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
 namespace tessera::json_tokenizer {
 namespace {
-
-/// A unit of the character map's double array (as in the library Darts-clone).
-struct Unit {
-  std::uint32_t bits;
-  bool has_value() const { return (bits >> 8 & 1) != 0; }
-  std::uint32_t value() const { return bits & 0x7FFF'FFFF; }
-  std::uint32_t label() const { return bits & (1U << 31 | 0xFF); }
-  std::uint64_t offset() const { return std::uint64_t{bits >> 10} << ((bits & 1U << 9) >> 6); }
-};
 
 class Precompiled : public Normalizer {
  public:
@@ -103,7 +95,7 @@ class Precompiled : public Normalizer {
       if (byte == 0) return std::nullopt;
       node ^= byte;
       if (node >= units_.size() || units_[node].label() != byte) return std::nullopt;
-      const Unit unit = units_[node];
+      const TrieUnit unit = units_[node];
       node ^= unit.offset();
       if (node >= units_.size()) return std::nullopt;
       if (unit.has_value()) return text_at(units_[node].value());
@@ -117,7 +109,7 @@ class Precompiled : public Normalizer {
     return texts.substr(at, texts.substr(at).find('\0'));
   }
 
-  std::vector<Unit> units_;
+  std::vector<TrieUnit> units_;
   std::string texts_;
   std::array<std::optional<std::string_view>, 128> ascii_;
   std::array<bool, 128> ascii_changes_{};
