@@ -3,6 +3,7 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <string_view>
 #include <system_error>
 
 #include <dlfcn.h>
@@ -18,8 +19,10 @@ std::string host_name() {
 std::string code_folder() {
   Dl_info self{};
   if (::dladdr(reinterpret_cast<const void*>(&code_folder), &self) == 0 || self.dli_fname == nullptr) return {};
+  // The name of a program that was found through PATH has no folder.
+  const bool has_folder = std::string_view(self.dli_fname).find('/') != std::string_view::npos;
   std::error_code unknown;
-  return std::filesystem::canonical(self.dli_fname, unknown).parent_path().string();
+  return std::filesystem::canonical(has_folder ? self.dli_fname : "/proc/self/exe", unknown).parent_path().string();
 }
 
 std::string shell_line(const std::vector<std::string>& words) {

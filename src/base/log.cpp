@@ -14,7 +14,6 @@ namespace {
 
 spdlog::level::level_enum spdlog_level(Level level) {
   switch (level) {
-    case Level::debug: return spdlog::level::debug;
     case Level::info: return spdlog::level::info;
     case Level::warning: return spdlog::level::warn;
     case Level::error: return spdlog::level::err;
@@ -24,8 +23,8 @@ spdlog::level::level_enum spdlog_level(Level level) {
 
 spdlog::level::level_enum level_from_environment() {
   const char* name = std::getenv("TESSERA_LOG");
-  if (name == nullptr) return spdlog::level::info;
-  return spdlog::level::from_str(std::string(name) == "warning" ? "warn" : name);
+  const std::string_view wanted = name == nullptr ? "" : name;
+  return wanted == "warning" ? spdlog::level::warn : wanted == "error" ? spdlog::level::err : spdlog::level::info;
 }
 
 std::shared_ptr<spdlog::logger> make_logger(const std::string& file) {

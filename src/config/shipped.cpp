@@ -79,7 +79,7 @@ std::string shipped_folder() {
   // The folder of the program or library that contains this code. In a Python process, the library is PREFIX/lib/libtessera.so.
   const fs::path of_library = code_folder();
   for (const fs::path& prefix : {folder.parent_path(), folder.parent_path().parent_path(), of_library.parent_path()})
-    places.push_back(prefix / "share/tessera/configs");
+    if (!prefix.empty()) places.push_back(prefix / "share/tessera/configs");
   places.emplace_back(TESSERA_SOURCE_CONFIGS);
   places.emplace_back(TESSERA_INSTALLED_CONFIGS);
   for (const fs::path& place : places)

@@ -130,5 +130,21 @@ TEST_F(DataProgram, TheSheetReportsCharactersThatItCannotDraw) {
             std::string::npos);
 }
 
+TEST_F(DataProgram, AnUnknownLogLevelIsIgnored) {
+  const std::string inspect = " " TESSERA_BINARY_DIR "/bin/tessera-data inspect --source csv --set path=" +
+                              write("a.csv", "filepath\ttitle\ngood.jpg\t\u732b\n") + " --sheet " + path("sheet.png");
+  for (const auto& [level, warns] : {std::pair("DEBUG", true), std::pair("error", false)}) {
+    const Answer answer = answer_of_shell(concat("TESSERA_LOG=", level, inspect));
+    EXPECT_EQ(answer.text.find("font has only ASCII") != std::string::npos, warns) << level << "\n" << answer.text;
+  }
+}
+
+TEST_F(DataProgram, AProgramFoundThroughPathIgnoresLibrariesOfTheWorkingFolder) {
+  write("lib/libtessera_arrow.so", "not a library");
+  const Answer answer = answer_of_shell("cd " + folder_.string() + " && PATH=" TESSERA_BINARY_DIR "/bin:$PATH tessera-data inspect "
+                                        "--source parquet --set path=" TESSERA_SOURCE_DIR "/tests/data/parquet/plain-0.parquet");
+  EXPECT_EQ(answer.text.find("cannot be loaded"), std::string::npos) << answer.text;
+}
+
 }  // namespace
 }  // namespace tessera

@@ -7,12 +7,12 @@
 
 namespace tessera::log {
 
-enum class Level { debug, info, warning, error };
+enum class Level { info, warning, error };
 
 /// Writes one line to stderr (through spdlog), with time and level. Thread-safe.
 void write(Level level, std::string_view text);
 
-/// Drops lines below this level. The default is info, or the level in the environment variable TESSERA_LOG (debug, info, warning, error).
+/// Drops lines below this level. The default is info, unless the environment variable TESSERA_LOG is warning or error.
 void set_level(Level level);
 
 /// Also appends every line to this file from now on; an empty path ends this.

@@ -30,7 +30,7 @@ std::vector<fs::path> arrow_library_places() {
   std::vector<fs::path> places;
   const fs::path folder = code_folder();
   for (const fs::path& place : {folder, folder.parent_path() / "lib", folder.parent_path().parent_path() / "lib"})
-    places.push_back(place / kArrowLibrary);
+    if (!folder.empty()) places.push_back(place / kArrowLibrary);
   places.emplace_back(TESSERA_ARROW_BUILT);
   places.emplace_back(TESSERA_ARROW_INSTALLED);
   return places;
