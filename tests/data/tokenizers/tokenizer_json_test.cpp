@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "src/data/tokenizers/json/pattern.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/test_data.h"
@@ -299,6 +300,25 @@ TEST(TokenizerJson, PaddingThatCountsAsTextIsNotMasked) {
   EXPECT_TRUE(batch.mask.all().item<bool>());
   EXPECT_EQ(batch.ids[1][0].item<std::int64_t>(), 1) << "the end token of an empty text";
   EXPECT_EQ(batch.ids[1][1].item<std::int64_t>(), 0) << "padding";
+}
+
+TEST(TokenizerJson, RegularExpressionsHaveTheWordCharactersOfOniguruma) {
+  struct Case {
+    std::string regex, text;
+    std::vector<std::string> matches;  // of the tokenizers library
+  };
+  for (const auto& [regex, text, matches] : {Case{R"(\b\w)", "5\u00BD a", {"5", "a"}},
+                                             Case{R"(\d{1,3}(?=(?:\d{3})*\b))", "12345\u00AD", {"12", "345"}},
+                                             Case{R"(\B.)", "ab\u00BD \u00ADc", {"b", "\u00BD", "\u00AD"}},
+                                             Case{R"([\b]+)", "b\b", {"\b"}},
+                                             Case{R"(\p{Word}+)", "a\u200Db\u00BD", {"a", "b\u00BD"}},
+                                             Case{R"([\p{Word}]+)", "a\u200Db\u00BD", {"a", "b"}}}) {
+    std::vector<json_tokenizer::Span> spans;
+    json_tokenizer::make_icu_pattern(regex, "test")->find(text, spans);
+    std::vector<std::string> found;
+    for (const auto& [begin, end] : spans) found.push_back(text.substr(begin, end - begin));
+    EXPECT_EQ(found, matches) << regex;
+  }
 }
 
 TEST(TokenizerJson, UnknownPartsAreReported) {

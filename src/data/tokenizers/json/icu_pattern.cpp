@@ -1,4 +1,5 @@
-#include <charconv>
+#include <algorithm>
+#include <cctype>
 
 #include <unicode/regex.h>
 
@@ -35,9 +36,16 @@ std::string newer_members(std::string_view category) {
   return out;
 }
 
-/// Returns the members of the set that \w matches.
-std::string word_members() {
-  return "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}" + newer_members("L") + newer_members("M") + newer_members("Nd") + newer_members("Nl");
+/// Returns the set that \w matches. In Oniguruma, the last characters of the set count as word characters only outside of brackets.
+std::string word_set(bool in_brackets) {
+  return "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}" + newer_members("L") + newer_members("M") + newer_members("Nd") + newer_members("Nl") +
+         (in_brackets ? "]" : "\\u00B2\\u00B3\\u00B9\\u00BC-\\u00BE]");
+}
+
+/// Returns what \b matches: places with a word character on one side only. With `same`, returns what \B matches: the other places.
+std::string word_boundary(bool same) {
+  const std::string word = word_set(false), after = same ? "(?=" : "(?!", after_other = same ? "(?!" : "(?=";
+  return "(?:(?<=" + word + ")" + after + word + ")|(?<!" + word + ")" + after_other + word + "))";
 }
 
 /// Translates a regular expression from Oniguruma's dialect to ICU's. The dialects differ in their character classes and in
@@ -74,9 +82,10 @@ class Translation {
     switch (next) {
       case 's': out_ += "\\p{White_Space}"; break;
       case 'S': out_ += "\\P{White_Space}"; break;
-      // In Oniguruma, the characters added here count as word characters only outside of brackets.
-      case 'w': out_ += "[" + word_members() + (depth_ == 0 ? "\\u00B2\\u00B3\\u00B9\\u00BC-\\u00BE" : "") + "]"; break;
-      case 'W': out_ += "[^" + word_members() + (depth_ == 0 ? "\\u00B2\\u00B3\\u00B9\\u00BC-\\u00BE" : "") + "]"; break;
+      case 'w': out_ += word_set(depth_ > 0); break;
+      case 'W': out_ += "[^" + word_set(depth_ > 0) + "]"; break;
+      case 'b': out_ += depth_ > 0 ? "\\u0008" : word_boundary(false); break;
+      case 'B': out_ += depth_ > 0 ? "B" : word_boundary(true); break;
       case 'd': out_ += "[\\p{Nd}" + newer_members("Nd") + "]"; break;
       case 'D': out_ += "[^\\p{Nd}" + newer_members("Nd") + "]"; break;
       case 'h': out_ += "[0-9a-fA-F]"; break;
@@ -107,7 +116,8 @@ class Translation {
       name.erase(0, 1);
     }
     if (name.empty() || name.find_first_of("[]{}\\") != std::string::npos) not_understood();
-    out_ += (negated ? "[^\\p{" : "[\\p{") + name + "}" + newer_members(name) + "]";
+    const bool is_word = std::ranges::equal(name, std::string_view("word"), {}, [](unsigned char c) { return std::tolower(c); });
+    out_ += (negated ? "[^" : "[") + (is_word ? word_set(depth_ > 0) : "\\p{" + name + "}" + newer_members(name)) + "]";
   }
 
   // In Oniguruma, the flag m, as in (?m:...), lets a dot match line breaks. In ICU, the flag s does this.
