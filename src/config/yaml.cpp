@@ -84,9 +84,10 @@ std::string read_text(const std::string& path) {
 // --config does.
 std::string extended_file(const Node& name, const std::string& path) {
   if (!name.is_scalar()) user_error(name.mark().text(), ": extends: expected a file name or a list of them, got ", name.describe());
-  const std::filesystem::path beside = std::filesystem::path(path).parent_path() / name.text();
+  namespace fs = std::filesystem;
+  const fs::path beside = fs::path(path).parent_path() / name.text();
   std::error_code missing;
-  if (std::filesystem::exists(beside, missing) && !std::filesystem::is_directory(beside, missing)) return beside.lexically_normal().string();
+  if (fs::exists(beside, missing) && !fs::is_directory(beside, missing)) return beside.lexically_normal().string();
   try {
     return find_configuration(name.text());
   } catch (const UserError& error) {

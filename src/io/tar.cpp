@@ -14,7 +14,7 @@ namespace tessera::io {
 
 RandomAccessFile::RandomAccessFile(const std::string& path) : path_(path) {
   descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a named pipe must not block here
-  if (descriptor_ < 0) user_error(path, ": cannot be opened: ", std::strerror(errno));
+  if (descriptor_ < 0) user_error(path, ": cannot read: ", std::strerror(errno));
   struct stat status {};
   if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
     ::close(descriptor_);

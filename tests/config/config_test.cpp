@@ -100,7 +100,8 @@ TEST(Config, IndentationByTabsIsReported) {
 TEST(Config, ASecondDocumentIsRefused) {
   EXPECT_EQ(parse_error_of("# first\n--- # begins\na: 1\n---\nb: 2\n"),
             "a.yaml:4: not valid YAML: --- begins a second document: expected only one");
-  for (const char* text : {"%YAML 1.2\n---\na: 1\n", "a: |\n  ---\n  b\n", "a: 1\n---b: 1\n"}) EXPECT_EQ(parse_error_of(text), "no error") << text;
+  for (const char* text : {"%YAML 1.2\n---\na: 1\n", "a: |\n  ---\n  b\n", "a: 1\n---b: 1\n"})
+    EXPECT_EQ(parse_error_of(text), "no error") << text;
 }
 
 TEST(Config, UnquotedBracesAreReported) {

@@ -167,7 +167,7 @@ TEST_F(Safetensors, EveryTruncationIsAnError) {
 
 TEST_F(Safetensors, AMissingFileAFolderADeviceAndAPipeAreRefused) {
   const auto error = [](const std::string& path) { return error_of([&] { load_safetensors(path); }); };
-  EXPECT_EQ(error(path_), path_ + ": cannot be opened: No such file or directory");
+  EXPECT_EQ(error(path_), path_ + ": cannot read: No such file or directory");
   EXPECT_EQ(error(folder_.string()), folder_.string() + ": is a folder, expected a file");
   EXPECT_EQ(error("/dev/null"), "/dev/null: is not a regular file");
   ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);

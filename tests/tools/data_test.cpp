@@ -141,8 +141,8 @@ TEST_F(DataProgram, AnUnknownLogLevelIsIgnored) {
 
 TEST_F(DataProgram, AProgramFoundThroughPathIgnoresLibrariesOfTheWorkingFolder) {
   write("lib/libtessera_arrow.so", "not a library");
-  const Answer answer = answer_of_shell("cd " + folder_.string() + " && PATH=" TESSERA_BINARY_DIR "/bin:$PATH tessera-data inspect --source "
-                                        "parquet --set path=" TESSERA_SOURCE_DIR "/tests/data/parquet/plain-0.parquet");
+  const Answer answer = answer_of_shell("cd " + folder_.string() + " && PATH=" TESSERA_BINARY_DIR "/bin:$PATH tessera-data inspect "
+                                        "--source parquet --set path=" TESSERA_SOURCE_DIR "/tests/data/parquet/plain-0.parquet");
   EXPECT_EQ(answer.text.find("cannot be loaded"), std::string::npos) << answer.text;
 }
 
