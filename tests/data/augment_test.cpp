@@ -58,7 +58,6 @@ TEST(Augment, EveryOperationMatchesTorchvisionsPixels) {
       EXPECT_FLOAT_EQ(static_cast<float>(magnitude_of(name, std::stoll(rest[0]), 31, 20, 25)),
                       static_cast<float>(std::abs(value)))
           << key;
-      EXPECT_TRUE(value >= 0 || is_signed(name)) << key;
     }
     Image image = reference_picture(picture);
     apply_named(image, name, value);

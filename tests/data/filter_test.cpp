@@ -93,6 +93,24 @@ TEST(FieldExpression, IsFalseOrUnknownOtherwise) {
     EXPECT_EQ(truth_for(text, kSideFields), Truth::unknown) << text;
 }
 
+TEST(FieldExpression, NamesTheFieldThatMakesItUnknown) {
+  for (const auto& [text, field] :
+       std::vector<std::pair<std::string, std::string>>{{"width > 5 and language > 5", "language"},
+                                                        {"missing is null and language > 5", "language"},
+                                                        {"language > 5 and (missing > 5 or width > 5)", "language"},
+                                                        {"width < missing", "missing"},
+                                                        {"5 < language", "language"},
+                                                        {"width > 5 and missing in (1, 2)", "missing"},
+                                                        {"width > 5 and not list", "list"}}) {
+    const FieldExpression expression(text);
+    std::size_t unknown = 99;
+    EXPECT_EQ(expression.of([&](std::size_t each) { return json_member(kSideFields, expression.fields()[each]); }, &unknown),
+              Truth::unknown)
+        << text;
+    EXPECT_EQ(expression.fields().at(unknown), field) << text;
+  }
+}
+
 TEST(FieldExpression, ListsEachFieldOnce) {
   EXPECT_EQ(FieldExpression("width > 1 and (`a b` < 2 or width < 5) and x.y is null").fields(),
             (std::vector<std::string>{"width", "a b", "x.y"}));
@@ -247,6 +265,11 @@ TEST_F(FilterTest, ReadsColumnsOfTablesAndMembersOfJsonLines) {
   write("a.jsonl", lines);
   const auto table = make(concat("{name: csv, path: '", path("a.csv"), "', filter: \"width >= 5 and lang == 'en'\"}"));
   EXPECT_EQ(captions_of(*table), std::set<std::string>{"picture 2"});
+  EXPECT_EQ(error_of([&] {
+              make(concat("{name: csv, path: '", path("a.csv"), "', filter: 'width >= 5 and lang > 5'}"));
+            }),
+            concat("csv ", path("a.csv"), ", 6 samples: 0 pass filter width >= 5 and lang > 5: 1 do not, 5 lack lang or have it of ",
+                   "another type"));
   EXPECT_TRUE(error_of([&] {
                 make(concat("{name: csv, path: '", path("a.csv"), "', filter: 'height > 1'}"));
               }).starts_with(path("a.csv") + ": has no column height (filter)"));

@@ -123,11 +123,12 @@ TEST_F(Listings, CsvReadsLabelsAsNumbersOrNames) {
   write("names", "dog\nemu\n");
   EXPECT_EQ(csv_error(settings),
             path("t.csv") + ":3: its class \"cat\" (label_key) is neither an index nor a name in the file of classes (classes)");
-  settings = table("filepath\ttitle\tclass\na.png\tx\t12\n");
+  settings = table("filepath\ttitle\tclass\na.png\tx\t12\na.png\tx\t-1\n");
   settings.label_key = "class";
   source = make_csv(settings);
   EXPECT_TRUE(source->class_names().empty());
   EXPECT_EQ(source->get(0).label, 12);
+  EXPECT_EQ(source->get(1).label, -1);
 }
 
 std::string safetensors_of(const std::string& header, const std::vector<float>& values) {

@@ -122,6 +122,55 @@ TEST(LoaderFailures, AHangingReadIsReportedAndEndsTheRun) {
   source->release();
 }
 
+/// Once `armed`, the read of sample 0 fails as soon as that of sample 1 has begun, which ends only after release().
+class FailsDuringARead : public MemorySource {
+ public:
+  using MemorySource::MemorySource;
+
+  Sample get(std::int64_t index) const override {
+    if (armed && index == 0) {
+      begun_.wait(false);
+      throw UserError("the disk is gone");
+    }
+    if (armed && index == 1) {
+      begun_ = true;
+      begun_.notify_all();
+      released_.wait(false);
+    }
+    return MemorySource::get(index);
+  }
+  void release() {
+    released_ = true;
+    released_.notify_all();
+  }
+
+  bool armed = false;
+
+ private:
+  mutable std::atomic<bool> begun_ = false;
+  std::atomic<bool> released_ = false;
+};
+
+TEST(LoaderFailures, ThreadsThatStillReadWhenTheSourceFailsAreNotReportedAsHanging) {
+  auto source = std::make_shared<FailsDuringARead>(make_samples(20));
+  LoaderSettings settings = in_order(10);
+  settings.retries = 0;
+  log::set_level(log::Level::info);
+  testing::internal::CaptureStderr();
+  {
+    Loader loader = over(source, settings);
+    source->armed = true;
+    EXPECT_TRUE(error_of([&] { loader.next(); }).starts_with("the disk is gone"));
+    source->release();
+  }
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(log.find("cannot be stopped"), std::string::npos) << log;
+}
+
+TEST(LoaderFailures, AVeryLongWaitDoesNotOverflowTheClock) {
+  EXPECT_EQ(check_wait({.warn_after = 1e10, .timeout = 1e300, .source = "", .describe = {}}, 0, 0), 1e9);
+}
+
 TEST(LoaderFailures, ASlowReadOnlyCausesAWarning) {
   auto source = std::make_shared<TroubledSource>(make_samples(20), 3);
   source->hangs = true;

@@ -164,6 +164,19 @@ TEST(OwnShapes, ASampleWithoutAnImageHasOnlyMaskedPatches) {
   EXPECT_TRUE(view.patches[1].eq(0).all().item<bool>());
 }
 
+TEST(OwnShapes, BoxesBelongToThePatches) {
+  std::vector<Sample> samples = make_samples(2);
+  for (Sample& sample : samples) sample.objects = {{.box = {0, 12, 10, 12}, .phrase = "an object"}};
+  const Needs needs{.images = {{"image", {.boxes = true}}}, .texts = {{"phrases", {}}}};
+  Loader loader(std::make_shared<MemorySource>(samples), std::make_shared<ByteTokenizer>(), naflex(16),
+                loader_settings("{batch_size: 2, shuffle: false, augmentation: {crop: evaluation}, boxes: {count: 1}}"), needs, 1);
+  const TowerInput view = loader.next().images.at("image");
+  EXPECT_TRUE(view.patches.defined());
+  ASSERT_EQ(view.boxes.corners.sizes(), (at::IntArrayRef{2, 1, 4}));
+  EXPECT_TRUE(view.boxes.mask.all().item<bool>());
+  EXPECT_TRUE(at::equal(view.boxes.corners[0][0], at::tensor({0.5F, 0.0F, 1.0F, 0.5F}))) << "the first image is 20 x 24";
+}
+
 TEST(OwnShapes, AViewWithItsOwnSizeHasAsManyPatchesAsFitIntoIt) {
   const Needs needs{.images = {{"image", {}}, {"local", {}}}, .texts = {}};
   const LoaderSettings settings = loader_settings("{batch_size: 5, views: {local: {image_size: [8, 12], scale: [0.2, 0.5]}}}");

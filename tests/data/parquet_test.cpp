@@ -78,6 +78,16 @@ TEST_F(Parquet, RowsHaveImagesCaptionsLabelsAndOtherColumns) {
   EXPECT_EQ(chosen, (nlohmann::json{{"embedding", {0.5, 3.0}}, {"meta.source", {{"name", "web"}}}}));
 }
 
+TEST_F(Parquet, AStructureWithBytesIsNotKeptAsASideField) {
+  write("picture 0", "an image");
+  ParquetSettings settings = rows_in("features.parquet");
+  settings.image_keys = {"text"};
+  settings.root = path("");
+  const Sample sample = make_parquet(settings)->get(0);
+  EXPECT_EQ(sample.encoded, "an image");
+  EXPECT_EQ(sample.fields, R"({"label":0})") << "the column image holds {bytes, path}";
+}
+
 TEST_F(Parquet, HuggingFaceTablesAndSavedFoldersHoldTheSameSamples) {
   const auto rows = make_parquet(rows_in("features.parquet")), saved = make_parquet(rows_in("saved"));
   EXPECT_EQ(rows->class_names(), (Captions{"cat", "dog", "bird"}));

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "src/data/formats/byte_stream.h"
 #include "src/data/loading/stream_reader.h"
 #include "src/data/sources/webdataset/shard_stream.h"
 #include "tests/data/batches.h"
@@ -316,6 +317,35 @@ TEST_F(Streams, ALoaderCanBeDestroyedWhileItsCommandStalls) {
   Loader loader = loader_of(stream_of(settings), 2, 2);
   loaded(loader, 1);
 }  // the loader's destructor ends the command
+
+TEST_F(Streams, AStopEndsTheReadsOfFilesAndCommands) {
+  const std::string file = write("a.tar.gz", "x");
+  std::stop_source stop;
+  stop.request_stop();
+  char byte = 0;
+  for (const std::string& address : {file, "pipe:cat " + file})
+    EXPECT_THROW(open_bytes(address, {.stop = stop.get_token()})->read(&byte, 1), Stopped) << address;
+}
+
+TEST_F(Streams, TheCheckOfFieldsReadsOnlyTheFirstSamples) {
+  io::TarWriter tar(path("s0.tar"));
+  for (int i = 0; i < kEach; ++i) {
+    tar.add(concat(i, ".png"), test::encode(test::noise(8, 9, 1), ".png"));
+    if (i > 0) tar.add(concat(i, ".txt"), "a caption");
+  }
+  tar.finish();
+  WebDatasetSettings settings = command("echo >> " + path("opened") + "; cat " + path("s0.tar"));
+  settings.stream.samples = 100 * kEach;
+  loader_of(stream_of(settings), 2, 1);
+  EXPECT_EQ(io::read_file(path("opened")), "\n") << "the first sample lacks a caption, the second has one";
+}
+
+TEST_F(Streams, AVeryLongTimeoutDoesNotOverflowTheClock) {
+  write_stream_shards(1);
+  WebDatasetSettings settings = command("sleep 0.2; cat " + path("s0.tar"));
+  settings.stream.timeout = 1e16;
+  EXPECT_EQ(take_keys(*stream_of(settings), {.shuffle = false}, kEach), numbers(kEach));
+}
 
 TEST_F(Streams, EvaluationReadsAStreamOnceInOrder) {
   write_stream_shards(2);

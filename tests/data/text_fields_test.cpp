@@ -116,6 +116,18 @@ TEST_F(TextFields, ArePackedAndReadBack) {
   expect_fields(indexed(make_webdataset(reading))->get(0));
 }
 
+TEST_F(TextFields, ATextFieldNamedCaptionDoesNotBecomeACaptionWhenPacked) {
+  write("data.csv", "image,title,caption\na.png,a dog,A dog. It runs.\n");
+  const CsvSettings settings{.path = {{path("data.csv")}}, .separator = "comma", .image_key = "image", .caption_key = {"title"},
+                             .text_fields = {"caption"}};
+  pack(*make_csv(settings), "", {.folder = path("packed")});
+  WebDatasetSettings reading{.path = {{path("packed/shard-00000.tar")}}, .text_fields = {"original_caption"}, .index_cache = "off"};
+  const Sample sample = indexed(make_webdataset(reading))->get(0);
+  EXPECT_EQ(sample.captions, Texts{"a dog"});
+  ASSERT_EQ(sample.texts.size(), 1U);
+  EXPECT_EQ(sample.texts[0].texts, Texts{"A dog. It runs."});
+}
+
 TEST(Sentences, EndAtFullStopsLineEndsAndEndMarkers) {
   EXPECT_EQ(caption_sentences("One. Two\nThree</s>It costs 3.5 .. \n"), (Texts{"One", "Two", "Three", "It costs 3", "5"}));
   EXPECT_EQ(caption_sentences(" . \n"), Texts{});

@@ -420,6 +420,14 @@ TEST(Decode, EveryFormatDecodesToPillowsPixels) {
   }
 }
 
+TEST(Decode, ATiffWithoutTheAlphaThatItNamesKeepsItsColors) {
+  const io::TensorFile formats = all_formats();
+  std::string tiff(file_in(formats.tensors.at("tiff_raw.file")));
+  const std::size_t last_tag = 118;  // PlanarConfiguration with its default value
+  tiff.replace(last_tag, 12, std::string("\x52\x01\x03\0\x01\0\0\0\x01\0\0\0", 12));  // ExtraSamples: colors multiplied by alpha
+  EXPECT_TRUE(at::equal(tensor_of(decode_image(tiff)), formats.tensors.at("tiff_raw.rgb")));
+}
+
 // A file that is truncated or has a flipped bit must decode to the right number of pixels or be refused with a known reason. Decoding it
 // twice must have the same result.
 TEST(Decode, DamagedFilesOfEveryFormatAreRefusedOrDecodedConsistently) {

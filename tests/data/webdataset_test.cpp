@@ -58,6 +58,14 @@ TEST_F(WebDatasetMembers, JsonMayContainPythonsExtensions) {
   EXPECT_THROW(source->get(4), SampleError);
 }
 
+TEST_F(WebDatasetMembers, DeeplyNestedJsonIsNotRead) {
+  const std::string opened(100'000, '['), closed(100'000, ']');
+  const auto source = source_of({"deep", "text"}, {{"deep.json", R"({"caption": "no", "x": )" + opened + closed + "}"},
+                                                   {"text.json", R"({"caption": "yes", "x": "\")" + opened + "\"}"}});
+  EXPECT_TRUE(keyed_error_of([&] { source->get(0); }).starts_with("bad_json deep: "));
+  EXPECT_EQ(source->get(1).captions, Captions{"yes"}) << "brackets in a text are no nesting";
+}
+
 TEST_F(WebDatasetMembers, AnUnreadableJsonMemberIsReportedOnceIfThereIsACaption) {
   const auto source =
       source_of({"a", "b"}, {{"a.txt", "one"}, {"a.json", "{"}, {"b.txt", "two"}, {"b.json", "{"}});

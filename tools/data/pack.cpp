@@ -39,8 +39,10 @@ int run_pack(const PackOptions& options) {
             << ", fingerprint " << result.fingerprint << "\n";
   if (!result.bad.empty())
     std::cout << "left out: " << describe_counts(result.bad) << "; " << result.manifest << " lists them\n";
-  std::cout << "read them with {name: webdataset, path: " << options.pack.folder << "/" << options.pack.name
-            << "-*.tar";
+  // "*" would also match the shards of a set NAME-OTHER in the same folder.
+  const char* number = result.shards.size() > 100'000 ? "*" : "?????";
+  std::cout << "read them with {name: webdataset, path: " << options.pack.folder << "/" << options.pack.name << "-" << number << ".tar";
+  if (source->depth_units() != 1000) std::cout << ", depth_units: " << source->depth_units();
   if (source->background_class() >= 0) std::cout << ", background_class: " << source->background_class();
   std::cout << "}\n";
   return 0;

@@ -40,6 +40,8 @@ class Source {
   virtual std::vector<std::string> class_names() const { return {}; }
   /// Returns the index of the background class in masks, or -1 if there is none.
   virtual std::int64_t background_class() const { return -1; }
+  /// Returns the units per meter of the depth images that pack() writes.
+  virtual double depth_units() const { return 1000; }
   /// Returns the data sets that the source consists of and how training mixes them. By default, the only data set is the source itself.
   virtual Mixing mixing() const;
   /// Returns the name that messages use for a sample that has not been read yet: its file, or "sample number 7". Thread-safe.

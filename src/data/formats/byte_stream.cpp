@@ -28,7 +28,8 @@ std::string seconds_text(std::chrono::milliseconds time) {
 
 class FileBytes : public ByteStream {
  public:
-  explicit FileBytes(const std::string& path) : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  FileBytes(const std::string& path, std::stop_token stop)
+      : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), stop_(std::move(stop)) {
     if (descriptor_ < 0) throw StreamError(concat("cannot be opened: ", std::strerror(errno)));
   }
   ~FileBytes() override { ::close(descriptor_); }
@@ -37,6 +38,7 @@ class FileBytes : public ByteStream {
 
   std::size_t read(char* out, std::size_t size) override {
     while (true) {
+      if (stop_.stop_requested()) throw Stopped();  // a stream may skip many samples before it returns one
       const ssize_t count = ::read(descriptor_, out, size);
       if (count >= 0) return static_cast<std::size_t>(count);
       if (errno != EINTR) throw StreamError(concat("cannot be read: ", std::strerror(errno)));
@@ -45,6 +47,7 @@ class FileBytes : public ByteStream {
 
  private:
   int descriptor_;
+  const std::stop_token stop_;
 };
 
 class CommandBytes : public ByteStream {
@@ -142,7 +145,7 @@ class CommandBytes : public ByteStream {
 std::unique_ptr<ByteStream> open_bytes(const std::string& address, const StreamWaitPolicy& wait_policy) {
   constexpr std::string_view kPipe = "pipe:";
   if (address.starts_with(kPipe)) return std::make_unique<CommandBytes>(address.substr(kPipe.size()), wait_policy);
-  return std::make_unique<FileBytes>(address);
+  return std::make_unique<FileBytes>(address, wait_policy.stop);
 }
 
 }  // namespace tessera

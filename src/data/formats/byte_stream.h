@@ -6,7 +6,6 @@
 #include <stdexcept>
 #include <stop_token>
 #include <string>
-#include <sys/types.h>
 
 namespace tessera {
 
@@ -25,7 +24,7 @@ class ByteStream {
   virtual std::size_t read(char* out, std::size_t size) = 0;
 };
 
-/// How long a read waits for a command that writes no output. A stop request also ends the wait; the read then throws Stopped.
+/// How long a read waits for a command that writes no output. After a stop request, reads throw Stopped.
 struct StreamWaitPolicy {
   std::chrono::milliseconds timeout{60'000};
   std::stop_token stop;

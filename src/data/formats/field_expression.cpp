@@ -341,7 +341,7 @@ class Evaluation {
  public:
   explicit Evaluation(const std::function<Json(std::size_t)>& value) : value_(value) {}
 
-  Truth of(const Node& node) const {
+  Truth of(const Node& node) {
     switch (node.kind) {
       case Kind::all:
         return joined(node, Truth::no);
@@ -352,9 +352,9 @@ class Evaluation {
       case Kind::is_null:
         return truth(is_missing(operand(node.parts[0])));
       case Kind::compare:
-        return compare(operand(node.parts[0]), node.comparison, operand(node.parts[1]));
+        return comparison(node.parts[0], node.comparison, node.parts[1]);
       case Kind::in:
-        return membership(operand(node.parts[0]), node.literal);
+        return noted(membership(operand(node.parts[0]), node.literal), node.parts[0]);
       case Kind::field:
       case Kind::literal:
         break;
@@ -362,22 +362,41 @@ class Evaluation {
     const Json value = operand(node);
     if (value.is_number() && !is_missing(value)) return truth(value.get<double>() != 0);
     const auto flag = as_bool(value);
-    return flag ? truth(*flag) : Truth::unknown;
+    return noted(flag ? truth(*flag) : Truth::unknown, node);
   }
+
+  // Returns the field that makes the result unknown.
+  std::size_t unknown_field() const { return unknown_field_; }
 
  private:
   Json operand(const Node& node) const { return node.kind == Kind::field ? value_(node.field) : node.literal; }
 
   // Combines the truth values of a node's parts. If any part is `deciding`, the result is `deciding`. If no part is `deciding` but
   // a part is unknown, the result is unknown. If all parts are the opposite of `deciding`, so is the result.
-  Truth joined(const Node& node, Truth deciding) const {
+  Truth joined(const Node& node, Truth deciding) {
     Truth out = negation_of(deciding);
+    const std::size_t before = unknown_field_;
     for (const Node& part : node.parts) {
       const Truth each = of(part);
-      if (each == deciding) return each;
+      if (each == deciding) {
+        unknown_field_ = before;
+        return each;
+      }
       if (each == Truth::unknown) out = each;
     }
     return out;
+  }
+
+  // If the result is unknown, remembers the missing field, or else the first one.
+  Truth comparison(const Node& left, const std::string& sign, const Node& right) {
+    const Json a = operand(left), b = operand(right);
+    const bool only_right = left.kind != Kind::field || (right.kind == Kind::field && is_missing(b) && !is_missing(a));
+    return noted(compare(a, sign, b), only_right ? right : left);
+  }
+
+  Truth noted(Truth result, const Node& of) {
+    if (result == Truth::unknown && of.kind == Kind::field) unknown_field_ = of.field;
+    return result;
   }
 
   static Truth membership(const Json& value, const Json& list) {
@@ -391,6 +410,7 @@ class Evaluation {
   }
 
   const std::function<Json(std::size_t)>& value_;
+  std::size_t unknown_field_ = 0;
 };
 
 }  // namespace
@@ -402,8 +422,11 @@ bool is_missing(const Json& value) {
 FieldExpression::FieldExpression(const std::string& text)
     : root_(std::make_shared<const Node>(Parser(text, fields_).parse())) {}
 
-Truth FieldExpression::of(const std::function<Json(std::size_t)>& value) const {
-  return Evaluation(value).of(*root_);
+Truth FieldExpression::of(const std::function<Json(std::size_t)>& value, std::size_t* unknown_field) const {
+  Evaluation evaluation(value);
+  const Truth out = evaluation.of(*root_);
+  if (unknown_field != nullptr) *unknown_field = evaluation.unknown_field();
+  return out;
 }
 
 }  // namespace tessera

@@ -29,8 +29,9 @@ class FieldExpression {
 
   /// Returns the names of the fields that the condition uses, each once.
   const std::vector<std::string>& fields() const { return fields_; }
-  /// Evaluates the condition. `value` returns the value of a field, given its index in fields().
-  Truth of(const std::function<nlohmann::json(std::size_t)>& value) const;
+  /// Evaluates the condition. `value` returns the value of a field, given its index in fields(). If the result is unknown, sets
+  /// `unknown_field` to the index of the last field that is missing or not comparable.
+  Truth of(const std::function<nlohmann::json(std::size_t)>& value, std::size_t* unknown_field = nullptr) const;
 
   struct Node;
 

@@ -13,8 +13,8 @@ namespace {
 constexpr std::size_t kIdBytes = 2 * sizeof(std::uint64_t);
 constexpr std::size_t kNpyPrefix = 10;  // magic, version and the header's length
 
-/// Returns a .npy file's header without white space: "{'descr':'<u8','fortran_order':False,'shape':(3,2),}".
-std::string read_npy_header(std::string_view file, const std::string& path) {
+/// Returns a .npy file's header: "{'descr': '<u8', 'fortran_order': False, 'shape': (3, 2), }". The data follow it.
+std::string_view read_npy_header(std::string_view file, const std::string& path) {
   using namespace std::string_view_literals;
   if (file.size() < kNpyPrefix + 2 || !file.starts_with("\x93NUMPY"sv))
     user_error(path, ": is not a .npy file; expected ids as numpy saves them");
@@ -22,10 +22,7 @@ std::string read_npy_header(std::string_view file, const std::string& path) {
   std::size_t length = 0;
   for (std::size_t i = width; i > 0; --i) length = length << 8 | static_cast<std::uint8_t>(file[8 + i - 1]);
   if (length > file.size() - 8 - width) user_error(path, ": is cut off in its header");
-  std::string out;
-  for (const char c : file.substr(8 + width, length))
-    if (c != ' ' && c != '\n') out += c;
-  return out;
+  return file.substr(8 + width, length);
 }
 
 }  // namespace
@@ -43,7 +40,9 @@ std::optional<SampleId> parse_sample_id(std::string_view text) {
 
 IdList::IdList(const std::string& path) : file_(path) {
   const std::string_view bytes = file_.bytes();
-  const std::string header = read_npy_header(bytes, path);
+  const std::string_view written = read_npy_header(bytes, path);
+  std::string header(written);
+  std::erase_if(header, [](char c) { return c == ' ' || c == '\n'; });
   const bool pairs = header.find("'descr':[('f0','<u8'),('f1','<u8')]") != std::string::npos;
   const std::size_t shape = header.find("'shape':(");
   std::int64_t columns = 0;
@@ -57,12 +56,9 @@ IdList::IdList(const std::string& path) : file_(path) {
       header.find("'fortran_order':False") == std::string::npos)
     user_error(path, ": expected ids as pairs of uint64 (numpy's dtype \"u8,u8\", as DataComp publishes them), got ",
                printable(header, 100));
-  const std::size_t data =
-      (bytes[6] >= 2 ? 12 : 10) +
-      (static_cast<std::size_t>(static_cast<std::uint8_t>(bytes[9])) << 8 | static_cast<std::uint8_t>(bytes[8]));
-  if ((bytes.size() - data) / kIdBytes < static_cast<std::size_t>(size_))
+  ids_ = written.data() + written.size();
+  if (static_cast<std::size_t>(bytes.data() + bytes.size() - ids_) / kIdBytes < static_cast<std::size_t>(size_))
     user_error(path, ": is cut off: fewer than ", size_, " ids");
-  ids_ = bytes.data() + data;
   for (std::int64_t i = 1; i < size_; ++i) {
     if (at(i - 1) <= at(i)) continue;
     for (std::int64_t each = 0; each < size_; ++each) sorted_.push_back(at(each));

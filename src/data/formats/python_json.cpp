@@ -77,11 +77,30 @@ class Standard {
   bool in_string_ = false;
 };
 
+// Whether lists and objects are nested more deeply than settings may be. The library copies and writes JSON recursively, so deep nesting
+// would exhaust the stack.
+bool too_deep(std::string_view text) {
+  constexpr int kDeepest = 100;
+  int depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size() && depth <= kDeepest; ++i) {
+    const char c = text[i];
+    if (c == '"') in_string = !in_string;
+    if (in_string && c == '\\') ++i;
+    if (in_string) continue;
+    if (c == '[' || c == '{') ++depth;
+    if (c == ']' || c == '}') --depth;
+  }
+  return depth > kDeepest;
+}
+
 }  // namespace
 
 Json parse_python_json(std::string_view text) {
+  if (too_deep(text)) return Json(Json::value_t::discarded);
   Json json = Json::parse(text, nullptr, false);
-  return json.is_discarded() ? Json::parse(Standard(text).take(), nullptr, false) : json;
+  if (json.is_discarded()) json = Json::parse(Standard(text).take(), nullptr, false);
+  return json;
 }
 
 }  // namespace tessera

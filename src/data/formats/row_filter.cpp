@@ -31,13 +31,10 @@ RowFilter::RowFilter(const std::optional<std::string>& expression, const std::op
 
 FilterVerdict RowFilter::judge(const std::function<Json(std::size_t)>& value) const {
   if (expression_) {
-    std::uint8_t lacking = 0;
-    const Truth truth = expression_->of([&](std::size_t field) {
-      Json out = value(field);
-      if (is_missing(out)) lacking = static_cast<std::uint8_t>(field);
-      return out;
-    });
-    if (truth != Truth::yes) return {truth == Truth::no ? FilterVerdict::fails : FilterVerdict::unknown, lacking};
+    std::size_t lacking = 0;
+    const Truth truth = expression_->of(value, &lacking);
+    if (truth != Truth::yes)
+      return {truth == Truth::no ? FilterVerdict::fails : FilterVerdict::unknown, static_cast<std::uint8_t>(lacking)};
   }
   if (!ids_) return {};
   const Json text = value(id_field_);

@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-/// A filter's verdict on a sample. For `unknown` and `no_id`, `field` is the field that the sample lacks.
+/// A filter's verdict on a sample. For `unknown` and `no_id`, `field` is the field that the sample lacks or has of another type.
 struct FilterVerdict {
   enum Kind : std::uint8_t { passes, fails, unknown, not_listed, no_id, unreadable };
   Kind kind = passes;

@@ -108,10 +108,6 @@ double magnitude_of(std::string_view name, std::int64_t bin, std::int64_t bins, 
   return bin < bins / 2 ? low + step * static_cast<float>(bin) : high - step * static_cast<float>(bins - 1 - bin);
 }
 
-bool is_signed(std::string_view name) {
-  return operation_named(name).has_sign;
-}
-
 void apply_operation(Image& image, std::string_view name, double magnitude) {
   operation_named(name).apply(image, magnitude);
 }

@@ -17,8 +17,6 @@ void apply_operation(Image& image, std::string_view name, double magnitude);
 /// magnitude.
 double magnitude_of(std::string_view name, std::int64_t bin, std::int64_t bins, std::int64_t height,
                     std::int64_t width);
-/// Returns whether the sign of the operation's magnitude is drawn at random, with probability 1/2 for each sign.
-bool is_signed(std::string_view name);
 
 void rand_augment(Image& image, const RandAugment& settings, Random& random);
 /// Applies AutoAugment with the policy learned on ImageNet (Cubuk et al., 2019).

@@ -6,6 +6,7 @@
 #include <opencv2/core.hpp>
 #include <opencv2/imgcodecs.hpp>
 
+#include "src/data/image/byte_reader.h"
 #include "src/data/image/image_file.h"
 #include "src/data/image/jpeg.h"
 #include "src/data/image/raster_files.h"
@@ -147,20 +148,15 @@ namespace {
 
 constexpr std::size_t kHeaderEnd = 33;  // offset after the signature and the IHDR chunk
 
-std::uint32_t read_u32(std::string_view bytes, std::size_t at) {
-  std::uint32_t value = 0;
-  for (std::size_t i = 0; i < 4; ++i) value = value << 8 | static_cast<std::uint8_t>(bytes[at + i]);
-  return value;
-}
-
 // Removes the palette of a PNG, so that a decoder returns the indices as gray levels.
 std::string without_palette(std::string_view file) {
   std::string out(file.substr(0, kHeaderEnd));
   out[25] = 0;  // color type gray
   const std::uint32_t crc = crc32(std::string_view(out).substr(12, 17));
   for (std::size_t i = 0; i < 4; ++i) out[29 + i] = static_cast<char>(crc >> (24 - 8 * i));
+  const ByteReader in(file, /*big_endian=*/true);
   for (std::size_t at = kHeaderEnd; at + 12 <= file.size();) {
-    const std::size_t length = 12 + static_cast<std::size_t>(read_u32(file, at));
+    const std::size_t length = 12 + static_cast<std::size_t>(in.u32(at));
     const std::string_view type = file.substr(at + 4, 4);
     if (type == "IDAT" || type == "IEND") out += file.substr(at, length);
     at += length;

@@ -45,14 +45,14 @@ std::string encode_mask(const std::vector<std::uint8_t>& mask, std::int64_t heig
   return encode(".png", grey, {});
 }
 
-std::string encode_depth(const std::vector<float>& depth, std::int64_t height, std::int64_t width) {
+std::string encode_depth(const std::vector<float>& depth, std::int64_t height, std::int64_t width, double units) {
   TORCH_CHECK(static_cast<std::int64_t>(depth.size()) == height * width, "encode_depth: ", depth.size(),
               " values, expected depths of ", height, " x ", width);
   cv::Mat grey(static_cast<int>(height), static_cast<int>(width), CV_16UC1);
-  const auto millimeters = [](float meters) {
-    return static_cast<std::uint16_t>(std::lround(std::clamp(meters * 1000.0F, 0.0F, 65535.0F)));
+  const auto in_units = [units](float meters) {
+    return static_cast<std::uint16_t>(std::lround(std::clamp(meters * units, 0.0, 65535.0)));
   };
-  std::ranges::transform(depth, grey.ptr<std::uint16_t>(), millimeters);
+  std::ranges::transform(depth, grey.ptr<std::uint16_t>(), in_units);
   return encode(".png", grey, {});
 }
 

@@ -70,7 +70,7 @@ struct Layout {
   std::size_t height = 0, width = 0;  // before applying the orientation
   std::size_t bits = 0, samples = 0;
   std::uint16_t color = 0, extra = 0;  // PHOTOMETRIC_...; EXTRASAMPLE_... of the first non-color sample
-  bool separate = false, has_extra = false;
+  bool separate = false;
 };
 
 Layout layout_of(TIFF* tiff) {
@@ -83,10 +83,7 @@ Layout layout_of(TIFF* tiff) {
   out.separate = field<std::uint16_t>(tiff, TIFFTAG_PLANARCONFIG, PLANARCONFIG_CONTIG) == PLANARCONFIG_SEPARATE;
   std::uint16_t count = 0;
   std::uint16_t* kinds = nullptr;
-  if (TIFFGetFieldDefaulted(tiff, TIFFTAG_EXTRASAMPLES, &count, &kinds) != 0 && count > 0) {
-    out.has_extra = true;
-    out.extra = kinds[0];
-  }
+  if (TIFFGetFieldDefaulted(tiff, TIFFTAG_EXTRASAMPLES, &count, &kinds) != 0 && count > 0) out.extra = kinds[0];
   return out;
 }
 
@@ -204,7 +201,9 @@ class ValueReader {
 class Coloring {
  public:
   Coloring(TIFF* tiff, const Layout& layout)
-      : layout_(layout), scale_(255U / ((1U << std::min<std::size_t>(layout.bits, 8)) - 1)) {
+      : layout_(layout),
+        scale_(255U / ((1U << std::min<std::size_t>(layout.bits, 8)) - 1)),
+        has_alpha_(layout.extra == EXTRASAMPLE_ASSOCALPHA && layout.samples > 3) {
     if (layout.color == PHOTOMETRIC_PALETTE &&
         TIFFGetField(tiff, TIFFTAG_COLORMAP, &palette_[0], &palette_[1], &palette_[2]) == 0)
       bad_tiff("without its palette");
@@ -227,8 +226,7 @@ class Coloring {
         break;
       default:
         for (std::size_t c = 0; c < 3; ++c)
-          pixel[c] = layout_.has_extra && layout_.extra == EXTRASAMPLE_ASSOCALPHA ? without_alpha(values[c], values[3])
-                                                                                  : values[c];
+          pixel[c] = has_alpha_ ? without_alpha(values[c], values[3]) : values[c];
     }
   }
 
@@ -240,6 +238,7 @@ class Coloring {
 
   const Layout& layout_;
   const unsigned scale_;
+  const bool has_alpha_;  // RGB multiplied by alpha; a file may name an alpha that its pixels lack
   std::uint16_t* palette_[3] = {};  // NOLINT: libtiff's type
 };
 

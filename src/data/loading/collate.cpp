@@ -20,12 +20,12 @@ Batch Collator::collate(std::vector<PreparedSample>& samples) const {
     }
     if (patch_size_) {
       input = collate_patches(samples, view, *patch_size_);
-      continue;
+    } else {
+      if (features_ && !encoded.defined()) encoded = collate_features(samples);
+      input.encoded = encoded;
+      if (!features_) input.pixels = collate_pixels(samples, view);
+      if (wanted.optional) input.mask = collate_presence(samples, view);
     }
-    if (features_ && !encoded.defined()) encoded = collate_features(samples);
-    input.encoded = encoded;
-    if (!features_) input.pixels = collate_pixels(samples, view);
-    if (wanted.optional) input.mask = collate_presence(samples, view);
     if (wanted.boxes) input.boxes = collate_boxes(samples, view);
   }
   const std::int64_t length = needs_.texts.empty() ? 0 : text_length(samples);

@@ -208,7 +208,7 @@ struct Loader::Impl {
       const bool left_out = fetcher->is_left_out(out.segment.number);
       for (std::int64_t batch = 0; batch < per_update; ++batch, ++taken) {
         fetcher->budget().set_due(taken);
-        FetchedSample sample = take();
+        FetchedSample sample = samples->take(&wait_policy);
         if (!left_out) accept(std::move(sample), static_cast<std::size_t>(batch), place.epoch, out);
       }
       out.end = {place.epoch, place.cursor + 1};
@@ -225,15 +225,6 @@ struct Loader::Impl {
     }
     collate(out);
     return out;
-  }
-
-  FetchedSample take() {
-    try {
-      return samples->take(&wait_policy);
-    } catch (const UserError&) {
-      samples->abandon_after(0);  // the timeout has passed already
-      throw;
-    }
   }
 
   void collate(ReadyBatches& out) {

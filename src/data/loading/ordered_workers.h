@@ -84,8 +84,8 @@ class OrderedWorkers {
     state_->ready.notify_all();
   }
 
-  /// Makes the destructor wait at most this many seconds; threads that are then still in make() are left running. Must not be called
-  /// while another thread is in take().
+  /// Makes the destructor wait at most this many seconds, or not at all after a timeout of take(); threads that are then still in make()
+  /// are left running. Must not be called while another thread is in take().
   void abandon_after(double seconds) { abandon_after_ = seconds; }
 
  private:
@@ -144,7 +144,12 @@ class OrderedWorkers {
     while (!state_->ready.wait_for(lock, Seconds(until - waited()), there)) {
       const std::int64_t ticket = state_->taken;
       lock.unlock();
-      until = check_wait(wait_policy, ticket, waited());
+      try {
+        until = check_wait(wait_policy, ticket, waited());
+      } catch (...) {
+        if (abandon_after_) abandon_after_ = 0;  // threads that hang have had their time
+        throw;
+      }
       lock.lock();
     }
   }

@@ -235,7 +235,9 @@ void SampleTransform::check_fields(const SourceComponent& component) const {
   const std::int64_t count = std::min(component.size, kProbed);
   std::set<std::string> found, missing;
   std::int64_t lacking = 0, without_features = 0;
-  const auto place = [count, component](std::int64_t i) { return component.first + i * component.size / count; };
+  // Of a stream, the first samples are checked, because it would have to be read up to the others.
+  const bool is_stream = std::holds_alternative<const StreamSource*>(source_->kind());
+  const auto place = [=](std::int64_t i) { return component.first + (is_stream ? i : i * component.size / count); };
   const auto reader = make_ordered_reader(source_, settings_);
   OrderedWorkers<std::optional<Sample>> samples(
       std::min(count, settings_.threads), settings_.threads, count,

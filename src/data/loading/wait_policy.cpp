@@ -9,6 +9,8 @@
 namespace tessera {
 namespace {
 
+constexpr double kLongestWait = 1e9;  // seconds; the clock overflows at nine times as much
+
 double rounded(double seconds) {
   return seconds < 10 ? std::round(100 * seconds) / 100 : std::round(seconds);
 }
@@ -26,7 +28,7 @@ double check_wait(const WaitPolicy& wait_policy, std::int64_t ticket, double wai
                  wait_policy.source);
     while (next <= waited) next *= 2;
   }
-  return limited ? std::min(next, wait_policy.timeout) : next;
+  return std::min({next, limited ? wait_policy.timeout : next, kLongestWait});
 }
 
 void warn_of_left_threads(std::int64_t count) {

@@ -72,14 +72,14 @@ class Packer {
     for (const auto& entry : fs::directory_iterator(settings_.folder, error)) {
       const std::string file = entry.path().filename().string();
       if (file.starts_with(settings_.name + ".json.tmp.")) fs::remove(entry.path());
-      if (!file.starts_with(settings_.name + "-")) continue;
-      if (file.find(".tar.tmp.") != std::string::npos)
-        fs::remove(entry.path());
-      else if (!goes_on && file.ends_with(".tar"))
+      const std::string kind = after_shard_number(file);
+      if (kind.starts_with(".tar.tmp.")) fs::remove(entry.path());
+      if (kind == ".tar" && !goes_on)
         user_error(entry.path().string(), ": exists already, but is not listed in a manifest ", manifest_path(),
                    ": name another folder, or remove the shards of ", settings_.name);
     }
     if (error) user_error(settings_.folder, ": cannot read this folder: ", error.message());
+    check_classes();
     if (goes_on) restore();
   }
 
@@ -91,7 +91,7 @@ class Packer {
     OrderedWorkers<PackedSample> workers(
         settings_.threads, 4 * settings_.threads, count, [this, first, &reader](std::int64_t ticket, std::int64_t) {
           const std::int64_t index = first + ticket;
-          return pack_sample([&] { return reader->read_in_order(ticket, index); }, index, settings_, classes_);
+          return pack_sample([&] { return reader->read_in_order(ticket, index); }, index, settings_, classes_, source_.depth_units());
         });
     const ReaderStop stop(reader);
     const WaitPolicy wait_policy{60, 0, source_.describe(),
@@ -123,6 +123,27 @@ class Packer {
     std::array<char, 32> number{};
     std::snprintf(number.data(), number.size(), "-%05zu.tar", shard);
     return settings_.name + number.data();
+  }
+
+  // Returns what follows "NAME-" and digits in the name of a file, or "" for other names, such as those of a set "NAME-small".
+  std::string after_shard_number(const std::string& file) const {
+    const std::string start = settings_.name + "-";
+    const std::size_t end = file.find_first_not_of("0123456789", start.size());
+    return file.starts_with(start) && end != std::string::npos ? file.substr(end) : "";
+  }
+
+  std::string classes_path() const { return (fs::path(settings_.folder) / "classes.txt").string(); }
+
+  std::string classes_text() const {
+    std::string text;
+    for (const std::string& name : classes_) text += name + "\n";
+    return text;
+  }
+
+  // All shards in a folder share classes.txt, so other classes would change the meaning of the labels in earlier shards.
+  void check_classes() const {
+    if (!classes_.empty() && fs::exists(classes_path()) && io::read_file(classes_path()) != classes_text())
+      user_error(classes_path(), ": lists other classes, which shards in this folder may use: name another folder, or remove this file");
   }
 
   void restore() {
@@ -232,11 +253,8 @@ class Packer {
       refuse_bad("", next_, listed.empty() ? "" : "; the first one: " + listed[0].value("text", ""));
     }
     if (tar_) finish_shard();
-    if (!classes_.empty()) {
-      std::string text;
-      for (const std::string& name : classes_) text += name + "\n";
-      io::write_file((fs::path(settings_.folder) / "classes.txt").string(), text);
-    }
+    check_classes();  // again, because another pack may have written the file since
+    if (!classes_.empty()) io::write_file(classes_path(), classes_text());
     manifest_["bad"] = bad_;
     manifest_["complete"] = true;
     write_manifest();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <limits>
 
 #include <nlohmann/json.hpp>
 
@@ -18,7 +19,9 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t kLongestKey = 84;  // a name in a tar header has at most 100 bytes: key, dot, and up to 15 bytes of member name
+// A name in a tar header has at most 100 bytes: the key, up to 18 bytes that make it unique in its shard, a dot, and up to 11 bytes of
+// member name.
+constexpr std::size_t kLongestKey = 70;
 constexpr std::int64_t kTarBlock = 512;
 
 std::string without_picture_extension(std::string name) {
@@ -93,6 +96,13 @@ void update_size(std::string& fields, const Image& from, const Image& to) {
   fields = dump_utf8(json);
 }
 
+// Scales a box along one side of the image. A box that begins inside the image still does, and one that is not empty keeps a pixel.
+void scale_extent(std::int64_t& begin, std::int64_t& length, double scale, std::int64_t old_side, std::int64_t new_side) {
+  const std::int64_t last = begin < old_side ? new_side - 1 : std::numeric_limits<std::int64_t>::max();
+  begin = std::min<std::int64_t>(std::llround(scale * static_cast<double>(begin)), last);
+  if (length > 0) length = std::max<std::int64_t>(std::llround(scale * static_cast<double>(length)), 1);
+}
+
 // Shrinks the image, and everything that is measured in its pixels, so that the shorter side has `shorter` pixels.
 void shrink(Sample& sample, std::int64_t shorter) {
   const Image& old = sample.image;
@@ -103,8 +113,10 @@ void shrink(Sample& sample, std::int64_t shorter) {
   Image image = resize(old, scaled(old.height), scaled(old.width), "bicubic");
   sample.mask = resized(sample.mask, old, image);
   sample.depth = resized(sample.depth, old, image);
-  for (ObjectAnnotation& object : sample.objects)
-    for (std::int64_t& side : object.box) side = std::llround(scale * static_cast<double>(side));
+  for (ObjectAnnotation& object : sample.objects) {
+    scale_extent(object.box[0], object.box[2], scale, old.height, image.height);
+    scale_extent(object.box[1], object.box[3], scale, old.width, image.width);
+  }
   update_size(sample.fields, old, image);
   sample.image = std::move(image);
 }
@@ -168,7 +180,7 @@ std::string shard_key(const std::string& key) {
 }
 
 PackedSample pack_sample(const std::function<Sample()>& read, std::int64_t index, const PackSettings& settings,
-                         const std::vector<std::string>& class_names) {
+                         const std::vector<std::string>& class_names, double depth_units) {
   PackedSample out;
   out.key = concat("number ", index);
   try {
@@ -178,7 +190,7 @@ PackedSample pack_sample(const std::function<Sample()>& read, std::int64_t index
     if (settings.summarize && sample.summary.empty()) sample.summary = summarize(sample.captions);
     prepare_picture(sample, settings);
     sample.key = shard_key(sample.key);
-    out.files = sample_files(sample, class_names, settings.format);
+    out.files = sample_files(sample, class_names, settings.format, depth_units);
     out.digest = digest_of(sample);
     out.key = sample.key;
   } catch (const SampleError& error) {

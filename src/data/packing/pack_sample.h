@@ -29,6 +29,6 @@ std::string shard_key(const std::string& key);
 /// Reads and prepares a sample. If the sample has no key because it cannot be read, the result's key is made from `index`. Throws what
 /// `read` throws, except SampleError.
 PackedSample pack_sample(const std::function<Sample()>& read, std::int64_t index, const PackSettings& settings,
-                         const std::vector<std::string>& class_names);
+                         const std::vector<std::string>& class_names, double depth_units);
 
 }  // namespace tessera

@@ -42,20 +42,27 @@ OrderedJson describe_objects(const std::vector<ObjectAnnotation>& objects, const
   return list;
 }
 
-/// Returns the fields of the sample's own side file, with two changes. If the field `caption` is not one of the sample's captions, it is
-/// renamed, because otherwise a reader would use it as a caption. The field `regions` is left out, because the objects contain its boxes;
-/// if one of these boxes is invalid, the field is renamed instead.
+/// Whether the field `caption` holds nothing but captions of the sample.
+bool repeats_captions(const OrderedJson& caption, const Sample& sample) {
+  const auto is_known = [&](const OrderedJson& text) {
+    return text.is_string() && std::ranges::find(sample.captions, strip(text.get_ref<const std::string&>())) != sample.captions.end();
+  };
+  return caption.is_array() ? std::ranges::all_of(caption, is_known) : is_known(caption);
+}
+
+/// Returns the fields of the sample's own side file and its text fields, with two changes. If the field `caption` holds other texts than
+/// the sample's captions, it is renamed, because otherwise a reader would use them as captions. The side file's field `regions` is left
+/// out, because the objects contain its boxes; if one of these boxes is invalid, the field is renamed instead.
 OrderedJson kept_fields(const Sample& sample) {
   OrderedJson json = sample.fields.empty() ? OrderedJson::object() : OrderedJson::parse(sample.fields, nullptr, false);
-  if (!json.is_object()) return OrderedJson::object();
+  if (!json.is_object()) json = OrderedJson::object();
   if (const auto regions = json.find("regions"); regions != json.end() && holds_regions(nlohmann::json(*regions))) {
     if (!sample.bad_boxes.empty()) json["original_regions"] = OrderedJson(*regions);
     json.erase("regions");
   }
-  const auto caption = json.find("caption");
-  if (caption == json.end()) return json;
-  const std::string text = caption->is_string() ? std::string(strip(caption->get<std::string>())) : "";
-  if (std::find(sample.captions.begin(), sample.captions.end(), text) == sample.captions.end()) {
+  for (const TextField& field : sample.texts)
+    if (!json.contains(field.name)) json[field.name] = field.is_list ? OrderedJson(field.texts) : OrderedJson(field.texts.at(0));
+  if (const auto caption = json.find("caption"); caption != json.end() && !repeats_captions(*caption, sample)) {
     json["original_caption"] = OrderedJson(*caption);
     json.erase("caption");
   }
@@ -65,8 +72,6 @@ OrderedJson kept_fields(const Sample& sample) {
 std::string annotations(const Sample& sample, const std::vector<std::string>& class_names) {
   OrderedJson json = kept_fields(sample);
   json["captions"] = sample.captions;
-  for (const TextField& field : sample.texts)
-    if (!json.contains(field.name)) json[field.name] = field.is_list ? OrderedJson(field.texts) : OrderedJson(field.texts.at(0));
   if (!sample.summary.empty()) json["summary"] = sample.summary;
   if (!sample.object_tags.empty()) json["object_tags"] = sample.object_tags;
   if (sample.label >= 0) {
@@ -85,7 +90,7 @@ std::string annotations(const Sample& sample, const std::vector<std::string>& cl
 }  // namespace
 
 std::vector<SampleFile> sample_files(const Sample& sample, const std::vector<std::string>& class_names,
-                                     const std::string& format) {
+                                     const std::string& format, double depth_units) {
   std::vector<SampleFile> files;
   const auto add_text = [&](const char* name, const std::string& text) {
     if (!text.empty()) files.push_back({name, text});
@@ -107,7 +112,9 @@ std::vector<SampleFile> sample_files(const Sample& sample, const std::vector<std
     files.push_back({what + ".png", encode(values, height, width)});
   };
   add_pixels("mask", sample.mask, encode_mask);
-  add_pixels("depth", sample.depth, encode_depth);
+  add_pixels("depth", sample.depth, [depth_units](const std::vector<float>& depth, std::int64_t height, std::int64_t width) {
+    return encode_depth(depth, height, width, depth_units);
+  });
   add_text("summary.txt", sample.summary);
   add_text("objects.txt", sample.object_tags);
   if (sample.region_width > 0) {

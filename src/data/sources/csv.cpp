@@ -147,7 +147,7 @@ class CsvReader {
   }
 
   static bool is_index(const std::string& text) {
-    return text.size() < 10 && text.find_first_not_of("0123456789") == std::string::npos;
+    return text == "-1" || (text.size() < 10 && text.find_first_not_of("0123456789") == std::string::npos);
   }
 
   void set_labels() {

@@ -71,6 +71,7 @@ class FilteredSource : public IndexedSource, public GroupedSource {
   bool lacks_caption(std::int64_t index) const override { return source_->lacks_caption(of_source(index)); }
   std::vector<std::string> class_names() const override { return source_->class_names(); }
   std::int64_t background_class() const override { return source_->background_class(); }
+  double depth_units() const override { return source_->depth_units(); }
   std::string name_of(std::int64_t index) const override { return source_->name_of(of_source(index)); }
   std::string describe() const override { return described_; }
   std::string describe_fields(const std::vector<std::string>& needed) const override {
@@ -148,6 +149,7 @@ class FilteredStreamSource : public StreamSource {
   std::int64_t files() const override { return source_->files(); }
   std::vector<std::string> class_names() const override { return source_->class_names(); }
   std::int64_t background_class() const override { return source_->background_class(); }
+  double depth_units() const override { return source_->depth_units(); }
   std::string describe() const override { return described_; }
   std::string describe_order() const override { return source_->describe_order(); }
   std::string describe_fields(const std::vector<std::string>& needed) const override {

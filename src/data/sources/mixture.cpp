@@ -82,6 +82,12 @@ void Mixture::find_classes() {
   background_class_ = -1;
 }
 
+double Mixture::depth_units() const {
+  double out = components_[0].source->depth_units();
+  for (const Component& component : components_) out = std::min(out, component.source->depth_units());
+  return out;
+}
+
 std::size_t Mixture::component_of(std::int64_t index) const {
   TORCH_CHECK(index >= 0 && index < size(), "mixture: sample ", index, " of ", size());
   const auto next = std::upper_bound(first_.begin(), first_.end(), index);

@@ -8,7 +8,6 @@
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/data/sources/segmentation_folder.h>
-#include <tessera/data/sources/segmentation_folder.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {

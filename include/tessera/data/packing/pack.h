@@ -19,7 +19,8 @@ struct PackSettings {
   std::int64_t quality = 95;         // quality of the JPEG files that resizing writes
   std::string format = "jpg";        // jpg or png: file format for images that are resized or not encoded yet
   bool summarize = false;            // whether samples without a summary get one (summarize.h)
-  // maximum share of bad samples, checked from the 100th sample on and at the end; 0: stop at the first bad sample
+  // maximum share of bad samples, checked from the 100th sample on and at the end; 0: stop at the first bad sample. A call that continues
+  // an interrupted one may have another share, because it does not change which samples are written.
   double max_bad_share = 0.1;
   std::int64_t threads = 1;          // affects only speed
 };
@@ -33,8 +34,6 @@ void fields(Visitor& v, PackSettings& s) {
   v("quality", s.quality, "quality of the JPEG files that resizing writes", config::in_range(1, 100));
   v("format", s.format, "format of images that are resized or not encoded yet", config::one_of({"jpg", "png"}));
   v("summarize", s.summarize, "whether samples without a summary get one made from their captions' words");
-  v("max_bad_share", s.max_bad_share, "stop when more than this share of the samples is bad (checked from the 100th on, and at the end)",
-    config::in_range(0, 1));
 }
 
 struct PackResult {
@@ -47,19 +46,19 @@ struct PackResult {
   bool was_complete = false;  // true: an earlier call had completed the set, so nothing was written
 };
 
-/// Writes a source's samples, in order, as WebDataset shards that the source `webdataset` reads back unchanged. Also writes the manifest
-/// NAME.json, which holds the settings, the source, the shards (each with the index of its first sample), the numbers of samples and bytes,
-/// the number of bad samples by reason, the first 1,000 bad samples, and the fingerprint. Images keep their files' bytes unless they are
-/// resized. Keys are adapted to WebDataset: no dots, no image extension. The fields of a sample's own JSON side file are kept, in addition
-/// to those that pack() writes. The fields width and height are updated for a resized image. A field `caption` whose text is not among the
-/// sample's captions is renamed original_caption. Captions are dropped if they are blank or not UTF-8. A sample is bad if its image cannot
-/// be decoded or if all its captions are dropped.
+/// Writes a source's samples, in order, as WebDataset shards that the source `webdataset` reads back unchanged, if its setting
+/// `depth_units` is the source's depth_units(). Also writes the manifest NAME.json, which holds the settings, the source, the shards (each
+/// with the index of its first sample), the numbers of samples and bytes, the number of bad samples by reason, the first 1,000 bad samples,
+/// and the fingerprint. Images keep their files' bytes unless they are resized. Keys are adapted to WebDataset: no dots, no image
+/// extension. The fields of a sample's own JSON side file are kept, in addition to those that pack() writes. The fields width and height
+/// are updated for a resized image. A field `caption` whose text is not among the sample's captions is renamed original_caption. Captions
+/// are dropped if they are blank or not UTF-8. A sample is bad if its image cannot be decoded or if all its captions are dropped.
 ///
 /// Each shard appears in the folder when it is complete, and is then listed in the manifest. After an interruption, the same call continues
 /// after the last complete shard and writes exactly the bytes that an uninterrupted run would have written. If the set is complete already,
-/// nothing is written. Throws UserError if shards of this name are from another source or other settings, if too many samples are bad, or
-/// if the folder cannot be written. `progress` receives the number of samples done and `begun_at`, the index of the first sample that this
-/// call writes.
+/// nothing is written. Throws UserError if shards of this name are from another source or other settings, if the folder's classes.txt lists
+/// other classes, if too many samples are bad, or if the folder cannot be written. `progress` receives the number of samples done and
+/// `begun_at`, the index of the first sample that this call writes.
 PackResult pack(const Source& source, const std::string& source_settings, const PackSettings& settings,
                 const std::function<void(std::int64_t done, std::int64_t begun_at)>& progress = {});
 

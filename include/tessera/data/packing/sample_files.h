@@ -18,7 +18,7 @@ struct SampleFile {
 ///   txt          the first caption
 ///   cls          the label
 ///   mask.png     class indices of the pixels
-///   depth.png    depths of the pixels in millimeters
+///   depth.png    depths of the pixels, `depth_units` per meter
 ///   summary.txt, objects.txt
 ///   regions.npy  float32 [regions, width]
 ///   json         captions (all), and, if present: summary, object_tags, label, class, objects
@@ -26,6 +26,6 @@ struct SampleFile {
 ///                caption}]
 /// Files for anything the sample lacks are left out.
 std::vector<SampleFile> sample_files(const Sample& sample, const std::vector<std::string>& class_names,
-                                     const std::string& format);
+                                     const std::string& format, double depth_units = 1000);
 
 }  // namespace tessera

@@ -20,7 +20,7 @@ void fields(Visitor& v, CocoCaptionsSettings& s) {
   v("images", s.images, "folder of the images: train2017, ...");
 }
 
-/// Samples are in the order of `images`, captions in the order of their ids; keys are the images' file names. Throws UserError
+/// Samples are in the order of `images`, captions in the order of the file; keys are the images' file names. Throws UserError
 /// naming the file and the invalid item.
 std::shared_ptr<IndexedSource> make_coco_captions(const CocoCaptionsSettings& settings);
 

@@ -72,6 +72,8 @@ class Mixture : public IndexedSource {
   Sample get(std::int64_t index) const override;
   std::vector<std::string> class_names() const override { return class_names_; }
   std::int64_t background_class() const override { return background_class_; }
+  /// Returns the smallest value of all sources. Its depth images hold the largest depths, so no source's depths exceed their 16 bits.
+  double depth_units() const override;
   Mixing mixing() const override;
   std::vector<std::string> captions(std::int64_t index) const override;
   std::int64_t caption_count(std::int64_t index) const override;

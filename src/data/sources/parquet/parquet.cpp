@@ -95,6 +95,10 @@ bool is_list_of_numbers(const Column& column) {
          (column.members[0].kind == Column::Kind::number || is_list_of_numbers(column.members[0]));
 }
 
+bool holds_binary(const Column& column) {
+  return column.kind == Column::Kind::binary || std::ranges::any_of(column.members, holds_binary);
+}
+
 /// Reads class names from the metadata that Hugging Face's datasets write.
 std::vector<std::string> class_names_in(const std::string& metadata, const std::string& column) {
   const Json json = Json::parse(metadata, nullptr, false);
@@ -283,8 +287,7 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
   }
 
   bool is_kept(const Column& column) const {
-    return !settings_.side_fields && column.name != picture_name_ && column.kind != Column::Kind::binary &&
-           !is_list_of_numbers(column);
+    return !settings_.side_fields && column.name != picture_name_ && !holds_binary(column) && !is_list_of_numbers(column);
   }
 
   TextColumns text_columns(ColumnSet& set) const {

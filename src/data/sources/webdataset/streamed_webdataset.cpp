@@ -30,7 +30,7 @@ struct StreamedShards {
   StreamedShards(const WebDatasetSettings& given, std::vector<std::string> addresses)
       : settings(given),
         shards(std::move(addresses)),
-        mapper(given, is_stream(shards[0]) && shards[0].starts_with("pipe:") ? "" : shards[0]) {
+        mapper(given, shards[0].starts_with("pipe:") ? "" : shards[0]) {
     for (const auto* names : {&given.image_keys, &given.caption_keys, &given.label_keys, &given.mask_keys, &given.depth_keys,
                               &given.summary_keys, &given.object_keys, &given.region_keys})
       wanted.insert(names->begin(), names->end());
@@ -38,7 +38,8 @@ struct StreamedShards {
   }
 
   StreamWaitPolicy wait_policy(const std::stop_token& stop) const {
-    return {std::chrono::milliseconds(static_cast<std::int64_t>(1000 * settings.stream.timeout)), stop};
+    constexpr double kLongest = 1e9;  // seconds; the clock overflows at nine times as much
+    return {std::chrono::milliseconds(static_cast<std::int64_t>(1000 * std::min(settings.stream.timeout, kLongest))), stop};
   }
 
   // Logs only the first shard with repeated keys, because there may be thousands of such shards, each read once per epoch.
@@ -207,6 +208,7 @@ class StreamedWebDataset : public StreamSource {
   }
   std::vector<std::string> class_names() const override { return all_->mapper.classes(); }
   std::int64_t background_class() const override { return all_->settings.background_class; }
+  double depth_units() const override { return all_->settings.depth_units; }
   std::string describe_fields(const std::vector<std::string>& needed) const override {
     const std::string keys = all_->mapper.describe_keys(needed);
     return keys.empty() ? keys : "In their members, " + keys;

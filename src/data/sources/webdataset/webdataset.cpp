@@ -50,6 +50,7 @@ class WebDataset : public IndexedSource, public FieldSource {
   std::int64_t size() const override { return static_cast<std::int64_t>(index_.samples.size()); }
   std::vector<std::string> class_names() const override { return mapper_.classes(); }
   std::int64_t background_class() const override { return settings_.background_class; }
+  double depth_units() const override { return settings_.depth_units; }
 
   std::string describe() const override {
     const std::string shards = index_.paths.size() == 1 ? "" : concat(" and ", index_.paths.size() - 1, " more shards");
