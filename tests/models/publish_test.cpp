@@ -406,7 +406,7 @@ INSTANTIATE_TEST_SUITE_P(Towers, OpenAiArchive, testing::Values("vit", "resnet")
 TEST_P(OpenAiArchive, ShapesDetermineTheArchitecture) {
   const std::string archive = test_data("foreign/openai/" + GetParam() + ".pt");
   ASSERT_TRUE(is_open_clip_checkpoint(archive));
-  const ModelSettings settings = open_clip_settings(archive);
+  const ForeignModel settings = open_clip_settings(archive);
   const auto model = build_model(from_open_clip(archive, settings), archive);
   const NamedTensors want = io::load_safetensors(test_data("foreign/openai/" + GetParam() + ".safetensors")).tensors;
   const at::NoGradGuard no_grad;
