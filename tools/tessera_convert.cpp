@@ -35,17 +35,8 @@ struct Arguments {
   std::optional<int> threads;
 };
 
-ModelSettings wanted_model(const Arguments& arguments) {
-  if (arguments.from == "groupvit") {
-    if (!arguments.architecture.empty())
-      user_error("--architecture ", arguments.architecture,
-                 ": is a name of OpenCLIP: leave it out for GroupViT's released model, or give --settings FILE");
-    if (arguments.settings.empty()) return groupvit_model();
-  } else if (!arguments.architecture.empty() && !arguments.settings.empty()) {
-    user_error("give either --architecture NAME or --settings FILE for an OpenCLIP file, not both");
-  }
-  if (arguments.settings.empty()) return open_clip_settings(arguments.input, arguments.architecture);
-  const config::Node tree = config::load_yaml(arguments.settings);
+ModelSettings settings_in_file(const std::string& path) {
+  const config::Node tree = config::load_yaml(path);
   const config::Node* model = tree.find("model");
   return resolve(config::read<ModelSettings>(model != nullptr ? *model : tree, "model"));
 }
@@ -63,13 +54,40 @@ std::string read_merges(const std::string& path, [[maybe_unused]] config::Module
   return io::read_file(path);
 }
 
+/// Reads the tokenizer of a published model from its folder. If the tokenizer cannot be read, prints the reason.
+void take_tokenizer([[maybe_unused]] const ForeignModel& foreign, [[maybe_unused]] const std::string& folder,
+                    [[maybe_unused]] ModelFile& file) {
+#ifdef TESSERA_WITH_DATA
+  if (const std::string reason = take_published_tokenizer(foreign, folder, file); !reason.empty())
+    std::cout << "the model cannot read texts, because its tokenizer was not read: " << reason << "\n";
+#endif
+}
+
+ModelFile of_groupvit(const Arguments& arguments) {
+  if (!arguments.architecture.empty())
+    user_error("--architecture ", arguments.architecture,
+               ": is a name of OpenCLIP: leave it out for GroupViT's released model, or give --settings FILE");
+  const ModelSettings model = arguments.settings.empty() ? groupvit_model() : settings_in_file(arguments.settings);
+  return from_named_tensors(from_groupvit(load_weights(arguments.input), arguments.input), model, arguments.input);
+}
+
+ModelFile of_open_clip(const Arguments& arguments) {
+  if (!arguments.architecture.empty() && !arguments.settings.empty())
+    user_error("give either --architecture NAME or --settings FILE for an OpenCLIP file, not both");
+  const std::string weights = find_open_clip_weights(arguments.input);
+  if (!arguments.settings.empty()) return from_open_clip(weights, settings_in_file(arguments.settings));
+  const ForeignModel foreign = open_clip_settings(weights, arguments.architecture);
+  ModelFile file = from_open_clip(weights, foreign);
+  if (arguments.merges.empty()) take_tokenizer(foreign, std::filesystem::absolute(weights).parent_path().string(), file);
+  return file;
+}
+
 /// Converts another library's file. Keeps only the model's tensors, named as in Tessera. Resamples position embeddings to the model's size.
 ModelFile from_others(const Arguments& arguments) {
-  const ModelSettings model = wanted_model(arguments);
-  ModelFile file = arguments.from == "groupvit"
-                       ? from_named_tensors(from_groupvit(load_weights(arguments.input), arguments.input), model, arguments.input)
-                       : from_open_clip(find_open_clip_weights(arguments.input), model);
-  if (!arguments.merges.empty()) file.vocabulary = read_merges(arguments.merges, file.tokenizer);
+  ModelFile file = arguments.from == "groupvit" ? of_groupvit(arguments) : of_open_clip(arguments);
+  if (arguments.merges.empty()) return file;
+  if (file.model.text) file.tokenizer = clip_tokenizer(*file.model.text);
+  file.vocabulary = read_merges(arguments.merges, file.tokenizer);
   return file;
 }
 
@@ -80,10 +98,7 @@ void print(const std::vector<std::string>& notes) {
 /// Reads a published folder, including everything needed for inference and for a later conversion back.
 ModelFile from_published(const std::string& folder) {
   ModelFile file = load_published_folder(folder);
-#ifdef TESSERA_WITH_DATA
-  if (const std::string reason = take_published_tokenizer(read_published_folder(folder), folder, file); !reason.empty())
-    std::cout << "the tokenizer is not supported, so its files are only copied and the model cannot read texts: " << reason << "\n";
-#endif
+  take_tokenizer(read_published_folder(folder), folder, file);
   return file;
 }
 
@@ -121,11 +136,18 @@ void write_folder(const Arguments& arguments) {
             << "; reading it back yielded the model's settings and tensors" << std::endl;
 }
 
-/// Checks, before the model is read, that the output is a .safetensors file and not the input itself.
-void check_output(const std::string& input, const std::string& output) {
+/// Returns the files with the weights of the input.
+std::vector<std::string> input_files(const std::string& input, bool theirs) {
+  if (is_foreign_folder(input)) return foreign_weight_files(input);
+  return {theirs ? find_open_clip_weights(input) : find_model_file(input)};
+}
+
+/// Checks, before the model is read, that the output is a .safetensors file and not an input file.
+void check_output(const std::vector<std::string>& inputs, const std::string& output) {
   std::error_code unknown;
-  if (std::filesystem::equivalent(input, output, unknown))
-    user_error(output, ": is the input file itself: name another file to write");
+  for (const std::string& input : inputs)
+    if (std::filesystem::equivalent(input, output, unknown))
+      user_error(output, ": is the input file itself: name another file to write");
   if (!output.ends_with(".safetensors"))
     user_error(output, ": the output is safetensors: name a file that ends in .safetensors");
   tools::check_folder_of("output", output);
@@ -137,6 +159,9 @@ int run(const Arguments& arguments) {
     return 0;
   }
   if (std::error_code unknown; !std::filesystem::exists(arguments.input, unknown)) user_error(arguments.input, ": no such file or folder");
+  const bool whole_folder = describes_itself(arguments);
+  if (!whole_folder && is_foreign_folder(arguments.input))
+    user_error(arguments.input, ": describes its own model and tokenizer: leave out --from, --architecture, --settings and --merges");
   if (arguments.threads) at::set_num_threads(*arguments.threads);
   const at::NoGradGuard guard;
   const bool is_file = arguments.output.ends_with(".safetensors");
@@ -144,13 +169,10 @@ int run(const Arguments& arguments) {
     write_folder(arguments);
     return 0;
   }
-  const bool whole_folder = describes_itself(arguments);
   const bool theirs = whole_folder || arguments.from != "tessera" || is_open_clip_checkpoint(arguments.input);
   if (!theirs && arguments.to == "tessera")
     user_error(arguments.input, ": is already a Tessera model: --to open_clip, transformers or timm writes it for another library");
-  check_output(theirs ? (is_foreign_folder(arguments.input) ? arguments.input : find_open_clip_weights(arguments.input))
-                      : find_model_file(arguments.input),
-               arguments.output);
+  check_output(input_files(arguments.input, theirs), arguments.output);
   const auto [file, origin] = read_any(arguments);
   if (arguments.to == "tessera")
     save_model_file(arguments.output, file);
@@ -158,7 +180,7 @@ int run(const Arguments& arguments) {
     print(write_open_clip_file(file, origin, arguments.output));
   std::cout << arguments.output << ": parameters " << describe(count_parameters(DualEncoder(file.model))) << "; "
             << file.weights.size() << " tensors" << std::endl;
-  if (arguments.to == "tessera" && file.model.text && file.vocabulary.empty() && !whole_folder)
+  if (arguments.to == "tessera" && file.tokenizer.name == "clip-bpe" && file.vocabulary.empty())
     std::cout << "no vocabulary: programs that read texts will need the tokenizer's file (--merges)" << std::endl;
   return 0;
 }

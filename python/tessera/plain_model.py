@@ -535,6 +535,8 @@ class Model:
             raise ValueError("model.preprocessing.resize_mode: this module brings all images to one size, which naflex does not do")
         self.image = Tower(weights, "visual.", settings["image"], "model.image")
         self.text = Tower(weights, "", settings["text"], "model.text") if settings.get("text") else None
+        if self.text and self.image.readout.settings.get("special_token_ids") is None:  # STAIR's image read-out then has the ids of texts
+            self.image.readout.settings["special_token_ids"] = self.text.readout.settings.get("special_token_ids")
 
     def encode_image(self, pixels):
         """Maps pixels [B, 3, H, W], normalized as by preprocess(), to embeddings [B, D], which are not normalized."""

@@ -5,7 +5,6 @@
 #include <tessera/data/tokenizers/published_tokenizer.h>
 #include <tessera/evaluation/inference.h>
 #include <tessera/models/foreign/foreign_model.h>
-#include <tessera/io/atomic_file.h>
 #include <tessera/measure/machine.h>
 #include <tessera/models/open_clip.h>
 
@@ -56,12 +55,9 @@ void read_checkpoint(const std::string& path, const std::string& architecture, I
   }
   if (is_open_clip_checkpoint(path) || (!architecture.empty() && std::filesystem::is_directory(path))) {
     out.path = find_open_clip_weights(path);
-    const std::string folder = std::filesystem::absolute(out.path).parent_path().string(), config = folder + "/open_clip_config.json";
-    const bool described = architecture.empty() && std::filesystem::is_regular_file(config);
-    const ForeignModel foreign = described ? open_clip_model(io::read_file(config), config) : ForeignModel{};
-    out.file = foreign.tokenizer_in_folder ? from_open_clip(out.path, foreign.model)
-                                           : load_open_clip_checkpoint(out.path, architecture);
-    take_tokenizer(foreign, folder, out);
+    const ForeignModel foreign = open_clip_settings(out.path, architecture);
+    out.file = load_open_clip_checkpoint(out.path, foreign);
+    take_tokenizer(foreign, std::filesystem::absolute(out.path).parent_path().string(), out);
     return;
   }
   out.path = find_model_file(path);

@@ -37,9 +37,13 @@ nlohmann::json open_clip_pretrained(const std::string& name) {
   return architecture_table().section("pretrained").get<nlohmann::json>(name, nlohmann::json::object());
 }
 
-ModelSettings architecture(const std::string& name) {
+ForeignModel described_architecture(const std::string& name) {
   const nlohmann::json file = {{"model_cfg", open_clip_architecture(name)}};
-  return model_of_open_clip_config(file.dump(), concat(architecture_table().path(), ": ", name));
+  return open_clip_model(file.dump(), concat(architecture_table().path(), ": ", name));
+}
+
+ModelSettings architecture(const std::string& name) {
+  return described_architecture(name).model;
 }
 
 }  // namespace tessera

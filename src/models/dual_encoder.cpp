@@ -78,7 +78,9 @@ struct DualEncoder::Impl {
     if (!pixels.defined() || pixels.is_floating_point()) return pixels;
     TORCH_CHECK(pixels.scalar_type() == at::kByte, "encode_image: pixels must be uint8 or floating, got ",
                 pixels.scalar_type());
-    return pixels.to(at::kFloat).div_(255.0).sub_(mean.to(at::kFloat)).div_(deviation.to(at::kFloat));
+    // Python moves only the towers' tensors to another device.
+    const auto moved = [&](const at::Tensor& values) { return values.to(pixels.device(), at::kFloat); };
+    return pixels.to(at::kFloat).div_(255.0).sub_(moved(mean)).div_(moved(deviation));
   }
 
   Tower& text_tower() const {

@@ -2,6 +2,7 @@
 #include <torch/nn/init.h>
 #include <torch/nn/modules/container/modulelist.h>
 
+#include "src/models/named_parts.h"
 #include <tessera/models/layers.h>
 #include <tessera/models/timm_resnet.h>
 
@@ -14,16 +15,6 @@ torch::nn::Conv2d plain_convolution(std::int64_t in, std::int64_t out, std::int6
   torch::nn::init::kaiming_normal_(layer->weight, 0.0, torch::kFanOut, torch::kReLU);
   return layer;
 }
-
-/// Names the parts of a sequence by their index.
-class NumberedParts : public torch::nn::Module {
- public:
-  template <class Module>
-  Module add(int place, Module module) {
-    register_module(std::to_string(place), module);
-    return module;
-  }
-};
 
 std::int64_t timm_expansion(const TimmResnetSettings& s) {
   return s.block == "bottleneck" ? 4 : 1;
@@ -47,10 +38,10 @@ class TimmResnetBlock : public torch::nn::Module {
     }
     torch::nn::init::zeros_(norms_.back()->weight);  // each block starts as the identity
     if (stride == 1 && in == out) return;
-    const auto names = register_module("downsample", std::make_shared<NumberedParts>());
-    const int first = s.mean_downsample ? 1 : 0;  // in timm's ResNet-D, the average pooling has index 0
-    around_ = names->add(first, plain_convolution(in, out, 1, stride / mean_stride_));
-    around_norm_ = names->add(first + 1, torch::nn::BatchNorm2d(out));
+    const auto names = register_module("downsample", std::make_shared<NamedParts>());
+    // In timm's ResNet-D, the average pooling has index 0.
+    around_ = names->add(s.mean_downsample ? "1" : "0", plain_convolution(in, out, 1, stride / mean_stride_));
+    around_norm_ = names->add(s.mean_downsample ? "2" : "1", torch::nn::BatchNorm2d(out));
   }
 
   at::Tensor forward(const at::Tensor& x) {
@@ -83,8 +74,7 @@ class TimmResnetBlock : public torch::nn::Module {
 
 std::optional<config::Problem> validate(const TimmResnetSettings& s) {
   const config::Size image = s.image_size;
-  if (image.height < 32 || image.width < 32 || image.height % 32 != 0 || image.width % 32 != 0)
-    return config::Problem{"image_size", concat(image.height, " x ", image.width, " is not a multiple of 32")};
+  if (image.height < 32 || image.width < 32) return config::Problem{"image_size", concat(image.height, " x ", image.width, " is below 32")};
   if (s.block == "basic" && (s.groups != 1 || s.base_width != 64))
     return config::Problem{"block", "basic has neither groups nor another base_width"};
   return std::nullopt;
@@ -100,19 +90,19 @@ TimmResnet::TimmResnet(const TimmResnetSettings& s) : settings_(s) {
     const std::int64_t first = tiered ? 3 * s.stem_width / 4 : s.stem_width, second = s.stem_width;
     const std::int64_t out = 2 * s.stem_width;
     // In timm's `conv1`, convolutions and norms have the indices 0, 1, 3, 4 and 6; activations have 2 and 5.
-    const auto names = register_module("conv1", std::make_shared<NumberedParts>());
-    stem_ = {names->add(0, plain_convolution(3, first, 3, 2)), names->add(3, plain_convolution(first, second, 3)),
-             names->add(6, plain_convolution(second, out, 3))};
-    stem_norms_ = {names->add(1, torch::nn::BatchNorm2d(first)), names->add(4, torch::nn::BatchNorm2d(second)),
+    const auto names = register_module("conv1", std::make_shared<NamedParts>());
+    stem_ = {names->add("0", plain_convolution(3, first, 3, 2)), names->add("3", plain_convolution(first, second, 3)),
+             names->add("6", plain_convolution(second, out, 3))};
+    stem_norms_ = {names->add("1", torch::nn::BatchNorm2d(first)), names->add("4", torch::nn::BatchNorm2d(second)),
                    register_module("bn1", torch::nn::BatchNorm2d(out))};
   }
   std::int64_t in = stem_.back()->options.out_channels();
   for (std::size_t stage = 0; stage < 4; ++stage) {
-    const auto names = register_module("layer" + std::to_string(stage + 1), std::make_shared<NumberedParts>());
+    const auto names = register_module("layer" + std::to_string(stage + 1), std::make_shared<NamedParts>());
     const std::int64_t planes = kStem << stage;
     for (std::int64_t i = 0; i < s.layers[stage]; ++i) {
       const std::int64_t stride = i == 0 && stage > 0 ? 2 : 1;
-      blocks_.push_back(names->add(static_cast<int>(i), std::make_shared<TimmResnetBlock>(s, in, planes, stride)));
+      blocks_.push_back(names->add(std::to_string(i), std::make_shared<TimmResnetBlock>(s, in, planes, stride)));
       in = planes * timm_expansion(s);
     }
   }

@@ -47,6 +47,15 @@ TEST(DualEncoder, InitializesLikeOpenClip) {
   EXPECT_EQ(state.at("visual.transformer.resblocks.0.attn.in_proj_bias").abs().max().item<float>(), 0);
 }
 
+TEST(DualEncoder, NormalizesPixelsWhereItsTowersAre) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
+  DualEncoder model(small_clip());
+  model.eval();
+  const at::Tensor pixels = random_pixels(2), embedding = model.encode_image(pixels).global;
+  model.image_tower().to(at::kCUDA);  // like Python, which moves only the towers' tensors
+  expect_close(model.encode_image(pixels.to(at::kCUDA)).global.cpu(), embedding, 1e-4);
+}
+
 TEST(DualEncoder, ComputesTokensOnlyOnRequest) {
   DualEncoder model(small_sparc());
   Batch batch;

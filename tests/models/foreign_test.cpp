@@ -49,6 +49,16 @@ TEST_P(ForeignFolder, MatchesItsLibrary) {
   EXPECT_LE(relative_error(model->encode_text(text_input(want.at("ids"), all)).global, want.at("text")), 1e-5);
 }
 
+TEST(ForeignPositions, AreResizedAsTheirLibraryDoes) {
+  const at::NoGradGuard no_grad;
+  for (const char* name : {"dinov2_registers", "dinov2_classifier"}) {
+    const std::string folder = test_data(std::string("foreign/") + name);
+    const NamedTensors want = io::load_safetensors(folder + "/expected.safetensors").tensors;
+    const auto model = build_model(load_foreign_model(folder), folder);
+    EXPECT_LE(relative_error(model->encode_image(want.at("other_pixels")).global, want.at("other_image")), 1e-5) << name;
+  }
+}
+
 TEST_P(ForeignFolder, TensorsReadBackByTheSameRules) {
   const std::string folder = test_data("foreign/" + GetParam());
   const ForeignModel foreign = read_foreign_folder(folder);
@@ -66,16 +76,36 @@ TEST_P(ForeignFolder, TensorsReadBackByTheSameRules) {
   for (const auto& [name, tensor] : theirs) EXPECT_TRUE(written.tensors.contains(name) || left_out(name)) << name;
 }
 
+/// Returns the settings of the text tower in a folder next to a small image tower.
+ModelSettings next_to_an_image_tower(const ForeignModel& foreign) {
+  ModelSettings settings;
+  settings.text = foreign.model.text;
+  settings.image.encoder.settings.set("layers", config::Node::scalar("1"));
+  settings.image.projection.settings.set("embed_dim", config::Node::scalar("32"));
+  return settings;
+}
+
+TEST(TextTowerAlone, ReadsTheOlderNamesOfNorms) {
+  const std::string folder = test_data("foreign/bert");
+  const ForeignModel foreign = read_foreign_folder(folder);
+  const NamedTensors own = DualEncoder(next_to_an_image_tower(foreign)).state_dict(), theirs = load_foreign_weights(folder);
+  NamedTensors older;
+  for (const auto& [name, tensor] : theirs) {
+    const std::size_t norm = name.find("LayerNorm.");
+    const std::string end = name.ends_with("weight") ? "LayerNorm.gamma" : "LayerNorm.beta";
+    older[norm == std::string::npos ? name : name.substr(0, norm) + end] = tensor;
+  }
+  const NamedTensors want = own_tensors(foreign, theirs, own, folder), got = own_tensors(foreign, older, own, folder);
+  EXPECT_EQ(got.size(), want.size());
+  for (const auto& [name, tensor] : want) EXPECT_TRUE(got.contains(name) && at::equal(got.at(name), tensor)) << name;
+}
+
 TEST(TextTowerAlone, MatchesItsLibraryNextToAnotherImageTower) {
   const std::string folder = test_data("foreign/bert");
   const ForeignModel foreign = read_foreign_folder(folder);
   EXPECT_FALSE(foreign.image_tower);
   EXPECT_NE(error_of([&] { load_foreign_model(folder); }).find(folder + ": contains only a text tower: set it as model.text.from"), std::string::npos);
-  ModelSettings settings;
-  settings.text = foreign.model.text;
-  settings.image.encoder.settings.set("layers", config::Node::scalar("1"));
-  settings.image.projection.settings.set("embed_dim", config::Node::scalar("32"));
-  DualEncoder model(settings);
+  DualEncoder model(next_to_an_image_tower(foreign));
   NamedTensors own = model.state_dict();
   std::erase_if(own, [](const auto& item) { return is_image_parameter(item.first); });
   NamedTensors tensors = own_tensors(foreign, load_foreign_weights(folder), own, folder);
@@ -333,6 +363,26 @@ TEST_F(PreprocessorConfig, DeterminesSizesAndNormalization) {
   const Preprocessing halves = read({{"image_mean", {0.5, 0.5, 0.5}}, {"rescale_factor", 1.0 / 127.5}, {"image_std", {1.0, 1.0, 1.0}}});
   EXPECT_NEAR(halves.mean[0], 0.25, 1e-9);
   EXPECT_NEAR(halves.std[0], 0.5, 1e-9);
+}
+
+TEST_F(PreprocessorConfig, IsFirstLookedForInTheProcessorOfTransformers5) {
+  io::write_file(path("processor_config.json"),
+                 R"({"image_processor": {"size": {"height": 48, "width": 64}, "image_mean": [0.1, 0.2, 0.3]}})");
+  const Preprocessing inside = read({{"image_mean", {0.5, 0.5, 0.5}}});
+  EXPECT_EQ(inside.image_size, config::Size(48, 64));
+  EXPECT_EQ(inside.mean[1], 0.2);
+  io::write_file(path("processor_config.json"), R"({"image_processor": {"resample": 1}})");
+  EXPECT_NE(error_of([&] { read({{"resample", 2}}); }).find("processor_config.json: image_processor.resample is 1"), std::string::npos);
+  io::write_file(path("processor_config.json"), R"({"processor_class": "CLIPProcessor"})");
+  EXPECT_EQ(read({{"image_mean", {0.5, 0.5, 0.5}}}).mean[1], 0.5);
+}
+
+TEST(Preprocessing, IsThatOfTheFamilyIfAFolderHasNone) {
+  const auto of = [](const char* name) { return read_foreign_folder(test_data(std::string("foreign/") + name)).model.preprocessing; };
+  EXPECT_EQ(of("siglip").resize_mode, "squash");
+  EXPECT_EQ(of("siglip").interpolation, "bicubic");
+  EXPECT_EQ(of("vit").interpolation, "bilinear");
+  EXPECT_EQ(of("clip").resize_mode, "shortest");
 }
 
 TEST(TimmTable, BuildsAModelFromItsRowOrRejectsItWithAReason) {

@@ -41,6 +41,10 @@ class OpenClipCheckpoints : public FolderTest {
     io::save_safetensors(path(name), weights);
     return weights;
   }
+  static ModelFile load(const std::string& place, const std::string& architecture = "") {
+    const std::string weights = find_open_clip_weights(place);
+    return load_open_clip_checkpoint(weights, open_clip_settings(weights, architecture));
+  }
   /// Returns a copy of kSmall that has `value` at the JSON pointer `pointer`.
   std::string changed(const std::string& pointer, const nlohmann::json& value) const {
     nlohmann::json json = nlohmann::json::parse(kSmall);
@@ -83,7 +87,7 @@ TEST_F(OpenClipCheckpoints, FolderHoldsEverythingThatInferenceNeeds) {
   io::write_file(path("open_clip_config.json"), kSmall);
   for (const std::string& place : {folder_.string(), path("open_clip_model.safetensors")}) {
     EXPECT_TRUE(is_open_clip_checkpoint(place));
-    const ModelFile file = load_open_clip_checkpoint(place);
+    const ModelFile file = load(place);
     EXPECT_EQ(file.model.preprocessing.resize_mode, "squash");
     EXPECT_EQ(file.model.preprocessing.mean[0], 0.5);
     EXPECT_EQ(file.tokenizer.settings.find("context_length")->text(), "16");
@@ -117,11 +121,11 @@ TEST_F(OpenClipCheckpoints, RecognizesPyTorchFilesByContentAndOursBySettings) {
 
 TEST_F(OpenClipCheckpoints, AsksForTheArchitectureWithoutAConfiguration) {
   write_weights("weights.safetensors");
-  EXPECT_EQ(error_of([&] { load_open_clip_checkpoint(path("weights.safetensors")); }),
+  EXPECT_EQ(error_of([&] { load(path("weights.safetensors")); }),
             path("weights.safetensors") +
                 ": weights without our settings, and no open_clip_config.json beside them: say which of OpenCLIP's models "
                 "they are, --architecture ViT-B-32 (tessera-convert --list shows the names), or put its configuration there");
-  EXPECT_NE(error_of([&] { load_open_clip_checkpoint(path("weights.safetensors"), "ViT-B-31"); }).find("ViT-B-32"),
+  EXPECT_NE(error_of([&] { load(path("weights.safetensors"), "ViT-B-31"); }).find("ViT-B-32"),
             std::string::npos);
 }
 
@@ -136,6 +140,9 @@ TEST_F(OpenClipCheckpoints, ErrorsNameWhatHasNoCounterpart) {
             "(docs/pretrained.md lists what is read)");
   EXPECT_NE(refused("/model_cfg/vision_cfg/attentional_pool", "parallel").find("attentional_pool is parallel"), std::string::npos);
   EXPECT_EQ(refused("/model_cfg/vision_cfg/attentional_pool", false), "no error");
+  const nlohmann::json mean = {{"image_size", 16}, {"attentional_pool", true}, {"pool_type", "avg"}};
+  EXPECT_EQ(refused("/model_cfg/vision_cfg", mean),
+            "c.json: model_cfg.vision_cfg.pool_type is avg: our attentional pool has only tok, its first query");
   EXPECT_EQ(refused("/model_cfg/text_cfg/output_tokens", true), "no error");
   EXPECT_NE(refused("/model_cfg/vision_cfg/pool_type", "map").find("model_cfg.vision_cfg.pool_type"), std::string::npos);
   EXPECT_NE(refused("/model_cfg/vision_cfg/widht", 3).find("model_cfg.vision_cfg.widht: unknown key: did you mean width?"),
@@ -149,9 +156,28 @@ TEST_F(OpenClipCheckpoints, ErrorsNameWhatHasNoCounterpart) {
 TEST_F(OpenClipCheckpoints, RejectsAnotherVocabularyThanClips) {
   write_weights("weights.safetensors");
   io::write_file(path("open_clip_config.json"), changed("/model_cfg/text_cfg/vocab_size", 32000));
-  EXPECT_EQ(error_of([&] { load_open_clip_checkpoint(folder_.string()); }),
+  EXPECT_EQ(error_of([&] { load(folder_.string()); }),
             path("weights.safetensors") +
                 ": no tokenizer is known for it: its text tower has no room for CLIP's 49408 byte pairs");
+}
+
+TEST_F(OpenClipCheckpoints, ANamedTokenizerIsNotReplacedByClips) {
+  write_weights("weights.safetensors");
+  io::write_file(path("open_clip_config.json"), changed("/model_cfg/text_cfg/hf_tokenizer_name", "google/mt5-base"));
+  EXPECT_EQ(load(folder_.string()).tokenizer.name, "");
+  EXPECT_EQ(load(folder_.string()).vocabulary, "");
+  EXPECT_TRUE(open_clip_settings("weights.pt", "ViT-L-14-worldwide").tokenizer_in_folder);
+}
+
+TEST_F(OpenClipCheckpoints, ArchitecturesNameTheTensorsOfTheirTowers) {
+  const at::Tensor norm = at::rand({4}), table = at::rand({5, 4});
+  io::save_safetensors(path("epoch_1.safetensors"), {{"visual.trunk.norm.weight", norm}, {"text.token_embedding.weight", table}});
+  const ForeignModel siglip = open_clip_settings(path("epoch_1.safetensors"), "ViT-B-16-SigLIP");
+  const NamedTensors own = {{"visual.ln_post.weight", norm}, {"token_embedding.weight", table}};
+  const NamedTensors ours = open_clip_tensors(path("epoch_1.safetensors"), own, siglip);
+  ASSERT_EQ(ours.size(), 2U);
+  EXPECT_TRUE(at::equal(ours.at("visual.ln_post.weight"), norm));
+  EXPECT_TRUE(at::equal(ours.at("token_embedding.weight"), table));
 }
 
 TEST_F(OpenClipCheckpoints, RejectsFoldersWithNoneOrSeveralWeights) {
@@ -162,7 +188,7 @@ TEST_F(OpenClipCheckpoints, RejectsFoldersWithNoneOrSeveralWeights) {
   write_weights("b.safetensors");
   EXPECT_NE(error_of([&] { find_open_clip_weights(folder_.string()); }).find("holds several weight files"), std::string::npos);
   io::save_safetensors(path("a.safetensors"), {{"vision_model.embeddings.class_embedding", at::zeros({4})}});
-  EXPECT_NE(error_of([&] { load_open_clip_checkpoint(path("a.safetensors")); }).find("holds Hugging Face's CLIPModel"),
+  EXPECT_NE(error_of([&] { load(path("a.safetensors")); }).find("holds Hugging Face's CLIPModel"),
             std::string::npos);
 }
 

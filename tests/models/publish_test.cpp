@@ -380,6 +380,47 @@ TEST_F(Publish, WritesTowersOfAnyWidthAndPatchSizeForTimm) {
   EXPECT_EQ(read.model.image.encoder.settings.find("width")->text(), "16");
 }
 
+TEST_F(Publish, AcceptsASlashAfterTheFoldersName) {
+  write(random_model(kOurs), "timm", "slash/");
+  EXPECT_TRUE(fs::exists(path("slash/config.json")));
+}
+
+TEST_F(Publish, WritesPreprocessingWhereTransformersReadsIt) {
+  const std::string folder = copy_of("siglip");
+  io::write_file(folder + "/processor_config.json",
+                 R"({"image_processor": {"size": {"height": 16, "width": 16}}, "processor_class": "SiglipProcessor"})");
+  ModelFile file = through_ours(folder);
+  file.model.preprocessing.mean = {0.1, 0.2, 0.3};
+  write(file, "transformers");
+  EXPECT_EQ(json_of(path("written/processor_config.json")).at("image_processor").at("image_mean").at(2), 0.3);
+  EXPECT_EQ(json_of(path("written/processor_config.json")).at("processor_class"), "SiglipProcessor");
+}
+
+TEST_F(Publish, LeavesOutTheTokenOfHiddenPatches) {
+  std::string yaml = kOurs;
+  yaml.insert(yaml.find("patch_size"), "mask_token: true, ");
+  const ModelFile file = random_model(yaml);
+  ASSERT_TRUE(file.weights.contains("visual.mask_token"));
+  write(file, "open_clip");
+  EXPECT_FALSE(load_weights(path("written/open_clip_model.safetensors")).contains("visual.mask_token"));
+  write_open_clip_file(file, "ours", path("alone.safetensors"));
+  EXPECT_FALSE(load_weights(path("alone.safetensors")).contains("visual.mask_token"));
+}
+
+TEST_F(Publish, RefusesAnAttentionalPoolThatOpenClipComputesDifferently) {
+  for (const char* option : {"pool: mean", "project: false"}) {
+    std::string yaml = kOurs;
+    const std::string plain = "readout: {name: cls},\n        projection: {name: linear, embed_dim: 12}";
+    const std::string pool = "readout: {name: attentional_pool, output_dim: 12, heads: 2, queries: 3, ";
+    yaml.replace(yaml.find(plain), plain.size(), concat(pool, option, "}, projection: none"));
+    yaml.insert(yaml.find("patch_size"), "final_norm: none, ");
+    const ModelFile file = random_model(yaml);
+    EXPECT_EQ(tessera::error_of([&] { write_open_clip_file(file, "ours", path("alone.safetensors")); }),
+              "ours: OpenCLIP has no counterpart of an attentional pool that does not project its first query: read this model with "
+              "python/tessera/plain_model.py, in plain PyTorch");
+  }
+}
+
 TEST_F(Publish, DoesNotOverwriteAnExistingFolder) {
   const ModelFile file = random_model(kOurs);
   io::write_file(path("there/mine.txt"), "mine");
@@ -392,8 +433,10 @@ TEST_F(Publish, DoesNotOverwriteAnExistingFolder) {
 TEST(SameModel, IgnoresSettingsThatOnlyAffectTraining) {
   const ModelSettings plain = resolve({});
   ModelSettings trained = plain;
-  for (const auto& [key, value] : {std::pair{"patch_dropout", "0.5"}, {"drop_path", "0.1"}, {"grad_checkpointing", "true"}, {"mlp_hidden", "3072"}})
+  for (const auto& [key, value] : {std::pair{"patch_dropout", "0.5"}, {"drop_path", "0.1"}, {"grad_checkpointing", "true"},
+                                 {"mask_token", "true"}, {"mlp_hidden", "3072"}})
     trained.image.encoder.settings.set(key, config::Node::scalar(value));
+  trained.text->encoder.settings.set("kept_positions", config::Node::scalar("20"));
   EXPECT_TRUE(differences(plain, trained).empty()) << differences(plain, trained).front();
   trained.image.encoder.settings.set("heads", config::Node::scalar("6"));
   EXPECT_EQ(differences(plain, trained), std::vector<std::string>{"model.image.encoder.heads is 12, not 6"});
@@ -406,7 +449,7 @@ INSTANTIATE_TEST_SUITE_P(Towers, OpenAiArchive, testing::Values("vit", "resnet")
 TEST_P(OpenAiArchive, ShapesDetermineTheArchitecture) {
   const std::string archive = test_data("foreign/openai/" + GetParam() + ".pt");
   ASSERT_TRUE(is_open_clip_checkpoint(archive));
-  const ModelSettings settings = open_clip_settings(archive);
+  const ForeignModel settings = open_clip_settings(archive);
   const auto model = build_model(from_open_clip(archive, settings), archive);
   const NamedTensors want = io::load_safetensors(test_data("foreign/openai/" + GetParam() + ".safetensors")).tensors;
   const at::NoGradGuard no_grad;

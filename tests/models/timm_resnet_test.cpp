@@ -75,6 +75,12 @@ TEST_P(TimmResnetCases, MatchesTimmsMapAndPooledVector) {
 
 const std::string kBasicResnet = "{" + kResnetStart + "block: basic}";
 
+TEST(TimmResnet, GridCountsPartialPositionsAtTheEdges) {
+  const auto encoder = encoder_of("timm_resnet", "{image_size: [33, 96], layers: [1, 1, 1, 1], block: basic}");
+  EXPECT_EQ(encoder->grid(), config::Size(2, 3));
+  EXPECT_EQ(encode(*encoder, at::randn({2, 3, 33, 96})).grid, encoder->grid());
+}
+
 TEST(TimmResnet, RowsAreIndependentInEvaluation) {
   at::manual_seed(3);
   const auto encoder = encoder_of("timm_resnet", kBasicResnet);

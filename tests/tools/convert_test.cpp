@@ -69,13 +69,29 @@ TEST_F(Convert, RefusesToOverwriteItsInputOrToWriteAnotherFileEnding) {
   output_of(from_open_clip("model.yaml", "open_clip.safetensors", "model.safetensors"));
   const std::string back = refusal_of("tessera-convert --to open_clip " + folder_.string() + " " + path("model.safetensors"));
   EXPECT_NE(back.find("is the input file itself"), std::string::npos) << "a folder's model: " << back;
+  fs::copy(test_data("foreign/dinov3"), path("published"));
+  expect_refused("tessera-convert " + path("published") + " " + path("published/model.safetensors"),
+                 "tessera-convert: " + path("published/model.safetensors") + ": is the input file itself: name another file to write");
+}
+
+TEST_F(Convert, APublishedFolderNeedsNoFurtherDescription) {
+  const std::string published = test_data("foreign/dinov3");
+  expect_refused("tessera-convert --merges " + path("model.yaml") + " " + published + " " + path("out.safetensors"),
+                 "tessera-convert: " + published +
+                     ": describes its own model and tokenizer: leave out --from, --architecture, --settings and --merges");
+}
+
+TEST_F(Convert, AWeightsFileNextToANamedTokenizerDoesNotGetClips) {
+  const std::string weights = test_data("foreign/open_clip_bert/open_clip_model.safetensors");
+  const std::string printed = output_of("tessera-convert " + weights + " " + path("out.safetensors"));
+  EXPECT_NE(printed.find("the model cannot read texts, because its tokenizer was not read: "), std::string::npos) << printed;
+  EXPECT_EQ(load_model_file(path("out.safetensors")).tokenizer.name, "");
 }
 
 TEST_F(Convert, APublishedFolderIsConvertedAndWrittenBackByteForByte) {
   const std::string published = test_data("foreign/siglip"), ours = path("ours.safetensors"), again = path("again");
   const std::string read = output_of("tessera-convert " + published + " " + ours);
-  EXPECT_NE(read.find("the tokenizer is not supported, so its files are only copied and the model cannot read texts: "), std::string::npos)
-      << read;
+  EXPECT_NE(read.find("the model cannot read texts, because its tokenizer was not read: "), std::string::npos) << read;
   const std::string back = "tessera-convert --to transformers " + ours + " " + again;
   output_of(back);
   for (const char* name : {"/model.safetensors", "/config.json"})

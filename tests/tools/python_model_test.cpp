@@ -58,7 +58,7 @@ constexpr Case kCases[] = {
      "encoder: {VIT, final_norm: none}, readout: {name: fdt, codes: 11, code_width: 6, temperature: 0.1}, projection: none",
      "encoder: {TEXT, final_norm: none}, readout: {name: fdt, codes: 11, code_width: 6, temperature: 0.1, "
      "masked_score: zero}, projection: none"},
-    {"stair", "encoder: {VIT}, readout: {name: token_projection, special_token_ids: [0, 2]}, projection: none",
+    {"stair", "encoder: {VIT}, readout: {name: token_projection}, projection: none",
      "encoder: {TEXT}, readout: {name: token_projection, special_token_ids: [0, 2]}, projection: none"},
     {"resnet",
      "encoder: {name: modified_resnet, layers: [2, 1, 1, 1], width: 4}, readout: {name: attention_pool_2d, heads: 2, "

@@ -40,6 +40,11 @@ class StartOfTraining : public RunTest {
     for (const std::string& each : overrides) config::apply_override(tree, each);
     return resolve_config(tree, "tiny");
   }
+  // Returns an override with a tokenizer of nine tokens.
+  std::string small_tokenizer(std::int64_t context_length) const {
+    io::write_file(folder_ / "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nred\nblue\ngreen\n");
+    return concat("tokenizer={name: wordpiece, vocab: ", folder_ / "vocab.txt", ", context_length: ", context_length, "}");
+  }
   // Trains a run to its end. Returns its folder.
   std::string train_published(const std::string& name, const TowersOfTest& towers, const std::vector<std::string>& overrides) {
     EXPECT_EQ(Trainer(published_config(name, towers, overrides), "none").run(), Outcome::finished);
@@ -101,8 +106,7 @@ TEST_F(StartOfTraining, ResizesThePositionsOfAPublishedTower) {
 TEST_F(StartOfTraining, TakesTheTemperatureIfBothTowersComeFromTheFolder) {
   const std::string from = "{from: " + test_data("foreign/siglip") + "}";
   const Weights theirs = load_foreign_model(test_data("foreign/siglip")).weights;
-  io::write_file(folder_ / "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nred\nblue\ngreen\n");
-  const std::string tokenizer = "tokenizer={name: wordpiece, vocab: " + (folder_ / "vocab.txt") + ", context_length: 8}";
+  const std::string tokenizer = small_tokenizer(8);
   const auto fresh_temperature = [&](const TowersOfTest& towers) {
     const Config config = published_config("fresh", towers, {"objective={name: siglip}", tokenizer});
     const Trainer trainer(config, "none");
@@ -115,6 +119,19 @@ TEST_F(StartOfTraining, TakesTheTemperatureIfBothTowersComeFromTheFolder) {
   const auto one = fresh_temperature({.image = "{from: " + test_data("foreign/siglip") + ", projection: {name: linear, embed_dim: 8}}"});
   EXPECT_NEAR(one.first, std::log(10.0), 1e-6);
   EXPECT_EQ(one.second, -10);
+}
+
+TEST_F(StartOfTraining, LoadsATextTowerFromAFolderWithoutAnImageTower) {
+  const std::string published = test_data("foreign/bert"), linear = ", projection: {name: linear, embed_dim: 8}}";
+  const at::Tensor table = load_foreign_weights(published).at("embeddings.word_embeddings.weight");
+  for (const std::string& image : {std::string(), "{from: " + test_data("foreign/dinov3") + linear}) {
+    const Trainer trainer(published_config("run", {.image = image, .text = "{from: " + published + linear}, {small_tokenizer(12)}), "none");
+    EXPECT_TRUE(at::equal(trainer.training_run().model->state_dict().at("token_embedding.weight"), table));
+    const auto carried = trainer.training_run().published;
+    ASSERT_NE(carried, nullptr);
+    EXPECT_EQ(carried->library, "") << "no folder describes the whole model";
+    EXPECT_EQ(carried->files.at("config.json"), io::read_file(published + "/config.json"));
+  }
 }
 
 TEST_F(StartOfTraining, ResumedRunKeepsThePublishedParts) {

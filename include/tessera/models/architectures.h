@@ -5,7 +5,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include <tessera/models/dual_encoder.h>
+#include <tessera/models/foreign/foreign_model.h>
 
 /// The architectures that have names in OpenCLIP, from the table configs/architectures/open_clip.json.
 namespace tessera {
@@ -26,5 +26,8 @@ nlohmann::json open_clip_pretrained(const std::string& name);
 /// that ends in `-quickgelu`. Throws UserError for an unknown name, and for an architecture that our models cannot
 /// represent.
 ModelSettings architecture(const std::string& name);
+
+/// Does the same as architecture(), but also returns what is needed to read the model's tensors and to choose its tokenizer.
+ForeignModel described_architecture(const std::string& name);
 
 }  // namespace tessera

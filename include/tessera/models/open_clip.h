@@ -21,20 +21,20 @@ bool is_open_clip_checkpoint(const std::string& path);
 /// else its only weights file. Throws UserError naming the folder if it has no weights file or several.
 std::string find_open_clip_weights(const std::string& path);
 
+/// Returns the description of a checkpoint's model. If `architecture` is empty, the description comes from open_clip_config.json next to
+/// the weights or, for one of OpenAI's archives, from its tensors. Otherwise `architecture` is the model's name, as in architecture().
+/// Throws UserError if there is no description, or if it has something that our models lack (the message names the key).
+ForeignModel open_clip_settings(const std::string& path, const std::string& architecture = "");
+
 /// Loads from a checkpoint everything that inference needs: the model, CLIP's tokenizer, and the tokenizer's vocabulary, which ships with
-/// Tessera. If `architecture` is empty, open_clip_config.json next to the weights describes the model. Otherwise `architecture` is the
-/// model's name, as in architecture(). Throws UserError if there is no configuration, if it describes something that our models lack (the
-/// message names the key), or if the tokenizer is not CLIP's.
-ModelFile load_open_clip_checkpoint(const std::string& path, const std::string& architecture = "");
+/// Tessera. `foreign` is what open_clip_settings() returned. If it names a tokenizer of its own, the result has no tokenizer. Throws
+/// UserError if it names none and the text tower has no room for CLIP's tokens.
+ModelFile load_open_clip_checkpoint(const std::string& weights, const ForeignModel& foreign);
 
 /// Returns the settings of OpenCLIP's own tokenizer for a text tower, without the vocabulary's file. The tokenizer uses CLIP's byte pairs
 /// after full ftfy cleaning, and its context length is the number of tokens that the tower accepts. Padding is treated as text if the
 /// tower's attention is not causal.
 config::ModuleSettings clip_tokenizer(const TowerSettings& text);
-
-/// Returns the settings of a checkpoint's model: from architecture() if a name is given, else from
-/// open_clip_config.json next to the weights. Throws as load_open_clip_checkpoint() does.
-ModelSettings open_clip_settings(const std::string& path, const std::string& architecture = "");
 
 /// Returns the settings of a model from one of OpenAI's TorchScript archives, derived from the tensors' shapes. The image tower is a ViT or
 /// a ResNet; all transformers use quick GELU. These archives store the numbers input_resolution, context_length and vocab_size as tensors.
@@ -46,15 +46,19 @@ std::optional<ModelSettings> openai_model(const NamedTensors& tensors, const std
 /// cannot be read or contains Hugging Face's CLIPModel.
 std::map<std::string, at::Tensor> load_weights(const std::string& path);
 
-/// Loads a file's tensors in the form that DualEncoder::load_state() takes. `own` is the model's state. Drops entries
-/// that are not weights. Throws as load_weights() does.
-std::map<std::string, at::Tensor> open_clip_tensors(const std::string& weights,
-                                                    const std::map<std::string, at::Tensor>& own);
+/// Loads a file's tensors in the form that DualEncoder::load_state() takes. `own` is the model's state, and `foreign` describes the names
+/// in the file. Drops entries that are not weights. Throws as load_weights() does.
+std::map<std::string, at::Tensor> open_clip_tensors(const std::string& weights, const std::map<std::string, at::Tensor>& own,
+                                                    const ForeignModel& foreign);
+/// Does the same for the names that open_clip_config.json next to the weights describes. Without it, the names must be ours.
+std::map<std::string, at::Tensor> open_clip_tensors(const std::string& weights, const std::map<std::string, at::Tensor>& own);
 
 /// Reads the weights in the file `weights` and returns a model file that contains them under our names. Position embeddings are resampled
-/// to the model's size. Nothing else in the file `weights` is used. The tokenizer is CLIP's. If the text tower's token table has enough
-/// entries for CLIP's vocabulary, the vocabulary is included. If a weight is missing, left over or of the wrong shape, throws UserError
-/// naming the file and the tensor.
+/// to the model's size. Nothing else in the file `weights` is used. The tokenizer is CLIP's, unless `foreign` names another one; the result
+/// then has none. If the text tower's token table has enough entries for CLIP's vocabulary, the vocabulary is included. If a weight is
+/// missing, left over or of the wrong shape, throws UserError naming the file and the tensor.
+ModelFile from_open_clip(const std::string& weights, const ForeignModel& foreign);
+/// Does the same for a model with these settings, the names of open_clip_tensors() without a description, and CLIP's tokenizer.
 ModelFile from_open_clip(const std::string& weights, const ModelSettings& model);
 
 /// Does the same as from_open_clip() for tensors that already have our names. `origin` names the file in messages.

@@ -25,7 +25,7 @@ struct TimmResnetSettings {
 
 template <class Visitor>
 void fields(Visitor& v, TimmResnetSettings& s) {
-  v("image_size", s.image_size, "pixels, a multiple of 32: one side for a square, or [height, width]");
+  v("image_size", s.image_size, "pixels, at least 32: one side for a square, or [height, width]");
   v("layers", s.layers, "number of blocks in each of the four stages", config::at_least(1));
   v("block", s.block, "bottleneck (ResNet-50 and larger) or basic (ResNet-18, ResNet-34)",
     config::one_of({"bottleneck", "basic"}));
@@ -50,7 +50,7 @@ class TimmResnet : public Encoder {
   Encoded encode(const TowerInput& input) override;
   bool rows_are_independent() const override { return !is_training(); }
   std::int64_t width() const override;
-  config::Size grid() const override { return {settings_.image_size.height / 32, settings_.image_size.width / 32}; }
+  config::Size grid() const override { return {(settings_.image_size.height + 31) / 32, (settings_.image_size.width + 31) / 32}; }
   /// For layer decay, each stage counts as a block.
   std::int64_t depth() const override { return 5; }
   std::int64_t depth_of(const std::string& parameter) const override {

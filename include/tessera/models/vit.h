@@ -74,7 +74,7 @@ void fields(Visitor& v, VitSettings& s) {
     config::one_of({"none", "class_token", "all"}));
   v("position_resampling", s.position_resampling,
     "how learned positions are resized to another grid: antialiased bicubic (OpenCLIP, timm) or plain bicubic "
-    "(transformers' DINOv2)",
+    "(transformers' DINOv2 without registers)",
     config::one_of({"antialiased", "bicubic"}));
   v("rotary", s.rotary, "2-D rotary positions in every block: {base: 100, coordinates: centered}; null: none");
   v("patch_dropout", s.patch_dropout,

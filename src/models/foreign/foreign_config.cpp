@@ -1,6 +1,7 @@
 #include "src/models/foreign/foreign_config.h"
 
 #include <tessera/io/atomic_file.h>
+#include <tessera/models/projections.h>
 
 namespace tessera {
 
@@ -27,6 +28,17 @@ config::Size ForeignConfig::size(const std::string& key, const config::Size& oth
   if (value.is_array() && value.size() == 2 && value[0].is_number_integer() && value[1].is_number_integer())
     return {value[0].get<std::int64_t>(), value[1].get<std::int64_t>()};
   refuse(key, "is neither a number of pixels nor [height, width]");
+}
+
+config::ModuleSettings linear_to(std::int64_t embed_dim, bool bias) {
+  LinearProjectionSettings settings;
+  settings.embed_dim = embed_dim;
+  settings.bias = bias;
+  return chosen("linear", settings);
+}
+
+nlohmann::json size_json(const config::Size& size) {
+  return size.height == size.width ? nlohmann::json(size.height) : nlohmann::json{size.height, size.width};
 }
 
 }  // namespace tessera

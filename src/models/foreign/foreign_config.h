@@ -67,4 +67,10 @@ config::ModuleSettings chosen(const char* name, const Settings& settings) {
   return {name, config::dump(settings)};
 }
 
+/// Returns the projection `linear` with these settings as ModuleSettings.
+config::ModuleSettings linear_to(std::int64_t embed_dim, bool bias = false);
+
+/// Returns a size in the form that ForeignConfig::size() reads.
+nlohmann::json size_json(const config::Size& size);
+
 }  // namespace tessera

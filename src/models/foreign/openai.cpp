@@ -3,7 +3,6 @@
 #include <tessera/base/error.h>
 #include <tessera/models/modified_resnet.h>
 #include <tessera/models/open_clip.h>
-#include <tessera/models/projections.h>
 #include <tessera/models/readouts/attention_pool_2d.h>
 #include <tessera/models/readouts/pooling.h>
 #include <tessera/models/text_transformer.h>
@@ -55,12 +54,6 @@ class Shapes {
   const std::string& origin_;
 };
 
-LinearProjectionSettings to_width(std::int64_t embed_dim) {
-  LinearProjectionSettings out;
-  out.embed_dim = embed_dim;
-  return out;
-}
-
 TowerSettings openai_vit(const Shapes& shapes, std::int64_t embed_dim) {
   VitSettings vit;
   vit.width = shapes.size("visual.conv1.weight", 0, 4);
@@ -69,7 +62,7 @@ TowerSettings openai_vit(const Shapes& shapes, std::int64_t embed_dim) {
   vit.heads = std::max<std::int64_t>(vit.width / kHeadWidth, 1);
   vit.image_size = config::Size(shapes.side("visual.positional_embedding") * vit.patch_size.height);
   vit.activation = "quick_gelu";
-  return {chosen("vit", vit), {"cls"}, chosen("linear", to_width(embed_dim))};
+  return {chosen("vit", vit), {"cls"}, linear_to(embed_dim)};
 }
 
 TowerSettings openai_resnet(const Shapes& shapes, std::int64_t embed_dim) {
@@ -94,7 +87,7 @@ TowerSettings openai_text(const Shapes& shapes, std::int64_t embed_dim) {
   text.activation = "quick_gelu";
   EosSettings eos;
   eos.position = "ids";
-  return {chosen("text_transformer", text), chosen("eos", eos), chosen("linear", to_width(embed_dim))};
+  return {chosen("text_transformer", text), chosen("eos", eos), linear_to(embed_dim)};
 }
 
 }  // namespace

@@ -51,7 +51,9 @@ bool is_tokenizer_file(const std::string& name) {
 /// A folder under a temporary name. It is removed unless keep() is called.
 class FolderAside {
  public:
-  explicit FolderAside(const std::string& folder) : folder_(folder), aside_(concat(folder, ".writing.", ::getpid())) {
+  explicit FolderAside(const std::string& folder)
+      : folder_((fs::path(folder) / "").parent_path().string()),  // without a slash at the end
+        aside_(concat(folder_, ".writing.", ::getpid())) {
     std::error_code error;
     if (fs::exists(folder, error) && !(fs::is_directory(folder, error) && fs::is_empty(folder, error)))
       user_error(folder, ": already exists: name a new folder to write");
@@ -104,12 +106,12 @@ ModelFile image_alone(const ModelFile& file, std::vector<std::string>& notes) {
   return out;
 }
 
-/// Returns the towers' weights and the temperature, without the other weights of the objective.
+/// Returns the towers' weights and the temperature, without the weights that only training uses.
 NamedTensors weights_to_publish(const ModelFile& file, const std::string& library, std::vector<std::string>& notes) {
   NamedTensors out;
   std::vector<std::string> left_out;
   for (const auto& [name, tensor] : file.weights) {
-    if (name.starts_with("objective.")) continue;
+    if (name.starts_with("objective.") || name == "visual.mask_token") continue;  // only training uses them
     if (is_of_regions(file, name))
       left_out.push_back(name);
     else

@@ -21,7 +21,14 @@ std::string folder_of(const std::string& path) {
   return fs::is_directory(path) ? path : fs::absolute(path).parent_path().string();
 }
 
-/// Returns the files of configuration, preprocessing and tokenizer. Loading the folder again needs only these files and the weights.
+/// Returns true if our tensor `written` has the same values as the published tensor `theirs`. Ignores dtypes and dimensions of size one.
+bool holds(const at::Tensor& written, const at::Tensor& theirs) {
+  return written.numel() == theirs.numel() && written.squeeze().sizes() == theirs.squeeze().sizes() &&
+         at::equal(written.reshape_as(theirs).nan_to_num(), theirs.to(written.scalar_type()).nan_to_num());
+}
+
+}  // namespace
+
 std::map<std::string, std::string> small_files(const std::string& folder) {
   std::map<std::string, std::string> out;
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -31,14 +38,6 @@ std::map<std::string, std::string> small_files(const std::string& folder) {
   }
   return out;
 }
-
-/// Returns true if our tensor `written` has the same values as the published tensor `theirs`. Ignores dtypes and dimensions of size one.
-bool holds(const at::Tensor& written, const at::Tensor& theirs) {
-  return written.numel() == theirs.numel() && written.squeeze().sizes() == theirs.squeeze().sizes() &&
-         at::equal(written.reshape_as(theirs).nan_to_num(), theirs.to(written.scalar_type()).nan_to_num());
-}
-
-}  // namespace
 
 bool is_published_folder(const std::string& path) {
   if (!fs::is_directory(path)) return false;
@@ -75,17 +74,8 @@ std::shared_ptr<const PublishedParts> published_parts(const std::string& path, c
 }
 
 ModelFile load_published_folder(const std::string& folder) {
-  if (is_foreign_folder(folder)) {
-    ModelFile file = load_foreign_model(folder);
-    file.published = published_parts(folder, read_foreign_folder(folder), file.weights);
-    return file;
-  }
   const ForeignModel foreign = read_published_folder(folder);
-  ModelFile file = from_open_clip(find_open_clip_weights(folder), foreign.model);
-  if (foreign.tokenizer_in_folder) {
-    file.tokenizer = {};
-    file.vocabulary.clear();
-  }
+  ModelFile file = is_foreign_folder(folder) ? load_foreign_model(folder) : from_open_clip(find_open_clip_weights(folder), foreign);
   file.published = published_parts(folder, foreign, file.weights);
   return file;
 }

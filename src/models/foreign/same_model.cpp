@@ -32,9 +32,10 @@ void compare_prefix_as_it_is(Node& encoder) {
 }
 
 /// Brings an encoder's settings into a form that can be compared: the MLP's hidden width becomes a number if it is not
-/// one yet, and settings that matter only in training are removed.
+/// one yet, and settings that matter only in training or for reading a file are removed.
 Node comparable_encoder(Node encoder) {
-  for (const char* of_training : {"patch_dropout", "drop_path", "grad_checkpointing", "skip_padding", "position_resampling", "regions"})
+  for (const char* of_training : {"patch_dropout", "drop_path", "grad_checkpointing", "mask_token", "skip_padding", "position_resampling",
+                                  "kept_positions", "regions"})
     encoder.erase(of_training);
   if (const Node* scale = encoder.find("layer_scale_init"); scale != nullptr && !scale->is_null())
     encoder.set("layer_scale_init", text_node("some"));

@@ -6,7 +6,6 @@
 #include <tessera/base/text.h>
 #include <tessera/config/shipped.h>
 #include <tessera/models/mlp_head.h>
-#include <tessera/models/projections.h>
 #include <tessera/models/text_transformer.h>
 
 namespace tessera {
@@ -54,6 +53,13 @@ std::vector<TensorRule> bert_rules() {
                                                      {{"LayerNorm.**"}, {"ln_pre.**"}}},
                                                     "embeddings.", "");
   rules.insert(rules.end(), own.begin(), own.end());
+  // Older files, such as bert-base-uncased's, have other names for the parameters of norms, which transformers also accepts.
+  for (const auto& [theirs, ours] : {std::pair{"encoder.layer.*.attention.output.", "transformer.resblocks.*.ln_1."},
+                                     {"encoder.layer.*.output.", "transformer.resblocks.*.ln_2."},
+                                     {"embeddings.", "ln_pre."}}) {
+    rules.push_back({{concat(theirs, "LayerNorm.gamma")}, {concat(ours, "weight")}});
+    rules.push_back({{concat(theirs, "LayerNorm.beta")}, {concat(ours, "bias")}});
+  }
   return rules;
 }
 
@@ -98,11 +104,7 @@ std::string pooler_readout(const ForeignConfig& c, const std::string& pooler, bo
 
 config::ModuleSettings text_projection_of(const TextTowerHead& head, std::int64_t width) {
   if (head.projection.empty()) return {"none"};
-  if (head.projection == "linear") {
-    LinearProjectionSettings s;
-    s.embed_dim = head.embed_dim;
-    return chosen("linear", s);
-  }
+  if (head.projection == "linear") return linear_to(head.embed_dim);
   MlpProjectionSettings s;
   s.embed_dim = head.embed_dim;
   s.inner_dim = (width + head.embed_dim) / 2;

@@ -317,7 +317,6 @@ config::ModuleSettings readout_of(const ForeignConfig& row, const std::string& p
 }
 
 config::ModuleSettings projection_of(const TimmHead& head) {
-  LinearProjectionSettings s;
   if (head.mlp > 0) {
     MlpProjectionSettings mlp;
     mlp.embed_dim = head.mlp;
@@ -327,9 +326,8 @@ config::ModuleSettings projection_of(const TimmHead& head) {
     mlp.bias = head.bias;
     return chosen("mlp", mlp);
   }
-  s.embed_dim = head.classifier.value_or(head.linear);
-  s.bias = head.classifier.has_value() || head.bias;
-  return s.embed_dim > 0 ? chosen("linear", s) : config::ModuleSettings{"none"};
+  const std::int64_t width = head.classifier.value_or(head.linear);
+  return width > 0 ? linear_to(width, head.classifier.has_value() || head.bias) : config::ModuleSettings{"none"};
 }
 
 /// Returns the tower of a ConvNeXt or ResNet. Our models use timm's names for the parameters of these encoders.

@@ -14,10 +14,6 @@
 namespace tessera {
 namespace {
 
-Json size_config(const config::Size& size) {
-  return size.height == size.width ? Json(size.height) : Json{size.height, size.width};
-}
-
 /// Reads BERT, RoBERTa, XLM-RoBERTa or the encoder of NLLB as a model with only a text tower, which has no projection.
 ForeignModel text_alone(const ForeignConfig& c) {
   const auto kind = c.get<std::string>("model_type", "");
@@ -64,7 +60,7 @@ NamedTensors needed_by(const Family& family, const Json& config) {
   return {{"embeddings.mask_token", at::zeros(shape)}};
 }
 
-constexpr const char *kConfigName = "config.json", *kPreprocessorName = "preprocessor_config.json";
+constexpr const char* kConfigName = "config.json";
 
 }  // namespace
 
@@ -108,7 +104,7 @@ Json blocks_config(const TransformerSettings& s) {
 }
 
 Json images_config(const VitSettings& s) {
-  return {{"image_size", size_config(s.image_size)}, {"patch_size", size_config(s.patch_size)}, {"num_channels", 3}};
+  return {{"image_size", size_json(s.image_size)}, {"patch_size", size_json(s.patch_size)}, {"num_channels", 3}};
 }
 
 std::int64_t embed_dim_of(const TowerSettings& tower) {
@@ -129,10 +125,14 @@ std::vector<PublishedDraft> transformers_drafts(const ModelFile& file) {
       config = merged;
       draft.carries_parts = true;
       draft.files[kConfigName] = config.dump(2) + "\n";
-      out.push_back(draft);  // this draft keeps the preprocessor_config.json that came with the model
+      out.push_back(draft);  // this draft keeps the image processor's settings that came with the model
     }
     draft.files[kConfigName] = config.dump(2) + "\n";
-    draft.files[kPreprocessorName] = preprocessor_config(file.model.preprocessing, family.processor).dump(2) + "\n";
+    const Json pictures = preprocessor_config(file.model.preprocessing, family.processor);
+    nlohmann::ordered_json processor = carried_json(file, "transformers", kProcessorName);
+    const bool inside = processor.contains(kImageProcessor);
+    if (inside) processor[kImageProcessor] = pictures;
+    draft.files[inside ? kProcessorName : kPreprocessorName] = (inside ? processor.dump(2) : pictures.dump(2)) + "\n";
     out.push_back(draft);
   }
   return out;
@@ -157,6 +157,10 @@ ForeignModel transformers_model(const ForeignConfig& config, const std::string& 
     preprocessing.mean = {0.485, 0.456, 0.406};
     preprocessing.std = {0.229, 0.224, 0.225};
   }
+  // Without a file, the defaults of transformers' own image processors apply.
+  const bool bilinear = kind == "vit" || kind == "dinov3_vit";
+  if (bilinear) preprocessing.interpolation = "bilinear";
+  if (bilinear || kind.starts_with("siglip")) preprocessing.resize_mode = "squash";
   read_preprocessing(preprocessing, folder);
   out.model.image.encoder.settings.set("image_size", config::Value<config::Size>::dump(preprocessing.image_size));
   return out;

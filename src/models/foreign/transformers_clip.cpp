@@ -1,6 +1,5 @@
 #include "src/models/foreign/draft.h"
 #include "src/models/foreign/transformers_family.h"
-#include <tessera/models/projections.h>
 #include <tessera/models/readouts/map_pool.h>
 #include <tessera/models/readouts/pooling.h>
 #include <tessera/models/text_transformer.h>
@@ -57,20 +56,13 @@ Rules text_rules(const Rules& last) {
 const std::vector<PartLeftOut> kCounted = {{"vision_model.embeddings.position_ids", ""}, {"text_model.embeddings.position_ids", ""},
                                            {"embeddings.position_ids", ""}};
 
-LinearProjectionSettings projection_to(std::int64_t embed_dim, bool bias = false) {
-  LinearProjectionSettings settings;
-  settings.embed_dim = embed_dim;
-  settings.bias = bias;
-  return settings;
-}
-
 TowerSettings clip_vision(const ForeignConfig& c, std::int64_t embed_dim) {
   VitSettings vit;
   vit.patch_size = 32;
   vit.activation = "quick_gelu";
   read_blocks(vit, c);
   read_images(vit, c);
-  return {chosen("vit", vit), {"cls"}, chosen("linear", projection_to(embed_dim))};
+  return {chosen("vit", vit), {"cls"}, linear_to(embed_dim)};
 }
 
 TowerSettings clip_text(const ForeignConfig& c, std::int64_t embed_dim) {
@@ -85,7 +77,7 @@ TowerSettings clip_text(const ForeignConfig& c, std::int64_t embed_dim) {
   constexpr std::int64_t kOldEnd = 2, kClipEnd = 49407;
   const auto id = c.get<std::int64_t>("eos_token_id", kClipEnd);
   if (id != kOldEnd || c.get<std::string>("model_type", "").starts_with("metaclip_2")) eos.eos_id = id;
-  return {chosen("text_transformer", text), chosen("eos", eos), chosen("linear", projection_to(embed_dim))};
+  return {chosen("text_transformer", text), chosen("eos", eos), linear_to(embed_dim)};
 }
 
 ForeignModel clip(const ForeignConfig& c) {
@@ -187,8 +179,7 @@ TowerSettings siglip_text(const ForeignConfig& c) {
   constexpr std::int64_t kLength = 64, kVocabulary = 32000;
   text.context_length = c.get("max_position_embeddings", kLength);
   text.vocab_size = c.get("vocab_size", kVocabulary);
-  return {chosen("text_transformer", text), {"eos"},
-          chosen("linear", projection_to(c.get("projection_size", text.width), /*bias=*/true))};
+  return {chosen("text_transformer", text), {"eos"}, linear_to(c.get("projection_size", text.width), /*bias=*/true)};
 }
 
 ForeignModel siglip(const ForeignConfig& c) {

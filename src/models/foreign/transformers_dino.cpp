@@ -37,7 +37,7 @@ ForeignModel dinov2(const ForeignConfig& c, bool registers) {
   vit.patch_bias = true;
   vit.layer_scale_init = c.get("layerscale_value", 1.0);
   vit.registers = registers ? c.get<std::int64_t>("num_register_tokens", 4) : 0;
-  vit.position_resampling = "bicubic";
+  vit.position_resampling = registers ? "antialiased" : "bicubic";
   read_blocks(vit, c);
   read_images(vit, c);
   const std::int64_t ratio = c.get<std::int64_t>("mlp_ratio", 4);

@@ -72,12 +72,21 @@ void read_values(Preprocessing& p, const ForeignConfig& c) {
     for (double& value : *values) value /= factor;
 }
 
+/// Returns the settings of the image processor, from the file from which transformers reads them; nullopt if the folder has none.
+std::optional<ForeignConfig> image_processor_of(const std::string& folder) {
+  const std::string whole = folder + "/" + kProcessorName, path = folder + "/" + kPreprocessorName;
+  if (std::filesystem::is_regular_file(whole))
+    if (const ForeignConfig c = ForeignConfig::of_file(whole); c.has(kImageProcessor)) return c.section(kImageProcessor);
+  if (!std::filesystem::is_regular_file(path)) return std::nullopt;
+  return ForeignConfig::of_file(path);
+}
+
 }  // namespace
 
 void read_preprocessing(Preprocessing& p, const std::string& folder) {
-  const std::string path = folder + "/preprocessor_config.json";
-  if (!std::filesystem::is_regular_file(path)) return;
-  const ForeignConfig c = ForeignConfig::of_file(path);
+  const auto found = image_processor_of(folder);
+  if (!found) return;
+  const ForeignConfig& c = *found;
   c.expect("do_resize", true);
   c.expect("do_rescale", true);
   c.expect("do_pad", false);

@@ -41,21 +41,25 @@ bool reads_clip_tokens(const ModelSettings& model) {
   return size != nullptr && config::Value<std::int64_t>::read(*size, "vocab_size", 0) >= kClipVocabulary;
 }
 
-/// Returns the path of open_clip_config.json in the weights' folder; empty if there is none.
-std::string config_beside(const std::string& weights) {
+/// Returns what open_clip_config.json in the weights' folder describes; nullopt if there is no such file.
+std::optional<ForeignModel> described_beside(const std::string& weights) {
   const fs::path config = fs::absolute(weights).parent_path() / kCheckpointConfig;
-  return fs::is_regular_file(config) ? config.string() : "";
+  if (!fs::is_regular_file(config)) return std::nullopt;
+  return open_clip_model(io::read_file(config.string()), config.string());
 }
 
-ModelSettings settings_beside(const std::string& weights) {
-  const std::string config = config_beside(weights);
-  if (config.empty() && io::is_pytorch_file(weights))
-    if (const auto openai = openai_model(io::load_pytorch_file(weights), weights)) return *openai;
-  if (config.empty())
-    user_error(weights, ": weights without our settings, and no ", kCheckpointConfig,
-               " beside them: say which of OpenCLIP's models they are, --architecture ViT-B-32 (tessera-convert --list "
-               "shows the names), or put its configuration there");
-  return model_of_open_clip_config(io::read_file(config), config);
+ForeignModel settings_beside(const std::string& weights) {
+  if (const auto described = described_beside(weights)) return *described;
+  if (io::is_pytorch_file(weights)) {
+    if (const auto openai = openai_model(io::load_pytorch_file(weights), weights)) {
+      ForeignModel out;
+      out.model = *openai;
+      return out;
+    }
+  }
+  user_error(weights, ": weights without our settings, and no ", kCheckpointConfig,
+             " beside them: say which of OpenCLIP's models they are, --architecture ViT-B-32 (tessera-convert --list "
+             "shows the names), or put its configuration there");
 }
 
 }  // namespace
@@ -99,8 +103,8 @@ std::map<std::string, at::Tensor> load_weights(const std::string& path) {
   return tensors;
 }
 
-ModelSettings open_clip_settings(const std::string& path, const std::string& name) {
-  return name.empty() ? settings_beside(find_open_clip_weights(path)) : architecture(name);
+ForeignModel open_clip_settings(const std::string& path, const std::string& name) {
+  return name.empty() ? settings_beside(find_open_clip_weights(path)) : described_architecture(name);
 }
 
 ModelFile from_named_tensors(const std::map<std::string, at::Tensor>& tensors, const ModelSettings& settings,
@@ -119,28 +123,41 @@ ModelFile from_named_tensors(const std::map<std::string, at::Tensor>& tensors, c
   return file;
 }
 
-std::map<std::string, at::Tensor> open_clip_tensors(const std::string& weights,
-                                                    const std::map<std::string, at::Tensor>& own) {
+std::map<std::string, at::Tensor> open_clip_tensors(const std::string& weights, const std::map<std::string, at::Tensor>& own,
+                                                    const ForeignModel& foreign) {
   std::map<std::string, at::Tensor> tensors = load_weights(weights);
   // Removes numbers that OpenAI's TorchScript files store as tensors, because the model settings contain the same values.
   for (const char* name : {"input_resolution", "context_length", "vocab_size"}) tensors.erase(name);
   std::erase_if(tensors, [](const auto& item) { return item.first.ends_with("attn_mask"); });  // masks are computed, not learned
   merge_value_copies(tensors, own, weights);
-  const std::string config = config_beside(weights);
-  if (config.empty()) return tensors;
-  return own_tensors(open_clip_model(io::read_file(config), config), tensors, own, weights);
+  return own_tensors(foreign, tensors, own, weights);
+}
+
+std::map<std::string, at::Tensor> open_clip_tensors(const std::string& weights, const std::map<std::string, at::Tensor>& own) {
+  return open_clip_tensors(weights, own, described_beside(weights).value_or(ForeignModel{}));
+}
+
+ModelFile from_open_clip(const std::string& weights, const ForeignModel& foreign) {
+  ModelFile file = from_named_tensors(open_clip_tensors(weights, DualEncoder(foreign.model).state_dict(), foreign), foreign.model, weights);
+  if (foreign.tokenizer_in_folder) {
+    file.tokenizer = {};
+    file.vocabulary.clear();
+  }
+  return file;
 }
 
 ModelFile from_open_clip(const std::string& weights, const ModelSettings& model) {
-  return from_named_tensors(open_clip_tensors(weights, DualEncoder(model).state_dict()), model, weights);
+  ForeignModel foreign = described_beside(weights).value_or(ForeignModel{});
+  foreign.model = model;
+  foreign.tokenizer_in_folder = false;
+  return from_open_clip(weights, foreign);
 }
 
-ModelFile load_open_clip_checkpoint(const std::string& path, const std::string& name) {
-  const std::string weights = find_open_clip_weights(path);
-  const ModelSettings model = open_clip_settings(weights, name);
-  if (!reads_clip_tokens(model))
+ModelFile load_open_clip_checkpoint(const std::string& weights, const ForeignModel& foreign) {
+  if (foreign.tokenizer_in_folder) return from_open_clip(weights, foreign);
+  if (!reads_clip_tokens(foreign.model))
     user_error(weights, ": no tokenizer is known for it: its text tower has no room for CLIP's ", kClipVocabulary, " byte pairs");
-  ModelFile file = from_open_clip(weights, model);
+  ModelFile file = from_open_clip(weights, foreign);
   if (file.vocabulary.empty())
     user_error(weights, ": CLIP's vocabulary is missing from the configurations that ship with Tessera (",
                config::shipped_folder(), "): convert the file with tessera-convert --merges FILE");

@@ -7,7 +7,6 @@
 #include "src/models/foreign/timm.h"
 #include <tessera/models/modified_resnet.h>
 #include <tessera/models/open_clip.h>
-#include <tessera/models/projections.h>
 #include <tessera/models/readouts/attention_pool_2d.h>
 #include <tessera/models/readouts/attentional_pool.h>
 #include <tessera/models/readouts/pooling.h>
@@ -232,12 +231,6 @@ OpenClipFile parse_open_clip_config(const std::string& text, const std::string& 
   return file;
 }
 
-/// Returns the name and the settings of a module as ModuleSettings.
-template <class Settings>
-config::ModuleSettings module_of(const char* name, const Settings& settings) {
-  return {name, config::dump(settings)};
-}
-
 void set_blocks(TransformerSettings& ours, const OpenClipBlocks& theirs, bool quick_gelu) {
   ours.width = theirs.width;
   ours.mlp_ratio = theirs.mlp_ratio;
@@ -249,13 +242,6 @@ void set_blocks(TransformerSettings& ours, const OpenClipBlocks& theirs, bool qu
   ours.activation = quick_gelu ? "quick_gelu" : tanh ? "gelu_tanh" : "gelu";
 }
 
-config::ModuleSettings linear_to(std::int64_t embed_dim, bool bias = false) {
-  LinearProjectionSettings settings;
-  settings.bias = bias;
-  settings.embed_dim = embed_dim;
-  return module_of("linear", settings);
-}
-
 TowerSettings resnet_tower(const OpenClipModel& model) {
   const OpenClipVision& theirs = model.vision;
   ModifiedResnetSettings resnet;
@@ -265,7 +251,7 @@ TowerSettings resnet_tower(const OpenClipModel& model) {
   AttentionPool2dSettings pool;
   pool.heads = theirs.width * ModifiedResnet::kWidening / theirs.head_width;
   pool.output_dim = model.embed_dim;
-  return {module_of("modified_resnet", resnet), module_of("attention_pool_2d", pool), {"none"}};
+  return {chosen("modified_resnet", resnet), chosen("attention_pool_2d", pool), {"none"}};
 }
 
 TowerSettings image_tower_of(const OpenClipModel& model, const std::string& path) {
@@ -282,14 +268,16 @@ TowerSettings image_tower_of(const OpenClipModel& model, const std::string& path
     if (theirs.attentional_pool.text() != "true")
       user_error(path, ": model_cfg.vision_cfg.attentional_pool is ", theirs.attentional_pool.text(),
                  ": our models have only the pooler for `true`");
+    if (theirs.pool_type != "tok")
+      user_error(path, ": model_cfg.vision_cfg.pool_type is ", theirs.pool_type, ": our attentional pool has only tok, its first query");
     vit.final_norm = "none";
     AttentionalPoolSettings pool;
     pool.output_dim = model.embed_dim;
     pool.heads = theirs.attn_pooler_heads;
     pool.queries = theirs.attn_pooler_queries;
-    return {module_of("vit", vit), module_of("attentional_pool", pool), {"none"}};
+    return {chosen("vit", vit), chosen("attentional_pool", pool), {"none"}};
   }
-  return {module_of("vit", vit), {theirs.pool_type == "avg" ? "gap" : "cls"}, linear_to(model.embed_dim)};
+  return {chosen("vit", vit), {theirs.pool_type == "avg" ? "gap" : "cls"}, linear_to(model.embed_dim)};
 }
 
 /// Returns the tower for OpenCLIP's TimmModel. It is timm's tower (tensor names `visual.trunk.*`), followed by OpenCLIP's own projection,
@@ -338,7 +326,7 @@ TowerSettings text_tower_of(const OpenClipModel& model) {
   eos.position = theirs.pool_type == "last" ? "mask" : "ids";
   if (theirs.pool_type == "eos") eos.eos_id = theirs.eos_id;
   const bool none = theirs.proj_type == "none", first = theirs.embed_cls || theirs.pool_type == "first";
-  return {module_of("text_transformer", text), first ? config::ModuleSettings{"cls"} : module_of("eos", eos),
+  return {chosen("text_transformer", text), first ? config::ModuleSettings{"cls"} : chosen("eos", eos),
           none ? config::ModuleSettings{"none"} : linear_to(model.embed_dim, theirs.proj_bias)};
 }
 

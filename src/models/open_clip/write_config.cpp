@@ -56,7 +56,7 @@ class OpenClipConfigWriter {
       head.bias = has_bias(image().projection) && (head.linear > 0 || head.mlp > 0);
       const std::vector<TimmName> names = timm_names(model_, head, /*any_shape=*/false);
       if (names.empty() || !names.front().unlike.empty()) continue;
-      OpenClipJson vision = {{"image_size", size(model_.preprocessing.image_size)}, {"timm_model_name", names.front().name},
+      OpenClipJson vision = {{"image_size", size_json(model_.preprocessing.image_size)}, {"timm_model_name", names.front().name},
                              {"timm_model_pretrained", false}, {"timm_pool", head.pool}};
       vision["timm_proj"] = *projection == '\0' ? OpenClipJson(nullptr) : OpenClipJson(projection);
       if (head.bias) vision["timm_proj_bias"] = true;
@@ -133,7 +133,7 @@ class OpenClipConfigWriter {
     require(!settings.rotary, "rotary positions");
     const bool attentional = image().readout.name == "attentional_pool";
     require(settings.final_norm != "none" || attentional, "an image tower without a final norm");
-    OpenClipJson out = {{"image_size", size(settings.image_size)}, {"patch_size", size(settings.patch_size)}};
+    OpenClipJson out = {{"image_size", size_json(settings.image_size)}, {"patch_size", size_json(settings.patch_size)}};
     out.update(transformer(settings));
     out["head_width"] = settings.width / settings.heads;
     if (!settings.pre_norm) out["no_ln_pre"] = true;
@@ -143,6 +143,7 @@ class OpenClipConfigWriter {
       out["pool_type"] = "avg";
     } else if (attentional) {
       const auto pool = read<AttentionalPoolSettings>(image().readout);
+      require(pool.pool == "first" && pool.project, "an attentional pool that does not project its first query");
       out.update(OpenClipJson{{"attentional_pool", true}, {"attn_pooler_queries", pool.queries}, {"attn_pooler_heads", pool.heads}});
       require(image().projection.name == "none", "a projection after an attentional pool");
       return out;
@@ -159,7 +160,7 @@ class OpenClipConfigWriter {
     require(image().projection.name == "none", "a projection after a ResNet's attention_pool_2d");
     require(settings.image_size.height == settings.image_size.width, "a ResNet for images that are not square");
     const auto pool = read<AttentionPool2dSettings>(image().readout);
-    return {{"image_size", size(settings.image_size)},
+    return {{"image_size", size_json(settings.image_size)},
             {"layers", settings.layers},
             {"width", settings.width},
             {"patch_size", nullptr},
@@ -232,15 +233,10 @@ class OpenClipConfigWriter {
     const Preprocessing& settings = model_.preprocessing;
     require(settings.crop_pct == 1, "preprocessing.crop_pct");
     require(!keeps_shapes(settings), "preprocessing.resize_mode");
-    return {{"size", size(settings.image_size)},  {"mode", "RGB"},
+    return {{"size", size_json(settings.image_size)}, {"mode", "RGB"},
             {"mean", settings.mean},              {"std", settings.std},
             {"interpolation", settings.interpolation}, {"resize_mode", settings.resize_mode},
             {"fill_color", settings.fill_color}};
-  }
-
-  static OpenClipJson size(const config::Size& size) {
-    if (size.height == size.width) return size.height;
-    return OpenClipJson::array({size.height, size.width});
   }
 
   const ModelFile& file_;

@@ -97,12 +97,11 @@ std::shared_ptr<const PublishedParts> start_parts(const StartSettings& start) {
   }
   const auto& from = start.image ? start.image : start.text;
   if (!from || !is_published_folder(from->name)) return nullptr;
-  if (!start.image || !start.text || start.image->name == start.text->name) return load_published_folder(from->name).published;
-  if (!is_published_folder(start.text->name)) return nullptr;
-  // If there are two different folders, neither describes the whole model, so only the tokenizer of the text tower's folder is
-  // kept.
-  PublishedParts tokenizer = *load_published_folder(start.text->name).published;
-  return std::make_shared<PublishedParts>(PublishedParts{"", std::move(tokenizer.files), {}, {}, {}});
+  const bool one_folder = !start.image || !start.text || start.image->name == start.text->name;
+  if (one_folder && read_published_folder(from->name).image_tower) return load_published_folder(from->name).published;
+  // If the towers come from two places, no folder describes the whole model, so only the tokenizer of the text tower's folder is kept.
+  if (!start.text || !is_published_folder(start.text->name)) return nullptr;
+  return std::make_shared<PublishedParts>(PublishedParts{"", small_files(start.text->name), {}, {}, {}});
 }
 
 }  // namespace tessera

@@ -19,7 +19,8 @@ NamedTensors published_tensors(const std::string& folder, const NamedTensors& ow
 
 /// Returns the parts of the published folder that checkpoints carry along: its files, and the tensors that Tessera's model does not use.
 /// With these parts, the trained model can be exported in the format of the library that the folder came from. If the run starts from two
-/// folders, returns only the tokenizer of the text tower's folder. If it starts from no published folder, returns null.
+/// folders, or from a folder with only a text tower, returns only the files of the text tower's folder, for its tokenizer. If it starts
+/// from no published folder, returns null.
 std::shared_ptr<const PublishedParts> start_parts(const StartSettings& start);
 
 }  // namespace tessera

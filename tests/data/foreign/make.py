@@ -27,14 +27,18 @@ def vector(output):
     return output.pooler_output
 
 
-def write(name, model, ids=None, image=None):
+def write(name, model, ids=None, image=None, other=None):
+    """other: another size, (height, width), for which the model resizes its positions."""
     folder = pathlib.Path(name); shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(folder)
     config = getattr(model.config, "vision_config", model.config)
+    encode = image or (lambda model, x: vector(model.get_image_features(pixel_values=x) if ids is not None else model(pixel_values=x)))
     x = torch.randn(2, 3, config.image_size, config.image_size, generator=torch.Generator().manual_seed(5))
     out = {"pixels": x}
+    if other: out["other_pixels"] = torch.randn(1, 3, *other, generator=torch.Generator().manual_seed(6))
     with torch.no_grad():
-        out["image"] = image(model, x) if image else vector(model.get_image_features(pixel_values=x) if ids is not None else model(pixel_values=x))
+        out["image"] = encode(model, x)
+        if other: out["other_image"] = encode(model, out["other_pixels"])
         if ids is not None:
             text = model.get_text_features(input_ids=ids)
             out |= {"ids": ids, "text": text if torch.is_tensor(text) else text.pooler_output}
@@ -48,7 +52,7 @@ def towers():
     g = torch.Generator().manual_seed(1); small = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
     torch.manual_seed(0)
     write("dinov3", perturbed(DINOv3ViTModel(DINOv3ViTConfig(**small, intermediate_size=48, image_size=32, patch_size=16, num_register_tokens=2, use_gated_mlp=True, hidden_act="silu")), 1))
-    write("dinov2_registers", perturbed(Dinov2WithRegistersModel(Dinov2WithRegistersConfig(**small, image_size=28, patch_size=14, mlp_ratio=2, num_register_tokens=3, use_swiglu_ffn=True)), 2))
+    write("dinov2_registers", perturbed(Dinov2WithRegistersModel(Dinov2WithRegistersConfig(**small, image_size=28, patch_size=14, mlp_ratio=2, num_register_tokens=3, use_swiglu_ffn=True)), 2), other=(28, 42))
     text = dict(small, vocab_size=40, intermediate_size=48, max_position_embeddings=8)
     picture = dict(small, intermediate_size=40, image_size=16, patch_size=8)
     write("siglip", perturbed(SiglipModel(SiglipConfig(text_config=dict(text, projection_size=32), vision_config=picture)), 3), torch.randint(0, 40, (3, 8), generator=g))
@@ -66,7 +70,7 @@ def lone_towers():
     write("siglip_vision", perturbed(SiglipVisionModel(SiglipVisionConfig(**picture)), 12))
     write("siglip_no_head", perturbed(SiglipVisionModel(SiglipVisionConfig(**picture, vision_use_head=False)), 13))
     write("dinov2_classifier", perturbed(Dinov2ForImageClassification(Dinov2Config(**small, image_size=28, patch_size=14, mlp_ratio=2, qkv_bias=False, num_labels=3)), 14),
-          image=lambda model, x: model.dinov2(pixel_values=x).pooler_output)
+          image=lambda model, x: model.dinov2(pixel_values=x).pooler_output, other=(28, 42))
     write("dinov3_biases", perturbed(DINOv3ViTModel(DINOv3ViTConfig(**picture, query_bias=False, key_bias=True, proj_bias=False, mlp_bias=False)), 15))
     write("vit", perturbed(ViTModel(ViTConfig(**picture)), 16), image=lambda model, x: model(pixel_values=x).last_hidden_state[:, 0])
     ids = torch.randint(3, 39, (3, 8), generator=g); ids[:, 5] = 2; ids[1, 3] = 2

@@ -17,6 +17,10 @@ bool is_published_folder(const std::string& path);
 /// read_foreign_folder() or open_clip_model().
 ForeignModel read_published_folder(const std::string& folder);
 
+/// Returns a published folder's files of configuration, preprocessing and tokenizer, by name. Loading the folder again needs only these
+/// files and the weights.
+std::map<std::string, std::string> small_files(const std::string& folder);
+
 /// Returns the parts of a published folder that our model does not represent: files, layouts of the weights, and
 /// tensors that have no counterpart or were changed on reading. `path` is the folder or, for OpenCLIP, the weights
 /// file; `ours` are the model's weights as they were read.
