@@ -6,7 +6,9 @@
 
 #include "tests/support/test_data.h"
 #include "tests/training/tiny_run.h"
+#include <tessera/data/source.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/io/tar_writer.h>
 #include <tessera/training/config/config.h>
 #include <tessera/training/config/resume_rules.h>
 #include <tessera/training/stages.h>
@@ -230,6 +232,21 @@ TEST(TrainingConfig, EveryShippedConfigurationIsValidFromAnyWorkingFolder) {
   }
   std::filesystem::current_path(before);
   EXPECT_GE(checked, 100u);
+}
+
+TEST(TrainingConfig, RecipesReadTheTextsThatTheirHeadersName) {
+  const TemporaryFolder folder;
+  io::TarWriter tar(folder / "a.tar");
+  tar.add("a.png", "not decoded here");
+  tar.add("a.txt", "a dog");
+  tar.add("a.json", R"({"caption": "a dog", "long_caption": "a brown dog in a park", "summary": "a dog outdoors"})");
+  tar.finish();
+  const auto sample_of = [&](const std::string& name) {
+    const Config config = load_stages(name, {concat("data.train.path=", folder / "a.tar")}).front().config;
+    return indexed(sources().make(config.data.train, "data.train"))->get(0);
+  };
+  EXPECT_EQ(sample_of("fgclip_vitb16").captions, (std::vector<std::string>{"a dog", "a brown dog in a park"}));
+  EXPECT_EQ(sample_of("tips_vitb14").summary, "a dog outdoors");
 }
 
 TEST(TrainingConfig, ARecipeIsTheSameRunByItsNameAndByItsFile) {
