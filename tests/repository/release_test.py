@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Checks what a release needs: only CMakeLists.txt states the version, CHANGELOG.md has a section for it, and workflows are valid YAML
 whose shell commands are valid and whose scripts exist."""
+import os
 import pathlib
 import re
+import shlex
 import subprocess
 import unittest
 
@@ -12,6 +14,7 @@ except ImportError:
     yaml = None
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+TRAINER = pathlib.Path(os.environ.get("TESSERA_BUILD", ROOT / "build")) / "bin/trainer"
 VERSION = re.search(r"^project\(tessera VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text(), re.M)[1]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 TEXTS = (".cff", ".cfg", ".cmake", ".cpp", ".h", ".in", ".json", ".py", ".sh", ".toml", ".txt", ".yml")
@@ -45,6 +48,22 @@ class Release(unittest.TestCase):
                 with self.subTest(workflow=workflow.name, command=command):
                     done = subprocess.run(["bash", "-n"], input=command, capture_output=True, text=True)
                     self.assertEqual(done.returncode, 0, done.stderr)
+
+    @unittest.skipUnless(TRAINER.exists(), "the programs are not built")
+    def test_wheel_tarball_and_image_are_tried_with_runs_that_the_trainer_accepts(self):
+        texts = [(ROOT / name).read_text() for name in (".github/workflows/release.yml", "Dockerfile")]
+        runs = [run for text in texts for run in re.findall(r"bin/trainer (--config [^#\n]*)", text)]
+        self.assertEqual(len(runs), 3)
+        for run in runs:
+            with self.subTest(run=run):
+                done = subprocess.run([TRAINER, *shlex.split(run), "--print-config"], capture_output=True, text=True)
+                self.assertEqual(done.returncode, 0, done.stderr)
+
+    @unittest.skipUnless(yaml, "no PyYAML")
+    def test_the_wheel_is_built_on_debian_12(self):
+        jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"].values()
+        built = [job for job in jobs if any("build_wheel.sh" in step.get("run", "") for step in job.get("steps", ()))]
+        self.assertEqual([job["container"]["image"] for job in built], ["debian:12"])
 
     def test_scripts_of_workflows_exist(self):
         for workflow in WORKFLOWS:
