@@ -85,6 +85,15 @@ class Commands(unittest.TestCase):
                             self.assertIn(value, recipes, f"{program} --config {value}")
 
 
+    def test_for_many_gpus_give_recipes_a_batch_size_per_gpu(self):
+        many = [(name, line) for name, text in texts() for line in text.splitlines()
+                if re.search(r"\b(nproc|srun|sbatch|torchrun)\b|torchrun_train.sh --", line) and re.search(r"\w[/_]vit[bl]\d\d", line)]
+        self.assertGreater(len(many), 5)
+        for name, line in many:
+            with self.subTest(file=str(name)):
+                self.assertIn("data.loader.batch_size=", line)
+
+
 class Scripts(unittest.TestCase):
     def test_print_their_usage(self):
         scripts = [file for file in sorted((ROOT / "scripts").rglob("*.sh")) if file.read_text().startswith("#!")]
@@ -94,6 +103,10 @@ class Scripts(unittest.TestCase):
                 self.assertIn("--help)", script.read_text(), "does not know --help")  # otherwise the call below would run the script
                 done = subprocess.run(["bash", script, "--help"], capture_output=True, text=True, timeout=60, cwd="/", check=True)
                 self.assertRegex(done.stdout, r"^usage: ")
+
+    def test_an_option_without_its_value_is_named(self):
+        done = subprocess.run(["bash", ROOT / "scripts/torchrun_train.sh", "--nodes"], capture_output=True, text=True)
+        self.assertIn("--nodes needs a number", done.stderr)
 
 
 if __name__ == "__main__":
