@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Checks what a release needs: only CMakeLists.txt states the version, CHANGELOG.md has a section for it, and workflows are valid YAML
+"""Checks what a release needs: the tarball has the right files, only CMakeLists.txt states the version, CHANGELOG.md has a section for it, and workflows are valid YAML
 whose shell commands are valid and whose scripts exist."""
 import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
+import tarfile
+import tempfile
 import unittest
 
 try:
@@ -70,6 +73,26 @@ class Release(unittest.TestCase):
             for script in re.findall(r"(?<![\w/])((?:scripts|\.ci)/[\w.]+)", workflow.read_text()):
                 with self.subTest(workflow=workflow.name):
                     self.assertTrue((ROOT / script).exists(), script)
+
+
+class Tarball(unittest.TestCase):
+    def test_is_in_the_given_folder_and_has_each_library_of_nvidia_once(self):
+        with tempfile.TemporaryDirectory() as folder:
+            clone, here = pathlib.Path(folder) / "clone", pathlib.Path(folder) / "here"
+            for name, text in {"CMakeLists.txt": "project(tessera VERSION 1.2.3", "scripts/build_wheel.sh": "#!/bin/sh\n",
+                               "build/CMakeCache.txt": f"Torch_DIR:PATH={folder}/site/torch/share/cmake/Torch\n",
+                               "build/wheel/tools/bin/patchelf": "#!/bin/sh\n", "build/wheel/stage/tessera/bin/trainer": "",
+                               "build/wheel/stage/tessera-1.2.3.dist-info/licenses/LICENSE": "", "../site/torch/lib/libgomp.so.1": "",
+                               "../site/nvidia/cu13/lib/libcublas.so.13": "a library", "../here/README": ""}.items():
+                (clone / name).parent.mkdir(parents=True, exist_ok=True)
+                (clone / name).write_text(text)
+                (clone / name).chmod(0o755)
+            (clone / "../site/nvidia/cu13/lib/libcublas.so").symlink_to("libcublas.so.13")
+            shutil.copy(ROOT / "scripts/package.sh", clone / "scripts")
+            subprocess.run([clone / "scripts/package.sh", "dist"], check=True, capture_output=True, cwd=here)
+            with tarfile.open(here / "dist/tessera-1.2.3-x86_64.tar.gz") as archive:
+                libraries = [name for name in archive.getnames() if "libcublas" in name]
+            self.assertEqual(libraries, ["tessera-1.2.3/nvidia/cu13/lib/libcublas.so.13"])
 
 
 if __name__ == "__main__":
