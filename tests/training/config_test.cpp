@@ -257,13 +257,16 @@ TEST(TrainingConfig, ARecipeIsTheSameRunByItsNameAndByItsFile) {
   EXPECT_EQ(to_yaml(by_file), to_yaml(by_name));
 }
 
-TEST(TrainingConfig, SparoRecipesHaveThePapersSizes) {
-  const std::map<std::string, std::int64_t> sizes = {{"sparo_laion400m_vitb32", 150'908'545},
-                                                     {"sparo_cc15m_rn50_d32", 97'197'473}};
-  for (const auto& [name, size] : sizes) {
+TEST(TrainingConfig, SparoRecipesHaveThePapersSizesAndALearningRateForTheirData) {
+  const std::map<std::string, std::pair<std::int64_t, double>> expected = {{"sparo_laion400m_vitb32", {150'908'545, 5e-4}},
+                                                                           {"sparo_cc15m_rn50_d32", {97'197'473, 1e-3}}};
+  for (const auto& [name, values] : expected) {
+    const auto [size, rate] = values;
+    const Config config = load_config(name);
     std::int64_t numbers = 1;  // the temperature is one parameter
-    for (const at::Tensor& parameter : DualEncoder(load_config(name).model).parameters()) numbers += parameter.numel();
+    for (const at::Tensor& parameter : DualEncoder(config.model).parameters()) numbers += parameter.numel();
     EXPECT_EQ(numbers, size) << name;
+    EXPECT_EQ(std::stod(config.optimizer.settings.find("lr")->text()), rate) << name;
   }
 }
 
