@@ -138,6 +138,7 @@ def fill(package, build):
     copy_tree(headers, folder / "include" / "nlohmann", "*.hpp")
     (folder / "lib/cmake/Tessera").mkdir(parents=True)
     shutil.copy(ROOT / "cmake/TesseraWheelConfig.cmake", folder / "lib/cmake/Tessera/TesseraConfig.cmake")
+    shutil.copy(build / "TesseraConfigVersion.cmake", folder / "lib/cmake/Tessera")
     for part in ("bin", "libexec/tessera", "lib"):
         (folder / part).mkdir(parents=True, exist_ok=True)
         for file in sorted((build / "wheel" / part).iterdir()):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks what a release needs: the tarball has the right files, only CMakeLists.txt states the version, CHANGELOG.md has a section for it, and workflows are valid YAML
+"""Checks what a release needs: wheel and tarball have the right files, only CMakeLists.txt states the version, CHANGELOG.md has a section for it, and workflows are valid YAML
 whose shell commands are valid and whose scripts exist."""
 import os
 import pathlib
@@ -7,8 +7,10 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
+import types
 import unittest
 
 try:
@@ -73,6 +75,20 @@ class Release(unittest.TestCase):
             for script in re.findall(r"(?<![\w/])((?:scripts|\.ci)/[\w.]+)", workflow.read_text()):
                 with self.subTest(workflow=workflow.name):
                     self.assertTrue((ROOT / script).exists(), script)
+
+
+class Wheel(unittest.TestCase):
+    def test_find_package_can_ask_for_a_version(self):
+        sys.path.insert(0, str(ROOT / "scripts"))
+        import assemble_wheel
+        with tempfile.TemporaryDirectory() as folder:
+            build, package = pathlib.Path(folder) / "build", pathlib.Path(folder) / "tessera"
+            for name in ("TesseraConfigVersion.cmake", "lib/libtessera_ops.so", "wheel/bin/trainer", "wheel/libexec/tessera/trainer",
+                         "wheel/lib/libtessera.so"):
+                (build / name).parent.mkdir(parents=True, exist_ok=True)
+                (build / name).touch()
+            assemble_wheel.fill(types.SimpleNamespace(folder=package, binaries=list, carried={}), build)
+            self.assertTrue((package / "lib/cmake/Tessera/TesseraConfigVersion.cmake").exists())
 
 
 class Tarball(unittest.TestCase):
