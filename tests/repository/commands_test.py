@@ -6,6 +6,8 @@ import os
 import pathlib
 import re
 import subprocess
+import sys
+import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -107,6 +109,14 @@ class Scripts(unittest.TestCase):
     def test_an_option_without_its_value_is_named(self):
         done = subprocess.run(["bash", ROOT / "scripts/torchrun_train.sh", "--nodes"], capture_output=True, text=True)
         self.assertIn("--nodes needs a number", done.stderr)
+
+    def test_rows_are_sent_to_wandb_without_the_line_that_names_the_run(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "wandb.py").write_text("import unittest.mock\ninit = lambda **_: unittest.mock.Mock(log=print)\n")
+            done = subprocess.run([sys.executable, ROOT / "scripts/log_to_wandb.py"], text=True, check=True, capture_output=True,
+                                  input='{"start": {"step": 0}}\n{"step": 1, "terms": {"loss_i2t": 2}}\n',
+                                  env={**os.environ, "PYTHONPATH": folder, "TESSERA_RUN_FOLDER": folder, "TESSERA_RUN_NAME": "a"})
+        self.assertEqual(done.stdout, "{'step': 1, 'terms/loss_i2t': 2}\n")
 
 
 if __name__ == "__main__":

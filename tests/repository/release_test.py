@@ -78,7 +78,7 @@ class Release(unittest.TestCase):
 
 
 class Wheel(unittest.TestCase):
-    def test_find_package_can_ask_for_a_version(self):
+    def test_answers_find_package_with_its_version_and_can_log_to_wandb(self):
         sys.path.insert(0, str(ROOT / "scripts"))
         import assemble_wheel
         with tempfile.TemporaryDirectory() as folder:
@@ -88,7 +88,8 @@ class Wheel(unittest.TestCase):
                 (build / name).parent.mkdir(parents=True, exist_ok=True)
                 (build / name).touch()
             assemble_wheel.fill(types.SimpleNamespace(folder=package, binaries=list, carried={}), build)
-            self.assertTrue((package / "lib/cmake/Tessera/TesseraConfigVersion.cmake").exists())
+            for name in ("lib/cmake/Tessera/TesseraConfigVersion.cmake", "share/tessera/scripts/log_to_wandb.py"):
+                self.assertTrue((package / name).exists(), name)
 
 
 class Tarball(unittest.TestCase):
