@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/support/program.h"
 #include "tests/support/temporary_folder.h"
