@@ -18,8 +18,9 @@ ARG TARBALL
 # ADD unpacks the tarball.
 # hadolint ignore=DL3020
 ADD ${TARBALL} /opt/
+# The dry run checks that LibTorch can be loaded; --version would not load it.
 RUN mv /opt/tessera-* /opt/tessera \
-    && /opt/tessera/bin/trainer --version
+    && /opt/tessera/bin/trainer --config shapes_clip --dry-run
 
 ENV PATH=/opt/tessera/bin:$PATH \
     NVIDIA_VISIBLE_DEVICES=all \

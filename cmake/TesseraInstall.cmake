@@ -32,6 +32,8 @@ endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tessera DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 # Installs docs and configurations next to each other, because the pages refer to the configurations by relative paths.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/configs ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera)
+# Next to the configurations, where trainer --from-open-clip looks for it.
+install(PROGRAMS ${PROJECT_SOURCE_DIR}/scripts/log_to_wandb.py DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera/scripts)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/python DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera
         FILES_MATCHING PATTERN "*.py" PATTERN "py.typed" PATTERN "__pycache__" EXCLUDE)
 file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/VERSION "${PROJECT_VERSION}\n")

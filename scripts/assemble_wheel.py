@@ -133,11 +133,13 @@ def fill(package, build):
     folder = package.folder
     copy_tree(ROOT / "python/tessera", folder, "*.py", "py.typed")
     copy_tree(ROOT / "configs", folder / "share/tessera/configs", "*")
+    copy_tree(ROOT / "scripts", folder / "share/tessera/scripts", "log_to_wandb.py")
     copy_tree(ROOT / "include", folder / "include", "*.h")
     headers = next(p for p in (pathlib.Path("/usr/include/nlohmann"), pathlib.Path("/usr/local/include/nlohmann")) if p.is_dir())
     copy_tree(headers, folder / "include" / "nlohmann", "*.hpp")
     (folder / "lib/cmake/Tessera").mkdir(parents=True)
     shutil.copy(ROOT / "cmake/TesseraWheelConfig.cmake", folder / "lib/cmake/Tessera/TesseraConfig.cmake")
+    shutil.copy(build / "TesseraConfigVersion.cmake", folder / "lib/cmake/Tessera")
     for part in ("bin", "libexec/tessera", "lib"):
         (folder / part).mkdir(parents=True, exist_ok=True)
         for file in sorted((build / "wheel" / part).iterdir()):

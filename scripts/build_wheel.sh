@@ -2,7 +2,6 @@
 # Builds the wheel, which contains the programs, libtessera, the shipped configurations, the headers, and the libraries that the programs
 # need. Only PyTorch's libraries are not included, because the wheel uses those of the installed PyTorch.
 set -euo pipefail
-cd "$(dirname "$0")/.."
 
 usage() {
   cat <<'EOT'
@@ -21,11 +20,12 @@ while [ $# -gt 0 ]; do
     --jobs) jobs=${2:?--jobs needs a number}; shift ;;
     -h|--help) usage; exit 0 ;;
     -*) echo "build_wheel.sh: unknown argument $1 (see --help)" >&2; exit 2 ;;
-    *) out=$1 ;;
+    *) out=$(realpath -m "$1") ;;   # a relative folder is relative to the caller's working folder
   esac
   shift
 done
 
+cd "$(dirname "$0")/.."
 scripts/setup.sh --no-build
 if ! grep -q '^build wheel_programs:' build/build.ninja; then
   echo "build_wheel.sh: libopencv_imgcodecs.a or libcudart_static.a is missing: build the wheel on Debian 12" >&2

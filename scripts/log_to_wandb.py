@@ -31,5 +31,7 @@ run = wandb.init(project=sys.argv[1] if len(sys.argv) > 1 else "tessera", name=n
 run.save(os.path.join(folder, "config.yaml"), base_path=folder, policy="now")
 run.define_metric("*", step_metric="step")
 for line in sys.stdin:
-    run.log(flat(json.loads(line)))
+    row = json.loads(line)
+    if "start" not in row:  # the first line names the run and has no measurements
+        run.log(flat(row))
 run.finish()

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Packs the programs with their libraries and LibTorch into one relocatable tarball, for machines without Python or other packages.
 set -euo pipefail
-cd "$(dirname "$0")/.."
 
 usage() {
   cat <<'EOT'
@@ -22,7 +21,7 @@ while [ $# -gt 0 ]; do
     --torch) torch_part=${2:?--torch needs whole, cpu or none}; shift ;;
     -h|--help) usage; exit 0 ;;
     -*) echo "package.sh: unknown argument $1 (see --help)" >&2; exit 2 ;;
-    *) out=$1 ;;
+    *) out=$(realpath -m "$1") ;;   # a relative folder is relative to the caller's working folder
   esac
   shift
 done
@@ -33,6 +32,7 @@ case $torch_part in
   *) echo "package.sh: --torch is $torch_part, expected whole, cpu or none" >&2; exit 2 ;;
 esac
 
+cd "$(dirname "$0")/.."
 scripts/build_wheel.sh build/wheel --jobs "$jobs"
 torch=$(sed -n 's/^Torch_DIR:PATH=\(.*\)\/share\/cmake\/Torch$/\1/p' build/CMakeCache.txt)
 version=$(sed -n 's/^project(tessera VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
@@ -66,7 +66,7 @@ if [ "$torch_part" != none ]; then
   # Copies NVIDIA's libraries. With --torch whole, copies all that PyTorch has. With --torch cpu, copies only the few that libtorch_cpu.so
   # needs.
   for library in "$torch"/../nvidia/*/lib/*.so*; do
-    [ -e "$library" ] || continue
+    [ -e "$library" ] && [ ! -L "$library" ] || continue  # complete_toolkit links libX.so to libX.so.N
     if [ "$torch_part" = cpu ] && ! needed "$folder/torch/lib/libtorch_cpu.so" | grep -qxF "$(basename "$library")"; then continue; fi
     place=$folder/nvidia/$(basename "$(dirname "$(dirname "$library")")")/lib
     mkdir -p "$place"

@@ -2,7 +2,6 @@
 # Trains a model from a fresh clone: sets up, builds, trains a small SPARC model on the built-in shapes for a few minutes on the CPU,
 # evaluates it, and writes a report with images.
 set -euo pipefail
-cd "$(dirname "$0")/.."
 case ${1:-} in
   -h|--help)
     echo "usage: scripts/quickstart.sh [RUN_FOLDER]"
@@ -10,7 +9,9 @@ case ${1:-} in
     exit 0 ;;
   -*) echo "quickstart.sh: unknown argument $1 (see --help)" >&2; exit 2 ;;
 esac
-run=${1:-runs/quickstart}
+run=${1:+$(realpath -m "$1")}   # a relative folder is relative to the caller's working folder
+cd "$(dirname "$0")/.."
+run=${run:-runs/quickstart}
 started=$SECONDS
 phase() { printf '\n== %s (%d s since start)\n' "$1" $((SECONDS - started)); }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Trains on several nodes under SLURM, one rank per GPU, and resumes automatically after a time limit or a preemption.
 #
-#   sbatch --nodes 4 scripts/slurm_train.sh configs/sparc/vitb16.yaml --set run.folder=/shared/runs/sparc_b16
+#   sbatch --nodes 4 scripts/slurm_train.sh configs/sparc/vitb16.yaml --set run.folder=/shared/runs/sparc_b16 data.loader.batch_size=512
 #
 # The run folder must be on a file system that all nodes see. Options of sbatch override the lines below.
 #SBATCH --job-name=tessera
@@ -19,8 +19,9 @@ set -uo pipefail
 usage() {
   cat <<'EOT'
 usage: sbatch [option of sbatch ...] scripts/slurm_train.sh CONFIG [argument of trainer ...]
-  sbatch --nodes 4 scripts/slurm_train.sh configs/sparc/vitb16.yaml --set run.folder=/shared/runs/sparc_b16
+  sbatch --nodes 4 scripts/slurm_train.sh configs/sparc/vitb16.yaml --set run.folder=/shared/runs/sparc_b16 data.loader.batch_size=512
 The run folder must be on a file system that all nodes see. Starts one rank per GPU, by default on 2 nodes with 8 GPUs each.
+data.loader.batch_size is the batch size per GPU: in the example, 32 GPUs share SPARC's batch of 16,384.
 EOT
 }
 case ${1:-} in

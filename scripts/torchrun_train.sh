@@ -8,17 +8,18 @@ usage: scripts/torchrun_train.sh [--nodes N] [--head HOST] [--gpus N] [--port N]
   --head HOST  the machine that the others connect to (default: localhost)
   --gpus N     ranks on each machine, one per GPU (default: 1)
   --port N     port of the head (default: 29400)
-  scripts/torchrun_train.sh --nodes 4 --head node01 --gpus 8 configs/sparc/vitb16.yaml --set run.folder=/shared/runs/sparc_b16
-Needs PyTorch's torchrun. The run folder must be on a file system that all machines see.
+  scripts/torchrun_train.sh --nodes 4 --head node01 --gpus 8 configs/sparc/vitb16.yaml --set run.folder=/nfs/run data.loader.batch_size=512
+data.loader.batch_size is the batch size per GPU: in the example, 32 GPUs share SPARC's batch of 16,384. The run folder must be on a file
+system that all machines see. Needs PyTorch's torchrun.
 EOT
 }
 nodes=1 head=localhost gpus=1 port=29400
 while [ $# -gt 0 ]; do
   case $1 in
-    --nodes) nodes=$2 ;;
-    --head) head=$2 ;;
-    --gpus) gpus=$2 ;;
-    --port) port=$2 ;;
+    --nodes) nodes=${2:?--nodes needs a number} ;;
+    --head) head=${2:?--head needs a host} ;;
+    --gpus) gpus=${2:?--gpus needs a number} ;;
+    --port) port=${2:?--port needs a number} ;;
     -h|--help) usage; exit 0 ;;
     -*) echo "torchrun_train.sh: unknown argument $1 (see --help)" >&2; exit 2 ;;
     *) break ;;

@@ -6,6 +6,7 @@
 #include "tools/data_benchmarks.h"
 #include <tessera/base/error.h>
 #include <tessera/bench/tokenizer_bench.h>
+#include <tessera/config/shipped.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera::tools {
@@ -13,7 +14,7 @@ namespace {
 
 struct TokenizerOptions {
   std::vector<std::string> tokenizers = {
-      "{name: clip-bpe, merges: configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz}"};
+      concat("{name: clip-bpe, merges: '", config::shipped_folder(), "/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz'}")};
   std::string captions, json;
   int threads = 1, repeats = 9;
   double time_limit = 20;

@@ -370,7 +370,8 @@ struct StepCommand {
     command.footer(
         "Measures towers, loss, backward pass, clipping and update on a batch of random images and texts that is already in\n"
         "memory. A configuration with several views of an image or a text is measured twice: with views of one shape as one\n"
-        "larger batch, as in the trainer, and one by one. Peak memory excludes weights, optimizer state and batch.\n\n"
+        "larger batch, as in the trainer, and one by one. Peak memory excludes weights, optimizer state and batch. If only a\n"
+        "tokenizer's file has the size of the vocabulary, the text encoder's default is used.\n\n"
         "  tessera-bench step openclip_vitb32 --batch-size 32 --caption-lengths coco --phases\n"
         "  tessera-bench step openclip_vitb32 pyramidclip_15m_vitb32 --batch-size 16");
   }

@@ -22,8 +22,8 @@ Examples:
   trainer --config configs/sparc/vitb16.yaml --dry-run --set training.micro_batch=auto
 
   trainer --config configs/shapes/sparc.yaml --nproc 2
-  torchrun --nproc-per-node 8 --nnodes 4 ... --no-python trainer --config configs/sparc/vitb16.yaml
-  srun trainer --config configs/sparc/vitb16.yaml --resume auto
+  torchrun --nproc-per-node 8 --nnodes 4 ... --no-python trainer --config configs/sparc/vitb16.yaml --set data.loader.batch_size=512
+  srun trainer --config configs/sparc/vitb16.yaml --set data.loader.batch_size=512 --resume auto
 
 Several processes train one model, one process per GPU: start one trainer per process with torchrun, srun or mpirun, which
 set the rank of each, or let --nproc start them on this machine. data.loader.batch_size is the batch size per process.

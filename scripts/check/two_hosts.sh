@@ -44,7 +44,7 @@ train() { # FOLDER BATCH
     --set "schedule.warmup_steps=10" --set "evaluation={}" --set checkpoint.every_steps=0 >"$1.${RANK:-0}.out" 2>&1
 }
 echo "one process, 32 samples per step"
-train "$folder/one" 32
+train "$folder/one" 32 || { cat "$folder"/one.*.out >&2; echo "two_hosts: the run in one process failed" >&2; exit 1; }
 
 echo "two hosts with two ranks each, 8 samples per step and rank"
 pids=()

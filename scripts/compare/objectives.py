@@ -112,14 +112,8 @@ def run_cells(cells, args):
         cell.runs = results[i * len(args.seeds):(i + 1) * len(args.seeds)]
 
 
-def compare(configs, args):
-    """Returns [(configuration, [(metrics, minutes) for each seed])]. Uses the same args as run_cells()."""
-    cells = [Cell(name_of(config), config) for config in configs]
-    run_cells(cells, args)
-    return rows_of(cells)
-
-
 def rows_of(cells):
+    """Returns [(name, [(metrics, minutes) for each seed])]."""
     return [(cell.name, cell.runs) for cell in cells]
 
 

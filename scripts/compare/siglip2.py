@@ -85,11 +85,12 @@ def main():
     if args.cost:
         bench = [objectives.ROOT / "build/bin/tessera-bench", "step", "--quiet", "--batch-size", "64", "--phases", *configs]
         sys.exit(subprocess.run(bench).returncode)
-    rows = objectives.compare(configs, args)
-    for _, runs in rows:
-        for metrics, _ in runs:
+    cells = [objectives.Cell(objectives.name_of(config), config) for config in configs]
+    objectives.run_cells(cells, args)
+    for cell in cells:
+        for metrics, _ in cell.runs:
             add_means(metrics)
-    objectives.print_table(rows, args, list(COLUMNS), list(COLUMNS.values()))
+    objectives.print_table(objectives.rows_of(cells), args, list(COLUMNS), list(COLUMNS.values()))
 
 
 if __name__ == "__main__":

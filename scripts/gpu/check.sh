@@ -1,9 +1,6 @@
 #!/usr/bin/env bash
 # Runs all checks and measurements that need an NVIDIA GPU. Each stage takes less than ten minutes and can be run separately.
 set -uo pipefail
-cd "$(dirname "$0")/../.." || exit
-# shellcheck source=scripts/gpu/cuda_toolkit.sh
-. scripts/gpu/cuda_toolkit.sh
 
 usage() {
   cat <<'EOT'
@@ -26,7 +23,6 @@ Needs LibTorch (python3's torch, or the folder CMAKE_PREFIX_PATH) and either a b
   OUT                 where the reports go (default: build-gpu/out)
   TESSERA_GPU_BUNDLE  the folder that scripts/gpu/bundle.sh wrote into; for GPUs of compute capability 9.0
   TESSERA_PACKAGES    a folder made by --pack
-  TESSERA_DEPS_PREFIX a prefix where the Debian packages are already unpacked
 EOT
 }
 die() { echo "gpu_check: $*" >&2; exit 2; }
@@ -52,6 +48,14 @@ if [[ -n "${pack:-}" ]]; then
     python3 -m pip download --no-deps --only-binary=:all: open_clip_torch ftfy wcwidth
   exit
 fi
+
+# Relative folders are relative to the caller's working folder.
+for name in OUT TESSERA_GPU_BUNDLE TESSERA_PACKAGES; do
+  [[ -z "${!name:-}" ]] || printf -v "$name" %s "$(realpath -m "${!name}")"
+done
+cd "$(dirname "$0")/../.." || exit
+# shellcheck source=scripts/gpu/cuda_toolkit.sh
+. scripts/gpu/cuda_toolkit.sh
 
 build=$PWD/build-gpu
 report=$build/report
@@ -196,7 +200,7 @@ choose_programs() {
 choose_packages() {
   torch=${CMAKE_PREFIX_PATH:-$(python3 -c 'import importlib.util; print(*importlib.util.find_spec("torch").submodule_search_locations)' 2>/dev/null)}
   torch=${torch%/share/cmake}
-  prefix=${TESSERA_DEPS_PREFIX:-}
+  prefix=
   [[ $dry == no ]] || torch=${torch:-LIBTORCH}
   if [[ $dry == no ]]; then
     [[ -e $torch/lib/libtorch.so ]] || die "no LibTorch: install torch for python3, or set CMAKE_PREFIX_PATH to its folder"

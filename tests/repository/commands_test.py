@@ -6,6 +6,8 @@ import os
 import pathlib
 import re
 import subprocess
+import sys
+import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -85,6 +87,15 @@ class Commands(unittest.TestCase):
                             self.assertIn(value, recipes, f"{program} --config {value}")
 
 
+    def test_for_many_gpus_give_recipes_a_batch_size_per_gpu(self):
+        many = [(name, line) for name, text in texts() for line in text.splitlines()
+                if re.search(r"\b(nproc|srun|sbatch|torchrun)\b|torchrun_train.sh --", line) and re.search(r"\w[/_]vit[bl]\d\d", line)]
+        self.assertGreater(len(many), 5)
+        for name, line in many:
+            with self.subTest(file=str(name)):
+                self.assertIn("data.loader.batch_size=", line)
+
+
 class Scripts(unittest.TestCase):
     def test_print_their_usage(self):
         scripts = [file for file in sorted((ROOT / "scripts").rglob("*.sh")) if file.read_text().startswith("#!")]
@@ -94,6 +105,18 @@ class Scripts(unittest.TestCase):
                 self.assertIn("--help)", script.read_text(), "does not know --help")  # otherwise the call below would run the script
                 done = subprocess.run(["bash", script, "--help"], capture_output=True, text=True, timeout=60, cwd="/", check=True)
                 self.assertRegex(done.stdout, r"^usage: ")
+
+    def test_an_option_without_its_value_is_named(self):
+        done = subprocess.run(["bash", ROOT / "scripts/torchrun_train.sh", "--nodes"], capture_output=True, text=True)
+        self.assertIn("--nodes needs a number", done.stderr)
+
+    def test_rows_are_sent_to_wandb_without_the_line_that_names_the_run(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "wandb.py").write_text("import unittest.mock\ninit = lambda **_: unittest.mock.Mock(log=print)\n")
+            done = subprocess.run([sys.executable, ROOT / "scripts/log_to_wandb.py"], text=True, check=True, capture_output=True,
+                                  input='{"start": {"step": 0}}\n{"step": 1, "terms": {"loss_i2t": 2}}\n',
+                                  env={**os.environ, "PYTHONPATH": folder, "TESSERA_RUN_FOLDER": folder, "TESSERA_RUN_NAME": "a"})
+        self.assertEqual(done.stdout, "{'step': 1, 'terms/loss_i2t': 2}\n")
 
 
 if __name__ == "__main__":

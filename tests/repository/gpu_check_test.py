@@ -95,9 +95,9 @@ class Reports(unittest.TestCase):
         packed.mkdir(exist_ok=True)
         with tarfile.open(packed / "gpu_bundle.tar.xz", "w:xz") as archive:
             archive.add(self.root / "bundle/gpu_bundle", "gpu_bundle")
-        environment = {"PATH": f"{self.root}/tools:/usr/bin:/bin", "OUT": str(self.root / "out"), "TESSERA_GPU_BUNDLE": str(packed),
+        environment = {"PATH": f"{self.root}/tools:/usr/bin:/bin", "OUT": "../out", "TESSERA_GPU_BUNDLE": ".",
                        "CMAKE_PREFIX_PATH": str(self.root / "torch")}
-        ran = subprocess.run([self.root / "scripts/gpu/check.sh", *stages], capture_output=True, text=True, env=environment)
+        ran = subprocess.run([self.root / "scripts/gpu/check.sh", *stages], capture_output=True, text=True, env=environment, cwd=packed)
         self.output = ran.stdout + ran.stderr
         summary = self.root / "out/summary.md"
         return ran.returncode, summary.read_text() if summary.exists() else ""

@@ -19,14 +19,16 @@ class Quickstart(unittest.TestCase):
             (root / name).write_text(text)
             (root / name).chmod(0o755)
         shutil.copy(SCRIPTS / "quickstart.sh", root / "scripts")
-        output = subprocess.run([root / "scripts/quickstart.sh", *arguments], check=True, capture_output=True, text=True).stdout
+        (root / "elsewhere").mkdir(exist_ok=True)
+        output = subprocess.run([root / "scripts/quickstart.sh", *arguments], check=True, capture_output=True, text=True,
+                                cwd=root / "elsewhere").stdout
         return pathlib.Path(re.search(r"^report with images: (.*)$", output, re.M).group(1))
 
     def test_the_printed_report_path_exists(self):
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder).resolve() / "a clone"
-            absolute = root / "elsewhere" / "run"
-            for arguments, expected in {(): root / "runs/quickstart", ("runs/mine",): root / "runs/mine", (absolute,): absolute}.items():
+            absolute = root / "another" / "run"
+            for arguments, expected in {(): root / "runs/quickstart", ("runs/mine",): root / "elsewhere/runs/mine", (absolute,): absolute}.items():
                 with self.subTest(arguments):
                     report = self.report_of(root, *arguments)
                     self.assertEqual(report, expected / "evaluation/report.html")

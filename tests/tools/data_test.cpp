@@ -53,6 +53,11 @@ TEST_F(DataProgram, TrainingAVocabularyOnBlankCaptionsIsRefused) {
                      "looked for in the column title (caption_key)");
 }
 
+TEST_F(DataProgram, ACharacterCoverageBelowSentencePiecesLeastIsRefused) {
+  expect_refused("tessera-data train-sentencepiece --source shapes --vocab-size 35 --character-coverage 0.95 --out " + path("m"),
+                 "tessera-data: --character-coverage: Value 0.95 not in range 0.980000 to 1.000000 (see --help)");
+}
+
 TEST_F(DataProgram, InspectCountsBadSamplesAndMissingCaptions) {
   const std::string table =
       write("a.csv", "filepath\ttitle\ngood.jpg\ta cat\ngood.jpg\t \nempty.jpg\ta dog\nno.jpg\tx\ngood.jpg\tb\n");

@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/support/program.h"
 #include "tests/support/temporary_folder.h"
@@ -79,7 +80,7 @@ TEST_F(FromOpenClip, ConvertsARunOnShardsToAValidConfiguration) {
   expect(run, "schedule", "{warmup_steps: 40, schedule: cosine}");
   expect(run, "training.precision", "bf16");
   expect(run, "training.clip_norm", "1.0");
-  expect(run, "log", "{every_steps: 20, tensorboard: true, command: \"python3 scripts/log_to_wandb.py 'my project'\"}");
+  expect(run, "log", "{every_steps: 20, tensorboard: true, command: \"python3 " TESSERA_SOURCE_DIR "/scripts/log_to_wandb.py 'my project'\"}");
   expect(run, "data.loader.augmentation", "{scale: [0.4, 1.0], color_jitter: {probability: 1.0, brightness: 0.4, contrast: 0.4, saturation: 0.4, hue: 0}}");
   expect(run, "model.preprocessing.image_size", "64");
   expect(run, "model.image.encoder", "{name: vit, patch_size: 32, width: 384, heads: 6, grad_checkpointing: true}");

@@ -6,7 +6,9 @@
 
 #include "tests/support/test_data.h"
 #include "tests/training/tiny_run.h"
+#include <tessera/data/source.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/io/tar_writer.h>
 #include <tessera/training/config/config.h>
 #include <tessera/training/config/resume_rules.h>
 #include <tessera/training/stages.h>
@@ -232,6 +234,21 @@ TEST(TrainingConfig, EveryShippedConfigurationIsValidFromAnyWorkingFolder) {
   EXPECT_GE(checked, 100u);
 }
 
+TEST(TrainingConfig, RecipesReadTheTextsThatTheirHeadersName) {
+  const TemporaryFolder folder;
+  io::TarWriter tar(folder / "a.tar");
+  tar.add("a.png", "not decoded here");
+  tar.add("a.txt", "a dog");
+  tar.add("a.json", R"({"caption": "a dog", "long_caption": "a brown dog in a park", "summary": "a dog outdoors"})");
+  tar.finish();
+  const auto sample_of = [&](const std::string& name) {
+    const Config config = load_stages(name, {concat("data.train.path=", folder / "a.tar")}).front().config;
+    return indexed(sources().make(config.data.train, "data.train"))->get(0);
+  };
+  EXPECT_EQ(sample_of("fgclip_vitb16").captions, (std::vector<std::string>{"a dog", "a brown dog in a park"}));
+  EXPECT_EQ(sample_of("tips_vitb14").summary, "a dog outdoors");
+}
+
 TEST(TrainingConfig, ARecipeIsTheSameRunByItsNameAndByItsFile) {
   const Config by_name = load_config("pyramidclip_ablation"), by_place = load_config("pyramidclip/ablation.yaml");
   const Config by_file = load_config(TESSERA_SOURCE_DIR "/configs/pyramidclip/ablation.yaml");
@@ -240,13 +257,16 @@ TEST(TrainingConfig, ARecipeIsTheSameRunByItsNameAndByItsFile) {
   EXPECT_EQ(to_yaml(by_file), to_yaml(by_name));
 }
 
-TEST(TrainingConfig, SparoRecipesHaveThePapersSizes) {
-  const std::map<std::string, std::int64_t> sizes = {{"sparo_laion400m_vitb32", 150'908'545},
-                                                     {"sparo_cc15m_rn50_d32", 97'197'473}};
-  for (const auto& [name, size] : sizes) {
+TEST(TrainingConfig, SparoRecipesHaveThePapersSizesAndALearningRateForTheirData) {
+  const std::map<std::string, std::pair<std::int64_t, double>> expected = {{"sparo_laion400m_vitb32", {150'908'545, 5e-4}},
+                                                                           {"sparo_cc15m_rn50_d32", {97'197'473, 1e-3}}};
+  for (const auto& [name, values] : expected) {
+    const auto [size, rate] = values;
+    const Config config = load_config(name);
     std::int64_t numbers = 1;  // the temperature is one parameter
-    for (const at::Tensor& parameter : DualEncoder(load_config(name).model).parameters()) numbers += parameter.numel();
+    for (const at::Tensor& parameter : DualEncoder(config.model).parameters()) numbers += parameter.numel();
     EXPECT_EQ(numbers, size) << name;
+    EXPECT_EQ(std::stod(config.optimizer.settings.find("lr")->text()), rate) << name;
   }
 }
 

@@ -120,7 +120,7 @@ Command train_sentencepiece_command(CLI::App& program) {
       ->check(CLI::IsMember({"unigram", "bpe"}));
   add_default(*app, "--character-coverage", options->training.character_coverage,
               "share of the characters that get a piece; the others become the unknown token")
-      ->check(CLI::Range(0.9, 1.0));
+      ->check(CLI::Range(0.98, 1.0));
   app->add_option("--out", options->out, "the model file to write")->required();
   return {app, [options] { return train(*options); }};
 }

@@ -365,7 +365,9 @@ bool reports_to(const Parameters& p, const char* where) {
 
 Settings report(const Parameters& p) {
   Settings out = {concat("log.tensorboard=", reports_to(p, "tensorboard") ? "true" : "false")};
-  if (reports_to(p, "wandb")) out.push_back("log.command=python3 scripts/log_to_wandb.py " + shell_line({p.text("wandb_project_name")}));
+  const std::filesystem::path shipped = std::filesystem::path(config::shipped_folder()).parent_path();
+  if (reports_to(p, "wandb"))
+    out.push_back("log.command=" + shell_line({"python3", (shipped / "scripts/log_to_wandb.py").string(), p.text("wandb_project_name")}));
   return out;
 }
 

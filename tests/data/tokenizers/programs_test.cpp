@@ -72,5 +72,12 @@ TEST_F(BenchTokenizer, PrintsATableAndWritesJson) {
                  "tessera-bench: --captions /none: cannot read, or empty; expected one caption per line");
 }
 
+TEST_F(BenchTokenizer, FindsTheShippedVocabularyFromAnyWorkingFolder) {
+  write("captions.txt", "a cat\n");
+  const Answer answer = answer_of_shell("cd " + folder_.string() + " && " TESSERA_BINARY_DIR
+                                        "/bin/tessera-bench tokenizer --repeats 1 --captions captions.txt");
+  EXPECT_EQ(answer.code, 0) << answer.text;
+}
+
 }  // namespace
 }  // namespace tessera
