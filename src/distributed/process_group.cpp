@@ -86,6 +86,10 @@ ProcessGroup::Connection::~Connection() {
   }
 }
 
+c10::intrusive_ptr<c10d::Store> store_of_attempt(const c10::intrusive_ptr<c10d::Store>& store, const LaunchEnvironment& environment) {
+  return c10::make_intrusive<c10d::PrefixStore>(concat("attempt_", environment.attempt), store);
+}
+
 void claim_gpu(c10d::Store& store, const std::string& identity, const LaunchEnvironment& environment) {
   if (store.add("gpu/" + identity, 1) > 1)
     user_error(
@@ -111,7 +115,7 @@ ProcessGroup ProcessGroup::connect(const LaunchEnvironment& environment, const D
   place.port = store->getPort();  // for a single rank, the store chooses a free port
   connection->environment = place;
   connection->device = device;
-  connection->store = store;
+  connection->store = store_of_attempt(store, place);
   connection->group = c10::make_intrusive<c10d::ProcessGroup>(connection->store, place.rank, place.size);
   if (cuda) connection->group->setBoundDeviceId(device);
   const auto add = [&](c10::DeviceType kind, c10d::ProcessGroup::BackendType type, const BackendPointer& backend) {

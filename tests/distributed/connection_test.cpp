@@ -82,5 +82,12 @@ TEST(Gpus, RejectsTheSecondRankOnAGpu) {
             "training.device to cpu");
 }
 
+TEST(Gpus, AreFreeAgainAfterARestart) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  LaunchEnvironment environment;
+  for (environment.attempt = 0; environment.attempt < 2; ++environment.attempt)
+    claim_gpu(*store_of_attempt(store, environment), "host/0:1:0", environment);
+}
+
 }  // namespace
 }  // namespace tessera
