@@ -15,7 +15,7 @@ namespace tessera {
 
 /// Returns a group of one rank over NCCL: this process on its first GPU.
 inline ProcessGroup nccl_group() {
-  const LaunchEnvironment place{"test", 0, 1, 0, "127.0.0.1", free_port()};
+  const LaunchEnvironment place{.address = "127.0.0.1", .port = free_port()};
   return ProcessGroup::connect(place, {.backend = "nccl", .timeout = 60}, at::Device(at::kCUDA, 0));
 }
 
