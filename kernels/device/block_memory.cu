@@ -14,9 +14,9 @@ __global__ void probe() {}
 std::size_t ask(int device) {
   int current = 0, bytes = 0;
   cudaFuncAttributes attributes;
-  bool runs = cudaGetDevice(&current) == cudaSuccess && cudaSetDevice(device) == cudaSuccess &&
-              cudaFuncGetAttributes(&attributes, probe) == cudaSuccess &&
-              cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess;
+  const bool runs = cudaGetDevice(&current) == cudaSuccess && cudaSetDevice(device) == cudaSuccess &&
+                    cudaFuncGetAttributes(&attributes, probe) == cudaSuccess &&
+                    cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess;
   cudaSetDevice(current);
   cudaGetLastError();  // a later launch must not report a failure of these calls
   return runs ? static_cast<std::size_t>(bytes) : 0;
