@@ -38,10 +38,8 @@ Status launch(const char* operation, void (*kernel)(Parameters...), dim3 grid, u
   if (shared_bytes > 48 * 1024) {
     error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
   }
-  if (error == cudaSuccess) {
-    kernel<<<grid, threads, shared_bytes, static_cast<cudaStream_t>(stream)>>>(arguments...);
-    error = cudaGetLastError();
-  }
+  if (error == cudaSuccess) kernel<<<grid, threads, shared_bytes, static_cast<cudaStream_t>(stream)>>>(arguments...);
+  error = cudaGetLastError();  // the error of either call; clears it, so that no later launch reports it again
   if (error == cudaSuccess) return {};
   return Status::failure(std::string(operation) + ": " + cudaGetErrorString(error) + " (" + std::to_string(threads) +
                          " threads and " + std::to_string(shared_bytes) + " bytes of shared memory per block)");

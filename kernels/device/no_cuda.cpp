@@ -1,4 +1,5 @@
 // Replaces the .cu files in a build without CUDA, so that callers need no #if.
+#include "kernels/device/block_memory.h"
 #include "kernels/flops_regularizer/flops_regularizer.h"
 #include "kernels/linear_cross_entropy/linear_cross_entropy.h"
 #include "kernels/max_similarity/max_similarity.h"
@@ -17,6 +18,9 @@ Status missing(const char* kernel) {
 
 }  // namespace
 
+std::size_t block_memory(int) {
+  return 0;
+}
 std::size_t sparsify_group_workspace(const SparsifyGroupProblem&, Pass) {
   return 0;
 }
@@ -42,6 +46,9 @@ Status cross_entropy_tile(const CrossEntropyTile&, void*) {
   return missing("linear_cross_entropy");
 }
 std::size_t max_similarity_workspace(const MaxSimilarityProblem&, Pass) {
+  return 0;
+}
+std::size_t max_similarity_block_memory(const MaxSimilarityProblem&) {
   return 0;
 }
 Status max_similarity_forward(const MaxSimilarityForward&, void*) {

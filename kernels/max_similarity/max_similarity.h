@@ -78,11 +78,14 @@ Status max_similarity_backward(const MaxSimilarityBackward& arguments, const Par
 /// products of bfloat16 rows. This sum differs from x . y by at most 2^-16 |x| |y|.
 namespace cuda {
 std::size_t max_similarity_workspace(const MaxSimilarityProblem& problem, Pass pass);
+/// Returns the shared memory that a block of the forward pass needs.
+std::size_t max_similarity_block_memory(const MaxSimilarityProblem& problem);
 Status max_similarity_forward(const MaxSimilarityForward& arguments, void* stream);
 Status max_similarity_backward(const MaxSimilarityBackward& arguments, void* stream);
 }  // namespace cuda
 namespace emulation {
 std::size_t max_similarity_workspace(const MaxSimilarityProblem& problem, Pass pass);
+std::size_t max_similarity_block_memory(const MaxSimilarityProblem& problem);
 Status max_similarity_forward(const MaxSimilarityForward& arguments, void* stream);
 Status max_similarity_backward(const MaxSimilarityBackward& arguments, void* stream);
 }  // namespace emulation

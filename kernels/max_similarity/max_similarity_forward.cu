@@ -254,7 +254,7 @@ __global__ void __launch_bounds__(kThreads, kColumnTiles > 4 ? 1 : 2) compare_ro
 }
 
 template <int kRowWarps, int kColumnTiles>
-Status start(ForwardArguments arguments, void* stream) {
+Status start(ForwardLayout<kRowWarps, kColumnTiles>, ForwardArguments arguments, void* stream) {
   using Layout = ForwardLayout<kRowWarps, kColumnTiles>;
   const std::int64_t text_tiles = (arguments.texts + Layout::kTexts - 1) / Layout::kTexts;
   const std::int64_t image_groups = (arguments.images + kImagesTogether - 1) / kImagesTogether;
@@ -268,17 +268,14 @@ Status start(ForwardArguments arguments, void* stream) {
                 Layout::bytes(arguments.tokens.size), stream, arguments);
 }
 
-template <int kColumnTiles>
-Status start_for_patches(const ForwardArguments& arguments, void* stream) {
-  if (arguments.patches.size <= kWarpRows) return start<1, kColumnTiles>(arguments, stream);
-  return start<2, kColumnTiles>(arguments, stream);
-}
-
-Status start_for_tokens(const ForwardArguments& arguments, void* stream) {
-  if (arguments.tokens.size <= 32) return start_for_patches<4>(arguments, stream);
-  if (arguments.tokens.size <= 64) return start_for_patches<8>(arguments, stream);
-  if (arguments.tokens.size <= 80) return start_for_patches<10>(arguments, stream);
-  return start<2, 10>(arguments, stream);  // never <1, 10>, whose larger staging area would leave too little shared memory for long texts
+/// Calls `use` with the layout for the sizes of a problem.
+template <class Use>
+auto with_layout(std::int64_t patches, std::int64_t tokens, const Use& use) {
+  const bool few = patches <= kWarpRows;
+  if (tokens <= 32) return few ? use(ForwardLayout<1, 4>()) : use(ForwardLayout<2, 4>());
+  if (tokens <= 64) return few ? use(ForwardLayout<1, 8>()) : use(ForwardLayout<2, 8>());
+  if (tokens <= 80 && few) return use(ForwardLayout<1, 10>());
+  return use(ForwardLayout<2, 10>());  // never <1, 10>, whose larger staging area would leave too little shared memory for long texts
 }
 
 template <class Element>
@@ -321,7 +318,7 @@ Status start(const MaxSimilarityForward& given, void* stream) {
       !status.ok()) {
     return status;
   }
-  return start_for_tokens(arguments, stream);
+  return with_layout(problem.patches, problem.tokens, [&](auto layout) { return start(layout, arguments, stream); });
 }
 
 }  // namespace
@@ -332,6 +329,10 @@ std::size_t max_similarity_workspace(const MaxSimilarityProblem& problem, Pass p
   PackedRows patches, tokens;
   if (pass == Pass::kForward) return lay_out(problem, nullptr, patches, tokens);
   return static_cast<std::size_t>(problem.images + problem.texts) * sizeof(float);  // every image's and every text's number of kept rows
+}
+
+std::size_t max_similarity_block_memory(const MaxSimilarityProblem& problem) {
+  return with_layout(problem.patches, problem.tokens, [&](auto layout) { return layout.bytes(problem.tokens); });
 }
 
 Status max_similarity_forward(const MaxSimilarityForward& arguments, void* stream) {

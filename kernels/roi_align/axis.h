@@ -5,11 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#if defined(__CUDACC__)
-#define TESSERA_HOST_DEVICE __host__ __device__
-#else
-#define TESSERA_HOST_DEVICE
-#endif
+#include "kernels/types.h"
 
 namespace tessera::kernels {
 namespace {  // each source file has its own copy, because source files are compiled for different instruction sets

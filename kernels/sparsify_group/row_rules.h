@@ -3,11 +3,7 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__CUDACC__)
-#define TESSERA_HOST_DEVICE __host__ __device__
-#else
-#define TESSERA_HOST_DEVICE
-#endif
+#include "kernels/types.h"
 
 namespace tessera::kernels {
 namespace {  // each instruction set has its own copy; see cpu/matrix.inc.h

@@ -35,6 +35,9 @@ struct SparsifyGroupProblem {
 
 constexpr std::int64_t kMostPatchesOnGpu = 1024;
 
+/// The shared memory that a block of the GPU kernels may need: no more than a block of an A100 can use.
+constexpr std::size_t kSparsifyGroupBlockMemory = 163 * 1024;
+
 /// Returns 1/P, rounded once to float32. The comparison with the threshold requires this rounding.
 inline float paper_threshold(std::int64_t patches) {
   return static_cast<float>(1.0 / static_cast<double>(patches));

@@ -49,7 +49,7 @@ struct BackwardLayout {
   static_assert(!kOverlaps || kWidthStageBytes <= kMatricesBytes, "the staging area must fit over the matrices");
   static constexpr int kBytes =
       kMatricesBytes + (kOverlaps || kRowStageBytes > kWidthStageBytes ? kRowStageBytes : kWidthStageBytes);
-  static_assert(kBytes <= 163 * 1024, "more shared memory than an A100 has for a block");
+  static_assert(kBytes <= kSparsifyGroupBlockMemory);
   static constexpr int kElementPitch = kPitch * 4 / static_cast<int>(sizeof(Element));
 };
 

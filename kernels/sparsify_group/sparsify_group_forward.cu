@@ -46,6 +46,7 @@ struct ForwardLayout {
   static_assert(!kOverlaps || kWidthStageBytes <= kSimilarityBytes, "the staging area must fit over the similarities");
   static constexpr int kBytes =
       kSimilarityBytes + (kOverlaps || kRowStageBytes > kWidthStageBytes ? kRowStageBytes : kWidthStageBytes);
+  static_assert(kBytes <= kSparsifyGroupBlockMemory);
 };
 
 template <class Element, int kRowTiles, int kCapacity>

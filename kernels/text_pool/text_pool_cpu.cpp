@@ -22,15 +22,9 @@ const PoolRows& pool_rows() {
 
 template <class Body>
 void for_each_row(const Parallel& parallel, std::int64_t rows, Body body) {
-  const auto some = [&](int, std::int64_t item) {
+  for_each_item(parallel, (rows + kRowsAtATime - 1) / kRowsAtATime, [&](int, std::int64_t item) {
     for (std::int64_t row = item * kRowsAtATime; row < std::min(rows, (item + 1) * kRowsAtATime); ++row) body(row);
-  };
-  const std::int64_t items = (rows + kRowsAtATime - 1) / kRowsAtATime;
-  if (parallel.threads == 1) {  // callers that run the kernel in threads of their own pass 1
-    for (std::int64_t item = 0; item < items; ++item) some(0, item);
-    return;
-  }
-  for_each_item(parallel, items, some);
+  });
 }
 
 void finish_pair(const PooledPairs& a, const PoolRows& loops, std::int64_t row) {

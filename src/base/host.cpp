@@ -16,6 +16,12 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
+std::string machine_name() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  return host_name() + '/' + boot;
+}
+
 std::string code_folder() {
   Dl_info self{};
   if (::dladdr(reinterpret_cast<const void*>(&code_folder), &self) == 0 || self.dli_fname == nullptr) return {};

@@ -25,6 +25,9 @@ struct ProcessGroup::Connection {
 
 using BackendPointer = c10::intrusive_ptr<c10d::Backend>;
 
+/// Returns the store's part for this attempt. The keys of an earlier attempt, such as the ranks' addresses, are no longer valid.
+c10::intrusive_ptr<c10d::Store> store_of_attempt(const c10::intrusive_ptr<c10d::Store>& store, const LaunchEnvironment& environment);
+
 /// These functions create the backends of Gloo and NCCL. They return null if the build does not contain the backend.
 BackendPointer make_gloo(const c10::intrusive_ptr<c10d::Store>& store, const LaunchEnvironment& environment,
                          std::chrono::milliseconds timeout);

@@ -62,7 +62,7 @@ struct Heartbeat::Impl {
     options.timeout = std::chrono::seconds(30);
     // Uses a separate connection, because the process group's connection may be blocked by an operation that waits.
     try {
-      store = c10::make_intrusive<c10d::TCPStore>(place.address, options);
+      store = store_of_attempt(c10::make_intrusive<c10d::TCPStore>(place.address, options), place);
     } catch (const std::exception& error) {
       throw JobError(concat("rank ", rank, ": cannot reach the ranks' store at ", place.address, ":", place.port, ": ",
                             error.what()));
@@ -166,7 +166,7 @@ struct Heartbeat::Impl {
   const int rank, size, next = (rank + 1) % size;
   const double silence;
   const std::string host;
-  c10::intrusive_ptr<c10d::TCPStore> store;
+  c10::intrusive_ptr<c10d::Store> store;
   std::atomic<std::uint64_t> count{kGone};
 
   std::mutex place_mutex;

@@ -82,6 +82,7 @@ LaunchEnvironment from_torchrun(const Launcher& launcher) {
   out.address = launcher.text("MASTER_ADDR", "WORLD_SIZE");
   launcher.text("MASTER_PORT", "WORLD_SIZE");
   out.port = launcher.port(kDefaultPort);
+  if (launcher.find("TORCHELASTIC_RESTART_COUNT") != nullptr) out.attempt = launcher.number("TORCHELASTIC_RESTART_COUNT", "");
   return out;
 }
 

@@ -13,7 +13,7 @@ namespace tessera {
 BackendPointer make_nccl(const c10::intrusive_ptr<c10d::Store>& store, const LaunchEnvironment& environment,
                          const at::Device& device, std::chrono::milliseconds timeout) {
   const cudaDeviceProp& gpu = *at::cuda::getDeviceProperties(device.index());
-  claim_gpu(*store, concat(host_name(), '/', gpu.pciDomainID, ':', gpu.pciBusID, ':', gpu.pciDeviceID), environment);
+  claim_gpu(*store, concat(machine_name(), '/', gpu.pciDomainID, ':', gpu.pciBusID, ':', gpu.pciDeviceID), environment);
   const auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = timeout;
   return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, environment.rank, environment.size, options);

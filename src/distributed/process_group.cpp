@@ -57,6 +57,7 @@ at::Tensor bytes_for_bool(const at::Tensor& tensor) {
 
 struct ProcessGroup::Transfer::Impl {
   std::vector<c10::intrusive_ptr<c10d::Work>> works;
+  at::Tensor arrived, receive;  // on the CPU, and its copy on the GPU; undefined if the backend writes to the receiver's memory
 };
 
 ProcessGroup::Transfer::Transfer() = default;
@@ -67,6 +68,8 @@ ProcessGroup::Transfer::~Transfer() = default;
 void ProcessGroup::Transfer::wait() {
   if (!impl_) return;
   for (const auto& work : impl_->works) work->wait();
+  const at::NoGradGuard no_grad;
+  if (impl_->receive.defined()) impl_->receive.copy_(impl_->arrived);
   impl_.reset();
 }
 
@@ -84,6 +87,10 @@ ProcessGroup::Connection::~Connection() {
     const std::string text = error.what();
     log::warning("rank ", environment.rank, " leaves without the others: ", text.substr(0, text.find('\n')));
   }
+}
+
+c10::intrusive_ptr<c10d::Store> store_of_attempt(const c10::intrusive_ptr<c10d::Store>& store, const LaunchEnvironment& environment) {
+  return c10::make_intrusive<c10d::PrefixStore>(concat("attempt_", environment.attempt), store);
 }
 
 void claim_gpu(c10d::Store& store, const std::string& identity, const LaunchEnvironment& environment) {
@@ -111,7 +118,7 @@ ProcessGroup ProcessGroup::connect(const LaunchEnvironment& environment, const D
   place.port = store->getPort();  // for a single rank, the store chooses a free port
   connection->environment = place;
   connection->device = device;
-  connection->store = store;
+  connection->store = store_of_attempt(store, place);
   connection->group = c10::make_intrusive<c10d::ProcessGroup>(connection->store, place.rank, place.size);
   if (cuda) connection->group->setBoundDeviceId(device);
   const auto add = [&](c10::DeviceType kind, c10d::ProcessGroup::BackendType type, const BackendPointer& backend) {
@@ -228,9 +235,15 @@ ProcessGroup::Transfer ProcessGroup::pass_on(const at::Tensor& send, const at::T
   }
   const auto backend = connection_->group->getBackend(send.device().type());
   const int next = (rank() + 1) % size(), previous = (rank() + size() - 1) % size();
-  std::vector<at::Tensor> out{send}, in{receive};
   Transfer transfer;
   transfer.impl_ = std::make_unique<Transfer::Impl>();
+  std::vector<at::Tensor> out{send}, in{receive};
+  if (send.is_cuda() && connection_->backend == "gloo") {  // Gloo's send and recv access the memory from the CPU
+    out = {send.cpu()};
+    in = {at::empty_like(receive, receive.options().device(at::kCPU))};
+    transfer.impl_->arrived = in[0];
+    transfer.impl_->receive = receive;
+  }
   // NCCL sends and receives at the same time only if both operations are in one NCCL group. Gloo does not need a group.
   const bool grouped = backend->supportsCoalescing() && connection_->backend == "nccl" && send.is_cuda();
   if (grouped) backend->startCoalescing();

@@ -63,6 +63,11 @@ std::int64_t attention(const at::Tensor& query, const at::Tensor& key, int produ
   return products * 2 * query.numel() * key.size(-2);
 }
 
+// Returns the FLOPs of one matrix product of attention in packed rows: queries [.., T, H, d], and the rows' offsets [B + 1].
+std::int64_t packed_attention(const at::Tensor& query, const at::Tensor& offsets) {
+  return 2 * query.size(-2) * query.size(-1) * offsets.diff().to(at::kLong).square().sum().item<std::int64_t>();
+}
+
 bool tensor_at(c10::ArrayRef<const c10::IValue> inputs, std::size_t index) {
   return index < inputs.size() && inputs[index].isTensor();
 }
@@ -94,6 +99,15 @@ void count(const at::RecordFunction& call) {
       const at::Tensor q = inputs[query].toTensor(), k = inputs[query + 1].toTensor();
       flops = attention(q, k, backward ? 5 : 2);
       again = backward ? attention(q, k, 1) : 0;  // the backward pass computes the scores again
+    }
+  } else if (name.starts_with("aten::_flash_attention_") || name.starts_with("aten::_efficient_attention_")) {
+    // Packed rows are passed to these operators directly. Fused attention, which is counted above, calls them without offsets.
+    const bool backward = name.ends_with("backward");
+    const std::size_t query = backward ? 1 : 0, offsets = backward ? 6 : name.find("flash") != std::string_view::npos ? 3 : 4;
+    if (tensor_at(inputs, offsets) && inputs[offsets].toTensor().defined()) {
+      const std::int64_t product = packed_attention(inputs[query].toTensor(), inputs[offsets].toTensor());
+      flops = (backward ? 5 : 2) * product;
+      again = backward ? product : 0;
     }
   }
   add(flops, again);

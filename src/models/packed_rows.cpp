@@ -1,4 +1,7 @@
+#include <cmath>
+
 #include <ATen/ATen.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <tessera/models/attention.h>
@@ -49,19 +52,25 @@ at::Tensor places_of(const at::Tensor& mask, std::int64_t count) {
       .narrow(0, 0, count);
 }
 
+// Whether flash attention takes the queries [T, heads, width]. It needs compute capability 8.0, as do convolutions in bfloat16.
+bool takes_flash_attention(const at::Tensor& query) {
+  return (query.scalar_type() == at::kHalf || query.scalar_type() == at::kBFloat16) && query.size(-1) <= 256 &&
+         at::detail::getCUDAHooks().supportsBFloat16ConvolutionWithCuDNNv8();
+}
+
 at::Tensor attend_to_lengths(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                             const PackedRows& rows, bool causal) {
-  if (query.scalar_type() == at::kHalf || query.scalar_type() == at::kBFloat16)
+                             const PackedRows& rows, bool causal, double scale) {
+  if (takes_flash_attention(query))
     return std::get<0>(at::_flash_attention_forward(query, key, value, rows.offsets, rows.offsets, rows.longest,
                                                     rows.longest, /*dropout_p=*/0.0, causal,
-                                                    /*return_debug_mask=*/false));
+                                                    /*return_debug_mask=*/false, scale));
   constexpr std::int64_t kFull = 0, kCausal = 1;
   const auto one = [](const at::Tensor& x) { return x.unsqueeze(0); };
   const bool gradients = at::GradMode::is_enabled() &&
                          (query.requires_grad() || key.requires_grad() || value.requires_grad());
   return std::get<0>(at::_efficient_attention_forward(one(query), one(key), one(value), /*bias=*/{}, rows.offsets,
                                                       rows.offsets, rows.longest, rows.longest, /*dropout_p=*/0.0,
-                                                      causal ? kCausal : kFull, gradients))
+                                                      causal ? kCausal : kFull, gradients, scale))
       .squeeze(0);
 }
 
@@ -121,8 +130,15 @@ at::Tensor unpack(const at::Tensor& x, const PackedRows& rows) {
 at::Tensor attend_in_rows(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, std::int64_t heads,
                           const PackedRows& rows, bool causal) {
   if (!query.is_cuda()) return attend_filled_up(query, key, value, heads, rows, causal);
-  const auto split = [heads](const at::Tensor& x) { return x.unflatten(-1, {heads, x.size(-1) / heads}); };
-  return attend_to_lengths(split(query), split(key), split(value), rows, causal).flatten(1);
+  // The kernels take heads whose width is a multiple of 8. Zeros change neither the products of queries and keys nor the other columns.
+  const std::int64_t width = query.size(-1) / heads, missing = (8 - width % 8) % 8;
+  const auto split = [&](const at::Tensor& x) {
+    const at::Tensor each = x.unflatten(-1, {heads, width});
+    return missing == 0 ? each : at::constant_pad_nd(each, {0, missing});
+  };
+  const double scale = 1 / std::sqrt(static_cast<double>(width));
+  const at::Tensor out = attend_to_lengths(split(query), split(key), split(value), rows, causal, scale);
+  return (missing == 0 ? out : out.narrow(-1, 0, width)).flatten(1);
 }
 
 }  // namespace tessera

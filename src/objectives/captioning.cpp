@@ -204,8 +204,9 @@ at::Tensor Captioning::caption_loss(const Memory& memory, const Texts& texts, co
   for (const bool causal : {true, false}) {
     const at::Tensor index = (causal ? parallel.logical_not() : parallel).nonzero().squeeze(1);
     if (index.numel() == 0) continue;
-    const at::Tensor places = index.to(memory.tokens.device(), /*non_blocking=*/true);
     const bool all = index.numel() == images;
+    at::Tensor places;  // not made if it is not needed, because a recorded step must not copy from the CPU
+    if (!all) places = index.to(memory.tokens.device(), /*non_blocking=*/true);
     const Texts chosen = all ? texts : texts.rows(places);
     sum = sum + sum_of_tiles(all ? memory : memory.rows(places), [=, this](const Memory& own, std::int64_t first) {
       const auto flat = [&](const at::Tensor& rows) { return rows.narrow(0, first, own.tokens.size(0)).flatten(0, 1); };

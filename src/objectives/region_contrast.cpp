@@ -26,13 +26,14 @@ constexpr double kNoNegative = -std::numeric_limits<double>::infinity();
 // hash modulo 2^64, for which two different texts collide with a probability of 2^-63.
 at::Tensor text_numbers(const TowerInput& input) {
   if (!input.ids.defined()) return {};
-  std::vector<std::int64_t> factors;
-  for (std::int64_t place = 0; place < input.ids.size(2); ++place)
-    factors.push_back(
-        static_cast<std::int64_t>(derive_seed(0, Purpose::negatives, {static_cast<std::uint64_t>(place)})));
   at::Tensor ids = input.ids + 1;
   if (input.mask.defined()) ids = ids.masked_fill(input.mask.logical_not(), 0);
-  return (ids * at::tensor(factors, ids.options())).sum(2).flatten();
+  at::Tensor numbers = at::zeros(ids.sizes().slice(0, 2), ids.options());
+  for (std::int64_t place = 0; place < ids.size(2); ++place) {  // no tensor of factors, because a recorded step must not copy from the CPU
+    const std::uint64_t factor = derive_seed(0, Purpose::negatives, {static_cast<std::uint64_t>(place)});
+    numbers.add_(ids.select(2, place), static_cast<std::int64_t>(factor));
+  }
+  return numbers.flatten();
 }
 
 struct Grid {
@@ -52,7 +53,8 @@ Grid fixed_grid(std::int64_t patches, std::int64_t given_rows) {
 // Pools tokens [n, rows * columns, D] inside boxes [n, R, 4], whose corners are fractions of the image. Returns [n, R, D].
 at::Tensor pool_boxes(const at::Tensor& tokens, const at::Tensor& corners, const Grid& grid) {
   const auto width = static_cast<double>(grid.columns), height = static_cast<double>(grid.rows);
-  const at::Tensor cells = corners * at::tensor({width, height, width, height}, corners.options());
+  const std::vector<at::Tensor> sides = corners.unbind(-1);
+  const at::Tensor cells = at::stack({sides[0] * width, sides[1] * height, sides[2] * width, sides[3] * height}, -1);
   const at::Tensor image = at::arange(corners.size(0), corners.options().dtype(at::kLong));
   return roi_align(tokens.unflatten(1, {grid.rows, grid.columns}), cells.flatten(0, 1),
                    image.repeat_interleave(corners.size(1)))

@@ -2,10 +2,13 @@
 // uses only one thread if compiled without it.
 #include "src/ops/kernel_call.h"
 
+#include <algorithm>
+
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "kernels/device/block_memory.h"
 #include <tessera/ops/thread_pool.h>
 
 namespace tessera {
@@ -38,11 +41,15 @@ kernels::DataType kernel_type(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kBFloat16 ? kernels::DataType::kBfloat16 : kernels::DataType::kFloat32;
 }
 
-bool has_kernels(const at::Tensor& tensor) {
-#if defined(TESSERA_CUDA_KERNELS)
-  if (tensor.device().is_cuda()) return true;
-#endif
+bool has_kernels(const at::Tensor& tensor, std::size_t block_memory) {
+  if (tensor.device().is_cuda())
+    return kernels::cuda::block_memory(tensor.device().index()) >= std::max<std::size_t>(1, block_memory);
   return tensor.device().is_cpu() || tensor.device().is_meta();
+}
+
+bool has_kernels_for_type(const at::Tensor& tensor, std::size_t block_memory) {
+  const bool narrow = tensor.scalar_type() == at::kBFloat16 && !tensor.device().is_cpu();
+  return (narrow || tensor.scalar_type() == at::kFloat) && has_kernels(tensor, block_memory);
 }
 
 at::Tensor workspace(std::size_t bytes, const at::Tensor& like) {

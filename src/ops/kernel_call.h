@@ -21,8 +21,12 @@ void check_status(const kernels::Status& status);
 /// Returns the type of a tensor, which must be float32 or bfloat16.
 kernels::DataType kernel_type(const at::Tensor& tensor);
 
-/// Whether this build has kernels for the tensor's device. Returns true for meta tensors.
-bool has_kernels(const at::Tensor& tensor);
+/// Whether this build has kernels for the tensor's device, and a block of this device can use `block_memory` bytes of shared memory (only
+/// on GPUs). Returns true for meta tensors.
+bool has_kernels(const at::Tensor& tensor, std::size_t block_memory = 0);
+
+/// The same for operators with kernels for float32 and, except on the CPU, for bfloat16: false for tensors of other types.
+bool has_kernels_for_type(const at::Tensor& tensor, std::size_t block_memory = 0);
 
 /// Returns scratch memory from LibTorch's allocator; its data_ptr() is null for 0 bytes.
 at::Tensor workspace(std::size_t bytes, const at::Tensor& like);

@@ -110,11 +110,6 @@ Target soft_target(const at::Tensor& ids, const at::Tensor& weights, std::int64_
   return {sorted.contiguous(), weights.gather(1, order).to(type)};
 }
 
-bool has_kernel(const at::Tensor& hidden) {
-  const bool narrow = hidden.scalar_type() == at::kBFloat16 && !hidden.device().is_cpu();
-  return (narrow || hidden.scalar_type() == at::kFloat) && has_kernels(hidden);
-}
-
 // Computes `to = a b`, or `to += a b` if `add` is true. On a GPU, `to` may be float32 when a and b are bfloat16.
 void multiply(at::Tensor to, const at::Tensor& a, const at::Tensor& b, bool add) {
   if (a.scalar_type() == to.scalar_type())
@@ -142,7 +137,7 @@ void finish_tile_in_place(at::Tensor logits, const Target& target, const at::Ten
 // `gradient` have the same dtype, they must be the same tensor; the gradient then overwrites the logits.
 void finish_tile(const at::Tensor& logits, const Target& target, const at::Tensor& losses,
                  const at::Tensor& gradient) {
-  if (!has_kernel(logits)) return finish_tile_in_place(logits, target, losses, gradient.defined());
+  if (!has_kernels_for_type(logits)) return finish_tile_in_place(logits, target, losses, gradient.defined());
   kernels::CrossEntropyTile call;
   call.rows = logits.size(0);
   call.columns = logits.size(1);
@@ -290,7 +285,7 @@ at::Tensor summed(const at::Tensor& hidden, const at::Tensor& weight, const at::
                   std::int64_t ignore_index, const Optional& target_weights,
                   std::optional<std::int64_t> tile_elements) {
   check(hidden, weight, targets, bias, target_weights);
-  const at::ScalarType type = has_kernel(hidden) ? hidden.scalar_type() : compute_dtype(hidden);
+  const at::ScalarType type = has_kernels_for_type(hidden) ? hidden.scalar_type() : compute_dtype(hidden);
   return std::get<0>(call_forward(
       hidden.to(type), weight.to(type), targets, bias ? Optional(bias->to(type)) : Optional(), ignore_index,
       {wants_gradient(hidden), wants_gradient(weight), bias && wants_gradient(*bias)},

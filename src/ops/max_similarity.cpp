@@ -26,11 +26,6 @@ constexpr std::int64_t kMostRows = kernels::MaxSimilarityProblem::kMostRows;
 using Place = kernels::MaxSimilarityProblem::Place;
 constexpr at::ScalarType kPlace = at::kShort;
 
-bool has_kernel(const at::Tensor& patches) {
-  const bool narrow = patches.scalar_type() == at::kBFloat16 && !patches.device().is_cpu();
-  return (narrow || patches.scalar_type() == at::kFloat) && has_kernels(patches);
-}
-
 void check(const at::Tensor& patches, const at::Tensor& tokens, const at::Tensor& patch_keep,
            const at::Tensor& token_keep) {
   TORCH_CHECK(patches.dim() == 3 && patches.sym_size(1) > 0,
@@ -39,7 +34,7 @@ void check(const at::Tensor& patches, const at::Tensor& tokens, const at::Tensor
               "max_similarity: tokens must be [C, L, D] = [C, L, ", patches.sym_size(2), "], got ", tokens.sym_sizes());
   const at::ScalarType dtype = patches.scalar_type();
   TORCH_CHECK(tokens.scalar_type() == dtype &&
-                  (dtype == at::kFloat || dtype == at::kDouble || (dtype == at::kBFloat16 && has_kernel(patches))),
+                  (dtype == at::kFloat || dtype == at::kDouble || (dtype == at::kBFloat16 && !patches.device().is_cpu())),
               "max_similarity: patches and tokens must both be float32, both float64 or, on a GPU, both bfloat16, got ",
               dtype, " and ", tokens.scalar_type());
   TORCH_CHECK(patches.sym_size(1) <= kMostRows && tokens.sym_size(1) <= kMostRows, "max_similarity: at most ",
@@ -62,6 +57,11 @@ kernels::MaxSimilarityProblem problem_of(const at::Tensor& patches, const at::Te
   return {patches.size(0), patches.size(1), tokens.size(0), tokens.size(1), patches.size(2), kernel_type(patches)};
 }
 
+// Returns true if the kernels take the rows. On a GPU, long texts may need more shared memory than a block has.
+bool fits(const at::Tensor& patches, const at::Tensor& tokens) {
+  return has_kernels_for_type(patches, patches.is_cuda() ? kernels::cuda::max_similarity_block_memory(problem_of(patches, tokens)) : 0);
+}
+
 at::Tensor scratch(const kernels::MaxSimilarityProblem& problem, kernels::Pass pass, const at::Tensor& like) {
   return workspace(like.device().is_cpu() ? 0 : kernels::cuda::max_similarity_workspace(problem, pass), like);
 }
@@ -76,9 +76,10 @@ Four forward_on_device(const at::Tensor& patches, const at::Tensor& tokens, cons
   const std::int64_t images = patches.size(0), places = patches.size(1), width = patches.size(2),
                      texts = tokens.size(0), words = tokens.size(1);
   const c10::OptionalDeviceGuard device(patches.device());
-  if (words > 0 && width > 0 && !has_kernel(patches)) {
+  if (words > 0 && width > 0 && !fits(patches, tokens)) {
     const std::int64_t per_text = std::max<std::int64_t>(1, images * places * words);
-    return max_similarity_in_tiles(patches, tokens, patch_keep, token_keep,
+    const at::ScalarType dtype = compute_dtype(patches);
+    return max_similarity_in_tiles(patches.to(dtype), tokens.to(dtype), patch_keep, token_keep,
                                    chunk.value_or(std::max<std::int64_t>(1, kTileElements / per_text)));
   }
   const at::TensorOptions numbers = similarity_options(patches), indices = numbers.dtype(kPlace);
@@ -111,8 +112,12 @@ Pair backward_on_device(const at::Tensor& grad_i2t, const at::Tensor& grad_t2i, 
   check(patches, tokens, patch_keep, token_keep);
   const c10::OptionalDeviceGuard device(patches.device());
   if (tokens.numel() == 0) return {at::zeros_like(patches), at::zeros_like(tokens)};
-  if (!has_kernel(patches))
-    return max_similarity_gradient(grad_i2t, grad_t2i, patches, tokens, patch_keep, token_keep, best_token, best_patch);
+  if (!fits(patches, tokens)) {
+    const at::ScalarType dtype = compute_dtype(patches);
+    const auto [grad_patches, grad_tokens] = max_similarity_gradient(grad_i2t, grad_t2i, patches.to(dtype), tokens.to(dtype), patch_keep,
+                                                                     token_keep, best_token, best_patch);
+    return {grad_patches.to(patches.scalar_type()), grad_tokens.to(tokens.scalar_type())};
+  }
   const at::Tensor x = patches.contiguous(), y = tokens.contiguous(), keep_x = patch_keep.contiguous(),
                    keep_y = token_keep.contiguous(), from_i2t = grad_i2t.contiguous(), from_t2i = grad_t2i.contiguous(),
                    token_places = best_token.contiguous(), patch_places = best_patch.contiguous();

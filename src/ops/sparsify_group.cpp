@@ -60,9 +60,9 @@ at::Tensor weights_of(const Inputs& inputs, bool softmax, Threshold threshold, d
 }
 
 // Returns true if the kernels cannot be used: for float64, for embeddings of width 0, for more patches than fit in a
-// GPU's shared memory, and on devices without kernels.
+// GPU's shared memory, and on devices without kernels or with too little shared memory.
 bool is_composed(const at::Tensor& text, const at::Tensor& image, at::ScalarType dtype) {
-  return dtype == at::kDouble || !has_kernels(text) || text.sym_size(2) == 0 ||
+  return dtype == at::kDouble || !has_kernels(text, kernels::kSparsifyGroupBlockMemory) || text.sym_size(2) == 0 ||
          (text.device().is_cuda() && image.sym_size(1) > kernels::kMostPatchesOnGpu);
 }
 

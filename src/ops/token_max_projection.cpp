@@ -45,11 +45,6 @@ void check(const at::Tensor& tokens, const Mask& mask, const at::Tensor& table, 
               mask ? mask->device() : tokens.device(), ", ", table.device(), " and ", bias.device());
 }
 
-bool has_kernel(const at::Tensor& tokens) {
-  const bool narrow = tokens.scalar_type() == at::kBFloat16 && !tokens.device().is_cpu();
-  return (narrow || tokens.scalar_type() == at::kFloat) && has_kernels(tokens);
-}
-
 kernels::TokenMaxProjectionProblem problem_of(const at::Tensor& tokens, const at::Tensor& table) {
   return {tokens.size(0), tokens.size(1), table.size(0), tokens.size(2), kernel_type(tokens)};
 }
@@ -71,7 +66,7 @@ void library_product(std::int64_t rows, std::int64_t columns, std::int64_t depth
 Pair forward_on_device(const at::Tensor& tokens, const Mask& mask, const at::Tensor& table, const at::Tensor& bias) {
   check(tokens, mask, table, bias);
   const c10::OptionalDeviceGuard device(tokens.device());
-  if (!has_kernel(tokens)) return token_max_projection_in_tiles(tokens, mask.value_or(at::Tensor()), table, bias);
+  if (!has_kernels_for_type(tokens)) return token_max_projection_in_tiles(tokens, mask.value_or(at::Tensor()), table, bias);
   const at::Tensor x = tokens.contiguous(), rows = table.contiguous(), offset = bias.contiguous(),
                    real = mask ? mask->contiguous() : at::Tensor();
   const at::Tensor encoding = at::empty({x.size(0), rows.size(0)}, offset.options()),
@@ -96,7 +91,7 @@ Three backward_on_device(const at::Tensor& grad_encoding, const at::Tensor& enco
   // d log(1 + m) / dm = 1 / (1 + m) = exp(-encoding). NaN stays NaN.
   const at::Tensor weight = encoding.neg().exp_().mul_(grad_encoding).masked_fill_(encoding == 0, 0);
   const at::Tensor grad_bias = output_mask[2] ? weight.sum(0) : at::Tensor();
-  if (!has_kernel(tokens)) {
+  if (!has_kernels_for_type(tokens)) {
     const auto [grad_tokens, grad_table] =
         token_max_projection_gradient(weight, tokens, mask.value_or(at::Tensor()), table, argmax);
     return {grad_tokens, grad_table, grad_bias};
@@ -173,7 +168,7 @@ Pair forward_with_gradient(const at::Tensor& tokens, const Mask& mask, const at:
 
 Pair operate(const at::Tensor& tokens, const Mask& mask, const at::Tensor& table, const at::Tensor& bias) {
   check(tokens, mask, table, bias);
-  const at::ScalarType type = has_kernel(tokens) ? tokens.scalar_type() : compute_dtype(tokens);
+  const at::ScalarType type = has_kernels_for_type(tokens) ? tokens.scalar_type() : compute_dtype(tokens);
   return call_forward(tokens.to(type), mask, table.to(type), bias.to(compute_dtype(tokens)));
 }
 

@@ -14,7 +14,7 @@ PlanSettings Trainer::plan_settings() const {
   out.rank = group_.rank();
   out.ranks = group_.size();
   if (group_.alone()) return out;
-  const auto host = static_cast<std::int64_t>(std::hash<std::string>{}(host_name()));
+  const auto host = static_cast<std::int64_t>(std::hash<std::string>{}(machine_name()));
   const at::Tensor hosts = group_.all_gather(at::full({1}, host, at::kLong));
   out.ranks_here = out.started = static_cast<int>((hosts == host).sum().item<std::int64_t>());
   for (const NamedParameter& parameter : run_.optimizer->parameters())

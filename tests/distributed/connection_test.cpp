@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "tests/support/error_of.h"
+#include <tessera/base/host.h>
 
 namespace tessera {
 namespace {
@@ -80,6 +81,18 @@ TEST(Gpus, RejectsTheSecondRankOnAGpu) {
   EXPECT_EQ(error_of([&] { claim_gpu(*store, "host/0:2:0", environment); }),
             "rank 2 (local rank 2) has the same GPU as another rank: start at most one process per GPU, or set "
             "training.device to cpu");
+}
+
+TEST(Gpus, BelongToAMachineThatItsNameAloneDoesNotIdentify) {
+  EXPECT_TRUE(machine_name().starts_with(host_name() + "/"));
+  EXPECT_EQ(machine_name().size(), host_name().size() + 37);  // the boot's identifier has 36 characters
+}
+
+TEST(Gpus, AreFreeAgainAfterARestart) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  LaunchEnvironment environment;
+  for (environment.attempt = 0; environment.attempt < 2; ++environment.attempt)
+    claim_gpu(*store_of_attempt(store, environment), "host/0:1:0", environment);
 }
 
 }  // namespace

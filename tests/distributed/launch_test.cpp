@@ -47,6 +47,8 @@ TEST(Launch, ReadsTorchrun) {
   EXPECT_EQ(got.local_rank, 1);
   EXPECT_EQ(got.address, "node0");
   EXPECT_EQ(got.port, 29401);
+  EXPECT_EQ(got.attempt, 0);
+  EXPECT_EQ(launch_environment(with(kTorchrun, {{"TORCHELASTIC_RESTART_COUNT", "2"}})).attempt, 2);
 }
 
 TEST(Launch, ReadsSlurm) {

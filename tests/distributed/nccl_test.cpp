@@ -1,4 +1,6 @@
 // Runs with one rank, because NCCL cannot connect two ranks on the same GPU. Skipped without a GPU.
+#include <future>
+
 #include "tests/distributed/group_case.h"
 #include "tests/support/contains.h"
 #include "tests/support/test_name.h"
@@ -21,6 +23,21 @@ TEST(Nccl, GroupsShutDownCleanlyWithWorkInFlight) {
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_FALSE(contains(said, "destroy"));  // c10d warns if a group was not shut down
   EXPECT_EQ(x.sum().item<double>(), 1 << 24);
+}
+
+TEST(GlooOnAGpu, PassesTensorsAroundTheRing) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
+  const auto received_by = [port = free_port()](int rank) {
+    const at::Device gpu(at::kCUDA, 0);
+    const ProcessGroup group = ProcessGroup::connect({.rank = rank, .size = 2, .address = "127.0.0.1", .port = port},
+                                                     {.backend = "gloo", .timeout = 60}, gpu);
+    const at::Tensor own = at::full({3}, 1.0 + rank, gpu), received = at::zeros_like(own);
+    group.pass_on(own, received).wait();
+    return received.sum().item<double>();
+  };
+  std::future<double> first = std::async(std::launch::async, received_by, 0), second = std::async(std::launch::async, received_by, 1);
+  EXPECT_EQ(first.get(), 6);
+  EXPECT_EQ(second.get(), 3);
 }
 
 }  // namespace

@@ -236,6 +236,14 @@ TEST_P(MaxSimilarityKernel, MatchesTheDefinitionAtTheSizesOfTraining) {
   for (const DataType type : types()) expect_as_defined(random_inputs(typed({2, 196, 5, 76, 512}, type)));
 }
 
+TEST(MaxSimilarityBlockMemory, ExceedsThatOfSmallerGpusForLongTextsOnly) {
+  constexpr std::size_t kSmaller = 101376;  // what a block can use with compute capability 8.6, 8.9 and 12
+  EXPECT_EQ(emulation::max_similarity_block_memory({8, 64, 8, 77, 512}), 120448u);
+  EXPECT_LE(emulation::max_similarity_block_memory({8, 64, 8, 64, 512}), kSmaller);
+  EXPECT_LE(emulation::max_similarity_block_memory({8, 65, 8, 435, 512}), kSmaller);
+  EXPECT_GT(emulation::max_similarity_block_memory({8, 65, 8, 436, 512}), kSmaller);
+}
+
 TEST_P(MaxSimilarityKernel, FindsMaximaBelowZero) {
   for (const DataType type : types()) {
     for (const MaxSimilarityProblem& problem :

@@ -34,6 +34,19 @@ TEST(FlopCounter, CountsFusedAttention) {
   EXPECT_EQ(counter.flops(), 2.0 * 2 * 2 * 3 * 5 * 5 * 8);
 }
 
+TEST(FlopCounter, CountsAttentionInPackedRowsByTheirLengths) {
+  const at::Tensor q = at::randn({6, 3, 8}), one = q.unsqueeze(0), offsets = at::tensor({0, 2, 6}, at::kInt);
+  const double product = 2.0 * 3 * 8 * (2 * 2 + 4 * 4);
+  const FlopCounter counter;
+  // Only GPUs have these operators, but the calls are counted before they fail.
+  EXPECT_THROW(at::_flash_attention_forward(q, q, q, offsets, offsets, 4, 4, 0.0, false, false), c10::Error);
+  EXPECT_EQ(counter.flops(), 2 * product);
+  EXPECT_THROW(at::_efficient_attention_forward(one, one, one, {}, offsets, offsets, 4, 4, 0.0, 0), c10::Error);
+  EXPECT_EQ(counter.flops(), 4 * product);
+  EXPECT_THROW(at::_flash_attention_forward(one, one, one, {}, {}, 6, 6, 0.0, false, false), c10::Error);
+  EXPECT_EQ(counter.flops(), 4 * product) << "fused attention makes such calls, and is counted itself";
+}
+
 TEST(FlopCounter, CountsRecomputationSeparately) {
   const at::Tensor x = at::randn({4, 6}), w = at::randn({6, 5}).set_requires_grad(true);
   const double product = 2.0 * 4 * 6 * 5;

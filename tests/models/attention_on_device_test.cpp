@@ -45,13 +45,13 @@ Attended attended(const at::Tensor& out, const std::vector<at::Tensor>& qkv, con
 // Computes softmax(Q K^T / sqrt(width of a head)) V with the scores of masked pairs set to minus infinity.
 Attended by_definition(const std::vector<at::Tensor>& qkv, const at::Tensor& mask, const at::Tensor& cotangent,
                        bool causal) {
-  const auto heads = [](const at::Tensor& x) { return x.unflatten(2, {kHeads, kWidth / kHeads}).transpose(1, 2); };
+  const auto heads = [](const at::Tensor& x) { return x.unflatten(2, {kHeads, x.size(2) / kHeads}).transpose(1, 2); };
   const std::int64_t length = qkv[0].size(1);
   at::Tensor seen = at::ones({length, length}, at::kBool);
   if (causal) seen = seen.tril();
   if (mask.defined())  // rows without real tokens attend to everything, so that their softmax is defined
     seen = (seen & mask.unsqueeze(1).unsqueeze(1)) | mask.any(1).logical_not().view({-1, 1, 1, 1});
-  const at::Tensor scores = heads(qkv[0]).matmul(heads(qkv[1]).mT()) / std::sqrt(kWidth / kHeads);
+  const at::Tensor scores = heads(qkv[0]).matmul(heads(qkv[1]).mT()) / std::sqrt(qkv[0].size(2) / kHeads);
   const at::Tensor weights =
       scores.masked_fill(seen.logical_not(), -std::numeric_limits<double>::infinity()).softmax(-1);
   return attended(weights.matmul(heads(qkv[2])).transpose(1, 2).flatten(2), qkv, mask, cotangent);
@@ -84,12 +84,12 @@ class AttentionOnDevice : public testing::TestWithParam<std::string> {
     if (GetParam() == "cuda" && !at::hasCUDA()) GTEST_SKIP() << "no GPU";
   }
 
-  static void compare(std::int64_t length, at::ScalarType dtype, double tolerance) {
+  static void compare(std::int64_t length, at::ScalarType dtype, double tolerance, std::int64_t width = kWidth) {
     const at::Device device(GetParam());
     at::manual_seed(static_cast<std::uint64_t>(length));
     std::vector<at::Tensor> wide, ours;
     for (int i = 0; i < 4; ++i) {  // queries, keys, values and cotangent, rounded to the type
-      wide.push_back(at::randn({kBatch, length, kWidth}).to(dtype).to(at::kDouble));
+      wide.push_back(at::randn({kBatch, length, width}).to(dtype).to(at::kDouble));
       ours.push_back(wide.back().to(device, dtype));
     }
     const at::Tensor wide_cotangent = wide[3], cotangent = ours[3];
@@ -122,6 +122,13 @@ TEST_P(AttentionOnDevice, EqualsItsDefinitionInFloat64) {
     for (const auto& [dtype, tolerance] :
          std::initializer_list<std::pair<at::ScalarType, double>>{{at::kFloat, 1e-4}, {at::kBFloat16, 1e-2}})
       compare(length, dtype, tolerance);
+}
+
+TEST_P(AttentionOnDevice, TakesHeadsOfAnyWidth) {
+  for (const std::int64_t width : {12, 272}) {
+    compare(77, at::kFloat, 1e-4, kHeads * width);
+    compare(77, at::kBFloat16, 1e-2, kHeads * width);
+  }
 }
 
 }  // namespace

@@ -8,6 +8,9 @@ namespace tessera {
 /// Returns this machine's name, for messages and file names; "unknown" if the system reports none.
 std::string host_name();
 
+/// Returns a text that no other running machine has, even one with the same name.
+std::string machine_name();
+
 /// Returns the folder of the program or library that contains Tessera's code; empty if the system does not report it.
 std::string code_folder();
 

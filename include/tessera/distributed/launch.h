@@ -12,19 +12,20 @@ struct LaunchEnvironment {
   int local_rank = 0;   // index of this process among the processes on its machine; selects the GPU
   std::string address;  // address at which rank 0 listens; empty if there is only one process
   int port = 0;
+  int attempt = 0;  // how often torchrun has restarted the ranks; its store, behind the port, outlives the attempts
 
   bool alone() const { return size == 1; }
 };
 
 using Variables = std::map<std::string, std::string>;
 
-/// Reads the variables of the launcher: torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT), Open MPI (OMPI_COMM_WORLD_RANK,
-/// _SIZE, _LOCAL_RANK, _LOCAL_SIZE) or SLURM (SLURM_PROCID, SLURM_NTASKS or SLURM_STEP_NUM_TASKS, SLURM_LOCALID, SLURM_JOB_NODELIST or
-/// SLURM_STEP_NODELIST). The launcher is torchrun if RANK, WORLD_SIZE or LOCAL_RANK is set; otherwise Open MPI if its _RANK or _SIZE is
-/// set; otherwise SLURM if SLURM_PROCID is set. Without a launcher, the process is alone. With Open MPI, the address is that of this
-/// machine if all ranks run here. With SLURM, the address is the first host of the list, and the port is derived from the job's number.
-/// With Open MPI and SLURM, MASTER_ADDR and MASTER_PORT, if set, replace this address and port. Throws UserError naming the variable that
-/// is missing or contradicts another variable.
+/// Reads the variables of the launcher: torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RESTART_COUNT), Open
+/// MPI (OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE) or SLURM (SLURM_PROCID, SLURM_NTASKS or SLURM_STEP_NUM_TASKS, SLURM_LOCALID,
+/// SLURM_JOB_NODELIST or SLURM_STEP_NODELIST). The launcher is torchrun if RANK, WORLD_SIZE or LOCAL_RANK is set; otherwise Open MPI if its
+/// _RANK or _SIZE is set; otherwise SLURM if SLURM_PROCID is set. Without a launcher, the process is alone. With Open MPI, the address is
+/// that of this machine if all ranks run here. With SLURM, the address is the first host of the list, and the port is derived from the
+/// job's number. With Open MPI and SLURM, MASTER_ADDR and MASTER_PORT, if set, replace this address and port. Throws UserError naming the
+/// variable that is missing or contradicts another variable.
 LaunchEnvironment launch_environment(const Variables& variables);
 
 /// Returns this process's environment.
