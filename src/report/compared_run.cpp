@@ -153,27 +153,26 @@ std::int64_t read_training_scores(const fs::path& folder, ComparedRun& run) {
   return last;
 }
 
-/// Reads a results.json of `evaluate`. Returns its JSON.
-Json read_results(const fs::path& path, ComparedRun& run, std::vector<Score>& scores) {
-  Json json = read_json(path);
-  scores = scores_in(json);
+/// Takes over what a results.json of `evaluate` says about the run. Returns its scores.
+std::vector<Score> take_results(const fs::path& path, const Json& json, ComparedRun& run) {
+  std::vector<Score> scores = scores_in(json);
   add_outcomes(path.parent_path() / "samples.json", scores);
   if (run.version.empty() && !text_of(json, "version").empty())
     run.version = concat("Tessera ", text_of(json, "version"), " (", text_of(json, "commit"), ")");
   for (const auto& [fact, key] :
        {std::pair(&run.device, "device"), std::pair(&run.date, "date"), std::pair(&run.parameters, "parameters")})
     if (fact->empty()) *fact = text_of(json, key);
-  return json;
+  return scores;
 }
 
 void read_scores(const fs::path& folder, ComparedRun& run) {
   std::int64_t last = read_training_scores(folder, run);
-  std::vector<fs::path> files = result_files(folder);
+  std::vector<std::pair<fs::path, Json>> files;
+  for (const fs::path& path : result_files(folder)) files.emplace_back(path, read_json(path));
   // After --overwrite, a folder with a lower number has newer results.
-  std::ranges::stable_sort(files, {}, [](const fs::path& path) { return text_of(read_json(path), "date"); });
-  for (const fs::path& path : files) {
-    std::vector<Score> older, newer = run.scores;
-    const Json json = read_results(path, run, older);
+  std::ranges::stable_sort(files, {}, [](const auto& file) { return text_of(file.second, "date"); });
+  for (const auto& [path, json] : files) {
+    std::vector<Score> older = take_results(path, json, run), newer = run.scores;
     const std::int64_t step = step_of(json).value_or(std::numeric_limits<std::int64_t>::max());
     if (step >= last) std::swap(older, newer);
     take_scores(older, newer);
@@ -342,7 +341,9 @@ ComparedRun read_measured_model(const MeasuredModel& measured) {
   run.folder = measured.model;
   read_training(measured.model, run);
   read_training_scores(measured.model, run);
-  const Json json = read_results(fs::path(measured.results) / "results.json", run, run.scores);
+  const fs::path file = fs::path(measured.results) / "results.json";
+  const Json json = read_json(file);
+  run.scores = take_results(file, json, run);
   run.step = step_of(json);
   // The best score is marked only if all scores are from the same step. Here the user chose the models to compare, so their steps do not
   // matter and are removed.
