@@ -9,7 +9,9 @@ seeds. Some tables have a second command, which answers another question and als
   scripts/compare/tables.py readouts --wide
   scripts/compare/tables.py sparc             # CLIP, FILIP and SPARC for several numbers of objects per image
   scripts/compare/tables.py stair             # STAIR trained in three stages, STAIR trained in one stage, and CLIP
-  scripts/compare/tables.py stair --web
+  scripts/compare/tables.py stair --web vit
+  scripts/compare/tables.py stair --web resnet
+  scripts/compare/tables.py stair --web resnet96 --hybrids --seeds 0
   scripts/compare/tables.py TABLE --help      # what is measured, and the options
 
 Complete runs are not trained again, and stopped runs resume from their last checkpoint. Needs only the standard library and the built
@@ -149,7 +151,8 @@ def sparc(args):
 
 STAIR_COUNTS = {"retrieval.active_tokens_per_image": "words per image", "retrieval.active_tokens_per_text": "words per text"}
 STAIR_COMPARED = {  # the columns in which STAIR is compared with CLIP
-    **ZERO_SHOT,
+    "zero_shot.top1": "zero-shot, colors",
+    "zero_shot_2.top1": "zero-shot, shapes",
     **RETRIEVAL,
     "tokens.caption_precision@5": "first 5 words that a caption has",
     "interpretability.top1": "color is first word",
@@ -158,54 +161,73 @@ STAIR_COMPARED = {  # the columns in which STAIR is compared with CLIP
     "interpretability_2.top3": "shape is among first 3",
 }
 STAIR = {
-    **ZERO_SHOT,
-    **RETRIEVAL,
+    **STAIR_COMPARED,
     "retrieval_2.image_to_text_recall@1": "image-to-text R@1, no text tower",
     "retrieval_2.text_to_image_recall@1": "text-to-image R@1, no text tower",
-    **STAIR_COMPARED,
     **STAIR_COUNTS,
 }
 WEB_DATA = {"style": "web", "image_size": 96, "objects": [1, 2], "object_sizes": [0.4, 0.6]}
 # SOURCES has the keys of the data in the suites shapes_stair and shapes_tokens. WEB_CLASSES has settings of these suites that say which
 # words stand for a color or a shape.
-SOURCES = ("source", "tasks.3.source")
+SOURCES = ("source", "tasks.3.source", "tasks.4.source")
 WEB_CLASSES = tuple(f"tasks.{task}.classes={CONFIGS}/classes/shapes_web_{name}.txt" for task, name in ((2, "colors"), (3, "shapes")))
-WEB_STAGES = (400, 150, 250)
-CLIP_LAYERS = 6  # in the image tower; with 6, a step takes as many FLOPs as a step of STAIR, whose towers also have a head
+
+
+def resnet(width, layers):
+    return (f"model.image.encoder={{name: modified_resnet, width: {width}, layers: {layers}}}",)
+
+
+# For each image tower: the side of its images in pixels, the steps of STAIR's stages, and the settings for STAIR and for CLIP. CLIP's tower
+# is larger, so that its step takes as many FLOPs as a step of STAIR, whose towers also have heads as wide as the vocabulary.
+WEB_TOWERS = {
+    "vit": (96, (400, 150, 250), (), ("model.image.encoder.layers=6",)),
+    "resnet": (32, (2000, 750, 1250), resnet(16, [1, 1, 1, 1]), resnet(22, [1, 1, 1, 1])),
+    "resnet96": (96, (1000, 375, 625), resnet(16, [1, 1, 1, 1]), resnet(16, [1, 2, 2, 1])),
+}
+# CLIP with one head of STAIR; the other head projects to vectors of the same width.
+HYBRIDS = {tower: ("objective={name: clip}", f"model.{other}.readout={{name: gap}}", f"model.{other}.projection={{name: linear, embed_dim: 2621}}")
+           for tower, other in (("image", "text"), ("text", "image"))}
 
 
 def as_settings(key, values):
     return tuple(f"{key}.{name}={value}" for name, value in values.items())
 
 
-def stair_cell(name, args):
+def stair_cell(name, args, label=None, more=()):
     # CLIP is evaluated without the retrieval that needs no text encoder, because the dimensions of its embeddings are not words.
-    suite = CONFIGS / "suites" / f"shapes_{'tokens' if name == 'stair_clip' else 'stair'}.yaml"
+    suite = CONFIGS / "suites" / f"shapes_{'tokens' if label or name == 'stair_clip' else 'stair'}.yaml"
     if not args.web:
         return Cell(f"shapes_{name}", shapes(name), suite)
+    pixels, stages, of_stair, of_clip = WEB_TOWERS[args.web]
     config = variant(args.out / f"configs/shapes_{name}.yaml", [shapes(name), CONFIGS / "parts/shapes_web.yaml"])
-    settings = (*as_settings("data.train", WEB_DATA), *as_settings("data.validation", WEB_DATA), "model.preprocessing.image_size=96")
+    settings = (*as_settings("data.train", WEB_DATA), *as_settings("data.validation", WEB_DATA), f"model.preprocessing.image_size={pixels}")
     if name == "stair":
-        settings += tuple(f"stages.{i}.training.steps={steps}" for i, steps in enumerate(WEB_STAGES))
+        settings += tuple(f"stages.{i}.training.steps={steps}" for i, steps in enumerate(stages))
     else:
-        settings += (f"training.steps={sum(WEB_STAGES)}",)
-    if name == "stair_clip":
-        settings += (f"model.image.encoder.layers={CLIP_LAYERS}",)
-    return Cell(f"shapes_{name}", config, suite, settings, sum((as_settings(source, WEB_DATA) for source in SOURCES), WEB_CLASSES))
+        settings += (f"training.steps={sum(stages)}",)
+    settings += (*(of_clip if name == "stair_clip" else of_stair), *more)
+    words = sum((as_settings(source, WEB_DATA) for source in SOURCES), WEB_CLASSES)
+    return Cell(label or f"shapes_{name}", config, suite, settings, words, folder=label and label.replace(" ", "_"))
 
 
 def stair(args):
     """Compares STAIR in three stages, STAIR in one stage, and CLIP: zero-shot, retrieval with and without the text tower, whether the color
     and shape of the largest object are an image's strongest words, and how many words an image has. --web measures whether STAIR is better
     than a dense CLIP when captions use thousands of words, and whether an image's strongest words, including shapes, are readable. Captions
-    then have the style `web` (2,600 words). Images are 96 pixels wide and have one or two large objects, so that the models learn shapes.
-    CLIP has more layers, so that its step takes as many FLOPs as one of STAIR."""
-    args.out = (args.out or pathlib.Path("runs/stair_web" if args.web else "runs/stair")).resolve()
-    *stairs, clip = cells = [stair_cell(name, args) for name in ("stair", "stair_single", "stair_clip")]
+    then have the style `web` (2,600 words), and images have one or two large objects. With the ViT, no model learns shapes. With a small
+    ResNet, all models learn them if its images have 32 pixels, which it reduces to a single position. With 96 pixels and nine positions
+    (resnet96), CLIP learns them and STAIR does not. --hybrids, CLIP with one of STAIR's two heads, shows which head is the reason."""
+    if args.hybrids and not args.web:
+        raise SystemExit("tables.py stair: --hybrids needs --web")
+    args.out = (args.out or pathlib.Path(f"runs/stair_web_{args.web}" if args.web else "runs/stair")).resolve()
+    cells = [stair_cell(name, args) for name in ("stair", "stair_single", "stair_clip")]
+    clip = cells[-1]
+    if args.hybrids:
+        cells += [stair_cell("stair_single", args, f"CLIP with the {tower} head of STAIR", more) for tower, more in HYBRIDS.items()]
     show(cells, args, STAIR, STAIR_COUNTS)
     if args.web:
-        print_differences([(f"{cell.name} - {clip.name}", against(cell, clip, args)) for cell in stairs], list(STAIR_COMPARED),
-                          list(STAIR_COMPARED.values()))
+        print_differences([(f"{cell.name} - {clip.name}", against(cell, clip, args)) for cell in cells if cell is not clip],
+                          list(STAIR_COMPARED), list(STAIR_COMPARED.values()))
 
 
 def option(name, **settings):
@@ -230,7 +252,9 @@ TABLES = {  # function: (the folder of its runs, its options)
         option("--sizes", nargs=2, type=float, default=[0.18, 0.26], metavar="SHARE",  # six of these objects fit into an image
                help="diameters of the smallest and the largest objects"),
         option("--image-size", type=int, default=96), steps(300)]),
-    stair: (None, [option("--web", action="store_true", help="captions of thousands of words, larger objects")]),
+    stair: (None, [
+        option("--web", choices=WEB_TOWERS, help="captions of thousands of words, larger objects, and this image tower"),
+        option("--hybrids", action="store_true", help="with --web: also CLIP with STAIR's image head or with its text head")]),
 }
 
 

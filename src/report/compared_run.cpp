@@ -79,7 +79,8 @@ std::vector<Score> scores_in(const Json& json) {
                      interval_of(result, metric),
                      {},
                      rule,
-                     step_of(json)});
+                     step_of(json),
+                     result.contains("name") ? text_of(result, "name") : task});
     std::ranges::sort(own, NaturalOrder{}, &Score::metric);
     out.insert(out.end(), own.begin(), own.end());
   }
@@ -146,7 +147,7 @@ std::int64_t read_training_scores(const fs::path& folder, ComparedRun& run) {
   std::int64_t last = -1;
   for (const auto& [step, scores] : training_evaluations(folder, run)) {
     for (const Score& score : scores)
-      run.curves.add(static_cast<double>(step), concat("evaluation.", score.task, ".", score.metric), score.value);
+      run.curves.add(static_cast<double>(step), concat("evaluation.", score.curve, ".", score.metric), score.value);
     run.scores = scores;
     last = step;
   }

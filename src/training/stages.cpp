@@ -56,7 +56,7 @@ std::vector<std::string> overruled_keys(const std::vector<std::string>& override
 }
 
 bool finished(const Config& config) {
-  const std::vector<std::string> saved = CheckpointFolder(*config.run.folder + "/checkpoints", 1).list();
+  const std::vector<std::string> saved = CheckpointFolder(config.run.path() + "/checkpoints", 1).list();
   const std::int64_t step = saved.empty() ? -1 : step_of(saved.back());
   return step >= config.training.steps && holds_evaluation(config, step);
 }
@@ -85,7 +85,7 @@ std::vector<Stage> load_stages(const std::string& path, const std::vector<std::s
     whole.merge(over);
     Config config = resolve_config(whole, run, without_vocabulary);
     config.run.name = concat(*config.run.name, "/", name);
-    config.run.folder = concat(*config.run.folder, "/", name);
+    config.run.folder = concat(config.run.path(), "/", name);
     if (auto& copies = config.checkpoint.copy_to) copies = concat(*copies, "/", name);
     if (follows) config.start.weights = *stages.back().config.run.folder;
     stages.push_back({name, std::move(config), follows, overruled_keys(overrides, tree, whole)});

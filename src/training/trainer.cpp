@@ -38,7 +38,7 @@ Trainer::Trainer(const Config& config, const Resume& resume, const ProcessGroup&
     : config_(with_steps(config, group)),
       group_(group),
       heartbeat_(group, config.distributed.heartbeat),
-      folder_(config.run.folder.value_or("runs/run")),
+      folder_(config.run.path()),
       lock_(take_run_folder(config, group)),
       run_(build_on_all_ranks(config_, group)),
       gradients_(make_reducer(run_, config, group)),

@@ -42,7 +42,7 @@ std::string evaluation_file(const std::string& folder, std::int64_t step) {
 
 bool holds_evaluation(const Config& config, std::int64_t step) {
   if (config.evaluation.tasks.empty()) return true;
-  const std::string path = evaluation_file(config.run.folder.value_or("runs/run"), step);
+  const std::string path = evaluation_file(config.run.path(), step);
   if (!std::filesystem::exists(path)) return false;
   const auto file = nlohmann::json::parse(io::read_file(path), nullptr, false);
   if (!file.is_object()) return false;

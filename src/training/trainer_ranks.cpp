@@ -37,7 +37,7 @@ std::unique_ptr<io::FileLock> take_run_folder(const Config& config, const Proces
   check_same_configuration(config, group);
   std::unique_ptr<io::FileLock> lock;
   run_on_rank0(group, "taking the run folder", [&] {
-    const std::string folder = config.run.folder.value_or("runs/run");
+    const std::string folder = config.run.path();
     make_folder(folder);
     std::string holder;
     lock = io::FileLock::take(folder + "/trainer.lock", holder);

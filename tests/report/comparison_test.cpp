@@ -311,6 +311,17 @@ TEST_F(ComparisonTest, MeasuredModelsCombineTheirEvaluationWithTheCurvesOfTheirR
   EXPECT_FALSE(runs[0].settings.empty());
 }
 
+TEST_F(ComparisonTest, TasksOfOneNameOnDifferentDataHaveSeparateCurves) {
+  const std::string a = run("a", "", "{}");
+  write("a/evaluation/step_00000002.json",
+        R"({"step":2,"results":[{"task":"zero_shot","name":"zero_shot","data":"d","metrics":{"top1":0.25}},)"
+        R"({"task":"zero_shot","name":"zero_shot_2","data":"e","metrics":{"top1":0.75}}]})");
+  const auto runs = read_compared_runs({a});
+  ASSERT_NE(runs[0].curves.last("evaluation.zero_shot_2.top1"), nullptr);
+  EXPECT_EQ(*runs[0].curves.last("evaluation.zero_shot.top1"), 0.25);
+  EXPECT_EQ(*runs[0].curves.last("evaluation.zero_shot_2.top1"), 0.75);
+}
+
 TEST_F(ComparisonTest, DistinguishesRunsOfOneNameByTheirFolders) {
   const auto runs = read_compared_runs({run("x/one/run", "", "{}"), run("y/one/run", "", "{}"), run("other", "", "{}"),
                                         run("x/two/run", "", "{}") + "/"});

@@ -24,6 +24,7 @@ struct Score {
   std::shared_ptr<const TaskOutcomes> outcomes = {};
   std::string rule = {};                  // explains how the task computes the number with its settings
   std::optional<std::int64_t> step = {};  // step of the measured weights, if known
+  std::string curve = {};                 // the task's name in the run's log, where a second zero_shot is "zero_shot_2" on any data
 };
 
 /// What a comparison knows about one training run or one evaluation.

@@ -243,7 +243,7 @@ Config resolve_tree(const Node& given, const std::string& name, bool without_voc
   if (c.model.text) require(tree, "tokenizer", "tokenizer: {name: clip-bpe, merges: configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz}");
   require(tree, "model", "extends: sparc/vitb16.yaml");
   if (!c.run.name) c.run.name = name;
-  if (!c.run.folder) c.run.folder = "runs/" + *c.run.name;
+  c.run.folder = c.run.path();
 
   resolve(c.data.train, sources(), "data.train", tree);
   if (c.data.validation) resolve(*c.data.validation, sources(), "data.validation", tree);

@@ -335,7 +335,7 @@ TrainingRun build_training_run(const Config& config, const ProcessGroup& group, 
   // Each rank has its own file for skipped samples. On network disks, lines that several processes append to one file may get mixed up.
   const std::string of_rank = group.first() ? "" : concat(".rank", group.rank());
   run.loader = make_loader(run, config, {group.rank(), group.size()},
-                           concat(config.run.folder.value_or("runs/run"), "/skipped", of_rank, ".jsonl"));
+                           concat(config.run.path(), "/skipped", of_rank, ".jsonl"));
   return run;
 }
 

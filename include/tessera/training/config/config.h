@@ -21,6 +21,9 @@ namespace tessera {
 struct RunSettings {
   std::optional<std::string> name;
   std::optional<std::string> folder;
+
+  /// Returns the run's folder, relative to the working folder.
+  std::string path() const { return folder.value_or("runs/" + name.value_or("run")); }
 };
 
 template <class Visitor>
