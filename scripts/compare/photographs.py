@@ -52,7 +52,7 @@ TUNING = {
     "drop path 0.1": (DROP_PATH,),
     "weight decay 0.5": ("optimizer.weight_decay=0.5",),
     "half of the patches dropped": ("model.image.encoder.patch_dropout=0.5",),
-    "crops, color jitter, drop path": (CROPS, COLORS, DROP_PATH),
+    "crops and drop path": (CROPS, DROP_PATH),
 }
 # The names that captions use for CamVid's classes.
 CAMVID = {"pole": "pole, post", "pavement": "pavement, sidewalk", "pedestrian": "pedestrian, person, man, woman",
