@@ -178,14 +178,15 @@ def resnet(width, layers):
 
 
 # For each image tower: the side of its images in pixels, the steps of STAIR's stages, and the settings for STAIR and for CLIP. CLIP's tower
-# is larger, so that its step takes as many FLOPs as a step of STAIR, whose towers also have heads as wide as the vocabulary.
+# is larger, so that its step takes at least as many FLOPs as a step of STAIR, whose towers also have heads as wide as the vocabulary.
 WEB_TOWERS = {
     "vit": (96, (400, 150, 250), (), ("model.image.encoder.layers=6",)),
     "resnet": (32, (2000, 750, 1250), resnet(16, [1, 1, 1, 1]), resnet(22, [1, 1, 1, 1])),
     "resnet96": (96, (1000, 375, 625), resnet(16, [1, 1, 1, 1]), resnet(16, [1, 2, 2, 1])),
 }
 # CLIP with one head of STAIR; the other head projects to vectors of the same width.
-HYBRIDS = {tower: ("objective={name: clip}", f"model.{other}.readout={{name: gap}}", f"model.{other}.projection={{name: linear, embed_dim: 2621}}")
+HYBRIDS = {tower: ("objective={name: clip}", f"model.{other}.readout={{name: gap}}",
+                   f"model.{other}.projection={{name: linear, embed_dim: 2621}}")
            for tower, other in (("image", "text"), ("text", "image"))}
 
 
@@ -215,8 +216,8 @@ def stair(args):
     and shape of the largest object are an image's strongest words, and how many words an image has. --web measures whether STAIR is better
     than a dense CLIP when captions use thousands of words, and whether an image's strongest words, including shapes, are readable. Captions
     then have the style `web` (2,600 words), and images have one or two large objects. With the ViT, no model learns shapes. With a small
-    ResNet, all models learn them if its images have 32 pixels, which it reduces to a single position. With 96 pixels and nine positions
-    (resnet96), CLIP learns them and STAIR does not. --hybrids, CLIP with one of STAIR's two heads, shows which head is the reason."""
+    ResNet, CLIP and STAIR in one stage learn them. The ResNet reduces images of 32 pixels to one position, those of 96 pixels (resnet96) to
+    nine. --hybrids shows what each of STAIR's two heads does to CLIP."""
     if args.hybrids and not args.web:
         raise SystemExit("tables.py stair: --hybrids needs --web")
     args.out = (args.out or pathlib.Path(f"runs/stair_web_{args.web}" if args.web else "runs/stair")).resolve()

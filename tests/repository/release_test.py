@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks what a release needs: wheel and tarball have the right files, only CMakeLists.txt states the version, CHANGELOG.md has a section for it, and workflows are valid YAML
-whose shell commands are valid and whose scripts exist."""
+"""Checks what a release needs: wheel and tarball have the right files, only CMakeLists.txt states the version, CHANGELOG.md has a section
+for it, and workflows are valid YAML whose shell commands are valid and whose scripts exist."""
 import os
 import pathlib
 import re
