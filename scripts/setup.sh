@@ -8,14 +8,12 @@ cd "$(dirname "$0")/.."
 
 usage() {
   cat <<'EOF'
-usage: scripts/setup.sh [--no-build | --programs] [--develop | --gpu-bundle | --fuzz] [--jobs N] [--help]
-  --no-build    install and configure only
-  --programs    build the programs, and no tests
-  --develop     compile each file on its own, so that an edit rebuilds little (build-develop/); the first build takes longer
-  --gpu-bundle  without OpenCV, sentencepiece and libarchive, for GPUs of compute capability 9.0; only configures build-gpu-bundle/
-                (scripts/gpu/bundle.sh builds it)
-  --fuzz        install clang and configure build-fuzz/ (scripts/check/fuzz.sh builds it)
-  --jobs N      compiler processes (default: one per core, but at most one per 2 GB of memory)
+usage: scripts/setup.sh [--no-build | --programs] [--develop | --fuzz] [--jobs N] [--help]
+  --no-build  install and configure only
+  --programs  build the programs, and no tests
+  --develop   compile each file on its own, so that an edit rebuilds little (build-develop/); the first build takes longer
+  --fuzz      install clang and configure build-fuzz/ (scripts/check/fuzz.sh builds it)
+  --jobs N    compiler processes (default: one per core, but at most one per 2 GB of memory)
 environment:
   TESSERA_CACHE       where to install LibTorch (default: $XDG_CACHE_HOME/tessera or ~/.cache/tessera; 5 GB)
   CMAKE_PREFIX_PATH   your own LibTorch 2.11 (the folder with share/cmake/Torch); nothing is downloaded then
@@ -28,7 +26,6 @@ while [ $# -gt 0 ]; do
     --no-build) build=no ;;
     --programs) build=programs ;;
     --develop) preset=develop build_dir=build-develop ;;
-    --gpu-bundle) preset=gpu-bundle build_dir=build-gpu-bundle build=no ;;
     --fuzz) preset=fuzz build_dir=build-fuzz build=no ;;
     --jobs) jobs=${2:?--jobs needs a number}; shift ;;
     -h|--help) usage; exit 0 ;;
@@ -50,10 +47,8 @@ die() { printf 'setup.sh: %s\n' "$*" >&2; exit 1; }
 
 # ---- 1. packages of the distribution
 packages=(build-essential cmake ninja-build ccache mold git ca-certificates pkg-config python3 python3-venv
-          libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libgtest-dev libgloo-dev)
-if [ "$preset" != gpu-bundle ]; then
-  packages+=(libopencv-dev libsentencepiece-dev libarchive-dev libjpeg-dev libtiff-dev libicu-dev zlib1g-dev)
-fi
+          libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libgtest-dev libgloo-dev
+          libopencv-dev libsentencepiece-dev libarchive-dev libjpeg-dev libtiff-dev libicu-dev zlib1g-dev)
 [ "$preset" != fuzz ] || packages+=(clang libclang-rt-dev)
 missing=()
 for package in "${packages[@]}"; do
@@ -101,7 +96,7 @@ else
   mkdir -p "$cache"
   pip_install torch "torch==$torch_version" numpy
   # Installs Arrow's C++ libraries and headers, which read Parquet.
-  [ "$preset" = gpu-bundle ] || pip_install arrow "pyarrow==$arrow_version"
+  pip_install arrow "pyarrow==$arrow_version"
   site=$(echo "$venv"/lib/python3.*/site-packages)
   prefix=$site/torch
 fi

@@ -2,7 +2,7 @@
 """Interrupts a small training run in several ways, resumes it, and checks that its result is bit-identical to an uninterrupted run's.
 
   scripts/check/kill_test.py [--only kill9,sigterm,torn,disk,rank_killed,rank_stopped] [--kills 20] [--seed 0] [--data '{name: parquet, path: ...}']
-                       [--trainer build/bin/trainer]
+                       [--trainer build/bin/trainer] [--device cpu]
 
 kill9         SIGKILL at --kills random moments, with --resume auto each time: the result is bit-identical.
 sigterm       the step is finished and saved, exit code 143 (128 + signal); after --resume auto the result is bit-identical.
@@ -45,7 +45,7 @@ model:
           projection: {{name: linear, embed_dim: 32}}}}
   text: {{encoder: {{name: text_transformer, width: 64, layers: 2, heads: 2}}, readout: {{name: eos}},
          projection: {{name: linear, embed_dim: 32}}}}
-training: {{steps: {STEPS}, threads: 1, device: cpu, ema: {{decay: 0.99}}}}
+training: {{steps: {STEPS}, threads: 1, device: DEVICE, deterministic: true, ema: {{decay: 0.99}}}}
 checkpoint: {{every_steps: 15, keep_last: 2}}
 """
 
@@ -105,10 +105,10 @@ def check_same(run, unbroken, what, rows=True):
 class Runs:
     """The uninterrupted run, and the ways to interrupt others."""
 
-    def __init__(self, folder, trainer, data):
+    def __init__(self, folder, trainer, data, device):
         self.folder, self.trainer = pathlib.Path(folder), trainer
         self.config, self.whole = self.folder / "run.yaml", self.folder / "whole"
-        self.config.write_text(CONFIG.replace("DATA", data))
+        self.config.write_text(CONFIG.replace("DATA", data).replace("DEVICE", device))
         began = time.time()
         finish(self.begin(self.whole), 0)
         self.duration = time.time() - began
@@ -254,9 +254,10 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data", default="{name: shapes, size: 1000, image_size: 32}", help="data.train, with absolute paths (default: %(default)s)")
     parser.add_argument("--trainer", type=pathlib.Path, default=ROOT / "build/bin/trainer")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        runs = Runs(folder, arguments.trainer, arguments.data)
+        runs = Runs(folder, arguments.trainer, arguments.data, arguments.device)
         ways = {"kill9": lambda: runs.kill9(arguments.kills, random.Random(arguments.seed)),
                 "sigterm": runs.sigterm, "torn": runs.torn, "disk": runs.disk,
                 "rank_killed": runs.rank_killed, "rank_stopped": runs.rank_stopped}

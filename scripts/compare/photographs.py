@@ -5,7 +5,7 @@ on the test photographs, and segmentation on two other data sets whose class nam
   scripts/compare/photographs.py --data FOLDER                        # eight systems, 400 steps
   scripts/compare/photographs.py --data FOLDER --long                 # six systems, 4,800 steps, and differences from CLIP
   scripts/compare/photographs.py --data FOLDER --long --systems clip  # one of them
-  scripts/compare/photographs.py --data FOLDER --tune                 # CLIP with several augmentations and regularizers
+  scripts/compare/photographs.py --data FOLDER --tune                 # CLIP with several augmentations and regularizers, 4,800 steps
 
 The folder --data holds three folders of WebDataset shards train-*.tar and test-*.tar: flickr8k with KEY.jpg and KEY.txt (one caption per
 line); camvid and coco_mini with KEY.jpg, KEY.mask.png and a classes.txt. With one seed the table has 95 % intervals from a bootstrap over
@@ -39,20 +39,24 @@ SYSTEMS = {"clip": PATCHES, "sparc": PATCHES, "filip": PATCHES, "clip_filip": PA
            "sparo": None, "stair": None}
 LONG_SYSTEMS = {"clip": PATCHES, "sparc": PATCHES, "sparo": None, "pyramid_summaries": PATCHES, "stair": None,
                 "flair": {"patches": "conditioned"}}
-LONG_STEPS, TUNING_STEPS = 4800, 1600
+LONG_STEPS = 4800  # also of --tune
 LONG_SETTINGS = {"stair": (f"objective.lambda_growth_steps={LONG_STEPS // 2}",)}  # half of the run, as in the configuration
 # What --tune compares: settings in addition to those of configs/photographs/clip.yaml.
 CROPS = "data.loader.augmentation.scale=[0.35, 1.0]"
 COLORS = "data.loader.augmentation.color_jitter.probability=0.8"
 DROP_PATH = "model.image.encoder.drop_path=0.1"
+WEIGHT_DECAY = "optimizer.weight_decay=0.5"
+PATCH_DROPOUT = "model.image.encoder.patch_dropout=0.5"
 TUNING = {
     "as with 400 steps": (),
     "crops of 35 to 100%": (CROPS,),
     "color jitter": (COLORS,),
     "drop path 0.1": (DROP_PATH,),
-    "weight decay 0.5": ("optimizer.weight_decay=0.5",),
-    "half of the patches dropped": ("model.image.encoder.patch_dropout=0.5",),
+    "weight decay 0.5": (WEIGHT_DECAY,),
+    "half of the patches dropped": (PATCH_DROPOUT,),
     "crops and drop path": (CROPS, DROP_PATH),
+    "crops and half of the patches dropped": (CROPS, PATCH_DROPOUT),
+    "crops, drop path 0.1 and weight decay 0.5": (CROPS, DROP_PATH, WEIGHT_DECAY),
 }
 # The names that captions use for CamVid's classes.
 CAMVID = {"pole": "pole, post", "pavement": "pavement, sidewalk", "pedestrian": "pedestrian, person, man, woman",
@@ -231,7 +235,7 @@ def main():
         parser.error(f"{', '.join(unknown)}: {'not' if args.long else 'only'} trained with --long")
     args.data = args.data.resolve()
     args.out = (args.out or pathlib.Path("runs/photographs_long" if args.long or args.tune else "runs/photographs")).resolve()
-    steps = [f"training.steps={LONG_STEPS if args.long else TUNING_STEPS}"] if args.long or args.tune else []
+    steps = [f"training.steps={LONG_STEPS}"] if args.long or args.tune else []
     args.set = ["training.threads=1", *steps, *args.set]
     os.environ["SHARDS"] = str(args.data / "flickr8k")
     make_vocabulary(args)

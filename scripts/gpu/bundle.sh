@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Packs everything that checks and measures Tessera on a machine with a GPU of compute capability 9.0 (H100, H200), so that nothing has to
-# be built there: tests, tessera-bench, libtessera_ops.so and the libraries they need, about 15 megabytes.
+# Packs everything that checks and measures Tessera on a machine with a GPU, so that nothing has to be built there: the wheel's programs,
+# the tests that need a GPU, and the libraries they need, about NN megabytes.
 set -euo pipefail
 
 usage() {
@@ -8,8 +8,9 @@ usage() {
 usage: scripts/gpu/bundle.sh OUT [--jobs N]
   OUT       the folder to write gpu_bundle.tar.xz into
   --jobs N  compiler processes (default: one per core)
-Sets the machine up (scripts/setup.sh --gpu-bundle), builds in build-gpu-bundle/ and packs. The GPU machine needs LibTorch of the same
-version with its CUDA libraries, for example python3's torch, but no compiler and no other package:
+Builds the wheel (scripts/build_wheel.sh, on Debian 12) and the tests in build/, and packs them. The GPU machine needs a GPU of compute
+capability 8.0 or higher and LibTorch of the same version with its CUDA libraries, for example python3's torch, but no compiler and no
+other package:
   TESSERA_GPU_BUNDLE=OUT scripts/gpu/check.sh              # all stages, with this repository
   tar xf gpu_bundle.tar.xz && gpu_bundle/run.sh ./tests/kernels_tests
 EOT
@@ -30,10 +31,10 @@ mkdir -p "$out"
 out=$(cd "$out" && pwd)
 cd "$(dirname "$0")/../.."
 
-build="build-gpu-bundle"
+build=build
 tests=(kernels_tests ops_tests models_tests core_tests step_tests distributed_tests nccl_tests)
-scripts/setup.sh --gpu-bundle --no-build
-ninja -C "$build" -j "$jobs" "${tests[@]}" tessera-bench tessera_ops
+scripts/build_wheel.sh "$build/wheel" --jobs "$jobs"
+ninja -C "$build" -j "$jobs" "${tests[@]}"
 
 # Prints the libraries of the Linux distribution that the programs need. Leaves out libraries that every Linux has, and libraries that come
 # with LibTorch (including CUDA's).
@@ -44,10 +45,10 @@ libraries_of() {
 
 bundle=$build/gpu_bundle
 rm -rf "$bundle"
-mkdir -p "$bundle"/{bin,tests,lib,data/golden,share/tessera/configs}
-programs=("$bundle/bin/tessera-bench" "$bundle/lib/libtessera_ops.so")
-cp "$build/bin/tessera-bench" "$bundle/bin/"
-cp "$build/lib/libtessera_ops.so" "$bundle/lib/"
+mkdir -p "$bundle"/{tests,data/golden}
+# The wheel's folder tessera/ has bin, lib, libexec and share.
+cp -r "$build"/wheel/stage/tessera/{bin,lib,libexec,share} "$bundle/"
+programs=()
 for test in "${tests[@]}"; do
   cp "$build/tests/$test" "$bundle/tests/"
   programs+=("$bundle/tests/$test")
@@ -58,7 +59,6 @@ for system in encoders optim pyramidclip sparc sparo stair text_group; do
   cp -r "tests/data/golden/$system" "$bundle/data/golden/"
 done
 cp -r tests/data/foreign "$bundle/data/"
-(cd configs && cp --parents -t "../$bundle/share/tessera/configs" ./*/*.yaml architectures/*)
 cp scripts/gpu/run_in_bundle.sh "$bundle/run.sh"
 git describe --always --dirty >"$bundle/commit" 2>/dev/null || echo unknown >"$bundle/commit"
 

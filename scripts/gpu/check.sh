@@ -11,6 +11,7 @@ usage: scripts/gpu/check.sh [--dry-run] [STAGE...]     runs the named stages; by
   sanitize  compute-sanitizer's memcheck, racecheck, synccheck and initcheck on the kernels' tests
   bench     kernels and losses; kernels compared with eager and compiled PyTorch; AdamW compared with PyTorch's; a profile of one kernel
   step      training steps, compared with OpenCLIP's eager and compiled ones
+  train     the trainer with all configurations of shapes, compared with the CPU; interrupted runs, which resume (needs a bundle)
 usage: scripts/gpu/check.sh --pack DIR                 on a machine with a network: downloads OpenCLIP for Python and the Debian packages of a
                                                        build into DIR, for a machine without a network
   --dry-run  print the stages' commands with their limits in seconds, but run nothing
@@ -21,13 +22,13 @@ named in the summary and do not count as failures.
 
 Needs LibTorch (python3's torch, or the folder CMAKE_PREFIX_PATH) and either a bundle or nvcc, cmake and ninja. Environment:
   OUT                 where the reports go (default: build-gpu/out)
-  TESSERA_GPU_BUNDLE  the folder that scripts/gpu/bundle.sh wrote into; for GPUs of compute capability 9.0
+  TESSERA_GPU_BUNDLE  the folder that scripts/gpu/bundle.sh wrote into; for GPUs of compute capability 8.0 and higher
   TESSERA_PACKAGES    a folder made by --pack
 EOT
 }
 die() { echo "gpu_check: $*" >&2; exit 2; }
 
-known=(probe build test sanitize bench step)
+known=(probe build test sanitize bench step train)
 stages=() dry=no
 while (($# > 0)); do
   case $1 in
@@ -178,8 +179,8 @@ choose_programs() {
   [[ -n "${TESSERA_GPU_BUNDLE:-}" ]] || return 0
   local bundle=$build/bundle/gpu_bundle
   if [[ $dry == no ]]; then
-    if [[ $capability != 90 ]]; then
-      echo "gpu_check: the bundle is for compute capability 9.0, but this GPU has $capability"
+    if ((capability < 80)); then
+      echo "gpu_check: the bundle is for compute capability 8.0 and higher, but this GPU has $capability"
       return
     fi
     mkdir -p "$build/bundle"
@@ -230,7 +231,7 @@ choose_toolkit() {
 
 # ---- the stages; the time limits of a stage's pieces add up to no more than the stage's time limit
 
-declare -A seconds=([probe]=120 [build]=570 [test]=550 [sanitize]=570 [bench]=570 [step]=570)
+declare -A seconds=([probe]=120 [build]=570 [test]=550 [sanitize]=570 [bench]=570 [step]=570 [train]=420)
 
 stage_probe() {
   ! piece machine 60 bash -c describe_machine || section machine <"$folder/machine.log"
@@ -302,6 +303,13 @@ stage_step() {
   table clip_256 40 "${bench[@]}" clip_vitb16 --batch-size 256 "${many[@]}" --recorded --json "$folder/clip_256.json"
   table "beside_openclip_$large" 200 "${beside[@]}" --batch-size "$large"
   table beside_openclip_256 140 "${beside[@]}" --batch-size 256 --recorded
+}
+
+stage_train() {
+  [[ $programs != "$build" ]] || { [[ $dry == yes ]] || row trainer "not available: only a bundle has it" 0; return; }
+  local trainer=$programs/bin/trainer
+  table devices 240 "${run[@]}" python3 scripts/gpu/compare_devices.py --trainer "$trainer"
+  piece resume 180 "${run[@]}" python3 scripts/check/kill_test.py --only kill9,sigterm --kills 5 --device cuda --trainer "$trainer"
 }
 
 # ---- reports
