@@ -4,14 +4,16 @@
   scripts/gpu/compare_devices.py                                # all of configs/shapes
   scripts/gpu/compare_devices.py configs/shapes/sparc.yaml --trainer build/bin/trainer
 
-Prints a Markdown table with each configuration's first loss and the largest relative differences from the CPU's losses. Configurations that
-do not start on the CPU, for example because they need a downloaded model, are skipped with the reason. Exit code 0: all differences are
-below --tolerance. Needs only the standard library.
+Prints a Markdown table with each configuration's first loss on the CPU, and the largest relative differences from the CPU's losses in the
+first two steps and in all steps. Configurations that do not start on the CPU, for example because they need a downloaded model, are skipped
+with the reason. So are recorded steps if the trainer refuses them for a configuration. Exit code 0: all differences are small enough.
+Needs only the standard library.
 """
 import argparse
 import concurrent.futures
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,15 +21,19 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STEPS = 8  # three rehearsals, the recording and a few replays
 LIMIT = 120  # seconds of one run
+# The largest relative differences. In later steps they are larger: FILIP's gradient goes to the best patch and token only, and the GPU's
+# kernel multiplies two bfloat16 parts of each float32 value, so other patches win where similarities are nearly equal.
+EARLY, LATE = 2e-5, 5e-3
 RUNS = {"CPU": ("training.device=cpu",), "GPU": ("training.device=cuda",), "recorded": ("training.device=cuda", "training.cuda_graph=true")}
 
 
 def losses_of(config, folder, settings, trainer):
     """Returns (the loss of every step, the last line of errors or None)."""
-    stages = config.read_text().partition("\nstages:")[2].count("\n  - name:")
+    stages = len(re.findall(r"^  - .*name:", config.read_text().partition("\nstages:")[2], re.M))
+    short = [f"{place}{key}" for place in ("", *(f"stages.{i}." for i in range(stages)))
+             for key in (f"training.steps={STEPS}", "schedule.warmup_steps=2", "evaluation.tasks=[]")]
     command = [trainer, "--config", config]
-    for setting in (f"run.folder={folder}", f"training.steps={STEPS}", *(f"stages.{i}.training.steps={STEPS}" for i in range(stages)),
-                    "schedule.warmup_steps=2", "training.threads=1", "log.every_steps=1", "evaluation.tasks=[]", *settings):
+    for setting in (f"run.folder={folder}", *short, "training.threads=1", "log.every_steps=1", *settings):
         command += ["--set", setting]
     try:
         done = subprocess.run([str(word) for word in command], cwd=ROOT, capture_output=True, text=True, timeout=LIMIT)
@@ -41,9 +47,7 @@ def losses_of(config, folder, settings, trainer):
 
 
 def difference(losses, expected):
-    if len(losses) != len(expected):
-        return float("inf")
-    return max(abs(ours - theirs) / max(abs(theirs), 1e-3) for ours, theirs in zip(losses, expected))
+    return max(abs(ours - theirs) / max(abs(theirs), 1e-3) for ours, theirs in zip(losses, expected, strict=True))
 
 
 def compare(config, folder, args):
@@ -55,9 +59,15 @@ def compare(config, folder, args):
     cells, good = [f"{expected[0]:.6f}"], True
     for name in ("GPU", "recorded"):
         losses, problem = found[name]
-        worst = difference(losses, expected)
-        good &= problem is None and worst < args.tolerance
-        cells.append(problem or f"{worst:.1e}")
+        if problem:
+            refused = name == "recorded" and "training.cuda_graph: " in problem
+            good &= refused
+            cells.append("refused" if refused else f"**{problem}**")
+            continue
+        early, all_steps = difference(losses[:2], expected[:2]), difference(losses, expected)
+        fits = early < EARLY and all_steps < LATE
+        good &= fits
+        cells.append(f"{early:.1e}, {all_steps:.1e}" if fits else f"**{early:.1e}, {all_steps:.1e}**")
     return cells, good
 
 
@@ -65,15 +75,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("configs", nargs="*", type=pathlib.Path, help="default: all of configs/shapes")
     parser.add_argument("--trainer", type=pathlib.Path, default=ROOT / "build/bin/trainer")
-    parser.add_argument("--tolerance", type=float, default=1e-3)
     parser.add_argument("--jobs", type=int, default=8, help="configurations at a time")
     args = parser.parse_args()
     configs = [path.resolve() for path in args.configs] or sorted((ROOT / "configs/shapes").glob("*.yaml"))
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         rows = list(pool.map(lambda config: compare(config, pathlib.Path(folder) / config.stem, args), configs))
-    print("| configuration | first loss | GPU | recorded steps |\n| --- | ---: | ---: | ---: |")
-    for config, (cells, good) in zip(configs, rows):
-        print(f"| {config.stem} | " + " | ".join(cells) + (" |" if good else " **too large** |"))
+    print("| configuration | first loss | GPU: first two steps, all | recorded steps: the same |\n| --- | ---: | ---: | ---: |")
+    for config, (cells, _) in zip(configs, rows):
+        print(f"| {config.stem} | " + " | ".join(cells) + " |")
     sys.exit(0 if all(good for _, good in rows) else 1)
 
 
