@@ -130,7 +130,13 @@ void add_rows(const at::Tensor& to, const at::Tensor& places, const at::Tensor& 
     add_rows_on_cpu<float>(to, places, rows);
 }
 
-// Processes the images of one thread, one after another. Accumulates the loss and the gradients of their pairs.
+// Returns true if a worker processes images one by one, so that their weights stay in a core's cache. It processes several images at once on
+// a GPU, which would otherwise spend its time on launching small kernels.
+bool one_by_one(const Inputs& in) {
+  return in[kTokens].is_cpu() && pool_has_kernel(in[kTokens]);
+}
+
+// Processes the images of one thread. Accumulates the loss and the gradients of their pairs.
 class PoolWorker {
  public:
   PoolWorker(const Inputs& in, const Attention& attention, bool gradient)
@@ -143,42 +149,63 @@ class PoolWorker {
     for (const Input input : {kScale, kBias}) sums_[input] = at::zeros({}, loss_.options());
   }
 
-  // Processes an image and its pairs, which have texts [C, D] and labels [C]. Writes the tokens' gradient [P, D] to
-  // `of_tokens`.
+  // Processes images and their pairs, which have texts [I, C] and labels [I, C]. Writes the tokens' gradient [I, P, D] to `of_tokens`.
   void visit(const at::Tensor& tokens, const at::Tensor& texts, const at::Tensor& labels, const at::Tensor& of_tokens) {
-    const std::int64_t width = tokens.size(1);
-    const auto [normal, mean, deviation] = at::native_layer_norm(tokens, {width}, {}, {}, kNormEps);
-    const at::Tensor key_value = at::addmm(in_[kKeyValueBias], normal, in_[kKeyValueWeight].t());  // [P, 2 D]
-    const at::Tensor of_key_value = gradient_ ? at::zeros_like(key_value) : at::Tensor();
-    const std::int64_t count = texts.size(0), tile = tile_size(count, tokens.size(0));
-    for (std::int64_t first = 0; first < count; first += tile) {
-      const std::int64_t some = std::min(tile, count - first);
-      visit_tile(key_value, texts.narrow(0, first, some), labels.narrow(0, first, some), of_key_value);
+    const std::int64_t width = tokens.size(2), count = texts.size(1), some = images_at_once(count, tokens.size(1));
+    for (std::int64_t first = 0; first < tokens.size(0); first += some) {
+      const std::int64_t images = std::min(some, tokens.size(0) - first);
+      const at::Tensor own = tokens.narrow(0, first, images).flatten(0, 1);  // [I P, D]
+      const auto [normal, mean, deviation] = at::native_layer_norm(own, {width}, {}, {}, kNormEps);
+      const at::Tensor key_value = at::addmm(in_[kKeyValueBias], normal, in_[kKeyValueWeight].t());  // [I P, 2 D]
+      const at::Tensor of_key_value = gradient_ ? at::zeros_like(key_value) : at::Tensor();
+      const std::int64_t tile = tile_size(count, tokens.size(1));
+      for (std::int64_t from = 0; from < count; from += tile) {
+        const std::int64_t pairs = std::min(tile, count - from);
+        visit_tile(images, key_value, texts.narrow(0, first, images).narrow(1, from, pairs).flatten().contiguous(),
+                   labels.narrow(0, first, images).narrow(1, from, pairs).flatten().contiguous(), of_key_value);
+      }
+      if (!gradient_) continue;
+      sums_[kKeyValueWeight].addmm_(of_key_value.t(), normal);
+      sums_[kKeyValueBias].add_(of_key_value.sum(0));
+      const at::Tensor of_normal = at::mm(of_key_value, in_[kKeyValueWeight]);
+      of_tokens.narrow(0, first, images)
+          .copy_(std::get<0>(at::native_layer_norm_backward(of_normal, own, {width}, mean, deviation, {}, {}, {true, false, false}))
+                     .view({images, -1, width}));
     }
-    if (!gradient_) return;
-    sums_[kKeyValueWeight].addmm_(of_key_value.t(), normal);
-    sums_[kKeyValueBias].add_(of_key_value.sum(0));
-    const at::Tensor of_normal = at::mm(of_key_value, in_[kKeyValueWeight]);
-    of_tokens.copy_(std::get<0>(at::native_layer_norm_backward(of_normal, tokens, {width}, mean, deviation, {}, {},
-                                                               {true, false, false})));
   }
 
   const at::Tensor& loss() const { return loss_; }
   const Inputs& sums() const { return sums_; }
 
  private:
-  // Returns the number of pairs per tile. On a CPU, all tiles have about the same size, and the weights of a tile fit
-  // in a core's second-level cache. A GPU processes all of an image's pairs at once.
+  // Returns the number of images that are processed together. Unless it is one, it is large enough to fill a GPU, but limits each copy of
+  // the weights to 256 MiB in float32.
+  std::int64_t images_at_once(std::int64_t pairs, std::int64_t patches) const {
+    constexpr std::int64_t kElements = 1 << 26;
+    if (one_by_one(in_)) return 1;
+    return std::max<std::int64_t>(1, kElements / std::max<std::int64_t>(1, attention_.heads * pairs * patches));
+  }
+
+  // Returns the number of pairs per tile. If images are processed one by one, all tiles have about the same size, and the weights of a tile
+  // fit in a core's second-level cache. Otherwise there is one tile.
   std::int64_t tile_size(std::int64_t pairs, std::int64_t patches) const {
     constexpr std::int64_t kElements = 1 << 18;
-    if (!in_[kTokens].is_cpu()) return pairs;
+    if (!one_by_one(in_)) return std::max<std::int64_t>(1, pairs);
     const std::int64_t most = std::clamp<std::int64_t>(kElements / (attention_.heads * patches), 16, 512);
     const std::int64_t tiles = std::max<std::int64_t>(1, (pairs + most - 1) / most);  // an image may have no pairs
     return (pairs + tiles - 1) / tiles;
   }
 
-  at::Tensor by_heads(const at::Tensor& rows) const {  // [n, D] -> [H, n, d], a view
-    return rows.unflatten(1, {attention_.heads, -1}).transpose(0, 1);
+  at::Tensor by_heads(std::int64_t images, const at::Tensor& rows) const {  // [I n, D] -> [I, H, n, d], a view
+    return rows.view({images, -1, attention_.heads, rows.size(1) / attention_.heads}).transpose(1, 2);
+  }
+
+  // Returns the heads as a batch of matrices [I H, n, d]: a view of one image's rows, or a copy of several images' rows.
+  at::Tensor matrices(std::int64_t images, const at::Tensor& rows) const { return by_heads(images, rows).flatten(0, 1); }
+
+  // Copies the heads [I H, n, d] into rows [I n, D], unless matrices() has returned a view of these rows.
+  void put_back(std::int64_t images, const at::Tensor& heads, const at::Tensor& rows) const {
+    if (images > 1) by_heads(images, rows).copy_(heads.view({images, attention_.heads, heads.size(1), heads.size(2)}));
   }
 
   at::Tensor room(at::Tensor& kept, at::IntArrayRef sizes) {
@@ -187,18 +214,19 @@ class PoolWorker {
     return kept.narrow(0, 0, count).view(sizes);
   }
 
-  void visit_tile(const at::Tensor& key_value, const at::Tensor& texts, const at::Tensor& labels,
+  void visit_tile(std::int64_t images, const at::Tensor& key_value, const at::Tensor& texts, const at::Tensor& labels,
                   const at::Tensor& of_key_value) {
-    const std::int64_t pairs = texts.size(0), patches = key_value.size(0), width = in_[kText].size(1);
-    const at::Tensor keys = by_heads(key_value.narrow(1, 0, width)), values = by_heads(key_value.narrow(1, width, width));
-    const at::Tensor query = in_[kQuery].index_select(0, texts), text = in_[kText].index_select(0, texts);
-    at::Tensor weights = room(weights_, {attention_.heads, pairs, patches});
-    at::bmm_out(weights, by_heads(query), keys.mT());
+    const std::int64_t rows = texts.size(0), patches = key_value.size(0) / images, width = in_[kText].size(1);
+    const at::Tensor keys = matrices(images, key_value.narrow(1, 0, width)), values = matrices(images, key_value.narrow(1, width, width));
+    const at::Tensor query = matrices(images, in_[kQuery].index_select(0, texts)), text = in_[kText].index_select(0, texts);
+    at::Tensor weights = room(weights_, {images * attention_.heads, rows / images, patches});
+    at::bmm_out(weights, query, keys.mT());
     patch_softmax(weights, attention_.zero_token);
-    at::Tensor attended = room(attended_, {pairs, width});
-    at::Tensor attended_heads = by_heads(attended);
+    at::Tensor attended = room(attended_, {rows, width});
+    at::Tensor attended_heads = matrices(images, attended);
     at::bmm_out(attended_heads, weights, values);
-    at::Tensor pooled = room(pooled_, {pairs, width});
+    put_back(images, attended_heads, attended);
+    at::Tensor pooled = room(pooled_, {rows, width});
     at::addmm_out(pooled, in_[kOutBias], attended, in_[kOutWeight].t());
     const PairResults results = decide_pairs(pooled, text, labels, in_[kScale], in_[kBias], gradient_);
     loss_.add_(results.losses.sum());
@@ -209,23 +237,26 @@ class PoolWorker {
     sums_[kOutWeight].addmm_(pooled.t(), attended);
     sums_[kOutBias].add_(pooled.sum(0));
     at::mm_out(attended, pooled, in_[kOutWeight]);  // overwrites `attended` with its gradient
-    backward_through_heads(query, texts, keys, values, weights, attended_heads, of_key_value);
+    backward_through_heads(images, query, texts, keys, values, weights, matrices(images, attended), of_key_value);
   }
 
-  void backward_through_heads(const at::Tensor& query, const at::Tensor& texts, const at::Tensor& keys,
+  void backward_through_heads(std::int64_t images, const at::Tensor& query, const at::Tensor& texts, const at::Tensor& keys,
                               const at::Tensor& values, const at::Tensor& weights, const at::Tensor& of_attended,
                               const at::Tensor& of_key_value) {
-    const std::int64_t width = query.size(1);
-    at::Tensor of_keys = by_heads(of_key_value.narrow(1, 0, width)),
-               of_values = by_heads(of_key_value.narrow(1, width, width));
+    const std::int64_t width = in_[kText].size(1);
+    const at::Tensor key_rows = of_key_value.narrow(1, 0, width), value_rows = of_key_value.narrow(1, width, width);
+    at::Tensor of_keys = matrices(images, key_rows), of_values = matrices(images, value_rows);
     at::Tensor of_weights = room(of_weights_, weights.sizes());
     at::bmm_out(of_weights, of_attended, values.mT());
     of_values.baddbmm_(weights.mT(), of_attended);
     patch_softmax_backward(weights, of_weights);
-    of_keys.baddbmm_(of_weights.mT(), by_heads(query));
-    const at::Tensor of_query = room(pooled_, query.sizes());
-    at::Tensor of_query_heads = by_heads(of_query);
+    of_keys.baddbmm_(of_weights.mT(), query);
+    put_back(images, of_keys, key_rows);
+    put_back(images, of_values, value_rows);
+    const at::Tensor of_query = room(pooled_, {texts.size(0), width});
+    at::Tensor of_query_heads = matrices(images, of_query);
     at::bmm_out(of_query_heads, of_weights, keys);
+    put_back(images, of_query_heads, of_query);
     add_rows(sums_[kQuery], texts, of_query);
   }
 
@@ -255,7 +286,7 @@ std::int64_t worker_count(const Inputs& in) {
 PoolResult pool_loss(const Inputs& in, const Attention& attention, const PairsOfImages& pairs, bool gradient) {
   const c10::OptionalDeviceGuard device(in[kTokens].device());
   const std::int64_t images = in[kTokens].size(0), workers = worker_count(in);
-  const std::int64_t block = in[kTokens].is_cpu() ? 1 : 64;  // number of images per call of pairs()
+  const std::int64_t block = one_by_one(in) ? 1 : 64;  // number of images per call of pairs()
   PoolResult out;
   if (gradient) out.gradients[kTokens] = at::empty_like(in[kTokens], at::MemoryFormat::Contiguous);
   std::vector<std::unique_ptr<PoolWorker>> all(static_cast<std::size_t>(workers));
@@ -266,9 +297,8 @@ PoolResult pool_loss(const Inputs& in, const Attention& attention, const PairsOf
     for (std::int64_t first = number * block; first < images; first += workers * block) {
       const std::int64_t some = std::min(block, images - first);
       const ConditionedPairs own = pairs(first, some);
-      for (std::int64_t i = 0; i < some; ++i)
-        worker->visit(in[kTokens][first + i], own.texts[i].contiguous(), own.labels[i].contiguous(),
-                      gradient ? out.gradients[kTokens][first + i] : at::Tensor());
+      worker->visit(in[kTokens].narrow(0, first, some), own.texts, own.labels,
+                    gradient ? out.gradients[kTokens].narrow(0, first, some) : at::Tensor());
     }
   });
   const at::ScalarType type = in[kTokens].scalar_type();

@@ -246,6 +246,19 @@ TEST(TextConditionedLoss, ComputesInTheTypeOfTheTokensOrWider) {
   EXPECT_NEAR(narrow.item<double>(), expected, 0.1 * expected);
 }
 
+TEST(TextConditionedLoss, OfSeveralImagesAtOnceEqualsThatOfOneByOne) {
+  const at::Tensor tokens = at::randn({70, 5, 4}), texts = at::randn({7, 4});
+  const auto with_gradients = [&](at::ScalarType type) {  // on a CPU, float32 images are processed one by one, float64 images together
+    const at::Tensor x = tokens.clone().to(type).requires_grad_(true), y = texts.clone().to(type).requires_grad_(true);
+    const at::Tensor loss = conditioned_loss(x, y, 7, type);
+    loss.backward();
+    return std::vector{loss.detach().to(at::kDouble), x.grad().to(at::kDouble), y.grad().to(at::kDouble)};
+  };
+  const auto one_by_one = with_gradients(at::kFloat), together = with_gradients(at::kDouble);
+  for (std::size_t i = 0; i < together.size(); ++i)
+    EXPECT_TRUE(at::allclose(one_by_one[i], together[i], 1e-4, 1e-5)) << (one_by_one[i] - together[i]).abs().max();
+}
+
 TEST(TextConditionedLoss, WithoutRecordingComputesNoGradients) {
   const at::Tensor tokens = at::randn({16, 50, 4}), texts = at::randn({3, 4});
   const at::NoGradGuard no_grad;

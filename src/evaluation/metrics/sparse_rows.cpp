@@ -1,6 +1,5 @@
 #include "src/evaluation/metrics/sparse_rows.h"
 
-#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -15,9 +14,9 @@ struct CompressedRows {
   at::Tensor starts;   // [N + 1] int64
   at::Tensor columns;  // [entries] int64
   at::Tensor values;   // [entries] double, the values of each row, divided by its Euclidean norm
-  std::int64_t count = 0, width = 0;
+  std::int64_t count = 0;
 
-  explicit CompressedRows(const at::Tensor& rows) : count(rows.size(0)), width(rows.size(1)) {
+  explicit CompressedRows(const at::Tensor& rows) : count(rows.size(0)) {
     const at::Tensor sparse = rows.is_sparse() ? rows : rows.to_sparse();
     TORCH_CHECK(sparse.is_coalesced(), "sparse_cosines: sparse rows must be coalesced");
     const at::Tensor row = sparse.indices()[0];
@@ -36,31 +35,7 @@ struct CompressedRows {
     const auto* value = values.const_data_ptr<double>();
     for (std::int64_t i = start[row]; i < start[row + 1]; ++i) f(column[i], value[i]);
   }
-
-  /// Returns up to `size` rows from `begin` on as a dense matrix.
-  at::Tensor dense(std::int64_t begin, std::int64_t size) const {
-    const std::int64_t end = std::min(begin + size, count);
-    at::Tensor rows = at::zeros({end - begin, width}, at::kDouble);
-    auto* out = rows.mutable_data_ptr<double>();
-    for (std::int64_t row = begin; row < end; ++row)
-      for_entries(row, [&](std::int64_t column, double value) { out[(row - begin) * width + column] = value; });
-    return rows;
-  }
 };
-
-/// Sparse rows that have more than this share of nonzero values, as those of an untrained model, are multiplied faster as dense blocks.
-constexpr double kDenseShare = 0.1;
-
-void multiply_dense(const CompressedRows& left, const CompressedRows& right, at::Tensor& products) {
-  constexpr std::int64_t kBlock = 512;
-  for (std::int64_t i = 0; i < left.count; i += kBlock) {
-    const at::Tensor a = left.dense(i, kBlock);
-    for (std::int64_t j = 0; j < right.count; j += kBlock) {
-      const at::Tensor b = right.dense(j, kBlock);
-      products.narrow(0, i, a.size(0)).narrow(1, j, b.size(0)).copy_(a.mm(b.t()));
-    }
-  }
-}
 
 }  // namespace
 
@@ -80,10 +55,6 @@ at::Tensor sparse_cosines(const at::Tensor& a, const at::Tensor& b) {
               "sparse_cosines: features must be [N, D] and [M, D], got ", a.sizes(), " and ", b.sizes());
   const CompressedRows left(a), right(b);
   at::Tensor cosines = at::empty({left.count, right.count}, at::kDouble);
-  if (static_cast<double>(right.values.numel()) > kDenseShare * static_cast<double>(b.numel())) {
-    multiply_dense(left, right, cosines);
-    return cosines;
-  }
   auto* out = cosines.mutable_data_ptr<double>();
   at::parallel_for(0, left.count, 1, [&](std::int64_t begin, std::int64_t end) {
     std::vector<double> dense(static_cast<std::size_t>(a.size(1)), 0.0);  // a dense copy of one row of the matrix `a`
