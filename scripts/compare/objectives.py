@@ -124,17 +124,18 @@ def variant(path, extends, **settings):
     return path
 
 
+def mean_cell(runs, column, counts=()):
+    """Returns the mean ± standard deviation of a column over runs, in percent unless the column is in `counts`."""
+    values = [(1 if column in counts else 100) * metrics[column] for metrics, _ in runs if column in metrics]
+    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+    return f"{statistics.mean(values):.1f} ± {deviation:.1f}" if values else "-"
+
+
 def table(rows, columns, headings=None, counts=()):
     lines = ["| configuration | " + " | ".join(headings or columns) + " | minutes |", "| --- |" + " --- |" * (len(columns) + 1)]
     for name, runs in rows:
-        cells = []
-        for column in columns:
-            factor = 1 if column in counts else 100
-            values = [factor * metrics[column] for metrics, _ in runs if column in metrics]
-            deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-            cells.append(f"{statistics.mean(values):.1f} ± {deviation:.1f}" if values else "-")
         minutes = statistics.mean(minutes for _, minutes in runs)
-        lines.append(f"| {name} | " + " | ".join(cells) + f" | {minutes:.1f} |")
+        lines.append(f"| {name} | " + " | ".join(mean_cell(runs, column, counts) for column in columns) + f" | {minutes:.1f} |")
     return "\n".join(lines)
 
 
@@ -164,6 +165,19 @@ def print_differences(rows, columns, headings=None):
     print("| --- |" + " --- |" * len(columns))
     for name, terms in rows:
         print(f"| {name} | " + " | ".join(paired_test.cell(terms(column)) for column in columns) + " |")
+
+
+def print_side_by_side(cells, rival, args, columns, compared, counts=()):
+    """Prints a table with a row for each column: first all systems, then the differences of the others from `rival` in the columns of
+    `compared`. columns: {column: heading}."""
+    others = [cell for cell in cells if cell is not rival]
+    print(f"Mean ± standard deviation over seeds {', '.join(map(str, args.seeds))}, in percent except counts; differences in points with "
+          "95 % intervals, by a paired bootstrap over test samples of the seeds' mean; bold: beyond chance.\n")
+    print("| | " + " | ".join([cell.name for cell in cells] + [f"{cell.name} - {rival.name}" for cell in others]) + " |")
+    print("| --- |" + " --- |" * (len(cells) + len(others)))
+    for column, heading in columns.items():
+        differences = [paired_test.cell(against(cell, rival, args)(column)) if column in compared else "" for cell in others]
+        print(f"| {heading} | " + " | ".join([mean_cell(cell.runs, column, counts) for cell in cells] + differences) + " |")
 
 
 def main():

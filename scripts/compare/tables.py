@@ -20,7 +20,8 @@ programs (scripts/setup.sh).
 import argparse
 import pathlib
 
-from objectives import ROOT, Cell, add_arguments, against, print_differences, print_table, rows_of, run_cells, variant
+from objectives import (ROOT, Cell, add_arguments, against, print_differences, print_side_by_side, print_table, rows_of, run_cells,
+                        variant)
 
 CONFIGS = ROOT / "configs"
 ZERO_SHOT = {"zero_shot.top1": "zero-shot top-1"}
@@ -184,6 +185,7 @@ WEB_TOWERS = {
     "resnet": (32, (2000, 750, 1250), resnet(16, [1, 1, 1, 1]), resnet(22, [1, 1, 1, 1])),
     "resnet96": (96, (1000, 375, 625), resnet(16, [1, 1, 1, 1]), resnet(16, [1, 2, 2, 1])),
 }
+WEB_NAMES = {"stair": "STAIR, three stages", "stair_single": "STAIR, one stage", "stair_clip": "CLIP"}
 # CLIP with one head of STAIR; the other head projects to vectors of the same width.
 HYBRIDS = {tower: ("objective={name: clip}", f"model.{other}.readout={{name: gap}}",
                    f"model.{other}.projection={{name: linear, embed_dim: 2621}}")
@@ -208,7 +210,7 @@ def stair_cell(name, args, label=None, more=()):
         settings += (f"training.steps={sum(stages)}",)
     settings += (*(of_clip if name == "stair_clip" else of_stair), *more)
     words = sum((as_settings(source, WEB_DATA) for source in SOURCES), WEB_CLASSES)
-    return Cell(label or f"shapes_{name}", config, suite, settings, words, folder=label and label.replace(" ", "_"))
+    return Cell(label or WEB_NAMES[name], config, suite, settings, words, folder=label and label.replace(" ", "_"))
 
 
 def stair(args):
@@ -225,10 +227,10 @@ def stair(args):
     clip = cells[-1]
     if args.hybrids:
         cells += [stair_cell("stair_single", args, f"CLIP with the {tower} head of STAIR", more) for tower, more in HYBRIDS.items()]
-    show(cells, args, STAIR, STAIR_COUNTS)
-    if args.web:
-        print_differences([(f"{cell.name} - {clip.name}", against(cell, clip, args)) for cell in cells if cell is not clip],
-                          list(STAIR_COMPARED), list(STAIR_COMPARED.values()))
+    if not args.web:
+        return show(cells, args, STAIR, STAIR_COUNTS)
+    run_cells(cells, args)
+    print_side_by_side(cells, clip, args, STAIR, STAIR_COMPARED, STAIR_COUNTS)
 
 
 def option(name, **settings):
