@@ -248,8 +248,8 @@ def text_conditioned_loss(image_tokens: Tensor, texts: Tensor, scale: Tensor, bi
                           pair_texts: Tensor, pair_labels: Tensor, *, heads: int = 8, zero_token: bool = True) -> Tensor:
     """FLAIR's conditioned sigmoid loss, summed over pairs of image i and text t: -log sigmoid(label (scale cos(v(i|t), t) + bias)).
 
-    Here v(i|t) is text_conditioned_pool of image i for text t. v and the attention are only held for a tile of one image's pairs. The
-    forward pass computes the gradients together with the loss; until the backward pass this takes as much memory as image_tokens. It
+    Here v(i|t) is text_conditioned_pool of image i for text t. v and the attention are held for a part of the pairs at a time: on a
+    CPU for some pairs of one image, on a GPU for several images. The forward pass computes the gradients together with the loss; until the backward pass this takes as much memory as image_tokens. It
     is not supported in graphs of torch.compile.
 
     image_tokens  [B, P, D]  float32 or float64 (narrower types are widened); texts and parameters are converted to the same type

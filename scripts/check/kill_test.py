@@ -45,7 +45,7 @@ model:
           projection: {{name: linear, embed_dim: 32}}}}
   text: {{encoder: {{name: text_transformer, width: 64, layers: 2, heads: 2}}, readout: {{name: eos}},
          projection: {{name: linear, embed_dim: 32}}}}
-training: {{steps: {STEPS}, threads: 1, device: DEVICE, deterministic: true, ema: {{decay: 0.99}}}}
+training: {{steps: {STEPS}, threads: 1, device: DEVICE, deterministic: ON_GPU, ema: {{decay: 0.99}}}}
 checkpoint: {{every_steps: 15, keep_last: 2}}
 """
 
@@ -108,7 +108,7 @@ class Runs:
     def __init__(self, folder, trainer, data, device):
         self.folder, self.trainer = pathlib.Path(folder), trainer
         self.config, self.whole = self.folder / "run.yaml", self.folder / "whole"
-        self.config.write_text(CONFIG.replace("DATA", data).replace("DEVICE", device))
+        self.config.write_text(CONFIG.replace("DATA", data).replace("DEVICE", device).replace("ON_GPU", str(device == "cuda").lower()))
         began = time.time()
         finish(self.begin(self.whole), 0)
         self.duration = time.time() - began
@@ -254,7 +254,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data", default="{name: shapes, size: 1000, image_size: 32}", help="data.train, with absolute paths (default: %(default)s)")
     parser.add_argument("--trainer", type=pathlib.Path, default=ROOT / "build/bin/trainer")
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="with cuda, rank_killed and rank_stopped need two GPUs")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         runs = Runs(folder, arguments.trainer, arguments.data, arguments.device)

@@ -20,6 +20,7 @@ import sys
 import paired_test
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+DIFFERENCES = "Differences in points with 95 % intervals, by a paired bootstrap over test samples of the seeds' mean; bold: beyond chance."
 
 
 def name_of(config):
@@ -147,9 +148,13 @@ def add_arguments(parser, out):
     parser.add_argument("--jobs", type=int, default=1, help="number of runs in parallel")
 
 
+def means_of(args, counts):
+    return f"Mean ± standard deviation over seeds {', '.join(map(str, args.seeds))}, in percent{' except counts' if counts else ''}."
+
+
 def print_table(rows, args, columns, headings=None, counts=()):
     """Prints the table. `counts` names the columns that are counts instead of shares."""
-    print(f"Mean ± standard deviation over seeds {', '.join(map(str, args.seeds))}, in percent{' except counts' if counts else ''}.\n")
+    print(means_of(args, counts) + "\n")
     print(table(rows, columns, headings, counts))
 
 
@@ -160,7 +165,7 @@ def against(cell, rival, args):
 
 def print_differences(rows, columns, headings=None):
     """rows: (name, function that maps a column to the terms of paired_test.difference())."""
-    print("\nDifferences in points with 95 % intervals, by a paired bootstrap over test samples of the seeds' mean; bold: beyond chance.\n")
+    print(f"\n{DIFFERENCES}\n")
     print("| difference | " + " | ".join(headings or columns) + " |")
     print("| --- |" + " --- |" * len(columns))
     for name, terms in rows:
@@ -168,11 +173,10 @@ def print_differences(rows, columns, headings=None):
 
 
 def print_side_by_side(cells, rival, args, columns, compared, counts=()):
-    """Prints a table with a row for each column: first all systems, then the differences of the others from `rival` in the columns of
-    `compared`. columns: {column: heading}."""
+    """Prints a table with one row per metric. Its first columns are the systems, the others the differences from `rival`, for the metrics
+    in `compared`. columns: {metric: heading}."""
     others = [cell for cell in cells if cell is not rival]
-    print(f"Mean ± standard deviation over seeds {', '.join(map(str, args.seeds))}, in percent except counts; differences in points with "
-          "95 % intervals, by a paired bootstrap over test samples of the seeds' mean; bold: beyond chance.\n")
+    print(f"{means_of(args, counts)} {DIFFERENCES}\n")
     print("| | " + " | ".join([cell.name for cell in cells] + [f"{cell.name} - {rival.name}" for cell in others]) + " |")
     print("| --- |" + " --- |" * (len(cells) + len(others)))
     for column, heading in columns.items():

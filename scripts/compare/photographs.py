@@ -54,7 +54,7 @@ TUNING = {
     "drop path 0.1": (DROP_PATH,),
     "weight decay 0.5": (WEIGHT_DECAY,),
     "half of the patches dropped": (PATCH_DROPOUT,),
-    "crops and drop path": (CROPS, DROP_PATH),
+    "crops and drop path 0.1": (CROPS, DROP_PATH),
     "crops and half of the patches dropped": (CROPS, PATCH_DROPOUT),
     "crops, drop path 0.1 and weight decay 0.5": (CROPS, DROP_PATH, WEIGHT_DECAY),
 }

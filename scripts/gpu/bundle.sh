@@ -48,13 +48,9 @@ rm -rf "$bundle"
 mkdir -p "$bundle"/{tests,data/golden}
 # The wheel's folder tessera/ has bin, lib, libexec and share.
 cp -r "$build"/wheel/stage/tessera/{bin,lib,libexec,share} "$bundle/"
-programs=()
-for test in "${tests[@]}"; do
-  cp "$build/tests/$test" "$bundle/tests/"
-  programs+=("$bundle/tests/$test")
-done
-strip "${programs[@]}"
-libraries_of "${programs[@]}" | xargs -I{} cp -L {} "$bundle/lib/"
+cp "${tests[@]/#/$build/tests/}" "$bundle/tests/"
+strip "$bundle"/tests/*
+libraries_of "$bundle"/tests/* | xargs -I{} cp -L {} "$bundle/lib/"
 for system in encoders optim pyramidclip sparc sparo stair text_group; do
   cp -r "tests/data/golden/$system" "$bundle/data/golden/"
 done
@@ -63,5 +59,5 @@ cp scripts/gpu/run_in_bundle.sh "$bundle/run.sh"
 git describe --always --dirty >"$bundle/commit" 2>/dev/null || echo unknown >"$bundle/commit"
 
 tar -C "$build" --sort=name --owner=0 --group=0 -c gpu_bundle | xz -T0 -9 >"$out/gpu_bundle.tar.xz"
-newest() { objdump -T "$bundle"/{bin,tests,lib}/* | grep -oE "$1_[0-9.]+" | sort -uV | tail -n 1; }
+newest() { objdump -T "$bundle"/{bin,tests,libexec/tessera}/* "$bundle"/lib/*.so* | grep -oE "$1_[0-9.]+" | sort -uV | tail -n 1; }
 echo "== $out/gpu_bundle.tar.xz: $(($(stat -c %s "$out/gpu_bundle.tar.xz") / 1000)) kB; needs $(newest GLIBC), $(newest GLIBCXX)"

@@ -5,9 +5,9 @@
   scripts/gpu/compare_devices.py configs/shapes/sparc.yaml --trainer build/bin/trainer
 
 Prints a Markdown table with each configuration's first loss on the CPU, and the largest relative differences from the CPU's losses in the
-first two steps and in all steps. Configurations that do not start on the CPU, for example because they need a downloaded model, are skipped
-with the reason. So are recorded steps if the trainer refuses them for a configuration. Exit code 0: all differences are small enough.
-Needs only the standard library.
+first two steps and in all steps. Configurations that need another model or precomputed features are skipped, and so are recorded steps if
+the trainer refuses to record a configuration's steps. Exit code 0: at least one configuration was compared, nothing failed, and all
+differences are small enough. Needs only the standard library.
 """
 import argparse
 import concurrent.futures
@@ -21,8 +21,8 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STEPS = 8  # three rehearsals, the recording and a few replays
 LIMIT = 120  # seconds of one run
-# The largest relative differences. In later steps they are larger: FILIP's gradient goes to the best patch and token only, and the GPU's
-# kernel multiplies two bfloat16 parts of each float32 value, so other patches win where similarities are nearly equal.
+# The largest accepted relative differences. In later steps FILIP's are larger, because its gradient goes only to the best patch and token:
+# if two are nearly equal, rounding decides which one gets it.
 EARLY, LATE = 2e-5, 5e-3
 RUNS = {"CPU": ("training.device=cpu",), "GPU": ("training.device=cuda",), "recorded": ("training.device=cuda", "training.cuda_graph=true")}
 
@@ -47,18 +47,21 @@ def losses_of(config, folder, settings, trainer):
 
 
 def difference(losses, expected):
-    return max(abs(ours - theirs) / max(abs(theirs), 1e-3) for ours, theirs in zip(losses, expected, strict=True))
+    """Returns the largest relative difference, or infinity if a loss is missing or not finite (null in the log)."""
+    if len(losses) != len(expected) or None in losses:
+        return float("inf")
+    return max(abs(ours - theirs) / max(abs(theirs), 1e-3) for ours, theirs in zip(losses, expected))
 
 
 def compare(config, folder, args):
-    """Returns the cells of a configuration's row, and whether the row is as it should be."""
-    found = {name: losses_of(config, folder / name, settings, args.trainer) for name, settings in RUNS.items()}
-    expected, problem = found["CPU"]
+    """Returns the cells of a configuration's row, and whether the row is as it should be: True, False, or None if it is skipped."""
+    expected, problem = losses_of(config, folder / "CPU", RUNS["CPU"], args.trainer)
     if problem:
-        return [f"skipped: {problem}", "", ""], True
+        skipped = "no such file or folder" in problem or "holds no features" in problem
+        return [f"skipped: {problem}" if skipped else f"**{problem}**", "", ""], None if skipped else False
     cells, good = [f"{expected[0]:.6f}"], True
     for name in ("GPU", "recorded"):
-        losses, problem = found[name]
+        losses, problem = losses_of(config, folder / name, RUNS[name], args.trainer)
         if problem:
             refused = name == "recorded" and "training.cuda_graph: " in problem
             good &= refused
@@ -83,7 +86,8 @@ def main():
     print("| configuration | first loss | GPU: first two steps, all | recorded steps: the same |\n| --- | ---: | ---: | ---: |")
     for config, (cells, _) in zip(configs, rows):
         print(f"| {config.stem} | " + " | ".join(cells) + " |")
-    sys.exit(0 if all(good for _, good in rows) else 1)
+    outcomes = [good for _, good in rows]
+    sys.exit(0 if True in outcomes and False not in outcomes else 1)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr double kNormEps = 1e-5;
+constexpr std::int64_t kTileWeights = 1 << 18;  // attention weights in a tile on a CPU
 
 // Inputs of the fused loss. The queries are already projected, and divided by the square root of a head's width. The text embeddings have
 // unit length. The LayerNorm parameters of keys and values are folded into the projections that follow.
@@ -130,8 +131,8 @@ void add_rows(const at::Tensor& to, const at::Tensor& places, const at::Tensor& 
     add_rows_on_cpu<float>(to, places, rows);
 }
 
-// Returns true if a worker processes images one by one, so that their weights stay in a core's cache. It processes several images at once on
-// a GPU, which would otherwise spend its time on launching small kernels.
+// Returns true if a worker processes images one by one, so that the CPU's kernels find their weights in the core's cache. A GPU processes
+// several images at once, because it would otherwise spend its time on launching small kernels.
 bool one_by_one(const Inputs& in) {
   return in[kTokens].is_cpu() && pool_has_kernel(in[kTokens]);
 }
@@ -178,20 +179,20 @@ class PoolWorker {
   const Inputs& sums() const { return sums_; }
 
  private:
-  // Returns the number of images that are processed together. Unless it is one, it is large enough to fill a GPU, but limits each copy of
-  // the weights to 256 MiB in float32.
+  // Returns how many images are processed together. The weights and the vectors of these images' pairs each take at most 256 MiB on a GPU,
+  // unless a single image needs more.
   std::int64_t images_at_once(std::int64_t pairs, std::int64_t patches) const {
-    constexpr std::int64_t kElements = 1 << 26;
     if (one_by_one(in_)) return 1;
-    return std::max<std::int64_t>(1, kElements / std::max<std::int64_t>(1, attention_.heads * pairs * patches));
+    const std::int64_t most = in_[kTokens].is_cpu() ? kTileWeights : std::int64_t{1} << 26;
+    const std::int64_t of_an_image = pairs * std::max(attention_.heads * patches, in_[kText].size(1));
+    return std::max<std::int64_t>(1, most / std::max<std::int64_t>(1, of_an_image));
   }
 
-  // Returns the number of pairs per tile. If images are processed one by one, all tiles have about the same size, and the weights of a tile
-  // fit in a core's second-level cache. Otherwise there is one tile.
+  // Returns the number of pairs per tile. On a CPU, all tiles have about the same size, and the weights of a tile fit in a core's
+  // second-level cache. A GPU processes all of an image's pairs at once.
   std::int64_t tile_size(std::int64_t pairs, std::int64_t patches) const {
-    constexpr std::int64_t kElements = 1 << 18;
-    if (!one_by_one(in_)) return std::max<std::int64_t>(1, pairs);
-    const std::int64_t most = std::clamp<std::int64_t>(kElements / (attention_.heads * patches), 16, 512);
+    if (!in_[kTokens].is_cpu()) return pairs;
+    const std::int64_t most = std::clamp<std::int64_t>(kTileWeights / (attention_.heads * patches), 16, 512);
     const std::int64_t tiles = std::max<std::int64_t>(1, (pairs + most - 1) / most);  // an image may have no pairs
     return (pairs + tiles - 1) / tiles;
   }
@@ -200,12 +201,19 @@ class PoolWorker {
     return rows.view({images, -1, attention_.heads, rows.size(1) / attention_.heads}).transpose(1, 2);
   }
 
-  // Returns the heads as a batch of matrices [I H, n, d]: a view of one image's rows, or a copy of several images' rows.
+  // Returns the heads as a batch of matrices [I H, n, d]. With one image, this is a view of its rows.
   at::Tensor matrices(std::int64_t images, const at::Tensor& rows) const { return by_heads(images, rows).flatten(0, 1); }
 
-  // Copies the heads [I H, n, d] into rows [I n, D], unless matrices() has returned a view of these rows.
-  void put_back(std::int64_t images, const at::Tensor& heads, const at::Tensor& rows) const {
-    if (images > 1) by_heads(images, rows).copy_(heads.view({images, attention_.heads, heads.size(1), heads.size(2)}));
+  // Multiplies matrices of heads, a [I H, n, m] by b [I H, m, d], into rows [I n, D], or adds the products to the rows.
+  void multiply_into(std::int64_t images, const at::Tensor& rows, const at::Tensor& a, const at::Tensor& b, bool add) const {
+    at::Tensor heads = by_heads(images, rows);
+    if (images > 1) {
+      const at::Tensor products = at::bmm(a, b).view(heads.sizes());
+      add ? heads.add_(products) : heads.copy_(products);
+      return;
+    }
+    heads = heads.squeeze(0);
+    add ? heads.baddbmm_(a, b) : at::bmm_out(heads, a, b);
   }
 
   at::Tensor room(at::Tensor& kept, at::IntArrayRef sizes) {
@@ -223,9 +231,7 @@ class PoolWorker {
     at::bmm_out(weights, query, keys.mT());
     patch_softmax(weights, attention_.zero_token);
     at::Tensor attended = room(attended_, {rows, width});
-    at::Tensor attended_heads = matrices(images, attended);
-    at::bmm_out(attended_heads, weights, values);
-    put_back(images, attended_heads, attended);
+    multiply_into(images, attended, weights, values, /*add=*/false);
     at::Tensor pooled = room(pooled_, {rows, width});
     at::addmm_out(pooled, in_[kOutBias], attended, in_[kOutWeight].t());
     const PairResults results = decide_pairs(pooled, text, labels, in_[kScale], in_[kBias], gradient_);
@@ -244,19 +250,13 @@ class PoolWorker {
                               const at::Tensor& values, const at::Tensor& weights, const at::Tensor& of_attended,
                               const at::Tensor& of_key_value) {
     const std::int64_t width = in_[kText].size(1);
-    const at::Tensor key_rows = of_key_value.narrow(1, 0, width), value_rows = of_key_value.narrow(1, width, width);
-    at::Tensor of_keys = matrices(images, key_rows), of_values = matrices(images, value_rows);
     at::Tensor of_weights = room(of_weights_, weights.sizes());
     at::bmm_out(of_weights, of_attended, values.mT());
-    of_values.baddbmm_(weights.mT(), of_attended);
+    multiply_into(images, of_key_value.narrow(1, width, width), weights.mT(), of_attended, /*add=*/true);
     patch_softmax_backward(weights, of_weights);
-    of_keys.baddbmm_(of_weights.mT(), query);
-    put_back(images, of_keys, key_rows);
-    put_back(images, of_values, value_rows);
+    multiply_into(images, of_key_value.narrow(1, 0, width), of_weights.mT(), query, /*add=*/true);
     const at::Tensor of_query = room(pooled_, {texts.size(0), width});
-    at::Tensor of_query_heads = matrices(images, of_query);
-    at::bmm_out(of_query_heads, of_weights, keys);
-    put_back(images, of_query_heads, of_query);
+    multiply_into(images, of_query, of_weights, keys, /*add=*/false);
     add_rows(sums_[kQuery], texts, of_query);
   }
 
@@ -275,18 +275,19 @@ struct PoolResult {
 
 // Returns the number of threads. It is limited because each thread has its own sums of gradients, which together should need little
 // memory compared with the tokens. It is 1 if there are no images.
-std::int64_t worker_count(const Inputs& in) {
+std::int64_t worker_count(const Inputs& in, std::int64_t block) {
   if (!in[kTokens].is_cpu()) return 1;
   constexpr std::int64_t kFewest = 4;
-  const std::int64_t text = std::max<std::int64_t>(1, in[kText].numel()), images = std::max<std::int64_t>(1, in[kTokens].size(0));
+  const std::int64_t text = std::max<std::int64_t>(1, in[kText].numel());
+  const std::int64_t blocks = std::max<std::int64_t>(1, (in[kTokens].size(0) + block - 1) / block);
   const std::int64_t affordable = std::max(kFewest, in[kTokens].numel() / (2 * text));
-  return std::min({static_cast<std::int64_t>(pool_threads()), images, affordable});
+  return std::min({static_cast<std::int64_t>(pool_threads()), blocks, affordable});
 }
 
 PoolResult pool_loss(const Inputs& in, const Attention& attention, const PairsOfImages& pairs, bool gradient) {
   const c10::OptionalDeviceGuard device(in[kTokens].device());
-  const std::int64_t images = in[kTokens].size(0), workers = worker_count(in);
-  const std::int64_t block = one_by_one(in) ? 1 : 64;  // number of images per call of pairs()
+  const std::int64_t images = in[kTokens].size(0), block = one_by_one(in) ? 1 : 64;  // number of images per call of pairs()
+  const std::int64_t workers = worker_count(in, block);
   PoolResult out;
   if (gradient) out.gradients[kTokens] = at::empty_like(in[kTokens], at::MemoryFormat::Contiguous);
   std::vector<std::unique_ptr<PoolWorker>> all(static_cast<std::size_t>(workers));

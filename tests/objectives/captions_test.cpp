@@ -213,13 +213,19 @@ TEST(FlairObjective, RejectsHeadsThatDoNotDivideTheWidth) {
   EXPECT_THROW(made("flair", "{heads: 3}"), std::exception);
 }
 
-// Returns the loss of all pairs of images and texts, with random parameters of this type that require gradients.
-at::Tensor conditioned_loss(const at::Tensor& tokens, const at::Tensor& texts, std::int64_t pairs, at::ScalarType type = at::kFloat) {
+// Returns random parameters of this type, for tokens 4 wide.
+TextPoolParameters pool_parameters(std::int64_t heads, at::ScalarType type) {
   at::manual_seed(5);
   const auto random = [&](at::IntArrayRef sizes) { return at::randn(sizes).to(type).requires_grad_(true); };
-  const TextPoolParameters parameters{random({4}), random({4}),     random({4}),  random({4}),    random({4}), random({4}),
-                                      random({12, 4}), random({12}), random({4, 4}), random({4}), 2};
-  return text_conditioned_loss(tokens, texts, random({}), random({}), parameters, [&](std::int64_t, std::int64_t images) {
+  return {random({4}), random({4}),     random({4}),  random({4}),    random({4}), random({4}),
+          random({12, 4}), random({12}), random({4, 4}), random({4}), heads};
+}
+
+// Returns the loss of all pairs of images and texts, with random parameters of this type that require gradients.
+at::Tensor conditioned_loss(const at::Tensor& tokens, const at::Tensor& texts, std::int64_t pairs, at::ScalarType type = at::kFloat) {
+  const TextPoolParameters parameters = pool_parameters(2, type);
+  const auto number = [&] { return at::randn({}).to(type).requires_grad_(true); };
+  return text_conditioned_loss(tokens, texts, number(), number(), parameters, [&](std::int64_t, std::int64_t images) {
     return ConditionedPairs{at::arange(pairs).expand({images, pairs}), at::ones({images, pairs}, at::kChar)};
   });
 }
@@ -248,15 +254,29 @@ TEST(TextConditionedLoss, ComputesInTheTypeOfTheTokensOrWider) {
 
 TEST(TextConditionedLoss, OfSeveralImagesAtOnceEqualsThatOfOneByOne) {
   const at::Tensor tokens = at::randn({70, 5, 4}), texts = at::randn({7, 4});
-  const auto with_gradients = [&](at::ScalarType type) {  // on a CPU, float32 images are processed one by one, float64 images together
-    const at::Tensor x = tokens.clone().to(type).requires_grad_(true), y = texts.clone().to(type).requires_grad_(true);
-    const at::Tensor loss = conditioned_loss(x, y, 7, type);
-    loss.backward();
-    return std::vector{loss.detach().to(at::kDouble), x.grad().to(at::kDouble), y.grad().to(at::kDouble)};
-  };
-  const auto one_by_one = with_gradients(at::kFloat), together = with_gradients(at::kDouble);
-  for (std::size_t i = 0; i < together.size(); ++i)
-    EXPECT_TRUE(at::allclose(one_by_one[i], together[i], 1e-4, 1e-5)) << (one_by_one[i] - together[i]).abs().max();
+  const std::int64_t cases[][2] = {{2, 7}, {1, 4}, {4, 1}, {1, 1}, {2, 0}};
+  for (const auto& [heads, count] : cases) {
+    const at::Tensor rows = at::randint(7, {70, count}), labels = at::randint(-1, 2, {70, count}).to(at::kChar);
+    // On a CPU, float32 images are processed one by one, and several float64 images at once.
+    const auto results = [&, heads = heads](at::ScalarType type) {
+      const TextPoolParameters p = pool_parameters(heads, type);
+      const at::Tensor x = tokens.clone().to(type).requires_grad_(true), y = texts.clone().to(type).requires_grad_(true),
+                       scale = at::full({}, 3.0, type).requires_grad_(true), bias = at::full({}, -1.0, type).requires_grad_(true);
+      const at::Tensor loss = text_conditioned_loss(x, y, scale, bias, p, [&](std::int64_t first, std::int64_t images) {
+        return ConditionedPairs{rows.narrow(0, first, images), labels.narrow(0, first, images)};
+      });
+      loss.backward();
+      std::vector<at::Tensor> out = {loss.detach()};
+      for (const at::Tensor& leaf : {x, y, scale, bias, p.query_norm_weight, p.key_norm_weight, p.value_norm_bias, p.in_weight, p.in_bias,
+                                     p.out_weight, p.out_bias})
+        out.push_back(leaf.grad());
+      return out;
+    };
+    const auto one_by_one = results(at::kFloat), together = results(at::kDouble);
+    for (std::size_t i = 0; i < together.size(); ++i)
+      EXPECT_LT((one_by_one[i] - together[i]).abs().max().item<double>(), 1e-5 * (1 + together[i].abs().max().item<double>()))
+          << heads << " heads, " << count << " pairs, result " << i;
+  }
 }
 
 TEST(TextConditionedLoss, WithoutRecordingComputesNoGradients) {

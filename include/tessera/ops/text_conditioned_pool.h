@@ -41,12 +41,14 @@ using PairsOfImages = std::function<ConditionedPairs(std::int64_t first, std::in
 /// image_tokens [B, P, D]  float32 or float64 (narrower types are widened); texts and parameters are converted to the same type
 /// texts        [M, D]     embeddings, not normalized
 /// scale, bias  []         1/temperature and bias
-/// Each thread stores pooled vectors and attention weights for one image at a time (on a CPU, for only some of the image's pairs). If
-/// gradients are needed, the forward pass computes them together with the loss, so that no product is computed twice, and keeps them until
-/// the backward pass. The gradients take one tensor as large as image_tokens, two as large as texts, and the parameters' gradients. During
-/// the forward pass, each thread has its own sums of all these gradients except that of image_tokens. Each image is computed by one thread,
-/// so the result is the same in every run with the same number of threads. Sums are float32 or better. Differentiable once. Throws
-/// c10::Error naming the tensor whose shape, type or device is wrong.
+/// Each of a CPU's threads stores pooled vectors and attention weights for some of an image's pairs at a time. A GPU stores them for
+/// several images at a time, at most 256 MiB of each unless a single image needs more. If gradients are needed, the forward pass computes
+/// them together with the loss, so that no product is computed twice, and keeps them until the backward pass. The gradients take one tensor
+/// as large as image_tokens, two as large as texts, and the parameters' gradients. During the forward pass, each thread has its own sums of
+/// all these gradients except that of image_tokens. On a CPU, each image is computed by one thread, so the result is the same in every run
+/// with the same number of threads. On a GPU, the gradients of texts differ by rounding between runs unless LibTorch's deterministic
+/// algorithms are on. Sums are float32 or better. Differentiable once. Throws c10::Error naming the tensor whose shape, type or device is
+/// wrong.
 at::Tensor text_conditioned_loss(const at::Tensor& image_tokens, const at::Tensor& texts, const at::Tensor& scale,
                                  const at::Tensor& bias, const TextPoolParameters& parameters,
                                  const PairsOfImages& pairs);
