@@ -122,6 +122,7 @@ def pyramidclip(args):
     print_differences(rows, list(PYRAMID_COLUMNS), list(PYRAMID_COLUMNS.values()))
 
 
+LONG_CONTEXT = 96  # the configurations' 40 tokens would cut off more than half of the captions of four objects
 SPARC = {
     "segmentation.image_miou": "image mIoU",
     "segmentation.dataset_miou": "dataset mIoU",
@@ -132,10 +133,12 @@ SPARC = {
 
 
 def sparc(args):
-    """Compares CLIP, FILIP and SPARC on images of one, two, four and six objects: segmentation, retrieval, hard negatives, and the
-    differences of SPARC from the others. The question is whether SPARC's lead in local detail grows with the number of objects. Objects
-    have the same sizes in all images, so that only their number differs. Images are 96 pixels wide."""
-    args.set = [f"training.steps={args.steps}", f"model.preprocessing.image_size={args.image_size}", *args.set]
+    """Compares CLIP, FILIP and SPARC on images of two, three and four objects: segmentation, retrieval, hard negatives, and the differences
+    of SPARC from the others. The question is whether SPARC's lead in local detail grows with the number of objects. Objects have the same
+    sizes in all images, so that only their number differs. With a single object, segmentation has only one class. More than four objects
+    need smaller --sizes."""
+    args.set = [f"training.steps={args.steps}", f"model.preprocessing.image_size={args.image_size}", f"tokenizer.context_length={LONG_CONTEXT}",
+                *args.set]
     args.suite = CONFIGS / "suites/shapes.yaml"
     cells = {}
     for count in args.objects:
@@ -251,10 +254,10 @@ TABLES = {  # function: (the folder of its runs, its options)
         steps(300, "of training with --bad-captions, for every run")]),
     readouts: ("runs/readouts", [ONLY, option("--wide", action="store_true", help="compare SPARO with rivals of 512 numbers"), steps(1000)]),
     sparc: ("runs/sparc_objects", [
-        option("--objects", nargs="+", type=int, default=[1, 2, 4, 6], metavar="COUNT"),
-        option("--sizes", nargs=2, type=float, default=[0.18, 0.26], metavar="SHARE",  # six of these objects fit into an image
-               help="diameters of the smallest and the largest objects"),
-        option("--image-size", type=int, default=96), steps(300)]),
+        option("--objects", nargs="+", type=int, default=[2, 3, 4], metavar="COUNT"),
+        option("--sizes", nargs=2, type=float, default=[0.26, 0.58], metavar="SHARE",
+               help="diameters of the smallest and the largest objects (default: the usual ones; 0.18 0.26 suit up to six objects)"),
+        option("--image-size", type=int, default=64), steps(400)]),
     stair: (None, [
         option("--web", choices=WEB_TOWERS, help="captions of thousands of words, larger objects, and this image tower"),
         option("--hybrids", action="store_true", help="with --web: also CLIP with STAIR's image head or with its text head")]),
