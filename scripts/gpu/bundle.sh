@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Packs everything that checks and measures Tessera on a machine with a GPU, so that nothing has to be built there: the wheel's programs,
-# the tests that need a GPU, and the libraries they need, about 28 megabytes.
+# the tests that need a GPU, and the libraries they need, about 30 megabytes.
 set -euo pipefail
 
 usage() {
