@@ -62,6 +62,13 @@ def overridden(command, overrides):
     return [*command, *(word for override in overrides for word in ("--set", override))]
 
 
+def check_settings(path, settings):
+    """Writes the settings of a run into its folder. Exits if a run with other settings is there, whose results would be taken for its own."""
+    if path.exists() and path.read_text() != settings:
+        sys.exit(f"{path.parent} has a run with other settings (see {path.name}): choose another --out, or delete that folder")
+    path.write_text(settings)
+
+
 def train_and_evaluate(cell, seed, args):
     """Returns the metrics of one run, {task.metric: value}, and the minutes that its training took."""
     folder = args.out / (cell.folder or name_of(cell.config)) / f"seed{seed}"
@@ -69,10 +76,13 @@ def train_and_evaluate(cell, seed, args):
     # Parallel runs share the cores, so each run gets one thread.
     environment = {"OMP_NUM_THREADS": "1", **os.environ} if args.jobs > 1 else None
     folder.mkdir(parents=True, exist_ok=True)
+    settings = [f"seed={seed}", *args.set, *cell.set]
+    suite = cell.suite or args.suite
+    check_settings(folder / "settings.txt", "\n".join([name_of(cell.config), *settings, str(suite and suite.name), *cell.evaluate_set]))
     if not results.exists():
         train = [ROOT / "build/bin/trainer", "--config", cell.config.resolve(), "--resume", "auto"]
-        measure = [ROOT / "build/bin/evaluate", "--suite", cell.suite or args.suite, "--out", folder / "evaluation"]
-        run(overridden(train, [f"seed={seed}", f"run.folder={folder}", *args.set, *cell.set]), folder / "trainer.out", environment)
+        measure = [ROOT / "build/bin/evaluate", "--suite", suite, "--out", folder / "evaluation"]
+        run(overridden(train, [*settings, f"run.folder={folder}"]), folder / "trainer.out", environment)
         run(overridden([*measure, "--checkpoint", model_of(folder)], cell.evaluate_set), folder / "evaluate.out", environment)
     return metrics_of(json.loads(results.read_text())), minutes_of(folder)
 

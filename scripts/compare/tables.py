@@ -143,14 +143,15 @@ def sparc(args):
     cells = {}
     for count in args.objects:
         data = (f"objects=[{count}, {count}]", f"object_sizes={args.sizes}", f"image_size={args.image_size}")
-        for name in ("clip", "filip", "sparc"):
+        for name in args.systems:
             cells[name, count] = Cell(f"{name}, {count} object{'s' if count > 1 else ''}", shapes(name), folder=f"objects{count}/{name}",
                                       set=tuple(f"data.{split}.{setting}" for split in ("train", "validation") for setting in data),
                                       evaluate_set=tuple(f"source.{setting}" for setting in data))
     show(list(cells.values()), args, SPARC)
-    print_differences([(f"SPARC - {rival.upper()}, {count} object{'s' if count > 1 else ''}",
-                        against(cells["sparc", count], cells[rival, count], args)) for rival in ("clip", "filip") for count in args.objects],
-                      list(SPARC), list(SPARC.values()))
+    if {"sparc"} < set(args.systems):
+        leads = [(f"SPARC - {rival.upper()}, {count} object{'s' if count > 1 else ''}", against(cells["sparc", count], cell, args))
+                 for (rival, count), cell in sorted(cells.items()) if rival != "sparc"]
+        print_differences(leads, list(SPARC), list(SPARC.values()))
 
 
 STAIR_COUNTS = {"retrieval.active_tokens_per_image": "words per image", "retrieval.active_tokens_per_text": "words per text"}
@@ -254,6 +255,7 @@ TABLES = {  # function: (the folder of its runs, its options)
         steps(300, "of training with --bad-captions, for every run")]),
     readouts: ("runs/readouts", [ONLY, option("--wide", action="store_true", help="compare SPARO with rivals of 512 numbers"), steps(1000)]),
     sparc: ("runs/sparc_objects", [
+        option("--systems", nargs="+", default=["clip", "filip", "sparc"], choices=["clip", "filip", "sparc"], help="default: all"),
         option("--objects", nargs="+", type=int, default=[2, 3, 4], metavar="COUNT"),
         option("--sizes", nargs=2, type=float, default=[0.26, 0.58], metavar="SHARE",
                help="diameters of the smallest and the largest objects (default: the usual ones; 0.18 0.26 suit up to six objects)"),

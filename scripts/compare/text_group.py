@@ -77,8 +77,9 @@ def print_losses(cells, args):
 
 
 def compare_groups(args):
-    cells = [cell_of("shapes_text_group", args, None if count == GROUPS else f"{count} groups",
-                     settings=(f"model.text.encoder.num_groups={count}",)) for count in args.groups]
+    cells = [cell_of("shapes_text_group", args) if count == GROUPS else
+             cell_of("shapes_text_group", args, f"{count} groups", settings=(f"model.text.encoder.num_groups={count}",))
+             for count in args.groups]
     objectives.run_cells(cells, args)
     rows = []
     for count, cell in zip(args.groups, cells):
