@@ -11,6 +11,7 @@ seeds. Some tables have a second command, which answers another question and als
   scripts/compare/tables.py stair             # STAIR trained in three stages, STAIR trained in one stage, and CLIP
   scripts/compare/tables.py stair --web vit
   scripts/compare/tables.py stair --web resnet
+  scripts/compare/tables.py stair --web resnet --unmasked --seeds 0
   scripts/compare/tables.py stair --web resnet96 --hybrids --seeds 0
   scripts/compare/tables.py TABLE --help      # what is measured, and the options
 
@@ -202,7 +203,8 @@ def as_settings(key, values):
 
 def stair_cell(name, args, label=None, more=()):
     # CLIP is evaluated without the retrieval that needs no text encoder, because the dimensions of its embeddings are not words.
-    suite = CONFIGS / "suites" / f"shapes_{'tokens' if label or name == 'stair_clip' else 'stair'}.yaml"
+    title = label or WEB_NAMES[name]
+    suite = CONFIGS / "suites" / f"shapes_{'tokens' if title.startswith('CLIP') else 'stair'}.yaml"
     if not args.web:
         return Cell(f"shapes_{name}", shapes(name), suite)
     pixels, stages, of_stair, of_clip = WEB_TOWERS[args.web]
@@ -214,7 +216,7 @@ def stair_cell(name, args, label=None, more=()):
         settings += (f"training.steps={sum(stages)}",)
     settings += (*(of_clip if name == "stair_clip" else of_stair), *more)
     words = sum((as_settings(source, WEB_DATA) for source in SOURCES), WEB_CLASSES)
-    return Cell(label or WEB_NAMES[name], config, suite, settings, words, folder=label and label.replace(" ", "_"))
+    return Cell(title, config, suite, settings, words, folder=label and label.replace(" ", "_"))
 
 
 def stair(args):
@@ -223,14 +225,16 @@ def stair(args):
     than a dense CLIP when captions use thousands of words, and whether an image's strongest words, including shapes, are readable. Captions
     then have the style `web` (2,600 words), and images have one or two large objects. With the ViT, no model learns shapes. With a small
     ResNet, CLIP and STAIR in one stage learn them. The ResNet reduces images of 32 pixels to one position, those of 96 pixels (resnet96) to
-    nine. --hybrids shows what each of STAIR's two heads does to CLIP."""
-    if args.hybrids and not args.web:
-        raise SystemExit("tables.py stair: --hybrids needs --web")
+    nine. --hybrids shows what each of STAIR's two heads does to CLIP, --unmasked what the first stage's mask of words does to STAIR."""
+    if (args.hybrids or args.unmasked) and not args.web:
+        raise SystemExit("tables.py stair: --hybrids and --unmasked need --web")
     args.out = (args.out or pathlib.Path(f"runs/stair_web_{args.web}" if args.web else "runs/stair")).resolve()
     cells = [stair_cell(name, args) for name in ("stair", "stair_single", "stair_clip")]
     clip = cells[-1]
     if args.hybrids:
         cells += [stair_cell("stair_single", args, f"CLIP with the {tower} head of STAIR", more) for tower, more in HYBRIDS.items()]
+    if args.unmasked:
+        cells.append(stair_cell("stair", args, "STAIR, three stages, no mask", ("stages.0.objective.text_token_mask=false",)))
     if not args.web:
         return show(cells, args, STAIR, STAIR_COUNTS)
     run_cells(cells, args)
@@ -262,7 +266,8 @@ TABLES = {  # function: (the folder of its runs, its options)
         option("--image-size", type=int, default=64), steps(400)]),
     stair: (None, [
         option("--web", choices=WEB_TOWERS, help="captions of thousands of words, larger objects, and this image tower"),
-        option("--hybrids", action="store_true", help="with --web: also CLIP with STAIR's image head or with its text head")]),
+        option("--hybrids", action="store_true", help="with --web: also CLIP with STAIR's image head or with its text head"),
+        option("--unmasked", action="store_true", help="with --web: also STAIR in three stages, the first one without its mask of words")]),
 }
 
 
