@@ -87,7 +87,7 @@ def arguments_of(args, samples):
             "--dataset-type", "webdataset", "--train-num-samples", str(samples), "--batch-size", str(BATCH), "--epochs", str(args.epochs),
             "--lr", "1e-3", "--wd", "0.2", "--warmup", str(warmup), "--grad-clip-norm", "1", "--precision", "fp32", "--device", "cpu",
             "--workers", "1", "--aug-cfg", "scale=(0.6,1.0)", "--log-every-n-steps", "20", "--save-frequency", "1",
-            "--logs", f"{args.out}/logs", "--name", "theirs", "--resume", "latest"]
+            "--seed", str(args.seed), "--logs", f"{args.out}/logs", "--name", "theirs", "--resume", "latest"]
 
 
 def train_theirs(args, samples):
@@ -139,9 +139,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=pathlib.Path, required=True, metavar="FOLDER")
     parser.add_argument("--epochs", type=int, default=9, help="9 epochs of 34,150 captions are about 4,800 steps (default)")
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/open_clip_photographs"))
+    parser.add_argument("--seed", type=int, default=0, help="of the order of samples and of the crops, in both programs")
+    parser.add_argument("--out", type=pathlib.Path, help="default: runs/open_clip_photographs_seedN")
     args = parser.parse_args()
-    args.data, args.out = args.data.resolve(), args.out.resolve()
+    args.data, args.out = args.data.resolve(), (args.out or pathlib.Path(f"runs/open_clip_photographs_seed{args.seed}")).resolve()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     if not (args.out / "start").exists():
         torch.manual_seed(0)
