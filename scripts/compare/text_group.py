@@ -5,14 +5,18 @@ the captions' phrases (tIoU); the baseline's groups are k-means clusters of word
 comparison. The other columns are zero-shot, retrieval, hard negatives, and segmentation by GroupViT's groups.
 
   scripts/compare/text_group.py                        # the losses
-  scripts/compare/text_group.py --web                  # captions whose phrases have 2 to 7 words
+  scripts/compare/text_group.py --web --positions      # captions whose phrases have 2 to 7 words
   scripts/compare/text_group.py --groups 1 2 4 8 16    # also compares these numbers of groups; with --no-losses, compares only them
 
 With --web, captions have the style `web`. This measures whether groups of words agree with phrases of such different lengths better than
-equal chunks do; the table also has differences with intervals. Complete runs are not trained again, and stopped runs resume from their last
-checkpoint. Needs only the standard library and the built programs (scripts/setup.sh).
+equal chunks do. --positions prints how many words are in the group to which most words at their position belong: if these are all words,
+the groups depend on positions and not on what the words say. The tables also have differences with intervals. Complete runs are not
+trained again, and stopped runs resume from their last checkpoint. Needs only the standard library and the built programs
+(scripts/setup.sh).
 """
 import argparse
+import collections
+import json
 import pathlib
 
 import objectives
@@ -34,6 +38,8 @@ COLUMNS = {
     "hard_negatives.accuracy": "hard negatives",
     "segmentation.image_miou": "segmentation by groups, mIoU",
 }
+MATCHING = {column: heading for column, heading in COLUMNS.items() if not column.startswith((TASK, "segmentation"))}
+SAMPLES = 1000  # test captions in the suite
 COUNTS = ("token_group_iou.groups_per_caption",)
 UNTRAINED = ("training.steps=1", "schedule.warmup_steps=0", "optimizer.lr=0")  # a step with a learning rate of 0 changes nothing
 
@@ -74,6 +80,24 @@ def print_losses(cells, args):
         [("both losses - equal chunks", other("chunks")), ("both losses - random groups", other("random")),
          ("both losses - baseline's clusters", objectives.against(cells[0], baseline, args))],
         [TASK + name for name in SCORES], [COLUMNS[TASK + name] for name in SCORES])
+    objectives.print_differences([("both losses - baseline", objectives.against(cells[0], baseline, args))],
+                                 list(MATCHING), list(MATCHING.values()))
+
+
+def print_positions(cell, args):
+    """Prints how many words of each run are in the most frequent group of their position."""
+    for folder in cell.evaluations(args):
+        out = folder.parent / "all_groups"
+        if not (out / "results.json").exists():
+            style = ["source.style=web"] if args.web else []
+            command = [objectives.ROOT / "build/bin/evaluate", "--checkpoint", folder.parent, "--suite", cell.suite, "--out", out]
+            objectives.run(objectives.overridden(command, [f"tasks=[{{name: token_group_iou, samples: {SAMPLES}}}]", *style]), f"{out}.out")
+        groups = collections.defaultdict(collections.Counter)
+        for caption in json.loads((out / "token_groups.json").read_text()):
+            for position, token in enumerate(token for token in caption["tokens"] if token["group"] >= 0):
+                groups[position][token["group"]] += 1
+        share = sum(max(counts.values()) for counts in groups.values()) / sum(counts.total() for counts in groups.values())
+        print(f"{folder.parent.name}: {100 * share:.1f}% of the words are in the most frequent group of their position")
 
 
 def compare_groups(args):
@@ -91,6 +115,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--web", action="store_true", help="captions whose phrases have 2 to 7 words, of thousands of words")
     parser.add_argument("--groups", nargs="+", type=int, default=[], metavar="K", help="numbers of groups to compare, say 1 2 4 8 16")
+    parser.add_argument("--positions", action="store_true", help="print how much the groups of words depend on positions")
     parser.add_argument("--no-losses", action="store_true", help="only the numbers of groups")
     objectives.add_arguments(parser, None)
     parser.set_defaults(jobs=2)
@@ -101,6 +126,8 @@ def main():
         cells = losses(args)
         objectives.run_cells(cells, args)
         print_losses(cells, args)
+        if args.positions:
+            print_positions(cells[0], args)
     if args.groups:
         compare_groups(args)
 
