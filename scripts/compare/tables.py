@@ -143,15 +143,16 @@ def sparc(args):
     args.suite = CONFIGS / "suites/shapes.yaml"
     cells = {}
     for count in args.objects:
+        label = f"{count} object{'s' if count > 1 else ''}"
         data = (f"objects=[{count}, {count}]", f"object_sizes={args.sizes}", f"image_size={args.image_size}")
         for name in args.systems:
-            cells[name, count] = Cell(f"{name}, {count} object{'s' if count > 1 else ''}", shapes(name), folder=f"objects{count}/{name}",
+            cells[name, count] = Cell(f"{name.upper()}, {label}", shapes(name), folder=f"objects{count}/{name}",
                                       set=tuple(f"data.{split}.{setting}" for split in ("train", "validation") for setting in data),
                                       evaluate_set=tuple(f"source.{setting}" for setting in data))
     show(list(cells.values()), args, SPARC)
     if {"sparc"} < set(args.systems):
-        leads = [(f"SPARC - {rival.upper()}, {count} object{'s' if count > 1 else ''}", against(cells["sparc", count], cell, args))
-                 for (rival, count), cell in sorted(cells.items()) if rival != "sparc"]
+        leads = [(f"SPARC - {cell.name}", against(cells["sparc", count], cell, args))
+                 for (name, count), cell in sorted(cells.items()) if name != "sparc"]
         print_differences(leads, list(SPARC), list(SPARC.values()))
 
 
