@@ -40,7 +40,9 @@ SYSTEMS = {"clip": PATCHES, "sparc": PATCHES, "filip": PATCHES, "clip_filip": PA
 LONG_SYSTEMS = {"clip": PATCHES, "sparc": PATCHES, "sparo": None, "pyramid_summaries": PATCHES, "stair": None,
                 "flair": {"patches": "conditioned"}}
 LONG_STEPS = 4800  # also of --tune
-LONG_SETTINGS = {"stair": (f"objective.lambda_growth_steps={LONG_STEPS // 2}",)}  # half of the run, as in the configuration
+# STAIR's and FLAIR's steps cannot be recorded. STAIR's weights grow over half of the run, as in the configuration.
+LONG_SETTINGS = {"stair": (f"objective.lambda_growth_steps={LONG_STEPS // 2}", "training.cuda_graph=false"),
+                 "flair": ("training.cuda_graph=false",)}
 # What --tune compares: settings in addition to those of configs/photographs/clip.yaml.
 CROPS = "data.loader.augmentation.scale=[0.35, 1.0]"
 COLORS = "data.loader.augmentation.color_jitter.probability=0.8"
