@@ -192,9 +192,10 @@ WEB_TOWERS = {
     "resnet96": (96, (1000, 375, 625), resnet(16, [1, 1, 1, 1]), resnet(16, [1, 2, 2, 1])),
 }
 WEB_NAMES = {"stair": "STAIR, three stages", "stair_single": "STAIR, one stage", "stair_clip": "CLIP"}
+WEB_VOCABULARY = len((CONFIGS / "vocabularies/shapes-web-wordpiece/vocab.txt").read_text().splitlines())
 # CLIP with one head of STAIR; the other head projects to vectors of the same width.
 HYBRIDS = {tower: ("objective={name: clip}", f"model.{other}.readout={{name: gap}}",
-                   f"model.{other}.projection={{name: linear, embed_dim: 2621}}")
+                   f"model.{other}.projection={{name: linear, embed_dim: {WEB_VOCABULARY}}}")
            for tower, other in (("image", "text"), ("text", "image"))}
 
 
@@ -203,9 +204,10 @@ def as_settings(key, values):
 
 
 def stair_cell(name, args, label=None, more=()):
-    # CLIP is evaluated without the retrieval that needs no text encoder, because the dimensions of its embeddings are not words.
     title = label or WEB_NAMES[name]
-    suite = CONFIGS / "suites" / f"shapes_{'tokens' if title.startswith('CLIP') else 'stair'}.yaml"
+    # In CLIP's embeddings and the hybrids', dimensions are not words, so they have no retrieval without a text encoder.
+    words = name != "stair_clip" and "objective={name: clip}" not in more
+    suite = CONFIGS / "suites" / f"shapes_{'stair' if words else 'tokens'}.yaml"
     if not args.web:
         return Cell(f"shapes_{name}", shapes(name), suite)
     pixels, stages, of_stair, of_clip = WEB_TOWERS[args.web]
@@ -216,8 +218,8 @@ def stair_cell(name, args, label=None, more=()):
     else:
         settings += (f"training.steps={sum(stages)}",)
     settings += (*(of_clip if name == "stair_clip" else of_stair), *more)
-    words = sum((as_settings(source, WEB_DATA) for source in SOURCES), WEB_CLASSES)
-    return Cell(title, config, suite, settings, words, folder=label and label.replace(" ", "_"))
+    of_suite = sum((as_settings(source, WEB_DATA) for source in SOURCES), WEB_CLASSES)
+    return Cell(title, config, suite, settings, of_suite, folder=label and label.replace(" ", "_"))
 
 
 def stair(args):
