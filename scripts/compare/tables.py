@@ -12,7 +12,7 @@ seeds. Some tables have a second command, which answers another question and als
   scripts/compare/tables.py stair --web vit
   scripts/compare/tables.py stair --web resnet
   scripts/compare/tables.py stair --web resnet --unmasked --seeds 0
-  scripts/compare/tables.py stair --web resnet96 --hybrids --seeds 0
+  scripts/compare/tables.py stair --web resnet --hybrids --seeds 0
   scripts/compare/tables.py TABLE --help      # what is measured, and the options
 
 Complete runs are not trained again, and stopped runs resume from their last checkpoint. Needs only the standard library and the built
@@ -189,7 +189,6 @@ def resnet(width, layers):
 WEB_TOWERS = {
     "vit": (96, (400, 150, 250), (), ("model.image.encoder.layers=6",)),
     "resnet": (32, (2000, 750, 1250), resnet(16, [1, 1, 1, 1]), resnet(22, [1, 1, 1, 1])),
-    "resnet96": (96, (1000, 375, 625), resnet(16, [1, 1, 1, 1]), resnet(16, [1, 2, 2, 1])),
 }
 WEB_NAMES = {"stair": "STAIR, three stages", "stair_single": "STAIR, one stage", "stair_clip": "CLIP"}
 WEB_VOCABULARY = len((CONFIGS / "vocabularies/shapes-web-wordpiece/vocab.txt").read_text().splitlines())
@@ -227,8 +226,8 @@ def stair(args):
     and shape of the largest object are an image's strongest words, and how many words an image has. --web measures whether STAIR is better
     than a dense CLIP when captions use thousands of words, and whether an image's strongest words, including shapes, are readable. Captions
     then have the style `web` (2,600 words), and images have one or two large objects. With the ViT, no model learns shapes. With a small
-    ResNet, CLIP and STAIR in one stage learn them. The ResNet reduces images of 32 pixels to one position, those of 96 pixels (resnet96) to
-    nine. --hybrids shows what each of STAIR's two heads does to CLIP, --unmasked what the first stage's mask of words does to STAIR."""
+    ResNet, which reduces images of 32 pixels to one position, CLIP and STAIR in one stage learn them. --hybrids shows what each of STAIR's
+    two heads does to CLIP, --unmasked what the first stage's mask of words does to STAIR."""
     if (args.hybrids or args.unmasked) and not args.web:
         raise SystemExit("tables.py stair: --hybrids and --unmasked need --web")
     args.out = (args.out or pathlib.Path(f"runs/stair_web_{args.web}" if args.web else "runs/stair")).resolve()
