@@ -180,15 +180,15 @@ SOURCES = ("source", "tasks.3.source", "tasks.4.source")
 WEB_CLASSES = tuple(f"tasks.{task}.classes={CONFIGS}/classes/shapes_web_{name}.txt" for task, name in ((2, "colors"), (3, "shapes")))
 
 
-def resnet(width, layers):
-    return (f"model.image.encoder={{name: modified_resnet, width: {width}, layers: {layers}}}",)
+def resnet(width):
+    return (f"model.image.encoder={{name: modified_resnet, width: {width}, layers: [1, 1, 1, 1]}}",)
 
 
 # For each image tower: the side of its images in pixels, the steps of STAIR's stages, and the settings for STAIR and for CLIP. CLIP's tower
 # is larger, so that its step takes at least as many FLOPs as a step of STAIR, whose towers also have heads as wide as the vocabulary.
 WEB_TOWERS = {
     "vit": (96, (400, 150, 250), (), ("model.image.encoder.layers=6",)),
-    "resnet": (32, (2000, 750, 1250), resnet(16, [1, 1, 1, 1]), resnet(22, [1, 1, 1, 1])),
+    "resnet": (32, (2000, 750, 1250), resnet(16), resnet(22)),
 }
 WEB_NAMES = {"stair": "STAIR, three stages", "stair_single": "STAIR, one stage", "stair_clip": "CLIP"}
 WEB_VOCABULARY = len((CONFIGS / "vocabularies/shapes-web-wordpiece/vocab.txt").read_text().splitlines())
