@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Trains the systems of one table on the built-in shapes, evaluates every run, and prints a Markdown table of means and deviations over
-seeds. Some tables have a second command, which answers another question and also prints differences with intervals.
+seeds, and for most tables also differences with intervals. Some tables have a second command, which answers another question.
 
   scripts/compare/tables.py captions          # one or four partial captions per image for CLIP; four for SuperCLIP, DreamLIP, COSMOS, FLAIR
   scripts/compare/tables.py pyramidclip       # the steps from CLIP to PyramidCLIP
@@ -33,9 +33,9 @@ def shapes(name):
     return CONFIGS / f"shapes/{name}.yaml"
 
 
-def show(cells, args, columns, counts=()):
+def show(cells, args, columns):
     run_cells(cells, args)
-    print_table(rows_of(cells), args, list(columns), list(columns.values()), counts)
+    print_table(rows_of(cells), args, list(columns), list(columns.values()))
 
 
 def chosen(names, args):
@@ -105,7 +105,10 @@ def pyramidclip(args):
     image, and a third belong to another image. The test captions are correct."""
     args.suite = CONFIGS / "suites/shapes_readouts.yaml"
     if not args.bad_captions:
-        return show(chosen(PYRAMID, args), args, PYRAMID_COLUMNS)
+        clip, *others = chosen(PYRAMID, args)
+        show([clip, *others], args, PYRAMID_COLUMNS)
+        return print_differences([(f"{cell.name} - {clip.name}", against(cell, clip, args)) for cell in others],
+                                 list(PYRAMID_COLUMNS), list(PYRAMID_COLUMNS.values()))
     args.set = [f"training.steps={args.steps}", "data.train.captions=1", *args.set]
     pairs = {}
     for percent in args.bad_captions:
@@ -156,6 +159,7 @@ def sparc(args):
         print_differences(leads, list(SPARC), list(SPARC.values()))
 
 
+STAIR_NAMES = {"stair": "STAIR, three stages", "stair_single": "STAIR, one stage", "stair_clip": "CLIP"}
 STAIR_COUNTS = {"retrieval.active_tokens_per_image": "words per image", "retrieval.active_tokens_per_text": "words per text"}
 STAIR_COMPARED = {  # the columns in which STAIR is compared with CLIP
     "zero_shot.top1": "zero-shot, colors",
@@ -190,7 +194,6 @@ WEB_TOWERS = {
     "vit": (96, (400, 150, 250), (), ("model.image.encoder.layers=6",)),
     "resnet": (32, (2000, 750, 1250), resnet(16), resnet(22)),
 }
-WEB_NAMES = {"stair": "STAIR, three stages", "stair_single": "STAIR, one stage", "stair_clip": "CLIP"}
 WEB_VOCABULARY = len((CONFIGS / "vocabularies/shapes-web-wordpiece/vocab.txt").read_text().splitlines())
 # CLIP with one head of STAIR; the other head projects to vectors of the same width.
 HYBRIDS = {tower: ("objective={name: clip}", f"model.{other}.readout={{name: gap}}",
@@ -203,12 +206,12 @@ def as_settings(key, values):
 
 
 def stair_cell(name, args, label=None, more=()):
-    title = label or WEB_NAMES[name]
+    title = label or STAIR_NAMES[name]
     # In CLIP's embeddings and the hybrids', dimensions are not words, so they have no retrieval without a text encoder.
     words = name != "stair_clip" and "objective={name: clip}" not in more
     suite = CONFIGS / "suites" / f"shapes_{'stair' if words else 'tokens'}.yaml"
     if not args.web:
-        return Cell(f"shapes_{name}", shapes(name), suite)
+        return Cell(title, shapes(name), suite)
     pixels, stages, of_stair, of_clip = WEB_TOWERS[args.web]
     config = variant(args.out / f"configs/shapes_{name}.yaml", [shapes(name), CONFIGS / "parts/shapes_web.yaml"])
     settings = (*as_settings("data.train", WEB_DATA), *as_settings("data.validation", WEB_DATA), f"model.preprocessing.image_size={pixels}")
@@ -231,14 +234,12 @@ def stair(args):
     if (args.hybrids or args.unmasked) and not args.web:
         raise SystemExit("tables.py stair: --hybrids and --unmasked need --web")
     args.out = (args.out or pathlib.Path(f"runs/stair_web_{args.web}" if args.web else "runs/stair")).resolve()
-    cells = [stair_cell(name, args) for name in ("stair", "stair_single", "stair_clip")]
+    cells = [stair_cell(name, args) for name in STAIR_NAMES]
     clip = cells[-1]
     if args.hybrids:
         cells += [stair_cell("stair_single", args, f"CLIP with the {tower} head of STAIR", more) for tower, more in HYBRIDS.items()]
     if args.unmasked:
         cells.append(stair_cell("stair", args, "STAIR, three stages, no mask", ("stages.0.objective.text_token_mask=false",)))
-    if not args.web:
-        return show(cells, args, STAIR, STAIR_COUNTS)
     run_cells(cells, args)
     print_side_by_side(cells, clip, args, STAIR, STAIR_COMPARED, STAIR_COUNTS)
 
