@@ -165,11 +165,11 @@ STAIR_COMPARED = {  # the columns in which STAIR is compared with CLIP
     "zero_shot.top1": "zero-shot, colors",
     "zero_shot_2.top1": "zero-shot, shapes",
     **RETRIEVAL,
-    "tokens.caption_precision@5": "first 5 words that a caption has",
-    "interpretability.top1": "color is first word",
-    "interpretability.top3": "color is among first 3",
-    "interpretability_2.top1": "shape is first word",
-    "interpretability_2.top3": "shape is among first 3",
+    "tokens.caption_precision@5": "share of the 5 strongest words that a caption has",
+    "interpretability.top1": "color is the strongest word",
+    "interpretability.top3": "color is among the 3 strongest",
+    "interpretability_2.top1": "shape is the strongest word",
+    "interpretability_2.top3": "shape is among the 3 strongest",
 }
 STAIR = {
     **STAIR_COMPARED,
