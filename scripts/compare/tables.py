@@ -105,9 +105,9 @@ def pyramidclip(args):
     image, and a third belong to another image. The test captions are correct."""
     args.suite = CONFIGS / "suites/shapes_readouts.yaml"
     if not args.bad_captions:
-        clip, *others = chosen(PYRAMID, args)
-        show([clip, *others], args, PYRAMID_COLUMNS)
-        return print_differences([(f"{cell.name} - {clip.name}", against(cell, clip, args)) for cell in others],
+        cells = chosen(PYRAMID, args)
+        show(cells, args, PYRAMID_COLUMNS)
+        return print_differences([(f"{cell.name} - {cells[0].name}", against(cell, cells[0], args)) for cell in cells[1:]],
                                  list(PYRAMID_COLUMNS), list(PYRAMID_COLUMNS.values()))
     args.set = [f"training.steps={args.steps}", "data.train.captions=1", *args.set]
     pairs = {}
