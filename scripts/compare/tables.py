@@ -40,8 +40,11 @@ def show(cells, args, columns):
 
 def chosen(names, args):
     """Returns one row for each configuration, or for those that --only names."""
-    cells = [Cell(f"shapes_{name}", shapes(name)) for name in names]
-    return [cell for cell in cells if not args.only or cell.name in args.only]
+    cells = {f"shapes_{name}": Cell(f"shapes_{name}", shapes(name)) for name in names}
+    unknown = [name for name in args.only if name not in cells]
+    if unknown:
+        raise SystemExit(f"tables.py: --only {' '.join(unknown)}: this table has {', '.join(cells)}")
+    return [cell for name, cell in cells.items() if not args.only or name in args.only]
 
 
 CAPTIONS = {
