@@ -38,7 +38,7 @@ int main(int argc, char** argv) {
   CLI::App app{
       "Compares training runs and evaluations: prints a Markdown table of their numbers, and writes a page with their curves "
       "in one plot, their evaluations side by side and the settings in which they differ. A single run is allowed too. If a "
-      "run has several evaluations, the last one is used."};
+      "run has several evaluations, the newest value of each number is used."};
   app.add_option("RUN", options.runs, "folders of runs, or folders with a results.json written by evaluate")->required();
   app.add_option("--out", options.out, "self-contained HTML page to write; an existing file is overwritten");
   app.add_flag("--json", options.json, "print the comparison as JSON instead of tables");

@@ -84,7 +84,10 @@ class BoundModel : public torch::CustomClassHolder {
   at::Tensor encode_ids(const at::Tensor& ids, const std::optional<at::Tensor>& mask) {
     TowerInput input;
     input.ids = ids.to(device());
-    if (mask) input.mask = mask->to(device());
+    if (mask) {
+      input.mask = mask->to(device());
+      input.lengths = mask->sum(1).cpu();  // so that padding may be anywhere
+    }
     return loaded_.model->encode_text(input).global;
   }
 

@@ -136,7 +136,10 @@ LaunchEnvironment launch_environment(const Variables& variables) {
   };
   if (any({"RANK", "WORLD_SIZE", "LOCAL_RANK"})) return from_torchrun(torchrun);
   if (any({"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"})) return from_open_mpi(open_mpi);
-  if (any({"SLURM_PROCID"})) return from_slurm(slurm);
+  if (!any({"SLURM_PROCID"})) return {};
+  // A batch script without srun has SLURM_PROCID=0, too, but a number of tasks only if the job asks for one.
+  const bool counted = any({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"});
+  if (counted || *slurm.find("SLURM_PROCID") != "0") return from_slurm(slurm);
   return {};
 }
 

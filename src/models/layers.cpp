@@ -20,11 +20,14 @@ at::Tensor linear(torch::nn::Linear& layer, const at::Tensor& x) {
   return x.is_cuda() ? at::linear(x, layer->weight, layer->bias) : layer(x);
 }
 
-at::Tensor batch_norm(torch::nn::BatchNorm2d& norm, const at::Tensor& x) {
+template <class Norm>
+at::Tensor batch_norm(Norm& norm, const at::Tensor& x) {
   if (norm->weight.requires_grad()) return norm(x);
   return at::batch_norm(x, norm->weight, norm->bias, norm->running_mean, norm->running_var, /*training=*/false,
                         /*momentum=*/0.0, norm->options.eps(), at::globalContext().userEnabledCuDNN());
 }
+template at::Tensor batch_norm(torch::nn::BatchNorm1d&, const at::Tensor&);
+template at::Tensor batch_norm(torch::nn::BatchNorm2d&, const at::Tensor&);
 
 LayerNorm::LayerNorm(std::int64_t width, double eps)
     : weight_(register_parameter("weight", at::ones({width}))),

@@ -99,7 +99,7 @@ Losses Flair::forward(const Features& features, const StepContext& context, cons
 
   NegativeSlots slots;
   if (sampled && negative_slots.defined())
-    slots = [&](std::int64_t first, std::int64_t count) { return negative_slots.narrow(0, first, count); };
+    slots = [negative_slots](std::int64_t first, std::int64_t count) { return negative_slots.narrow(0, first, count); };
   else if (sampled)
     slots = drawn_slots(relation, context);
   const auto pairs = [=](std::int64_t first, std::int64_t count) {

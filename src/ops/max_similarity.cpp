@@ -57,8 +57,9 @@ kernels::MaxSimilarityProblem problem_of(const at::Tensor& patches, const at::Te
   return {patches.size(0), patches.size(1), tokens.size(0), tokens.size(1), patches.size(2), kernel_type(patches)};
 }
 
-// Returns true if the kernels take the rows. On a GPU, long texts may need more shared memory than a block has.
+// Returns true if the kernels take the rows. On a GPU, long texts may need more shared memory or more threads than a block has.
 bool fits(const at::Tensor& patches, const at::Tensor& tokens) {
+  if (patches.is_cuda() && tokens.size(1) > kernels::MaxSimilarityProblem::kMostTokensOnGpu) return false;
   return has_kernels_for_type(patches, patches.is_cuda() ? kernels::cuda::max_similarity_block_memory(problem_of(patches, tokens)) : 0);
 }
 

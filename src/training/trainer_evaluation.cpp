@@ -1,4 +1,5 @@
 // The parts of Trainer that evaluate the model during a run.
+#include <cmath>
 #include <filesystem>
 #include <set>
 
@@ -38,6 +39,18 @@ std::string evaluation_file(const std::string& folder, std::int64_t step) {
   return concat(folder, "/evaluation/", step_folder_name(step), ".json");
 }
 
+// Returns the metrics in the file that run_evaluation() wrote at `step`; nothing if there is no such file.
+MeasuredMetrics recorded_metrics(const std::string& folder, std::int64_t step) {
+  const std::string path = evaluation_file(folder, step);
+  MeasuredMetrics out;
+  if (!std::filesystem::exists(path)) return out;
+  const auto file = nlohmann::json::parse(io::read_file(path));
+  for (const auto& result : file.at("results"))
+    for (const auto& [name, value] : result.at("metrics").items())
+      out.emplace_back(concat(result.value("name", ""), ".", name), value.is_number() ? value.get<double>() : NAN);  // JSON has no NaN
+  return out;
+}
+
 }  // namespace
 
 bool holds_evaluation(const Config& config, std::int64_t step) {
@@ -60,6 +73,9 @@ bool Trainer::make_up_evaluation() {
   if (state_.step == 0 || !due) return true;
   if (run_on_rank0(group_, "looking for the evaluation", [&] { return holds_evaluation(config_, state_.step); })) {
     last_evaluated_ = state_.step;
+    // The earlier session may have ended before it named the best checkpoint.
+    const auto is_best = [&] { return checkpoints_.is_best(recorded_metrics(folder_, state_.step)); };
+    if (run_on_rank0(group_, "looking for the evaluation", is_best)) checkpoints_.save_best(state_);
     return true;
   }
   if (state_.step < config_.training.steps)

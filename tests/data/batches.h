@@ -49,10 +49,12 @@ template <class Make>
 void expect_resumes(const Make& make, std::size_t count, std::size_t every, std::size_t length) {
   Loader whole = make(2);
   std::vector<DataPosition> positions;
+  std::vector<std::int64_t> epochs;
   std::vector<Batch> batches;
   for (std::size_t i = 0; i < count; ++i) {
     positions.push_back(whole.position());
     batches.push_back(whole.next());
+    epochs.push_back(whole.epoch());
   }
   EXPECT_EQ(positions.front().epoch, 0);
   EXPECT_GE(positions.back().epoch, 1);
@@ -60,6 +62,7 @@ void expect_resumes(const Make& make, std::size_t count, std::size_t every, std:
     Loader resumed = make(3);
     if (start % 2 == 1) resumed.next();  // so that seek() is also called while workers run
     resumed.seek(positions[start]);
+    EXPECT_EQ(resumed.epoch(), start == 0 ? 0 : epochs[start - 1]) << "the epoch of the batch before the position";
     for (std::size_t i = start; i < std::min(start + length, count); ++i) {
       EXPECT_EQ(resumed.position().epoch, positions[i].epoch);
       EXPECT_EQ(resumed.position().cursor, positions[i].cursor);

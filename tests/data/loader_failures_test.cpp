@@ -167,8 +167,24 @@ TEST(LoaderFailures, ThreadsThatStillReadWhenTheSourceFailsAreNotReportedAsHangi
   EXPECT_EQ(log.find("cannot be stopped"), std::string::npos) << log;
 }
 
+TEST(LoaderFailures, TheTimeoutStartsAgainWhileAStreamMovesOn) {
+  std::atomic<std::int64_t> asked = 0;
+  const auto after_three_questions = [&](std::int64_t, std::int64_t) {
+    for (std::int64_t now = asked; now < 3; now = asked) asked.wait(now);
+    return 7;
+  };
+  const auto move_on = [&] {
+    ++asked;
+    asked.notify_all();
+    return asked.load();
+  };
+  OrderedWorkers<int> workers(1, 1, 1, after_three_questions);
+  const WaitPolicy policy{.timeout = 0.01, .source = "s", .describe = [](std::int64_t) { return "x"; }, .progress = move_on};
+  EXPECT_EQ(workers.take(&policy), 7);
+}
+
 TEST(LoaderFailures, AVeryLongWaitDoesNotOverflowTheClock) {
-  EXPECT_EQ(check_wait({.warn_after = 1e10, .timeout = 1e300, .source = "", .describe = {}}, 0, 0), 1e9);
+  EXPECT_EQ(check_wait({.warn_after = 1e10, .timeout = 1e300, .source = "", .describe = {}, .progress = {}}, 0, 0), 1e9);
 }
 
 TEST(LoaderFailures, ASlowReadOnlyCausesAWarning) {

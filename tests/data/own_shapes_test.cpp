@@ -55,16 +55,16 @@ void expect_row(const TowerInput& view, std::int64_t row, const at::Tensor& pixe
 
 // The expected grids come from the formula in Hugging Face's library transformers.
 TEST(PatchGrid, EqualsTheGridOfTransformers) {
-  struct Case {
+  struct GridCase {
     std::int64_t height, width, patch, max_patches;
     config::Size grid;
   };
-  for (const Case& c : std::vector<Case>{{224, 224, 16, 256, {16, 16}},   {480, 640, 16, 256, {14, 18}},
-                                         {640, 480, 16, 256, {18, 14}},   {1, 1, 16, 256, {7, 7}},
-                                         {50, 1000, 16, 256, {4, 64}},    {3, 4000, 16, 64, {1, 64}},
-                                         {427, 640, 14, 729, {22, 33}},   {1080, 1920, 16, 1024, {24, 42}},
-                                         {2, 3, 32, 5, {2, 2}},           {333, 500, 16, 1, {1, 1}},
-                                         {100, 300, 16, 2, {1, 2}},       {512, 512, 16, 128, {11, 11}}})
+  for (const GridCase& c : std::vector<GridCase>{{224, 224, 16, 256, {16, 16}},   {480, 640, 16, 256, {14, 18}},
+                                                 {640, 480, 16, 256, {18, 14}},   {1, 1, 16, 256, {7, 7}},
+                                                 {50, 1000, 16, 256, {4, 64}},    {3, 4000, 16, 64, {1, 64}},
+                                                 {427, 640, 14, 729, {22, 33}},   {1080, 1920, 16, 1024, {24, 42}},
+                                                 {2, 3, 32, 5, {2, 2}},           {333, 500, 16, 1, {1, 1}},
+                                                 {100, 300, 16, 2, {1, 2}},       {512, 512, 16, 128, {11, 11}}})
     EXPECT_EQ(patch_grid(c.height, c.width, c.patch, c.max_patches), c.grid) << c.height << " x " << c.width;
 }
 

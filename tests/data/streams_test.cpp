@@ -202,6 +202,16 @@ TEST_F(Streams, LoaderResumesExactly) {
   expect_resumes([&](std::int64_t threads) { return loader_of(source, 5, threads); }, 18, 3, 9);
 }
 
+TEST_F(Streams, AReaderCountsTheSamplesBeforeItsFirstPlace) {
+  write_stream_shards(2);
+  const auto source = stream_of(piped(2));
+  StreamReader reader(source, 1, /*shuffle=*/false, {});
+  EXPECT_EQ(reader.read(0, {0, 15}, 0, pause_and_tell).key, "15");
+  EXPECT_EQ(reader.passed_over(), 15);
+  EXPECT_EQ(reader.read(1, {0, 16}, 0, pause_and_tell).key, "16");
+  EXPECT_EQ(reader.passed_over(), 15);
+}
+
 TEST_F(Streams, ProcessesWithFewerFilesReturnAsManyBatches) {
   write_stream_shards(3);
   const auto source = stream_of(piped(3));

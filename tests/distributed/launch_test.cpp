@@ -83,6 +83,11 @@ TEST(Launch, OneSlurmTaskIsASingleProcess) {
   EXPECT_TRUE(launch_environment({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"SLURM_LOCALID", "0"}}).alone());
 }
 
+TEST(Launch, ABatchScriptWithoutANumberOfTasksIsASingleProcess) {
+  EXPECT_TRUE(launch_environment({{"SLURM_JOB_ID", "7"}, {"SLURM_JOB_NODELIST", "gpu07"}, {"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}})
+                  .alone());
+}
+
 TEST(Launch, ErrorsNameContradictions) {
   EXPECT_EQ(launch_error(without(kTorchrun, "RANK")),
             "launch by torchrun: RANK is missing, though WORLD_SIZE is set: set both, or neither to train in one "

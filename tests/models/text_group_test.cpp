@@ -134,6 +134,27 @@ TEST(GroupVit, OnlyATrainedEncoderIsRandom) {
   EXPECT_TRUE(at::equal(model.encode_image(pixels).global, frozen));
 }
 
+TEST(MlpHead, OfAFrozenTowerKeepsItsStatistics) {
+  at::manual_seed(6);
+  ModelSettings s = small_text_group();
+  s.image.readout.settings.set("num_layers", config::parse_yaml("2", "test"));
+  DualEncoder model(s);
+  for (at::Tensor& parameter : model.image_tower().parameters()) parameter.set_requires_grad(false);
+  const auto copies = [&] {
+    std::vector<at::Tensor> out;
+    for (const at::Tensor& buffer : model.image_tower().buffers()) out.push_back(buffer.clone());
+    return out;
+  };
+  const std::vector<at::Tensor> before = copies();
+  ASSERT_FALSE(before.empty());
+  const at::Tensor pixels = at::randn({4, 3, 16, 16});
+  const at::Tensor in_training = model.encode_image(pixels).global;
+  const std::vector<at::Tensor> after = copies();
+  for (std::size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(at::equal(after[i], before[i])) << i;
+  model.eval();
+  EXPECT_TRUE(at::equal(model.encode_image(pixels).global, in_training));
+}
+
 TEST(GroupVit, ResamplesWeightsOfAnotherSize) {
   DualEncoder small(small_text_group());
   ModelSettings s = small_text_group();

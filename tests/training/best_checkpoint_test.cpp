@@ -86,6 +86,24 @@ TEST_F(KeepBest, SavesABestStepThatHasNoCheckpoint) {
   EXPECT_EQ(load_checkpoint(folder_ / "run/checkpoints/step_0000001").state.step, 1);
 }
 
+TEST_F(KeepBest, NamesTheBestAtOnceSoThatAKilledRunRemembersIt) {
+  open(best_config());
+  RunState state;
+  state.step = 1;
+  keeper_->save(state, /*must=*/false);
+  measure(1, 1.0);
+  EXPECT_EQ(fs::path(best_checkpoint_in(folder_ / "run/checkpoints")).filename(), "step_0000001");
+}
+
+TEST_F(KeepBest, JudgesARecordedEvaluationAfterAResume) {
+  const Config config = best_config({"checkpoint.every_steps=0"});
+  EXPECT_EQ(Trainer(config, "none").run(), Outcome::finished);
+  const std::string last = fs::path(CheckpointFolder(folder_ / "run/checkpoints", 9).list().back()).filename();
+  fs::remove(folder_ / "run/checkpoints/best");  // as if the process had been killed before it wrote this file
+  EXPECT_EQ(Trainer(config, "auto").run(), Outcome::finished);
+  EXPECT_EQ(best(), last);
+}
+
 TEST_F(KeepBest, NeverPrefersANonFiniteValue) {
   open(best_config());
   measure(1, NAN);
@@ -121,6 +139,8 @@ TEST_F(KeepBest, StartsOverForAnotherMetric) {
 
 TEST_F(KeepBest, TakesTheModeFromTheMetricNameUnlessItIsSet) {
   EXPECT_FALSE(greater_is_better({.metric = "validation_loss.loss_contrastive"}));
+  EXPECT_FALSE(greater_is_better({.metric = "fgovd.mean_rank"}));
+  EXPECT_FALSE(greater_is_better({.metric = "depth_probe.rms_error"}));
   EXPECT_TRUE(greater_is_better({.metric = "zero_shot.top1"}));
   EXPECT_FALSE(greater_is_better({.metric = "zero_shot.top1", .mode = "min"}));
   open(best_config({"checkpoint.keep_best.mode=max"}));

@@ -121,11 +121,27 @@ TEST_F(CheckpointTest, WriterCopiesToASecondFolderAndRunsTheCommand) {
     writer.begin(at_step(step));
     writer.collect();
   }
+  writer.finish();
   EXPECT_EQ(io::read_file(folder_ / "told"), "step_0000001\nstep_0000002\n");
   const auto copy = load_newest_checkpoint(CheckpointFolder(folder_ / "second", 2));
   ASSERT_TRUE(copy.has_value());
   EXPECT_EQ(copy->second.state.step, 2);
   EXPECT_EQ(io::read_file(folder_ / "second/latest"), "step_0000002\n");
+}
+
+TEST_F(CheckpointTest, TheLastSaveDoesNotWaitForTheStorageOfAnEarlierOne) {
+  CheckpointSettings settings;
+  const std::string checkpoints = folder_ / "checkpoints", last = checkpoints + "/step_0000002/manifest.json";
+  // The first checkpoint's command ends when the second checkpoint is written, or after five seconds.
+  settings.command = "n=0; while [ ! -e " + last + " ] && [ $n -lt 500 ]; do sleep 0.01; n=$((n + 1)); done; ls " + checkpoints + " >> " +
+                     (folder_ / "told");
+  CheckpointWriter writer(CheckpointFolder(checkpoints, 1), settings);
+  writer.begin(at_step(1));
+  writer.collect();
+  writer.begin(at_step(2), /*stands_still=*/true);
+  EXPECT_EQ(writer.collect(), checkpoints + "/step_0000002");
+  EXPECT_EQ(io::read_file(folder_ / "told"), "latest\nstep_0000001\nstep_0000002\n" "latest\nstep_0000002\n")
+      << "a checkpoint is not deleted before it is stored";
 }
 
 TEST_F(CheckpointTest, FailingCopyOrCommandLeavesTheCheckpoint) {

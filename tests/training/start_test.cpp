@@ -1,9 +1,11 @@
 // Tests which weights a run starts from, and which of its weights it trains.
 #include <cmath>
+#include <filesystem>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/training/config/published_towers.h"
 #include "tests/support/test_data.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/io/atomic_file.h>
@@ -194,6 +196,29 @@ TEST_F(StartOfTraining, LoadsAnEarlierRunWholeOrInParts) {
   const Weights image = fresh("image", {"seed=9", "start={weights: " + earlier + ", parts: [image]}"});
   for (const auto& [name, tensor] : image)
     EXPECT_TRUE(at::equal(tensor, (name.starts_with("visual.") ? given : random).at(name))) << name;
+}
+
+TEST_F(StartOfTraining, TakesATemperatureThatIsAVectorOfOneNumber) {
+  const std::string start = folder_ / "start.safetensors";
+  Checkpoint given = checkpoint_of(train("earlier", {}));
+  given.model.weights.at("logit_scale") = at::tensor({1.25F});
+  save_model_file(start, given.model);
+  EXPECT_EQ(fresh("run", {"start.weights=" + start}).at("logit_scale").item<double>(), 1.25);
+}
+
+TEST_F(StartOfTraining, SettingsOfATokenizerWithoutANameChangeTheFoldersTokenizer) {
+  const std::string folder = folder_ / "clip";
+  std::filesystem::copy(test_data("foreign/clip"), folder);
+  std::filesystem::copy_file(test_data("foreign/tokenizers/clip.json"), folder + "/tokenizer.json");
+  const std::string text = "model: {text: {from: " + folder + "}}\n";
+  const auto tokenizer = [&](const std::string& more) {
+    return *with_published_towers(config::parse_yaml(text + more, "run.yaml")).find("tokenizer");
+  };
+  const config::Node of_folder = tokenizer(""), longer = tokenizer("tokenizer: {context_length: 9}");
+  EXPECT_EQ(longer.find("name")->text(), of_folder.find("name")->text());
+  EXPECT_EQ(longer.find("model")->text(), folder + "/tokenizer.json");
+  EXPECT_EQ(longer.find("context_length")->text(), "9");
+  EXPECT_EQ(tokenizer("tokenizer: {name: wordpiece, vocab: v.txt}").find("model"), nullptr) << "replaces the folder's";
 }
 
 TEST_F(StartOfTraining, ReportsMistakes) {

@@ -15,9 +15,10 @@ at::Tensor activate(const at::Tensor& x, const std::string& activation);
 /// a second operator.
 at::Tensor linear(torch::nn::Linear& layer, const at::Tensor& x);
 
-/// Returns norm(x). If the norm is frozen (its weight requires no gradient), its running statistics stay unchanged and are used for the
-/// normalization.
-at::Tensor batch_norm(torch::nn::BatchNorm2d& norm, const at::Tensor& x);
+/// Returns norm(x) for a BatchNorm1d or BatchNorm2d. If the norm is frozen (its weight requires no gradient), its running statistics stay
+/// unchanged and are used for the normalization.
+template <class Norm>
+at::Tensor batch_norm(Norm& norm, const at::Tensor& x);
 
 /// LayerNorm over the last dimension with biased variance, computed in float32 even under autocast.
 class LayerNorm : public torch::nn::Module {

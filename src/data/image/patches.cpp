@@ -65,7 +65,7 @@ TowerInput image_batch(const std::vector<at::Tensor>& images, const Preprocessin
   out.grids = at::empty({count, 2}, at::kLong);
   auto* const grids = out.grids.data_ptr<std::int64_t>();
   for (std::int64_t i = 0; i < count; ++i) {
-    const at::Tensor image = images[static_cast<std::size_t>(i)].contiguous();
+    const at::Tensor image = images[static_cast<std::size_t>(i)].cpu().contiguous();
     const config::Size size(image.size(1), image.size(2));
     grids[2 * i] = size.height / patch.height;
     grids[2 * i + 1] = size.width / patch.width;

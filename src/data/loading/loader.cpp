@@ -171,7 +171,8 @@ struct Loader::Impl {
         SampleFetcher::Stages{sampler, entries, source, make_reader(), transform, work}, settings, batches_of_run, start_position);
     fetcher->leave_out(sampler->segment_of(start_position).number - 1);
     wait_policy = {settings.warn_after, settings.timeout, source->describe(),
-                   [fetcher = fetcher](std::int64_t ticket) { return fetcher->describe(ticket); }};
+                   [fetcher = fetcher](std::int64_t ticket) { return fetcher->describe(ticket); },
+                   [fetcher = fetcher] { return fetcher->passed_over(); }};
     samples = std::make_unique<OrderedWorkers<FetchedSample>>(
         settings.threads, 4 * settings.threads, -1,
         [fetcher = fetcher](std::int64_t ticket, std::int64_t thread) { return fetcher->fetch(ticket, thread); });
@@ -377,6 +378,8 @@ void Loader::seek(const DataPosition& position) {
   impl_->stop();
   impl_->ready = {};
   impl_->next_of_update = position.cursor % per_update;
+  // The position after an epoch's last batch is the start of the next epoch.
+  impl_->last_epoch = position.cursor == 0 && position.epoch > 0 ? position.epoch - 1 : position.epoch;
   impl_->position = impl_->normalized(impl_->sampler->to_own({position.epoch, position.cursor / per_update}));
 }
 

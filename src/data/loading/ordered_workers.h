@@ -138,12 +138,18 @@ class OrderedWorkers {
   template <class There>
   void wait(std::unique_lock<std::mutex>& lock, There there, const WaitPolicy& wait_policy) {
     using Seconds = std::chrono::duration<double>;
-    const auto begin = std::chrono::steady_clock::now();
+    const auto progress_now = [&] { return wait_policy.progress ? wait_policy.progress() : 0; };
+    auto begin = std::chrono::steady_clock::now();
+    std::int64_t progress = progress_now();
     const auto waited = [&] { return Seconds(std::chrono::steady_clock::now() - begin).count(); };
     double until = check_wait(wait_policy, state_->taken, 0);
     while (!state_->ready.wait_for(lock, Seconds(until - waited()), there)) {
       const std::int64_t ticket = state_->taken;
       lock.unlock();
+      if (wait_policy.timeout > 0 && waited() >= wait_policy.timeout && progress_now() > progress) {
+        begin = std::chrono::steady_clock::now();
+        progress = progress_now();
+      }
       try {
         until = check_wait(wait_policy, ticket, waited());
       } catch (...) {

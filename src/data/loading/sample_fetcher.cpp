@@ -94,9 +94,12 @@ void SampleFetcher::enter(std::int64_t ticket, std::int64_t thread, std::string 
 
 std::string SampleFetcher::describe(std::int64_t ticket) const {
   const std::lock_guard lock(mutex_);
+  // A resumed run reads an epoch's stream from its start up to the first sample.
+  const std::int64_t passed = ticket == 0 ? passed_over() : 0;
+  const std::string before = passed > 0 ? concat(", after ", passed, " samples that the run had already used") : "";
   for (std::size_t thread = 0; thread < jobs_.size(); ++thread)
     if (jobs_[thread].ticket == ticket)
-      return concat(jobs_[thread].sample, " (thread ", thread, " ", jobs_[thread].doing, ")");
+      return concat(jobs_[thread].sample, " (thread ", thread, " ", jobs_[thread].doing, before, ")");
   return "a sample that no thread has started";
 }
 

@@ -54,6 +54,8 @@ class SampleFetcher {
   MemoryBudget& budget() { return *budget_; }
   /// Describes a sample and its progress: "sample number 7 of x.tar (thread 2 is reading it)".
   std::string describe(std::int64_t ticket) const;
+  /// Returns the number of samples that a stream has read only to reach the start.
+  std::int64_t passed_over() const { return stages_.reader->passed_over(); }
   /// Makes waiting threads throw Stopped.
   void stop();
 

@@ -28,6 +28,8 @@ class SampleReader {
   virtual Sample read(std::int64_t ticket, const DataPosition& place, std::int64_t index, const Pause& pause) = 0;
   /// Skips the sample of a ticket.
   virtual void pass(std::int64_t ticket) = 0;
+  /// Returns the number of samples that a stream has read only to reach a later place. Thread-safe.
+  virtual std::int64_t passed_over() const { return 0; }
   /// Wakes the threads that wait in read(). Their calls throw Stopped.
   virtual void stop() = 0;
 

@@ -48,7 +48,10 @@ std::function<Sample()> StreamReader::read_bytes(const DataPosition& place) {
     stream_ = source_->open({seed_, place.epoch, shuffle_, slice_, stopping_.get_token()});
     at_ = {place.epoch, 0};
   }
-  for (; at_.cursor < place.cursor; ++at_.cursor) stream_->next();
+  for (; at_.cursor < place.cursor; ++at_.cursor) {
+    stream_->next();
+    ++passed_over_;
+  }
   ++at_.cursor;
   return stream_->next();
 }

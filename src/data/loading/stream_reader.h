@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -24,6 +25,7 @@ class StreamReader : public SampleReader {
   /// exception. Throws Stopped after stop().
   Sample read(std::int64_t ticket, const DataPosition& place, std::int64_t index, const Pause& pause) override;
   void pass(std::int64_t ticket) override;
+  std::int64_t passed_over() const override { return passed_over_; }
   void stop() override;
 
  private:
@@ -35,6 +37,7 @@ class StreamReader : public SampleReader {
   const bool shuffle_;
   const RankSlice slice_;
   std::stop_source stopping_;
+  std::atomic<std::int64_t> passed_over_ = 0;
 
   std::mutex mutex_;  // guards turn_ and failure_
   std::condition_variable turns_;

@@ -13,6 +13,9 @@ struct WaitPolicy {
   std::string source;      // description of the source of the results
   /// Describes result number `ticket` and its progress: "sample number 7 (thread 2 is reading it)".
   std::function<std::string(std::int64_t ticket)> describe;
+  /// A count that grows while work that may take longer than the timeout moves on. If it has grown during a wait, the timeout starts
+  /// again. Null: no such work.
+  std::function<std::int64_t()> progress;
 };
 
 /// Logs a warning if result number `ticket` is overdue after `waited` seconds. Returns the value of `waited` at which to call this

@@ -9,6 +9,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/report/metric.h>
 #include <tessera/training/checkpoint/checkpoint.h>
 #include <tessera/training/run/run_evaluation.h>
 
@@ -48,12 +49,13 @@ std::string best_checkpoint_in(const std::string& folder) {
   const std::vector<std::string> words = words_of(folder + kBest);
   if (words.empty() || !words[0].starts_with("step_")) return {};
   const std::string checkpoint = folder + "/" + words[0];
-  return std::filesystem::is_directory(checkpoint) ? checkpoint : "";
+  std::error_code error;
+  return std::filesystem::is_directory(checkpoint, error) ? checkpoint : "";
 }
 
 bool greater_is_better(const KeepBestSettings& settings) {
   if (settings.mode) return *settings.mode == "max";
-  return settings.metric.find("loss") == std::string::npos;
+  return report::better_value(settings.metric.substr(settings.metric.find('.') + 1)) != report::Better::lower;
 }
 
 std::optional<double> judged_value(const KeepBestSettings& settings, const MeasuredMetrics& measured) {

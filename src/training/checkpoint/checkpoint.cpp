@@ -197,10 +197,14 @@ CheckpointFolder::CheckpointFolder(std::string folder, std::int64_t keep_last, s
 std::vector<std::string> CheckpointFolder::list() const {
   std::vector<std::string> out;
   std::error_code missing;
-  for (const auto& entry : fs::directory_iterator(folder_, missing)) {
-    const std::string name = entry.path().filename().string();
-    const bool step = name.starts_with("step_") && name.find_first_not_of("0123456789", 5) == std::string::npos;
-    if (step && entry.is_directory()) out.push_back(entry.path().string());
+  try {
+    for (const auto& entry : fs::directory_iterator(folder_, missing)) {
+      const std::string name = entry.path().filename().string();
+      const bool step = name.starts_with("step_") && name.find_first_not_of("0123456789", 5) == std::string::npos;
+      if (step && entry.is_directory()) out.push_back(entry.path().string());
+    }
+  } catch (const fs::filesystem_error& error) {
+    user_error(folder_, ": cannot list the checkpoints: ", error.code().message());
   }
   std::sort(out.begin(), out.end(), [](const std::string& a, const std::string& b) {
     return a.size() != b.size() ? a.size() < b.size() : a < b;
@@ -251,7 +255,7 @@ std::string CheckpointFolder::write(const Checkpoint& checkpoint) const {
   return target;
 }
 
-std::string CheckpointFolder::save(const Checkpoint& checkpoint) {
+std::string CheckpointFolder::save(const Checkpoint& checkpoint, const std::function<void()>& before_deleting) {
   std::string target;
   try {
     target = write(checkpoint);
@@ -260,10 +264,16 @@ std::string CheckpointFolder::save(const Checkpoint& checkpoint) {
     const auto kept = static_cast<std::int64_t>(passing.size());
     if (kept < 2 || kept < keep_last_) throw;
     log::warning(error.what(), "; making room by deleting ", passing.front(), ", which would be deleted next");
+    before_deleting();
     prune(keep_last_ - 1, checkpoint.state.step);
     target = write(checkpoint);
   }
-  prune(keep_last_, checkpoint.state.step);
+  try {
+    before_deleting();
+    prune(keep_last_, checkpoint.state.step);
+  } catch (const UserError& error) {
+    log::warning(error.what(), "; the new checkpoint is written, but older ones are not deleted");
+  }
   return target;
 }
 

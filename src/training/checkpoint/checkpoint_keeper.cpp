@@ -115,7 +115,11 @@ void CheckpointKeeper::save(const RunState& state, bool must) {
   if (last_saved_ == state.step) {
     if (!must) return;
     // The checkpoint of this step may not be completely written yet, or writing it may have failed.
-    const bool saved = run_on_rank0(group_, "saving the checkpoint", [&] { return wait() && is_own(last_good_, state.step); });
+    const bool saved = run_on_rank0(group_, "saving the checkpoint", [&] {
+      if (!wait() || !is_own(last_good_, state.step)) return false;
+      writer_.finish();
+      return true;
+    });
     if (saved) return;
   }
   Checkpoint checkpoint = gather(state);
@@ -134,10 +138,8 @@ bool CheckpointKeeper::collect(bool must) {
   if (!writer_.pending()) return true;
   try {
     last_good_ = writer_.collect();
-    name_best();
     return true;
   } catch (const UserError& error) {
-    candidate_.reset();
     const std::string kept =
         last_good_.empty() ? "there is no earlier checkpoint" : "the previous checkpoint is " + last_good_;
     const std::string text = concat("step ", writing_step_, " is not saved: ", error.what(), "; ", kept);
@@ -158,30 +160,30 @@ bool CheckpointKeeper::is_best(const MeasuredMetrics& measured) {
   }
   if (!value) return false;
   judged_ = *value;
-  const std::optional<BestCheckpoint>& best = candidate_ ? candidate_ : best_;
-  return !best || (greater_is_better(settings) ? *value > best->value : *value < best->value);
+  return !best_ || (greater_is_better(settings) ? *value > best_->value : *value < best_->value);
 }
 
 void CheckpointKeeper::save_best(const RunState& state) {
   save(state, /*must=*/false);
-  if (!group_.first()) return;
-  candidate_ = {state.step, judged_};
-  if (!writer_.pending()) name_best();
-}
-
-void CheckpointKeeper::name_best() {
-  if (!candidate_) return;
-  if (is_own(last_good_, candidate_->step)) {
-    try {
-      BestFile(run_folder_ + "/checkpoints", *config_.checkpoint.keep_best).write(*candidate_);
-      best_ = candidate_;
-      if (const auto& copies = config_.checkpoint.copy_to)
-        BestFile(*copies, *config_.checkpoint.keep_best).write(*candidate_);
-    } catch (const UserError& error) {
-      report_error_(error.what());
-    }
+  // If the process died before the best checkpoint is named, a resumed run would not know it.
+  if (!group_.first() || !wait() || !is_own(last_good_, state.step)) return;
+  const BestCheckpoint best{state.step, judged_};
+  const KeepBestSettings& settings = *config_.checkpoint.keep_best;
+  try {
+    BestFile(run_folder_ + "/checkpoints", settings).write(best);
+  } catch (const UserError& error) {
+    return report_error_(error.what());
   }
-  candidate_.reset();
+  best_ = best;
+  const std::optional<std::string>& copies = config_.checkpoint.copy_to;
+  if (!copies) return;
+  writer_.later([file = BestFile(*copies, settings), best] {  // after the checkpoint itself is copied
+    try {
+      file.write(best);
+    } catch (const UserError& error) {
+      log::warning(error.what(), "; training continues");
+    }
+  });
 }
 
 Checkpoint CheckpointKeeper::gather(RunState state) const {

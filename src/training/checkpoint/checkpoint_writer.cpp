@@ -27,25 +27,47 @@ CheckpointWriter::CheckpointWriter(CheckpointFolder folder, CheckpointSettings s
     : folder_(std::move(folder)), settings_(std::move(settings)), run_name_(std::move(run_name)) {}
 
 void CheckpointWriter::begin(Checkpoint checkpoint, bool stands_still) {
-  const bool background = settings_.background && !stands_still;
-  if (background)
+  if (settings_.background && !stands_still) {
+    finish();
     for (auto* tensors : {&checkpoint.model.weights, &checkpoint.optimizer, &checkpoint.ema, &checkpoint.teacher})
       copy_tensors(*tensors);
-  written_ = std::async(background ? std::launch::async : std::launch::deferred,
-                        [this, whole = std::move(checkpoint)] { return write(whole); });
+    written_ = std::async(std::launch::async, [this, whole = std::move(checkpoint)] { return write(whole); });
+  } else {
+    written_ = std::async(std::launch::deferred, [this, whole = std::move(checkpoint)] {
+      std::string target = write(whole);
+      finish();
+      return target;
+    });
+  }
 }
 
 std::string CheckpointWriter::collect() {
   return written_.get();
 }
 
+void CheckpointWriter::later(std::function<void()> task) {
+  stored_ = std::async(std::launch::async, [earlier = std::move(stored_), task = std::move(task)] {
+    if (earlier.valid()) earlier.wait();
+    task();
+  });
+}
+
+void CheckpointWriter::finish() {
+  if (stored_.valid()) stored_.wait();
+}
+
 std::string CheckpointWriter::write(const Checkpoint& checkpoint) {
-  std::string target = folder_.save(checkpoint);
+  // An earlier checkpoint may still be on its way to storage. A run that is about to be killed writes this one first.
+  std::string target = folder_.save(checkpoint, /*before_deleting=*/[this] { finish(); });
+  if (settings_.copy_to || settings_.command) later([this, target] { store(target); });
+  return target;
+}
+
+void CheckpointWriter::store(const std::string& target) const {
   if (settings_.copy_to) attempt([&] { copy_checkpoint(target, *settings_.copy_to); });
   if (settings_.command) attempt([&] {
       run_shell_command("checkpoint.command", *settings_.command, {target, run_name_}, "for " + target);
     });
-  return target;
 }
 
 }  // namespace tessera

@@ -71,8 +71,11 @@ Node with_published_towers(Node tree) {
       base.set("encoder", encoder);
       const Node preprocessing = config::dump(foreign.model.preprocessing);
       model.set("preprocessing", laid_over(preprocessing, model.find("preprocessing")));
-    } else if (tree.find("tokenizer") == nullptr) {
-      tree.set("tokenizer", tokenizer_node(foreign, folder->name));
+    } else {
+      const Node* given = tree.find("tokenizer");
+      // A tokenizer with a name replaces the folder's; other settings only change the folder's.
+      if (given == nullptr || (given->is_map() && given->find("name") == nullptr))
+        tree.set("tokenizer", laid_over(tokenizer_node(foreign, folder->name), given));
     }
     model.set(side, laid_over(base, &tower));
     if (start.find(side) == nullptr) start.set(side, file_node(folder->name));

@@ -214,6 +214,11 @@ void check_counts(const std::string& name, const at::Tensor& own, const InitialW
 
 namespace {
 
+/// Returns true if a stored tensor fits a tensor of the objective. OpenCLIP may store logit_scale and logit_bias with shape [1].
+bool fits(const at::Tensor& own, const at::Tensor& stored) {
+  return own.sizes() == stored.sizes() || (own.numel() == 1 && stored.numel() == 1);
+}
+
 /// Copies the temperature of the model in a published folder. Used only if both towers come from this folder, because the temperature was
 /// trained for the cosines between these two towers.
 void begin_temperature(const DualEncoder& model, const Objective& objective, const std::string& folder) {
@@ -272,8 +277,8 @@ void load_initial_weights(DualEncoder& model, Objective& objective, const StartS
     if (of_objective(name) && own.contains(name)) check_counts(name, own.at(name), stored, tokenizer);
     if (!of_objective(name)) {
       towers[name] = tensor;
-    } else if (const auto mine = own.find(name); mine != own.end() && mine->second.sizes() == tensor.sizes()) {
-      mine->second.copy_(tensor);
+    } else if (const auto mine = own.find(name); mine != own.end() && fits(mine->second, tensor)) {
+      mine->second.copy_(tensor.view_as(mine->second));
     } else {
       continue;  // skips a stored tensor that does not fit this objective; the objective's tensor keeps its initial value
     }

@@ -41,7 +41,7 @@ class BestFile {
 std::string best_checkpoint_in(const std::string& folder);
 
 /// Returns true if greater values of the metric are better. The setting `mode` decides; if it is null, the metric's name decides (for
-/// example, a smaller loss is better).
+/// example, a smaller loss, rank or error is better).
 bool greater_is_better(const KeepBestSettings& settings);
 
 /// Returns the measured value of the metric that `settings` names; nothing if the value is NaN or infinite. If the metric was not

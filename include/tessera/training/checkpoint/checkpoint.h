@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -52,8 +53,8 @@ class CheckpointFolder {
   /// Writes a checkpoint, updates `latest`, deletes the oldest checkpoints beyond keep_last, and returns the new folder. Checkpoints of
   /// later steps count as the oldest: the run resumed from an earlier step, so they are damaged or out of date. If writing fails (for
   /// example, because the disk is full) and the oldest checkpoint is due for deletion anyway, deletes that checkpoint with a warning and
-  /// tries again. Throws UserError if writing fails; earlier checkpoints remain.
-  std::string save(const Checkpoint& checkpoint);
+  /// tries again. Throws UserError if writing fails; earlier checkpoints remain. Calls `before_deleting` before it deletes a checkpoint.
+  std::string save(const Checkpoint& checkpoint, const std::function<void()>& before_deleting = [] {});
 
   /// Returns the step folders, oldest first, including damaged ones but not half-written ones.
   std::vector<std::string> list() const;

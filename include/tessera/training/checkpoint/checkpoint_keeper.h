@@ -38,7 +38,7 @@ class CheckpointKeeper {
   /// better. If the metric was not measured, reports an error once and returns false. Call it only on rank 0.
   bool is_best(const MeasuredMetrics& measured);
   /// Must be called on every rank, after is_best() has returned true for this state. Saves a checkpoint, unless this step is already saved.
-  /// Once the checkpoint is completely written, marks it as the best.
+  /// Rank 0 waits until the checkpoint is completely written, and marks it as the best.
   void save_best(const RunState& state);
   /// Waits for the pending save, if there is one. If it failed, reports the failure and returns false.
   bool wait() { return collect(false); }
@@ -55,8 +55,6 @@ class CheckpointKeeper {
   bool is_own(const std::string& checkpoint, std::int64_t step) const;
   bool write(Checkpoint checkpoint, bool must);
   bool collect(bool must);
-  /// Marks candidate_ as the best checkpoint if it has been written.
-  void name_best();
 
   const Config& config_;
   const ProcessGroup& group_;
@@ -66,10 +64,9 @@ class CheckpointKeeper {
   CheckpointFolder folder_;
   CheckpointWriter writer_;
   std::string last_good_;
-  std::optional<BestCheckpoint> best_;       // the checkpoint whose name is in the file `best`
-  std::optional<BestCheckpoint> candidate_;  // a checkpoint that is better than best_ and is not completely written yet
+  std::optional<BestCheckpoint> best_;  // the checkpoint whose name is in the file `best`
   bool told_not_measured_ = false;
-  double judged_ = 0;                        // the value for which is_best() returned true
+  double judged_ = 0;               // the value for which is_best() returned true
   std::int64_t last_saved_ = -1;    // step of this run's last save, which may still be pending
   std::int64_t writing_step_ = -1;  // step of the save being written
   Clock::time_point last_save_ = Clock::now();
