@@ -205,7 +205,7 @@ def compare(args):
         scores = [scores_of(folder.parent, places) for folder in cell.evaluations(args)]
         rows.append((cell.name, scores, [minutes for _, minutes in cell.runs]))
     print_table(rows, args.seeds)
-    if args.long and cells[0].name == "clip":
+    if args.long and cells[0].name == "clip" and len(cells) > 1:
         print_leads(cells, COMPARED, args)
 
 

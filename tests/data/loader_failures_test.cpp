@@ -180,7 +180,11 @@ TEST(LoaderFailures, TheTimeoutStartsAgainWhileAStreamMovesOn) {
   };
   OrderedWorkers<int> workers(1, 1, 1, after_three_questions);
   const WaitPolicy policy{.timeout = 0.01, .source = "s", .describe = [](std::int64_t) { return "x"; }, .progress = move_on};
-  EXPECT_EQ(workers.take(&policy), 7);
+  int result = 0;
+  EXPECT_EQ(error_of([&] { result = workers.take(&policy); }), "no error");
+  EXPECT_EQ(result, 7);
+  asked = 3;  // lets the thread end after an error, too
+  asked.notify_all();
 }
 
 TEST(LoaderFailures, AVeryLongWaitDoesNotOverflowTheClock) {

@@ -215,6 +215,7 @@ TEST_F(StartOfTraining, SettingsOfATokenizerWithoutANameChangeTheFoldersTokenize
     return *with_published_towers(config::parse_yaml(text + more, "run.yaml")).find("tokenizer");
   };
   const config::Node of_folder = tokenizer(""), longer = tokenizer("tokenizer: {context_length: 9}");
+  ASSERT_NE(longer.find("name"), nullptr);
   EXPECT_EQ(longer.find("name")->text(), of_folder.find("name")->text());
   EXPECT_EQ(longer.find("model")->text(), folder + "/tokenizer.json");
   EXPECT_EQ(longer.find("context_length")->text(), "9");
