@@ -432,7 +432,9 @@ TEST(TokenCloud, DrawsGreaterWeightsLargerWithoutOverlap) {
   ASSERT_EQ(words.size(), tokens.size());
   for (std::size_t i = 0; i < words.size(); ++i) {
     EXPECT_EQ(words[i].text, tokens[i].text);
-    if (i > 0) EXPECT_LE(words[i].size, words[i - 1].size);
+    if (i > 0) {
+      EXPECT_LE(words[i].size, words[i - 1].size);
+    }
     // Estimates each word's extent from its font size, so that the test does not depend on the font.
     EXPECT_GT(words[i].x - words[i].size, 0);
     EXPECT_LT(words[i].x + words[i].size, 300);

@@ -137,9 +137,10 @@ class GradCacheOfSystems : public ::testing::TestWithParam<CachedSystem> {
     const Batch batch = run.loader->next();
     StepOutcome out = whole_or_cached(run, batch, chunk, row_keys(seed, 16, 2, batch.size()), step_context(run, config, {}, 3));
     for (const auto& item : run.objective->named_buffers()) out.gradients[item.key()] = item.value();
-    if (run.teacher)
+    if (run.teacher) {
       for (const auto& item : run.teacher->model->named_parameters())
         EXPECT_FALSE(item.value().grad().defined()) << item.key();
+    }
     // These biases shift all channels of a group equally. The next LayerNorm removes such shifts, so the gradients are rounding noise.
     std::erase_if(out.gradients, [](const auto& item) {
       return item.first.ends_with("mlp_inter.fc2.bias") || item.first.ends_with("group_projector.1.fc2.bias");
