@@ -31,7 +31,8 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
       "data for tasks that do not name their own: shapes, a folder, a .tar, .tar.gz or .csv file, or {name: SOURCE, ...}. "
       "Default: the run's validation data");
   app.add_option("--train-data", options.train_data,
-                 "the same for the data that linear_probe, knn, slot_mask, segmentation_probe and depth_probe learn from. Default: the run's training data");
+                 "the same for the data that linear_probe, knn, slot_mask, segmentation_probe and depth_probe learn from. "
+                 "Default: the run's training data");
   app.add_option(
       "--slots", options.slots,
       "evaluate with some slots of a sparo model: top:32 (those with the best zero-shot accuracy on their own, on the "

@@ -153,7 +153,7 @@ class Loader {
   /// Returns the next batch. Throws UserError if the source fails, a sample times out or too many samples are bad; further
   /// calls throw the same error.
   Batch next();
-  /// Returns the epoch of the last batch that next() returned.
+  /// Returns the epoch of the last batch that next() returned or, after seek(), of the batch before the position.
   std::int64_t epoch() const;
   /// Returns the segment number of the last batch that next() returned. A segment is an epoch or, with a sequential mixture, one component
   /// within an epoch; the numbers continue from epoch to epoch. Ranks in the same segment have batches of the same component.

@@ -197,7 +197,8 @@ template <class Visitor>
 void fields(Visitor& v, KeepBestSettings& s) {
   v("metric", s.metric,
     "TASK.METRIC as shown on the run's page, for example retrieval.image_to_text_recall@1, validation_loss.loss or zero_shot.top1");
-  v("mode", s.mode, "max: the greatest value is best; min: the smallest; null: min for a loss, rank, error or perplexity, max for everything else",
+  v("mode", s.mode,
+    "max: the greatest value is best; min: the smallest; null: min for a loss, rank, error or perplexity, max for everything else",
     config::one_of({"max", "min"}));
 }
 
