@@ -311,12 +311,12 @@ TEST_F(Conditioned, HardNegativesUseThePool) {
 TEST_F(Conditioned, OptionsUseThePool) {
   load("{name: shapes, split: test, size: 12}");
   const Everything all = everything();
-  const std::vector<std::string> options = {"a red circle", "a blue square", "a green star"};
+  const std::vector<std::string> captions = {"a red circle", "a blue square", "a green star"};
   nlohmann::json items;
   for (std::size_t i = 0; i < all.samples.size(); ++i) {
     const std::string name = concat("picture", i, ".png");
     io::write_file(path(name), encode_png(all.samples[i].image));
-    items.push_back({{"image", name}, {"options", options}});
+    items.push_back({{"image", name}, {"options", captions}});
   }
   io::write_file(path("options.json"), items.dump());
   const auto accuracy = [&](const char* similarity) {
@@ -324,7 +324,7 @@ TEST_F(Conditioned, OptionsUseThePool) {
                                  ", images: ", folder_.string(), ", similarity: ", similarity, "}")),
                   "accuracy");
   };
-  const TowerFeatures texts = whole->texts(options, {});
+  const TowerFeatures texts = whole->texts(captions, {});
   const auto first_is_best = [](const at::Tensor& scores) {
     return scores.argmax(1).eq(0).to(at::kDouble).mean().item<double>();
   };
