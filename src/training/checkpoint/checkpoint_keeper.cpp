@@ -175,15 +175,8 @@ void CheckpointKeeper::save_best(const RunState& state) {
     return report_error_(error.what());
   }
   best_ = best;
-  const std::optional<std::string>& copies = config_.checkpoint.copy_to;
-  if (!copies) return;
-  writer_.later([file = BestFile(*copies, settings), best] {  // after the checkpoint itself is copied
-    try {
-      file.write(best);
-    } catch (const UserError& error) {
-      log::warning(error.what(), "; training continues");
-    }
-  });
+  if (const auto& copies = config_.checkpoint.copy_to)
+    writer_.later([file = BestFile(*copies, settings), best] { file.write(best); });  // after the checkpoint itself is copied
 }
 
 Checkpoint CheckpointKeeper::gather(RunState state) const {

@@ -12,15 +12,6 @@ void copy_tensors(std::map<std::string, at::Tensor>& tensors) {
   for (auto& [name, tensor] : tensors) tensor = tensor.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
 }
 
-// Runs work that is due after a checkpoint was written. Logs a warning if the work fails.
-void attempt(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const UserError& error) {
-    log::warning(error.what(), "; the checkpoint itself is written, and training continues");
-  }
-}
-
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(CheckpointFolder folder, CheckpointSettings settings, std::string run_name)
@@ -48,7 +39,11 @@ std::string CheckpointWriter::collect() {
 void CheckpointWriter::later(std::function<void()> task) {
   stored_ = std::async(std::launch::async, [earlier = std::move(stored_), task = std::move(task)] {
     if (earlier.valid()) earlier.wait();
-    task();
+    try {
+      task();
+    } catch (const std::exception& error) {
+      log::warning(error.what(), "; the checkpoint itself is written, and training continues");
+    }
   });
 }
 
@@ -59,15 +54,11 @@ void CheckpointWriter::finish() {
 std::string CheckpointWriter::write(const Checkpoint& checkpoint) {
   // An earlier checkpoint may still be on its way to storage. A run that is about to be killed writes this one first.
   std::string target = folder_.save(checkpoint, /*before_deleting=*/[this] { finish(); });
-  if (settings_.copy_to || settings_.command) later([this, target] { store(target); });
-  return target;
-}
-
-void CheckpointWriter::store(const std::string& target) const {
-  if (settings_.copy_to) attempt([&] { copy_checkpoint(target, *settings_.copy_to); });
-  if (settings_.command) attempt([&] {
+  if (settings_.copy_to) later([this, target] { copy_checkpoint(target, *settings_.copy_to); });
+  if (settings_.command) later([this, target] {
       run_shell_command("checkpoint.command", *settings_.command, {target, run_name_}, "for " + target);
     });
+  return target;
 }
 
 }  // namespace tessera

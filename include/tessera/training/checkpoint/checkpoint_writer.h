@@ -26,15 +26,14 @@ class CheckpointWriter {
   bool pending() const { return written_.valid(); }
   /// Waits for the pending checkpoint write and returns its folder. Throws UserError if the write failed.
   std::string collect();
-  /// Runs `task` in a thread, after everything that earlier calls and written checkpoints have left to do. The task must not throw.
-  /// collect() must have been called for the pending checkpoint.
+  /// Runs `task` in a thread, after everything that earlier calls and written checkpoints have left to do. If the task throws,
+  /// logs a warning. collect() must have been called for the pending checkpoint.
   void later(std::function<void()> task);
   /// Waits until all collected checkpoints are stored and all tasks of later() have ended.
   void finish();
 
  private:
   std::string write(const Checkpoint& checkpoint);
-  void store(const std::string& target) const;
 
   CheckpointFolder folder_;
   CheckpointSettings settings_;
