@@ -24,13 +24,6 @@ std::string interval_text(const TaskResult& result, const std::string& metric) {
   return interval == result.intervals.end() ? "" : format_interval(metric, interval->second);
 }
 
-/// Returns a text such as "shapes test, 200 samples". Appends the number of evaluated images unless the text already contains it.
-std::string data_and_samples(const TaskResult& result) {
-  const std::string count = with_thousands(result.samples);
-  const bool known = result.data.find(count + " samples") != std::string::npos;
-  return escape(result.data) + (known ? "" : concat(", ", count, result.samples == 1 ? " image" : " images"));
-}
-
 std::string summary(const std::vector<TaskResult>& results, const std::vector<TaskFailure>& failures) {
   const bool intervals =
       std::any_of(results.begin(), results.end(), [](const auto& result) { return !result.intervals.empty(); });
@@ -38,7 +31,7 @@ std::string summary(const std::vector<TaskResult>& results, const std::vector<Ta
   std::string html = "<h2 id=\"results\">Results</h2><div class=\"card scroll fit\"><table>";
   for (const TaskResult& result : results) {
     html += concat("<tr class=\"part\"><th colspan=\"", columns, "\">", escape(result.task), " <span>",
-                   data_and_samples(result), "</span></th></tr>");
+                   escape(data_and_counts(result.data, result.samples, result.texts)), "</span></th></tr>");
     for (const auto& [name, value] : result.metrics)
       html += concat("<tr><td>", report::breakable(name), "</td><td class=\"n\">", escape(format_metric(name, value)), "</td>",
                      intervals ? concat("<td class=\"n soft\">", interval_text(result, name), "</td>") : "", "</tr>");
@@ -85,7 +78,7 @@ bool has_bar(const TaskPictures& pictures, const std::string& metric) {
 std::string section(const TaskResult& result, std::size_t index, const ReportHead& head) {
   std::string html =
       concat("<h2 id=\"task", index, "\">", escape(result.task), "</h2><p class=\"soft\">",
-             data_and_samples(result), ", ", format_duration(result.seconds));
+             escape(data_and_counts(result.data, result.samples, result.texts)), ", ", format_duration(result.seconds));
   for (const auto& [reason, count] : result.skipped)
     html += concat("; skipped ", with_thousands(count), " (", escape(reason), ")");
   html += "</p>";

@@ -143,9 +143,13 @@ TEST_F(ImageFolders, ReadsACaptionsFile) {
   EXPECT_TRUE(source->class_names().empty());
   EXPECT_EQ(source->get(0).captions, (std::vector<std::string>{"first", "second"}));
   EXPECT_EQ(source->get(0).label, -1);
+  write("f/captions.tsv", "a.png\tin two\nlines\n");
+  EXPECT_EQ(make_image_folder(settings)->captions(0), std::vector<std::string>{"in two"}) << "a wrong line is left out";
   write("f/captions.tsv", "file caption\n");
-  EXPECT_EQ(error_of([&] { make_image_folder(settings); }),
-            path("f/captions.tsv") + ":1: expected IMAGE<tab>CAPTION, got no tab");
+  EXPECT_EQ(
+      error_of([&] { make_image_folder(settings); }),
+      path("f/captions.tsv") + ": names no image of " + path("f") +
+          " (line 1: expected IMAGE<tab>CAPTION, got no tab): expected names relative to the folder, such as a.png");
   write("f/captions.tsv", "h\tc\nq.png\tx\n");
   EXPECT_EQ(error_of([&] { make_image_folder(settings); }),
             path("f/captions.tsv") + ": names no image of " + path("f") +

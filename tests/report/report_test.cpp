@@ -410,6 +410,24 @@ TEST(Results, TableAndLineReadWell) {
             "                            l2        0.001\n");
 }
 
+TEST(Results, SayHowManyTextsThereAre) {
+  const TaskResult result{.task = "retrieval",
+                          .data = "csv a.csv, 200 samples, 40 images",
+                          .metrics = {{"r", 2}},
+                          .samples = 40,
+                          .texts = 200};
+  EXPECT_EQ(summary_line(result), "retrieval: r 2 (40 images, 200 texts)");
+  EXPECT_EQ(results_table({result, {.task = "knn", .data = "d", .metrics = {{"l2", 3}}, .samples = 1}}),
+            "task       data                               images  texts  metric  value\n"
+            "--------------------------------------------------------------------------\n"
+            "retrieval  csv a.csv, 200 samples, 40 images      40    200  r           2\n"
+            "knn        d                                       1         l2          3\n");
+  EXPECT_EQ(to_json(result).at("texts"), 200);
+  EXPECT_EQ(data_and_counts(result.data, 40, 200), "csv a.csv, 200 samples, 40 images, 200 texts");
+  EXPECT_EQ(data_and_counts("csv a.csv, 1,200 samples", 200, 0), "csv a.csv, 1,200 samples, 200 images");
+  EXPECT_EQ(data_and_counts("csv a.csv, 200 samples", 200, 0), "csv a.csv, 200 samples");
+}
+
 struct DrawnWord {
   double x = 0, y = 0, size = 0;
   std::string text;

@@ -164,11 +164,11 @@ TEST_F(RunPageTest, NamesEvaluationDataAndShowsSharesAsPercent) {
   RunPage page(folder_.path(), "run", {});
   page.add_evaluation(100, {{"zero_shot.top1", 0.25}, {"knn.top1", 0.25}});
   page.add_evaluation(200, {{"zero_shot.top1", 0.5}, {"knn.top1", 0.5}});
-  page.add_evaluation_data("zero_shot", "shapes validation, 500 samples", 500);
-  page.add_evaluation_data("knn", "a <b> test, 500 samples", 200);
+  page.add_evaluation_data("zero_shot", "shapes validation, 500 samples");
+  page.add_evaluation_data("knn", "a <b> test, 500 samples, 200 images");
   const std::string html = page_of(page);
   EXPECT_TRUE(contains(html, "zero_shot: shapes validation, 500 samples<"));
-  EXPECT_TRUE(contains(html, "knn: a &lt;b&gt; test, 500 samples, 200 measured;"));
+  EXPECT_TRUE(contains(html, "knn: a &lt;b&gt; test, 500 samples, 200 images;"));
   EXPECT_TRUE(contains(html, ">50%</text>"));
   EXPECT_FALSE(contains(html, ">0.5</text>"));
 }

@@ -84,6 +84,15 @@ std::string describe(const Looks& looks) {
                                : with_thousands(looks.good) + " good, " + with_thousands(looks.bad) + " bad");
 }
 
+/// Prints how many images and captions the good samples have.
+void print_images(const Json& json) {
+  const auto images = json["images"].get<std::int64_t>(), captions = json["captions"].get<std::int64_t>();
+  std::printf("%s images, %s captions%s\n", with_thousands(images).c_str(), with_thousands(captions).c_str(),
+              images < json["read"].get<std::int64_t>()
+                  ? ": samples that name the same image file are one image in evaluations"
+                  : "");
+}
+
 /// If samples have no caption, prints their number. If there are also bad samples, adds the number and share of the samples that are bad or
 /// have no caption.
 void print_without_caption(const Looks& looks) {
@@ -102,6 +111,7 @@ void print_without_caption(const Looks& looks) {
 void print_report(const Json& json) {
   const Looks looks(json);
   std::printf("%s; %s\n", json["source"].get<std::string>().c_str(), describe(looks).c_str());
+  print_images(json);
   print_without_caption(looks);
   if (json["fingerprint"].is_string()) std::printf("fingerprint %s\n", json["fingerprint"].get<std::string>().c_str());
   print_bars("bad samples by reason", json["bad"]);

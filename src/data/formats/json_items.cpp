@@ -79,7 +79,8 @@ std::string JsonItem::text(const char* name) const {
 }
 
 std::string JsonItem::text_or_empty(const char* name) const {
-  return json_.contains(name) ? text(name) : std::string();
+  const auto found = json_.find(name);
+  return found == json_.end() || found->is_null() ? std::string() : text(name);
 }
 
 std::int64_t JsonItem::number(const char* name) const {

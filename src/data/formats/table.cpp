@@ -58,11 +58,14 @@ std::size_t Table::column(const std::string& name, const std::string& setting) c
              "); its columns are: ", printable(join_names(columns_), 1000), hint);
 }
 
-bool Table::next(std::vector<std::string>& row) {
+bool Table::next(std::vector<std::string>& row, std::string* problem) {
   if (!read_row(row)) return false;
+  std::string found;
   if (row.size() > columns_.size())
-    user_error(path_, ":", row_line_, ": has ", row.size(), " fields, but there are ", columns_.size(),
-               " columns; a field that holds ", separator_text(separator_), " must be in double quotes");
+    found = concat(path_, ":", row_line_, ": has ", row.size(), " fields, but there are ", columns_.size(),
+                   " columns; a field that holds ", separator_text(separator_), " must be in double quotes");
+  if (problem == nullptr && !found.empty()) throw UserError(found);
+  if (problem != nullptr) *problem = found;
   row.resize(columns_.size());
   return true;
 }

@@ -1,6 +1,7 @@
 #include "src/data/packing/dataset_statistics.h"
 
 #include <algorithm>
+#include <numeric>
 #include <sstream>
 
 #include "src/data/image/sample_picture.h"
@@ -142,7 +143,11 @@ void DatasetStatistics::add(const SampleFacts& facts) {
     if (count++ == 0) first = facts.key;
   };
   repeats("keys", keys_.insert(facts.key).second);
-  repeats("pictures", pictures_.insert(facts.picture).second);
+  const bool is_new_image = facts.image_id == 0 || image_ids_.insert(facts.image_id).second;
+  if (is_new_image) {
+    ++images_;
+    repeats("pictures", pictures_.insert(facts.picture).second);
+  }
   for (const std::uint64_t pair : facts.pairs) repeats("pairs of picture and caption", pairs_.insert(pair).second);
 }
 
@@ -163,6 +168,9 @@ StatisticsJson DatasetStatistics::report(const Source& source, bool all) const {
   json["source"] = source.describe();
   json["samples"] = source.size();
   json["read"] = read_;
+  json["images"] = images_;
+  json["captions"] = std::accumulate(captions_.begin(), captions_.end(), std::int64_t{0},
+                                     [](std::int64_t sum, const auto& each) { return sum + each.first * each.second; });
   json["fingerprint"] = all ? StatisticsJson(fingerprint_.text()) : StatisticsJson();
   json["bad"] = to_json(bad_);
   json["bad_examples"] = bad_examples_;

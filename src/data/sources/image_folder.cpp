@@ -269,14 +269,15 @@ class ImageFolder : public IndexedSource {
       ++line_number;
       if (strip(line).empty()) continue;
       const std::size_t tab = line.find('\t');
-      if (tab == std::string::npos) user_error(path, ":", line_number, ": expected IMAGE<tab>CAPTION, got no tab");
+      const bool no_tab = tab == std::string::npos;
       const std::string name = fs::path(line.substr(0, tab)).lexically_normal().generic_string();
-      if (known.contains(name)) {
+      if (!no_tab && known.contains(name)) {
         add_caption(std::string_view(line).substr(tab + 1), captions_[name]);
         ++used;
-      } else if (line_number > 1) {  // the first line may be a header
+      } else if (no_tab || line_number > 1) {  // the first line may be a header
         ++unknown;
-        if (first_unknown.empty()) first_unknown = concat("line ", line_number, ": ", name);
+        if (first_unknown.empty())
+          first_unknown = concat("line ", line_number, ": ", no_tab ? "expected IMAGE<tab>CAPTION, got no tab" : name);
       }
     }
     if (used == 0)

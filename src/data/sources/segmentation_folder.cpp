@@ -115,8 +115,7 @@ std::shared_ptr<IndexedSource> make_segmentation_folder(const SegmentationFolder
   for (const std::string& name : names) {
     ListedPicture picture;
     picture.name = (fs::path(settings.pictures) / (name + settings.picture_suffix)).generic_string();
-    picture.more = std::make_unique<ListedPicture::More>();
-    picture.more->mask_file = (fs::path(settings.masks) / (name + settings.mask_suffix)).generic_string();
+    picture.detail().mask_file = (fs::path(settings.masks) / (name + settings.mask_suffix)).generic_string();
     list.pictures.push_back(std::move(picture));
   }
   list.class_names = class_names_of(settings);

@@ -56,7 +56,8 @@ class CaptionsTask final : public EvaluationTask {
 
   void check(const EvaluationContext& context) const override {
     captioning_of(context, "captions");
-    check_samples(*source(context), "source", settings_.data.max_samples, captioned());
+    const auto source = open_source(settings_.data.source, context.source, "captions.source");
+    check_samples(*source, "source", settings_.data.max_samples, captioned());
   }
 
   std::vector<std::string> metric_names(const Embedder& /*embedder*/) const override { return {"cider_d", "token_accuracy"}; }
@@ -68,10 +69,11 @@ class CaptionsTask final : public EvaluationTask {
     const SpecialIds special = special_ids_of(tokenizer);
     const Pass pass{.embedder = embedder,
                     .context = context,
-                    .source = source(context),
+                    .source = open_source(settings_.data, context.source, "captions.source"),
                     .max_samples = settings_.data.max_samples,
                     .required = captioned(),
-                    .needs = {.encoder_tokens = true}};
+                    .needs = {.encoder_tokens = true},
+                    .counts_equal_images = true};
     TaskResult result;
     TokenMeter tokens(*captioning, tokenizer, special.begin);
     std::vector<std::string> captions;
@@ -89,6 +91,7 @@ class CaptionsTask final : public EvaluationTask {
           shown.push_back({to_image(samples[i].pixels), written[i], samples[i].sample.captions});
         }
         captions.push_back(written[i]);
+        result.texts += std::ssize(samples[i].sample.captions);
         references.push_back(samples[i].sample.captions);
       }
     });
@@ -106,10 +109,6 @@ class CaptionsTask final : public EvaluationTask {
   }
 
  private:
-  std::shared_ptr<const Source> source(const EvaluationContext& context) const {
-    return open_source(settings_.data.source, context.source, "captions.source");
-  }
-
   CaptionsSettings settings_;
 };
 

@@ -63,9 +63,9 @@ void check_samples(const Source& source, const std::string& setting, std::int64_
 
 void check_train_and_test(const std::string& task, const TrainTestData& data, const EvaluationContext& context,
                           const Required& required) {
-  const auto train = open_source(data.train, context.train_source, task + ".train");
+  const auto train = open_samples(data.train, context.train_source, task + ".train");
   check_samples(*train, "train", data.max_train_samples, required);
-  const auto test = open_source(data.source, context.source, task + ".source");
+  const auto test = open_samples(data.source, context.source, task + ".source");
   check_samples(*test, "source", data.max_samples, required);
 }
 

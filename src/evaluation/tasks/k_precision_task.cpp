@@ -16,7 +16,8 @@ class KPrecisionTask final : public EvaluationTask {
   explicit KPrecisionTask(KPrecisionSettings settings) : settings_(std::move(settings)) {}
 
   void check(const EvaluationContext& context) const override {
-    check_samples(*source(context), "source", settings_.data.max_samples, captioned());
+    const auto source = open_source(settings_.data.source, context.source, "k_precision.source");
+    check_samples(*source, "source", settings_.data.max_samples, captioned());
   }
 
   std::vector<std::string> metric_names(const Embedder& /*embedder*/) const override {
@@ -28,9 +29,10 @@ class KPrecisionTask final : public EvaluationTask {
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     const Pass pass{.embedder = embedder,
                     .context = context,
-                    .source = source(context),
+                    .source = open_source(settings_.data, context.source, "k_precision.source"),
                     .max_samples = settings_.data.max_samples,
-                    .required = captioned()};
+                    .required = captioned(),
+                    .counts_equal_images = true};
     TaskResult result;
     std::vector<std::string> captions, shown;  // shown: keys of the images whose retrieved captions are reported
     std::vector<std::int64_t> owner, shown_rows;
@@ -50,6 +52,7 @@ class KPrecisionTask final : public EvaluationTask {
       batches.push_back(embedder.compact(features));
     });
 
+    result.texts = std::ssize(captions);
     const TowerFeatures images = joined(batches);
     const TowerFeatures texts = embed_compactly(embedder, prefixed(captions, settings_.prompt_prefix));
     const auto similarity = [&](metrics::RowRange some_images, metrics::RowRange some_texts) {
@@ -69,10 +72,6 @@ class KPrecisionTask final : public EvaluationTask {
   }
 
  private:
-  std::shared_ptr<const Source> source(const EvaluationContext& context) const {
-    return open_source(settings_.data.source, context.source, "k_precision.source");
-  }
-
   std::optional<std::vector<std::string>> lexicon() const {
     if (settings_.lexicon.items.empty()) return std::nullopt;
     return settings_.lexicon.items;

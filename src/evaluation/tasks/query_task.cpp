@@ -37,7 +37,7 @@ class QueryTask final : public EvaluationTask {
   explicit QueryTask(QuerySettings settings) : settings_(std::move(settings)) {}
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
-    const auto source = open_source(settings_.data.source, context.source, "query.source");
+    const auto source = open_source(settings_.data, context.source, "query.source");
     const TowerFeatures texts = embed_texts(embedder, settings_.texts.items);
     std::vector<Nearest> queries;
     for (const std::string& text : settings_.texts.items)
@@ -48,6 +48,7 @@ class QueryTask final : public EvaluationTask {
                     .context = context,
                     .source = source,
                     .max_samples = settings_.data.max_samples,
+                    .counts_equal_images = true,
                     .reads_pixels = context.pictures};
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       const at::Tensor similarity = embedder.similarity(features, texts).to(at::kDouble).contiguous();  // [B, queries]

@@ -137,8 +137,8 @@ void RunLog::evaluation_failed(std::int64_t step, const std::string& task, const
   if (page_) page_->add_evaluation_failure(step, task, reason);
 }
 
-void RunLog::evaluated_data(const std::string& task, const std::string& data, std::int64_t samples) {
-  if (page_) page_->add_evaluation_data(task, data, samples);
+void RunLog::evaluated_data(const std::string& task, const std::string& data) {
+  if (page_) page_->add_evaluation_data(task, data);
 }
 
 void RunLog::readings(std::int64_t step, const std::vector<std::pair<std::string, std::string>>& readings) {

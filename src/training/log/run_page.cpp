@@ -293,7 +293,8 @@ void RunPage::resume_at(std::int64_t step) {
     for (const auto& result : file["results"]) {
       if (!result.is_object()) continue;
       const std::string task = result.value("name", result.value("task", ""));
-      add_evaluation_data(task, result.value("data", ""), result.value("samples", std::int64_t{0}));
+      add_evaluation_data(task, data_and_counts(result.value("data", ""), result.value("samples", std::int64_t{0}),
+                                                result.value("texts", std::int64_t{0})));
       const auto metrics = result.value("metrics", nlohmann::json::object());
       for (const auto& [metric, value] : metrics.items())
         if (value.is_number()) impl_->evaluation(file["step"], task + "." + metric, value.get<double>());
@@ -312,11 +313,8 @@ void RunPage::add_evaluation(std::int64_t step, const std::vector<std::pair<std:
   for (const auto& [name, value] : metrics) impl_->evaluation(step, name, value);
 }
 
-void RunPage::add_evaluation_data(const std::string& task, const std::string& data, std::int64_t samples) {
-  if (data.empty()) return;
-  const std::string count = with_thousands(samples);
-  const bool known = samples == 0 || data.find(count + " samples") != std::string::npos;
-  impl_->evaluated_data[task] = known ? data : concat(data, ", ", count, " measured");
+void RunPage::add_evaluation_data(const std::string& task, const std::string& data) {
+  if (!data.empty()) impl_->evaluated_data[task] = data;
 }
 
 void RunPage::add_evaluation_failure(std::int64_t step, const std::string& task, const std::string& reason) {

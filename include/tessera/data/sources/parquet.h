@@ -17,7 +17,7 @@ namespace tessera {
 struct ParquetSettings {
   PathList path;
   std::vector<std::string> image_keys = {"image", "jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff"};
-  std::vector<std::string> caption_keys = {"caption", "text", "captions"};
+  std::vector<std::string> caption_keys = {"caption", "text", "captions", "txt", "json.caption"};
   std::vector<std::string> text_fields;
   std::vector<std::string> label_keys = {"label", "cls"};
   std::vector<std::string> summary_keys = {"summary"};
@@ -35,7 +35,9 @@ void fields(Visitor& v, ParquetSettings& s) {
   v("image_keys", s.image_keys,
     "columns with the image: its file's bytes, {bytes, path} as in Hugging Face datasets, or a file name; the first existing column "
     "is used");
-  v("caption_keys", s.caption_keys, "columns with captions, each a text or a list of texts; all existing columns are used");
+  v("caption_keys", s.caption_keys,
+    "columns with captions, each a text or a list of texts; all existing columns are used, and a caption that a row "
+    "has twice counts once");
   v("text_fields", s.text_fields,
     "columns, each a text or a list of texts, that the view `captions` draws its sentences from. For rows without captions the "
     "first of these columns supplies the captions");

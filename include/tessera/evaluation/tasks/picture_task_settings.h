@@ -17,6 +17,7 @@ struct QuerySettings {
 template <class Visitor>
 void fields(Visitor& v, QuerySettings& s) {
   data_fields(v, s.data);
+  equal_images_field(v, s.data);
   v("texts", s.texts, "texts to search for, as with `evaluate --query`; they are embedded without a template");
   v("top", s.top, "number of nearest images to show for each text", config::in_range(1, 100));
 }

@@ -37,8 +37,8 @@ class RunLog {
   void evaluation(const RowPlace& place, const std::vector<std::pair<std::string, double>>& metrics);
   /// Warns, in the log and on the page, that an evaluation task failed. `task` is a name such as "evaluation.tasks[2] (knn)".
   void evaluation_failed(std::int64_t step, const std::string& task, const std::string& reason);
-  /// Records the data that a task was measured on, and the number of samples. The run's page shows both.
-  void evaluated_data(const std::string& task, const std::string& data, std::int64_t samples);
+  /// Records the data that a task was measured on (data_and_counts()), which the run's page shows.
+  void evaluated_data(const std::string& task, const std::string& data);
   /// Records TaskResult::readings, which the run's page shows.
   void readings(std::int64_t step, const std::vector<std::pair<std::string, std::string>>& readings);
   /// Returns true if the page is at least a minute old.
