@@ -20,6 +20,7 @@
 #include <tessera/evaluation/token_space.h>
 #include <tessera/index/sparse_files.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/io/stand_in.h>
 
 namespace {
 
@@ -92,7 +93,7 @@ void embed_pictures(const Embedder& embedder, const Options& options, const View
 }
 
 void embed_captions(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const tools::Rows& rows) {
-  tools::embed_texts(embedder, split_lines(io::read_file(options.texts)), {options.batch_size, needs}, rows);
+  tools::embed_texts(embedder, split_lines(io::read_data_file(options.texts)), {options.batch_size, needs}, rows);
 }
 
 /// Converts embeddings to the form that is written: normalized (without --raw), and in the type that --type names.
@@ -193,6 +194,7 @@ int embed(const Options& options) {
     write_sparse(MultiHotEmbedder(embedder, "--text-encoder-free"), options);
   else if (!options.sparse.empty())
     write_sparse(embedder, options);
+  embedder.tell_of_cut_texts();
   return 0;
 }
 

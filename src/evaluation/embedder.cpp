@@ -4,6 +4,8 @@
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/metrics/sparse_rows.h"
 #include <tessera/base/error.h>
+#include <tessera/base/log.h>
+#include <tessera/base/text.h>
 #include <tessera/evaluation/embedder.h>
 #include <tessera/evaluation/metrics/slots.h>
 #include <tessera/evaluation/metrics/zero_shot.h>
@@ -75,6 +77,9 @@ TowerFeatures DualEncoderEmbedder::texts(const std::vector<std::string>& texts, 
   std::vector<TowerFeatures> batches;
   for (auto begin = texts.begin(); begin != texts.end();) {
     const auto end = begin + std::min<std::ptrdiff_t>(texts_at_a_time_, texts.end() - begin);
+    for (auto text = begin; text != end; ++text, ++texts_)
+      if (const std::int64_t excess = tokenizer_->count_ids(*text) - tokenizer_->context_length(); excess > 0)
+        ++cut_texts_, cut_tokens_ += excess;
     const TowerInput input = tokenizer_->encode_batch({begin, end}).to(device_of(*model_));
     batches.push_back(on_cpu(model_->encode_text(input, needs)));
     begin = end;
@@ -83,6 +88,13 @@ TowerFeatures DualEncoderEmbedder::texts(const std::vector<std::string>& texts, 
   TowerFeatures none;
   none.global = at::empty({0, model_->embed_dim()});
   return none;
+}
+
+void DualEncoderEmbedder::tell_of_cut_texts() const {
+  if (cut_texts_ > 0)
+    log::warning(with_thousands(cut_texts_), " of ", with_thousands(texts_), " texts are longer than the tokenizer's context of ",
+                 tokenizer_->context_length(), " tokens: their ends were cut off, ", with_thousands(cut_tokens_), " tokens in total");
+  texts_ = cut_texts_ = cut_tokens_ = 0;
 }
 
 TowerFeatures DualEncoderEmbedder::classes(const TowerFeatures& prompts, std::int64_t per_class) const {

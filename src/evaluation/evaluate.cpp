@@ -293,6 +293,7 @@ ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
   SharedFeatures features(embedder, options.features_cache, suite.tasks.size(),
                           [&] { return features_key(loaded, kept, options.slots); });
   const auto [results, failures] = run_tasks(suite.tasks, features, context);
+  whole.tell_of_cut_texts();
 
   nlohmann::json json = results_of(loaded, origin, results, failures);
   ReportHead head = head_of(loaded, run_folder, suite, origin);

@@ -174,6 +174,10 @@ std::string svg_chart(const CurveChart& chart) {
   for (const double v : columns.values)
     svg << "<text x=\"" << px(v) << "\" y=\"" << kHeight - 34 << "\" text-anchor=\"middle\">" << tick_text(v)
         << "</text>";
+  for (const double v : chart.marks)
+    if (v >= x.low && v <= x.high)
+      svg << "<line class=\"axis\" stroke-dasharray=\"4\" x1=\"" << px(v) << "\" x2=\"" << px(v) << "\" y1=\"" << kTop << "\" y2=\""
+          << kHeight - kBottom << "\"/><text x=\"" << px(v) << "\" y=\"" << kTop << "\" dx=\"4\">changed</text>";
   svg << "<text x=\"" << (left + kWidth - right) / 2 << "\" y=\"" << kHeight - 10 << "\" text-anchor=\"middle\">"
       << escape(chart.x_name) << "</text>";
   const auto line = [&](const std::vector<std::pair<double, double>>& points, std::int64_t color, double width,

@@ -134,6 +134,18 @@ TEST_F(ImageFolders, ReportsImagesNextToClassFoldersAsUnused) {
   EXPECT_EQ(make_image_folder(settings)->size(), 2);
 }
 
+TEST_F(ImageFolders, ReadsEveryEndingOfAnImageAndCountsOtherFiles) {
+  for (const char* name : {"1.jpg", "2.jfif", "3.jpe", "4.JPEG", "5.apng", "6.dib", "7.pjp"})
+    write(std::string("f/a/") + name, noise_png(1));
+  write("f/a/1.txt", "a cat");
+  for (const char* name : {"8.heic", "9.heic", "thumbs.db"}) write(std::string("f/a/") + name, "x");
+  log::set_level(log::Level::info);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(make_image_folder({.path = path("f")})->size(), 7);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("3 files are not images and are left out: 1 .db and 2 .heic"), std::string::npos) << said;
+}
+
 TEST_F(ImageFolders, ReadsACaptionsFile) {
   write("f/a.png", noise_png(1));
   write("f/b.png", noise_png(2));

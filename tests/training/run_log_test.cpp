@@ -312,6 +312,14 @@ TEST_F(RunLogTest, PageOfAResumedRunShowsTheEarlierSteps) {
   EXPECT_EQ(std::count(points.begin(), points.end(), ','), 6) << "one point per step: " << points;
 }
 
+TEST_F(RunLogTest, PageShowsTheLossOfGuessingAndWhereSettingsChanged) {
+  const std::string run = train("run", {"training.steps=3"});
+  EXPECT_TRUE(contains(io::read_file(run + "/run.html"), "</i>chance<"));
+  EXPECT_FALSE(contains(io::read_file(run + "/run.html"), ">changed<"));
+  train("run", {"optimizer.lr=0.02"}, {"auto", {"optimizer.lr"}});
+  EXPECT_TRUE(contains(io::read_file(run + "/run.html"), ">changed<"));
+}
+
 TEST_F(RunLogTest, PageOfAFailedRunShowsWhy) {
   const std::string run = folder_ / "run";
   Trainer(tiny_config(run, {"objective.from=4"}, "test_not_finite"), "none").run();

@@ -8,7 +8,7 @@
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/data/source.h>
-#include <tessera/io/atomic_file.h>
+#include <tessera/io/stand_in.h>
 
 namespace tessera {
 
@@ -16,7 +16,7 @@ std::vector<std::string> read_class_names(const config::FilePath& path) {
   config::require(path);
   std::vector<std::string> names;
   std::map<std::string, std::size_t> seen;
-  for (const std::string& line : split(strip(io::read_file(path)), '\n')) {
+  for (const std::string& line : split(strip(io::read_data_file(path)), '\n')) {
     names.emplace_back(strip(line));
     if (names.back().empty()) user_error(path, ":", names.size(), ": expected a class name, got an empty line");
     const auto [first, is_new] = seen.emplace(names.back(), names.size());

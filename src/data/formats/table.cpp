@@ -10,6 +10,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
+#include <tessera/io/stand_in.h>
 
 namespace tessera {
 namespace {
@@ -39,6 +40,7 @@ Table::Table(const std::string& path, char separator) : path_(path), separator_(
   if (file_.peek() == 0xEF)  // the byte order mark of UTF-8
     for (int i = 0; i < 3; ++i) file_.get();
   if (!read_row(columns_)) user_error(path, ": is empty; expected a first line that names the columns");
+  if (const std::string text = io::describe_stand_in(columns_.front()); !text.empty()) user_error(path, ": is not a table: ", text);
   for (std::string& name : columns_) name = std::string(strip(name));
   std::set<std::string_view> seen;
   for (const std::string& name : columns_)

@@ -12,6 +12,7 @@
 #include <tessera/base/dump_utf8.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/data/formats/image_endings.h>
 #include <tessera/data/image/encode.h>
 #include <tessera/data/image/transforms.h>
 #include <tessera/data/packing/summarize.h>
@@ -30,7 +31,7 @@ std::string without_picture_extension(std::string name) {
   std::string extension = name.substr(dot + 1);
   std::transform(extension.begin(), extension.end(), extension.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  for (const char* known : {"jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff"})
+  for (const char* known : kImageEndings)
     if (extension == known) return name.substr(0, dot);
   return name;
 }

@@ -12,7 +12,7 @@
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/data/sources/flickr30k.h>
-#include <tessera/io/atomic_file.h>
+#include <tessera/io/stand_in.h>
 
 namespace tessera {
 namespace {
@@ -51,7 +51,7 @@ class Flickr30kReader {
  private:
   void read_split() {
     if (settings_.split.empty()) return;
-    for (const std::string& line : split(io::read_file(settings_.split), '\n'))
+    for (const std::string& line : split(io::read_data_file(settings_.split), '\n'))
       if (!strip(line).empty()) wanted_.insert(fs::path(strip(line)).stem().string());
     if (wanted_.empty()) user_error(settings_.split, ": is empty; expected numbers of images, one per line");
   }
@@ -74,7 +74,7 @@ class Flickr30kReader {
 
   void read_token() {
     std::int64_t number = 0;
-    for (const std::string& line : split(io::read_file(settings_.captions), '\n')) {
+    for (const std::string& line : split(io::read_data_file(settings_.captions), '\n')) {
       ++number;
       if (strip(line).empty()) continue;
       const std::size_t tab = line.find('\t'), mark = line.rfind('#', tab);

@@ -12,7 +12,7 @@
 #include <tessera/base/text.h>
 #include <tessera/data/formats/sentences.h>
 #include <tessera/data/sources/json_lines.h>
-#include <tessera/io/atomic_file.h>
+#include <tessera/io/stand_in.h>
 
 namespace tessera {
 namespace {
@@ -49,7 +49,7 @@ class JsonLinesReader {
   template <class Take>
   static void for_each_line(const JsonLinesSettings& settings, const std::string& path, const Take& take) {
     std::size_t number = 0;
-    for (const std::string& line : split(io::read_file(path), '\n')) {
+    for (const std::string& line : split(io::read_data_file(path), '\n')) {
       ++number;
       if (strip(line).empty()) continue;
       const nlohmann::json item = parse_python_json(line);

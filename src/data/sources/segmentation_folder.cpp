@@ -8,7 +8,7 @@
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/data/sources/segmentation_folder.h>
-#include <tessera/io/atomic_file.h>
+#include <tessera/io/stand_in.h>
 
 namespace tessera {
 namespace {
@@ -41,7 +41,7 @@ void require_folder(const SegmentationFolderSettings& s, const std::string& name
 std::vector<std::string> listed_names(const std::string& path) {
   std::vector<std::string> names;
   std::size_t number = 0;
-  for (const std::string& line : split(io::read_file(path), '\n')) {
+  for (const std::string& line : split(io::read_data_file(path), '\n')) {
     ++number;
     const std::string name(strip(line));
     if (name.empty()) continue;

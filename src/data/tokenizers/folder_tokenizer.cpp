@@ -8,7 +8,7 @@
 #include <tessera/base/error.h>
 #include <tessera/data/tokenizers/sentencepiece.h>
 #include <tessera/data/tokenizers/tokenizer_json.h>
-#include <tessera/io/atomic_file.h>
+#include <tessera/io/stand_in.h>
 
 namespace tessera {
 namespace {
@@ -46,7 +46,7 @@ FolderTokenizer of_tokenizer_json(const ForeignModel& foreign, std::int64_t cont
   settings.context_length = context_length;
   settings.pad_is_text = foreign.padding_is_text;
   if (!foreign.cleanup.empty()) settings.cleanup = foreign.cleanup;
-  std::string bytes = json_tokenizer::assembled(path, io::read_file(path));
+  std::string bytes = json_tokenizer::assembled(path, io::read_data_file(path));
   const json file = parse_json_object(bytes, path);
   try {
     settings.pad_id = pad_id_of(file, config);
@@ -72,7 +72,7 @@ FolderTokenizer of_sentencepiece(const ForeignModel& foreign, std::int64_t conte
     settings.add_bos = config.flag("add_bos_token", true);
     settings.add_eos = config.flag("add_eos_token", false);
   }
-  return {{"sentencepiece", config::dump(settings)}, path, io::read_file(path)};
+  return {{"sentencepiece", config::dump(settings)}, path, io::read_data_file(path)};
 }
 
 /// Returns whether a spiece.model is T5's. Otherwise it is SigLIP's, which needs its own cleanup.

@@ -1,6 +1,7 @@
 #include <filesystem>
 
 #include "src/training/config/config_checks.h"
+#include "src/training/config/moved_run.h"
 #include "src/training/config/published_towers.h"
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
@@ -283,7 +284,10 @@ Config resolve_config(const Node& tree, const std::string& name, bool without_vo
 }
 
 Config load_config(const std::string& path, const std::vector<std::string>& overrides) {
-  return resolve_config(config::load_yaml(path, overrides), config::configuration_name(config::find_configuration(path)));
+  Node tree = config::load_yaml(path, overrides);
+  const std::string file = config::find_configuration(path);
+  follow_moved_run(tree, file);
+  return resolve_config(tree, config::configuration_name(file));
 }
 
 std::string to_yaml(const Config& config) {

@@ -27,6 +27,16 @@ std::string bar(std::int64_t step, std::int64_t total) {
          std::string(static_cast<std::size_t>(width - filled), '.') + "]";
 }
 
+// Deletes the evaluations of later steps. They would otherwise count as evaluations of the steps that are trained now.
+void drop_evaluations(const std::string& folder, std::int64_t step) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    const std::int64_t own = name.starts_with("step_") && name.ends_with(".json") ? std::atoll(name.c_str() + 5) : -1;
+    if (own > step || (own == 0 && step == 0)) std::filesystem::remove(entry.path(), ignored);
+  }
+}
+
 }  // namespace
 
 RunLog::RunLog(const std::string& folder, std::int64_t total_steps, const LogSettings& settings, bool active)
@@ -52,11 +62,13 @@ RunLog::~RunLog() {
 }
 
 void RunLog::resume_at(std::int64_t step, const std::string& title,
-                       const std::vector<std::pair<std::string, std::string>>& facts) {
+                       const std::vector<std::pair<std::string, std::string>>& facts, const std::string& id) {
   if (!active_) return;
   title_ = title;
+  id_ = id;
   begin_ = step;
   table_.resume_at(step);
+  drop_evaluations(folder_ + "/evaluation", step);
   if (wants_page_) {
     page_.emplace(folder_, title, facts);
     page_->resume_at(step);
@@ -102,6 +114,7 @@ void RunLog::start_command() {
   try {
     command_.emplace(*command_line_, RowCommand::Variables{{"TESSERA_RUN_FOLDER", folder},
                                                            {"TESSERA_RUN_NAME", title_},
+                                                           {"TESSERA_RUN_ID", id_},
                                                            {"TESSERA_RUN_STEP", std::to_string(begin_)}});
   } catch (const UserError& error) {
     warning(concat(error.what(), "; training continues without it"));
@@ -109,7 +122,7 @@ void RunLog::start_command() {
     return;
   }
   const nlohmann::ordered_json start = {
-      {"name", title_}, {"folder", folder}, {"step", begin_}, {"total_steps", total_steps_}};
+      {"name", title_}, {"id", id_}, {"folder", folder}, {"step", begin_}, {"total_steps", total_steps_}};
   command_->send(dump_utf8(nlohmann::ordered_json{{"start", start}}));
 }
 

@@ -19,6 +19,7 @@
 #include <tessera/training/checkpoint/checkpoint.h>
 #include <tessera/training/log/run_page.h>
 #include <tessera/training/log/metrics_row.h>
+#include <tessera/training/log/run_changes.h>
 
 namespace tessera {
 
@@ -280,6 +281,7 @@ RunPage::~RunPage() = default;
 
 void RunPage::resume_at(std::int64_t step) {
   impl_->curves = {};
+  impl_->curves.set_marks(steps_of_changes(impl_->folder));
   impl_->evaluated.clear();
   impl_->evaluated_data.clear();
   impl_->failed.clear();
@@ -302,6 +304,10 @@ void RunPage::resume_at(std::int64_t step) {
         if (text.is_string()) add_reading(file["step"], sample, text);
     }
   }
+}
+
+void RunPage::set_chance(std::map<std::string, double> levels) {
+  impl_->curves.set_chance(std::move(levels));
 }
 
 void RunPage::add_row(const nlohmann::json& row) {

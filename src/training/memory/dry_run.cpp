@@ -7,6 +7,7 @@
 #include <tessera/base/text.h>
 #include <tessera/data/image/training_views.h>
 #include <tessera/measure/step_meter.h>
+#include <tessera/training/checkpoint/checkpoint_room.h>
 #include <tessera/training/memory/dry_run.h>
 #include <tessera/training/memory/example_page.h>
 #include <tessera/training/run/epochs.h>
@@ -130,7 +131,10 @@ DryRunReport dry_run(const Config& config, const PlanSettings& settings) {
   report.warnings = reading_warnings(unreadable, report.unread_tasks);
   if (run.loader)
     if (const auto line = unusable_samples(run, config, {settings.rank, settings.ranks})) report.warnings.push_back(*line);
-  for (std::string& line : setting_warnings(run, config, settings.ranks)) report.warnings.push_back(std::move(line));
+  Config planned = config;
+  planned.training = length;
+  for (std::string& line : setting_warnings(run, planned, settings.ranks)) report.warnings.push_back(std::move(line));
+  if (const auto line = lack_of_room(run, planned, settings.ranks)) report.warnings.push_back(*line);
   if (const auto line = epochs_warning(run, length)) report.warnings.push_back(*line);
   return report;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <tessera/config/file_path.h>
+#include <tessera/data/formats/image_endings.h>
 #include <tessera/data/formats/paths.h>
 #include <tessera/data/source.h>
 
@@ -16,7 +17,7 @@ namespace tessera {
 /// (`meta.caption`) or of a list of structures (`sentences.raw`).
 struct ParquetSettings {
   PathList path;
-  std::vector<std::string> image_keys = {"image", "jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff"};
+  std::vector<std::string> image_keys = with_image_endings({"image"});
   std::vector<std::string> caption_keys = {"caption", "text", "captions"};
   std::vector<std::string> text_fields;
   std::vector<std::string> label_keys = {"label", "cls"};

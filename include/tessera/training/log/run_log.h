@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -28,9 +29,12 @@ class RunLog {
   RunLog& operator=(const RunLog&) = delete;
 
   /// Starts the log after `step` (0 for a new run). Drops rows of later steps, so that a resumed run's files and page look as if it had
-  /// never stopped. `title` and `facts` are passed to RunPage.
+  /// never stopped. A new run keeps nothing of an earlier run in the same folder. `title` and `facts` are passed to RunPage, `id`
+  /// (RunState::id) to log.command.
   void resume_at(std::int64_t step, const std::string& title,
-                 const std::vector<std::pair<std::string, std::string>>& facts);
+                 const std::vector<std::pair<std::string, std::string>>& facts, const std::string& id = "");
+  /// See RunPage::set_chance. Call it after resume_at().
+  void set_chance(const std::map<std::string, double>& levels) { if (page_) page_->set_chance(levels); }
   /// Appends a row and flushes it. If rows cannot be written, reports it once, and training continues.
   void record(const MetricsRow& record);
   /// Records the scalars of an evaluation: {"task.metric", value}.
@@ -63,7 +67,7 @@ class RunLog {
   /// Sends a row to log.command; the first row starts the command.
   void hand_over(const std::string& row);
 
-  std::string folder_, path_, title_;
+  std::string folder_, path_, title_, id_;
   bool tensorboard_, wants_page_;
   MetricsTable table_;
   std::optional<std::string> command_line_;

@@ -33,6 +33,8 @@ class RunPage {
   /// Clears the page and reads evaluation/step_N.json of all steps up to `step` from the folder. The caller must add the rows of
   /// metrics.jsonl.
   void resume_at(std::int64_t step);
+  /// Sets Objective::chance_levels of the run, which the charts of the loss show.
+  void set_chance(std::map<std::string, double> levels);
   void add_row(const nlohmann::json& row);
   /// `metrics` are pairs {"task.metric", value}.
   void add_evaluation(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);

@@ -11,7 +11,7 @@
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/io/atomic_file.h>
+#include <tessera/io/stand_in.h>
 
 namespace tessera::json_tokenizer {
 namespace {
@@ -67,7 +67,7 @@ class File {
 json read_merges(const std::string& path) {
   if (!fs::is_regular_file(path)) user_error(path, ": is missing: vocab.json needs it in the same folder");
   json out = json::array();
-  for (std::string& line : split_lines(io::read_file(path))) {
+  for (std::string& line : split_lines(io::read_data_file(path))) {
     if (line.empty() || line.starts_with("#version")) continue;
     if (!is_utf8(line)) user_error(path, ": line ", out.size() + 2, " is not UTF-8");
     out.push_back(std::move(line));
