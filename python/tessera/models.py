@@ -12,7 +12,7 @@ from ._library import bound_class
 
 __all__ = ["Model", "load"]
 
-# An image is the path of a file, the bytes of a file, a PIL image, or uint8 [H, W, 3] (gray: [H, W]) as a numpy array or a tensor.
+# An image is the path of a file, the bytes of a file, a PIL image, or levels [H, W, C] (gray: [H, W]) as a numpy array or a tensor.
 Picture = Any
 
 
@@ -92,7 +92,8 @@ class Model(_Part):
     def preprocess(self, picture: Picture) -> Tensor:
         """Turns an image into the model's input: uint8 [3, h, w], which encode_image normalizes.
 
-        picture  a path; the bytes of a JPEG, PNG or WebP file; a PIL image; uint8 [H, W, 3] or [H, W], an array or a tensor
+        picture  a path; the bytes of an image file; a PIL image; uint8 or uint16 [H, W] or [H, W, C], an array or a tensor. C is 1 (gray)
+                 or 3, plus 1 with alpha, which is dropped. All give the same pixels; 16-bit gray levels follow preprocessing.gray_range
         raises   RuntimeError that says what is wrong with the image
         """
         if isinstance(picture, (str, os.PathLike)):
@@ -102,7 +103,7 @@ class Model(_Part):
                 raise RuntimeError(f"{os.fspath(picture)}: {error}") from None
         if isinstance(picture, (bytes, bytearray, memoryview)):
             return self._bound.preprocess_file(_bytes(picture))
-        return self._bound.preprocess_pixels(_pixels(picture))
+        return self._bound.preprocess_pixels(*_pixels(picture))
 
     def encode_image(self, pictures: Union[Picture, Sequence[Picture], Tensor], *, normalize: bool = True) -> Tensor:
         """Returns the embeddings of images.
@@ -147,14 +148,23 @@ def _bytes(content: Union[bytes, bytearray, memoryview]) -> Tensor:
     return torch.frombuffer(bytearray(content), dtype=torch.uint8) if len(content) else torch.empty(0, dtype=torch.uint8)
 
 
-def _pixels(picture: Picture) -> Tensor:
+def _pixels(picture: Picture) -> tuple[Tensor, int]:
+    """Returns the pixels [H, W, C] and the EXIF orientation of a PIL image, an array or a tensor."""
+    orientation = 1
     if isinstance(picture, Tensor):
         pixels = picture
-    elif hasattr(picture, "convert"):  # a PIL image, converted as in OpenCLIP
-        image = picture.convert("RGB")
-        pixels = _bytes(image.tobytes()).view(image.height, image.width, 3)
+    elif hasattr(picture, "convert"):  # a PIL image
+        if picture.mode == "F":
+            raise TypeError("an image of floats (PIL's mode F) has no defined black and white: convert it to levels from 0 to 255 (mode L)")
+        deep = picture.mode.startswith("I")  # 16-bit gray levels, which convert("RGB") would clip at 255
+        image = picture.convert("I" if deep else "RGB")
+        pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.int32 if deep else torch.uint8).view(image.height, image.width, -1)
+        orientation = picture.getexif().get(0x0112, 1)
     elif hasattr(picture, "__array_interface__"):
-        pixels = torch.as_tensor(picture)
+        import numpy
+
+        array = numpy.asarray(picture)
+        pixels = torch.from_numpy(numpy.array(array, dtype=array.dtype.newbyteorder("="), order="C"))  # views may be reversed or read-only
     else:
         raise TypeError(f"an image is a path, bytes, a PIL image, an array or a tensor, not {type(picture).__name__}")
-    return pixels.unsqueeze(-1).expand(-1, -1, 3) if pixels.dim() == 2 else pixels
+    return pixels.unsqueeze(-1) if pixels.dim() == 2 else pixels, orientation

@@ -550,16 +550,26 @@ class Model:
 
     def preprocess(self, picture):
         """Turns a path or a PIL image into pixels [3, H, W]. Pillow's resampling equals Tessera's; JPEG decoders may differ by one or two
-        levels of 255. Orientation tags are ignored, as in training."""
+        levels of 255."""
         from PIL import Image
         s = {"image_size": 224, "resize_mode": "shortest", "interpolation": "bicubic", "fill_color": 0,
-             "crop_pct": 1.0, "crop_rounding": "half_even", "mean": [0.48145466, 0.4578275, 0.40821073], "std": [0.26862954, 0.26130258, 0.27577711]}
+             "exif_rotation": False, "gray_range": 65535, "crop_pct": 1.0, "crop_rounding": "half_even", "mean": [0.48145466, 0.4578275, 0.40821073], "std": [0.26862954, 0.26130258, 0.27577711]}
         s.update(self.settings.get("preprocessing", {}))
         height, width = [s["image_size"]] * 2 if isinstance(s["image_size"], int) else s["image_size"]
         image = picture if isinstance(picture, Image.Image) else Image.open(picture)
-        image = fitted(image.convert("RGB"), height, width, s)
+        image = fitted(rgb_of(image, s), height, width, s)
         pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8).view(height, width, 3).permute(2, 0, 1) / 255
         return (pixels - torch.tensor(s["mean"]).view(3, 1, 1)) / torch.tensor(s["std"]).view(3, 1, 1)
+
+
+def rgb_of(image, settings):
+    from PIL import ImageOps
+    if settings["exif_rotation"]:
+        image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I"):  # 16-bit gray levels, which convert("RGB") would clip at 255
+        scale = 256 / (settings["gray_range"] + 1)
+        image = image.convert("I").point(lambda value: value * scale).convert("L")
+    return image.convert("RGB")
 
 
 def fitted(image, height, width, settings):

@@ -16,13 +16,31 @@
 namespace tessera {
 namespace {
 
-/// Converts a tensor to an Image. Throws UserError unless it is uint8 [H, W, 3].
-Image image_of(const at::Tensor& pixels) {
-  if (pixels.scalar_type() != at::kByte || pixels.dim() != 3 || pixels.size(2) != 3 || pixels.numel() == 0)
-    user_error("an image must be uint8 [height, width, 3], but it is ", toString(pixels.scalar_type()), " ", pixels.sizes());
-  const at::Tensor here = pixels.cpu().contiguous();
-  const auto* first = here.const_data_ptr<std::uint8_t>();
-  return {here.size(0), here.size(1), std::vector<std::uint8_t>(first, first + here.numel())};
+/// Reduces values of more than 8 bits, [H, W, C], to 8 bits, as decode_image() does: gray by `gray_range`, others to their upper 8 bits.
+at::Tensor to_levels(const at::Tensor& values, std::int64_t gray_range) {
+  if (values.scalar_type() == at::kByte) return values;
+  const at::Tensor wide = values.to(at::kLong);
+  const auto [least, most] = at::aminmax(wide);
+  if (least.item<std::int64_t>() < 0 || most.item<std::int64_t>() > 65535)
+    user_error("an image of more than 8 bits must have values from 0 to 65535, but it has values from ",
+               least.item<std::int64_t>(), " to ", most.item<std::int64_t>());
+  if (values.size(2) > 1) return wide.bitwise_right_shift(8).to(at::kByte);
+  return wide.mul(256).floor_divide(gray_range + 1).clamp_max(255).to(at::kByte);
+}
+
+/// Converts levels of 8 or 16 bits (as uint16 or int32), [H, W, C], to an Image. C is 1 (gray) or 3, plus 1 if there is alpha, which is
+/// dropped. Throws UserError for other tensors.
+Image image_of(const at::Tensor& pixels, std::int64_t gray_range) {
+  const bool integers =
+      pixels.scalar_type() == at::kByte || pixels.scalar_type() == at::kUInt16 || pixels.scalar_type() == at::kInt;
+  if (!integers || pixels.dim() != 3 || pixels.size(2) < 1 || pixels.size(2) > 4 || pixels.numel() == 0)
+    user_error("an image must be uint8 (or uint16) [height, width, 1 to 4], but it is ", toString(pixels.scalar_type()),
+               " ", pixels.sizes(), ": convert other values to levels from 0 to 255");
+  const at::Tensor levels = to_levels(pixels.cpu(), gray_range),
+                   colors = levels.slice(2, 0, levels.size(2) < 3 ? 1 : 3);
+  const at::Tensor rgb = colors.expand({-1, -1, 3}).contiguous();
+  const auto* first = rgb.const_data_ptr<std::uint8_t>();
+  return {rgb.size(0), rgb.size(1), std::vector<std::uint8_t>(first, first + rgb.numel())};
 }
 
 class BoundModel : public torch::CustomClassHolder {
@@ -47,15 +65,17 @@ class BoundModel : public torch::CustomClassHolder {
     const at::Tensor here = bytes.contiguous();
     const std::string_view file(reinterpret_cast<const char*>(here.const_data_ptr<std::uint8_t>()), static_cast<std::size_t>(here.numel()));
     try {
-      return to_tensor(preprocess(decode_image(file), preprocessing()));
+      return to_tensor(preprocess(decode_image(file, kDefaultMaxPixels, preprocessing()), preprocessing()));
     } catch (const SampleError& error) {
       throw UserError(error.what());
     }
   }
 
-  /// Converts an image's pixels, uint8 [H, W, 3], to the model's input, uint8 [3, h, w].
-  at::Tensor preprocess_pixels(const at::Tensor& pixels) const {
-    return to_tensor(tessera::preprocess(image_of(pixels), preprocessing()));
+  /// Converts an image's pixels (image_of) to the model's input, uint8 [3, h, w]. `orientation` is the one in its EXIF data.
+  at::Tensor preprocess_pixels(const at::Tensor& pixels, std::int64_t orientation) const {
+    Image image = image_of(pixels, preprocessing().gray_range);
+    if (preprocessing().exif_rotation) image = turned(image, static_cast<int>(orientation));
+    return to_tensor(tessera::preprocess(image, preprocessing()));
   }
 
   /// Returns the embeddings [B, D], not normalized, of images from preprocess_file() or preprocess_pixels().

@@ -5,9 +5,11 @@
 Exits with code 77, which ctest reports as skipped, if torch cannot be imported.
 """
 import doctest
+import io
 import json
 import os
 import pathlib
+import shutil
 import struct
 import subprocess
 import sys
@@ -48,6 +50,16 @@ def noise(folder):
     return path, pixels
 
 
+def turning_run(folder):
+    """Copies the run and changes its model's settings to exif_rotation."""
+    out = folder / "turning"
+    shutil.copytree(folder / "run", out)
+    for path in out.rglob("*.safetensors"):
+        content = path.read_bytes()
+        path.write_bytes(content.replace(b"exif_rotation: false", b"exif_rotation:  true"))
+    return out
+
+
 class Trained(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -76,6 +88,37 @@ class Trained(unittest.TestCase):
         prepared = self.model.preprocess(self.picture)
         self.assertEqual((prepared.dtype, tuple(prepared.shape)), (torch.uint8, (3, 64, 64)))
         torch.testing.assert_close(self.model.encode_image(prepared.unsqueeze(0)).detach(), expected, atol=1e-6, rtol=0)
+
+    def test_files_bytes_images_and_arrays_give_the_same_pixels(self):
+        expected = self.model.preprocess(self.picture)
+        pixels = self.pixels.numpy()
+        reversed_channels = pixels[..., ::-1].copy()
+        reversed_channels.flags.writeable = False
+        with_alpha = torch.cat([self.pixels, self.pixels[..., :1]], 2)
+        for picture in (self.picture.read_bytes(), self.pixels, pixels, reversed_channels[..., ::-1], pixels.copy(order="F"), with_alpha,
+                        pixels.astype("uint16") * 256 + 7, pixels.astype(">u2") * 256):
+            self.assertTrue(torch.equal(self.model.preprocess(picture), expected))
+        grey = self.model.preprocess(self.pixels[..., :1])
+        self.assertTrue(torch.equal(self.model.preprocess(pixels[..., 0]), grey))
+        self.assertTrue(torch.equal(self.model.preprocess(pixels[..., 0].astype("uint16") * 256), grey))
+        with self.assertRaisesRegex(RuntimeError, "must have values from 0 to 65535, but it has values from 0 to 70000"):
+            self.model.preprocess(torch.tensor([[0, 70000]], dtype=torch.int32))
+
+    def test_pil_images_give_the_pixels_of_their_files(self):
+        try:
+            import PIL.Image
+        except ImportError:
+            self.skipTest("no Pillow")
+        files, _ = plain_model.read_safetensors(ROOT / "tests/data/images/unusual_formats.safetensors")
+        turning = tessera.load(turning_run(self.folder), device="cpu")
+        for name in ("png_grey_12_in_16", "tiff_grey_12", "tiff_grey_signed_16", "png_grey_16_transparent", "webp_moving", "jpeg_exif_6"):
+            content = bytes(files[name + ".file"].tolist())
+            image = PIL.Image.open(io.BytesIO(content))
+            for model in (self.model, turning):
+                self.assertTrue(torch.equal(model.preprocess(image), model.preprocess(content)), name)
+        self.assertFalse(torch.equal(turning.preprocess(content), self.model.preprocess(content)))
+        with self.assertRaisesRegex(TypeError, "an image of floats"):
+            self.model.preprocess(PIL.Image.new("F", (2, 2)))
 
     def test_text_embeddings_equal_tessera_embed(self):
         texts = ["a red circle", "two blue squares on grey"]
@@ -111,7 +154,7 @@ class Trained(unittest.TestCase):
         (self.folder / "text.jpg").write_text("no picture")
         for use, said in ((lambda: tessera.load(self.folder / "none"), "none does not exist"),
                           (lambda: self.model.preprocess(self.folder / "text.jpg"), r"text\.jpg: expected a JPEG, PNG, WebP, GIF, BMP or TIFF file"),
-                          (lambda: self.model.preprocess(torch.zeros(2, 2, 4)), r"an image must be uint8 \[height, width, 3\]"),
+                          (lambda: self.model.preprocess(torch.zeros(2, 2, 4)), r"an image must be uint8 \(or uint16\) \[height, width, 1 to 4\], but it is Float"),
                           (lambda: tessera.Loader({"name": "shapes", "sise": 3}), "did you mean size"),
                           (lambda: tessera.Loader("shapes", batch_size=0), "loader.batch_size: expected at least 1"),
                           (lambda: tessera.Loader("shapes", rank=2, world_size=2), "rank 2 of world_size 2: expected "),

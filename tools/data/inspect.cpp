@@ -99,6 +99,17 @@ void print_without_caption(const Looks& looks) {
   std::printf("\n");
 }
 
+/// Prints what settings of decoding would change.
+void print_decoding(const Json& json) {
+  if (const auto turned = json["exif_orientation"].get<std::int64_t>(); turned > 0)
+    std::printf("EXIF orientation: %s of the images %s turned when shown; model.preprocessing.exif_rotation: true turns them, too\n",
+                with_thousands(turned).c_str(), turned == 1 ? "is" : "are");
+  if (const Json& gray = json["gray_16_bit"]; !gray.empty())
+    std::printf("16-bit gray images: %s, with values up to %s; white is model.preprocessing.gray_range (65535)\n",
+                with_thousands(gray["count"].get<std::int64_t>()).c_str(),
+                with_thousands(gray["largest"].get<std::int64_t>()).c_str());
+}
+
 void print_report(const Json& json) {
   const Looks looks(json);
   std::printf("%s; %s\n", json["source"].get<std::string>().c_str(), describe(looks).c_str());
@@ -111,6 +122,7 @@ void print_report(const Json& json) {
   for (const auto& [what, found] : json["repeated"].items())
     std::printf("  %s %s (first: %s)\n", with_thousands(found["count"].get<std::int64_t>()).c_str(), what.c_str(),
                 found["first"].get<std::string>().c_str());
+  print_decoding(json);
   std::printf("\nspread\n");
   print_spread("width", json["width"]);
   print_spread("height", json["height"]);

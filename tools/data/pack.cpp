@@ -79,6 +79,9 @@ Command writes_shards(CLI::App* app, const std::shared_ptr<PackOptions>& options
                   "resize larger images to this many pixels on the shorter side (default: keep the files' own bytes)")
       ->check(positive_number());
   add_default(*app, "--quality", settings.quality, "quality of the JPEG files that --resize writes")->check(CLI::Range(1, 100));
+  add_default(*app, "--gray-range", settings.gray_range,
+              "value of white in gray images of 16 bits, which --resize writes with 8 bits; 4095: for scans of 12 bits")
+      ->check(CLI::Range(255, 65535));
   add_default(*app, "--format", settings.format, "file format of images that are resized, or not encoded yet: jpg or png")
       ->check(CLI::IsMember({"jpg", "png"}));
   add_default(*app, "--max-bad-share", settings.max_bad_share,

@@ -82,7 +82,7 @@ void note_facts(Sample& sample, const FactsWanted& wanted, SampleFacts& out) {
   note("hard negatives", !sample.negatives.empty());
   out.objects = std::ssize(sample.objects);
   out.label = sample.label;
-  if (sample.image.empty()) sample.image = take_image(sample);
+  if (sample.image.empty()) sample.image = take_image(sample, {}, &out.notes);
   out.height = sample.image.height;
   out.width = sample.image.width;
   if (wanted.sample) out.sample = std::move(sample);
@@ -124,6 +124,8 @@ void DatasetStatistics::add(const SampleFacts& facts) {
     return;
   }
   ++read_;
+  turned_ += facts.notes.orientation != 1 ? 1 : 0;
+  if (facts.notes.largest_gray) ++largest_grays_[*facts.notes.largest_gray];
   fingerprint_.add(facts.key, facts.digest);
   ++image_sizes_[concat(facts.width, " x ", facts.height)];
   ++heights_[facts.height];
@@ -188,6 +190,13 @@ StatisticsJson DatasetStatistics::report(const Source& source, bool all) const {
   for (const auto& [label, count] : labels_)
     json["labels"][label < std::ssize(names) ? names[static_cast<std::size_t>(label)] : std::to_string(label)] = count;
   json["samples_with"] = to_json(fields_);
+  json["exif_orientation"] = turned_;
+  json["gray_16_bit"] = StatisticsJson::object();
+  if (!largest_grays_.empty()) {
+    std::int64_t count = 0;
+    for (const auto& [largest, images] : largest_grays_) count += images;
+    json["gray_16_bit"] = {{"count", count}, {"largest", largest_grays_.rbegin()->first}};
+  }
   return json;
 }
 

@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/data/image/decode.h"
 #include <tessera/data/packing/pack.h>
 #include <tessera/data/source.h>
 #include <tessera/data/tokenizers/tokenizer.h>
@@ -25,6 +26,7 @@ struct SampleFacts {
   std::vector<std::string> fields;                      // names of the fields that the sample has: "mask", "summary", ...
   std::uint64_t picture = 0;                            // fingerprint of the image's bytes
   std::vector<std::uint64_t> pairs;                     // for each caption, a fingerprint of the image and the caption together
+  ImageNotes notes;
   SampleDigest digest;
   nlohmann::ordered_json dump;  // if requested: the sample's contents, with SHA-256 sums in place of images and masks
   Sample sample;                // if requested: the decoded sample
@@ -51,7 +53,8 @@ class DatasetStatistics {
   using Counts = std::map<std::int64_t, std::int64_t>;
   static nlohmann::ordered_json spread(const Counts& counts);
 
-  std::int64_t read_ = 0;
+  std::int64_t read_ = 0, turned_ = 0;  // images in all, and those with an EXIF orientation other than 1
+  Counts largest_grays_;                // of 16-bit gray images, by their largest value
   std::map<std::string, std::int64_t> bad_, image_sizes_, fields_;
   std::map<std::string, std::vector<std::string>> bad_examples_;
   Counts heights_, widths_, bytes_, captions_, characters_, words_, tokens_, objects_, labels_;

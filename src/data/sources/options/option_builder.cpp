@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "src/data/image/orientation.h"
 #include "src/data/image/sample_picture.h"
 #include "src/data/sources/find_picture.h"
 #include "src/data/sources/listed_pictures.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/data/image/encode.h>
 
 namespace tessera {
 namespace {
@@ -30,7 +32,8 @@ class OptionPictures final : public ListedPictures {
     Sample sample = ListedPictures::get(index);
     const std::optional<Box>& part = parts_.at(static_cast<std::size_t>(index));
     if (!part) return sample;
-    Image whole = take_image(sample);
+    ImageNotes notes;
+    Image whole = take_image(sample, {}, &notes);
     const Box box = within(whole, *part);
     if (box[2] <= 0 || box[3] <= 0)
       throw SampleError("bad_box",
@@ -38,6 +41,10 @@ class OptionPictures final : public ListedPictures {
                                " is outside the image"),
                         sample.key);
     sample.image = crop(whole, box);
+    if (notes.orientation == 1) return sample;
+    sample.encoded =
+        with_orientation(encode_png(sample.image), notes.orientation);  // so that exif_rotation turns the part
+    sample.image = {};
     return sample;
   }
 
