@@ -4,7 +4,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
-#include "tools/command_line.h"
+#include "tools/checkpoint_arguments.h"
 #include "tools/embedding_file.h"
 #include "tools/embedding_rows.h"
 #include <tessera/base/error.h>
@@ -27,7 +27,7 @@ using namespace tessera;
 
 struct Options {
   std::string checkpoint;
-  std::string architecture;
+  CheckpointOptions reading;
   std::vector<std::string> images;
   std::string data;
   std::string texts;
@@ -180,7 +180,7 @@ void check(const Options& options) {
 int embed(const Options& options) {
   check(options);
   if (options.threads) at::set_num_threads(*options.threads);
-  const InferenceModel loaded = load_for_inference(options.checkpoint, options.device, options.architecture);
+  const InferenceModel loaded = load_for_inference(options.checkpoint, options.device, options.reading);
   const DualEncoderEmbedder embedder(loaded.model, loaded.tokenizer, options.batch_size);
   if (!options.texts.empty() && !embedder.takes_texts()) user_error("--texts: ", loaded.path, " has no text tower");
   if (!options.sparse.empty()) require_token_space(embedder, "--sparse");
@@ -205,8 +205,7 @@ int main(int argc, char** argv) {
   app.add_option("--checkpoint", options.checkpoint,
                  "model file, checkpoint folder, run folder, or OpenCLIP checkpoint (file or folder)")
       ->required();
-  app.add_option("--architecture", options.architecture,
-                 "OpenCLIP's name of the checkpoint's model (such as ViT-B-32), needed if there is no open_clip_config.json next to it");
+  tools::add_checkpoint_options(app, options.reading);
   app.add_option("--images", options.images,
                  "image files (JPEG, PNG, WebP); unreadable files are reported and skipped");
   app.add_option("--source", options.data,

@@ -4,7 +4,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
-#include "tools/command_line.h"
+#include "tools/checkpoint_arguments.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #ifdef TESSERA_WITH_DATA
@@ -26,7 +26,7 @@ using namespace tessera;
 struct Arguments {
   std::string from = "tessera";
   std::string to = "tessera";
-  std::string architecture;
+  CheckpointOptions reading;
   std::string settings;
   std::string merges;
   std::string input;
@@ -35,10 +35,11 @@ struct Arguments {
   std::optional<int> threads;
 };
 
-ModelSettings settings_in_file(const std::string& path) {
-  const config::Node tree = config::load_yaml(path);
+ModelSettings settings_in_file(const Arguments& arguments) {
+  const config::Node tree = config::load_yaml(arguments.settings);
   const config::Node* model = tree.find("model");
-  return resolve(config::read<ModelSettings>(model != nullptr ? *model : tree, "model"));
+  const ModelSettings settings = resolve(config::read<ModelSettings>(model != nullptr ? *model : tree, "model"));
+  return arguments.reading.image_size ? with_image_size(settings, *arguments.reading.image_size) : settings;
 }
 
 /// Returns the bytes of the vocabulary file, after checking that the model's tokenizer accepts it.
@@ -64,20 +65,21 @@ void take_tokenizer([[maybe_unused]] const ForeignModel& foreign, [[maybe_unused
 }
 
 ModelFile of_groupvit(const Arguments& arguments) {
-  if (!arguments.architecture.empty())
-    user_error("--architecture ", arguments.architecture,
+  if (!arguments.reading.architecture.empty())
+    user_error("--architecture ", arguments.reading.architecture,
                ": is a name of OpenCLIP: leave it out for GroupViT's released model, or give --settings FILE");
-  const ModelSettings model = arguments.settings.empty() ? groupvit_model() : settings_in_file(arguments.settings);
-  return from_named_tensors(from_groupvit(load_weights(arguments.input), arguments.input), model, arguments.input);
+  const ModelSettings model = arguments.settings.empty() ? groupvit_model() : settings_in_file(arguments);
+  return from_named_tensors(from_groupvit(load_weights(arguments.input, arguments.reading.state), arguments.input), model, arguments.input);
 }
 
 ModelFile of_open_clip(const Arguments& arguments) {
-  if (!arguments.architecture.empty() && !arguments.settings.empty())
+  if (!arguments.reading.architecture.empty() && !arguments.settings.empty())
     user_error("give either --architecture NAME or --settings FILE for an OpenCLIP file, not both");
   const std::string weights = find_open_clip_weights(arguments.input);
-  if (!arguments.settings.empty()) return from_open_clip(weights, settings_in_file(arguments.settings));
-  const ForeignModel foreign = open_clip_settings(weights, arguments.architecture);
-  ModelFile file = from_open_clip(weights, foreign);
+  const CheckpointOptions& reading = arguments.reading;
+  if (!arguments.settings.empty()) return from_open_clip(weights, settings_in_file(arguments), reading.state);
+  const ForeignModel foreign = open_clip_settings(weights, reading);
+  ModelFile file = from_open_clip(weights, foreign, reading.state);
   if (arguments.merges.empty()) take_tokenizer(foreign, std::filesystem::absolute(weights).parent_path().string(), file);
   return file;
 }
@@ -96,26 +98,28 @@ void print(const std::vector<std::string>& notes) {
 }
 
 /// Reads a published folder, including everything needed for inference and for a later conversion back.
-ModelFile from_published(const std::string& folder) {
-  ModelFile file = load_published_folder(folder);
+ModelFile from_published(const std::string& folder, const CheckpointOptions& options) {
+  ModelFile file = load_published_folder(folder, options);
   take_tokenizer(read_published_folder(folder), folder, file);
   return file;
 }
 
 /// Whether the input is a published folder. Such a folder contains files that describe the model.
 bool describes_itself(const Arguments& arguments) {
-  const bool plain = arguments.architecture.empty() && arguments.settings.empty() && arguments.merges.empty();
+  const bool plain = arguments.reading.architecture.empty() && arguments.settings.empty() && arguments.merges.empty();
   return plain && arguments.from != "groupvit" && is_published_folder(arguments.input);
 }
 
 /// Reads the model from a path of any supported kind. Also returns the path that messages should name.
 std::pair<ModelFile, std::string> read_any(const Arguments& arguments) {
-  if (describes_itself(arguments)) return {from_published(arguments.input), arguments.input};
+  if (describes_itself(arguments)) return {from_published(arguments.input, arguments.reading), arguments.input};
   if (arguments.from != "tessera" || is_open_clip_checkpoint(arguments.input)) {
     const std::string path = find_open_clip_weights(arguments.input);
     return {from_others(arguments), path};
   }
   const std::string path = find_model_file(arguments.input);
+  if (arguments.reading.image_size || !arguments.reading.state.empty())
+    user_error(path, ": --image-size and --state are for models of other libraries: leave them out");
   return {load_model_file(path), path};
 }
 
@@ -205,8 +209,7 @@ int main(int argc, char** argv) {
   tools::add_default(app, "--from", arguments.from, "format of the input; not needed for published folders and Tessera's own")
       ->check(inputs);
   tools::add_default(app, "--to", arguments.to, "format of the output")->check(outputs);
-  app.add_option("--architecture", arguments.architecture,
-                 "OpenCLIP's name of the model (--list shows the known names). Default: read from open_clip_config.json next to it");
+  tools::add_checkpoint_options(app, arguments.reading);
   app.add_option("--settings", arguments.settings,
                  "YAML file with the model's settings (at the top level or under `model:`), instead of --architecture");
   app.add_option("--merges", arguments.merges, "vocabulary of the tokenizer clip-bpe, which is stored in the model file. Default: CLIP's");

@@ -16,15 +16,20 @@ __all__ = ["Model", "load"]
 Picture = Any
 
 
-def load(path: Union[str, os.PathLike], device: str = "auto", *, architecture: str = "") -> "Model":
+def load(path: Union[str, os.PathLike], device: str = "auto", *, architecture: str = "",
+         image_size: Union[int, Sequence[int], None] = None, state: str = "") -> "Model":
     """Loads the model of a run folder, a checkpoint folder or a model file, in evaluation mode.
 
     path          may also be an OpenCLIP checkpoint; for a run folder, the newest checkpoint is loaded
     device        auto (the GPU if there is one), cpu, cuda or cuda:N
-    architecture  OpenCLIP's name for the checkpoint's model (ViT-B-32), if there is no open_clip_config.json next to it
+    architecture  OpenCLIP's name for the checkpoint's model (ViT-B-32), if neither open_clip_config.json next to it nor open_clip_train's
+                  params.txt one folder above describes it
+    image_size    pixels, one number or (height, width), instead of the model's own size; learned positions are resampled
+    state         the key of the state dict to read, if a PyTorch file has several (model_ema)
     raises        RuntimeError, one line that names the file
     """
-    return Model(bound_class("Model")(os.fspath(path), device, architecture))
+    size = [] if image_size is None else [image_size] if isinstance(image_size, int) else list(image_size)
+    return Model(bound_class("Model")(os.fspath(path), device, architecture, size, state))
 
 
 class _Part(torch.nn.Module):

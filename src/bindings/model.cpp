@@ -27,8 +27,13 @@ Image image_of(const at::Tensor& pixels) {
 
 class BoundModel : public torch::CustomClassHolder {
  public:
-  BoundModel(const std::string& path, const std::string& device, const std::string& architecture)
-      : loaded_(load_for_inference(path, device, architecture)) {}
+  /// `image_size` is empty, or height and width.
+  BoundModel(const std::string& path, const std::string& device, const std::string& architecture, const std::vector<std::int64_t>& image_size,
+             const std::string& state) {
+    CheckpointOptions options{.architecture = architecture, .state = state};
+    if (!image_size.empty()) options.image_size = config::Size(image_size.front(), image_size.back());
+    loaded_ = load_for_inference(path, device, options);
+  }
 
   std::string path() const { return loaded_.path; }
   bool takes_texts() const { return loaded_.model->has_text_tower(); }
@@ -109,7 +114,7 @@ class BoundModel : public torch::CustomClassHolder {
 
 [[maybe_unused, gnu::used]] const auto bound_model =
     torch::class_<BoundModel>("tessera", "Model")
-        .def(torch::init<std::string, std::string, std::string>())
+        .def(torch::init<std::string, std::string, std::string, std::vector<std::int64_t>, std::string>())
         .def("path", &BoundModel::path)
         .def("takes_texts", &BoundModel::takes_texts)
         .def("embed_dim", &BoundModel::embed_dim)

@@ -41,7 +41,8 @@ void take_tokenizer(const ForeignModel& foreign, const std::string& folder, Infe
 }
 
 /// Reads a checkpoint and sets `out.path` and `out.file`. If the checkpoint is a published folder, also reads the folder's tokenizer.
-void read_checkpoint(const std::string& path, const std::string& architecture, InferenceModel& out) {
+void read_checkpoint(const std::string& path, const CheckpointOptions& options, InferenceModel& out) {
+  const std::string& architecture = options.architecture;
   const auto take_no_architecture = [&](const std::string& described) {
     if (!architecture.empty())
       user_error("--architecture ", architecture, ": ", described, " already describes its model: leave the option out");
@@ -49,32 +50,34 @@ void read_checkpoint(const std::string& path, const std::string& architecture, I
   if (is_foreign_folder(path)) {
     take_no_architecture(path);
     out.path = path;
-    out.file = load_foreign_model(path);
+    out.file = load_foreign_model(path, options);
     take_tokenizer(read_foreign_folder(path), path, out);
     return;
   }
   if (is_open_clip_checkpoint(path) || (!architecture.empty() && std::filesystem::is_directory(path))) {
     out.path = find_open_clip_weights(path);
-    const ForeignModel foreign = open_clip_settings(out.path, architecture);
-    out.file = load_open_clip_checkpoint(out.path, foreign);
+    const ForeignModel foreign = open_clip_settings(out.path, options);
+    out.file = load_open_clip_checkpoint(out.path, foreign, options.state);
     take_tokenizer(foreign, std::filesystem::absolute(out.path).parent_path().string(), out);
     return;
   }
   out.path = find_model_file(path);
   take_no_architecture(out.path);
+  if (!options.state.empty()) user_error("--state ", options.state, ": ", out.path, " has only one set of weights: leave the option out");
   out.file = load_model_file(out.path);
+  if (options.image_size) out.file.model = with_image_size(out.file.model, *options.image_size);
 }
 
 }  // namespace
 
-InferenceModel load_for_inference(const std::string& path, const std::string& device, const std::string& architecture) {
+InferenceModel load_for_inference(const std::string& path, const std::string& device, const CheckpointOptions& options) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) {
     user_error("checkpoint ", path, " does not exist: give a model file, a checkpoint folder or a run folder");
   }
   InferenceModel out;
   out.device = parse_device(device);
-  read_checkpoint(path, architecture, out);
+  read_checkpoint(path, options, out);
   out.model = build_model(out.file, out.path);
   out.model->to(out.device);
   out.model->eval();
@@ -90,14 +93,19 @@ InferenceModel load_for_inference(const std::string& path, const std::string& de
   return out;
 }
 
-double logit_scale_of(const std::map<std::string, at::Tensor>& weights) {
+std::optional<double> stored_logit_scale(const std::map<std::string, at::Tensor>& weights) {
+  constexpr double kMost = 10;
   for (const char* name : {"logit_scale", "objective.logit_scale"}) {
     const auto found = weights.find(name);
     if (found == weights.end() || found->second.numel() != 1) continue;
-    const double scale = std::exp(found->second.to(at::kDouble).item<double>());
-    if (std::isfinite(scale)) return scale;
+    const double scale = found->second.to(at::kDouble).item<double>();
+    if (std::isfinite(scale) && scale <= kMost) return std::exp(scale);
   }
-  return 100;
+  return std::nullopt;
+}
+
+double logit_scale_of(const std::map<std::string, at::Tensor>& weights) {
+  return stored_logit_scale(weights).value_or(kUsualScale);
 }
 
 }  // namespace tessera

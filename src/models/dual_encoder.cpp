@@ -5,7 +5,6 @@
 
 #include <ATen/ATen.h>
 
-#include <tessera/base/log.h>
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/models/attention.h>
@@ -298,6 +297,13 @@ ModelSettings resolve(const ModelSettings& given, const std::string& path) {
   return settings;
 }
 
+ModelSettings with_image_size(ModelSettings settings, config::Size size) {
+  config::Node& encoder = settings.image.encoder.settings;
+  if (encoder.find("image_size") != nullptr) encoder.set("image_size", config::Value<config::Size>::dump(size));
+  settings.preprocessing.image_size = size;
+  return settings;
+}
+
 DualEncoder::DualEncoder(const ModelSettings& settings, const std::string& path) : impl_(std::make_shared<Impl>()) {
   impl_->settings = resolve(settings, path);
   const ModelSettings& full = impl_->settings;
@@ -406,12 +412,34 @@ void warn_of_non_finite(const NamedTensors& tensors, const std::string& origin) 
                  " NaN or infinite values: ", printable(first), count > 1 ? " is the first" : "");
 }
 
+std::string size_text(config::Size size) {
+  return concat(size.height, " x ", size.width);
+}
+
+/// Describes how learned image positions were resampled to the table `own`, which has the model's grid. The grid of the file's table
+/// `stored` is square, since no other is resampled.
+std::string resampled_image(const at::Tensor& stored, const at::Tensor& own, config::Size grid, config::Size pixels) {
+  const auto rows = [](const at::Tensor& table) { return table.numel() / table.size(-1); };
+  const config::Size old = square_grid(rows(stored) - rows(own) + grid.height * grid.width);
+  const config::Size old_pixels(pixels.height / grid.height * old.height, pixels.width / grid.width * old.width);
+  return concat("image positions: the file's ", size_text(old), " (images of ", size_text(old_pixels), " pixels) are resampled to ",
+                size_text(grid), " (", size_text(pixels), " pixels)");
+}
+
+/// Does the same for text positions. See the setting kept_positions.
+std::string resampled_text(const at::Tensor& stored, const at::Tensor& own, const config::Node* kept) {
+  const bool interpolated = kept == nullptr || kept->is_null(), cut = own.size(0) < stored.size(0);
+  return concat("text positions: the file's ", stored.size(0), " are ", interpolated ? "interpolated" : cut ? "cut" : "stretched", " to ",
+                own.size(0), !interpolated && !cut ? concat(", the first ", kept->text(), " kept") : "");
+}
+
 }  // namespace
 
-void DualEncoder::load_state(const std::map<std::string, at::Tensor>& tensors, const std::string& origin) {
+void DualEncoder::load_state(const std::map<std::string, at::Tensor>& tensors, const std::string& origin, log::Level resampling) {
   const std::map<std::string, at::Tensor> stored = without_text_prefix(tensors);
   const std::map<std::string, at::Tensor> state = state_dict();
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;
+  std::vector<std::string> resampled;
   for (const auto& [name, own] : state) {
     const auto found = stored.find(name);
     if (found == stored.end()) {
@@ -424,6 +452,10 @@ void DualEncoder::load_state(const std::map<std::string, at::Tensor>& tensors, c
       user_error(origin, ": tensor ", name, " is ", shape_text(found->second), ", but the model's settings make it ",
                  shape_text(own));
     copies.emplace_back(own, value);
+    if (value.sizes() == found->second.sizes()) continue;
+    resampled.push_back(is_image_parameter(name)
+                            ? resampled_image(found->second, own, grid(), settings().preprocessing.image_size)
+                            : resampled_text(found->second, own, settings().text->encoder.settings.find("kept_positions")));
   }
   const std::set<std::string> elsewhere = {"logit_scale", "logit_bias"};  // parameters of the objective
   for (const auto& [name, tensor] : stored)
@@ -431,6 +463,7 @@ void DualEncoder::load_state(const std::map<std::string, at::Tensor>& tensors, c
       user_error(origin, ": tensor ", name, " ", shape_text(tensor),
                  " is left over: the model's settings have no such part");
   warn_of_non_finite(stored, origin);
+  for (const std::string& line : resampled) log::write(resampling, concat(origin, ": ", line));
   const at::NoGradGuard guard;
   for (auto& [own, value] : copies) own.copy_(value);
 }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 #include <set>
 
@@ -126,6 +127,18 @@ std::string named_checkpoint(const std::string& file) {
   return (path.parent_path() / words.front()).string();
 }
 
+std::vector<std::string> weight_files(const std::string& folder) {
+  std::vector<std::string> out;
+  std::error_code unreadable;
+  for (const auto& entry : fs::directory_iterator(folder, unreadable)) {
+    const std::string ending = entry.path().extension().string();
+    if (entry.is_regular_file() && (ending == ".safetensors" || ending == ".pt" || ending == ".pth" || ending == ".bin"))
+      out.push_back(entry.path().string());
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
 bool is_model_file(const std::string& path) {
   return io::load_safetensors_metadata(path).contains(kModelKey);
 }
@@ -184,8 +197,11 @@ std::string find_model_file(const std::string& path) {
   }
   for (const fs::path& folder : folders)
     if (fs::is_regular_file(folder / kModelName)) return (folder / kModelName).string();
-  user_error(path, ": holds neither ", kModelName,
-             " nor checkpoints/latest: expected a model file, a checkpoint folder or a run folder");
+  std::vector<std::string> others = weight_files(start.string());
+  if (others.empty()) others = weight_files((start / "checkpoints").string());
+  user_error(path, ": holds neither ", kModelName, " nor checkpoints/latest: ",
+             others.empty() ? "expected a model file, a checkpoint folder or a run folder"
+                            : concat("name a file in it: ", join_names(others)));
 }
 
 std::shared_ptr<DualEncoder> build_model(const ModelFile& file, const std::string& origin) {

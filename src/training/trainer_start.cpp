@@ -56,7 +56,9 @@ void Trainer::restore_or_initialize(const Resume& resume) {
       if (has_other_data) changes.allowed.push_back({"data.train", "the data of the checkpoint", other_data});
       go_on_from(checkpoint, place, changes);
     } else {
-      load_initial_weights(*run_.model, *run_.objective, config_.start, run_.tokenizer.get());
+      const std::vector<std::string> warnings = load_initial_weights(run_, config_);
+      if (group_.first())
+        for (const std::string& line : warnings) log::warning(line);
       if (group_.first()) run_.published = start_parts(config_.start);
       monitor_.resume_at(0);
     }

@@ -77,6 +77,14 @@ class Trained(unittest.TestCase):
         self.assertEqual((prepared.dtype, tuple(prepared.shape)), (torch.uint8, (3, 64, 64)))
         torch.testing.assert_close(self.model.encode_image(prepared.unsqueeze(0)).detach(), expected, atol=1e-6, rtol=0)
 
+    def test_another_image_size_can_be_chosen(self):
+        for size, shape in ((32, (3, 32, 32)), ((32, 96), (3, 32, 96))):
+            model = tessera.load(self.folder / "run", device="cpu", image_size=size)
+            self.assertEqual(tuple(model.preprocess(self.picture).shape), shape)
+            self.assertEqual(model.encode_image(self.picture).shape, (1, model.embed_dim))
+        with self.assertRaisesRegex(RuntimeError, "--state ema: .* has only one set of weights"):
+            tessera.load(self.folder / "run", device="cpu", state="ema")
+
     def test_text_embeddings_equal_tessera_embed(self):
         texts = ["a red circle", "two blue squares on grey"]
         (self.folder / "texts.txt").write_text("\n".join(texts))

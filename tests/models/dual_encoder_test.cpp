@@ -134,6 +134,25 @@ TEST(LoadState, WarnsOnceAboutNonFiniteValues) {
   EXPECT_NE(said().find("x.pt: 2 tensors hold NaN or infinite values: ln_final.bias is the first\n"), std::string::npos);
 }
 
+TEST(LoadState, SaysThatPositionsAreResampled) {
+  const ModelSettings small = small_clip();
+  ModelSettings large = with_image_size(resolve(small), 32);
+  large.text->encoder.settings.set("context_length", config::Node::scalar("20"));
+  DualEncoder model(large);
+  const State state = copy_of(DualEncoder(small));
+  const auto said = [&](auto... level) {
+    testing::internal::CaptureStderr();
+    model.load_state(state, "x.pt", level...);
+    return testing::internal::GetCapturedStderr();
+  };
+  log::set_level(log::Level::info);
+  const std::string warned = said();
+  EXPECT_NE(warned.find("warning"), std::string::npos) << warned;
+  EXPECT_NE(warned.find("x.pt: image positions: the file's 2 x 2 (images of 16 x 16 pixels) are resampled to 4 x 4 (32 x 32 pixels)\n"), std::string::npos) << warned;
+  EXPECT_NE(warned.find("x.pt: text positions: the file's 8 are interpolated to 20\n"), std::string::npos) << warned;
+  EXPECT_EQ(said(log::Level::info).find("warning"), std::string::npos) << "a run that asked for another size";
+}
+
 TEST(LoadState, NamesTheTensorThatDoesNotFit) {
   DualEncoder model(small_clip());
   const State good = copy_of(model);

@@ -122,7 +122,7 @@ DryRunReport dry_run(const Config& config, const PlanSettings& settings) {
   }
   report.unread_tasks = check_evaluation(run, config, &unreadable);
   report.tasks = std::ssize(config.evaluation.tasks) - std::ssize(report.unread_tasks);
-  load_initial_weights(*run.model, *run.objective, config.start, run.tokenizer.get());
+  const std::vector<std::string> start_warnings = load_initial_weights(run, config);
   report.parameters = count_parameters(run);
   const TrainingSettings length = length_of(config, run.train != nullptr, settings);
   report.steps = length.steps;
@@ -130,7 +130,8 @@ DryRunReport dry_run(const Config& config, const PlanSettings& settings) {
   report.warnings = reading_warnings(unreadable, report.unread_tasks);
   if (run.loader)
     if (const auto line = unusable_samples(run, config, {settings.rank, settings.ranks})) report.warnings.push_back(*line);
-  for (std::string& line : setting_warnings(run, config, settings.ranks)) report.warnings.push_back(std::move(line));
+  for (const auto& lines : {start_warnings, setting_warnings(run, config, settings.ranks)})
+    report.warnings.insert(report.warnings.end(), lines.begin(), lines.end());
   if (const auto line = epochs_warning(run, length)) report.warnings.push_back(*line);
   return report;
 }
