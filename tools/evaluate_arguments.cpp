@@ -2,6 +2,7 @@
 
 #include "tools/command_line.h"
 #include "tools/front_end.h"
+#include <tessera/config/shipped.h>
 
 namespace tessera::tools {
 
@@ -16,7 +17,7 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
                  "two or more models: each is evaluated on the same tasks and data, and one page and table show them side by "
                  "side. Results that exist for the same settings are reused, unless --overwrite is given")
       ->type_name("MODEL");
-  app.add_option("--suite", options.suite, "YAML file with a list of tasks; configs/suites has examples");
+  app.add_option("--suite", options.suite, "YAML file with a list of tasks; " + config::shipped_folder() + "/suites has examples");
   app.add_option("--task", options.task,
                  "one task: zero_shot, retrieval, k_precision, segmentation, linear_probe, segmentation_probe, depth_probe, knn, hard_negatives, fgovd, options, slot_mask, "
                  "slots, interpretability, tokens, token_group_iou, query, grad_cam, feature_map, validation_loss, captions or referring. "

@@ -24,6 +24,15 @@ TowerFeatures on_cpu(const TowerFeatures& features) {
   });
 }
 
+// Without this check, PyTorch would report an index without saying which file is wrong, and a GPU would end the process.
+void check_ids(const at::Tensor& ids, const Tokenizer& tokenizer, const Encoder& encoder) {
+  const std::int64_t rows = encoder.vocab_size(), largest = ids.max().item<std::int64_t>();
+  if (rows > 0 && largest >= rows)
+    user_error("the tokenizer ", tokenizer.name(), " has the id ", largest, ", but the text tower's token table has only ", rows,
+               " rows: the checkpoint was made with another model's vocabulary; convert its weights again with tessera-convert "
+               "--settings RUN");
+}
+
 }  // namespace
 
 std::vector<std::string> Embedder::token_texts(const std::vector<std::int64_t>& ids) const {
@@ -75,8 +84,9 @@ TowerFeatures DualEncoderEmbedder::texts(const std::vector<std::string>& texts, 
   std::vector<TowerFeatures> batches;
   for (auto begin = texts.begin(); begin != texts.end();) {
     const auto end = begin + std::min<std::ptrdiff_t>(texts_at_a_time_, texts.end() - begin);
-    const TowerInput input = tokenizer_->encode_batch({begin, end}).to(device_of(*model_));
-    batches.push_back(on_cpu(model_->encode_text(input, needs)));
+    const TowerInput input = tokenizer_->encode_batch({begin, end});
+    check_ids(input.ids, *tokenizer_, model_->text_tower().encoder());
+    batches.push_back(on_cpu(model_->encode_text(input.to(device_of(*model_)), needs)));
     begin = end;
   }
   if (!batches.empty()) return joined(batches);

@@ -80,11 +80,11 @@ InferenceModel load_for_inference(const std::string& path, const std::string& de
   out.model->eval();
   if (!out.model->has_text_tower() || out.tokenizer) return out;
   if (out.file.tokenizer.name.empty()) 
-    user_error(out.path, ": has a text tower but names no tokenizer (tessera.tokenizer in its metadata): take the checkpoint "
-               "as trainer or tessera-convert wrote it");
+    user_error(out.path, ": has a text tower but no tokenizer: tessera-convert --settings RUN ", out.path, " NEW.safetensors adds that of "
+               "the run that the weights come from");
   const std::string no_vocabulary =
-      concat(out.path, ": holds no vocabulary for its tokenizer ", out.file.tokenizer.name,
-             ": make it again with tessera-convert --merges FILE (a checkpoint of the trainer always holds it)");
+      concat(out.path, ": holds no vocabulary for its tokenizer ", out.file.tokenizer.name, ": tessera-convert --vocab FILE ", out.path,
+             " NEW.safetensors adds it, or --settings RUN with the run that the weights come from");
   out.tokenizer =
       tokenizers().make(out.file.tokenizer, "tokenizer", TokenizerContext{out.file.vocabulary, no_vocabulary});
   return out;

@@ -4,10 +4,12 @@
 
 Exits with code 77, which ctest reports as skipped, if torch cannot be imported.
 """
+import copy
 import doctest
 import json
 import os
 import pathlib
+import shutil
 import struct
 import subprocess
 import sys
@@ -125,6 +127,24 @@ class Trained(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, said):
                 plain_model.Model(settings, {}, {}, b"")
 
+    def test_the_plain_model_is_a_module_that_can_be_copied_traced_and_exported(self):
+        file = next(self.folder.glob("run/checkpoints/*/model.safetensors"))
+        model = plain_model.load(file)
+        self.assertEqual(set(model.state_dict()), set(plain_model.read_safetensors(file)[0]))
+        pixels, ids = torch.randn(2, 3, 64, 64), torch.randint(1, 100, (2, 40))
+        more, batch = torch.cat([pixels, pixels.flip(3)]), {0: torch.export.Dim("batch")}
+        expected = model(more)
+        self.assertFalse(expected.requires_grad)
+        traced = torch.jit.trace(model, (pixels,))
+        exported = torch.export.export(model, (pixels,), dynamic_shapes={"pixels": batch}).module()
+        for form in (traced, exported, copy.deepcopy(model)):
+            torch.testing.assert_close(form(more), expected, atol=1e-6, rtol=0)
+        texts = torch.export.export(model, (None, ids), dynamic_shapes={"pixels": None, "ids": batch}).module()
+        torch.testing.assert_close(texts(None, ids.repeat(2, 1)), model(ids=ids).repeat(2, 1), atol=1e-6, rtol=0)
+        model.double().requires_grad_()
+        model(pixels.double()).sum().backward()
+        self.assertIsNotNone(model.get_parameter("visual.conv1.weight").grad)
+
     def test_runs_are_read_as_a_table(self):
         (self.folder / "run/evaluation").mkdir(exist_ok=True)
         result = {"task": "zero_shot", "metrics": {"top1": 0.5}}
@@ -202,6 +222,16 @@ class Commands(unittest.TestCase):
         for program in PROGRAMS.iterdir():
             self.assertRegex(out, rf"(?m)^    {program.name} +\w")
         self.assertEqual(self.call("--version")[1].strip(), tessera.__version__)
+
+    def test_the_cmake_prefix_includes_pytorch_unless_it_is_next_to_tessera(self):
+        package, of_torch = ROOT / "python/tessera", pathlib.Path(torch.__file__).parent
+        self.assertEqual(self.call("--cmake-prefix"), (0, f"{package};{of_torch}\n", ""))
+        with tempfile.TemporaryDirectory() as folder:
+            site = pathlib.Path(folder).resolve()
+            shutil.copytree(package, site / "tessera", ignore=shutil.ignore_patterns("__pycache__"))
+            (site / "torch").mkdir()
+            (site / "torch/__init__.py").touch()
+            self.assertEqual(self.call("--cmake-prefix", PYTHONPATH=folder), (0, f"{site / 'tessera'}\n", ""))
 
     def test_a_wrong_torch_is_reported_without_importing_it(self):
         with tempfile.TemporaryDirectory() as folder:

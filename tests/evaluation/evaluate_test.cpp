@@ -211,8 +211,8 @@ TEST_F(Evaluate, RejectsATextTowerWithoutATokenizer) {
   save_model("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}}");
   options.task = "knn";
   EXPECT_EQ(error(), options.checkpoint +
-                         ": has a text tower but names no tokenizer (tessera.tokenizer in its metadata): take the checkpoint as "
-                         "trainer or tessera-convert wrote it");
+                         ": has a text tower but no tokenizer: tessera-convert --settings RUN " + options.checkpoint +
+                         " NEW.safetensors adds that of the run that the weights come from");
 }
 
 TEST_F(Evaluate, PublishedModelWithoutTokenizerFilesFailsOnlyAtTheFirstText) {

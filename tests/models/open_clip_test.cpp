@@ -124,7 +124,8 @@ TEST_F(OpenClipCheckpoints, AsksForTheArchitectureWithoutAConfiguration) {
   EXPECT_EQ(error_of([&] { load(path("weights.safetensors")); }),
             path("weights.safetensors") +
                 ": weights without our settings, and no open_clip_config.json beside them: say which of OpenCLIP's models "
-                "they are, --architecture ViT-B-32 (tessera-convert --list shows the names), or put its configuration there");
+                "they are, --architecture ViT-B-32 (tessera-convert --list shows the names), or put its configuration there; for weights "
+                "of a Tessera run, tessera-convert --settings RUN " + path("weights.safetensors") + " OUT.safetensors adds the run's settings");
   EXPECT_NE(error_of([&] { load(path("weights.safetensors"), "ViT-B-31"); }).find("ViT-B-32"),
             std::string::npos);
 }

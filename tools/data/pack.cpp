@@ -13,6 +13,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/progress.h>
 #include <tessera/base/text.h>
+#include <tessera/config/shipped.h>
 #include <tessera/data/packing/pack.h>
 
 namespace tessera::tools {
@@ -108,7 +109,8 @@ Command summarize_command(CLI::App& program) {
       "Example: tessera-data summarize --source webdataset --set 'path=data/cc3m/{00000..00331}.tar' --out "
       "data/cc3m_s\n"
       "The summary is the sentence with the most frequent words among all sentences of a sample's captions, without\n"
-      "brackets, links and tags, and at most 12 words long. docs/systems/pyramidclip.md explains what summaries are for.");
+      "brackets, links and tags, and at most 12 words long. " +
+      config::documentation("systems/pyramidclip.md") + " explains what summaries are for.");
   const auto options = std::make_shared<PackOptions>();
   options->pack.summarize = true;
   return writes_shards(app, options);

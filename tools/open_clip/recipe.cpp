@@ -91,11 +91,8 @@ Node tower_node(const TowerSettings& tower) {
 
 void add_tokenizer(Draft& draft, const ForeignModel& model, const json& text_config) {
   const std::string length = model.model.text->encoder.settings.find("context_length")->text();
-  if (!model.tokenizer_in_folder) {
-    config::ModuleSettings clip = clip_tokenizer(*model.model.text);
-    clip.settings.set("merges", Node::scalar(config::shipped_folder() + "/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz", {}, true));
-    return draft.set("tokenizer", config::Value<config::ModuleSettings>::dump(clip));
-  }
+  if (!model.tokenizer_in_folder)
+    return draft.set("tokenizer", config::Value<config::ModuleSettings>::dump(clip_tokenizer(*model.model.text)));
   const std::string name = text_config.value("hf_tokenizer_name", ""), folder = kDownloads + name, file = folder + "/tokenizer.json";
   if (std::filesystem::is_regular_file(file)) {
     config::ModuleSettings found = tokenizer_of_folder(model, folder)->settings;

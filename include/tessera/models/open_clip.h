@@ -55,13 +55,14 @@ std::map<std::string, at::Tensor> open_clip_tensors(const std::string& weights, 
 
 /// Reads the weights in the file `weights` and returns a model file that contains them under our names. Position embeddings are resampled
 /// to the model's size. Nothing else in the file `weights` is used. The tokenizer is CLIP's, unless `foreign` names another one; the result
-/// then has none. If the text tower's token table has enough entries for CLIP's vocabulary, the vocabulary is included. If a weight is
-/// missing, left over or of the wrong shape, throws UserError naming the file and the tensor.
+/// then has none. It also has none if the text tower's token table has too few entries for CLIP's vocabulary. If a weight is missing, left
+/// over or of the wrong shape, throws UserError naming the file and the tensor.
 ModelFile from_open_clip(const std::string& weights, const ForeignModel& foreign);
 /// Does the same for a model with these settings, the names of open_clip_tensors() without a description, and CLIP's tokenizer.
 ModelFile from_open_clip(const std::string& weights, const ModelSettings& model);
 
-/// Does the same as from_open_clip() for tensors that already have our names. `origin` names the file in messages.
+/// Does the same as from_open_clip() for tensors that already have our names. Keeps an objective's tensors (`objective.*`). `origin` names
+/// the file in messages.
 ModelFile from_named_tensors(const std::map<std::string, at::Tensor>& tensors, const ModelSettings& model,
                              const std::string& origin);
 

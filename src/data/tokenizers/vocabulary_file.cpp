@@ -26,8 +26,6 @@ class MemoryBytes : public ByteStream {
 };
 
 std::string vocabulary_example(const std::string& tokenizer) {
-  if (tokenizer == "clip-bpe")
-    return "CLIP's byte pairs; they ship with Tessera as configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz";
   if (tokenizer == "wordpiece") return "a vocab.txt";
   return "the vocabulary file; tessera-data train-sentencepiece makes one";
 }

@@ -29,12 +29,6 @@ bool holds_our_model(const fs::path& folder) {
          (fs::is_regular_file(model) && is_model_file(model.string()));
 }
 
-std::string shipped_clip_vocabulary() {
-  const fs::path file = fs::path(config::shipped_folder()) / "vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz";
-  std::error_code unknown;
-  return fs::is_regular_file(file, unknown) ? io::read_file(file.string()) : "";
-}
-
 /// Returns true if the model's token table has room for CLIP's tokens. The table may have more entries, as in OpenCLIP's coca_base.
 bool reads_clip_tokens(const ModelSettings& model) {
   const config::Node* size = model.text->encoder.settings.find("vocab_size");
@@ -59,7 +53,8 @@ ForeignModel settings_beside(const std::string& weights) {
   }
   user_error(weights, ": weights without our settings, and no ", kCheckpointConfig,
              " beside them: say which of OpenCLIP's models they are, --architecture ViT-B-32 (tessera-convert --list "
-             "shows the names), or put its configuration there");
+             "shows the names), or put its configuration there; for weights of a Tessera run, tessera-convert --settings RUN ", weights,
+             " OUT.safetensors adds the run's settings");
 }
 
 }  // namespace
@@ -111,15 +106,17 @@ ModelFile from_named_tensors(const std::map<std::string, at::Tensor>& tensors, c
                              const std::string& origin) {
   ModelFile file;
   DualEncoder model(settings);
-  model.load_state(tensors, origin);
+  NamedTensors of_model;
+  for (const auto& [name, tensor] : tensors) (name.starts_with("objective.") ? file.weights : of_model)[name] = tensor;
+  model.load_state(of_model, origin);
   file.model = model.settings();
-  file.weights = model.state_dict();
+  file.weights.merge(model.state_dict());
   for (const char* name : {"logit_scale", "logit_bias"})
     if (const auto found = tensors.find(name); found != tensors.end())
       file.weights[name] = found->second.to(at::kFloat).clone();
-  if (!file.model.text) return file;
+  if (!file.model.text || !reads_clip_tokens(file.model)) return file;
   file.tokenizer = clip_tokenizer(*file.model.text);
-  if (reads_clip_tokens(file.model)) file.vocabulary = shipped_clip_vocabulary();
+  file.vocabulary = io::read_file(config::clip_vocabulary_file());
   return file;
 }
 
@@ -157,11 +154,7 @@ ModelFile load_open_clip_checkpoint(const std::string& weights, const ForeignMod
   if (foreign.tokenizer_in_folder) return from_open_clip(weights, foreign);
   if (!reads_clip_tokens(foreign.model))
     user_error(weights, ": no tokenizer is known for it: its text tower has no room for CLIP's ", kClipVocabulary, " byte pairs");
-  ModelFile file = from_open_clip(weights, foreign);
-  if (file.vocabulary.empty())
-    user_error(weights, ": CLIP's vocabulary is missing from the configurations that ship with Tessera (",
-               config::shipped_folder(), "): convert the file with tessera-convert --merges FILE");
-  return file;
+  return from_open_clip(weights, foreign);
 }
 
 }  // namespace tessera

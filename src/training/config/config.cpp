@@ -240,7 +240,7 @@ Config resolve_tree(const Node& given, const std::string& name, bool without_voc
   Config c = config::read<Config>(tree);
   require(tree, "data", "data: {train: {name: shapes}}");
   require(tree, "data.train", "train: {name: shapes}");
-  if (c.model.text) require(tree, "tokenizer", "tokenizer: {name: clip-bpe, merges: configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz}");
+  if (c.model.text) require(tree, "tokenizer", "tokenizer: clip-bpe");
   require(tree, "model", "extends: sparc/vitb16.yaml");
   if (!c.run.name) c.run.name = name;
   c.run.folder = c.run.path();

@@ -2,7 +2,6 @@
 
 #include <filesystem>
 
-#include <tessera/config/shipped.h>
 #include <tessera/data/tokenizers/tokenizer_json.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/models/foreign/publish.h>
@@ -24,9 +23,7 @@ Node tokenizer_node(const ForeignModel& model, const std::string& folder) {
     settings.settings.set("model", file_node(found->file));
     return config::Value<config::ModuleSettings>::dump(settings);
   }
-  config::ModuleSettings clip = clip_tokenizer(*model.model.text);
-  clip.settings.set("merges", file_node(config::shipped_folder() + "/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz"));
-  return config::Value<config::ModuleSettings>::dump(clip);
+  return config::Value<config::ModuleSettings>::dump(clip_tokenizer(*model.model.text));
 }
 
 /// Merges `over` on top of `base`; a null or missing `over` changes nothing.

@@ -7,6 +7,7 @@
 #include "src/data/sources/listed_pictures.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/config/shipped.h>
 
 namespace tessera {
 namespace {
@@ -86,7 +87,8 @@ void OptionBuilder::add(OptionItem item, const std::string& place) {
 const std::string& OptionBuilder::lexicon() const {
   if (settings_.lexicon.empty())
     user_error("options: lexicon is not set; layout ", settings_.layout,
-               " needs a file of nouns and adjectives, one per line (configs/lexicons/nouns_adjectives_small.txt has some)");
+               " needs a file of nouns and adjectives, one per line (", config::shipped_folder(),
+               "/lexicons/nouns_adjectives_small.txt has some)");
   config::require(settings_.lexicon);
   return settings_.lexicon;
 }
