@@ -7,6 +7,7 @@
 #include <tessera/evaluation/embedder.h>
 #include <tessera/evaluation/metrics/slots.h>
 #include <tessera/evaluation/metrics/zero_shot.h>
+#include <tessera/evaluation/token_spans.h>
 #include <tessera/models/projections.h>
 #include <tessera/models/token_projection.h>
 
@@ -95,16 +96,7 @@ TowerFeatures DualEncoderEmbedder::classes(const TowerFeatures& prompts, std::in
 }
 
 std::vector<std::string> DualEncoderEmbedder::token_texts(const std::vector<std::int64_t>& ids) const {
-  if (tokenizer_ == nullptr) return Embedder::token_texts(ids);
-  std::vector<std::string> texts;
-  std::string before;
-  for (auto end = ids.begin(); end != ids.end();) {
-    const std::string text = tokenizer_->decode({ids.begin(), ++end});
-    // If a character's bytes are split between two ids, `text` does not always begin with `before`. The last id is then decoded alone.
-    texts.push_back(text.starts_with(before) ? text.substr(before.size()) : tokenizer_->decode({*std::prev(end)}));
-    before = text;
-  }
-  return texts;
+  return tokenizer_ == nullptr ? Embedder::token_texts(ids) : tessera::token_texts(*tokenizer_, ids);
 }
 
 at::Tensor DualEncoderEmbedder::similarity(const TowerFeatures& images, const TowerFeatures& texts) const {

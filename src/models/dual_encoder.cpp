@@ -73,14 +73,17 @@ struct DualEncoder::Impl {
   std::shared_ptr<Tower> text;  // null if there is no text tower
   at::Tensor mean;
   at::Tensor deviation;
+  at::Tensor weight;  // a parameter of the image tower
 
+  /// Returns normalized pixels in the type of the weights, which Python may have changed (half(), double()).
   at::Tensor normalize(const at::Tensor& pixels) const {
-    if (!pixels.defined() || pixels.is_floating_point()) return pixels;
+    if (!pixels.defined()) return pixels;
+    if (pixels.is_floating_point()) return pixels.to(weight.scalar_type());
     TORCH_CHECK(pixels.scalar_type() == at::kByte, "encode_image: pixels must be uint8 or floating, got ",
                 pixels.scalar_type());
     // Python moves only the towers' tensors to another device.
     const auto moved = [&](const at::Tensor& values) { return values.to(pixels.device(), at::kFloat); };
-    return pixels.to(at::kFloat).div_(255.0).sub_(moved(mean)).div_(moved(deviation));
+    return pixels.to(at::kFloat).div_(255.0).sub_(moved(mean)).div_(moved(deviation)).to(weight.scalar_type());
   }
 
   Tower& text_tower() const {
@@ -311,6 +314,7 @@ DualEncoder::DualEncoder(const ModelSettings& settings, const std::string& path)
     user_error(path, ": the image tower's embedding is ", impl_->image->embed_dim(), " wide, the text tower's ",
                impl_->text->embed_dim(), ": make them equal (projection.embed_dim)");
   if (keeps_shapes(full.preprocessing)) impl_->image->encoder().patch_of_sequences();
+  impl_->weight = impl_->image->parameters().front();
   impl_->mean = register_buffer("pixel_mean", channel_values(full.preprocessing.mean));
   impl_->deviation = register_buffer("pixel_std", channel_values(full.preprocessing.std));
 }

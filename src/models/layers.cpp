@@ -35,7 +35,7 @@ LayerNorm::LayerNorm(std::int64_t width, double eps)
       eps_(eps) {}
 
 at::Tensor LayerNorm::forward(const at::Tensor& x) {
-  return at::layer_norm(at_least_float(x), weight_.sizes(), weight_, bias_, eps_);
+  return at::layer_norm(at_least_float(x), weight_.sizes(), at_least_float(weight_), at_least_float(bias_), eps_);
 }
 
 LayerScale::LayerScale(std::int64_t width, double start)

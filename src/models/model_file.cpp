@@ -9,6 +9,7 @@
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
 #include <tessera/models/model_file.h>
+#include <tessera/models/stored_form.h>
 
 namespace tessera {
 namespace {
@@ -131,7 +132,10 @@ bool is_model_file(const std::string& path) {
 }
 
 ModelFile load_model_file(const std::string& path) {
-  io::TensorFile stored = io::load_safetensors(path);
+  return from_stored_form(io::load_safetensors(path), path);
+}
+
+ModelFile from_stored_form(io::TensorFile stored, const std::string& path) {
   const std::string* model = find(stored.metadata, kModelKey);
   if (model == nullptr)
     user_error(path,
@@ -153,7 +157,13 @@ ModelFile load_model_file(const std::string& path) {
 }
 
 void save_model_file(const std::string& path, const ModelFile& file) {
-  Metadata metadata = file.extra;
+  const io::TensorFile stored = stored_form(file);
+  io::save_safetensors(path, stored.tensors, stored.metadata);
+}
+
+io::TensorFile stored_form(const ModelFile& file) {
+  io::TensorFile out{file.weights, file.extra};
+  Metadata& metadata = out.metadata;
   metadata[kFormatKey] = kFormatVersion;
   metadata[kModelKey] = settings_text(config::dump(file.model));
   if (!file.tokenizer.name.empty())
@@ -162,10 +172,8 @@ void save_model_file(const std::string& path, const ModelFile& file) {
     metadata[kVocabularyKey] = base64_encode(file.vocabulary);
     metadata[kVocabularyHashKey] = sha256(file.vocabulary);
   }
-  if (!file.published) return io::save_safetensors(path, file.weights, metadata);
-  std::map<std::string, at::Tensor> tensors = file.weights;
-  add_published(file, tensors, metadata);
-  io::save_safetensors(path, tensors, metadata);
+  if (file.published) add_published(file, out.tensors, metadata);
+  return out;
 }
 
 std::string find_model_file(const std::string& path) {

@@ -15,6 +15,7 @@ struct InferenceModel {
   ModelFile file;
   std::shared_ptr<DualEncoder> model;          // in evaluation mode, on `device`
   std::shared_ptr<const Tokenizer> tokenizer;  // null if the model has no text tower
+  std::string tokenizer_error;                 // why the tokenizer of a published folder cannot be read; empty: it can
   at::Device device = at::kCPU;
 };
 
@@ -24,6 +25,10 @@ struct InferenceModel {
 /// tokenizer throws an error with the reason when it gets its first text.
 InferenceModel load_for_inference(const std::string& path, const std::string& device = "auto",
                                   const std::string& architecture = "");
+
+/// Builds the model of a model file in memory, on the CPU. `path` and `tokenizer_error` are as in InferenceModel. Throws UserError as
+/// load_for_inference() does.
+InferenceModel inference_model(ModelFile file, const std::string& path, const std::string& tokenizer_error = "");
 
 /// Returns the learned factor of the cosines, which is the exponential of a weight that may have either of two names. If there is no such
 /// weight, returns 100, CLIP's maximum.
