@@ -20,7 +20,7 @@ constexpr double kWidth = 520, kHeight = 264, kTop = 14, kBottom = 58;
 constexpr double kLetterWidth = 11.4;
 // Lines drawn later are thinner, so that all lines are visible where they coincide.
 constexpr double kWidestLine = 3.2, kThinnestLine = 1.4;
-constexpr std::size_t kGreatestPoints = 1000;
+constexpr std::size_t kGreatestPoints = 1000, kTitledPoints = 60;
 
 struct Range {
   double low = std::numeric_limits<double>::infinity();
@@ -202,6 +202,13 @@ std::string svg_chart(const CurveChart& chart) {
     const double width = line_width(i, curves.size());
     line(points, color, noisy ? 1 : width, noisy ? 0.35 : 1);
     if (noisy) line(smooth(points), color, width, 1);
+    // Invisible circles show a curve's values under the pointer.
+    for (std::size_t p = 0; p < points.size(); p += 1 + points.size() / kTitledPoints)
+      svg << "<circle r=\"6\" fill-opacity=\"0\" cx=\"" << px(points[p].first) << "\" cy=\"" << py(points[p].second)
+          << "\"><title>"
+          << escape(concat(curves[i].name, ", ", chart.x_name, " ", tick_text(points[p].first), ": ",
+                           three_digits(points[p].second), chart.unit))
+          << "</title></circle>";
   }
   svg << "</svg>";
   return svg.str() + (curves.size() > 1 ? legend(curves) : "");

@@ -90,19 +90,26 @@ std::string section(const TaskResult& result, std::size_t index, const ReportHea
     html += concat("; skipped ", with_thousands(count), " (", escape(reason), ")");
   html += "</p>";
   if (const std::string rule = report::score_rule(result.task, result.settings); !rule.empty()) html += "<p>" + escape(rule) + "</p>";
+  if (!result.notes.empty()) html += "<ul class=\"notes\">";
+  for (const std::string& note : result.notes) html += "<li>" + escape(note) + "</li>";
+  if (!result.notes.empty()) html += "</ul>";
   html += "<div class=\"numbers\">";
   for (const auto& [name, value] : result.metrics) {
     if (has_bar(result.pictures, name)) continue;
     const std::string interval = interval_text(result, name);
-    html += report::number_card(format_metric(name, value), interval.empty() ? name : name + " " + interval);
+    const auto chance = result.chance.find(name);
+    html += report::number_card(
+        format_metric(name, value),
+        concat(name, interval.empty() ? "" : " " + interval,
+               chance == result.chance.end() ? "" : ", chance " + format_metric(name, chance->second)));
   }
-  html += "</div>" + question(result, head);
-  return html + report::classification_examples(result.pictures) + report::retrieval_sheets(result.pictures) +
-         report::query_sheets(result.pictures) + report::caption_sheets(result.pictures) + report::map_sheets(result.pictures) +
-         report::scatter_charts(result.pictures) +
-         report::segmentation_overlays(result.pictures) + report::slot_sheets(result.pictures) +
-         report::token_sheets(result.pictures) + report::group_sheets(result.pictures) +
-         report::class_values(result.pictures) + report::confusion_table(result.pictures);
+  return html + "</div>" + report::classification_examples(result.pictures) +
+         report::retrieval_sheets(result.pictures) + report::query_sheets(result.pictures) +
+         report::caption_sheets(result.pictures) + report::map_sheets(result.pictures) +
+         report::scatter_charts(result.pictures) + report::segmentation_overlays(result.pictures) +
+         report::slot_sheets(result.pictures) + report::token_sheets(result.pictures) +
+         report::group_sheets(result.pictures) + report::class_values(result.pictures) +
+         report::confusion_table(result.pictures) + question(result, head);
 }
 
 }  // namespace
@@ -117,13 +124,16 @@ std::string html_report(const ReportHead& head, const std::vector<TaskResult>& r
     sections += section(results[i], i, head);
   }
   if (!training.empty()) navigation += "<a href=\"#training\">training</a>";
+  if (!head.facts.empty()) navigation += "<a href=\"#model\">model</a>";
   navigation += "</nav>";
   const std::string curves = training.empty() ? "" : "<h2 id=\"training\">Training</h2>" + training;
-  return report::page(head.title + " \u00b7 evaluation", "",
-                      concat("<h1>", escape(head.title), "</h1>", "<p class=\"soft\">Evaluation by Tessera</p>",
-                             navigation, report::fact_card(head.facts), summary(results, failures), sections, curves,
-                             "<footer>Everything on this page is inline; it can be mailed or archived as one "
-                             "file.</footer>"));
+  return report::page(
+      head.title + " \u00b7 evaluation", "",
+      concat("<h1>", escape(head.title), "</h1>", "<p class=\"soft\">Evaluation by Tessera</p>", navigation,
+             summary(results, failures), sections, curves,
+             head.facts.empty() ? "" : "<h2 id=\"model\">Model and run</h2>", report::fact_card(head.facts),
+             "<footer>Everything on this page is inline; it can be mailed or archived as one "
+             "file.</footer>"));
 }
 
 std::vector<CurveChart> read_run_curves(const std::string& run_folder) {

@@ -24,6 +24,12 @@ std::string pad(const std::string& text, std::size_t width, bool right) {
 
 }  // namespace
 
+std::string Reading::line() const {
+  std::string out = text;
+  for (const auto& [name, score] : items) out += concat(out.empty() ? "" : ", ", name, " ", fixed(score, 3));
+  return out;
+}
+
 std::int64_t TaskResult::skipped_total() const {
   return std::accumulate(skipped.begin(), skipped.end(), std::int64_t{0},
                          [](std::int64_t sum, const auto& entry) { return sum + entry.second; });
@@ -60,7 +66,13 @@ nlohmann::json to_json(const TaskResult& result) {
   for (const auto& [name, interval] : result.intervals) out["intervals"][name] = {interval.low, interval.high};
   if (!result.classes.empty()) out["classes"] = result.classes;
   if (!result.prompts.empty()) out["prompts"] = result.prompts;
-  for (const auto& [sample, text] : result.readings) out["readings"][sample] = text;
+  if (!result.chance.empty()) out["chance"] = result.chance;
+  if (!result.notes.empty()) out["notes"] = result.notes;
+  for (const Reading& reading : result.readings) {
+    nlohmann::json& place = out["readings"][reading.of];
+    if (reading.items.empty()) place = reading.text;
+    for (const auto& [name, score] : reading.items) place.push_back({{"name", name}, {"score", score}});
+  }
   return out;
 }
 
@@ -88,6 +100,8 @@ std::string results_table(const std::vector<TaskResult>& results) {
   std::vector<std::array<std::string, 6>> rows = {
       {"task", "data", "images", "metric", "value", intervals ? "95% interval" : ""}};
   for (const TaskResult& result : results) {
+    if (result.metrics.empty())
+      rows.push_back({result.task, result.data, with_thousands(result.samples), "none", "", ""});
     for (std::size_t i = 0; i < result.metrics.size(); ++i) {
       const auto& [name, value] = result.metrics[i];
       const auto interval = result.intervals.find(name);

@@ -15,6 +15,7 @@ class PlainSource final : public IndexedSource {
  public:
   std::int64_t count = 6;
   std::vector<std::string> names = {"dark", "bright", "background"};
+  std::int64_t background = 2;
   std::function<void(std::int64_t, Sample&)> change;
 
   std::int64_t size() const override { return count; }
@@ -31,7 +32,7 @@ class PlainSource final : public IndexedSource {
     return sample;
   }
   std::vector<std::string> class_names() const override { return names; }
-  std::int64_t background_class() const override { return 2; }
+  std::int64_t background_class() const override { return background; }
   std::string describe() const override { return "plain pictures"; }
 };
 
@@ -372,6 +373,92 @@ TEST_F(Tasks, NameTheSampleOfAMaskValueWithoutAClass) {
   EXPECT_EQ(check(yaml), error_of(yaml));
 }
 
+TEST_F(Tasks, BackgroundIsFoundByItsNameAtAnyPlace) {
+  const TaskResult set = run("{name: segmentation}"),
+                   set_foreground = run("{name: segmentation, candidates: foreground}");
+  EXPECT_EQ(set.notes,
+            (std::vector<std::string>{"class 2, background, counts as the background (background_class of the data)"}));
+  source->background = -1;
+  source->names[2] = "BackGround";
+  EXPECT_EQ(run("{name: segmentation}").metrics, set.metrics);
+  source->names = {"__Background__", "dark", "bright"};
+  source->change = [](std::int64_t, Sample& sample) {
+    for (std::uint8_t& value : sample.mask) value = static_cast<std::uint8_t>((value + 1) % 3);
+  };
+  const TaskResult first = run("{name: segmentation}");
+  EXPECT_EQ(first.metrics, set.metrics);
+  EXPECT_EQ(first.notes,
+            (std::vector<std::string>{"class 0, __Background__, counts as the background because of its name"}));
+  EXPECT_EQ(run("{name: segmentation, candidates: foreground}").metrics, set_foreground.metrics);
+  EXPECT_EQ(check("{name: segmentation, background_threshold: 0.1}"), "no error");
+  source->background = 1;
+  EXPECT_EQ(run("{name: segmentation}").notes,
+            (std::vector<std::string>{"class 1, dark, counts as the background (background_class of the data), "
+                                      "although class 0, __Background__, is called so"}));
+  source->background = -1;
+  source->names[0] = "wall";
+  EXPECT_EQ(
+      run("{name: segmentation}").notes,
+      (std::vector<std::string>{
+          "no class counts as the background: the data set no background_class, and no class is called background"}));
+}
+
+TEST_F(Tasks, PixelsOfClassesWithoutAMeaningAreIgnored) {
+  source->background = -1;
+  for (const std::string name : {"void", "Unlabeled", "__ignore__", "no-data"}) {
+    source->names = {"dark", "bright", name};
+    source->change = nullptr;
+    const TaskResult named = run("{name: segmentation, candidates: all}");
+    EXPECT_EQ(named.notes.back(), "pixels of " + name + " are ignored, and these classes are not predicted");
+    EXPECT_EQ(named.classes, source->names);
+    source->names.resize(2);
+    source->change = [](std::int64_t, Sample& sample) { std::ranges::replace(sample.mask, 2, 255); };
+    EXPECT_EQ(run("{name: segmentation, candidates: all}").metrics, named.metrics) << name;
+  }
+  source->names = {"dark", "bright", "void"};
+  source->background = 2;
+  EXPECT_TRUE(contains(run("{name: segmentation}").notes.at(0), "class 2, void, counts as the background"))
+      << "the setting takes precedence";
+}
+
+TEST_F(Tasks, ClassesInNoMaskAreNamed) {
+  source->names.insert(source->names.end(), {"cat", "dog"});
+  EXPECT_EQ(run("{name: segmentation}").notes.back(), "2 of 5 classes occur in no mask: cat and dog");
+}
+
+TEST_F(Tasks, SegmentationMatchesClassesInAnotherOrderByName) {
+  const TaskResult own = run("{name: segmentation, candidates: all}");
+  const TaskResult other = run("{name: segmentation, candidates: all, classes: [background, 'bright', dark]}");
+  EXPECT_EQ(other.metrics, own.metrics);
+  EXPECT_EQ(other.notes.at(0),
+            "classes are matched by their names: dark -> dark, bright -> bright, background -> background");
+  EXPECT_TRUE(contains(
+      check("{name: segmentation, classes: [bright, grass, background]}"),
+      "segmentation.classes has some names of plain pictures at other positions (classes are matched by their names: "
+      "dark -> none, bright -> bright, background -> background): list all names"));
+}
+
+TEST_F(Tasks, SegmentationWithoutMasksOnlyColorsImages) {
+  source->change = [](std::int64_t, Sample& sample) { sample.mask.clear(); };
+  const std::string yaml = "{name: segmentation, classes: [grass, sky, sand, sea]}";
+  EXPECT_TRUE(contains(check(yaml), "no sample of plain pictures has a mask"))
+      << "without images to show, there is nothing to do";
+  context.pictures = true;
+  EXPECT_EQ(check(yaml), "no error") << "classes need not be those of the data";
+  for (const std::string windows : {"", ", windows: {short_side: 16}"}) {
+    const TaskResult colored = run(yaml.substr(0, yaml.size() - 1) + windows + "}");
+    EXPECT_TRUE(colored.metrics.empty());
+    EXPECT_EQ(colored.notes.back(),
+              "no sample has a mask: the images are colored by the predicted classes, and nothing is measured");
+    ASSERT_EQ(colored.pictures.segmentation.size(), 6U);
+    const SegmentationExample& shown = colored.pictures.segmentation[1];
+    EXPECT_EQ(shown.name, "sample1");
+    EXPECT_TRUE(shown.target.empty());
+    EXPECT_EQ(shown.prediction.size(), 256U);
+    EXPECT_LT(std::ranges::max(shown.prediction), 4);
+  }
+}
+
 TEST_F(Tasks, OneWindowEqualsTheWholeImage) {
   const auto whole = run("{name: segmentation}").metrics;
   EXPECT_EQ(run("{name: segmentation, windows: {short_side: 16}}").metrics, whole);
@@ -476,6 +563,63 @@ TEST_F(Tasks, MatchTheClassesOfTheTaskByName) {
   EXPECT_EQ(run("{name: zero_shot, classes: [white, black]}").samples, 6) << "other words are taken in the order of the source";
   EXPECT_EQ(check("{name: zero_shot, classes: [bright]}"),
             "plain pictures has a sample of class \"dark\", which is not among zero_shot.classes (1): list it there");
+}
+
+TEST_F(Tasks, SayWhichClassGotWhichName) {
+  source->names = {"dark", "bright"};
+  source->background = -1;
+  EXPECT_TRUE(run("{name: zero_shot}").notes.at(0).starts_with("top5 is 100% for any model")) << "no name was replaced";
+  const TaskResult in_order = run("{name: zero_shot, topk: [1], classes: [a Dark one, the bright picture]}");
+  EXPECT_EQ(in_order.notes,
+            (std::vector<std::string>{
+                "names belong to classes by their position: dark -> a Dark one, bright -> the bright picture"}));
+  const TaskResult words = run("{name: zero_shot, topk: [1], classes: [the bright picture, a Dark one]}");
+  EXPECT_EQ(words.notes, (std::vector<std::string>{
+                             "classes are matched by their words: dark -> a Dark one, bright -> the bright picture"}));
+  EXPECT_EQ(words.metrics, in_order.metrics);
+  EXPECT_EQ(run("{name: zero_shot, topk: [1], classes: [white, black]}").notes,
+            (std::vector<std::string>{"names belong to classes by their position: dark -> white, bright -> black"}));
+  EXPECT_EQ(words.chance, (std::map<std::string, double>{{"top1", 0.5}, {"mean_per_class", 0.5}}));
+}
+
+TEST_F(Tasks, CaseAndPunctuationOfClassNamesDoNotMatter) {
+  source->names = {"sea_shore", "dog"};
+  source->background = -1;
+  EXPECT_EQ(run("{name: zero_shot, topk: [1], classes: [Dog, cat, sea shore]}").notes,
+            (std::vector<std::string>{"classes are matched by their names: sea_shore -> sea shore, dog -> Dog"}));
+}
+
+TEST_F(Tasks, NamesWithinOtherNamesAreNotConfused) {
+  source->names = {"dog", "hot dog"};
+  source->background = -1;
+  EXPECT_EQ(run("{name: zero_shot, topk: [1], classes: [a hot dog, a dog]}").notes,
+            (std::vector<std::string>{"classes are matched by their words: dog -> a dog, hot dog -> a hot dog"}));
+  source->names = {"fire", "no fire"};
+  EXPECT_EQ(run("{name: zero_shot, topk: [1], classes: [smoke and fire, without fire]}").notes,
+            (std::vector<std::string>{
+                "names belong to classes by their position: fire -> smoke and fire, no fire -> without fire"}))
+      << "no name contains \"no fire\"";
+}
+
+TEST_F(Tasks, ProbesSayWhichClassesTheyCompareByNumber) {
+  auto train = std::make_shared<PlainSource>();
+  train->names = {"cat", "dog", "background"};
+  context.train_source = train;
+  EXPECT_EQ(run("{name: knn, k: 1}").notes.at(0),
+            "test and training data: names belong to classes by their position: dark -> cat, bright -> dog, background "
+            "-> background");
+}
+
+TEST(ResolveTasks, NamesTheDataOfASettingThatOnlyDataHave) {
+  EXPECT_EQ(tessera::error_of([] { resolve_tasks({task_of("{name: segmentation, background_class: 0}")}, "tasks"); }),
+            "task.yaml:1: tasks[0].background_class: unknown key: background_class is a setting of the data "
+            "(webdataset, segmentation_folder "
+            "and csv): set it where the data are named, as in --data '{name: webdataset, path: ..., background_class: "
+            "...}' or source: "
+            "{name: webdataset, path: ..., background_class: ...}");
+  EXPECT_TRUE(contains(
+      tessera::error_of([] { resolve_tasks({task_of("{name: segmentation, backgroundthreshold: 0}")}, "tasks"); }),
+      "did you mean background_threshold?"));
 }
 
 TEST_F(Tasks, ResultsRecordTheSettings) {

@@ -193,12 +193,12 @@ TEST_F(RunPageTest, ShowsReadingsAtStepsSpreadOverTheRun) {
   RunPage page(folder_.path(), "run", {});
   EXPECT_FALSE(contains(page_of(page), "Samples during training"));
   std::ofstream(folder_ / "evaluation/step_0000001.json")
-      << R"({"step": 1, "results": [{"task": "tokens", "readings": {"a <red> ring": "blue 0.5"}}]})";
+      << R"({"step": 1, "results": [{"task": "tokens", "readings": {"a <red> ring": "blue 0.5", "a box": [{"name": "lid", "score": 0.5}]}}]})";
   page.resume_at(50);
   for (std::int64_t step = 100; step <= 2000; step += 100)
     page.add_reading(step, "a <red> ring", "red " + std::to_string(step));
   const std::string html = page_of(page);
-  for (const char* part : {"Samples during training", "<h3>a &lt;red&gt; ring</h3>", "blue 0.5", "red 2000"})
+  for (const char* part : {"Samples during training", "<h3>a &lt;red&gt; ring</h3>", "blue 0.5", "red 2000", "lid 0.500"})
     EXPECT_TRUE(contains(html, part));
   std::vector<std::int64_t> steps;
   for (std::int64_t step = 100; step <= 2000; step += 100)

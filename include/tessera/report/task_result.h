@@ -15,6 +15,17 @@
 
 namespace tessera {
 
+/// A readable output of the model for one sample or text: a text, or names with numbers, such as the words of an image and their weights.
+struct Reading {
+  std::string of;  // the sample's key, or the text
+  std::string text = {};
+  std::vector<std::pair<std::string, double>> items = {};  // instead of `text`; best first
+
+  /// Returns the text, or the items as "red 1.210, circle 0.930".
+  std::string line() const;
+  bool operator==(const Reading&) const = default;
+};
+
 /// The result of an evaluation task.
 struct TaskResult {
   std::string task;                                     // the task's registered name
@@ -32,9 +43,11 @@ struct TaskResult {
   std::vector<report::Outcomes> outcomes;
   std::uint64_t sample_mark = 0;                        // fingerprint of the samples' keys and their order
   std::map<std::string, report::Interval> intervals;  // 95 % intervals, keyed by metric
-  /// Readable outputs of the model for single samples, such as {sample, "red 1.21, circle 0.93"}. The evaluations of a run use the same
-  /// samples each time, so that the run's page shows how the outputs change.
-  std::vector<std::pair<std::string, std::string>> readings;
+  /// Outputs of the model for single samples. The evaluations of a run use the same samples each time, so that the run's page shows how
+  /// the outputs change.
+  std::vector<Reading> readings;
+  std::map<std::string, double> chance;  // for some metrics, the value of a model that guesses
+  std::vector<std::string> notes;        // what the log and the report say about how the task was measured, in lines
 
   std::int64_t skipped_total() const;
 };
@@ -48,7 +61,8 @@ struct TaskFailure {
 };
 
 /// Returns {"task", "data", "metrics": {...}, "samples", "skipped": {...}, "seconds", "settings": {...}}. The keys "intervals": {metric:
-/// [low, high]}, "classes", "prompts" and "readings": {sample: text} are added if the result has them. Images are left out.
+/// [low, high]}, "classes", "prompts", "chance", "notes" and "readings": {sample: text or [{"name", "score"}]} are added if the result has
+/// them. Images are left out.
 nlohmann::json to_json(const TaskResult& result);
 
 /// Returns the outcomes of a result for samples.json.

@@ -86,7 +86,10 @@ class CaptionsTask final : public EvaluationTask {
       for (std::size_t i = 0; i < samples.size(); ++i) {
         if (examples.choose(samples[i].index)) {
           shown_rows.emplace_back(samples[i].sample.key, captions.size());
-          shown.push_back({to_image(samples[i].pixels), written[i], samples[i].sample.captions});
+          shown.push_back({.image = to_image(samples[i].pixels),
+                           .written = written[i],
+                           .truth = samples[i].sample.captions,
+                           .name = samples[i].sample.key});
         }
         captions.push_back(written[i]);
         references.push_back(samples[i].sample.captions);
@@ -99,7 +102,7 @@ class CaptionsTask final : public EvaluationTask {
     result.metrics.emplace_back("token_accuracy", report::value_of(result.outcomes.back()));
     for (std::size_t i = 0; i < shown.size(); ++i) {
       shown[i].score = scores.per_image[shown_rows[i].second];
-      result.readings.emplace_back(shown_rows[i].first, concat(shown[i].written, " (", fixed(shown[i].score, 2), ")"));
+      result.readings.push_back({shown_rows[i].first, concat(shown[i].written, " (", fixed(shown[i].score, 2), ")")});
     }
     if (context.pictures) result.pictures.captions = std::move(shown);
     return result;

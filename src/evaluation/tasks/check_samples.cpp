@@ -47,14 +47,24 @@ Looks look_at(const Source& source, std::int64_t count, std::int64_t most, const
   return out;
 }
 
+std::int64_t looked_through(const Source& source, std::int64_t max_samples) {
+  return max_samples < 0 ? source.size() : std::min(max_samples, source.size());
+}
+
 }  // namespace
+
+bool some_sample_has(const Source& source, std::int64_t max_samples, const Required& required,
+                     const std::function<void(const Sample&)>& look) {
+  const std::int64_t count = looked_through(source, max_samples);
+  Looks seen = look_at(source, count, kFewSamples, required, look);
+  if (seen.having == 0) seen = look_at(source, count, kMostSamples, required, look);
+  return seen.having > 0 || seen.readable == 0;
+}
 
 void check_samples(const Source& source, const std::string& setting, std::int64_t max_samples, const Required& required,
                    const std::function<void(const Sample&)>& look) {
-  const std::int64_t count = max_samples < 0 ? source.size() : std::min(max_samples, source.size());
-  Looks seen = look_at(source, count, kFewSamples, required, look);
-  if (seen.having == 0) seen = look_at(source, count, kMostSamples, required, look);
-  if (seen.having > 0 || seen.readable == 0) return;
+  if (some_sample_has(source, max_samples, required, look)) return;
+  const std::int64_t count = looked_through(source, max_samples);
   const std::string which = count <= kMostSamples ? "no sample of " + source.describe()
                                                   : concat("none of ", kMostSamples, " samples of ", source.describe());
   throw TaskMisfit(concat(which, " ", lacking(source, required), ": name other data in its `", setting,

@@ -62,8 +62,8 @@ class KPrecisionTask final : public EvaluationTask {
     for (std::size_t i = 0; i < shown.size(); ++i) {
       const auto row = static_cast<std::size_t>(shown_rows[i]);
       const std::string& chosen = captions[static_cast<std::size_t>(scores.top1[row])];
-      result.readings.emplace_back(shown[i],
-                                   concat(chosen, " (", format_metric("k_precision", scores.per_image[row]), ")"));
+      result.readings.push_back(
+          {shown[i], concat(chosen, " (", format_metric("k_precision", scores.per_image[row]), ")")});
     }
     return result;
   }

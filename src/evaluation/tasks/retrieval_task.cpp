@@ -123,6 +123,8 @@ class RetrievalTask final : public EvaluationTask {
     for (std::size_t i = 0; i < settings_.topk.size(); ++i) {
       const std::string name = concat("text_to_image_recall@", settings_.topk[i]);
       result.metrics.emplace_back(name, scores.text_to_image[i]);
+      result.chance[name] = std::min(
+          1.0, static_cast<double>(settings_.topk[i]) / static_cast<double>(scores.image_to_text_rank.size(0)));
       result.outcomes.push_back(hits_within(name, scores.text_to_image_rank, settings_.topk[i], owner));
     }
   }

@@ -141,9 +141,9 @@ void RunLog::evaluated_data(const std::string& task, const std::string& data, st
   if (page_) page_->add_evaluation_data(task, data, samples);
 }
 
-void RunLog::readings(std::int64_t step, const std::vector<std::pair<std::string, std::string>>& readings) {
+void RunLog::readings(std::int64_t step, const std::vector<Reading>& readings) {
   if (!page_) return;
-  for (const auto& [sample, text] : readings) page_->add_reading(step, sample, text);
+  for (const Reading& reading : readings) page_->add_reading(step, reading.of, reading.line());
 }
 
 bool RunLog::page_due() const {

@@ -108,6 +108,16 @@ std::vector<std::string> names_in(const std::string& folder, const std::string& 
   return out;
 }
 
+/// Returns the line of a reading in step_N.json.
+std::string reading_line(const nlohmann::json& value) {
+  Reading reading;
+  if (value.is_string()) reading.text = value.get<std::string>();
+  if (value.is_array())
+    for (const auto& item : value)
+      if (item.is_object()) reading.items.emplace_back(item.value("name", ""), item.value("score", 0.0));
+  return reading.line();
+}
+
 std::string state_block(const RunStatus& s, const std::string& written) {
   const double share = s.total_steps > 0 ? static_cast<double>(s.step) / static_cast<double>(s.total_steps) : 0;
   const bool running = s.state == "running";
@@ -298,8 +308,7 @@ void RunPage::resume_at(std::int64_t step) {
       for (const auto& [metric, value] : metrics.items())
         if (value.is_number()) impl_->evaluation(file["step"], task + "." + metric, value.get<double>());
       const auto readings = result.value("readings", nlohmann::json::object());
-      for (const auto& [sample, text] : readings.items())
-        if (text.is_string()) add_reading(file["step"], sample, text);
+      for (const auto& [sample, reading] : readings.items()) add_reading(file["step"], sample, reading_line(reading));
     }
   }
 }

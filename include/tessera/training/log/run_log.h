@@ -15,6 +15,8 @@
 
 namespace tessera {
 
+struct Reading;
+
 struct LogSettings;
 
 /// Writes metrics.jsonl, metrics.csv, TensorBoard event files, the run's page and the input of log.command. Also shows a progress bar on a
@@ -40,7 +42,7 @@ class RunLog {
   /// Records the data that a task was measured on, and the number of samples. The run's page shows both.
   void evaluated_data(const std::string& task, const std::string& data, std::int64_t samples);
   /// Records TaskResult::readings, which the run's page shows.
-  void readings(std::int64_t step, const std::vector<std::pair<std::string, std::string>>& readings);
+  void readings(std::int64_t step, const std::vector<Reading>& readings);
   /// Returns true if the page is at least a minute old.
   bool page_due() const;
   /// Fills in the total steps and the remaining time in `status`, and writes run.html from it. Reports failures as record() does.
