@@ -51,3 +51,4 @@ std::string command_line() {
 }
 
 }  // namespace tessera
+#include "src/base/machine_memory.cpp"  // DEV

@@ -1,3 +1,4 @@
+#include <tessera/objectives/make_objective.h>  // DEV
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
@@ -67,7 +68,7 @@ Subject make_subject(const NamedObjective& named, const LossBenchSettings& s, Du
   }
   context.shared = &shared;
   Subject out;
-  out.objective = objectives().make(named.choice, named.label, context);
+  out.objective = make_objective(named.choice, named.label, context);
   out.objective->to(s.device);
   const Needs needs = out.objective->needs();
   if (model != nullptr) {

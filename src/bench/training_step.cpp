@@ -1,3 +1,4 @@
+#include <tessera/objectives/make_objective.h>  // DEV
 #include <algorithm>
 #include <array>
 #include <random>
@@ -82,7 +83,7 @@ TrainingStep::TrainingStep(const std::string& configuration, const TrainingStepS
   at::manual_seed(0);
   const auto build = [&] {
     auto model = std::make_shared<DualEncoder>(load_model_settings(configuration));
-    auto objective = objectives().make(section(tree, "objective", "{name: clip}"), "objective", objective_context(*model));
+    auto objective = make_objective(section(tree, "objective", "{name: clip}"), "objective", objective_context(*model));
     model->to(s.device);
     objective->to(s.device);
     return std::pair{std::move(model), std::move(objective)};

@@ -64,6 +64,12 @@ void fail(const Node& node, const std::string& path, const std::string& text) {
   user_error(mark, mark.empty() || path.empty() ? "" : ": ", printable(path), ": ", printable(text, longest));
 }
 
+void for_each_value(const Node& node, const std::string& path, const std::function<void(const std::string&, const Node&)>& visit) {
+  if (!node.is_map() && !node.is_sequence()) visit(path, node);
+  for (const auto& [key, value] : node.members()) for_each_value(value, join_path(path, key), visit);
+  for (std::size_t i = 0; i < node.items().size(); ++i) for_each_value(node.items()[i], concat(path, ".", i), visit);
+}
+
 void check_keys(const Node& node, const std::string& path, const std::vector<std::string>& known) {
   for (const auto& [key, value] : node.members())
     if (std::find(known.begin(), known.end(), key) == known.end()) throw UnknownKey(value, path, key, known);

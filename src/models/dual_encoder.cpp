@@ -9,9 +9,11 @@
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/models/attention.h>
+#include <tessera/models/batch_norm.h>
 #include <tessera/models/dual_encoder.h>
 #include <tessera/models/per_sample_rng.h>
 #include <tessera/models/readouts/sparo.h>
+#include <tessera/models/room.h>
 
 namespace tessera {
 namespace {
@@ -74,6 +76,11 @@ struct DualEncoder::Impl {
   at::Tensor mean;
   at::Tensor deviation;
 
+  void build_towers(const ModelSettings& full, const std::string& path) {
+    if (full.text) text = std::make_shared<Tower>(*full.text, Modality::text, shared, path + ".text");
+    image = std::make_shared<Tower>(full.image, Modality::image, shared, path + ".image");
+  }
+
   at::Tensor normalize(const at::Tensor& pixels) const {
     if (!pixels.defined() || pixels.is_floating_point()) return pixels;
     TORCH_CHECK(pixels.scalar_type() == at::kByte, "encode_image: pixels must be uint8 or floating, got ",
@@ -93,7 +100,9 @@ struct DualEncoder::Impl {
     const std::int64_t images = view.ids.size(0), captions = view.ids.size(1);
     const auto flat = [](const at::Tensor& tensor) { return tensor.flatten(0, 1); };
     const RowRngScope keyed(row_keys_of_parts(images, captions, view.ids.device()));
-    TowerFeatures out = encode(tower, map_tensors(view, flat), needs);
+    ViewNeeds of_each = needs;
+    of_each.optional = true;  // an image may have fewer captions
+    TowerFeatures out = encode(tower, map_tensors(view, flat), of_each);
     out = map_tensors(out, [&](const at::Tensor& tensor) { return tensor.unflatten(0, {images, captions}); });
     out.present = view.mask.defined() ? view.mask.any(2)
                                       : at::ones({images, captions}, view.ids.options().dtype(at::kBool));
@@ -116,6 +125,7 @@ struct DualEncoder::Impl {
     if (view.regions.defined() && view.regions.size(2) == 0)  // no sample of the batch has regions
       input.regions = at::zeros({view.regions.size(0), view.regions.size(1), tower.encoder().region_width()},
                                 view.regions.options());
+    const RealRows present(needs.optional && view.mask.defined() ? view.mask.any(1) : at::Tensor());
     TowerFeatures out = tower.forward(input, needs);
     if (settings.unit_length && out.global.defined()) {
       constexpr double kLeast = 1e-12;
@@ -212,6 +222,7 @@ TowerInput stacked(const std::vector<const TowerInput*>& inputs) {
 
 std::map<std::string, TowerFeatures> DualEncoder::Impl::encode_views(
     Tower& tower, const std::map<std::string, TowerInput>& views, const std::map<std::string, ViewNeeds>& needs) const {
+  const bool apart = mixes_rows(tower);
   std::vector<std::pair<std::string, ViewNeeds>> waiting;
   std::map<std::string, TowerFeatures> out;
   for (const auto& view : needs) {
@@ -230,8 +241,7 @@ std::map<std::string, TowerFeatures> DualEncoder::Impl::encode_views(
     ViewNeeds joined = need;
     std::erase_if(waiting, [&](const auto& other) {
       const TowerInput& input = views.at(other.first);
-      const bool joins = other.first == first || (tower.encoder().rows_are_independent() &&
-                                                  fit_together(views.at(first), need, input, other.second));
+      const bool joins = other.first == first || (!apart && fit_together(views.at(first), need, input, other.second));
       if (joins) {
         names.push_back(other.first);
         inputs.push_back(&input);
@@ -301,11 +311,17 @@ ModelSettings resolve(const ModelSettings& given, const std::string& path) {
 DualEncoder::DualEncoder(const ModelSettings& settings, const std::string& path) : impl_(std::make_shared<Impl>()) {
   impl_->settings = resolve(settings, path);
   const ModelSettings& full = impl_->settings;
-  if (full.text)
-    impl_->text =
-        register_module("text", std::make_shared<Tower>(*full.text, Modality::text, impl_->shared, path + ".text"));
-  impl_->image =
-      register_module("image", std::make_shared<Tower>(full.image, Modality::image, impl_->shared, path + ".image"));
+  check_room("weights", path, config::dump(full), [&] {
+    Impl unfilled;
+    unfilled.build_towers(full, path);
+    std::vector<at::Tensor> tensors = tensors_of(*unfilled.image);
+    if (!unfilled.text) return tensors;
+    for (const at::Tensor& tensor : tensors_of(*unfilled.text)) tensors.push_back(tensor);
+    return tensors;
+  });
+  impl_->build_towers(full, path);
+  if (impl_->text) register_module("text", impl_->text);
+  register_module("image", impl_->image);
   if (impl_->text) check_slots_agree(*impl_->image, *impl_->text, path);
   if (impl_->text && impl_->image->embed_dim() != impl_->text->embed_dim())
     user_error(path, ": the image tower's embedding is ", impl_->image->embed_dim(), " wide, the text tower's ",

@@ -1,4 +1,6 @@
+#include <tessera/objectives/make_objective.h>  // DEV
 #include <tessera/models/dual_encoder.h>
+#include <tessera/models/room.h>
 #include <tessera/objectives/captioning.h>
 #include <tessera/objectives/clip.h>
 #include <tessera/objectives/cosmos.h>
@@ -45,6 +47,16 @@ ObjectiveContext objective_context(DualEncoder& model) {
   context.image_width = model.image_tower().encoder().width();
   if (model.has_text_tower()) context.vocab_size = model.text_tower().encoder().vocab_size();
   return context;
+}
+
+std::shared_ptr<Objective> make_objective(const config::ModuleSettings& choice, const std::string& path, const ObjectiveContext& context) {
+  check_room("weights", path, objectives().resolve(choice, path).settings, [&] {
+    SharedParameters shared = context.shared != nullptr ? *context.shared : SharedParameters();  // a copy, so that nothing stays shared
+    ObjectiveContext same = context;
+    same.shared = &shared;
+    return tensors_of(*objectives().make(choice, path, same));
+  });
+  return objectives().make(choice, path, context);
 }
 
 ObjectiveRegistry& objectives() {

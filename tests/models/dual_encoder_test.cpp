@@ -25,6 +25,26 @@ TEST(DualEncoder, SeedDeterminesTheWeights) {
   at::manual_seed(1);
   const State second = copy_of(DualEncoder(small_clip()));
   for (const auto& [name, tensor] : first) EXPECT_TRUE(at::equal(tensor, second.at(name))) << name;
+  at::manual_seed(1);
+  SharedParameters shared;
+  const Tower text(*resolve(small_clip(), "model").text, Modality::text, shared, "model.text");
+  for (const auto& [name, tensor] : text.state_dict())
+    EXPECT_TRUE(at::equal(tensor, first.at(name))) << name << ": measuring the weights draws no random numbers";
+}
+
+TEST(DualEncoder, RefusesMoreWeightsThanTheMachineHasMemory) {
+  const auto refusal = [](const std::string& encoder) {
+    ModelSettings s = small_clip();
+    s.text->encoder.settings = settings(encoder);
+    return error_of([&] { DualEncoder model(s); });
+  };
+  // No single tensor is too large.
+  const std::string many = refusal("{width: 8192, layers: 1000, heads: 8}"), one = refusal("{width: 8, layers: 1, heads: 2, vocab_size: 900000000000000}");
+  EXPECT_TRUE(many.starts_with("model: the weights need 2.9 TiB of memory, but this machine has only ")) << many;
+  EXPECT_NE(many.find("; the largest settings are model.text.encoder.vocab_size 49408, model.text.encoder.width 8192, "), std::string::npos) << many;
+  EXPECT_TRUE(one.starts_with("model: the weights need more than ")) << one;
+  EXPECT_NE(one.find("; the largest settings are model.text.encoder.vocab_size 900000000000000, "), std::string::npos) << one;
+  EXPECT_EQ(refusal("{layers: 1000000}"), "test.yaml:1: model.text.encoder.layers: expected from 0 to 1000, got 1000000");
 }
 
 TEST(DualEncoder, InitializesLikeOpenClip) {

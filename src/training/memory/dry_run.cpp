@@ -159,7 +159,7 @@ std::string numbers_text(const DryRunReport& report, const Config& config) {
   if (report.tasks > 0) out << "evaluation tasks  " << report.tasks << " fit their data\n";
   for (const auto& [place, reason] : report.unread_tasks) out << "not checked       " << place << ": " << reason << "\n";
   if (!report.synthetic.empty()) out << "synthetic samples " << report.synthetic << "\n";
-  out << "first " << std::left << std::setw(12) << plan.samples << "samples through forward and backward in "
+  out << "tried " << std::left << std::setw(12) << plan.samples << "samples through forward and backward in "
       << format_duration(plan.seconds) << ", loss " << plan.sample_loss
       << (std::isfinite(plan.sample_loss) ? "" : " (not finite!)") << "\n"
       << to_text(plan, config);

@@ -1,3 +1,4 @@
+#include <tessera/objectives/make_objective.h>  // DEV
 #include <algorithm>
 #include <cstdlib>
 #include <set>
@@ -9,11 +10,14 @@
 #include "src/training/config/published_towers.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
+#include <tessera/base/machine_memory.h>
 #include <tessera/base/random.h>
+#include <tessera/base/text.h>
 #include <tessera/data/image/training_views.h>
 #include <tessera/models/autocast.h>
 #include <tessera/models/foreign/foreign_model.h>
 #include <tessera/models/open_clip.h>
+#include <tessera/models/room.h>
 #include <tessera/training/run/adapted_parameters.h>
 #include <tessera/training/run/image_features.h>
 #include <tessera/training/run/training_run.h>
@@ -96,16 +100,33 @@ void open_data(const Config& config, TrainingRun& run, Unreadable* unreadable) {
          [&] { run.tokenizer = tokenizers().make(*config.tokenizer, "tokenizer", TokenizerContext{}); });
 }
 
+// Checks that the images of one batch fit into memory.
+void check_batch(const Config& config, const Needs& needs) {
+  double bytes = 0;
+  for (const auto& [name, size] : image_view_sizes(config.model.preprocessing, config.data.loader, needs))
+    bytes += 3 * static_cast<double>(size.height) * static_cast<double>(size.width) * static_cast<double>(config.data.loader.batch_size);
+  if (const auto free = static_cast<double>(free_memory()); bytes > free)
+    user_error("data.loader.batch_size is ", config.data.loader.batch_size, ": the images of one batch need ", format_bytes(bytes),
+               " of memory, but this machine has only ", format_bytes(free), " free: make it smaller");
+}
+
 constexpr std::uint64_t kAdapterSeed = 1;  // adapters have their own random stream, so that they do not change the other initial weights
 
 std::pair<std::shared_ptr<DualEncoder>, std::shared_ptr<Objective>> build_model_and_objective(
     const Config& config, const at::Device& device) {
   auto model = std::make_shared<DualEncoder>(config.model);
-  auto objective = objectives().make(config.objective, "objective", objective_context(*model));
+  auto objective = make_objective(config.objective, "objective", objective_context(*model));
   model->to(device);
   objective->to(device);
   adapt(*model, config.adapt, derive_seed(config.seed, Purpose::initialization, {kAdapterSeed}));
   return {std::move(model), std::move(objective)};
+}
+
+std::vector<at::Tensor> gradients_and_moments(const Config& config, const std::vector<NamedParameter>& parameters) {
+  std::vector<at::Tensor> out;
+  for (const auto& [name, moment] : optimizers().make(config.optimizer, "optimizer", parameters)->state()) out.push_back(moment);
+  for (const NamedParameter& parameter : parameters) out.push_back(at::empty_like(parameter.tensor));
+  return out;
 }
 
 }  // namespace
@@ -329,6 +350,9 @@ TrainingRun build_training_run(const Config& config, const ProcessGroup& group, 
   std::vector<NamedParameter> parameters = trainable_parameters(*run.model, *run.objective);
   parameters = apply_rules_and_adapt(std::move(parameters), *run.model, config.parameters, config.adapt);
   if (config.data.features) run.features = open_image_features(config, run);
+  if (run.device.is_cpu())
+    check_room("gradients and the optimizer's moments", "model", config::dump(config.model),
+               [&] { return gradients_and_moments(config, parameters); });
   run.optimizer = optimizers().make(config.optimizer, "optimizer", parameters);
   if (config.distributed.shard_optimizer) run.optimizer->shard(group, config.distributed.bucket_mb);
   if (config.training.ema) run.ema.emplace(weights_of(*run.model, *run.objective), *config.training.ema);
@@ -337,6 +361,7 @@ TrainingRun build_training_run(const Config& config, const ProcessGroup& group, 
     run.teacher.emplace(make_teacher(std::move(model), std::move(objective), *run.model, *run.objective));
   }
   if (!run.train || (config.tokenizer && !run.tokenizer)) return run;
+  if (unreadable == nullptr && !run.features) check_batch(config, run.needs);  // a dry run never loads a whole batch
   // Each rank has its own file for skipped samples. On network disks, lines that several processes append to one file may get mixed up.
   const std::string of_rank = group.first() ? "" : concat(".rank", group.rank());
   run.loader = make_loader(run, config, {group.rank(), group.size()},
