@@ -21,11 +21,13 @@ if(behind)
   # The front ends look for ../libexec/tessera relative to their own folder.
   install(TARGETS ${behind} RUNTIME DESTINATION libexec/tessera)
 endif()
-# `ninja programs` builds the programs that the quick start needs, without the tests.
-add_custom_target(programs DEPENDS ${programs} ${behind})
-if(TARGET tessera_arrow)
-  add_dependencies(programs tessera_arrow)
-endif()
+# `ninja programs` builds the programs that the quick start needs, without the tests, and all that is installed.
+add_custom_target(programs DEPENDS ${programs} ${behind} ${libraries})
+foreach(library tessera_arrow tessera_shared)
+  if(TARGET ${library})
+    add_dependencies(programs ${library})
+  endif()
+endforeach()
 if(TARGET tessera_shared)
   install(TARGETS tessera_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})  # for python/tessera
 endif()

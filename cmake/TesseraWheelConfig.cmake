@@ -1,12 +1,13 @@
 # Answers find_package(Tessera) in the wheel: cmake -DCMAKE_PREFIX_PATH="$(python3 -m tessera --cmake-prefix)". One shared library
-# contains tessera::tessera, ::data, ::evaluation, ::training and so on. PyTorch's headers and libraries are used directly, from next to
-# the wheel or from Torch_ROOT. PyTorch's CMake package is not used, so no CUDA toolkit is needed.
+# contains tessera::tessera, ::data, ::evaluation, ::training and so on. PyTorch's headers and libraries are used directly, from Torch_ROOT,
+# from CMAKE_PREFIX_PATH or from next to the wheel. PyTorch's CMake package is not used, so no CUDA toolkit is needed.
 get_filename_component(tessera_prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
+list(TRANSFORM CMAKE_PREFIX_PATH APPEND "/include" OUTPUT_VARIABLE tessera_prefix_includes)
 find_path(TESSERA_TORCH_INCLUDE torch/csrc/api/include/torch/torch.h NO_DEFAULT_PATH
-          PATHS "${Torch_ROOT}/include" "${tessera_prefix}/../torch/include")
+          PATHS "${Torch_ROOT}/include" ${tessera_prefix_includes} "${tessera_prefix}/../torch/include")
 if(NOT TESSERA_TORCH_INCLUDE)
   set(Tessera_FOUND FALSE)
-  set(Tessera_NOT_FOUND_MESSAGE "there is no PyTorch next to ${tessera_prefix}: pass its folder as -DTorch_ROOT=site-packages/torch")
+  set(Tessera_NOT_FOUND_MESSAGE "there is no PyTorch in CMAKE_PREFIX_PATH or next to ${tessera_prefix}: pass its folder as -DTorch_ROOT=site-packages/torch")
   return()
 endif()
 get_filename_component(tessera_torch_libraries "${TESSERA_TORCH_INCLUDE}/../lib" ABSOLUTE)

@@ -132,7 +132,8 @@ def copy_tree(source, target, *patterns):
 def fill(package, build):
     folder = package.folder
     copy_tree(ROOT / "python/tessera", folder, "*.py", "py.typed")
-    copy_tree(ROOT / "configs", folder / "share/tessera/configs", "*")
+    for part in ("configs", "docs"):
+        copy_tree(ROOT / part, folder / "share/tessera" / part, "*")
     copy_tree(ROOT / "scripts", folder / "share/tessera/scripts", "log_to_wandb.py")
     copy_tree(ROOT / "include", folder / "include", "*.h")
     headers = next(p for p in (pathlib.Path("/usr/include/nlohmann"), pathlib.Path("/usr/local/include/nlohmann")) if p.is_dir())

@@ -26,8 +26,9 @@ except ImportError:
     sys.exit(0)
 
 folder, name = os.environ["TESSERA_RUN_FOLDER"], os.environ["TESSERA_RUN_NAME"]
-run = wandb.init(project=sys.argv[1] if len(sys.argv) > 1 else "tessera", name=name, dir=folder, resume="allow",
-                 id=hashlib.sha1(folder.encode()).hexdigest()[:16])  # a resumed run gets the same id, so W&B continues the run's curves
+# A resumed run keeps its id, so W&B continues the run's curves. Checkpoints of an older version hold none.
+run_id = os.environ.get("TESSERA_RUN_ID") or hashlib.sha1(folder.encode()).hexdigest()[:16]
+run = wandb.init(project=sys.argv[1] if len(sys.argv) > 1 else "tessera", name=name, dir=folder, resume="allow", id=run_id)
 run.save(os.path.join(folder, "config.yaml"), base_path=folder, policy="now")
 run.define_metric("*", step_metric="step")
 for line in sys.stdin:

@@ -6,15 +6,13 @@
 #include "tools/data_benchmarks.h"
 #include <tessera/base/error.h>
 #include <tessera/bench/tokenizer_bench.h>
-#include <tessera/config/shipped.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera::tools {
 namespace {
 
 struct TokenizerOptions {
-  std::vector<std::string> tokenizers = {
-      concat("{name: clip-bpe, merges: '", config::shipped_folder(), "/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz'}")};
+  std::vector<std::string> tokenizers = {"clip-bpe"};
   std::string captions, json;
   int threads = 1, repeats = 9;
   double time_limit = 20;

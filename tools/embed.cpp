@@ -4,7 +4,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
-#include "tools/command_line.h"
+#include "tools/checkpoint_arguments.h"
 #include "tools/embedding_file.h"
 #include "tools/embedding_rows.h"
 #include <tessera/base/error.h>
@@ -20,6 +20,7 @@
 #include <tessera/evaluation/token_space.h>
 #include <tessera/index/sparse_files.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/io/stand_in.h>
 
 namespace {
 
@@ -27,7 +28,7 @@ using namespace tessera;
 
 struct Options {
   std::string checkpoint;
-  std::string architecture;
+  CheckpointOptions reading;
   std::vector<std::string> images;
   std::string data;
   std::string texts;
@@ -92,7 +93,7 @@ void embed_pictures(const Embedder& embedder, const Options& options, const View
 }
 
 void embed_captions(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const tools::Rows& rows) {
-  tools::embed_texts(embedder, split_lines(io::read_file(options.texts)), {options.batch_size, needs}, rows);
+  tools::embed_texts(embedder, split_lines(io::read_data_file(options.texts)), {options.batch_size, needs}, rows);
 }
 
 /// Converts embeddings to the form that is written: normalized (without --raw), and in the type that --type names.
@@ -180,7 +181,7 @@ void check(const Options& options) {
 int embed(const Options& options) {
   check(options);
   if (options.threads) at::set_num_threads(*options.threads);
-  const InferenceModel loaded = load_for_inference(options.checkpoint, options.device, options.architecture);
+  const InferenceModel loaded = load_for_inference(options.checkpoint, options.device, options.reading);
   const DualEncoderEmbedder embedder(loaded.model, loaded.tokenizer, options.batch_size);
   if (!options.texts.empty() && !embedder.takes_texts()) user_error("--texts: ", loaded.path, " has no text tower");
   if (!options.sparse.empty()) require_token_space(embedder, "--sparse");
@@ -193,6 +194,7 @@ int embed(const Options& options) {
     write_sparse(MultiHotEmbedder(embedder, "--text-encoder-free"), options);
   else if (!options.sparse.empty())
     write_sparse(embedder, options);
+  embedder.tell_of_cut_texts();
   return 0;
 }
 
@@ -205,8 +207,7 @@ int main(int argc, char** argv) {
   app.add_option("--checkpoint", options.checkpoint,
                  "model file, checkpoint folder, run folder, or OpenCLIP checkpoint (file or folder)")
       ->required();
-  app.add_option("--architecture", options.architecture,
-                 "OpenCLIP's name of the checkpoint's model (such as ViT-B-32), needed if there is no open_clip_config.json next to it");
+  tools::add_checkpoint_options(app, options.reading);
   app.add_option("--images", options.images,
                  "image files (JPEG, PNG, WebP); unreadable files are reported and skipped");
   app.add_option("--source", options.data,

@@ -18,7 +18,7 @@ namespace {
 // Returns the preprocessed image. If it cannot be read, reports it to `bad` and returns an undefined tensor.
 at::Tensor read_picture(const std::string& path, const Preprocessing& preprocessing, const BadFile& bad) {
   try {
-    return to_tensor(preprocess(decode_image(io::read_file(path)), preprocessing));
+    return to_tensor(preprocess(decode_image(io::read_file(path), kDefaultMaxPixels, preprocessing), preprocessing));
   } catch (const SampleError& error) {
     if (!bad) user_error(path, ": ", error.what());
     bad(concat(path, ": ", error.what()));

@@ -1,7 +1,8 @@
 #include "tools/evaluate_arguments.h"
 
-#include "tools/command_line.h"
+#include "tools/checkpoint_arguments.h"
 #include "tools/front_end.h"
+#include <tessera/config/shipped.h>
 
 namespace tessera::tools {
 
@@ -10,13 +11,12 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
   app.add_option("--checkpoint", options.checkpoint,
                  "model file, checkpoint folder, or run folder (its latest checkpoint); or an OpenCLIP checkpoint: a file "
                  "(.safetensors, .pt, .bin) or a folder");
-  app.add_option("--architecture", options.architecture,
-                 "OpenCLIP's name of the checkpoint's model (such as ViT-B-32), needed if there is no open_clip_config.json next to it");
+  add_checkpoint_options(app, options.reading);
   app.add_option("--compare", options.compare,
                  "two or more models: each is evaluated on the same tasks and data, and one page and table show them side by "
                  "side. Results that exist for the same settings are reused, unless --overwrite is given")
       ->type_name("MODEL");
-  app.add_option("--suite", options.suite, "YAML file with a list of tasks; configs/suites has examples");
+  app.add_option("--suite", options.suite, "YAML file with a list of tasks; " + config::shipped_folder() + "/suites has examples");
   app.add_option("--task", options.task,
                  "one task: zero_shot, retrieval, k_precision, segmentation, linear_probe, segmentation_probe, depth_probe, knn, hard_negatives, fgovd, options, slot_mask, "
                  "slots, interpretability, tokens, token_group_iou, query, grad_cam, feature_map, validation_loss, captions or referring. "

@@ -4,12 +4,13 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
-#include "tools/command_line.h"
+#include "tools/checkpoint_arguments.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #ifdef TESSERA_WITH_DATA
 #include <tessera/data/tokenizers/published_tokenizer.h>
 #include <tessera/data/tokenizers/tokenizer.h>
+#include <tessera/training/stages.h>
 #endif
 #include <tessera/io/atomic_file.h>
 #include <tessera/models/architectures.h>
@@ -26,32 +27,87 @@ using namespace tessera;
 struct Arguments {
   std::string from = "tessera";
   std::string to = "tessera";
-  std::string architecture;
+  CheckpointOptions reading;
   std::string settings;
-  std::string merges;
+  std::string vocabulary;
   std::string input;
   std::string output;
   bool list = false;
   std::optional<int> threads;
 };
 
-ModelSettings settings_in_file(const std::string& path) {
+/// Returns the model that --settings describes, without weights: that of a YAML file, a model file or a run. The tokenizer is empty if the
+/// settings have none. The config.yaml of a run stands for the run, whose checkpoints have the vocabulary even if its file has moved.
+ModelFile described_by(const std::string& path) {
+  const std::filesystem::path name(path), folder = name.parent_path();
+  const bool of_run = name.filename() == "config.yaml" && std::filesystem::exists(folder / "checkpoints" / "latest");
+  if (of_run || path.ends_with(".safetensors") || std::filesystem::is_directory(name)) {
+    ModelFile file = load_model_file(find_model_file(of_run ? folder.string() : path));
+    file.weights.clear();
+    file.extra.clear();
+    return file;
+  }
+  ModelFile file;
   const config::Node tree = config::load_yaml(path);
-  const config::Node* model = tree.find("model");
-  return resolve(config::read<ModelSettings>(model != nullptr ? *model : tree, "model"));
-}
-
-/// Returns the bytes of the vocabulary file, after checking that the model's tokenizer accepts it.
-std::string read_merges(const std::string& path, [[maybe_unused]] config::ModuleSettings tokenizer) {
 #ifdef TESSERA_WITH_DATA
-  tokenizer.settings.set("merges", config::Node::scalar(path));
-  try {
-    tokenizers().make(tokenizer, "--merges", TokenizerContext{});
-  } catch (const UserError& error) {
-    user_error("--merges: ", error.what());
+  if (tree.find("data") != nullptr) {
+    const Config config = load_stages(path, {}, /*without_vocabulary=*/true).back().config;
+    file.model = config.model;
+    file.tokenizer = config.tokenizer.value_or(config::ModuleSettings{});
+    return file;
   }
 #endif
-  return io::read_file(path);
+  const config::Node *model = tree.find("model"), *tokenizer = tree.find("tokenizer");
+  file.model = resolve(config::read<ModelSettings>(model != nullptr ? *model : tree, "model"));
+  if (model != nullptr && tokenizer != nullptr && !tokenizer->is_null())
+    file.tokenizer = config::Value<config::ModuleSettings>::read(*tokenizer, "tokenizer", {});
+  return file;
+}
+
+#ifdef TESSERA_WITH_DATA
+/// Throws UserError if a text can have more tokens than the text tower takes, or tokens that it lacks.
+void check_fits(const Tokenizer& tokenizer, const ModelFile& file) {
+  const auto check = [&](const char* key, std::int64_t needed, const char* what) {
+    const config::Node* room = file.model.text->encoder.settings.find(key);
+    if (room == nullptr || room->is_null() || config::Value<std::int64_t>::read(*room, key, 0) >= needed) return;
+    user_error("the tokenizer ", tokenizer.name(), " has ", needed, " ", what, ", but the text tower's ", key, " is ", room->text(),
+               ": give the tokenizer and the vocabulary that the model was trained with (--settings RUN has both)");
+  };
+  check("vocab_size", tokenizer.vocab_size(), "tokens");
+  check("context_length", tokenizer.context_length(), "tokens in its longest text");
+}
+
+/// Makes the tokenizer of `wanted`. If its file is missing, says which options give the vocabulary.
+std::shared_ptr<Tokenizer> made_tokenizer(const config::ModuleSettings& wanted, const std::string& vocabulary) {
+  try {
+    return tokenizers().make(wanted, "tokenizer", TokenizerContext{vocabulary, ""});
+  } catch (const UserError& error) {
+    user_error(error.what(), "; --vocab FILE names the vocabulary, and --settings RUN takes it from the run's last checkpoint");
+  }
+}
+#endif
+
+/// Stores the tokenizer of `described` (--settings) and the vocabulary of --vocab in the file, if they are given.
+void take_given_tokenizer(const ModelFile& described, const std::string& vocabulary, ModelFile& file) {
+  if (described.tokenizer.name.empty() && vocabulary.empty()) return;
+  if (!file.model.text) {
+    if (!vocabulary.empty()) user_error("--vocab: the model has no text tower, and so no tokenizer");
+    return;
+  }
+  if (!described.tokenizer.name.empty()) file.tokenizer = described.tokenizer;
+  if (file.tokenizer.name.empty()) file.tokenizer = clip_tokenizer(*file.model.text);
+#ifdef TESSERA_WITH_DATA
+  if (!vocabulary.empty()) {
+    const config::Node known = tokenizers().resolve(file.tokenizer, "tokenizer").settings;
+    for (const char* key : {"merges", "vocab", "model"})
+      if (known.find(key) != nullptr) file.tokenizer.settings.set(key, config::Node::scalar(vocabulary, {"--vocab", 0}, /*quoted=*/true));
+  }
+  const auto tokenizer = made_tokenizer(file.tokenizer, vocabulary.empty() ? described.vocabulary : "");
+  check_fits(*tokenizer, file);
+  file.vocabulary = tokenizer->vocabulary_bytes();
+#else
+  file.vocabulary = vocabulary.empty() ? described.vocabulary : io::read_file(vocabulary);
+#endif
 }
 
 /// Reads the tokenizer of a published model from its folder. If the tokenizer cannot be read, prints the reason.
@@ -63,31 +119,30 @@ void take_tokenizer([[maybe_unused]] const ForeignModel& foreign, [[maybe_unused
 #endif
 }
 
-ModelFile of_groupvit(const Arguments& arguments) {
-  if (!arguments.architecture.empty())
-    user_error("--architecture ", arguments.architecture,
+ModelFile of_groupvit(const Arguments& arguments, const ModelFile& given) {
+  if (!arguments.reading.architecture.empty())
+    user_error("--architecture ", arguments.reading.architecture,
                ": is a name of OpenCLIP: leave it out for GroupViT's released model, or give --settings FILE");
-  const ModelSettings model = arguments.settings.empty() ? groupvit_model() : settings_in_file(arguments.settings);
-  return from_named_tensors(from_groupvit(load_weights(arguments.input), arguments.input), model, arguments.input);
+  const ModelSettings model = arguments.settings.empty() ? groupvit_model() : given.model;
+  return from_named_tensors(from_groupvit(load_weights(arguments.input, arguments.reading.state), arguments.input), model, arguments.input);
 }
 
-ModelFile of_open_clip(const Arguments& arguments) {
-  if (!arguments.architecture.empty() && !arguments.settings.empty())
+ModelFile of_open_clip(const Arguments& arguments, const ModelFile& given) {
+  if (!arguments.reading.architecture.empty() && !arguments.settings.empty())
     user_error("give either --architecture NAME or --settings FILE for an OpenCLIP file, not both");
   const std::string weights = find_open_clip_weights(arguments.input);
-  if (!arguments.settings.empty()) return from_open_clip(weights, settings_in_file(arguments.settings));
-  const ForeignModel foreign = open_clip_settings(weights, arguments.architecture);
-  ModelFile file = from_open_clip(weights, foreign);
-  if (arguments.merges.empty()) take_tokenizer(foreign, std::filesystem::absolute(weights).parent_path().string(), file);
+  if (!arguments.settings.empty()) return from_open_clip(weights, given.model, arguments.reading.state);
+  const ForeignModel foreign = open_clip_settings(weights, arguments.reading);
+  ModelFile file = from_open_clip(weights, foreign, arguments.reading.state);
+  if (arguments.vocabulary.empty()) take_tokenizer(foreign, std::filesystem::absolute(weights).parent_path().string(), file);
   return file;
 }
 
-/// Converts another library's file. Keeps only the model's tensors, named as in Tessera. Resamples position embeddings to the model's size.
-ModelFile from_others(const Arguments& arguments) {
-  ModelFile file = arguments.from == "groupvit" ? of_groupvit(arguments) : of_open_clip(arguments);
-  if (arguments.merges.empty()) return file;
-  if (file.model.text) file.tokenizer = clip_tokenizer(*file.model.text);
-  file.vocabulary = read_merges(arguments.merges, file.tokenizer);
+/// Converts another library's file, or weights without settings. Keeps only the model's tensors, named as in Tessera. Resamples position
+/// embeddings to the model's size.
+ModelFile from_others(const Arguments& arguments, const ModelFile& given) {
+  ModelFile file = arguments.from == "groupvit" ? of_groupvit(arguments, given) : of_open_clip(arguments, given);
+  file.published = given.published;
   return file;
 }
 
@@ -96,27 +151,37 @@ void print(const std::vector<std::string>& notes) {
 }
 
 /// Reads a published folder, including everything needed for inference and for a later conversion back.
-ModelFile from_published(const std::string& folder) {
-  ModelFile file = load_published_folder(folder);
+ModelFile from_published(const std::string& folder, const CheckpointOptions& options) {
+  ModelFile file = load_published_folder(folder, options);
   take_tokenizer(read_published_folder(folder), folder, file);
   return file;
 }
 
 /// Whether the input is a published folder. Such a folder contains files that describe the model.
 bool describes_itself(const Arguments& arguments) {
-  const bool plain = arguments.architecture.empty() && arguments.settings.empty() && arguments.merges.empty();
+  const bool plain = arguments.reading.architecture.empty() && arguments.settings.empty() && arguments.vocabulary.empty();
   return plain && arguments.from != "groupvit" && is_published_folder(arguments.input);
+}
+
+/// Whether the input contains weights without our settings.
+bool is_of_others(const Arguments& arguments) {
+  return arguments.from != "tessera" || is_open_clip_checkpoint(arguments.input);
 }
 
 /// Reads the model from a path of any supported kind. Also returns the path that messages should name.
 std::pair<ModelFile, std::string> read_any(const Arguments& arguments) {
-  if (describes_itself(arguments)) return {from_published(arguments.input), arguments.input};
-  if (arguments.from != "tessera" || is_open_clip_checkpoint(arguments.input)) {
-    const std::string path = find_open_clip_weights(arguments.input);
-    return {from_others(arguments), path};
-  }
-  const std::string path = find_model_file(arguments.input);
-  return {load_model_file(path), path};
+  if (describes_itself(arguments)) return {from_published(arguments.input, arguments.reading), arguments.input};
+  ModelFile given = arguments.settings.empty() ? ModelFile{} : described_by(arguments.settings);
+  // The weights were trained with OpenCLIP's cleanup of texts, whatever cleanup a recipe with CLIP's tokenizer has.
+  if (arguments.from != "tessera" && given.tokenizer.name == "clip-bpe") given.tokenizer = {};
+  if (arguments.reading.image_size && !given.model.image.encoder.name.empty())
+    given.model = with_image_size(given.model, *arguments.reading.image_size);
+  const std::string path = is_of_others(arguments) ? find_open_clip_weights(arguments.input) : find_model_file(arguments.input);
+  if (!is_of_others(arguments) && (arguments.reading.image_size || !arguments.reading.state.empty()))
+    user_error(path, ": --image-size and --state are for models of other libraries: leave them out");
+  ModelFile file = is_of_others(arguments) ? from_others(arguments, given) : load_model_file(path);
+  take_given_tokenizer(given, arguments.vocabulary, file);
+  return {file, path};
 }
 
 std::map<std::string, std::string> tokenizer_files([[maybe_unused]] const ModelFile& file, [[maybe_unused]] const std::string& library) {
@@ -161,7 +226,7 @@ int run(const Arguments& arguments) {
   if (std::error_code unknown; !std::filesystem::exists(arguments.input, unknown)) user_error(arguments.input, ": no such file or folder");
   const bool whole_folder = describes_itself(arguments);
   if (!whole_folder && is_foreign_folder(arguments.input))
-    user_error(arguments.input, ": describes its own model and tokenizer: leave out --from, --architecture, --settings and --merges");
+    user_error(arguments.input, ": describes its own model and tokenizer: leave out --from, --architecture, --settings and --vocab");
   if (arguments.threads) at::set_num_threads(*arguments.threads);
   const at::NoGradGuard guard;
   const bool is_file = arguments.output.ends_with(".safetensors");
@@ -169,8 +234,8 @@ int run(const Arguments& arguments) {
     write_folder(arguments);
     return 0;
   }
-  const bool theirs = whole_folder || arguments.from != "tessera" || is_open_clip_checkpoint(arguments.input);
-  if (!theirs && arguments.to == "tessera")
+  const bool theirs = whole_folder || is_of_others(arguments);
+  if (!theirs && arguments.to == "tessera" && arguments.settings.empty() && arguments.vocabulary.empty())
     user_error(arguments.input, ": is already a Tessera model: --to open_clip, transformers or timm writes it for another library");
   check_output(input_files(arguments.input, theirs), arguments.output);
   const auto [file, origin] = read_any(arguments);
@@ -180,8 +245,8 @@ int run(const Arguments& arguments) {
     print(write_open_clip_file(file, origin, arguments.output));
   std::cout << arguments.output << ": parameters " << describe(count_parameters(DualEncoder(file.model))) << "; "
             << file.weights.size() << " tensors" << std::endl;
-  if (arguments.to == "tessera" && file.tokenizer.name == "clip-bpe" && file.vocabulary.empty())
-    std::cout << "no vocabulary: programs that read texts will need the tokenizer's file (--merges)" << std::endl;
+  if (arguments.to == "tessera" && !arguments.settings.empty() && file.model.text && file.vocabulary.empty())
+    std::cout << "no tokenizer, because the text tower's vocabulary is not CLIP's: --settings RUN also reads a run's tokenizer" << std::endl;
   return 0;
 }
 
@@ -197,6 +262,7 @@ int main(int argc, char** argv) {
       "  tessera-convert --from open_clip --architecture ViT-B-32 IN OUT\n"
       "  tessera-convert --from open_clip --settings configs/sparo/laion400m_vitb32.yaml IN OUT\n"
       "  tessera-convert --from groupvit IN OUT\n"
+      "  tessera-convert --settings RUN FINE_TUNED.pt OUT.safetensors\n"
       "  tessera-convert --to open_clip RUN_OR_FILE OUT.safetensors");
   Arguments arguments;
   const CLI::IsMember inputs({"tessera", "open_clip", "groupvit"}), outputs({"tessera", "open_clip", "transformers", "timm"});
@@ -205,11 +271,12 @@ int main(int argc, char** argv) {
   tools::add_default(app, "--from", arguments.from, "format of the input; not needed for published folders and Tessera's own")
       ->check(inputs);
   tools::add_default(app, "--to", arguments.to, "format of the output")->check(outputs);
-  app.add_option("--architecture", arguments.architecture,
-                 "OpenCLIP's name of the model (--list shows the known names). Default: read from open_clip_config.json next to it");
+  tools::add_checkpoint_options(app, arguments.reading);
   app.add_option("--settings", arguments.settings,
-                 "YAML file with the model's settings (at the top level or under `model:`), instead of --architecture");
-  app.add_option("--merges", arguments.merges, "vocabulary of the tokenizer clip-bpe, which is stored in the model file. Default: CLIP's");
+                 "the model's settings, instead of --architecture: a YAML file (at the top level or under `model:`), a run or a model file. "
+                 "A run and its config.yaml also give the tokenizer");
+  app.add_option("--vocab,--merges", arguments.vocabulary,
+                 "vocabulary file of the model's tokenizer, which is stored in the model file. Default: that of --settings, else CLIP's");
   app.add_flag("--list", arguments.list, "print the known architectures");
   tools::add_threads(app, arguments.threads);
   const auto check = [&] {

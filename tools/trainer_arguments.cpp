@@ -32,7 +32,7 @@ Ctrl-C, SIGTERM, SIGUSR1 or SIGHUP (a closed terminal; not under nohup): finishe
 Exit codes: 0 finished; 1 internal error; 2 a mistake in configuration, files or arguments (one line names it); 3 stopped
 because a loss or gradient was not finite; 130, 143, 138 or 129 stopped by SIGINT, SIGTERM, SIGUSR1 or SIGHUP with the state saved.
 With --nproc: the exit code of the first process that failed.
-All settings: docs/configuration.md.)";
+All settings: )";
 
 std::string name_of_program(int argc, char** argv) {
   const std::string name = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : "";
@@ -48,7 +48,7 @@ std::string describe_words(const std::vector<std::string>& extra, const std::vec
     if (answer.empty()) return describe_extra_words(extra, line, options);
     return concat("these are flags of OpenCLIP's open_clip_train; a run here is a YAML file, whose keys --set overrides:\n", answer,
                   rest.empty() ? "" : describe_extra_words(rest, line, options) + "\n",
-                  "--from-open-clip params.txt prints the YAML of a whole run; docs/from_open_clip.md lists all flags");
+                  "--from-open-clip params.txt prints the YAML of a whole run; ", config::documentation("from_open_clip.md"), " lists all flags");
   } catch (const UserError& error) {
     return error.what();
   }
@@ -59,7 +59,7 @@ std::string describe_words(const std::vector<std::string>& extra, const std::vec
 std::optional<int> parse(int argc, char** argv, TrainerArguments& arguments) {
   arguments.program = name_of_program(argc, argv);
   CLI::App app("Trains an image-text model from a YAML configuration.");
-  app.footer(std::regex_replace(kFooter, std::regex("trainer --"), arguments.program + " --"));
+  app.footer(std::regex_replace(kFooter, std::regex("trainer --"), arguments.program + " --") + config::documentation("configuration.md"));
   app.add_option("--config", arguments.config, "YAML file, or the name of one that ships with Tessera (--list-configs)")
       ->type_name("FILE");
   add_overrides(app, "--set", arguments.overrides, "override a key");
@@ -69,8 +69,9 @@ std::optional<int> parse(int argc, char** argv, TrainerArguments& arguments) {
                  "or a checkpoint or run folder")
       ->type_name("auto|none|PATH");
   app.add_option("--allow-changes", arguments.allowed_changes,
-                 "with --resume: settings that may differ from the checkpoint's, each including all settings below it (such as "
-                 "optimizer.lr, or data.train for other data); docs/training.md lists the settings that may always change")
+                 concat("with --resume: settings that may differ from the checkpoint's, each including all settings below it (such as "
+                        "optimizer.lr, or data.train for other data); ", config::documentation("training.md"),
+                        " lists the settings that may always change"))
       ->type_name("KEY,...")
       ->delimiter(',');
   app.add_option("--nproc", arguments.processes, "train in this many processes on this machine (one GPU each)")

@@ -105,7 +105,7 @@ int run(const tessera::tools::TrainerArguments& arguments, const tessera::Variab
     return 0;
   };
   const tessera::LaunchEnvironment launched = tessera::launch_environment(variables);
-  if (launched.rank == 0) tessera::warn_of_overruled(stages);
+  if (launched.rank == 0) tessera::warn_of_stages(stages);
   if (arguments.print_config) {
     const int ranks = std::max(arguments.processes, launched.size);
     return for_each_stage([&](const tessera::Stage& stage) { return config_text(stage, ranks); });

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -9,8 +10,30 @@
 
 namespace tessera {
 
+/// How the pixels of an image file become 8-bit RGB.
+struct Decoding {
+  bool exif_rotation = false;
+  std::int64_t gray_range = 65535;
+};
+
+template <class Visitor>
+void fields(Visitor& v, Decoding& s) {
+  v("exif_rotation", s.exif_rotation,
+    "turn images as their EXIF orientation says (photos of phones), with their masks and boxes; false: leave them as they are stored, as "
+    "OpenCLIP does");
+  v("gray_range", s.gray_range,
+    "value of white in gray images of 16 bits: a value v becomes the level v * 256 / (gray_range + 1), rounded down, at most 255. 65535: the "
+    "upper 8 bits; 4095: for scans of 12 bits; 255: Pillow's convert(\"RGB\"), which clips",
+    config::in_range(255, 65535));
+}
+
+/// Returns the 8-bit level of a value of a 16-bit gray image.
+inline std::uint8_t gray_level(std::int64_t value, std::int64_t gray_range) {
+  return static_cast<std::uint8_t>(std::min<std::int64_t>(value * 256 / (gray_range + 1), 255));
+}
+
 /// How an image becomes the model's input in evaluation; stored in checkpoints. Pixel values v become (v / 255 - mean) / std.
-struct Preprocessing {
+struct Preprocessing : Decoding {
   config::Size image_size = 224;
   std::string resize_mode = "shortest";
   std::int64_t max_patches = 256;
@@ -44,6 +67,7 @@ void fields(Visitor& v, Preprocessing& s) {
   v("fill_color", s.fill_color, "gray level of the padding with resize_mode longest", config::in_range(0, 255));
   v("mean", s.mean, "mean of each channel, for pixel values from 0 to 1");
   v("std", s.std, "standard deviation of each channel, for pixel values from 0 to 1", config::above(0));
+  fields(v, static_cast<Decoding&>(s));
 }
 
 /// Whether images keep their own shapes and enter the model as sequences of patches (TowerInput::patches).

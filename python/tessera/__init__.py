@@ -3,7 +3,7 @@
     import tessera
     model = tessera.load("runs/mine")                            # a run folder, a checkpoint or a model file
     similarity = model.encode_image(["cat.jpg"]) @ model.encode_text(["a cat"]).T
-    for batch in tessera.Loader({"name": "webdataset", "path": "shards/*.tar"}, batch_size=256): ...
+    for batch in tessera.Loader({"name": "webdataset", "path": "shards/*.tar"}, model=model, batch_size=256): ...
     loss = tessera.sparsify_group(words, patches, mask)          # tessera.functional contains all operators
     tessera.read_runs("runs")                                    # the results of runs, as a table
 

@@ -1,6 +1,5 @@
-"""python -m tessera prints the version and the programs; with --cmake-prefix, the folder for CMAKE_PREFIX_PATH; with NAME ..., runs a
+"""python -m tessera prints the version and the programs; with --cmake-prefix, the folders for CMAKE_PREFIX_PATH; with NAME ..., runs a
 program."""
-import pathlib
 import sys
 
 from . import _programs
@@ -8,7 +7,7 @@ from ._version import version
 
 USAGE = """usage: python -m tessera [--version | --cmake-prefix | PROGRAM argument...]
   --version       print only the version
-  --cmake-prefix  print the folder to put into CMAKE_PREFIX_PATH for find_package(Tessera)
+  --cmake-prefix  print the folders to put into CMAKE_PREFIX_PATH for find_package(Tessera)
   PROGRAM         run one of these programs, which are also console commands:"""
 
 
@@ -16,7 +15,7 @@ def run() -> None:
     if sys.argv[1:] == ["--version"]:
         print(version())
     elif sys.argv[1:] == ["--cmake-prefix"]:
-        print(pathlib.Path(__file__).resolve().parent)
+        print(*_programs.cmake_prefixes(), sep=";")
     elif len(sys.argv) > 1 and sys.argv[1] in _programs.PROGRAMS:
         sys.argv = sys.argv[1:]
         _programs.main()

@@ -1,13 +1,14 @@
 """Finds and loads Tessera's shared library. This module imports torch only when the library is loaded."""
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import pathlib
 import re
-from typing import Any, Optional, Union
+from typing import Any, Iterator, Optional, Union
 
-__all__ = ["library_file", "load_library"]
+__all__ = ["MissingFile", "library_file", "load_library"]
 
 # libtessera.so has everything (operators, models, loader). A build without data libraries has only libtessera_ops.so, with the operators.
 _NAMES = ("libtessera.so", "libtessera_ops.so")
@@ -77,6 +78,20 @@ def load_library(library: Union[str, os.PathLike, None] = None) -> pathlib.Path:
             raise ImportError(f"tessera: {file} cannot be loaded: {error}") from error
         loaded = file
     return loaded
+
+
+class MissingFile(FileNotFoundError, RuntimeError):
+    """A file or folder that does not exist. All other mistakes are a RuntimeError."""
+
+
+@contextlib.contextmanager
+def plain_errors() -> Iterator[None]:
+    """Raises the library's errors with the names of Python's arguments instead of the programs' options."""
+    try:
+        yield
+    except RuntimeError as error:
+        text = re.sub(r"(?<![\w-])--(device|architecture|image-size)\b", lambda option: option[1].replace("-", "_"), str(error))
+        raise (MissingFile if re.search(r"no such file|no file matches|does not exist", text) else RuntimeError)(text) from None
 
 
 def bound_class(name: str) -> Any:

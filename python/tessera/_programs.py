@@ -6,7 +6,7 @@ import os
 import pathlib
 import re
 import sys
-from typing import NoReturn
+from typing import NoReturn, Optional
 
 from . import _library
 
@@ -24,24 +24,32 @@ PROGRAMS = {
 HERE = pathlib.Path(__file__).resolve().parent
 
 
-def torch_libraries(name: str) -> pathlib.Path:
-    """Returns the folder of the installed PyTorch's libraries. Exits with a one-line message if there is no PyTorch of the right series.
-
-    It does not import torch, which takes seconds.
-    """
-    series = _library.made_for(_library.library_file())
+def torch_folder() -> Optional[pathlib.Path]:
+    """Returns the folder of the installed PyTorch, or None. It does not import torch, which takes seconds."""
     try:
         found = importlib.util.find_spec("torch")
     except (ImportError, ValueError):
         found = None
-    if found is None or found.origin is None:
+    return None if found is None or found.origin is None else pathlib.Path(found.origin).parent
+
+
+def torch_libraries(name: str) -> pathlib.Path:
+    """Returns the folder of the installed PyTorch's libraries. Exits with a one-line message if there is no PyTorch of the right series."""
+    series = _library.made_for(_library.library_file())
+    folder = torch_folder()
+    if folder is None:
         sys.exit(f"{name}: PyTorch is not installed in {sys.prefix}: pip install 'torch=={series}.*'")
-    folder = pathlib.Path(found.origin).parent
     version = re.search(r"^__version__ = '([^']+)'", (folder / "version.py").read_text(encoding="utf-8"), re.M)
     has = version[1] if version else "of an unknown version"
     if has.split(".")[:2] != series.split("."):
         sys.exit(f"{name}: built for PyTorch {series}, but {folder} is PyTorch {has}: pip install 'torch=={series}.*'")
     return folder / "lib"
+
+
+def cmake_prefixes() -> list[pathlib.Path]:
+    """Returns the folders for CMAKE_PREFIX_PATH: Tessera's and, unless it is next to Tessera's, PyTorch's."""
+    torch = torch_folder()
+    return [HERE] if torch is None or torch.parent.resolve() == HERE.parent else [HERE, torch]
 
 
 def program_file(name: str) -> pathlib.Path:

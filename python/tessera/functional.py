@@ -21,14 +21,34 @@ __all__ = ["flops_regularizer", "linear_cross_entropy", "linear_soft_cross_entro
            "text_conditioned_loss", "text_conditioned_pool", "token_max_projection"]
 
 
+class _Operators:
+    """The library's operators. An argument of a wrong Python type is reported in one line, without PyTorch's declarations."""
+
+    def __getattr__(self, name):
+        operator = getattr(torch.ops.tessera, name)
+
+        def call(*arguments, **settings):
+            try:
+                return operator(*arguments, **settings)
+            except RuntimeError as error:
+                text = str(error)
+                if "\nDeclaration: " not in text:
+                    raise
+                raise RuntimeError(text.split("\n")[0].replace("tessera::", "", 1).replace("() Expected", ": expected", 1)) from None
+        return call
+
+
+_OPERATORS = _Operators()
+
+
 def _operators():
     if _library.loaded is None:
         load_library()
-    return torch.ops.tessera
+    return _OPERATORS
 
 
-def _or_all(mask: Optional[Tensor], tokens: Tensor) -> Tensor:
-    return tokens.new_ones(tokens.shape[:2], dtype=torch.bool) if mask is None else mask
+def _or_all(mask: Optional[Tensor], tokens: Tensor) -> Optional[Tensor]:
+    return tokens.new_ones(tokens.shape[:2], dtype=torch.bool) if mask is None and isinstance(tokens, Tensor) else mask
 
 
 def sparsify_group(text_tokens: Tensor, image_tokens: Tensor, text_mask: Optional[Tensor] = None, *, weights: str = "minmax",

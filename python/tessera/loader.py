@@ -4,59 +4,86 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Union
+import weakref
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional, Sequence, Union
 
+import torch
 from torch import Tensor
 
-from ._library import bound_class
+from ._library import bound_class, plain_errors
+
+if TYPE_CHECKING:
+    from .models import Model, Tokenizer
 
 __all__ = ["Loader"]
 
 Batch = Dict[str, Union[Tensor, list[str]]]
 Choice = Union[str, Mapping[str, Any]]
 
+loaders_alive: "weakref.WeakSet[Loader]" = weakref.WeakSet()  # a model compares their tokenizers with its own
+
 
 class Loader:
     """Yields batches of decoded, augmented images and token ids, made by C++ threads without Python's lock.
 
-        loader = tessera.Loader({"name": "webdataset", "path": "shards/*.tar"}, tokenizer="clip-bpe", batch_size=256, threads=8)
+        model = tessera.load("runs/mine")
+        loader = tessera.Loader({"name": "webdataset", "path": "shards/*.tar"}, model=model, batch_size=256, threads=8)
         for epoch in range(3):
-            for batch in loader:                                    # one epoch
-                images = batch["image"].to("cuda").float() / 255    # uint8 [B, 3, H, W]
-                ids, mask = batch["caption"], batch["caption_mask"]
+            for batch in loader:                                                        # one epoch
+                images = model.encode_image(batch["image"])                             # uint8, which the model itself normalizes
+                texts = model.encode_text(batch["caption"], batch["caption_mask"])
 
-    A batch is a dict: `image` uint8 [B, 3, H, W] (normalize it on the device), `caption` int64 [B, L] and `caption_mask` bool [B, L],
+    For a model of your own, name a tokenizer and a size: tessera.Loader(source, tokenizer="clip-bpe", image_size=224).
+    A batch is a dict: `image` uint8 [B, 3, H, W], not normalized, `caption` int64 [B, L] and `caption_mask` bool [B, L],
     `labels` int64 [B] (-1: none), `keys` a list of the samples' names. The threads fill these tensors directly: nothing is copied.
     The samples, their order and their augmentation depend only on `seed`, the source and the settings, not on `threads`.
     """
 
-    def __init__(self, source: Choice, *, tokenizer: Optional[Choice] = None, image_size: Union[int, Sequence[int]] = 224, batch_size: int = 64,
-                 threads: int = 2, shuffle: bool = True, seed: int = 0, rank: int = 0, world_size: int = 1, pin_memory: bool = False,
+    def __init__(self, source: Choice, *, model: Optional["Model"] = None, tokenizer: Union[Choice, "Tokenizer", None] = None,
+                 image_size: Union[int, Sequence[int], None] = None, batch_size: int = 64, threads: int = 2, shuffle: bool = True,
+                 seed: int = 0, rank: int = 0, world_size: int = 1, pin_memory: bool = False,
                  preprocessing: Optional[Mapping[str, Any]] = None, images: Sequence[str] = ("image",), texts: Sequence[str] = ("caption",),
                  **settings: Any):
         """
         source         like data.train of a configuration: a name ("shapes") or {"name": NAME, ...}
-        tokenizer      like tokenizer of a configuration; None: no texts; "clip-bpe" uses CLIP's shipped vocabulary
-        image_size     pixels: the side of a square, or [height, width]
+        model          a model of tessera.load, which gives tokenizer, image_size and preprocessing
+        tokenizer      like tokenizer of a configuration, or a model's tokenizer; None: no texts; "clip-bpe" uses CLIP's shipped vocabulary
+        image_size     pixels: the side of a square, or [height, width]; None: 224
         threads        decoding threads; they affect only the speed
         rank           the index of this process among world_size processes, which share the samples
         pin_memory     batches are in page-locked memory, from which a GPU copies without waiting
         preprocessing  like model.preprocessing of a configuration, without image_size
         images, texts  the names of the views that objectives use
         settings       further settings of data.loader (docs/configuration.md): augmentation={"scale": [0.9, 1.0]}, caption_choice="first", ...
-        raises         RuntimeError, one line that names the setting or file
+        raises         RuntimeError, one line that names the setting or file; if a file is missing, it is a FileNotFoundError, too
         """
+        if model is not None:
+            own = {"tokenizer": tokenizer, "image_size": image_size, "preprocessing": preprocessing}
+            given = [name for name, value in own.items() if value is not None]
+            if given:
+                raise RuntimeError(f"Loader: {given[0]} is the model's, so with model= leave it out")
+            tokenizer, preprocessing = model.tokenizer if model.takes_texts else None, model.preprocessing
+        vocabulary = torch.empty(0, dtype=torch.uint8)
+        if tokenizer is not None and not isinstance(tokenizer, (str, Mapping)):
+            tokenizer, vocabulary = tokenizer.settings, tokenizer.vocabulary_tensor()
         if tokenizer in ("clip-bpe", {"name": "clip-bpe"}):
             tokenizer = {"name": "clip-bpe", "merges": str(_shipped() / "vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz")}
         description = {
             "source": source,
             "tokenizer": tokenizer,
-            "preprocessing": {"image_size": image_size, **(preprocessing or {})},
+            "preprocessing": {"image_size": 224 if image_size is None else image_size, **(preprocessing or {})},
             "loader": {"batch_size": batch_size, "threads": threads, "shuffle": shuffle, **settings},
             "images": list(images),
             "texts": list(texts),
         }
-        self._bound = bound_class("Loader")(json.dumps(description, default=os.fspath), seed, rank, world_size, pin_memory)
+        with plain_errors():
+            self._bound = bound_class("Loader")(json.dumps(description, default=os.fspath), vocabulary, seed, rank,
+                                                world_size, pin_memory)
+        self.tokenizer_identity = self._bound.tokenizer_identity()
+        loaders_alive.add(self)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Loader has threads and open files, so it cannot be copied or pickled: make another one and give it state_dict()")
 
     def __len__(self) -> int:
         """The number of batches per epoch, if no sample is skipped."""
@@ -72,6 +99,8 @@ class Loader:
         """Returns the next batch, across epochs. Raises RuntimeError if too many samples are bad or the source fails."""
         tensors, keys = self._bound.next()
         return {**tensors, "keys": keys}
+
+    __next__ = next
 
     @property
     def epoch(self) -> int:

@@ -6,8 +6,8 @@
     texts = model.encode_text(ids, mask)                   # arguments: ids int64 [B, L]; mask bool [B, L], True for real tokens
     similarity = torch.nn.functional.cosine_similarity(images, texts)
 
-Embeddings equal Tessera's to 1e-5 in float32. Weights are in `model.weights` under the file's names (OpenCLIP's names, where
-OpenCLIP has such a part); to fine-tune, run `for w in model.weights.values(): w.requires_grad_()`.
+Embeddings equal Tessera's to 1e-5 in float32. The model is a torch.nn.Module, whose parameters have the file's names (OpenCLIP's names,
+where OpenCLIP has such a part); to fine-tune, run `model.requires_grad_()`.
 
 Texts: `model.tokenizer` has the tokenizer's settings and `model.vocabulary` the bytes of its file. Cut a text to
 `context_length` ids so that the end token stays last; pad on the right, with mask False.
@@ -22,7 +22,7 @@ Self-check against embeddings from Tessera:
 """
 import argparse
 import base64
-import collections
+import collections.abc
 import json
 import math
 import struct
@@ -59,10 +59,40 @@ def load(path, device="cpu"):
         raise ValueError(f"{path}: no model settings in it: this is not a model file of Tessera")
     tokenizer = json.loads(metadata.get("tessera.tokenizer", "{}"))
     vocabulary = base64.b64decode(metadata.get("tessera.vocabulary", ""))
-    return Model(json.loads(metadata["tessera.model"]), {k: v.to(device) for k, v in tensors.items()}, tokenizer, vocabulary)
+    return Model(json.loads(metadata["tessera.model"]), tensors, tokenizer, vocabulary).to(device)
 
 
 # ---- building blocks
+
+class Weights(collections.abc.Mapping):
+    """The tensors of a module by their names. They are looked up anew each time, because Module.to() and torch.export replace them."""
+
+    def __init__(self, module, tensors):
+        self.places = {}
+        for name, tensor in tensors.items():
+            *parents, leaf = name.split(".")
+            inner = module
+            for parent in parents:
+                if parent not in inner._modules:
+                    inner.add_module(parent, torch.nn.Module())
+                inner = inner._modules[parent]
+            if tensor.is_floating_point() and not leaf.startswith("running_"):
+                inner.register_parameter(leaf, torch.nn.Parameter(tensor, requires_grad=False))
+                self.places[name] = inner._parameters, leaf
+            else:
+                inner.register_buffer(leaf, tensor)
+                self.places[name] = inner._buffers, leaf
+
+    def __getitem__(self, name):
+        store, leaf = self.places[name]
+        return store[leaf]
+
+    def __iter__(self):
+        return iter(self.places)
+
+    def __len__(self):
+        return len(self.places)
+
 
 class Part:
     """Settings, and the weights whose names have a common prefix."""
@@ -184,7 +214,7 @@ def vit(part, pixels, mask=None):
     grid = x.shape[2:]
     x = x.flatten(2).transpose(1, 2)
     if class_token:
-        x = torch.cat([part.weight("class_embedding").expand(len(x), 1, -1), x], 1)
+        x = torch.cat([part.weight("class_embedding").expand(x.shape[0], 1, -1), x], 1)
     if part.has("positional_embedding"):
         x = x + part.weight("positional_embedding")
     if s("pre_norm", True):
@@ -269,7 +299,7 @@ def grouping(part, tokens, groups, mask, heads, variant, hard=True, eps=None):
 def text_group_encoder(part, ids, mask=None):
     s = part.setting
     tokens = embed_tokens(part, ids, mask)
-    group_tokens = part.weight("group_tokens").expand(len(ids), -1, -1)
+    group_tokens = part.weight("group_tokens").expand(ids.shape[0], -1, -1)
     x = torch.cat([tokens, group_tokens], 1)
     keys = None if mask is None else torch.cat([mask, mask.new_ones(group_tokens.shape[:2])], 1)
 
@@ -293,7 +323,7 @@ def groupvit(part, pixels, mask=None):
     for i, depth in enumerate(depths):
         stage, count = part.inner(f"layers.{i}"), x.shape[1]
         if stage.has("group_token"):
-            own = stage.weight("group_token").expand(len(x), -1, -1)
+            own = stage.weight("group_token").expand(x.shape[0], -1, -1)
             if stage.has("group_projector.0.weight"):
                 project = stage.inner("group_projector")
                 own = own + fc_mlp(project.inner("1"), project.norm("0", groups).mT).mT
@@ -318,12 +348,12 @@ def with_class_token(encoded):
         return encoded.tokens, encoded.mask
     mask = encoded.mask
     if mask is not None:
-        mask = torch.cat([mask.new_ones(len(mask), 1), mask], 1)
+        mask = torch.cat([mask.new_ones(mask.shape[0], 1), mask], 1)
     return torch.cat([encoded.class_token[:, None], encoded.tokens], 1), mask
 
 
 def token_at(encoded, index):
-    token = encoded.tokens[torch.arange(len(index), device=index.device), index]
+    token = encoded.tokens[torch.arange(index.shape[0], device=index.device), index]
     if encoded.mask is None:
         return token
     return token * encoded.mask.gather(1, index[:, None])
@@ -341,7 +371,7 @@ def end_of_text(encoded, position, eos_id):
 
 def pool(encoded, name, settings):
     if name == "cls":
-        first = torch.zeros(len(encoded.tokens), dtype=torch.int64, device=encoded.tokens.device)
+        first = torch.zeros(encoded.tokens.shape[0], dtype=torch.int64, device=encoded.tokens.device)
         return encoded.class_token if encoded.class_token is not None else token_at(encoded, first)
     if name == "eos":
         return token_at(encoded, end_of_text(encoded, settings.get("position", "mask"), settings.get("eos_id")))
@@ -524,10 +554,12 @@ class Tower:
         return self.project(self.projection, x)
 
 
-class Model:
+class Model(torch.nn.Module):
     """Both towers in evaluation mode. `text` is None if the model has only an image tower."""
 
-    def __init__(self, settings, weights, tokenizer, vocabulary):
+    def __init__(self, settings, tensors, tokenizer, vocabulary):
+        super().__init__()
+        weights = Weights(self, {name: tensor for name, tensor in tensors.items() if not name.startswith("published.")})
         self.settings, self.weights, self.tokenizer, self.vocabulary = settings, weights, tokenizer, vocabulary
         if settings.get("unit_length"):
             raise ValueError("model.unit_length: this module does not normalize embeddings")
@@ -537,6 +569,13 @@ class Model:
         self.text = Tower(weights, "", settings["text"], "model.text") if settings.get("text") else None
         if self.text and self.image.readout.settings.get("special_token_ids") is None:  # STAIR's image read-out then has the ids of texts
             self.image.readout.settings["special_token_ids"] = self.text.readout.settings.get("special_token_ids")
+
+    def forward(self, pixels=None, ids=None, mask=None):
+        """Returns the embeddings of images, of texts, or of both as a pair, as encode_image() and encode_text() do."""
+        out = [] if pixels is None else [self.encode_image(pixels)]
+        if ids is not None:
+            out.append(self.encode_text(ids, mask))
+        return out[0] if len(out) == 1 else tuple(out)
 
     def encode_image(self, pixels):
         """Maps pixels [B, 3, H, W], normalized as by preprocess(), to embeddings [B, D], which are not normalized."""
@@ -550,16 +589,26 @@ class Model:
 
     def preprocess(self, picture):
         """Turns a path or a PIL image into pixels [3, H, W]. Pillow's resampling equals Tessera's; JPEG decoders may differ by one or two
-        levels of 255. Orientation tags are ignored, as in training."""
+        levels of 255."""
         from PIL import Image
         s = {"image_size": 224, "resize_mode": "shortest", "interpolation": "bicubic", "fill_color": 0,
-             "crop_pct": 1.0, "crop_rounding": "half_even", "mean": [0.48145466, 0.4578275, 0.40821073], "std": [0.26862954, 0.26130258, 0.27577711]}
+             "exif_rotation": False, "gray_range": 65535, "crop_pct": 1.0, "crop_rounding": "half_even", "mean": [0.48145466, 0.4578275, 0.40821073], "std": [0.26862954, 0.26130258, 0.27577711]}
         s.update(self.settings.get("preprocessing", {}))
         height, width = [s["image_size"]] * 2 if isinstance(s["image_size"], int) else s["image_size"]
         image = picture if isinstance(picture, Image.Image) else Image.open(picture)
-        image = fitted(image.convert("RGB"), height, width, s)
+        image = fitted(rgb_of(image, s), height, width, s)
         pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8).view(height, width, 3).permute(2, 0, 1) / 255
         return (pixels - torch.tensor(s["mean"]).view(3, 1, 1)) / torch.tensor(s["std"]).view(3, 1, 1)
+
+
+def rgb_of(image, settings):
+    from PIL import ImageOps
+    if settings["exif_rotation"]:
+        image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I"):  # 16-bit gray levels, which convert("RGB") would clip at 255
+        scale = 256 / (settings["gray_range"] + 1)
+        image = image.convert("I").point(lambda value: value * scale).convert("L")
+    return image.convert("RGB")
 
 
 def fitted(image, height, width, settings):

@@ -8,9 +8,9 @@ built-in shapes, with one to three settings of docs/configuration.md, the page t
 A case must end within --timeout seconds, with exit code 0, with exit code 2 and exactly one line that names a setting of the case, or with
 exit code 1 and a line that reports too little memory.
 The trainer must refuse a misspelled key, a value of the wrong type, and a number beyond the documented bounds. It must never crash, report
-an internal error, or suggest exactly what was typed. Each process may use --memory GiB, so that a model that is too large fails instead of
-filling the machine. Failures are printed with the command that repeats them. Needs only the standard library and the built programs
-(scripts/setup.sh).
+an internal error, or suggest exactly what was typed, and very large counts (of layers, say) must not take long. Each process may use
+--memory GiB, so that a model that is too large fails instead of filling the machine. Failures are printed with the command that repeats
+them. Needs only the standard library and the built programs (scripts/setup.sh).
 
 Exit code: 0 if all cases pass, 1 otherwise.
 """
@@ -48,6 +48,7 @@ SMALL = {"width": 16, "layers": 1, "heads": 2, "patch_size": 8, "embed_dim": 8, 
 WORDS = ["x", "no/such/file", "a b", "", "~x", "caf\u00e9", "[", "0x10", "-", "a" * 300]
 NUMBERS = ["0", "-1", "1", "2", "3", "7", "16", "100", "1000000000", "4294967296", "9223372036854775807", "99999999999999999999", "0.5",
            "-0.5", "1e-30", "1e30", "1e400", ".nan", ".inf", "-.inf"]
+COUNTS = ["100000", "1000000", "1000000000", "9000000000000000"]  # of layers, samples, and so on
 SUGGESTION = re.compile(r"did you mean ([^?]+)\?")
 LOG_LINE = re.compile(r"\d\d:\d\d:\d\d (debug|info|warning|error) ")
 
@@ -223,8 +224,8 @@ def make_case(table, draw):
             value, case.refused = outside, "a number beyond its bounds"
         elif way > 0.5 and (other := of_another_type(setting, draw)) is not None:
             value, case.refused = other, "a value of another type"
-        elif way > 0.4:
-            value = draw.choice(NUMBERS)
+        elif way > 0.3:
+            value = draw.choice(COUNTS if "int" in setting.type and way > 0.38 else NUMBERS)
         case.assignments.append(f"{prefix}{key}={value}")
         case.names += [prefix + key, prefix.split(".")[0], *key.split(".")]
         case.typed += [prefix + key, key, value.strip("'")]

@@ -26,6 +26,9 @@ bool is_lack_of_memory(const std::exception& error) {
 
 int run_program(const std::string& name, const std::function<int()>& body) {
   std::signal(SIGCHLD, SIG_DFL);
+  // If the reader of stdout or stderr ends (trainer | head), the program goes on, because its work would be lost. Unlike SIG_IGN, a handler
+  // does not carry over to the programs that this one starts.
+  std::signal(SIGPIPE, [](int) {});
   // One string is one write, so ranks that share a terminal cannot write into each other's lines.
   try {
     return body();

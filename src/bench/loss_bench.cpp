@@ -7,6 +7,7 @@
 #include <tessera/measure/step_meter.h>
 #include <tessera/measure/synthetic_batch.h>
 #include <tessera/models/autocast.h>
+#include <tessera/objectives/make_objective.h>
 #include <tessera/objectives/objective.h>
 
 namespace tessera::bench {
@@ -67,7 +68,7 @@ Subject make_subject(const NamedObjective& named, const LossBenchSettings& s, Du
   }
   context.shared = &shared;
   Subject out;
-  out.objective = objectives().make(named.choice, named.label, context);
+  out.objective = make_objective(named.choice, named.label, context);
   out.objective->to(s.device);
   const Needs needs = out.objective->needs();
   if (model != nullptr) {

@@ -15,6 +15,7 @@
 #ifdef TESSERA_WITH_DATA
 #include <tessera/data/image/training_views.h>
 #include <tessera/data/loading/loader.h>
+#include <tessera/objectives/make_objective.h>
 #endif
 
 namespace tessera::bench {
@@ -82,7 +83,7 @@ TrainingStep::TrainingStep(const std::string& configuration, const TrainingStepS
   at::manual_seed(0);
   const auto build = [&] {
     auto model = std::make_shared<DualEncoder>(load_model_settings(configuration));
-    auto objective = objectives().make(section(tree, "objective", "{name: clip}"), "objective", objective_context(*model));
+    auto objective = make_objective(section(tree, "objective", "{name: clip}"), "objective", objective_context(*model));
     model->to(s.device);
     objective->to(s.device);
     return std::pair{std::move(model), std::move(objective)};

@@ -8,6 +8,7 @@
 
 #include <torch/custom_class.h>
 
+#include "src/bindings/tokenizer.h"
 #include <tessera/base/error.h>
 #include <tessera/config/fields.h>
 #include <tessera/config/node.h>
@@ -51,18 +52,20 @@ Needs needs_of(const BoundLoaderSettings& settings) {
 
 class BoundLoader : public torch::CustomClassHolder {
  public:
-  BoundLoader(const std::string& json, std::int64_t seed, std::int64_t rank, std::int64_t ranks, bool pinned) {
+  /// `vocabulary` has the bytes to use instead of the tokenizer's file, uint8 [n]; empty: read the file.
+  BoundLoader(const std::string& json, const at::Tensor& vocabulary, std::int64_t seed, std::int64_t rank,
+              std::int64_t ranks, bool pinned) {
     if (rank < 0 || rank >= ranks)
       user_error("rank ", rank, " of world_size ", ranks, ": expected world_size processes with the ranks 0 to world_size - 1");
     auto settings = config::read<BoundLoaderSettings>(config::parse_yaml(json, "tessera.Loader"), "");
     const config::ModuleSettings source = sources().resolve(settings.source, "source");
-    std::shared_ptr<const Tokenizer> tokenizer;
     if (settings.tokenizer)
-      tokenizer = tokenizers().make(tokenizers().resolve(*settings.tokenizer, "tokenizer"), "tokenizer", TokenizerContext{});
+      tokenizer_ = tokenizers().make(tokenizers().resolve(*settings.tokenizer, "tokenizer"), "tokenizer",
+                                     TokenizerContext{std::string(view_of(vocabulary)), ""});
     LoaderTarget target;
     target.pinned = pinned;
     target.share_setting = "max_bad_share=";
-    loader_ = std::make_unique<Loader>(sources().make(source, "source"), tokenizer, settings.preprocessing, settings.loader,
+    loader_ = std::make_unique<Loader>(sources().make(source, "source"), tokenizer_, settings.preprocessing, settings.loader,
                                        needs_of(settings), static_cast<std::uint64_t>(seed),
                                        RankSlice{static_cast<int>(rank), static_cast<int>(ranks)}, target);
   }
@@ -104,7 +107,10 @@ class BoundLoader : public torch::CustomClassHolder {
     return out;
   }
 
+  std::string tokenizer_identity() const { return tokenizer_ ? identity_of(*tokenizer_) : ""; }
+
  private:
+  std::shared_ptr<const Tokenizer> tokenizer_;
   std::unique_ptr<Loader> loader_;
 };
 
@@ -112,11 +118,12 @@ class BoundLoader : public torch::CustomClassHolder {
 
 [[maybe_unused, gnu::used]] const auto bound_loader =
     torch::class_<BoundLoader>("tessera", "Loader")
-        .def(torch::init<std::string, std::int64_t, std::int64_t, std::int64_t, bool>())
+        .def(torch::init<std::string, at::Tensor, std::int64_t, std::int64_t, std::int64_t, bool>())
         .def("next", &BoundLoader::next)
         .def("batches_per_epoch", &BoundLoader::batches_per_epoch)
         .def("position", &BoundLoader::position)
         .def("seek", &BoundLoader::seek)
-        .def("skipped", &BoundLoader::skipped);
+        .def("skipped", &BoundLoader::skipped)
+        .def("tokenizer_identity", &BoundLoader::tokenizer_identity);
 
 }  // namespace tessera

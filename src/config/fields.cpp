@@ -6,6 +6,7 @@
 
 #include <tessera/base/printable.h>
 #include <tessera/config/registry.h>
+#include <tessera/config/values.h>
 
 namespace tessera::config {
 namespace {
@@ -62,6 +63,12 @@ void fail(const Node& node, const std::string& path, const std::string& text) {
   const std::string mark = node.mark().text();
   constexpr std::size_t longest = 2000;  // long enough for, say, the names of all modules
   user_error(mark, mark.empty() || path.empty() ? "" : ": ", printable(path), ": ", printable(text, longest));
+}
+
+void for_each_value(const Node& node, const std::string& path, const std::function<void(const std::string&, const Node&)>& visit) {
+  if (!node.is_map() && !node.is_sequence()) visit(path, node);
+  for (const auto& [key, value] : node.members()) for_each_value(value, join_path(path, key), visit);
+  for (std::size_t i = 0; i < node.items().size(); ++i) for_each_value(node.items()[i], concat(path, ".", i), visit);
 }
 
 void check_keys(const Node& node, const std::string& path, const std::vector<std::string>& known) {

@@ -5,6 +5,7 @@
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/config/file_path.h>
+#include <tessera/config/shipped.h>
 
 namespace tessera::config {
 
@@ -47,31 +48,37 @@ void check_utf8(const std::string& name, const Node& node, const std::string& pa
   if (!is_utf8(name)) fail(node, path, name + " is not UTF-8: rename the folder or the file");
 }
 
-}  // namespace
-
-FilePath Value<FilePath>::read(const Node& node, const std::string& path, const FilePath&) {
+// Returns the path as it was written, or its absolute path if it is in one of the folders.
+FilePath looked_up(const Node& node, const std::string& path, std::vector<std::string> folders) {
   FilePath out(Value<std::string>::read(node, path, {}));
   out.origin = origin_of(node, path);
   check_utf8(out.name, node, path);
   if (out.empty()) return out;
   std::error_code ignored;
   if (fs::path(out.name).is_absolute()) return out;
-  for (const std::string& folder : search_folders(node)) {
+  for (const std::string& folder : folders) {
     const fs::path candidate = (fs::path(folder) / out.name).lexically_normal();
-    if (fs::exists(candidate, ignored)) {
-      out.name = candidate.string();
-      out.searched.clear();
-      check_utf8(out.name, node, path);
-      return out;
-    }
-    out.searched.push_back(folder);
+    if (!fs::exists(candidate, ignored)) continue;
+    out.name = candidate.string();
+    check_utf8(out.name, node, path);
+    return out;
   }
+  out.searched = std::move(folders);
   return out;
+}
+
+}  // namespace
+
+FilePath Value<FilePath>::read(const Node& node, const std::string& path, const FilePath&) {
+  std::vector<std::string> folders = search_folders(node);
+  if (const std::string shipped = shipped_folder(); node.text().starts_with("configs/") && !shipped.empty())
+    folders.push_back(fs::path(shipped).parent_path().string());
+  return looked_up(node, path, std::move(folders));
 }
 
 OutputPath Value<OutputPath>::read(const Node& node, const std::string& path, const OutputPath&) {
   OutputPath out;
-  static_cast<FilePath&>(out) = Value<FilePath>::read(node, path, {});
+  static_cast<FilePath&>(out) = looked_up(node, path, search_folders(node));
   if (!out.empty()) out.name = fs::absolute(out.name).lexically_normal().string();
   check_utf8(out.name, node, path);
   return out;

@@ -87,6 +87,16 @@ std::string shipped_folder() {
   return {};
 }
 
+std::string documentation(const std::string& page) {
+  return (fs::path(shipped_folder()).parent_path() / "docs" / page).string();
+}
+
+std::string clip_vocabulary_file() {
+  fs::path file = fs::path(shipped_folder()) / "vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz";
+  if (!is_file(file)) user_error("CLIP's vocabulary is missing from the configurations that ship with Tessera (", file.string(), ")");
+  return file.string();
+}
+
 std::string find_configuration(const std::string& name, const std::string& shipped) {
   for (const std::string& file : {name, name + std::string(kEnding)})
     if (is_file(file)) return file;

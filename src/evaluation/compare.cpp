@@ -47,7 +47,10 @@ EvaluateOptions options_of(const EvaluateOptions& options, const std::string& mo
   out.checkpoint = model;
   out.compare.clear();
   out.out.clear();
-  if (!is_open_clip_checkpoint(model)) out.architecture.clear();
+  if (!is_open_clip_checkpoint(model)) {
+    out.reading.architecture.clear();
+    out.reading.state.clear();
+  }
   return out;
 }
 
@@ -61,7 +64,7 @@ void check_models(const EvaluateOptions& options) {
   SuiteSettings first;
   for (const std::string& model : options.compare) {
     const EvaluateOptions own = options_of(options, model);
-    const InferenceModel loaded = load_for_inference(model, own.device, own.architecture);
+    const InferenceModel loaded = load_for_inference(model, own.device, own.reading);
     if (std::find(files.begin(), files.end(), loaded.path) != files.end())
       user_error("--compare: ", model, " is given twice");
     files.push_back(loaded.path);

@@ -4,9 +4,12 @@
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/metrics/sparse_rows.h"
 #include <tessera/base/error.h>
+#include <tessera/base/log.h>
+#include <tessera/base/text.h>
 #include <tessera/evaluation/embedder.h>
 #include <tessera/evaluation/metrics/slots.h>
 #include <tessera/evaluation/metrics/zero_shot.h>
+#include <tessera/evaluation/token_spans.h>
 #include <tessera/models/projections.h>
 #include <tessera/models/token_projection.h>
 
@@ -22,6 +25,15 @@ TowerFeatures on_cpu(const TowerFeatures& features) {
   return map_tensors(features, [](const at::Tensor& tensor) {
     return tensor.to(at::kCPU, tensor.is_floating_point() ? at::kFloat : tensor.scalar_type());
   });
+}
+
+// Without this check, PyTorch would report an index without saying which file is wrong, and a GPU would end the process.
+void check_ids(const at::Tensor& ids, const Tokenizer& tokenizer, const Encoder& encoder) {
+  const std::int64_t rows = encoder.vocab_size(), largest = ids.max().item<std::int64_t>();
+  if (rows > 0 && largest >= rows)
+    user_error("the tokenizer ", tokenizer.name(), " has the id ", largest, ", but the text tower's token table has only ", rows,
+               " rows: the checkpoint was made with another model's vocabulary; convert its weights again with tessera-convert "
+               "--settings RUN");
 }
 
 }  // namespace
@@ -75,14 +87,25 @@ TowerFeatures DualEncoderEmbedder::texts(const std::vector<std::string>& texts, 
   std::vector<TowerFeatures> batches;
   for (auto begin = texts.begin(); begin != texts.end();) {
     const auto end = begin + std::min<std::ptrdiff_t>(texts_at_a_time_, texts.end() - begin);
-    const TowerInput input = tokenizer_->encode_batch({begin, end}).to(device_of(*model_));
-    batches.push_back(on_cpu(model_->encode_text(input, needs)));
+    for (auto text = begin; text != end; ++text, ++texts_)
+      if (const std::int64_t excess = tokenizer_->count_ids(*text) - tokenizer_->context_length(); excess > 0)
+        ++cut_texts_, cut_tokens_ += excess;
+    const TowerInput input = tokenizer_->encode_batch({begin, end});
+    check_ids(input.ids, *tokenizer_, model_->text_tower().encoder());
+    batches.push_back(on_cpu(model_->encode_text(input.to(device_of(*model_)), needs)));
     begin = end;
   }
   if (!batches.empty()) return joined(batches);
   TowerFeatures none;
   none.global = at::empty({0, model_->embed_dim()});
   return none;
+}
+
+void DualEncoderEmbedder::tell_of_cut_texts() const {
+  if (cut_texts_ > 0)
+    log::warning(with_thousands(cut_texts_), " of ", with_thousands(texts_), " texts are longer than the tokenizer's context of ",
+                 tokenizer_->context_length(), " tokens: their ends were cut off, ", with_thousands(cut_tokens_), " tokens in total");
+  texts_ = cut_texts_ = cut_tokens_ = 0;
 }
 
 TowerFeatures DualEncoderEmbedder::classes(const TowerFeatures& prompts, std::int64_t per_class) const {
@@ -95,16 +118,7 @@ TowerFeatures DualEncoderEmbedder::classes(const TowerFeatures& prompts, std::in
 }
 
 std::vector<std::string> DualEncoderEmbedder::token_texts(const std::vector<std::int64_t>& ids) const {
-  if (tokenizer_ == nullptr) return Embedder::token_texts(ids);
-  std::vector<std::string> texts;
-  std::string before;
-  for (auto end = ids.begin(); end != ids.end();) {
-    const std::string text = tokenizer_->decode({ids.begin(), ++end});
-    // If a character's bytes are split between two ids, `text` does not always begin with `before`. The last id is then decoded alone.
-    texts.push_back(text.starts_with(before) ? text.substr(before.size()) : tokenizer_->decode({*std::prev(end)}));
-    before = text;
-  }
-  return texts;
+  return tokenizer_ == nullptr ? Embedder::token_texts(ids) : tessera::token_texts(*tokenizer_, ids);
 }
 
 at::Tensor DualEncoderEmbedder::similarity(const TowerFeatures& images, const TowerFeatures& texts) const {

@@ -10,6 +10,7 @@
 #include <tessera/base/clock.h>
 #include <tessera/base/digest.h>
 #include <tessera/base/dump_utf8.h>
+#include <tessera/base/log.h>
 #include <tessera/base/progress.h>
 #include <tessera/base/text.h>
 #include <tessera/base/version.h>
@@ -243,10 +244,17 @@ config::Node run_config_of(const InferenceModel& loaded) {
   return config::expand_environment(config::parse_yaml(found->second, loaded.path + " (config)"));
 }
 
+/// Warns of a learned temperature that is missing or unusable, if a task computes probabilities with it.
+void warn_of_logit_scale(const InferenceModel& loaded, const SuiteSettings& suite) {
+  const bool used = std::ranges::any_of(suite.tasks, [](const auto& task) { return task.name == "zero_shot" || task.name == "segmentation"; });
+  if (used && !stored_logit_scale(loaded.file.weights))
+    log::warning(loaded.path, ": has no usable logit_scale: probabilities are computed with ", kUsualScale, ", CLIP's maximum");
+}
+
 ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
   if (options.threads) at::set_num_threads(static_cast<int>(*options.threads));
   check_data_options(options);  // checked first, because reading the weights may take long
-  const InferenceModel loaded = load_for_inference(options.checkpoint, options.device, options.architecture);
+  const InferenceModel loaded = load_for_inference(options.checkpoint, options.device, options.reading);
   const std::string run_folder = run_folder_of(loaded.path);
   const SuiteSettings suite = load_suite(options, run_config_of(loaded));
   const std::string usual = usual_folder(run_folder, loaded.path);
@@ -263,6 +271,7 @@ ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
   context.threads = options.threads.value_or(suite.threads);
   context.pictures = options.pictures;
   context.out = out;
+  warn_of_logit_scale(loaded, suite);
   context.logit_scale = logit_scale_of(loaded.file.weights);
   if (options.run_loss) context.loss = options.run_loss(loaded);
   context.pool = checkpoint_pool(loaded);
@@ -280,7 +289,7 @@ ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
   const DualEncoderEmbedder whole(loaded.model, loaded.tokenizer);
   std::optional<RankEmbedder> shared;
   if (options.ranks != nullptr) {
-    options.ranks->load(options.checkpoint, options.architecture);
+    options.ranks->load(options.checkpoint, options.reading);
     context.batch_size *= options.ranks->size();
     shared.emplace(whole, *options.ranks);
   }
@@ -293,6 +302,7 @@ ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
   SharedFeatures features(embedder, options.features_cache, suite.tasks.size(),
                           [&] { return features_key(loaded, kept, options.slots); });
   const auto [results, failures] = run_tasks(suite.tasks, features, context);
+  whole.tell_of_cut_texts();
 
   nlohmann::json json = results_of(loaded, origin, results, failures);
   ReportHead head = head_of(loaded, run_folder, suite, origin);

@@ -30,18 +30,9 @@ class UnreadTokenizer : public Tokenizer {
   std::string reason_;
 };
 
-/// Reads the tokenizer of a published folder into `out`.
-void take_tokenizer(const ForeignModel& foreign, const std::string& folder, InferenceModel& out) {
-  if (!foreign.tokenizer_in_folder) return;
-  const std::string reason = take_published_tokenizer(foreign, folder, out.file);
-  if (!reason.empty())
-    out.tokenizer = std::make_shared<UnreadTokenizer>(reason);
-  else if (!out.file.tokenizer.name.empty())
-    out.tokenizer = tokenizers().make(out.file.tokenizer, "tokenizer", TokenizerContext{out.file.vocabulary, folder});
-}
-
 /// Reads a checkpoint and sets `out.path` and `out.file`. If the checkpoint is a published folder, also reads the folder's tokenizer.
-void read_checkpoint(const std::string& path, const std::string& architecture, InferenceModel& out) {
+void read_checkpoint(const std::string& path, const CheckpointOptions& options, InferenceModel& out) {
+  const std::string& architecture = options.architecture;
   const auto take_no_architecture = [&](const std::string& described) {
     if (!architecture.empty())
       user_error("--architecture ", architecture, ": ", described, " already describes its model: leave the option out");
@@ -49,55 +40,75 @@ void read_checkpoint(const std::string& path, const std::string& architecture, I
   if (is_foreign_folder(path)) {
     take_no_architecture(path);
     out.path = path;
-    out.file = load_foreign_model(path);
-    take_tokenizer(read_foreign_folder(path), path, out);
+    out.file = load_foreign_model(path, options);
+    out.tokenizer_error = take_published_tokenizer(read_foreign_folder(path), path, out.file);
     return;
   }
   if (is_open_clip_checkpoint(path) || (!architecture.empty() && std::filesystem::is_directory(path))) {
     out.path = find_open_clip_weights(path);
-    const ForeignModel foreign = open_clip_settings(out.path, architecture);
-    out.file = load_open_clip_checkpoint(out.path, foreign);
-    take_tokenizer(foreign, std::filesystem::absolute(out.path).parent_path().string(), out);
+    const ForeignModel foreign = open_clip_settings(out.path, options);
+    out.file = load_open_clip_checkpoint(out.path, foreign, options.state);
+    out.tokenizer_error = take_published_tokenizer(foreign, std::filesystem::absolute(out.path).parent_path().string(), out.file);
     return;
   }
   out.path = find_model_file(path);
   take_no_architecture(out.path);
+  if (!options.state.empty()) user_error("--state ", options.state, ": ", out.path, " has only one set of weights: leave the option out");
   out.file = load_model_file(out.path);
+  if (options.image_size) out.file.model = with_image_size(out.file.model, *options.image_size);
 }
 
 }  // namespace
 
-InferenceModel load_for_inference(const std::string& path, const std::string& device, const std::string& architecture) {
+InferenceModel load_for_inference(const std::string& path, const std::string& device, const CheckpointOptions& options) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) {
     user_error("checkpoint ", path, " does not exist: give a model file, a checkpoint folder or a run folder");
   }
+  const at::Device chosen = parse_device(device);
+  InferenceModel found;
+  read_checkpoint(path, options, found);
+  InferenceModel out = inference_model(std::move(found.file), found.path, found.tokenizer_error);
+  out.device = chosen;
+  out.model->to(chosen);
+  return out;
+}
+
+InferenceModel inference_model(ModelFile file, const std::string& path, const std::string& tokenizer_error) {
   InferenceModel out;
-  out.device = parse_device(device);
-  read_checkpoint(path, architecture, out);
-  out.model = build_model(out.file, out.path);
-  out.model->to(out.device);
-  out.model->eval();
-  if (!out.model->has_text_tower() || out.tokenizer) return out;
-  if (out.file.tokenizer.name.empty()) 
-    user_error(out.path, ": has a text tower but names no tokenizer (tessera.tokenizer in its metadata): take the checkpoint "
-               "as trainer or tessera-convert wrote it");
+  out.path = path;
+  out.file = std::move(file);
+  out.tokenizer_error = tokenizer_error;
+  out.model = build_model(out.file, path);
+  if (!out.model->has_text_tower()) return out;
+  if (!tokenizer_error.empty()) {
+    out.tokenizer = std::make_shared<UnreadTokenizer>(tokenizer_error);
+    return out;
+  }
+  if (out.file.tokenizer.name.empty())
+    user_error(path, ": has a text tower but no tokenizer: tessera-convert --settings RUN ", path, " NEW.safetensors adds that of "
+               "the run that the weights come from");
   const std::string no_vocabulary =
-      concat(out.path, ": holds no vocabulary for its tokenizer ", out.file.tokenizer.name,
-             ": make it again with tessera-convert --merges FILE (a checkpoint of the trainer always holds it)");
+      concat(path, ": holds no vocabulary for its tokenizer ", out.file.tokenizer.name, ": tessera-convert --vocab FILE ", path,
+             " NEW.safetensors adds it, or --settings RUN with the run that the weights come from");
   out.tokenizer =
       tokenizers().make(out.file.tokenizer, "tokenizer", TokenizerContext{out.file.vocabulary, no_vocabulary});
   return out;
 }
 
-double logit_scale_of(const std::map<std::string, at::Tensor>& weights) {
+std::optional<double> stored_logit_scale(const std::map<std::string, at::Tensor>& weights) {
+  constexpr double kMost = 10;
   for (const char* name : {"logit_scale", "objective.logit_scale"}) {
     const auto found = weights.find(name);
     if (found == weights.end() || found->second.numel() != 1) continue;
-    const double scale = std::exp(found->second.to(at::kDouble).item<double>());
-    if (std::isfinite(scale)) return scale;
+    const double scale = found->second.to(at::kDouble).item<double>();
+    if (std::isfinite(scale) && scale <= kMost) return std::exp(scale);
   }
-  return 100;
+  return std::nullopt;
+}
+
+double logit_scale_of(const std::map<std::string, at::Tensor>& weights) {
+  return stored_logit_scale(weights).value_or(kUsualScale);
 }
 
 }  // namespace tessera

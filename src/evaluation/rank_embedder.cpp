@@ -114,7 +114,9 @@ class ServedModel {
     const auto order = nlohmann::json::parse(group_.broadcast_text(""));
     run_on_all_ranks(group_, "loading the model", [&] {
       embedder_.reset();
-      loaded_ = load_for_inference(order.at("checkpoint"), device_, order.at("architecture"));
+      CheckpointOptions options{.architecture = order.at("architecture"), .state = order.at("state")};
+      if (const auto size = order.at("image_size").get<std::vector<std::int64_t>>(); !size.empty()) options.image_size = config::Size(size[0], size[1]);
+      loaded_ = load_for_inference(order.at("checkpoint"), device_, options);
       embedder_ = std::make_unique<DualEncoderEmbedder>(loaded_.model, loaded_.tokenizer);
     });
   }
@@ -141,10 +143,13 @@ EmbeddingRanks::~EmbeddingRanks() {
   }
 }
 
-void EmbeddingRanks::load(const std::string& checkpoint, const std::string& architecture) const {
+void EmbeddingRanks::load(const std::string& checkpoint, const CheckpointOptions& options) const {
   if (group_.size() == 1) return;
   send(group_, RankOrder::load);
-  group_.broadcast_text(nlohmann::json{{"checkpoint", checkpoint}, {"architecture", architecture}}.dump());
+  std::vector<std::int64_t> size;
+  if (options.image_size) size = {options.image_size->height, options.image_size->width};
+  const nlohmann::json order = {{"checkpoint", checkpoint}, {"architecture", options.architecture}, {"image_size", size}, {"state", options.state}};
+  group_.broadcast_text(order.dump());
   run_on_all_ranks(group_, "loading the model", [] {});
 }
 

@@ -6,6 +6,7 @@
 #include "src/evaluation/tasks/pass.h"
 #include <tessera/base/digest.h>
 #include <tessera/base/dump_utf8.h>
+#include <tessera/base/log.h>
 #include <tessera/evaluation/metrics/slots.h>
 #include <tessera/evaluation/slot_choice.h>
 #include <tessera/io/atomic_file.h>
@@ -41,6 +42,7 @@ SlotChoice choose_slots(const Embedder& model, std::int64_t count, const SlotSet
   if (settings.top > count) user_error("--slots top:", settings.top, ": this model has ", count, " slots");
   const auto source = open_source(settings.data.source, context.source, "--slots: source");
   const Candidates candidates = candidates_for(settings.classes, *source, "--slots");
+  for (const std::string& note : candidates.notes) log::info("--slots: ", note);
   metrics::SlotMeter meter(embed_classes(model, candidates.names, settings.templates, {.slots = true}).slots);
   TaskResult result;
   const Pass pass{.embedder = model,

@@ -78,7 +78,7 @@ config::Node tree_of(const EvaluateOptions& options, const config::Node& run_con
   if (!options.suite.empty()) return suite_tree(options);
   const config::Node* tasks = find_path(run_config, "evaluation.tasks");
   if (tasks == nullptr || !tasks->is_sequence() || tasks->items().empty()) {
-    user_error("nothing to measure: give --suite FILE (configs/suites has some) or --task NAME, one of ",
+    user_error("nothing to measure: give --suite FILE (", config::shipped_folder(), "/suites has some) or --task NAME, one of ",
                join_names(evaluation_tasks().names()));
   }
   tree.set("tasks", *tasks);

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -12,10 +13,12 @@
 
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
+#include <tessera/base/log.h>
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/io/pickle.h>
 #include <tessera/io/pytorch_file.h>
+#include <tessera/io/safetensors.h>
 #include <tessera/io/zip_checksums.h>
 
 namespace tessera::io {
@@ -30,6 +33,12 @@ constexpr std::size_t kTarMagicAt = 257;
 constexpr std::size_t kMostVisits = 1'000'000;
 constexpr int kDeepest = 64;
 constexpr std::size_t kLongestTensorName = 500;
+
+// The names of the state that is read if the user chooses none; the first one that a file has counts.
+constexpr const char* kUsualStates[] = {"state_dict", "model_state_dict", "model"};
+constexpr const char* kHowToChoose = "--state NAME, start.state, or state= in Python";
+
+constexpr std::string_view kAverageCount = "n_averaged";  // a number that torch.optim.swa_utils.AveragedModel adds to the model's tensors
 
 std::string first_bytes(const std::string& path) {
   std::string out(512, '\0');
@@ -159,9 +168,9 @@ class PytorchModel {
   PytorchModel(const std::string& path, PytorchArchive& archive)
       : path_(path), archive_(archive), pickle_(archive.pickle()) {}
 
-  std::map<std::string, at::Tensor> tensors() {
+  std::map<std::string, at::Tensor> tensors(const std::string& state) {
     refuse_programs();
-    collect(model(), "", 0);
+    collect(model(state), "", 0);
     if (tensors_.empty()) user_error(path_, ": its model has no tensors");
     return std::move(tensors_);
   }
@@ -193,26 +202,73 @@ class PytorchModel {
     }
   }
 
-  const PickleValue& model() const {
+  /// A state dict or module in a checkpoint, and its key ("state_dict") or keys ("ema.module").
+  using State = std::pair<std::string, const PickleValue*>;
+
+  static bool is_usual(const std::string& name) { return std::ranges::find(kUsualStates, name) != std::end(kUsualStates); }
+
+  /// Returns the entries of a checkpoint that are modules or have tensors among their own entries. Of the attributes of a module, only those
+  /// with a usual name count. `deeper` receives the same for each of the other entries.
+  std::vector<State> states_in(const PickleValue& checkpoint, std::vector<State>* deeper, const std::string& prefix = "") const {
+    std::vector<State> out;
+    for_each_name(checkpoint, [&](const std::string& name, const PickleValue& value) {
+      if (!has_names(value) || tensor_call(value) || (checkpoint.kind == Kind::kObject && !is_usual(name))) return;
+      bool is_state = deeper != nullptr && is_usual(name);
+      for_each_name(value, [&](const std::string& part, const PickleValue& inner) {
+        is_state |= tensor_call(inner).has_value() || (value.kind == Kind::kObject && part == "_modules");
+      });
+      if (is_state)
+        out.emplace_back(prefix + name, &value);
+      else if (deeper != nullptr)
+        for (State& inner : states_in(value, nullptr, name + ".")) deeper->push_back(std::move(inner));
+    });
+    return out;
+  }
+
+  static std::string names_of(const std::vector<State>& states) {
+    std::vector<std::string> names;
+    for (const State& state : states)
+      if (names.size() < 20) names.push_back(printable(state.first, 40));
+    return names.empty() ? "none with a name" : join_names(names);
+  }
+
+  /// Returns the state to read, or the pickle's root if this is the state.
+  const PickleValue& model(const std::string& wanted) const {
     const PickleValue& root = at(pickle_.root);
     if (tensor_call(root)) user_error(path_, ": holds a single tensor, not a model");
     if (!has_names(root)) user_error(path_, ": holds neither a state dict nor a checkpoint or module");
-    const PickleValue* found = nullptr;
+    std::vector<State> deeper, states = states_in(root, &deeper);
+    if (states.empty() || !wanted.empty()) states.insert(states.end(), deeper.begin(), deeper.end());
+    const auto named = [&](const std::string& name) { return std::ranges::find(states, name, &State::first); };
+    if (!wanted.empty()) {
+      if (const auto chosen = named(wanted); chosen != states.end()) return *chosen->second;
+      user_error(path_, ": has no state dict ", printable(wanted), "; it has ", names_of(states));
+    }
+    for (const char* name : kUsualStates)
+      if (const auto usual = named(name); usual != states.end()) return said(*usual, states);
     bool has_tensors = false;
     std::vector<std::string> keys;
     for_each_name(root, [&](const std::string& name, const PickleValue& value) {
-      const bool is_model = name == "state_dict" || name == "model_state_dict" || name == "model";
-      if (is_model && found == nullptr && has_names(value) && !tensor_call(value)) found = &value;
       has_tensors |= tensor_call(value).has_value();
       if (keys.size() < 20) keys.push_back(printable(name, 40));
     });
-    if (found != nullptr) return *found;
-    if (!has_tensors && root.kind == Kind::kDict)
-      user_error(
-          path_,
-          ": no model in it: expected tensors, or a dict `state_dict`, `model_state_dict` or `model`; its keys: ",
-          keys.empty() ? "none" : join_names(keys));
-    return root;
+    if (has_tensors || root.kind != Kind::kDict) return root;
+    if (states.size() == 1) return said(states.front(), states);
+    if (states.size() > 1) user_error(path_, ": holds several state dicts, ", names_of(states), ": choose one with ", kHowToChoose);
+    user_error(
+        path_,
+        ": no model in it: expected tensors, or a dict `state_dict`, `model_state_dict` or `model`; its keys: ",
+        keys.empty() ? "none" : join_names(keys));
+  }
+
+  /// Returns the state that is read although the user chose none. If there are others, the log says which one it is, once for each file.
+  const PickleValue& said(const State& state, const std::vector<State>& states) const {
+    static std::mutex mutex;
+    static std::set<std::string> told;
+    const std::lock_guard lock(mutex);
+    if (states.size() > 1 && told.insert(path_).second)
+      log::info(path_, ": has the state dicts ", names_of(states), ", of which ", printable(state.first), " is read; choose with ", kHowToChoose);
+    return *state.second;
   }
 
   const PickleValue* argument(const PickleValue& arguments, std::size_t i) const {
@@ -328,25 +384,26 @@ class PytorchModel {
   std::map<std::string, at::Tensor> tensors_;
 };
 
-/// Removes the prefix of torch.compile anywhere in a name, and then the prefix of DistributedDataParallel if all names have it.
-std::map<std::string, at::Tensor> unwrapped(std::map<std::string, at::Tensor> tensors) {
-  constexpr std::string_view kCompiled = "_orig_mod.", kParallel = "module.";
+}  // namespace
+
+std::map<std::string, at::Tensor> without_wrappers(std::map<std::string, at::Tensor> tensors) {
+  constexpr std::string_view kParallel = "module.";
   std::map<std::string, at::Tensor> out;
   for (auto& [wrapped, tensor] : tensors) {
     std::string name = wrapped;
-    for (std::size_t at = name.find(kCompiled); at != std::string::npos; at = name.find(kCompiled, at))
-      name.erase(at, kCompiled.size());
+    for (const std::string_view wrapper : {"_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module."})
+      for (std::size_t at = name.find(wrapper); at != std::string::npos; at = name.find(wrapper, at)) name.erase(at, wrapper.size());
     out[name] = std::move(tensor);
   }
-  while (std::all_of(out.begin(), out.end(), [&](const auto& item) { return item.first.starts_with(kParallel); })) {
+  const auto is_wrapped = [&](const auto& item) { return item.first.starts_with(kParallel) || item.first == kAverageCount; };
+  while (std::all_of(out.begin(), out.end(), is_wrapped) && out.size() > out.count(std::string(kAverageCount))) {
     std::map<std::string, at::Tensor> shorter;
-    for (auto& [name, tensor] : out) shorter[name.substr(kParallel.size())] = std::move(tensor);
+    for (auto& [name, tensor] : out)
+      if (name != kAverageCount) shorter[name.substr(kParallel.size())] = std::move(tensor);
     out = std::move(shorter);
   }
   return out;
 }
-
-}  // namespace
 
 bool is_pytorch_file(const std::string& path) {
   const std::string head = first_bytes(path);
@@ -354,17 +411,23 @@ bool is_pytorch_file(const std::string& path) {
   return !is_safetensors && (is_zip(head) || is_pickle(head) || is_tar(head));
 }
 
-std::map<std::string, at::Tensor> load_pytorch_file(const std::string& path) {
+std::map<std::string, at::Tensor> load_pytorch_file(const std::string& path, const std::string& state) {
   const std::string head = first_bytes(path);
   if (is_pickle(head)) refuse_old_format(path, "a pickle without an archive around it");
   if (is_tar(head)) refuse_old_format(path, "a tar archive");
   if (!is_zip(head)) user_error(path, ": not a PyTorch file");
   try {
     PytorchArchive archive(path);
-    return unwrapped(PytorchModel(path, archive).tensors());
+    return without_wrappers(PytorchModel(path, archive).tensors(state));
   } catch (const c10::Error& error) {
     user_error(path, ": damaged or not a PyTorch file: ", first_line(error));
   }
+}
+
+std::map<std::string, at::Tensor> load_tensors(const std::string& path, const std::string& state) {
+  if (is_pytorch_file(path)) return load_pytorch_file(path, state);
+  if (!state.empty()) user_error(path, ": has no state dict ", state, ": only PyTorch files have several: leave the choice out");
+  return without_wrappers(load_safetensors(path).tensors);
 }
 
 }  // namespace tessera::io

@@ -11,6 +11,7 @@
 #include <tessera/io/pytorch_file.h>
 #include <tessera/io/safetensors.h>
 #include <tessera/io/safetensors_header.h>
+#include <tessera/io/stand_in.h>
 #include <tessera/io/tar.h>
 
 namespace tessera::io {
@@ -26,24 +27,14 @@ struct OpenedHeader {
   SafetensorsLayout layout;
 };
 
-/// For error messages: if the file begins with text, returns its first line. Otherwise returns an empty string.
-std::string first_line_of_text(const RandomAccessFile& file) {
-  std::string start(std::min<std::uint64_t>(file.size(), 40), '\0');
-  file.read(0, start.data(), start.size());
-  const bool is_text = std::all_of(start.begin(), start.end(), [](char c) {
-    return c == '\n' || c == '\r' || c == '\t' || (static_cast<unsigned char>(c) >= 0x20 && c != 0x7F);
-  });
-  return is_text ? start.substr(0, start.find_first_of("\r\n")) : "";
-}
-
 /// If the file is a PyTorch file, another archive or a text file, throws a UserError that says so.
 void refuse_other_kinds(const RandomAccessFile& file, const std::string& path) {
   if (is_pytorch_file(path))
     user_error(path, ": is a PyTorch file or another archive, expected a safetensors file; if it holds an "
                      "OpenCLIP model, convert it: tessera-convert --from open_clip --architecture NAME ",
                path, " OUT.safetensors");
-  if (const std::string text = first_line_of_text(file); !text.empty())
-    user_error(path, ": neither safetensors nor a PyTorch file: it begins with the text \"", printable(text), "\"");
+  if (const std::string text = describe_text(file.read(0, 200)); !text.empty())
+    user_error(path, ": neither safetensors nor a PyTorch file: ", text);
 }
 
 OpenedHeader read_header(const RandomAccessFile& file, const std::string& path) {

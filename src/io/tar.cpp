@@ -7,6 +7,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/printable.h>
+#include <tessera/io/stand_in.h>
 #include <tessera/io/tar.h>
 #include <tessera/io/tar_header.h>
 
@@ -174,12 +175,34 @@ bool TarHeaderReader::continues(std::string_view block) {
   return block[504] != 0;
 }
 
+std::string not_a_tar(std::string_view block) {
+  const std::string text = block.find('\0') == std::string_view::npos ? describe_text(block) : "";
+  if (!text.empty()) return "is not a tar archive: " + text;
+  return block.size() < kBlock ? "" : "is not a tar archive (its first header's checksum is wrong)";
+}
+
+namespace {
+
+// Returns the offset of the first block from `at` on that is not zero, or the file's size.
+std::uint64_t after_zeros(const RandomAccessFile& file, std::uint64_t at) {
+  constexpr std::uint64_t kPiece = 1 << 16;
+  for (; at < file.size(); at += kPiece) {
+    const std::string piece = file.read(at, kPiece);
+    const std::size_t found = piece.find_first_not_of('\0');
+    if (found != std::string::npos) return at + found / kBlock * kBlock;
+  }
+  return file.size();
+}
+
+}  // namespace
+
 TarIndex index_tar(const std::string& path) {
   const RandomAccessFile file(path);
   TarIndex index;
   TarHeaderReader reader;
   TarHeader header;
   std::uint64_t at = 0;
+  bool ended = false;  // whether an archive has just ended
   const auto stop = [&](std::string problem) {
     index.problem = std::move(problem);
     index.problem_offset = at;
@@ -190,12 +213,21 @@ TarIndex index_tar(const std::string& path) {
     const char* compression = at == 0 ? compression_of(block) : nullptr;
     if (compression != nullptr)
       user_error(path, ": is compressed with ", compression, "; expected an uncompressed tar: decompress it first");
-    if (block.size() < kBlock) return stop("the archive ends in the middle of a header");
-    if (is_zero_block(block)) break;
-    if (std::string problem = reader.read(block, header); !problem.empty()) {
-      if (at == 0) user_error(path, ": is not a tar archive (its first header's checksum is wrong)");
-      return stop(std::move(problem));
+    if (is_zero_block(block)) {
+      at = after_zeros(file, at);
+      ended = true;
+      continue;
     }
+    std::string problem = block.size() < kBlock ? "the archive ends in the middle of a header" : reader.read(block, header);
+    if (!problem.empty() && ended) {
+      index.ignored = file.size() - at;
+      break;
+    }
+    if (!problem.empty() && at == 0)
+      if (const std::string other = not_a_tar(block); !other.empty()) user_error(path, ": ", other);
+    if (!problem.empty()) return stop(std::move(problem));
+    index.joined = index.joined || ended;
+    ended = false;
     std::uint64_t data = at + kBlock;
     for (bool more = header.continued; more; data += kBlock) {
       const std::string next = file.read(data, kBlock);
@@ -208,8 +240,8 @@ TarIndex index_tar(const std::string& path) {
     }
     if (header.extended) {
       if (header.size > kLongestExtension) return stop("an extended header is too long");
-      if (std::string problem = reader.extend(file.read(data, header.size)); !problem.empty())
-        return stop(std::move(problem));
+      if (std::string damage = reader.extend(file.read(data, header.size)); !damage.empty())
+        return stop(std::move(damage));
     } else if (header.regular) {
       index.members.push_back({header.name, data, header.size});
     }

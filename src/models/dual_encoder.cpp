@@ -5,13 +5,15 @@
 
 #include <ATen/ATen.h>
 
-#include <tessera/base/log.h>
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/models/attention.h>
+#include <tessera/models/batch_norm.h>
 #include <tessera/models/dual_encoder.h>
 #include <tessera/models/per_sample_rng.h>
+#include <tessera/models/position_embedding.h>
 #include <tessera/models/readouts/sparo.h>
+#include <tessera/models/room.h>
 
 namespace tessera {
 namespace {
@@ -73,14 +75,22 @@ struct DualEncoder::Impl {
   std::shared_ptr<Tower> text;  // null if there is no text tower
   at::Tensor mean;
   at::Tensor deviation;
+  at::Tensor weight;  // a parameter of the image tower
 
+  void build_towers(const ModelSettings& full, const std::string& path) {
+    if (full.text) text = std::make_shared<Tower>(*full.text, Modality::text, shared, path + ".text");
+    image = std::make_shared<Tower>(full.image, Modality::image, shared, path + ".image");
+  }
+
+  /// Returns normalized pixels in the type of the weights, which Python may have changed (half(), double()).
   at::Tensor normalize(const at::Tensor& pixels) const {
-    if (!pixels.defined() || pixels.is_floating_point()) return pixels;
+    if (!pixels.defined()) return pixels;
+    if (pixels.is_floating_point()) return pixels.to(weight.scalar_type());
     TORCH_CHECK(pixels.scalar_type() == at::kByte, "encode_image: pixels must be uint8 or floating, got ",
                 pixels.scalar_type());
     // Python moves only the towers' tensors to another device.
     const auto moved = [&](const at::Tensor& values) { return values.to(pixels.device(), at::kFloat); };
-    return pixels.to(at::kFloat).div_(255.0).sub_(moved(mean)).div_(moved(deviation));
+    return pixels.to(at::kFloat).div_(255.0).sub_(moved(mean)).div_(moved(deviation)).to(weight.scalar_type());
   }
 
   Tower& text_tower() const {
@@ -93,7 +103,9 @@ struct DualEncoder::Impl {
     const std::int64_t images = view.ids.size(0), captions = view.ids.size(1);
     const auto flat = [](const at::Tensor& tensor) { return tensor.flatten(0, 1); };
     const RowRngScope keyed(row_keys_of_parts(images, captions, view.ids.device()));
-    TowerFeatures out = encode(tower, map_tensors(view, flat), needs);
+    ViewNeeds of_each = needs;
+    of_each.optional = true;  // an image may have fewer captions
+    TowerFeatures out = encode(tower, map_tensors(view, flat), of_each);
     out = map_tensors(out, [&](const at::Tensor& tensor) { return tensor.unflatten(0, {images, captions}); });
     out.present = view.mask.defined() ? view.mask.any(2)
                                       : at::ones({images, captions}, view.ids.options().dtype(at::kBool));
@@ -116,6 +128,7 @@ struct DualEncoder::Impl {
     if (view.regions.defined() && view.regions.size(2) == 0)  // no sample of the batch has regions
       input.regions = at::zeros({view.regions.size(0), view.regions.size(1), tower.encoder().region_width()},
                                 view.regions.options());
+    const RealRows present(needs.optional && view.mask.defined() ? view.mask.any(1) : at::Tensor());
     TowerFeatures out = tower.forward(input, needs);
     if (settings.unit_length && out.global.defined()) {
       constexpr double kLeast = 1e-12;
@@ -212,6 +225,7 @@ TowerInput stacked(const std::vector<const TowerInput*>& inputs) {
 
 std::map<std::string, TowerFeatures> DualEncoder::Impl::encode_views(
     Tower& tower, const std::map<std::string, TowerInput>& views, const std::map<std::string, ViewNeeds>& needs) const {
+  const bool apart = mixes_rows(tower);
   std::vector<std::pair<std::string, ViewNeeds>> waiting;
   std::map<std::string, TowerFeatures> out;
   for (const auto& view : needs) {
@@ -230,8 +244,7 @@ std::map<std::string, TowerFeatures> DualEncoder::Impl::encode_views(
     ViewNeeds joined = need;
     std::erase_if(waiting, [&](const auto& other) {
       const TowerInput& input = views.at(other.first);
-      const bool joins = other.first == first || (tower.encoder().rows_are_independent() &&
-                                                  fit_together(views.at(first), need, input, other.second));
+      const bool joins = other.first == first || (!apart && fit_together(views.at(first), need, input, other.second));
       if (joins) {
         names.push_back(other.first);
         inputs.push_back(&input);
@@ -298,19 +311,33 @@ ModelSettings resolve(const ModelSettings& given, const std::string& path) {
   return settings;
 }
 
+ModelSettings with_image_size(ModelSettings settings, config::Size size) {
+  config::Node& encoder = settings.image.encoder.settings;
+  if (encoder.find("image_size") != nullptr) encoder.set("image_size", config::Value<config::Size>::dump(size));
+  settings.preprocessing.image_size = size;
+  return settings;
+}
+
 DualEncoder::DualEncoder(const ModelSettings& settings, const std::string& path) : impl_(std::make_shared<Impl>()) {
   impl_->settings = resolve(settings, path);
   const ModelSettings& full = impl_->settings;
-  if (full.text)
-    impl_->text =
-        register_module("text", std::make_shared<Tower>(*full.text, Modality::text, impl_->shared, path + ".text"));
-  impl_->image =
-      register_module("image", std::make_shared<Tower>(full.image, Modality::image, impl_->shared, path + ".image"));
+  check_room("weights", path, config::dump(full), [&] {
+    Impl unfilled;
+    unfilled.build_towers(full, path);
+    std::vector<at::Tensor> tensors = tensors_of(*unfilled.image);
+    if (!unfilled.text) return tensors;
+    for (const at::Tensor& tensor : tensors_of(*unfilled.text)) tensors.push_back(tensor);
+    return tensors;
+  });
+  impl_->build_towers(full, path);
+  if (impl_->text) register_module("text", impl_->text);
+  register_module("image", impl_->image);
   if (impl_->text) check_slots_agree(*impl_->image, *impl_->text, path);
   if (impl_->text && impl_->image->embed_dim() != impl_->text->embed_dim())
     user_error(path, ": the image tower's embedding is ", impl_->image->embed_dim(), " wide, the text tower's ",
                impl_->text->embed_dim(), ": make them equal (projection.embed_dim)");
   if (keeps_shapes(full.preprocessing)) impl_->image->encoder().patch_of_sequences();
+  impl_->weight = impl_->image->parameters().front();
   impl_->mean = register_buffer("pixel_mean", channel_values(full.preprocessing.mean));
   impl_->deviation = register_buffer("pixel_std", channel_values(full.preprocessing.std));
 }
@@ -406,12 +433,34 @@ void warn_of_non_finite(const NamedTensors& tensors, const std::string& origin) 
                  " NaN or infinite values: ", printable(first), count > 1 ? " is the first" : "");
 }
 
+std::string size_text(config::Size size) {
+  return concat(size.height, " x ", size.width);
+}
+
+/// Describes how learned image positions were resampled to the table `own`, which has the model's grid. The grid of the file's table
+/// `stored` is square, since no other is resampled.
+std::string resampled_image(const at::Tensor& stored, const at::Tensor& own, config::Size grid, config::Size pixels) {
+  const auto rows = [](const at::Tensor& table) { return table.numel() / table.size(-1); };
+  const config::Size old = square_grid(rows(stored) - rows(own) + grid.height * grid.width);
+  const config::Size old_pixels(pixels.height / grid.height * old.height, pixels.width / grid.width * old.width);
+  return concat("image positions: the file's ", size_text(old), " (images of ", size_text(old_pixels), " pixels) are resampled to ",
+                size_text(grid), " (", size_text(pixels), " pixels)");
+}
+
+/// Does the same for text positions. See the setting kept_positions.
+std::string resampled_text(const at::Tensor& stored, const at::Tensor& own, const config::Node* kept) {
+  const bool interpolated = kept == nullptr || kept->is_null(), cut = own.size(0) < stored.size(0);
+  return concat("text positions: the file's ", stored.size(0), " are ", interpolated ? "interpolated" : cut ? "cut" : "stretched", " to ",
+                own.size(0), !interpolated && !cut ? concat(", the first ", kept->text(), " kept") : "");
+}
+
 }  // namespace
 
-void DualEncoder::load_state(const std::map<std::string, at::Tensor>& tensors, const std::string& origin) {
+void DualEncoder::load_state(const std::map<std::string, at::Tensor>& tensors, const std::string& origin, log::Level resampling) {
   const std::map<std::string, at::Tensor> stored = without_text_prefix(tensors);
   const std::map<std::string, at::Tensor> state = state_dict();
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;
+  std::vector<std::string> resampled;
   for (const auto& [name, own] : state) {
     const auto found = stored.find(name);
     if (found == stored.end()) {
@@ -424,6 +473,10 @@ void DualEncoder::load_state(const std::map<std::string, at::Tensor>& tensors, c
       user_error(origin, ": tensor ", name, " is ", shape_text(found->second), ", but the model's settings make it ",
                  shape_text(own));
     copies.emplace_back(own, value);
+    if (value.sizes() == found->second.sizes()) continue;
+    resampled.push_back(is_image_parameter(name)
+                            ? resampled_image(found->second, own, grid(), settings().preprocessing.image_size)
+                            : resampled_text(found->second, own, settings().text->encoder.settings.find("kept_positions")));
   }
   const std::set<std::string> elsewhere = {"logit_scale", "logit_bias"};  // parameters of the objective
   for (const auto& [name, tensor] : stored)
@@ -431,6 +484,7 @@ void DualEncoder::load_state(const std::map<std::string, at::Tensor>& tensors, c
       user_error(origin, ": tensor ", name, " ", shape_text(tensor),
                  " is left over: the model's settings have no such part");
   warn_of_non_finite(stored, origin);
+  for (const std::string& line : resampled) log::write(resampling, concat(origin, ": ", line));
   const at::NoGradGuard guard;
   for (auto& [own, value] : copies) own.copy_(value);
 }

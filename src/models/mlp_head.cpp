@@ -22,9 +22,7 @@ MlpHead::MlpHead(const MlpHeadSettings& settings, std::int64_t width, std::int64
 at::Tensor MlpHead::forward(const at::Tensor& x) {
   if (hidden_.is_empty()) return linear_out_(x);
   const at::Tensor inner = hidden_(x);
-  if (norm_.is_empty()) return linear_out_(activate(inner, activation_));
-  const at::Tensor normed = batch_norm(norm_, inner.flatten(0, -2)).view(inner.sizes());  // each group counts as a row
-  return linear_out_(activate(normed, activation_));
+  return linear_out_(activate(norm_.is_empty() ? inner : batch_norm(norm_, inner), activation_));
 }
 
 MlpProjection::MlpProjection(const MlpProjectionSettings& settings, const ProjectionContext& context)

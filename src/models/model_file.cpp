@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 #include <set>
 
@@ -9,6 +10,7 @@
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
 #include <tessera/models/model_file.h>
+#include <tessera/models/stored_form.h>
 
 namespace tessera {
 namespace {
@@ -126,12 +128,27 @@ std::string named_checkpoint(const std::string& file) {
   return (path.parent_path() / words.front()).string();
 }
 
+std::vector<std::string> weight_files(const std::string& folder) {
+  std::vector<std::string> out;
+  std::error_code unreadable;
+  for (const auto& entry : fs::directory_iterator(folder, unreadable)) {
+    const std::string ending = entry.path().extension().string();
+    if (entry.is_regular_file() && (ending == ".safetensors" || ending == ".pt" || ending == ".pth" || ending == ".bin"))
+      out.push_back(entry.path().string());
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
 bool is_model_file(const std::string& path) {
   return io::load_safetensors_metadata(path).contains(kModelKey);
 }
 
 ModelFile load_model_file(const std::string& path) {
-  io::TensorFile stored = io::load_safetensors(path);
+  return from_stored_form(io::load_safetensors(path), path);
+}
+
+ModelFile from_stored_form(io::TensorFile stored, const std::string& path) {
   const std::string* model = find(stored.metadata, kModelKey);
   if (model == nullptr)
     user_error(path,
@@ -153,7 +170,13 @@ ModelFile load_model_file(const std::string& path) {
 }
 
 void save_model_file(const std::string& path, const ModelFile& file) {
-  Metadata metadata = file.extra;
+  const io::TensorFile stored = stored_form(file);
+  io::save_safetensors(path, stored.tensors, stored.metadata);
+}
+
+io::TensorFile stored_form(const ModelFile& file) {
+  io::TensorFile out{file.weights, file.extra};
+  Metadata& metadata = out.metadata;
   metadata[kFormatKey] = kFormatVersion;
   metadata[kModelKey] = settings_text(config::dump(file.model));
   if (!file.tokenizer.name.empty())
@@ -162,10 +185,8 @@ void save_model_file(const std::string& path, const ModelFile& file) {
     metadata[kVocabularyKey] = base64_encode(file.vocabulary);
     metadata[kVocabularyHashKey] = sha256(file.vocabulary);
   }
-  if (!file.published) return io::save_safetensors(path, file.weights, metadata);
-  std::map<std::string, at::Tensor> tensors = file.weights;
-  add_published(file, tensors, metadata);
-  io::save_safetensors(path, tensors, metadata);
+  if (file.published) add_published(file, out.tensors, metadata);
+  return out;
 }
 
 std::string find_model_file(const std::string& path) {
@@ -184,8 +205,11 @@ std::string find_model_file(const std::string& path) {
   }
   for (const fs::path& folder : folders)
     if (fs::is_regular_file(folder / kModelName)) return (folder / kModelName).string();
-  user_error(path, ": holds neither ", kModelName,
-             " nor checkpoints/latest: expected a model file, a checkpoint folder or a run folder");
+  std::vector<std::string> others = weight_files(start.string());
+  if (others.empty()) others = weight_files((start / "checkpoints").string());
+  user_error(path, ": holds neither ", kModelName, " nor checkpoints/latest: ",
+             others.empty() ? "expected a model file, a checkpoint folder or a run folder"
+                            : concat("name a file in it: ", join_names(others)));
 }
 
 std::shared_ptr<DualEncoder> build_model(const ModelFile& file, const std::string& origin) {

@@ -4,7 +4,6 @@
 
 #include "src/models/token_embedding.h"
 #include <tessera/base/error.h>
-#include <tessera/base/log.h>
 #include <tessera/models/position_embedding.h>
 #include <tessera/models/text_transformer.h>
 
@@ -132,9 +131,6 @@ at::Tensor TextTransformer::adapt_weight(const std::string& name, const at::Tens
   const std::optional<std::int64_t>& kept = settings_.kept_positions;
   if (kept && wanted > length && length < *kept + 2)
     user_error("text_transformer: kept_positions is ", *kept, ", but the file has only ", length, " text positions");
-  const char* how = !kept ? "interpolated" : wanted < length ? "cut" : "stretched";
-  log::info("text positions: the file's ", length, " are ", how, " to ", wanted,
-            kept && wanted > length ? concat(", the first ", *kept, " kept") : "");
   return kept ? stretch_text_position_embedding(stored, wanted, *kept) : resize_text_position_embedding(stored, wanted);
 }
 

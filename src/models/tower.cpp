@@ -5,6 +5,7 @@
 #include "src/models/hidden_patches.h"
 #include <tessera/base/error.h>
 #include <tessera/models/attention.h>
+#include <tessera/models/batch_norm.h>
 #include <tessera/models/registry.h>
 #include <tessera/models/tower.h>
 
@@ -134,7 +135,10 @@ TowerFeatures Tower::forward(const TowerInput& given, const ViewNeeds& needs) {
   if (needs.tokens) out.tokens = zero_padding(projection_->tokens(encoded.tokens), encoded.mask);
   if (needs.encoder_tokens) out.encoder_tokens = zero_padding(encoder_->final_norm(encoded.tokens), encoded.mask);
   const at::Tensor& patches = encoded.other_tokens.defined() ? encoded.other_tokens : encoded.tokens;
-  if (needs.dense) out.dense = zero_padding(projection_->dense(patches), encoded.mask);
+  if (needs.dense) {
+    const RealRows real(encoded.mask.defined() ? encoded.mask : RealRows::now());
+    out.dense = zero_padding(projection_->dense(patches), encoded.mask);
+  }
   return out;
 }
 

@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 
+#include <tessera/models/batch_norm.h>
 #include <tessera/models/per_sample_rng.h>
 #include <tessera/models/transformer.h>
 #include <tessera/ops/activation_checkpoint.h>
@@ -45,6 +46,7 @@ at::Tensor Transformer::forward(at::Tensor x, const SequenceInfo& sequence, std:
     if (block(i).draws_for_tokens())
       keys[static_cast<std::size_t>(i)] =
           token_keys(packed.defined() ? packed.rows : x.size(0), x.size(-2), x.device(), packed);
+  const at::Tensor real = RealRows::now();
   for (std::int64_t i = first; i < layers; ++i) {
     TransformerBlock& block = this->block(i);
     at::Tensor factors;
@@ -53,7 +55,8 @@ at::Tensor Transformer::forward(at::Tensor x, const SequenceInfo& sequence, std:
           drop_path_ * static_cast<double>(i) / static_cast<double>(std::max<std::int64_t>(1, layers - 1));
       factors = draws.narrow(1, 2 * (i - first), 2).ge(rate) / (1 - rate);
     }
-    const auto forward = [&block, sequence, factors, of_tokens = keys[static_cast<std::size_t>(i)]](const at::Tensor& y) {
+    const auto forward = [&block, sequence, factors, real, of_tokens = keys[static_cast<std::size_t>(i)]](const at::Tensor& y) {
+      const RealRows rows(real);
       std::optional<RowRngScope> scope;
       if (of_tokens.defined()) scope.emplace(of_tokens);
       return block.forward(y, sequence, factors);

@@ -28,7 +28,7 @@ ContrastiveObjective::ContrastiveObjective(const ObjectiveContext& context, std:
 void ContrastiveObjective::after_step(const StepContext& /*done*/) {
   if (!logit_scale_.defined() || !logit_scale_.requires_grad()) return;
   const at::NoGradGuard no_grad;
-  logit_scale_.clamp_(0.0, std::log(100.0));
+  logit_scale_.clamp_(0.0, kLargestLogitScale);
 }
 
 at::Tensor ContrastiveObjective::scale(at::ScalarType dtype) const {

@@ -1,5 +1,3 @@
-#include <cmath>
-
 #include <ATen/ATen.h>
 
 #include "src/objectives/common/caption_contrast.h"
@@ -181,7 +179,7 @@ void Cosmos::after_step(const StepContext& done) {
   ContrastiveObjective::after_step(done);
   if (!distill_logit_scale_.requires_grad()) return;
   const at::NoGradGuard no_grad;
-  distill_logit_scale_.clamp_(0.0, std::log(100.0));
+  distill_logit_scale_.clamp_(0.0, kLargestLogitScale);
 }
 
 double Cosmos::teacher_momentum(const StepContext& step) const {

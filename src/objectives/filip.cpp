@@ -78,6 +78,15 @@ std::map<std::string, double> Filip::chance_levels(std::int64_t pairs) const {
   return contrast_chance({"loss_i2t", "loss_t2i"}, pairs);
 }
 
+at::Tensor Filip::patch_weights(const TowerFeatures& images, const TowerFeatures& texts) const {
+  const at::NoGradGuard no_grad;
+  return at::matmul(unit_rows(to_compute(texts.tokens)), unit_rows(to_compute(images.tokens)).mT());
+}
+
+const char* Filip::describe_weights() const {
+  return "The cosine of a word with each patch, of which filip takes the greatest.";
+}
+
 Losses Filip::forward(const Features& features, const StepContext& context) {
   const NoAutocast no_autocast;
   const PairFeatures pairs =

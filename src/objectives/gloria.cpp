@@ -47,6 +47,22 @@ std::map<std::string, double> Gloria::chance_levels(std::int64_t pairs) const {
   return levels;
 }
 
+at::Tensor Gloria::patch_weights(const TowerFeatures& images, const TowerFeatures& texts) const {
+  const at::NoGradGuard no_grad;
+  const at::Tensor words = to_compute(texts.tokens);
+  at::Tensor products = at::matmul(words, to_compute(images.tokens).mT());  // [B, L, P]
+  if (settings_.similarity_scale == "sqrt_dim") products = products / std::sqrt(static_cast<double>(words.size(2)));
+  if (settings_.word_softmax) {
+    if (texts.mask.defined()) products = products.masked_fill(~texts.mask.unsqueeze(2), lowest(products.scalar_type()));
+    products = products.softmax(1);
+  }
+  return (products / settings_.attention_temperature).softmax(2);
+}
+
+const char* Gloria::describe_weights() const {
+  return "The weights with which a word attends to patches in gloria, with the sum 1.";
+}
+
 Losses Gloria::forward(const Features& features, const StepContext& context) {
   const NoAutocast no_autocast;
   const PairFeatures pairs = pair_features(

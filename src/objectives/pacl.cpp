@@ -54,6 +54,22 @@ std::map<std::string, double> Pacl::chance_levels(std::int64_t pairs) const {
   return contrast_chance({"loss_i2t", "loss_t2i"}, pairs);
 }
 
+at::Tensor Pacl::embedded(const at::Tensor& patches) const {
+  return embedder_ ? embedder_->forward(patches) : patches;
+}
+
+at::Tensor Pacl::patch_weights(const TowerFeatures& images, const TowerFeatures& texts) const {
+  const at::NoGradGuard no_grad;
+  const at::Tensor patches = unit_rows(embedded(to_compute(images.tokens))),
+                   text = unit_rows(to_compute(texts.global)).unsqueeze(1);
+  return (at::matmul(text, patches.mT()) * inverse_temperature(settings_.patch_temperature, patches.scalar_type()))
+      .softmax(2);
+}
+
+const char* Pacl::describe_weights() const {
+  return "The weights with which pacl sums up patches for the word alone, as a text of its own, with the sum 1.";
+}
+
 Losses Pacl::forward(const Features& features, const StepContext& context) {
   const NoAutocast no_autocast;
   const PairFeatures pairs =
@@ -64,7 +80,7 @@ Losses Pacl::forward(const Features& features, const StepContext& context) {
   TORCH_CHECK(pairs.text_global.size(1) == embed_dim_,
               "pacl: text_global must be [B, D] with D = embed_dim = ", embed_dim_, ", got ",
               pairs.text_global.sizes());
-  const at::Tensor raw = embedder_ ? embedder_->forward(pairs.image_tokens) : pairs.image_tokens;  // [B, P, D]
+  const at::Tensor raw = embedded(pairs.image_tokens);  // [B, P, D]
   const at::Tensor unit = unit_rows(raw);
   const at::Tensor texts = unit_rows(pairs.text_global);  // [B, D]
 

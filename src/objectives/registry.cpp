@@ -1,4 +1,5 @@
 #include <tessera/models/dual_encoder.h>
+#include <tessera/models/room.h>
 #include <tessera/objectives/captioning.h>
 #include <tessera/objectives/clip.h>
 #include <tessera/objectives/cosmos.h>
@@ -8,6 +9,7 @@
 #include <tessera/objectives/flair.h>
 #include <tessera/objectives/gloria.h>
 #include <tessera/objectives/koleo.h>
+#include <tessera/objectives/make_objective.h>
 #include <tessera/objectives/masked_prediction.h>
 #include <tessera/objectives/mgca.h>
 #include <tessera/objectives/multi_positive_clip.h>
@@ -45,6 +47,16 @@ ObjectiveContext objective_context(DualEncoder& model) {
   context.image_width = model.image_tower().encoder().width();
   if (model.has_text_tower()) context.vocab_size = model.text_tower().encoder().vocab_size();
   return context;
+}
+
+std::shared_ptr<Objective> make_objective(const config::ModuleSettings& choice, const std::string& path, const ObjectiveContext& context) {
+  check_room("weights", path, objectives().resolve(choice, path).settings, [&] {
+    SharedParameters shared = context.shared != nullptr ? *context.shared : SharedParameters();  // a copy, so that nothing stays shared
+    ObjectiveContext same = context;
+    same.shared = &shared;
+    return tensors_of(*objectives().make(choice, path, same));
+  });
+  return objectives().make(choice, path, context);
 }
 
 ObjectiveRegistry& objectives() {

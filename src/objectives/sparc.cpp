@@ -18,6 +18,18 @@ std::map<std::string, double> Sparc::chance_levels(std::int64_t pairs) const {
   return contrast_chance({"loss_global"}, pairs);
 }
 
+at::Tensor Sparc::patch_weights(const TowerFeatures& images, const TowerFeatures& texts) const {
+  const auto all = [&] { return at::ones(texts.tokens.sizes().slice(0, 2), texts.tokens.options().dtype(at::kBool)); };
+  const at::Tensor mask = texts.mask.defined() ? texts.mask : all();
+  return sparsify_weights(texts.tokens, images.tokens, mask, settings_.sparsify);
+}
+
+const char* Sparc::describe_weights() const {
+  return "The weights with which sparc gathers patches for a word: similarities, scaled to 0 to 1, small ones set to "
+         "0, with the sum 1 "
+         "(eq. 2-4).";
+}
+
 Losses Sparc::forward(const Features& features, const StepContext& context) {
   const NoAutocast no_autocast;
   const PairFeatures pairs = pair_features(

@@ -21,7 +21,7 @@ Place in_whole(std::int64_t step, const ScheduleSettings& settings, std::int64_t
 }
 
 std::int64_t whole_warmup(const ScheduleSettings& settings, std::int64_t whole) {
-  if (!settings.warmup_share) return settings.warmup_steps;
+  if (!settings.warmup_share) return std::min(settings.warmup_steps, whole);
   return std::llround(*settings.warmup_share * static_cast<double>(whole));
 }
 

@@ -20,7 +20,7 @@ constexpr double kWidth = 520, kHeight = 264, kTop = 14, kBottom = 58;
 constexpr double kLetterWidth = 11.4;
 // Lines drawn later are thinner, so that all lines are visible where they coincide.
 constexpr double kWidestLine = 3.2, kThinnestLine = 1.4;
-constexpr std::size_t kGreatestPoints = 1000;
+constexpr std::size_t kGreatestPoints = 1000, kTitledPoints = 60;
 
 struct Range {
   double low = std::numeric_limits<double>::infinity();
@@ -174,6 +174,10 @@ std::string svg_chart(const CurveChart& chart) {
   for (const double v : columns.values)
     svg << "<text x=\"" << px(v) << "\" y=\"" << kHeight - 34 << "\" text-anchor=\"middle\">" << tick_text(v)
         << "</text>";
+  for (const double v : chart.marks)
+    if (v >= x.low && v <= x.high)
+      svg << "<line class=\"axis\" stroke-dasharray=\"4\" x1=\"" << px(v) << "\" x2=\"" << px(v) << "\" y1=\"" << kTop << "\" y2=\""
+          << kHeight - kBottom << "\"/><text x=\"" << px(v) << "\" y=\"" << kTop << "\" dx=\"4\">changed</text>";
   svg << "<text x=\"" << (left + kWidth - right) / 2 << "\" y=\"" << kHeight - 10 << "\" text-anchor=\"middle\">"
       << escape(chart.x_name) << "</text>";
   const auto line = [&](const std::vector<std::pair<double, double>>& points, std::int64_t color, double width,
@@ -202,6 +206,13 @@ std::string svg_chart(const CurveChart& chart) {
     const double width = line_width(i, curves.size());
     line(points, color, noisy ? 1 : width, noisy ? 0.35 : 1);
     if (noisy) line(smooth(points), color, width, 1);
+    // Invisible circles show a curve's values under the pointer.
+    for (std::size_t p = 0; p < points.size(); p += 1 + points.size() / kTitledPoints)
+      svg << "<circle r=\"6\" fill-opacity=\"0\" cx=\"" << px(points[p].first) << "\" cy=\"" << py(points[p].second)
+          << "\"><title>"
+          << escape(concat(curves[i].name, ", ", chart.x_name, " ", tick_text(points[p].first), ": ",
+                           three_digits(points[p].second), chart.unit))
+          << "</title></circle>";
   }
   svg << "</svg>";
   return svg.str() + (curves.size() > 1 ? legend(curves) : "");

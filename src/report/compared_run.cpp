@@ -346,9 +346,6 @@ ComparedRun read_measured_model(const MeasuredModel& measured) {
   const Json json = read_json(file);
   run.scores = take_results(file, json, run);
   run.step = step_of(json);
-  // The best score is marked only if all scores are from the same step. Here the user chose the models to compare, so their steps do not
-  // matter and are removed.
-  for (Score& score : run.scores) score.step.reset();
   return run;
 }
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -71,10 +72,16 @@ std::string last_text(const RunCurves& curves, const std::string& key) {
   return value == nullptr ? "-" : three_digits(*value);
 }
 
+std::string samples_per_step(const ComparedRun& run) {
+  const Curve samples = run.curves.curve("samples", "");
+  if (samples.points.empty() || samples.points.back().first <= 0) return "";
+  return with_thousands(std::llround(samples.points.back().second / samples.points.back().first));
+}
+
 /// Returns a table of the runs' state, objective, device and so on. The table has a column for each run.
 std::string run_table(const std::vector<ComparedRun>& runs) {
   using TextOf = std::string (*)(const ComparedRun&);
-  const std::array<std::pair<const char*, TextOf>, 10> facts = {
+  const std::array<std::pair<const char*, TextOf>, 11> facts = {
       {{"State", state_text},
        {"Trained for", step_text},
        {"Objective",
@@ -83,6 +90,7 @@ std::string run_table(const std::vector<ComparedRun>& runs) {
           return objective == nullptr ? "" : *objective;
         }},
        {"Parameters", [](const ComparedRun& run) { return run.parameters; }},
+       {"Samples per step, of all processes", samples_per_step},
        {"Last loss", [](const ComparedRun& run) { return last_text(run.curves, "loss"); }},
        {"Samples/s", [](const ComparedRun& run) { return last_text(run.curves, "samples_per_second"); }},
        {"Device", [](const ComparedRun& run) { return run.device; }},

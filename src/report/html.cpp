@@ -46,6 +46,7 @@ img{display:block;width:100%;border-radius:6px;background:var(--bar)}img.tiny{im
 .bar div{grid-column:1/-1;height:6px;background:var(--bar);border-radius:3px;overflow:hidden}.bar i{display:block;height:100%;background:var(--accent)}
 .bar.right span{font-weight:650}.bar.right div{outline:1.5px solid var(--ink);outline-offset:1px}
 .truth{font-size:13px;font-weight:550}.sign{font-weight:700;margin-right:5px}.sign.good{color:var(--good)}.sign.bad{color:var(--bad)}.truth .dot{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:5px;border:1px solid var(--line)}
+.notes{margin:4px 0 12px;padding-left:20px;color:var(--soft);overflow-wrap:break-word}
 .tag{display:inline-block;font-size:12px;padding:0 8px;border-radius:99px;border:1px solid currentColor;white-space:nowrap}
 .tag.good{color:var(--good)}.tag.bad{color:var(--bad)}.tag.stopped{color:var(--stopped)}
 .sheet{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:12px 14px;margin:12px 0}
@@ -60,6 +61,7 @@ ol.found li{border:2px solid var(--line);border-radius:7px;padding:3px 9px;displ
 ol.found li.right{border-color:var(--good)}ol.found small{color:var(--soft);font-variant-numeric:tabular-nums}
 .slots{display:grid;grid-template-columns:repeat(5,minmax(0,1fr));gap:12px}
 .readable{display:grid;grid-template-columns:repeat(6,minmax(0,1fr));gap:12px;align-items:start}.cloud{grid-column:span 2;color:var(--ink)}
+.heat{display:flex;align-items:center;gap:6px;font-variant-numeric:tabular-nums}.heat i{flex:1;height:7px;border-radius:3px}
 .tokens{font-size:13px;margin-top:4px}.tokens span{padding:1px 0}
 .overlays{grid-template-columns:repeat(auto-fill,minmax(min(440px,100%),1fr))}
 .overlay{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:12px}

@@ -1,9 +1,14 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+
 #include <c10/util/Exception.h>
 #include <opencv2/imgcodecs.hpp>
 #include <opencv2/imgproc.hpp>
 
 #include <tessera/base/digest.h>
 #include <tessera/report/html.h>
+#include <tessera/report/markdown_table.h>
 #include <tessera/report/picture.h>
 
 namespace tessera::report {
@@ -36,7 +41,45 @@ std::uint8_t mixed(double old, double color, double share) {
   return static_cast<std::uint8_t>((1 - share) * old + share * color + 0.5);
 }
 
+/// The colors of a heat map for the values 0, 1/3, 2/3 and 1.
+constexpr std::array<Color, 4> kHeat = {{{255, 220, 90}, {253, 160, 60}, {240, 59, 32}, {128, 0, 38}}};
+
+double heat_color(double value, std::size_t channel) {
+  const double place = value * (kHeat.size() - 1);
+  const std::size_t below = std::min(static_cast<std::size_t>(place), kHeat.size() - 2);
+  return std::lerp(kHeat[below][channel], kHeat[below + 1][channel], place - static_cast<double>(below));
+}
+
 }  // namespace
+
+Image heat_map(const Image& image, const std::vector<float>& values, std::int64_t rows, std::int64_t columns) {
+  TORCH_CHECK(std::ssize(values) == rows * columns && !values.empty(), "heat_map: ", values.size(), " values for ",
+              rows, " x ", columns, " patches");
+  const cv::Mat patches(static_cast<int>(rows), static_cast<int>(columns), CV_32F, const_cast<float*>(values.data()));
+  cv::Mat pixels;
+  cv::resize(patches, pixels, {static_cast<int>(image.width), static_cast<int>(image.height)}, 0, 0, cv::INTER_LINEAR);
+  const auto [low, high] = std::ranges::minmax(values);
+  constexpr double kLightened = 0.5;             // share of white in the gray image
+  constexpr double kLeast = 0.5, kMost = 0.85;  // how much the colors of small and of great values cover the image
+  Image out = image;
+  for (std::size_t i = 0; i < pixels.total(); ++i) {
+    const double value = high > low ? (pixels.ptr<float>()[i] - low) / static_cast<double>(high - low) : 0;
+    const std::uint8_t* old = &image.pixels[3 * i];
+    const double gray = std::lerp(0.299 * old[0] + 0.587 * old[1] + 0.114 * old[2], 255.0, kLightened);
+    const double cover = std::min(1.0, 8 * value) * std::lerp(kLeast, kMost, value);
+    for (std::size_t c = 0; c < 3; ++c) out.pixels[3 * i + c] = mixed(gray, heat_color(value, c), cover);
+  }
+  return out;
+}
+
+std::string heat_scale(const std::vector<float>& values) {
+  const auto [low, high] = std::ranges::minmax(values);
+  std::string colors;
+  for (const Color& color : kHeat) colors += "," + css_color(color);
+  return concat("<div class=\"heat\"><span>", three_digits(low),
+                "</span><i style=\"background:linear-gradient(to right,transparent", colors, ")\"></i><span>",
+                three_digits(high), "</span></div>");
+}
 
 std::string data_uri(const Image& image) {
   TORCH_CHECK(!image.empty(), "data_uri: the image is empty");

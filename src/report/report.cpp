@@ -24,13 +24,6 @@ std::string interval_text(const TaskResult& result, const std::string& metric) {
   return interval == result.intervals.end() ? "" : format_interval(metric, interval->second);
 }
 
-/// Returns a text such as "shapes test, 200 samples". Appends the number of evaluated images unless the text already contains it.
-std::string data_and_samples(const TaskResult& result) {
-  const std::string count = with_thousands(result.samples);
-  const bool known = result.data.find(count + " samples") != std::string::npos;
-  return escape(result.data) + (known ? "" : concat(", ", count, result.samples == 1 ? " image" : " images"));
-}
-
 std::string summary(const std::vector<TaskResult>& results, const std::vector<TaskFailure>& failures) {
   const bool intervals =
       std::any_of(results.begin(), results.end(), [](const auto& result) { return !result.intervals.empty(); });
@@ -38,7 +31,7 @@ std::string summary(const std::vector<TaskResult>& results, const std::vector<Ta
   std::string html = "<h2 id=\"results\">Results</h2><div class=\"card scroll fit\"><table>";
   for (const TaskResult& result : results) {
     html += concat("<tr class=\"part\"><th colspan=\"", columns, "\">", escape(result.task), " <span>",
-                   data_and_samples(result), "</span></th></tr>");
+                   escape(data_and_counts(result.data, result.samples, result.texts)), "</span></th></tr>");
     for (const auto& [name, value] : result.metrics)
       html += concat("<tr><td>", report::breakable(name), "</td><td class=\"n\">", escape(format_metric(name, value)), "</td>",
                      intervals ? concat("<td class=\"n soft\">", interval_text(result, name), "</td>") : "", "</tr>");
@@ -85,24 +78,31 @@ bool has_bar(const TaskPictures& pictures, const std::string& metric) {
 std::string section(const TaskResult& result, std::size_t index, const ReportHead& head) {
   std::string html =
       concat("<h2 id=\"task", index, "\">", escape(result.task), "</h2><p class=\"soft\">",
-             data_and_samples(result), ", ", format_duration(result.seconds));
+             escape(data_and_counts(result.data, result.samples, result.texts)), ", ", format_duration(result.seconds));
   for (const auto& [reason, count] : result.skipped)
     html += concat("; skipped ", with_thousands(count), " (", escape(reason), ")");
   html += "</p>";
   if (const std::string rule = report::score_rule(result.task, result.settings); !rule.empty()) html += "<p>" + escape(rule) + "</p>";
+  if (!result.notes.empty()) html += "<ul class=\"notes\">";
+  for (const std::string& note : result.notes) html += "<li>" + escape(note) + "</li>";
+  if (!result.notes.empty()) html += "</ul>";
   html += "<div class=\"numbers\">";
   for (const auto& [name, value] : result.metrics) {
     if (has_bar(result.pictures, name)) continue;
     const std::string interval = interval_text(result, name);
-    html += report::number_card(format_metric(name, value), interval.empty() ? name : name + " " + interval);
+    const auto chance = result.chance.find(name);
+    html += report::number_card(
+        format_metric(name, value),
+        concat(name, interval.empty() ? "" : " " + interval,
+               chance == result.chance.end() ? "" : ", chance " + format_metric(name, chance->second)));
   }
-  html += "</div>" + question(result, head);
-  return html + report::classification_examples(result.pictures) + report::retrieval_sheets(result.pictures) +
-         report::query_sheets(result.pictures) + report::caption_sheets(result.pictures) + report::map_sheets(result.pictures) +
-         report::scatter_charts(result.pictures) +
-         report::segmentation_overlays(result.pictures) + report::slot_sheets(result.pictures) +
-         report::token_sheets(result.pictures) + report::group_sheets(result.pictures) +
-         report::class_values(result.pictures) + report::confusion_table(result.pictures);
+  return html + "</div>" + report::classification_examples(result.pictures) +
+         report::retrieval_sheets(result.pictures) + report::query_sheets(result.pictures) +
+         report::caption_sheets(result.pictures) + report::map_sheets(result.pictures) +
+         report::scatter_charts(result.pictures) + report::segmentation_overlays(result.pictures) +
+         report::slot_sheets(result.pictures) + report::token_sheets(result.pictures) +
+         report::group_sheets(result.pictures) + report::class_values(result.pictures) +
+         report::confusion_table(result.pictures) + question(result, head);
 }
 
 }  // namespace
@@ -117,13 +117,16 @@ std::string html_report(const ReportHead& head, const std::vector<TaskResult>& r
     sections += section(results[i], i, head);
   }
   if (!training.empty()) navigation += "<a href=\"#training\">training</a>";
+  if (!head.facts.empty()) navigation += "<a href=\"#model\">model</a>";
   navigation += "</nav>";
   const std::string curves = training.empty() ? "" : "<h2 id=\"training\">Training</h2>" + training;
-  return report::page(head.title + " \u00b7 evaluation", "",
-                      concat("<h1>", escape(head.title), "</h1>", "<p class=\"soft\">Evaluation by Tessera</p>",
-                             navigation, report::fact_card(head.facts), summary(results, failures), sections, curves,
-                             "<footer>Everything on this page is inline; it can be mailed or archived as one "
-                             "file.</footer>"));
+  return report::page(
+      head.title + " \u00b7 evaluation", "",
+      concat("<h1>", escape(head.title), "</h1>", "<p class=\"soft\">Evaluation by Tessera</p>", navigation,
+             summary(results, failures), sections, curves,
+             head.facts.empty() ? "" : "<h2 id=\"model\">Model and run</h2>", report::fact_card(head.facts),
+             "<footer>Everything on this page is inline; it can be mailed or archived as one "
+             "file.</footer>"));
 }
 
 std::vector<CurveChart> read_run_curves(const std::string& run_folder) {

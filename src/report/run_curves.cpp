@@ -1,6 +1,7 @@
 #include <tessera/report/run_curves.h>
 
 #include <array>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
@@ -49,7 +50,7 @@ Curve RunCurves::curve(const std::string& key, const std::string& name, double f
 }
 
 CurveChart RunCurves::chart(const std::string& title, const std::vector<Line>& lines) const {
-  CurveChart out{title, {}};
+  CurveChart out{.title = title, .curves = {}, .marks = marks_};
   for (const Line& line : lines) {
     Curve drawn = curve(line.key, line.name, line.factor);
     if (!drawn.points.empty()) out.curves.push_back(std::move(drawn));
@@ -57,18 +58,40 @@ CurveChart RunCurves::chart(const std::string& title, const std::vector<Line>& l
   return out;
 }
 
+void RunCurves::add_chance(CurveChart& chart, const std::vector<Line>& terms, bool common) const {
+  if (chart.curves.empty()) return;
+  std::set<double> levels;
+  for (const Line& term : terms) {
+    auto found = chance_.find(term.name);
+    if (found == chance_.end()) found = chance_.find(term.name.substr(term.name.find('.') + 1));  // without the name of a sum's objective
+    if (found != chance_.end())
+      levels.insert(found->second);
+    else if (common)
+      return;
+  }
+  if (common && levels.size() != 1) return;
+  const auto& points = chart.curves.front().points;
+  for (const double level : levels)
+    chart.curves.push_back({"chance", {{points.front().first, level}, {points.back().first, level}}});
+}
+
 std::vector<CurveChart> RunCurves::training() const {
   std::vector<CurveChart> charts = {chart("Loss", {{"loss", "loss"}})};
   std::vector<Line> terms;
   for (const auto& [name, curve] : curves_)
     if (name.starts_with("terms.")) terms.push_back({name, name.substr(6)});
-  if (terms.size() > 1) charts.push_back(chart("Loss terms", terms));
+  add_chance(charts.back(), terms, /*common=*/true);
+  if (terms.size() > 1) {
+    charts.push_back(chart("Loss terms", terms));
+    add_chance(charts.back(), terms, /*common=*/false);
+  }
   charts.push_back(chart("Learning rate", {{"lr", "lr"}}));
   charts.push_back(chart("Gradient norm", {{"grad_norm", "all"},
                                            {"grad_norms.image", "image tower"},
                                            {"grad_norms.text", "text tower"},
                                            {"grad_norms.objective", "objective"}}));
   charts.push_back(chart("Logit scale (its logarithm)", {{"logit_scale", "logit_scale"}}));
+  charts.push_back(chart("Logit bias", {{"logit_bias", "logit_bias"}}));
   drop_empty(charts);
   return charts;
 }

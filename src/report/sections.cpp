@@ -1,13 +1,9 @@
 #include "src/report/sections.h"
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <set>
 #include <sstream>
-
-#include <c10/util/Exception.h>
-#include <opencv2/imgproc.hpp>
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -58,24 +54,21 @@ std::string rank_tag(std::int64_t rank) {
   return rank == 0 ? tag("found first", true) : tag(concat("right item at place ", rank + 1), false);
 }
 
-/// Darkens the image where `weights` [rows, columns] are 0, and tints it where they are largest. No weight may be negative.
-Image tint_by_weight(const Image& image, std::vector<float> weights, std::int64_t rows, std::int64_t columns) {
-  TORCH_CHECK(std::ssize(weights) == rows * columns, "tint_by_weight: ", weights.size(), " weights for ", rows, " x ",
-              columns, " patches");
-  const cv::Mat patches(static_cast<int>(rows), static_cast<int>(columns), CV_32F, weights.data());
-  cv::Mat pixels;
-  cv::resize(patches, pixels, {static_cast<int>(image.width), static_cast<int>(image.height)}, 0, 0, cv::INTER_LINEAR);
-  const double greatest = std::max(1e-12F, *std::max_element(weights.begin(), weights.end()));
-  constexpr std::array<double, 3> kTint = {255, 120, 0};
-  Image out = image;
-  for (std::size_t i = 0; i < pixels.total(); ++i) {
-    const double weight = pixels.ptr<float>()[i] / greatest;
-    for (std::size_t c = 0; c < 3; ++c) {
-      const double value = (0.3 + 0.5 * weight) * image.pixels[3 * i + c] + 0.35 * weight * kTint[c];
-      out.pixels[3 * i + c] = static_cast<std::uint8_t>(std::min(255.0, value + 0.5));
-    }
-  }
-  return out;
+/// Returns the name of an image's file; under the pointer, the whole name with its folders.
+std::string name_text(const std::string& name) {
+  return concat("<span title=\"", escape(name), "\">", breakable(name.substr(name.find_last_of('/') + 1)), "</span>");
+}
+
+/// Returns the image over its name or, if it has none, over `instead`.
+std::string named_figure(const Image& image, const std::string& name, const std::string& instead = "image",
+                         const std::string& box = "box") {
+  return figure(img(image, name.empty() ? instead : name), name.empty() ? instead : name_text(name), box);
+}
+
+/// Returns the image with a heat map over it, a caption in HTML, and the scale of the colors.
+std::string heat_figure(const Image& image, const std::vector<float>& values, std::int64_t rows, std::int64_t columns,
+                        const std::string& alt, const std::string& caption) {
+  return figure(img(heat_map(image, values, rows, columns), alt), caption + heat_scale(values));
 }
 
 /// Returns the tokens of a caption as HTML. A token is darker if the slot attends to it more. The tokens of one word are not separated.
@@ -100,18 +93,20 @@ std::string text_sheet(const RetrievalSheet& sheet) {
   const bool has_truth = !sheet.query_image.pixels.empty();
   std::string html = concat("<div class=\"sheet\"><header><q>", escape(sheet.query_text), "</q>",
                             has_truth ? rank_tag(sheet.rank) : "", "</header><div class=\"row\">");
-  if (has_truth) html += figure(img(sheet.query_image, "the right image"), "ground truth", "box right");
+  if (has_truth) html += named_figure(sheet.query_image, sheet.query_name, "ground truth", "box right");
   for (std::size_t i = 0; i < sheet.items.size(); ++i) {
     const RetrievalSheet::Item& item = sheet.items[i];
-    html += figure(img(item.image, concat("result ", i + 1)), concat("#", i + 1, " &middot; ", fixed(item.score, 3)),
-                   item.right ? "box right" : "box wrong");
+    html += figure(
+        img(item.image, concat("result ", i + 1)),
+        concat("#", i + 1, " &middot; ", fixed(item.score, 3), item.text.empty() ? "" : "<br>" + name_text(item.text)),
+        item.right ? "box right" : "box wrong");
   }
   return html + "</div></div>";
 }
 
 std::string image_sheet(const RetrievalSheet& sheet) {
   std::string html = concat(
-      "<div class=\"sheet\"><div class=\"two\">", figure(img(sheet.query_image, "query"), "query"),
+      "<div class=\"sheet\"><div class=\"two\">", named_figure(sheet.query_image, sheet.query_name, "query"),
       "<div><header><span class=\"soft\">best captions</span>", rank_tag(sheet.rank), "</header><ol class=\"found\">");
   for (const RetrievalSheet::Item& item : sheet.items) {
     html += concat("<li", item.right ? " class=\"right\"" : "", "><span>", escape(item.text), "</span><small>",
@@ -170,7 +165,7 @@ std::string classification_grid(const TaskPictures& pictures, const std::vector<
   for (const ClassificationExample& example : examples) {
     const std::string truth = name_of(pictures, example.label);
     const bool right = !example.best.empty() && example.best.front().first == example.label;
-    html += "<div class=\"example\"><div>" + img(example.image, truth) + "</div><div class=\"bars\">" +
+    html += "<div class=\"example\">" + named_figure(example.image, example.name, "", "") + "<div class=\"bars\">" +
             truth_line(truth, right);
     for (const auto& [index, share] : example.best)
       html += bar(name_of(pictures, index), share, index == example.label, color_in(name_of(pictures, index)));
@@ -196,7 +191,9 @@ std::string classification_examples(const TaskPictures& pictures) {
 std::string query_sheets(const TaskPictures& pictures) {
   if (pictures.queries.empty()) return "";
   std::string html =
-      "<h3>Queries</h3><p class=\"soft\">The images nearest to each text, with their cosines. The right ones are not known.</p>";
+      "<h3>Queries</h3><p class=\"soft\">The images nearest to each text, with their cosines and names. The right ones "
+      "are not "
+      "known.</p>";
   for (const RetrievalSheet& sheet : pictures.queries) html += text_sheet(sheet);
   return html;
 }
@@ -228,7 +225,7 @@ std::string caption_sheets(const TaskPictures& pictures) {
       "<h3>Captions</h3><p class=\"soft\">The decoder's captions for images spread over the data, their CIDEr-D, and the images' own "
       "captions.</p>";
   for (const CaptionExample& example : pictures.captions) {
-    html += concat("<div class=\"sheet\"><div class=\"two\">", figure(img(example.image, "image"), "image"),
+    html += concat("<div class=\"sheet\"><div class=\"two\">", named_figure(example.image, example.name),
                    "<div><header><q>", escape(example.written), "</q><small>", fixed(example.score, 2),
                    "</small></header><ol class=\"found\">");
     for (const std::string& text : example.truth) html += concat("<li class=\"right\"><span>", escape(text), "</span></li>");
@@ -242,8 +239,11 @@ std::string segmentation_overlays(const TaskPictures& pictures) {
   const std::int64_t background = pictures.background_class;
   const std::vector<Color> colors = class_colors(pictures.class_names);
   std::string html =
-      "<h3>Overlays</h3><p class=\"soft\">Each image with its true and its predicted mask, in the colors of the legend below it; "
-      "classes named after a color have that color. IoU: the mean over the image's classes.</p><div class=\"grid overlays\">";
+      "<h3>Overlays</h3><p class=\"soft\">Each image with its true mask, if it has one, and its predicted mask, in the "
+      "colors of the "
+      "legend below it; classes named after a color have that color. IoU: the mean over the image's classes.</p><div "
+      "class=\"grid "
+      "overlays\">";
   for (const SegmentationExample& example : pictures.segmentation) {
     std::set<std::int64_t> shown;
     for (const auto* mask : {&example.target, &example.prediction}) {
@@ -251,10 +251,13 @@ std::string segmentation_overlays(const TaskPictures& pictures) {
         if (value != 255 && value != background) shown.insert(value);
       }
     }
-    html += "<div class=\"overlay\"><div class=\"three\">" + figure(img(example.image, "image"), "image") +
-            figure(img(color_by_class(example.image, example.target, background, colors), "ground truth"), "ground truth") +
-            figure(img(color_by_class(example.image, example.prediction, background, colors), "prediction"),
-                   concat("prediction &middot; IoU ", example.iou < 0 ? "none" : fixed(100 * example.iou, 1) + "%")) +
+    html += "<div class=\"overlay\"><div class=\"three\">" + named_figure(example.image, example.name);
+    if (!example.target.empty())
+      html += figure(img(color_by_class(example.image, example.target, background, colors), "ground truth"),
+                     "ground truth");
+    const std::string iou = concat(" &middot; IoU ", example.iou < 0 ? "none" : fixed(100 * example.iou, 1) + "%");
+    html += figure(img(color_by_class(example.image, example.prediction, background, colors), "prediction"),
+                   "prediction" + (example.target.empty() ? "" : iou)) +
             "</div><div class=\"legend\">";
     for (const std::int64_t index : shown) {
       html += concat("<span><i style=\"background:", css_color(color_of(colors, index)), "\"></i>",
@@ -269,18 +272,17 @@ std::string segmentation_overlays(const TaskPictures& pictures) {
 std::string slot_sheets(const TaskPictures& pictures) {
   if (pictures.slots.empty()) return "";
   std::string html =
-      "<h3>Slots</h3><p class=\"soft\">What single slots attend to: bright patches of the image and dark words of the caption, each "
-      "relative to the slot's greatest weight; a middle dot is a token without text. The number is the cosine between the image's "
-      "slot and the caption's.</p>";
+      "<h3>Slots</h3><p class=\"soft\">What single slots attend to: red patches of the image (the scale is below) and "
+      "dark words of the "
+      "caption; a middle dot is a token without text. The number is the cosine between the image's slot and the "
+      "caption's.</p>";
   for (const SlotExample& example : pictures.slots) {
-    html += "<div class=\"sheet\"><div class=\"slots\">" + figure(img(example.image, "image"), "image");
-    for (const SlotExample::Slot& slot : example.slots) {
-      const Image tinted = tint_by_weight(example.image, slot.image, example.rows, example.columns);
+    html += "<div class=\"sheet\"><div class=\"slots\">" + named_figure(example.image, example.name);
+    for (const SlotExample::Slot& slot : example.slots)
       html += "<div>" +
-              figure(img(tinted, concat("slot ", slot.index)),
-                     concat("slot ", slot.index, " &middot; ", fixed(slot.cosine, 2))) +
+              heat_figure(example.image, slot.image, example.rows, example.columns, concat("slot ", slot.index),
+                          concat("slot ", slot.index, " &middot; ", fixed(slot.cosine, 2))) +
               shaded_tokens(example.tokens, slot.text) + "</div>";
-    }
     html += "</div></div>";
   }
   return html;
@@ -289,14 +291,14 @@ std::string slot_sheets(const TaskPictures& pictures) {
 std::string token_sheets(const TaskPictures& pictures) {
   if (pictures.tokens.empty()) return "";
   std::string html =
-      "<h3>Tokens</h3><p class=\"soft\">The most active tokens of each image, larger if more active, and maps of single words, bright "
-      "where they are most active and dark where they are least.</p>";
+      "<h3>Tokens</h3><p class=\"soft\">The most active tokens of each image, larger if more active, and maps of "
+      "single words, scaled "
+      "from the patch where a word is least active to the one where it is most active.</p>";
   for (const TokenExample& example : pictures.tokens) {
-    html += "<div class=\"sheet\"><div class=\"readable\">" + figure(img(example.image, "image"), "image") +
+    html += "<div class=\"sheet\"><div class=\"readable\">" + named_figure(example.image, example.name) +
             "<div class=\"cloud\">" + token_cloud(example.tokens) + "</div>";
     for (const TokenExample::Map& map : example.maps)
-      html += figure(img(tint_by_weight(example.image, map.patches, example.rows, example.columns), map.word),
-                     escape(map.word));
+      html += heat_figure(example.image, map.patches, example.rows, example.columns, map.word, escape(map.word));
     html += "</div></div>";
   }
   return html;
@@ -304,14 +306,15 @@ std::string token_sheets(const TaskPictures& pictures) {
 
 std::string map_sheets(const TaskPictures& pictures) {
   if (pictures.maps.empty()) return "";
-  std::string html =
-      "<h3>Grad-CAM</h3><p class=\"soft\">Where in the image its similarity with the text comes from: bright where its features "
-      "speak most for the text, relative to each map's own greatest value; the number is the cosine.</p>";
+  std::string html = concat("<h3>", pictures.map_title, "</h3><p class=\"soft\">", escape(pictures.map_rule),
+                            " The colors of each map reach from its smallest to its greatest value.</p>");
   for (const MapExample& example : pictures.maps) {
-    html += "<div class=\"sheet\"><div class=\"slots\">" + figure(img(example.image, "image"), "image");
+    html += concat("<div class=\"sheet\">",
+                   example.text.empty() ? "" : "<header><q>" + escape(example.text) + "</q></header>",
+                   "<div class=\"slots\">", named_figure(example.image, example.name));
     for (const MapExample::Map& map : example.maps)
-      html += figure(img(tint_by_weight(example.image, map.patches, example.rows, example.columns), map.text),
-                     concat(escape(map.text), " &middot; ", fixed(map.cosine, 3)));
+      html += heat_figure(example.image, map.patches, example.rows, example.columns, map.text,
+                          escape(map.text) + (map.cosine ? " &middot; " + fixed(*map.cosine, 3) : ""));
     html += "</div></div>";
   }
   return html;

@@ -2,6 +2,7 @@
 #include <map>
 #include <set>
 
+#include "src/training/config/moved_run.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -66,9 +67,10 @@ bool finished(const Config& config) {
 std::vector<Stage> load_stages(const std::string& path, const std::vector<std::string>& overrides,
                                bool without_vocabulary) {
   Node tree = config::load_yaml(path, overrides);
-  const std::string run = config::configuration_name(config::find_configuration(path));
+  const std::string file = config::find_configuration(path), run = config::configuration_name(file);
+  const std::string moved = follow_moved_run(tree, file);
   const Node* list = tree.find("stages");
-  if (list == nullptr) return {{.name = "", .config = resolve_config(tree, run, without_vocabulary)}};
+  if (list == nullptr) return {{.name = "", .config = resolve_config(tree, run, without_vocabulary), .moved = moved}};
   if (!list->is_sequence() || list->items().empty())
     config::fail(*list, "stages", "expected a list like [{name: first, training: {steps: 100}}, ...]");
   const std::vector<Node> items = list->items();
@@ -93,7 +95,9 @@ std::vector<Stage> load_stages(const std::string& path, const std::vector<std::s
   return stages;
 }
 
-void warn_of_overruled(const std::vector<Stage>& stages) {
+void warn_of_stages(const std::vector<Stage>& stages) {
+  for (const Stage& stage : stages)
+    if (!stage.moved.empty()) log::warning(stage.moved);
   std::map<std::string, std::vector<std::size_t>> overruling;
   for (std::size_t i = 0; i < stages.size(); ++i)
     for (const std::string& key : stages[i].overruled) overruling[key].push_back(i);

@@ -32,6 +32,14 @@ std::vector<at::Tensor> gradients_of(const Optimizer& optimizer) {
   return out;
 }
 
+/// Returns the tensors that a step may change besides the optimizer: the buffers, and the objective's numbers, which after_step() clamps.
+std::vector<at::Tensor> changed_by_a_step(const TrainingRun& run) {
+  std::vector<at::Tensor> out = buffers_of(run);
+  for (at::Tensor& parameter : run.objective->parameters())
+    if (parameter.numel() == 1) out.push_back(std::move(parameter));
+  return out;
+}
+
 }  // namespace
 
 Trainer::Trainer(const Config& config, const Resume& resume, const ProcessGroup& group)
@@ -44,7 +52,7 @@ Trainer::Trainer(const Config& config, const Resume& resume, const ProcessGroup&
       gradients_(make_reducer(run_, config, group)),
       runner_(config_, group_, run_, gradients_, heartbeat_),
       scale_(config.training.precision == "fp16", run_.device),
-      guard_(buffers_of(run_), scale_),
+      guard_(changed_by_a_step(run_), scale_),
       grad_norm_groups_(grad_norm_groups(*run_.optimizer)),
       monitor_(config_, group_, run_, folder_),
       checkpoints_(config_, group_, run_, folder_, [this](const std::string& text) { monitor_.log().error(text); }),

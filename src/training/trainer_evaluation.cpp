@@ -141,7 +141,7 @@ MeasuredMetrics Trainer::log_result(const TaskResult& result, const std::string&
   MeasuredMetrics metrics;
   for (const auto& [name, value] : result.metrics) metrics.emplace_back(concat(task, ".", name), value);
   monitor_.evaluated(state_, metrics);
-  monitor_.log().evaluated_data(task, result.data, result.samples);
+  monitor_.log().evaluated_data(task, data_and_counts(result.data, result.samples, result.texts));
   monitor_.log().readings(state_.step, result.readings);
   return metrics;
 }

@@ -1,4 +1,7 @@
 // The parts of Trainer that start or resume a run and log its start.
+#include <filesystem>
+#include <random>
+
 #include <ATen/Parallel.h>
 
 #include "src/training/config/published_towers.h"
@@ -7,6 +10,7 @@
 #include <tessera/base/text.h>
 #include <tessera/data/data_fingerprint.h>
 #include <tessera/distributed/agreement.h>
+#include <tessera/training/checkpoint/checkpoint_room.h>
 #include <tessera/training/log/run_changes.h>
 #include <tessera/training/restore.h>
 #include <tessera/training/run/image_features.h>
@@ -15,7 +19,25 @@
 #include <tessera/training/trainer.h>
 
 namespace tessera {
+
+namespace fs = std::filesystem;
+
 namespace {
+
+std::string new_run_id() {
+  std::random_device random;
+  return concat(std::hex, random(), random());
+}
+
+std::string absolute_folder(const std::string& folder) {
+  return fs::absolute(folder).lexically_normal().string();
+}
+
+// Returns true if `folder` is a run folder, and another one than `own`.
+bool is_another_run(const std::string& folder, const std::string& own) {
+  std::error_code ignored;
+  return !folder.empty() && fs::exists(folder + "/checkpoints", ignored) && !fs::equivalent(folder, own, ignored);
+}
 
 // Logs the settings that differ from the checkpoint's. Important settings get a line each.
 void tell_changes(const ResumeChanges& changes, std::int64_t step, std::int64_t steps) {
@@ -56,9 +78,14 @@ void Trainer::restore_or_initialize(const Resume& resume) {
       if (has_other_data) changes.allowed.push_back({"data.train", "the data of the checkpoint", other_data});
       go_on_from(checkpoint, place, changes);
     } else {
-      load_initial_weights(*run_.model, *run_.objective, config_.start, run_.tokenizer.get());
+      const std::vector<std::string> warnings = load_initial_weights(run_, config_);
+      if (group_.first())
+        for (const std::string& line : warnings) log::warning(line);
       if (group_.first()) run_.published = start_parts(config_.start);
-      monitor_.resume_at(0);
+      if (group_.first()) note_changes(folder_, 0, {});
+      state_.id = new_run_id();
+      state_.folder = absolute_folder(folder_);
+      monitor_.resume_at(0, state_.id);
     }
   });
   const std::map<std::string, at::Tensor> weights = weights_of(*run_.model, *run_.objective);
@@ -75,7 +102,10 @@ void Trainer::go_on_from(const Checkpoint& checkpoint, const std::string& folder
   state_.ranks.clear();
   scale_.restore(state_.loss_scale);
   if (group_.first()) note_changes(folder_, state_.step, changes.allowed);
-  monitor_.resume_at(state_.step);
+  // A copy of a run must not continue the original's curves in a log service.
+  if (!checkpoints_.is_own(folder, state_.step) || is_another_run(state_.folder, folder_)) state_.id = new_run_id();
+  state_.folder = absolute_folder(folder_);
+  monitor_.resume_at(state_.step, state_.id);
   checkpoints_.resumed_from(folder, state_.step);
   log::info("resumed from ", folder, ": step ", state_.step, ", epoch ", state_.data.epoch, ", sample ",
             state_.data.cursor);
@@ -84,6 +114,7 @@ void Trainer::go_on_from(const Checkpoint& checkpoint, const std::string& folder
 
 void Trainer::warn_of_settings() const {
   for (const std::string& line : setting_warnings(run_, config_, group_.size())) log::warning(line);
+  if (const auto line = lack_of_room(run_, config_, group_.size())) log::warning(*line);
 }
 
 void Trainer::print_plan() const {

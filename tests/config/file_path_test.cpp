@@ -61,6 +61,17 @@ TEST_F(FilePaths, ANewOutputIsCreatedInTheWorkingFolder) {
   EXPECT_EQ(read_output("new"), path("cwd/new"));
 }
 
+TEST_F(FilePaths, AShippedFileIsFoundLastButNeverWritten) {
+  const std::string name = "configs/templates/cifar10.txt", shipped = TESSERA_SOURCE_DIR;
+  EXPECT_EQ(read(name).name, shipped + "/" + name);
+  EXPECT_EQ(config::Value<config::OutputPath>::read(config::parse_yaml(name, path("yaml/a.yaml")), "", {}).name, path("cwd/" + name));
+  EXPECT_EQ(error_of([&] { config::require(read("configs/none.txt")); }),
+            path("yaml/a.yaml") + ":1: data.path: configs/none.txt: no such file or folder in " + path("yaml") + " or " + path("cwd") +
+                " or " + shipped);
+  write("cwd/" + name, "x");
+  EXPECT_EQ(read(name).name, path("cwd/" + name));
+}
+
 TEST_F(FilePaths, APathThatIsNotUtf8IsRefused) {
   write("z\xFCrich/here", "x");
   fs::current_path(folder_ / "z\xFCrich");

@@ -95,6 +95,8 @@ TEST_F(ShippedConfigurations, AreListedByFolderWithTheFirstLineOfEach) {
 
 TEST_F(ShippedConfigurations, AreFoundInTheSourceTreeByProgramsBuiltThere) {
   EXPECT_EQ(shipped_folder(), TESSERA_SOURCE_DIR "/configs");
+  EXPECT_TRUE(fs::is_regular_file(clip_vocabulary_file()));
+  EXPECT_TRUE(fs::is_regular_file(documentation("configuration.md")));
   EXPECT_NE(load_yaml("clip_vitb16").find("objective"), nullptr) << "the configuration it extends must be found from any working folder";
 }
 

@@ -134,6 +134,18 @@ TEST_F(ImageFolders, ReportsImagesNextToClassFoldersAsUnused) {
   EXPECT_EQ(make_image_folder(settings)->size(), 2);
 }
 
+TEST_F(ImageFolders, ReadsEveryEndingOfAnImageAndCountsOtherFiles) {
+  for (const char* name : {"1.jpg", "2.jfif", "3.jpe", "4.JPEG", "5.apng", "6.dib", "7.pjp"})
+    write(std::string("f/a/") + name, noise_png(1));
+  write("f/a/1.txt", "a cat");
+  for (const char* name : {"8.heic", "9.heic", "thumbs.db"}) write(std::string("f/a/") + name, "x");
+  log::set_level(log::Level::info);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(make_image_folder({.path = path("f")})->size(), 7);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("3 files are not images and are left out: 1 .db and 2 .heic"), std::string::npos) << said;
+}
+
 TEST_F(ImageFolders, ReadsACaptionsFile) {
   write("f/a.png", noise_png(1));
   write("f/b.png", noise_png(2));
@@ -143,9 +155,13 @@ TEST_F(ImageFolders, ReadsACaptionsFile) {
   EXPECT_TRUE(source->class_names().empty());
   EXPECT_EQ(source->get(0).captions, (std::vector<std::string>{"first", "second"}));
   EXPECT_EQ(source->get(0).label, -1);
+  write("f/captions.tsv", "a.png\tin two\nlines\n");
+  EXPECT_EQ(make_image_folder(settings)->captions(0), std::vector<std::string>{"in two"}) << "a wrong line is left out";
   write("f/captions.tsv", "file caption\n");
-  EXPECT_EQ(error_of([&] { make_image_folder(settings); }),
-            path("f/captions.tsv") + ":1: expected IMAGE<tab>CAPTION, got no tab");
+  EXPECT_EQ(
+      error_of([&] { make_image_folder(settings); }),
+      path("f/captions.tsv") + ": names no image of " + path("f") +
+          " (line 1: expected IMAGE<tab>CAPTION, got no tab): expected names relative to the folder, such as a.png");
   write("f/captions.tsv", "h\tc\nq.png\tx\n");
   EXPECT_EQ(error_of([&] { make_image_folder(settings); }),
             path("f/captions.tsv") + ": names no image of " + path("f") +

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/data/image/orientation.h"
 #include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
@@ -119,6 +120,27 @@ TEST(ImageViews, AnEvaluationCropIsFlippedAndAugmentedIfSet) {
   const at::Tensor gray = view_of("{augmentation: {crop: evaluation, grayscale: 1}}");
   EXPECT_TRUE(at::equal(gray[0], gray[2]));
   EXPECT_FALSE(at::equal(plain[0], plain[2]));
+}
+
+TEST(ImageViews, ExifRotationTurnsTheImageAndItsBoxes) {
+  Sample stored = jpeg_sample("small_420.jpg"), shown = stored;
+  stored.encoded = with_orientation(stored.encoded, 6);
+  Preprocessing preprocessing = of_size(32);
+  preprocessing.exif_rotation = true;
+  preprocessing.resize_mode = "squash";
+  shown.image = decode_image(stored.encoded, kDefaultMaxPixels, preprocessing);
+  Needs needs = needs_of({"image", "whole"});
+  for (auto& [name, view] : needs.images) view.boxes = true;
+  const ImageViews views(preprocessing, loader_settings("{dct_scaling: 'off', views: {whole: {crop: evaluation}}}"),
+                         needs, 5);
+  const Box box{10, 20, 30, 40};  // in the stored image of 117 x 203, which is turned to the right by a quarter
+  for (std::int64_t index = 0; index < 10; ++index) {
+    EXPECT_EQ(views.make(stored, index, 0), views.make(shown, index, 0));
+    const auto seen = views.see(stored, {box}, index, 0),
+               expected = views.see(shown, {{20, 117 - 10 - 30, 40, 30}}, index, 0);
+    for (const char* name : {"image", "whole"})
+      EXPECT_EQ(seen.at(name)[0].corners, expected.at(name)[0].corners) << name;
+  }
 }
 
 TEST(ImageViews, UnknownViewsAndInvalidSettingsAreReported) {

@@ -55,12 +55,35 @@ TEST_F(JsonLines, SentencesBecomeSeparateCaptions) {
 }
 
 TEST_F(JsonLines, ErrorsNameTheLineAndItsMembers) {
-  EXPECT_EQ(error_with(settings("{\"image\": \"test_0.jpg\", \"caption\": \"x\"}\n{\"file\": \"y\"}\n")),
-            path("data.jsonl") + ":2: has no image (image_key); its members are: file");
+  EXPECT_EQ(error_with(settings("{\"file\": \"y\"}\n")),
+            path("data.jsonl") + ":1: has no image (image_key); its members are: file");
+  EXPECT_EQ(error_with(settings("{\"image\": \"test_0.jpg\", \"text\": \"x\"}\n")),
+            path("data.jsonl") + ":1: has no caption (caption_key); its members are: image and text");
   EXPECT_EQ(error_with(settings("[1]\n")), path("data.jsonl") + ":1: expected one JSON object per line");
   EXPECT_EQ(error_with(settings("{\"image\": 5, \"caption\": \"x\"}")),
             path("data.jsonl") + ":1: image (image_key): expected a text, got number");
   EXPECT_EQ(error_with(settings("\n")), path("data.jsonl") + ": holds no lines");
+}
+
+TEST_F(JsonLines, ABadLineIsABadSample) {
+  JsonLinesSettings given = settings(
+      "{\"image\": \"test_0.jpg\", \"caption\": \"x\"}\n{\"image\": \"aar_1.jpg\"}\n{\"image\": \"aar_1.jpg\", "
+      "\"caption\": null}\n"
+      "{\"caption\": \"y\"}\n{\"image\": 7, \"caption\": \"y\"}\n{\"image\": \"test_0.jpg\", \"capt");
+  const auto source = make_json_lines(given);
+  ASSERT_EQ(source->size(), 6);
+  EXPECT_EQ(source->get(0).captions, Texts{"x"});
+  EXPECT_TRUE(source->get(1).captions.empty());
+  EXPECT_TRUE(source->lacks_caption(1));
+  EXPECT_TRUE(source->get(2).captions.empty());
+  EXPECT_EQ(sample_error_of(*source, 3),
+            "no_image: " + path("data.jsonl") + ":4: has no image (image_key); its members are: caption");
+  EXPECT_EQ(sample_error_of(*source, 4),
+            "no_image: " + path("data.jsonl") + ":5: image (image_key): expected a text, got number");
+  EXPECT_EQ(sample_error_of(*source, 5), "bad_row: " + path("data.jsonl") + ":6: expected one JSON object per line");
+  given.split = "test";
+  EXPECT_EQ(error_with(given), path("data.jsonl") + ":6: expected one JSON object per line")
+      << "no other line is of this split";
 }
 
 TEST_F(JsonLines, MissingImagesAreReportedWhenTheSourceIsCreated) {

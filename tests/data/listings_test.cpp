@@ -87,10 +87,6 @@ TEST_F(Listings, CsvErrorsNameFileLineAndColumns) {
   settings = table("filepath\tcaption\na.png\tx\n");
   EXPECT_EQ(csv_error(settings),
             path("t.csv") + ": has no column title (caption_key); its columns are: filepath and caption");
-  EXPECT_EQ(csv_error(table("filepath\ttitle\na.png\tx\na.png\tx\ty\n")),
-            path("t.csv") +
-                ":3: has 3 fields, but there are 2 columns; a field that holds a tab must be in double "
-                "quotes");
   EXPECT_EQ(csv_error(table("filepath\ttitle\na.png\tx\n\na.png\t\"x\ny\n\n")),
             path("t.csv") + ":4: the double quote that opens here is never closed");
   EXPECT_EQ(csv_error(table("filepath\ttitle\n\tx\n")), path("t.csv") + ":2: names no image (column filepath)");
@@ -108,6 +104,33 @@ TEST_F(Listings, CsvErrorsNameFileLineAndColumns) {
   EXPECT_EQ(csv_error(settings), "separator: expected one character, tab or comma, got \"::\"");
 }
 
+TEST_F(Listings, ABadCsvRowIsABadSample) {
+  write("a.png", noise_png(1));
+  write("names", "dog\nemu\nemu\n");
+  CsvSettings settings = table(
+      "filepath\ttitle\tclass\n\tx\t0\na.png\tx\tdog\na.png\tx\tdog\ty\na.png\t\tdog\na.png\tx\tcat\na.png\tx\temu\n");
+  settings.label_key = "class";
+  settings.classes = path("names");
+  const auto source = make_csv(settings);
+  ASSERT_EQ(source->size(), 6);
+  EXPECT_EQ(sample_error_of(*source, 0), "no_image: " + path("t.csv") + ":2: names no image (column filepath)");
+  EXPECT_EQ(source->get(1).label, 0);
+  EXPECT_EQ(sample_error_of(*source, 2),
+            "bad_row: " + path("t.csv") +
+                ":4: has 4 fields, but there are 3 columns; a field that holds a tab must be in double quotes");
+  EXPECT_TRUE(source->get(3).captions.empty());
+  EXPECT_EQ(sample_error_of(*source, 4),
+            "bad_label: " + path("t.csv") +
+                ":6: its class \"cat\" (label_key) is neither an index nor a name in the file of classes (classes)");
+  EXPECT_EQ(sample_error_of(*source, 5),
+            "bad_label: " + path("t.csv") +
+                ":7: its class \"emu\" (label_key) is the name of several classes in the file of classes (classes)");
+  EXPECT_EQ(
+      csv_error(table("filepath\ttitle\na.png\tx\ty\n")),
+      path("t.csv") + ":2: has 3 fields, but there are 2 columns; a field that holds a tab must be in double quotes")
+      << "if all rows are bad, the table is";
+}
+
 TEST_F(Listings, CsvReadsLabelsAsNumbersOrNames) {
   write("a.png", noise_png(1));
   CsvSettings settings = table("filepath\ttitle\tclass\na.png\tx\temu\na.png\tx\tcat\na.png\tx\t\na.png\tx\temu\n");
@@ -120,9 +143,6 @@ TEST_F(Listings, CsvReadsLabelsAsNumbersOrNames) {
   write("names", "dog\nemu\ncat\n");
   settings.classes = path("names");
   EXPECT_EQ(make_csv(settings)->get(1).label, 2);
-  write("names", "dog\nemu\n");
-  EXPECT_EQ(csv_error(settings),
-            path("t.csv") + ":3: its class \"cat\" (label_key) is neither an index nor a name in the file of classes (classes)");
   settings = table("filepath\ttitle\tclass\na.png\tx\t12\na.png\tx\t-1\n");
   settings.label_key = "class";
   source = make_csv(settings);
@@ -188,11 +208,13 @@ TEST_F(Listings, CsvReadsSeveralTablesFromDifferentFolders) {
 
 TEST_F(Listings, CocoCaptionsAreGroupedByImageInTheOrderOfTheFile) {
   write("val/x 1.png", noise_png(1));
-  write("c.json", R"({"info": {"a": [1, {"b": 2}]}, "annotations": [)"
-                  R"({"image_id": 5, "id": 31, "caption": "second\n"}, {"image_id": 9, "id": 2, "caption": "other"},)"
-                  R"({"image_id": 5, "id": 30, "caption": "first"}, {"image_id": 77, "id": 1, "caption": "of none"}],)"
-                  R"("licenses": [3, {"x": []}], "images": [{"id": 5, "file_name": "x 1.png", "more": {"deep": [{}]}},)"
-                  R"({"id": 9, "file_name": "lost.png"}, {"id": 10, "file_name": "silent.png"}]})");
+  write(
+      "c.json",
+      R"({"info": {"a": [1, {"b": 2}]}, "annotations": [)"
+      R"({"image_id": 5, "id": 31, "caption": "second\n"}, {"image_id": 9, "id": 2, "caption": "other"},)"
+      R"({"image_id": 5, "id": 30, "caption": "first"}, {"image_id": 77, "id": 1, "caption": "of none"}, {"image_id": 5, "id": 3, "caption": null}],)"
+      R"("licenses": [3, {"x": []}], "images": [{"id": 5, "file_name": "x 1.png", "more": {"deep": [{}]}},)"
+      R"({"id": 9, "file_name": "lost.png"}, {"id": 10, "file_name": "silent.png"}]})");
   CocoCaptionsSettings settings{path("c.json"), path("val")};
   const auto source = make_coco_captions(settings);
   ASSERT_EQ(source->size(), 3);
@@ -319,9 +341,11 @@ TEST_F(Listings, Flickr30kReadsItsCaptionFiles) {
   write("split.txt", "10\n12\n");
   settings.split = path("split.txt");
   EXPECT_EQ(make_flickr30k(settings)->size(), 1);
-  write("r.token", "10.jpg#0\tOne\n10.jpg Two\n");
+  write("r.token", "10.jpg#0\tOne\n10.jpg Two\n10.jpg#2\tThree\n");
+  EXPECT_EQ(make_flickr30k(settings)->captions(0), (Texts{"One", "Three"})) << "a wrong line is left out";
+  write("r.token", "10.jpg Two\n");
   EXPECT_EQ(error_of([&] { make_flickr30k(settings); }),
-            path("r.token") + ":2: expected IMAGE#NUMBER<tab>CAPTION, got \"10.jpg Two\"");
+            path("r.token") + ":1: expected IMAGE#NUMBER<tab>CAPTION, got \"10.jpg Two\"");
   write("r.csv", "image_name| comment_number| comment\n10.jpg| 0| A \"b\" .\n10.jpg| 4   A dog\n11.jpg| 0| C\n");
   settings.captions = path("r.csv");
   settings.split = "";

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/data/image/orientation.h"
 #include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include <tessera/data/image/transforms.h>
@@ -371,6 +372,22 @@ TEST(EvaluationReader, RespectsTheLimitAndChecksMasks) {
                 if (bad.next().empty()) break;
             }).find("no sample can be read (10 bad_image)"),
             std::string::npos);
+}
+
+TEST(EvaluationReader, ExifRotationTurnsTheImageWithItsMaskDepthAndBoxes) {
+  EvaluationSample stored;
+  stored.sample.encoded = with_orientation(test::encode(test::noise(2, 3, 1), ".png"), 6);
+  stored.sample.mask = {1, 2, 3, 4, 5, 6};
+  stored.sample.depth = {1, 2, 3, 4, 5, 6};
+  stored.sample.objects = {{.box = {0, 1, 1, 2}}};
+  EvaluationSample turned = stored;
+  decode_picture(stored, {});
+  EXPECT_EQ(stored.sample.image.height, 2);
+  decode_picture(turned, {.exif_rotation = true});
+  EXPECT_EQ(turned.sample.image.height, 3);
+  EXPECT_EQ(turned.sample.mask, (std::vector<std::uint8_t>{4, 1, 5, 2, 6, 3}));
+  EXPECT_EQ(turned.sample.depth, (std::vector<float>{4, 1, 5, 2, 6, 3}));
+  EXPECT_EQ(turned.sample.objects[0].box, (std::array<std::int64_t, 4>{1, 1, 2, 1}));
 }
 
 // Tasks that read only texts accept samples whose image is missing or damaged.

@@ -117,7 +117,7 @@ TEST_F(OptionFiles, ArosOrderTasksNeedALexicon) {
   const std::string content = R"([{"image": "a.png", "caption": ["a dog"]}])";
   EXPECT_EQ(error_in("aro_order", content),
             "options: lexicon is not set; layout aro_order needs a file of nouns and adjectives, one per line "
-            "(configs/lexicons/nouns_adjectives_small.txt has some)");
+            "(" TESSERA_SOURCE_DIR "/configs/lexicons/nouns_adjectives_small.txt has some)");
   OptionSettings given = settings("aro_order", content, "file.json");
   given.lexicon = path("nowhere.txt");
   EXPECT_NE(error_of([&] { read_options(given); }).find("nowhere.txt"), std::string::npos);

@@ -7,12 +7,14 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "src/data/image/orientation.h"
 #include "src/data/packing/pack_sample.h"
 #include "tests/data/fake_source.h"
 #include "tests/support/temporary_folder.h"
+#include <tessera/data/image/encode.h>
+#include <tessera/data/image/transforms.h>
 #include <tessera/data/packing/pack.h>
 #include <tessera/data/shapes/shapes.h>
-#include <tessera/data/image/transforms.h>
 #include <tessera/data/sources/mixture.h>
 #include <tessera/data/sources/webdataset/webdataset.h>
 #include <tessera/data/stream.h>
@@ -112,6 +114,25 @@ TEST_F(Pack, SideFieldsAreKeptAndMatchTheImageAndTheCaptions) {
   EXPECT_FALSE(fields_of(*read, 2).contains("url"));
   pack(*read, "", settings("again"));
   EXPECT_EQ(fields_of(*packed("again"), 1), second);
+}
+
+TEST_F(Pack, AResizedImageKeepsItsOrientationAndFollowsGrayRange) {
+  std::vector<Sample> samples = make_samples(2);
+  const Image picture = decode_image(samples[0].encoded);
+  samples[0].encoded = with_orientation(encode_jpeg(picture, 95), 6);
+  samples[1].encoded = encode_depth(std::vector<float>(64, 2000), 8, 8, 1);  // a 16-bit gray PNG of the value 2000
+  for (const char* format : {"jpg", "png"}) {
+    PackSettings small = settings(format);
+    small.format = format;
+    small.resize = 4;
+    small.gray_range = 4095;
+    pack(MemorySource(samples), "", small);
+    const std::string turned = packed(format)->get(0).encoded;
+    EXPECT_EQ(exif_orientation(turned, read_image_header(turned).kind), 6) << format;
+    EXPECT_EQ(decode_image(turned).width < decode_image(turned).height, picture.width < picture.height)
+        << "the pixels are not turned";
+    EXPECT_NEAR(decode_image(packed(format)->get(1).encoded).pixels[0], 2000 / 16, 1) << format;
+  }
 }
 
 TEST_F(Pack, AnnotationsAndMasksReadBackEqualAndTheFingerprintIgnoresSharding) {

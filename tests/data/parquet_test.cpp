@@ -110,6 +110,17 @@ TEST_F(Parquet, HuggingFaceTablesAndSavedFoldersHoldTheSameSamples) {
   EXPECT_EQ(make_parquet(rows_in("splits/test"))->size(), 2);
 }
 
+TEST_F(Parquet, ReadsTheColumnsOfAWebDataset) {
+  const auto source = make_parquet(rows_in("webdataset.parquet"));
+  ASSERT_EQ(source->size(), 3);
+  EXPECT_EQ(source->get(1).key, "shard/1");
+  EXPECT_EQ(source->get(0).captions, Captions{"from json"});
+  EXPECT_EQ(source->get(1).captions, (Captions{"picture 1", "from json"}));
+  EXPECT_EQ(source->get(2).captions, Captions{"picture 2"}) << "txt and json hold the same caption";
+  EXPECT_EQ(source->captions(2), source->get(2).captions);
+  EXPECT_EQ(source->get(2).label, 2);
+}
+
 TEST_F(Parquet, FileNamesAreResolvedNextToTheTable) {
   const auto source = make_parquet(rows_in("names.parquet"));
   EXPECT_EQ(source->get(1).encoded, io::read_file(table_path("pictures/1.png")));

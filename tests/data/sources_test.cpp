@@ -1,9 +1,12 @@
+#include <filesystem>
+
 #include <gtest/gtest.h>
 
 #include "src/data/image/sample_picture.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/support/shards.h"
+#include <tessera/base/log.h>
 #include <tessera/data/image/transforms.h>
 #include <tessera/data/shapes/shapes.h>
 #include <tessera/data/sources/webdataset/webdataset.h>
@@ -147,6 +150,73 @@ TEST_F(Sources, ATruncatedShardReturnsItsCompleteSamples) {
                 ": the archive ends in the middle of d/000.png (byte 0); its 0 complete samples are used");
 }
 
+TEST_F(Sources, JoinedArchivesAreReadToTheirEnd) {
+  const std::string one = three_samples(), two = tar_member("e/003.png", noise_png(3)) + tar_member("e/003.txt", "x") + tar_end;
+  write("joined.tar", one + std::string(8192, '\0') + two + std::string(10240, '\0'));
+  log::set_level(log::Level::info);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(make_webdataset(at_path("joined.tar"))->size(), 4);
+  EXPECT_EQ(make_webdataset(at_path("joined.tar"))->size(), 4);  // from the stored index
+  write("trailing.tar", one + tar_end + "some bytes");
+  EXPECT_EQ(make_webdataset(at_path("trailing.tar"))->size(), 3);
+  write("zeros.tar", one + std::string(700, '\0'));
+  EXPECT_EQ(make_webdataset(at_path("zeros.tar"))->size(), 3);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("1 of 1 shards are several archives, one after the other: all are read"), std::string::npos) << said;
+  EXPECT_NE(said.find("are ignored (first: " + path("trailing.tar") + ", 10 bytes)"), std::string::npos) << said;
+  EXPECT_EQ(said.find("zeros.tar"), std::string::npos) << said;
+}
+
+TEST_F(Sources, EmptyShardsAreCounted) {
+  write("a.tar", three_samples());
+  write("b.tar", "");
+  write("c.tar", tar_end);
+  log::set_level(log::Level::info);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(make_webdataset(at_path("{a,b,c}.tar"))->size(), 3);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("2 of 3 shards are empty (first: " + path("b.tar") + ")"), std::string::npos) << said;
+}
+
+TEST_F(Sources, WebPagesAndPointersOfGitLfsAreNamed) {
+  write("a.png", noise_png(1));
+  for (const std::string choice :
+       {"webdataset, path: X.tar", "webdataset, path: X.tar.gz, stream: {retries: 0}", "csv, path: X.csv",
+        "json_lines, path: X.jsonl, images: .", "parquet, path: X.parquet", "coco_captions, annotations: X.json, images: .",
+        "image_folder, path: ., captions: X.tsv"}) {
+    const std::size_t begin = choice.find('X'), end = choice.find_first_of(",", begin);
+    const std::string file = choice.substr(begin, end - begin);
+    const auto error_with = [&](const std::string& content) {
+      write(file, content);
+      const auto before = std::filesystem::current_path();
+      std::filesystem::current_path(path("."));
+      const std::string error = error_of([&] {
+        const config::Node node = config::parse_yaml("{name: " + choice + "}", "");
+        sources().make(config::Value<config::ModuleSettings>::read(node, "data.train", {}), "data.train");
+      });
+      std::filesystem::current_path(before);
+      return error;
+    };
+    const std::string pointer = error_with("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n");
+    EXPECT_NE(pointer.find("git-lfs.github.com/spec/\": it is a pointer of Git LFS"), std::string::npos) << choice << pointer;
+    const std::string page = error_with("\n<!DOCTYPE html>\n<html>");
+    EXPECT_NE(page.find("\"<!DOCTYPE html>\": it is a web page"), std::string::npos) << choice << page;
+  }
+}
+
+TEST_F(Sources, KeysOfMembersMatchInAnyCase) {
+  write("a.tar", tar_member("1.Left.PNG", noise_png(1)) + tar_member("1.Note.TXT", "a cat") +
+                     tar_member("1.JSON", R"({"Title": "t"})") + tar_end);
+  WebDatasetSettings settings = at_path("a.tar");
+  settings.image_keys = {"Left.png"};
+  settings.caption_keys = {"Note.txt"};
+  settings.summary_keys = {"json.Title"};
+  const auto source = indexed(make_webdataset(settings));
+  EXPECT_EQ(source->get(0).captions, std::vector<std::string>{"a cat"});
+  EXPECT_EQ(source->get(0).summary, "t");
+  EXPECT_FALSE(source->get(0).encoded.empty());
+}
+
 TEST_F(Sources, DamagedAndForeignFilesAreReported) {
   std::string damaged = three_samples();
   damaged[damaged.find("d/001.txt")] = 'X';
@@ -155,7 +225,10 @@ TEST_F(Sources, DamagedAndForeignFilesAreReported) {
       << "d/001 lost its caption, and everything after it is unreliable";
   write("text.tar", "hello, this is no archive" + std::string(600, 'x'));
   EXPECT_EQ(error_of([&] { make_webdataset(at_path("text.tar")); }),
-            path("text.tar") + ": is not a tar archive (its first header's checksum is wrong)");
+            path("text.tar") + ": is not a tar archive: it begins with the text \"hello, this is no archivexxxxxxxxxxxxxxx\"");
+  write("binary.tar", "\x01" + std::string(600, 'x'));
+  EXPECT_EQ(error_of([&] { make_webdataset(at_path("binary.tar")); }),
+            path("binary.tar") + ": is not a tar archive (its first header's checksum is wrong)");
   write("zipped.tar", std::string("\x1F\x8B\x08\0", 4) + std::string(600, 'x'));
   EXPECT_EQ(error_of([&] { make_webdataset(at_path("zipped.tar")); }),
             path("zipped.tar") + ": is compressed with gzip; expected an uncompressed tar: decompress it first");
@@ -167,7 +240,7 @@ TEST_F(Sources, DamagedAndForeignFilesAreReported) {
       error_of([&] { make_webdataset(at_path("texts.tar")); }),
       path("texts.tar") +
           ": no sample has an image: the members found are jpeg2 and txt, the image is looked for in jpg, jpeg, "
-          "png, webp, gif, bmp, tif and tiff (image_keys)");
+          "png, webp, gif, bmp, tif, tiff, jpe, jfif, jfi, jif, pjpeg, pjp, dib and apng (image_keys)");
 }
 
 TEST_F(Sources, RepeatedAndScatteredKeysLoseNoSamples) {

@@ -246,7 +246,25 @@ TEST_F(Streams, AFailingCommandIsReportedAfterItsRetries) {
   settings = command("true");
   EXPECT_NE(error_of(all).find("has 0 bytes, which are not a tar archive"), std::string::npos);
   settings = command("echo hello");
-  EXPECT_NE(error_of(all).find("has 6 bytes, which are not a tar archive"), std::string::npos);
+  EXPECT_NE(error_of(all).find("is not a tar archive: it begins with the text \"hello\""), std::string::npos);
+}
+
+TEST_F(Streams, JoinedArchivesAreReadToTheirEnd) {
+  write_stream_shards(2);
+  WebDatasetSettings settings = command("cat " + path("s0.tar") + " " + path("s1.tar") + "; echo more");
+  settings.stream.samples.reset();
+  log::set_level(log::Level::info);
+  testing::internal::CaptureStderr();
+  const auto source = stream_of(settings);
+  EXPECT_EQ(source->size(), 2 * kEach);
+  EXPECT_EQ(take_keys(*source, {.shuffle = false}, 2 * kEach), numbers(2 * kEach));
+  const std::string counted = testing::internal::GetCapturedStderr();
+  EXPECT_NE(counted.find("1 of 1 shards are several archives"), std::string::npos) << counted;
+  EXPECT_NE(counted.find("5 bytes)"), std::string::npos) << counted;
+  settings.stream.samples = 2 * kEach;  // now only reading can tell
+  testing::internal::CaptureStderr();
+  take_keys(*stream_of(settings), {.shuffle = false}, 2 * kEach + 1);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("1 of 1 shards are several archives"), std::string::npos);
 }
 
 TEST_F(Streams, AStallingCommandIsReported) {

@@ -93,6 +93,23 @@ TEST_F(WebDatasetMembers, BlankCaptionsAreDropped) {
   EXPECT_TRUE(loader.statistics().skipped.empty());
 }
 
+TEST_F(WebDatasetMembers, CaptionsWithLineBreaksAreReportedOnce) {
+  const Files files = {{"a.txt", "one\ntwo\n"}, {"b.txt", "three\nfour"}, {"c.txt", "five\nsix"}};
+  const auto said = [&](const Files& captions, bool lines) {
+    log::set_level(log::Level::info);
+    testing::internal::CaptureStderr();
+    const auto source = source_of({"a", "b", "c"}, captions, {.caption_lines = lines});
+    for (int i = 0; i < 3; ++i) source->get(i);
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::string log = said(files, false);
+  const std::size_t found = log.find("the captions have line breaks");
+  EXPECT_NE(found, std::string::npos) << log;
+  EXPECT_EQ(log.find("line breaks", found + 30), std::string::npos) << log;
+  EXPECT_EQ(said(files, true).find("line breaks"), std::string::npos);
+  EXPECT_EQ(said({{"a.txt", "one\n"}, {"b.txt", "two"}, {"c.txt", "a\nb"}}, false).find("line breaks"), std::string::npos);
+}
+
 TEST_F(WebDatasetMembers, CaptionsAreReadWithoutTheImage) {
   const auto source =
       source_of({"a", "b", "c"}, {{"a.jpg", ""}, {"a.txt", "one"}, {"b.json", R"({"caption": "two"})"}, {"c.json", "{"}});
@@ -113,7 +130,8 @@ TEST_F(WebDatasetMembers, AFieldThatNoSampleHasIsReportedWithTheExistingMembers)
   const std::string error = error_of([&] { loader_of(source); });
   EXPECT_NE(
       error.find("missing caption; found image and label; needed image and caption. Its members are cls, json and "
-                 "png (json: title and url); image is looked for in jpg, jpeg, png, webp, gif, bmp, tif and tiff (image_keys), "
+                 "png (json: title and url); image is looked for in jpg, jpeg, png, webp, gif, bmp, tif, tiff, jpe, jfif, jfi, jif, "
+                 "pjpeg, pjp, dib and apng (image_keys), "
                  "caption is looked for in txt, caption and text (caption_keys) and in the json member's caption "
                  "and captions (json_captions)"),
       std::string::npos)

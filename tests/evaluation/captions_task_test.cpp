@@ -85,18 +85,6 @@ class BoxedPictures final : public IndexedSource {
   std::string describe() const override { return "boxed pictures"; }
 };
 
-/// A RunLoss that only passes an objective to the tasks.
-class KeptObjective final : public RunLoss {
- public:
-  explicit KeptObjective(std::shared_ptr<Objective> objective) : objective_(std::move(objective)) {}
-  void check(const LossBatches&) const override {}
-  TaskResult measure(const LossBatches&) const override { return {}; }
-  std::shared_ptr<Objective> objective() const override { return objective_; }
-
- private:
-  std::shared_ptr<Objective> objective_;
-};
-
 /// Trains the objective on one batch with plain Adam (Kingma and Ba 2015) until it has memorized the batch.
 void learn_by_heart(Objective& objective, const Features& features, int steps) {
   const std::vector<at::Tensor> parameters = objective.parameters();
@@ -170,8 +158,8 @@ TEST_F(CaptionTasks, AreRightOnceTheDecoderHasMemorizedTheImages) {
   EXPECT_GT(metric(captions, "cider_d"), 8);
   EXPECT_LT(metric(captions, "cider_d"), 10);
   ASSERT_EQ(captions.readings.size(), 2u);
-  EXPECT_EQ(captions.readings[1].first, "picture2");
-  EXPECT_EQ(captions.readings[1].second, "a red box down here (10.00)");
+  EXPECT_EQ(captions.readings[1].of, "picture2");
+  EXPECT_EQ(captions.readings[1].text, "a red box down here (10.00)");
   ASSERT_EQ(captions.pictures.captions.size(), 2u);
   EXPECT_EQ(captions.pictures.captions[0].written, "a red box up here");
   EXPECT_EQ(captions.pictures.captions[0].truth.size(), 2u);

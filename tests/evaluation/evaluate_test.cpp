@@ -211,8 +211,8 @@ TEST_F(Evaluate, RejectsATextTowerWithoutATokenizer) {
   save_model("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}}");
   options.task = "knn";
   EXPECT_EQ(error(), options.checkpoint +
-                         ": has a text tower but names no tokenizer (tessera.tokenizer in its metadata): take the checkpoint as "
-                         "trainer or tessera-convert wrote it");
+                         ": has a text tower but no tokenizer: tessera-convert --settings RUN " + options.checkpoint +
+                         " NEW.safetensors adds that of the run that the weights come from");
 }
 
 TEST_F(Evaluate, PublishedModelWithoutTokenizerFilesFailsOnlyAtTheFirstText) {
@@ -247,12 +247,31 @@ TEST_F(Evaluate, MeasuresAnOpenClipCheckpointLikeOurs) {
   }
   fs::remove(theirs / "open_clip_config.json");
   EXPECT_EQ(error().find(weights + ": weights without our settings, and no open_clip_config.json beside them"), 0U);
-  options.architecture = "ViT-B-32";
+  options.reading.architecture = "ViT-B-32";
   EXPECT_TRUE(contains(error(), "but the model's settings make it"));
   for (const std::string& described : {path("model.safetensors"), test_data("foreign/clip")}) {
     options.checkpoint = described;
     EXPECT_EQ(error(), "--architecture ViT-B-32: " + described + " already describes its model: leave the option out");
   }
+}
+
+TEST_F(Evaluate, AnotherImageSizeAndAMissingTemperatureAreReported) {
+  write_suite("source: {name: shapes, split: test, size: 12}\ntasks: [zero_shot]\n");
+  const auto said = [&] {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(run(), 0);
+    return testing::internal::GetCapturedStderr();
+  };
+  file.weights["logit_scale"] = at::tensor(2.0F);
+  save_model_file(options.checkpoint, file);
+  EXPECT_EQ(said().find("positions"), std::string::npos);
+  options.reading.image_size = config::Size(64);
+  const std::string larger = said();
+  EXPECT_NE(larger.find("image positions: the file's 4 x 4 (images of 32 x 32 pixels) are resampled to 8 x 8 (64 x 64 pixels)"), std::string::npos) << larger;
+  EXPECT_EQ(larger.find("logit_scale"), std::string::npos);
+  file.weights.erase("logit_scale");
+  save_model_file(options.checkpoint, file);
+  EXPECT_NE(said().find("has no usable logit_scale: probabilities are computed with 100, CLIP's maximum"), std::string::npos);
 }
 
 class EvaluateSlots : public Evaluate {

@@ -60,8 +60,7 @@ TEST_F(KPrecision, CountsWordsThatOccurInAnyOwnCaption) {
   EXPECT_EQ(result.samples, 3);
   EXPECT_EQ(result.skipped.at("no_caption"), 1);
   ASSERT_EQ(result.readings.size(), 3U);
-  EXPECT_EQ(result.readings[1],
-            (std::pair<std::string, std::string>("picture1", "a green dog and a green cat (42.86%)")));
+  EXPECT_EQ(result.readings[1], (Reading{"picture1", "a green dog and a green cat (42.86%)"}));
 }
 
 TEST_F(KPrecision, CountsNounsAndAdjectivesSeparately) {

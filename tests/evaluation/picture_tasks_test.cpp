@@ -5,6 +5,9 @@
 #include <tessera/data/loading/loader.h>
 #include <tessera/evaluation/embedder.h>
 #include <tessera/evaluation/inference.h>
+#include <tessera/objectives/objective.h>
+#include <tessera/ops/numeric.h>
+#include <tessera/ops/sparsify_group.h>
 
 namespace tessera {
 namespace {
@@ -19,8 +22,9 @@ TEST_F(EvaluatePictures, QueriesShowTheNearestImagesAndMeasureNothingElse) {
   ASSERT_EQ(tasks.size(), 1U);
   EXPECT_EQ(tasks.at(0).at("task"), "query");
   EXPECT_EQ(tasks.at(0).at("samples"), 20);
-  const std::string keys = tasks.at(0).at("readings").at("a red circle");
-  EXPECT_EQ(std::count(keys.begin(), keys.end(), ','), 5) << "expected six images: " << keys;
+  const auto found = tasks.at(0).at("readings").at("a red circle");
+  ASSERT_EQ(found.size(), 6U);
+  for (std::size_t i = 1; i < found.size(); ++i) EXPECT_LE(found.at(i).at("score"), found.at(i - 1).at("score"));
   const std::string html = io::read_file(options.out + "/report.html");
   EXPECT_TRUE(contains(html, "<q>the blue square, of all</q>"));
 
@@ -36,7 +40,9 @@ TEST_F(EvaluatePictures, QueriesShowTheNearestImagesAndMeasureNothingElse) {
                         .squeeze(1)
                         .argmax()
                         .item<std::int64_t>();
-  EXPECT_EQ(keys.find(samples[static_cast<std::size_t>(best)].sample.key + " "), 0U) << keys;
+  const std::string& nearest = samples[static_cast<std::size_t>(best)].sample.key;
+  EXPECT_EQ(found.at(0).at("name"), nearest);
+  EXPECT_TRUE(contains(html, "title=\"" + nearest + "\"")) << "the page names the images";
 }
 
 TEST_F(EvaluatePictures, QueryCanBeCombinedWithASuite) {
@@ -66,6 +72,7 @@ TEST_F(EvaluatePictures, ReportShowsGradCamAndFeatureMaps) {
   for (std::size_t i : {0, 1}) {
     EXPECT_LE(tasks.at(i).at("metrics").at("mean_cosine"), 1) << i;
     EXPECT_LT(tasks.at(i).at("metrics").at("empty_maps"), 1) << i;
+    EXPECT_EQ(tasks.at(i).at("readings").size(), 3 - i) << "the names of the images";
   }
   const double classes = static_cast<double>(tasks.at(2).at("classes").size());
   EXPECT_EQ(tasks.at(2).at("metrics").at("points"), 10 + classes);
@@ -74,6 +81,100 @@ TEST_F(EvaluatePictures, ReportShowsGradCamAndFeatureMaps) {
   EXPECT_TRUE(contains(html, "<h3>Grad-CAM</h3>"));
   EXPECT_TRUE(contains(html, ">t-SNE</h3>"));
   EXPECT_TRUE(contains(html, "<circle"));
+}
+
+/// Shows the words of "the red circles." on two images.
+class Words : public Evaluate {
+ protected:
+  Words() {
+    file.vocabulary += "##s\n.\n";
+    save_model_file(options.checkpoint, file);
+    context.source = sources().make(task_of("{name: shapes, split: test, size: 2}"), "source");
+    context.pictures = true;
+    context.out = folder_.string();
+  }
+
+  TaskResult run_words() {
+    const DualEncoderEmbedder embedder(loaded().model, loaded().tokenizer);
+    return check_and_run(task_of("{name: words, texts: [the red circles.]}"), embedder, context);
+  }
+  const InferenceModel& loaded() {
+    if (!loaded_) loaded_ = load_for_inference(options.checkpoint, "cpu");
+    return *loaded_;
+  }
+  /// Returns the features of the first image, and of a text.
+  std::pair<TowerFeatures, TowerFeatures> features(const std::string& text) {
+    const DualEncoderEmbedder embedder(loaded().model, loaded().tokenizer);
+    const at::Tensor pixels = EvaluationReader(context.source, embedder.preprocessing(), 1, 1, 1).next().at(0).pixels;
+    return {embedder.images(pixels.unsqueeze(0), {.tokens = true, .dense = true}),
+            embedder.texts({text}, {.tokens = true})};
+  }
+  std::shared_ptr<Objective> use_objective(const std::string& yaml) {
+    const auto objective = objectives().make(task_of(yaml), "objective", objective_context(*loaded().model));
+    context.loss = std::make_shared<KeptObjective>(objective);
+    return objective;
+  }
+  static at::Tensor drawn(const TaskResult& result, std::size_t word) {
+    return at::tensor(result.pictures.maps.at(0).maps.at(word).patches);
+  }
+
+  EvaluationContext context;
+
+ private:
+  std::optional<InferenceModel> loaded_;
+};
+
+TEST_F(Words, AreJoinedFromTokensAndUseTheWeightsOfSparc) {
+  use_objective("{name: weighted_sum, objectives: [{name: clip}, {name: sparc, threshold: 0.4}]}");
+  const TaskResult result = run_words();
+  ASSERT_EQ(result.pictures.maps.size(), 2U);
+  const MapExample& shown = result.pictures.maps[0];
+  EXPECT_EQ(shown.text, "the red circles.");
+  ASSERT_EQ(shown.maps.size(), 3U) << "punctuation is no word";
+  EXPECT_EQ(shown.maps[2].text, "circles");
+  const auto [image, text] = features(shown.text);
+  const at::Tensor weights = sparsify_weights(text.tokens, image.tokens, text.mask, {.threshold = 0.4})[0];
+  EXPECT_TRUE(drawn(result, 1).allclose(weights[2])) << "after [CLS] and the";
+  EXPECT_TRUE(drawn(result, 2).allclose((weights[3] + weights[4]) / 2)) << "circle and ##s";
+  EXPECT_NEAR(drawn(result, 2).sum().item<double>(), 1, 1e-5);
+  EXPECT_TRUE(contains(result.pictures.map_rule, "sparc"));
+  EXPECT_TRUE(result.notes.empty());
+  const auto json = nlohmann::json::parse(io::read_file(context.out + "/words.json"));
+  EXPECT_EQ(json.at(0).at("key"), shown.name);
+  EXPECT_EQ(json.at(1).at("maps").at(2).at("word"), "circles");
+}
+
+TEST_F(Words, UseTheSimilaritiesOfFilipAndTheAttentionOfGloria) {
+  const auto [image, text] = features("the red circles.");
+  const at::Tensor words = text.tokens[0], patches = image.tokens[0];
+  use_objective("{name: filip}");
+  EXPECT_TRUE(drawn(run_words(), 1).allclose(unit_rows(patches).matmul(unit_rows(words)[2]), 1e-4, 1e-5));
+  use_objective("{name: gloria, attention_temperature: 0.5}");
+  EXPECT_TRUE(drawn(run_words(), 1)
+                  .allclose((patches.matmul(words[2]) / std::sqrt(static_cast<double>(words.size(1))) / 0.5).softmax(0),
+                            1e-4, 1e-5));
+}
+
+TEST_F(Words, AreTextsOfTheirOwnForPaclAndForPlainModels) {
+  const auto [image, word] = features("circles");
+  use_objective("{name: pacl, embedder: false, patch_temperature: 0.5}");
+  const at::Tensor cosines = unit_rows(image.tokens[0]).matmul(unit_rows(word.global)[0]);
+  EXPECT_TRUE(drawn(run_words(), 2).allclose((cosines / 0.5).softmax(0), 1e-4, 1e-5));
+  context.loss = nullptr;
+  const TaskResult plain = run_words();
+  EXPECT_TRUE(drawn(plain, 2).allclose(unit_rows(image.dense[0]).matmul(unit_rows(word.global)[0]), 1e-4, 1e-5));
+  EXPECT_TRUE(contains(plain.notes.at(0), "without an objective on words and patches")) << plain.notes.at(0);
+}
+
+TEST_F(Words, UnknownWordsAreSplitByTheTokensOwnSpaces) {
+  use_objective("{name: sparc}");
+  const DualEncoderEmbedder embedder(loaded().model, loaded().tokenizer);
+  const TaskResult result =
+      run_task(task_of("{name: words, samples: 1, texts: [the purple circle, '?!'], max_words: 2}"), embedder, context);
+  ASSERT_EQ(result.pictures.maps.size(), 2U);
+  ASSERT_EQ(result.pictures.maps[0].maps.size(), 2U);
+  EXPECT_EQ(result.pictures.maps[0].maps[0].text, "the");
+  EXPECT_TRUE(result.pictures.maps[1].maps.empty()) << "a text without words";
 }
 
 /// The parameters are an image tower in YAML and the image size. If the tower reads out only its class token, Grad-CAM uses the input of

@@ -11,9 +11,22 @@
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 #include <tessera/evaluation/task.h>
+#include <tessera/objectives/objective.h>
 
 /// Code that the tests of evaluation tasks share.
 namespace tessera {
+
+/// A RunLoss that only passes an objective to the tasks.
+class KeptObjective final : public RunLoss {
+ public:
+  explicit KeptObjective(std::shared_ptr<Objective> objective) : objective_(std::move(objective)) {}
+  void check(const LossBatches&) const override {}
+  TaskResult measure(const LossBatches&) const override { return {}; }
+  std::shared_ptr<Objective> objective() const override { return objective_; }
+
+ private:
+  std::shared_ptr<Objective> objective_;
+};
 
 using Metric = std::pair<std::string, double>;
 using Metrics = std::vector<Metric>;

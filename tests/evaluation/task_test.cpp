@@ -4,7 +4,10 @@
 #include "tests/evaluation/color_embedder.h"
 #include "tests/evaluation/letter_tokenizer.h"
 #include "tests/evaluation/task_case.h"
+#include <tessera/data/image/encode.h>
+#include <tessera/data/loading/loader.h>
 #include <tessera/evaluation/tasks/task_settings.h>
+#include <tessera/io/atomic_file.h>
 
 namespace tessera {
 namespace {
@@ -15,6 +18,7 @@ class PlainSource final : public IndexedSource {
  public:
   std::int64_t count = 6;
   std::vector<std::string> names = {"dark", "bright", "background"};
+  std::int64_t background = 2;
   std::function<void(std::int64_t, Sample&)> change;
 
   std::int64_t size() const override { return count; }
@@ -31,7 +35,7 @@ class PlainSource final : public IndexedSource {
     return sample;
   }
   std::vector<std::string> class_names() const override { return names; }
-  std::int64_t background_class() const override { return 2; }
+  std::int64_t background_class() const override { return background; }
   std::string describe() const override { return "plain pictures"; }
 };
 
@@ -329,6 +333,107 @@ TEST_F(Tasks, CountHardNegativesByKind) {
   EXPECT_EQ(result.metrics.at(3).first, "swap_att_accuracy");
 }
 
+// Rows of a list that name the same image, beside the same data with one sample per image.
+class TasksOnRows : public Tasks {
+ protected:
+  static constexpr std::int64_t kImages = 7, kCaptions = 3;
+
+  TasksOnRows() {
+    std::string table = "filepath,title\n", lines;
+    for (std::int64_t c = 0; c < kCaptions; ++c)
+      for (std::int64_t i = 0; i < kImages; ++i) {
+        const std::string name = concat(i, ".png"),
+                          caption = concat(static_cast<char>('a' + 3 * i + c), " dark ", static_cast<char>('b' + c));
+        const std::string written = c == 0   ? name
+                                    : c == 1 ? "./" + name
+                                             : folder / name;  // three ways to name the same file
+        table += concat(written, ",", caption, "\n");
+        lines +=
+            concat(R"({"image": ")", written, R"(", "caption": ")", caption, R"(", "negatives": ["zz )", c, "\"]}\n");
+        io::write_file(folder / name, picture(i));
+      }
+    io::write_file(folder / "rows.csv", table);
+    io::write_file(folder / "rows.jsonl", lines);
+    source->count = kImages;
+    source->change = [](std::int64_t index, Sample& sample) {
+      sample.image = {};
+      sample.encoded = picture(index);
+      sample.captions.clear();
+      for (std::int64_t c = 0; c < kCaptions; ++c)
+        sample.captions.push_back(concat(static_cast<char>('a' + 3 * index + c), " dark ", static_cast<char>('b' + c)));
+    };
+  }
+  /// Returns the file of an image that differs from those of other numbers.
+  static std::string picture(std::int64_t number) {
+    Image image{16, 16, std::vector<std::uint8_t>(16 * 16 * 3)};
+    for (std::size_t i = 0; i < image.pixels.size(); ++i)
+      image.pixels[i] = static_cast<std::uint8_t>(i * i * static_cast<std::size_t>(number + 3) / 7);
+    return encode_png(image);
+  }
+  std::string task_on(const std::string& task, const std::string& data) const {
+    return concat("{name: ", task, ", source: ", data, "}");
+  }
+
+  const TemporaryFolder folder;
+  const std::string csv = concat("{name: csv, path: ", folder / "rows.csv", "}");
+  const std::string json_lines =
+      concat("{name: json_lines, path: ", folder / "rows.jsonl", ", images: ", folder.path(), "}");
+};
+
+TEST_F(TasksOnRows, RowsWithTheSameFileAreOneImage) {
+  for (const char* task : {"retrieval", "k_precision"}) {
+    const TaskResult grouped = run(concat("{name: ", task, "}"));
+    EXPECT_EQ(grouped.samples, kImages);
+    EXPECT_EQ(grouped.texts, kImages * kCaptions);
+    for (const std::string& data : {csv, json_lines}) {
+      const TaskResult rows = run(task_on(task, data));
+      EXPECT_EQ(rows.metrics, grouped.metrics) << data;
+      EXPECT_EQ(rows.samples, kImages);
+      EXPECT_EQ(rows.texts, kImages * kCaptions);
+      EXPECT_TRUE(rows.data.ends_with("21 samples, 7 images")) << rows.data;
+    }
+  }
+  EXPECT_EQ(run(task_on("query, texts: [a]", csv)).samples, kImages);
+  EXPECT_EQ(run(task_on("retrieval, max_samples: 2", csv)).texts, 2 * kCaptions);
+}
+
+TEST_F(TasksOnRows, EqualBytesUnderOtherNamesAreCountedAndGroupedOnRequest) {
+  const TaskResult grouped = run("{name: retrieval}");
+  const auto one_per_caption = source->change;
+  source->count = kImages * kCaptions;
+  source->change = [one_per_caption](std::int64_t index, Sample& sample) {
+    one_per_caption(index / kCaptions, sample);
+    sample.captions = {sample.captions.at(static_cast<std::size_t>(index % kCaptions))};
+  };
+  const TaskResult apart = run("{name: retrieval}");
+  EXPECT_EQ(apart.samples, kImages * kCaptions);
+  EXPECT_EQ(apart.equal_images, kImages * (kCaptions - 1));
+  const TaskResult together = run("{name: retrieval, group_equal_images: true}");
+  EXPECT_EQ(together.metrics, grouped.metrics);
+  EXPECT_EQ(together.samples, kImages);
+  EXPECT_EQ(together.equal_images, 0);
+}
+
+TEST_F(TasksOnRows, HardNegativesBelongToTheCaptionOfTheirRow) {
+  const TaskResult rows = run(task_on("hard_negatives", json_lines));
+  EXPECT_EQ(rows.samples, kImages);
+  EXPECT_EQ(rows.texts, 2 * kImages * kCaptions);
+  const DualEncoderEmbedder embedder(model, tokenizer);
+  const auto data = sources().make(task_of(json_lines), "");
+  double right = 0;
+  for (std::int64_t i = 0; i < data->size(); ++i) {
+    EvaluationSample sample{.sample = indexed(*data).get(i)};
+    prepare_picture(sample, embedder.preprocessing());
+    const at::Tensor scores =
+        embedder.similarity(embedder.images(sample.pixels.unsqueeze(0), {}),
+                            embedder.texts({sample.sample.captions[0], sample.sample.negatives[0].caption}, {}));
+    right += scores[0][0].item<double>() > scores[0][1].item<double>() ? 1 : 0;
+  }
+  EXPECT_NEAR(metric(rows, "accuracy"), right / static_cast<double>(data->size()), 1e-12);
+  ASSERT_FALSE(rows.outcomes.empty());
+  expect_outcomes_give_metrics(rows);
+}
+
 TEST_F(Tasks, RejectDataThatLackWhatATaskNeeds) {
   source->change = [](std::int64_t, Sample& sample) {
     sample.label = -1;
@@ -370,6 +475,92 @@ TEST_F(Tasks, NameTheSampleOfAMaskValueWithoutAClass) {
             "the mask of sample sample0 of plain pictures holds class 2, but there are only 1 class names (0 to 0): list "
             "one for each value in segmentation.classes");
   EXPECT_EQ(check(yaml), error_of(yaml));
+}
+
+TEST_F(Tasks, BackgroundIsFoundByItsNameAtAnyPlace) {
+  const TaskResult set = run("{name: segmentation}"),
+                   set_foreground = run("{name: segmentation, candidates: foreground}");
+  EXPECT_EQ(set.notes,
+            (std::vector<std::string>{"class 2, background, counts as the background (background_class of the data)"}));
+  source->background = -1;
+  source->names[2] = "BackGround";
+  EXPECT_EQ(run("{name: segmentation}").metrics, set.metrics);
+  source->names = {"__Background__", "dark", "bright"};
+  source->change = [](std::int64_t, Sample& sample) {
+    for (std::uint8_t& value : sample.mask) value = static_cast<std::uint8_t>((value + 1) % 3);
+  };
+  const TaskResult first = run("{name: segmentation}");
+  EXPECT_EQ(first.metrics, set.metrics);
+  EXPECT_EQ(first.notes,
+            (std::vector<std::string>{"class 0, __Background__, counts as the background because of its name"}));
+  EXPECT_EQ(run("{name: segmentation, candidates: foreground}").metrics, set_foreground.metrics);
+  EXPECT_EQ(check("{name: segmentation, background_threshold: 0.1}"), "no error");
+  source->background = 1;
+  EXPECT_EQ(run("{name: segmentation}").notes,
+            (std::vector<std::string>{"class 1, dark, counts as the background (background_class of the data), "
+                                      "although class 0, __Background__, is called so"}));
+  source->background = -1;
+  source->names[0] = "wall";
+  EXPECT_EQ(
+      run("{name: segmentation}").notes,
+      (std::vector<std::string>{
+          "no class counts as the background: the data set no background_class, and no class is called background"}));
+}
+
+TEST_F(Tasks, PixelsOfClassesWithoutAMeaningAreIgnored) {
+  source->background = -1;
+  for (const std::string name : {"void", "Unlabeled", "__ignore__", "no-data"}) {
+    source->names = {"dark", "bright", name};
+    source->change = nullptr;
+    const TaskResult named = run("{name: segmentation, candidates: all}");
+    EXPECT_EQ(named.notes.back(), "pixels of " + name + " are ignored, and these classes are not predicted");
+    EXPECT_EQ(named.classes, source->names);
+    source->names.resize(2);
+    source->change = [](std::int64_t, Sample& sample) { std::ranges::replace(sample.mask, 2, 255); };
+    EXPECT_EQ(run("{name: segmentation, candidates: all}").metrics, named.metrics) << name;
+  }
+  source->names = {"dark", "bright", "void"};
+  source->background = 2;
+  EXPECT_TRUE(contains(run("{name: segmentation}").notes.at(0), "class 2, void, counts as the background"))
+      << "the setting takes precedence";
+}
+
+TEST_F(Tasks, ClassesInNoMaskAreNamed) {
+  source->names.insert(source->names.end(), {"cat", "dog"});
+  EXPECT_EQ(run("{name: segmentation}").notes.back(), "2 of 5 classes occur in no mask: cat and dog");
+}
+
+TEST_F(Tasks, SegmentationMatchesClassesInAnotherOrderByName) {
+  const TaskResult own = run("{name: segmentation, candidates: all}");
+  const TaskResult other = run("{name: segmentation, candidates: all, classes: [background, 'bright', dark]}");
+  EXPECT_EQ(other.metrics, own.metrics);
+  EXPECT_EQ(other.notes.at(0),
+            "classes are matched by their names: dark -> dark, bright -> bright, background -> background");
+  EXPECT_TRUE(contains(
+      check("{name: segmentation, classes: [bright, grass, background]}"),
+      "segmentation.classes has some names of plain pictures at other positions (classes are matched by their names: "
+      "dark -> none, bright -> bright, background -> background): list all names"));
+}
+
+TEST_F(Tasks, SegmentationWithoutMasksOnlyColorsImages) {
+  source->change = [](std::int64_t, Sample& sample) { sample.mask.clear(); };
+  const std::string yaml = "{name: segmentation, classes: [grass, sky, sand, sea]}";
+  EXPECT_TRUE(contains(check(yaml), "no sample of plain pictures has a mask"))
+      << "without images to show, there is nothing to do";
+  context.pictures = true;
+  EXPECT_EQ(check(yaml), "no error") << "classes need not be those of the data";
+  for (const std::string windows : {"", ", windows: {short_side: 16}"}) {
+    const TaskResult colored = run(yaml.substr(0, yaml.size() - 1) + windows + "}");
+    EXPECT_TRUE(colored.metrics.empty());
+    EXPECT_EQ(colored.notes.back(),
+              "no sample has a mask: the images are colored by the predicted classes, and nothing is measured");
+    ASSERT_EQ(colored.pictures.segmentation.size(), 6U);
+    const SegmentationExample& shown = colored.pictures.segmentation[1];
+    EXPECT_EQ(shown.name, "sample1");
+    EXPECT_TRUE(shown.target.empty());
+    EXPECT_EQ(shown.prediction.size(), 256U);
+    EXPECT_LT(std::ranges::max(shown.prediction), 4);
+  }
 }
 
 TEST_F(Tasks, OneWindowEqualsTheWholeImage) {
@@ -476,6 +667,63 @@ TEST_F(Tasks, MatchTheClassesOfTheTaskByName) {
   EXPECT_EQ(run("{name: zero_shot, classes: [white, black]}").samples, 6) << "other words are taken in the order of the source";
   EXPECT_EQ(check("{name: zero_shot, classes: [bright]}"),
             "plain pictures has a sample of class \"dark\", which is not among zero_shot.classes (1): list it there");
+}
+
+TEST_F(Tasks, SayWhichClassGotWhichName) {
+  source->names = {"dark", "bright"};
+  source->background = -1;
+  EXPECT_TRUE(run("{name: zero_shot}").notes.at(0).starts_with("top5 is 100% for any model")) << "no name was replaced";
+  const TaskResult in_order = run("{name: zero_shot, topk: [1], classes: [a Dark one, the bright picture]}");
+  EXPECT_EQ(in_order.notes,
+            (std::vector<std::string>{
+                "names belong to classes by their position: dark -> a Dark one, bright -> the bright picture"}));
+  const TaskResult words = run("{name: zero_shot, topk: [1], classes: [the bright picture, a Dark one]}");
+  EXPECT_EQ(words.notes, (std::vector<std::string>{
+                             "classes are matched by their words: dark -> a Dark one, bright -> the bright picture"}));
+  EXPECT_EQ(words.metrics, in_order.metrics);
+  EXPECT_EQ(run("{name: zero_shot, topk: [1], classes: [white, black]}").notes,
+            (std::vector<std::string>{"names belong to classes by their position: dark -> white, bright -> black"}));
+  EXPECT_EQ(words.chance, (std::map<std::string, double>{{"top1", 0.5}, {"mean_per_class", 0.5}}));
+}
+
+TEST_F(Tasks, CaseAndPunctuationOfClassNamesDoNotMatter) {
+  source->names = {"sea_shore", "dog"};
+  source->background = -1;
+  EXPECT_EQ(run("{name: zero_shot, topk: [1], classes: [Dog, cat, sea shore]}").notes,
+            (std::vector<std::string>{"classes are matched by their names: sea_shore -> sea shore, dog -> Dog"}));
+}
+
+TEST_F(Tasks, NamesWithinOtherNamesAreNotConfused) {
+  source->names = {"dog", "hot dog"};
+  source->background = -1;
+  EXPECT_EQ(run("{name: zero_shot, topk: [1], classes: [a hot dog, a dog]}").notes,
+            (std::vector<std::string>{"classes are matched by their words: dog -> a dog, hot dog -> a hot dog"}));
+  source->names = {"fire", "no fire"};
+  EXPECT_EQ(run("{name: zero_shot, topk: [1], classes: [smoke and fire, without fire]}").notes,
+            (std::vector<std::string>{
+                "names belong to classes by their position: fire -> smoke and fire, no fire -> without fire"}))
+      << "no name contains \"no fire\"";
+}
+
+TEST_F(Tasks, ProbesSayWhichClassesTheyCompareByNumber) {
+  auto train = std::make_shared<PlainSource>();
+  train->names = {"cat", "dog", "background"};
+  context.train_source = train;
+  EXPECT_EQ(run("{name: knn, k: 1}").notes.at(0),
+            "test and training data: names belong to classes by their position: dark -> cat, bright -> dog, background "
+            "-> background");
+}
+
+TEST(ResolveTasks, NamesTheDataOfASettingThatOnlyDataHave) {
+  EXPECT_EQ(tessera::error_of([] { resolve_tasks({task_of("{name: segmentation, background_class: 0}")}, "tasks"); }),
+            "task.yaml:1: tasks[0].background_class: unknown key: background_class is a setting of the data "
+            "(webdataset, segmentation_folder "
+            "and csv): set it where the data are named, as in --data '{name: webdataset, path: ..., background_class: "
+            "...}' or source: "
+            "{name: webdataset, path: ..., background_class: ...}");
+  EXPECT_TRUE(contains(
+      tessera::error_of([] { resolve_tasks({task_of("{name: segmentation, backgroundthreshold: 0}")}, "tasks"); }),
+      "did you mean background_threshold?"));
 }
 
 TEST_F(Tasks, ResultsRecordTheSettings) {

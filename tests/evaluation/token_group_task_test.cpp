@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "src/evaluation/token_spans.h"
 #include "tests/evaluation/task_case.h"
 #include <tessera/evaluation/embedder_view.h>
+#include <tessera/evaluation/token_spans.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/models/dual_encoder.h>
 
@@ -35,6 +35,22 @@ TEST(TokenSpans, RejectTokensThatSpellSomethingElse) {
   EXPECT_EQ(token_spans("a &amp; b", {"a", " &", " b"}, true), std::nullopt);
   EXPECT_EQ(token_spans("a", {"a", " b"}, true), std::nullopt);
   EXPECT_EQ(token_spans("a zebra", {"a", ""}, false), std::nullopt) << "an unknown word at the end of a complete text";
+}
+
+TEST(TokenSpans, JoinToWordsWithoutPunctuation) {
+  const auto described = [](const std::string& text, const std::vector<std::string>& tokens) {
+    std::string out;
+    for (const TextWord& word : words_of(text, tokens, false)) {
+      out += concat("[", word.text, " ", word.span[0], "-", word.span[1]);
+      for (const std::int64_t token : word.tokens) out += concat(" ", token);
+      out += "]";
+    }
+    return out;
+  };
+  EXPECT_EQ(described("A red,  circle.", {"", "a", " red", ",", " circ", "le", ".", ""}), "[A 0-1 1][red 2-5 2][circle 8-14 4 5]");
+  EXPECT_EQ(described("don't", {"don", "'", "t"}), "[don't 0-5 0 2]");
+  EXPECT_EQ(described("\u72ac \u732b", {"\u72ac", " \u732b"}), "[\u72ac 0-3 0][\u732b 4-7 1]");
+  EXPECT_EQ(described("a zebra runs", {"a", "", " ru", "ns"}), "[a -1--1 0][runs -1--1 2 3]") << "an unknown word";
 }
 
 constexpr std::int64_t kGroups = 3;

@@ -221,9 +221,9 @@ TEST_F(Tokens, AreShownByWeight) {
 TEST_F(Tokens, AreReadWithoutShowingImages) {
   const TaskResult result = run("{name: tokens, samples: 2}");
   EXPECT_TRUE(result.pictures.tokens.empty());
-  EXPECT_EQ(result.readings,
-            (std::vector<std::pair<std::string, std::string>>{{"sample0", "red 3.00, circle 1.00"},
-                                                              {"sample1", "square 2.00, blue 1.00, circle 1.00"}}));
+  EXPECT_EQ(result.readings, (std::vector<Reading>{{"sample0", "", {{"red", 3}, {"circle", 1}}},
+                                                   {"sample1", "", {{"square", 2}, {"blue", 1}, {"circle", 1}}}}));
+  EXPECT_EQ(result.readings[0].line(), "red 3.000, circle 1.000");
 }
 
 TEST_F(Tokens, TokensWithoutWeightAreNotShown) {

@@ -2,7 +2,7 @@
 """Writes the binary and generated seed inputs of the fuzz targets:
 tests/fuzz/corpus/{image,tar,npy,parquet,safetensors,features,vocabulary,tokenizer_json}.
 
-Needs numpy, Pillow and sentencepiece. The files are in the repository, so run this script only to add files.
+Needs numpy, Pillow, safetensors and sentencepiece. The files are in the repository, so run this script only to add files.
 """
 import base64
 import gzip
@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import sentencepiece
 from PIL import Image
+from safetensors.numpy import load_file
 
 CORPUS = Path(__file__).parent / "corpus"
 
@@ -63,6 +64,11 @@ def images():
         write(f"image/{name}.tiff", encoded(rgb, "TIFF", compression=name))
     write("image/group4.tiff", encoded(smooth.convert("1"), "TIFF", compression="group4"))
     write("image/palette.tiff", encoded(rgb.quantize(7), "TIFF"))
+    unusual = load_file(CORPUS.parent.parent / "data/images/unusual_formats.safetensors")
+    for name in ("webp_moving", "webp_one_color", "webp_exif_3", "jpeg_junk", "jpeg_zeros_for_end", "jpeg_xmp_8", "png_no_end", "png_exif_3",
+                 "png_text_exif_3", "png_compressed_text_exif_3", "png_xmp_8", "tiff_grey_12", "tiff_grey_signed_32",
+                 "tiff_color_differences_bt709", "gif_wide_codes", "bmp_run_beyond_row"):
+        write("image/" + name, unusual[name + ".file"].tobytes())
 
 
 def tables():

@@ -4,8 +4,10 @@
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/test_data.h"
+#include <tessera/base/log.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/pytorch_file.h>
+#include <tessera/io/safetensors.h>
 
 namespace tessera::io {
 namespace {
@@ -75,6 +77,47 @@ TEST(PytorchFile, TheErrorForAFileWithoutAModelListsItsKeys) {
             file_named("no_model.pt") +
                 ": no model in it: expected tensors, or a dict `state_dict`, `model_state_dict` or `model`; its keys: "
                 "epoch and best");
+}
+
+TEST(PytorchFile, OfSeveralStateDictsOneIsReadAndNamedAndAnotherCanBeChosen) {
+  const std::string path = file_named("states.pt");
+  log::set_level(log::Level::info);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(load_pytorch_file(path).at("a").item<double>(), 1);
+  load_pytorch_file(path);
+  const std::string said = testing::internal::GetCapturedStderr(), line = path + ": has the state dicts model_ema, state_dict and swa, of which "
+                                                                              "state_dict is read; choose with --state NAME, start.state, or state= in Python\n";
+  EXPECT_NE(said.find(line), std::string::npos) << said;
+  EXPECT_EQ(said.find(line), said.rfind(line)) << "said once";
+  EXPECT_EQ(load_pytorch_file(path, "model_ema").at("a").item<double>(), 2);
+  const auto averaged = load_pytorch_file(path, "swa");
+  EXPECT_EQ(averaged.at("a").item<double>(), 3);
+  EXPECT_EQ(averaged.size(), 1U) << "the count of AveragedModel is no weight";
+  EXPECT_EQ(error_of([&] { load_pytorch_file(path, "ema"); }),
+            path + ": has no state dict ema; it has model_ema, state_dict and swa");
+}
+
+TEST(PytorchFile, StateDictsWithoutAUsualNameMustBeChosen) {
+  const std::string path = file_named("nested_states.pt");
+  EXPECT_EQ(error_in(path), path + ": holds several state dicts, ema.student and ema.teacher: choose one with --state NAME, start.state, or "
+                                   "state= in Python");
+  EXPECT_EQ(load_pytorch_file(path, "ema.teacher").at("a").item<double>(), 2);
+}
+
+using WrappedTensors = FolderTest;
+
+TEST_F(WrappedTensors, AreReadWithoutTheWrappersPrefixesFromSafetensorsToo) {
+  const at::Tensor one = at::ones({1});
+  for (const char* wrapper : {"module.", "_orig_mod.", "_orig_mod.module.", "module._orig_mod.", "module.module.", "_fsdp_wrapped_module."}) {
+    save_safetensors(path("w.safetensors"), {{std::string(wrapper) + "visual.proj", one}, {std::string(wrapper) + "logit_scale", one}});
+    const auto tensors = load_tensors(path("w.safetensors"));
+    EXPECT_TRUE(tensors.contains("visual.proj") && tensors.contains("logit_scale") && tensors.size() == 2) << wrapper;
+  }
+  save_safetensors(path("w.safetensors"), {{"visual._checkpoint_wrapped_module.proj", one}, {"module.scale", one}});
+  const auto tensors = load_tensors(path("w.safetensors"));
+  EXPECT_TRUE(tensors.contains("visual.proj") && tensors.contains("module.scale")) << "a module of this name is part of the model";
+  EXPECT_EQ(error_of([&] { load_tensors(path("w.safetensors"), "ema"); }),
+            path("w.safetensors") + ": has no state dict ema: only PyTorch files have several: leave the choice out");
 }
 
 TEST(PytorchFile, APickleThatRunsCodeIsRefused) {

@@ -147,7 +147,8 @@ TEST_F(Safetensors, OtherFileKindsAreRecognizedInTheError) {
   EXPECT_NE(pytorch.find("tessera-convert --from open_clip --architecture NAME " + path_), std::string::npos) << pytorch;
   EXPECT_TRUE(error_of_bytes("\x80\x02}q\x01(X\x05\x01\x01").starts_with("is a PyTorch file"));
   EXPECT_EQ(error_of_bytes("version https://git-lfs.github.com/spec/v1\noid sha256:0"),
-            "neither safetensors nor a PyTorch file: it begins with the text \"version https://git-lfs.github.com/spec/\"");
+            "neither safetensors nor a PyTorch file: it begins with the text \"version https://git-lfs.github.com/spec/\": it is a pointer "
+            "of Git LFS, not the file: run git lfs pull");
 }
 
 TEST_F(Safetensors, AHeaderAboveTheSizeLimitIsRefused) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/temporary_folder.h"
+#include <tessera/base/machine_memory.h>
 #include <tessera/measure/machine.h>
 
 namespace tessera {

@@ -25,6 +25,26 @@ TEST(DualEncoder, SeedDeterminesTheWeights) {
   at::manual_seed(1);
   const State second = copy_of(DualEncoder(small_clip()));
   for (const auto& [name, tensor] : first) EXPECT_TRUE(at::equal(tensor, second.at(name))) << name;
+  at::manual_seed(1);
+  SharedParameters shared;
+  const Tower text(*resolve(small_clip(), "model").text, Modality::text, shared, "model.text");
+  for (const auto& [name, tensor] : text.state_dict())
+    EXPECT_TRUE(at::equal(tensor, first.at(name))) << name << ": measuring the weights draws no random numbers";
+}
+
+TEST(DualEncoder, RefusesMoreWeightsThanTheMachineHasMemory) {
+  const auto refusal = [](const std::string& encoder) {
+    ModelSettings s = small_clip();
+    s.text->encoder.settings = settings(encoder);
+    return error_of([&] { DualEncoder model(s); });
+  };
+  // No single tensor is too large.
+  const std::string many = refusal("{width: 8192, layers: 1000, heads: 8}"), one = refusal("{width: 8, layers: 1, heads: 2, vocab_size: 900000000000000}");
+  EXPECT_TRUE(many.starts_with("model: the weights need 2.9 TiB of memory, but this machine has only ")) << many;
+  EXPECT_NE(many.find("; the largest settings are model.text.encoder.vocab_size 49408, model.text.encoder.width 8192, "), std::string::npos) << many;
+  EXPECT_TRUE(one.starts_with("model: the weights need more than ")) << one;
+  EXPECT_NE(one.find("; the largest settings are model.text.encoder.vocab_size 900000000000000, "), std::string::npos) << one;
+  EXPECT_EQ(refusal("{layers: 1000000}"), "test.yaml:1: model.text.encoder.layers: expected from 0 to 1000, got 1000000");
 }
 
 TEST(DualEncoder, InitializesLikeOpenClip) {
@@ -132,6 +152,25 @@ TEST(LoadState, WarnsOnceAboutNonFiniteValues) {
   EXPECT_NE(said().find("x.pt: 1 tensor holds NaN or infinite values: ln_final.weight\n"), std::string::npos);
   state["ln_final.bias"][0] = std::numeric_limits<float>::infinity();
   EXPECT_NE(said().find("x.pt: 2 tensors hold NaN or infinite values: ln_final.bias is the first\n"), std::string::npos);
+}
+
+TEST(LoadState, SaysThatPositionsAreResampled) {
+  const ModelSettings small = small_clip();
+  ModelSettings large = with_image_size(resolve(small), 32);
+  large.text->encoder.settings.set("context_length", config::Node::scalar("20"));
+  DualEncoder model(large);
+  const State state = copy_of(DualEncoder(small));
+  const auto said = [&](auto... level) {
+    testing::internal::CaptureStderr();
+    model.load_state(state, "x.pt", level...);
+    return testing::internal::GetCapturedStderr();
+  };
+  log::set_level(log::Level::info);
+  const std::string warned = said();
+  EXPECT_NE(warned.find("warning"), std::string::npos) << warned;
+  EXPECT_NE(warned.find("x.pt: image positions: the file's 2 x 2 (images of 16 x 16 pixels) are resampled to 4 x 4 (32 x 32 pixels)\n"), std::string::npos) << warned;
+  EXPECT_NE(warned.find("x.pt: text positions: the file's 8 are interpolated to 20\n"), std::string::npos) << warned;
+  EXPECT_EQ(said(log::Level::info).find("warning"), std::string::npos) << "a run that asked for another size";
 }
 
 TEST(LoadState, NamesTheTensorThatDoesNotFit) {

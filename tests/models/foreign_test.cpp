@@ -282,6 +282,20 @@ TEST_F(BrokenFolder, NamesATensorThatNoShardHolds) {
   EXPECT_EQ(error(), path("model.safetensors.index.json") + ": says that \"model-1.safetensors\" holds tensor norm.width, but it does not");
 }
 
+TEST_F(BrokenFolder, ShardsOfAWrappedModelAreRead) {
+  NamedTensors halves[2];
+  nlohmann::json map;
+  for (const auto& [name, tensor] : io::load_safetensors(path("model.safetensors")).tensors) {
+    const std::size_t half = name < "layer" ? 0 : 1;
+    halves[half]["_orig_mod.module." + name] = tensor;
+    map["_orig_mod.module." + name] = half == 0 ? "a.safetensors" : "b.safetensors";
+  }
+  io::save_safetensors(path("a.safetensors"), halves[0]);
+  io::save_safetensors(path("b.safetensors"), halves[1]);
+  io::write_file(path("model.safetensors.index.json"), nlohmann::json{{"weight_map", map}}.dump());
+  EXPECT_EQ(error(), "no error");
+}
+
 TEST_F(BrokenFolder, NamesATruncatedFile) {
   const std::string whole = io::read_file(path("model.safetensors"));
   io::write_file(path("model.safetensors"), whole.substr(0, whole.size() - 100));

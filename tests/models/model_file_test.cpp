@@ -108,6 +108,11 @@ TEST_F(ModelFiles, AreFoundInRunsAndCheckpoints) {
             path("run") +
                 ": holds neither model.safetensors nor checkpoints/latest: expected a model file, a checkpoint folder "
                 "or a run folder");
+  for (const char* file : {"run/checkpoints/epoch_2.pt", "run/open_clip_model.safetensors"}) {
+    io::write_file(path(file), "");
+    EXPECT_EQ(error_of([&] { find_model_file(path("run")); }),
+              path("run") + ": holds neither model.safetensors nor checkpoints/latest: name a file in it: " + path(file));
+  }
   io::write_file(path("run/checkpoints/latest"), "step_0000100\n");
   EXPECT_EQ(error_of([&] { find_model_file(path("run")); }),
             concat(path("run/checkpoints/latest"), ": names step_0000100, but there is no ",

@@ -43,7 +43,7 @@ class OpenClipCheckpoints : public FolderTest {
   }
   static ModelFile load(const std::string& place, const std::string& architecture = "") {
     const std::string weights = find_open_clip_weights(place);
-    return load_open_clip_checkpoint(weights, open_clip_settings(weights, architecture));
+    return load_open_clip_checkpoint(weights, open_clip_settings(weights, {.architecture = architecture}));
   }
   /// Returns a copy of kSmall that has `value` at the JSON pointer `pointer`.
   std::string changed(const std::string& pointer, const nlohmann::json& value) const {
@@ -124,7 +124,8 @@ TEST_F(OpenClipCheckpoints, AsksForTheArchitectureWithoutAConfiguration) {
   EXPECT_EQ(error_of([&] { load(path("weights.safetensors")); }),
             path("weights.safetensors") +
                 ": weights without our settings, and no open_clip_config.json beside them: say which of OpenCLIP's models "
-                "they are, --architecture ViT-B-32 (tessera-convert --list shows the names), or put its configuration there");
+                "they are, --architecture ViT-B-32 (tessera-convert --list shows the names), or put its configuration there; for weights "
+                "of a Tessera run, tessera-convert --settings RUN " + path("weights.safetensors") + " OUT.safetensors adds the run's settings");
   EXPECT_NE(error_of([&] { load(path("weights.safetensors"), "ViT-B-31"); }).find("ViT-B-32"),
             std::string::npos);
 }
@@ -166,18 +167,92 @@ TEST_F(OpenClipCheckpoints, ANamedTokenizerIsNotReplacedByClips) {
   io::write_file(path("open_clip_config.json"), changed("/model_cfg/text_cfg/hf_tokenizer_name", "google/mt5-base"));
   EXPECT_EQ(load(folder_.string()).tokenizer.name, "");
   EXPECT_EQ(load(folder_.string()).vocabulary, "");
-  EXPECT_TRUE(open_clip_settings("weights.pt", "ViT-L-14-worldwide").tokenizer_in_folder);
+  EXPECT_TRUE(open_clip_settings("weights.pt", {.architecture = "ViT-L-14-worldwide"}).tokenizer_in_folder);
 }
 
 TEST_F(OpenClipCheckpoints, ArchitecturesNameTheTensorsOfTheirTowers) {
   const at::Tensor norm = at::rand({4}), table = at::rand({5, 4});
   io::save_safetensors(path("epoch_1.safetensors"), {{"visual.trunk.norm.weight", norm}, {"text.token_embedding.weight", table}});
-  const ForeignModel siglip = open_clip_settings(path("epoch_1.safetensors"), "ViT-B-16-SigLIP");
+  const ForeignModel siglip = open_clip_settings(path("epoch_1.safetensors"), {.architecture = "ViT-B-16-SigLIP"});
   const NamedTensors own = {{"visual.ln_post.weight", norm}, {"token_embedding.weight", table}};
   const NamedTensors ours = open_clip_tensors(path("epoch_1.safetensors"), own, siglip);
   ASSERT_EQ(ours.size(), 2U);
   EXPECT_TRUE(at::equal(ours.at("visual.ln_post.weight"), norm));
   EXPECT_TRUE(at::equal(ours.at("token_embedding.weight"), table));
+}
+
+/// A folder of a run of open_clip_train, RUN/checkpoints/epoch_1.safetensors with RUN/params.txt.
+class OpenClipRuns : public OpenClipCheckpoints {
+ protected:
+  OpenClipRuns() {
+    std::filesystem::create_directories(path("run/checkpoints"));
+    write_weights("run/checkpoints/epoch_1.safetensors");
+  }
+  void write_params(const std::string& more) const {
+    io::write_file(path("run/params.txt"), "batch_size: 8\n" + more + "siglip: True\n");
+  }
+  std::string weights() const { return path("run/checkpoints/epoch_1.safetensors"); }
+  static std::string setting(const config::ModuleSettings& module, const char* key) { return module.settings.find(key)->text(); }
+  std::string said(const std::function<void()>& action) const {
+    testing::internal::CaptureStderr();
+    action();
+    return testing::internal::GetCapturedStderr();
+  }
+};
+
+TEST_F(OpenClipRuns, AreReadAsTheirParametersSay) {
+  write_params(
+      "model: ViT-S-32-alt\nforce_image_size: [64]\nforce_quick_gelu: True\nforce_context_length: 24\nimage_mean: [0.5]\n"
+      "image_std: (0.1, 0.2, 0.3)\nimage_interpolation: bilinear\nimage_resize_mode: squash\npretrained: \n");
+  for (const char* name : {"", "ViT-S-32-alt"}) {
+    const ModelSettings model = open_clip_settings(weights(), {.architecture = name}).model;
+    EXPECT_EQ(model.preprocessing.image_size, config::Size(64));
+    EXPECT_EQ(setting(model.image.encoder, "width"), "384");
+    EXPECT_EQ(setting(model.image.encoder, "activation"), "quick_gelu");
+    EXPECT_EQ(setting(model.text->encoder, "activation"), "quick_gelu");
+    EXPECT_EQ(setting(model.text->encoder, "context_length"), "24");
+    EXPECT_EQ(model.preprocessing.mean, (std::array<double, 3>{0.5, 0.5, 0.5}));
+    EXPECT_EQ(model.preprocessing.std, (std::array<double, 3>{0.1, 0.2, 0.3}));
+    EXPECT_EQ(model.preprocessing.interpolation, "bilinear");
+    EXPECT_EQ(model.preprocessing.resize_mode, "squash");
+  }
+  EXPECT_EQ(open_clip_settings(weights(), {.image_size = config::Size(96)}).model.preprocessing.image_size, config::Size(96));
+}
+
+TEST_F(OpenClipRuns, APretrainedTagDecidesThePreprocessing) {
+  write_params("model: ViT-B-16-SigLIP\npretrained: webli\n");
+  const Preprocessing preprocessing = open_clip_settings(weights()).model.preprocessing;
+  EXPECT_EQ(preprocessing.mean[0], 0.5);
+  EXPECT_EQ(preprocessing.resize_mode, "squash");
+}
+
+TEST_F(OpenClipRuns, AnArchitectureThatContradictsThemIsNamed) {
+  write_params("model: ViT-S-32-alt\nimage_mean: [0.5]\n");
+  const std::string line = said([&] { open_clip_settings(weights(), {.architecture = "ViT-S-32-alt-quickgelu"}); });
+  EXPECT_NE(line.find(weights() + ": --architecture ViT-S-32-alt-quickgelu contradicts the settings that come with the weights, which are used "
+                                  "if the option is left out: model.image.encoder.activation is quick_gelu instead of gelu, "
+                                  "model.text.encoder.activation is quick_gelu instead of gelu and model.preprocessing.mean is [0.48145466,"),
+            std::string::npos)
+      << line;
+  io::write_file(path("run/checkpoints/open_clip_config.json"), changed("/model_cfg/quick_gelu", true));
+  EXPECT_NE(said([&] { open_clip_settings(weights(), {.architecture = "ViT-B-32"}); }).find("activation is gelu instead of quick_gelu"),
+            std::string::npos);
+}
+
+TEST_F(OpenClipRuns, ErrorsNameTheParametersFileAndOtherFilesOfThisNameAreIgnored) {
+  write_params("model: my-model\n");
+  EXPECT_EQ(error_of([&] { open_clip_settings(weights()); }).find(path("run/params.txt") + ": no architecture named my-model"), 0U);
+  EXPECT_EQ(said([&] { open_clip_settings(weights(), {.architecture = "ViT-B-32"}); }), "");
+  io::write_file(path("run/params.txt"), "lr = 3\n");
+  EXPECT_NE(error_of([&] { open_clip_settings(weights()); }).find("weights without our settings"), std::string::npos);
+}
+
+TEST_F(OpenClipRuns, PositionsOfAnotherSizeThanTheModelsAreReported) {
+  std::filesystem::create_directories(path("small"));
+  io::write_file(path("small/open_clip_config.json"), kSmall);
+  write_params("model: local-dir:" + path("small") + "\nforce_image_size: 32\n");
+  const std::string line = said([&] { from_open_clip(weights(), open_clip_settings(weights())); });
+  EXPECT_NE(line.find(weights() + ": image positions: the file's 2 x 2 (images of 16 x 16 pixels) are resampled to 4 x 4"), std::string::npos) << line;
 }
 
 TEST_F(OpenClipCheckpoints, RejectsFoldersWithNoneOrSeveralWeights) {

@@ -330,6 +330,21 @@ TEST_F(Publish, ConvertsClipFromTransformersToOpenClip) {
   EXPECT_TRUE(at::allclose(model->encode_text(text).global, want.at("text"), 1e-4, 1e-5));
 }
 
+TEST_F(Publish, WritesOpenClipsOwnVitAlthoughTimmHasTheSame) {
+  const ModelFile file = random_model(R"(
+image: {encoder: {name: vit, patch_size: 16, width: 256, layers: 10, heads: 4}, readout: cls, projection: {name: linear, embed_dim: 8}}
+text: {encoder: {name: text_transformer, vocab_size: 40, context_length: 9, width: 8, layers: 1, heads: 2}, readout: {name: eos, position: ids},
+       projection: {name: linear, embed_dim: 8}}
+preprocessing: {image_size: 32}
+)");
+  EXPECT_EQ(write(file, "open_clip").what, "OpenCLIP's model with its own image tower");  // timm's is vit_xsmall_patch16_clip_224
+  EXPECT_FALSE(json_of(path("written/open_clip_config.json")).at("model_cfg").at("vision_cfg").contains("timm_model_name"));
+  const NamedTensors weights = load_weights(path("written/open_clip_model.safetensors"));
+  for (const char* name : {"visual.class_embedding", "visual.proj", "transformer.resblocks.0.ln_1.weight", "logit_scale"})
+    EXPECT_TRUE(weights.contains(name)) << name;
+  expect_same_model(file, path("written"));
+}
+
 TEST_F(Publish, WritesSiglipTextTowerAndTimmTowerForOpenClip) {
   ModelFile small = random_model(R"(
 image: {encoder: {name: convnext, layers: [2, 2, 6, 2], widths: [40, 80, 160, 320], conv_mlp: true, norm_eps: 1.0e-6}, readout: gap, projection: {name: linear, embed_dim: 12}}

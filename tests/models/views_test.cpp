@@ -1,6 +1,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "tests/models/small_models.h"
+#include <tessera/models/batch_norm.h>
 #include <tessera/models/modified_resnet.h>
 #include <tessera/models/per_sample_rng.h>
 #include <tessera/models/position_embedding.h>
@@ -10,6 +11,10 @@
 
 namespace tessera {
 namespace {
+
+at::Tensor pictures(std::int64_t count, config::Size size = 16) {
+  return at::randn({count, 3, size.height, size.width}, at::kDouble);
+}
 
 // ---- masks of tokens
 
@@ -76,6 +81,73 @@ TEST(OptionalViews, MissingImageHasNoRealToken) {
   EXPECT_FALSE(model.encode_image(pictures, {.tokens = true}).mask.defined()) << "all samples have this view";
 }
 
+/// Two equal models in training, in which batch norms follow the image encoder and the projections.
+class BatchNorms : public testing::Test {
+ protected:
+  static ModelSettings model_settings() {
+    ModelSettings s = small_clip();
+    s.image = {{"timm_resnet", settings("{block: basic, layers: [1, 1, 1, 1], image_size: 32}")}, {"gap"}, {"mlp", settings("{embed_dim: 6, inner_dim: 5}")}};
+    s.text->projection = {"mlp", settings("{embed_dim: 6, inner_dim: 5}")};
+    s.preprocessing.image_size = 32;
+    return s;
+  }
+  static DualEncoder same_model() {
+    at::manual_seed(4);
+    DualEncoder model(model_settings());
+    model.to(at::kDouble);
+    return model;
+  }
+  /// Checks that rows of both models' features, their running statistics and the gradients of the rows are equal.
+  void expect_same(const at::Tensor& rows, const at::Tensor& other_rows) {
+    expect_close(rows, other_rows, 1e-10);
+    rows.sin().sum().backward();
+    other_rows.sin().sum().backward();
+    const auto buffers = one_.buffers(), others = other_.buffers();
+    for (std::size_t i = 0; i < buffers.size(); ++i) expect_close(buffers[i], others[i], 1e-10);
+    const auto parameters = one_.parameters(), of_other = other_.parameters();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      if (of_other[i].grad().defined()) expect_close(parameters[i].grad(), of_other[i].grad(), 1e-8);
+    }
+  }
+  DualEncoder one_ = same_model(), other_ = same_model();
+};
+
+TEST_F(BatchNorms, DoNotCountTextsThatAnImageLacks) {
+  const at::Tensor mask = at::stack({length_mask({3, 0, 1}, 6), length_mask({0, 4, 2}, 6)}), there = mask.any(2);
+  const at::Tensor ids = at::randint(1, 20, {2, 3, 6}, at::kLong);
+  const auto encoded = [](DualEncoder& model, const std::string& view, const at::Tensor& words, const at::Tensor& real) {
+    Batch batch;
+    batch.texts[view] = text_input(words, real);
+    return model.forward(batch, {.images = {}, .texts = {{view, {}}}}).text(view).global;
+  };
+  expect_same(encoded(one_, kCaptions, ids, mask).index({there}), encoded(other_, "caption", ids.index({there}), mask.index({there})));
+}
+
+TEST_F(BatchNorms, DoNotCountMissingImages) {
+  const at::Tensor images = pictures(4, 32), there = at::tensor({true, false, true, true});
+  TowerInput view = image_input(images);
+  view.mask = there.unsqueeze(1);
+  const TowerFeatures some = one_.encode_image(view, {.dense = true, .optional = true}), all = other_.encode_image(image_input(images.index({there})), {.dense = true});
+  expect_same(at::cat({some.global.unsqueeze(1), some.dense}, 1).index({there}), at::cat({all.global.unsqueeze(1), all.dense}, 1));
+}
+
+TEST_F(BatchNorms, DoNotCountPaddingOfTokens) {
+  const at::Tensor ids = at::randint(1, 20, {3, 8}, at::kLong), mask = length_mask({5, 2, 6}, 8);
+  const auto words = [](DualEncoder& model, const at::Tensor& of, const at::Tensor& real) {
+    return model.encode_text(text_input(of, real), {.dense = true}).dense;
+  };
+  expect_same(words(one_, ids, mask).slice(1, 0, 6), words(other_, ids.slice(1, 0, 6), mask.slice(1, 0, 6)));
+}
+
+TEST_F(BatchNorms, StayUnchangedIfTheWholeBatchLacksAView) {
+  TowerInput view = image_input(pictures(2, 32));
+  view.mask = at::zeros({2, 1}, at::kBool);
+  EXPECT_TRUE(one_.encode_image(view, {.optional = true}).global.isfinite().all().item<bool>());
+  for (const auto& buffer : one_.named_buffers()) {
+    if (buffer.key().ends_with("running_var")) EXPECT_TRUE(at::equal(buffer.value(), at::ones_like(buffer.value()))) << buffer.key();
+  }
+}
+
 TEST(ViewsOfSeveralTexts, ReportWhichTextsArePresent) {
   DualEncoder model(small_clip());
   const at::Tensor ids = at::randint(1, 20, {2, 3, 6}, at::kLong);
@@ -109,10 +181,6 @@ class Recording : public Base {
 using RecordingVit = Recording<Vit, VitSettings>;
 using RecordingText = Recording<TextTransformer, TextTransformerSettings>;
 using RecordingResnet = Recording<ModifiedResnet, ModifiedResnetSettings>;
-
-at::Tensor pictures(std::int64_t count, config::Size size = 16) {
-  return at::randn({count, 3, size.height, size.width}, at::kDouble);
-}
 
 struct Passes {
   Features together, apart;
@@ -198,6 +266,7 @@ TEST(Views, UseSeparatePassesIfBatchNormMixesRows) {
   model.to(at::kDouble);
   const std::map<std::string, at::Tensor> views = {{"one", pictures(2, 64)}, {"two", pictures(2, 64)}};
   model.train();
+  EXPECT_TRUE(mixes_rows(model.image_tower()));
   const Passes training = encode_both_ways<RecordingResnet>(model, views);
   EXPECT_EQ(training.batches_together, (std::vector<std::int64_t>{2, 2}));
   expect_close(training.together.image("two").global, training.apart.image("two").global, 1e-12);

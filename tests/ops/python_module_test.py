@@ -81,6 +81,17 @@ class Operators(unittest.TestCase):
         for ours, theirs in zip(tessera.max_similarity(patches, words), tessera.max_similarity(patches, words, *kept)):
             self.assertTrue(torch.equal(ours, theirs))
 
+    def test_an_argument_of_a_wrong_type_is_reported_in_one_line(self):
+        tokens = torch.ones(1, 2, 3)
+        for use, said in ((lambda: tessera.sparsify_group(1, 2, 3), "sparsify_group: expected a value of type 'Tensor' for argument 'text_tokens'"),
+                          (lambda: tessera.sparsify_group(1, tokens), "'text_tokens'"),
+                          (lambda: tessera.sparsify_group(tokens, tokens, threshold="none"), "'threshold'"),
+                          (lambda: tessera.flops_regularizer([[1.0]]), "flops_regularizer: expected a value of type 'Tensor'"),
+                          (lambda: tessera.roi_align(tokens.unsqueeze(0), torch.ones(1, 4), 0), "'image'")):
+            with self.assertRaisesRegex(RuntimeError, said) as caught:
+                use()
+            self.assertEqual(len(str(caught.exception).splitlines()), 1)
+
     def test_a_bias_of_none_means_zeros(self):
         tokens, table = torch.randn(2, 5, 4), torch.randn(7, 4)
         ours, theirs = (tessera.token_max_projection(tokens, None, table, *bias) for bias in ((None,), (torch.zeros(7),)))

@@ -98,7 +98,7 @@ config::Node settings_of(const std::string& yaml) {
 TEST(Report, DescriptionOfSegmentationFollowsItsSettings) {
   const auto rule = [](const char* yaml) { return report::score_rule("segmentation", settings_of(yaml)); };
   EXPECT_NE(rule("{by: patches, candidates: present}").find("nearest to its patch, among the classes"), std::string::npos);
-  EXPECT_NE(rule("{by: groups, candidates: all}").find("nearest to its group, among all classes (candidates: all)."),
+  EXPECT_NE(rule("{by: groups, candidates: all}").find("nearest to its group, among all classes, the background included (candidates: all)."),
             std::string::npos);
   EXPECT_NE(report::score_rule("segmentation").find("patch or group, among all classes or only"), std::string::npos);
   TaskResult result{.task = "segmentation", .data = "d", .settings = settings_of("{by: groups, candidates: all}"), .metrics = {}};
@@ -192,11 +192,70 @@ TEST(Report, ShowsSlotsOverPatchesAndTokens) {
       << "tokens of one word are joined";
   EXPECT_NE(html.find("var(--heat) 0%,transparent)\"> </span> <span"), std::string::npos) << "a token that is a space";
   EXPECT_NE(html.find("var(--heat) 0%,transparent)\">&middot;</span>"), std::string::npos);
-  // The upper patch has the weight 0, so its gray of 100 becomes 30. The lower patch has the highest weight: it becomes 80 plus a tint of
-  // (89, 42, 0).
-  Image expected = grey(2, 2);
-  expected.pixels = {30, 30, 30, 30, 30, 30, 169, 122, 80, 169, 122, 80};
-  EXPECT_NE(html.find(report::img(expected, "slot 17")), std::string::npos);
+  EXPECT_NE(html.find(report::img(report::heat_map(grey(2, 2), {0, 0.6F}, 2, 1), "slot 17")), std::string::npos);
+}
+
+TEST(HeatMap, ReachesFromTheImageInLightGrayToDarkRed) {
+  // The gray of 100 is lightened to 177.5. The greatest value covers 85 % of it with (128, 0, 38).
+  const std::vector<std::uint8_t> least = {178, 178, 178}, greatest = {135, 27, 59};
+  const Image map = report::heat_map(grey(1, 2), {-2, 3}, 1, 2);
+  EXPECT_EQ(std::vector(map.pixels.begin(), map.pixels.begin() + 3), least);
+  EXPECT_EQ(std::vector(map.pixels.begin() + 3, map.pixels.end()), greatest);
+  EXPECT_EQ(report::heat_map(grey(1, 1), {0.5F}, 1, 1).pixels, least) << "all values are equal";
+  EXPECT_TRUE(report::heat_scale({-2, 3, 1}).starts_with("<div class=\"heat\"><span>-2</span>"));
+  EXPECT_TRUE(report::heat_scale({-2, 3, 1}).ends_with("<span>3</span></div>"));
+}
+
+TEST(Report, ImagesShowTheirNames) {
+  TaskResult result{.task = "query", .data = "d", .metrics = {}, .samples = 1};
+  RetrievalSheet sheet{.query_text = "a dog", .rank = -1};
+  sheet.items.push_back({grey(8, 8), "beach/a_<dog>.jpg", 0.25, false});
+  result.pictures.queries = {sheet};
+  result.pictures.segmentation = {{.image = grey(2, 2), .target = {}, .prediction = {0, 0, 1, 1}, .name = "c.png"}};
+  result.pictures.maps = {{.image = grey(2, 2),
+                           .rows = 1,
+                           .columns = 2,
+                           .maps = {{"dog", std::nullopt, {0, 1}}},
+                           .name = "b.png",
+                           .text = "a dog"}};
+  const std::string html = html_report({"run", {}, {}}, {result});
+  EXPECT_NE(
+      html.find("#1 &middot; 0.250<br><span title=\"beach/a_&lt;dog&gt;.jpg\">a_<wbr>&lt;dog&gt;.<wbr>jpg</span>"),
+      std::string::npos)
+      << html;
+  EXPECT_NE(html.find("<span title=\"b.png\">b.<wbr>png</span>"), std::string::npos);
+  EXPECT_NE(html.find("<figcaption>dog<div class=\"heat\">"), std::string::npos) << "a word has no cosine";
+  EXPECT_NE(html.find("<figcaption>prediction</figcaption>"), std::string::npos) << "without a mask there is no IoU";
+  EXPECT_EQ(html.find("ground truth</figcaption>"), std::string::npos);
+}
+
+TEST(Report, NotesAndChanceStandBeforeTheImagesAndSettingsBehind) {
+  TaskResult result{
+      .task = "zero_shot", .data = "d", .settings = settings_of("{topk: [1]}"), .metrics = {{"top1", 0.5}}};
+  result.notes = {"dog -> <a dog>"};
+  result.chance["top1"] = 0.25;
+  result.pictures.class_names = {"a"};
+  result.pictures.classification = {{grey(8, 8), 0, {{0, 1}}}};
+  const std::string html = html_report({"run", {{"Tokenizer", "bpe"}}, {}}, {result});
+  std::vector<std::size_t> places;
+  for (const char* part : {"<li>dog -&gt; &lt;a dog&gt;</li>", "top1, chance 25.00%", "<h3>Examples</h3>",
+                           "Classes, prompts and settings", "<dt>Tokenizer</dt>"})
+    places.push_back(html.find(part));
+  EXPECT_TRUE(std::ranges::is_sorted(places)) << html;
+  EXPECT_NE(places.back(), std::string::npos);
+  EXPECT_EQ(to_json(result).at("chance").at("top1"), 0.25);
+  EXPECT_EQ(to_json(result).at("notes").at(0), "dog -> <a dog>");
+}
+
+TEST(Results, JsonListsNamesAndScores) {
+  TaskResult result{.task = "query", .data = "d", .metrics = {}, .samples = 2};
+  result.readings = {{.of = "a dog", .items = {{"a, b.jpg", 0.5}, {"c.jpg", 0.25}}}, {"image", "a written caption"}};
+  const auto readings = to_json(result).at("readings");
+  EXPECT_EQ(readings.at("a dog").dump(), R"([{"name":"a, b.jpg","score":0.5},{"name":"c.jpg","score":0.25}])");
+  EXPECT_EQ(readings.at("image"), "a written caption");
+  EXPECT_EQ(result.readings[0].line(), "a, b.jpg 0.500, c.jpg 0.250");
+  EXPECT_EQ(results_table({result}),
+            "task   data  images  metric  value\n----------------------------------\nquery  d          2  none\n");
 }
 
 TEST(Report, ShowsWordsInTheColorsOfTheirGroups) {
@@ -310,6 +369,18 @@ TEST(ThinCurve, AveragesManyValuesAndKeepsTheirRange) {
   EXPECT_EQ(curve.last(), 9);
 }
 
+TEST(Chart, ShowsValuesUnderThePointer) {
+  EXPECT_NE(report::svg_chart({"t", {{"loss", {{0, 1}, {100, 0.5}}}}}).find("<title>loss, step 100: 0.5</title>"),
+            std::string::npos);
+  std::vector<std::pair<double, double>> many;
+  for (int i = 0; i < 1000; ++i) many.emplace_back(i, i);
+  const std::string svg = report::svg_chart({"t", {{"x", many}}});
+  std::size_t titles = 0;
+  for (std::size_t at = svg.find("<title>"); at != std::string::npos; at = svg.find("<title>", at + 1)) ++titles;
+  EXPECT_LE(titles, 60U);
+  EXPECT_GE(titles, 30U);
+}
+
 TEST(Chart, RangesBecomeABand) {
   const std::string svg = report::svg_chart({"t", {{"x", {{0, 1}, {1, 2}}, {{0, 2}, {1, 3}}}}});
   EXPECT_NE(svg.find("fill-opacity"), std::string::npos);
@@ -408,6 +479,24 @@ TEST(Results, TableAndLineReadWell) {
             "-------------------------------------------\n"
             "linear_probe  d         10  top1    100.00%\n"
             "                            l2        0.001\n");
+}
+
+TEST(Results, SayHowManyTextsThereAre) {
+  const TaskResult result{.task = "retrieval",
+                          .data = "csv a.csv, 200 samples, 40 images",
+                          .metrics = {{"r", 2}},
+                          .samples = 40,
+                          .texts = 200};
+  EXPECT_EQ(summary_line(result), "retrieval: r 2 (40 images, 200 texts)");
+  EXPECT_EQ(results_table({result, {.task = "knn", .data = "d", .metrics = {{"l2", 3}}, .samples = 1}}),
+            "task       data                               images  texts  metric  value\n"
+            "--------------------------------------------------------------------------\n"
+            "retrieval  csv a.csv, 200 samples, 40 images      40    200  r           2\n"
+            "knn        d                                       1         l2          3\n");
+  EXPECT_EQ(to_json(result).at("texts"), 200);
+  EXPECT_EQ(data_and_counts(result.data, 40, 200), "csv a.csv, 200 samples, 40 images, 200 texts");
+  EXPECT_EQ(data_and_counts("csv a.csv, 1,200 samples", 200, 0), "csv a.csv, 1,200 samples, 200 images");
+  EXPECT_EQ(data_and_counts("csv a.csv, 200 samples", 200, 0), "csv a.csv, 200 samples");
 }
 
 struct DrawnWord {

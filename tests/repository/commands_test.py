@@ -112,11 +112,13 @@ class Scripts(unittest.TestCase):
 
     def test_rows_are_sent_to_wandb_without_the_line_that_names_the_run(self):
         with tempfile.TemporaryDirectory() as folder:
-            (pathlib.Path(folder) / "wandb.py").write_text("import unittest.mock\ninit = lambda **_: unittest.mock.Mock(log=print)\n")
+            (pathlib.Path(folder) / "wandb.py").write_text(
+                "import unittest.mock\ndef init(**settings):\n    print(settings['id'])\n    return unittest.mock.Mock(log=print)\n")
             done = subprocess.run([sys.executable, ROOT / "scripts/log_to_wandb.py"], text=True, check=True, capture_output=True,
                                   input='{"start": {"step": 0}}\n{"step": 1, "terms": {"loss_i2t": 2}}\n',
-                                  env={**os.environ, "PYTHONPATH": folder, "TESSERA_RUN_FOLDER": folder, "TESSERA_RUN_NAME": "a"})
-        self.assertEqual(done.stdout, "{'step': 1, 'terms/loss_i2t': 2}\n")
+                                  env={**os.environ, "PYTHONPATH": folder, "TESSERA_RUN_FOLDER": folder, "TESSERA_RUN_NAME": "a",
+                                       "TESSERA_RUN_ID": "1f"})
+        self.assertEqual(done.stdout, "1f\n{'step': 1, 'terms/loss_i2t': 2}\n")
 
 
 if __name__ == "__main__":

@@ -64,6 +64,11 @@ class Cases(unittest.TestCase):
         self.assertEqual({case.refused for case in cases},
                          {"", "a misspelled key", "a number beyond its bounds", "a value of another type"})
 
+    def test_hold_very_large_counts(self):
+        cases = [random_settings.make_case(self.table, random.Random(f"0 {index}")) for index in range(500)]
+        counts = [text for case in cases for text in case.assignments if text.split("=")[-1] in random_settings.COUNTS]
+        self.assertGreater(len(counts), 20)
+
     def test_valid_numbers_keep_to_their_bounds(self):
         for index in range(200):
             draw = random.Random(index)

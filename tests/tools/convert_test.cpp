@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <filesystem>
+#include <regex>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -9,6 +10,7 @@
 #include "tests/support/program.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/test_data.h"
+#include <tessera/evaluation/embedder.h>
 #include <tessera/evaluation/inference.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
@@ -78,7 +80,7 @@ TEST_F(Convert, APublishedFolderNeedsNoFurtherDescription) {
   const std::string published = test_data("foreign/dinov3");
   expect_refused("tessera-convert --merges " + path("model.yaml") + " " + published + " " + path("out.safetensors"),
                  "tessera-convert: " + published +
-                     ": describes its own model and tokenizer: leave out --from, --architecture, --settings and --merges");
+                     ": describes its own model and tokenizer: leave out --from, --architecture, --settings and --vocab");
 }
 
 TEST_F(Convert, AWeightsFileNextToANamedTokenizerDoesNotGetClips) {
@@ -116,7 +118,7 @@ TEST_F(Convert, ATesseraModelNeedsATargetLibrary) {
 TEST_F(Convert, InvalidMergesAreRefusedBeforeAnythingIsWritten) {
   const std::string text =
       refusal_of(from_open_clip("model.yaml", "open_clip.safetensors", "out.safetensors") + " --merges " + path("model.yaml"));
-  EXPECT_TRUE(text.starts_with("tessera-convert: --merges: clip-bpe: merges: " + path("model.yaml"))) << text;
+  EXPECT_TRUE(text.starts_with("tessera-convert: clip-bpe: merges: " + path("model.yaml"))) << text;
   EXPECT_FALSE(fs::exists(path("out.safetensors")));
 }
 
@@ -138,17 +140,130 @@ TEST_F(Convert, WithoutSettingsTheConfigurationNextToTheWeightsIsUsed) {
   EXPECT_EQ(again.tokenizer->encode("a cat"), first.tokenizer->encode("a cat")) << "CLIP's vocabulary ships";
 }
 
-TEST_F(Convert, LoadingAModelWithoutVocabularySaysHowToAddOne) {
-  std::string other(kModel);
-  other.replace(other.find("49408"), 5, "30");
-  write("other.yaml", other);
-  at::manual_seed(1);
-  io::save_safetensors(path("other.safetensors"), DualEncoder(settings_in("other.yaml")).state_dict());
-  output_of(from_open_clip("other.yaml", "other.safetensors", "model.safetensors"));
-  EXPECT_EQ(error_of([&] { load_for_inference(path("model.safetensors")); }),
-            path("model.safetensors") +
-                ": holds no vocabulary for its tokenizer clip-bpe: make it again with tessera-convert --merges FILE "
-                "(a checkpoint of the trainer always holds it)");
+/// Converts weights that were fine-tuned in PyTorch, with the configuration of their run.
+class ConvertOfRun : public Convert {
+ protected:
+  static std::string indented(const std::string& yaml) { return std::regex_replace(yaml, std::regex("\n"), "\n  "); }
+  static config::ModuleSettings tokenizer_of(const std::string& yaml) {
+    return config::Value<config::ModuleSettings>::read(config::parse_yaml(yaml, ""), "", {});
+  }
+  /// Writes run.yaml, the configuration of a run with this tokenizer, and weights.safetensors, weights of its model.
+  std::shared_ptr<Tokenizer> write_run(const std::string& tokenizer) const {
+    auto made = tokenizers().make(tokenizer_of(tokenizer), "", {});
+    std::string model(kModel);
+    model.replace(model.find("49408"), 5, std::to_string(made->vocab_size()));
+    write("small.yaml", model);
+    write("run.yaml", "data: {train: {name: shapes}}\nobjective: clip\noptimizer: adamw\ntraining: {steps: 1}\ntokenizer: " + tokenizer +
+                          "\nmodel:" + indented(model));
+    at::manual_seed(2);
+    io::save_safetensors(path("weights.safetensors"), DualEncoder(settings_in("small.yaml")).state_dict());
+    return made;
+  }
+  std::string converting(const std::string& options, const std::string& input = "weights.safetensors") const {
+    return "tessera-convert " + options + " " + path(input) + " " + path("model.safetensors");
+  }
+  void expect_tokenizer(const Tokenizer& wanted, const std::string& file) const {
+    const InferenceModel model = load_for_inference(path(file));
+    EXPECT_EQ(model.file.vocabulary, wanted.vocabulary_bytes());
+    EXPECT_EQ(model.tokenizer->encode("a red circle"), wanted.encode("a red circle"));
+    for (const auto& [name, tensor] : io::load_safetensors(path("weights.safetensors")).tensors)
+      EXPECT_TRUE(at::equal(model.file.weights.at(name), tensor)) << name;
+  }
+};
+const std::string kShapes = "{name: sentencepiece, model: configs/vocabularies/shapes.model, context_length: 16}";
+class ConvertOfRunWith : public ConvertOfRun, public testing::WithParamInterface<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Tokenizers, ConvertOfRunWith,
+                         testing::Values("{name: clip-bpe, context_length: 16}", kShapes,
+                                         "{name: wordpiece, vocab: configs/vocabularies/shapes-wordpiece/vocab.txt, context_length: 16}",
+                                         "{name: tokenizer_json, model: " TESSERA_SOURCE_DIR
+                                         "/tests/data/foreign/tokenizers/gemma.json, context_length: 16}"));
+
+TEST_P(ConvertOfRunWith, KeepsTheRunsTokenizer) {
+  const auto tokenizer = write_run(GetParam());
+  output_of(converting("--settings " + path("run.yaml")));
+  expect_tokenizer(*tokenizer, "model.safetensors");
+  output_of("tessera-convert --settings " + path("model.safetensors") + " " + path("weights.safetensors") + " " + path("again.safetensors"));
+  expect_tokenizer(*tokenizer, "again.safetensors");
+
+  fs::create_directories(path("moved/checkpoints/step_1"));
+  fs::copy(path("model.safetensors"), path("moved/checkpoints/step_1"));
+  write("moved/checkpoints/latest", "step_1\n");
+  write("moved/config.yaml", std::regex_replace(io::read_file(path("run.yaml")), std::regex("(merges|vocab|model): [^,]*,"), "$1: /gone,"));
+  for (const char* settings : {"moved", "moved/config.yaml"}) {
+    output_of("tessera-convert --settings " + path(settings) + " " + path("weights.safetensors") + " " + path("again.safetensors"));
+    expect_tokenizer(*tokenizer, "again.safetensors");
+  }
+}
+
+TEST_F(ConvertOfRun, RefusesAVocabularyThatTheTextTowerCannotRead) {
+  write_run(kShapes);
+  const std::string settings = "--settings " + path("small.yaml"), advice =
+      ": give the tokenizer and the vocabulary that the model was trained with (--settings RUN has both)";
+  const std::string clip = TESSERA_SOURCE_DIR "/configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz";
+  expect_refused(converting(settings + " --vocab " + clip),
+                 "tessera-convert: the tokenizer clip-bpe has 49408 tokens, but the text tower's vocab_size is 120" + advice);
+  write("long.yaml", "tokenizer: {name: sentencepiece, model: configs/vocabularies/shapes.model, context_length: 17}\nmodel:" +
+                         indented(io::read_file(path("small.yaml"))));
+  expect_refused(converting("--settings " + path("long.yaml")),
+                 "tessera-convert: the tokenizer sentencepiece has 17 tokens in its longest text, but the text tower's context_length is 16" + advice);
+  EXPECT_FALSE(fs::exists(path("model.safetensors")));
+}
+
+TEST_F(ConvertOfRun, AMissingVocabularyIsAnErrorWithAWayOut) {
+  const auto tokenizer = write_run(kShapes);
+  write("moved.yaml", std::regex_replace(io::read_file(path("run.yaml")), std::regex("configs/vocabularies"), "gone"));
+  const std::string text = refusal_of(converting("--settings " + path("moved.yaml")));
+  EXPECT_TRUE(text.starts_with("tessera-convert: " + path("moved.yaml") + ":5: tokenizer.model: gone/shapes.model: no such file or folder")) << text;
+  EXPECT_NE(text.find("; --vocab FILE names the vocabulary, and --settings RUN takes it from the run's last checkpoint"), std::string::npos) << text;
+  output_of(converting("--settings " + path("moved.yaml") + " --vocab configs/vocabularies/shapes.model"));
+  expect_tokenizer(*tokenizer, "model.safetensors");
+}
+
+TEST_F(ConvertOfRun, LoadingAModelWithoutTokenizerOrVocabularySaysHowToAddIt) {
+  const auto tokenizer = write_run(kShapes);
+  const std::string said = output_of(converting("--settings " + path("small.yaml")));
+  EXPECT_NE(said.find("no tokenizer, because the text tower's vocabulary is not CLIP's: --settings RUN also reads a run's tokenizer"),
+            std::string::npos)
+      << said;
+  const std::string file = path("model.safetensors");
+  EXPECT_EQ(error_of([&] { load_for_inference(file); }),
+            file + ": has a text tower but no tokenizer: tessera-convert --settings RUN " + file +
+                " NEW.safetensors adds that of the run that the weights come from");
+  output_of("tessera-convert --settings " + path("run.yaml") + " " + file + " " + path("new.safetensors"));
+  expect_tokenizer(*tokenizer, "new.safetensors");
+
+  ModelFile without = load_model_file(path("new.safetensors"));
+  without.vocabulary.clear();
+  save_model_file(file, without);
+  EXPECT_EQ(error_of([&] { load_for_inference(file); }),
+            file + ": holds no vocabulary for its tokenizer sentencepiece: tessera-convert --vocab FILE " + file +
+                " NEW.safetensors adds it, or --settings RUN with the run that the weights come from");
+  output_of("tessera-convert --vocab configs/vocabularies/shapes.model " + file + " " + path("newer.safetensors"));
+  expect_tokenizer(*tokenizer, "newer.safetensors");
+}
+
+TEST_F(ConvertOfRun, AnIdOutsideTheTokenTableIsReportedBeforeTheTextTowerReadsIt) {
+  write_run(kShapes);
+  output_of(converting("--settings " + path("run.yaml")));
+  ModelFile other = load_model_file(path("model.safetensors"));
+  other.tokenizer = tokenizer_of("{name: clip-bpe, context_length: 16}");
+  other.vocabulary = tokenizers().make(other.tokenizer, "", {})->vocabulary_bytes();
+  save_model_file(path("other.safetensors"), other);
+  const InferenceModel loaded = load_for_inference(path("other.safetensors"));
+  EXPECT_EQ(error_of([&] { DualEncoderEmbedder(loaded.model, loaded.tokenizer).texts({"a cat"}, {}); }),
+            "the tokenizer clip-bpe has the id 49407, but the text tower's token table has only 120 rows: the checkpoint was made with another "
+            "model's vocabulary; convert its weights again with tessera-convert --settings RUN");
+}
+
+TEST_F(Convert, AnObjectivesTensorsAreKept) {
+  auto tensors = io::load_safetensors(path("open_clip.safetensors")).tensors;
+  tensors["objective.decoder.weight"] = at::ones({2});
+  tensors["logit_scale"] = at::full({}, 2.0);
+  io::save_safetensors(path("more.safetensors"), tensors);
+  output_of(from_open_clip("model.yaml", "more.safetensors", "model.safetensors"));
+  const auto kept = load_model_file(path("model.safetensors")).weights;
+  EXPECT_TRUE(kept.contains("objective.decoder.weight"));
+  EXPECT_EQ(kept.at("logit_scale").item<double>(), 2);
 }
 
 constexpr const char* kSparoModel = R"(

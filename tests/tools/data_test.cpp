@@ -67,6 +67,16 @@ TEST_F(DataProgram, InspectCountsBadSamplesAndMissingCaptions) {
       << text;
 }
 
+TEST_F(DataProgram, InspectCountsTurnedAnd16BitImages) {
+  const std::string files = TESSERA_SOURCE_DIR "/tests/fuzz/corpus/image/";
+  const std::string text = data("inspect --source csv --set root=" + files + " --set path=" +
+                                write("a.csv", "filepath\ttitle\nexif.jpg\ta\nrgb.jpg\tb\n16.png\tc\ngrey.png\td\n"));
+  EXPECT_NE(text.find("\nEXIF orientation: 1 of the images is turned when shown; model.preprocessing.exif_rotation: true turns them, too\n"
+                      "16-bit gray images: 1, with values up to 61,007;"),
+            std::string::npos)
+      << text;
+}
+
 TEST_F(DataProgram, PackAndReadNameTheOptionThatAllowsMoreBadSamples) {
   const std::string table = write("a.csv", "filepath\ttitle\ngood.jpg\ta cat\nempty.jpg\ta dog\ngood.jpg\tx\n");
   const std::string packed = refusal_of("tessera-data pack --source csv --set path=" + table + " --out " + path("shards"));

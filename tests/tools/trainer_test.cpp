@@ -65,8 +65,9 @@ TEST_F(SmallRun, WritesFeaturesAndTrainsFromThem) {
 TEST(TrainerProgram, AModelLargerThanTheMemoryIsReportedInOneLine) {
   const Answer answer = answer_of_shell("ulimit -d 4000000; " TESSERA_BINARY_DIR "/bin/trainer --config shapes/sparc --dry-run --set "
                                         "data.train.size=8 model.image.encoder.width=100000");
-  EXPECT_EQ(answer.code, 1) << answer.text;
-  EXPECT_TRUE(answer.text.starts_with("trainer: not enough memory, try a smaller model, batch or data set: ")) << answer.text;
+  EXPECT_EQ(answer.code, 2) << answer.text;
+  EXPECT_TRUE(answer.text.starts_with("trainer: model: the weights need more than ")) << answer.text;
+  EXPECT_NE(answer.text.find("; the largest settings are model.image.encoder.width 100000, "), std::string::npos) << answer.text;
   EXPECT_EQ(std::ranges::count(answer.text, '\n'), 1) << answer.text;
 }
 

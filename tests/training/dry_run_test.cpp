@@ -130,6 +130,13 @@ TEST_F(DryRun, WarnsAboutUnlikelySettings) {
   EXPECT_TRUE(to_text(report, one).ends_with(
       "\nwarning: data.loader.batch_size is 1: the objective clip compares a pair with the others of its batch, but there "
       "are none: use a larger batch\n"));
+  const Config part = tiny_config(folder_ / "run", {"schedule.warmup_steps=31", "schedule.part=[0.8, 1.0]",
+                                                    "parameters.groups=[{match: [logit_scale], frozen_steps: 40}]"});
+  EXPECT_TRUE(contains(to_text(dry_run(part), part),
+                       "warning: parameters.groups.0.frozen_steps is 40 and schedule.warmup_steps is 31, but the whole schedule of "
+                       "schedule.part has only 30 steps: the warm-up is cut to this length"));
+  const Config many = tiny_config(folder_ / "run", {"training.steps=1000000000000", "checkpoint.every_steps=1", "checkpoint.keep_every=1"});
+  EXPECT_TRUE(contains(to_text(dry_run(many), many), "and the run keeps up to 1000000000000 (checkpoint.keep_last 3)"));
   const Config eight = tiny_config(folder_ / "run");
   EXPECT_FALSE(contains(to_text(dry_run(eight), eight), "warning: "));
 }

@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/error_of.h"
 #include "tests/support/test_name.h"
 #include "tests/training/systems.h"
 #include "tests/training/tiny_run.h"
@@ -80,6 +81,9 @@ const std::vector<std::string> kWhole, kParts{"training.micro_batch=4"}, kAccumu
     kAgain{"model.image.encoder.grad_checkpointing=true", "model.text.encoder.grad_checkpointing=true"},
     kAll{"training.micro_batch=5", "training.accumulation=2", "model.image.encoder.grad_checkpointing=true",
          "model.image.encoder.patch_dropout=0.5"};
+const std::vector<std::string> kLoadBoxes{"data.train.negatives=true", "data.loader.boxes={count: 3, negatives: 3}"},
+    kBoxesInParts{"data.train.negatives=true", "data.loader.boxes={count: 3, negatives: 3}", "training.micro_batch=8"};
+const char* const kBoxes = "{name: weighted_sum, objectives: [{name: clip}, {name: region_contrast, hard_weight: 0.5}]}";
 const char* const kFilip = "{name: filip, token_drop_rate: 0.2}";
 
 INSTANTIATE_TEST_SUITE_P(
@@ -94,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(
         PlanCase{"sparc_large_chunk", "{name: sparc, chunk: 24}", kParts}, PlanCase{"filip", kFilip, kWhole},
         PlanCase{"filip_parts", kFilip, kParts}, PlanCase{"filip_chunk", "{name: filip, chunk: 3}", kAccumulated},
         PlanCase{"pacl", "{name: pacl}", kParts}, PlanCase{"gloria", "{name: gloria}", kAccumulated},
-        PlanCase{"mgca", "{name: mgca, num_prototypes: 5}", kAll},
+        PlanCase{"boxes", kBoxes, kLoadBoxes}, PlanCase{"boxes_parts", kBoxes, kBoxesInParts}, PlanCase{"mgca", "{name: mgca, num_prototypes: 5}", kAll},
         PlanCase{"lamb", "{name: clip}", {"optimizer={name: lamb}", "data.loader.batch_size=2"}, 0.01}),
     test_name<PlanCase>);
 
@@ -147,6 +151,19 @@ TEST_P(PlannedMemory, MatchesTheStep) {
   EXPECT_NEAR(planned / measured, 1.0, GetParam().tolerance) << plan.peak_phase << "\n" << to_text(plan, config);
 }
 
+TEST(MemoryPlanTemporary, OfShapes) {
+  for (const std::string file : {"/tmp/fgclip2.yaml", "/tmp/siglip.yaml", "/tmp/siglip_regions.yaml", "/tmp/siglip_neg.yaml"}) {
+    const Config config = resolve_config(config::load_yaml(file), file);
+    const double measured = measured_step(config);
+    for (const bool old : {true, false}) {
+      if (old) ::setenv("OLD_PLAN", "1", 1); else ::unsetenv("OLD_PLAN");
+      TrainingRun run = build_training_run(config);
+      const MemoryPlan plan = plan_memory(run, config, {});
+      std::cout << file << (old ? " old " : " new ") << static_cast<double>(plan.peak - plan.weights - plan.optimizer - plan.average) / measured << " of " << measured / 1e6 << " MB, " << plan.peak_phase << std::endl;
+    }
+  }
+}
+
 // If the measured batches fit into one chunk, the loss takes as much memory as without chunks. Such measurements cannot predict the memory
 // of larger batches.
 TEST(MemoryPlan, PredictsAChunkedLossFromMoreThanOneChunk) {
@@ -168,6 +185,13 @@ TEST(MemoryPlan, PredictsAChunkedLossFromMoreThanOneChunk) {
     EXPECT_NEAR(static_cast<double>(foretold.loss) / static_cast<double>(measured.loss), 1, 0.1)
         << config.objective.name << ": " << foretold.loss << " and " << measured.loss;
   }
+}
+
+TEST(MemoryPlan, RunsRefuseABatchWhoseImagesDoNotFit) {
+  const Config config = tiny_config("runs/none", {"data.loader.batch_size=1000000", "model.preprocessing.image_size=4096",
+                                                  "model.image.encoder.patch_size=256"});
+  const std::string refusal = error_of([&] { build_training_run(config); });
+  EXPECT_TRUE(refusal.starts_with("data.loader.batch_size is 1000000: the images of one batch need 45.8 TiB of memory")) << refusal;
 }
 
 TEST(MemoryPlan, LeavesTheRunUnchanged) {

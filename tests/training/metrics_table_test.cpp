@@ -1,3 +1,4 @@
+#include <filesystem>
 #include <fstream>
 
 #include <gtest/gtest.h>
@@ -56,6 +57,22 @@ TEST(MetricsTable, ResumesWithTheEarlierStepsAndColumns) {
   second.add({{"step", 2}, {"evaluation", {{"a", 0.5}}}});
   second.add({{"step", 3}, {"loss", 30}});
   EXPECT_EQ(io::read_file(path), "step,loss,evaluation.a\n1,1,\n2,2,0.5\n3,30,\n");
+}
+
+TEST(MetricsTable, ANewRunKeepsNothingOfAnEarlierOneInItsFolder) {
+  namespace fs = std::filesystem;
+  const TemporaryFolder folder;
+  const std::string run = folder / "run";
+  const std::string tasks = "evaluation={every_steps: 2, at_start: true, tasks: [{name: retrieval, max_samples: 8}]}";
+  Trainer(tiny_config(run, {tasks}), "none").run();
+  io::write_file(run + "/changes.jsonl", R"({"step": 2, "key": "optimizer.lr", "before": "1", "now": "2"})");
+  fs::remove_all(run + "/checkpoints");
+  Trainer(tiny_config(run, {"training.steps=3"}), "auto").run();
+  EXPECT_FALSE(contains(io::read_file(run + "/metrics.csv"), "retrieval"));
+  EXPECT_EQ(rows(run).size(), 3u);
+  EXPECT_TRUE(fs::is_empty(run + "/evaluation"));
+  EXPECT_FALSE(contains(io::read_file(run + "/run.html"), "From step 2"));
+  EXPECT_TRUE(contains(io::read_file(run + "/log.txt"), "--resume auto: no checkpoint in " + run + ", starting at step 0"));
 }
 
 TEST(MetricsTable, FailsIfTheFileCannotBeWritten) {

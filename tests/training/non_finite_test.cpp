@@ -65,6 +65,22 @@ TEST_F(NonFinite, ReplayNamesTheFirstBadOperatorAndTheSamples) {
             "--replay-step " + run + ": not a saved state: expected a folder like RUN/non_finite/step_0001000");
 }
 
+TEST_F(NonFinite, TheSavedStateHasTheTemperatureBeforeItWasClamped) {
+  const std::string run = folder_ / "run";
+  const Config config = tiny_config(run);
+  Trainer trainer(config, "none");
+  {
+    const at::NoGradGuard no_grad;
+    objective_state(*trainer.training_run().objective).at("logit_scale").fill_(100);
+  }
+  EXPECT_EQ(trainer.run(), Outcome::not_finite);
+  EXPECT_TRUE(contains(io::read_file(run + "/log.txt"), "step 1: aten::exp gave infinity"));
+  EXPECT_EQ(load_checkpoint(run + "/non_finite/step_0000000").model.weights.at("logit_scale").item<double>(), 100);
+  const auto [report, finite] = replay_step(config, run + "/non_finite/step_0000000", {});
+  EXPECT_FALSE(finite);
+  EXPECT_TRUE(contains(report, "first not finite: aten::exp gave infinity")) << report;
+}
+
 TEST_F(NonFinite, ReplayNamesWeightsThatWereBadBefore) {
   const Config config = tiny_config(folder_ / "run", {"checkpoint.every_steps=3", "training.steps=3"}, "test_distance");
   Trainer(config, "none").run();

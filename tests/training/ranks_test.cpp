@@ -375,8 +375,16 @@ pid_t first_child(pid_t process) {
   return child;
 }
 
-/// Runs the program trainer and writes its output to the file `output`. Returns its exit code. Sends `signal` as soon as the
-/// file `until` is not empty: SIGKILL and SIGSTOP to the trainer's first worker, other signals to the trainer.
+/// Returns the end of a pipe whose other end nobody reads.
+int broken_pipe() {
+  int ends[2] = {-1, -1};
+  if (::pipe(ends) == 0) ::close(ends[0]);
+  return ends[1];
+}
+
+/// Runs the program trainer and writes its output to the file `output`, or to a broken pipe if `output` is empty. Returns its exit code.
+/// Sends `signal` as soon as the file `until` is not empty: SIGKILL and SIGSTOP to the trainer's first worker, other signals to the
+/// trainer.
 int run_program(const std::vector<std::string>& arguments, const std::string& output, int signal = 0,
                 const std::string& until = "") {
   const std::string program = std::string(TESSERA_BINARY_DIR) + "/bin/trainer";
@@ -385,7 +393,7 @@ int run_program(const std::vector<std::string>& arguments, const std::string& ou
   words.push_back(nullptr);
   const pid_t child = ::fork();
   if (child == 0) {
-    const int handle = ::open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    const int handle = output.empty() ? broken_pipe() : ::open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
     ::dup2(handle, 1);
     ::dup2(handle, 2);
     ::execv(program.c_str(), words.data());
@@ -435,6 +443,16 @@ TEST_F(NprocTest, SingleProcessUsesTheBackendInTheSettings) {
   EXPECT_EQ(run_program(arguments(run, {"--set", "distributed.backend=gloo"}), output_), 0) << text();
   EXPECT_TRUE(contains(text(), "run " + run + " on cpu over gloo"));
   EXPECT_FALSE(contains(text(), "without the others"));
+}
+
+TEST_F(NprocTest, ABrokenPipeOnItsOutputDoesNotEndARun) {
+  const std::string one = folder_ / "one", two = folder_ / "two";
+  EXPECT_EQ(run_program(arguments(one, {}), ""), 0);
+  EXPECT_EQ(run_program(arguments(two, {"--nproc", "2", "--set", "data.loader.batch_size=4"}), ""), 0);
+  for (const std::string& run : {one, two}) {
+    EXPECT_TRUE(fs::exists(run + "/checkpoints/latest"));
+    EXPECT_TRUE(contains(io::read_file(run + "/log.txt"), "finished 6 steps"));
+  }
 }
 
 TEST_F(NprocTest, ForwardsASignalAndExitsWithItsCode) {

@@ -84,6 +84,25 @@ TEST(RowCommand, ReceivesTheStartRowsAndEvaluationsOfARun) {
   EXPECT_EQ(io::read_file(folder / "where"), "2 mine\n");
 }
 
+TEST(RowCommand, IdStaysOnResumeAndIsNewForANewRunOrACopy) {
+  namespace fs = std::filesystem;
+  const TemporaryFolder folder;
+  const auto id_of = [&](const std::string& run, const std::string& resume, int steps) {
+    Trainer(tiny_config(folder / run, {concat("training.steps=", steps), "log.command='cat > " + (folder / "rows") + "'"}), resume).run();
+    return json_lines(folder / "rows").at(0)["start"]["id"].get<std::string>();
+  };
+  const std::string first = id_of("run", "none", 1);
+  EXPECT_EQ(first, id_of("run", "auto", 2));
+  fs::copy(folder / "run", folder / "copy", fs::copy_options::recursive);
+  const std::string copy = id_of("copy", "auto", 3), fork = id_of("fork", folder / "run", 3);
+  EXPECT_NE(copy, first);
+  EXPECT_NE(fork, first);
+  EXPECT_EQ(id_of("copy", "auto", 4), copy);
+  fs::rename(folder / "run", folder / "moved");
+  EXPECT_EQ(id_of("moved", "auto", 3), first);
+  EXPECT_NE(id_of("run", "none", 1), first);
+}
+
 TEST(RowCommand, RunContinuesIfTheCommandFails) {
   const TemporaryFolder folder;
   const std::string run = folder / "run";

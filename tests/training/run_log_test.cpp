@@ -164,11 +164,11 @@ TEST_F(RunPageTest, NamesEvaluationDataAndShowsSharesAsPercent) {
   RunPage page(folder_.path(), "run", {});
   page.add_evaluation(100, {{"zero_shot.top1", 0.25}, {"knn.top1", 0.25}});
   page.add_evaluation(200, {{"zero_shot.top1", 0.5}, {"knn.top1", 0.5}});
-  page.add_evaluation_data("zero_shot", "shapes validation, 500 samples", 500);
-  page.add_evaluation_data("knn", "a <b> test, 500 samples", 200);
+  page.add_evaluation_data("zero_shot", "shapes validation, 500 samples");
+  page.add_evaluation_data("knn", "a <b> test, 500 samples, 200 images");
   const std::string html = page_of(page);
   EXPECT_TRUE(contains(html, "zero_shot: shapes validation, 500 samples<"));
-  EXPECT_TRUE(contains(html, "knn: a &lt;b&gt; test, 500 samples, 200 measured;"));
+  EXPECT_TRUE(contains(html, "knn: a &lt;b&gt; test, 500 samples, 200 images;"));
   EXPECT_TRUE(contains(html, ">50%</text>"));
   EXPECT_FALSE(contains(html, ">0.5</text>"));
 }
@@ -193,12 +193,12 @@ TEST_F(RunPageTest, ShowsReadingsAtStepsSpreadOverTheRun) {
   RunPage page(folder_.path(), "run", {});
   EXPECT_FALSE(contains(page_of(page), "Samples during training"));
   std::ofstream(folder_ / "evaluation/step_0000001.json")
-      << R"({"step": 1, "results": [{"task": "tokens", "readings": {"a <red> ring": "blue 0.5"}}]})";
+      << R"({"step": 1, "results": [{"task": "tokens", "readings": {"a <red> ring": "blue 0.5", "a box": [{"name": "lid", "score": 0.5}]}}]})";
   page.resume_at(50);
   for (std::int64_t step = 100; step <= 2000; step += 100)
     page.add_reading(step, "a <red> ring", "red " + std::to_string(step));
   const std::string html = page_of(page);
-  for (const char* part : {"Samples during training", "<h3>a &lt;red&gt; ring</h3>", "blue 0.5", "red 2000"})
+  for (const char* part : {"Samples during training", "<h3>a &lt;red&gt; ring</h3>", "blue 0.5", "red 2000", "lid 0.500"})
     EXPECT_TRUE(contains(html, part));
   std::vector<std::int64_t> steps;
   for (std::int64_t step = 100; step <= 2000; step += 100)
@@ -310,6 +310,14 @@ TEST_F(RunLogTest, PageOfAResumedRunShowsTheEarlierSteps) {
   ASSERT_TRUE(std::regex_search(html, line, std::regex("aria-label=\"Loss\".*?points=\"([^\"]*)\"")));
   const std::string points = line[1];
   EXPECT_EQ(std::count(points.begin(), points.end(), ','), 6) << "one point per step: " << points;
+}
+
+TEST_F(RunLogTest, PageShowsTheLossOfGuessingAndWhereSettingsChanged) {
+  const std::string run = train("run", {"training.steps=3"});
+  EXPECT_TRUE(contains(io::read_file(run + "/run.html"), "</i>chance<"));
+  EXPECT_FALSE(contains(io::read_file(run + "/run.html"), ">changed<"));
+  train("run", {"optimizer.lr=0.02"}, {"auto", {"optimizer.lr"}});
+  EXPECT_TRUE(contains(io::read_file(run + "/run.html"), ">changed<"));
 }
 
 TEST_F(RunLogTest, PageOfAFailedRunShowsWhy) {

@@ -57,7 +57,7 @@ TEST_F(StagesTest, WarnAboutAnOverruledOverrideAndNameTheEffectiveKey) {
   EXPECT_EQ(stages[1].overruled, (std::vector<std::string>{"optimizer", "training.steps"}));
   log::set_level(log::Level::info);
   testing::internal::CaptureStderr();
-  warn_of_overruled(stages);
+  warn_of_stages(stages);
   const std::string said = testing::internal::GetCapturedStderr();
   for (const char* line : {"--set training.steps: has no effect, because the file sets the key for stages images and all: set "
                            "stages.0.training.steps and stages.1.training.steps\n",
@@ -75,6 +75,47 @@ TEST_F(StagesTest, EachStartsWhereThePreviousEnds) {
 )";
   EXPECT_EQ(run_stages(load_stages(file("run", stages)), "none").first, Outcome::finished);
   expect_equal(weights("run/a", 2), weights("run/b", 2));
+}
+
+TEST_F(StagesTest, AMovedRunFolderIsResumedWhereItLies) {
+  namespace fs = std::filesystem;
+  const std::string base = train("base", {"training.steps=2"}), moved = folder_ / "moved";
+  fs::rename(base, moved);
+  const std::vector<Stage> stages = load_stages(moved + "/config.yaml", {"training.steps=4"});
+  EXPECT_TRUE(contains(stages[0].moved, "config.yaml: was moved from the run folder " + base + ": the run uses its own folder, " + moved));
+  EXPECT_EQ(run_stages(stages, "auto").first, Outcome::finished);
+  EXPECT_TRUE(fs::exists(moved + "/checkpoints/step_0000004"));
+  EXPECT_TRUE(contains(io::read_file(moved + "/log.txt"), "resumed from " + moved));
+  EXPECT_FALSE(fs::exists(base));
+  EXPECT_EQ(load_config(moved + "/config.yaml").run.folder, moved);
+  EXPECT_EQ(load_config(moved + "/config.yaml", {"run.folder=" + base}).run.folder, base);
+  fs::create_directory_symlink(moved, folder_ / "latest");
+  EXPECT_EQ(load_stages(folder_ / "latest/config.yaml")[0].moved, "");
+}
+
+TEST_F(StagesTest, ACopyOfARunLeavesTheOriginalAlone) {
+  namespace fs = std::filesystem;
+  const std::string base = train("base", {"training.steps=2"}), copy = folder_ / "copy";
+  fs::copy(base, copy, fs::copy_options::recursive);
+  const std::string log = io::read_file(base + "/log.txt");
+  EXPECT_EQ(run_stages(load_stages(copy + "/config.yaml", {"training.steps=4"}), "auto").first, Outcome::finished);
+  EXPECT_TRUE(fs::exists(copy + "/checkpoints/step_0000004"));
+  EXPECT_FALSE(fs::exists(base + "/checkpoints/step_0000004"));
+  EXPECT_EQ(io::read_file(base + "/log.txt"), log);
+
+  train("stored", {"training.steps=2", "checkpoint.copy_to=" + (folder_ / "store")});
+  fs::copy(folder_ / "stored", folder_ / "other", fs::copy_options::recursive);
+  EXPECT_TRUE(contains(error_of([&] { load_stages(folder_ / "other/config.yaml"); }), "stores its checkpoints by checkpoint.copy_to"));
+  EXPECT_EQ(error_of([&] { load_stages(folder_ / "other/config.yaml", {"checkpoint.copy_to=null"}); }), "no error");
+}
+
+TEST_F(StagesTest, AMovedStageStartsFromTheMovedStageBeforeIt) {
+  namespace fs = std::filesystem;
+  run_stages(load_stages(file("run", kTwo)), "none");
+  fs::rename(folder_ / "run", folder_ / "moved");
+  const Config second = load_config(folder_ / "moved/all/config.yaml");
+  EXPECT_EQ(second.run.folder, folder_ / "moved/all");
+  EXPECT_EQ(second.start.weights->name, folder_ / "moved/images");
 }
 
 TEST_F(StagesTest, AutoResumeSkipsFinishedStagesAndMatchesBitForBit) {

@@ -14,7 +14,9 @@ class StairTraining : public RunTest {
   // Builds the run of a stage and loads the stage's final weights.
   static TrainingRun run_of(const Config& config) {
     TrainingRun run = build_training_run(config);
-    load_initial_weights(*run.model, *run.objective, {.weights = config::FilePath{*config.run.folder}});
+    Config start = config;
+    start.start = {.weights = config::FilePath{*config.run.folder}};
+    load_initial_weights(run, start);
     return run;
   }
   static Features encode(TrainingRun& run, const Batch& batch) {

@@ -207,6 +207,80 @@ TEST_F(StartOfTraining, TakesATemperatureThatIsAVectorOfOneNumber) {
   EXPECT_EQ(fresh("run", {"start.weights=" + start}).at("logit_scale").item<double>(), 1.25);
 }
 
+/// Tests what a run says about the weights that it starts from.
+class WordsAtTheStart : public StartOfTraining {
+ protected:
+  // Returns the warnings of a run with these settings.
+  std::vector<std::string> warnings(const std::vector<std::string>& overrides) {
+    const Config config = tiny_config(folder_ / "run", overrides);
+    run_ = build_training_run(config);
+    return load_initial_weights(run_, config);
+  }
+  double logit_scale() const { return objective_state(*run_.objective).at("logit_scale").item<double>(); }
+  // Writes the final model of a run of tiny_yaml, after a change.
+  std::string earlier(const std::function<void(ModelFile&)>& change) {
+    ModelFile file = checkpoint_of(train("earlier", {})).model;
+    change(file);
+    save_model_file(folder_ / "start.safetensors", file);
+    return folder_ / "start.safetensors";
+  }
+
+  TrainingRun run_;
+};
+
+TEST_F(WordsAtTheStart, NameTheSettingsThatDifferFromThoseOfTheWeights) {
+  const std::string start = earlier([](ModelFile&) {}), weights = "start.weights=" + start;
+  EXPECT_EQ(warnings({weights}), std::vector<std::string>{});
+  const std::vector<std::string> other = {weights, "model.image.encoder.activation=quick_gelu", "model.image.encoder.drop_path=0.1",
+                                          "model.preprocessing.mean=[0.5, 0.5, 0.5]", "model.text.readout.name=max"};
+  const std::string line = start + ": the run has other settings than its weights: model.image.encoder.activation is quick_gelu instead of gelu";
+  EXPECT_EQ(warnings(other), std::vector{line + ", model.text.readout.name is max instead of gap and model.preprocessing.mean is [0.5,0.5,0.5] "
+                                                "instead of [0.48145466,0.4578275,0.40821073]"});
+  EXPECT_EQ(warnings(with(other, {"start.parts=[text]"})),
+            std::vector{start + ": the run has other settings than its weights: model.text.readout.name is max instead of gap"});
+  EXPECT_EQ(warnings({weights, "tokenizer.context_length=20"}),
+            std::vector{start + ": the run has other settings than its weights: tokenizer.context_length is 20 instead of 24"});
+}
+
+TEST_F(WordsAtTheStart, CompareTheRunWithTheConfigurationNextToOpenClipsWeights) {
+  const std::vector<std::string> towers = {"model.text.encoder.attention=causal", "model.text.readout={name: eos, position: ids}"};
+  std::filesystem::create_directories(folder_ / "theirs");
+  const std::string start = folder_ / "theirs/w.safetensors";
+  io::save_safetensors(start, fresh("given", towers));
+  io::write_file(folder_ / "theirs/open_clip_config.json", R"({"model_cfg": {"embed_dim": 8, "quick_gelu": true,
+    "vision_cfg": {"image_size": 16, "layers": 1, "width": 16, "head_width": 8, "patch_size": 8},
+    "text_cfg": {"context_length": 24, "vocab_size": 64, "width": 16, "heads": 2, "layers": 1}},
+    "preprocess_cfg": {"interpolation": "bilinear"}})");
+  EXPECT_EQ(warnings(with(towers, {"start.weights=" + start})),
+            std::vector{start + ": the run has other settings than its weights: model.image.encoder.activation is gelu instead of quick_gelu, "
+                                "model.text.encoder.activation is gelu instead of quick_gelu, model.preprocessing.interpolation is bicubic "
+                                "instead of bilinear and tokenizer.name is test_letters instead of clip-bpe"});
+}
+
+TEST_F(WordsAtTheStart, NameATemperatureThatTheWeightsLack) {
+  const std::string start = earlier([](ModelFile& file) { file.weights.erase("logit_scale"); });
+  EXPECT_EQ(warnings({"start.weights=" + start}), std::vector{start + ": has no logit_scale, which starts with the objective's 2.65926"});
+  EXPECT_EQ(warnings({"start={weights: " + start + ", parts: [image]}"}), std::vector<std::string>{});
+}
+
+TEST_F(WordsAtTheStart, ATemperatureOutOfBoundsStartsAtTheBound) {
+  const std::string start = earlier([](ModelFile& file) { file.weights["logit_scale"] = at::tensor(100.0F); });
+  EXPECT_EQ(warnings({"start.weights=" + start}),
+            std::vector{start + ": logit_scale 100 is beyond ln(100): the run starts with 4.60517 (logit_scale is the logarithm of the factor, "
+                                "not the factor)"});
+  EXPECT_NEAR(logit_scale(), std::log(100.0), 1e-6);
+  EXPECT_EQ(warnings({"start.weights=" + start, "parameters.frozen=[logit_scale]"}), std::vector<std::string>{});
+  EXPECT_EQ(logit_scale(), 100) << "frozen parameters have no bounds";
+}
+
+TEST_F(WordsAtTheStart, AStateDictOfSeveralIsChosenBySetting) {
+  const std::string states = test_data("pytorch/states.pt");
+  EXPECT_TRUE(contains(error_of([&] { warnings({"start={weights: " + states + ", state: ema}"}); }), "has no state dict ema; it has model_ema"));
+  const std::string start = earlier([](ModelFile&) {});
+  EXPECT_EQ(error_of([&] { warnings({"start={weights: " + start + ", state: ema}"}); }),
+            "start.state is ema, but " + start + " has only one set of weights: leave it out");
+}
+
 TEST_F(StartOfTraining, SettingsOfATokenizerWithoutANameChangeTheFoldersTokenizer) {
   const std::string folder = folder_ / "clip";
   std::filesystem::copy(test_data("foreign/clip"), folder);

@@ -75,6 +75,16 @@ TEST(CutWatch, ReportsOncePerEpochTheCutShareOfEachView) {
 }
 
 // The captions of shapes are longer than the context of eight tokens, so they are cut.
+TEST(CutWatch, WarnsEarlyIfMuchIsCutOff) {
+  CutWatch watch(20);
+  const std::map<std::string, TextCuts> cuts = {{"caption", {10, 10, 3000, 2940}}, {"summary", {10, 1, 100, 5}}};
+  std::vector<std::string> said;
+  for (int step = 0; step < 100; ++step)
+    for (std::string& line : watch.note(cuts)) said.push_back(std::move(line));
+  EXPECT_EQ(said, (std::vector<std::string>{"the tokenizer's context of 20 cuts off 98.0% of the tokens of caption: set a larger "
+                                            "tokenizer.context_length, or shorten the texts"}));
+}
+
 TEST(TrainingMonitor, LastRowOfAnEpochReportsItsCuts) {
   const TemporaryFolder folder;
   const Config config = tiny_config(folder / "run", {"tokenizer.context_length=8", "data.train.size=24",

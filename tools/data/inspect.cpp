@@ -84,6 +84,15 @@ std::string describe(const Looks& looks) {
                                : with_thousands(looks.good) + " good, " + with_thousands(looks.bad) + " bad");
 }
 
+/// Prints how many images and captions the good samples have.
+void print_images(const Json& json) {
+  const auto images = json["images"].get<std::int64_t>(), captions = json["captions"].get<std::int64_t>();
+  std::printf("%s images, %s captions%s\n", with_thousands(images).c_str(), with_thousands(captions).c_str(),
+              images < json["read"].get<std::int64_t>()
+                  ? ": samples that name the same image file are one image in evaluations"
+                  : "");
+}
+
 /// If samples have no caption, prints their number. If there are also bad samples, adds the number and share of the samples that are bad or
 /// have no caption.
 void print_without_caption(const Looks& looks) {
@@ -99,9 +108,21 @@ void print_without_caption(const Looks& looks) {
   std::printf("\n");
 }
 
+/// Prints what settings of decoding would change.
+void print_decoding(const Json& json) {
+  if (const auto turned = json["exif_orientation"].get<std::int64_t>(); turned > 0)
+    std::printf("EXIF orientation: %s of the images %s turned when shown; model.preprocessing.exif_rotation: true turns them, too\n",
+                with_thousands(turned).c_str(), turned == 1 ? "is" : "are");
+  if (const Json& gray = json["gray_16_bit"]; !gray.empty())
+    std::printf("16-bit gray images: %s, with values up to %s; white is model.preprocessing.gray_range (65535)\n",
+                with_thousands(gray["count"].get<std::int64_t>()).c_str(),
+                with_thousands(gray["largest"].get<std::int64_t>()).c_str());
+}
+
 void print_report(const Json& json) {
   const Looks looks(json);
   std::printf("%s; %s\n", json["source"].get<std::string>().c_str(), describe(looks).c_str());
+  print_images(json);
   print_without_caption(looks);
   if (json["fingerprint"].is_string()) std::printf("fingerprint %s\n", json["fingerprint"].get<std::string>().c_str());
   print_bars("bad samples by reason", json["bad"]);
@@ -111,6 +132,7 @@ void print_report(const Json& json) {
   for (const auto& [what, found] : json["repeated"].items())
     std::printf("  %s %s (first: %s)\n", with_thousands(found["count"].get<std::int64_t>()).c_str(), what.c_str(),
                 found["first"].get<std::string>().c_str());
+  print_decoding(json);
   std::printf("\nspread\n");
   print_spread("width", json["width"]);
   print_spread("height", json["height"]);

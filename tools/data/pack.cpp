@@ -13,6 +13,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/progress.h>
 #include <tessera/base/text.h>
+#include <tessera/config/shipped.h>
 #include <tessera/data/packing/pack.h>
 
 namespace tessera::tools {
@@ -79,6 +80,9 @@ Command writes_shards(CLI::App* app, const std::shared_ptr<PackOptions>& options
                   "resize larger images to this many pixels on the shorter side (default: keep the files' own bytes)")
       ->check(positive_number());
   add_default(*app, "--quality", settings.quality, "quality of the JPEG files that --resize writes")->check(CLI::Range(1, 100));
+  add_default(*app, "--gray-range", settings.gray_range,
+              "value of white in gray images of 16 bits, which --resize writes with 8 bits; 4095: for scans of 12 bits")
+      ->check(CLI::Range(255, 65535));
   add_default(*app, "--format", settings.format, "file format of images that are resized, or not encoded yet: jpg or png")
       ->check(CLI::IsMember({"jpg", "png"}));
   add_default(*app, "--max-bad-share", settings.max_bad_share,
@@ -108,7 +112,8 @@ Command summarize_command(CLI::App& program) {
       "Example: tessera-data summarize --source webdataset --set 'path=data/cc3m/{00000..00331}.tar' --out "
       "data/cc3m_s\n"
       "The summary is the sentence with the most frequent words among all sentences of a sample's captions, without\n"
-      "brackets, links and tags, and at most 12 words long. docs/systems/pyramidclip.md explains what summaries are for.");
+      "brackets, links and tags, and at most 12 words long. " +
+      config::documentation("systems/pyramidclip.md") + " explains what summaries are for.");
   const auto options = std::make_shared<PackOptions>();
   options->pack.summarize = true;
   return writes_shards(app, options);

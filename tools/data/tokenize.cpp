@@ -1,3 +1,4 @@
+#include <csignal>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -115,6 +116,7 @@ void write_ids(const std::vector<std::int64_t>& ids, std::string& out) {
 
 int tokenize(const TokenizeOptions& options) {
   const std::shared_ptr<Tokenizer> tokenizer = make_tokenizer(options);
+  std::signal(SIGPIPE, SIG_DFL);  // ends quietly with its reader (| head), because nothing else is lost
   std::ios::sync_with_stdio(false);
   std::cin.tie(nullptr);
   std::string line, out;

@@ -14,7 +14,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
-#include <tessera/io/atomic_file.h>
+#include <tessera/io/stand_in.h>
 
 namespace tessera::tools {
 namespace {
@@ -72,7 +72,7 @@ void for_each_encoded_query(const QueryOptions& options, const std::function<voi
       visit(std::move(query));
     }
   } else if (!options.texts.empty()) {
-    visit(model.encode_texts(split_lines(io::read_file(options.texts)), options.text_encoder_free));
+    visit(model.encode_texts(split_lines(io::read_data_file(options.texts)), options.text_encoder_free));
   }
 #else
   static_cast<void>(options), static_cast<void>(visit);
@@ -92,7 +92,7 @@ std::vector<std::int32_t> tokens_of(const std::vector<std::string>& items, const
       continue;
     }
     const std::string path = item.substr(1);
-    for (const std::string& line : split(io::read_file(path), '\n'))
+    for (const std::string& line : split(io::read_data_file(path), '\n'))
       if (!strip(line).empty()) tokens.push_back(names.at(std::string(strip(line)), path));
   }
   for (const std::int32_t token : tokens)

@@ -1,4 +1,5 @@
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <iostream>
 #include <memory>
@@ -67,6 +68,7 @@ void print(const SearchOptions& options, const index::Index& index, const std::s
 }
 
 int search(const SearchOptions& options) {
+  std::signal(SIGPIPE, SIG_DFL);  // ends quietly with its reader (| head), because nothing else is lost
   const index::Index index(options.folder, options.threads);
   const index::Filter filter = filter_of(options, index);
   std::int64_t count = 0;

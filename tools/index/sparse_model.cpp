@@ -31,6 +31,7 @@ index::SparseVectors SparseModel::encode_texts(const std::vector<std::string>& t
   embed_texts(model, texts, {kBatchSize, {}}, [&](const std::vector<std::string>& ids, const TowerFeatures& encodings) {
     append_rows(vectors, ids, encodings);
   });
+  embedder_.tell_of_cut_texts();
   return vectors;
 }
 

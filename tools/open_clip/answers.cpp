@@ -80,7 +80,7 @@ std::string answer_to_flags(const std::vector<std::string>& extra, std::vector<s
   const std::vector<GivenFlag> given = flags_among(extra, rest);
   std::map<std::string, std::string> values;
   for (const GivenFlag& flag : given) values[flag.flag->name] = python_value(flag);
-  const Parameters parameters(values);
+  const Parameters parameters = with_defaults(values);
   std::string out;
   for (const GivenFlag& flag : given) {
     std::string words = flag.flag->option();

@@ -511,6 +511,12 @@ const Flag* find_flag(const std::string& name) {
   return nullptr;
 }
 
+Parameters with_defaults(std::map<std::string, std::string> given) {
+  std::map<std::string, std::string> defaults = {{"world_size", "1"}, {"csv_rows", "None"}};
+  for (const Flag& flag : flags()) defaults.emplace(flag.name, flag.standard);
+  return Parameters(std::move(given), std::move(defaults));
+}
+
 std::string Flag::option() const {
   std::string out = "--" + name;
   std::replace(out.begin(), out.end(), '_', '-');

@@ -1,10 +1,11 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
-#include "tools/open_clip/parameters.h"
+#include <tessera/models/open_clip_run.h>
 
 /// The flags of OpenCLIP's open_clip_train and their counterparts in Tessera. The trainer uses this table to reply to such flags on its
 /// command line and to convert runs with --from-open-clip. docs/from_open_clip.md shows the same table.
@@ -12,6 +13,8 @@ namespace tessera::tools::open_clip {
 
 /// The number of words that follow a flag.
 enum class Words { none, one, several };
+
+using Parameters = OpenClipParameters;
 
 /// Settings of Tessera. Each is KEY=VALUE, as --set takes it.
 using Settings = std::vector<std::string>;
@@ -43,6 +46,9 @@ const std::vector<Flag>& flags();
 
 /// Returns the flag with this parameter name, or nullptr.
 const Flag* find_flag(const std::string& name);
+
+/// Returns a run's parameters; those that are not given have open_clip_train's defaults.
+Parameters with_defaults(std::map<std::string, std::string> given);
 
 /// Returns the number of weight updates per epoch as open_clip_train counts them; 0 if the number of samples is not known.
 std::int64_t steps_per_epoch(const Parameters& parameters);

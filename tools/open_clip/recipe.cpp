@@ -47,26 +47,6 @@ struct Draft {
 
 // ---- the model
 
-/// Returns the model's name with "/" replaced by "-": ViT-B/32 becomes ViT-B-32.
-std::string model_name(const Parameters& p) {
-  std::string name = p.text("model");
-  std::replace(name.begin(), name.end(), '/', '-');
-  return name;
-}
-
-/// Returns the configuration of the run's model, as it would be in open_clip_config.json.
-json model_config(const Parameters& p) {
-  json model = open_clip_architecture(model_name(p));
-  if (p.has("force_quick_gelu")) model["quick_gelu"] = true;
-  if (p.has("force_patch_dropout")) model["vision_cfg"]["patch_dropout"] = p.number("force_patch_dropout");
-  if (p.has("force_image_size")) {
-    const json size = config::to_json(config::parse_yaml(p.yaml("force_image_size"), "force_image_size"));
-    model["vision_cfg"]["image_size"] = size.is_array() && size.size() == 1 ? size[0] : size;
-  }
-  if (p.has("force_context_length")) model["text_cfg"]["context_length"] = p.whole("force_context_length");
-  return model;
-}
-
 /// Removes the settings that equal their defaults. `module` is a module's {name, settings...}.
 Node without_defaults(const config::RegistryBase& registry, const Node& module) {
   const Node* name = module.find("name");
@@ -91,11 +71,8 @@ Node tower_node(const TowerSettings& tower) {
 
 void add_tokenizer(Draft& draft, const ForeignModel& model, const json& text_config) {
   const std::string length = model.model.text->encoder.settings.find("context_length")->text();
-  if (!model.tokenizer_in_folder) {
-    config::ModuleSettings clip = clip_tokenizer(*model.model.text);
-    clip.settings.set("merges", Node::scalar(config::shipped_folder() + "/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz", {}, true));
-    return draft.set("tokenizer", config::Value<config::ModuleSettings>::dump(clip));
-  }
+  if (!model.tokenizer_in_folder)
+    return draft.set("tokenizer", config::Value<config::ModuleSettings>::dump(clip_tokenizer(*model.model.text)));
   const std::string name = text_config.value("hf_tokenizer_name", ""), folder = kDownloads + name, file = folder + "/tokenizer.json";
   if (std::filesystem::is_regular_file(file)) {
     config::ModuleSettings found = tokenizer_of_folder(model, folder)->settings;
@@ -114,20 +91,12 @@ void add_tokenizer(Draft& draft, const ForeignModel& model, const json& text_con
         "tokenizer: set zero_id to the id of [SEP] in that file, because OpenCLIP replaces this id by 0 (strip_sep_token)");
 }
 
-/// Returns the preprocessing that OpenCLIP stores for a pretrained tag; empty if --pretrained is not a tag.
-json preprocessing_of(const json& tag) {
-  json out = json::object();
-  for (const char* key : {"mean", "std", "interpolation", "resize_mode"})
-    if (tag.contains(key)) out[key] = tag.at(key);
-  return out;
-}
-
 /// If towers come from other libraries, adds the remark that the file of the weights needs the model's configuration next to it, because
 /// the tensor names of such towers depend on the configuration.
 void remark_on_named_towers(Draft& draft, const Parameters& p, const json& config) {
   if (!config.at("vision_cfg").contains("timm_model_name") && !config.at("text_cfg").contains("hf_model_name")) return;
   draft.remarks.push_back(concat("start.weights: weights with towers of timm or transformers need open_clip_config.json next to the file: python3 -c \"import json, open_clip; json.dump({'model_cfg': open_clip.get_model_config('",
-                                 model_name(p), "')}, open('open_clip_config.json', 'w'))\" writes it"));
+                                 open_clip_model_name(p), "')}, open('open_clip_config.json', 'w'))\" writes it"));
 }
 
 void add_weights(Draft& draft, const Parameters& p, const json& tags, const json& config) {
@@ -246,10 +215,8 @@ void add_model(Draft& draft, const Parameters& p) {
   }
   if (p.text("model").starts_with("hf-hub:"))
     user_error("model is ", p.text("model"), ": Tessera downloads nothing: download that folder and write model: local-dir:FOLDER");
-  const json config = model_config(p), tags = open_clip_pretrained(model_name(p));
-  const json tag = tags.value(p.text("pretrained"), json::object());
-  const json file = {{"model_cfg", config}, {"preprocess_cfg", preprocessing_of(tag)}};
-  const ForeignModel model = open_clip_model(file.dump(), config::shipped_folder() + "/architectures/open_clip.json: " + model_name(p));
+  const json file = open_clip_run_config(p), &config = file.at("model_cfg"), tags = open_clip_pretrained(open_clip_model_name(p));
+  const ForeignModel model = open_clip_model(file.dump(), config::shipped_folder() + "/architectures/open_clip.json: " + open_clip_model_name(p));
   Node image = tower_node(model.model.image), encoder = *image.find("encoder");
   encoder.erase("image_size");  // the encoder takes it from the preprocessing
   image.set("encoder", encoder);
@@ -341,7 +308,10 @@ std::string comment(const std::string& text) {
 }  // namespace
 
 std::string recipe_of(const std::string& file) {
-  Parameters p = parse_params(io::read_file(file), file);
+  const auto given = parse_open_clip_params(io::read_file(file), file);
+  if (std::ranges::none_of(given, [](const auto& item) { return find_flag(item.first) != nullptr; }))
+    user_error(file, ": has no parameter of open_clip_train: expected its params.txt, lines of name: value");
+  Parameters p = with_defaults(given);
   Draft draft;
   count_rows(p, draft);
   try {

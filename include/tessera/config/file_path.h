@@ -7,8 +7,8 @@
 
 #include <tessera/config/fields.h>
 
-/// Paths in settings. A relative path is looked up first in the folder of the YAML file that names it, then in the working
-/// folder; if found, it becomes absolute. For command lines (--set, --data) only the working folder is searched.
+/// Paths in settings. A relative path is looked up in the folder of the YAML file that names it (not for --set and --data), then in the
+/// working folder and, if it begins with configs/, among the shipped configurations (shipped.h); if found, it becomes absolute.
 namespace tessera::config {
 
 /// Returns the absolute paths of the folders in which a relative path in `node` is looked up.
@@ -38,8 +38,8 @@ std::ostream& operator<<(std::ostream& out, const FilePath& path);
 /// If the path does not exist, throws UserError naming file, line, key and the searched folders.
 void require(const FilePath& path);
 
-/// The name of a file or folder that may not exist yet. A relative path is looked up as for FilePath. If no such file is found, the path is
-/// relative to the working folder.
+/// The name of a file or folder that may not exist yet. A relative path is looked up as for FilePath, but not among the shipped
+/// configurations. If no such file is found, the path is relative to the working folder.
 struct OutputPath : FilePath {
   using FilePath::FilePath;
 };

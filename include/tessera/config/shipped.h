@@ -10,6 +10,12 @@ namespace tessera::config {
 /// built from, else under the installation prefix that the build was configured for. Returns an empty string if none of these exists.
 std::string shipped_folder();
 
+/// Returns the path of a page of the documentation (docs/), which is next to the shipped configurations.
+std::string documentation(const std::string& page);
+
+/// Returns the path of the shipped file of CLIP's byte pairs. Throws UserError if the shipped configurations lack it.
+std::string clip_vocabulary_file();
+
 /// Returns the file that `name` refers to: `name` itself if such a file exists, else the shipped configuration of that name. A recipe may
 /// be named with a slash or an underscore, for example sparc/vitb16 or sparc_vitb16. The ending .yaml is optional, and so is configs/ at
 /// the start of the name of a shipped configuration. If nothing is found, throws UserError with the places that were searched and the

@@ -100,12 +100,15 @@ class DualEncoderEmbedder : public Embedder {
   std::int64_t token_space() const override;
   at::Tensor token_activations(const TowerFeatures& images, const std::vector<std::int64_t>& ids) const override;
   at::Tensor relevance(const at::Tensor& pixels, const TowerFeatures& texts) const override;
+  /// Logs a warning if texts() was called, since the last call of this method, with texts that exceed the tokenizer's context.
+  void tell_of_cut_texts() const;
 
  private:
   std::shared_ptr<DualEncoder> model_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::int64_t texts_at_a_time_;
   bool was_training_;
+  mutable std::int64_t texts_ = 0, cut_texts_ = 0, cut_tokens_ = 0;  // number of texts so far, how many were cut, and the tokens they lost
 };
 
 /// Concatenates the features of one or more consecutive batches. Compact features stay compact.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <tessera/config/registry.h>
+#include <tessera/models/checkpoint_options.h>
 
 namespace tessera {
 
@@ -36,7 +37,7 @@ void fields(Visitor& v, SuiteSettings& s) {
 /// The options of the program `evaluate`.
 struct EvaluateOptions {
   std::string checkpoint;    // a model file, checkpoint folder, run folder, or OpenCLIP checkpoint
-  std::string architecture;  // OpenCLIP's model name, for a checkpoint without open_clip_config.json next to it
+  CheckpointOptions reading;  // what the checkpoint's files do not say about it
   std::vector<std::string> compare;  // two or more checkpoints to compare, instead of `checkpoint`
   std::string suite;       // path of a YAML file that holds SuiteSettings
   std::string task;        // one task instead of a suite; if task and suite are empty, the run's configuration names the tasks

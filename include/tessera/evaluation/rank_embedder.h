@@ -5,6 +5,7 @@
 
 #include <tessera/distributed/process_group.h>
 #include <tessera/evaluation/embedder_view.h>
+#include <tessera/models/checkpoint_options.h>
 
 namespace tessera {
 
@@ -21,7 +22,7 @@ class EmbeddingRanks {
   int size() const { return group_.size(); }
   const ProcessGroup& group() const { return group_; }
   /// Makes all other ranks load this model with load_for_inference(). If a rank cannot load it, throws UserError naming the rank.
-  void load(const std::string& checkpoint, const std::string& architecture) const;
+  void load(const std::string& checkpoint, const CheckpointOptions& options) const;
 
  private:
   ProcessGroup group_;

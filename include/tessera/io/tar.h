@@ -18,11 +18,14 @@ struct TarIndex {
   std::string problem;             // the problem at `problem_offset`; empty if the archive is intact
   std::uint64_t problem_offset = 0;
   std::string cut_member;  // the truncated member, if known
+  bool joined = false;        // whether the file is several archives, one after the other (cat a.tar b.tar)
+  std::uint64_t ignored = 0;  // bytes after the end of the archive that are neither zero nor another archive
 };
 
-/// Indexes the members of an uncompressed tar (old, ustar, GNU with long names, PAX) for random access, reading only headers.
-/// Skips links, folders and sparse files. If the archive is damaged, returns the members before the damage and does not throw.
-/// Throws UserError naming the path if the file cannot be opened or is not an uncompressed tar.
+/// Indexes the members of an uncompressed tar (old, ustar, GNU with long names, PAX) for random access, reading only headers. Reads on
+/// after the end of an archive, because another one may follow. Skips links, folders and sparse files. If the archive is damaged, returns
+/// the members before the damage and does not throw. Throws UserError naming the path if the file cannot be opened or is not an
+/// uncompressed tar.
 TarIndex index_tar(const std::string& path);
 
 /// A file that several threads may read at the same time, at any offset.

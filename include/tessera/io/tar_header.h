@@ -41,6 +41,9 @@ class TarHeaderReader {
   char type_ = 0;
 };
 
+/// Describes a file whose first block, which may be shorter than kBlock, is not a tar header. Returns "" if it may be the start of one.
+std::string not_a_tar(std::string_view block);
+
 /// Returns true if the block has only zeros, which ends an archive.
 bool is_zero_block(std::string_view block);
 

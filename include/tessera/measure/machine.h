@@ -21,12 +21,8 @@ at::Device parse_device(const std::string& name);
 /// Returns a name such as "Intel(R) Xeon(R) ..., 2 threads", or for a GPU the name that its driver reports.
 std::string machine_name(const at::Device& device);
 
-/// Returns the number of bytes that could still be allocated: free memory plus reclaimable caches, within the limits of the control groups.
+/// Returns the number of bytes that could still be allocated: free_memory(), or a GPU's free memory.
 std::int64_t available_memory(const at::Device& device);
-
-/// Returns the number of bytes that the limits of this process's control groups (version 1 or 2) leave. Without a limit, returns the
-/// greatest number. `list` is the file that lists the groups, and `tree` is the folder that contains them.
-std::int64_t left_in_control_groups(const std::string& list = "/proc/self/cgroup", const std::string& tree = "/sys/fs/cgroup");
 
 /// Returns the bytes that a GPU's caching allocator has reserved but does not use; 0 on the CPU.
 std::int64_t unused_by_allocator(const at::Device& device);

@@ -17,8 +17,6 @@ class PatchStem : public torch::nn::Module {
   static constexpr std::int64_t kStride = 16;
   /// Maps pixels [B, 3, H, W] -> [B, width, H / 16, W / 16].
   virtual at::Tensor forward(const at::Tensor& pixels) = 0;
-  /// Whether an image's patches depend only on that image, even in training.
-  virtual bool rows_are_independent() const { return true; }
 };
 
 /// MobileCLIP-B's stem (Vasu et al. 2024): three convolutions with strides 4, 2 and 2; the first two have batch norm and GELU. Parameters
@@ -28,7 +26,6 @@ class ConvStem : public PatchStem {
   /// `width` is the width of the patches, a multiple of 4.
   explicit ConvStem(std::int64_t width);
   at::Tensor forward(const at::Tensor& pixels) override;
-  bool rows_are_independent() const override { return !is_training(); }
 
  private:
   std::array<torch::nn::Conv2d, 3> convolutions_{{nullptr, nullptr, nullptr}};

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include <tessera/base/log.h>
 #include <tessera/batch.h>
 #include <tessera/config/registry.h>
 #include <tessera/features.h>
@@ -34,6 +35,9 @@ void fields(Visitor& v, ModelSettings& s) {
 /// gets the encoder's patch_size. `path` is where the settings are in the configuration, for messages. Throws
 /// UserError.
 ModelSettings resolve(const ModelSettings& settings, const std::string& path = "model");
+
+/// Returns the settings for images of this size.
+ModelSettings with_image_size(ModelSettings settings, config::Size size);
 
 /// An image tower and, optionally, a text tower. The model computes token features, slots and so on only if `needs` asks for them. Weights
 /// are initialized from torch's default generator: to get the same model again, call torch::manual_seed (or at::manual_seed) first. The
@@ -76,9 +80,10 @@ class DualEncoder : public torch::nn::Module {
   /// Returns the number of layer-decay steps between the parameter with this name and its tower's output (see Tower::blocks_behind).
   std::int64_t blocks_behind(const std::string& name) const;
   /// Loads tensors by the names of state_dict(). Accepts OpenCLIP's `text.` prefix and resamples position embeddings that have another
-  /// grid. Throws UserError naming `origin` and the tensor that is missing, of the wrong shape, or left over (logit_scale and logit_bias
-  /// may be left over). After an error the model is unchanged.
-  void load_state(const std::map<std::string, at::Tensor>& tensors, const std::string& origin);
+  /// grid, which the log says at the level `resampling`. Throws UserError naming `origin` and the tensor that is missing, of the wrong
+  /// shape, or left over (logit_scale and logit_bias may be left over). After an error the model is unchanged.
+  void load_state(const std::map<std::string, at::Tensor>& tensors, const std::string& origin,
+                  log::Level resampling = log::Level::warning);
 
  private:
   struct Impl;

@@ -26,8 +26,8 @@ void fields(Visitor& v, MlpHeadSettings& s) {
 }
 
 /// GroupViT's head as a module. Its maps are `linear_out`, and with two layers also `linear_hidden.0` (linear) and `linear_hidden.1` (batch
-/// norm, if any). In training, the batch norm's statistics are taken over all groups of all images or texts that this process encodes at
-/// once; with GradCache, over those of one chunk.
+/// norm, if any). In training, the batch norm's statistics are taken over all groups (or tokens) of all images or texts that this process
+/// encodes at once, without missing ones and padding; with GradCache, over those of one chunk.
 class MlpHead : public torch::nn::Module {
  public:
   MlpHead(const MlpHeadSettings& settings, std::int64_t width, std::int64_t output_dim);

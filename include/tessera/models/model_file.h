@@ -46,6 +46,9 @@ void save_model_file(const std::string& path, const ModelFile& file);
 /// text file or link `latest` in that folder names the checkpoint. Throws UserError if there is no model file.
 std::string find_model_file(const std::string& path);
 
+/// Returns the paths of the files in a folder whose names end as those of weights do: .safetensors, .pt, .pth, .bin.
+std::vector<std::string> weight_files(const std::string& folder);
+
 /// If `file` is a text file named `latest` or `best`, returns the path of the checkpoint in the same folder whose name is the first word of
 /// the text. Otherwise returns an empty string.
 std::string named_checkpoint(const std::string& file);

@@ -22,7 +22,7 @@ struct ModifiedResnetSettings {
 
 template <class Visitor>
 void fields(Visitor& v, ModifiedResnetSettings& s) {
-  v("layers", s.layers, "number of bottleneck blocks in each of the four stages", config::at_least(1));
+  v("layers", s.layers, "number of bottleneck blocks in each of the four stages", config::in_range(1, 1000));
   v("width", s.width, "channels after the stem; the tokens are 32 times as wide", config::at_least(2));
   v("image_size", s.image_size, "pixels, a multiple of 32: one side for a square, or [height, width]");
   v("regions", s.regions,
@@ -39,7 +39,6 @@ class ModifiedResnet : public Encoder {
   static constexpr std::int64_t kWidening = 32;  // ratio of the tokens' width to the stem's width
   explicit ModifiedResnet(const ModifiedResnetSettings& settings);
   Encoded encode(const TowerInput& input) override;
-  bool rows_are_independent() const override { return !is_training(); }
   std::int64_t depth() const override { return 5; }
   std::int64_t depth_of(const std::string& parameter) const override;
   std::int64_t width() const override { return settings_.width * kWidening; }

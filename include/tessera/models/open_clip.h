@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <tessera/models/checkpoint_options.h>
 #include <tessera/models/foreign/foreign_model.h>
 
 /// OpenCLIP's checkpoints: weights as safetensors or PyTorch files, next to open_clip_config.json, which describes the
@@ -21,15 +22,24 @@ bool is_open_clip_checkpoint(const std::string& path);
 /// else its only weights file. Throws UserError naming the folder if it has no weights file or several.
 std::string find_open_clip_weights(const std::string& path);
 
-/// Returns the description of a checkpoint's model. If `architecture` is empty, the description comes from open_clip_config.json next to
-/// the weights or, for one of OpenAI's archives, from its tensors. Otherwise `architecture` is the model's name, as in architecture().
-/// Throws UserError if there is no description, or if it has something that our models lack (the message names the key).
-ForeignModel open_clip_settings(const std::string& path, const std::string& architecture = "");
+/// Returns what is known about the model of a weights file: open_clip_config.json next to it, else the params.txt of the run of
+/// open_clip_train that wrote it (next to it or one folder above, as for NAME/checkpoints/epoch_1.pt), else the tensors of one of OpenAI's
+/// archives. Returns nullopt if there is none of these. Throws UserError if the description has something that our models lack (the message
+/// names the key).
+std::optional<ForeignModel> described_open_clip(const std::string& weights, const std::string& state = "");
+
+/// Does the same, but a description that our models cannot follow counts as none.
+std::optional<ForeignModel> usable_description(const std::string& weights, const std::string& state = "");
+
+/// Returns the description of a checkpoint's model. If no architecture is chosen, it is that of described_open_clip(). Otherwise it is the
+/// named architecture or, if params.txt names the same one, the model of that run; the log warns of settings that differ from
+/// described_open_clip(). Throws UserError if there is no description, or if it has something that our models lack.
+ForeignModel open_clip_settings(const std::string& path, const CheckpointOptions& options = {});
 
 /// Loads from a checkpoint everything that inference needs: the model, CLIP's tokenizer, and the tokenizer's vocabulary, which ships with
 /// Tessera. `foreign` is what open_clip_settings() returned. If it names a tokenizer of its own, the result has no tokenizer. Throws
 /// UserError if it names none and the text tower has no room for CLIP's tokens.
-ModelFile load_open_clip_checkpoint(const std::string& weights, const ForeignModel& foreign);
+ModelFile load_open_clip_checkpoint(const std::string& weights, const ForeignModel& foreign, const std::string& state = "");
 
 /// Returns the settings of OpenCLIP's own tokenizer for a text tower, without the vocabulary's file. The tokenizer uses CLIP's byte pairs
 /// after full ftfy cleaning, and its context length is the number of tokens that the tower accepts. Padding is treated as text if the
@@ -44,26 +54,25 @@ std::optional<ModelSettings> openai_model(const NamedTensors& tensors, const std
 
 /// Loads the tensors of a PyTorch or safetensors file, under the file's names. Throws UserError naming the file if it
 /// cannot be read or contains Hugging Face's CLIPModel.
-std::map<std::string, at::Tensor> load_weights(const std::string& path);
+std::map<std::string, at::Tensor> load_weights(const std::string& path, const std::string& state = "");
 
 /// Loads a file's tensors in the form that DualEncoder::load_state() takes. `own` is the model's state, and `foreign` describes the names
 /// in the file. Drops entries that are not weights. Throws as load_weights() does.
 std::map<std::string, at::Tensor> open_clip_tensors(const std::string& weights, const std::map<std::string, at::Tensor>& own,
-                                                    const ForeignModel& foreign);
-/// Does the same for the names that open_clip_config.json next to the weights describes. Without it, the names must be ours.
-std::map<std::string, at::Tensor> open_clip_tensors(const std::string& weights, const std::map<std::string, at::Tensor>& own);
+                                                    const ForeignModel& foreign, const std::string& state = "");
 
 /// Reads the weights in the file `weights` and returns a model file that contains them under our names. Position embeddings are resampled
 /// to the model's size. Nothing else in the file `weights` is used. The tokenizer is CLIP's, unless `foreign` names another one; the result
-/// then has none. If the text tower's token table has enough entries for CLIP's vocabulary, the vocabulary is included. If a weight is
-/// missing, left over or of the wrong shape, throws UserError naming the file and the tensor.
-ModelFile from_open_clip(const std::string& weights, const ForeignModel& foreign);
-/// Does the same for a model with these settings, the names of open_clip_tensors() without a description, and CLIP's tokenizer.
-ModelFile from_open_clip(const std::string& weights, const ModelSettings& model);
+/// then has none. It also has none if the text tower's token table has too few entries for CLIP's vocabulary. If a weight is missing, left
+/// over or of the wrong shape, throws UserError naming the file and the tensor.
+ModelFile from_open_clip(const std::string& weights, const ForeignModel& foreign, const std::string& state = "");
+/// Does the same for a model with these settings, the names that described_open_clip() describes, and CLIP's tokenizer.
+ModelFile from_open_clip(const std::string& weights, const ModelSettings& model, const std::string& state = "");
 
-/// Does the same as from_open_clip() for tensors that already have our names. `origin` names the file in messages.
+/// Does the same as from_open_clip() for tensors that already have our names. Keeps an objective's tensors (`objective.*`). `origin` names
+/// the file in messages. For `resampling`, see DualEncoder::load_state().
 ModelFile from_named_tensors(const std::map<std::string, at::Tensor>& tensors, const ModelSettings& model,
-                             const std::string& origin);
+                             const std::string& origin, log::Level resampling = log::Level::warning);
 
 /// Returns the model and preprocessing that open_clip_config.json (`text`) describes. Throws UserError naming `path`
 /// and the key if it is not JSON, has a value of the wrong type, or describes something that our models lack.

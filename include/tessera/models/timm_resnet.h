@@ -26,7 +26,7 @@ struct TimmResnetSettings {
 template <class Visitor>
 void fields(Visitor& v, TimmResnetSettings& s) {
   v("image_size", s.image_size, "pixels, at least 32: one side for a square, or [height, width]");
-  v("layers", s.layers, "number of blocks in each of the four stages", config::at_least(1));
+  v("layers", s.layers, "number of blocks in each of the four stages", config::in_range(1, 1000));
   v("block", s.block, "bottleneck (ResNet-50 and larger) or basic (ResNet-18, ResNet-34)",
     config::one_of({"bottleneck", "basic"}));
   v("groups", s.groups, "number of groups of the 3x3 convolutions (ResNeXt)", config::at_least(1));
@@ -48,7 +48,6 @@ class TimmResnet : public Encoder {
  public:
   explicit TimmResnet(const TimmResnetSettings& settings);
   Encoded encode(const TowerInput& input) override;
-  bool rows_are_independent() const override { return !is_training(); }
   std::int64_t width() const override;
   config::Size grid() const override { return {(settings_.image_size.height + 31) / 32, (settings_.image_size.width + 31) / 32}; }
   /// For layer decay, each stage counts as a block.

@@ -114,10 +114,6 @@ class Vit : public Encoder {
   config::Size grid() const override;
   config::Size maskable_grid(const at::Tensor& pixels) const override;
   config::Size patch_of_sequences() const override;
-  bool rows_are_independent() const override {
-    if (stem_ && !stem_->rows_are_independent()) return false;
-    return !(is_training() && settings_.leff && settings_.leff->norm == "batch");
-  }
   bool draws_when_frozen() const override { return settings_.patch_dropout > 0 || settings_.drop_path > 0; }
   std::int64_t region_width() const override { return settings_.regions ? settings_.regions->width : 0; }
   std::int64_t depth() const override { return settings_.layers + 1; }

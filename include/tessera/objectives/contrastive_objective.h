@@ -51,6 +51,8 @@ void fields(Visitor& v, ContrastSettings& s) {
 
 /// The default initial `logit_scale`: log(1/0.07) (CLIP).
 inline constexpr double kInitialLogitScale = 2.659260036932778;
+/// The largest `logit_scale` after a step: log(100) (CLIP).
+inline constexpr double kLargestLogitScale = 4.605170185988092;
 
 /// Returns the value of Objective::chance_levels() for `terms` that are softmax contrasts over the batch: log(pairs) for each.
 std::map<std::string, double> contrast_chance(std::initializer_list<const char*> terms, std::int64_t pairs);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tessera/objectives/contrastive_objective.h>
+#include <tessera/objectives/patch_weights.h>
 
 namespace tessera {
 
@@ -21,13 +22,15 @@ void fields(Visitor& v, FilipSettings& s) {
 /// the patch most similar to it. The similarities [B, B, P, L] are never materialized, forward or backward. Without a chunk, a GPU
 /// processes as many texts at a time as fit into about 64 MB; the CPU's kernel always processes one text at a time. Terms `loss_i2t`,
 /// `loss_t2i`; details `similarity_i2t`, `similarity_t2i` [B, B] (row = image), `patch_keep` [B, P], `token_keep` [B, L].
-class Filip : public ContrastiveObjective {
+class Filip : public ContrastiveObjective, public PatchWeights {
  public:
   Filip(const FilipSettings& settings, const ObjectiveContext& context)
       : ContrastiveObjective(context), settings_(settings) {}
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;
   std::map<std::string, double> chance_levels(std::int64_t pairs) const override;
+  at::Tensor patch_weights(const TowerFeatures& images, const TowerFeatures& texts) const override;
+  const char* describe_weights() const override;
 
  private:
   FilipSettings settings_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tessera/objectives/contrastive_objective.h>
+#include <tessera/objectives/patch_weights.h>
 
 namespace tessera {
 
@@ -34,13 +35,15 @@ void fields(Visitor& v, GloriaSettings& s) {
 /// GLoRIA (Huang et al. 2021): each word attends to the patches of every image. An image's score for a text is the log-sum-exp,
 /// over the text's words, of the similarity between a word and the patches that it attends to. Terms `loss_global`, `loss_local`;
 /// details `similarity` [B, B].
-class Gloria : public ContrastiveObjective {
+class Gloria : public ContrastiveObjective, public PatchWeights {
  public:
   Gloria(const GloriaSettings& settings, const ObjectiveContext& context)
       : ContrastiveObjective(context), settings_(settings) {}
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;
   std::map<std::string, double> chance_levels(std::int64_t pairs) const override;
+  at::Tensor patch_weights(const TowerFeatures& images, const TowerFeatures& texts) const override;
+  const char* describe_weights() const override;
 
  private:
   GloriaSettings settings_;

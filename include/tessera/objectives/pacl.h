@@ -3,6 +3,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include <tessera/objectives/contrastive_objective.h>
+#include <tessera/objectives/patch_weights.h>
 
 namespace tessera {
 
@@ -50,14 +51,20 @@ class PatchEmbedder : public torch::nn::Module {
 /// Patch aligned contrastive learning (Mukhoti et al. 2023). For each text, an image is represented by the mean of its embedded patches,
 /// weighted by each patch's similarity to the text. The image view's tokens must be [B, P, W]. Terms `loss_i2t`, `loss_t2i`; details
 /// `similarity` [B, B].
-class Pacl : public ContrastiveObjective {
+class Pacl : public ContrastiveObjective, public PatchWeights {
  public:
   Pacl(const PaclSettings& settings, const ObjectiveContext& context);
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;
   std::map<std::string, double> chance_levels(std::int64_t pairs) const override;
+  at::Tensor patch_weights(const TowerFeatures& images, const TowerFeatures& texts) const override;
+  bool by_token() const override { return false; }
+  const char* describe_weights() const override;
 
  private:
+  /// Returns the patches in the space of texts, [.., D].
+  at::Tensor embedded(const at::Tensor& patches) const;
+
   PaclSettings settings_;
   std::int64_t embed_dim_;
   std::int64_t width_;

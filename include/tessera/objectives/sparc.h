@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tessera/objectives/contrastive_objective.h>
+#include <tessera/objectives/patch_weights.h>
 #include <tessera/ops/sparsify_group.h>
 
 namespace tessera {
@@ -28,13 +29,15 @@ void fields(Visitor& v, SparcSettings& s) {
 /// SPARC (Bica et al. 2024): the contrastive loss on global embeddings, and a contrast between each caption's tokens and the patch
 /// embeddings that sparsify_group gathers for them. The grouping runs in bfloat16 if both inputs are bfloat16; everything else is
 /// float32. Terms `loss_global`, `loss_local`.
-class Sparc : public ContrastiveObjective {
+class Sparc : public ContrastiveObjective, public PatchWeights {
  public:
   Sparc(const SparcSettings& settings, const ObjectiveContext& context)
       : ContrastiveObjective(context), settings_(settings) {}
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;
   std::map<std::string, double> chance_levels(std::int64_t pairs) const override;
+  at::Tensor patch_weights(const TowerFeatures& images, const TowerFeatures& texts) const override;
+  const char* describe_weights() const override;
 
  private:
   SparcSettings settings_;

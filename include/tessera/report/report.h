@@ -25,6 +25,7 @@ struct CurveChart {
   std::vector<Curve> curves;
   std::string x_name = "step";
   std::string unit = {};  // written after the values, such as "%"
+  std::vector<double> marks = {};  // steps at which settings of the run changed; a dashed line shows each
 };
 
 /// The head of a report.

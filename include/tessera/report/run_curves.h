@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
@@ -17,6 +18,10 @@ class RunCurves {
   /// Adds the numbers of a row, including numbers inside objects (`terms`). Ignores everything else.
   void add(const nlohmann::json& row);
   void add(double step, const std::string& name, double value);
+  /// Sets the steps that all charts mark, because settings changed there.
+  void set_marks(std::vector<double> steps) { marks_ = std::move(steps); }
+  /// Sets the loss of a model that guesses, for terms of the loss (Objective::chance_levels). Charts of these terms show it.
+  void set_chance(std::map<std::string, double> levels) { chance_ = std::move(levels); }
 
   /// Returns charts of loss, its terms, learning rate, gradient norms and logit scale.
   std::vector<CurveChart> training() const;
@@ -42,8 +47,12 @@ class RunCurves {
     double factor = 1;
   };
   CurveChart chart(const std::string& title, const std::vector<Line>& lines) const;
+  /// Adds the levels of chance of these terms to the chart. If `common` is true, adds nothing unless all terms have the same level.
+  void add_chance(CurveChart& chart, const std::vector<Line>& terms, bool common) const;
 
   std::map<std::string, ThinCurve, NaturalOrder> curves_;
+  std::vector<double> marks_;
+  std::map<std::string, double> chance_;
 };
 
 }  // namespace tessera::report

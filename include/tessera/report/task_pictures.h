@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,7 +14,7 @@ namespace tessera {
 struct RetrievalSheet {
   struct Item {
     Image image;       // for text-to-image: the image found
-    std::string text;  // for image-to-text: the text found
+    std::string text;  // the text found; for text-to-image: the name of the image found
     double score = 0;  // cosine
     bool right = false;
   };
@@ -23,20 +24,23 @@ struct RetrievalSheet {
   std::vector<std::string> truth;  // for image-to-text: the image's own captions
   std::int64_t rank = 0;           // rank of the highest-ranked correct item, counted from 0; -1 if no item is correct
   std::vector<Item> items;
+  std::string query_name = {};  // the name of query_image
 };
 
-/// An image with its true and predicted mask, at the model's image size.
+/// An image with its true and predicted mask, at the model's image size. `name` is the sample's key, as in all examples.
 struct SegmentationExample {
   Image image;
-  std::vector<std::uint8_t> target;      // [height, width] class indices, 255 = ignored
+  std::vector<std::uint8_t> target;  // [height, width] class indices, 255 = ignored; empty if the data have no masks
   std::vector<std::uint8_t> prediction;  // [height, width]
   double iou = 0;                        // mean IoU over the target's classes without the background; -1 if there are no such classes
+  std::string name = {};
 };
 
 struct ClassificationExample {
   Image image;
   std::int64_t label = -1;
   std::vector<std::pair<std::int64_t, double>> best;  // class and probability, best first
+  std::string name = {};
 };
 
 /// An image with its caption, and the attention of single slots to the image's patches and to the caption's tokens.
@@ -51,6 +55,7 @@ struct SlotExample {
   std::int64_t rows = 0, columns = 0;  // size of the patch grid
   std::vector<std::string> tokens;     // the tokens' texts, which begin with a space at the start of a word; empty for a token without text
   std::vector<Slot> slots;
+  std::string name = {};
 };
 
 /// An image with its most active vocabulary tokens, and maps that show where single words are active in the image.
@@ -67,6 +72,7 @@ struct TokenExample {
   std::int64_t rows = 0, columns = 0;  // size of the patch grid
   std::vector<Token> tokens;           // best first
   std::vector<Map> maps;
+  std::string name = {};
 };
 
 /// A caption with its words in groups, and its image.
@@ -82,16 +88,18 @@ struct GroupExample {
   std::vector<Token> tokens;
 };
 
-/// An image with heat maps of the parts that contribute to its similarity with texts.
+/// An image with heat maps of texts, or of the words of a text.
 struct MapExample {
   struct Map {
     std::string text;
-    double cosine = 0;
-    std::vector<float> patches;  // one value per patch, in row-major order, at least 0
+    std::optional<double> cosine;  // the cosine of image and text; nullopt for a word
+    std::vector<float> patches;    // one value per patch, in row-major order
   };
   Image image;
   std::int64_t rows = 0, columns = 0;  // size of the patch grid
   std::vector<Map> maps;
+  std::string name = {};
+  std::string text = {};  // the text whose words the maps show; empty if each map has its own text
 };
 
 /// An image with the caption that a model writes for it.
@@ -100,6 +108,7 @@ struct CaptionExample {
   std::string written;
   std::vector<std::string> truth;  // the image's own captions
   double score = 0;                // CIDEr-D
+  std::string name = {};
 };
 
 /// Images and texts as points in two dimensions.
@@ -128,6 +137,7 @@ struct TaskPictures {
   std::vector<TokenExample> tokens;
   std::vector<GroupExample> groups;
   std::vector<MapExample> maps;
+  std::string map_title = "Grad-CAM", map_rule;  // heading of the maps, and what they show, in sentences
   std::vector<CaptionExample> captions;
   std::vector<ScatterChart> scatters;
   std::vector<std::vector<std::int64_t>> confusion;          // [true class][predicted class] counts

@@ -15,6 +15,17 @@
 
 namespace tessera {
 
+/// A readable output of the model for one sample or text: a text, or names with numbers, such as the words of an image and their weights.
+struct Reading {
+  std::string of;  // the sample's key, or the text
+  std::string text = {};
+  std::vector<std::pair<std::string, double>> items = {};  // instead of `text`; best first
+
+  /// Returns the text, or the items as "red 1.210, circle 0.930".
+  std::string line() const;
+  bool operator==(const Reading&) const = default;
+};
+
 /// The result of an evaluation task.
 struct TaskResult {
   std::string task;                                     // the task's registered name
@@ -24,6 +35,8 @@ struct TaskResult {
   std::vector<std::string> prompts;                     // the texts used, or templates with {} for the class name
   std::vector<std::pair<std::string, double>> metrics;  // names and values in a fixed order; values that are shares are in [0, 1]
   std::int64_t samples = 0;                             // number of images measured
+  std::int64_t texts = 0;                               // number of texts that images are compared with; 0: none of the data's texts
+  std::int64_t equal_images = 0;                        // number of these images that have the same bytes as an earlier one
   std::map<std::string, std::int64_t> skipped;          // unreadable or incomplete samples, by reason
   double seconds = 0;
   TaskPictures pictures;
@@ -32,9 +45,11 @@ struct TaskResult {
   std::vector<report::Outcomes> outcomes;
   std::uint64_t sample_mark = 0;                        // fingerprint of the samples' keys and their order
   std::map<std::string, report::Interval> intervals;  // 95 % intervals, keyed by metric
-  /// Readable outputs of the model for single samples, such as {sample, "red 1.21, circle 0.93"}. The evaluations of a run use the same
-  /// samples each time, so that the run's page shows how the outputs change.
-  std::vector<std::pair<std::string, std::string>> readings;
+  /// Outputs of the model for single samples. The evaluations of a run use the same samples each time, so that the run's page shows how
+  /// the outputs change.
+  std::vector<Reading> readings;
+  std::map<std::string, double> chance;  // for some metrics, the value of a model that guesses
+  std::vector<std::string> notes;        // what the log and the report say about how the task was measured, in lines
 
   std::int64_t skipped_total() const;
 };
@@ -47,8 +62,9 @@ struct TaskFailure {
   config::Node settings = {};
 };
 
-/// Returns {"task", "data", "metrics": {...}, "samples", "skipped": {...}, "seconds", "settings": {...}}. The keys "intervals": {metric:
-/// [low, high]}, "classes", "prompts" and "readings": {sample: text} are added if the result has them. Images are left out.
+/// Returns {"task", "data", "metrics": {...}, "samples", "skipped": {...}, "seconds", "settings": {...}}, where "samples" is the number of
+/// images. The keys "texts", "equal_images", "intervals": {metric: [low, high]}, "classes", "prompts", "chance", "notes" and "readings":
+/// {sample: text or [{"name", "score"}]} are added if the result has them. Images are left out.
 nlohmann::json to_json(const TaskResult& result);
 
 /// Returns the outcomes of a result for samples.json.
@@ -57,10 +73,14 @@ report::TaskOutcomes outcomes_of(const TaskResult& result);
 /// Returns {"task", "place", "reason", "settings": {...}}.
 nlohmann::json to_json(const TaskFailure& failure);
 
-/// Returns one line for a log, such as "zero_shot: top1 54.3%, top5 91.0% (1,000 images)".
+/// Returns a result's data with its numbers of images and texts, unless the description of the data already has them: "csv a.csv, 200
+/// samples, 40 images, 200 texts". `texts` is 0 if the result has none.
+std::string data_and_counts(const std::string& data, std::int64_t images, std::int64_t texts);
+
+/// Returns one line for a log, such as "zero_shot: top1 54.3%, top5 91.0% (1,000 images)" or "... (1,000 images, 5,000 texts)".
 std::string summary_line(const TaskResult& result);
 
-/// Returns a table for the terminal with the columns task, data, images, metric and value.
+/// Returns a table for the terminal with the columns task, data, images, texts (if a result has any), metric and value.
 std::string results_table(const std::vector<TaskResult>& results);
 
 /// Formats a metric: a share as "54.31%", anything else as a plain number. The metric's name determines whether it is a share.

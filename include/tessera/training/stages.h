@@ -15,6 +15,7 @@ struct Stage {
   Config config;
   bool follows = false;  // whether the stage starts from the final weights of the previous stage
   std::vector<std::string> overruled{};  // keys of overrides that have no effect, because the stage sets the same keys
+  std::string moved{};  // a line about the folder of config.yaml, if it was moved or copied
 };
 
 /// Reads a configuration whose list `stages:` describes consecutive runs. Each entry has a `name`; its other settings override the file's
@@ -25,8 +26,9 @@ struct Stage {
 std::vector<Stage> load_stages(const std::string& path, const std::vector<std::string>& overrides = {},
                                bool without_vocabulary = false);
 
-/// Warns about overrides that have no effect because stages set the same keys; one line per key.
-void warn_of_overruled(const std::vector<Stage>& stages);
+/// Warns about a run folder that was moved or copied, and about overrides that have no effect because stages set the same keys; one line
+/// per key.
+void warn_of_stages(const std::vector<Stage>& stages);
 
 /// Trains one stage after the other. With resume.from "auto", skips the stages that earlier sessions trained and evaluated. Returns how the
 /// last started stage ended, and the signal that stopped it (0 if there was none). Throws like Trainer; also throws UserError if

@@ -11,6 +11,7 @@
 #include <tessera/base/text.h>
 #include <tessera/data/source.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/io/stand_in.h>
 #include <tessera/io/mapped_file.h>
 #include <tessera/io/safetensors_header.h>
 
@@ -101,7 +102,7 @@ struct FeatureFolder::Impl {
       user_error(folder, ": holds no features, or not all of them (", kFeatureManifest,
                  " is written last): write them with trainer --write-features");
     std::vector<FeatureShard> listed;
-    manifest = parse_manifest(io::read_file(path), path, listed);
+    manifest = parse_manifest(io::read_data_file(path), path, listed);
     for (const FeatureShard& shard : listed) open(shard);
     std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
       return std::tie(a.key, a.picture, a.shard, a.row) < std::tie(b.key, b.picture, b.shard, b.row);

@@ -247,6 +247,15 @@ class ArrowGroup : public ColumnGroup {
   const std::int64_t rows_;
 };
 
+// Returns the column that a name of ColumnFile::read() stands for. `table` is a table or a record batch.
+template <class Table>
+auto column_of_name(const Table& table, const std::string& name) {
+  auto column = table.GetColumnByName(name);
+  if (!column) column = table.GetColumnByName(name.substr(0, name.rfind('.')));
+  if (!column) throw std::runtime_error("has no column " + name);
+  return column;
+}
+
 /// The common base of Parquet and Arrow files.
 class ArrowFile : public ColumnFile {
  public:
@@ -308,8 +317,7 @@ class ParquetFile : public ArrowFile {
       const auto table = checked(reader->ReadRowGroup(static_cast<int>(group), leaves(*footer->schema(), names)));
       std::vector<std::shared_ptr<arrow::ChunkedArray>> columns;
       for (const std::string& name : names) {
-        const auto column = table->GetColumnByName(name);
-        if (!column) throw std::runtime_error("has no column " + name);
+        const auto column = column_of_name(*table, name);
         if (column->length() != rows) throw std::runtime_error("column " + name + " has a different number of rows");
         columns.push_back(column);
       }
@@ -326,9 +334,11 @@ class ParquetFile : public ArrowFile {
 
   // Returns the indices of the leaf columns below the named columns.
   static std::vector<int> leaves(const parquet::SchemaDescriptor& schema, const std::vector<std::string>& names) {
+    const auto is_named = [&](const std::string& name) { return std::ranges::find(names, name) != names.end(); };
     std::vector<int> out;
     for (int i = 0; i < schema.num_columns(); ++i)
-      if (std::find(names.begin(), names.end(), schema.GetColumnRoot(i)->name()) != names.end()) out.push_back(i);
+      if (is_named(schema.GetColumnRoot(i)->name()) || is_named(schema.Column(i)->path()->ToDotString()))
+        out.push_back(i);
     return out;
   }
 
@@ -354,8 +364,7 @@ class ArrowIpcFile : public ArrowFile {
     const auto& batch = batches_.at(static_cast<std::size_t>(group));
     std::vector<std::shared_ptr<arrow::ChunkedArray>> columns;
     for (const std::string& name : names) {
-      const auto column = batch->GetColumnByName(name);
-      if (!column) throw std::runtime_error("has no column " + name);
+      const auto column = column_of_name(*batch, name);
       check(column->ValidateFull());  // offsets in a damaged file may point anywhere
       columns.push_back(std::make_shared<arrow::ChunkedArray>(column));
     }

@@ -9,6 +9,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/host.h>
 #include <tessera/base/printable.h>
+#include <tessera/io/stand_in.h>
 
 namespace tessera {
 namespace {
@@ -64,11 +65,16 @@ std::shared_ptr<const ColumnFile> open_columns(const std::string& path) {
   if (!can_read_columns()) user_error(path, ": ", arrow_library().problem);
   std::error_code failed;
   if (fs::is_directory(path, failed)) user_error(path, ": expected a file, got a folder");
-  if (!std::ifstream(path)) user_error(path, ": cannot be opened: ", std::strerror(errno));
+  std::ifstream file(path, std::ios::binary);
+  if (!file) user_error(path, ": cannot be opened: ", std::strerror(errno));
   try {
     return std::shared_ptr<const ColumnFile>(arrow_library().open(path.c_str()));
   } catch (const std::exception& error) {
-    user_error(path, ": cannot be read as Parquet or Arrow: ", printable(error.what()));
+    std::string start(200, '\0');
+    file.read(start.data(), std::ssize(start));
+    start.resize(static_cast<std::size_t>(file.gcount()));
+    const std::string text = io::describe_text(start);
+    user_error(path, ": cannot be read as Parquet or Arrow: ", text.empty() ? printable(error.what()) : text);
   }
 }
 

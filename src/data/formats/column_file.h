@@ -52,7 +52,7 @@ class ColumnFile {
   virtual std::int64_t group_bytes(std::int64_t group) const = 0;
   /// Returns what is wrong with the file after its last readable group, or an empty text.
   virtual const std::string& problem() const = 0;
-  /// Reads only the named columns of a group.
+  /// Reads only the named columns of a group. COLUMN.MEMBER reads a structure with only this member, if the format allows it.
   virtual std::shared_ptr<const ColumnGroup> read(std::int64_t group, const std::vector<std::string>& names) const = 0;
 };
 

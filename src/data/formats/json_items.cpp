@@ -6,7 +6,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
-#include <tessera/io/atomic_file.h>
+#include <tessera/io/stand_in.h>
 
 namespace tessera {
 namespace {
@@ -79,7 +79,8 @@ std::string JsonItem::text(const char* name) const {
 }
 
 std::string JsonItem::text_or_empty(const char* name) const {
-  return json_.contains(name) ? text(name) : std::string();
+  const auto found = json_.find(name);
+  return found == json_.end() || found->is_null() ? std::string() : text(name);
 }
 
 std::int64_t JsonItem::number(const char* name) const {
@@ -101,7 +102,7 @@ const Json& JsonItem::list(const char* name) const {
 }
 
 void for_each_item(const std::string& path, const std::map<std::string, JsonItemReader>& readers) {
-  const std::string text = io::read_file(path);
+  const std::string text = io::read_data_file(path);
   ItemParser parser(path, readers);
   try {
     const Json rest = Json::parse(text, std::ref(parser));

@@ -20,7 +20,7 @@ class JsonItem {
   std::int64_t number(const char* name) const;
   bool flag(const char* name) const;
   const nlohmann::json& list(const char* name) const;
-  /// Returns the member's text, or an empty text if the member is missing.
+  /// Returns the member's text, or an empty text if the member is missing or null.
   std::string text_or_empty(const char* name) const;
   const std::string& place() const { return place_; }
 

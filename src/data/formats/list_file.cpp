@@ -1,13 +1,13 @@
 #include <tessera/data/formats/list_file.h>
 
 #include <tessera/base/text.h>
-#include <tessera/io/atomic_file.h>
+#include <tessera/io/stand_in.h>
 
 namespace tessera {
 
 std::vector<std::string> read_list(const std::string& path) {
   std::vector<std::string> items;
-  for (const std::string& line : split(io::read_file(path), '\n')) {
+  for (const std::string& line : split(io::read_data_file(path), '\n')) {
     const std::string_view stripped = strip(line);
     if (!stripped.empty() && stripped.front() != '#') items.emplace_back(stripped);
   }

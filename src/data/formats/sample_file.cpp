@@ -1,9 +1,11 @@
 #include "src/data/formats/sample_file.h"
 
 #include <cerrno>
+#include <filesystem>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/printable.h>
 #include <tessera/data/source.h>
@@ -31,6 +33,11 @@ std::string read_sample_file(const std::string& path, const char* missing) {
     }
     throw SampleError("unreadable", printable(error.what(), kLongestPath));
   }
+}
+
+std::uint64_t file_id(const std::string& path) {
+  std::error_code ignored;
+  return fingerprint(std::filesystem::absolute(path, ignored).lexically_normal().native());
 }
 
 }  // namespace tessera

@@ -10,6 +10,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
+#include <tessera/io/stand_in.h>
 
 namespace tessera {
 namespace {
@@ -39,6 +40,7 @@ Table::Table(const std::string& path, char separator) : path_(path), separator_(
   if (file_.peek() == 0xEF)  // the byte order mark of UTF-8
     for (int i = 0; i < 3; ++i) file_.get();
   if (!read_row(columns_)) user_error(path, ": is empty; expected a first line that names the columns");
+  if (const std::string text = io::describe_stand_in(columns_.front()); !text.empty()) user_error(path, ": is not a table: ", text);
   for (std::string& name : columns_) name = std::string(strip(name));
   std::set<std::string_view> seen;
   for (const std::string& name : columns_)
@@ -58,11 +60,14 @@ std::size_t Table::column(const std::string& name, const std::string& setting) c
              "); its columns are: ", printable(join_names(columns_), 1000), hint);
 }
 
-bool Table::next(std::vector<std::string>& row) {
+bool Table::next(std::vector<std::string>& row, std::string* problem) {
   if (!read_row(row)) return false;
+  std::string found;
   if (row.size() > columns_.size())
-    user_error(path_, ":", row_line_, ": has ", row.size(), " fields, but there are ", columns_.size(),
-               " columns; a field that holds ", separator_text(separator_), " must be in double quotes");
+    found = concat(path_, ":", row_line_, ": has ", row.size(), " fields, but there are ", columns_.size(),
+                   " columns; a field that holds ", separator_text(separator_), " must be in double quotes");
+  if (problem == nullptr && !found.empty()) throw UserError(found);
+  if (problem != nullptr) *problem = found;
   row.resize(columns_.size());
   return true;
 }

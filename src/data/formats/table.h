@@ -25,8 +25,9 @@ class Table {
   std::size_t column(const std::string& name, const std::string& setting) const;
 
   /// Reads the next row, with one field per column. Fields that are missing at the end of the row are empty. Returns false at
-  /// the end of the file. Throws UserError naming the line if there are too many fields or an unclosed quote.
-  bool next(std::vector<std::string>& row);
+  /// the end of the file. Throws UserError naming the line if there are too many fields or an unclosed quote. With `problem`, too many
+  /// fields are no error: the surplus ones are dropped, and `problem` is set to the message, or to an empty text for other rows.
+  bool next(std::vector<std::string>& row, std::string* problem = nullptr);
 
   /// Returns the line of the file, counted from 1, where the last row starts.
   std::int64_t line() const { return row_line_; }

@@ -86,26 +86,29 @@ std::vector<std::uint8_t> decode_runs(std::string_view file, const BmpHeader& he
   };
   std::vector<std::uint8_t> out;
   out.reserve(count);
-  std::size_t at = header.pixels;
+  std::size_t at = header.pixels, in_row = 0;  // runs may go beyond the row, as Pillow counts
   while (out.size() < count && at + 1 < file.size()) {
     const std::uint8_t first = in.byte(at), second = in.byte(at + 1);
     at += 2;
-    const std::size_t in_row = out.size() % width;
     if (first > 0) {
-      const std::size_t run = std::min<std::size_t>(first, width - in_row);
+      const std::size_t run = std::min<std::size_t>(first, width - std::min(in_row, width));
       for (std::size_t i = 0; i < run; ++i) out.push_back(halves ? half(second, i) : second);
+      in_row += run;
     } else if (second == 0) {
-      if (in_row > 0) out.resize(out.size() + width - in_row);
+      out.resize((out.size() + width - 1) / width * width);
+      in_row = 0;
     } else if (second == 1) {
       break;
     } else if (second == 2) {
       out.resize(std::min(count, out.size() + in.byte(at) + in.byte(at + 1) * width));
+      in_row = out.size() % width;
       at += 2;
     } else {
       const std::size_t run = std::min<std::size_t>(second, count - out.size()), bytes = halves ? (run + 1) / 2 : run;
       if (at + bytes > file.size()) break;
       for (std::size_t i = 0; i < run; ++i) out.push_back(halves ? half(in.byte(at + i / 2), i) : in.byte(at + i));
       at += bytes + (at + bytes) % 2;
+      in_row += second;
     }
   }
   if (out.size() < count) bad_bmp("that is corrupt or cut off");

@@ -1,21 +1,15 @@
 #include "src/data/image/decode.h"
 
 #include <algorithm>
-#include <mutex>
 
-#include <opencv2/core.hpp>
-#include <opencv2/imgcodecs.hpp>
-
-#include "src/data/image/byte_reader.h"
 #include "src/data/image/image_file.h"
 #include "src/data/image/jpeg.h"
+#include "src/data/image/orientation.h"
 #include "src/data/image/raster_files.h"
-#include <tessera/base/digest.h>
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
-#include <tessera/data/source.h>
 #include <tessera/data/image/transforms.h>
+#include <tessera/data/source.h>
 
 namespace tessera {
 namespace {
@@ -26,9 +20,9 @@ namespace {
 
 }  // namespace
 
-ImageHeader check_image(std::string_view file, std::int64_t max_pixels) {
+ImageHeader check_image(std::string_view file, std::int64_t max_pixels, const Decoding& decoding) {
   if (file.empty()) throw SampleError("empty_image", "the image has 0 bytes");
-  const ImageHeader header = read_image_header(file);
+  ImageHeader header = read_image_header(file);
   if (header.kind == ImageKind::other)
     bad_image("expected a JPEG, PNG, WebP, GIF, BMP or TIFF file, but the bytes are " + header.description);
   if (header.height <= 0 || header.width <= 0)
@@ -38,47 +32,12 @@ ImageHeader check_image(std::string_view file, std::int64_t max_pixels) {
   if (header.height > max_pixels / header.width)
     throw SampleError("too_large", concat("the image has ", header.width, " x ", header.height,
                                           " pixels, more than the limit of ", with_thousands(max_pixels)));
+  if (decoding.exif_rotation) header.orientation = exif_orientation(file, header.kind);
+  if (header.orientation >= 5) std::swap(header.height, header.width);
   return header;
 }
 
 namespace {
-
-cv::Mat decode_with_opencv(std::string_view file, const ImageHeader& header) {
-  // Switches off OpenCV's threads, which would compete with the threads of the pipeline.
-  static std::once_flag once;
-  std::call_once(once, [] { cv::setNumThreads(1); });
-  const cv::Mat bytes(1, static_cast<int>(file.size()), CV_8U, const_cast<char*>(file.data()));  // OpenCV does not write to it
-  cv::Mat decoded;
-  try {
-    decoded = cv::imdecode(bytes, cv::IMREAD_UNCHANGED | cv::IMREAD_IGNORE_ORIENTATION);
-  } catch (const cv::Exception& error) {
-    bad_image(header.description + " that cannot be decoded: " + printable(error.err));
-  }
-  if (decoded.empty()) bad_image(header.description + " that is corrupt or cut off");
-  if (decoded.rows != header.height || decoded.cols != header.width)
-    bad_image(header.description + " with a size other than its header's");
-  return decoded;
-}
-
-// Converts 8-bit or 16-bit BGR or gray, with or without alpha, to 8-bit RGB. Drops alpha and the lower byte of 16-bit values.
-template <class T>
-Image to_rgb(const cv::Mat& mat) {
-  constexpr int shift = (sizeof(T) - 1) * 8;
-  Image image{mat.rows, mat.cols, std::vector<std::uint8_t>(mat.total() * 3)};
-  const int channels = mat.channels();
-  const int red = channels >= 3 ? 2 : 0;
-  const int green = channels >= 3 ? 1 : 0;
-  std::uint8_t* out = image.pixels.data();
-  for (int y = 0; y < mat.rows; ++y) {
-    const T* in = mat.ptr<T>(y);
-    for (int x = 0; x < mat.cols; ++x, in += channels, out += 3) {
-      out[0] = static_cast<std::uint8_t>(in[red] >> shift);
-      out[1] = static_cast<std::uint8_t>(in[green] >> shift);
-      out[2] = static_cast<std::uint8_t>(in[0] >> shift);
-    }
-  }
-  return image;
-}
 
 // Returns the smallest scale, in eighths, at which no crop is smaller than the size that it will be resized to. Only 1, 2, 4
 // and 8 are considered, because other scales have no vectorized inverse DCT and are slower.
@@ -104,67 +63,94 @@ Box union_of(const std::vector<Crop>& crops) {
   return all;
 }
 
-Image decode_others(std::string_view file, const ImageHeader& header) {
-  const config::Size size{header.height, header.width};
-  if (header.kind == ImageKind::gif) return {header.height, header.width, decode_gif(file, size)};
-  if (header.kind == ImageKind::bmp) return {header.height, header.width, decode_bmp(file, size)};
-  if (header.kind == ImageKind::tiff) return {header.height, header.width, decode_tiff(file, size)};
-  const cv::Mat decoded = decode_with_opencv(file, header);
-  return decoded.depth() == CV_16U ? to_rgb<std::uint16_t>(decoded) : to_rgb<std::uint8_t>(decoded);
+config::Size stored_size(const ImageHeader& header) {
+  return turned_size({header.height, header.width}, header.orientation);  // exchanges the sides again
+}
+
+// Decodes a file as it is stored. `size` is its size as stored.
+std::vector<std::uint8_t> decode_stored(std::string_view file, ImageKind kind, const config::Size& size,
+                                        GrayLevels& gray) {
+  std::vector<std::uint8_t> pixels;
+  switch (kind) {
+    case ImageKind::jpeg:
+      decode_jpeg(file, size.height, size.width, {}, pixels);
+      return pixels;
+    case ImageKind::png:
+      return decode_png(file, size, gray);
+    case ImageKind::webp:
+      return decode_webp(file, size);
+    case ImageKind::gif:
+      return decode_gif(file, size);
+    case ImageKind::bmp:
+      return decode_bmp(file, size);
+    default:
+      return decode_tiff(file, size, gray);
+  }
+}
+
+Image decode_file(std::string_view file, const ImageHeader& header, GrayLevels gray, ImageNotes& notes) {
+  const config::Size size = stored_size(header);
+  std::vector<std::uint8_t> pixels = decode_stored(file, header.kind, size, gray);
+  notes.largest_gray = gray.largest;
+  return {header.height, header.width, turned(std::move(pixels), size, header.orientation, 3)};
 }
 
 }  // namespace
 
 SourceBox DecodedPart::at(const Box& box) const {
   const double scale = eighths / 8.0;
-  return {static_cast<double>(box[0]) * scale - static_cast<double>(top),
-          static_cast<double>(box[1]) * scale - static_cast<double>(left), static_cast<double>(box[2]) * scale,
-          static_cast<double>(box[3]) * scale};
+  return {static_cast<double>(box[0]) * scale - top, static_cast<double>(box[1]) * scale - left,
+          static_cast<double>(box[2]) * scale, static_cast<double>(box[3]) * scale};
 }
 
-Image decode_image(std::string_view file, std::int64_t max_pixels) {
-  const ImageHeader header = check_image(file, max_pixels);
-  if (header.kind != ImageKind::jpeg) return decode_others(file, header);
-  Image image{header.height, header.width, {}};
-  decode_jpeg(file, header.height, header.width, {}, image.pixels);
-  return image;
+Image decode_image(std::string_view file, std::int64_t max_pixels, const Decoding& decoding) {
+  ImageNotes notes;
+  return decode_file(file, check_image(file, max_pixels, decoding), {decoding.gray_range}, notes);
 }
 
-DecodedPart decode_for(std::string_view file, const ImageHeader& header, const std::vector<Crop>& crops, bool scaling) {
+Image decode_with_notes(std::string_view file, std::int64_t max_pixels, const Decoding& decoding, ImageNotes& notes) {
+  const ImageHeader header = check_image(file, max_pixels, decoding);
+  notes.orientation = exif_orientation(file, header.kind);
+  return decode_file(file, header, {decoding.gray_range}, notes);
+}
+
+Image turned(const Image& image, int orientation) {
+  if (orientation < 2 || orientation > 8) return image;
+  const config::Size size{image.height, image.width}, shown = turned_size(size, orientation);
+  return {shown.height, shown.width, turned(image.pixels, size, orientation, 3)};
+}
+
+DecodedPart decode_for(std::string_view file, const ImageHeader& header, const std::vector<Crop>& crops, bool scaling,
+                       const Decoding& decoding) {
   constexpr std::size_t kept = 64 << 20;  // bytes that a thread keeps allocated
   thread_local std::vector<std::uint8_t> pixels;
   if (pixels.capacity() > kept) std::vector<std::uint8_t>().swap(pixels);
   if (header.kind != ImageKind::jpeg) {
-    Image image = decode_others(file, header);
+    ImageNotes notes;
+    Image image = decode_file(file, header, {decoding.gray_range}, notes);
     pixels.swap(image.pixels);
     return {{pixels.data(), image.height, image.width, image.width * 3}};
   }
-  const JpegRequest request{scaling ? choose_eighths(crops) : 8, false, union_of(crops)};
-  const JpegPixels part = decode_jpeg(file, header.height, header.width, request, pixels);
-  return {{pixels.data(), part.height, part.width, part.width * 3}, part.top, part.left, request.eighths};
+  const config::Size size = stored_size(header);
+  const JpegRequest request{scaling ? choose_eighths(crops) : 8, false,
+                            box_before_turning(union_of(crops), size, header.orientation)};
+  const JpegPixels part = decode_jpeg(file, size.height, size.width, request, pixels);
+  pixels = turned(std::move(pixels), {part.height, part.width}, header.orientation, 3);
+  // A side that no whole number of scaled pixels fills is rounded up at its end, which turning may have moved to the beginning. In the turned
+  // image, the decoded part therefore begins a fraction of a pixel earlier.
+  const auto scaled = [&](std::int64_t side) { return (side * request.eighths + 7) / 8; };
+  const auto [top, left, height, width] = turned_box({part.top, part.left, part.height, part.width},
+                                                     {scaled(size.height), scaled(size.width)}, header.orientation);
+  const Box end =
+      turned_box({size.height, size.width, 0, 0}, size, header.orientation);  // of the stored image's last pixel
+  const auto excess = [&](std::int64_t side) {
+    return static_cast<double>(scaled(side)) - static_cast<double>(side * request.eighths) / 8;
+  };
+  return {{pixels.data(), height, width, width * 3},
+          static_cast<double>(top) - (end[0] == 0 ? excess(header.height) : 0),
+          static_cast<double>(left) - (end[1] == 0 ? excess(header.width) : 0),
+          request.eighths};
 }
-
-namespace {
-
-constexpr std::size_t kHeaderEnd = 33;  // offset after the signature and the IHDR chunk
-
-// Removes the palette of a PNG, so that a decoder returns the indices as gray levels.
-std::string without_palette(std::string_view file) {
-  std::string out(file.substr(0, kHeaderEnd));
-  out[25] = 0;  // color type gray
-  const std::uint32_t crc = crc32(std::string_view(out).substr(12, 17));
-  for (std::size_t i = 0; i < 4; ++i) out[29 + i] = static_cast<char>(crc >> (24 - 8 * i));
-  const ByteReader in(file, /*big_endian=*/true);
-  for (std::size_t at = kHeaderEnd; at + 12 <= file.size();) {
-    const std::size_t length = 12 + static_cast<std::size_t>(in.u32(at));
-    const std::string_view type = file.substr(at + 4, 4);
-    if (type == "IDAT" || type == "IEND") out += file.substr(at, length);
-    at += length;
-  }
-  return out;
-}
-
-}  // namespace
 
 Mask decode_mask(std::string_view file, std::int64_t max_pixels) {
   const auto fail = [](const std::string& text) {
@@ -172,19 +158,10 @@ Mask decode_mask(std::string_view file, std::int64_t max_pixels) {
   };
   try {
     const ImageHeader header = check_image(file, max_pixels);
-    if (header.kind != ImageKind::png || file.size() < kHeaderEnd) fail("it is " + header.description);
-    const int bits = file[24];
-    const int color_type = file[25];
-    if ((color_type != 0 && color_type != 3) || bits > 8) fail("it has colors, alpha or more than 8 bits");
-    const std::string indices = color_type == 3 ? without_palette(file) : std::string();
-    const cv::Mat decoded = decode_with_opencv(color_type == 3 ? std::string_view(indices) : file, header);
-    // A PNG with a transparent gray level is decoded to four channels, and each of the first three is the gray level.
-    const int channels = decoded.channels();
-    Mask mask{decoded.rows, decoded.cols, std::vector<std::uint8_t>(decoded.total())};
-    const int levels = (1 << bits) - 1;  // the decoder scales levels of fewer than 8 bits to 0..255
-    for (std::size_t i = 0; i < mask.values.size(); ++i)
-      mask.values[i] = static_cast<std::uint8_t>(decoded.data[i * static_cast<std::size_t>(channels)] * levels / 255);
-    return mask;
+    if (header.kind != ImageKind::png) fail("it is " + header.description);
+    PngValues values = read_png_values(file, {header.height, header.width});
+    if ((values.channels != 1 && !values.palette) || values.bits > 8) fail("it has colors, alpha or more than 8 bits");
+    return {header.height, header.width, std::move(values.bytes)};
   } catch (const SampleError& error) {
     if (error.reason() == "bad_mask") throw;
     throw SampleError("bad_mask", std::string("the mask cannot be read: ") + error.what());
@@ -194,13 +171,13 @@ Mask decode_mask(std::string_view file, std::int64_t max_pixels) {
 std::vector<float> decode_depth(std::string_view file, double units, std::int64_t max_pixels) {
   try {
     const ImageHeader header = check_image(file, max_pixels);
-    const bool fits = header.kind == ImageKind::png && file.size() >= kHeaderEnd && file[24] == 16 && file[25] == 0;
-    if (!fits) bad_image("expected a 16-bit gray PNG, but it is " + header.description + " of another kind");
-    const cv::Mat decoded = decode_with_opencv(file, header);
-    std::vector<float> meters(decoded.total());
-    const auto* values = decoded.ptr<std::uint16_t>();
-    const auto channels = static_cast<std::size_t>(decoded.channels());
-    for (std::size_t i = 0; i < meters.size(); ++i) meters[i] = static_cast<float>(values[i * channels] / units);
+    PngValues values;
+    if (header.kind == ImageKind::png) values = read_png_values(file, {header.height, header.width});
+    if (values.bits != 16 || values.channels != 1)
+      bad_image("expected a 16-bit gray PNG, but it is " + header.description + " of another kind");
+    std::vector<float> meters;
+    for (std::size_t i = 0; i < values.bytes.size(); i += 2)
+      meters.push_back(static_cast<float>((values.bytes[i] * 256 + values.bytes[i + 1]) / units));
     return meters;
   } catch (const SampleError& error) {
     throw SampleError("bad_depth", std::string("the depth cannot be read: ") + error.what());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -18,19 +19,30 @@ struct Crop {
 /// The decoded image, or the part of it that the crops need, at full or reduced scale.
 struct DecodedPart {
   PixelView pixels;
-  std::int64_t top = 0, left = 0;  // position of the first pixel in the scaled image
-  int eighths = 8;                 // scale in eighths of full size
+  double top = 0, left = 0;  // position of the first pixel in the scaled image
+  int eighths = 8;           // scale in eighths of full size
 
   /// Converts a box of the full-size image to the coordinates of the decoded part.
   SourceBox at(const Box& box) const;
 };
 
-/// Reads an image's header and checks that the image may be decoded. Throws SampleError if it is not in a supported format, has
-/// no size or is too large.
-ImageHeader check_image(std::string_view file, std::int64_t max_pixels);
+/// Reads an image's header and checks that the image may be decoded. With exif_rotation, `orientation` is the file's, and `height` and
+/// `width` are those of the turned image. Throws SampleError if it is not in a supported format, has no size or is too large.
+ImageHeader check_image(std::string_view file, std::int64_t max_pixels, const Decoding& decoding = {});
+
+/// What decoding found that the pixels do not show.
+struct ImageNotes {
+  int orientation = 1;                        // as in the file, whether or not the image was turned
+  std::optional<std::uint32_t> largest_gray;  // largest value of a 16-bit gray image
+};
+
+/// Does the same as decode_image() and fills in `notes`.
+Image decode_with_notes(std::string_view file, std::int64_t max_pixels, const Decoding& decoding, ImageNotes& notes);
 
 /// Decodes the part of the image that the crops need. With `scaling`, a JPEG is decoded at 1/8, 1/4 or 1/2 scale if every crop then has at
 /// least its final size (Crop::size). The smallest such scale is used. The pixels are valid until this thread decodes the next image.
-DecodedPart decode_for(std::string_view file, const ImageHeader& header, const std::vector<Crop>& crops, bool scaling);
+/// `header` is from check_image() with the same `decoding`; the crops are boxes of the turned image.
+DecodedPart decode_for(std::string_view file, const ImageHeader& header, const std::vector<Crop>& crops, bool scaling,
+                       const Decoding& decoding = {});
 
 }  // namespace tessera

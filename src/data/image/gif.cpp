@@ -102,7 +102,7 @@ class CodeReader {
 // Decodes LZW: each new code stands for the index sequence of the previous code plus one more index.
 std::vector<std::uint8_t> decode_indices(const ByteReader& in, std::size_t at, std::size_t count) {
   const std::uint32_t bits = in.byte(at);
-  if (bits < 1 || bits > 8) bad_gif();
+  if (bits < 1 || bits > 11) bad_gif();  // 12 bits is the longest code, which is one bit longer than these
   const std::uint32_t clear = 1U << bits, end = clear + 1;
   constexpr std::uint32_t none = kMostCodes;
   std::array<std::uint16_t, kMostCodes> before{};

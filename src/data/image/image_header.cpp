@@ -23,26 +23,15 @@ std::int64_t little_endian(std::string_view file, std::size_t at, std::size_t by
   return value;
 }
 
-// Walks the segments up to the frame header (SOF), which holds the size.
+// Reads the frame header (SOF), which holds the size.
 void read_jpeg_size(std::string_view file, ImageHeader& header) {
-  std::size_t at = 2;
-  while (at + 4 <= file.size()) {
-    if (static_cast<std::uint8_t>(file[at]) != 0xFF) return;
-    const auto marker = static_cast<std::uint8_t>(file[at + 1]);
-    if (marker == 0xFF) {  // fill byte
-      ++at;
-      continue;
-    }
+  for_each_jpeg_segment(file, [&](std::uint8_t marker, std::string_view content) {
     const bool frame = marker >= 0xC0 && marker <= 0xCF && marker != 0xC4 && marker != 0xC8 && marker != 0xCC;
-    if (frame) {
-      header.height = big_endian(file, at + 5, 2);
-      header.width = big_endian(file, at + 7, 2);
-      return;
-    }
-    if (marker == 0xD9 || marker == 0xDA) return;
-    const bool bare = marker == 0x01 || (marker >= 0xD0 && marker <= 0xD8);
-    at += bare ? 2 : 2 + static_cast<std::size_t>(big_endian(file, at + 2, 2));
-  }
+    if (!frame) return false;
+    header.height = big_endian(content, 1, 2);
+    header.width = big_endian(content, 3, 2);
+    return true;
+  });
 }
 
 void read_webp_size(std::string_view file, ImageHeader& header) {
@@ -108,6 +97,20 @@ void set_header(ImageKind kind, const char* description, const std::optional<con
 }
 
 }  // namespace
+
+void for_each_jpeg_segment(std::string_view file,
+                           const std::function<bool(std::uint8_t marker, std::string_view content)>& use) {
+  for (std::size_t at = 2; (at = file.find('\xFF', at)) < file.size();) {
+    at = std::min(file.find_first_not_of('\xFF', at), file.size());
+    if (at == file.size()) return;
+    const auto marker = static_cast<std::uint8_t>(file[at++]);
+    if (marker == 0xD9 || marker == 0xDA) return;
+    if (marker <= 0x01 || (marker >= 0xD0 && marker <= 0xD8)) continue;  // not a marker, or a marker without content
+    const auto length = static_cast<std::size_t>(big_endian(file, at, 2));
+    if (length < 2 || use(marker, file.substr(std::min(at + 2, file.size()), length - 2))) return;
+    at += length;
+  }
+}
 
 ImageHeader read_image_header(std::string_view file) {
   using namespace std::string_view_literals;

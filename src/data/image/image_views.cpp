@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 
+#include "src/data/image/orientation.h"
 #include "src/data/image/planes.h"
 #include "src/data/image/sample_picture.h"
 #include <tessera/base/digest.h>
@@ -189,7 +190,8 @@ std::map<std::string, std::vector<SeenBox>> ImageViews::see(const Sample& sample
   std::map<std::string, std::vector<SeenBox>> out;
   try {
     const Draw draw{index, repeat, 0};  // max_patches is 0, because it does not affect where a view shows a box
-    const config::Size picture = size_of(sample);
+    const ImageHeader header = header_of(sample);
+    const config::Size picture{header.height, header.width}, stored = turned_size(picture, header.orientation);
     for (const auto* views : {&crops_, &whole_})
       for (const View& view : *views) {
         if (!view.boxes) continue;
@@ -201,7 +203,8 @@ std::map<std::string, std::vector<SeenBox>> ImageViews::see(const Sample& sample
           std::ranges::copy(crop_of(view, picture, draws), part.begin());
         const bool mirrored = draws(Purpose::flip).chance(view.settings.flip);
         std::vector<SeenBox>& shown = out[view.name];
-        for (const Box& box : boxes) shown.push_back(seen(box, picture, part, mirrored));
+        for (const Box& box : boxes)
+          shown.push_back(seen(turned_box(box, stored, header.orientation), picture, part, mirrored));
       }
   } catch (const SampleError& error) {
     throw SampleError(error.reason(), "sample " + sample.key + ": " + error.what());
@@ -209,10 +212,12 @@ std::map<std::string, std::vector<SeenBox>> ImageViews::see(const Sample& sample
   return out;
 }
 
-config::Size ImageViews::size_of(const Sample& sample) const {
-  if (!sample.image.empty()) return {sample.image.height, sample.image.width};
-  const ImageHeader header = check_image(sample.encoded, max_pixels_);
-  return {header.height, header.width};
+ImageHeader ImageViews::header_of(const Sample& sample) const {
+  if (sample.image.empty()) return check_image(sample.encoded, max_pixels_, preprocessing_);
+  ImageHeader header;
+  header.height = sample.image.height;
+  header.width = sample.image.width;
+  return header;
 }
 
 Box ImageViews::crop_of(const View& view, const config::Size& picture, const Draws& draws) const {
@@ -223,20 +228,14 @@ Box ImageViews::crop_of(const View& view, const config::Size& picture, const Dra
 
 void ImageViews::make_crops(const Sample& sample, const Draw& draw, Images& out) const {
   const Image& image = sample.image;
-  ImageHeader header;
-  if (image.empty()) {
-    header = check_image(sample.encoded, max_pixels_);
-  } else {
-    header.height = image.height;
-    header.width = image.width;
-  }
+  const ImageHeader header = header_of(sample);
   std::vector<Crop> crops;
   for (const View& view : crops_) {
     const Box box = crop_of(view, {header.height, header.width}, draws_of(view, draw));
     crops.push_back({box, keeps_shapes(preprocessing_) ? size_in_patches(box[2], box[3], preprocessing_of(view, draw)) : view.size});
   }
   const DecodedPart part = image.empty()
-                               ? decode_for(sample.encoded, header, crops, scaling_)
+                               ? decode_for(sample.encoded, header, crops, scaling_, preprocessing_)
                                : DecodedPart{{image.pixels.data(), image.height, image.width, image.width * 3}};
   for (std::size_t i = 0; i < crops_.size(); ++i)
     out[crops_[i].name] = make_crop(crops_[i], part, crops[i], draws_of(crops_[i], draw));
@@ -255,7 +254,7 @@ ViewImage ImageViews::make_crop(const View& view, const DecodedPart& part, const
 }
 
 void ImageViews::make_whole(const Sample& sample, const Draw& draw, Images& out) const {
-  const Image decoded = sample.image.empty() ? decode_image(sample.encoded, max_pixels_) : Image();
+  const Image decoded = sample.image.empty() ? decode_image(sample.encoded, max_pixels_, preprocessing_) : Image();
   for (const View& view : whole_) {
     const Draws draws = draws_of(view, draw);
     Image image = preprocess(sample.image.empty() ? decoded : sample.image, preprocessing_of(view, draw));

@@ -48,7 +48,7 @@ class ImageViews {
                                         std::int64_t max_patches = 0) const;
 
   /// Computes the positions of the given boxes of the sample's image in each view that needs boxes. The views are those that make()
-  /// returns for the same `index` and `repeat`. Throws SampleError naming the key if the image is missing or damaged, or if a box is
+  /// returns for the same `index` and `repeat`. If the image is turned (exif_rotation), the boxes are turned with it. Throws SampleError naming the key if the image is missing or damaged, or if a box is
   /// outside the image.
   std::map<std::string, std::vector<SeenBox>> see(const Sample& sample, const std::vector<Box>& boxes,
                                                   std::int64_t index, std::int64_t repeat) const;
@@ -78,7 +78,7 @@ class ImageViews {
 
   void add_view(const std::string& name, bool boxes, const Preprocessing& preprocessing, const ImageSettings& settings);
   Images make_views(const Sample& sample, const Draw& draw) const;
-  config::Size size_of(const Sample& sample) const;
+  ImageHeader header_of(const Sample& sample) const;
   Box crop_of(const View& view, const config::Size& picture, const Draws& draws) const;
   void make_crops(const Sample& sample, const Draw& draw, Images& out) const;
   void make_whole(const Sample& sample, const Draw& draw, Images& out) const;

@@ -19,7 +19,9 @@ struct JpegErrors {
   jpeg_error_mgr base;  // must be first, because libjpeg passes pointers to it
   std::jmp_buf jump;
   std::array<char, JMSG_LENGTH_MAX> text;
-  bool ended_early;
+  bool at_end;           // libjpeg wanted more bytes than the file has
+  bool lacks_rows;       // because of that, rows are missing
+  int scan, components;  // number of the scan, and of the components in the scans so far
 };
 
 JpegErrors& errors_of(j_common_ptr info) {
@@ -32,13 +34,33 @@ JpegErrors& errors_of(j_common_ptr info) {
   std::longjmp(errors.jump, 1);
 }
 
-// libjpeg continues after a warning. Like Pillow, we accept all warnings except the warning that the file ends too early.
+// libjpeg continues after a warning. Like Pillow, we accept all warnings, except that the file ends while pixels are decoded
+// (JWRN_HIT_MARKER; the decoder of arithmetic coding does not give this warning). A file that lacks only the marker of its end is accepted.
 void on_message(j_common_ptr info, int level) {
-  if (level < 0 && info->err->msg_code == JWRN_JPEG_EOF) errors_of(info).ended_early = true;
+  if (level >= 0) return;
+  const auto* file = reinterpret_cast<j_decompress_ptr>(info);
+  JpegErrors& errors = errors_of(info);
+  if (info->err->msg_code == JWRN_JPEG_EOF) errors.at_end = true;
+  const bool before_last_rows = file->arith_code && file->input_iMCU_row + 1 < file->total_iMCU_rows;
+  if (errors.at_end && (info->err->msg_code == JWRN_HIT_MARKER || before_last_rows)) errors.lacks_rows = true;
+}
+
+// Returns whether an image that is stored in several scans lacks scans: of components, or of the last bits of coefficients.
+bool lacks_scans(j_decompress_ptr info) {
+  if (info->coef_bits == nullptr)
+    return errors_of(reinterpret_cast<j_common_ptr>(info)).components < info->num_components;
+  for (int c = 0; c < info->num_components; ++c)
+    for (int k = 0; k < DCTSIZE2; ++k)
+      if (info->coef_bits[c][k] != 0) return true;
+  return false;
 }
 
 void on_progress(j_common_ptr info) {
-  if (reinterpret_cast<j_decompress_ptr>(info)->input_scan_number <= kMostScans) return;
+  const auto* file = reinterpret_cast<j_decompress_ptr>(info);
+  JpegErrors& errors = errors_of(info);
+  if (file->input_scan_number != errors.scan) errors.components += file->comps_in_scan;
+  errors.scan = file->input_scan_number;
+  if (file->input_scan_number <= kMostScans) return;
   std::snprintf(errors_of(info).text.data(), JMSG_LENGTH_MAX, "it has more than %d scans", kMostScans);
   std::longjmp(errors_of(info).jump, 1);
 }
@@ -59,9 +81,11 @@ class JpegDecoder {
   JpegDecoder& operator=(const JpegDecoder&) = delete;
 
   /// Reads the header and chooses the scale and the region to decode.
-  bool start(std::string_view file, std::int64_t height, std::int64_t width, const JpegRequest& request,
+  bool start(std::string_view padded_file, std::int64_t height, std::int64_t width, const JpegRequest& request,
              JpegPixels& out) {
     if (setjmp(errors_.jump) != 0) return false;
+    // Zeros that pad a file must not pass for pixels. One zero is kept, because it may belong to the last pixels.
+    const std::string_view file = padded_file.substr(0, padded_file.find_last_not_of('\0') + 2);
     jpeg_create_decompress(&info_);
     info_.progress = &progress_;
     jpeg_mem_src(&info_, reinterpret_cast<const unsigned char*>(file.data()), file.size());
@@ -77,6 +101,7 @@ class JpegDecoder {
     info_.scale_num = static_cast<unsigned>(request.eighths);
     info_.scale_denom = 8;
     jpeg_start_decompress(&info_);
+    if (errors_.at_end && jpeg_has_multiple_scans(&info_)) errors_.lacks_rows |= lacks_scans(&info_);
     out = {0, 0, info_.output_height, info_.output_width};
     if (!request.whole) choose_region(request, out);
     return true;
@@ -103,7 +128,8 @@ class JpegDecoder {
   }
 
   int channels() const { return info_.output_components; }
-  bool ended_early() const { return errors_.ended_early; }
+  bool lacks_rows() const { return errors_.lacks_rows; }
+  bool at_end() const { return errors_.at_end; }
   std::string error() const { return errors_.text.data(); }
 
  private:
@@ -158,7 +184,8 @@ JpegPixels decode_jpeg(std::string_view file, std::int64_t height, std::int64_t 
   JpegDecoder decoder;
   JpegPixels out;
   const auto check = [&](bool good) {
-    if (decoder.ended_early()) throw SampleError("truncated", "the JPEG file ends in the middle of the image");
+    if (decoder.lacks_rows() || (!good && decoder.at_end()))
+      throw SampleError("truncated", "the JPEG file ends in the middle of the image");
     if (!good) throw SampleError("bad_image", "the JPEG file cannot be decoded: " + printable(decoder.error()));
   };
   check(decoder.start(file, height, width, request, out));

@@ -1,15 +1,28 @@
 #pragma once
-// Images in formats that few data sets use: BMP, GIF and TIFF. Alpha is dropped, and 16-bit values keep their upper 8 bits.
-// Pixels equal those of Pillow's convert("RGB"), except that Pillow clips the 16-bit values of gray TIFF files.
+// Images in all formats but JPEG. Alpha is dropped, and 16-bit colors keep their upper 8 bits. Pixels equal those of Pillow's
+// convert("RGB"), except that Pillow clips the values of 16-bit gray images.
 
+#include <algorithm>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <vector>
 
-#include <tessera/config/fields.h>
+#include <tessera/preprocessing.h>
 
 namespace tessera {
+
+/// Reduces the values of a 16-bit gray image to 8 bits.
+struct GrayLevels {
+  std::int64_t range = 65535;            // Decoding::gray_range
+  std::optional<std::uint32_t> largest;  // of the values so far
+
+  std::uint8_t of(std::uint32_t value) {
+    largest = std::max(value, largest.value_or(0));
+    return gray_level(value, range);
+  }
+};
 
 /// Returns the size in the header, or nullopt if the header is truncated or not understood. For a GIF, this is the size of its screen,
 /// enlarged if necessary to hold the first image. For a TIFF, this is the size of its first image after applying the orientation.
@@ -17,10 +30,23 @@ std::optional<config::Size> bmp_size(std::string_view file);
 std::optional<config::Size> gif_size(std::string_view file);
 std::optional<config::Size> tiff_size(std::string_view file);
 
-/// Returns the pixels [height, width, 3] of a file of this size. For a GIF or TIFF, these are the pixels of its first image. Throws
+/// Returns the first number of each field in the first directory of a TIFF file, by the field's tag. EXIF data are such a file, too.
+std::map<std::uint32_t, std::int64_t> tiff_numbers(std::string_view file);
+
+/// Returns the pixels [height, width, 3] of a file of this size. If it has several images, these are the pixels of the first one. Throws
 /// SampleError `bad_image` if the file is damaged or truncated, or if its variant is not supported; the message names the variant.
 std::vector<std::uint8_t> decode_bmp(std::string_view file, const config::Size& size);
 std::vector<std::uint8_t> decode_gif(std::string_view file, const config::Size& size);
-std::vector<std::uint8_t> decode_tiff(std::string_view file, const config::Size& size);
+std::vector<std::uint8_t> decode_png(std::string_view file, const config::Size& size, GrayLevels& gray);
+std::vector<std::uint8_t> decode_tiff(std::string_view file, const config::Size& size, GrayLevels& gray);
+std::vector<std::uint8_t> decode_webp(std::string_view file, const config::Size& size);
+
+/// The values in a PNG file, with 1 byte each, or with 2 bytes (the upper one first) if `bits` is 16: gray levels, indices or channels.
+struct PngValues {
+  int bits = 0, channels = 0;
+  bool palette = false;
+  std::vector<std::uint8_t> bytes;
+};
+PngValues read_png_values(std::string_view file, const config::Size& size);
 
 }  // namespace tessera

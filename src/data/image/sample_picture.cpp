@@ -1,7 +1,7 @@
 #include "src/data/image/sample_picture.h"
 
+#include "src/data/image/orientation.h"
 #include <tessera/base/digest.h>
-#include <tessera/data/image/transforms.h>
 #include <tessera/data/source.h>
 
 namespace tessera {
@@ -17,11 +17,27 @@ void throw_no_image(const Sample& sample) {
   throw SampleError("no_image", sample.no_image.empty() ? "sample " + sample.key + " has no image" : sample.no_image);
 }
 
-Image take_image(Sample& sample) {
+namespace {
+
+// Turns everything that is measured in the pixels of the image as stored.
+void turn_annotations(Sample& sample, const config::Size& stored, int orientation) {
+  const auto pixels = static_cast<std::size_t>(stored.height * stored.width);
+  if (sample.mask.size() == pixels) sample.mask = turned(std::move(sample.mask), stored, orientation, 1);
+  if (sample.depth.size() == pixels) sample.depth = turned(std::move(sample.depth), stored, orientation, 1);
+  for (ObjectAnnotation& object : sample.objects) object.box = turned_box(object.box, stored, orientation);
+}
+
+}  // namespace
+
+Image take_image(Sample& sample, const Decoding& decoding, ImageNotes* notes) {
   if (!sample.image.empty()) return std::move(sample.image);
   if (sample.encoded.empty()) throw_no_image(sample);
   try {
-    Image image = decode_image(sample.encoded);
+    ImageNotes found;
+    Image image = decode_with_notes(sample.encoded, kDefaultMaxPixels, decoding, found);
+    if (decoding.exif_rotation)
+      turn_annotations(sample, turned_size({image.height, image.width}, found.orientation), found.orientation);
+    if (notes != nullptr) *notes = found;
     sample.encoded.clear();
     return image;
   } catch (const SampleError& error) {

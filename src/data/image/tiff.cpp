@@ -1,5 +1,8 @@
 // Reads TIFF files with libtiff. Format: https://www.itu.int/itudoc/itu-t/com16/tiff-fx/docs/tiff6.pdf
 #include <algorithm>
+#include <array>
+#include <cstdarg>
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -7,8 +10,10 @@
 
 #include "src/data/image/byte_reader.h"
 #include "src/data/image/jpeg.h"
+#include "src/data/image/orientation.h"
 #include "src/data/image/raster_files.h"
 #include <tessera/base/error.h>
+#include <tessera/base/printable.h>
 #include <tessera/data/source.h>
 
 namespace tessera {
@@ -17,8 +22,21 @@ namespace {
 constexpr std::size_t kMostSamples = 6;  // largest number of values per pixel, which TIFF calls samples
 constexpr std::uint64_t kMostTileBytes = std::uint64_t{1} << 28;
 
-[[noreturn]] void bad_tiff(const std::string& text = "that is corrupt or cut off") {
+// The first error that libtiff reported for the file that this thread reads.
+thread_local std::string libtiff_error;
+
+void keep_error(const char*, const char* format, va_list values) {
+  std::array<char, 200> text{};
+  if (std::vsnprintf(text.data(), text.size(), format, values) > 0 && libtiff_error.empty())
+    libtiff_error = text.data();
+}
+
+[[noreturn]] void bad_tiff(const std::string& text) {
   throw SampleError("bad_image", "a TIFF file " + text);
+}
+
+[[noreturn]] void damaged_tiff() {
+  bad_tiff("that is corrupt or cut off" + (libtiff_error.empty() ? "" : ": " + printable(libtiff_error)));
 }
 
 /// Lets libtiff read a file in memory.
@@ -47,15 +65,16 @@ using TiffHandle = std::unique_ptr<TIFF, decltype(&TIFFClose)>;
 TiffHandle open_tiff(TiffBytes& bytes) {
   static std::once_flag once;
   std::call_once(once, [] {
-    TIFFSetErrorHandler(nullptr);
+    TIFFSetErrorHandler(keep_error);
     TIFFSetWarningHandler(nullptr);
   });
+  libtiff_error.clear();
   const auto no_write = [](thandle_t, void*, tmsize_t) -> tmsize_t { return 0; };
   const auto no_close = [](thandle_t) { return 0; };
-  TiffHandle out(TIFFClientOpen("picture", "rm", &bytes, TiffBytes::read, no_write, TiffBytes::seek, no_close,
+  TiffHandle out(TIFFClientOpen("the file", "rm", &bytes, TiffBytes::read, no_write, TiffBytes::seek, no_close,
                                 TiffBytes::size, nullptr, nullptr),
                  TIFFClose);
-  if (!out) bad_tiff();
+  if (!out) damaged_tiff();
   return out;
 }
 
@@ -70,7 +89,11 @@ struct Layout {
   std::size_t height = 0, width = 0;  // before applying the orientation
   std::size_t bits = 0, samples = 0;
   std::uint16_t color = 0, extra = 0;  // PHOTOMETRIC_...; EXTRASAMPLE_... of the first non-color sample
-  bool separate = false;
+  bool separate = false, is_signed = false;
+
+  bool gray() const { return color == PHOTOMETRIC_MINISWHITE || color == PHOTOMETRIC_MINISBLACK; }
+  /// Gray with more than 8 bits, whose values are reduced as those of a 16-bit PNG, however many bits there are.
+  bool deep_gray() const { return gray() && samples == 1 && bits > 8; }
 };
 
 Layout layout_of(TIFF* tiff) {
@@ -80,6 +103,7 @@ Layout layout_of(TIFF* tiff) {
   out.bits = field<std::uint16_t>(tiff, TIFFTAG_BITSPERSAMPLE, 1);
   out.samples = field<std::uint16_t>(tiff, TIFFTAG_SAMPLESPERPIXEL, 1);
   out.color = field<std::uint16_t>(tiff, TIFFTAG_PHOTOMETRIC, PHOTOMETRIC_MINISWHITE);
+  out.is_signed = field<std::uint16_t>(tiff, TIFFTAG_SAMPLEFORMAT, SAMPLEFORMAT_UINT) == SAMPLEFORMAT_INT;
   out.separate = field<std::uint16_t>(tiff, TIFFTAG_PLANARCONFIG, PLANARCONFIG_CONTIG) == PLANARCONFIG_SEPARATE;
   std::uint16_t count = 0;
   std::uint16_t* kinds = nullptr;
@@ -106,23 +130,25 @@ std::size_t colors_of(const Layout& layout) {
 void check_layout(TIFF* tiff, const Layout& layout) {
   const std::size_t bits = layout.bits, colors = colors_of(layout);
   const bool few_bits = (bits == 1 || bits == 2 || bits == 4) && colors == 1 && layout.samples == 1;
-  const bool palette = layout.color == PHOTOMETRIC_PALETTE;
-  if (!few_bits && bits != 8 && (bits != 16 || palette))
+  const bool palette = layout.color == PHOTOMETRIC_PALETTE, deep = layout.deep_gray() && (bits == 12 || bits == 32);
+  if (!few_bits && !deep && bits != 8 && (bits != 16 || palette))
     bad_tiff(concat("with ", bits, " bits for each of ", layout.samples, " values per pixel, which is not supported"));
-  if (field<std::uint16_t>(tiff, TIFFTAG_SAMPLEFORMAT, SAMPLEFORMAT_UINT) != SAMPLEFORMAT_UINT)
+  // Pillow reads signed gray levels, too, and those of 8 bits as unsigned.
+  const bool signed_gray = layout.is_signed && layout.gray() && (bits == 8 || layout.deep_gray());
+  if (!signed_gray && field<std::uint16_t>(tiff, TIFFTAG_SAMPLEFORMAT, SAMPLEFORMAT_UINT) != SAMPLEFORMAT_UINT)
     bad_tiff("with values that are not unsigned integers, which is not supported");
   if (layout.samples < colors || layout.samples > kMostSamples)
     bad_tiff(concat("with ", layout.samples, " values per pixel, which is not supported"));
 }
 
-/// Reads the values of all pixels, [height, width, samples]; 16-bit values are reduced to their upper 8 bits.
+/// Reads the values of all pixels, [height, width, samples], and reduces them to 8 bits. Of separate planes, only the first `used` are read.
 class ValueReader {
  public:
-  ValueReader(TIFF* tiff, const Layout& layout)
-      : tiff_(tiff), layout_(layout), out_(layout.height * layout.width * layout.samples) {}
+  ValueReader(TIFF* tiff, const Layout& layout, GrayLevels& gray)
+      : tiff_(tiff), layout_(layout), gray_(gray), out_(layout.height * layout.width * layout.samples) {}
 
-  std::vector<std::uint8_t> read() {
-    const std::size_t planes = layout_.separate ? layout_.samples : 1;
+  std::vector<std::uint8_t> read(std::size_t used) {
+    const std::size_t planes = layout_.separate ? used : 1;
     for (std::size_t plane = 0; plane < planes; ++plane)
       if (TIFFIsTiled(tiff_) != 0)
         read_tiles(plane);
@@ -146,7 +172,7 @@ class ValueReader {
           TIFFComputeStrip(tiff_, static_cast<std::uint32_t>(top), static_cast<std::uint16_t>(plane));
       const tmsize_t got = TIFFReadEncodedStrip(tiff_, strip, buffer_.data(), static_cast<tmsize_t>(buffer_.size()));
       const std::size_t count = std::min(rows, layout_.height - top);
-      if (got < 0 || static_cast<std::size_t>(got) < count * row_bytes(layout_.width)) bad_tiff();
+      if (got < 0 || static_cast<std::size_t>(got) < count * row_bytes(layout_.width)) damaged_tiff();
       place(plane, top, 0, count, layout_.width, layout_.width);
     }
   }
@@ -155,12 +181,12 @@ class ValueReader {
     prepare(static_cast<std::uint64_t>(std::max<tmsize_t>(TIFFTileSize(tiff_), 0)));
     const std::size_t height = field<std::uint32_t>(tiff_, TIFFTAG_TILELENGTH, 0),
                       width = field<std::uint32_t>(tiff_, TIFFTAG_TILEWIDTH, 0);
-    if (height == 0 || width == 0 || buffer_.size() / height < row_bytes(width)) bad_tiff();
+    if (height == 0 || width == 0 || buffer_.size() / height < row_bytes(width)) damaged_tiff();
     for (std::size_t top = 0; top < layout_.height; top += height)
       for (std::size_t left = 0; left < layout_.width; left += width) {
         const tmsize_t got = TIFFReadTile(tiff_, buffer_.data(), static_cast<std::uint32_t>(left),
                                           static_cast<std::uint32_t>(top), 0, static_cast<std::uint16_t>(plane));
-        if (got < 0 || static_cast<std::size_t>(got) < height * row_bytes(width)) bad_tiff();
+        if (got < 0 || static_cast<std::size_t>(got) < height * row_bytes(width)) damaged_tiff();
         place(plane, top, left, std::min(height, layout_.height - top), std::min(width, layout_.width - left), width);
       }
   }
@@ -181,19 +207,34 @@ class ValueReader {
     }
   }
 
-  std::uint8_t value(const std::uint8_t* row, std::size_t number) const {
+  std::uint8_t value(const std::uint8_t* row, std::size_t number) {
     const std::size_t bits = layout_.bits;
     if (bits == 8) return row[number];
-    if (bits == 16) {
-      std::uint16_t native = 0;
-      std::memcpy(&native, row + 2 * number, sizeof(native));
-      return static_cast<std::uint8_t>(native >> 8);
+    if (bits < 8)
+      return static_cast<std::uint8_t>(row[number * bits / 8] >> (8 - bits - number * bits % 8) & ((1U << bits) - 1));
+    const std::int64_t deep = deep_value(row, number);
+    if (!layout_.deep_gray()) return static_cast<std::uint8_t>(deep >> 8);
+    if (deep < 0 || deep > 65535)
+      bad_tiff(concat("with the gray level ", deep, "; only levels from 0 to 65535 are supported"));
+    return gray_.of(static_cast<std::uint32_t>(deep));
+  }
+
+  std::int64_t deep_value(const std::uint8_t* row, std::size_t number) const {
+    const auto native = [&]<class T>(T value) -> std::int64_t {
+      std::memcpy(&value, row + sizeof(value) * number, sizeof(value));
+      return value;
+    };
+    if (layout_.bits == 12) {
+      const std::uint8_t* pair = row + number / 2 * 3;  // two values in three bytes
+      return number % 2 == 0 ? pair[0] << 4 | pair[1] >> 4 : (pair[1] & 15) << 8 | pair[2];
     }
-    return static_cast<std::uint8_t>(row[number * bits / 8] >> (8 - bits - number * bits % 8) & ((1U << bits) - 1));
+    if (layout_.bits == 16) return layout_.is_signed ? native(std::int16_t{}) : native(std::uint16_t{});
+    return layout_.is_signed ? native(std::int32_t{}) : native(std::uint32_t{});
   }
 
   TIFF* tiff_;
   const Layout& layout_;
+  GrayLevels& gray_;
   std::vector<std::uint8_t> out_, buffer_;
 };
 
@@ -209,6 +250,9 @@ class Coloring {
       bad_tiff("without its palette");
   }
 
+  /// Returns the number of samples that color() uses.
+  std::size_t samples() const { return has_alpha_ ? 4 : colors_of(layout_); }
+
   void color(const std::uint8_t* values, std::uint8_t* pixel) const {
     switch (layout_.color) {
       case PHOTOMETRIC_PALETTE:
@@ -216,9 +260,12 @@ class Coloring {
         break;
       case PHOTOMETRIC_MINISWHITE:
       case PHOTOMETRIC_MINISBLACK: {
+        // Pillow opens images of more than 8 bits as if 0 were black in all of them.
         const auto level = static_cast<std::uint8_t>(values[0] * scale_);
         std::fill(pixel, pixel + 3,
-                  layout_.color == PHOTOMETRIC_MINISBLACK ? level : static_cast<std::uint8_t>(255 - level));
+                  layout_.color == PHOTOMETRIC_MINISBLACK || layout_.deep_gray()
+                      ? level
+                      : static_cast<std::uint8_t>(255 - level));
         break;
       }
       case PHOTOMETRIC_SEPARATED:
@@ -242,13 +289,27 @@ class Coloring {
   std::uint16_t* palette_[3] = {};  // NOLINT: libtiff's type
 };
 
-// Reads YCbCr pixels that are not JPEG-compressed; libtiff converts them to RGB.
+// Converts luma and color differences to RGB in place. Pillow uses these coefficients, in 64ths, even if the file names others.
+void differences_to_rgb(std::vector<std::uint8_t>& values) {
+  const auto term = [](int difference, double coefficient) {
+    return static_cast<int>((difference - 128) * coefficient * 64 + 0.5);
+  };
+  const auto level = [](int value) { return static_cast<std::uint8_t>(std::clamp(value, 0, 255)); };
+  for (std::size_t i = 0; i + 2 < values.size(); i += 3) {
+    const int luma = values[i], blue = values[i + 1], red = values[i + 2];
+    values[i] = level(luma + (term(red, 1.402) >> 6));
+    values[i + 1] = level(luma + ((term(blue, -0.34414) + term(red, -0.71414)) >> 6));
+    values[i + 2] = level(luma + (term(blue, 1.772) >> 6));
+  }
+}
+
+// Reads YCbCr pixels that are neither JPEG-compressed nor read by Pillow itself; libtiff converts them to RGB.
 std::vector<std::uint8_t> read_color_differences(TIFF* tiff, const Layout& layout) {
   std::vector<std::uint32_t> raster(layout.height * layout.width);
   if (TIFFReadRGBAImageOriented(tiff, static_cast<std::uint32_t>(layout.width),
                                 static_cast<std::uint32_t>(layout.height), raster.data(),
                                 field<std::uint16_t>(tiff, TIFFTAG_ORIENTATION, ORIENTATION_TOPLEFT), 1) == 0)
-    bad_tiff();
+    damaged_tiff();
   std::vector<std::uint8_t> out;
   out.reserve(3 * raster.size());
   for (const std::uint32_t pixel : raster)
@@ -257,74 +318,68 @@ std::vector<std::uint8_t> read_color_differences(TIFF* tiff, const Layout& layou
   return out;
 }
 
-std::vector<std::uint8_t> read_pixels(TIFF* tiff, const Layout& layout) {
-  if (layout.color == PHOTOMETRIC_YCBCR) {
-    const bool jpeg =
-        field<std::uint16_t>(tiff, TIFFTAG_COMPRESSION, COMPRESSION_NONE) == COMPRESSION_JPEG && !layout.separate;
-    if (!jpeg) return read_color_differences(tiff, layout);
-    TIFFSetField(tiff, TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);
+std::vector<std::uint8_t> read_pixels(TIFF* tiff, const Layout& layout, GrayLevels& gray) {
+  const auto compression = field<std::uint16_t>(tiff, TIFFTAG_COMPRESSION, COMPRESSION_NONE);
+  if (layout.color == PHOTOMETRIC_YCBCR && (layout.separate || compression != COMPRESSION_JPEG)) {
+    std::uint16_t across = 0, down = 0;
+    TIFFGetFieldDefaulted(tiff, TIFFTAG_YCBCRSUBSAMPLING, &across, &down);
+    const bool plain = compression == COMPRESSION_NONE && !layout.separate && across == 1 && down == 1 &&
+                       layout.samples == 3 && layout.bits == 8;
+    if (!plain) return read_color_differences(tiff, layout);
+    std::vector<std::uint8_t> values = ValueReader(tiff, layout, gray).read(3);
+    differences_to_rgb(values);
+    return values;
   }
+  if (layout.color == PHOTOMETRIC_YCBCR) TIFFSetField(tiff, TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);
   check_layout(tiff, layout);
-  const std::vector<std::uint8_t> values = ValueReader(tiff, layout).read();
   const Coloring coloring(tiff, layout);
+  const std::vector<std::uint8_t> values = ValueReader(tiff, layout, gray).read(coloring.samples());
   std::vector<std::uint8_t> out(layout.height * layout.width * 3);
   for (std::size_t i = 0; i < out.size() / 3; ++i)
     coloring.color(values.data() + i * layout.samples, out.data() + 3 * i);
   return out;
 }
 
-// Applies the orientation. Value 1 needs no change; 2 to 4 mirror or rotate by 180 degrees; 5 to 8 exchange rows and columns,
-// too.
-std::vector<std::uint8_t> oriented(std::vector<std::uint8_t> pixels, const Layout& layout, std::uint16_t orientation) {
-  if (orientation < 2 || orientation > 8) return pixels;
-  const bool exchanged = orientation >= 5;
-  const std::size_t height = exchanged ? layout.width : layout.height, width = exchanged ? layout.height : layout.width;
-  const bool from_right = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
-  const bool from_bottom = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
-  std::vector<std::uint8_t> out(pixels.size());
-  for (std::size_t y = 0; y < height; ++y)
-    for (std::size_t x = 0; x < width; ++x) {
-      std::size_t row = exchanged ? x : y, column = exchanged ? y : x;
-      if (from_bottom) row = layout.height - 1 - row;
-      if (from_right) column = layout.width - 1 - column;
-      std::copy_n(pixels.data() + (row * layout.width + column) * 3, 3, out.data() + (y * width + x) * 3);
-    }
-  return out;
+// Returns 1 for numbers that are no orientation.
+int kept_orientation(std::int64_t number) {
+  return number >= 1 && number <= 8 ? static_cast<int>(number) : 1;
 }
 
 }  // namespace
 
-std::optional<config::Size> tiff_size(std::string_view file) {
+std::map<std::uint32_t, std::int64_t> tiff_numbers(std::string_view file) {
   const bool big_endian = file.starts_with("MM");
   const ByteReader in(file, big_endian);
   const bool big = in.u16(2) == 43;  // BigTIFF: 64-bit offsets
   const std::uint64_t place = in.number(big ? 8 : 4, big ? 8 : 4);
-  if (place >= file.size()) return std::nullopt;
+  std::map<std::uint32_t, std::int64_t> out;
+  if (place >= file.size()) return out;
   const auto start = static_cast<std::size_t>(place);
   const std::uint64_t count = std::min<std::uint64_t>(in.number(start, big ? 8 : 2), file.size() / 12);
-  std::int64_t height = 0, width = 0, orientation = 1;
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::size_t entry = start + (big ? 8 + 20 * i : 2 + 12 * i), value = entry + (big ? 12 : 8);
     const std::uint32_t tag = in.u16(entry), type = in.u16(entry + 2);
-    const std::size_t bytes = type == 3 ? 2 : type == 4 ? 4 : type == 16 ? 8 : 1;
-    const auto number = static_cast<std::int64_t>(std::min<std::uint64_t>(in.number(value, bytes), 1U << 31));
-    if (tag == TIFFTAG_IMAGEWIDTH) width = number;
-    if (tag == TIFFTAG_IMAGELENGTH) height = number;
-    if (tag == TIFFTAG_ORIENTATION) orientation = number;
+    const std::size_t bytes = type == 3 || type == 8 ? 2 : type == 4 || type == 9 ? 4 : type == 16 ? 8 : 1;
+    out[tag] = static_cast<std::int64_t>(std::min<std::uint64_t>(in.number(value, bytes), 1U << 31));
   }
-  return orientation >= 5 && orientation <= 8 ? config::Size{width, height} : config::Size{height, width};
+  return out;
 }
 
-std::vector<std::uint8_t> decode_tiff(std::string_view file, const config::Size& size) {
+std::optional<config::Size> tiff_size(std::string_view file) {
+  std::map<std::uint32_t, std::int64_t> numbers = tiff_numbers(file);
+  if (numbers.empty()) return std::nullopt;
+  const config::Size stored{numbers[TIFFTAG_IMAGELENGTH], numbers[TIFFTAG_IMAGEWIDTH]};
+  return turned_size(stored, kept_orientation(numbers[TIFFTAG_ORIENTATION]));
+}
+
+std::vector<std::uint8_t> decode_tiff(std::string_view file, const config::Size& size, GrayLevels& gray) {
   TiffBytes bytes{file};
   const TiffHandle tiff = open_tiff(bytes);
   const Layout layout = layout_of(tiff.get());
-  const auto orientation = field<std::uint16_t>(tiff.get(), TIFFTAG_ORIENTATION, ORIENTATION_TOPLEFT);
-  const bool exchanged = orientation >= 5 && orientation <= 8;
-  const config::Size there{static_cast<std::int64_t>(exchanged ? layout.width : layout.height),
-                           static_cast<std::int64_t>(exchanged ? layout.height : layout.width)};
-  if (there.height != size.height || there.width != size.width) bad_tiff("with a size other than its header's");
-  return oriented(read_pixels(tiff.get(), layout), layout, orientation);
+  const int orientation = kept_orientation(field<std::uint16_t>(tiff.get(), TIFFTAG_ORIENTATION, ORIENTATION_TOPLEFT));
+  const config::Size stored{static_cast<std::int64_t>(layout.height), static_cast<std::int64_t>(layout.width)};
+  if (turned_size(stored, orientation) != size) bad_tiff("with a size other than its header's");
+  return turned(read_pixels(tiff.get(), layout, gray), stored, orientation, 3);
 }
 
 }  // namespace tessera

@@ -44,7 +44,7 @@ Outcome read_for_evaluation(SampleReader& reader, const PictureWork& work, Memor
     out.claim = budget.claim_sample(index, working_bytes(out.sample.sample));
     if (work.pictures == EvaluationPictures::as_read || is_known(out.sample, work)) return out;
     if (work.pictures == EvaluationPictures::decoded) {
-      decode_picture(out.sample);
+      decode_picture(out.sample, work.preprocessing);
       out.claim.set(working_bytes(out.sample.sample));
       return out;
     }
@@ -59,10 +59,10 @@ Outcome read_for_evaluation(SampleReader& reader, const PictureWork& work, Memor
 
 }  // namespace
 
-void decode_picture(EvaluationSample& sample) {
+void decode_picture(EvaluationSample& sample, const Decoding& decoding) {
   Sample& read = sample.sample;
   sample.picture = picture_fingerprint(read);
-  read.image = take_image(read);
+  read.image = take_image(read, decoding);
   const auto pixels = static_cast<std::size_t>(read.image.height * read.image.width);
   const auto check = [&](const auto& values, const std::string& what) {
     if (!values.empty() && values.size() != pixels)
@@ -74,7 +74,7 @@ void decode_picture(EvaluationSample& sample) {
 }
 
 void prepare_picture(EvaluationSample& sample, const Preprocessing& preprocessing) {
-  decode_picture(sample);
+  decode_picture(sample, preprocessing);
   const Sample& read = sample.sample;
   sample.pixels = to_tensor(preprocess(read.image, preprocessing));
   if (!read.mask.empty()) sample.mask = preprocess_mask(read.mask, read.image.height, read.image.width, preprocessing);

@@ -1,6 +1,7 @@
 #include "src/data/packing/dataset_statistics.h"
 
 #include <algorithm>
+#include <numeric>
 #include <sstream>
 
 #include "src/data/image/sample_picture.h"
@@ -82,7 +83,7 @@ void note_facts(Sample& sample, const FactsWanted& wanted, SampleFacts& out) {
   note("hard negatives", !sample.negatives.empty());
   out.objects = std::ssize(sample.objects);
   out.label = sample.label;
-  if (sample.image.empty()) sample.image = take_image(sample);
+  if (sample.image.empty()) sample.image = take_image(sample, {}, &out.notes);
   out.height = sample.image.height;
   out.width = sample.image.width;
   if (wanted.sample) out.sample = std::move(sample);
@@ -124,6 +125,8 @@ void DatasetStatistics::add(const SampleFacts& facts) {
     return;
   }
   ++read_;
+  turned_ += facts.notes.orientation != 1 ? 1 : 0;
+  if (facts.notes.largest_gray) ++largest_grays_[*facts.notes.largest_gray];
   fingerprint_.add(facts.key, facts.digest);
   ++image_sizes_[concat(facts.width, " x ", facts.height)];
   ++heights_[facts.height];
@@ -142,7 +145,11 @@ void DatasetStatistics::add(const SampleFacts& facts) {
     if (count++ == 0) first = facts.key;
   };
   repeats("keys", keys_.insert(facts.key).second);
-  repeats("pictures", pictures_.insert(facts.picture).second);
+  const bool is_new_image = facts.image_id == 0 || image_ids_.insert(facts.image_id).second;
+  if (is_new_image) {
+    ++images_;
+    repeats("pictures", pictures_.insert(facts.picture).second);
+  }
   for (const std::uint64_t pair : facts.pairs) repeats("pairs of picture and caption", pairs_.insert(pair).second);
 }
 
@@ -163,6 +170,9 @@ StatisticsJson DatasetStatistics::report(const Source& source, bool all) const {
   json["source"] = source.describe();
   json["samples"] = source.size();
   json["read"] = read_;
+  json["images"] = images_;
+  json["captions"] = std::accumulate(captions_.begin(), captions_.end(), std::int64_t{0},
+                                     [](std::int64_t sum, const auto& each) { return sum + each.first * each.second; });
   json["fingerprint"] = all ? StatisticsJson(fingerprint_.text()) : StatisticsJson();
   json["bad"] = to_json(bad_);
   json["bad_examples"] = bad_examples_;
@@ -188,6 +198,13 @@ StatisticsJson DatasetStatistics::report(const Source& source, bool all) const {
   for (const auto& [label, count] : labels_)
     json["labels"][label < std::ssize(names) ? names[static_cast<std::size_t>(label)] : std::to_string(label)] = count;
   json["samples_with"] = to_json(fields_);
+  json["exif_orientation"] = turned_;
+  json["gray_16_bit"] = StatisticsJson::object();
+  if (!largest_grays_.empty()) {
+    std::int64_t count = 0;
+    for (const auto& [largest, images] : largest_grays_) count += images;
+    json["gray_16_bit"] = {{"count", count}, {"largest", largest_grays_.rbegin()->first}};
+  }
   return json;
 }
 

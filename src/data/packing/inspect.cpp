@@ -8,6 +8,7 @@
 #include "src/data/packing/dataset_statistics.h"
 #include <tessera/base/dump_utf8.h>
 #include <tessera/data/packing/inspect.h>
+#include <tessera/data/sources/one_per_image.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {
@@ -27,8 +28,10 @@ Inspection inspect(const Source& source, const InspectSettings& settings,
   if (wanted.dump) dump.emplace(settings.dump);
   Inspection out;
   DatasetStatistics statistics;
+  const std::vector<std::uint64_t> image_ids = image_ids_of(source);
   for (std::int64_t i = 0; i < count; ++i) {
     SampleFacts facts = workers.take(&wait_policy);
+    if (!image_ids.empty()) facts.image_id = image_ids.at(static_cast<std::size_t>(place(i)));
     if (dump) dump->write(dump_utf8(facts.dump) + "\n");
     statistics.add(facts);
     // Keeps images at regular intervals, so that they are spread over the source.

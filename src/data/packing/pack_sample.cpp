@@ -7,11 +7,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/data/image/orientation.h"
 #include "src/data/image/sample_picture.h"
 #include <tessera/base/digest.h>
 #include <tessera/base/dump_utf8.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/data/formats/image_endings.h>
 #include <tessera/data/image/encode.h>
 #include <tessera/data/image/transforms.h>
 #include <tessera/data/packing/summarize.h>
@@ -30,7 +32,7 @@ std::string without_picture_extension(std::string name) {
   std::string extension = name.substr(dot + 1);
   std::transform(extension.begin(), extension.end(), extension.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  for (const char* known : {"jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff"})
+  for (const char* known : kImageEndings)
     if (extension == known) return name.substr(0, dot);
   return name;
 }
@@ -123,12 +125,16 @@ void shrink(Sample& sample, std::int64_t shorter) {
 
 void prepare_picture(Sample& sample, const PackSettings& settings) {
   std::string file = sample.encoded;
-  sample.image = take_image(sample);  // throws if the image cannot be decoded
+  ImageNotes notes;
+  sample.image =
+      take_image(sample, {.gray_range = settings.gray_range}, &notes);  // throws if the image cannot be decoded
   const bool too_large = settings.resize > 0 && std::min(sample.image.height, sample.image.width) > settings.resize;
   if (too_large) shrink(sample, settings.resize);
+  // A resized image keeps its orientation, as its mask and boxes do.
   if (too_large || file.empty())
-    file = settings.format == "png" ? encode_png(sample.image)
-                                    : encode_jpeg(sample.image, static_cast<int>(settings.quality));
+    file = with_orientation(settings.format == "png" ? encode_png(sample.image)
+                                                     : encode_jpeg(sample.image, static_cast<int>(settings.quality)),
+                            notes.orientation);
   sample.encoded = std::move(file);
   sample.image = {};
 }

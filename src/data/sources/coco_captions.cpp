@@ -35,7 +35,7 @@ std::shared_ptr<IndexedSource> make_coco_captions(const CocoCaptionsSettings& se
                     list.pictures.push_back(std::move(picture));
                   }},
                  {"annotations", [&](const JsonItem& item) {
-                    captions.push_back({item.number("image_id"), item.text("caption")});
+                    captions.push_back({item.number("image_id"), item.text_or_empty("caption")});
                   }}});
   std::int64_t strangers = 0;
   for (CocoCaption& caption : captions) {

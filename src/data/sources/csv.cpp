@@ -93,10 +93,18 @@ class CsvReader {
     const auto field = [](const std::vector<std::string>& row, std::size_t column) {
       return column == kNoColumn ? std::string() : std::string(strip(row[column]));
     };
-    for (std::vector<std::string> row; table.next(row);) {
+    std::string problem;
+    for (std::vector<std::string> row; table.next(row, &problem);) {
       ListedPicture picture;
-      const std::string name = field(row, columns.image);
-      if (name.empty()) user_error(path, ":", table.line(), ": names no image (column ", settings_.image_key, ")");
+      const std::string name = field(row, columns.image), place = concat(path, ":", table.line());
+      if (!problem.empty()) picture.detail().bad.emplace("bad_row", problem);
+      if (name.empty() && problem.empty())
+        picture.detail().bad.emplace("no_image", concat(place, ": names no image (column ", settings_.image_key, ")"));
+      if (picture.is_bad()) {
+        picture.name = place;
+        list_.pictures.push_back(std::move(picture));
+        continue;
+      }
       if (!prefix) prefix = prefix_of(path, name);
       const auto file = [&](const std::string& written) {
         return written.empty() || prefix->empty() ? written : (fs::path(*prefix) / written).generic_string();
@@ -105,7 +113,7 @@ class CsvReader {
       for (const std::size_t column : columns.captions)
         add_caption(field(row, column), picture.captions);
       ListedPicture::More more{field(row, columns.summary), field(row, columns.objects),
-                               file(field(row, columns.regions)), file(field(row, columns.mask)), {}, {}};
+                               file(field(row, columns.regions)), file(field(row, columns.mask))};
       for (const std::size_t column : columns.texts) {
         const bool lacks = strip(row[column]).empty();
         more.texts.push_back(lacks ? std::nullopt : std::optional(FieldText{{row[column]}, /*is_list=*/false}));
@@ -113,7 +121,7 @@ class CsvReader {
       if (!more.texts.empty() || !(more.summary + more.object_tags + more.region_file + more.mask_file).empty())
         picture.more = std::make_unique<ListedPicture::More>(std::move(more));
       if (std::string label = field(row, columns.label); !label.empty())
-        labels_.push_back({list_.pictures.size(), std::move(label), concat(path, ":", table.line())});
+        labels_.push_back({list_.pictures.size(), std::move(label), place});
       list_.pictures.push_back(std::move(picture));
     }
   }
@@ -136,7 +144,7 @@ class CsvReader {
   // table has the same image folder.
   std::string prefix_of(const std::string& table, const std::string& first) {
     const std::string folder = settings_.root.value_or(folder_of(table, first));
-    if (list_.pictures.empty()) list_.folder = folder;
+    if (!std::exchange(has_folder_, true)) list_.folder = folder;
     return list_.folder == folder ? std::string() : fs::absolute(folder).string();
   }
 
@@ -168,13 +176,14 @@ class CsvReader {
         set_label(each.text, list_.class_names, "label_key", sample);
         list_.pictures[each.picture].label = sample.label;
       } catch (const SampleError& error) {
-        user_error(each.place, ": ", error.what());
+        list_.pictures[each.picture].detail().bad.emplace(error.reason(), concat(each.place, ": ", error.what()));
       }
     }
   }
 
   const CsvSettings& settings_;
   PictureList list_;
+  bool has_folder_ = false;
   std::vector<WrittenLabel> labels_;
 };
 
@@ -189,11 +198,13 @@ class CsvSource : public ListedPictures, public FieldSource {
       Table table(path, separator_for(settings_, path));
       std::vector<std::size_t> columns;
       for (const std::string& name : filter.fields()) columns.push_back(table.column(name, "filter"));
-      for (std::vector<std::string> row; table.next(row);)
-        out.push_back(filter.judge([&](std::size_t field) {
-          const std::string_view text = strip(row[columns[field]]);
-          return text.empty() ? nlohmann::json(nullptr) : nlohmann::json(text);
-        }));
+      std::string problem;
+      for (std::vector<std::string> row; table.next(row, &problem);)
+        out.push_back(!problem.empty() ? FilterVerdict{FilterVerdict::unreadable}
+                                       : filter.judge([&](std::size_t field) {
+                                           const std::string_view text = strip(row[columns[field]]);
+                                           return text.empty() ? nlohmann::json(nullptr) : nlohmann::json(text);
+                                         }));
     }
     return out;
   }

@@ -1,24 +1,23 @@
 #include "src/data/sources/filtered_source.h"
 
 #include <algorithm>
-#include <thread>
 
 #include <nlohmann/json.hpp>
 
-#include "src/data/formats/in_threads.h"
 #include "src/data/formats/python_json.h"
 #include "src/data/formats/row_filter.h"
 #include "src/data/sources/field_source.h"
+#include "src/data/sources/source_view.h"
+#include "src/data/sources/whole_samples.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/data/grouped_source.h>
+#include <tessera/data/sources/one_per_image.h>
 #include <tessera/data/stream.h>
 
 namespace tessera {
 namespace {
-
-constexpr std::int64_t kJudgedAtOnce = 1024;  // samples per task, for sources that must read whole samples
 
 FilterVerdict judge_sample(const RowFilter& filter, const Sample& sample) {
   return filter.judge(sample.fields.empty() ? nlohmann::json(nullptr) : parse_python_json(sample.fields));
@@ -27,18 +26,9 @@ FilterVerdict judge_sample(const RowFilter& filter, const Sample& sample) {
 // Judges the samples of any source by reading them. A sample that cannot be read passes, so that it is counted as bad later.
 std::vector<FilterVerdict> judge_whole_samples(const IndexedSource& source, const RowFilter& filter) {
   std::vector<FilterVerdict> out(static_cast<std::size_t>(source.size()));
-  const std::int64_t pieces = (source.size() + kJudgedAtOnce - 1) / kJudgedAtOnce;
-  for_each_in_threads(static_cast<std::size_t>(pieces), std::max(1U, std::thread::hardware_concurrency()),
-                      [&](std::size_t piece) {
-                        const std::int64_t begin = static_cast<std::int64_t>(piece) * kJudgedAtOnce;
-                        for (std::int64_t i = begin; i < std::min(begin + kJudgedAtOnce, source.size()); ++i) {
-                          try {
-                            out[static_cast<std::size_t>(i)] = judge_sample(filter, source.get(i));
-                          } catch (const SampleError&) {
-                            continue;
-                          }
-                        }
-                      });
+  for_each_sample(source, [&](std::int64_t index, const Sample& sample) {
+    out[static_cast<std::size_t>(index)] = judge_sample(filter, sample);
+  });
   return out;
 }
 
@@ -49,9 +39,9 @@ std::vector<FilterVerdict> judge_whole_samples(const IndexedSource& source, cons
       nowhere.empty() ? "" : concat("; no sample has the side field ", nowhere, ", or none has it of that type"));
 }
 
-class FilteredSource : public IndexedSource, public GroupedSource {
+class FilteredSource : public SourceView, public GroupedSource, public ImageIds {
  public:
-  FilteredSource(std::shared_ptr<const IndexedSource> source, const RowFilter& filter) : source_(std::move(source)) {
+  FilteredSource(std::shared_ptr<const IndexedSource> source, const RowFilter& filter) : SourceView(std::move(source)) {
     const auto* fields = dynamic_cast<const FieldSource*>(source_.get());
     const std::vector<FilterVerdict> verdicts =
         fields != nullptr ? fields->judge(filter) : judge_whole_samples(*source_, filter);
@@ -69,16 +59,15 @@ class FilteredSource : public IndexedSource, public GroupedSource {
   std::vector<std::string> captions(std::int64_t index) const override { return source_->captions(of_source(index)); }
   std::int64_t caption_count(std::int64_t index) const override { return source_->caption_count(of_source(index)); }
   bool lacks_caption(std::int64_t index) const override { return source_->lacks_caption(of_source(index)); }
-  std::vector<std::string> class_names() const override { return source_->class_names(); }
-  std::int64_t background_class() const override { return source_->background_class(); }
-  double depth_units() const override { return source_->depth_units(); }
-  std::string name_of(std::int64_t index) const override { return source_->name_of(of_source(index)); }
   std::string describe() const override { return described_; }
-  std::string describe_fields(const std::vector<std::string>& needed) const override {
-    return source_->describe_fields(needed);
+
+  std::vector<std::uint64_t> image_ids() const override {
+    const std::vector<std::uint64_t> all = image_ids_of(*source_);
+    std::vector<std::uint64_t> out;
+    if (all.empty()) return out;
+    for (const std::int64_t index : indices_) out.push_back(all.at(static_cast<std::size_t>(index)));
+    return out;
   }
-  std::int64_t data_file_count() const override { return source_->data_file_count(); }
-  DataFile data_file(std::int64_t index) const override { return source_->data_file(index); }
 
   // Returns the source's group_starts() with indices that count only the samples that pass. Groups without such samples are left out.
   std::vector<std::int64_t> group_starts() const override {
@@ -97,9 +86,8 @@ class FilteredSource : public IndexedSource, public GroupedSource {
   }
 
  private:
-  std::int64_t of_source(std::int64_t index) const { return indices_.at(static_cast<std::size_t>(index)); }
+  std::int64_t of_source(std::int64_t index) const override { return indices_.at(static_cast<std::size_t>(index)); }
 
-  const std::shared_ptr<const IndexedSource> source_;
   std::vector<std::int64_t> indices_;  // indices, in the source, of the samples that pass
   std::string described_;
 };

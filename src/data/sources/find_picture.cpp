@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <vector>
 
+#include <tessera/data/formats/image_endings.h>
+
 namespace tessera {
 
 std::string find_picture(const std::string& folder, const std::string& name) {
@@ -14,7 +16,7 @@ std::string find_picture(const std::string& folder, const std::string& name) {
     if (number && last.size() < 12) stems.push_back(std::string(12 - last.size(), '0') + last);
     candidates.clear();
     for (const std::string& stem : stems)
-      for (const char* ending : {".jpg", ".png", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff"}) candidates.push_back(stem + ending);
+      for (const char* ending : kImageEndings) candidates.push_back(stem + "." + ending);
   }
   std::error_code ignored;
   for (const std::string& candidate : candidates)

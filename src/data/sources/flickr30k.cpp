@@ -10,9 +10,10 @@
 #include "src/data/sources/listed_pictures.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
+#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/data/sources/flickr30k.h>
-#include <tessera/io/atomic_file.h>
+#include <tessera/io/stand_in.h>
 
 namespace tessera {
 namespace {
@@ -51,7 +52,7 @@ class Flickr30kReader {
  private:
   void read_split() {
     if (settings_.split.empty()) return;
-    for (const std::string& line : split(io::read_file(settings_.split), '\n'))
+    for (const std::string& line : split(io::read_data_file(settings_.split), '\n'))
       if (!strip(line).empty()) wanted_.insert(fs::path(strip(line)).stem().string());
     if (wanted_.empty()) user_error(settings_.split, ": is empty; expected numbers of images, one per line");
   }
@@ -73,17 +74,22 @@ class Flickr30kReader {
   }
 
   void read_token() {
-    std::int64_t number = 0;
-    for (const std::string& line : split(io::read_file(settings_.captions), '\n')) {
+    std::int64_t number = 0, wrong = 0;
+    std::string first_wrong;
+    for (const std::string& line : split(io::read_data_file(settings_.captions), '\n')) {
       ++number;
       if (strip(line).empty()) continue;
       const std::size_t tab = line.find('\t'), mark = line.rfind('#', tab);
-      if (tab == std::string::npos || mark == std::string::npos || mark == 0)
-        user_error(settings_.captions, ":", number, ": expected IMAGE#NUMBER<tab>CAPTION, got \"", line.substr(0, 60),
-                   "\"");
+      if (tab == std::string::npos || mark == std::string::npos || mark == 0) {
+        if (wrong++ == 0)
+          first_wrong = concat(":", number, ": expected IMAGE#NUMBER<tab>CAPTION, got \"", printable(line, 60), "\"");
+        continue;
+      }
       if (ListedPicture* picture = picture_of(line.substr(0, mark)))
         add_caption(std::string_view(line).substr(tab + 1), picture->captions);
     }
+    if (wrong > 0 && list_.pictures.empty()) user_error(settings_.captions, first_wrong);
+    if (wrong > 0) log::warning(settings_.captions, first_wrong, "; ", wrong, " such lines are left out");
   }
 
   void read_csv() {

@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <type_traits>
 #include <unordered_map>
@@ -14,8 +14,9 @@
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
+#include <tessera/data/formats/image_endings.h>
 #include <tessera/data/sources/image_folder.h>
-#include <tessera/io/atomic_file.h>
+#include <tessera/io/stand_in.h>
 
 namespace tessera {
 namespace {
@@ -26,8 +27,7 @@ bool is_picture(const fs::path& path) {
   std::string extension = path.extension().string();
   std::transform(extension.begin(), extension.end(), extension.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  constexpr std::array known = {".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"};
-  return std::ranges::find(known, extension) != known.end();
+  return std::ranges::any_of(kImageEndings, [&](const char* ending) { return extension == std::string(".") + ending; });
 }
 
 bool is_all_digits(const std::string& name) {
@@ -53,6 +53,7 @@ class ImageFolder : public IndexedSource {
     config::require(settings.path);
     if (!fs::is_directory(root_, ignored)) user_error(settings.path, ": expected a folder, got a file");
     list_pictures();
+    tell_left_out();
     if (settings.texts) find_texts(*settings.texts);
     read_captions();
   }
@@ -166,6 +167,7 @@ class ImageFolder : public IndexedSource {
         add_pictures(all_below(root_), -1);
       if (pictures_.empty()) {
         classes_.clear();
+        left_out_.clear();
         add_pictures(fs::directory_iterator(root_), -1);
       } else if (direct > 0 && !classes_.empty()) {
         log::warning(settings_.path, ": ", with_thousands(direct), direct == 1 ? " image is" : " images are",
@@ -178,6 +180,18 @@ class ImageFolder : public IndexedSource {
     if (pictures_.empty())
       user_error(settings_.path,
                  ": holds no images (.jpg, .png, .webp, .gif, .bmp, .tif, ...), neither in folders named after classes nor directly");
+  }
+
+  void tell_left_out() const {
+    std::int64_t total = 0;
+    std::vector<std::string> kinds;
+    for (const auto& [extension, count] : left_out_) {
+      total += count;
+      if (kinds.size() < 5) kinds.push_back(concat(with_thousands(count), " ", extension.empty() ? "without extension" : extension));
+    }
+    if (total > 0)
+      log::info(settings_.path, ": ", with_thousands(total), total == 1 ? " file is" : " files are", " not images and ",
+                total == 1 ? "is" : "are", " left out: ", join_names(kinds), kinds.size() < left_out_.size() ? " and others" : "");
   }
 
   bool are_classes(const std::vector<std::string>& folders) const {
@@ -245,6 +259,8 @@ class ImageFolder : public IndexedSource {
         jsons.insert(fs::path(relative).replace_extension().generic_string());
       else if (is_picture(relative))
         pictures_.push_back({.name = relative.generic_string(), .label = label});
+      else if (entry.path().extension() != ".tsv")
+        ++left_out_[entry.path().extension().string()];
     }
     for (std::size_t i = begin; i < pictures_.size(); ++i) {
       const std::string name = fs::path(pictures_[i].name).replace_extension().generic_string();
@@ -265,18 +281,19 @@ class ImageFolder : public IndexedSource {
     for (const Picture& picture : pictures_) known.insert(picture.name);
     std::size_t line_number = 0, used = 0, unknown = 0;
     std::string first_unknown;
-    for (const std::string& line : split(io::read_file(path), '\n')) {
+    for (const std::string& line : split(io::read_data_file(path), '\n')) {
       ++line_number;
       if (strip(line).empty()) continue;
       const std::size_t tab = line.find('\t');
-      if (tab == std::string::npos) user_error(path, ":", line_number, ": expected IMAGE<tab>CAPTION, got no tab");
+      const bool no_tab = tab == std::string::npos;
       const std::string name = fs::path(line.substr(0, tab)).lexically_normal().generic_string();
-      if (known.contains(name)) {
+      if (!no_tab && known.contains(name)) {
         add_caption(std::string_view(line).substr(tab + 1), captions_[name]);
         ++used;
-      } else if (line_number > 1) {  // the first line may be a header
+      } else if (no_tab || line_number > 1) {  // the first line may be a header
         ++unknown;
-        if (first_unknown.empty()) first_unknown = concat("line ", line_number, ": ", name);
+        if (first_unknown.empty())
+          first_unknown = concat("line ", line_number, ": ", no_tab ? "expected IMAGE<tab>CAPTION, got no tab" : name);
       }
     }
     if (used == 0)
@@ -306,6 +323,7 @@ class ImageFolder : public IndexedSource {
   std::vector<Picture> pictures_;
   std::vector<std::string> classes_;
   std::set<std::string> links_back_;
+  std::map<std::string, std::int64_t> left_out_;  // files that are neither images nor texts, counted by extension
   mutable std::atomic<bool> told_bad_json_ = false;
   std::unordered_map<std::string, std::vector<std::string>> captions_;
 };

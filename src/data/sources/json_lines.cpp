@@ -1,3 +1,6 @@
+#include <map>
+#include <set>
+
 #include <nlohmann/json.hpp>
 
 #include "src/data/formats/annotations.h"
@@ -12,7 +15,7 @@
 #include <tessera/base/text.h>
 #include <tessera/data/formats/sentences.h>
 #include <tessera/data/sources/json_lines.h>
-#include <tessera/io/atomic_file.h>
+#include <tessera/io/stand_in.h>
 
 namespace tessera {
 namespace {
@@ -27,6 +30,9 @@ class JsonLinesReader {
     config::require(settings_.images);
     list_.tables = expand_paths(settings_.path, ".jsonl");
     for (const std::string& path : list_.tables) read_file(path);
+    for (const std::string& key : settings_.caption_key)
+      if (const auto lacking = captionless_.find(key); lacking != captionless_.end() && !found_.contains(key))
+        throw UserError(lacking->second);
     if (list_.pictures.empty())
       user_error(list_.tables[0], settings_.split.empty() ? ": holds no lines"
                                                           : concat(": has no line with split \"", settings_.split, "\""));
@@ -45,17 +51,18 @@ class JsonLinesReader {
     return std::move(list_);
   }
 
-  /// Calls take(item, place) for those objects of a file that belong to the settings' split, in order.
+  /// Calls take(item, place) for those lines of a file that belong to the settings' split, in order. An item that is not an object comes
+  /// from a line that cannot be read.
   template <class Take>
   static void for_each_line(const JsonLinesSettings& settings, const std::string& path, const Take& take) {
     std::size_t number = 0;
-    for (const std::string& line : split(io::read_file(path), '\n')) {
+    for (const std::string& line : split(io::read_data_file(path), '\n')) {
       ++number;
       if (strip(line).empty()) continue;
       const nlohmann::json item = parse_python_json(line);
       const std::string place = concat(path, ":", number);
-      if (!item.is_object()) user_error(place, ": expected one JSON object per line");
-      if (settings.split.empty() || text_of(item, "split", "split", place) == settings.split) take(item, place);
+      if (settings.split.empty() || !item.is_object() || item.value("split", nlohmann::json()) == settings.split)
+        take(item, place);
     }
   }
 
@@ -63,13 +70,32 @@ class JsonLinesReader {
   void read_file(const std::string& path) {
     for_each_line(settings_, path, [this](const nlohmann::json& item, const std::string& place) {
       ListedPicture picture;
-      picture.name = find_picture(settings_.images, text_of(item, settings_.image_key, "image_key", place));
-      for (const std::string& key : settings_.caption_key)
-        add_captions(member(item, key, "caption_key", place), picture);
-      add_texts(item, picture);
-      add_annotations(item, picture);
+      const auto image = item.find(settings_.image_key);
+      if (!item.is_object())
+        picture.detail().bad.emplace("bad_row", place + ": expected one JSON object per line");
+      else if (image == item.end())
+        picture.detail().bad.emplace("no_image", lacking(item, settings_.image_key, "image_key", place));
+      else if (!image->is_string())
+        picture.detail().bad.emplace("no_image", concat(place, ": ", settings_.image_key,
+                                                        " (image_key): expected a text, got ", image->type_name()));
+      picture.name = picture.is_bad() ? place : find_picture(settings_.images, image->get<std::string>());
+      if (!picture.is_bad()) read_item(item, place, picture);
       list_.pictures.push_back(std::move(picture));
     });
+  }
+
+  void read_item(const nlohmann::json& item, const std::string& place, ListedPicture& picture) {
+    for (const std::string& key : settings_.caption_key) {
+      const auto captions = item.find(key);
+      if (captions == item.end()) {
+        captionless_.emplace(key, lacking(item, key, "caption_key", place));
+        continue;
+      }
+      found_.insert(key);
+      add_captions(*captions, picture);
+    }
+    add_texts(item, picture);
+    add_annotations(item, picture);
   }
 
   void add_captions(const nlohmann::json& value, ListedPicture& picture) const {
@@ -89,43 +115,35 @@ class JsonLinesReader {
   // A text field of the wrong type makes only this sample bad, not the whole list.
   void add_texts(const nlohmann::json& item, ListedPicture& picture) const {
     if (settings_.text_fields.empty()) return;
-    picture.more = std::make_unique<ListedPicture::More>();
     try {
       for (const std::string& name : settings_.text_fields)
-        picture.more->texts.push_back(field_text(item, name, picture.name));
+        picture.detail().texts.push_back(field_text(item, name, picture.name));
     } catch (const SampleError& error) {
-      picture.more->bad_texts = error.what();
+      picture.detail().bad = error;
     }
   }
 
   void add_annotations(const nlohmann::json& item, ListedPicture& picture) const {
     const auto negatives = item.find(settings_.negatives_key), regions = item.find(settings_.regions_key);
     if (negatives == item.end() && regions == item.end()) return;
-    if (!picture.more) picture.more = std::make_unique<ListedPicture::More>();
-    if (negatives != item.end()) read_negatives(*negatives, picture.more->negatives);
-    if (regions != item.end()) picture.more->bad_boxes = read_regions(*regions, picture.more->objects);
+    if (negatives != item.end()) read_negatives(*negatives, picture.detail().negatives);
+    if (regions != item.end()) picture.detail().bad_boxes = read_regions(*regions, picture.detail().objects);
   }
 
-  static std::string text_of(const nlohmann::json& item, const std::string& key, const char* setting,
+  static std::string lacking(const nlohmann::json& item, const std::string& key, const char* setting,
                              const std::string& place) {
-    const nlohmann::json& value = member(item, key, setting, place);
-    if (!value.is_string()) user_error(place, ": ", key, " (", setting, "): expected a text, got ", value.type_name());
-    return value.get<std::string>();
-  }
-
-  static const nlohmann::json& member(const nlohmann::json& item, const std::string& key, const char* setting,
-                                      const std::string& place) {
-    const auto found = item.find(key);
-    if (found != item.end()) return *found;
     std::vector<std::string> names;
     for (const auto& [name, value] : item.items())
       if (names.size() < 20) names.push_back(name);
-    user_error(place, ": has no ", key, " (", setting,
-               "); its members are: ", names.empty() ? "none" : printable(join_names(names), 500));
+    return concat(place, ": has no ", key, " (", setting,
+                  "); its members are: ", names.empty() ? "none" : printable(join_names(names), 500));
   }
 
   const JsonLinesSettings& settings_;
   PictureList list_;
+  std::set<std::string> found_;  // the members of caption_key that some line has
+  std::map<std::string, std::string>
+      captionless_;  // for each member of caption_key, the message about the first line that lacks it
 };
 
 /// Images listed in JSON lines. judge() reads the lines again, because a filter may use any member.
@@ -136,8 +154,9 @@ class JsonLines : public ListedPictures, public FieldSource {
   std::vector<FilterVerdict> judge(const RowFilter& filter) const override {
     std::vector<FilterVerdict> out;
     for (const std::string& path : expand_paths(settings_.path, ".jsonl"))
-      JsonLinesReader::for_each_line(settings_, path,
-                                     [&](const nlohmann::json& item, const std::string&) { out.push_back(filter.judge(item)); });
+      JsonLinesReader::for_each_line(settings_, path, [&](const nlohmann::json& item, const std::string&) {
+        out.push_back(item.is_object() ? filter.judge(item) : FilterVerdict{FilterVerdict::unreadable});
+      });
     return out;
   }
 

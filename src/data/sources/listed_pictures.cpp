@@ -24,6 +24,7 @@ ListedPictures::ListedPictures(PictureList list) : list_(std::move(list)) {
 }
 
 void ListedPictures::check_first() const {
+  if (std::ranges::all_of(list_.pictures, &ListedPicture::is_bad)) user_error(list_.pictures[0].more->bad->what());
   const std::size_t count = std::min(kLookedFor, list_.pictures.size());
   std::error_code ignored;
   for (std::size_t i = 0; i < count; ++i)
@@ -68,6 +69,12 @@ bool ListedPictures::lacks_caption(std::int64_t index) const {
   return picture.captions.empty() && (!picture.more || with_texts(picture).captions.empty());
 }
 
+std::vector<std::uint64_t> ListedPictures::image_ids() const {
+  std::vector<std::uint64_t> out;
+  for (const ListedPicture& picture : list_.pictures) out.push_back(file_id(path_of(picture.name)));
+  return out;
+}
+
 // Returns a sample with only the captions and text fields.
 Sample ListedPictures::with_texts(const ListedPicture& picture) const {
   Sample sample;
@@ -83,8 +90,7 @@ Sample ListedPictures::read(const ListedPicture& picture) const {
   Sample sample = with_texts(picture);
   sample.key = picture.name;
   sample.label = picture.label;
-  if (picture.more && !picture.more->bad_texts.empty())
-    throw SampleError("bad_text_field", picture.more->bad_texts);
+  if (picture.is_bad()) throw *picture.more->bad;
   const std::string path = path_of(picture.name);
   sample.encoded = read_sample_file(path, "no_image");
   if (sample.encoded.empty()) throw SampleError("empty_image", path + ": the image has 0 bytes");

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <tessera/data/source.h>
+#include <tessera/data/sources/one_per_image.h>
 
 namespace tessera {
 
@@ -19,12 +20,17 @@ struct ListedPicture {
     std::string object_tags;
     std::string region_file;
     std::string mask_file;
-    std::vector<std::optional<FieldText>> texts;  // one for each of the list's text_fields; nullopt: this image lacks the field
-    std::string bad_texts;                        // what is wrong with one of `texts`; empty: nothing
+    std::vector<std::optional<FieldText>>
+        texts;  // one for each of the list's text_fields; nullopt: this image lacks the field
     std::vector<HardNegative> negatives;
     std::vector<ObjectAnnotation> objects;
     std::string bad_boxes;
+    std::optional<SampleError> bad;  // why the sample cannot be used
   };
+  /// Returns `more`, which it makes if it is null.
+  More& detail() { return *(more ? more : more = std::make_unique<More>()); }
+  bool is_bad() const { return more && more->bad; }
+
   std::string name;
   std::vector<std::string> captions;
   std::int64_t label = -1;
@@ -45,9 +51,10 @@ struct PictureList {
 };
 
 /// Images named in a list. A missing image is a SampleError `no_image`.
-class ListedPictures : public IndexedSource {
+class ListedPictures : public IndexedSource, public ImageIds {
  public:
-  /// Throws UserError if the list is empty, or if none of its first few images exists (the constructor checks only these).
+  /// Throws UserError if the list is empty or all its samples are bad, or if none of its first few images exists (the constructor looks
+  /// only for these).
   explicit ListedPictures(PictureList list);
 
   std::int64_t size() const override { return static_cast<std::int64_t>(list_.pictures.size()); }
@@ -58,6 +65,7 @@ class ListedPictures : public IndexedSource {
     return with_texts(list_.pictures.at(static_cast<std::size_t>(index))).captions;
   }
   bool lacks_caption(std::int64_t index) const override;
+  std::vector<std::uint64_t> image_ids() const override;
   std::string name_of(std::int64_t index) const override {
     return path_of(list_.pictures.at(static_cast<std::size_t>(index)).name);
   }

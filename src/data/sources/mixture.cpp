@@ -110,6 +110,15 @@ bool Mixture::lacks_caption(std::int64_t index) const {
   return components_[number].source->lacks_caption(index - first_[number]);
 }
 
+std::vector<std::uint64_t> Mixture::image_ids() const {
+  std::vector<std::uint64_t> out;
+  for (std::size_t i = 0; i < components_.size(); ++i) {
+    std::ranges::copy(image_ids_of(*components_[i].source), std::back_inserter(out));
+    out.resize(static_cast<std::size_t>(first_[i + 1]));  // 0, nothing known, for the samples of other sources
+  }
+  return out;
+}
+
 std::string Mixture::name_of(std::int64_t index) const {
   const std::size_t number = component_of(index);
   return components_[number].label + ": " + components_[number].source->name_of(index - first_[number]);

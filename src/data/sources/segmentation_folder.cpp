@@ -8,7 +8,7 @@
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/data/sources/segmentation_folder.h>
-#include <tessera/io/atomic_file.h>
+#include <tessera/io/stand_in.h>
 
 namespace tessera {
 namespace {
@@ -41,7 +41,7 @@ void require_folder(const SegmentationFolderSettings& s, const std::string& name
 std::vector<std::string> listed_names(const std::string& path) {
   std::vector<std::string> names;
   std::size_t number = 0;
-  for (const std::string& line : split(io::read_file(path), '\n')) {
+  for (const std::string& line : split(io::read_data_file(path), '\n')) {
     ++number;
     const std::string name(strip(line));
     if (name.empty()) continue;
@@ -115,8 +115,7 @@ std::shared_ptr<IndexedSource> make_segmentation_folder(const SegmentationFolder
   for (const std::string& name : names) {
     ListedPicture picture;
     picture.name = (fs::path(settings.pictures) / (name + settings.picture_suffix)).generic_string();
-    picture.more = std::make_unique<ListedPicture::More>();
-    picture.more->mask_file = (fs::path(settings.masks) / (name + settings.mask_suffix)).generic_string();
+    picture.detail().mask_file = (fs::path(settings.masks) / (name + settings.mask_suffix)).generic_string();
     list.pictures.push_back(std::move(picture));
   }
   list.class_names = class_names_of(settings);

@@ -16,8 +16,8 @@ bool is_punctuation(char32_t code) {
 std::string cleaned_caption(std::string_view text, const std::string& cleanup) {
   if (cleanup == "none") return std::string(text);
   if (cleanup == "lower") return unicode::encode(clip_text::clean(text, Cleanup::full));
-  std::u32string codes =
-      cleanup == "siglip" ? unicode::decode(text) : clip_text::repaired(text, Cleanup::full);
+  const bool siglip = cleanup == "siglip" || cleanup == "siglip_cased";
+  std::u32string codes = siglip ? unicode::decode(text) : clip_text::repaired(text, Cleanup::full);
   if (cleanup != "whitespace") {
     if (cleanup == "canonicalize")
       for (char32_t& code : codes)

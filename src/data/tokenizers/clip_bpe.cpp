@@ -7,6 +7,7 @@
 #include "src/data/tokenizers/unicode.h"
 #include "src/data/tokenizers/vocabulary_file.h"
 #include <tessera/base/text.h>
+#include <tessera/config/shipped.h>
 #include <tessera/data/tokenizers/clip_bpe.h>
 
 namespace tessera {
@@ -119,7 +120,9 @@ class ClipBpe : public Tokenizer {
 }  // namespace
 
 std::shared_ptr<Tokenizer> make_clip_bpe(const ClipBpeSettings& settings, const TokenizerContext& context) {
-  return std::make_shared<ClipBpe>(settings, load_vocabulary("clip-bpe", "merges", settings.merges, context));
+  const bool shipped = settings.merges.empty() && context.vocabulary.empty() && context.missing.empty();
+  const config::FilePath merges = shipped ? config::FilePath(config::clip_vocabulary_file()) : settings.merges;
+  return std::make_shared<ClipBpe>(settings, load_vocabulary("clip-bpe", "merges", merges, context));
 }
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 // Finds the tokenizer in the folder of a published model.
 #include <filesystem>
+#include <map>
 
 #include <nlohmann/json.hpp>
 
@@ -8,7 +9,7 @@
 #include <tessera/base/error.h>
 #include <tessera/data/tokenizers/sentencepiece.h>
 #include <tessera/data/tokenizers/tokenizer_json.h>
-#include <tessera/io/atomic_file.h>
+#include <tessera/io/stand_in.h>
 
 namespace tessera {
 namespace {
@@ -27,10 +28,25 @@ std::int64_t id_of(const json& file, const std::string& token) {
   return -1;
 }
 
-/// Returns the padding id: the id of the padding token that tokenizer_config.json names, or otherwise the padding id in
-/// tokenizer.json itself.
+/// Returns the padding token that tokenizer_config.json names or, if it names none, that of its class; empty if the class has none.
+std::string pad_token_of(const TokenizerConfig& config) {
+  static const std::map<std::string, std::string> of_classes = {
+      {"CLIPTokenizer", "<|endoftext|>"}, {"SiglipTokenizer", "</s>"}, {"BertTokenizer", "[PAD]"},       {"DistilBertTokenizer", "[PAD]"},
+      {"Siglip2Tokenizer", "<pad>"},      {"GemmaTokenizer", "<pad>"}, {"XLMRobertaTokenizer", "<pad>"}, {"RobertaTokenizer", "<pad>"},
+      {"T5Tokenizer", "<pad>"}};
+  const auto of_class = of_classes.find(config.type());
+  return config.token("pad_token", of_class == of_classes.end() ? "" : of_class->second);
+}
+
+/// Throws UserError if texts are padded on the left although the model reads the padding.
+void check_padding(const ForeignModel& foreign, const std::string& side, const std::string& path) {
+  if (foreign.padding_is_text && (side == "left" || side == "Left"))
+    user_error(path, ": pads texts on the left, and this model reads the padding: our tokenizers pad on the right");
+}
+
+/// Returns the padding id: the id of the padding token, or otherwise the padding id in tokenizer.json itself.
 std::int64_t pad_id_of(const json& file, const TokenizerConfig& config) {
-  const std::string token = config.token("pad_token", "");
+  const std::string token = pad_token_of(config);
   const std::int64_t named = token.empty() ? -1 : id_of(file, token);
   if (named >= 0) return named;
   const json padding = file.value("padding", json());
@@ -46,10 +62,12 @@ FolderTokenizer of_tokenizer_json(const ForeignModel& foreign, std::int64_t cont
   settings.context_length = context_length;
   settings.pad_is_text = foreign.padding_is_text;
   if (!foreign.cleanup.empty()) settings.cleanup = foreign.cleanup;
-  std::string bytes = json_tokenizer::assembled(path, io::read_file(path));
+  std::string bytes = json_tokenizer::assembled(path, io::read_data_file(path));
   const json file = parse_json_object(bytes, path);
   try {
     settings.pad_id = pad_id_of(file, config);
+    const json padding = file.value("padding", json());
+    check_padding(foreign, config.token("padding_side", padding.is_object() ? padding.value("direction", "") : ""), path);
     if (foreign.separator_is_padding) {
       settings.zero_id = id_of(file, separator_of(config));
       if (settings.zero_id < 0) user_error(path, ": has no token ", separator_of(config), ", which strip_sep_token replaces by 0");
@@ -66,13 +84,15 @@ FolderTokenizer of_sentencepiece(const ForeignModel& foreign, std::int64_t conte
   SentencePieceSettings settings;
   settings.context_length = context_length;
   settings.pad_is_text = foreign.padding_is_text;
-  settings.cleanup = foreign.cleanup == "canonicalize" ? "canonicalize" : siglip ? "siglip" : "none";
-  settings.pad_id = config.token("pad_token", "") == "</s>" ? 1 : 0;
+  const char* own = !siglip ? "none" : config.flag("do_lower_case", true) ? "siglip" : "siglip_cased";
+  settings.cleanup = foreign.cleanup == "canonicalize" ? "canonicalize" : own;
+  settings.pad_id = pad_token_of(config) == "</s>" ? 1 : 0;
+  check_padding(foreign, config.token("padding_side", ""), path);
   if (!siglip) {  // not SigLIP's spiece.model, so this is a tokenizer.model of Llama or Gemma
     settings.add_bos = config.flag("add_bos_token", true);
     settings.add_eos = config.flag("add_eos_token", false);
   }
-  return {{"sentencepiece", config::dump(settings)}, path, io::read_file(path)};
+  return {{"sentencepiece", config::dump(settings)}, path, io::read_data_file(path)};
 }
 
 /// Returns whether a spiece.model is T5's. Otherwise it is SigLIP's, which needs its own cleanup.
@@ -87,7 +107,10 @@ std::optional<FolderTokenizer> tokenizer_of_folder(const ForeignModel& foreign, 
   const config::Node* length = foreign.model.text->encoder.settings.find("context_length");
   const auto context_length = config::Value<std::int64_t>::read(*length, folder, 0);
   const TokenizerConfig config(folder);
-  for (const char* name : {"tokenizer.json", "vocab.json", "vocab.txt", "sentencepiece.bpe.model", "spiece.model", "tokenizer.model"}) {
+  std::vector<const char*> names = {"tokenizer.json",          "vocab.json",   "vocab.txt",
+                                    "sentencepiece.bpe.model", "spiece.model", "tokenizer.model"};
+  if (config.type() == "SiglipTokenizer") names.insert(names.begin(), "spiece.model");  // the class reads nothing else
+  for (const char* name : names) {
     const std::string path = folder + "/" + name;
     if (!fs::is_regular_file(path)) continue;
     const std::string_view kind = name;

@@ -1,6 +1,7 @@
 #include "src/data/tokenizers/tokenizer_config.h"
 
 #include <filesystem>
+#include <map>
 
 #include <tessera/base/error.h>
 #include <tessera/io/atomic_file.h>
@@ -16,6 +17,11 @@ nlohmann::json parse_json_object(const std::string& text, const std::string& pat
 TokenizerConfig::TokenizerConfig(const std::string& folder)
     : path_((std::filesystem::path(folder) / "tokenizer_config.json").string()) {
   if (std::filesystem::is_regular_file(path_)) values_ = parse_json_object(io::read_file(path_), path_);
+  const std::string model = (std::filesystem::path(folder) / "config.json").string();
+  if (!std::filesystem::is_regular_file(model)) return;
+  const nlohmann::json config = nlohmann::json::parse(io::read_file(model), nullptr, /*allow_exceptions=*/false);
+  const auto type = config.find("model_type");
+  if (type != config.end() && type->is_string()) model_type_ = type->get<std::string>();
 }
 
 bool TokenizerConfig::flag(const char* key, bool otherwise) const {
@@ -33,8 +39,13 @@ std::string TokenizerConfig::token(const char* key, const std::string& otherwise
 }
 
 std::string TokenizerConfig::type() const {
-  std::string name = token("tokenizer_class", "");
-  if (name.ends_with("Fast")) name.resize(name.size() - 4);
+  static const std::map<std::string, std::string> of_models = {
+      {"clip", "CLIPTokenizer"},       {"clip_text_model", "CLIPTokenizer"}, {"siglip", "SiglipTokenizer"},   {"bert", "BertTokenizer"},
+      {"roberta", "RobertaTokenizer"}, {"xlm-roberta", "XLMRobertaTokenizer"}, {"metaclip_2", "XLMRobertaTokenizer"}};
+  if (model_type_ == "siglip2") return "Siglip2Tokenizer";  // whatever the file says, as in transformers
+  const auto of_model = of_models.find(model_type_);
+  std::string name = token("tokenizer_class", of_model == of_models.end() ? "" : of_model->second);
+  if (name.ends_with("Fast") && name != "PreTrainedTokenizerFast") name.resize(name.size() - 4);
   return name;
 }
 

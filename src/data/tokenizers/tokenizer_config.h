@@ -16,11 +16,12 @@ class TokenizerConfig {
   bool flag(const char* key, bool otherwise) const;
   /// Returns a token, which the file stores as a text or as an object that describes it.
   std::string token(const char* key, const std::string& otherwise) const;
-  /// Returns the name of the tokenizer's class without "Fast"; empty if the file names none.
+  /// Returns the name of the tokenizer's class without "Fast", which the file or the config.json next to it determines; empty if neither
+  /// does.
   std::string type() const;
 
  private:
-  std::string path_;
+  std::string path_, model_type_;
   nlohmann::json values_ = nlohmann::json::object();
 };
 

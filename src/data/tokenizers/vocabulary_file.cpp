@@ -6,7 +6,7 @@
 
 #include "src/data/formats/byte_stream.h"
 #include <tessera/base/error.h>
-#include <tessera/io/atomic_file.h>
+#include <tessera/io/stand_in.h>
 
 namespace tessera {
 namespace {
@@ -26,8 +26,6 @@ class MemoryBytes : public ByteStream {
 };
 
 std::string vocabulary_example(const std::string& tokenizer) {
-  if (tokenizer == "clip-bpe")
-    return "CLIP's byte pairs; they ship with Tessera as configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz";
   if (tokenizer == "wordpiece") return "a vocab.txt";
   return "the vocabulary file; tessera-data train-sentencepiece makes one";
 }
@@ -45,7 +43,7 @@ Vocabulary load_vocabulary(const std::string& tokenizer, const std::string& key,
   if (!path.origin.empty()) config::require(path);
   const std::string origin = concat(tokenizer, ": ", key, ": ");
   try {
-    return {io::read_file(path), origin + path.name};
+    return {io::read_data_file(path), origin + path.name};
   } catch (const UserError& error) {
     throw UserError(origin + error.what());
   }

@@ -1,6 +1,8 @@
 #include "src/evaluation/tasks/candidates.h"
 
 #include <algorithm>
+#include <cctype>
+#include <numeric>
 #include <optional>
 
 #include <tessera/base/printable.h>
@@ -17,12 +19,77 @@ std::optional<std::int64_t> place_in(const Names& names, const std::string& name
   return found - names.begin();
 }
 
-std::vector<std::int64_t> places_by_name(const Names& task, const Names& source, std::int64_t background) {
-  std::vector<std::int64_t> out;
-  for (std::size_t i = 0; i < source.size(); ++i)
-    out.push_back(place_in(task, source[i])
-                      .value_or(static_cast<std::int64_t>(i) == background ? -1 : Candidates::kNotAsked));
+/// Returns the words of a name in lower case, with a space before and after each word.
+std::string spaced(const std::string& name) {
+  std::string out = " ";
+  for (const char letter : name) {
+    const auto byte = static_cast<unsigned char>(letter);
+    if (byte >= 0x80 || std::isalnum(byte) != 0)
+      out += static_cast<char>(byte < 0x80 ? std::tolower(byte) : byte);
+    else if (out.back() != ' ')
+      out += ' ';
+  }
+  return out.back() == ' ' ? out : out + ' ';
+}
+
+Names spaced(const Names& names) {
+  Names out;
+  for (const std::string& name : names) out.push_back(spaced(name));
   return out;
+}
+
+/// Returns the index of the shortest name that contains `words` (`whole`: that equals them) and that is not taken; -1 if there is none.
+/// All names are spaced().
+std::int64_t place_of_words(const Names& names, const std::string& words, bool whole,
+                            const std::vector<std::int64_t>& taken) {
+  std::int64_t best = -1;
+  std::size_t least = std::string::npos;
+  for (std::size_t i = 0; words != " " && i < names.size(); ++i) {
+    const bool fits = whole ? names[i] == words : names[i].find(words) != std::string::npos;
+    if (!fits || names[i].size() >= least || std::ranges::find(taken, static_cast<std::int64_t>(i)) != taken.end())
+      continue;
+    best = static_cast<std::int64_t>(i);
+    least = names[i].size();
+  }
+  return best;
+}
+
+/// Returns the index of each class among the task's names: of the same name, or of the same words. -1: there is none.
+std::vector<std::int64_t> places_by_name(const Names& task, const Names& source) {
+  std::vector<std::int64_t> out;
+  for (const std::string& name : source) out.push_back(place_in(task, name).value_or(-1));
+  const Names words = spaced(task);
+  for (std::size_t i = 0; i < out.size(); ++i)
+    if (out[i] < 0) out[i] = place_of_words(words, spaced(source[i]), /*whole=*/true, out);
+  return out;
+}
+
+/// Returns the index of each class's name in other words; empty if a class has none.
+std::vector<std::int64_t> places_by_words(const Names& task, const Names& source) {
+  std::vector<std::int64_t> out;
+  const Names words = spaced(task);
+  for (const std::string& name : source) {
+    out.push_back(place_of_words(words, spaced(name), /*whole=*/false, out));
+    if (out.back() < 0) return {};
+  }
+  return out;
+}
+
+/// Returns a text such as "beach -> a dog, dog -> a beach".
+std::string pairs_text(const Names& task, const Names& source, const std::vector<std::int64_t>& place) {
+  constexpr std::size_t kMost = 20;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(place.size(), kMost); ++i)
+    text += concat(i > 0 ? ", " : "", printable(source[i], 60), " -> ",
+                   place[i] < 0 ? "none" : printable(task[static_cast<std::size_t>(place[i])], 60));
+  return place.size() > kMost ? concat(text, ", ... (", place.size(), " classes)") : text;
+}
+
+/// Returns the place of each class of the source in `names`. The background has no name of its own, and other classes may lack one.
+std::vector<std::int64_t> places_of_labels(std::vector<std::int64_t> place, std::int64_t background) {
+  for (std::size_t i = 0; i < place.size(); ++i)
+    if (place[i] < 0 && static_cast<std::int64_t>(i) != background) place[i] = Candidates::kNotAsked;
+  return place;
 }
 
 /// Returns a sentence such as ". In their members, label is looked for in cls (label_keys), ...". Returns an empty string if
@@ -34,16 +101,28 @@ std::string where_labels_are(const Source& source) {
 
 }  // namespace
 
-bool meant_by_name(const Names& task, const Names& source) {
-  for (std::size_t i = 0; i < source.size(); ++i)
-    if (const auto place = place_in(task, source[i]); place && *place != static_cast<std::int64_t>(i)) return true;
-  return false;
+NamedClasses match_names(const Names& task, const Names& source) {
+  std::vector<std::int64_t> place = places_by_name(task, source);
+  const bool none = std::ranges::all_of(place, [](std::int64_t each) { return each < 0; });
+  if (none) place = places_by_words(task, source);
+  for (std::size_t i = 0; i < place.size(); ++i)
+    if (place[i] >= 0 && place[i] != static_cast<std::int64_t>(i))
+      return {true, place,
+              concat("classes are matched by their ", none ? "words: " : "names: ", pairs_text(task, source, place))};
+  const std::size_t common = std::min(task.size(), source.size());
+  if (std::equal(task.begin(), task.begin() + static_cast<std::ptrdiff_t>(common), source.begin())) return {};
+  place.resize(common);
+  std::iota(place.begin(), place.end(), 0);
+  return {false, {}, "names belong to classes by their position: " + pairs_text(task, source, place)};
 }
 
-std::function<std::int64_t(const Sample&)> labels_of_train(const Source& train, const Source& test) {
+std::function<std::int64_t(const Sample&)> labels_of_train(const Source& train, const Source& test,
+                                                           std::vector<std::string>& notes) {
   const Names known = train.class_names(), own = test.class_names();
-  if (!meant_by_name(known, own)) return [](const Sample& sample) { return sample.label; };
-  return [own, place = places_by_name(known, own, -1), from = train.describe(), to = test.describe()](const Sample& sample) {
+  NamedClasses matched = match_names(known, own);
+  if (!matched.note.empty()) notes.push_back(concat("test and training data: ", matched.note));
+  if (!matched.by_name) return [](const Sample& sample) { return sample.label; };
+  return [own, place = std::move(matched.place), from = train.describe(), to = test.describe()](const Sample& sample) {
     const auto label = static_cast<std::size_t>(sample.label);
     if (label >= own.size() || place[label] < 0)
       throw TaskMisfit(concat(to, " has a sample of class ", sample.label, label < own.size() ? ", " + printable(own[label], 60) : "",
@@ -90,9 +169,11 @@ Candidates candidates_for(const TextList& classes, const Source& source, const s
   const Names own = source.class_names();
   Candidates out{.task = task, .names = {}, .place = {}, .source_names = own};
   const Names names = class_names_for(classes, source, task);
-  if (!classes.items.empty() && meant_by_name(names, own)) {
+  const NamedClasses matched = classes.items.empty() ? NamedClasses{} : match_names(names, own);
+  if (!matched.note.empty()) out.notes = {matched.note};
+  if (matched.by_name) {
     out.names = names;
-    out.place = places_by_name(names, own, source.background_class());
+    out.place = places_of_labels(matched.place, source.background_class());
     return out;
   }
   if (!own.empty() && names.size() > own.size())

@@ -18,6 +18,7 @@ struct Candidates {
   /// prompt, and kNotAsked for a class that the task does not list.
   std::vector<std::int64_t> place;
   std::vector<std::string> source_names;  // the source's class names, for messages
+  std::vector<std::string> notes;         // for TaskResult::notes
 
   static constexpr std::int64_t kNotAsked = -2;
 
@@ -30,20 +31,30 @@ struct Candidates {
   Required asked(const Source& source) const;
 };
 
-/// Returns true if some name occurs at different positions in the two lists. Classes must then be matched by name.
-bool meant_by_name(const std::vector<std::string>& task, const std::vector<std::string>& source);
+/// How the class names of a task belong to the classes of its data.
+struct NamedClasses {
+  /// True if some name occurs at different positions in the two lists (case and punctuation do not matter), or if no name is in both
+  /// lists, but each name of the data is part of another name of the task ("dog" of "a photo of a dog"), not all in the same order.
+  /// Otherwise the task's i-th name belongs to the data's i-th class.
+  bool by_name = false;
+  std::vector<std::int64_t>
+      place;         // if by_name: for each class of the data, its index among the task's names; -1 if it has none
+  std::string note;  // for log and report: which class got which name; empty if all keep their names
+};
+NamedClasses match_names(const std::vector<std::string>& task, const std::vector<std::string>& source);
 
 /// Returns a function that maps the label of a sample of `test` to the label of its class in `train`. It changes no label, unless the
-/// classes must be matched by name; then it throws TaskMisfit if `train` does not have the sample's class.
-std::function<std::int64_t(const Sample&)> labels_of_train(const Source& train, const Source& test);
+/// classes must be matched by name; then it throws TaskMisfit if `train` does not have the sample's class. Adds a note to `notes` if
+/// classes with different names count as the same class.
+std::function<std::int64_t(const Sample&)> labels_of_train(const Source& train, const Source& test,
+                                                           std::vector<std::string>& notes);
 
 /// Returns the requirement that a sample has a class label. The label is a number, or a name if the source has no list of
 /// classes.
 Required labeled_or_named();
 
-/// Returns the classes in a task's setting `classes` or, if the setting is empty, the source's classes. If some name occurs at different
-/// positions in the task's list and in the source's list, classes are matched by name. In all other cases, the task's i-th name replaces
-/// the source's i-th name. Throws TaskMisfit if there are no class names.
+/// Returns the classes in a task's setting `classes` or, if the setting is empty, the source's classes. match_names() decides how the
+/// task's names belong to the source's classes. Throws TaskMisfit if there are no class names.
 Candidates candidates_for(const TextList& classes, const Source& source, const std::string& task);
 
 }  // namespace tessera

@@ -56,7 +56,8 @@ class CaptionsTask final : public EvaluationTask {
 
   void check(const EvaluationContext& context) const override {
     captioning_of(context, "captions");
-    check_samples(*source(context), "source", settings_.data.max_samples, captioned());
+    const auto source = open_source(settings_.data.source, context.source, "captions.source");
+    check_samples(*source, "source", settings_.data.max_samples, captioned());
   }
 
   std::vector<std::string> metric_names(const Embedder& /*embedder*/) const override { return {"cider_d", "token_accuracy"}; }
@@ -68,10 +69,11 @@ class CaptionsTask final : public EvaluationTask {
     const SpecialIds special = special_ids_of(tokenizer);
     const Pass pass{.embedder = embedder,
                     .context = context,
-                    .source = source(context),
+                    .source = open_source(settings_.data, context.source, "captions.source"),
                     .max_samples = settings_.data.max_samples,
                     .required = captioned(),
-                    .needs = {.encoder_tokens = true}};
+                    .needs = {.encoder_tokens = true},
+                    .counts_equal_images = true};
     TaskResult result;
     TokenMeter tokens(*captioning, tokenizer, special.begin);
     std::vector<std::string> captions;
@@ -86,9 +88,13 @@ class CaptionsTask final : public EvaluationTask {
       for (std::size_t i = 0; i < samples.size(); ++i) {
         if (examples.choose(samples[i].index)) {
           shown_rows.emplace_back(samples[i].sample.key, captions.size());
-          shown.push_back({to_image(samples[i].pixels), written[i], samples[i].sample.captions});
+          shown.push_back({.image = to_image(samples[i].pixels),
+                           .written = written[i],
+                           .truth = samples[i].sample.captions,
+                           .name = samples[i].sample.key});
         }
         captions.push_back(written[i]);
+        result.texts += std::ssize(samples[i].sample.captions);
         references.push_back(samples[i].sample.captions);
       }
     });
@@ -99,17 +105,13 @@ class CaptionsTask final : public EvaluationTask {
     result.metrics.emplace_back("token_accuracy", report::value_of(result.outcomes.back()));
     for (std::size_t i = 0; i < shown.size(); ++i) {
       shown[i].score = scores.per_image[shown_rows[i].second];
-      result.readings.emplace_back(shown_rows[i].first, concat(shown[i].written, " (", fixed(shown[i].score, 2), ")"));
+      result.readings.push_back({shown_rows[i].first, concat(shown[i].written, " (", fixed(shown[i].score, 2), ")")});
     }
     if (context.pictures) result.pictures.captions = std::move(shown);
     return result;
   }
 
  private:
-  std::shared_ptr<const Source> source(const EvaluationContext& context) const {
-    return open_source(settings_.data.source, context.source, "captions.source");
-  }
-
   CaptionsSettings settings_;
 };
 

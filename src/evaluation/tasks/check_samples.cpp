@@ -47,14 +47,24 @@ Looks look_at(const Source& source, std::int64_t count, std::int64_t most, const
   return out;
 }
 
+std::int64_t looked_through(const Source& source, std::int64_t max_samples) {
+  return max_samples < 0 ? source.size() : std::min(max_samples, source.size());
+}
+
 }  // namespace
+
+bool some_sample_has(const Source& source, std::int64_t max_samples, const Required& required,
+                     const std::function<void(const Sample&)>& look) {
+  const std::int64_t count = looked_through(source, max_samples);
+  Looks seen = look_at(source, count, kFewSamples, required, look);
+  if (seen.having == 0) seen = look_at(source, count, kMostSamples, required, look);
+  return seen.having > 0 || seen.readable == 0;
+}
 
 void check_samples(const Source& source, const std::string& setting, std::int64_t max_samples, const Required& required,
                    const std::function<void(const Sample&)>& look) {
-  const std::int64_t count = max_samples < 0 ? source.size() : std::min(max_samples, source.size());
-  Looks seen = look_at(source, count, kFewSamples, required, look);
-  if (seen.having == 0) seen = look_at(source, count, kMostSamples, required, look);
-  if (seen.having > 0 || seen.readable == 0) return;
+  if (some_sample_has(source, max_samples, required, look)) return;
+  const std::int64_t count = looked_through(source, max_samples);
   const std::string which = count <= kMostSamples ? "no sample of " + source.describe()
                                                   : concat("none of ", kMostSamples, " samples of ", source.describe());
   throw TaskMisfit(concat(which, " ", lacking(source, required), ": name other data in its `", setting,
@@ -63,9 +73,9 @@ void check_samples(const Source& source, const std::string& setting, std::int64_
 
 void check_train_and_test(const std::string& task, const TrainTestData& data, const EvaluationContext& context,
                           const Required& required) {
-  const auto train = open_source(data.train, context.train_source, task + ".train");
+  const auto train = open_samples(data.train, context.train_source, task + ".train");
   check_samples(*train, "train", data.max_train_samples, required);
-  const auto test = open_source(data.source, context.source, task + ".source");
+  const auto test = open_samples(data.source, context.source, task + ".source");
   check_samples(*test, "source", data.max_samples, required);
 }
 

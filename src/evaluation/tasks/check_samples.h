@@ -15,6 +15,10 @@ namespace tessera {
 void check_samples(const Source& source, const std::string& setting, std::int64_t max_samples, const Required& required,
                    const std::function<void(const Sample&)>& look = {});
 
+/// Returns false if check_samples() would throw because no sample has what is required. Calls `look` like check_samples().
+bool some_sample_has(const Source& source, std::int64_t max_samples, const Required& required,
+                     const std::function<void(const Sample&)>& look = {});
+
 /// Checks both data sets of a task that trains on one and tests on the other. `task` is the task's name.
 void check_train_and_test(const std::string& task, const TrainTestData& data, const EvaluationContext& context,
                           const Required& required);

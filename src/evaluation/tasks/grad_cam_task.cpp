@@ -35,13 +35,19 @@ class GradCamTask final : public EvaluationTask {
     double cosines = 0, empty = 0, maps = 0;
     for (const EvaluationSample& sample : chosen) {
       MapExample shown = example(embedder, sample);
+      Reading& reading = result.readings.emplace_back(Reading{.of = shown.name});
       for (const MapExample::Map& map : shown.maps) {
-        cosines += map.cosine;
+        reading.items.emplace_back(map.text, *map.cosine);
+        cosines += *map.cosine;
         empty += std::all_of(map.patches.begin(), map.patches.end(), [](float value) { return value == 0; }) ? 1 : 0;
         ++maps;
       }
       if (context.pictures) result.pictures.maps.push_back(std::move(shown));
     }
+    result.pictures.map_rule =
+        "Where in the image its similarity with the text comes from: strongest where its features speak most for the "
+        "text. The number "
+        "after the text is the cosine.";
     result.metrics = {{"mean_cosine", cosines / maps}, {"empty_maps", empty / maps}};
     return result;
   }
@@ -54,7 +60,11 @@ class GradCamTask final : public EvaluationTask {
     const at::Tensor picture = sample.pixels.unsqueeze(0);
     const at::Tensor similarity = embedder.similarity(embedder.images(picture, {}), features);  // [1, texts]
     const at::Tensor maps = embedder.relevance(picture.expand({std::ssize(texts), -1, -1, -1}), features);
-    MapExample out{.image = to_image(sample.pixels), .rows = maps.size(1), .columns = maps.size(2), .maps = {}};
+    MapExample out{.image = to_image(sample.pixels),
+                   .rows = maps.size(1),
+                   .columns = maps.size(2),
+                   .maps = {},
+                   .name = sample.sample.key};
     for (std::size_t t = 0; t < texts.size(); ++t) {
       const auto row = static_cast<std::int64_t>(t);
       out.maps.push_back({texts[t], similarity[0][row].item<double>(), to_vector<float>(maps[row])});

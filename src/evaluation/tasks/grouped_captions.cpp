@@ -6,8 +6,8 @@
 
 #include "src/evaluation/metrics/k_means.h"
 #include "src/evaluation/tasks/pass.h"
-#include "src/evaluation/token_spans.h"
 #include <tessera/base/error.h>
+#include <tessera/evaluation/token_spans.h>
 
 namespace tessera {
 namespace {

@@ -18,7 +18,7 @@ class HardNegativesTask final : public EvaluationTask {
 
   void check(const EvaluationContext& context) const override {
     check_conditioned(context, "hard_negatives.similarity", settings_.similarity, "global");
-    const auto source = open_source(settings_.data.source, context.source, "hard_negatives.source");
+    const auto source = open_samples(settings_.data.source, context.source, "hard_negatives.source");
     check_samples(*source, "source", settings_.data.max_samples, with_negatives());
   }
 
@@ -32,7 +32,7 @@ class HardNegativesTask final : public EvaluationTask {
 
  private:
   TaskResult measure(const Embedder& embedder, const EvaluationContext& context) const {
-    const auto source = open_source(settings_.data.source, context.source, "hard_negatives.source");
+    const auto source = open_samples(settings_.data.source, context.source, "hard_negatives.source");
     const Pass pass{.embedder = embedder,
                     .context = context,
                     .source = source,
@@ -41,12 +41,12 @@ class HardNegativesTask final : public EvaluationTask {
     TaskResult result;
     std::vector<at::Tensor> right, wrong;  // similarities, one tensor per batch
     std::vector<std::string> kinds;        // kind of each pair
-    std::vector<std::int64_t> sample;      // sample of each pair
-    std::int64_t seen = 0;
+    std::vector<std::int64_t> sample;      // image of each pair
+    ImageNumbers images(*source);
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       const NegativePairs pairs(samples);
-      for (const std::int64_t row : pairs.image) sample.push_back(seen + row);
-      seen += std::ssize(samples);
+      for (const std::int64_t row : pairs.image) sample.push_back(images.of(samples[static_cast<std::size_t>(row)]));
+      result.texts += std::ssize(pairs.texts);
       kinds.insert(kinds.end(), pairs.kinds.begin(), pairs.kinds.end());
       const at::Tensor similarity = embedder.similarity(features, embed_texts(embedder, pairs.texts));
       const at::Tensor rows = similarity.index_select(0, at::tensor(pairs.image, at::kLong));  // [pairs, texts]
@@ -56,6 +56,7 @@ class HardNegativesTask final : public EvaluationTask {
       right.push_back(column(pairs.positive));
       wrong.push_back(column(pairs.negative));
     });
+    result.samples = images.count();
 
     result.pictures.class_kind = "kind";
     const std::set<std::string> sorted(kinds.begin(), kinds.end());

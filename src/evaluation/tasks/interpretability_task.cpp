@@ -33,6 +33,7 @@ class InterpretabilityTask final : public EvaluationTask {
     const at::Tensor class_entries = entries_of(candidates.names, space);
     TaskResult result;
     result.classes = candidates.names;
+    result.notes = candidates.notes;
     std::vector<at::Tensor> ranks;
     std::vector<std::int64_t> labels;
     const Pass pass{.embedder = embedder,

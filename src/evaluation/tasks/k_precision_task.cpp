@@ -16,7 +16,8 @@ class KPrecisionTask final : public EvaluationTask {
   explicit KPrecisionTask(KPrecisionSettings settings) : settings_(std::move(settings)) {}
 
   void check(const EvaluationContext& context) const override {
-    check_samples(*source(context), "source", settings_.data.max_samples, captioned());
+    const auto source = open_source(settings_.data.source, context.source, "k_precision.source");
+    check_samples(*source, "source", settings_.data.max_samples, captioned());
   }
 
   std::vector<std::string> metric_names(const Embedder& /*embedder*/) const override {
@@ -28,9 +29,10 @@ class KPrecisionTask final : public EvaluationTask {
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     const Pass pass{.embedder = embedder,
                     .context = context,
-                    .source = source(context),
+                    .source = open_source(settings_.data, context.source, "k_precision.source"),
                     .max_samples = settings_.data.max_samples,
-                    .required = captioned()};
+                    .required = captioned(),
+                    .counts_equal_images = true};
     TaskResult result;
     std::vector<std::string> captions, shown;  // shown: keys of the images whose retrieved captions are reported
     std::vector<std::int64_t> owner, shown_rows;
@@ -50,6 +52,7 @@ class KPrecisionTask final : public EvaluationTask {
       batches.push_back(embedder.compact(features));
     });
 
+    result.texts = std::ssize(captions);
     const TowerFeatures images = joined(batches);
     const TowerFeatures texts = embed_compactly(embedder, prefixed(captions, settings_.prompt_prefix));
     const auto similarity = [&](metrics::RowRange some_images, metrics::RowRange some_texts) {
@@ -62,17 +65,13 @@ class KPrecisionTask final : public EvaluationTask {
     for (std::size_t i = 0; i < shown.size(); ++i) {
       const auto row = static_cast<std::size_t>(shown_rows[i]);
       const std::string& chosen = captions[static_cast<std::size_t>(scores.top1[row])];
-      result.readings.emplace_back(shown[i],
-                                   concat(chosen, " (", format_metric("k_precision", scores.per_image[row]), ")"));
+      result.readings.push_back(
+          {shown[i], concat(chosen, " (", format_metric("k_precision", scores.per_image[row]), ")")});
     }
     return result;
   }
 
  private:
-  std::shared_ptr<const Source> source(const EvaluationContext& context) const {
-    return open_source(settings_.data.source, context.source, "k_precision.source");
-  }
-
   std::optional<std::vector<std::string>> lexicon() const {
     if (settings_.lexicon.items.empty()) return std::nullopt;
     return settings_.lexicon.items;

@@ -165,6 +165,7 @@ class OptionsTask final : public EvaluationTask {
                   items.begin() + static_cast<std::ptrdiff_t>(std::min(i + kItemsAtATime, items.size()))},
                  set.form, pictures, embedder, judged);
     result.data = set.described;
+    for (const OptionItem* item : items) result.texts += std::ssize(item->texts);
     const at::Tensor right = at::stack(judged);  // bool [items, measures]
     const at::Tensor sample = pictures.first_rows(items);
     const ItemKinds kinds(items);

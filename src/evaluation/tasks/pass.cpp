@@ -1,10 +1,15 @@
 #include "src/evaluation/tasks/pass.h"
 
+#include <algorithm>
+#include <map>
+#include <unordered_set>
+
 #include <ATen/ATen.h>
 
 #include "src/evaluation/metrics/sparse_rows.h"
 #include <tessera/base/digest.h>
 #include <tessera/base/log.h>
+#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/data/image/patches.h>
 
@@ -29,10 +34,33 @@ std::string filled(std::string form, const std::string& name) {
   return form;
 }
 
+/// Warns if two classes have the same name.
+void warn_of_twice(const std::vector<std::string>& names, const std::string& task) {
+  std::map<std::string, std::size_t> seen;
+  std::vector<std::string> twice;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (const auto [first, is_new] = seen.emplace(names[i], i); !is_new && twice.size() < 5)
+      twice.push_back(concat(printable(names[i], 60), " (", first->second, " and ", i, ")"));
+  static ToldSamples told;  // tasks ask for their classes several times
+  const std::string text =
+      concat(task, ": classes have the same name: ", join_names(twice), "; the model cannot tell their images apart");
+  if (!twice.empty() && told.tell("classes", text) != ToldSamples::Tell::no) log::warning(text);
+}
+
 }  // namespace
 
 std::shared_ptr<const Source> open_source(const std::optional<config::ModuleSettings>& choice,
                                           const std::shared_ptr<const Source>& fallback, const std::string& key) {
+  return one_sample_per_image(open_samples(choice, fallback, key));
+}
+
+std::shared_ptr<const Source> open_source(const TaskData& data, const std::shared_ptr<const Source>& fallback,
+                                          const std::string& key) {
+  return one_sample_per_image(open_samples(data.source, fallback, key), data.group_equal_images);
+}
+
+std::shared_ptr<const Source> open_samples(const std::optional<config::ModuleSettings>& choice,
+                                           const std::shared_ptr<const Source>& fallback, const std::string& key) {
   if (choice) return sources().make(*choice, key);
   if (fallback == nullptr) {
     user_error(
@@ -41,11 +69,19 @@ std::shared_ptr<const Source> open_source(const std::optional<config::ModuleSett
   return fallback;
 }
 
+std::int64_t ImageNumbers::of(const EvaluationSample& sample) {
+  const std::uint64_t id = ids_.empty() ? 0 : ids_.at(static_cast<std::size_t>(sample.index));
+  const std::int64_t number = id == 0 ? count_ : known_.emplace(id, count_).first->second;
+  count_ = std::max(count_, number + 1);
+  return number;
+}
+
 std::vector<std::string> class_names_for(const TextList& classes, const Source& source, const std::string& task) {
   const std::vector<std::string> names = classes.items.empty() ? source.class_names() : classes.items;
   if (names.empty())
     throw TaskMisfit(concat(source.describe(), " has no class names: set ", task,
                             ".classes to a list or a file, or `classes` of the data to a file with one name per line"));
+  warn_of_twice(names, task);
   return names;
 }
 
@@ -97,6 +133,14 @@ TowerFeatures Pass::computed(const std::vector<const EvaluationSample*>& samples
   return features;
 }
 
+void Pass::warn_of_equal_images(std::int64_t equal, std::int64_t used, const std::string& first) const {
+  if (context.told && context.told->tell("equal images", source->describe()) == ToldSamples::Tell::no) return;
+  log::warning(source->describe(), ": ", with_thousands(equal), " of ", with_thousands(used),
+               " images have the same bytes as an earlier image (the first: ", printable(first),
+               ") and count as images of their own: the task's group_equal_images: true makes them one image with all "
+               "their captions");
+}
+
 void Pass::run(TaskResult& result, const BatchBody& body) const {
   result.data = source->describe();
   EmbeddingTable* const table = kept();
@@ -106,7 +150,9 @@ void Pass::run(TaskResult& result, const BatchBody& body) const {
   EvaluationReader reader(source, embedder.preprocessing(), context.batch_size, context.threads, max_samples, pictures,
                           is_known, context.told);
   const std::int64_t before = table != nullptr ? table->size() : 0;
-  std::int64_t read = 0, used = 0;
+  std::int64_t read = 0, used = 0, equal = 0;
+  std::unordered_set<std::uint64_t> known;
+  std::string first_equal;
   for (;;) {
     std::vector<EvaluationSample> samples = reader.next();
     if (samples.empty()) break;
@@ -117,14 +163,18 @@ void Pass::run(TaskResult& result, const BatchBody& body) const {
     }
     if (!samples.empty()) {
       used += std::ssize(samples);
-      for (const EvaluationSample& sample : samples)
+      for (const EvaluationSample& sample : samples) {
         result.sample_mark = fingerprint(sample.sample.key, result.sample_mark);
+        if (counts_equal_images && !known.insert(sample.picture).second && equal++ == 0) first_equal = sample.sample.key;
+      }
       body(samples, pictures == EvaluationPictures::prepared ? features_of(samples, table) : TowerFeatures());
     }
     if (context.progress) context.progress(read, total());
   }
   for (const auto& [reason, count] : reader.statistics().skipped) result.skipped[reason] += count;
   result.samples += used;
+  result.equal_images += equal;
+  if (equal > 0) warn_of_equal_images(equal, used, first_equal);
   if (before > 0)
     log::info(source->describe(), ": ", with_thousands(used - std::min(used, table->size() - before)), " of ",
               with_thousands(used), " image embeddings came from the cache");

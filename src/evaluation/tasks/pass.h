@@ -4,9 +4,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include <tessera/data/loading/loader.h>
+#include <tessera/data/sources/one_per_image.h>
 #include <tessera/evaluation/feature_store.h>
 #include <tessera/evaluation/metrics/retrieval.h>
 #include <tessera/evaluation/task.h>
@@ -15,9 +17,30 @@
 namespace tessera {
 
 /// Opens the source that a task names; if it names none, returns `fallback`, the run's source. `key` is the setting's path
-/// ("zero_shot.source"). Throws UserError if there is neither.
+/// ("zero_shot.source"). Samples that name the same image file are one sample (one_sample_per_image()). Throws UserError if there is
+/// neither.
 std::shared_ptr<const Source> open_source(const std::optional<config::ModuleSettings>& choice,
                                           const std::shared_ptr<const Source>& fallback, const std::string& key);
+/// As above, but for a task with equal_images_field().
+std::shared_ptr<const Source> open_source(const TaskData& data, const std::shared_ptr<const Source>& fallback,
+                                          const std::string& key);
+/// As open_source(), but every sample stays a sample of its own.
+std::shared_ptr<const Source> open_samples(const std::optional<config::ModuleSettings>& choice,
+                                           const std::shared_ptr<const Source>& fallback, const std::string& key);
+
+/// Numbers the images of a source from open_samples(), in the order in which of() is first called with them.
+class ImageNumbers {
+ public:
+  explicit ImageNumbers(const Source& source) : ids_(image_ids_of(source)) {}
+  /// Returns the number of a sample's image. Samples that name the same file have the same image.
+  std::int64_t of(const EvaluationSample& sample);
+  std::int64_t count() const { return count_; }
+
+ private:
+  std::vector<std::uint64_t> ids_;
+  std::unordered_map<std::uint64_t, std::int64_t> known_;
+  std::int64_t count_ = 0;
+};
 
 /// Returns the class names in the setting `classes` or, if it is empty, the source's class names. Throws TaskMisfit if there are
 /// none. `task` is the task's registered name, for the message.
@@ -52,12 +75,13 @@ struct Pass {
   Required required = {};
   ViewNeeds needs = {};
   EvaluationPictures pictures = EvaluationPictures::prepared;  // with as_read, images are not embedded, and their features are empty
+  bool counts_equal_images = false;  // for tasks with equal_images_field()
   bool reads_pixels = true;  // false: the body does not use pixels, so images with cached embeddings need no decoding
 
   /// Returns the number of samples that will be read, including unusable ones.
   std::int64_t total() const;
-  /// Calls `body` with each batch. Adds to the result's `samples` and `skipped`, and sets its `data`. Throws UserError if an
-  /// embedding is not finite or no sample is usable.
+  /// Calls `body` with each batch. Adds to the result's `samples`, `skipped` and `equal_images`, and sets its `data`. Throws UserError if
+  /// an embedding is not finite or no sample is usable.
   void run(TaskResult& result, const BatchBody& body) const;
 
  private:
@@ -65,6 +89,7 @@ struct Pass {
   EmbeddingTable* kept() const;
   TowerFeatures features_of(const std::vector<EvaluationSample>& samples, EmbeddingTable* kept) const;
   TowerFeatures computed(const std::vector<const EvaluationSample*>& samples) const;
+  void warn_of_equal_images(std::int64_t equal, std::int64_t used, const std::string& first) const;
 };
 
 /// Embeds texts. Throws UserError if an embedding is not finite.

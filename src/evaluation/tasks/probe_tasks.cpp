@@ -47,11 +47,14 @@ TrainAndTest embed_both(const std::string& task, const TrainTestData& settings, 
   const auto test = open_source(settings.source, context.source, task + ".source");
   TaskResult uncounted;
   TrainAndTest out;
-  out.train = embed_labeled(embedder, context, train, settings.max_train_samples, labels_of_train(*train, *train), uncounted);
-  out.test = embed_labeled(embedder, context, test, settings.max_samples, labels_of_train(*train, *test), result);
+  out.train = embed_labeled(embedder, context, train, settings.max_train_samples,
+                            labels_of_train(*train, *train, uncounted.notes), uncounted);
+  out.test = embed_labeled(embedder, context, test, settings.max_samples, labels_of_train(*train, *test, result.notes),
+                           result);
   result.data = concat(test->describe(), " (fitted on ", with_thousands(out.train.labels.size(0)), " of ",
                        train->describe(), ")");
   out.classes = std::max(out.train.labels.max().item<std::int64_t>(), out.test.labels.max().item<std::int64_t>()) + 1;
+  result.chance["top1"] = 1 / static_cast<double>(out.classes);
   return out;
 }
 
@@ -152,6 +155,7 @@ class KnnTask final : public EvaluationTask {
     const auto scores = metrics::knn_classification(data.train.features, data.train.labels, data.test.features,
                                                     data.test.labels, data.classes, settings_.k, settings_.temperature);
     result.metrics = {{"top1", scores.top1}, {"top5", scores.top5}};
+    result.chance["top5"] = std::min(1.0, 5 / static_cast<double>(data.classes));
     result.outcomes = {outcomes_of("top1", {.part = scores.prediction.eq(data.test.labels)}),
                        outcomes_of("top5", {.part = scores.in_top5})};
     return result;

@@ -5,7 +5,6 @@
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/retrieval_sheets.h"
 #include "src/evaluation/tasks/tasks.h"
-#include <tessera/base/text.h>
 #include <tessera/evaluation/tasks/picture_task_settings.h>
 
 namespace tessera {
@@ -25,19 +24,12 @@ void offer_key(Nearest& nearest, double score, const std::string& key, std::size
   if (keys.size() > most) keys.pop_back();
 }
 
-std::string listed(const Nearest& nearest) {
-  std::string text;
-  for (const auto& [score, key] : nearest.keys)
-    text += concat(text.empty() ? "" : ", ", key, " ", fixed(score, 3));
-  return text;
-}
-
 class QueryTask final : public EvaluationTask {
  public:
   explicit QueryTask(QuerySettings settings) : settings_(std::move(settings)) {}
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
-    const auto source = open_source(settings_.data.source, context.source, "query.source");
+    const auto source = open_source(settings_.data, context.source, "query.source");
     const TowerFeatures texts = embed_texts(embedder, settings_.texts.items);
     std::vector<Nearest> queries;
     for (const std::string& text : settings_.texts.items)
@@ -48,6 +40,7 @@ class QueryTask final : public EvaluationTask {
                     .context = context,
                     .source = source,
                     .max_samples = settings_.data.max_samples,
+                    .counts_equal_images = true,
                     .reads_pixels = context.pictures};
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       const at::Tensor similarity = embedder.similarity(features, texts).to(at::kDouble).contiguous();  // [B, queries]
@@ -55,13 +48,15 @@ class QueryTask final : public EvaluationTask {
         for (std::size_t q = 0; q < queries.size(); ++q) {
           const double score = similarity.const_data_ptr<double>()[i * queries.size() + q];
           offer_key(queries[q], score, samples[i].sample.key, static_cast<std::size_t>(settings_.top));
-          if (context.pictures) offer_picture(queries[q].sheet, score, samples[i].pixels, false, settings_.top);
+          if (context.pictures) offer_picture(queries[q].sheet, score, samples[i], false, settings_.top);
         }
     });
     double best = 0;
     for (Nearest& query : queries) {
       best += query.keys.front().first / static_cast<double>(queries.size());
-      result.readings.emplace_back(query.sheet.query_text, listed(query));
+      Reading reading{.of = query.sheet.query_text};
+      for (const auto& [score, key] : query.keys) reading.items.emplace_back(key, score);
+      result.readings.push_back(std::move(reading));
       if (context.pictures) result.pictures.queries.push_back(std::move(query.sheet));
     }
     result.metrics = {{"mean_best_cosine", best}};

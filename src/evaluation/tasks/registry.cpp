@@ -4,6 +4,8 @@
 #include <c10/util/Exception.h>
 
 #include "src/evaluation/tasks/tasks.h"
+#include <tessera/base/log.h>
+#include <tessera/base/text.h>
 
 namespace tessera {
 namespace {
@@ -36,6 +38,28 @@ void resolve_parts(config::ModuleSettings& task, const std::string& key, const P
   config::ModuleSettings named{"", *node};
   for (const auto& [name, part] : node->members()) resolve_part(named, name, parts, config::join_path(path, key));
   task.settings.set(key, named.settings);
+}
+
+bool has_setting(const config::RegistryBase::Entry& entry, const std::string& key) {
+  return std::ranges::any_of(entry.document(), [&](const config::FieldDoc& field) { return field.path == key; });
+}
+
+/// Throws UserError if the task has a setting that only data have.
+void refuse_settings_of_data(const config::ModuleSettings& task, const std::string& path) {
+  const auto own = std::ranges::find(evaluation_tasks().entries(), task.name, &config::RegistryBase::Entry::name);
+  if (own == evaluation_tasks().entries().end()) return;
+  for (const auto& [key, value] : task.settings.members()) {
+    if (has_setting(*own, key)) continue;
+    std::vector<std::string> known;
+    for (const config::RegistryBase::Entry& source : sources().entries())
+      if (has_setting(source, key)) known.push_back(source.name);
+    if (known.empty()) continue;
+    const std::string& source = known.front();
+    user_error(value.mark().text(), value.mark().text().empty() ? "" : ": ", config::join_path(path, key),
+               ": unknown key: ", key, " is a setting of the data (", join_names(known),
+               "): set it where the data are named, as in --data '{name: ", source, ", path: ..., ", key,
+               ": ...}' or source: {name: ", source, ", path: ..., ", key, ": ...}");
+  }
 }
 
 }  // namespace
@@ -74,6 +98,8 @@ TaskRegistry& evaluation_tasks() {
                                  make_feature_map_task);
     list.add<GradCamSettings>("grad_cam", "where in an image its similarity with a caption comes from (Grad-CAM)",
                               make_grad_cam_task);
+    list.add<WordMapSettings>("words", "where in images the single words of a text are found (SPARC, FILIP, PACL)",
+                              make_words_task);
     list.add<QuerySettings>("query", "the images that are nearest to texts", make_query_task);
     list.add<ValidationLossSettings>("validation_loss", "the loss of the run's objective on the validation data",
                                      make_validation_loss_task);
@@ -95,6 +121,9 @@ TaskResult run_task(const config::ModuleSettings& task, const Embedder& embedder
   result.settings = task.settings;
   result.intervals = report::intervals_of(outcomes_of(result));
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  for (const std::string& note : result.notes)
+    if (context.told == nullptr || context.told->tell(task.name + " notes", note) != ToldSamples::Tell::no)
+      log::info(task.name, ": ", note);
   return result;
 }
 
@@ -134,6 +163,7 @@ std::vector<config::ModuleSettings> resolve_tasks(const std::vector<config::Modu
   std::vector<config::ModuleSettings> out;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     const std::string at = concat(path, "[", i, "]");
+    refuse_settings_of_data(tasks[i], at);
     config::ModuleSettings task = evaluation_tasks().resolve(tasks[i], at);
     resolve_part(task, "source", sources(), at);
     resolve_part(task, "train", sources(), at);

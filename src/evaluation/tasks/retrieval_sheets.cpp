@@ -22,12 +22,12 @@ void keep_failures(std::vector<Query>& queries) {
 
 }  // namespace
 
-void offer_picture(RetrievalSheet& sheet, double score, const at::Tensor& pixels, bool right, std::int64_t most) {
+void offer_picture(RetrievalSheet& sheet, double score, const EvaluationSample& sample, bool right, std::int64_t most) {
   auto& items = sheet.items;
   const auto place = std::upper_bound(items.begin(), items.end(), score,
                                       [](double value, const auto& item) { return value > item.score; });
   if (place == items.end() && std::ssize(items) == most) return;
-  items.insert(place, {to_image(pixels), {}, score, right});
+  items.insert(place, {to_image(sample.pixels), sample.sample.key, score, right});
   if (std::ssize(items) > most) items.pop_back();
 }
 
@@ -71,7 +71,11 @@ void RetrievalSheets::add(const std::vector<EvaluationSample>& samples, const Ba
     const std::int64_t image = first + static_cast<std::int64_t>(i);
     const auto& own = captions.by_image[static_cast<std::size_t>(image)];
     if (!own.empty() && images_.choose(samples[i].index))
-      by_image_.push_back({image, {.text_to_image = false, .query_image = to_image(samples[i].pixels), .truth = own}});
+      by_image_.push_back({image,
+                           {.text_to_image = false,
+                            .query_image = to_image(samples[i].pixels),
+                            .truth = own,
+                            .query_name = samples[i].sample.key}});
   }
   if (by_text_.empty()) return;
   std::vector<std::int64_t> rows;
@@ -82,8 +86,11 @@ void RetrievalSheets::add(const std::vector<EvaluationSample>& samples, const Ba
     for (std::size_t i = 0; i < samples.size(); ++i) {
       const auto row = static_cast<std::int64_t>(i);
       const bool right = captions.owner[static_cast<std::size_t>(query.row)] == first + row;
-      if (right) query.sheet.query_image = to_image(samples[i].pixels);
-      offer_picture(query.sheet, similarity[row][static_cast<std::int64_t>(q)].item<double>(), samples[i].pixels, right,
+      if (right) {
+        query.sheet.query_image = to_image(samples[i].pixels);
+        query.sheet.query_name = samples[i].sample.key;
+      }
+      offer_picture(query.sheet, similarity[row][static_cast<std::int64_t>(q)].item<double>(), samples[i], right,
                     kItems);
     }
   }

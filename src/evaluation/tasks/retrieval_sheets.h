@@ -23,8 +23,8 @@ struct Captions {
 /// Returns the texts, each with `prefix` in front.
 std::vector<std::string> prefixed(const std::vector<std::string>& texts, const std::string& prefix);
 
-/// Adds the image to the sheet if it is among the best `most` images so far. At ties, the earlier image comes first.
-void offer_picture(RetrievalSheet& sheet, double score, const at::Tensor& pixels, bool right, std::int64_t most);
+/// Adds the sample's image to the sheet if it is among the best `most` images so far. At ties, the earlier image comes first.
+void offer_picture(RetrievalSheet& sheet, double score, const EvaluationSample& sample, bool right, std::int64_t most);
 
 /// Makes a report's retrieval sheets in one pass over the images. Keeps only images that the report may show. The query captions come from
 /// the first batch, so that every image can be compared with them during the pass. The query images are spread over the whole pass. Makes

@@ -107,14 +107,16 @@ class RetrievalTask final : public EvaluationTask {
   Pass pass_of(const Embedder& embedder, const EvaluationContext& context) const {
     return {.embedder = embedder,
             .context = context,
-            .source = open_source(settings_.data.source, context.source, "retrieval.source"),
+            .source = open_source(settings_.data, context.source, "retrieval.source"),
             .max_samples = settings_.data.max_samples,
             .required = captioned(),
+            .counts_equal_images = true,
             .reads_pixels = context.pictures};
   }
 
   // Adds the recalls. The bootstrap draws the captions of one image together, because they are not independent samples.
   void add_recalls(const metrics::RetrievalScores& scores, const at::Tensor& owner, TaskResult& result) const {
+    result.texts = owner.size(0);
     for (std::size_t i = 0; i < settings_.topk.size(); ++i) {
       const std::string name = concat("image_to_text_recall@", settings_.topk[i]);
       result.metrics.emplace_back(name, scores.image_to_text[i]);
@@ -123,6 +125,8 @@ class RetrievalTask final : public EvaluationTask {
     for (std::size_t i = 0; i < settings_.topk.size(); ++i) {
       const std::string name = concat("text_to_image_recall@", settings_.topk[i]);
       result.metrics.emplace_back(name, scores.text_to_image[i]);
+      result.chance[name] = std::min(
+          1.0, static_cast<double>(settings_.topk[i]) / static_cast<double>(scores.image_to_text_rank.size(0)));
       result.outcomes.push_back(hits_within(name, scores.text_to_image_rank, settings_.topk[i], owner));
     }
   }

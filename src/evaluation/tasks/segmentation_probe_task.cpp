@@ -63,7 +63,7 @@ class SegmentationProbeTask final : public EvaluationTask {
                                     .unflatten(2, {options.grid[0], options.grid[1]})
                                     .to(at::kFloat);  // [B, C, rows, columns]
       for (std::size_t i = 0; i < samples.size(); ++i)
-        record.add(samples[i].index, targets[i],
+        record.add(samples[i], targets[i],
                    metrics::segment_pixels(logits[static_cast<std::int64_t>(i)], targets[i], options),
                    [&] { return to_image(samples[i].pixels); });
     });
@@ -85,8 +85,8 @@ class SegmentationProbeTask final : public EvaluationTask {
     return classes_in(open_source(settings_.source, context.source, "segmentation_probe.source"));
   }
   MaskClasses classes_in(const std::shared_ptr<const Source>& source) const {
-    MaskClasses out{source, class_names_for(settings_.classes, *source, "segmentation_probe"),
-                    "segmentation_probe.classes", settings_.ignore};
+    const MaskClasses out = mask_classes(source, class_names_for(settings_.classes, *source, "segmentation_probe"),
+                                         "segmentation_probe.classes", settings_.ignore);
     for (const std::string& name : settings_.ignore)
       if (std::ranges::find(out.names, name) == out.names.end())
         user_error("segmentation_probe.ignore: no class is called ", name, "; there are ", join_names(out.names));
@@ -99,7 +99,7 @@ class SegmentationProbeTask final : public EvaluationTask {
     if (classes.count() != count)
       throw TaskMisfit(concat("segmentation_probe: the training data have ", classes.count(), " classes, the test data ",
                               count));
-    if (meant_by_name(classes.names, test.names))
+    if (match_names(classes.names, test.names).by_name)
       throw TaskMisfit(concat("segmentation_probe: some classes have other numbers in the training data, ", classes.source->describe(),
                               ", than in the test data, ", test.source->describe()));
     std::vector<at::Tensor> features, labels;

@@ -1,6 +1,8 @@
 #include "src/evaluation/tasks/segmentation_record.h"
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <cmath>
 
 #include <ATen/ATen.h>
@@ -8,18 +10,39 @@
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/outcomes.h"
+#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/data/image/transforms.h>
 
 namespace tessera {
 namespace {
 
+/// Names of classes that stand for pixels without a class, in Cityscapes, COCO-Stuff, CamVid, VOC, labelme's files and similar data.
+constexpr std::array<std::string_view, 13> kNoClass = {
+    "void",       "unlabeled", "unlabelled", "ignore",     "ignored",     "unannotated",         "unknown",
+    "don't care", "no data",   "no label",   "out of roi", "ego vehicle", "rectification border"};
+
+/// Returns the name in lower case, with spaces for hyphens and underscores: "background" for "__Background__".
+std::string plain_name(std::string name) {
+  std::ranges::transform(name, name.begin(), [](unsigned char letter) {
+    return letter == '_' || letter == '-' ? ' ' : static_cast<char>(std::tolower(letter));
+  });
+  return std::string(strip(name));
+}
+
+std::optional<std::int64_t> called_background(const std::vector<std::string>& names) {
+  const auto found =
+      std::ranges::find_if(names, [](const std::string& name) { return plain_name(name) == "background"; });
+  return found == names.end() ? std::nullopt : std::optional(found - names.begin());
+}
+
 std::vector<std::uint8_t> to_bytes(const at::Tensor& mask) {
   return to_vector<std::uint8_t>(mask.to(at::kByte));
 }
 
-/// Makes an example for the report, shrunk to display size. target and found: classes, [H, W].
-SegmentationExample to_example(const Image& image, const at::Tensor& target, const at::Tensor& found, double iou) {
+/// Makes an example for the report, shrunk to display size. target and found: classes, [H, W]; target is undefined if there is no mask.
+SegmentationExample to_example(const Image& image, const at::Tensor& target, const at::Tensor& found, double iou,
+                               const std::string& name) {
   constexpr std::int64_t kShown = 224;  // maximum length of an example's shorter side, in pixels
   const double ratio =
       std::min(1.0, static_cast<double>(kShown) / static_cast<double>(std::min(image.height, image.width)));
@@ -30,7 +53,8 @@ SegmentationExample to_example(const Image& image, const at::Tensor& target, con
   const auto smaller = [&](const at::Tensor& mask) {
     return preprocess_mask(to_bytes(mask), image.height, image.width, shown);
   };
-  return {preprocess(image, shown), smaller(target), smaller(found), iou};
+  return {preprocess(image, shown), target.defined() ? smaller(target) : std::vector<std::uint8_t>{}, smaller(found),
+          iou, name};
 }
 
 void check_mask(const std::vector<std::uint8_t>& mask, const std::string& key, const MaskClasses& classes) {
@@ -57,9 +81,7 @@ std::vector<report::Outcomes> outcomes_of_pictures(const metrics::SegmentationSc
 }
 
 void add_classes(const MaskClasses& classes, const metrics::SegmentationScores& scores, TaskPictures& pictures) {
-  const std::int64_t background = classes.background().value_or(-1);
-  pictures.class_names = classes.names;
-  pictures.background_class = background;
+  const std::int64_t background = pictures.background_class;
   pictures.class_measure = "IoU";
   for (std::int64_t c = 0; c < classes.count(); ++c) {
     const double iou = scores.class_iou[c].item<double>();
@@ -70,8 +92,42 @@ void add_classes(const MaskClasses& classes, const metrics::SegmentationScores& 
 }  // namespace
 
 std::optional<std::int64_t> MaskClasses::background() const {
-  const std::int64_t index = source->background_class();
-  return index < 0 || is_ignored(index) ? std::nullopt : std::optional(index);
+  const std::int64_t set = source->background_class();
+  const auto index = set >= 0 ? std::optional(set) : called_background(names);
+  return index && is_ignored(*index) ? std::nullopt : index;
+}
+
+std::vector<std::string> MaskClasses::notes() const {
+  std::vector<std::string> out;
+  const auto class_text = [&](std::int64_t index) {
+    return concat("class ", index,
+                  index < count() ? concat(", ", printable(names[static_cast<std::size_t>(index)], 60), ",") : "");
+  };
+  const std::int64_t set = source->background_class();
+  const auto index = background(), called = called_background(names);
+  if (!index)
+    out.push_back(
+        concat("no class counts as the background",
+               set < 0 && !called ? ": the data set no background_class, and no class is called background" : ""));
+  else if (set < 0)
+    out.push_back(concat(class_text(*index), " counts as the background because of its name"));
+  else
+    out.push_back(concat(class_text(*index), " counts as the background (background_class of the data)",
+                         called && *called != set ? concat(", although ", class_text(*called), " is called so") : ""));
+  if (!ignored.empty())
+    out.push_back(concat("pixels of ", join_names(ignored), " are ignored, and these classes are not predicted"));
+  return out;
+}
+
+MaskClasses mask_classes(std::shared_ptr<const Source> source, std::vector<std::string> names,
+                         const std::string& setting, std::vector<std::string> ignored) {
+  const std::int64_t background = source->background_class();
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (static_cast<std::int64_t>(i) != background &&
+        std::ranges::find(kNoClass, plain_name(names[i])) != kNoClass.end() &&
+        std::ranges::find(ignored, names[i]) == ignored.end())
+      ignored.push_back(names[i]);
+  return {std::move(source), std::move(names), setting, std::move(ignored)};
 }
 
 bool MaskClasses::is_ignored(std::int64_t value) const {
@@ -89,6 +145,7 @@ void check_masks(const MaskClasses& classes, const std::string& setting, std::in
 
 at::Tensor mask_of(const std::vector<std::uint8_t>& mask, config::Size size, const std::string& key,
                    const MaskClasses& classes) {
+  if (mask.empty()) return at::full({size.height, size.width}, kIgnoredClass, at::kLong);
   check_mask(mask, key, classes);
   at::Tensor out =
       at::from_blob(const_cast<std::uint8_t*>(mask.data()), {size.height, size.width}, at::kByte).to(at::kLong);
@@ -108,15 +165,42 @@ SegmentationRecord::SegmentationRecord(MaskClasses classes, std::int64_t total, 
     : classes_(std::move(classes)),
       meter_(classes_.count(), classes_.background(), kIgnoredClass),
       examples_(total),
-      pictures_(pictures) {}
+      pictures_(pictures),
+      in_masks_(at::zeros({kIgnoredClass + 1}, at::kBool)) {}
 
-void SegmentationRecord::add(std::int64_t index, const at::Tensor& target, const at::Tensor& found,
+void SegmentationRecord::add(const EvaluationSample& sample, const at::Tensor& target, const at::Tensor& found,
                              const std::function<Image()>& image) {
   const double iou = meter_.add(found.unsqueeze(0), target.unsqueeze(0)).item<double>();
-  if (pictures_ && examples_.choose(index)) shown_.push_back(to_example(image(), target, found, iou));
+  in_masks_.index_fill_(0, std::get<0>(at::_unique(target)), true);
+  if (pictures_ && examples_.choose(sample.index))
+    shown_.push_back(to_example(image(), classes_.drawn ? target : at::Tensor(), found, iou, sample.sample.key));
+}
+
+std::vector<std::string> SegmentationRecord::notes() const {
+  std::vector<std::string> out = classes_.notes(), absent;
+  for (std::int64_t c = 0; c < classes_.count(); ++c)
+    if (!in_masks_[c].item<bool>() && !classes_.is_ignored(c))
+      absent.push_back(classes_.names[static_cast<std::size_t>(c)]);
+  constexpr std::size_t kMost = 10;
+  const std::size_t count = absent.size();
+  if (count > kMost) absent.resize(kMost);
+  if (count > 0)
+    out.push_back(concat(count, " of ", classes_.count(), " classes occur in no mask: ", join_names(absent),
+                         count > kMost ? ", ..." : ""));
+  return out;
 }
 
 void SegmentationRecord::write(TaskResult& result) {
+  result.pictures.segmentation = std::move(shown_);
+  result.pictures.class_names = classes_.names;
+  result.pictures.background_class = classes_.background().value_or(-1);
+  if (!classes_.drawn) {
+    result.notes.push_back(
+        "no sample has a mask: the images are colored by the predicted classes, and nothing is measured");
+    return;
+  }
+  const std::vector<std::string> own = notes();
+  result.notes.insert(result.notes.end(), own.begin(), own.end());
   const metrics::SegmentationScores scores = meter_.scores();
   result.metrics = {{"image_miou", scores.image_miou},
                     {"dataset_miou", scores.dataset_miou},
@@ -124,7 +208,6 @@ void SegmentationRecord::write(TaskResult& result) {
   if (classes_.background())
     result.metrics.emplace_back("dataset_miou_with_background", metrics::mean_of_present(scores.class_iou));
   result.outcomes = outcomes_of_pictures(scores, classes_.background());
-  result.pictures.segmentation = std::move(shown_);
   if (pictures_) add_classes(classes_, scores, result.pictures);
 }
 

@@ -25,12 +25,21 @@ struct MaskClasses {
   std::vector<std::string> names;  // class name of each mask value
   std::string setting;             // the setting that lists them, for messages ("segmentation.classes")
   std::vector<std::string> ignored{};  // names of the classes whose pixels are set to kIgnoredClass
+  bool drawn = true;                   // false if the data have no masks, so that nothing can be measured
 
   std::int64_t count() const { return std::ssize(names); }
-  /// Returns the index of the background class; nullopt if there is none or it is ignored.
+  /// Returns the index of the background class: that of the source's setting or, if the source sets none, of the first class called
+  /// background (in any case). Returns nullopt if there is none or it is ignored.
   std::optional<std::int64_t> background() const;
   bool is_ignored(std::int64_t value) const;
+  /// Returns sentences on the background and on ignored classes, for TaskResult::notes.
+  std::vector<std::string> notes() const;
 };
+
+/// Returns the classes of masks. Ignored are the classes in `ignored`, and those whose names say that their pixels have no class, such as
+/// void and unlabeled, unless the source's background class has such a name.
+MaskClasses mask_classes(std::shared_ptr<const Source> source, std::vector<std::string> names,
+                         const std::string& setting, std::vector<std::string> ignored = {});
 
 /// Returns the requirement that a sample has a mask.
 Required masked();
@@ -38,7 +47,7 @@ Required masked();
 /// Checks a few masks of the source, as check_samples() does. Throws TaskMisfit if a mask has a class without a name.
 void check_masks(const MaskClasses& classes, const std::string& setting, std::int64_t max_samples);
 
-/// Returns the mask as a tensor, int64 [H, W]. Throws TaskMisfit if the mask has a class without a name.
+/// Returns the mask as a tensor, int64 [H, W]; all kIgnoredClass if the sample has no mask. Throws TaskMisfit if the mask has a class without a name.
 at::Tensor mask_of(const std::vector<std::uint8_t>& mask, config::Size size, const std::string& key,
                    const MaskClasses& classes);
 
@@ -51,17 +60,22 @@ class SegmentationRecord {
   /// `total` is the number of samples of the pass. If `pictures` is true, some images are kept for the report.
   SegmentationRecord(MaskClasses classes, std::int64_t total, bool pictures);
 
-  /// Adds the sample at `index`. target and found: int64 [H, W]. image() returns the sample's image.
-  void add(std::int64_t index, const at::Tensor& target, const at::Tensor& found, const std::function<Image()>& image);
+  /// Adds a sample. target and found: int64 [H, W]. image() returns the sample's image.
+  void add(const EvaluationSample& sample, const at::Tensor& target, const at::Tensor& found,
+           const std::function<Image()>& image);
   /// Adds the metrics image_miou, dataset_miou, pixel_accuracy and, if there is a background class, dataset_miou_with_background to
-  /// the result. Also adds the contribution of each image to the first three metrics, and the images that were kept for the report.
+  /// the result. Also adds the contribution of each image to the first three metrics, the images that were kept for the report, and notes
+  /// on the classes. Without masks, adds no metrics.
   void write(TaskResult& result);
 
  private:
+  std::vector<std::string> notes() const;
+
   MaskClasses classes_;
   metrics::SegmentationMeter meter_;
   ExampleChooser examples_;
   bool pictures_;
+  at::Tensor in_masks_;  // bool [256], true for the mask values that occurred
   std::vector<SegmentationExample> shown_;
 };
 

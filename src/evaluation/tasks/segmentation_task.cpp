@@ -1,8 +1,11 @@
+#include <algorithm>
 #include <utility>
 
 #include <ATen/ATen.h>
 
 #include "src/evaluation/metrics/cosine.h"
+#include "src/evaluation/tasks/candidates.h"
+#include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/class_queries.h"
 #include "src/evaluation/tasks/conditioned.h"
 #include "src/evaluation/tasks/examples.h"
@@ -21,7 +24,32 @@ namespace {
 struct AskedClasses {
   MaskClasses masks;
   ClassQueries queries;
+  std::string note;  // NamedClasses::note
 };
+
+/// Returns the names that a task gives the classes of masks, in the order of the data's `known` names. Throws TaskMisfit if the numbers
+/// of names differ, or if only some of the names can be matched.
+std::pair<std::vector<std::string>, std::string> in_order_of(const std::vector<std::string>& known,
+                                                             std::vector<std::string> names, const Source& source) {
+  const auto given = std::ssize(names), wanted = std::ssize(known);
+  if (wanted == 0) return {std::move(names), ""};
+  if (given != wanted)
+    throw TaskMisfit(concat("segmentation.classes lists ", given, given == 1 ? " class" : " classes", ", but ",
+                            source.describe(), " has ", wanted, ": list one for each, in the data's order"));
+  const auto displayed = [](const std::vector<std::string>& lines) {
+    return class_queries(lines, "segmentation.classes").classes;
+  };
+  const NamedClasses matched = match_names(displayed(names), displayed(known));
+  if (!matched.by_name) return {std::move(names), matched.note};
+  std::vector<std::string> sorted;
+  for (const std::int64_t place : matched.place) {
+    if (place < 0)
+      throw TaskMisfit(concat("segmentation.classes has some names of ", source.describe(), " at other positions (",
+                              matched.note, "): list all names of the data, or keep their order"));
+    sorted.push_back(names[static_cast<std::size_t>(place)]);
+  }
+  return {std::move(sorted), matched.note};
+}
 
 class SegmentationTask final : public EvaluationTask {
  public:
@@ -30,7 +58,7 @@ class SegmentationTask final : public EvaluationTask {
   void check(const EvaluationContext& context) const override {
     check_conditioned(context, "segmentation.patches", settings_.patches, "cosine");
     const AskedClasses classes = classes_in(context);
-    check_masks(classes.masks, "source", settings_.data.max_samples);
+    if (classes.masks.drawn) check_masks(classes.masks, "source", settings_.data.max_samples);
   }
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
@@ -58,32 +86,44 @@ class SegmentationTask final : public EvaluationTask {
                     .context = context,
                     .source = classes.masks.source,
                     .max_samples = settings_.data.max_samples,
-                    .required = masked(),
+                    .required = classes.masks.drawn ? masked() : Required{},
                     .needs = by_groups() ? ViewNeeds{.slots = true, .attention = true} : patches.needs,
                     .pictures = settings_.windows ? EvaluationPictures::decoded : EvaluationPictures::prepared};
     SegmentationRecord record(classes.masks, pass.total(), context.pictures);
     TaskResult result;
     result.classes = classes.queries.classes;
     result.prompts = settings_.templates.items;
+    if (!classes.note.empty()) result.notes.push_back(classes.note);
     pass.run(result, settings_.windows ? by_windows(pass, patches, options, classes, record)
                                        : by_whole_pictures(names.global, patches, options, classes, record));
     record.write(result);
     return result;
   }
 
-  /// Returns the classes of the task. Throws TaskMisfit if the task and its data have different numbers of classes.
+  /// Returns the classes of the task. Throws TaskMisfit if they do not fit the data's classes. Data without masks fit an evaluation
+  /// that shows images: the images are then colored, but nothing is measured.
   AskedClasses classes_in(const EvaluationContext& context) const {
     const auto source = open_source(settings_.data.source, context.source, "segmentation.source");
-    const std::vector<std::string> names = class_names_for(settings_.classes, *source, "segmentation");
-    const auto given = std::ssize(names), known = std::ssize(source->class_names());
-    if (known > 0 && given != known)
-      throw TaskMisfit(concat("segmentation.classes lists ", given, given == 1 ? " class" : " classes", ", but ",
-                              source->describe(), " has ", known, ": list one for each, in the data's order"));
-    if (settings_.background_threshold && source->background_class() < 0)
+    const bool drawn = !context.pictures || some_sample_has(*source, settings_.data.max_samples, masked());
+    const auto [names, note] = in_order_of(drawn ? source->class_names() : std::vector<std::string>{},
+                                           class_names_for(settings_.classes, *source, "segmentation"), *source);
+    ClassQueries queries = class_queries(names, "segmentation.classes");
+    MaskClasses masks = mask_classes(source, queries.classes, "segmentation.classes");
+    masks.drawn = drawn;
+    if (settings_.background_threshold && !masks.background())
       throw TaskMisfit(concat("segmentation.background_threshold is set, but ", source->describe(),
                               " has no background class: set its background_class, or leave the threshold out"));
-    ClassQueries queries = class_queries(names, "segmentation.classes");
-    return {{source, queries.classes, "segmentation.classes"}, std::move(queries)};
+    leave_out_ignored(queries, masks);
+    return {std::move(masks), std::move(queries), note};
+  }
+
+  /// Removes the names of ignored classes, so that these classes are not predicted.
+  static void leave_out_ignored(ClassQueries& queries, const MaskClasses& masks) {
+    for (std::size_t i = queries.names.size(); i-- > 0;) {
+      if (!masks.is_ignored(queries.class_of[i])) continue;
+      queries.names.erase(queries.names.begin() + static_cast<std::ptrdiff_t>(i));
+      queries.class_of.erase(queries.class_of.begin() + static_cast<std::ptrdiff_t>(i));
+    }
   }
 
   metrics::SegmentationOptions options_for(const Embedder& embedder, const EvaluationContext& context,
@@ -92,7 +132,7 @@ class SegmentationTask final : public EvaluationTask {
     if (!keeps_shapes(embedder.preprocessing()) || by_groups())
       options.grid = {embedder.grid().height, embedder.grid().width};
     options.upsample = settings_.upsample;
-    options.candidates = settings_.candidates;
+    options.candidates = !classes.masks.drawn && settings_.candidates == "present" ? "all" : settings_.candidates;
     options.background_index = classes.masks.background();
     options.class_of_name = classes.queries.class_of;
     if (settings_.background_threshold) {
@@ -117,7 +157,7 @@ class SegmentationTask final : public EvaluationTask {
                                                 ? predict_by_groups(features, names, at::stack(targets), options).unbind()
                                                 : predict_by_patches(features, patches, targets, options);
       for (std::size_t i = 0; i < samples.size(); ++i)
-        record.add(samples[i].index, targets[i], found[i], [&] { return to_image(samples[i].pixels); });
+        record.add(samples[i], targets[i], found[i], [&] { return to_image(samples[i].pixels); });
     };
   }
 
@@ -131,7 +171,7 @@ class SegmentationTask final : public EvaluationTask {
         const Sample& sample = read.sample;
         const at::Tensor target = mask_of(sample.mask, {sample.image.height, sample.image.width}, sample.key, classes.masks);
         const at::Tensor found = metrics::segment_pixels(windows.scores(sample.image, sample.key), target, options);
-        record.add(read.index, target, found, [&] { return sample.image; });
+        record.add(read, target, found, [&] { return sample.image; });
       }
     };
   }

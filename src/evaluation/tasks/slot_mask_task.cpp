@@ -40,8 +40,8 @@ class SlotMaskTask final : public EvaluationTask {
   }
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
-    const auto train = open_source(settings_.train, context.train_source, "slot_mask.train");
-    const auto test = open_source(settings_.source, context.source, "slot_mask.source");
+    const auto train = open_samples(settings_.train, context.train_source, "slot_mask.train");
+    const auto test = open_samples(settings_.source, context.source, "slot_mask.source");
     TaskResult uncounted, result;
     std::vector<std::int64_t> train_image, test_image;
     const metrics::MaskPairs train_pairs =
@@ -86,11 +86,11 @@ class SlotMaskTask final : public EvaluationTask {
                     .max_samples = max_samples,
                     .required = with_negatives(),
                     .needs = {.slots = by_slot}};
-    std::int64_t seen = 0;
+    ImageNumbers images(*source);
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       const NegativePairs pairs(samples);
-      for (const std::int64_t row : pairs.image) image.push_back(seen + row);
-      seen += std::ssize(samples);
+      for (const std::int64_t row : pairs.image) image.push_back(images.of(samples[static_cast<std::size_t>(row)]));
+      result.texts += std::ssize(pairs.texts);
       const at::Tensor texts = embed_texts(embedder, pairs.texts).global;
       const auto rows = [](const at::Tensor& embeddings, const std::vector<std::int64_t>& chosen) {
         return embeddings.index_select(0, at::tensor(chosen, at::kLong));
@@ -98,6 +98,7 @@ class SlotMaskTask final : public EvaluationTask {
       batches.push_back(metrics::mask_pairs(rows(features.global, pairs.image), rows(texts, pairs.positive),
                                             rows(texts, pairs.negative), parts_of(settings_, features)));
     });
+    result.samples = images.count();
     const auto all = [&](at::Tensor metrics::MaskPairs::*member) {
       std::vector<at::Tensor> tensors;
       for (const metrics::MaskPairs& batch : batches) tensors.push_back(batch.*member);

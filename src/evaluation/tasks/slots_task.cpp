@@ -92,8 +92,12 @@ class SlotsTask final : public EvaluationTask {
   SlotExample example(const EvaluationSample& sample, std::int64_t row, const Attended& batch, const Embedder& embedder,
                       const EvaluationContext& context) const {
     const config::Size grid = embedder.grid();
-    SlotExample out{
-        .image = to_image(sample.pixels), .rows = grid.height, .columns = grid.width, .tokens = {}, .slots = {}};
+    SlotExample out{.image = to_image(sample.pixels),
+                    .rows = grid.height,
+                    .columns = grid.width,
+                    .tokens = {},
+                    .slots = {},
+                    .name = sample.sample.key};
     const at::Tensor ids = batch.texts.input.ids[row], mask = batch.texts.input.mask;
     const std::int64_t tokens = mask.defined() ? mask[row].sum().item<std::int64_t>() : ids.size(0);
     out.tokens = embedder.token_texts(to_vector<std::int64_t>(ids.narrow(0, 0, tokens)));

@@ -30,6 +30,7 @@ std::shared_ptr<EvaluationTask> make_tokens_task(const TokenPictureSettings& set
 std::shared_ptr<EvaluationTask> make_token_group_task(const TokenGroupSettings& settings);
 std::shared_ptr<EvaluationTask> make_feature_map_task(const FeatureMapSettings& settings);
 std::shared_ptr<EvaluationTask> make_grad_cam_task(const GradCamSettings& settings);
+std::shared_ptr<EvaluationTask> make_words_task(const WordMapSettings& settings);
 std::shared_ptr<EvaluationTask> make_query_task(const QuerySettings& settings);
 std::shared_ptr<EvaluationTask> make_validation_loss_task(const ValidationLossSettings& settings);
 std::shared_ptr<EvaluationTask> make_captions_task(const CaptionsSettings& settings);

@@ -27,12 +27,11 @@ struct Word {
   std::vector<std::int64_t> ids;
 };
 
-/// Returns a text such as "red 1.21, circle 0.93".
-std::string reading_of(const std::vector<TokenExample::Token>& tokens) {
-  std::string text;
+Reading reading_of(const std::string& key, const std::vector<TokenExample::Token>& tokens) {
+  Reading out{.of = key};
   for (std::size_t i = 0; i < std::min(tokens.size(), kReadTokens); ++i)
-    text += concat(i > 0 ? ", " : "", tokens[i].text, " ", fixed(tokens[i].weight, 2));
-  return text;
+    out.items.emplace_back(tokens[i].text, tokens[i].weight);
+  return out;
 }
 
 nlohmann::json json_of(const std::string& key, const TokenExample& example) {
@@ -80,9 +79,10 @@ class TokensTask final : public EvaluationTask {
         if (!examples.choose(samples[i].index)) continue;
         TokenExample shown;
         add_tokens(shown, activations[row], order, space);
-        result.readings.emplace_back(samples[i].sample.key, reading_of(shown.tokens));
+        result.readings.push_back(reading_of(samples[i].sample.key, shown.tokens));
         if (!context.pictures) continue;
         shown.image = to_image(samples[i].pixels);
+        shown.name = samples[i].sample.key;
         if (sparse) add_maps(shown, slice(features, {row, row + 1}), order, embedder, space, words);
         json.push_back(json_of(samples[i].sample.key, shown));
         result.pictures.tokens.push_back(std::move(shown));

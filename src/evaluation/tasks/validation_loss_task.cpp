@@ -31,7 +31,7 @@ class ValidationLossTask final : public EvaluationTask {
 
  private:
   LossBatches batches(const EvaluationContext& context) const {
-    return {.source = open_source(settings_.data.source, context.source, "validation_loss.source"),
+    return {.source = open_samples(settings_.data.source, context.source, "validation_loss.source"),
             .batch_size = settings_.batch_size,
             .max_samples = settings_.data.max_samples,
             .threads = context.threads,

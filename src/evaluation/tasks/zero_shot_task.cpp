@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <functional>
 #include <map>
 
@@ -83,6 +84,7 @@ class ZeroShotTask final : public EvaluationTask {
 
     TaskResult result;
     result.classes = candidates.names;
+    result.notes = candidates.notes;
     result.prompts = settings_.templates.items;
     std::vector<std::int64_t> labels;
     const Pass pass{.embedder = embedder,
@@ -112,9 +114,16 @@ class ZeroShotTask final : public EvaluationTask {
     for (std::size_t i = 0; i < settings_.topk.size(); ++i) {
       const std::string name = concat("top", settings_.topk[i]);
       result.metrics.emplace_back(name, scores.topk[i]);
+      result.chance[name] =
+          std::min(1.0, static_cast<double>(settings_.topk[i]) / static_cast<double>(candidates.names.size()));
       result.outcomes.push_back(hits_within(name, scores.rank, settings_.topk[i]));
     }
     result.metrics.emplace_back("mean_per_class", scores.mean_per_class);
+    result.chance["mean_per_class"] = 1 / static_cast<double>(candidates.names.size());
+    const auto most = *std::ranges::max_element(settings_.topk);
+    if (most >= std::ssize(candidates.names))
+      result.notes.push_back(
+          concat("top", most, " is 100% for any model, because there are only ", candidates.names.size(), " classes"));
     result.outcomes.push_back(hits_within("mean_per_class", scores.rank, 1, {}, at::tensor(labels, at::kLong)));
     if (context.pictures) add_classes(candidates.names, labels, scores, result.pictures);
     return result;
@@ -124,7 +133,7 @@ class ZeroShotTask final : public EvaluationTask {
                                        double logit_scale) {
     const at::Tensor shares = (similarity * logit_scale).softmax(0);
     const at::Tensor best = metrics::best_first(similarity, kBars);
-    ClassificationExample out{to_image(sample.pixels), label, {}};
+    ClassificationExample out{to_image(sample.pixels), label, {}, sample.sample.key};
     for (std::int64_t i = 0; i < best.size(0); ++i) {
       const auto name = best[i].item<std::int64_t>();
       out.best.emplace_back(name, shares[name].item<double>());

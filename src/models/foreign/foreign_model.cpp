@@ -9,7 +9,6 @@
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/pytorch_file.h>
-#include <tessera/io/safetensors.h>
 #include <tessera/models/foreign/foreign_model.h>
 #include <tessera/models/open_clip.h>
 
@@ -42,7 +41,8 @@ std::vector<std::string> shards_of(const std::string& folder, const std::string&
 void check_index(const std::string& index, const NamedTensors& tensors) {
   const ForeignConfig map = ForeignConfig::of_file(index).section("weight_map");
   for (const auto& [name, file] : map.json().items())
-    if (!tensors.contains(name)) user_error(index, ": says that ", file.dump(), " holds tensor ", name, ", but it does not");
+    if (!tensors.contains(io::without_wrappers({{name, at::Tensor()}}).begin()->first))
+      user_error(index, ": says that ", file.dump(), " holds tensor ", name, ", but it does not");
 }
 
 /// Returns the index of a folder's shards, or an empty string if its weights are one file.
@@ -87,11 +87,10 @@ std::vector<std::string> foreign_weight_files(const std::string& folder) {
              " with the files that it names");
 }
 
-NamedTensors load_foreign_weights(const std::string& folder) {
+NamedTensors load_foreign_weights(const std::string& folder, const std::string& state) {
   const std::vector<std::string> files = foreign_weight_files(folder);
   NamedTensors out;
-  for (const std::string& file : files)
-    out.merge(io::is_pytorch_file(file) ? io::load_pytorch_file(file) : io::load_safetensors(file).tensors);
+  for (const std::string& file : files) out.merge(io::load_tensors(file, state));
   const std::string index = index_of(folder);
   const std::string only = fs::path(files.front()).filename().string();
   if (!index.empty() && only != "model.safetensors") check_index(index, out);
@@ -115,12 +114,14 @@ NamedTensors own_tensors(const ForeignModel& foreign, const NamedTensors& theirs
   return renamed.tensors;
 }
 
-ModelFile load_foreign_model(const std::string& folder) {
-  const ForeignModel foreign = read_foreign_folder(folder);
+ModelFile load_foreign_model(const std::string& folder, const CheckpointOptions& options) {
+  ForeignModel foreign = read_foreign_folder(folder);
+  if (options.image_size) foreign.model = with_image_size(foreign.model, *options.image_size);
   if (!foreign.image_tower) user_error(folder, ": contains only a text tower: set it as model.text.from, together with an image tower");
   DualEncoder model(foreign.model, folder);
-  ModelFile file = from_named_tensors(own_tensors(foreign, load_foreign_weights(folder), model.state_dict(), folder),
-                                      foreign.model, folder);
+  // Some families are published with the positions of larger images than their preprocessing makes.
+  ModelFile file = from_named_tensors(own_tensors(foreign, load_foreign_weights(folder, options.state), model.state_dict(), folder),
+                                      foreign.model, folder, options.image_size ? log::Level::warning : log::Level::info);
   file.tokenizer = {};
   file.vocabulary.clear();
   return file;

@@ -52,7 +52,8 @@ ForeignModel read_published_folder(const std::string& folder) {
   return open_clip_model(io::read_file(config), config);
 }
 
-std::shared_ptr<const PublishedParts> published_parts(const std::string& path, const ForeignModel& foreign, const NamedTensors& ours) {
+std::shared_ptr<const PublishedParts> published_parts(const std::string& path, const ForeignModel& foreign, const NamedTensors& ours,
+                                                      const std::string& state) {
   const std::string folder = folder_of(path);
   const bool open_clip = foreign.library == "OpenCLIP";
   auto parts = std::make_shared<PublishedParts>();
@@ -61,9 +62,8 @@ std::shared_ptr<const PublishedParts> published_parts(const std::string& path, c
   const NamedTensors written = write_by_rules(foreign.rules, ours).tensors;
   const std::vector<std::string> files = open_clip ? std::vector{find_open_clip_weights(path)} : foreign_weight_files(folder);
   for (const std::string& file : files) {
-    const bool pickle = io::is_pytorch_file(file);
-    if (!pickle) parts->weights[fs::path(file).filename().string()] = io::load_safetensors_layout(file);
-    for (const auto& [name, tensor] : pickle ? io::load_pytorch_file(file) : io::load_safetensors(file).tensors) {
+    if (!io::is_pytorch_file(file)) parts->weights[fs::path(file).filename().string()] = io::load_safetensors_layout(file);
+    for (const auto& [name, tensor] : io::load_tensors(file, state)) {
       const auto found = written.find(name);
       if (found != written.end() && holds(found->second, tensor)) continue;
       parts->tensors[name] = tensor.clone();
@@ -73,10 +73,12 @@ std::shared_ptr<const PublishedParts> published_parts(const std::string& path, c
   return parts;
 }
 
-ModelFile load_published_folder(const std::string& folder) {
-  const ForeignModel foreign = read_published_folder(folder);
-  ModelFile file = is_foreign_folder(folder) ? load_foreign_model(folder) : from_open_clip(find_open_clip_weights(folder), foreign);
-  file.published = published_parts(folder, foreign, file.weights);
+ModelFile load_published_folder(const std::string& folder, const CheckpointOptions& options) {
+  ForeignModel foreign = read_published_folder(folder);
+  if (options.image_size) foreign.model = with_image_size(foreign.model, *options.image_size);
+  ModelFile file = is_foreign_folder(folder) ? load_foreign_model(folder, options)
+                                             : from_open_clip(find_open_clip_weights(folder), foreign, options.state);
+  file.published = published_parts(folder, foreign, file.weights, options.state);
   return file;
 }
 

@@ -70,6 +70,8 @@ Node comparable_model(const ModelSettings& model) {
   if (model.text) tree.set("text", comparable_tower(*model.text));
   Node preprocessing = *tree.find("preprocessing");
   preprocessing.erase("crop_rounding");  // libraries round the crop's position differently, by at most one pixel
+  for (const char* decoding : {"exif_rotation", "gray_range"})
+    preprocessing.erase(decoding);  // other libraries' loaders decide about these
   if (text_at(preprocessing, "resize_mode") != "longest") preprocessing.erase("fill_color");
   tree.set("preprocessing", preprocessing);
   return tree;

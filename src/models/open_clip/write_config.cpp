@@ -270,15 +270,18 @@ std::vector<PublishedDraft> open_clip_drafts(const ModelFile& file, const std::s
     out.push_back({"OpenCLIP's model with " + what, {{"open_clip_config.json", config.dump(2) + "\n"}}, {}, of_carried});
   };
   std::vector<OpenClipJson> texts = {OpenClipJson::object()}, visions = writer.timm_visions();
+  // OpenCLIP's own tower, here an empty object, comes before timm's, so that create_model("ViT-B-32") can load the file.
+  visions.insert(visions.begin(), OpenClipJson::object());
   if (theirs.contains("text_cfg")) texts.insert(texts.begin(), theirs.at("text_cfg"));
   if (theirs.contains("vision_cfg")) visions.insert(visions.begin(), theirs.at("vision_cfg"));
   std::string reason;
   for (const OpenClipJson& text : texts) {
-    try {
-      for (const OpenClipJson& vision : visions) add(writer.with_vision(vision, text));
-      add(writer.with_own_vision(text));
-    } catch (const UserError& error) {
-      reason = error.what();  // OpenCLIP's own towers cannot express the model
+    for (const OpenClipJson& vision : visions) {
+      try {
+        add(vision.empty() ? writer.with_own_vision(text) : writer.with_vision(vision, text));
+      } catch (const UserError& error) {
+        if (reason.empty()) reason = error.what();  // OpenCLIP cannot express the model in this way
+      }
     }
   }
   if (out.empty()) user_error(reason);

@@ -155,7 +155,9 @@ nlohmann::json to_json(const RunState& state) {
                         {"samples", state.samples},
                         {"seconds", state.seconds},
                         {"skipped", state.skipped},
-                        {"loss_scale", {state.loss_scale.scale, state.loss_scale.good_steps}}};
+                        {"loss_scale", {state.loss_scale.scale, state.loss_scale.good_steps}},
+                        {"id", state.id},
+                        {"folder", state.folder}};
   for (const DataPosition& rank : state.ranks) out["ranks"].push_back({rank.epoch, rank.cursor});
   return out;
 }
@@ -173,6 +175,8 @@ RunState state_from_json(const std::string& text, const std::string& origin) {
     state.skipped = json.value("skipped", std::int64_t{0});
     if (const auto scale = json.find("loss_scale"); scale != json.end())
       state.loss_scale = {scale->at(0), scale->at(1)};
+    state.id = json.value("id", "");
+    state.folder = json.value("folder", "");
     return state;
   } catch (const nlohmann::json::exception& error) {
     user_error(origin, ": damaged: it holds no valid run state (", error.what(), ")");

@@ -69,7 +69,11 @@ std::optional<std::pair<std::string, Checkpoint>> CheckpointKeeper::choose(const
                  ": continue with --resume auto, or choose another run.folder");
     return std::nullopt;
   }
-  if (resume == "auto") return newest();
+  if (resume == "auto") {
+    auto found = newest();
+    if (!found) log::info("--resume auto: no checkpoint in ", run_folder_, ", starting at step 0");
+    return found;
+  }
   const std::string from = (fs::path(resume) / "").parent_path().string();  // without the slash that a shell's completion adds
   if (const std::string named = named_checkpoint(from); !named.empty()) return choose(named);
 

@@ -1,6 +1,7 @@
 #include <filesystem>
 
 #include "src/training/config/config_checks.h"
+#include "src/training/config/moved_run.h"
 #include "src/training/config/published_towers.h"
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
@@ -240,7 +241,7 @@ Config resolve_tree(const Node& given, const std::string& name, bool without_voc
   Config c = config::read<Config>(tree);
   require(tree, "data", "data: {train: {name: shapes}}");
   require(tree, "data.train", "train: {name: shapes}");
-  if (c.model.text) require(tree, "tokenizer", "tokenizer: {name: clip-bpe, merges: configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz}");
+  if (c.model.text) require(tree, "tokenizer", "tokenizer: clip-bpe");
   require(tree, "model", "extends: sparc/vitb16.yaml");
   if (!c.run.name) c.run.name = name;
   c.run.folder = c.run.path();
@@ -283,7 +284,10 @@ Config resolve_config(const Node& tree, const std::string& name, bool without_vo
 }
 
 Config load_config(const std::string& path, const std::vector<std::string>& overrides) {
-  return resolve_config(config::load_yaml(path, overrides), config::configuration_name(config::find_configuration(path)));
+  Node tree = config::load_yaml(path, overrides);
+  const std::string file = config::find_configuration(path);
+  follow_moved_run(tree, file);
+  return resolve_config(tree, config::configuration_name(file));
 }
 
 std::string to_yaml(const Config& config) {

@@ -40,16 +40,6 @@ void check_schedule(const Config& c, const Node& tree) {
   if (c.evaluation.weights == "ema" && !c.training.ema)
     config::fail(nearest_node(tree, "evaluation.weights"), "evaluation.weights",
                  "is ema, but nothing is averaged: set training.ema");
-  const auto [from, to] = c.schedule.part;
-  const std::int64_t whole = std::llround(static_cast<double>(c.training.steps) / (to - from));
-  if (!c.training.epochs && c.schedule.warmup_steps > whole) {
-    const std::string path = "schedule.warmup_steps";
-    config::fail(nearest_node(tree, path), path,
-                 concat("is ", c.schedule.warmup_steps,
-                        whole == c.training.steps ? concat(", but training.steps is only ", whole)
-                                                  : concat(", but the whole schedule of schedule.part has only ", whole, " steps"),
-                        ": make it smaller"));
-  }
   const Node* peak = c.optimizer.settings.find("lr");
   if (peak != nullptr && c.schedule.schedule != "constant" &&
       c.schedule.min_lr > config::Value<double>::read(*peak, "optimizer.lr", 0)) {

@@ -2,7 +2,6 @@
 
 #include <filesystem>
 
-#include <tessera/config/shipped.h>
 #include <tessera/data/tokenizers/tokenizer_json.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/models/foreign/publish.h>
@@ -24,9 +23,7 @@ Node tokenizer_node(const ForeignModel& model, const std::string& folder) {
     settings.settings.set("model", file_node(found->file));
     return config::Value<config::ModuleSettings>::dump(settings);
   }
-  config::ModuleSettings clip = clip_tokenizer(*model.model.text);
-  clip.settings.set("merges", file_node(config::shipped_folder() + "/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz"));
-  return config::Value<config::ModuleSettings>::dump(clip);
+  return config::Value<config::ModuleSettings>::dump(clip_tokenizer(*model.model.text));
 }
 
 /// Merges `over` on top of `base`; a null or missing `over` changes nothing.
@@ -86,22 +83,48 @@ Node with_published_towers(Node tree) {
   return tree;
 }
 
-NamedTensors published_tensors(const std::string& folder, const NamedTensors& own) {
-  if (!is_foreign_folder(folder)) return open_clip_tensors(find_open_clip_weights(folder), own);
-  return own_tensors(read_published_folder(folder), load_foreign_weights(folder), own, folder);
+NamedTensors published_tensors(const std::string& path, const NamedTensors& own, const std::string& state) {
+  if (is_foreign_folder(path)) return own_tensors(read_foreign_folder(path), load_foreign_weights(path, state), own, path);
+  const std::string weights = find_open_clip_weights(path);
+  return open_clip_tensors(weights, own, usable_description(weights, state).value_or(ForeignModel{}), state);
+}
+
+std::optional<config::ModuleSettings> whole_tokenizer(const config::ModuleSettings& tokenizer) {
+  if (tokenizer.name.empty()) return std::nullopt;
+  try {
+    return tokenizers().resolve(tokenizer, "tokenizer");
+  } catch (const UserError&) {
+    return std::nullopt;
+  }
+}
+
+std::optional<KnownSettings> published_settings(const std::string& path, const std::string& state) {
+  const bool foreign_folder = is_foreign_folder(path);
+  const std::string weights = foreign_folder ? path : find_open_clip_weights(path);
+  const auto foreign = foreign_folder ? read_foreign_folder(path) : usable_description(weights, state);
+  if (!foreign) return std::nullopt;
+  KnownSettings out{foreign->model, std::nullopt};
+  if (!foreign->model.text) return out;
+  try {
+    const std::string folder = foreign_folder ? path : std::filesystem::absolute(weights).parent_path().string();
+    out.tokenizer = whole_tokenizer(config::Value<config::ModuleSettings>::read(tokenizer_node(*foreign, folder), "tokenizer", {}));
+  } catch (const UserError&) {  // a weights file without its tokenizer's files
+  }
+  return out;
 }
 
 std::shared_ptr<const PublishedParts> start_parts(const StartSettings& start) {
+  const CheckpointOptions reading{.state = start.state};
   if (start.weights) {
     const std::string& path = start.weights->name;
     if (!start.parts.empty()) return nullptr;
-    if (is_published_folder(path)) return load_published_folder(path).published;
+    if (is_published_folder(path)) return load_published_folder(path, reading).published;
     return is_open_clip_checkpoint(path) ? nullptr : load_model_file(find_model_file(path)).published;
   }
   const auto& from = start.image ? start.image : start.text;
   if (!from || !is_published_folder(from->name)) return nullptr;
   const bool one_folder = !start.image || !start.text || start.image->name == start.text->name;
-  if (one_folder && read_published_folder(from->name).image_tower) return load_published_folder(from->name).published;
+  if (one_folder && read_published_folder(from->name).image_tower) return load_published_folder(from->name, reading).published;
   // If the towers come from two places, no folder describes the whole model, so only the tokenizer of the text tower's folder is kept.
   if (!start.text || !is_published_folder(start.text->name)) return nullptr;
   return std::make_shared<PublishedParts>(PublishedParts{"", small_files(start.text->name), {}, {}, {}});

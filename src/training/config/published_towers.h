@@ -13,9 +13,21 @@ namespace tessera {
 /// Throws UserError if a folder is not a published model or lacks the tower.
 config::Node with_published_towers(config::Node tree);
 
-/// Reads the tensors of a published model's folder and returns them with Tessera's names. `own` is the state of the model that takes the
-/// tensors. See own_tensors() and, for a folder in OpenCLIP's format, open_clip_tensors().
-NamedTensors published_tensors(const std::string& folder, const NamedTensors& own);
+/// Reads the tensors of a model of another library, a folder or OpenCLIP's file, and returns them with Tessera's names. `own` is the state
+/// of the model that takes the tensors, and `state` the chosen state dict. See own_tensors() and open_clip_tensors().
+NamedTensors published_tensors(const std::string& path, const NamedTensors& own, const std::string& state);
+
+/// The settings that weights were trained with.
+struct KnownSettings {
+  ModelSettings model;
+  std::optional<config::ModuleSettings> tokenizer;  // nullopt: unknown
+};
+
+/// Returns the settings of a tokenizer with all defaults; nullopt if it has no name or cannot be resolved.
+std::optional<config::ModuleSettings> whole_tokenizer(const config::ModuleSettings& tokenizer);
+
+/// Returns what the files of a model of another library, a folder or OpenCLIP's file, say about it; nullopt if they say nothing.
+std::optional<KnownSettings> published_settings(const std::string& path, const std::string& state);
 
 /// Returns the parts of the published folder that checkpoints carry along: its files, and the tensors that Tessera's model does not use.
 /// With these parts, the trained model can be exported in the format of the library that the folder came from. If the run starts from two

@@ -5,6 +5,9 @@
 namespace tessera {
 namespace {
 
+constexpr std::int64_t kFirstSteps = 10;  // after how many steps of a session the early warning comes
+constexpr double kMuch = 0.25;
+
 double share_of(std::int64_t part, std::int64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
@@ -15,6 +18,16 @@ std::string percent_text(double share) {
 }
 
 }  // namespace
+
+std::vector<std::string> CutWatch::note(const std::map<std::string, TextCuts>& cuts) {
+  std::vector<std::string> lines;
+  if (++steps_ != kFirstSteps) return lines;
+  for (const auto& [view, total] : cuts)
+    if (const double tokens = share_of(total.cut_tokens, total.tokens); tokens >= kMuch)
+      lines.push_back(concat("the tokenizer's context of ", context_, " cuts off ", percent_text(tokens), " of the tokens of ", view,
+                             ": set a larger tokenizer.context_length, or shorten the texts"));
+  return lines;
+}
 
 std::vector<std::string> CutWatch::epoch_over(std::int64_t epoch, const std::map<std::string, TextCuts>& cuts) {
   std::vector<std::string> lines;

@@ -50,6 +50,7 @@ std::string to_line(const MetricsRow& r) {
   row["samples_per_second"] = r.samples_per_second;
   row["seconds"] = r.seconds;
   row["logit_scale"] = r.logit_scale ? number(*r.logit_scale) : nlohmann::json(nullptr);
+  if (r.logit_bias) row["logit_bias"] = number(*r.logit_bias);
   row["wait_share"] = r.wait_share;
   row["tflops"] = number_or_null(r.tflops);
   row["mfu"] = number_or_null(r.mfu);
@@ -80,6 +81,7 @@ std::vector<std::pair<std::string, double>> scalars_of(const MetricsRow& r) {
   for (const auto& [name, value] : r.cut) out.emplace_back("cut/" + name, value);
   for (const auto& [name, value] : r.grad_norms) out.emplace_back("optimizer/grad_norm_" + name, value);
   if (r.logit_scale) out.emplace_back("model/logit_scale", *r.logit_scale);
+  if (r.logit_bias) out.emplace_back("model/logit_bias", *r.logit_bias);
   if (r.tflops) out.emplace_back("throughput/tflops", *r.tflops);
   if (r.mfu) out.emplace_back("throughput/mfu", *r.mfu);
   if (r.device_peak) out.emplace_back("memory/device_peak_gib", static_cast<double>(*r.device_peak) / gibibyte);

@@ -61,13 +61,14 @@ void MetricsTable::resume_at(std::int64_t step) {
   last_.clear();
   const std::vector<std::string> lines = lines_of(path_);
   if (lines.empty()) return;
-  std::string kept = lines.front() + "\n";
+  std::string kept;
   std::string last;
   for (auto line = lines.begin() + 1; line != lines.end(); ++line)
-    if (is_of_steps_up_to(*line, step)) kept += (last = *line) + "\n";
-  io::write_file(path_, kept);
+    if (step > 0 && is_of_steps_up_to(*line, step)) kept += (last = *line) + "\n";
+  io::write_file(path_, kept.empty() ? "" : lines.front() + "\n" + kept);
+  if (last.empty()) return;
   columns_ = split(lines.front(), ',');
-  if (!last.empty()) last_ = split(last, ',');
+  last_ = split(last, ',');
 }
 
 void MetricsTable::add(const nlohmann::ordered_json& row) {

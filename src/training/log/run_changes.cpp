@@ -1,4 +1,5 @@
 #include <filesystem>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
@@ -46,6 +47,12 @@ std::vector<std::pair<std::string, std::string>> noted_changes(const std::string
         concat("From step ", with_thousands(each.value("step", std::int64_t{0}))),
         concat(each.value("key", ""), ": ", each.value("before", ""), " before, ", each.value("now", ""), " now"));
   return out;
+}
+
+std::vector<double> steps_of_changes(const std::string& run) {
+  std::set<double> steps;
+  for (const nlohmann::json& each : read_changes(run)) steps.insert(each.value("step", 0.0));
+  return {steps.begin(), steps.end()};
 }
 
 }  // namespace tessera

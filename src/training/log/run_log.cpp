@@ -12,6 +12,7 @@
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/report/task_result.h>
 #include <tessera/training/config/config.h>
 #include <tessera/training/log/run_log.h>
 
@@ -25,6 +26,16 @@ std::string bar(std::int64_t step, std::int64_t total) {
   const std::int64_t filled = total > 0 ? width * step / total : 0;
   return "[" + std::string(static_cast<std::size_t>(filled), '#') +
          std::string(static_cast<std::size_t>(width - filled), '.') + "]";
+}
+
+// Deletes the evaluations of later steps. They would otherwise count as evaluations of the steps that are trained now.
+void drop_evaluations(const std::string& folder, std::int64_t step) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    const std::int64_t own = name.starts_with("step_") && name.ends_with(".json") ? std::atoll(name.c_str() + 5) : -1;
+    if (own > step || (own == 0 && step == 0)) std::filesystem::remove(entry.path(), ignored);
+  }
 }
 
 }  // namespace
@@ -52,11 +63,13 @@ RunLog::~RunLog() {
 }
 
 void RunLog::resume_at(std::int64_t step, const std::string& title,
-                       const std::vector<std::pair<std::string, std::string>>& facts) {
+                       const std::vector<std::pair<std::string, std::string>>& facts, const std::string& id) {
   if (!active_) return;
   title_ = title;
+  id_ = id;
   begin_ = step;
   table_.resume_at(step);
+  drop_evaluations(folder_ + "/evaluation", step);
   if (wants_page_) {
     page_.emplace(folder_, title, facts);
     page_->resume_at(step);
@@ -102,6 +115,7 @@ void RunLog::start_command() {
   try {
     command_.emplace(*command_line_, RowCommand::Variables{{"TESSERA_RUN_FOLDER", folder},
                                                            {"TESSERA_RUN_NAME", title_},
+                                                           {"TESSERA_RUN_ID", id_},
                                                            {"TESSERA_RUN_STEP", std::to_string(begin_)}});
   } catch (const UserError& error) {
     warning(concat(error.what(), "; training continues without it"));
@@ -109,7 +123,7 @@ void RunLog::start_command() {
     return;
   }
   const nlohmann::ordered_json start = {
-      {"name", title_}, {"folder", folder}, {"step", begin_}, {"total_steps", total_steps_}};
+      {"name", title_}, {"id", id_}, {"folder", folder}, {"step", begin_}, {"total_steps", total_steps_}};
   command_->send(dump_utf8(nlohmann::ordered_json{{"start", start}}));
 }
 
@@ -137,13 +151,13 @@ void RunLog::evaluation_failed(std::int64_t step, const std::string& task, const
   if (page_) page_->add_evaluation_failure(step, task, reason);
 }
 
-void RunLog::evaluated_data(const std::string& task, const std::string& data, std::int64_t samples) {
-  if (page_) page_->add_evaluation_data(task, data, samples);
+void RunLog::evaluated_data(const std::string& task, const std::string& data) {
+  if (page_) page_->add_evaluation_data(task, data);
 }
 
-void RunLog::readings(std::int64_t step, const std::vector<std::pair<std::string, std::string>>& readings) {
+void RunLog::readings(std::int64_t step, const std::vector<Reading>& readings) {
   if (!page_) return;
-  for (const auto& [sample, text] : readings) page_->add_reading(step, sample, text);
+  for (const Reading& reading : readings) page_->add_reading(step, reading.of, reading.line());
 }
 
 bool RunLog::page_due() const {

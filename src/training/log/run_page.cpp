@@ -19,6 +19,7 @@
 #include <tessera/training/checkpoint/checkpoint.h>
 #include <tessera/training/log/run_page.h>
 #include <tessera/training/log/metrics_row.h>
+#include <tessera/training/log/run_changes.h>
 
 namespace tessera {
 
@@ -106,6 +107,16 @@ std::vector<std::string> names_in(const std::string& folder, const std::string& 
   }
   std::sort(out.begin(), out.end());
   return out;
+}
+
+/// Returns the line of a reading in step_N.json.
+std::string reading_line(const nlohmann::json& value) {
+  Reading reading;
+  if (value.is_string()) reading.text = value.get<std::string>();
+  if (value.is_array())
+    for (const auto& item : value)
+      if (item.is_object()) reading.items.emplace_back(item.value("name", ""), item.value("score", 0.0));
+  return reading.line();
 }
 
 std::string state_block(const RunStatus& s, const std::string& written) {
@@ -280,6 +291,7 @@ RunPage::~RunPage() = default;
 
 void RunPage::resume_at(std::int64_t step) {
   impl_->curves = {};
+  impl_->curves.set_marks(steps_of_changes(impl_->folder));
   impl_->evaluated.clear();
   impl_->evaluated_data.clear();
   impl_->failed.clear();
@@ -293,15 +305,19 @@ void RunPage::resume_at(std::int64_t step) {
     for (const auto& result : file["results"]) {
       if (!result.is_object()) continue;
       const std::string task = result.value("name", result.value("task", ""));
-      add_evaluation_data(task, result.value("data", ""), result.value("samples", std::int64_t{0}));
+      add_evaluation_data(task, data_and_counts(result.value("data", ""), result.value("samples", std::int64_t{0}),
+                                                result.value("texts", std::int64_t{0})));
       const auto metrics = result.value("metrics", nlohmann::json::object());
       for (const auto& [metric, value] : metrics.items())
         if (value.is_number()) impl_->evaluation(file["step"], task + "." + metric, value.get<double>());
       const auto readings = result.value("readings", nlohmann::json::object());
-      for (const auto& [sample, text] : readings.items())
-        if (text.is_string()) add_reading(file["step"], sample, text);
+      for (const auto& [sample, reading] : readings.items()) add_reading(file["step"], sample, reading_line(reading));
     }
   }
+}
+
+void RunPage::set_chance(std::map<std::string, double> levels) {
+  impl_->curves.set_chance(std::move(levels));
 }
 
 void RunPage::add_row(const nlohmann::json& row) {
@@ -312,11 +328,8 @@ void RunPage::add_evaluation(std::int64_t step, const std::vector<std::pair<std:
   for (const auto& [name, value] : metrics) impl_->evaluation(step, name, value);
 }
 
-void RunPage::add_evaluation_data(const std::string& task, const std::string& data, std::int64_t samples) {
-  if (data.empty()) return;
-  const std::string count = with_thousands(samples);
-  const bool known = samples == 0 || data.find(count + " samples") != std::string::npos;
-  impl_->evaluated_data[task] = known ? data : concat(data, ", ", count, " measured");
+void RunPage::add_evaluation_data(const std::string& task, const std::string& data) {
+  if (!data.empty()) impl_->evaluated_data[task] = data;
 }
 
 void RunPage::add_evaluation_failure(std::int64_t step, const std::string& task, const std::string& reason) {

@@ -94,10 +94,11 @@ TrainingMonitor::TrainingMonitor(const Config& config, const ProcessGroup& group
   if (run.tokenizer && !run.needs.texts.empty()) cuts_.emplace(run.tokenizer->context_length());
 }
 
-void TrainingMonitor::resume_at(std::int64_t step) {
+void TrainingMonitor::resume_at(std::int64_t step, const std::string& id) {
   std::vector<std::pair<std::string, std::string>> facts = facts_of(config_, group_, run_, folder_);
   for (auto& change : noted_changes(folder_)) facts.push_back(std::move(change));
-  log_.resume_at(step, config_.run.name.value_or("run"), facts);
+  log_.resume_at(step, config_.run.name.value_or("run"), facts, id);
+  log_.set_chance(run_.objective->chance_levels(config_.data.loader.batch_size * group_.size()));
 }
 
 void TrainingMonitor::warn(const std::string& text) {
@@ -135,6 +136,8 @@ void TrainingMonitor::observe(std::int64_t number, const std::function<TrainedSt
 
 void TrainingMonitor::tell_of_cuts(const TrainedStep& step) {
   const bool is_last = step.losses.step == config_.training.steps;
+  if (cuts_ && group_.first())
+    for (const std::string& line : cuts_->note(run_.loader->statistics().cuts)) warn(line);
   if (!cuts_ || (step.after.data.epoch == step.before.data.epoch && !is_last)) return;
   for (const std::string& line : cuts_->epoch_over(step.before.data.epoch, run_.loader->statistics().cuts))
     log_.line(line);
@@ -198,11 +201,23 @@ std::vector<std::pair<std::string, double>> TrainingMonitor::unused_shares() con
   return out;
 }
 
+void TrainingMonitor::add_logit_scales(MetricsRow& row) const {
+  for (const auto& [name, tensor] : objective_state(*run_.objective)) {
+    if (tensor.numel() != 1 || (!name.ends_with("logit_scale") && !name.ends_with("logit_bias"))) continue;
+    const double value = tensor.item<double>();
+    if (name == "logit_scale")
+      row.logit_scale = value;
+    else if (name == "logit_bias")
+      row.logit_bias = value;
+    else  // of one objective of a sum
+      row.statistics.emplace_back(name, value);
+  }
+}
+
 void TrainingMonitor::record(MetricsRow row, const RunState& now) {
   if (const auto line = chance_.note(row.step, row.terms)) warn(*line);
   if (row.step % config_.log.every_steps != 0 && row.step != config_.training.steps) return;
-  for (const NamedParameter& parameter : run_.optimizer->parameters())
-    if (parameter.name == "logit_scale") row.logit_scale = parameter.tensor.item<double>();
+  add_logit_scales(row);
   for (auto& unused : unused_shares()) row.statistics.push_back(std::move(unused));
   if (cuts_ && row.step >= cuts_told_at_) row.cut = cuts_->take_shares();
   const double end = clock_(), seconds = end - window_.begin.value_or(end) - window_.left_out;

@@ -7,6 +7,7 @@
 #include <tessera/base/text.h>
 #include <tessera/data/image/training_views.h>
 #include <tessera/measure/step_meter.h>
+#include <tessera/training/checkpoint/checkpoint_room.h>
 #include <tessera/training/memory/dry_run.h>
 #include <tessera/training/memory/example_page.h>
 #include <tessera/training/run/epochs.h>
@@ -122,7 +123,7 @@ DryRunReport dry_run(const Config& config, const PlanSettings& settings) {
   }
   report.unread_tasks = check_evaluation(run, config, &unreadable);
   report.tasks = std::ssize(config.evaluation.tasks) - std::ssize(report.unread_tasks);
-  load_initial_weights(*run.model, *run.objective, config.start, run.tokenizer.get());
+  const std::vector<std::string> start_warnings = load_initial_weights(run, config);
   report.parameters = count_parameters(run);
   const TrainingSettings length = length_of(config, run.train != nullptr, settings);
   report.steps = length.steps;
@@ -130,7 +131,11 @@ DryRunReport dry_run(const Config& config, const PlanSettings& settings) {
   report.warnings = reading_warnings(unreadable, report.unread_tasks);
   if (run.loader)
     if (const auto line = unusable_samples(run, config, {settings.rank, settings.ranks})) report.warnings.push_back(*line);
-  for (std::string& line : setting_warnings(run, config, settings.ranks)) report.warnings.push_back(std::move(line));
+  Config planned = config;
+  planned.training = length;
+  for (const auto& lines : {start_warnings, setting_warnings(run, planned, settings.ranks)})
+    report.warnings.insert(report.warnings.end(), lines.begin(), lines.end());
+  if (const auto line = lack_of_room(run, planned, settings.ranks)) report.warnings.push_back(*line);
   if (const auto line = epochs_warning(run, length)) report.warnings.push_back(*line);
   return report;
 }
@@ -159,7 +164,7 @@ std::string numbers_text(const DryRunReport& report, const Config& config) {
   if (report.tasks > 0) out << "evaluation tasks  " << report.tasks << " fit their data\n";
   for (const auto& [place, reason] : report.unread_tasks) out << "not checked       " << place << ": " << reason << "\n";
   if (!report.synthetic.empty()) out << "synthetic samples " << report.synthetic << "\n";
-  out << "first " << std::left << std::setw(12) << plan.samples << "samples through forward and backward in "
+  out << "tried " << std::left << std::setw(12) << plan.samples << "samples through forward and backward in "
       << format_duration(plan.seconds) << ", loss " << plan.sample_loss
       << (std::isfinite(plan.sample_loss) ? "" : " (not finite!)") << "\n"
       << to_text(plan, config);

@@ -1,7 +1,8 @@
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
+#include <cstdlib>  // TEMPORARY
+#include <limits>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -59,6 +60,30 @@ std::int64_t update_bytes(const TrainingRun& run, const Config& config) {
   const double peak = MemoryTrace::of([&] { optimizer->step(0.0); }).peak();
   return std::llround(peak / static_cast<double>(std::max<std::int64_t>(1, gradient_bytes(parameters))) *
                       static_cast<double>(gradients));
+}
+
+// Chooses `count` samples of the batch that together resemble it: in each view, they have about as many real tokens, texts and boxes as the
+// batch has on average. Each sample is as long as the batch's longest one, as in a step of the whole batch.
+Batch typical_samples(const Batch& batch, std::int64_t count) {
+  std::vector<at::Tensor> real{at::zeros({batch.size()}, at::kDouble)};  // one row per mask; the first one is for batches without masks
+  for (const auto* views : {&batch.images, &batch.texts})
+    for (const auto& [name, view] : *views)
+      for (const at::Tensor& mask : {view.mask, view.boxes.mask})
+        if (mask.defined()) real.push_back(mask.flatten(1).sum(1).to(at::kDouble));
+  const at::Tensor numbers = at::stack(real, 1), mean = numbers.mean(0, /*keepdim=*/true);  // [B, masks], [1, masks]
+  const at::Tensor deviations = (numbers - mean) / mean.clamp_min(1);
+  at::Tensor sum = at::zeros_like(mean), taken = at::zeros({batch.size()}, at::kBool);
+  std::vector<std::int64_t> chosen;
+  while (std::ssize(chosen) < count) {
+    const at::Tensor errors = (sum + deviations).square().sum(1).masked_fill(taken, std::numeric_limits<double>::infinity());
+    chosen.push_back(errors.argmin().item<std::int64_t>());
+    taken[chosen.back()] = true;
+    sum += deviations[chosen.back()];
+  }
+  Batch out = map_tensors(batch, [rows = at::tensor(chosen)](const at::Tensor& tensor) { return tensor.index_select(0, rows); });
+  out.keys.clear();
+  for (const std::int64_t sample : chosen) out.keys.push_back(batch.keys[static_cast<std::size_t>(sample)]);
+  return out;
 }
 
 // Predicts the duration of work with more samples, by a power law through the last two measurements.
@@ -150,15 +175,22 @@ class StepModel {
     return config_.training.accumulation * (run_.loader ? run_.loader->batches_per_update() : 1) > 1;
   }
 
-  // Returns the first samples of the rank's data, without advancing the run's own loader. On a GPU it returns so many samples that the
+  // Returns typical samples of the rank's data, without advancing the run's own loader. On a GPU it returns so many samples that the
   // allocator's block size hardly distorts the measurement.
   Batch few_samples() const {
+    constexpr std::int64_t kRead = 64;
+    const std::int64_t batch = config_.data.loader.batch_size, count = std::min<std::int64_t>(run_.device.is_cpu() ? 2 : 16, batch);
     Config few = config_;
-    few.data.loader.batch_size = std::min<std::int64_t>(run_.device.is_cpu() ? 3 : 32, config_.data.loader.batch_size);
+    few.data.loader.batch_size = std::min(kRead, batch);
     few.data.loader.prefetch = 1;
     few.data.loader.resolution.clear();  // measures at the full resolution, because it has the most patches
-    if (run_.loader) return make_loader(run_, few, {settings_.rank, settings_.ranks})->next().to(run_.device);
-    return synthetic_batch(*run_.model, run_.needs, few.data.loader.batch_size, run_.device,
+    if (run_.loader && std::getenv("OLD_PLAN")) {  // TEMPORARY
+      few.data.loader.batch_size = std::min<std::int64_t>(3, config_.data.loader.batch_size);
+      return make_loader(run_, few, {settings_.rank, settings_.ranks})->next().to(run_.device);
+    }
+    if (run_.loader)
+      return typical_samples(make_loader(run_, few, {settings_.rank, settings_.ranks})->next(), count).to(run_.device);
+    return synthetic_batch(*run_.model, run_.needs, count, run_.device,
                            image_view_sizes(config_.model.preprocessing, config_.data.loader, run_.needs),
                            texts_per_image(config_.data.loader));
   }
@@ -261,7 +293,7 @@ class StepModel {
   const PassCost& towers(bool in_parts) {
     const auto [found, fresh] = towers_.try_emplace(in_parts, 1);
     if (fresh)
-      for (const std::int64_t samples : base_.gpu ? std::array{21, 32} : std::array{2, 3}) {
+      for (const std::int64_t samples : (std::getenv("OLD_PLAN") ? std::vector<std::int64_t>{2, 3} : std::vector<std::int64_t>{sample_.size(), 2 * sample_.size()})) {
         if (!in_parts && !accumulates()) run_.optimizer->zero_grad();
         pass_towers(found->second, samples, in_parts);
       }

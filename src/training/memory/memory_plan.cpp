@@ -6,6 +6,7 @@
 #include "src/training/memory/module_settings.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/config/values.h>
 #include <tessera/training/memory/memory_plan.h>
 
 namespace tessera {
@@ -56,7 +57,7 @@ std::vector<std::string> ways_out(const MemoryPlan& plan, const Config& config) 
     towers.emplace_back("training.micro_batch: auto");
   else if (plan.micro_batch > 1)
     towers.emplace_back("a smaller training.micro_batch (or auto)");
-  for_each_setting(config::dump(config.model), "model", [&](const std::string& path, const config::Node& value) {
+  config::for_each_value(config::dump(config.model), "model", [&](const std::string& path, const config::Node& value) {
     if (path.ends_with(".grad_checkpointing") && value.text() == "false") towers.push_back(path + ": true");
   });
   if (plan.gpu && config.training.precision == "float32") towers.emplace_back("training.precision: bf16");

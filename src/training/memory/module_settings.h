@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,10 +8,6 @@
 #include <tessera/training/config/config.h>
 
 namespace tessera {
-
-/// Calls visit(path, value) for each value of a module's settings that is not a map or a list.
-void for_each_setting(const config::Node& node, const std::string& path,
-                      const std::function<void(const std::string&, const config::Node&)>& visit);
 
 /// A setting `chunk` of an objective.
 struct ChunkSetting {

@@ -45,9 +45,6 @@ std::optional<std::string> shorter_epochs(const TrainingSettings& settings, std:
 Config with_steps(Config config, int ranks) {
   if (!config.training.epochs) return config;
   config.training.steps = steps_of_epochs(config, ranks);
-  if (config.schedule.warmup_steps > config.training.steps)
-    user_error("schedule.warmup_steps is ", config.schedule.warmup_steps, ", but training.epochs ",
-               *config.training.epochs, " makes only ", config.training.steps, " steps: make it smaller");
   config.training.counted_epochs = *config.training.epochs;
   config.training.epochs.reset();
   return config;

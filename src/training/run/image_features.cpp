@@ -96,9 +96,9 @@ FeatureManifest write_image_features(const Config& config) {
   if (!config.data.features) user_error("--write-features: data.features.folder is not set: name a folder there");
   Config live = config;
   live.data.features.reset();
-  const TrainingRun run = build_training_run(live);
+  TrainingRun run = build_training_run(live);
   check_encoder(*run.model);
-  load_initial_weights(*run.model, *run.objective, config.start);
+  for (const std::string& line : load_initial_weights(run, config)) log::warning(line);
   run.model->eval();
 
   FeatureManifest manifest;

@@ -1,3 +1,4 @@
+#include <tessera/objectives/make_objective.h>
 #include <tessera/training/run/run_loss.h>
 
 #include <limits>
@@ -201,7 +202,7 @@ class CheckpointLoss final : public RunLoss {
     parts.device = loaded_.device;
     parts.tokenizer = loaded_.tokenizer;
     parts.model = loaded_.model;
-    parts.objective = objectives().make(config.objective, "objective", objective_context(*parts.model));
+    parts.objective = make_objective(config.objective, "objective", objective_context(*parts.model));
     parts.objective->to(parts.device);
     parts.needs = parts.objective->needs();
     load_weights(*parts.model, *parts.objective, loaded_.file.weights, loaded_.path);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <set>
 #include <tuple>
@@ -9,11 +10,17 @@
 #include "src/training/config/published_towers.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
+#include <tessera/base/machine_memory.h>
 #include <tessera/base/random.h>
+#include <tessera/base/text.h>
 #include <tessera/data/image/training_views.h>
 #include <tessera/models/autocast.h>
 #include <tessera/models/foreign/foreign_model.h>
 #include <tessera/models/open_clip.h>
+#include <tessera/models/room.h>
+#include <tessera/models/setting_differences.h>
+#include <tessera/objectives/contrastive_objective.h>
+#include <tessera/objectives/make_objective.h>
 #include <tessera/training/run/adapted_parameters.h>
 #include <tessera/training/run/image_features.h>
 #include <tessera/training/run/training_run.h>
@@ -96,16 +103,33 @@ void open_data(const Config& config, TrainingRun& run, Unreadable* unreadable) {
          [&] { run.tokenizer = tokenizers().make(*config.tokenizer, "tokenizer", TokenizerContext{}); });
 }
 
+// Checks that the images of one batch fit into memory.
+void check_batch(const Config& config, const Needs& needs) {
+  double bytes = 0;
+  for (const auto& [name, size] : image_view_sizes(config.model.preprocessing, config.data.loader, needs))
+    bytes += 3 * static_cast<double>(size.height) * static_cast<double>(size.width) * static_cast<double>(config.data.loader.batch_size);
+  if (const auto free = static_cast<double>(free_memory()); bytes > free)
+    user_error("data.loader.batch_size is ", config.data.loader.batch_size, ": the images of one batch need ", format_bytes(bytes),
+               " of memory, but this machine has only ", format_bytes(free), " free: make it smaller");
+}
+
 constexpr std::uint64_t kAdapterSeed = 1;  // adapters have their own random stream, so that they do not change the other initial weights
 
 std::pair<std::shared_ptr<DualEncoder>, std::shared_ptr<Objective>> build_model_and_objective(
     const Config& config, const at::Device& device) {
   auto model = std::make_shared<DualEncoder>(config.model);
-  auto objective = objectives().make(config.objective, "objective", objective_context(*model));
+  auto objective = make_objective(config.objective, "objective", objective_context(*model));
   model->to(device);
   objective->to(device);
   adapt(*model, config.adapt, derive_seed(config.seed, Purpose::initialization, {kAdapterSeed}));
   return {std::move(model), std::move(objective)};
+}
+
+std::vector<at::Tensor> gradients_and_moments(const Config& config, const std::vector<NamedParameter>& parameters) {
+  std::vector<at::Tensor> out;
+  for (const auto& [name, moment] : optimizers().make(config.optimizer, "optimizer", parameters)->state()) out.push_back(moment);
+  for (const NamedParameter& parameter : parameters) out.push_back(at::empty_like(parameter.tensor));
+  return out;
 }
 
 }  // namespace
@@ -180,19 +204,34 @@ NamedTensors adapters_of(const DualEncoder& model) {
 struct InitialWeights {
   std::map<std::string, at::Tensor> weights;
   std::string path;
+  std::optional<KnownSettings> settings{};
   std::string vocabulary{};  // the bytes of the tokenizer file; empty if unknown
 };
 
 /// Loads the tensors of a Tessera model, an OpenCLIP file or a published folder.
-InitialWeights initial_weights(const std::string& given, const DualEncoder& model) {
-  if (is_open_clip_checkpoint(given)) {
-    const std::string path = find_open_clip_weights(given);
-    return {open_clip_tensors(path, base_state(model)), path};
+InitialWeights initial_weights(const std::string& given, const std::string& state, const DualEncoder& model) {
+  if (is_open_clip_checkpoint(given) || is_foreign_folder(given)) {
+    const std::string path = is_foreign_folder(given) ? given : find_open_clip_weights(given);
+    return {published_tensors(path, base_state(model), state), path, published_settings(path, state)};
   }
-  if (is_foreign_folder(given)) return {published_tensors(given, base_state(model)), given};
   const std::string path = find_model_file(given);
+  if (!state.empty()) user_error("start.state is ", state, ", but ", path, " has only one set of weights: leave it out");
   ModelFile file = load_model_file(path);
-  return {std::move(file.weights), path, std::move(file.vocabulary)};
+  return {std::move(file.weights), path, KnownSettings{resolve(file.model, path), whole_tokenizer(file.tokenizer)}, std::move(file.vocabulary)};
+}
+
+/// Returns a warning that lists the run's settings that differ from those of the weights at `path`; nothing if none differ.
+std::vector<std::string> unlike_the_weights(const TrainingRun& run, const Config& config, const std::optional<KnownSettings>& known,
+                                            ComparedTowers towers, const std::string& path) {
+  if (!known) return {};
+  std::vector<std::string> differences = setting_differences(run.model->settings(), known->model, towers);
+  if (towers.text && known->tokenizer && config.tokenizer) {
+    using Tokenizers = config::Value<config::ModuleSettings>;
+    const auto more = setting_differences(Tokenizers::dump(*config.tokenizer), Tokenizers::dump(*known->tokenizer), "tokenizer");
+    differences.insert(differences.end(), more.begin(), more.end());
+  }
+  if (differences.empty()) return {};
+  return {concat(path, ": the run has other settings than its weights: ", join_names(differences))};
 }
 
 /// Rejects an objective's word counts (a list of integers) if they were made for another vocabulary. Such counts would be meaningless, and
@@ -219,11 +258,21 @@ bool fits(const at::Tensor& own, const at::Tensor& stored) {
   return own.sizes() == stored.sizes() || (own.numel() == 1 && stored.numel() == 1);
 }
 
+/// Returns a line for each number of the objective that weights of both towers should have but lack.
+std::vector<std::string> missing_temperature(const Objective& objective, const NamedTensors& found, const std::string& path) {
+  std::vector<std::string> out;
+  const auto own = objective_state(objective);
+  for (const char* name : {"logit_scale", "logit_bias"})
+    if (own.contains(name) && !found.contains(name))
+      out.push_back(concat(path, ": has no ", name, ", which starts with the objective's ", own.at(name).item<float>()));
+  return out;
+}
+
 /// Copies the temperature of the model in a published folder. Used only if both towers come from this folder, because the temperature was
-/// trained for the cosines between these two towers.
-void begin_temperature(const DualEncoder& model, const Objective& objective, const std::string& folder) {
-  const NamedTensors found = published_tensors(folder, model.state_dict());
-  std::map<std::string, at::Tensor> own = objective_state(objective);
+/// trained for the cosines between these two towers. Returns a line for each number that the folder lacks.
+std::vector<std::string> begin_temperature(const TrainingRun& run, const std::string& folder, const std::string& state) {
+  const NamedTensors found = published_tensors(folder, run.model->state_dict(), state);
+  std::map<std::string, at::Tensor> own = objective_state(*run.objective);
   const at::NoGradGuard no_grad;
   for (const char* name : {"logit_scale", "logit_bias"}) {
     const auto theirs = found.find(name);
@@ -231,14 +280,32 @@ void begin_temperature(const DualEncoder& model, const Objective& objective, con
     own.at(name).copy_(theirs->second.view(own.at(name).sizes()));
     log::info("starts with ", name, " ", own.at(name).item<double>(), " from ", folder);
   }
+  return missing_temperature(*run.objective, found, folder);
+}
+
+/// Applies the bounds of learned temperatures that hold after every step, because the first step would overflow with a temperature of
+/// exp(100). Returns a line for each that was out of bounds. Frozen ones have no bounds. `origin` is where they come from.
+std::vector<std::string> bound_temperatures(const Objective& objective, const std::string& origin) {
+  std::vector<std::string> out;
+  const at::NoGradGuard no_grad;
+  for (auto& [name, tensor] : objective_state(objective)) {
+    if (!name.ends_with("logit_scale") || tensor.numel() != 1 || !tensor.requires_grad()) continue;
+    const double stored = tensor.item<double>(), bounded = std::clamp(stored, 0.0, kLargestLogitScale);
+    if (!(std::abs(stored - bounded) > 1e-4)) continue;
+    tensor.fill_(bounded);
+    out.push_back(concat(origin, ": ", name, " ", stored, stored > bounded ? " is beyond ln(100)" : " is below 0", ": the run starts with ", bounded,
+                         stored > bounded ? " (logit_scale is the logarithm of the factor, not the factor)" : ""));
+  }
+  return out;
 }
 
 /// Replaces the tensors of a tower by those of a published folder. Tensors that the folder lacks keep their random values, and the log
-/// lists them.
-void begin_tower(DualEncoder& model, const config::FilePath& folder, bool image) {
+/// lists them. Returns warnings.
+std::vector<std::string> begin_tower(TrainingRun& run, const Config& config, const config::FilePath& folder, bool image) {
   config::require(folder);
+  DualEncoder& model = *run.model;
   NamedTensors towers = model.state_dict();
-  NamedTensors found = published_tensors(folder.name, base_state(model));
+  NamedTensors found = published_tensors(folder.name, base_state(model), config.start.state);
   std::vector<std::string> random;
   for (auto& [name, own] : towers) {
     if (is_image_parameter(name) != image || is_adapter(name)) continue;
@@ -247,22 +314,20 @@ void begin_tower(DualEncoder& model, const config::FilePath& folder, bool image)
     else
       random.push_back(name);
   }
-  model.load_state(towers, folder.name);
+  model.load_state(towers, folder.name, log::Level::info);
   log::info("starts with the ", image ? "image" : "text", " tower of ", folder.name,
             random.empty() ? std::string() : concat("; still random: ", join_names(random)));
+  const auto known = published_settings(folder.name, config.start.state);
+  return unlike_the_weights(run, config, known, {.image = image, .text = !image}, folder.name);
 }
 
-}  // namespace
-
-void load_initial_weights(DualEncoder& model, Objective& objective, const StartSettings& start,
-                          const Tokenizer* tokenizer) {
-  if (start.image) begin_tower(model, *start.image, true);
-  if (start.text) begin_tower(model, *start.text, false);
-  if (start.image && start.text && start.image->name == start.text->name)
-    begin_temperature(model, objective, start.image->name);
-  if (!start.weights) return;
+/// Replaces the tensors that the file start.weights has. Returns warnings.
+std::vector<std::string> begin_weights(TrainingRun& run, const Config& config) {
+  const StartSettings& start = config.start;
+  DualEncoder& model = *run.model;
+  const Objective& objective = *run.objective;
   config::require(*start.weights);
-  const InitialWeights stored = initial_weights(*start.weights, model);
+  const InitialWeights stored = initial_weights(*start.weights, start.state, model);
   const std::string& path = stored.path;
   const auto wanted = [&](const std::string& name) {
     return start.parts.empty() || std::any_of(start.parts.begin(), start.parts.end(),
@@ -271,12 +336,14 @@ void load_initial_weights(DualEncoder& model, Objective& objective, const StartS
   std::map<std::string, at::Tensor> towers = model.state_dict(), own = objective_state(objective);
   if (start.parts.empty()) towers = adapters_of(model);  // model files contain no adapters, so adapters keep their values
   std::int64_t taken = 0;
+  ComparedTowers of{.image = false, .text = false};
   const at::NoGradGuard no_grad;
   for (const auto& [name, tensor] : stored.weights) {
     if (!wanted(name)) continue;
-    if (of_objective(name) && own.contains(name)) check_counts(name, own.at(name), stored, tokenizer);
+    if (of_objective(name) && own.contains(name)) check_counts(name, own.at(name), stored, run.tokenizer.get());
     if (!of_objective(name)) {
       towers[name] = tensor;
+      (is_image_parameter(name) ? of.image : of.text) = true;
     } else if (const auto mine = own.find(name); mine != own.end() && fits(mine->second, tensor)) {
       mine->second.copy_(tensor.view_as(mine->second));
     } else {
@@ -285,8 +352,29 @@ void load_initial_weights(DualEncoder& model, Objective& objective, const StartS
     ++taken;
   }
   if (taken == 0) user_error(path, ": holds none of the parts that start.parts names");
-  model.load_state(towers, path);
+  model.load_state(towers, path, log::Level::info);
   log::info("starts with ", taken, " tensors of ", path);
+  std::vector<std::string> out = unlike_the_weights(run, config, stored.settings, of, path);
+  if (of.text && run.tokenizer && !stored.vocabulary.empty() && stored.vocabulary != run.tokenizer->vocabulary_bytes())
+    out.push_back(path + ": its text tower was trained with a different vocabulary than the file that tokenizer names");
+  if (start.parts.empty() && of.image && of.text)
+    for (std::string& line : missing_temperature(objective, stored.weights, path)) out.push_back(std::move(line));
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> load_initial_weights(TrainingRun& run, const Config& config) {
+  const StartSettings& start = config.start;
+  std::vector<std::string> out;
+  const auto add = [&](const std::vector<std::string>& lines) { out.insert(out.end(), lines.begin(), lines.end()); };
+  if (start.image) add(begin_tower(run, config, *start.image, true));
+  if (start.text) add(begin_tower(run, config, *start.text, false));
+  if (start.image && start.text && start.image->name == start.text->name) add(begin_temperature(run, start.image->name, start.state));
+  if (start.weights) add(begin_weights(run, config));
+  const auto& from = start.weights ? start.weights : start.image;
+  add(bound_temperatures(*run.objective, from ? from->name : "objective"));
+  return out;
 }
 
 bool trains_on_gpu(const Config& config) {
@@ -329,6 +417,9 @@ TrainingRun build_training_run(const Config& config, const ProcessGroup& group, 
   std::vector<NamedParameter> parameters = trainable_parameters(*run.model, *run.objective);
   parameters = apply_rules_and_adapt(std::move(parameters), *run.model, config.parameters, config.adapt);
   if (config.data.features) run.features = open_image_features(config, run);
+  if (run.device.is_cpu())
+    check_room("gradients and the optimizer's moments", "model", config::dump(config.model),
+               [&] { return gradients_and_moments(config, parameters); });
   run.optimizer = optimizers().make(config.optimizer, "optimizer", parameters);
   if (config.distributed.shard_optimizer) run.optimizer->shard(group, config.distributed.bucket_mb);
   if (config.training.ema) run.ema.emplace(weights_of(*run.model, *run.objective), *config.training.ema);
@@ -337,6 +428,7 @@ TrainingRun build_training_run(const Config& config, const ProcessGroup& group, 
     run.teacher.emplace(make_teacher(std::move(model), std::move(objective), *run.model, *run.objective));
   }
   if (!run.train || (config.tokenizer && !run.tokenizer)) return run;
+  if (unreadable == nullptr && !run.features) check_batch(config, run.needs);  // a dry run never loads a whole batch
   // Each rank has its own file for skipped samples. On network disks, lines that several processes append to one file may get mixed up.
   const std::string of_rank = group.first() ? "" : concat(".rank", group.rank());
   run.loader = make_loader(run, config, {group.rank(), group.size()},

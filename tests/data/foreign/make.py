@@ -206,5 +206,42 @@ def older_tokenizers():
     print(root, sum(f.stat().st_size for f in root.rglob("*") if f.is_file()))
 
 
+def tokenizer_classes():
+    """Writes the ids that classes of transformers compute from the files of `tokenizers`, after changes to the files' parts. Each of these
+    classes makes some parts itself."""
+    texts = ["a photo of a cat", "Two Dogs running on the beach, in 1987!", "don't panic: 42 balloons & a caf\u00e9", "TREES \t and\nsky  ", "",
+             "\u00dcn\u00efc\u00f6d\u00e9 \u03a3\u0391\u03a3 \u65e5\u672c\u8a9e\u306e\u30c6\u30ad\u30b9\u30c8 \u0130stanbul", "e\u0301 \u00a0nbsp\u3000wide"]
+    spaces = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
+    cases = [("siglip2", "gemma", {"normalizer": spaces}, {"tokenizer_class": "Siglip2Tokenizer"}, {}),
+             ("siglip2_of_model", "gemma", {"normalizer": spaces}, {"tokenizer_class": "GemmaTokenizer"}, {"model_type": "siglip2"}),
+             ("siglip2_without_config", "gemma", {"normalizer": spaces}, {}, {"model_type": "siglip2"}),
+             ("gemma", "gemma", {}, {"tokenizer_class": "GemmaTokenizerFast"}, {"model_type": "siglip"}),
+             ("clip", "clip", {"normalizer": None, "post_processor": None}, {"tokenizer_class": "CLIPTokenizerFast", "do_lower_case": False}, {}),
+             ("clip_of_model", "clip", {"normalizer": None}, {}, {"model_type": "clip"}),
+             ("clip_without_class", "clip", {"normalizer": None}, {"tokenizer_class": "PreTrainedTokenizerFast"}, {"model_type": "clip"}),
+             ("bert", "wordpiece", {"normalizer": None, "post_processor": None}, {"tokenizer_class": "BertTokenizer"}, {}),
+             ("bert_cased", "wordpiece", {}, {"tokenizer_class": "BertTokenizerFast", "do_lower_case": False}, {}),
+             ("bert_accents", "wordpiece", {}, {"tokenizer_class": "BertTokenizer", "strip_accents": False}, {}),
+             ("bert_chinese", "wordpiece", {}, {"tokenizer_class": "BertTokenizer", "tokenize_chinese_chars": False}, {}),
+             ("bert_of_model", "wordpiece", {}, {"do_lower_case": False}, {"model_type": "bert"}),
+             ("distilbert", "wordpiece", {}, {"tokenizer_class": "DistilBertTokenizer", "do_lower_case": False}, {}),
+             ("gpt2", "gpt2", {"normalizer": {"type": "Lowercase"}}, {"tokenizer_class": "GPT2Tokenizer"}, {}),
+             ("gpt2_space", "gpt2", {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}},
+              {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": True}, {}),
+             ("xlm_roberta", "unigram", {"post_processor": None}, {"tokenizer_class": "XLMRobertaTokenizer"}, {}),
+             ("xlm_roberta_space", "unigram", {}, {"tokenizer_class": "XLMRobertaTokenizer", "add_prefix_space": False}, {}),
+             ("t5", "unigram", {"post_processor": None}, {"tokenizer_class": "T5Tokenizer"}, {})]
+    out = {"texts": texts, "cases": {}}
+    for name, file, changes, config, model in cases:
+        folder = pathlib.Path("made_by_class"); shutil.rmtree(folder, ignore_errors=True); folder.mkdir()
+        for part, content in (("tokenizer", {**json.load(open(f"tokenizers/{file}.json")), **changes}), ("tokenizer_config", config), ("config", model)):
+            if content: json.dump(content, open(folder / f"{part}.json", "w"))
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        out["cases"][name] = {"file": file, "changes": changes, "tokenizer_config": config, "config": model, "pad_id": tokenizer.pad_token_id,
+                              "ids": [tokenizer(text)["input_ids"] for text in texts]}
+        shutil.rmtree(folder)
+    json.dump(out, open("tokenizer_classes.json", "w"))
+
+
 if __name__ == "__main__":
-    towers(); lone_towers(); text_towers(); tokenizers(); older_tokenizers()
+    towers(); lone_towers(); text_towers(); tokenizers(); older_tokenizers(); tokenizer_classes()

@@ -14,7 +14,7 @@ import zlib
 try:
     import numpy
     import torchvision.transforms.functional as functional
-    from PIL import Image, ImageFilter
+    from PIL import Image, ImageFile, ImageFilter, ImageOps
     from safetensors.numpy import save_file
     from torchvision.transforms.autoaugment import AutoAugment, RandAugment, _apply_op
 except ImportError as error:
@@ -126,13 +126,15 @@ def write_formats():
     save_file(tensors, FOLDER / "formats.safetensors")
 
 
-def tiff(levels, color, bits=8, extra=(), planar=False, tile=0, big_endian=False, orientation=1, palette=None, order=1):
+def tiff(levels, color, bits=8, extra=(), planar=False, tile=0, big_endian=False, orientation=1, palette=None, order=1, signed=False, weights=()):
     """Encodes `levels` [height, width, samples] as an uncompressed TIFF. Pillow cannot write all these kinds of TIFF."""
     mark, (height, width, samples) = "><"[not big_endian], levels.shape
 
     def packed(part):
-        if bits == 16:
-            return part.astype(f"{mark}u2").tobytes()
+        if bits in (16, 32):
+            return part.astype(f"{mark}{'ui'[signed]}{bits // 8}").tobytes()
+        if bits == 12:
+            return numpy.packbits([numpy.unpackbits(row.astype(">u2").view("u1").reshape(-1, 2), axis=1)[:, 4:].ravel() for row in part], axis=1).tobytes()
         rows = [numpy.unpackbits(row.astype("u1").reshape(-1, 1), axis=1)[:, 8 - bits:].ravel() for row in part]
         return numpy.packbits(rows, axis=1, bitorder="big" if order == 1 else "little").tobytes()
 
@@ -150,13 +152,18 @@ def tiff(levels, color, bits=8, extra=(), planar=False, tile=0, big_endian=False
         tags[320] = (3, [int(value) * 257 for value in palette.T.ravel()])
     if extra:
         tags[338] = (3, list(extra))
+    if signed:
+        tags[339] = (3, [2] * samples)
+    if weights:  # of red, green and blue in the luma, in ten thousandths
+        tags |= {529: (5, [number for weight in weights for number in (weight, 10000)]), 530: (3, [1, 1])}
     body, at = b"".join(parts), 8 + sum(lengths)
     behind, entries = b"", b""
     for tag, (kind, values) in sorted(tags.items()):
         content = struct.pack(f"{mark}{len(values)}{'H' if kind == 3 else 'I'}", *values)
+        count = len(values) // 2 if kind == 5 else len(values)
         if len(content) > 4:
             content, behind = struct.pack(f"{mark}I", at + len(behind)), behind + content
-        entries += struct.pack(f"{mark}HHI", tag, kind, len(values)) + content.ljust(4, b"\0")
+        entries += struct.pack(f"{mark}HHI", tag, kind, count) + content.ljust(4, b"\0")
     return (b"MM\0*" if big_endian else b"II*\0") + struct.pack(f"{mark}I", at + len(behind)) + body + behind + struct.pack(
         f"{mark}H", len(tags)) + entries + b"\0" * 4
 
@@ -219,6 +226,80 @@ def write_raster_formats():
     save_file(tensors, FOLDER / "raster_formats.safetensors")
 
 
+def with_chunk(file, name, content, at=33, checksum=None):
+    """Inserts a chunk into a PNG file, by default after its header."""
+    checksum = zlib.crc32(name + content) if checksum is None else checksum
+    return file[:at] + struct.pack(">I", len(content)) + name + content + struct.pack(">I", checksum) + file[at:]
+
+
+def gif_of_wide_codes(indices):
+    """Encodes indices [height, width] with codes of 11 bits, more than indices need."""
+    height, width = indices.shape
+    codes = [code for start in range(0, indices.size, 500) for code in [1 << 10, *map(int, indices.ravel()[start:start + 500])]] + [(1 << 10) + 1]
+    bits = "".join(format(code, "011b") for code in reversed(codes))
+    data = int(bits, 2).to_bytes(-(-len(bits) // 8), "little")
+    blocks = b"".join(bytes([len(block)]) + block for block in (data[i:i + 255] for i in range(0, len(data), 255)))
+    return (b"GIF89a" + struct.pack("<HHBBB", width, height, 0x80 | 7, 0, 0) + bytes(range(256)) * 3 + b"," + struct.pack("<HHHHB", 0, 0, width, height, 0)
+            + b"\x0a" + blocks + b"\0;")
+
+
+def write_unusual_formats():
+    """Writes files that other programs read although they are unusual or lack something, and their RGB pixels. Files with an orientation
+    also have the pixels `.turned` of exif_transpose()."""
+    random = numpy.random.default_rng(11)
+    image = noisy(23, 18, 12)
+    rgb = numpy.asarray(image)
+    deep = rgb[:, :, :1].astype(int) * 16 + random.integers(0, 16, (18, 23, 1))
+    plain = saved(image, "PNG")
+    data = plain.index(b"IDAT") + 4
+    jpeg, progressive = saved(image, "JPEG", quality=90), saved(image, "JPEG", quality=90, progressive=True)
+    frames = [Image.new("RGBA", (23, 18)) for _ in range(2)]
+    frames[0].paste(image.crop((0, 0, 9, 7)), (6, 4))
+    frames[1].paste(image, (0, 0))
+    xmp = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:Description tiff:Orientation="8"/></x:xmpmeta>'
+    exif = Image.Exif()
+    exif[0x0112] = 3
+    raw_profile = "\nexif\n{:8}\n{}\n".format(len(exif.tobytes()), exif.tobytes().hex()).encode()
+    files = {
+        "webp_one_color": bytes.fromhex("524946461400000057454250565038 4c080000002f63c01810888808"),  # one_color_no_palette.webp of libwebp (BSD)
+        "webp_moving": saved(frames[0], "WEBP", save_all=True, append_images=frames[1:], lossless=True, minimize_size=True),
+        "webp_moving_lossy": saved(frames[0], "WEBP", save_all=True, append_images=frames[1:], quality=80),
+        "jpeg_junk": jpeg[:20] + b"\x00junk\xff\x00\xff\xff" + jpeg[20:], "jpeg_no_end": jpeg[:-2], "jpeg_zeros_for_end": jpeg[:-2] + bytes(300),
+        "jpeg_progressive_no_end": progressive[:-2], "jpeg_progressive_zeros_for_end": progressive[:-2] + bytes(300),
+        "png_no_end": plain[:-12], "png_cut_end": plain[:-5], "png_bad_profile": with_chunk(plain, b"iCCP", b"icc\0\0not a profile"),
+        "png_bad_checksum": plain[:-13] + bytes([plain[-13] ^ 1]) + plain[-12:], "png_bad_text": with_chunk(plain, b"zTXt", b"text\0\0none", checksum=1),
+        "png_data_behind": plain[:data - 8] + struct.pack(">I", 0) + b"IDAT" + struct.pack(">I", zlib.crc32(b"IDAT")) + plain[data - 8:] + b"more",
+        "png_grey_16_transparent": png(deep, 0, 16, transparency=struct.pack(">H", int(deep[3, 4, 0]))), "png_grey_12_in_16": png(deep, 0, 16),
+        "tiff_grey_16_white_is_zero": tiff(deep, 0, 16), "tiff_grey_16_big_endian": tiff(deep, 1, 16, big_endian=True),
+        "tiff_grey_12": tiff(deep, 1, 12), "tiff_grey_signed_16": tiff(deep, 1, 16, signed=True), "tiff_grey_signed_32": tiff(deep, 1, 32, signed=True),
+        "tiff_grey_signed_8": tiff(rgb[:, :, :1], 1, signed=True),
+        "tiff_color_differences_bt709": tiff(numpy.asarray(image.convert("YCbCr")), 6, weights=(2126, 7152, 722)),
+        "gif_wide_codes": gif_of_wide_codes(random.integers(0, 256, (18, 23))),
+        "bmp_run_beyond_row": bmp(6, 3, 8, bytes(range(64)), bytes([4, 1, 0, 5, 3, 4, 5, 6, 7, 0, 4, 1, 0, 0, 6, 2, 0, 0, 6, 3, 0, 1]), 1),
+        "jpeg_xmp_8": jpeg[:2] + b"\xff\xe1" + struct.pack(">H", 31 + len(xmp)) + b"http://ns.adobe.com/xap/1.0/\0" + xmp + jpeg[2:],
+        "png_xmp_8": with_chunk(plain, b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + xmp), "png_exif_3": saved(image, "PNG", exif=exif),
+        "png_text_exif_3": with_chunk(plain, b"tEXt", b"Raw profile type exif\0" + raw_profile),
+        "png_compressed_text_exif_3": with_chunk(plain, b"zTXt", b"Raw profile type exif\0\0" + zlib.compress(raw_profile)),
+        "webp_exif_3": saved(image, "WEBP", lossless=True, exif=exif),
+    }
+    for orientation in range(1, 9):
+        exif[0x0112] = orientation
+        files[f"jpeg_exif_{orientation}"] = saved(image, "JPEG", quality=90, exif=exif)
+    ImageFile.LOAD_TRUNCATED_IMAGES = True  # Pillow otherwise refuses files that end right after their pixels
+    tensors = {}
+    for name, content in files.items():
+        opened = Image.open(io.BytesIO(content))
+        grey = opened.mode.startswith("I")  # 16-bit levels, which convert("RGB") would clip
+        expected = numpy.repeat(numpy.asarray(opened)[:, :, None] >> 8, 3, 2).astype(numpy.uint8) if grey else numpy.asarray(opened.convert("RGB"))
+        tensors[f"{name}.file"] = numpy.frombuffer(content, numpy.uint8)
+        tensors[f"{name}.rgb"] = numpy.ascontiguousarray(expected)
+        if "exif" in name or "xmp" in name:
+            tensors[f"{name}.turned"] = numpy.ascontiguousarray(ImageOps.exif_transpose(opened).convert("RGB"))
+        if grey:
+            tensors[f"{name}.values"] = numpy.ascontiguousarray(numpy.asarray(opened).astype(numpy.int32))
+    save_file(tensors, FOLDER / "unusual_formats.safetensors")
+
+
 def write_augmentations():
     image, colors = noisy(25, 20, 3), Image.fromarray(numpy.random.default_rng(4).integers(0, 256, (40, 40, 3), dtype=numpy.uint8))
     flat = Image.new("RGB", (25, 20), (7, 200, 90))
@@ -254,6 +335,7 @@ def main():
     write_jpegs()
     write_formats()
     write_raster_formats()
+    write_unusual_formats()
     write_augmentations()
 
 

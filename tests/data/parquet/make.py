@@ -86,6 +86,31 @@ def write_names():
                                        "caption": ["one", "two", "three", "four"]}), FOLDER / "names.parquet")
 
 
+def write_rows():
+    """Writes tables with several rows per image: one of image structs, of which the last two have no bytes, and one with bytes and keys."""
+    images = [("a.png", 0), ("b.png", 1), ("a.png", 2), ("./b.png", 1), ("b.png", 1), (None, 1), ("a.png", 0), ("pictures/0.png", None),
+              ("pictures/../pictures/0.png", None)]
+    kind = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
+    pairs = pyarrow.array([{"bytes": None if number is None else picture(number), "path": name} for name, number in images], kind)
+    parquet.write_table(pyarrow.table({"image": pairs, "caption": [str(i) for i in range(len(images))]}), FOLDER / "rows.parquet",
+                        row_group_size=4)
+    parquet.write_table(pyarrow.table({"__key__": ["x", "y", "x", "x"], "jpg": [picture(i) for i in (0, 0, 1, 0)],
+                                       "txt": ["0", "1", "2", "3"]}), FOLDER / "row_keys.parquet")
+
+
+def write_webdataset_columns():
+    """Writes the columns that datasets' WebDataset loader makes of KEY.png, KEY.txt and KEY.json."""
+    data = datasets.Dataset.from_list([{"png": {"bytes": picture(i), "path": f"{i}.png"}, "txt": f"picture {i}" if i else None,
+                                        "json": {"caption": "from json" if i < 2 else f"picture {i}", "width": 5 + i % 3},
+                                        "cls": i % 3, "__key__": f"shard/{i}", "__url__": "shard.tar"} for i in range(3)],
+                                      features=datasets.Features({"png": datasets.Image(), "txt": datasets.Value("string"),
+                                                                  "json": {"caption": datasets.Value("string"),
+                                                                           "width": datasets.Value("int64")},
+                                                                  "cls": datasets.Value("int64"), "__key__": datasets.Value("string"),
+                                                                  "__url__": datasets.Value("string")}))
+    data.to_parquet(FOLDER / "webdataset.parquet")
+
+
 def write_bomb():
     """Writes a dictionary-encoded column in which a million rows repeat one text of 64 KiB."""
     rows = 1_000_000
@@ -117,6 +142,8 @@ def main():
     write_plain()
     write_hugging_face()
     write_names()
+    write_rows()
+    write_webdataset_columns()
     write_bomb()
     write_side_table()
     write_ids()

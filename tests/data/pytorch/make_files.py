@@ -48,6 +48,10 @@ def main():
     torch.save(torch.nn.Sequential(layer, torch.nn.BatchNorm1d(2)), FOLDER / "module.pt")
     torch.save(dict(state_dict=dict(a=torch.ones(1), b=RunsCode())), FOLDER / "runs_code.pt")
     torch.save(dict(epoch=1, best=0.5), FOLDER / "no_model.pt")
+    states = dict(epoch=1, model_ema={"module.a": torch.full((1,), 2.0)}, state_dict=dict(a=torch.ones(1)),
+                  swa=dict(n_averaged=torch.tensor(5), **{"module._orig_mod.a": torch.full((1,), 3.0)}), optimizer=optimizer.state_dict())
+    torch.save(states, FOLDER / "states.pt")
+    torch.save(dict(ema=dict(student=dict(a=torch.ones(1)), teacher=dict(a=torch.full((1,), 2.0)))), FOLDER / "nested_states.pt")
     torch.save(dict(a=torch.ones(1)), FOLDER / "before_1_6.pt", _use_new_zipfile_serialization=False)
     for name in ("checkpoint", "protocol_4", "module"):
         with zipfile.ZipFile(FOLDER / f"{name}.pt") as archive:

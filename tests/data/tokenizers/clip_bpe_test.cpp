@@ -105,6 +105,11 @@ TEST(ClipBpe, TheVocabularyMayComeFromACheckpoint) {
   EXPECT_EQ(file->vocabulary_bytes(), io::read_file(test::clip_merges));
 }
 
+TEST(ClipBpe, WithoutAFileTheShippedVocabularyIsUsed) {
+  EXPECT_EQ(make_clip_bpe({}, {})->vocabulary_bytes(), io::read_file(test::clip_merges));
+  EXPECT_EQ(error_of([] { make_clip_bpe({}, {"", "the checkpoint has none"}); }), "the checkpoint has none");
+}
+
 class ClipBpeErrors : public FolderTest {
  protected:
   static std::string error_with(const std::string& path) {
@@ -113,9 +118,6 @@ class ClipBpeErrors : public FolderTest {
 };
 
 TEST_F(ClipBpeErrors, NameKeyFileAndCause) {
-  EXPECT_EQ(error_with(""),
-            "clip-bpe: merges is not set: give the path of CLIP's byte pairs; they ship with Tessera as "
-            "configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz");
   EXPECT_EQ(error_with("/none/x.gz"), "clip-bpe: merges: /none/x.gz: cannot read: No such file or directory");
   std::string path = write("text.txt.gz", "#version\na b\n");
   EXPECT_EQ(error_with(path), "clip-bpe: merges: " + path + ": is named .gz but is not gzip-compressed");

@@ -193,6 +193,49 @@ TEST_P(OlderFolder, MatchesTheIdsOfTransformers) {
   EXPECT_EQ(tokenizer->pad_id(), expected["pad_id"][GetParam()].get<std::int64_t>());
 }
 
+/// Compares ids with those of the classes of transformers that make parts of a tokenizer.json themselves.
+class TokenizerClass : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(TokenizerJson, TokenizerClass,
+                         testing::Values("siglip2", "siglip2_of_model", "siglip2_without_config", "gemma", "clip", "clip_of_model", "clip_without_class",
+                                         "bert", "bert_cased", "bert_accents", "bert_chinese", "bert_of_model", "distilbert", "gpt2", "gpt2_space",
+                                         "xlm_roberta", "xlm_roberta_space", "t5"),
+                         test_name<std::string>);
+
+TEST_P(TokenizerClass, MatchesTheIdsOfTransformers) {
+  const json all = json::parse(io::read_file(test_data("foreign/tokenizer_classes.json"))), expected = all["cases"][GetParam()];
+  json file = json::parse(published(expected["file"]));
+  file.update(expected["changes"]);
+  const TemporaryFolder folder;
+  io::write_file(folder / "tokenizer.json", file.dump());
+  for (const char* name : {"tokenizer_config", "config"})
+    if (!expected[name].empty()) io::write_file(folder / (std::string(name) + ".json"), expected[name].dump());
+  const auto tokenizer = tokenizer_in(folder.path(), model_with_texts_of(500));
+  for (std::size_t i = 0; i < all["texts"].size(); ++i)
+    EXPECT_EQ(tokenizer->encode(all["texts"][i].get<std::string>()), expected["ids"][i].get<std::vector<std::int64_t>>()) << all["texts"][i];
+  if (expected["pad_id"].is_number()) {
+    EXPECT_EQ(tokenizer->pad_id(), expected["pad_id"].get<std::int64_t>());
+  }
+}
+
+TEST_F(OlderFiles, SiglipTokenizerReadsItsModelAndFlagsButNoTokenizerJson) {
+  write("spiece.model", io::read_file(older_folder("siglip/spiece.model")));
+  write("tokenizer.json", published("gemma"));
+  write("tokenizer_config.json", R"({"tokenizer_class": "SiglipTokenizer", "do_lower_case": false})");
+  const auto tokenizer = tokenizer_in(folder_, model_with_texts_of(500));
+  EXPECT_EQ(tokenizer->encode("Two Dogs"), (std::vector<std::int64_t>{20, 2, 115, 9, 20, 2, 9, 114, 10, 1}));  // as in transformers 5.24
+  EXPECT_EQ(tokenizer->pad_id(), 1) << "the class pads with </s>";
+}
+
+TEST_F(OlderFiles, PaddingOnTheLeftIsRefusedIfTheModelReadsThePadding) {
+  write("tokenizer.json", published("gemma"));
+  write("tokenizer_config.json", R"({"tokenizer_class": "Siglip2Tokenizer", "padding_side": "left"})");
+  ForeignModel model = model_with_texts_of(500);
+  EXPECT_NO_THROW(tokenizer_in(folder_, model));
+  model.padding_is_text = true;
+  EXPECT_EQ(error_of([&] { tokenizer_in(folder_, model); }),
+            path("tokenizer.json") + ": pads texts on the left, and this model reads the padding: our tokenizers pad on the right");
+}
+
 TEST(OlderFolders, TheSeparatorBecomesZeroIfOpenClipStripsIt) {
   ForeignModel model = model_with_texts_of(8);
   model.cleanup = "whitespace";

@@ -35,6 +35,8 @@ std::string with_checksums(std::string_view input) {
   return out;
 }
 
+const Decoding kTurning{.exif_rotation = true, .gray_range = 4095};
+
 void check_picture(std::string_view file) {
   const ImageHeader header = read_image_header(file);
   allowing<SampleError>([&] {
@@ -46,12 +48,12 @@ void check_picture(std::string_view file) {
 }
 
 // Decodes the part of the image that a crop from its middle needs. Checks that this part is inside the buffer and contains the crop.
-void check_part(std::string_view file) {
+void check_part(std::string_view file, const Decoding& decoding) {
   allowing<SampleError>([&] {
-    const ImageHeader header = check_image(file, kMaxPixels);
+    const ImageHeader header = check_image(file, kMaxPixels, decoding);
     const Crop crop{{header.height / 4, header.width / 4, (header.height + 1) / 2, (header.width + 1) / 2}, {3, 2}};
     for (const bool scaling : {false, true}) {
-      const DecodedPart part = decode_for(file, header, {crop}, scaling);
+      const DecodedPart part = decode_for(file, header, {crop}, scaling, decoding);
       const PixelView& view = part.pixels;
       const SourceBox box = part.at(crop.box);
       require(box.top >= 0 && box.left >= 0, "image: a part begins after its crop");
@@ -91,7 +93,8 @@ void fuzz_image(std::string_view input) {
   const bool png = input.starts_with("\x89PNG\r\n\x1A\n");
   const std::string bytes = png && input.size() % 4 != 0 ? with_checksums(input) : std::string(input);
   check_picture(bytes);
-  check_part(bytes);
+  check_part(bytes, {});
+  check_part(bytes, kTurning);
   check_mask(bytes);
   check_reference();
 }

@@ -17,10 +17,13 @@ namespace tessera {
 /// A box: top, left, height and width in pixels.
 using Box = std::array<std::int64_t, 4>;
 
-/// Decodes the bytes of a JPEG, PNG, WebP, GIF (first frame), BMP or TIFF file to 8-bit RGB, as OpenCLIP does in training (convert("RGB")
-/// first). Alpha is dropped, palette transparency and EXIF orientation are ignored, and Adobe CMYK is converted as Pillow does. Throws
-/// SampleError (`bad_image`, `empty_image`, `too_large`) with a message that says what was found.
-Image decode_image(std::string_view file, std::int64_t max_pixels = kDefaultMaxPixels);
+/// Decodes the bytes of a JPEG, PNG, WebP, GIF, BMP or TIFF file (of an animation, the first frame) to 8-bit RGB, as OpenCLIP does in
+/// training (convert("RGB") first). Alpha is dropped, palette transparency is ignored, and Adobe CMYK is converted as Pillow does. Throws
+/// SampleError (`bad_image`, `truncated`, `empty_image`, `too_large`) with a message that says what was found.
+Image decode_image(std::string_view file, std::int64_t max_pixels = kDefaultMaxPixels, const Decoding& decoding = {});
+
+/// Turns an image as its EXIF orientation says: 2 to 4 mirror or rotate by 180 degrees, 5 to 8 exchange rows and columns, others do nothing.
+Image turned(const Image& image, int orientation);
 
 /// Resizes with antialiasing. The result equals Pillow's bit for bit (8-bit, two passes). interpolation: bicubic or bilinear.
 Image resize(const Image& image, std::int64_t height, std::int64_t width, const std::string& interpolation);

@@ -204,7 +204,7 @@ struct EvaluationSample {
 
 /// Decodes a sample's image. Throws SampleError if the image is missing or damaged, or if the mask's size differs from the
 /// image's.
-void decode_picture(EvaluationSample& sample);
+void decode_picture(EvaluationSample& sample, const Decoding& decoding);
 
 /// Decodes and transforms a sample's image, and fills in `picture`, `pixels`, `mask` and `depth`. Throws SampleError if the
 /// image is missing or damaged, or if the mask's size differs from the image's.

@@ -17,6 +17,7 @@ struct PackSettings {
   std::int64_t bytes_per_shard = 0;  // maximum size of a shard in bytes; 0: no limit. A larger sample gets a shard of its own
   std::int64_t resize = 0;           // maximum length in pixels of an image's shorter side; larger images are reduced to it; 0: no resizing
   std::int64_t quality = 95;         // quality of the JPEG files that resizing writes
+  std::int64_t gray_range = 65535;   // value of white in gray images of 16 bits that are resized (Decoding)
   std::string format = "jpg";        // jpg or png: file format for images that are resized or not encoded yet
   bool summarize = false;            // whether samples without a summary get one (summarize.h)
   // maximum share of bad samples, checked from the 100th sample on and at the end; 0: stop at the first bad sample. A call that continues
@@ -32,6 +33,7 @@ void fields(Visitor& v, PackSettings& s) {
   v("bytes_per_shard", s.bytes_per_shard, "maximum bytes in a shard, 0: no limit", config::at_least(0));
   v("resize", s.resize, "reduce larger images to this many pixels on the shorter side; 0: keep the files' own bytes", config::at_least(0));
   v("quality", s.quality, "quality of the JPEG files that resizing writes", config::in_range(1, 100));
+  v("gray_range", s.gray_range, "value of white in gray images of 16 bits, which resizing writes with 8 bits", config::in_range(255, 65535));
   v("format", s.format, "format of images that are resized or not encoded yet", config::one_of({"jpg", "png"}));
   v("summarize", s.summarize, "whether samples without a summary get one made from their captions' words");
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <tessera/data/source.h>
+#include <tessera/data/sources/one_per_image.h>
 
 namespace tessera {
 
@@ -58,7 +59,7 @@ std::optional<config::Problem> validate(const MixtureSettings& settings);
 /// Several sources as one. In the mixture's own order, which evaluation uses, the sources come one after another; in training the sampler
 /// orders the samples as the mode requires. Keys and messages of samples start with "LABEL:". Labels, masks and objects keep their classes
 /// only if all sources have the same class names.
-class Mixture : public IndexedSource {
+class Mixture : public IndexedSource, public ImageIds {
  public:
   struct Component {
     std::string label;
@@ -78,6 +79,7 @@ class Mixture : public IndexedSource {
   std::vector<std::string> captions(std::int64_t index) const override;
   std::int64_t caption_count(std::int64_t index) const override;
   bool lacks_caption(std::int64_t index) const override;
+  std::vector<std::uint64_t> image_ids() const override;
   std::string name_of(std::int64_t index) const override;
   std::string describe() const override;
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <tessera/config/file_path.h>
+#include <tessera/data/formats/image_endings.h>
 #include <tessera/data/formats/paths.h>
 #include <tessera/data/source.h>
 
@@ -16,8 +17,8 @@ namespace tessera {
 /// (`meta.caption`) or of a list of structures (`sentences.raw`).
 struct ParquetSettings {
   PathList path;
-  std::vector<std::string> image_keys = {"image", "jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff"};
-  std::vector<std::string> caption_keys = {"caption", "text", "captions"};
+  std::vector<std::string> image_keys = with_image_endings({"image"});
+  std::vector<std::string> caption_keys = {"caption", "text", "captions", "txt", "json.caption"};
   std::vector<std::string> text_fields;
   std::vector<std::string> label_keys = {"label", "cls"};
   std::vector<std::string> summary_keys = {"summary"};
@@ -35,7 +36,9 @@ void fields(Visitor& v, ParquetSettings& s) {
   v("image_keys", s.image_keys,
     "columns with the image: its file's bytes, {bytes, path} as in Hugging Face datasets, or a file name; the first existing column "
     "is used");
-  v("caption_keys", s.caption_keys, "columns with captions, each a text or a list of texts; all existing columns are used");
+  v("caption_keys", s.caption_keys,
+    "columns with captions, each a text or a list of texts; all existing columns are used, and a caption that a row "
+    "has twice counts once");
   v("text_fields", s.text_fields,
     "columns, each a text or a list of texts, that the view `captions` draws its sentences from. For rows without captions the "
     "first of these columns supplies the captions");

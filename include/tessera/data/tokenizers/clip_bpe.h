@@ -19,7 +19,7 @@ struct ClipBpeSettings {
 
 template <class Visitor>
 void fields(Visitor& v, ClipBpeSettings& s) {
-  v("merges", s.merges, "path of bpe_simple_vocab_16e6.txt.gz, compressed or not");
+  v("merges", s.merges, "path of bpe_simple_vocab_16e6.txt.gz, compressed or not; empty: CLIP's, which ships with Tessera");
   v("context_length", s.context_length, "maximum number of ids, including start and end token", config::at_least(1));
   v("cleanup", s.cleanup,
     "which part of ftfy to apply first: none, basic (all but the repair of wrongly decoded text), mojibake (basic, and the repair of "

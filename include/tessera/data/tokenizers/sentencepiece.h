@@ -30,9 +30,9 @@ void fields(Visitor& v, SentencePieceSettings& s) {
   v("pad_id", s.pad_id, "padding id; it may also be the id of a token, because masks depend on the text's length", config::at_least(0));
   v("pad_is_text", s.pad_is_text, "whether the text tower treats padding as text (SigLIP): masks are true everywhere");
   v("cleanup", s.cleanup,
-    "text cleanup before tokenization: none, siglip (lower case, no punctuation, as in transformers) or canonicalize (OpenCLIP's "
-    "cleanup for SigLIP, with ftfy's repairs)",
-    config::one_of({"none", "siglip", "canonicalize"}));
+    "text cleanup before tokenization: none, siglip (lower case, no punctuation, as in transformers), siglip_cased (only no "
+    "punctuation) or canonicalize (OpenCLIP's cleanup for SigLIP, with ftfy's repairs)",
+    config::one_of({"none", "siglip", "siglip_cased", "canonicalize"}));
 }
 
 /// Throws UserError if the file is missing, is not a SentencePiece model, or lacks a token that the settings require.

@@ -15,6 +15,7 @@ struct CaptionsSettings {
 template <class Visitor>
 void fields(Visitor& v, CaptionsSettings& s) {
   data_fields(v, s.data);
+  equal_images_field(v, s.data);
   v("samples", s.samples, "number of images to show with their captions, spread over the data", config::at_least(0));
 }
 

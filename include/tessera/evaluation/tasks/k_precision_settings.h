@@ -18,6 +18,7 @@ struct KPrecisionSettings {
 template <class Visitor>
 void fields(Visitor& v, KPrecisionSettings& s) {
   data_fields(v, s.data);
+  equal_images_field(v, s.data);
   v("lexicon", s.lexicon,
     "nouns and adjectives in lower case (in a file, one per line), the only words that k_precision_na counts; empty: k_precision_na "
     "is not measured");

@@ -36,12 +36,22 @@ std::optional<config::Problem> check_templates(const TextList& templates);
 struct TaskData {
   std::optional<config::ModuleSettings> source;
   std::int64_t max_samples = -1;
+  bool group_equal_images = false;  // only for tasks with equal_images_field()
 };
 
 template <class Visitor>
 void data_fields(Visitor& v, TaskData& s) {
   v("source", s.source, "data set to measure, such as {name: shapes, split: test}; null: the run's validation data");
   v("max_samples", s.max_samples, "use only the first N samples; -1: all", config::at_least(-1));
+}
+
+/// The setting of tasks that compare images with each other, or texts with all images.
+template <class Visitor>
+void equal_images_field(Visitor& v, TaskData& s) {
+  v("group_equal_images", s.group_equal_images,
+    "count samples whose images have equal bytes as one image with all their captions, for which all images are read "
+    "once more; false: "
+    "only samples that name the same file");
 }
 
 /// The data of a task that learns from one set of samples and is measured on another.
@@ -131,6 +141,7 @@ struct RetrievalSettings {
 template <class Visitor>
 void fields(Visitor& v, RetrievalSettings& s) {
   data_fields(v, s.data);
+  equal_images_field(v, s.data);
   v("captions_per_image", s.captions_per_image, "use only the first N captions of each image; 0: all",
     config::at_least(0));
   v("topk", s.topk, "the values k for which to report the recall", config::at_least(1));

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include <tessera/models/checkpoint_options.h>
 #include <tessera/models/foreign/tensor_rule.h>
 #include <tessera/models/model_file.h>
 
@@ -42,8 +43,8 @@ ForeignModel read_foreign_folder(const std::string& folder);
 std::vector<std::string> foreign_weight_files(const std::string& folder);
 
 /// Loads the tensors of a folder's weight files (see foreign_weight_files()). Throws UserError naming a file that is
-/// missing, damaged, or lacks a tensor that the index lists for it.
-NamedTensors load_foreign_weights(const std::string& folder);
+/// missing, damaged, or lacks a tensor that the index lists for it. `state` is the key of the state dict in PyTorch files.
+NamedTensors load_foreign_weights(const std::string& folder, const std::string& state = "");
 
 /// Returns the published tensors `theirs` under our names: one for each name in `own`, which holds the state of our model. Parts that our
 /// model lacks are left out and reported in the log. Any other tensor without a counterpart keeps its published name, so that
@@ -52,7 +53,7 @@ NamedTensors own_tensors(const ForeignModel& foreign, const NamedTensors& theirs
                          const std::string& origin);
 
 /// Loads the model settings and the weights of a folder. In the result, the tokenizer and the vocabulary are empty. Throws UserError if the
-/// folder has only a text tower.
-ModelFile load_foreign_model(const std::string& folder);
+/// folder has only a text tower. Ignores options.architecture.
+ModelFile load_foreign_model(const std::string& folder, const CheckpointOptions& options = {});
 
 }  // namespace tessera

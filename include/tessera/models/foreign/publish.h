@@ -23,12 +23,13 @@ std::map<std::string, std::string> small_files(const std::string& folder);
 
 /// Returns the parts of a published folder that our model does not represent: files, layouts of the weights, and
 /// tensors that have no counterpart or were changed on reading. `path` is the folder or, for OpenCLIP, the weights
-/// file; `ours` are the model's weights as they were read.
-std::shared_ptr<const PublishedParts> published_parts(const std::string& path, const ForeignModel& foreign, const NamedTensors& ours);
+/// file; `ours` are the model's weights as they were read, and `state` the chosen state dict.
+std::shared_ptr<const PublishedParts> published_parts(const std::string& path, const ForeignModel& foreign, const NamedTensors& ours,
+                                                      const std::string& state = "");
 
 /// Loads the model from a folder in the format of transformers, timm or OpenCLIP. The result has everything needed to write the folder
 /// again, except the tokenizer and the vocabulary, which belong to the data side.
-ModelFile load_published_folder(const std::string& folder);
+ModelFile load_published_folder(const std::string& folder, const CheckpointOptions& options = {});
 
 /// Where a model is written to, and what its folder contains besides weights and configuration.
 struct PublishRequest {

@@ -23,6 +23,8 @@ struct RunState {
   double seconds = 0;               // training time over all sessions of the run
   std::int64_t skipped = 0;         // number of steps that skipped their update because a loss or gradient was not finite
   GradScaler::State loss_scale;
+  std::string id;      // drawn at step 0; log services use it to continue the curves of a resumed run. Empty in older checkpoints
+  std::string folder;  // absolute path of the run's folder
 };
 
 /// Everything needed to resume a run.

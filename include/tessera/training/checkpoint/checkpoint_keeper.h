@@ -29,6 +29,9 @@ class CheckpointKeeper {
   /// Records that the run was resumed from this checkpoint.
   void resumed_from(const std::string& checkpoint, std::int64_t step);
 
+  /// Returns true if `checkpoint` is the folder in which this run saves `step`.
+  bool is_own(const std::string& checkpoint, std::int64_t step) const;
+
   /// Returns true if, according to this rank's clock, checkpoint.every_minutes have passed since the last save.
   bool overdue() const;
   /// Saves a checkpoint, unless this step is already saved. A failure is reported, and the next save tries again. With `must`,
@@ -51,8 +54,6 @@ class CheckpointKeeper {
   using Clock = std::chrono::steady_clock;
 
   std::optional<std::pair<std::string, Checkpoint>> newest() const;
-  /// Returns true if `checkpoint` is the folder in which this run saves `step`.
-  bool is_own(const std::string& checkpoint, std::int64_t step) const;
   bool write(Checkpoint checkpoint, bool must);
   bool collect(bool must);
 

@@ -69,6 +69,7 @@ void fields(Visitor& v, DataSettings& s) {
 /// Weights to start from, instead of random ones.
 struct StartSettings {
   std::optional<config::FilePath> weights;
+  std::string state;
   std::vector<std::string> parts;
   std::optional<config::FilePath> image, text;
 };
@@ -77,6 +78,8 @@ template <class Visitor>
 void fields(Visitor& v, StartSettings& s) {
   v("weights", s.weights,
     "model file, checkpoint, run folder, OpenCLIP file, or folder of a transformers or timm model; null: random weights");
+  v("state", s.state,
+    "key of the state dict to read, if a PyTorch file has several (such as model_ema); empty: state_dict, model_state_dict or model");
   v("parts", s.parts, "parts of the weights to load: image, text, or patterns of parameter names; the rest stays random. Empty: all "
                       "parts");
   v("image", s.image, "folder of a published model whose image tower the run starts from; model.image.from sets it");

@@ -26,6 +26,7 @@ struct MetricsRow : RowPlace {
   double grad_norm = 0;                                    // gradient norm before clipping
   std::vector<std::pair<std::string, double>> grad_norms;  // gradient norms of image tower, text tower and objective
   std::optional<double> logit_scale;                       // the parameter logit_scale, which is the log of the scale
+  std::optional<double> logit_bias;                        // the parameter logit_bias
   double samples_per_second = 0;                           // speed since the previous row
   double seconds = 0;                                      // training time so far, over all sessions
   double wait_share = 0;         // time that steps waited for data, as a share of the time since the previous row

@@ -17,4 +17,7 @@ void note_changes(const std::string& run, std::int64_t step, const std::vector<C
 /// now"}.
 std::vector<std::pair<std::string, std::string>> noted_changes(const std::string& run);
 
+/// Returns the steps of the recorded changes, each once.
+std::vector<double> steps_of_changes(const std::string& run);
+
 }  // namespace tessera

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,6 +15,8 @@
 #include <tessera/training/log/run_page.h>
 
 namespace tessera {
+
+struct Reading;
 
 struct LogSettings;
 
@@ -28,19 +31,22 @@ class RunLog {
   RunLog& operator=(const RunLog&) = delete;
 
   /// Starts the log after `step` (0 for a new run). Drops rows of later steps, so that a resumed run's files and page look as if it had
-  /// never stopped. `title` and `facts` are passed to RunPage.
+  /// never stopped. A new run keeps nothing of an earlier run in the same folder. `title` and `facts` are passed to RunPage, `id`
+  /// (RunState::id) to log.command.
   void resume_at(std::int64_t step, const std::string& title,
-                 const std::vector<std::pair<std::string, std::string>>& facts);
+                 const std::vector<std::pair<std::string, std::string>>& facts, const std::string& id = "");
+  /// See RunPage::set_chance. Call it after resume_at().
+  void set_chance(const std::map<std::string, double>& levels) { if (page_) page_->set_chance(levels); }
   /// Appends a row and flushes it. If rows cannot be written, reports it once, and training continues.
   void record(const MetricsRow& record);
   /// Records the scalars of an evaluation: {"task.metric", value}.
   void evaluation(const RowPlace& place, const std::vector<std::pair<std::string, double>>& metrics);
   /// Warns, in the log and on the page, that an evaluation task failed. `task` is a name such as "evaluation.tasks[2] (knn)".
   void evaluation_failed(std::int64_t step, const std::string& task, const std::string& reason);
-  /// Records the data that a task was measured on, and the number of samples. The run's page shows both.
-  void evaluated_data(const std::string& task, const std::string& data, std::int64_t samples);
+  /// Records the data that a task was measured on (data_and_counts()), which the run's page shows.
+  void evaluated_data(const std::string& task, const std::string& data);
   /// Records TaskResult::readings, which the run's page shows.
-  void readings(std::int64_t step, const std::vector<std::pair<std::string, std::string>>& readings);
+  void readings(std::int64_t step, const std::vector<Reading>& readings);
   /// Returns true if the page is at least a minute old.
   bool page_due() const;
   /// Fills in the total steps and the remaining time in `status`, and writes run.html from it. Reports failures as record() does.
@@ -63,7 +69,7 @@ class RunLog {
   /// Sends a row to log.command; the first row starts the command.
   void hand_over(const std::string& row);
 
-  std::string folder_, path_, title_;
+  std::string folder_, path_, title_, id_;
   bool tensorboard_, wants_page_;
   MetricsTable table_;
   std::optional<std::string> command_line_;

@@ -33,11 +33,13 @@ class RunPage {
   /// Clears the page and reads evaluation/step_N.json of all steps up to `step` from the folder. The caller must add the rows of
   /// metrics.jsonl.
   void resume_at(std::int64_t step);
+  /// Sets Objective::chance_levels of the run, which the charts of the loss show.
+  void set_chance(std::map<std::string, double> levels);
   void add_row(const nlohmann::json& row);
   /// `metrics` are pairs {"task.metric", value}.
   void add_evaluation(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
-  /// Adds the data that a task was measured on: the source's description and the number of samples.
-  void add_evaluation_data(const std::string& task, const std::string& data, std::int64_t samples);
+  /// Adds the data that a task was measured on (data_and_counts()).
+  void add_evaluation_data(const std::string& task, const std::string& data);
   /// Adds a failure of a task. `task` is a name such as "evaluation.tasks[2] (knn)". The page shows the last failure of each task.
   void add_evaluation_failure(std::int64_t step, const std::string& task, const std::string& reason);
   /// Adds an evaluation's result for a single sample (TaskResult::readings). The page shows the results of the first step, the last

@@ -51,8 +51,8 @@ class TrainingMonitor {
   TrainingMonitor(const Config& config, const ProcessGroup& group, const TrainingRun& run, const std::string& folder,
                   Clock clock = steady_seconds);
 
-  /// Starts after `step` (0 for a new run). Drops the entries of later steps from the files.
-  void resume_at(std::int64_t step);
+  /// Starts after `step` (0 for a new run). Drops the entries of later steps from the files. `id` is RunState::id.
+  void resume_at(std::int64_t step, const std::string& id = "");
   /// Checks a batch on the CPU for problems that keep a run from learning.
   void look_at(const Batch& batch);
   /// Runs step `number` by calling make(), and keeps the result for read_back().
@@ -83,6 +83,8 @@ class TrainingMonitor {
   void tell_of_shorter_epochs();
   /// Writes a warning to the log and to the next row.
   void warn(const std::string& text);
+  /// Adds the objective's logit_scale and logit_bias, trained or not.
+  void add_logit_scales(MetricsRow& row) const;
   /// Returns, for each name in AccumulatedLosses::used, the share of entries that no rank has used since the previous row.
   std::vector<std::pair<std::string, double>> unused_shares() const;
 

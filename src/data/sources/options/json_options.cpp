@@ -11,7 +11,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
-#include <tessera/io/atomic_file.h>
+#include <tessera/io/stand_in.h>
 
 namespace tessera {
 namespace {
@@ -72,7 +72,7 @@ bool is_one_item(const Json& whole, const JsonOptionLayout& layout) {
 }
 
 void for_items(const std::string& path, const JsonOptionLayout& layout, const ItemBody& body) {
-  const std::string text = io::read_file(path);
+  const std::string text = io::read_data_file(path);
   const Json whole = Json::parse(text, nullptr, false);
   if (whole.is_discarded()) return for_lines(path, text, body);
   if (is_one_item(whole, layout)) return body(whole, concat(path, ":1"));

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 
+#include "src/data/image/orientation.h"
 #include "src/data/image/sample_picture.h"
 #include "src/data/sources/find_picture.h"
 #include "src/data/sources/listed_pictures.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/config/shipped.h>
+#include <tessera/data/image/encode.h>
 
 namespace tessera {
 namespace {
@@ -30,7 +33,8 @@ class OptionPictures final : public ListedPictures {
     Sample sample = ListedPictures::get(index);
     const std::optional<Box>& part = parts_.at(static_cast<std::size_t>(index));
     if (!part) return sample;
-    Image whole = take_image(sample);
+    ImageNotes notes;
+    Image whole = take_image(sample, {}, &notes);
     const Box box = within(whole, *part);
     if (box[2] <= 0 || box[3] <= 0)
       throw SampleError("bad_box",
@@ -38,6 +42,10 @@ class OptionPictures final : public ListedPictures {
                                " is outside the image"),
                         sample.key);
     sample.image = crop(whole, box);
+    if (notes.orientation == 1) return sample;
+    sample.encoded =
+        with_orientation(encode_png(sample.image), notes.orientation);  // so that exif_rotation turns the part
+    sample.image = {};
     return sample;
   }
 
@@ -86,7 +94,8 @@ void OptionBuilder::add(OptionItem item, const std::string& place) {
 const std::string& OptionBuilder::lexicon() const {
   if (settings_.lexicon.empty())
     user_error("options: lexicon is not set; layout ", settings_.layout,
-               " needs a file of nouns and adjectives, one per line (configs/lexicons/nouns_adjectives_small.txt has some)");
+               " needs a file of nouns and adjectives, one per line (", config::shipped_folder(),
+               "/lexicons/nouns_adjectives_small.txt has some)");
   config::require(settings_.lexicon);
   return settings_.lexicon;
 }

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <bit>
 #include <filesystem>
+#include <mutex>
 #include <system_error>
+#include <unordered_map>
 
 #include "src/data/formats/annotations.h"
 #include "src/data/formats/captions.h"
@@ -13,11 +15,13 @@
 #include "src/data/sources/field_source.h"
 #include "src/data/sources/parquet/group_cache.h"
 #include "src/data/sources/parquet/table_files.h"
+#include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/data/grouped_source.h>
+#include <tessera/data/sources/one_per_image.h>
 #include <tessera/data/sources/parquet.h>
 
 namespace tessera {
@@ -61,10 +65,17 @@ struct TextColumns {
   void read(const ColumnGroup& group, std::int64_t row, Sample& sample) const {
     for (const ReadColumn& column : captions) {
       const Json value = value_of(group, column, row);
+      const std::ptrdiff_t before = std::ssize(sample.captions);
       if (value.is_string()) add_caption(value.get_ref<const std::string&>(), sample.captions);
       if (value.is_array())
         for (const Json& each : value)
           if (each.is_string()) add_caption(each.get_ref<const std::string&>(), sample.captions);
+      // Columns may repeat a caption, as txt and json do.
+      const auto own = sample.captions.begin() + before;
+      const auto is_known = [&](const std::string& text) {
+        return std::find(sample.captions.begin(), own, text) != own;
+      };
+      sample.captions.erase(std::remove_if(own, sample.captions.end(), is_known), sample.captions.end());
     }
     if (texts.empty()) return;
     Json object = Json::object();
@@ -109,7 +120,7 @@ std::vector<std::string> class_names_in(const std::string& metadata, const std::
   return found.is_array() && names.size() == found.size() ? names : std::vector<std::string>();
 }
 
-class ParquetSource : public IndexedSource, public GroupedSource, public FieldSource {
+class ParquetSource : public IndexedSource, public GroupedSource, public FieldSource, public ImageIds {
  public:
   explicit ParquetSource(const ParquetSettings& settings)
       : settings_(settings), paths_(table_files(settings.path)), files_(paths_.size()) {
@@ -169,24 +180,20 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
                    column_names(files_[0]->columns()));
       columns.push_back(set.add(name, *path));
     }
-    std::vector<FilterVerdict> out(static_cast<std::size_t>(size()));
-    for_each_in_threads(groups_.size(), kOpeningThreads, [&](std::size_t number) {
+    std::vector<FilterVerdict> out(static_cast<std::size_t>(size()), FilterVerdict{FilterVerdict::unreadable});
+    for_each_group(set.names, "the filter", [&](std::size_t number, const ColumnGroup& group) {
       const auto first = out.begin() + starts_[number];
-      try {
-        const auto group = files_[groups_[number].file]->read(groups_[number].number, set.names);
-        for (std::int64_t row = 0; row < group->rows(); ++row)
-          first[row] = filter.judge([&](std::size_t field) { return value_of(*group, columns[field], row); });
-      } catch (const std::system_error& error) {
-        user_error(paths_[groups_[number].file], ": ", printable(error.what()));
-      } catch (const UserError&) {
-        throw;
-      } catch (const std::runtime_error& error) {
-        log::warning(paths_[groups_[number].file], ": row group ", groups_[number].number,
-                     " cannot be read for the filter: ", printable(error.what()));
-        std::fill(first, out.begin() + starts_[number + 1], FilterVerdict{FilterVerdict::unreadable});
-      }
+      for (std::int64_t row = 0; row < group.rows(); ++row)
+        first[row] = filter.judge([&](std::size_t field) { return value_of(group, columns[field], row); });
     });
     return out;
+  }
+
+  // Rows have the same image if they name the same file. If they hold bytes, these must be equal, too, because datasets' writers drop the
+  // folders of names.
+  std::vector<std::uint64_t> image_ids() const override {
+    std::call_once(ids_found_, [this] { find_image_ids(); });
+    return ids_;
   }
 
   Sample get(std::int64_t index) const override {
@@ -215,6 +222,74 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
     std::int64_t row = 0;          // index of the row in its group
     std::int64_t row_of_file = 0;  // index of the row in its file
   };
+
+  // Reads columns of all groups in threads, and calls take(number of the group, its columns). A damaged group is left out, with a warning
+  // that says what it cannot be read for.
+  template <class Take>
+  void for_each_group(const std::vector<std::string>& names, const char* purpose, const Take& take,
+                      const std::function<bool(std::size_t)>& is_wanted = {}) const {
+    for_each_in_threads(groups_.size(), kOpeningThreads, [&](std::size_t number) {
+      if (is_wanted && !is_wanted(number)) return;
+      const Group& group = groups_[number];
+      try {
+        take(number, *files_[group.file]->read(group.number, names));
+      } catch (const std::system_error& error) {
+        user_error(paths_[group.file], ": ", printable(error.what()));
+      } catch (const UserError&) {
+        throw;
+      } catch (const std::runtime_error& error) {
+        log::warning(paths_[group.file], ": row group ", group.number, " cannot be read for ", purpose, ": ",
+                     printable(error.what()));
+      }
+    });
+  }
+
+  void find_image_ids() const {
+    using Form = PictureColumn::Form;
+    const bool is_pair = picture_.form == Form::bytes_or_file_name;
+    const std::string member = is_pair ? "path" : picture_.member;
+    const std::string column = picture_name_ + (member.empty() ? "" : "." + member);
+    const bool by_key = picture_.form == Form::bytes || !find_column(files_[0]->columns(), column);
+    if (by_key && !key_) return;
+    std::vector<std::uint64_t> ids(static_cast<std::size_t>(size()));
+    for_each_group({by_key ? columns_.names[key_->place] : column}, "the names of its images",
+                   [&](std::size_t number, const ColumnGroup& group) {
+                     for (std::int64_t row = 0; row < group.rows(); ++row) {
+                       const std::string name = by_key ? text_at(group, {key_->name, 0, key_->below}, row)
+                                                       : std::string(group.bytes(0, row, member).value_or(""));
+                       const fs::path path = by_key ? fs::path(name) : folder_of(groups_[number].file) / name;
+                       if (!name.empty()) ids[static_cast<std::size_t>(starts_[number] + row)] = file_id(path.string());
+                     }
+                   });
+    std::unordered_map<std::uint64_t, std::int64_t> rows_of;
+    for (const std::uint64_t id : ids) ++rows_of[id];
+    const auto is_alone = [&](std::uint64_t id) { return id == 0 || rows_of.at(id) == 1; };
+    std::ranges::replace_if(ids, is_alone, 0);
+    if (picture_.form != Form::file_name) add_bytes(is_pair, ids);
+    ids_ = std::move(ids);
+  }
+
+  // Makes ids differ if the bytes of images do.
+  void add_bytes(bool is_pair, std::vector<std::uint64_t>& ids) const {
+    const auto has_ids = [&](std::size_t number) {
+      return std::any_of(ids.begin() + starts_[number], ids.begin() + starts_[number + 1],
+                         [](std::uint64_t id) { return id != 0; });
+    };
+    for_each_group(
+        {picture_name_}, "equal images",
+        [&](std::size_t number, const ColumnGroup& group) {
+          for (std::int64_t row = 0; row < group.rows(); ++row) {
+            std::uint64_t& id = ids[static_cast<std::size_t>(starts_[number] + row)];
+            const auto bytes = group.bytes(0, row, is_pair ? "bytes" : picture_.member);
+            if (id != 0 && bytes) id = fingerprint(*bytes, id);
+          }
+        },
+        has_ids);
+  }
+
+  fs::path folder_of(std::size_t file) const {
+    return settings_.root ? fs::path(settings_.root->name) : fs::path(paths_[file]).parent_path();
+  }
 
   void list_groups() {
     std::int64_t largest = 1;
@@ -387,9 +462,7 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
       sample.no_image = concat("sample ", printable(sample.key), " has no image: its column ", printable(picture_name_), " is null");
       return;
     }
-    const fs::path folder =
-        settings_.root ? fs::path(settings_.root->name) : fs::path(paths_[place.file]).parent_path();
-    sample.encoded = read_sample_file((folder / std::string(*name)).string(), "no_image");
+    sample.encoded = read_sample_file((folder_of(place.file) / std::string(*name)).string(), "no_image");
     if (sample.encoded.empty())
       throw SampleError("empty_image", concat("sample ", printable(sample.key), ": the image has 0 bytes"));
   }
@@ -411,6 +484,8 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
   std::vector<ReadColumn> kept_;
   std::unique_ptr<GroupCache> cache_;
   mutable GroupCache text_cache_{kTextGroups};
+  mutable std::once_flag ids_found_;
+  mutable std::vector<std::uint64_t> ids_;
 };
 
 }  // namespace

@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 static_assert(std::endian::native == std::endian::little, "cached indices are little-endian");
 
-constexpr std::string_view kMagic = "TESSERA TAR INDEX 1\n";  // the number is the version of the format
+constexpr std::string_view kMagic = "TESSERA TAR INDEX 2\n";  // the number is the version of the format
 constexpr std::int64_t kTooYoung = 2'000'000'000;             // nanoseconds; no index is stored for a tar changed less than this time ago
 
 struct TarState {
@@ -79,6 +79,8 @@ std::string packed(const io::TarIndex& index, const TarState& state) {
   put_field(out, index.problem);
   put_field(out, index.problem_offset);
   put_field(out, index.cut_member);
+  put_field(out, std::uint64_t{index.joined});
+  put_field(out, index.ignored);
   put_field(out, std::uint64_t{index.members.size()});
   for (const io::TarMember& member : index.members) {
     put_field(out, member.name);
@@ -100,10 +102,12 @@ std::optional<io::TarIndex> unpacked(std::string_view in, const TarState& state)
   in.remove_prefix(kMagic.size());
   TarState then;
   io::TarIndex index;
+  std::uint64_t joined = 0;
   if (!take_field(in, then.size) || !take_field(in, then.changed) || then != state || !take_field(in, index.problem) ||
-      !take_field(in, index.problem_offset) || !take_field(in, index.cut_member) || !take_field(in, members) ||
-      members > in.size())
+      !take_field(in, index.problem_offset) || !take_field(in, index.cut_member) || !take_field(in, joined) ||
+      !take_field(in, index.ignored) || !take_field(in, members) || members > in.size())
     return std::nullopt;
+  index.joined = joined != 0;
   index.members.resize(members);
   for (io::TarMember& member : index.members)
     if (!take_field(in, member.name) || !take_field(in, member.offset) || !take_field(in, member.size))

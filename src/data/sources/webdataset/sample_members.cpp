@@ -183,8 +183,16 @@ void MemberMapper::read_captions(const SampleMembers& members, const nlohmann::j
                  ": its json member is not JSON: only the other members of this sample and others like it are used");
 }
 
+void MemberMapper::tell_line_breaks(std::string_view text, const std::string& key) const {
+  const std::int64_t texts = ++texts_, broken = text.find('\n') != std::string_view::npos ? ++broken_texts_ : 0;
+  if (broken >= 2 && 2 * broken >= texts && !told_line_breaks_.exchange(true))
+    log::warning("sample ", key, " and others: the captions have line breaks, and each text is read as one caption: set "
+                 "caption_lines: true if each line is a caption of its own");
+}
+
 void MemberMapper::add_captions(const std::string& text, Sample& sample) const {
   if (!settings_.caption_lines) {
+    tell_line_breaks(strip(text), sample.key);
     add_caption(text, sample.captions);
     return;
   }

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
@@ -45,10 +46,13 @@ class MemberMapper {
   void read_texts(const SampleMembers& members, const nlohmann::json* json, Sample& sample) const;
   void read_captions(const SampleMembers& members, const nlohmann::json* json, Sample& sample) const;
   void add_captions(const std::string& text, Sample& sample) const;
+  /// Warns once if most captions have line breaks.
+  void tell_line_breaks(std::string_view text, const std::string& key) const;
 
   WebDatasetSettings settings_;
   std::vector<std::string> classes_;
-  mutable std::atomic<bool> told_bad_json_ = false;
+  mutable std::atomic<bool> told_bad_json_ = false, told_line_breaks_ = false;
+  mutable std::atomic<std::int64_t> texts_ = 0, broken_texts_ = 0;  // captions read so far, and those with line breaks
 };
 
 }  // namespace tessera

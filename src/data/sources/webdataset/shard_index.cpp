@@ -119,10 +119,34 @@ bool split_member_path(const std::string& path, std::string& key, std::string& n
   if (dot == std::string::npos || dot == base || dot + 1 == path.size()) return false;
   if (path.size() > 4 && path.starts_with("__") && path.ends_with("__")) return false;
   key = path.substr(0, dot);
-  name = path.substr(dot + 1);
+  name = as_member_name(path.substr(dot + 1));
+  return true;
+}
+
+std::string as_member_name(std::string name) {
   std::transform(name.begin(), name.end(), name.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  return true;
+  return name;
+}
+
+void RemarkedShards::note(const std::string& shard, const io::TarIndex& tar) {
+  const auto add = [&](Kind& kind, bool is, const std::string& first) {
+    if (is && kind.shards++ == 0) kind.first = first;
+  };
+  add(empty_, tar.members.empty() && tar.problem.empty(), shard);
+  add(joined_, tar.joined, shard);
+  add(ignored_, tar.ignored > 0, concat(shard, ", ", tar.ignored, " bytes"));
+}
+
+std::vector<std::string> RemarkedShards::lines(std::size_t shards) const {
+  std::vector<std::string> out;
+  const auto add = [&](const Kind& kind, const char* what) {
+    if (kind.shards > 0) out.push_back(concat(kind.shards, " of ", shards, what, " (first: ", kind.first, ")"));
+  };
+  add(empty_, " shards are empty");
+  add(joined_, " shards are several archives, one after the other: all are read, although the webdataset package reads only the first");
+  add(ignored_, " shards have bytes after their end that are not another archive: these bytes are ignored");
+  return out;
 }
 
 ShardIndex index_shards(const std::vector<std::string>& paths, const std::string& cache) {
@@ -133,6 +157,7 @@ ShardIndex index_shards(const std::vector<std::string>& paths, const std::string
     const io::TarIndex& tar = indices.at(paths[shard]);
     ShardReader reader(index, static_cast<std::uint32_t>(shard));
     for (const io::TarMember& member : tar.members) reader.add(member);
+    index.remarks.note(paths[shard], tar);
     if (tar.problem.empty()) continue;
     reader.drop_incomplete(tar.cut_member);
     index.problems.push_back(concat(paths[shard], ": ", tar.problem, " (byte ", tar.problem_offset, "); its ",

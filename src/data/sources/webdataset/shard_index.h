@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <tessera/io/tar.h>
+
 namespace tessera {
 
 /// A file of a sample in a shard.
@@ -22,6 +24,21 @@ struct ShardSample {
   const ShardMember* find(const std::string& name) const;
 };
 
+/// Shards that are not damaged, but not as expected. Collects how many there are of each kind, and the first one.
+class RemarkedShards {
+ public:
+  void note(const std::string& shard, const io::TarIndex& tar);
+  /// Returns one line for each kind. `shards` is the number of all shards.
+  std::vector<std::string> lines(std::size_t shards) const;
+
+ private:
+  struct Kind {
+    std::size_t shards = 0;
+    std::string first;
+  };
+  Kind empty_, joined_, ignored_;
+};
+
 /// All samples of some tar shards, and the irregularities found in these shards.
 struct ShardIndex {
   std::vector<std::string> paths;
@@ -32,11 +49,15 @@ struct ShardIndex {
   std::string repeated_example;
   std::string scattered_example;
   std::vector<std::string> problems;  // one line for each damaged shard
+  RemarkedShards remarks;
 };
 
 /// Splits a member's path at the first dot of its file name: "a/b.seg.png" -> "a/b" and "seg.png". Returns false for file names
 /// that have no dot or start with one, and for WebDataset's own meta files ("__x__").
 bool split_member_path(const std::string& path, std::string& key, std::string& name);
+
+/// Returns the name with the letters A to Z in lower case, as members are named.
+std::string as_member_name(std::string name);
 
 /// Indexes the shards in parallel. Reads the tar headers, or takes the indices stored in `cache` (see IndexCache).
 ShardIndex index_shards(const std::vector<std::string>& paths, const std::string& cache = "off");

@@ -70,6 +70,8 @@ io::TarIndex index_stream(const std::string& address, const StreamWaitPolicy& wa
   try {
     TarStream tar(decompress(open_bytes(address, wait_policy)));
     for (io::TarMember member; tar.next(member);) index.members.push_back(member);
+    index.joined = tar.joined();
+    index.ignored = tar.ignored();
   } catch (const StreamError& error) {
     index.problem = error.what();
   }

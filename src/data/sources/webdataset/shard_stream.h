@@ -57,6 +57,7 @@ class ShardStream {
   std::shared_ptr<RawSample> next();
 
   const StreamGrouping& grouping() const { return grouping_; }
+  const TarStream& tar() const { return tar_; }
 
  private:
   const std::string address_;

@@ -11,6 +11,7 @@
 #include "src/data/formats/in_threads.h"
 #include "src/data/sources/webdataset/index_cache.h"
 #include "src/data/sources/webdataset/sample_members.h"
+#include "src/data/sources/webdataset/shard_index.h"
 #include "src/data/sources/webdataset/shard_stream.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
@@ -51,11 +52,23 @@ struct StreamedShards {
                  "shard; others may have the same problem");
   }
 
+  // Used only if the samples were not counted, because counting reports all shards.
+  void tell_remarks(const std::string& shard, const TarStream& tar, std::int64_t given) const {
+    if (!settings.stream.samples || (given > 0 && !tar.joined() && tar.ignored() == 0) || told_remarks.exchange(true)) return;
+    io::TarIndex seen;
+    seen.members.resize(given > 0 ? 1 : 0);
+    seen.joined = tar.joined();
+    seen.ignored = tar.ignored();
+    RemarkedShards remarks;
+    remarks.note(shard, seen);
+    for (const std::string& line : remarks.lines(1)) log::warning(line, "; other shards may be like it");
+  }
+
   const WebDatasetSettings settings;
   const std::vector<std::string> shards;
   const MemberMapper mapper;
   std::set<std::string> wanted;
-  mutable std::atomic<bool> told_repeated = false;
+  mutable std::atomic<bool> told_repeated = false, told_remarks = false;
 };
 
 /// Reads one shard after the other; a shard that fails is read again from its start.
@@ -74,6 +87,7 @@ class ShardRow {
           return [all = all_, raw = std::move(raw)] { return all->mapper.load(raw->shard, raw->key, *raw); };
         }
         all_->tell_repeated(shards_[at_], shard_->grouping());
+        all_->tell_remarks(shards_[at_], shard_->tar(), given_);
         end_shard();
       } catch (const StreamError& error) {
         if (auto failed = try_again(error.what())) return failed;
@@ -244,12 +258,15 @@ class StreamedWebDataset : public StreamSource {
     });
     std::int64_t count = 0;
     std::string problem;
+    RemarkedShards remarks;
     for (std::size_t shard = 0; shard < indices.size(); ++shard) {
       count += count_streamed(indices[shard].members);
+      remarks.note(all_->shards[shard], indices[shard]);
       if (indices[shard].problem.empty()) continue;
       problem = concat(all_->shards[shard], ": ", indices[shard].problem);
       log::warning(problem, "; ", count_streamed(indices[shard].members), " samples of it are counted");
     }
+    for (const std::string& remark : remarks.lines(indices.size())) log::warning(remark);
     if (count == 0)
       user_error(named(), ": holds no samples (files named KEY.jpg, KEY.txt, ...)",
                  problem.empty() ? "" : concat("; ", problem));

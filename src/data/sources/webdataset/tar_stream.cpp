@@ -39,10 +39,11 @@ void TarStream::pass_over(std::uint64_t size) {
 }
 
 // Reads to the end of the stream, because a command's exit code is checked only there.
-void TarStream::drain() {
+std::uint64_t TarStream::drain() {
   std::array<char, 1 << 14> buffer{};
-  while (bytes_->read(buffer.data(), buffer.size()) > 0) {
-  }
+  std::uint64_t total = 0;
+  while (const std::size_t count = bytes_->read(buffer.data(), buffer.size())) total += count;
+  return total;
 }
 
 bool TarStream::next(io::TarMember& member) {
@@ -53,17 +54,24 @@ bool TarStream::next(io::TarMember& member) {
     const std::uint64_t begin = at_;
     const std::string block = take(io::kBlock);
     if (block.empty() && begin > 0) return false;
-    if (block.size() < io::kBlock)
-      throw StreamError(begin == 0 ? concat("has ", block.size(), " bytes, which are not a tar archive")
-                                   : "the archive ends in the middle of a header");
-    if (io::is_zero_block(block)) {
-      drain();
-      return false;
+    if (!block.empty() && io::is_zero_block(block)) {
+      ended_ = true;
+      continue;
     }
     io::TarHeader header;
-    if (const std::string problem = reader.read(block, header); !problem.empty())
-      throw StreamError(begin == 0 ? "is not a tar archive (its first header's checksum is wrong)"
-                                   : concat(problem, " (byte ", begin, ")"));
+    const std::string problem =
+        block.size() < io::kBlock ? "the archive ends in the middle of a header" : reader.read(block, header);
+    if (!problem.empty() && ended_) {
+      ignored_ = block.size() + drain();
+      return false;
+    }
+    if (!problem.empty() && begin == 0) {
+      const std::string other = io::not_a_tar(block);
+      throw StreamError(other.empty() ? concat("has ", block.size(), " bytes, which are not a tar archive") : other);
+    }
+    if (!problem.empty()) throw StreamError(block.size() < io::kBlock ? problem : concat(problem, " (byte ", begin, ")"));
+    joined_ = joined_ || ended_;
+    ended_ = false;
     name_ = header.extended ? "a header" : printable(header.name);
     for (bool more = header.continued; more;) {
       const std::string follows = take(io::kBlock);
@@ -75,7 +83,7 @@ bool TarStream::next(io::TarMember& member) {
     filling_ = (io::kBlock - header.size % io::kBlock) % io::kBlock;
     if (header.extended) {
       if (header.size > io::kLongestExtension) throw StreamError("an extended header is too long");
-      if (const std::string problem = reader.extend(content()); !problem.empty()) throw StreamError(problem);
+      if (const std::string damage = reader.extend(content()); !damage.empty()) throw StreamError(damage);
     } else if (header.regular) {
       member = {header.name, at_, header.size};
       return true;

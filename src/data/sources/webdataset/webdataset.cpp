@@ -110,6 +110,7 @@ class WebDataset : public IndexedSource, public FieldSource {
  private:
   void report() const {
     for (const std::string& problem : index_.problems) log::warning(problem);
+    for (const std::string& remark : index_.remarks.lines(index_.paths.size())) log::warning(remark);
     const std::string where = index_.paths.size() == 1
                                   ? index_.paths[0]
                                   : concat(index_.paths[0], " and ", index_.paths.size() - 1, " more shards");
@@ -185,7 +186,12 @@ IndexPlace config::Value<IndexPlace>::read(const Node& node, const std::string& 
   return out;
 }
 
-std::shared_ptr<Source> make_webdataset(const WebDatasetSettings& settings) {
+std::shared_ptr<Source> make_webdataset(const WebDatasetSettings& given) {
+  WebDatasetSettings settings = given;
+  for (auto* keys : {&settings.image_keys, &settings.caption_keys, &settings.label_keys, &settings.mask_keys, &settings.depth_keys,
+                     &settings.summary_keys, &settings.object_keys, &settings.region_keys})
+    for (std::string& key : *keys)
+      if (!key.starts_with("json.")) key = as_member_name(std::move(key));  // the members' names are in lower case, too, but not JSON's
   const std::vector<std::string> shards = expand_shards(settings.path);
   if (std::any_of(shards.begin(), shards.end(), is_stream)) return make_streamed_webdataset(settings, shards);
   return std::make_shared<WebDataset>(settings, shards);

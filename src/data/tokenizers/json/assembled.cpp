@@ -1,7 +1,9 @@
 #include "src/data/tokenizers/json/assembled.h"
 
 #include <filesystem>
+#include <map>
 #include <optional>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
@@ -11,7 +13,7 @@
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/io/atomic_file.h>
+#include <tessera/io/stand_in.h>
 
 namespace tessera::json_tokenizer {
 namespace {
@@ -19,23 +21,33 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-/// Builds a tokenizer.json around a `model`.
+/// A tokenizer.json whose parts are being set.
 class File {
  public:
-  File(json model, std::string path) : path_(std::move(path)) {
-    if (model.at("vocab").is_object())
-      for (const auto& [token, id] : model.at("vocab").items()) ids_[token] = id;
+  File(json file, std::string path) : path_(std::move(path)), file_(std::move(file)) {
+    const json& vocabulary = file_.at("model").at("vocab");
+    if (vocabulary.is_object())
+      ids_ = vocabulary;
     else
-      for (std::size_t i = 0; i < model.at("vocab").size(); ++i) ids_[model.at("vocab")[i][0].get<std::string>()] = i;
-    file_ = {{"version", "1.0"}, {"added_tokens", json::array()}, {"model", std::move(model)}};
+      for (std::size_t i = 0; i < vocabulary.size(); ++i) ids_[vocabulary[i][0].get<std::string>()] = i;
+    if (!file_.contains("added_tokens")) file_["added_tokens"] = json::array();
+    for (const json& token : file_.at("added_tokens")) added_.insert(token.at("content").get<std::string>());
+  }
+  static File around(json model, const std::string& path) {
+    json file = {{"version", "1.0"}};
+    file["model"] = std::move(model);
+    return {std::move(file), path};
   }
 
   /// Adds a special token for each of the names that the vocabulary contains.
   void add_special(const std::vector<std::string>& names) {
     for (const std::string& name : names)
-      if (ids_.contains(name)) file_["added_tokens"].push_back({{"id", ids_.at(name)}, {"content", name}, {"special", true}, {"normalized", false}});
+      if (ids_.contains(name) && added_.insert(name).second)
+        file_["added_tokens"].push_back({{"id", ids_.at(name)}, {"content", name}, {"special", true}, {"normalized", false}});
   }
+  void set_model(const json& values) { file_["model"].update(values); }
   void set(const char* part, json value) { file_[part] = std::move(value); }
+  const json& get(const char* part) const { return file_[part]; }
   bool has(const std::string& token) const { return ids_.contains(token); }
 
   json pair_of(const std::string& token) const { return json::array({token, id_of(token)}); }
@@ -52,6 +64,7 @@ class File {
     }
     set("post_processor", {{"type", "TemplateProcessing"}, {"single", single}, {"pair", json::array()}, {"special_tokens", tokens}});
   }
+  bool is(const json& other) const { return file_ == other; }
   std::string text() const { return file_.dump(); }
 
  private:
@@ -62,12 +75,13 @@ class File {
 
   std::string path_;
   json ids_ = json::object(), file_;
+  std::set<std::string> added_;
 };
 
 json read_merges(const std::string& path) {
   if (!fs::is_regular_file(path)) user_error(path, ": is missing: vocab.json needs it in the same folder");
   json out = json::array();
-  for (std::string& line : split_lines(io::read_file(path))) {
+  for (std::string& line : split_lines(io::read_data_file(path))) {
     if (line.empty() || line.starts_with("#version")) continue;
     if (!is_utf8(line)) user_error(path, ": line ", out.size() + 2, " is not UTF-8");
     out.push_back(std::move(line));
@@ -76,45 +90,45 @@ json read_merges(const std::string& path) {
 }
 
 void finish_clip(File& file, const TokenizerConfig& config) {
-  const std::string begin = config.token("bos_token", "<|startoftext|>"), end = config.token("eos_token", "<|endoftext|>");
+  const std::string begin = config.token("bos_token", "<|startoftext|>"), end = config.token("eos_token", "<|endoftext|>"),
+                    unknown = config.token("unk_token", "<|endoftext|>");
+  file.set_model({{"end_of_word_suffix", "</w>"}, {"unk_token", unknown}, {"fuse_unk", false}, {"byte_fallback", false}});
   file.set("normalizer", clip_normalizer());
   file.set("pre_tokenizer", clip_pre_tokenizer());
   file.set("post_processor", {{"type", "RobertaProcessing"}, {"sep", file.pair_of(end)}, {"cls", file.pair_of(begin)}});
-  file.add_special({begin, end, config.token("pad_token", "<|endoftext|>"), config.token("unk_token", "<|endoftext|>")});
+  file.add_special({begin, end, config.token("pad_token", "<|endoftext|>"), unknown});
+}
+
+void finish_gpt2(File& file, const TokenizerConfig& config) {
+  file.set("normalizer", nullptr);
+  file.set("pre_tokenizer", byte_level(config.flag("add_prefix_space", false)));
+  file.add_special({config.token("eos_token", "<|endoftext|>")});
 }
 
 void finish_roberta(File& file, const TokenizerConfig& config) {
   const std::string begin = config.token("cls_token", "<s>"), end = config.token("sep_token", "</s>");
   if (file.has(begin) && file.has(end))
     file.set("post_processor", {{"type", "RobertaProcessing"}, {"sep", file.pair_of(end)}, {"cls", file.pair_of(begin)}});
-  file.set("pre_tokenizer", byte_level(config.flag("add_prefix_space", false)));
-  file.add_special({begin, config.token("pad_token", "<pad>"), end, config.token("unk_token", "<unk>"), config.token("mask_token", "<mask>"), "<|endoftext|>"});
+  finish_gpt2(file, config);
+  file.add_special({begin, config.token("pad_token", "<pad>"), end, config.token("unk_token", "<unk>"),
+                    config.token("mask_token", "<mask>")});
 }
 
-std::string of_byte_pairs(const std::string& path, const std::string& bytes) {
-  const TokenizerConfig config(fs::path(path).parent_path().string());
-  json merges = read_merges((fs::path(path).parent_path() / "merges.txt").string());
-  bool clip = false;
-  for (const json& merge : merges) clip = clip || merge.get<std::string>().ends_with("</w>");
-  json model = {{"type", "BPE"}, {"vocab", parse_json_object(bytes, path)}, {"merges", std::move(merges)}};
-  if (clip) model.update({{"end_of_word_suffix", "</w>"}, {"unk_token", config.token("unk_token", "<|endoftext|>")}});
-  File file(std::move(model), path);
-  file.set("decoder", byte_level(true));
-  if (clip)
-    finish_clip(file, config);
-  else
-    finish_roberta(file, config);
-  return file.text();
+void finish_gemma(File& file, const TokenizerConfig& config) {
+  const json spaces = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}};
+  const std::string unknown = config.token("unk_token", "<unk>");
+  file.set_model({{"unk_token", unknown}, {"fuse_unk", true}, {"byte_fallback", true}});
+  const json lower_case = {{"type", "Lowercase"}};
+  const bool siglip2 = config.type() == "Siglip2Tokenizer";
+  file.set("normalizer", siglip2 ? json{{"type", "Sequence"}, {"normalizers", json::array({lower_case, spaces})}} : spaces);
+  file.set("pre_tokenizer", {{"type", "Split"}, {"pattern", {{"String", " "}}}, {"behavior", "MergedWithPrevious"}, {"invert", false}});
+  file.add_special({config.token("pad_token", "<pad>"), config.token("eos_token", "<eos>"), config.token("bos_token", "<bos>"), unknown});
 }
 
-std::string of_word_pieces(const std::string& path, const std::string& bytes) {
-  if (!is_utf8(bytes)) user_error(path, ": is not UTF-8; expected BERT's vocab.txt, one piece per line");
-  const TokenizerConfig config(fs::path(path).parent_path().string());
-  json vocabulary = json::object();
-  const std::vector<std::string> lines = split_lines(bytes);
-  for (std::size_t i = 0; i < lines.size(); ++i) vocabulary[lines[i]] = i;
-  const std::string unknown = config.token("unk_token", "[UNK]"), begin = config.token("cls_token", "[CLS]"), end = config.token("sep_token", "[SEP]");
-  File file({{"type", "WordPiece"}, {"unk_token", unknown}, {"continuing_subword_prefix", "##"}, {"max_input_chars_per_word", 100}, {"vocab", vocabulary}}, path);
+void finish_bert(File& file, const TokenizerConfig& config) {
+  const std::string unknown = config.token("unk_token", "[UNK]"), begin = config.token("cls_token", "[CLS]"),
+                    end = config.token("sep_token", "[SEP]");
+  file.set_model({{"unk_token", unknown}, {"continuing_subword_prefix", "##"}, {"max_input_chars_per_word", 100}});
   const bool lower = config.flag("do_lower_case", true);
   file.set("normalizer", {{"type", "BertNormalizer"},
                           {"clean_text", true},
@@ -122,9 +136,76 @@ std::string of_word_pieces(const std::string& path, const std::string& bytes) {
                           {"strip_accents", config.flag("strip_accents", lower)},
                           {"lowercase", lower}});
   file.set("pre_tokenizer", {{"type", "BertPreTokenizer"}});
-  file.set("decoder", {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}});
   file.set_template({begin, "$A", end});
   file.add_special({config.token("pad_token", "[PAD]"), unknown, begin, end, config.token("mask_token", "[MASK]")});
+}
+
+json metaspace(bool prefix_space) {
+  return {{"type", "Metaspace"}, {"replacement", "\u2581"}, {"prepend_scheme", prefix_space ? "always" : "never"}, {"split", true}};
+}
+
+/// Sets the parts that XLM-RoBERTa and T5 have in common. Of a normalizer, transformers keeps only SentencePiece's own rules.
+void finish_unigram(File& file, int unknown, bool prefix_space) {
+  const json before = file.get("normalizer");
+  json rules = nullptr;
+  for (const json& each : before.is_object() && before.contains("normalizers") ? before.at("normalizers") : json::array({before}))
+    if (rules.is_null() && each.is_object() && each.value("type", "") == "Precompiled") rules = each;
+  file.set_model({{"unk_id", unknown}, {"byte_fallback", false}});
+  file.set("normalizer", rules);
+  const json words = {{"type", "WhitespaceSplit"}};
+  file.set("pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", json::array({words, metaspace(prefix_space)})}});
+}
+
+void finish_xlm_roberta(File& file, const TokenizerConfig& config) {
+  finish_unigram(file, 3, config.flag("add_prefix_space", true));
+  const std::string begin = config.token("bos_token", "<s>"), end = config.token("eos_token", "</s>");
+  file.set_template({begin, "$A", end});
+  file.add_special({begin, config.token("pad_token", "<pad>"), end, config.token("unk_token", "<unk>"),
+                    config.token("mask_token", "<mask>")});
+}
+
+void finish_t5(File& file, const TokenizerConfig& config) {
+  finish_unigram(file, 2, /*prefix_space=*/true);
+  file.set_template({"$A", "</s>"});
+  file.add_special({"</s>", config.token("pad_token", "<pad>"), config.token("unk_token", "<unk>")});
+}
+
+/// Sets the parts of a tokenizer.json that its class in transformers makes itself, whatever the file says. A file that names no class, or
+/// another class, stays as it is.
+std::string as_its_class(const std::string& path, std::string bytes) {
+  static const std::map<std::string, void (*)(File&, const TokenizerConfig&)> classes = {
+      {"CLIPTokenizer", finish_clip},       {"GPT2Tokenizer", finish_gpt2},  {"RobertaTokenizer", finish_roberta},
+      {"Siglip2Tokenizer", finish_gemma},   {"GemmaTokenizer", finish_gemma}, {"XLMRobertaTokenizer", finish_xlm_roberta},
+      {"T5Tokenizer", finish_t5},           {"BertTokenizer", finish_bert},  {"DistilBertTokenizer", finish_bert},
+      {"ElectraTokenizer", finish_bert},    {"MobileBertTokenizer", finish_bert}};
+  const TokenizerConfig config(fs::path(path).parent_path().string());
+  const auto its = classes.find(config.type());
+  if (its == classes.end()) return bytes;
+  const json before = parse_json_object(bytes, path);
+  File file(before, path);
+  its->second(file, config);
+  return file.is(before) ? bytes : file.text();
+}
+
+std::string of_byte_pairs(const std::string& path, const std::string& bytes) {
+  const TokenizerConfig config(fs::path(path).parent_path().string());
+  json merges = read_merges((fs::path(path).parent_path() / "merges.txt").string());
+  bool clip = false;
+  for (const json& merge : merges) clip = clip || merge.get<std::string>().ends_with("</w>");
+  File file = File::around({{"type", "BPE"}, {"vocab", parse_json_object(bytes, path)}, {"merges", std::move(merges)}}, path);
+  file.set("decoder", byte_level(true));
+  (clip ? finish_clip : finish_roberta)(file, config);
+  return file.text();
+}
+
+std::string of_word_pieces(const std::string& path, const std::string& bytes) {
+  if (!is_utf8(bytes)) user_error(path, ": is not UTF-8; expected BERT's vocab.txt, one piece per line");
+  json vocabulary = json::object();
+  const std::vector<std::string> lines = split_lines(bytes);
+  for (std::size_t i = 0; i < lines.size(); ++i) vocabulary[lines[i]] = i;
+  File file = File::around({{"type", "WordPiece"}, {"vocab", vocabulary}}, path);
+  file.set("decoder", {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}});
+  finish_bert(file, TokenizerConfig(fs::path(path).parent_path().string()));
   return file.text();
 }
 
@@ -151,17 +232,12 @@ std::string of_sentence_pieces(const std::string& path, const std::string& bytes
   if (parts->model_type != 1)
     user_error(path, ": is a SentencePiece model of a type other than unigram, which cannot be converted to a tokenizer.json");
   json vocabulary = xlm_roberta ? xlm_roberta_vocabulary(*parts) : t5_vocabulary(*parts, extra_ids);
-  File file({{"type", "Unigram"}, {"unk_id", xlm_roberta ? 3 : 2}, {"vocab", std::move(vocabulary)}, {"byte_fallback", false}}, path);
+  File file = File::around({{"type", "Unigram"}, {"vocab", std::move(vocabulary)}}, path);
   if (!parts->normalization.empty())
     file.set("normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", base64_encode(parts->normalization)}});
-  const json metaspace = {{"type", "Metaspace"}, {"replacement", "\u2581"}, {"prepend_scheme", "always"}, {"split", true}};
-  file.set("pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", json::array({{{"type", "WhitespaceSplit"}}, metaspace})}});
-  file.set("decoder", metaspace);
-  if (xlm_roberta)
-    file.set_template({"<s>", "$A", "</s>"});
-  else
-    file.set_template({"$A", "</s>"});
-  std::vector<std::string> special = {"<s>", "<pad>", "</s>", "<unk>", "<mask>"};
+  file.set("decoder", metaspace(true));
+  (xlm_roberta ? finish_xlm_roberta : finish_t5)(file, TokenizerConfig(fs::path(path).parent_path().string()));
+  std::vector<std::string> special;
   for (int i = 0; i < (xlm_roberta ? 0 : extra_ids); ++i) special.push_back("<extra_id_" + std::to_string(i) + ">");
   file.add_special(special);
   return file.text();
@@ -191,7 +267,7 @@ std::string assembled(const std::string& path, std::string bytes) {
   if (name == "vocab.json") return of_byte_pairs(path, bytes);
   if (name == "vocab.txt") return of_word_pieces(path, bytes);
   if (name.ends_with(".model")) return of_sentence_pieces(path, bytes, name == "sentencepiece.bpe.model");
-  return bytes;
+  return name == "tokenizer.json" ? as_its_class(path, std::move(bytes)) : bytes;
 }
 
 }  // namespace tessera::json_tokenizer

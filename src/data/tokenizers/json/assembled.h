@@ -8,9 +8,10 @@ namespace tessera::json_tokenizer {
 
 /// Makes the tokenizer.json that transformers makes from an older vocabulary file. The file may be vocab.json with merges.txt
 /// next to it (CLIP's if words end in </w>, RoBERTa's if there is <s>, otherwise GPT-2's), vocab.txt (BERT's), or a
-/// SentencePiece unigram model (XLM-RoBERTa's if its name is sentencepiece.bpe.model, otherwise T5's). Settings come from the
-/// tokenizer_config.json next to the file. For any other file, returns its `bytes` unchanged. Throws UserError naming a file
-/// that is missing or damaged.
+/// SentencePiece unigram model (XLM-RoBERTa's if its name is sentencepiece.bpe.model, otherwise T5's). In a tokenizer.json, sets the parts
+/// that its class in transformers 5 makes itself (Siglip2Tokenizer converts to lower case, although its files do not say so). Class and
+/// settings come from the tokenizer_config.json next to the file. For any other file, returns its `bytes` unchanged. Throws UserError
+/// naming a file that is missing or damaged.
 std::string assembled(const std::string& path, std::string bytes);
 
 /// These functions make parts of a tokenizer.json: GPT-2's conversion of bytes to characters, and CLIP's normalizer and pre-tokenizer.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <tessera/config/file_path.h>
+#include <tessera/data/formats/image_endings.h>
 #include <tessera/data/formats/paths.h>
 #include <tessera/data/source.h>
 #include <tessera/data/sources/webdataset/stream_settings.h>
@@ -28,7 +29,7 @@ struct config::Value<IndexPlace> {
 /// file is a member of its sample; the member's name is the rest of the file name in lower case ("jpg", "txt").
 struct WebDatasetSettings {
   PathList path;
-  std::vector<std::string> image_keys = {"jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff"};
+  std::vector<std::string> image_keys = with_image_endings();
   std::vector<std::string> caption_keys = {"txt", "caption", "text"};
   std::vector<std::string> json_captions = {"caption", "captions"};
   std::vector<std::string> text_fields;

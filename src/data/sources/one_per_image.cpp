@@ -1,0 +1,182 @@
+#include <algorithm>
+#include <atomic>
+#include <iterator>
+#include <set>
+#include <span>
+#include <unordered_map>
+
+#include "src/data/image/sample_picture.h"
+#include "src/data/sources/source_view.h"
+#include "src/data/sources/whole_samples.h"
+#include <tessera/base/log.h>
+#include <tessera/base/text.h>
+#include <tessera/data/sources/one_per_image.h>
+
+namespace tessera {
+namespace {
+
+/// Adds the fingerprints of the images to `ids`. Images that cannot be read keep their ids.
+void add_fingerprints(const IndexedSource& source, std::vector<std::uint64_t>& ids) {
+  log::info(source.describe(), ": reading all images to find equal ones");
+  for_each_sample(source, [&](std::int64_t index, const Sample& sample) {
+    if (has_picture(sample)) ids[static_cast<std::size_t>(index)] = picture_fingerprint(sample);
+  });
+}
+
+/// The samples of a source, sorted by image.
+struct SamplesOfImages {
+  std::vector<std::int64_t> samples;  // the samples of the first image, those of the second image, ...
+  std::vector<std::int64_t> first;    // the place of each image's first sample in `samples`, then the number of samples
+
+  explicit SamplesOfImages(const std::vector<std::uint64_t>& ids) : samples(ids.size()), first{0} {
+    std::unordered_map<std::uint64_t, std::int64_t> known;
+    std::vector<std::int64_t> image_of, places;
+    for (const std::uint64_t id : ids) {
+      const auto images = std::ssize(first) - 1;
+      const std::int64_t image = id == 0 ? images : known.emplace(id, images).first->second;
+      if (image == images) first.push_back(0);
+      ++first[static_cast<std::size_t>(image) + 1];
+      image_of.push_back(image);
+    }
+    for (std::size_t i = 1; i < first.size(); ++i) first[i] += first[i - 1];
+    places = first;
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      samples[static_cast<std::size_t>(places[static_cast<std::size_t>(image_of[i])]++)] = static_cast<std::int64_t>(i);
+  }
+  std::int64_t images() const { return std::ssize(first) - 1; }
+};
+
+/// Adds what further samples with the same image know to the first sample.
+class MergedSample {
+ public:
+  explicit MergedSample(Sample first) : out_(std::move(first)) {}
+
+  void add(Sample sample) {
+    add_objects(sample);
+    std::ranges::move(sample.captions, std::back_inserter(out_.captions));
+    for (TextField& field : sample.texts) add_text(field);
+    for (std::string Sample::*text : {&Sample::summary, &Sample::object_tags, &Sample::bad_boxes})
+      if ((out_.*text).empty()) out_.*text = std::move(sample.*text);
+    if (out_.regions.empty()) {
+      out_.regions = std::move(sample.regions);
+      out_.region_width = sample.region_width;
+    }
+    settle("labels", sample.label, out_.label, std::int64_t{-1});
+    settle("labels", sample.class_name, out_.class_name, {});
+    settle("masks", sample.mask, out_.mask, {});
+    settle("depths", sample.depth, out_.depth, {});
+  }
+
+  /// The names of the values that differ between the samples.
+  const std::set<std::string>& different() const { return different_; }
+
+  Sample finished() {
+    if (different_.contains("labels")) {
+      out_.label = -1;
+      out_.class_name.clear();
+    }
+    if (different_.contains("masks")) out_.mask.clear();
+    if (different_.contains("depths")) out_.depth.clear();
+    return std::move(out_);
+  }
+
+ private:
+  // Rows with the same image often repeat its objects.
+  void add_objects(Sample& sample) {
+    const auto is_equal = [](const ObjectAnnotation& a, const ObjectAnnotation& b) {
+      return a.label == b.label && a.box == b.box && a.phrase == b.phrase && a.span == b.span &&
+             a.negatives == b.negatives;
+    };
+    for (ObjectAnnotation& object : sample.objects) {
+      const bool in_caption = object.span[1] > object.span[0];
+      if (in_caption) object.caption += std::ssize(out_.captions);
+      if (in_caption || std::ranges::none_of(out_.objects, [&](const auto& known) { return is_equal(known, object); }))
+        out_.objects.push_back(std::move(object));
+    }
+  }
+
+  void add_text(TextField& field) {
+    const auto found = std::ranges::find(out_.texts, field.name, &TextField::name);
+    if (found == out_.texts.end()) {
+      out_.texts.push_back(std::move(field));
+      return;
+    }
+    for (std::string& text : field.texts)
+      if (std::ranges::find(found->texts, text) == found->texts.end()) found->texts.push_back(std::move(text));
+    found->is_list = found->is_list || found->texts.size() > 1;
+  }
+
+  template <class Value>
+  void settle(const char* name, Value& value, Value& known, const Value& none) {
+    if (value == none) return;
+    if (known == none)
+      known = std::move(value);
+    else if (known != value)
+      different_.insert(name);
+  }
+
+  Sample out_;
+  std::set<std::string> different_;
+};
+
+class OnePerImage : public SourceView {
+ public:
+  OnePerImage(std::shared_ptr<const IndexedSource> source, SamplesOfImages samples)
+      : SourceView(std::move(source)), samples_(std::move(samples)) {}
+
+  std::int64_t size() const override { return samples_.images(); }
+
+  Sample get(std::int64_t index) const override {
+    MergedSample merged(source_->get(of_source(index)));
+    for (const std::int64_t other : samples_of(index).subspan(1)) merged.add(source_->get(other));
+    Sample out = merged.finished();
+    if (const auto& different = merged.different(); !different.empty() && !warned_.exchange(true))
+      log::warning(source_->describe(), ": the rows of the image ", out.key, " have different ",
+                   join_names({different.begin(), different.end()}), ": such images count as images without");
+    return out;
+  }
+
+  std::vector<std::string> captions(std::int64_t index) const override {
+    std::vector<std::string> out;
+    for (const std::int64_t sample : samples_of(index))
+      std::ranges::move(source_->captions(sample), std::back_inserter(out));
+    return out;
+  }
+
+  bool lacks_caption(std::int64_t index) const override {
+    return std::ranges::all_of(samples_of(index), [&](std::int64_t sample) { return source_->lacks_caption(sample); });
+  }
+
+  std::string describe() const override { return concat(source_->describe(), ", ", with_thousands(size()), " images"); }
+
+ private:
+  std::span<const std::int64_t> samples_of(std::int64_t index) const {
+    const auto image = static_cast<std::size_t>(index);
+    const std::int64_t begin = samples_.first.at(image), end = samples_.first.at(image + 1);
+    return std::span(samples_.samples).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+  }
+  std::int64_t of_source(std::int64_t index) const override { return samples_of(index).front(); }
+
+  const SamplesOfImages samples_;
+  mutable std::atomic<bool> warned_ = false;
+};
+
+}  // namespace
+
+std::vector<std::uint64_t> image_ids_of(const Source& source) {
+  const auto* ids = dynamic_cast<const ImageIds*>(&source);
+  return ids != nullptr ? ids->image_ids() : std::vector<std::uint64_t>();
+}
+
+std::shared_ptr<const Source> one_sample_per_image(const std::shared_ptr<const Source>& source, bool equal_bytes) {
+  std::vector<std::uint64_t> ids = image_ids_of(*source);
+  if (equal_bytes) {
+    ids.resize(static_cast<std::size_t>(source->size()));
+    add_fingerprints(indexed(*source), ids);
+  }
+  SamplesOfImages samples(ids);
+  if (samples.images() == std::ssize(ids)) return source;
+  return std::make_shared<OnePerImage>(indexed(source), std::move(samples));
+}
+
+}  // namespace tessera

@@ -1,0 +1,55 @@
+#include <tessera/io/stand_in.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include <tessera/base/error.h>
+#include <tessera/base/log.h>
+#include <tessera/base/printable.h>
+#include <tessera/base/text.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera::io {
+namespace {
+
+// Returns the first line if the beginning of the file is text, otherwise "".
+std::string_view first_line(std::string_view start) {
+  start = start.substr(0, 40);
+  const bool is_text = std::ranges::all_of(start, [](char c) {
+    return c == '\n' || c == '\r' || c == '\t' || (static_cast<unsigned char>(c) >= 0x20 && c != 0x7F);
+  });
+  return is_text ? start.substr(0, start.find_first_of("\r\n")) : "";
+}
+
+std::string quoted(std::string_view line) {
+  return concat("it begins with the text \"", printable(line), "\"");
+}
+
+}  // namespace
+
+std::string describe_stand_in(std::string_view start) {
+  if (start.starts_with("\xEF\xBB\xBF")) start.remove_prefix(3);
+  start = strip(start.substr(0, 200));
+  const std::string_view line = first_line(start);
+  if (line.starts_with("version https://git-lfs")) return quoted(line) + ": it is a pointer of Git LFS, not the file: run git lfs pull";
+  std::string lower(line);
+  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  for (const char* page : {"<!doctype", "<html", "<head", "<?xml", "<error"})
+    if (lower.starts_with(page)) return quoted(line) + ": it is a web page or an error message, not the file: download it again";
+  return {};
+}
+
+std::string describe_text(std::string_view start) {
+  const std::string known = describe_stand_in(start);
+  const std::string_view line = first_line(start);
+  return known.empty() && !line.empty() ? quoted(line) : known;
+}
+
+std::string read_data_file(const std::string& path) {
+  std::string content = read_file(path);
+  if (const std::string text = describe_stand_in(content); !text.empty()) user_error(path, ": is not a file of data: ", text);
+  if (content.empty()) log::warning(path, ": is empty");
+  return content;
+}
+
+}  // namespace tessera::io
