@@ -46,7 +46,7 @@ img{display:block;width:100%;border-radius:6px;background:var(--bar)}img.tiny{im
 .bar div{grid-column:1/-1;height:6px;background:var(--bar);border-radius:3px;overflow:hidden}.bar i{display:block;height:100%;background:var(--accent)}
 .bar.right span{font-weight:650}.bar.right div{outline:1.5px solid var(--ink);outline-offset:1px}
 .truth{font-size:13px;font-weight:550}.sign{font-weight:700;margin-right:5px}.sign.good{color:var(--good)}.sign.bad{color:var(--bad)}.truth .dot{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:5px;border:1px solid var(--line)}
-.notes{margin:4px 0 12px;padding-left:20px;color:var(--soft);overflow-wrap:break-word}
+details{margin-top:12px}.notes{margin:4px 0 12px;padding-left:20px;color:var(--soft);overflow-wrap:break-word}
 .tag{display:inline-block;font-size:12px;padding:0 8px;border-radius:99px;border:1px solid currentColor;white-space:nowrap}
 .tag.good{color:var(--good)}.tag.bad{color:var(--bad)}.tag.stopped{color:var(--stopped)}
 .sheet{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:12px 14px;margin:12px 0}

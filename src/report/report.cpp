@@ -82,7 +82,8 @@ std::string section(const TaskResult& result, std::size_t index, const ReportHea
   for (const auto& [reason, count] : result.skipped)
     html += concat("; skipped ", with_thousands(count), " (", escape(reason), ")");
   html += "</p>";
-  if (const std::string rule = report::score_rule(result.task, result.settings); !rule.empty()) html += "<p>" + escape(rule) + "</p>";
+  const std::string rule = result.metrics.empty() ? "" : report::score_rule(result.task, result.settings);
+  if (!rule.empty()) html += "<p>" + escape(rule) + "</p>";
   if (!result.notes.empty()) html += "<ul class=\"notes\">";
   for (const std::string& note : result.notes) html += "<li>" + escape(note) + "</li>";
   if (!result.notes.empty()) html += "</ul>";

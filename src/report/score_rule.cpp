@@ -139,8 +139,7 @@ std::string score_rule(const std::string& task, const config::Node& settings) {
        "0 everywhere, "
        "because no feature speaks for the text."},
       {"words",
-       "Nothing is measured: the maps below show where in an image each word of a text is found. Their numbers are in "
-       "words.json."},
+       "Nothing is measured: heat maps show where in an image each word of a text is found."},
       {"feature_map",
        "pca_variance: the share of the points' variance along two principal components. neighbors_kept: the share of "
        "each "

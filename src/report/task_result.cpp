@@ -119,7 +119,7 @@ std::string results_table(const std::vector<TaskResult>& results) {
       {"task", "data", "images", texts ? "texts" : "", "metric", "value", intervals ? "95% interval" : ""}};
   for (const TaskResult& result : results) {
     if (result.metrics.empty())
-      rows.push_back({result.task, result.data, with_thousands(result.samples), "none", "", ""});
+      rows.push_back({result.task, result.data, with_thousands(result.samples), "", "none", "", ""});
     for (std::size_t i = 0; i < result.metrics.size(); ++i) {
       const auto& [name, value] = result.metrics[i];
       const auto interval = result.intervals.find(name);

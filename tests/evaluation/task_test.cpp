@@ -553,7 +553,7 @@ TEST_F(Tasks, SegmentationWithoutMasksOnlyColorsImages) {
     const TaskResult colored = run(yaml.substr(0, yaml.size() - 1) + windows + "}");
     EXPECT_TRUE(colored.metrics.empty());
     EXPECT_EQ(colored.notes.back(),
-              "no sample has a mask: the images are colored by the predicted classes, and nothing is measured");
+              "no sample has a mask: each pixel is colored by the class whose text is nearest, and nothing is measured");
     ASSERT_EQ(colored.pictures.segmentation.size(), 6U);
     const SegmentationExample& shown = colored.pictures.segmentation[1];
     EXPECT_EQ(shown.name, "sample1");

@@ -98,10 +98,12 @@ config::Node settings_of(const std::string& yaml) {
 TEST(Report, DescriptionOfSegmentationFollowsItsSettings) {
   const auto rule = [](const char* yaml) { return report::score_rule("segmentation", settings_of(yaml)); };
   EXPECT_NE(rule("{by: patches, candidates: present}").find("nearest to its patch, among the classes"), std::string::npos);
-  EXPECT_NE(rule("{by: groups, candidates: all}").find("nearest to its group, among all classes, the background included (candidates: all)."),
+  EXPECT_NE(rule("{by: groups, candidates: all}")
+                .find("nearest to its group, among all classes, the background included (candidates: all)."),
             std::string::npos);
   EXPECT_NE(report::score_rule("segmentation").find("patch or group, among all classes or only"), std::string::npos);
-  TaskResult result{.task = "segmentation", .data = "d", .settings = settings_of("{by: groups, candidates: all}"), .metrics = {}};
+  TaskResult result{.task = "segmentation", .data = "d", .settings = settings_of("{by: groups, candidates: all}"),
+                    .metrics = {{"image_miou", 0.5}}};
   EXPECT_NE(html_report({"run", {}, {}}, {result}).find("nearest to its group, among all classes"), std::string::npos);
 }
 
@@ -227,6 +229,7 @@ TEST(Report, ImagesShowTheirNames) {
   EXPECT_NE(html.find("<figcaption>dog<div class=\"heat\">"), std::string::npos) << "a word has no cosine";
   EXPECT_NE(html.find("<figcaption>prediction</figcaption>"), std::string::npos) << "without a mask there is no IoU";
   EXPECT_EQ(html.find("ground truth</figcaption>"), std::string::npos);
+  EXPECT_EQ(html.find("mean_best_cosine:"), std::string::npos) << "numbers are not explained if there are none";
 }
 
 TEST(Report, NotesAndChanceStandBeforeTheImagesAndSettingsBehind) {

@@ -196,7 +196,7 @@ void SegmentationRecord::write(TaskResult& result) {
   result.pictures.background_class = classes_.background().value_or(-1);
   if (!classes_.drawn) {
     result.notes.push_back(
-        "no sample has a mask: the images are colored by the predicted classes, and nothing is measured");
+        "no sample has a mask: each pixel is colored by the class whose text is nearest, and nothing is measured");
     return;
   }
   const std::vector<std::string> own = notes();

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cctype>
 #include <functional>
 #include <optional>
 
@@ -12,57 +11,15 @@
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/patch_scores.h"
 #include "src/evaluation/tasks/tasks.h"
-#include <tessera/evaluation/token_spans.h>
 #include <tessera/base/dump_utf8.h>
 #include <tessera/base/text.h>
+#include <tessera/evaluation/token_spans.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/objectives/objective.h>
 #include <tessera/objectives/patch_weights.h>
 
 namespace tessera {
 namespace {
-
-/// A word of a text, and the positions of its tokens.
-struct TextWord {
-  std::string text;
-  std::vector<std::int64_t> tokens;
-};
-
-/// Returns false for punctuation, spaces and special tokens, which have no text.
-bool has_letters(std::string_view piece) {
-  return std::ranges::any_of(piece, [](unsigned char letter) { return letter >= 0x80 || std::isalnum(letter) != 0; });
-}
-
-/// Returns true for the first byte of a character that is written without spaces between words: U+3000 to U+9FFF in UTF-8.
-bool stands_alone(char letter) {
-  const auto byte = static_cast<unsigned char>(letter);
-  return byte >= 0xE3 && byte <= 0xE9;
-}
-
-/// Joins tokens to words: tokens with no space between them are one word, except in Chinese and Japanese. Punctuation at the ends of words
-/// belongs to no word. `cut` is true if the text may be longer than its tokens.
-std::vector<TextWord> words_of(const std::string& text, const std::vector<std::string>& tokens, bool cut) {
-  const auto spans = token_spans(text, tokens, cut);
-  std::vector<TextWord> words;
-  std::size_t begin = 0, end = 0;  // the last word in `text`
-  for (std::size_t t = 0; t < tokens.size(); ++t) {
-    const auto from = spans ? static_cast<std::size_t>((*spans)[t][0]) : 0,
-               to = spans ? static_cast<std::size_t>((*spans)[t][1]) : 0;
-    const std::string piece = spans ? text.substr(from, to - from) : std::string(strip(tokens[t]));
-    if (!has_letters(piece)) continue;
-    // If the tokens do not spell the text (a word is unknown), their own spaces separate words.
-    const bool apart =
-        spans ? text.substr(end, from - end).find_first_of(" \t\n\r") != std::string::npos : tokens[t].starts_with(' ');
-    if (words.empty() || apart || stands_alone(piece.front())) {
-      words.emplace_back();
-      begin = from;
-    }
-    end = to;
-    words.back().text = spans ? text.substr(begin, end - begin) : words.back().text + piece;
-    words.back().tokens.push_back(static_cast<std::int64_t>(t));
-  }
-  return words;
-}
 
 std::vector<std::string> texts_of_words(const std::vector<TextWord>& words) {
   std::vector<std::string> texts;
@@ -164,7 +121,7 @@ class WordsTask final : public EvaluationTask {
 
   void check(const EvaluationContext& context) const override {
     const auto source = open_source(settings_.data.source, context.source, "words.source");
-    check_samples(*source, "source", settings_.data.max_samples, required());
+    if (settings_.texts.items.empty()) check_samples(*source, "source", settings_.data.max_samples, captioned());
   }
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
@@ -184,7 +141,7 @@ class WordsTask final : public EvaluationTask {
     TaskResult result;
     result.prompts = settings_.texts.items;
     result.pictures.map_title = "Words";
-    result.pictures.map_rule = maps.rule;
+    result.pictures.map_rule = maps.rule + " The numbers are in words.json.";
     if (!maps.note.empty()) result.notes.push_back(maps.note);
     auto json = nlohmann::json::array();
     ExampleChooser examples(pass.total(), settings_.samples);
