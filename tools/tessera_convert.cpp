@@ -77,11 +77,12 @@ void check_fits(const Tokenizer& tokenizer, const ModelFile& file) {
   check("context_length", tokenizer.context_length(), "tokens in its longest text");
 }
 
-/// Makes the tokenizer of `wanted`. If its file is missing, says which options give the vocabulary.
-std::shared_ptr<Tokenizer> made_tokenizer(const config::ModuleSettings& wanted, const std::string& vocabulary) {
+/// Makes the tokenizer of `wanted`. If the vocabulary of the settings is missing, says which options give it.
+std::shared_ptr<Tokenizer> made_tokenizer(const config::ModuleSettings& wanted, const std::string& vocabulary, bool is_given) {
   try {
     return tokenizers().make(wanted, "tokenizer", TokenizerContext{vocabulary, ""});
   } catch (const UserError& error) {
+    if (is_given) throw;
     user_error(error.what(), "; --vocab FILE names the vocabulary, and --settings RUN takes it from the run's last checkpoint");
   }
 }
@@ -102,7 +103,7 @@ void take_given_tokenizer(const ModelFile& described, const std::string& vocabul
     for (const char* key : {"merges", "vocab", "model"})
       if (known.find(key) != nullptr) file.tokenizer.settings.set(key, config::Node::scalar(vocabulary, {"--vocab", 0}, /*quoted=*/true));
   }
-  const auto tokenizer = made_tokenizer(file.tokenizer, vocabulary.empty() ? described.vocabulary : "");
+  const auto tokenizer = made_tokenizer(file.tokenizer, vocabulary.empty() ? described.vocabulary : "", !vocabulary.empty());
   check_fits(*tokenizer, file);
   file.vocabulary = tokenizer->vocabulary_bytes();
 #else
