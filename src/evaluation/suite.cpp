@@ -125,8 +125,9 @@ config::ModuleSettings source_from_text(const std::string& text, const std::stri
   if (fs::is_regular_file(text, ignored)) {
     if (text.ends_with(".csv") || text.ends_with(".tsv"))
       return {"csv", config::dump(csv_settings_of(text, concat(option, " ", text)))};
+    if (text.ends_with(".jsonl")) return source_at("json_lines", text);
     user_error(option, " ", text,
-               ": only .tar, .tar.gz, .tgz, .parquet, .arrow, .csv and .tsv files are recognized; give {name: SOURCE, path: ", text,
+               ": only .tar, .tar.gz, .tgz, .parquet, .arrow, .csv, .tsv and .jsonl files are recognized; give {name: SOURCE, path: ", text,
                "} for other files");
   }
   user_error(option, " ", text, ": there is no such file or folder, and no source of this name",

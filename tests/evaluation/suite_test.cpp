@@ -106,6 +106,8 @@ TEST_F(SuiteFiles, GuessTheSourceFromThePath) {
   EXPECT_EQ(source_from_text(path("b.tgz"), "--data").name, "webdataset");
   EXPECT_EQ(source_from_text(path("compressed"), "--data").name, "webdataset");
   EXPECT_EQ(source_from_text(path("cats"), "--data").name, "image_folder");
+  write("rows.jsonl", "");
+  EXPECT_EQ(source_from_text(path("rows.jsonl"), "--data").name, "json_lines");
   write("cats/a.parquet", "");
   EXPECT_EQ(source_from_text(path("cats"), "--data").name, "parquet");
   EXPECT_EQ(source_from_text(path("cats/a.parquet"), "--data").name, "parquet");
