@@ -246,7 +246,8 @@ config::Node run_config_of(const InferenceModel& loaded) {
 
 /// Warns of a learned temperature that is missing or unusable, if a task computes probabilities with it.
 void warn_of_logit_scale(const InferenceModel& loaded, const SuiteSettings& suite) {
-  const bool used = std::ranges::any_of(suite.tasks, [](const auto& task) { return task.name == "zero_shot" || task.name == "segmentation"; });
+  const bool used = std::ranges::any_of(
+      suite.tasks, [](const auto& task) { return task.name == "zero_shot" || task.name == "segmentation"; });
   if (used && !stored_logit_scale(loaded.file.weights))
     log::warning(loaded.path, ": has no usable logit_scale: probabilities are computed with ", kUsualScale, ", CLIP's maximum");
 }

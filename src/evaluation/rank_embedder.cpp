@@ -115,7 +115,8 @@ class ServedModel {
     run_on_all_ranks(group_, "loading the model", [&] {
       embedder_.reset();
       CheckpointOptions options{.architecture = order.at("architecture"), .state = order.at("state")};
-      if (const auto size = order.at("image_size").get<std::vector<std::int64_t>>(); !size.empty()) options.image_size = config::Size(size[0], size[1]);
+      const auto size = order.at("image_size").get<std::vector<std::int64_t>>();
+      if (!size.empty()) options.image_size = config::Size(size[0], size[1]);
       loaded_ = load_for_inference(order.at("checkpoint"), device_, options);
       embedder_ = std::make_unique<DualEncoderEmbedder>(loaded_.model, loaded_.tokenizer);
     });
@@ -148,7 +149,8 @@ void EmbeddingRanks::load(const std::string& checkpoint, const CheckpointOptions
   send(group_, RankOrder::load);
   std::vector<std::int64_t> size;
   if (options.image_size) size = {options.image_size->height, options.image_size->width};
-  const nlohmann::json order = {{"checkpoint", checkpoint}, {"architecture", options.architecture}, {"image_size", size}, {"state", options.state}};
+  const nlohmann::json order = {
+      {"checkpoint", checkpoint}, {"architecture", options.architecture}, {"image_size", size}, {"state", options.state}};
   group_.broadcast_text(order.dump());
   run_on_all_ranks(group_, "loading the model", [] {});
 }

@@ -207,8 +207,8 @@ class PytorchModel {
 
   static bool is_usual(const std::string& name) { return std::ranges::find(kUsualStates, name) != std::end(kUsualStates); }
 
-  /// Returns the entries of a checkpoint that are modules or have tensors among their own entries. Of the attributes of a module, only those
-  /// with a usual name count. `deeper` receives the same for each of the other entries.
+  /// Returns the entries of a checkpoint that are modules or have tensors among their own entries. Of the attributes of a module, only
+  /// those with a usual name count. `deeper` receives the same for each of the other entries.
   std::vector<State> states_in(const PickleValue& checkpoint, std::vector<State>* deeper, const std::string& prefix = "") const {
     std::vector<State> out;
     for_each_name(checkpoint, [&](const std::string& name, const PickleValue& value) {
@@ -267,7 +267,8 @@ class PytorchModel {
     static std::set<std::string> told;
     const std::lock_guard lock(mutex);
     if (states.size() > 1 && told.insert(path_).second)
-      log::info(path_, ": has the state dicts ", names_of(states), ", of which ", printable(state.first), " is read; choose with ", kHowToChoose);
+      log::info(path_, ": has the state dicts ", names_of(states), ", of which ", printable(state.first), " is read; choose with ",
+                kHowToChoose);
     return *state.second;
   }
 

@@ -40,7 +40,7 @@ Tensors embed(const ProcessGroup& group, const std::string& path) {
   const InferenceModel loaded = load_for_inference(path, "cpu");
   const DualEncoderEmbedder whole(loaded.model, loaded.tokenizer);
   const EmbeddingRanks ranks(group);
-  ranks.load(path, "");
+  ranks.load(path, {});
   const RankEmbedder shared(whole, ranks);
   const at::Tensor pixels = at::randint(0, 256, {7, 3, 16, 16}, at::kByte);
   const std::vector<std::string> texts = {"a red circle", "a", "blue", "a blue circle", "red red red"};

@@ -85,8 +85,9 @@ TEST(PytorchFile, OfSeveralStateDictsOneIsReadAndNamedAndAnotherCanBeChosen) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(load_pytorch_file(path).at("a").item<double>(), 1);
   load_pytorch_file(path);
-  const std::string said = testing::internal::GetCapturedStderr(), line = path + ": has the state dicts model_ema, state_dict and swa, of which "
-                                                                              "state_dict is read; choose with --state NAME, start.state, or state= in Python\n";
+  const std::string said = testing::internal::GetCapturedStderr();
+  const std::string line = path + ": has the state dicts model_ema, state_dict and swa, of which state_dict is read; choose with "
+                                  "--state NAME, start.state, or state= in Python\n";
   EXPECT_NE(said.find(line), std::string::npos) << said;
   EXPECT_EQ(said.find(line), said.rfind(line)) << "said once";
   EXPECT_EQ(load_pytorch_file(path, "model_ema").at("a").item<double>(), 2);
@@ -99,8 +100,8 @@ TEST(PytorchFile, OfSeveralStateDictsOneIsReadAndNamedAndAnotherCanBeChosen) {
 
 TEST(PytorchFile, StateDictsWithoutAUsualNameMustBeChosen) {
   const std::string path = file_named("nested_states.pt");
-  EXPECT_EQ(error_in(path), path + ": holds several state dicts, ema.student and ema.teacher: choose one with --state NAME, start.state, or "
-                                   "state= in Python");
+  EXPECT_EQ(error_in(path), path + ": holds several state dicts, ema.student and ema.teacher: choose one with --state NAME, start.state, "
+                                   "or state= in Python");
   EXPECT_EQ(load_pytorch_file(path, "ema.teacher").at("a").item<double>(), 2);
 }
 
@@ -108,7 +109,8 @@ using WrappedTensors = FolderTest;
 
 TEST_F(WrappedTensors, AreReadWithoutTheWrappersPrefixesFromSafetensorsToo) {
   const at::Tensor one = at::ones({1});
-  for (const char* wrapper : {"module.", "_orig_mod.", "_orig_mod.module.", "module._orig_mod.", "module.module.", "_fsdp_wrapped_module."}) {
+  for (const char* wrapper :
+       {"module.", "_orig_mod.", "_orig_mod.module.", "module._orig_mod.", "module.module.", "_fsdp_wrapped_module."}) {
     save_safetensors(path("w.safetensors"), {{std::string(wrapper) + "visual.proj", one}, {std::string(wrapper) + "logit_scale", one}});
     const auto tensors = load_tensors(path("w.safetensors"));
     EXPECT_TRUE(tensors.contains("visual.proj") && tensors.contains("logit_scale") && tensors.size() == 2) << wrapper;

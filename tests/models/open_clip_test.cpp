@@ -229,9 +229,10 @@ TEST_F(OpenClipRuns, APretrainedTagDecidesThePreprocessing) {
 TEST_F(OpenClipRuns, AnArchitectureThatContradictsThemIsNamed) {
   write_params("model: ViT-S-32-alt\nimage_mean: [0.5]\n");
   const std::string line = said([&] { open_clip_settings(weights(), {.architecture = "ViT-S-32-alt-quickgelu"}); });
-  EXPECT_NE(line.find(weights() + ": --architecture ViT-S-32-alt-quickgelu contradicts the settings that come with the weights, which are used "
-                                  "if the option is left out: model.image.encoder.activation is quick_gelu instead of gelu, "
-                                  "model.text.encoder.activation is quick_gelu instead of gelu and model.preprocessing.mean is [0.48145466,"),
+  EXPECT_NE(line.find(weights() +
+                      ": --architecture ViT-S-32-alt-quickgelu contradicts the settings that come with the weights, which are used if the "
+                      "option is left out: model.image.encoder.activation is quick_gelu instead of gelu, model.text.encoder.activation is "
+                      "quick_gelu instead of gelu and model.preprocessing.mean is [0.48145466,"),
             std::string::npos)
       << line;
   io::write_file(path("run/checkpoints/open_clip_config.json"), changed("/model_cfg/quick_gelu", true));
@@ -252,7 +253,9 @@ TEST_F(OpenClipRuns, PositionsOfAnotherSizeThanTheModelsAreReported) {
   io::write_file(path("small/open_clip_config.json"), kSmall);
   write_params("model: local-dir:" + path("small") + "\nforce_image_size: 32\n");
   const std::string line = said([&] { from_open_clip(weights(), open_clip_settings(weights())); });
-  EXPECT_NE(line.find(weights() + ": image positions: the file's 2 x 2 (images of 16 x 16 pixels) are resampled to 4 x 4"), std::string::npos) << line;
+  EXPECT_NE(line.find(weights() + ": image positions: the file's 2 x 2 (images of 16 x 16 pixels) are resampled to 4 x 4"),
+            std::string::npos)
+      << line;
 }
 
 TEST_F(OpenClipCheckpoints, RejectsFoldersWithNoneOrSeveralWeights) {

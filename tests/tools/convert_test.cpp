@@ -58,6 +58,19 @@ TEST_F(Convert, AConvertedOpenClipModelRepairsTextAsOpenClipDoes) {
   EXPECT_EQ(run.tokenizer->encode("caf\u00C3\u00A9 on the corner"), run.tokenizer->encode("caf\u00E9 on the corner"));
 }
 
+TEST_F(Convert, AnImageSizeIsOneNumberOrTwo) {
+  const auto converting = [&](const std::string& size) {
+    return "tessera-convert --from open_clip --settings " + path("model.yaml") + " --image-size " + size + " " + path("open_clip.safetensors") +
+           " " + path("model.safetensors");
+  };
+  for (const auto& [size, expected] : {std::pair("32", config::Size(32)), {"32,16", config::Size(32, 16)}}) {
+    const std::string said = output_of(converting(size));
+    EXPECT_NE(said.find("image positions: the file's 2 x 2 (images of 16 x 16 pixels)"), std::string::npos) << said;
+    EXPECT_EQ(load_model_file(path("model.safetensors")).model.preprocessing.image_size, expected);
+  }
+  EXPECT_NE(refusal_of(converting("1,2,3")).find("--image-size: expected one number, or HEIGHT,WIDTH"), std::string::npos);
+}
+
 TEST_F(Convert, RefusesToOverwriteItsInputOrToWriteAnotherFileEnding) {
   const std::string input = path("open_clip.safetensors"), before = io::read_file(input);
   fs::create_symlink(input, path("link.safetensors"));

@@ -50,7 +50,8 @@ std::string yaml_text(const std::string& text);
 std::string open_clip_model_name(const OpenClipParameters& run);
 
 /// Returns what open_clip_config.json would say about the run's model: `model_cfg` with what the run's force_* parameters change, and
-/// `preprocess_cfg` with its image_* parameters. Throws UserError naming the parameter if the model is unknown or a value is of the wrong type.
+/// `preprocess_cfg` with its image_* parameters. Throws UserError naming the parameter if the model is unknown or a value is of the wrong
+/// type.
 nlohmann::json open_clip_run_config(const OpenClipParameters& run);
 
 }  // namespace tessera

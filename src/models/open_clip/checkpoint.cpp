@@ -50,8 +50,8 @@ struct OpenClipRun {
   }
 };
 
-/// Returns the run that wrote the weights. Its params.txt lies above the folder `checkpoints`, or next to the weights if somebody copied it.
-/// A file of this name that is not OpenCLIP's is no run.
+/// Returns the run that wrote the weights. Its params.txt lies above the folder `checkpoints`, or next to the weights if somebody copied
+/// it. A file of this name that is not OpenCLIP's is no run.
 std::optional<OpenClipRun> run_of(const std::string& weights) {
   const fs::path folder = fs::absolute(weights).parent_path();
   for (const fs::path& place : {folder, folder.parent_path()}) {

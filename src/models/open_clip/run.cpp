@@ -29,12 +29,13 @@ json base_config(const OpenClipParameters& run) {
   if (model.starts_with(kFolder)) {
     const std::string file = model.substr(kFolder.size()) + "/open_clip_config.json";
     json config = json::parse(io::read_file(file), nullptr, /*allow_exceptions=*/false);
-    if (!config.is_object() || !config.contains("model_cfg")) user_error(file, ": not OpenCLIP's configuration: expected a JSON object with model_cfg");
+    if (!config.is_object() || !config.contains("model_cfg"))
+      user_error(file, ": not OpenCLIP's configuration: expected a JSON object with model_cfg");
     return config;
   }
   const std::string name = open_clip_model_name(run);
   json config = {{"model_cfg", open_clip_architecture(name)}, {"preprocess_cfg", json::object()}};
-  const json tags = open_clip_pretrained(name), tag = run.has("pretrained") ? tags.value(run.text("pretrained"), json::object()) : json::object();
+  const json tag = run.has("pretrained") ? open_clip_pretrained(name).value(run.text("pretrained"), json::object()) : json::object();
   for (const char* key : {"mean", "std", "interpolation", "resize_mode"})
     if (tag.contains(key)) config["preprocess_cfg"][key] = tag.at(key);
   return config;
@@ -64,7 +65,8 @@ json open_clip_run_config(const OpenClipParameters& run) {
     const json value = one_or_several(run, name.c_str());
     preprocessing[key] = value.is_array() ? value : json{value, value, value};
   }
-  if (run.has("image_interpolation")) preprocessing["interpolation"] = run.text("image_interpolation") == "bilinear" ? "bilinear" : "bicubic";
+  if (run.has("image_interpolation"))  // for evaluation, OpenCLIP's `random` is bicubic
+    preprocessing["interpolation"] = run.text("image_interpolation") == "bilinear" ? "bilinear" : "bicubic";
   if (run.has("image_resize_mode")) preprocessing["resize_mode"] = run.text("image_resize_mode");
   return config;
 }

@@ -217,7 +217,8 @@ InitialWeights initial_weights(const std::string& given, const std::string& stat
   const std::string path = find_model_file(given);
   if (!state.empty()) user_error("start.state is ", state, ", but ", path, " has only one set of weights: leave it out");
   ModelFile file = load_model_file(path);
-  return {std::move(file.weights), path, KnownSettings{resolve(file.model, path), whole_tokenizer(file.tokenizer)}, std::move(file.vocabulary)};
+  const KnownSettings settings{resolve(file.model, path), whole_tokenizer(file.tokenizer)};
+  return {std::move(file.weights), path, settings, std::move(file.vocabulary)};
 }
 
 /// Returns a warning that lists the run's settings that differ from those of the weights at `path`; nothing if none differ.
@@ -293,8 +294,8 @@ std::vector<std::string> bound_temperatures(const Objective& objective, const st
     const double stored = tensor.item<double>(), bounded = std::clamp(stored, 0.0, kLargestLogitScale);
     if (!(std::abs(stored - bounded) > 1e-4)) continue;
     tensor.fill_(bounded);
-    out.push_back(concat(origin, ": ", name, " ", stored, stored > bounded ? " is beyond ln(100)" : " is below 0", ": the run starts with ", bounded,
-                         stored > bounded ? " (logit_scale is the logarithm of the factor, not the factor)" : ""));
+    out.push_back(concat(origin, ": ", name, " ", stored, stored > bounded ? " is beyond ln(100)" : " is below 0", ": the run starts with ",
+                         bounded, stored > bounded ? " (logit_scale is the logarithm of the factor, not the factor)" : ""));
   }
   return out;
 }
