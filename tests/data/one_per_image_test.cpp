@@ -36,7 +36,7 @@ std::shared_ptr<const IndexedSource> merged(std::vector<Sample> samples, std::ve
 class OnePerImage : public FolderTest {
  protected:
   OnePerImage() {
-    for (const char* name : {"a.png", "b.png", "c.png"}) write(name, test::noise_png(name[0]));
+    for (const char* name : {"a.png", "b.png", "c.png", "x/d.png"}) write(name, test::noise_png(name[0]));
   }
   /// Returns a table in which a.png has three rows, b.png two, and c.png, which has the bytes of a.png, one.
   std::shared_ptr<const IndexedSource> table() const {

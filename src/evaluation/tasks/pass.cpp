@@ -71,9 +71,7 @@ std::shared_ptr<const Source> open_samples(const std::optional<config::ModuleSet
 
 std::int64_t ImageNumbers::of(const EvaluationSample& sample) {
   const std::uint64_t id = ids_.empty() ? 0 : ids_.at(static_cast<std::size_t>(sample.index));
-  const std::int64_t number = id == 0 ? count_ : known_.emplace(id, count_).first->second;
-  count_ = std::max(count_, number + 1);
-  return number;
+  return known_.emplace(std::pair(id, id == 0 ? sample.index : 0), count()).first->second;
 }
 
 std::vector<std::string> class_names_for(const TextList& classes, const Source& source, const std::string& task) {

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include <tessera/data/loading/loader.h>
@@ -34,12 +34,11 @@ class ImageNumbers {
   explicit ImageNumbers(const Source& source) : ids_(image_ids_of(source)) {}
   /// Returns the number of a sample's image. Samples that name the same file have the same image.
   std::int64_t of(const EvaluationSample& sample);
-  std::int64_t count() const { return count_; }
+  std::int64_t count() const { return std::ssize(known_); }
 
  private:
   std::vector<std::uint64_t> ids_;
-  std::unordered_map<std::uint64_t, std::int64_t> known_;
-  std::int64_t count_ = 0;
+  std::map<std::pair<std::uint64_t, std::int64_t>, std::int64_t> known_;  // key: the image's id or, if it has none, the sample
 };
 
 /// Returns the class names in the setting `classes` or, if it is empty, the source's class names. Throws TaskMisfit if there are
