@@ -246,6 +246,7 @@ TEST_F(ConvertOfRun, LoadingAModelWithoutTokenizerOrVocabularySaysHowToAddIt) {
   expect_tokenizer(*tokenizer, "new.safetensors");
 
   ModelFile without = load_model_file(path("new.safetensors"));
+  without.tokenizer = tokenizer_of("{name: sentencepiece, context_length: 16}");
   without.vocabulary.clear();
   save_model_file(file, without);
   EXPECT_EQ(error_of([&] { load_for_inference(file); }),

@@ -280,7 +280,7 @@ std::vector<PublishedDraft> open_clip_drafts(const ModelFile& file, const std::s
       try {
         add(vision.empty() ? writer.with_own_vision(text) : writer.with_vision(vision, text));
       } catch (const UserError& error) {
-        if (reason.empty()) reason = error.what();  // OpenCLIP cannot express the model in this way
+        reason = error.what();  // OpenCLIP cannot express the model in this way
       }
     }
   }
