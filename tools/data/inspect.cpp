@@ -130,7 +130,8 @@ void print_report(const Json& json) {
     for (const Json& example : examples) std::printf("  %s: %s\n", reason.c_str(), example.get<std::string>().c_str());
   if (!json["repeated"].empty()) std::printf("\nrepeated\n");
   for (const auto& [what, found] : json["repeated"].items())
-    std::printf("  %s %s (first: %s)\n", with_thousands(found["count"].get<std::int64_t>()).c_str(), what.c_str(),
+    std::printf("  %s %s (first: %s)\n", with_thousands(found["count"].get<std::int64_t>()).c_str(),
+                what == "pictures" ? "images with the bytes of an image of another name" : what.c_str(),
                 found["first"].get<std::string>().c_str());
   print_decoding(json);
   std::printf("\nspread\n");
