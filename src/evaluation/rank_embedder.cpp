@@ -175,6 +175,7 @@ TowerFeatures RankEmbedder::texts(const std::vector<std::string>& texts, const V
 }
 
 void serve_embeddings(const ProcessGroup& group, const std::string& device) {
+  log::set_level(log::Level::error);  // rank 0 logs the same warnings about the model
   ServedModel model(group, device);
   for (;;) {
     const RankOrder order = receive_order(group);
