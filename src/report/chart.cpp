@@ -208,7 +208,7 @@ std::string svg_chart(const CurveChart& chart) {
     if (noisy) line(smooth(points), color, width, 1);
     // Invisible circles show a curve's values under the pointer.
     for (std::size_t p = 0; p < points.size(); p += 1 + points.size() / kTitledPoints)
-      svg << "<circle r=\"6\" fill-opacity=\"0\" cx=\"" << px(points[p].first) << "\" cy=\"" << py(points[p].second)
+      svg << "<circle r=\"6\" fill=\"none\" pointer-events=\"all\" cx=\"" << px(points[p].first) << "\" cy=\"" << py(points[p].second)
           << "\"><title>"
           << escape(concat(curves[i].name, ", ", chart.x_name, " ", tick_text(points[p].first), ": ",
                            three_digits(points[p].second), chart.unit))

@@ -406,7 +406,7 @@ TEST_F(EvaluateTokens, EveryTaskReadsTokens) {
   EXPECT_EQ(tasks.at(4).at("data"), "shapes test, 12 samples (no text encoder)");
   const std::string html = io::read_file(options.out + "/report.html");
   EXPECT_TRUE(contains(html, "The most active tokens of each image"));
-  EXPECT_TRUE(contains(html, "<figcaption>circle</figcaption>")) << "captions a heat map";
+  EXPECT_TRUE(contains(html, "<figcaption>circle<div class=\"heat\">")) << "captions a heat map";
   EXPECT_EQ(nlohmann::json::parse(io::read_file(options.out + "/tokens.json")).size(), 6U);
   EXPECT_TRUE(fs::exists(options.out + "/tokens.svg"));
 }

@@ -204,8 +204,8 @@ TEST(HeatMap, ReachesFromTheImageInLightGrayToDarkRed) {
   EXPECT_EQ(std::vector(map.pixels.begin(), map.pixels.begin() + 3), least);
   EXPECT_EQ(std::vector(map.pixels.begin() + 3, map.pixels.end()), greatest);
   EXPECT_EQ(report::heat_map(grey(1, 1), {0.5F}, 1, 1).pixels, least) << "all values are equal";
-  EXPECT_TRUE(report::heat_scale({-2, 3, 1}).starts_with("<div class=\"heat\"><span>-2</span>"));
-  EXPECT_TRUE(report::heat_scale({-2, 3, 1}).ends_with("<span>3</span></div>"));
+  EXPECT_TRUE(report::heat_scale({-2, 3, 1}).starts_with("<div class=\"heat\"><span>-2.00</span>"));
+  EXPECT_TRUE(report::heat_scale({-2, 3, 1}).ends_with("<span>3.00</span></div>"));
 }
 
 TEST(Report, ImagesShowTheirNames) {
@@ -373,7 +373,7 @@ TEST(ThinCurve, AveragesManyValuesAndKeepsTheirRange) {
 }
 
 TEST(Chart, ShowsValuesUnderThePointer) {
-  EXPECT_NE(report::svg_chart({"t", {{"loss", {{0, 1}, {100, 0.5}}}}}).find("<title>loss, step 100: 0.5</title>"),
+  EXPECT_NE(report::svg_chart({"t", {{"loss", {{0, 1}, {100, 0.5}}}}}).find("<title>loss, step 100: 0.500</title>"),
             std::string::npos);
   std::vector<std::pair<double, double>> many;
   for (int i = 0; i < 1000; ++i) many.emplace_back(i, i);

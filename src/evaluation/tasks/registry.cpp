@@ -44,12 +44,13 @@ bool has_setting(const config::RegistryBase::Entry& entry, const std::string& ke
   return std::ranges::any_of(entry.document(), [&](const config::FieldDoc& field) { return field.path == key; });
 }
 
-/// Throws UserError if the task has a setting that only data have.
+/// Throws UserError if the task has a setting that only data have. A setting that begins one of the task's own is a mistyped one.
 void refuse_settings_of_data(const config::ModuleSettings& task, const std::string& path) {
   const auto own = std::ranges::find(evaluation_tasks().entries(), task.name, &config::RegistryBase::Entry::name);
   if (own == evaluation_tasks().entries().end()) return;
   for (const auto& [key, value] : task.settings.members()) {
-    if (has_setting(*own, key)) continue;
+    if (std::ranges::any_of(own->document(), [&](const config::FieldDoc& field) { return field.path.starts_with(key); }))
+      continue;
     std::vector<std::string> known;
     for (const config::RegistryBase::Entry& source : sources().entries())
       if (has_setting(source, key)) known.push_back(source.name);
