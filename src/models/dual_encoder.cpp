@@ -293,6 +293,9 @@ void follow_patch_size(ModelSettings& settings, const std::string& path) {
 ModelSettings resolve(const ModelSettings& given, const std::string& path) {
   ModelSettings settings = given;
   const config::Size size = settings.preprocessing.image_size;
+  constexpr std::int64_t kMostPixels = 16384;
+  if (std::max(size.height, size.width) > kMostPixels)
+    user_error(path, ".preprocessing.image_size is ", size.height, " x ", size.width, ": images may have at most ", kMostPixels, " pixels a side");
   const TowerSettings named =
       resolve(given.image, path + ".image");  // checks the names before anything is looked up by name
   if (named.encoder.settings.find("image_size") != nullptr &&
@@ -321,7 +324,9 @@ ModelSettings with_image_size(ModelSettings settings, config::Size size) {
 DualEncoder::DualEncoder(const ModelSettings& settings, const std::string& path) : impl_(std::make_shared<Impl>()) {
   impl_->settings = resolve(settings, path);
   const ModelSettings& full = impl_->settings;
-  check_room("weights", path, config::dump(full), [&] {
+  config::Node sizes = config::dump(full);
+  sizes.erase("preprocessing");
+  check_room("weights", path, sizes, [&] {
     Impl unfilled;
     unfilled.build_towers(full, path);
     std::vector<at::Tensor> tensors = tensors_of(*unfilled.image);

@@ -97,7 +97,7 @@ std::vector<at::Tensor> tensors_of(const torch::nn::Module& module) {
 void check_room(const std::string& what, const std::string& path, const config::Node& settings,
                 const std::function<std::vector<at::Tensor>()>& build) {
   const auto fail = [&](const std::string& needed) {
-    user_error(path, ": the ", what, " need ", needed, " of memory, but this machine has only ",
+    user_error(path, path.empty() ? "the " : ": the ", what, " need ", needed, " of memory, but this machine has only ",
                format_bytes(static_cast<double>(free_memory())), " free; the largest settings are ", largest_numbers(path, settings),
                ": make one of them smaller");
   };

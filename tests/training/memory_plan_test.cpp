@@ -151,19 +151,6 @@ TEST_P(PlannedMemory, MatchesTheStep) {
   EXPECT_NEAR(planned / measured, 1.0, GetParam().tolerance) << plan.peak_phase << "\n" << to_text(plan, config);
 }
 
-TEST(MemoryPlanTemporary, OfShapes) {
-  for (const std::string file : {"/tmp/fgclip2.yaml", "/tmp/siglip.yaml", "/tmp/siglip_regions.yaml", "/tmp/siglip_neg.yaml"}) {
-    const Config config = resolve_config(config::load_yaml(file), file);
-    const double measured = measured_step(config);
-    for (const bool old : {true, false}) {
-      if (old) ::setenv("OLD_PLAN", "1", 1); else ::unsetenv("OLD_PLAN");
-      TrainingRun run = build_training_run(config);
-      const MemoryPlan plan = plan_memory(run, config, {});
-      std::cout << file << (old ? " old " : " new ") << static_cast<double>(plan.peak - plan.weights - plan.optimizer - plan.average) / measured << " of " << measured / 1e6 << " MB, " << plan.peak_phase << std::endl;
-    }
-  }
-}
-
 // If the measured batches fit into one chunk, the loss takes as much memory as without chunks. Such measurements cannot predict the memory
 // of larger batches.
 TEST(MemoryPlan, PredictsAChunkedLossFromMoreThanOneChunk) {

@@ -9,8 +9,8 @@
 namespace tessera {
 
 Positions skip_positions(const Encoded& encoded, std::int64_t skip) {
-  TORCH_CHECK(skip < encoded.tokens.size(1), "skip_prefix ", skip, " leaves nothing of ", encoded.tokens.size(1),
-              " tokens");
+  if (skip >= encoded.tokens.size(1))
+    user_error("model: a read-out's skip_prefix leaves out ", skip, " tokens, but there are only ", encoded.tokens.size(1), ": make it smaller");
   const at::Tensor mask = encoded.mask.defined() ? encoded.mask.slice(1, skip) : encoded.mask;
   return {at_least_float(encoded.tokens.slice(1, skip)), mask};
 }

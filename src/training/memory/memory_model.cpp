@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstdlib>  // TEMPORARY
 #include <limits>
 #include <utility>
 
@@ -70,9 +69,8 @@ Batch typical_samples(const Batch& batch, std::int64_t count) {
     for (const auto& [name, view] : *views)
       for (const at::Tensor& mask : {view.mask, view.boxes.mask})
         if (mask.defined()) real.push_back(mask.flatten(1).sum(1).to(at::kDouble));
-  const at::Tensor numbers = at::stack(real, 1), mean = numbers.mean(0, /*keepdim=*/true);  // [B, masks], [1, masks]
-  const at::Tensor deviations = (numbers - mean) / mean.clamp_min(1);
-  at::Tensor sum = at::zeros_like(mean), taken = at::zeros({batch.size()}, at::kBool);
+  const at::Tensor numbers = at::stack(real, 1), deviations = numbers - numbers.mean(0, /*keepdim=*/true);  // [B, masks]
+  at::Tensor sum = at::zeros({1, deviations.size(1)}, at::kDouble), taken = at::zeros({batch.size()}, at::kBool);
   std::vector<std::int64_t> chosen;
   while (std::ssize(chosen) < count) {
     const at::Tensor errors = (sum + deviations).square().sum(1).masked_fill(taken, std::numeric_limits<double>::infinity());
@@ -184,10 +182,6 @@ class StepModel {
     few.data.loader.batch_size = std::min(kRead, batch);
     few.data.loader.prefetch = 1;
     few.data.loader.resolution.clear();  // measures at the full resolution, because it has the most patches
-    if (run_.loader && std::getenv("OLD_PLAN")) {  // TEMPORARY
-      few.data.loader.batch_size = std::min<std::int64_t>(3, config_.data.loader.batch_size);
-      return make_loader(run_, few, {settings_.rank, settings_.ranks})->next().to(run_.device);
-    }
     if (run_.loader)
       return typical_samples(make_loader(run_, few, {settings_.rank, settings_.ranks})->next(), count).to(run_.device);
     return synthetic_batch(*run_.model, run_.needs, count, run_.device,
@@ -293,7 +287,7 @@ class StepModel {
   const PassCost& towers(bool in_parts) {
     const auto [found, fresh] = towers_.try_emplace(in_parts, 1);
     if (fresh)
-      for (const std::int64_t samples : (std::getenv("OLD_PLAN") ? std::vector<std::int64_t>{2, 3} : std::vector<std::int64_t>{sample_.size(), 2 * sample_.size()})) {
+      for (const std::int64_t samples : {sample_.size(), 2 * sample_.size()}) {
         if (!in_parts && !accumulates()) run_.optimizer->zero_grad();
         pass_towers(found->second, samples, in_parts);
       }

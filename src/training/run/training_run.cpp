@@ -125,6 +125,13 @@ std::pair<std::shared_ptr<DualEncoder>, std::shared_ptr<Objective>> build_model_
   return {std::move(model), std::move(objective)};
 }
 
+// Returns the settings that determine the number of parameters.
+config::Node sizes_of(const Config& config) {
+  config::Node model = config::dump(config.model);
+  model.erase("preprocessing");
+  return config::Node::map({{"model", std::move(model)}, {"objective", config.objective.settings}});
+}
+
 std::vector<at::Tensor> gradients_and_moments(const Config& config, const std::vector<NamedParameter>& parameters) {
   std::vector<at::Tensor> out;
   for (const auto& [name, moment] : optimizers().make(config.optimizer, "optimizer", parameters)->state()) out.push_back(moment);
@@ -419,8 +426,7 @@ TrainingRun build_training_run(const Config& config, const ProcessGroup& group, 
   parameters = apply_rules_and_adapt(std::move(parameters), *run.model, config.parameters, config.adapt);
   if (config.data.features) run.features = open_image_features(config, run);
   if (run.device.is_cpu())
-    check_room("gradients and the optimizer's moments", "model", config::dump(config.model),
-               [&] { return gradients_and_moments(config, parameters); });
+    check_room("gradients and the optimizer's moments", "", sizes_of(config), [&] { return gradients_and_moments(config, parameters); });
   run.optimizer = optimizers().make(config.optimizer, "optimizer", parameters);
   if (config.distributed.shard_optimizer) run.optimizer->shard(group, config.distributed.bucket_mb);
   if (config.training.ema) run.ema.emplace(weights_of(*run.model, *run.objective), *config.training.ema);
