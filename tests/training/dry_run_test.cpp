@@ -136,7 +136,7 @@ TEST_F(DryRun, WarnsAboutUnlikelySettings) {
                        "warning: parameters.groups.0.frozen_steps is 40 and schedule.warmup_steps is 31, but the whole schedule of "
                        "schedule.part has only 30 steps: the warm-up is cut to this length"));
   const Config many = tiny_config(folder_ / "run", {"training.steps=1000000000000", "checkpoint.every_steps=1", "checkpoint.keep_every=1"});
-  EXPECT_TRUE(contains(to_text(dry_run(many), many), "and the run keeps up to 1000000000000 (checkpoint.keep_last 3)"));
+  EXPECT_TRUE(contains(to_text(dry_run(many), many), "and the run keeps up to 1000000000000 (checkpoint.keep_last 2)"));
   const Config eight = tiny_config(folder_ / "run");
   EXPECT_FALSE(contains(to_text(dry_run(eight), eight), "warning: "));
 }
