@@ -268,7 +268,8 @@ TEST_F(Sources, ErrorsOfBadMembersNameShardAndKey) {
   };
   EXPECT_EQ(error(0), "no error");
   EXPECT_EQ(error(1), "no_image: " + path("a.tar") +
-                             ": sample a: has no image; expected one of the members jpg, jpeg, png, webp, gif, bmp, tif and tiff");
+                             ": sample a: has no image; expected one of the members jpg, jpeg, png, webp, gif, bmp, tif, tiff, "
+                             "jpe, jfif, jfi, jif, pjpeg, pjp, dib and apng");
   EXPECT_EQ(error(2), "empty_image: " + path("a.tar") + ": sample b: the image has 0 bytes");
   EXPECT_EQ(error(3), "no error");
   EXPECT_EQ(source->get(3).class_name, "12x") << "without a file of classes the name is kept";

@@ -147,7 +147,8 @@ class OnePerImage : public SourceView {
     return std::ranges::all_of(samples_of(index), [&](std::int64_t sample) { return source_->lacks_caption(sample); });
   }
 
-  std::string describe() const override { return concat(source_->describe(), ", ", with_thousands(size()), " images"); }
+  // The same as without grouping, so that a sample that several tasks read is reported once.
+  std::string describe() const override { return source_->describe(); }
 
  private:
   std::span<const std::int64_t> samples_of(std::int64_t index) const {
