@@ -32,8 +32,8 @@ cd "$work"
 prefix/bin/trainer --list-configs >listed
 grep -q "^in $work/prefix/share/tessera/configs," listed || fail "the installed trainer does not list the installed configurations"
 [ -x prefix/share/tessera/scripts/log_to_wandb.py ] || fail "the script that trainer --from-open-clip names is not installed"
-prefix/bin/trainer --config openclip_vitb32 --print-config >printed
-grep -q "merges: .*$work/prefix/share/tessera/configs/vocabularies" printed ||
+prefix/bin/trainer --config shapes_clip --print-config >printed
+grep -q "model: .*$work/prefix/share/tessera/configs/vocabularies" printed ||
   fail "an installed configuration does not lead to the installed vocabulary"
 
 # Builds the installed example of docs/own_objective.md, checks its gradients, and trains it with one process and with two.
