@@ -59,7 +59,9 @@ def turning_run(folder):
     shutil.copytree(folder / "run", out)
     for path in out.rglob("*.safetensors"):
         content = path.read_bytes()
-        path.write_bytes(content.replace(b"exif_rotation: false", b"exif_rotation:  true"))
+        # The settings are there as YAML and as JSON in a string. The length of the file's header must not change.
+        content = content.replace(b"exif_rotation: false", b"exif_rotation:  true")
+        path.write_bytes(content.replace(rb'exif_rotation\":false', rb'exif_rotation\": true'))
     return out
 
 
