@@ -90,7 +90,7 @@ def plain_errors() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        text = re.sub(r"(?<![\w-])--(device|architecture|image-size)\b", lambda option: option[1].replace("-", "_"), str(error))
+        text = re.sub(r"(?<![\w-])--(device|architecture|image-size|state)\b", lambda option: option[1].replace("-", "_"), str(error))
         raise (MissingFile if re.search(r"no such file|no file matches|does not exist", text) else RuntimeError)(text) from None
 
 

@@ -24,7 +24,7 @@ class Encoded(NamedTuple):
     """What encode_image and encode_text return with tokens=True, on the model's device."""
 
     embedding: Tensor        # [B, D]
-    tokens: Tensor           # [B, N, D], the patches in row-major order, or one for each id; they compare with embeddings of the other kind
+    tokens: Tensor           # [B, N, D], the patches in row-major order, or one for each id, as tessera-embed --dense writes them
     mask: Tensor             # bool [B, N], True = a real patch or token, not padding
     grids: Optional[Tensor]  # int64 [B, 2], rows and columns of each image's patches; None for texts
 

@@ -116,6 +116,8 @@ class BoundModel : public torch::CustomClassHolder {
       if (name.starts_with(kObjectivePrefix)) loaded_.file.weights[name] = tensor;
       if (name == "logit_scale" || name == "logit_bias") {
         temperature_[name] = tensor.to(loaded_.device, at::kFloat, /*non_blocking=*/false, /*copy=*/true);
+        const double largest = 10;  // a greater logit_scale is the factor itself, not its logarithm (stored_logit_scale)
+        if (name == "logit_scale" && tensor.numel() == 1 && tensor.item<double>() > largest) temperature_[name].log_();
         temperature_[name].set_requires_grad(true);
       }
     }
@@ -235,6 +237,8 @@ class BoundModel : public torch::CustomClassHolder {
     if (mask && mask->sizes() != ids.sizes())
       user_error("encode_text: the mask is ", mask->sizes(), ", but the ids are ", ids.sizes(),
                  ": give one of the ids' shape");
+    if (!mask && !loaded_.tokenizer_error.empty())
+      user_error("encode_text: give the mask of the ids, too, because the tokenizer's padding is unknown. ", loaded_.tokenizer_error);
     if (mask)
       input.mask = mask->to(at::kBool);
     else if (!tokenizer().pad_is_text())

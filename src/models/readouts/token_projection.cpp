@@ -43,7 +43,7 @@ at::Tensor TokenProjection::masked_bias() {
 
 TokenMaxProjection TokenProjection::project(const Encoded& encoded) {
   const at::Tensor real = at_least_float(zero_padding(encoded.tokens, encoded.mask));
-  return token_max_projection(transform(real), encoded.mask, table_, masked_bias());
+  return token_max_projection(transform(real), encoded.mask, at_least_float(table_), masked_bias());
 }
 
 ReadOutOutput TokenProjection::forward(const Encoded& encoded, const ViewNeeds& /*needs*/) {
