@@ -63,6 +63,7 @@ TEST_F(DataProgram, InspectCountsBadSamplesAndMissingCaptions) {
       write("a.csv", "filepath\ttitle\ngood.jpg\ta cat\ngood.jpg\t \nempty.jpg\ta dog\nno.jpg\tx\ngood.jpg\tb\n");
   const std::string text = data("inspect --source csv --set path=" + table);
   EXPECT_TRUE(text.starts_with("csv " + table + ", 5 samples; looked at 5 samples: 3 good, 2 bad\n"
+                               "1 images, 2 captions: samples that name the same image file are one image in evaluations\n"
                                "1 sample without a caption: training on texts skips it, with the bad ones 3 of 5 (60.0 %)\n"))
       << text;
 }
