@@ -5,6 +5,7 @@
 #include "src/models/token_embedding.h"
 #include <tessera/base/error.h>
 #include <tessera/models/caption_decoder.h>
+#include <tessera/models/room.h>
 #include <tessera/models/transformer_block.h>
 
 namespace tessera {
@@ -64,6 +65,7 @@ CaptionDecoder::CaptionDecoder(const CaptionDecoderSettings& settings, const Cap
                                const std::string& path)
     : path_(path), context_length_(settings.context_length), table_(shape.table) {
   const std::int64_t width = table_.defined() ? table_.size(1) : shape.width;
+  if (context_length_ > kMostTokens) user_error(path_, ".context_length is ", context_length_, ", more than ", kMostTokens);
   if (width % settings.heads != 0)
     user_error(path_, ".heads: ", settings.heads, " does not divide the width of the ",
                table_.defined() ? "text encoder's token table, " : "decoder, ", width);

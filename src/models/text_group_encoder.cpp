@@ -3,6 +3,7 @@
 #include "src/models/token_embedding.h"
 #include <tessera/models/per_sample_rng.h>
 #include <tessera/models/position_embedding.h>
+#include <tessera/models/room.h>
 #include <tessera/models/text_group_encoder.h>
 #include <tessera/models/transformer.h>
 
@@ -34,6 +35,8 @@ at::Tensor through_blocks(const torch::nn::ModuleList& blocks, at::Tensor x, con
 }  // namespace
 
 std::optional<config::Problem> validate(const TextGroupEncoderSettings& s) {
+  if (s.context_length > kMostTokens) return config::Problem{"context_length", concat("is ", s.context_length, ", more than ", kMostTokens)};
+  if (s.num_groups > kMostTokens) return config::Problem{"num_groups", concat("is ", s.num_groups, ", more than ", kMostTokens)};
   return validate(block_settings(s));
 }
 

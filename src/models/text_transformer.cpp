@@ -5,6 +5,7 @@
 #include "src/models/token_embedding.h"
 #include <tessera/base/error.h>
 #include <tessera/models/position_embedding.h>
+#include <tessera/models/room.h>
 #include <tessera/models/text_transformer.h>
 
 namespace tessera {
@@ -23,6 +24,7 @@ at::Tensor sinusoidal_positions(std::int64_t first, std::int64_t rows, std::int6
 }  // namespace
 
 std::optional<config::Problem> validate(const TextTransformerSettings& s) {
+  if (s.context_length > kMostTokens) return config::Problem{"context_length", concat("is ", s.context_length, ", more than ", kMostTokens)};
   if (s.class_token != "none" && (s.attention != "causal" || s.final_norm == "none"))
     return config::Problem{"class_token", "needs causal texts and a final norm: set attention: causal"};
   const bool sines = s.position_embedding == "sinusoidal";

@@ -9,6 +9,7 @@
 #include <tessera/base/error.h>
 #include <tessera/models/per_sample_rng.h>
 #include <tessera/models/position_embedding.h>
+#include <tessera/models/room.h>
 #include <tessera/models/vit.h>
 
 namespace tessera {
@@ -70,6 +71,7 @@ std::optional<config::Problem> validate(const VitSettings& s) {
   const config::Size image = s.image_size, patch = s.patch_size;
   if (patch.height < 1 || patch.width < 1) return config::Problem{"patch_size", "must be at least 1"};
   if (image.height < 1 || image.width < 1) return config::Problem{"image_size", "must be at least 1"};
+  if (s.registers > kMostTokens) return config::Problem{"registers", concat("is ", s.registers, ", more than ", kMostTokens)};
   if (!s.partial_patches && has_partial_patches(s)) {
     const std::int64_t rows = std::max<std::int64_t>(1, image.height / patch.height);
     const std::int64_t columns = std::max<std::int64_t>(1, image.width / patch.width);

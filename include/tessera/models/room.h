@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -13,6 +14,9 @@ class Module;
 }
 
 namespace tessera {
+
+/// The largest number of tokens of a sequence that a setting may request, because attention takes time quadratic in it.
+inline constexpr std::int64_t kMostTokens = 16384;
 
 /// Calls `build`, which returns new tensors ("weights" of a model or an objective, say), and throws UserError if they need more memory than
 /// this machine has free. During the call, large tensors are allocated but not filled, so that they need neither time nor memory; random
