@@ -107,14 +107,14 @@ void compare(const Node& first, const Node& second, const std::string& path, std
 }
 
 /// The id of CLIP's end token, which is the last token of each text. No other token of CLIP has a larger id.
-constexpr const char* kClipEnd = "49407";
+constexpr const char* kClipEndText = "49407";
 
 /// For CLIP's texts, several settings of the read-out `eos` select the same token, the end token. Replaces these settings by a single form,
 /// so that they compare as equal. Must only be called if padding is not treated as text.
 Node with_clip_end(Node readout) {
   if (text_at(readout, "name") != "eos") return readout;
   const Node* id = readout.find("eos_id");
-  if (id != nullptr && !id->is_null() && id->text() != kClipEnd) return readout;
+  if (id != nullptr && !id->is_null() && id->text() != kClipEndText) return readout;
   readout.set("position", text_node("end of CLIP's tokens"));
   readout.erase("eos_id");
   return readout;

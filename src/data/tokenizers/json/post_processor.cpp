@@ -52,9 +52,9 @@ SpecialEnds read_pair_of_tokens(const Part& part) {
 }
 
 /// Reads a part into `out`; only one part may add tokens.
-void read_part(const nlohmann::json& json, const std::string& origin, int depth, SpecialEnds& out) {
+void read_part(const nlohmann::json& described, const std::string& origin, int depth, SpecialEnds& out) {
   constexpr int deepest = 16;
-  const Part part(json, "post_processor", origin);
+  const Part part(described, "post_processor", origin);
   if (part.type() == "Sequence") {
     part.allow({"processors"});
     if (depth == deepest) part.refuse("is nested too deeply");
