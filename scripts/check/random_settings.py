@@ -228,7 +228,7 @@ def make_case(table, draw):
             value = draw.choice(COUNTS if "int" in setting.type and way > 0.38 else NUMBERS)
         case.assignments.append(f"{prefix}{key}={value}")
         case.names += [prefix + key, prefix.split(".")[0], *key.split(".")]
-        case.typed += [prefix + key, key, value.strip("'")]
+        case.typed += [prefix + key, *([key] if number == 0 else []), value.strip("'")]  # a misspelled layerq may suggest a later layers
     return case
 
 
