@@ -144,7 +144,9 @@ TEST_F(BatchNorms, StayUnchangedIfTheWholeBatchLacksAView) {
   view.mask = at::zeros({2, 1}, at::kBool);
   EXPECT_TRUE(one_.encode_image(view, {.optional = true}).global.isfinite().all().item<bool>());
   for (const auto& buffer : one_.named_buffers()) {
-    if (buffer.key().ends_with("running_var")) EXPECT_TRUE(at::equal(buffer.value(), at::ones_like(buffer.value()))) << buffer.key();
+    if (buffer.key().ends_with("running_var")) {
+      EXPECT_TRUE(at::equal(buffer.value(), at::ones_like(buffer.value()))) << buffer.key();
+    }
   }
 }
 
