@@ -19,7 +19,7 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
   app.add_option("--suite", options.suite, "YAML file with a list of tasks; " + config::shipped_folder() + "/suites has examples");
   app.add_option("--task", options.task,
                  "one task: zero_shot, retrieval, k_precision, segmentation, linear_probe, segmentation_probe, depth_probe, knn, hard_negatives, fgovd, options, slot_mask, "
-                 "slots, interpretability, tokens, token_group_iou, query, grad_cam, feature_map, validation_loss, captions or referring. "
+                 "slots, interpretability, tokens, token_group_iou, words, query, grad_cam, feature_map, validation_loss, captions or referring. "
                  "Default without --suite: the tasks of the run's own configuration");
   app.add_option("--query", options.queries,
                  "show the images of the data that are nearest to this text; may be repeated. Without --suite and "
