@@ -61,9 +61,6 @@ class Encoder : public torch::nn::Module {
   virtual std::int64_t context_length() const { return 0; }
   /// For a text encoder: its token table [V, w], for modules that share it (SharedParameters).
   virtual at::Tensor token_embedding() const { return {}; }
-  /// Whether a row's output depends only on that row, so that views may be encoded as one larger batch. False for batch
-  /// norm in training.
-  virtual bool rows_are_independent() const { return true; }
   /// Whether the encoder draws random numbers in training even if its parameters are frozen (patch dropout), so that an
   /// image is encoded differently each time.
   virtual bool draws_when_frozen() const { return false; }

@@ -48,8 +48,8 @@ class ImageViews {
                                         std::int64_t max_patches = 0) const;
 
   /// Computes the positions of the given boxes of the sample's image in each view that needs boxes. The views are those that make()
-  /// returns for the same `index` and `repeat`. If the image is turned (exif_rotation), the boxes are turned with it. Throws SampleError naming the key if the image is missing or damaged, or if a box is
-  /// outside the image.
+  /// returns for the same `index` and `repeat`. If the image is turned (exif_rotation), the boxes are turned with it. Throws SampleError
+  /// naming the key if the image is missing or damaged, or if a box is outside the image.
   std::map<std::string, std::vector<SeenBox>> see(const Sample& sample, const std::vector<Box>& boxes,
                                                   std::int64_t index, std::int64_t repeat) const;
 

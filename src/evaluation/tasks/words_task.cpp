@@ -179,11 +179,9 @@ class WordsTask final : public EvaluationTask {
         embedder, [](const TowerFeatures& names) { return cosines_of_patches(names.global, LastBlock::plain); },
         {.dense = true}, "The cosine of each patch with the word alone, as a text of its own.");
     maps.note =
-        "the model comes without an objective on words and patches (sparc, filip, pacl, gloria, flair): the maps "
-        "compare patches "
-        "with each word as a text of its own, which shows little if only whole images were trained; grad_cam shows "
-        "where an "
-        "image's similarity with a whole text comes from";
+        "the model comes without an objective on words and patches (sparc, filip, pacl, gloria, flair): the maps compare patches with each "
+        "word as a text of its own, which shows little if only whole images were trained; grad_cam shows where an image's similarity with "
+        "a whole text comes from";
     return maps;
   }
 
