@@ -406,9 +406,11 @@ std::map<std::string, at::Tensor> DualEncoder::state_dict() const {
   return state;
 }
 
-std::int64_t DualEncoder::blocks_behind(const std::string& name) const {
-  if (is_image_parameter(name)) return impl_->image->blocks_behind(name.substr(kImagePrefix.size()));
-  return impl_->text ? impl_->text->blocks_behind(name) : 0;
+std::map<std::string, std::int64_t> DualEncoder::blocks_behind() const {
+  std::map<std::string, std::int64_t> out;
+  if (impl_->text) out = impl_->text->blocks_behind();
+  for (const auto& [name, blocks] : impl_->image->blocks_behind()) out[std::string(kImagePrefix) + name] = blocks;
+  return out;
 }
 
 namespace {

@@ -157,10 +157,10 @@ at::Tensor Tower::adapt_weight(const std::string& name, const at::Tensor& stored
   return encoder_->adapt_weight(name, stored);
 }
 
-std::int64_t Tower::blocks_behind(const std::string& name) const {
-  for (const auto& item : encoder_->named_parameters())
-    if (item.key() == name) return encoder_->depth() - encoder_->depth_of(name);
-  return 0;
+std::map<std::string, std::int64_t> Tower::blocks_behind() const {
+  std::map<std::string, std::int64_t> out;
+  for (const auto& item : encoder_->named_parameters()) out[item.key()] = encoder_->depth() - encoder_->depth_of(item.key());
+  return out;
 }
 
 }  // namespace tessera

@@ -185,7 +185,10 @@ TEST(GroupVit, RejectsSettingsThatDoNotFit) {
 // Layer decay depends on how many blocks come after a parameter.
 TEST(GroupEncoders, ParametersBelongToBlocks) {
   DualEncoder model(small_text_group());
-  const auto place = [&](Tower& tower, const std::string& name) { return tower.blocks_behind(name); };
+  const auto place = [](Tower& tower, const std::string& name) {
+    const auto blocks = tower.blocks_behind();
+    return blocks.contains(name) ? blocks.at(name) : 0;
+  };
   Tower &image = model.image_tower(), &text = model.text_tower();
   EXPECT_EQ(place(image, "patch_embed.proj.weight"), 4);
   EXPECT_EQ(place(image, "layers.0.group_token"), 4);

@@ -77,8 +77,8 @@ class DualEncoder : public torch::nn::Module {
   /// Parameters and buffers under OpenCLIP's names (visual.*, token_embedding.weight, text_projection, ...). The tensors are the model's
   /// own parameters and buffers, not copies; requires_grad distinguishes parameters from buffers.
   std::map<std::string, at::Tensor> state_dict() const;
-  /// Returns the number of layer-decay steps between the parameter with this name and its tower's output (see Tower::blocks_behind).
-  std::int64_t blocks_behind(const std::string& name) const;
+  /// Returns the numbers of layer-decay steps of Tower::blocks_behind() for both towers, under the names of state_dict().
+  std::map<std::string, std::int64_t> blocks_behind() const;
   /// Loads tensors by the names of state_dict(). Accepts OpenCLIP's `text.` prefix and resamples position embeddings that have another
   /// grid, which the log says at the level `resampling`. Throws UserError naming `origin` and the tensor that is missing, of the wrong
   /// shape, or left over (logit_scale and logit_bias may be left over). After an error the model is unchanged.

@@ -144,9 +144,9 @@ class Tower : public torch::nn::Module {
   std::map<std::string, at::Tensor> state_dict() const;
   /// If `stored` can be resized to the shape that this tower needs, returns the resized tensor. Otherwise returns `stored` unchanged.
   at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const;
-  /// Number of layer-decay steps between the output and the parameter that is called `name` within the tower: the encoder's depth() minus
-  /// the parameter's depth_of(), or 0 for a parameter after the blocks.
-  std::int64_t blocks_behind(const std::string& name) const;
+  /// Returns, for each parameter of the encoder by its name within the tower, the number of layer-decay steps between the parameter and the
+  /// output: the encoder's depth() minus the parameter's depth_of(). Parameters after the encoder are not listed: they have 0 steps.
+  std::map<std::string, std::int64_t> blocks_behind() const;
 
  private:
   std::shared_ptr<Encoder> encoder_;

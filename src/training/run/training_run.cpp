@@ -146,14 +146,15 @@ std::vector<NamedParameter> trainable_parameters(const DualEncoder& model, const
   for (const auto& [name, tensor] : model.state_dict()) names.emplace(tensor.data_ptr(), name);
   std::vector<NamedParameter> out;
   std::set<const void*> seen;
-  const auto add = [&](const std::string& name, const at::Tensor& tensor, std::int64_t blocks_behind = 0) {
+  const std::map<std::string, std::int64_t> blocks_behind = model.blocks_behind();
+  const auto add = [&](const std::string& name, const at::Tensor& tensor) {
+    const auto blocks = blocks_behind.find(name);
     if (tensor.requires_grad() && seen.insert(tensor.data_ptr()).second)
-      out.push_back({.name = name, .tensor = tensor, .blocks_behind = blocks_behind});
+      out.push_back({.name = name, .tensor = tensor, .blocks_behind = blocks == blocks_behind.end() ? 0 : blocks->second});
   };
   for (const auto& item : model.named_parameters()) {
     const auto found = names.find(item.value().data_ptr());
-    const std::string& name = found != names.end() ? found->second : item.key();
-    add(name, item.value(), model.blocks_behind(name));
+    add(found != names.end() ? found->second : item.key(), item.value());
   }
   for (const auto& item : objective.named_parameters()) add(objective_name(item.key()), item.value());
   return out;
