@@ -10,9 +10,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include "src/base/host.h"
 #include "tools/extra_words.h"
 #include <tessera/base/error.h>
-#include <tessera/base/host.h>
 #include <tessera/base/version.h>
 
 namespace tessera::tools {

@@ -4,23 +4,24 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include "src/data/image/patches.h"
+#include "src/data/loading/evaluation_reader.h"
+#include "src/evaluation/multi_hot_embedder.h"
+#include "src/evaluation/token_space.h"
+#include "src/index/sparse_files.h"
+#include "src/io/stand_in.h"
 #include "tools/checkpoint_arguments.h"
 #include "tools/embedding_file.h"
 #include "tools/embedding_rows.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
-#include <tessera/data/image/patches.h>
 #include <tessera/data/loading/loader.h>
 #include <tessera/data/source.h>
 #include <tessera/evaluation/embedder.h>
 #include <tessera/evaluation/evaluate.h>
 #include <tessera/evaluation/inference.h>
-#include <tessera/evaluation/multi_hot_embedder.h>
-#include <tessera/evaluation/token_space.h>
-#include <tessera/index/sparse_files.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/io/stand_in.h>
 
 namespace {
 

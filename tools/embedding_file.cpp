@@ -5,9 +5,9 @@
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
-#include <tessera/base/printable.h>
+#include "src/base/printable.h"
+#include "src/data/image/encode.h"
 #include <tessera/base/text.h>
-#include <tessera/data/image/encode.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
 

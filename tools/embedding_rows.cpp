@@ -4,12 +4,12 @@
 
 #include <ATen/ATen.h>
 
+#include "src/data/image/patches.h"
+#include "src/evaluation/token_space.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/data/image/patches.h>
 #include <tessera/data/image/transforms.h>
 #include <tessera/data/source.h>
-#include <tessera/evaluation/token_space.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera::tools {

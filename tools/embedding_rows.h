@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "src/index/sparse_vectors.h"
+#include "src/index/token_names.h"
 #include <tessera/evaluation/embedder.h>
-#include <tessera/index/sparse_vectors.h>
-#include <tessera/index/token_names.h>
 
 /// Functions that embed image files and texts with a model and pass the embeddings on as rows.
 namespace tessera::tools {

@@ -1,12 +1,12 @@
 #include <torch/cuda.h>
 
+#include "src/evaluation/rank_embedder.h"
+#include "src/training/run/run_loss.h"
 #include "tools/command_line.h"
 #include "tools/evaluate_arguments.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/distributed/spawn.h>
-#include <tessera/evaluation/rank_embedder.h>
-#include <tessera/training/run/run_loss.h>
 
 namespace {
 

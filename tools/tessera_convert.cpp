@@ -8,17 +8,17 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #ifdef TESSERA_WITH_DATA
-#include <tessera/data/tokenizers/published_tokenizer.h>
+#include "src/data/tokenizers/published_tokenizer.h"
+#include "src/training/stages.h"
 #include <tessera/data/tokenizers/tokenizer.h>
-#include <tessera/training/stages.h>
 #endif
+#include "src/models/architectures.h"
+#include "src/models/foreign/publish.h"
+#include "src/models/groupvit_checkpoint.h"
+#include "src/models/open_clip.h"
+#include "src/models/parameter_count.h"
 #include <tessera/io/atomic_file.h>
-#include <tessera/models/architectures.h>
-#include <tessera/models/foreign/publish.h>
-#include <tessera/models/groupvit_checkpoint.h>
 #include <tessera/models/model_file.h>
-#include <tessera/models/open_clip.h>
-#include <tessera/models/parameter_count.h>
 
 namespace {
 

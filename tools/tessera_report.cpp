@@ -3,11 +3,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/base/dump_utf8.h"
+#include "src/report/comparison.h"
 #include "tools/command_line.h"
-#include <tessera/base/dump_utf8.h>
 #include <tessera/base/error.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/report/comparison.h>
 
 namespace {
 

@@ -4,6 +4,14 @@
 #include <string>
 #include <vector>
 
+#include "src/training/interrupt.h"
+#include "src/training/memory/dry_run.h"
+#include "src/training/memory/example_page.h"
+#include "src/training/non_finite/non_finite_report.h"
+#include "src/training/run/epochs.h"
+#include "src/training/run/image_features.h"
+#include "src/training/run/training_run.h"
+#include "src/training/stages.h"
 #include "tools/open_clip/recipe.h"
 #include "tools/trainer_arguments.h"
 #include <tessera/base/error.h>
@@ -12,14 +20,6 @@
 #include <tessera/distributed/spawn.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/training/config/config.h>
-#include <tessera/training/interrupt.h>
-#include <tessera/training/memory/dry_run.h>
-#include <tessera/training/memory/example_page.h>
-#include <tessera/training/non_finite/non_finite_report.h>
-#include <tessera/training/run/epochs.h>
-#include <tessera/training/run/image_features.h>
-#include <tessera/training/run/training_run.h>
-#include <tessera/training/stages.h>
 #include <tessera/training/trainer_main.h>
 
 namespace {

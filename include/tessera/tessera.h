@@ -24,5 +24,4 @@
 #include <tessera/ops/max_similarity.h>
 #include <tessera/ops/sparsify_group.h>
 #include <tessera/training/config/config.h>
-#include <tessera/training/trainer.h>
 #include <tessera/training/trainer_main.h>

@@ -18,7 +18,6 @@ PROGRAMS = {
     "tessera-data": "inspects data, packs it into shards, makes hard negatives, trains tokenizers",
     "tessera-embed": "writes embeddings of images and texts to .safetensors or .npy files",
     "tessera-index": "builds and searches an inverted index of sparse embeddings",
-    "tessera-probe": "runs reference cases through the modules that they name",
     "tessera-report": "compares runs in charts and tables",
 }
 HERE = pathlib.Path(__file__).resolve().parent

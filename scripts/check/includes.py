@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Checks every #include of a project header against the order of folders in docs/architecture.md.
+"""Checks every #include of a project header against the order of folders in docs/architecture.md, and the public headers against the page's list.
 
   scripts/check/includes.py [--root .] [--page docs/architecture.md]
 
 A folder may include only from folders to its left in the page's order. The script reads the order from the page: lines of a code block that
 begin with src (for the folders of src/, with kernels/ and tools/) or src/FOLDER (for its parts). A file directly in the folder counts as a
-separate part; parts that the page does not name come last. Headers under src/X are private: only src/X, tests/X and tests/fuzz
-(which feeds raw input to parsers) may include them. Prints the number of parts and dependencies (pairs of parts in which one includes the
-other). Exit code: 0 if every include follows the order; 1 if not, after listing the faults.
+separate part; parts that the page does not name come last. Lines of a code block that begin with include/tessera list the public headers.
+There are at most 80, and they include only one another. Prints the number of parts and dependencies (pairs of parts in which one includes
+the other) and of public headers. Exit code: 0 if there is no fault; 1 if there is one, after listing the faults.
 """
 import argparse
 import collections
@@ -18,6 +18,7 @@ import sys
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]((?:tessera|src|kernels|tools)/[^">]+)[">]')
 PUBLIC = "include/tessera/"
+MOST_PUBLIC = 80
 ENDINGS = (".h", ".cpp", ".cu", ".cuh")
 
 
@@ -64,11 +65,25 @@ def room(scope, path):
     return parts[len(parents)] if inside else None
 
 
-def is_private_elsewhere(include):
-    if not include.header.startswith("src/"):
-        return False
-    owner = place(include.header)[0]
-    return not include.file.startswith((f"src/{owner}/", f"tests/{owner}/", "tests/fuzz/"))
+def read_public(page):
+    """Returns the public headers that the page's code blocks list, such as {"include/tessera/data/source.h"}."""
+    public = set()
+    for block in re.findall(r"^```\w*\n(.*?)^```", page, re.M | re.S):
+        for folder, names in re.findall(r"^(include/tessera\S*)((?: .*\n(?:[ ]+.*\n)*))", block, re.M):
+            public |= {f"{folder}/{name}.h" for name in re.findall(r"\w+", names)}
+    return public
+
+
+def check_public(page, files, includes):
+    """Returns the line to print and the faults of the public headers."""
+    listed, found = read_public(page), {file for file in files if file.startswith(PUBLIC)}
+    faults = [f"{file}: a public header that the page does not list" for file in sorted(found - listed)]
+    faults += [f"{file} does not exist, but the page lists it" for file in sorted(listed - found)]
+    faults += [f"{include}: a public header includes only public headers" for include in includes
+               if include.file.startswith(PUBLIC) and not include.header.startswith("tessera/")]
+    if len(found) > MOST_PUBLIC:
+        faults.append(f"there are {len(found)} public headers, more than {MOST_PUBLIC}")
+    return f"include/tessera: {len(found)} public headers", faults
 
 
 def check(root, page):
@@ -94,8 +109,8 @@ def check(root, page):
                    if here in rank and rank.get(there, len(rank)) > rank[here] for include in those]
     folders = {place(file)[0] for file in files if len(place(file)) > 1}
     faults += [f"{name} is missing from the page's order of src" for name in sorted(folders - set(orders["src"]))]
-    faults += [f"{include}: a private header of another folder" for include in includes if is_private_elsewhere(include)]
-    return summary, faults
+    line, more = check_public(page, files, includes)
+    return [*summary, line], faults + more
 
 
 def main():

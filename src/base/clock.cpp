@@ -1,4 +1,4 @@
-#include <tessera/base/clock.h>
+#include "src/base/clock.h"
 
 #include <ctime>
 #include <iomanip>

@@ -3,7 +3,7 @@
 #include <bit>
 #include <cstdint>
 
-#include <tessera/base/digest.h>
+#include "src/base/digest.h"
 #include <tessera/base/error.h>
 #include <tessera/base/random.h>
 

@@ -1,5 +1,5 @@
+#include "src/base/job_error.h"
 #include <tessera/base/error.h>
-#include <tessera/base/job_error.h>
 
 #include <algorithm>
 #include <csignal>

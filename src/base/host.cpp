@@ -1,4 +1,4 @@
-#include <tessera/base/host.h>
+#include "src/base/host.h"
 
 #include <array>
 #include <filesystem>

@@ -1,4 +1,4 @@
-#include <tessera/base/machine_memory.h>
+#include "src/base/machine_memory.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <cstdio>
 
-#include <tessera/base/printable.h>
+#include "src/base/printable.h"
 #include <tessera/base/text.h>
 
 namespace tessera {

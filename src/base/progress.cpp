@@ -1,11 +1,11 @@
-#include <tessera/base/progress.h>
+#include "src/base/progress.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <unistd.h>
 
-#include <tessera/base/clock.h>
+#include "src/base/clock.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 

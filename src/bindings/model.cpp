@@ -12,16 +12,16 @@
 #include <torch/custom_class.h>
 
 #include "src/bindings/tokenizer.h"
+#include "src/data/image/patches.h"
+#include "src/evaluation/token_spans.h"
+#include "src/models/autocast.h"
+#include "src/models/stored_form.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/batch.h>
-#include <tessera/data/image/patches.h>
 #include <tessera/data/image/transforms.h>
 #include <tessera/data/source.h>
 #include <tessera/evaluation/inference.h>
-#include <tessera/evaluation/token_spans.h>
-#include <tessera/models/autocast.h>
-#include <tessera/models/stored_form.h>
 
 namespace tessera {
 namespace {

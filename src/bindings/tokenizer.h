@@ -6,7 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <tessera/base/digest.h>
+#include "src/base/digest.h"
 #include <tessera/base/error.h>
 #include <tessera/data/tokenizers/tokenizer.h>
 

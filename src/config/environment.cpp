@@ -5,8 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "src/config/environment.h"
 #include <tessera/base/text.h>
-#include <tessera/config/environment.h>
 #include <tessera/config/fields.h>
 
 namespace tessera::config {

@@ -4,9 +4,9 @@
 #include <charconv>
 #include <cmath>
 
-#include <tessera/base/printable.h>
+#include "src/base/printable.h"
+#include "src/config/values.h"
 #include <tessera/config/registry.h>
-#include <tessera/config/values.h>
 
 namespace tessera::config {
 namespace {

@@ -1,8 +1,8 @@
 #include <filesystem>
 #include <ostream>
 
+#include "src/base/printable.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/config/file_path.h>
 #include <tessera/config/shipped.h>

@@ -5,9 +5,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/base/printable.h"
 #include "src/config/noncharacter.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 
 namespace tessera::config {

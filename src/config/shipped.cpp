@@ -5,8 +5,8 @@
 #include <sstream>
 #include <vector>
 
+#include "src/base/host.h"
 #include <tessera/base/error.h>
-#include <tessera/base/host.h>
 #include <tessera/base/text.h>
 #include <tessera/config/shipped.h>
 

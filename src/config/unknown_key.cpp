@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <map>
 
-#include <tessera/base/printable.h>
+#include "src/base/printable.h"
 #include <tessera/config/fields.h>
 
 namespace tessera::config {

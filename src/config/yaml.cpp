@@ -6,11 +6,11 @@
 
 #include <yaml-cpp/yaml.h>
 
+#include "src/base/printable.h"
+#include "src/config/environment.h"
 #include "src/config/noncharacter.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
-#include <tessera/config/environment.h>
 #include <tessera/config/node.h>
 #include <tessera/config/shipped.h>
 

@@ -6,10 +6,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include <tessera/base/digest.h>
+#include "src/base/digest.h"
+#include "src/data/data_fingerprint.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/data/data_fingerprint.h>
 
 namespace tessera {
 namespace {

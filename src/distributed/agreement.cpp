@@ -2,8 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "src/distributed/agreement.h"
 #include <tessera/base/error.h>
-#include <tessera/distributed/agreement.h>
 
 namespace tessera {
 namespace {

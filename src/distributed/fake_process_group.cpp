@@ -1,7 +1,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "src/distributed/connection.h"
-#include <tessera/distributed/fake_process_group.h>
+#include "src/distributed/fake_process_group.h"
 
 namespace tessera {
 namespace {

@@ -6,7 +6,7 @@
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include "src/distributed/connection.h"
-#include <tessera/distributed/gradient_reducer.h>
+#include "src/distributed/gradient_reducer.h"
 
 namespace tessera {
 namespace {

@@ -1,4 +1,4 @@
-#include <tessera/distributed/heartbeat.h>
+#include "src/distributed/heartbeat.h"
 
 #include <atomic>
 #include <condition_variable>
@@ -11,11 +11,11 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <unistd.h>
 
+#include "src/base/clock.h"
+#include "src/base/host.h"
+#include "src/base/job_error.h"
 #include "src/distributed/connection.h"
-#include <tessera/base/clock.h>
 #include <tessera/base/error.h>
-#include <tessera/base/host.h>
-#include <tessera/base/job_error.h>
 
 namespace tessera {
 namespace {

@@ -1,6 +1,6 @@
+#include "src/base/host.h"
 #include "src/distributed/connection.h"
 #include <tessera/base/error.h>
-#include <tessera/base/host.h>
 
 #ifdef TESSERA_HAS_NCCL
 #include <ATen/cuda/CUDAContext.h>

@@ -5,7 +5,7 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include "src/distributed/connection.h"
-#include <tessera/distributed/optimizer_sharding.h>
+#include "src/distributed/optimizer_sharding.h"
 
 namespace tessera {
 

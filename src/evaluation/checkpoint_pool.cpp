@@ -1,8 +1,8 @@
 #include <ATen/ATen.h>
 
+#include "src/evaluation/checkpoint_pool.h"
 #include "src/evaluation/model_evaluation.h"
 #include <tessera/base/error.h>
-#include <tessera/evaluation/checkpoint_pool.h>
 
 namespace tessera {
 namespace {

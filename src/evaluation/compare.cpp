@@ -2,12 +2,12 @@
 #include <filesystem>
 #include <iostream>
 
+#include "src/base/dump_utf8.h"
 #include "src/evaluation/model_evaluation.h"
-#include <tessera/base/dump_utf8.h>
+#include "src/models/open_clip.h"
+#include "src/report/comparison.h"
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/models/open_clip.h>
-#include <tessera/report/comparison.h>
 
 namespace tessera {
 namespace {

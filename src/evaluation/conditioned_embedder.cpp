@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 
+#include "src/evaluation/conditioned_embedder.h"
 #include <tessera/base/error.h>
-#include <tessera/evaluation/conditioned_embedder.h>
 
 namespace tessera {
 

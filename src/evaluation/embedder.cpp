@@ -2,16 +2,16 @@
 #include <c10/core/GradMode.h>
 
 #include "src/evaluation/metrics/cosine.h"
+#include "src/evaluation/metrics/slots.h"
 #include "src/evaluation/metrics/sparse_rows.h"
+#include "src/evaluation/metrics/zero_shot.h"
+#include "src/evaluation/token_spans.h"
+#include "src/models/projections.h"
+#include "src/models/token_projection.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/evaluation/embedder.h>
-#include <tessera/evaluation/metrics/slots.h>
-#include <tessera/evaluation/metrics/zero_shot.h>
-#include <tessera/evaluation/token_spans.h>
-#include <tessera/models/projections.h>
-#include <tessera/models/token_projection.h>
 
 namespace tessera {
 namespace {

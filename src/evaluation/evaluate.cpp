@@ -4,27 +4,28 @@
 #include <ATen/Parallel.h>
 #include <nlohmann/json.hpp>
 
+#include "src/base/clock.h"
+#include "src/base/digest.h"
+#include "src/base/dump_utf8.h"
+#include "src/base/progress.h"
+#include "src/config/environment.h"
+#include "src/data/loading/told_samples.h"
+#include "src/evaluation/checkpoint_pool.h"
 #include "src/evaluation/earlier_results.h"
+#include "src/evaluation/feature_store.h"
 #include "src/evaluation/kept_slots.h"
 #include "src/evaluation/model_evaluation.h"
-#include <tessera/base/clock.h>
-#include <tessera/base/digest.h>
-#include <tessera/base/dump_utf8.h>
+#include "src/evaluation/rank_embedder.h"
+#include "src/measure/machine.h"
+#include "src/models/parameter_count.h"
+#include "src/report/report.h"
 #include <tessera/base/log.h>
-#include <tessera/base/progress.h>
 #include <tessera/base/text.h>
 #include <tessera/base/version.h>
-#include <tessera/config/environment.h>
-#include <tessera/evaluation/checkpoint_pool.h>
 #include <tessera/evaluation/evaluate.h>
-#include <tessera/evaluation/feature_store.h>
 #include <tessera/evaluation/inference.h>
-#include <tessera/evaluation/rank_embedder.h>
 #include <tessera/evaluation/task.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/measure/machine.h>
-#include <tessera/models/parameter_count.h>
-#include <tessera/report/report.h>
 
 namespace tessera {
 namespace {

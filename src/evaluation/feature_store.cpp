@@ -3,11 +3,11 @@
 
 #include <ATen/ATen.h>
 
-#include <tessera/base/digest.h>
+#include "src/base/digest.h"
+#include "src/data/data_fingerprint.h"
+#include "src/evaluation/feature_store.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
-#include <tessera/data/data_fingerprint.h>
-#include <tessera/evaluation/feature_store.h>
 #include <tessera/io/safetensors.h>
 
 namespace tessera {

@@ -1,12 +1,12 @@
 #include <cmath>
 #include <filesystem>
 
+#include "src/data/tokenizers/published_tokenizer.h"
+#include "src/measure/machine.h"
+#include "src/models/foreign/foreign_model.h"
+#include "src/models/open_clip.h"
 #include <tessera/base/error.h>
-#include <tessera/data/tokenizers/published_tokenizer.h>
 #include <tessera/evaluation/inference.h>
-#include <tessera/models/foreign/foreign_model.h>
-#include <tessera/measure/machine.h>
-#include <tessera/models/open_clip.h>
 
 namespace tessera {
 

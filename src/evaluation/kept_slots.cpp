@@ -5,9 +5,9 @@
 
 #include <ATen/ATen.h>
 
+#include "src/evaluation/slot_embedder.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
-#include <tessera/evaluation/slot_embedder.h>
 #include <tessera/io/safetensors.h>
 
 namespace tessera {

@@ -6,9 +6,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/evaluation/slot_choice.h"
 #include <tessera/evaluation/evaluate.h>
 #include <tessera/evaluation/inference.h>
-#include <tessera/evaluation/slot_choice.h>
 
 namespace tessera {
 

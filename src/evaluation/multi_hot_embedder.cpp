@@ -1,8 +1,8 @@
 #include <ATen/ATen.h>
 
-#include <tessera/evaluation/multi_hot_embedder.h>
-#include <tessera/evaluation/token_space.h>
-#include <tessera/models/token_multi_hot.h>
+#include "src/evaluation/multi_hot_embedder.h"
+#include "src/evaluation/token_space.h"
+#include "src/models/token_multi_hot.h"
 
 namespace tessera {
 

@@ -6,11 +6,11 @@
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
-#include <tessera/base/dump_utf8.h>
+#include "src/base/dump_utf8.h"
+#include "src/distributed/agreement.h"
+#include "src/evaluation/rank_embedder.h"
 #include <tessera/base/log.h>
-#include <tessera/distributed/agreement.h>
 #include <tessera/evaluation/inference.h>
-#include <tessera/evaluation/rank_embedder.h>
 
 namespace tessera {
 namespace {

@@ -2,10 +2,10 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "src/evaluation/metrics/grad_cam.h"
+#include "src/models/block_inputs.h"
 #include <tessera/base/error.h>
 #include <tessera/evaluation/embedder.h>
-#include <tessera/evaluation/metrics/grad_cam.h>
-#include <tessera/models/block_inputs.h>
 
 namespace tessera {
 namespace {

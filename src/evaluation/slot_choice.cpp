@@ -2,13 +2,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/base/digest.h"
+#include "src/base/dump_utf8.h"
+#include "src/data/loading/evaluation_reader.h"
+#include "src/evaluation/metrics/slots.h"
+#include "src/evaluation/slot_choice.h"
 #include "src/evaluation/tasks/candidates.h"
 #include "src/evaluation/tasks/pass.h"
-#include <tessera/base/digest.h>
-#include <tessera/base/dump_utf8.h>
 #include <tessera/base/log.h>
-#include <tessera/evaluation/metrics/slots.h>
-#include <tessera/evaluation/slot_choice.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {

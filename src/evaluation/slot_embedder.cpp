@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 
-#include <tessera/evaluation/metrics/slots.h>
-#include <tessera/evaluation/slot_embedder.h>
+#include "src/evaluation/metrics/slots.h"
+#include "src/evaluation/slot_embedder.h"
 
 namespace tessera {
 namespace {

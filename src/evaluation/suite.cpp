@@ -1,10 +1,10 @@
 #include <filesystem>
 
+#include "src/config/environment.h"
+#include "src/data/sources/csv.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
-#include <tessera/config/environment.h>
 #include <tessera/config/shipped.h>
-#include <tessera/data/sources/csv.h>
 #include <tessera/evaluation/evaluate.h>
 #include <tessera/evaluation/task.h>
 #include <tessera/io/atomic_file.h>

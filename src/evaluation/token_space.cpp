@@ -3,10 +3,10 @@
 
 #include <ATen/ATen.h>
 
+#include "src/base/digest.h"
 #include "src/evaluation/tasks/pass.h"
-#include <tessera/base/digest.h>
+#include "src/evaluation/token_space.h"
 #include <tessera/base/text.h>
-#include <tessera/evaluation/token_space.h>
 
 namespace tessera {
 namespace {

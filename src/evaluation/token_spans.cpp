@@ -2,8 +2,8 @@
 #include <cctype>
 #include <iterator>
 
+#include "src/evaluation/token_spans.h"
 #include <tessera/base/text.h>
-#include <tessera/evaluation/token_spans.h>
 
 namespace tessera {
 namespace {

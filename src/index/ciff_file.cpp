@@ -7,11 +7,11 @@
 #include <numeric>
 #include <utility>
 
+#include "src/base/printable.h"
 #include "src/index/formats.h"
+#include "src/io/mapped_file.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/io/mapped_file.h>
 
 namespace tessera::index {
 namespace {

@@ -5,10 +5,10 @@
 #include <limits>
 
 #include "src/index/formats.h"
+#include "src/io/mapped_file.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/io/mapped_file.h>
 
 namespace tessera::index {
 namespace {

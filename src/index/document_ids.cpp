@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "src/base/printable.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 
 namespace tessera::index {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include <tessera/index/sparse_files.h>
+#include "src/index/sparse_files.h"
 
 /// Readers and writers of the file formats in sparse_files.h, which also lists the errors that they throw. The rows that readers return
 /// are valid.

@@ -4,11 +4,11 @@
 #include <limits>
 #include <unordered_map>
 
+#include "src/base/digest.h"
+#include "src/base/printable.h"
+#include "src/index/index.h"
 #include "src/index/index_state.h"
-#include <tessera/base/digest.h>
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
-#include <tessera/index/index.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera::index {

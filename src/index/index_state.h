@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "src/index/index.h"
 #include "src/index/manifest.h"
 #include "src/index/segment.h"
-#include <tessera/index/index.h>
 
 namespace tessera::index {
 

@@ -11,11 +11,11 @@
 #include <unistd.h>
 #include <unordered_map>
 
+#include "src/base/digest.h"
+#include "src/base/printable.h"
 #include "src/index/index_state.h"
-#include <tessera/base/digest.h>
+#include "src/index/index_writer.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
-#include <tessera/index/index_writer.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera::index {

@@ -3,9 +3,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/base/printable.h"
 #include "src/index/formats.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
 

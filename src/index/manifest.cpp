@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <tessera/base/digest.h>
+#include "src/base/digest.h"
 #include <tessera/base/error.h>
 #include <tessera/io/atomic_file.h>
 

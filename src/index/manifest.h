@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "src/index/index.h"
 #include "src/index/segment.h"
-#include <tessera/index/index.h>
 
 namespace tessera::index {
 

@@ -1,7 +1,7 @@
 #include <exception>
 
 #include "kernels/parallel.h"
-#include <tessera/index/search_all.h>
+#include "src/index/search_all.h"
 
 namespace tessera::index {
 

@@ -7,8 +7,8 @@
 
 #include "kernels/impact_scores/impact_scores.h"
 #include "kernels/parallel.h"
+#include "src/base/digest.h"
 #include "src/index/document_ids.h"
-#include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 
 namespace tessera::index {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include <tessera/io/mapped_file.h>
+#include "src/io/mapped_file.h"
 
 /// A segment file holds documents that were added together. It never changes after it is written. It is little-endian, and every section
 /// begins at a multiple of 64 bytes.

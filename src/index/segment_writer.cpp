@@ -5,8 +5,8 @@
 
 #include "kernels/impact_scores/impact_scores.h"
 #include "kernels/parallel.h"
+#include "src/base/digest.h"
 #include "src/index/segment.h"
-#include <tessera/base/digest.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera::index {

@@ -3,9 +3,9 @@
 #include <filesystem>
 
 #include "src/index/formats.h"
+#include "src/index/sparse_files.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/index/sparse_files.h>
 
 namespace tessera::index {
 namespace {

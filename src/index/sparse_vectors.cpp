@@ -3,10 +3,10 @@
 #include <limits>
 #include <utility>
 
+#include "src/base/printable.h"
 #include "src/index/document_ids.h"
+#include "src/index/sparse_vectors.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
-#include <tessera/index/sparse_vectors.h>
 
 namespace tessera::index {
 namespace {

@@ -1,9 +1,9 @@
 #include <charconv>
 
+#include "src/base/printable.h"
+#include "src/index/token_names.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
-#include <tessera/index/token_names.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera::index {

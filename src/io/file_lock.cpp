@@ -5,12 +5,12 @@
 #include <unistd.h>
 #include <utility>
 
-#include <tessera/base/clock.h>
+#include "src/base/clock.h"
+#include "src/base/host.h"
+#include "src/io/file_lock.h"
 #include <tessera/base/error.h>
-#include <tessera/base/host.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
-#include <tessera/io/file_lock.h>
 
 namespace tessera::io {
 namespace {

@@ -5,8 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "src/io/mapped_file.h"
 #include <tessera/base/error.h>
-#include <tessera/io/mapped_file.h>
 
 namespace tessera::io {
 

@@ -3,8 +3,8 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "src/io/pickle.h"
 #include <tessera/base/error.h>
-#include <tessera/io/pickle.h>
 
 namespace tessera::io {
 namespace {

@@ -11,15 +11,15 @@
 
 #include <ATen/ATen.h>
 
-#include <tessera/base/digest.h>
+#include "src/base/digest.h"
+#include "src/base/printable.h"
+#include "src/io/pickle.h"
+#include "src/io/pytorch_file.h"
+#include "src/io/zip_checksums.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
-#include <tessera/io/pickle.h>
-#include <tessera/io/pytorch_file.h>
 #include <tessera/io/safetensors.h>
-#include <tessera/io/zip_checksums.h>
 
 namespace tessera::io {
 namespace {

@@ -5,14 +5,14 @@
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
+#include "src/base/printable.h"
+#include "src/io/pytorch_file.h"
+#include "src/io/safetensors_header.h"
+#include "src/io/stand_in.h"
+#include "src/io/tar.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/io/pytorch_file.h>
 #include <tessera/io/safetensors.h>
-#include <tessera/io/safetensors_header.h>
-#include <tessera/io/stand_in.h>
-#include <tessera/io/tar.h>
 
 namespace tessera::io {
 namespace {

@@ -1,4 +1,4 @@
-#include <tessera/io/safetensors_header.h>
+#include "src/io/safetensors_header.h"
 
 #include <algorithm>
 #include <array>
@@ -8,8 +8,8 @@
 #include <c10/core/ScalarType.h>
 #include <nlohmann/json.hpp>
 
+#include "src/base/printable.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 
 namespace tessera::io {

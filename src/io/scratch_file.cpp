@@ -1,4 +1,4 @@
-#include <tessera/io/scratch_file.h>
+#include "src/io/scratch_file.h"
 
 #include <cassert>
 #include <cerrno>

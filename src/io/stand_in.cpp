@@ -1,11 +1,11 @@
-#include <tessera/io/stand_in.h>
+#include "src/io/stand_in.h"
 
 #include <algorithm>
 #include <cctype>
 
+#include "src/base/printable.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
 

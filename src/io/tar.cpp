@@ -5,11 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "src/base/printable.h"
+#include "src/io/stand_in.h"
+#include "src/io/tar.h"
+#include "src/io/tar_header.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
-#include <tessera/io/stand_in.h>
-#include <tessera/io/tar.h>
-#include <tessera/io/tar_header.h>
 
 namespace tessera::io {
 

@@ -2,9 +2,9 @@
 #include <array>
 #include <numeric>
 
+#include "src/io/tar_header.h"
+#include "src/io/tar_writer.h"
 #include <tessera/base/error.h>
-#include <tessera/io/tar_header.h>
-#include <tessera/io/tar_writer.h>
 
 namespace tessera::io {
 namespace {

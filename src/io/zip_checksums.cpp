@@ -4,9 +4,9 @@
 #include <optional>
 #include <string_view>
 
+#include "src/io/tar.h"
+#include "src/io/zip_checksums.h"
 #include <tessera/base/error.h>
-#include <tessera/io/tar.h>
-#include <tessera/io/zip_checksums.h>
 
 namespace tessera::io {
 namespace {

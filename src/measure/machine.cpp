@@ -1,4 +1,4 @@
-#include <tessera/measure/machine.h>
+#include "src/measure/machine.h"
 
 #include <algorithm>
 #include <array>
@@ -18,9 +18,9 @@
 #include <c10/util/Exception.h>
 #include <torch/cuda.h>
 
-#include <tessera/base/clock.h>
+#include "src/base/clock.h"
+#include "src/base/machine_memory.h"
 #include <tessera/base/error.h>
-#include <tessera/base/machine_memory.h>
 #include <tessera/base/text.h>
 
 namespace tessera {

@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 
-#include <tessera/measure/operator_flops.h>
+#include "src/measure/operator_flops.h"
 
 namespace tessera {
 namespace {

@@ -5,8 +5,8 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <tessera/measure/pass_cost.h>
-#include <tessera/measure/step_meter.h>
+#include "src/measure/pass_cost.h"
+#include "src/measure/step_meter.h"
 
 namespace tessera {
 

@@ -1,4 +1,4 @@
-#include <tessera/measure/peak_flops.h>
+#include "src/measure/peak_flops.h"
 
 #include <algorithm>
 #include <array>
@@ -6,8 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "src/measure/machine.h"
 #include <tessera/base/error.h>
-#include <tessera/measure/machine.h>
 
 namespace tessera {
 namespace {

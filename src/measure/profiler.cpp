@@ -8,8 +8,8 @@
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 
+#include "src/measure/profiler.h"
 #include <tessera/base/error.h>
-#include <tessera/measure/profiler.h>
 
 namespace tessera {
 namespace {

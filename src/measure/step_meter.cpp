@@ -9,10 +9,10 @@
 #include <c10/core/impl/alloc_cpu.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
-#include <tessera/base/recomputing.h>
+#include "src/base/recomputing.h"
+#include "src/measure/operator_flops.h"
+#include "src/measure/step_meter.h"
 #include <tessera/base/text.h>
-#include <tessera/measure/operator_flops.h>
-#include <tessera/measure/step_meter.h>
 
 namespace tessera {
 namespace {

@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 
-#include <tessera/measure/synthetic_batch.h>
+#include "src/measure/synthetic_batch.h"
 
 namespace tessera {
 namespace {

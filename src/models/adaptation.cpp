@@ -3,10 +3,10 @@
 
 #include <ATen/ATen.h>
 
+#include "src/models/transformer_block.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/models/adaptation.h>
-#include <tessera/models/transformer_block.h>
 
 namespace tessera {
 namespace {

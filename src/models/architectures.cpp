@@ -1,8 +1,8 @@
+#include "src/models/architectures.h"
 #include "src/models/foreign/foreign_config.h"
+#include "src/models/open_clip.h"
 #include <tessera/base/text.h>
 #include <tessera/config/shipped.h>
-#include <tessera/models/architectures.h>
-#include <tessera/models/open_clip.h>
 
 namespace tessera {
 namespace {

@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 
-#include <tessera/models/attention.h>
+#include "src/models/attention.h"
 
 namespace tessera {
 namespace {

@@ -1,4 +1,4 @@
-#include <tessera/models/block_inputs.h>
+#include "src/models/block_inputs.h"
 
 namespace tessera {
 namespace {

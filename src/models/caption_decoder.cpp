@@ -2,11 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include "src/models/caption_decoder.h"
+#include "src/models/room.h"
 #include "src/models/token_embedding.h"
+#include "src/models/transformer_block.h"
 #include <tessera/base/error.h>
-#include <tessera/models/caption_decoder.h>
-#include <tessera/models/room.h>
-#include <tessera/models/transformer_block.h>
 
 namespace tessera {
 namespace {

@@ -1,8 +1,8 @@
 #include <ATen/ATen.h>
 
+#include "src/models/conv_stem.h"
+#include "src/models/layers.h"
 #include "src/models/named_parts.h"
-#include <tessera/models/conv_stem.h>
-#include <tessera/models/layers.h>
 
 namespace tessera {
 namespace {

@@ -3,10 +3,10 @@
 #include <ATen/ATen.h>
 #include <torch/nn/init.h>
 
+#include "src/models/attention.h"
+#include "src/models/convnext.h"
 #include "src/models/named_parts.h"
-#include <tessera/models/attention.h>
-#include <tessera/models/convnext.h>
-#include <tessera/models/per_sample_rng.h>
+#include "src/models/per_sample_rng.h"
 
 namespace tessera {
 namespace {

@@ -5,15 +5,15 @@
 
 #include <ATen/ATen.h>
 
-#include <tessera/base/printable.h>
+#include "src/base/printable.h"
+#include "src/models/attention.h"
+#include "src/models/batch_norm.h"
+#include "src/models/per_sample_rng.h"
+#include "src/models/position_embedding.h"
+#include "src/models/readouts/sparo.h"
+#include "src/models/room.h"
 #include <tessera/base/text.h>
-#include <tessera/models/attention.h>
-#include <tessera/models/batch_norm.h>
 #include <tessera/models/dual_encoder.h>
-#include <tessera/models/per_sample_rng.h>
-#include <tessera/models/position_embedding.h>
-#include <tessera/models/readouts/sparo.h>
-#include <tessera/models/room.h>
 
 namespace tessera {
 namespace {

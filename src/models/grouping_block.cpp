@@ -3,11 +3,11 @@
 
 #include <ATen/ATen.h>
 
+#include "src/models/attention.h"
 #include "src/models/fc_mlp.h"
-#include <tessera/models/attention.h>
-#include <tessera/models/grouping_block.h>
-#include <tessera/models/layers.h>
-#include <tessera/models/per_sample_rng.h>
+#include "src/models/grouping_block.h"
+#include "src/models/layers.h"
+#include "src/models/per_sample_rng.h"
 
 namespace tessera {
 namespace {

@@ -4,10 +4,10 @@
 #include <ATen/ATen.h>
 #include <torch/nn/modules/container/modulelist.h>
 
+#include "src/models/attention.h"
 #include "src/models/fc_mlp.h"
-#include <tessera/models/attention.h>
-#include <tessera/models/groupvit.h>
-#include <tessera/models/position_embedding.h>
+#include "src/models/groupvit.h"
+#include "src/models/position_embedding.h"
 
 namespace tessera {
 namespace {

@@ -1,11 +1,11 @@
 #include <ATen/ATen.h>
 
+#include "src/models/groupvit.h"
+#include "src/models/groupvit_checkpoint.h"
+#include "src/models/mlp_head.h"
+#include "src/models/readouts/groups.h"
+#include "src/models/text_transformer.h"
 #include <tessera/base/error.h>
-#include <tessera/models/groupvit.h>
-#include <tessera/models/groupvit_checkpoint.h>
-#include <tessera/models/mlp_head.h>
-#include <tessera/models/readouts/groups.h>
-#include <tessera/models/text_transformer.h>
 
 namespace tessera {
 namespace {

@@ -6,8 +6,8 @@
 
 #include <ATen/ATen.h>
 
+#include "src/models/per_sample_rng.h"
 #include <tessera/base/random.h>
-#include <tessera/models/per_sample_rng.h>
 
 namespace tessera {
 namespace {

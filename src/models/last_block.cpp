@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 
-#include <tessera/models/last_block.h>
+#include "src/models/last_block.h"
 
 namespace tessera {
 

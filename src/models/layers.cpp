@@ -3,9 +3,9 @@
 #include <ATen/ATen.h>
 #include <c10/util/accumulate.h>
 
-#include <tessera/models/attention.h>
-#include <tessera/models/batch_norm.h>
-#include <tessera/models/layers.h>
+#include "src/models/attention.h"
+#include "src/models/batch_norm.h"
+#include "src/models/layers.h"
 
 namespace tessera {
 

@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 
-#include <tessera/models/leff.h>
+#include "src/models/leff.h"
 
 namespace tessera {
 

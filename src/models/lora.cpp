@@ -2,8 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "src/models/per_sample_rng.h"
 #include <tessera/models/lora.h>
-#include <tessera/models/per_sample_rng.h>
 
 namespace tessera {
 

@@ -2,8 +2,8 @@
 #include <torch/nn/modules/container/modulelist.h>
 
 #include "src/models/fc_mlp.h"
-#include <tessera/models/layers.h>
-#include <tessera/models/mlp_head.h>
+#include "src/models/layers.h"
+#include "src/models/mlp_head.h"
 
 namespace tessera {
 

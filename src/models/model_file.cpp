@@ -5,12 +5,12 @@
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
-#include <tessera/base/digest.h>
+#include "src/base/digest.h"
+#include "src/models/stored_form.h"
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
 #include <tessera/models/model_file.h>
-#include <tessera/models/stored_form.h>
 
 namespace tessera {
 namespace {

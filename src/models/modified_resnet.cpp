@@ -1,8 +1,8 @@
 #include <ATen/ATen.h>
 #include <torch/nn/init.h>
 
-#include <tessera/models/attention.h>
-#include <tessera/models/modified_resnet.h>
+#include "src/models/attention.h"
+#include "src/models/modified_resnet.h"
 
 namespace tessera {
 namespace {

@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 #include <torch/nn/init.h>
 
-#include <tessera/models/multi_head_attention.h>
+#include "src/models/multi_head_attention.h"
 
 namespace tessera {
 namespace {

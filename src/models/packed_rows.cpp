@@ -4,8 +4,8 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <tessera/models/attention.h>
-#include <tessera/models/packed_rows.h>
+#include "src/models/attention.h"
+#include "src/models/packed_rows.h"
 
 namespace tessera {
 namespace {

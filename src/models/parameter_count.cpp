@@ -1,4 +1,4 @@
-#include <tessera/models/parameter_count.h>
+#include "src/models/parameter_count.h"
 
 #include <set>
 

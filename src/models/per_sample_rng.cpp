@@ -3,9 +3,9 @@
 
 #include <ATen/ATen.h>
 
-#include <tessera/base/digest.h>
+#include "src/base/digest.h"
+#include "src/models/per_sample_rng.h"
 #include <tessera/base/random.h>
-#include <tessera/models/per_sample_rng.h>
 
 namespace tessera {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <ATen/ATen.h>
 
-#include <tessera/models/attention.h>
-#include <tessera/models/position_embedding.h>
+#include "src/models/attention.h"
+#include "src/models/position_embedding.h"
 
 namespace tessera {
 

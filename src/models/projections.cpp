@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include <tessera/models/projections.h>
+#include "src/models/projections.h"
 
 namespace tessera {
 

@@ -2,8 +2,8 @@
 
 #include <ATen/ATen.h>
 
-#include <tessera/models/attention.h>
-#include <tessera/models/region_tokens.h>
+#include "src/models/attention.h"
+#include "src/models/region_tokens.h"
 
 namespace tessera {
 

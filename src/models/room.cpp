@@ -1,4 +1,4 @@
-#include <tessera/models/room.h>
+#include "src/models/room.h"
 
 #include <algorithm>
 #include <charconv>
@@ -9,10 +9,10 @@
 #include <torch/library.h>
 #include <torch/nn/module.h>
 
+#include "src/base/machine_memory.h"
+#include "src/config/values.h"
 #include <tessera/base/error.h>
-#include <tessera/base/machine_memory.h>
 #include <tessera/base/text.h>
-#include <tessera/config/values.h>
 
 namespace tessera {
 namespace {

@@ -3,9 +3,9 @@
 
 #include <ATen/ATen.h>
 
-#include <tessera/models/attention.h>
-#include <tessera/models/per_sample_rng.h>
-#include <tessera/models/rotary.h>
+#include "src/models/attention.h"
+#include "src/models/per_sample_rng.h"
+#include "src/models/rotary.h"
 
 namespace tessera {
 namespace {

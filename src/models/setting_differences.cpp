@@ -1,11 +1,11 @@
-#include <tessera/models/setting_differences.h>
+#include "src/models/setting_differences.h"
 
 #include <algorithm>
 #include <set>
 
 #include <nlohmann/json.hpp>
 
-#include <tessera/base/dump_utf8.h>
+#include "src/base/dump_utf8.h"
 #include <tessera/base/error.h>
 
 namespace tessera {

@@ -1,4 +1,4 @@
-#include <tessera/models/text_conditioned_pool.h>
+#include "src/models/text_conditioned_pool.h"
 
 #include <cmath>
 

@@ -4,9 +4,9 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
-#include <tessera/models/text_conditioned_scores.h>
+#include "src/models/text_conditioned_scores.h"
+#include "src/ops/thread_pool.h"
 #include <tessera/ops/numeric.h>
-#include <tessera/ops/thread_pool.h>
 
 namespace tessera {
 namespace {

@@ -1,11 +1,11 @@
 #include <ATen/ATen.h>
 
+#include "src/models/per_sample_rng.h"
+#include "src/models/position_embedding.h"
+#include "src/models/room.h"
+#include "src/models/text_group_encoder.h"
 #include "src/models/token_embedding.h"
-#include <tessera/models/per_sample_rng.h>
-#include <tessera/models/position_embedding.h>
-#include <tessera/models/room.h>
-#include <tessera/models/text_group_encoder.h>
-#include <tessera/models/transformer.h>
+#include "src/models/transformer.h"
 
 namespace tessera {
 namespace {

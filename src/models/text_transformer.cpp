@@ -2,11 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include "src/models/position_embedding.h"
+#include "src/models/room.h"
+#include "src/models/text_transformer.h"
 #include "src/models/token_embedding.h"
 #include <tessera/base/error.h>
-#include <tessera/models/position_embedding.h>
-#include <tessera/models/room.h>
-#include <tessera/models/text_transformer.h>
 
 namespace tessera {
 namespace {

@@ -2,9 +2,9 @@
 #include <torch/nn/init.h>
 #include <torch/nn/modules/container/modulelist.h>
 
+#include "src/models/layers.h"
 #include "src/models/named_parts.h"
-#include <tessera/models/layers.h>
-#include <tessera/models/timm_resnet.h>
+#include "src/models/timm_resnet.h"
 
 namespace tessera {
 namespace {

@@ -3,8 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
 
-#include <tessera/models/attention.h>
-#include <tessera/models/packed_rows.h>
+#include "src/models/attention.h"
+#include "src/models/packed_rows.h"
 
 namespace tessera {
 

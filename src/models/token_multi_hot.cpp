@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 
-#include <tessera/models/token_multi_hot.h>
+#include "src/models/token_multi_hot.h"
 
 namespace tessera {
 namespace {

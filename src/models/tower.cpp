@@ -2,10 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include "src/models/attention.h"
+#include "src/models/batch_norm.h"
 #include "src/models/hidden_patches.h"
 #include <tessera/base/error.h>
-#include <tessera/models/attention.h>
-#include <tessera/models/batch_norm.h>
 #include <tessera/models/registry.h>
 #include <tessera/models/tower.h>
 

@@ -1,8 +1,8 @@
 #include <ATen/ATen.h>
 
-#include <tessera/models/batch_norm.h>
-#include <tessera/models/per_sample_rng.h>
-#include <tessera/models/transformer.h>
+#include "src/models/batch_norm.h"
+#include "src/models/per_sample_rng.h"
+#include "src/models/transformer.h"
 #include <tessera/ops/activation_checkpoint.h>
 
 namespace tessera {

@@ -3,9 +3,9 @@
 #include <ATen/ATen.h>
 #include <torch/nn/init.h>
 
-#include <tessera/models/block_inputs.h>
-#include <tessera/models/last_block.h>
-#include <tessera/models/transformer.h>
+#include "src/models/block_inputs.h"
+#include "src/models/last_block.h"
+#include "src/models/transformer.h"
 
 namespace tessera {
 

@@ -6,11 +6,11 @@
 
 #include <ATen/ATen.h>
 
+#include "src/models/per_sample_rng.h"
+#include "src/models/position_embedding.h"
+#include "src/models/room.h"
+#include "src/models/vit.h"
 #include <tessera/base/error.h>
-#include <tessera/models/per_sample_rng.h>
-#include <tessera/models/position_embedding.h>
-#include <tessera/models/room.h>
-#include <tessera/models/vit.h>
 
 namespace tessera {
 namespace {

@@ -1,14 +1,14 @@
-#include <tessera/objectives/captioning.h>
+#include "src/objectives/captioning.h"
 
 #include <ATen/ATen.h>
 
+#include "src/base/digest.h"
+#include "src/models/attention.h"
+#include "src/models/autocast.h"
+#include "src/models/per_sample_rng.h"
 #include "src/objectives/common/reduction.h"
-#include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/random.h>
-#include <tessera/models/attention.h>
-#include <tessera/models/autocast.h>
-#include <tessera/models/per_sample_rng.h>
 #include <tessera/objectives/caption_loss.h>
 #include <tessera/ops/activation_checkpoint.h>
 #include <tessera/ops/linear_cross_entropy.h>

@@ -1,6 +1,6 @@
+#include "src/objectives/clip.h"
 #include "src/objectives/common/contrast.h"
 #include "src/objectives/common/pair_features.h"
-#include <tessera/objectives/clip.h>
 #include <tessera/ops/numeric.h>
 
 namespace tessera {

@@ -1,14 +1,14 @@
 #include <ATen/ATen.h>
 
+#include "src/models/layers.h"
+#include "src/models/multi_head_attention.h"
 #include "src/objectives/common/caption_contrast.h"
 #include "src/objectives/common/caption_features.h"
 #include "src/objectives/common/counted_views.h"
 #include "src/objectives/common/pair_features.h"
+#include "src/objectives/cosmos.h"
 #include <tessera/base/error.h>
 #include <tessera/distributed/collectives.h>
-#include <tessera/models/layers.h>
-#include <tessera/models/multi_head_attention.h>
-#include <tessera/objectives/cosmos.h>
 #include <tessera/ops/numeric.h>
 
 namespace tessera {

@@ -2,7 +2,7 @@
 
 #include "src/objectives/common/counted_views.h"
 #include "src/objectives/common/pair_features.h"
-#include <tessera/objectives/dino.h>
+#include "src/objectives/dino.h"
 #include <tessera/ops/numeric.h>
 
 namespace tessera {

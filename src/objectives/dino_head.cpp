@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/nn/init.h>
 
-#include <tessera/objectives/dino_head.h>
+#include "src/objectives/dino_head.h"
 #include <tessera/ops/numeric.h>
 
 namespace tessera {

@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 
-#include <tessera/objectives/dino_loss.h>
+#include "src/objectives/dino_loss.h"
 #include <tessera/ops/activation_checkpoint.h>
 #include <tessera/ops/numeric.h>
 

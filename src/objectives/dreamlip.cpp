@@ -1,4 +1,4 @@
-#include <tessera/objectives/dreamlip.h>
+#include "src/objectives/dreamlip.h"
 
 #include <ATen/ATen.h>
 

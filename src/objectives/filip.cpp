@@ -5,8 +5,8 @@
 #include "src/objectives/common/contrast.h"
 #include "src/objectives/common/pair_features.h"
 #include "src/objectives/common/ring_columns.h"
+#include "src/objectives/filip.h"
 #include <tessera/distributed/collectives.h>
-#include <tessera/objectives/filip.h>
 #include <tessera/ops/max_similarity.h>
 #include <tessera/ops/numeric.h>
 

@@ -1,12 +1,12 @@
-#include <tessera/objectives/flair.h>
+#include "src/objectives/flair.h"
 
 #include <ATen/ATen.h>
 
+#include "src/models/per_sample_rng.h"
 #include "src/objectives/common/caption_contrast.h"
 #include "src/objectives/common/caption_features.h"
 #include <tessera/base/random.h>
 #include <tessera/distributed/collectives.h>
-#include <tessera/models/per_sample_rng.h>
 #include <tessera/ops/numeric.h>
 #include <tessera/ops/text_conditioned_pool.h>
 

@@ -5,7 +5,7 @@
 #include "src/objectives/common/contrast.h"
 #include "src/objectives/common/pair_features.h"
 #include "src/objectives/common/ring_columns.h"
-#include <tessera/objectives/gloria.h>
+#include "src/objectives/gloria.h"
 #include <tessera/ops/activation_checkpoint.h>
 #include <tessera/ops/numeric.h>
 

@@ -1,4 +1,4 @@
-#include <tessera/objectives/grad_cache.h>
+#include "src/objectives/grad_cache.h"
 
 namespace tessera {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "src/objectives/common/counted_views.h"
 #include "src/objectives/common/pair_features.h"
+#include "src/objectives/koleo.h"
 #include <tessera/distributed/collectives.h>
-#include <tessera/objectives/koleo.h>
 #include <tessera/ops/numeric.h>
 
 namespace tessera {

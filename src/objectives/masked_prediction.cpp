@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 
 #include "src/objectives/common/counted_views.h"
-#include <tessera/objectives/masked_prediction.h>
+#include "src/objectives/masked_prediction.h"
 #include <tessera/ops/numeric.h>
 
 namespace tessera {

@@ -6,7 +6,7 @@
 #include "src/objectives/common/contrast.h"
 #include "src/objectives/common/pair_features.h"
 #include "src/objectives/common/reduction.h"
-#include <tessera/objectives/mgca.h>
+#include "src/objectives/mgca.h"
 #include <tessera/ops/activation_checkpoint.h>
 #include <tessera/ops/numeric.h>
 

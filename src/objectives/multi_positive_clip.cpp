@@ -1,4 +1,4 @@
-#include <tessera/objectives/multi_positive_clip.h>
+#include "src/objectives/multi_positive_clip.h"
 
 #include <ATen/ATen.h>
 

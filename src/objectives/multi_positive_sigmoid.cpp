@@ -1,4 +1,4 @@
-#include <tessera/objectives/multi_positive_sigmoid.h>
+#include "src/objectives/multi_positive_sigmoid.h"
 
 #include <ATen/ATen.h>
 

@@ -3,8 +3,8 @@
 #include "src/objectives/common/contrast.h"
 #include "src/objectives/common/pair_features.h"
 #include "src/objectives/common/ring_columns.h"
+#include "src/objectives/pacl.h"
 #include <tessera/base/error.h>
-#include <tessera/objectives/pacl.h>
 #include <tessera/ops/activation_checkpoint.h>
 #include <tessera/ops/numeric.h>
 

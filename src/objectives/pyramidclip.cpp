@@ -5,7 +5,7 @@
 
 #include "src/objectives/common/contrast.h"
 #include "src/objectives/common/pair_features.h"
-#include <tessera/objectives/pyramidclip.h>
+#include "src/objectives/pyramidclip.h"
 #include <tessera/ops/numeric.h>
 
 namespace tessera {

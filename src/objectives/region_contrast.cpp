@@ -9,10 +9,10 @@
 #include "src/objectives/common/contrast.h"
 #include "src/objectives/common/pair_features.h"
 #include "src/objectives/common/reduction.h"
+#include "src/objectives/region_contrast.h"
 #include <tessera/base/error.h>
 #include <tessera/base/random.h>
 #include <tessera/distributed/collectives.h>
-#include <tessera/objectives/region_contrast.h>
 #include <tessera/ops/numeric.h>
 #include <tessera/ops/roi_align.h>
 

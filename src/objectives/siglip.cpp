@@ -3,13 +3,13 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <tessera/distributed/saved_group.h>
+#include "src/distributed/saved_group.h"
 #include "src/objectives/common/negative_contrast.h"
 #include "src/objectives/common/pair_features.h"
 #include "src/objectives/common/tiles.h"
+#include "src/objectives/siglip.h"
 #include <tessera/distributed/collectives.h>
 #include <tessera/distributed/ring.h>
-#include <tessera/objectives/siglip.h>
 #include <tessera/ops/numeric.h>
 
 namespace tessera {

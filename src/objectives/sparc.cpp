@@ -3,7 +3,7 @@
 #include "src/objectives/common/contrast.h"
 #include "src/objectives/common/pair_features.h"
 #include "src/objectives/common/reduction.h"
-#include <tessera/objectives/sparc.h>
+#include "src/objectives/sparc.h"
 #include <tessera/ops/activation_checkpoint.h>
 #include <tessera/ops/numeric.h>
 

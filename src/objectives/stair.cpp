@@ -2,12 +2,12 @@
 
 #include <ATen/ATen.h>
 
+#include "src/models/token_multi_hot.h"
 #include "src/objectives/common/contrast.h"
 #include "src/objectives/common/pair_features.h"
+#include "src/objectives/flops_regularizer.h"
+#include "src/objectives/stair.h"
 #include <tessera/base/error.h>
-#include <tessera/models/token_multi_hot.h>
-#include <tessera/objectives/flops_regularizer.h>
-#include <tessera/objectives/stair.h>
 #include <tessera/ops/numeric.h>
 
 namespace tessera {

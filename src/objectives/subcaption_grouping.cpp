@@ -1,4 +1,4 @@
-#include <tessera/objectives/subcaption_grouping.h>
+#include "src/objectives/subcaption_grouping.h"
 
 #include <ATen/ATen.h>
 

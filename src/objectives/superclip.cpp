@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 
+#include "src/objectives/superclip.h"
 #include <tessera/base/error.h>
-#include <tessera/objectives/superclip.h>
 #include <tessera/ops/linear_cross_entropy.h>
 #include <tessera/ops/numeric.h>
 

@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 #include <torch/nn/modules/container/modulelist.h>
 
-#include <tessera/objectives/superclip_head.h>
+#include "src/objectives/superclip_head.h"
 
 namespace tessera {
 

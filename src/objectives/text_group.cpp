@@ -4,9 +4,9 @@
 
 #include "src/objectives/common/contrast.h"
 #include "src/objectives/common/pair_features.h"
+#include "src/objectives/text_group.h"
 #include <tessera/base/error.h>
 #include <tessera/objectives/caption_loss.h>
-#include <tessera/objectives/text_group.h>
 #include <tessera/ops/activation_checkpoint.h>
 #include <tessera/ops/numeric.h>
 

@@ -3,9 +3,9 @@
 
 #include <ATen/ATen.h>
 
+#include "src/objectives/weighted_sum.h"
 #include <tessera/base/error.h>
 #include <tessera/objectives/contrastive_objective.h>
-#include <tessera/objectives/weighted_sum.h>
 
 namespace tessera {
 

@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 
-#include <tessera/objectives/word_targets.h>
+#include "src/objectives/word_targets.h"
 
 namespace tessera {
 namespace {

@@ -4,7 +4,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <tessera/base/recomputing.h>
+#include "src/base/recomputing.h"
 #include <tessera/ops/activation_checkpoint.h>
 #include <tessera/ops/numeric.h>
 

@@ -9,7 +9,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "kernels/device/block_memory.h"
-#include <tessera/ops/thread_pool.h>
+#include "src/ops/thread_pool.h"
 
 namespace tessera {
 

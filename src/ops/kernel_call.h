@@ -9,7 +9,7 @@
 /// Shared code for calls from LibTorch into kernels/.
 namespace tessera {
 
-/// LibTorch's own thread pool (tessera/ops/thread_pool.h), in the form that kernels take.
+/// LibTorch's own thread pool (src/ops/thread_pool.h), in the form that kernels take.
 kernels::Parallel torch_threads();
 
 /// Returns the current stream of the tensor's device in the form that kernels take; null on the CPU.

@@ -4,8 +4,8 @@
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <tessera/base/avoided_flops.h>
-#include <tessera/base/recomputing.h>
+#include "src/base/avoided_flops.h"
+#include "src/base/recomputing.h"
 #include <tessera/ops/numeric.h>
 #include <tessera/ops/slot_attention.h>
 

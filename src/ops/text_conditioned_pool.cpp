@@ -12,8 +12,8 @@
 #include "kernels/text_pool/text_pool.h"
 #include "src/ops/kernel_call.h"
 #include "src/ops/operators.h"
+#include "src/ops/thread_pool.h"
 #include <tessera/ops/numeric.h>
-#include <tessera/ops/thread_pool.h>
 
 namespace tessera {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include <tessera/optim/adamw.h>
+#include "src/optim/adamw.h"
 
 namespace tessera {
 

@@ -2,7 +2,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
-#include <tessera/optim/clip_grad_norm.h>
+#include "src/optim/clip_grad_norm.h"
 
 namespace tessera {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include <tessera/optim/grad_norm_groups.h>
+#include "src/optim/grad_norm_groups.h"
 #include <tessera/optim/parameter_rules.h>
 
 namespace tessera {

@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
-#include <tessera/optim/grad_scaler.h>
+#include "src/optim/grad_scaler.h"
 
 namespace tessera {
 

@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 
-#include <tessera/optim/clip_grad_norm.h>
-#include <tessera/optim/lamb.h>
+#include "src/optim/clip_grad_norm.h"
+#include "src/optim/lamb.h"
 
 namespace tessera {
 

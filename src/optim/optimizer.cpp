@@ -5,8 +5,8 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include "src/distributed/optimizer_sharding.h"
 #include <tessera/base/error.h>
-#include <tessera/distributed/optimizer_sharding.h>
 #include <tessera/optim/optimizer.h>
 
 namespace tessera {

@@ -1,7 +1,7 @@
-#include <tessera/optim/adamw.h>
-#include <tessera/optim/lamb.h>
+#include "src/optim/adamw.h"
+#include "src/optim/lamb.h"
+#include "src/optim/sgd.h"
 #include <tessera/optim/optimizer.h>
-#include <tessera/optim/sgd.h>
 
 namespace tessera {
 

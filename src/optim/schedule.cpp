@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include <tessera/base/half_cosine.h>
+#include "src/base/half_cosine.h"
 #include <tessera/optim/schedule.h>
 
 namespace tessera {

@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 
-#include <tessera/optim/sgd.h>
+#include "src/optim/sgd.h"
 
 namespace tessera {
 

@@ -1,4 +1,4 @@
-#include <tessera/report/chart.h>
+#include "src/report/chart.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,10 +6,10 @@
 #include <limits>
 #include <sstream>
 
-#include <tessera/report/class_colors.h>
-#include <tessera/report/html.h>
-#include <tessera/report/markdown_table.h>
-#include <tessera/report/thin_curve.h>
+#include "src/report/class_colors.h"
+#include "src/report/html.h"
+#include "src/report/markdown_table.h"
+#include "src/report/thin_curve.h"
 #include <tessera/base/error.h>
 
 namespace tessera::report {

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <map>
 
+#include "src/report/class_colors.h"
 #include <tessera/base/error.h>
-#include <tessera/report/class_colors.h>
 
 namespace tessera::report {
 namespace {

@@ -8,12 +8,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/report/compared_run.h"
+#include "src/report/score_rule.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/config/node.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/report/compared_run.h>
-#include <tessera/report/score_rule.h>
 
 namespace tessera::report {
 namespace {

@@ -6,10 +6,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/report/comparison.h"
+#include "src/report/markdown_table.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/report/comparison.h>
-#include <tessera/report/markdown_table.h>
 #include <tessera/report/task_result.h>
 
 namespace tessera::report {

@@ -4,16 +4,16 @@
 #include <map>
 #include <set>
 
+#include "src/report/chart.h"
+#include "src/report/class_colors.h"
+#include "src/report/comparison.h"
+#include "src/report/html.h"
+#include "src/report/markdown_table.h"
+#include "src/report/metric.h"
+#include "src/report/score_rule.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/report/chart.h>
-#include <tessera/report/class_colors.h>
-#include <tessera/report/comparison.h>
-#include <tessera/report/html.h>
-#include <tessera/report/markdown_table.h>
-#include <tessera/report/metric.h>
 #include <tessera/report/task_result.h>
-#include <tessera/report/score_rule.h>
 
 namespace tessera::report {
 namespace {

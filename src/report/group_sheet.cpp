@@ -1,10 +1,10 @@
 #include <algorithm>
 
+#include "src/report/group_sheet.h"
+#include "src/report/html.h"
+#include "src/report/picture.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/report/group_sheet.h>
-#include <tessera/report/html.h>
-#include <tessera/report/picture.h>
 
 namespace tessera::report {
 namespace {

@@ -1,8 +1,8 @@
 #include <cctype>
 
+#include "src/report/html.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/report/html.h>
 
 namespace tessera::report {
 namespace {

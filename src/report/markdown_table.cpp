@@ -1,4 +1,4 @@
-#include <tessera/report/markdown_table.h>
+#include "src/report/markdown_table.h"
 
 #include <algorithm>
 #include <array>

@@ -2,7 +2,7 @@
 #include <string_view>
 #include <vector>
 
-#include <tessera/report/metric.h>
+#include "src/report/metric.h"
 
 namespace tessera::report {
 namespace {

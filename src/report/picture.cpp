@@ -6,10 +6,10 @@
 #include <opencv2/imgcodecs.hpp>
 #include <opencv2/imgproc.hpp>
 
-#include <tessera/base/digest.h>
-#include <tessera/report/html.h>
-#include <tessera/report/markdown_table.h>
-#include <tessera/report/picture.h>
+#include "src/base/digest.h"
+#include "src/report/html.h"
+#include "src/report/markdown_table.h"
+#include "src/report/picture.h"
 
 namespace tessera::report {
 namespace {

@@ -1,4 +1,4 @@
-#include <tessera/report/plot.h>
+#include "src/report/plot.h"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 #include <limits>
 #include <sstream>
 
-#include <tessera/report/html.h>
+#include "src/report/html.h"
 
 namespace tessera::report {
 namespace {

@@ -3,15 +3,15 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/report/chart.h"
+#include "src/report/html.h"
+#include "src/report/report.h"
+#include "src/report/run_curves.h"
+#include "src/report/score_rule.h"
 #include "src/report/sections.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/report/chart.h>
-#include <tessera/report/html.h>
-#include <tessera/report/report.h>
-#include <tessera/report/run_curves.h>
-#include <tessera/report/score_rule.h>
 
 namespace tessera {
 namespace {

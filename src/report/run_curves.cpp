@@ -1,11 +1,11 @@
-#include <tessera/report/run_curves.h>
+#include "src/report/run_curves.h"
 
 #include <array>
 #include <set>
 
 #include <nlohmann/json.hpp>
 
-#include <tessera/report/metric.h>
+#include "src/report/metric.h"
 
 namespace tessera::report {
 namespace {

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <limits>
 
+#include "src/report/class_colors.h"
+#include "src/report/html.h"
+#include "src/report/scatter_chart.h"
 #include <tessera/base/error.h>
-#include <tessera/report/class_colors.h>
-#include <tessera/report/html.h>
-#include <tessera/report/scatter_chart.h>
 
 namespace tessera::report {
 namespace {

@@ -1,6 +1,6 @@
 #include <map>
 
-#include <tessera/report/score_rule.h>
+#include "src/report/score_rule.h"
 
 namespace tessera::report {
 namespace {

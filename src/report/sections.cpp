@@ -5,13 +5,13 @@
 #include <set>
 #include <sstream>
 
+#include "src/report/group_sheet.h"
+#include "src/report/html.h"
+#include "src/report/picture.h"
+#include "src/report/scatter_chart.h"
+#include "src/report/token_sheet.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/report/group_sheet.h>
-#include <tessera/report/html.h>
-#include <tessera/report/picture.h>
-#include <tessera/report/scatter_chart.h>
-#include <tessera/report/token_sheet.h>
 
 namespace tessera::report {
 namespace {

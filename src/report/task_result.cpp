@@ -8,10 +8,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include <tessera/base/digest.h>
+#include "src/base/digest.h"
+#include "src/report/metric.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/report/metric.h>
 #include <tessera/report/task_result.h>
 
 namespace tessera {

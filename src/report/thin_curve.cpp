@@ -1,4 +1,4 @@
-#include <tessera/report/thin_curve.h>
+#include "src/report/thin_curve.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "src/report/html.h"
+#include "src/report/picture.h"
+#include "src/report/token_sheet.h"
 #include <tessera/base/error.h>
-#include <tessera/report/html.h>
-#include <tessera/report/picture.h>
-#include <tessera/report/token_sheet.h>
 
 namespace tessera::report {
 namespace {

@@ -1,7 +1,7 @@
 #include <array>
 #include <atomic>
 
-#include <tessera/training/interrupt.h>
+#include "src/training/interrupt.h"
 
 namespace tessera {
 namespace {

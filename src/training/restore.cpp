@@ -1,8 +1,8 @@
 #include <algorithm>
 
+#include "src/data/data_fingerprint.h"
+#include "src/training/restore.h"
 #include <tessera/base/error.h>
-#include <tessera/data/data_fingerprint.h>
-#include <tessera/training/restore.h>
 
 namespace tessera {
 namespace {

@@ -2,15 +2,15 @@
 #include <map>
 #include <set>
 
+#include "src/distributed/agreement.h"
 #include "src/training/config/moved_run.h"
+#include "src/training/run/epochs.h"
+#include "src/training/stages.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/config/node.h>
 #include <tessera/config/shipped.h>
-#include <tessera/distributed/agreement.h>
-#include <tessera/training/run/epochs.h>
-#include <tessera/training/stages.h>
 
 namespace tessera {
 namespace {

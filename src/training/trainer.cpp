@@ -1,20 +1,20 @@
 #include <ATen/ATen.h>
 
+#include "src/base/clock.h"
+#include "src/base/job_error.h"
+#include "src/distributed/agreement.h"
+#include "src/measure/machine.h"
+#include "src/training/interrupt.h"
+#include "src/training/run/epochs.h"
+#include "src/training/run/run_evaluation.h"
+#include "src/training/trainer.h"
 #include "src/training/trainer_ranks.h"
-#include <tessera/base/clock.h>
 #include <tessera/base/error.h>
-#include <tessera/base/job_error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/base/version.h>
-#include <tessera/distributed/agreement.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/measure/machine.h>
 #include <tessera/optim/schedule.h>
-#include <tessera/training/interrupt.h>
-#include <tessera/training/run/epochs.h>
-#include <tessera/training/run/run_evaluation.h>
-#include <tessera/training/trainer.h>
 
 namespace tessera {
 

@@ -5,16 +5,16 @@
 
 #include <nlohmann/json.hpp>
 
-#include <tessera/base/clock.h>
-#include <tessera/base/dump_utf8.h>
+#include "src/base/clock.h"
+#include "src/base/dump_utf8.h"
+#include "src/distributed/agreement.h"
+#include "src/measure/machine.h"
+#include "src/training/interrupt.h"
+#include "src/training/run/run_evaluation.h"
+#include "src/training/trainer.h"
 #include <tessera/base/error.h>
 #include <tessera/base/version.h>
-#include <tessera/distributed/agreement.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/measure/machine.h>
-#include <tessera/training/interrupt.h>
-#include <tessera/training/run/run_evaluation.h>
-#include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {

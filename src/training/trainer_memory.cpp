@@ -2,11 +2,11 @@
 #include <ATen/ATen.h>
 #include <c10/util/StringUtil.h>
 
+#include "src/base/host.h"
+#include "src/distributed/agreement.h"
+#include "src/training/trainer.h"
 #include <tessera/base/error.h>
-#include <tessera/base/host.h>
 #include <tessera/base/log.h>
-#include <tessera/distributed/agreement.h>
-#include <tessera/training/trainer.h>
 
 namespace tessera {
 PlanSettings Trainer::plan_settings() const {

@@ -5,11 +5,11 @@
 
 #include <ATen/ATen.h>
 
+#include "src/distributed/agreement.h"
+#include "src/training/config/resume_rules.h"
+#include "src/training/interrupt.h"
+#include "src/training/trainer.h"
 #include <tessera/base/error.h>
-#include <tessera/distributed/agreement.h>
-#include <tessera/training/interrupt.h>
-#include <tessera/training/config/resume_rules.h>
-#include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {

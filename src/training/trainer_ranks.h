@@ -2,8 +2,8 @@
 
 #include <memory>
 
-#include <tessera/io/file_lock.h>
-#include <tessera/training/run/training_run.h>
+#include "src/io/file_lock.h"
+#include "src/training/run/training_run.h"
 
 namespace tessera {
 

@@ -4,19 +4,19 @@
 
 #include <ATen/Parallel.h>
 
+#include "src/data/data_fingerprint.h"
+#include "src/distributed/agreement.h"
+#include "src/training/checkpoint/checkpoint_room.h"
 #include "src/training/config/published_towers.h"
+#include "src/training/log/run_changes.h"
+#include "src/training/restore.h"
+#include "src/training/run/image_features.h"
+#include "src/training/run/setting_warnings.h"
+#include "src/training/run/slow_precision.h"
+#include "src/training/trainer.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
-#include <tessera/data/data_fingerprint.h>
-#include <tessera/distributed/agreement.h>
-#include <tessera/training/checkpoint/checkpoint_room.h>
-#include <tessera/training/log/run_changes.h>
-#include <tessera/training/restore.h>
-#include <tessera/training/run/image_features.h>
-#include <tessera/training/run/setting_warnings.h>
-#include <tessera/training/run/slow_precision.h>
-#include <tessera/training/trainer.h>
 
 namespace tessera {
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/base/digest.h>
+#include "src/base/digest.h"
 #include <tessera/base/error.h>
 
 namespace tessera {

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include <tessera/base/printable.h>
+#include "src/base/printable.h"
 
 namespace tessera {
 namespace {

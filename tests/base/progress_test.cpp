@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include <tessera/base/progress.h>
+#include "src/base/progress.h"
 
 namespace tessera {
 namespace {

@@ -2,10 +2,10 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "src/bench/kernel_cases.h"
+#include "src/measure/step_meter.h"
 #include "tests/support/error_of.h"
-#include <tessera/bench/kernel_bench.h>
-#include <tessera/measure/step_meter.h>
+#include "tools/bench/kernel_bench.h"
+#include "tools/bench/kernel_cases.h"
 #include <tessera/ops/flops_regularizer.h>
 #include <tessera/ops/linear_cross_entropy.h>
 #include <tessera/ops/max_similarity.h>

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
+#include "src/measure/machine.h"
 #include "tests/support/error_of.h"
-#include <tessera/bench/loss_bench.h>
-#include <tessera/measure/machine.h>
+#include "tools/bench/loss_bench.h"
 #include <tessera/objectives/objective.h>
 
 namespace tessera::bench {

@@ -1,9 +1,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <tessera/bench/loss_bench.h>
-#include <tessera/report/markdown_table.h>
-#include <tessera/report/plot.h>
+#include "src/report/markdown_table.h"
+#include "src/report/plot.h"
+#include "tools/bench/loss_bench.h"
 
 namespace tessera::bench {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "src/config/environment.h"
 #include "tests/support/error_of.h"
-#include <tessera/config/environment.h>
 
 namespace tessera {
 namespace {

@@ -6,11 +6,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/data/loading/training_examples.h"
 #include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/support/golden.h"
 #include <tessera/data/loading/loader.h>
-#include <tessera/data/loading/training_examples.h>
 
 namespace tessera {
 namespace {

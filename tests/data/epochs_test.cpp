@@ -8,14 +8,14 @@
 #include <gtest/gtest.h>
 
 #include "src/data/formats/column_file.h"
+#include "src/data/sources/mixture.h"
+#include "src/data/sources/parquet.h"
 #include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/support/test_data.h"
 #include "tests/support/test_name.h"
 #include <tessera/data/image/transforms.h>
-#include <tessera/data/sources/mixture.h>
-#include <tessera/data/sources/parquet.h>
 
 namespace tessera {
 namespace {

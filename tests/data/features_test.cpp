@@ -6,11 +6,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/base/digest.h"
+#include "src/data/features/feature_writer.h"
 #include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
-#include <tessera/base/digest.h>
-#include <tessera/data/features/feature_writer.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {

@@ -8,6 +8,7 @@
 
 #include "src/data/formats/column_file.h"
 #include "src/data/formats/row_filter.h"
+#include "src/io/tar_writer.h"
 #include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
@@ -16,7 +17,6 @@
 #include <tessera/data/loading/loader.h>
 #include <tessera/data/stream.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/io/tar_writer.h>
 
 namespace tessera {
 namespace {

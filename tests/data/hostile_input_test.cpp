@@ -1,19 +1,19 @@
 // Tests malicious files. Fuzzing found some of these cases. The others are here because fuzzing would take too long to find them.
 #include <gtest/gtest.h>
 
-#include "src/data/image/image_file.h"
+#include "src/base/digest.h"
 #include "src/data/formats/npy.h"
+#include "src/data/formats/paths.h"
+#include "src/data/image/image_file.h"
 #include "src/data/sources/webdataset/shard_index.h"
+#include "src/data/tokenizers/clip_bpe.h"
+#include "src/io/tar.h"
+#include "src/io/tar_writer.h"
 #include "tests/data/pictures.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/support/error_of.h"
-#include <tessera/base/digest.h>
-#include <tessera/data/formats/paths.h>
-#include <tessera/data/tokenizers/clip_bpe.h>
 #include <tessera/data/image/transforms.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/io/tar.h>
-#include <tessera/io/tar_writer.h>
 
 namespace tessera {
 namespace {

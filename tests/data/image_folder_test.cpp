@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "src/data/sources/image_folder.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include <tessera/base/log.h>
-#include <tessera/data/sources/image_folder.h>
 
 namespace tessera {
 namespace {

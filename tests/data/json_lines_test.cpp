@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "src/data/sources/image_folder.h"
+#include "src/data/sources/json_lines.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
-#include <tessera/data/sources/image_folder.h>
-#include <tessera/data/sources/json_lines.h>
 
 namespace tessera {
 namespace {

@@ -6,14 +6,14 @@
 
 #include <gtest/gtest.h>
 
+#include "src/data/sources/cifar.h"
+#include "src/data/sources/coco_captions.h"
+#include "src/data/sources/csv.h"
+#include "src/data/sources/flickr30k.h"
+#include "src/data/sources/karpathy.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/support/error_of.h"
-#include <tessera/data/sources/cifar.h>
-#include <tessera/data/sources/coco_captions.h>
-#include <tessera/data/sources/csv.h>
-#include <tessera/data/sources/flickr30k.h>
-#include <tessera/data/sources/karpathy.h>
 
 namespace tessera {
 namespace {

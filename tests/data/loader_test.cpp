@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "src/data/image/orientation.h"
+#include "src/data/loading/evaluation_reader.h"
 #include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include <tessera/data/image/transforms.h>

@@ -4,12 +4,12 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/data/shapes/shapes.h"
+#include "src/data/sources/mixture.h"
 #include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/support/test_name.h"
-#include <tessera/data/sources/mixture.h>
-#include <tessera/data/shapes/shapes.h>
 
 namespace tessera {
 namespace {

@@ -4,14 +4,14 @@
 #include <nlohmann/json.hpp>
 
 #include "src/data/formats/column_file.h"
+#include "src/data/packing/inspect.h"
+#include "src/data/sources/csv.h"
+#include "src/data/sources/mixture.h"
+#include "src/data/sources/one_per_image.h"
+#include "src/data/sources/parquet.h"
 #include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
-#include <tessera/data/packing/inspect.h>
-#include <tessera/data/sources/csv.h>
-#include <tessera/data/sources/mixture.h>
-#include <tessera/data/sources/one_per_image.h>
-#include <tessera/data/sources/parquet.h>
 
 namespace tessera {
 namespace {

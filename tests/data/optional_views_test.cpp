@@ -7,12 +7,12 @@
 #include <gtest/gtest.h>
 
 #include "src/data/loading/sample_transform.h"
+#include "src/data/sources/mixture.h"
+#include "src/data/sources/webdataset/webdataset.h"
+#include "src/io/tar_writer.h"
 #include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
-#include <tessera/data/sources/mixture.h>
-#include <tessera/data/sources/webdataset/webdataset.h>
-#include <tessera/io/tar_writer.h>
 
 namespace tessera {
 namespace {

@@ -5,10 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include "src/data/sources/option_set.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include <tessera/base/text.h>
-#include <tessera/data/sources/option_set.h>
 
 namespace tessera {
 namespace {

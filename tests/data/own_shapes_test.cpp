@@ -5,12 +5,12 @@
 #include <gtest/gtest.h>
 
 #include "src/data/image/image_views.h"
+#include "src/data/image/patches.h"
+#include "src/data/image/training_views.h"
+#include "src/data/shapes/shapes.h"
 #include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
-#include <tessera/data/image/patches.h>
-#include <tessera/data/image/training_views.h>
 #include <tessera/data/image/transforms.h>
-#include <tessera/data/shapes/shapes.h>
 
 namespace tessera {
 namespace {

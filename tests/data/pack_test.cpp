@@ -7,16 +7,16 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "src/data/image/encode.h"
 #include "src/data/image/orientation.h"
+#include "src/data/packing/pack.h"
 #include "src/data/packing/pack_sample.h"
+#include "src/data/shapes/shapes.h"
+#include "src/data/sources/mixture.h"
+#include "src/data/sources/webdataset/webdataset.h"
 #include "tests/data/fake_source.h"
 #include "tests/support/temporary_folder.h"
-#include <tessera/data/image/encode.h>
 #include <tessera/data/image/transforms.h>
-#include <tessera/data/packing/pack.h>
-#include <tessera/data/shapes/shapes.h>
-#include <tessera/data/sources/mixture.h>
-#include <tessera/data/sources/webdataset/webdataset.h>
 #include <tessera/data/stream.h>
 #include <tessera/io/atomic_file.h>
 

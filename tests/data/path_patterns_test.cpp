@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "src/data/formats/paths.h"
+#include "src/data/sources/webdataset/webdataset.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
-#include <tessera/data/formats/paths.h>
-#include <tessera/data/sources/webdataset/webdataset.h>
 
 namespace tessera {
 namespace {

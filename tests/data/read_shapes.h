@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include <tessera/data/shapes/shapes.h>
+#include "src/data/shapes/shapes.h"
 
 namespace tessera {
 

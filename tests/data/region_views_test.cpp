@@ -8,15 +8,15 @@
 #include <gtest/gtest.h>
 
 #include "src/data/image/image_views.h"
+#include "src/data/loading/training_examples.h"
+#include "src/data/sources/json_lines.h"
+#include "src/data/sources/webdataset/webdataset.h"
+#include "src/io/tar_writer.h"
 #include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/support/shards.h"
 #include <tessera/data/loading/loader.h>
-#include <tessera/data/loading/training_examples.h>
-#include <tessera/data/sources/json_lines.h>
-#include <tessera/data/sources/webdataset/webdataset.h>
-#include <tessera/io/tar_writer.h>
 
 namespace tessera {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "src/data/packing/rule_negatives.h"
 #include "tests/data/fake_source.h"
-#include <tessera/data/packing/rule_negatives.h>
 
 namespace tessera {
 namespace {

@@ -1,10 +1,10 @@
 #include <gtest/gtest.h>
 
+#include "src/data/image/encode.h"
+#include "src/data/sources/segmentation_folder.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/pictures.h"
 #include "tests/data/temporary_folder.h"
-#include <tessera/data/image/encode.h>
-#include <tessera/data/sources/segmentation_folder.h>
 
 namespace tessera {
 namespace {

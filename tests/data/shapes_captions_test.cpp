@@ -8,9 +8,9 @@
 
 #include <gtest/gtest.h>
 
+#include "src/data/shapes/shapes.h"
 #include "src/data/shapes/web_words.h"
 #include "tests/data/read_shapes.h"
-#include <tessera/data/shapes/shapes.h>
 
 namespace tessera {
 namespace {

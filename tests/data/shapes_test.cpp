@@ -9,11 +9,11 @@
 
 #include <gtest/gtest.h>
 
+#include "src/base/digest.h"
+#include "src/data/shapes/shapes.h"
 #include "tests/data/read_shapes.h"
 #include "tests/support/error_of.h"
-#include <tessera/base/digest.h>
 #include <tessera/base/text.h>
-#include <tessera/data/shapes/shapes.h>
 
 namespace tessera {
 namespace {

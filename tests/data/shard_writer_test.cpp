@@ -9,16 +9,16 @@
 #include <nlohmann/json.hpp>
 #include <opencv2/imgcodecs.hpp>
 
+#include "src/data/image/encode.h"
+#include "src/data/packing/contact_sheet.h"
+#include "src/data/packing/pack.h"
+#include "src/data/shapes/shapes.h"
+#include "src/io/tar_writer.h"
 #include "tests/data/pictures.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
-#include <tessera/data/packing/contact_sheet.h>
-#include <tessera/data/packing/pack.h>
-#include <tessera/data/image/encode.h>
-#include <tessera/data/shapes/shapes.h>
 #include <tessera/data/image/transforms.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/io/tar_writer.h>
 
 namespace tessera {
 namespace {

@@ -3,15 +3,15 @@
 #include <gtest/gtest.h>
 
 #include "src/data/image/sample_picture.h"
+#include "src/data/shapes/shapes.h"
+#include "src/data/sources/webdataset/webdataset.h"
+#include "src/io/tar.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/support/shards.h"
 #include <tessera/base/log.h>
 #include <tessera/data/image/transforms.h>
-#include <tessera/data/shapes/shapes.h>
-#include <tessera/data/sources/webdataset/webdataset.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/io/tar.h>
 
 namespace tessera {
 namespace {

@@ -9,15 +9,16 @@
 #include <gtest/gtest.h>
 
 #include "src/data/formats/byte_stream.h"
+#include "src/data/loading/evaluation_reader.h"
 #include "src/data/loading/stream_reader.h"
+#include "src/data/sources/mixture.h"
 #include "src/data/sources/webdataset/shard_stream.h"
+#include "src/data/sources/webdataset/webdataset.h"
+#include "src/io/tar_writer.h"
 #include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include <tessera/base/log.h>
-#include <tessera/data/sources/mixture.h>
-#include <tessera/data/sources/webdataset/webdataset.h>
-#include <tessera/io/tar_writer.h>
 
 namespace tessera {
 namespace {

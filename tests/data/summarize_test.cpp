@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include <tessera/data/packing/summarize.h>
+#include "src/data/packing/summarize.h"
 
 namespace tessera {
 namespace {

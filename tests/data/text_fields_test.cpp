@@ -2,14 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include "src/data/formats/sentences.h"
+#include "src/data/packing/pack.h"
+#include "src/data/sources/csv.h"
+#include "src/data/sources/json_lines.h"
+#include "src/data/sources/webdataset/webdataset.h"
+#include "src/io/tar_writer.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
-#include <tessera/data/formats/sentences.h>
-#include <tessera/data/packing/pack.h>
-#include <tessera/data/sources/csv.h>
-#include <tessera/data/sources/json_lines.h>
-#include <tessera/data/sources/webdataset/webdataset.h>
-#include <tessera/io/tar_writer.h>
 
 namespace tessera {
 namespace {

@@ -13,6 +13,7 @@
 #include "src/data/image/orientation.h"
 #include "src/data/image/resample.h"
 #include "src/data/image/resample_loops.h"
+#include "src/models/foreign/foreign_model.h"
 #include "tests/data/pictures.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/support/golden.h"
@@ -21,7 +22,6 @@
 #include <tessera/data/source.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
-#include <tessera/models/foreign/foreign_model.h>
 
 namespace tessera {
 namespace {

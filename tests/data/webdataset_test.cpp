@@ -2,12 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include "src/data/sources/webdataset/webdataset.h"
+#include "src/io/tar_writer.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include <tessera/base/log.h>
 #include <tessera/data/loading/loader.h>
-#include <tessera/data/sources/webdataset/webdataset.h>
-#include <tessera/io/tar_writer.h>
 
 namespace tessera {
 namespace {

@@ -2,12 +2,12 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/objectives/flair.h"
 #include "tests/distributed/ranks.h"
+#include "tests/reference/case.h"
 #include "tests/support/golden.h"
 #include <tessera/io/safetensors.h>
-#include <tessera/objectives/flair.h>
 #include <tessera/objectives/objective.h>
-#include <tessera/probe/case.h>
 
 namespace tessera {
 namespace {

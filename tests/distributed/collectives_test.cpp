@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "src/distributed/gradient_reducer.h"
 #include "tests/distributed/group_case.h"
 #include <tessera/distributed/collectives.h>
-#include <tessera/distributed/gradient_reducer.h>
 #include <tessera/distributed/ring.h>
 
 namespace tessera {

@@ -5,8 +5,8 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include "src/base/host.h"
 #include "tests/support/error_of.h"
-#include <tessera/base/host.h>
 
 namespace tessera {
 namespace {

@@ -2,13 +2,13 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/distributed/gradient_reducer.h"
+#include "src/objectives/flops_regularizer.h"
 #include "tests/distributed/ranks.h"
 #include "tests/objectives/pairs.h"
 #include "tests/ops/largest_allocation.h"
 #include "tests/support/test_data.h"
-#include <tessera/distributed/gradient_reducer.h>
 #include <tessera/io/safetensors.h>
-#include <tessera/objectives/flops_regularizer.h>
 
 namespace tessera {
 namespace {

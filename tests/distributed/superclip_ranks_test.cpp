@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "tests/distributed/ranks.h"
+#include "tests/reference/case.h"
 #include "tests/support/golden.h"
 #include <tessera/io/safetensors.h>
 #include <tessera/objectives/objective.h>
-#include <tessera/probe/case.h>
 
 namespace tessera {
 namespace {

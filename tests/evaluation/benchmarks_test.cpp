@@ -9,9 +9,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/data/image/encode.h"
 #include "tests/evaluation/letter_tokenizer.h"
 #include "tests/evaluation/task_case.h"
-#include <tessera/data/image/encode.h>
 #include <tessera/evaluation/evaluate.h>
 #include <tessera/io/atomic_file.h>
 

@@ -3,11 +3,12 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "src/data/loading/evaluation_reader.h"
+#include "src/objectives/captioning.h"
 #include "tests/evaluation/color_embedder.h"
 #include "tests/evaluation/task_case.h"
 #include <tessera/data/loading/loader.h>
 #include <tessera/evaluation/embedder_view.h>
-#include <tessera/objectives/captioning.h>
 
 namespace tessera {
 namespace {

@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <tessera/evaluation/metrics/conditioned_similarity.h>
+#include "src/evaluation/metrics/conditioned_similarity.h"
 
 namespace tessera {
 namespace {

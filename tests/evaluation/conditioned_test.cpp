@@ -1,14 +1,15 @@
 // Compares the results of tasks that use a text-conditioned pool with a direct computation over all samples at once.
 #include <cmath>
 
+#include "src/data/image/encode.h"
+#include "src/data/loading/evaluation_reader.h"
+#include "src/evaluation/checkpoint_pool.h"
+#include "src/evaluation/conditioned_embedder.h"
+#include "src/evaluation/metrics/retrieval.h"
+#include "src/evaluation/metrics/segmentation.h"
+#include "src/evaluation/metrics/zero_shot.h"
 #include "tests/evaluation/evaluate_fixture.h"
-#include <tessera/data/image/encode.h>
 #include <tessera/data/loading/loader.h>
-#include <tessera/evaluation/checkpoint_pool.h>
-#include <tessera/evaluation/conditioned_embedder.h>
-#include <tessera/evaluation/metrics/retrieval.h>
-#include <tessera/evaluation/metrics/segmentation.h>
-#include <tessera/evaluation/metrics/zero_shot.h>
 
 namespace tessera {
 namespace {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "src/models/open_clip.h"
 #include "tests/evaluation/evaluate_fixture.h"
 #include "tests/support/test_data.h"
 #include <tessera/base/text.h>
@@ -16,7 +17,6 @@
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
 #include <tessera/models/model_file.h>
-#include <tessera/models/open_clip.h>
 
 namespace tessera {
 namespace {

@@ -2,8 +2,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <tessera/evaluation/metrics/feature_map.h>
-#include <tessera/evaluation/metrics/grad_cam.h>
+#include "src/evaluation/metrics/feature_map.h"
+#include "src/evaluation/metrics/grad_cam.h"
 
 namespace tessera::metrics {
 namespace {

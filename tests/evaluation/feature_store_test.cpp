@@ -4,9 +4,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/evaluation/feature_store.h"
 #include "tests/evaluation/color_embedder.h"
 #include "tests/evaluation/task_case.h"
-#include <tessera/evaluation/feature_store.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {

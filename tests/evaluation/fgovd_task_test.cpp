@@ -3,9 +3,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/data/image/encode.h"
 #include "tests/evaluation/color_embedder.h"
 #include "tests/evaluation/task_case.h"
-#include <tessera/data/image/encode.h>
 #include <tessera/evaluation/embedder_view.h>
 
 namespace tessera {

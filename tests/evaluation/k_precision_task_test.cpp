@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "src/evaluation/metrics/k_precision.h"
 #include "tests/evaluation/color_embedder.h"
 #include "tests/evaluation/task_case.h"
-#include <tessera/evaluation/metrics/k_precision.h>
 
 namespace tessera {
 namespace {

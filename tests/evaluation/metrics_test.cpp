@@ -6,17 +6,17 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/evaluation/metrics/hyperparameter_sweep.h"
+#include "src/evaluation/metrics/interpretability.h"
+#include "src/evaluation/metrics/k_precision.h"
+#include "src/evaluation/metrics/knn.h"
+#include "src/evaluation/metrics/linear_probe.h"
+#include "src/evaluation/metrics/pairs.h"
+#include "src/evaluation/metrics/retrieval.h"
+#include "src/evaluation/metrics/segmentation.h"
+#include "src/evaluation/metrics/token_group_iou.h"
+#include "src/evaluation/metrics/zero_shot.h"
 #include <tessera/base/random.h>
-#include <tessera/evaluation/metrics/hyperparameter_sweep.h>
-#include <tessera/evaluation/metrics/interpretability.h>
-#include <tessera/evaluation/metrics/k_precision.h>
-#include <tessera/evaluation/metrics/knn.h>
-#include <tessera/evaluation/metrics/linear_probe.h>
-#include <tessera/evaluation/metrics/pairs.h>
-#include <tessera/evaluation/metrics/retrieval.h>
-#include <tessera/evaluation/metrics/segmentation.h>
-#include <tessera/evaluation/metrics/token_group_iou.h>
-#include <tessera/evaluation/metrics/zero_shot.h>
 
 namespace tessera::metrics {
 namespace {

@@ -2,13 +2,14 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/data/image/patches.h"
+#include "src/data/loading/evaluation_reader.h"
+#include "src/data/shapes/shapes.h"
+#include "src/evaluation/tasks/task_settings.h"
 #include "tests/evaluation/letter_tokenizer.h"
 #include "tests/evaluation/task_case.h"
-#include <tessera/data/image/patches.h>
 #include <tessera/data/image/transforms.h>
 #include <tessera/data/loading/loader.h>
-#include <tessera/data/shapes/shapes.h>
-#include <tessera/evaluation/tasks/task_settings.h>
 
 namespace tessera {
 namespace {

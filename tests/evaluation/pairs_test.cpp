@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <tessera/evaluation/metrics/pairs.h>
+#include "src/evaluation/metrics/pairs.h"
 
 namespace tessera::metrics {
 namespace {

@@ -1,6 +1,7 @@
 // Tests the tasks that show single images: `query`, Grad-CAM and maps of features.
 #include <algorithm>
 
+#include "src/data/loading/evaluation_reader.h"
 #include "tests/evaluation/evaluate_fixture.h"
 #include <tessera/data/loading/loader.h>
 #include <tessera/evaluation/embedder.h>

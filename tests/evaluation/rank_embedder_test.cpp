@@ -4,12 +4,12 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/data/image/patches.h"
+#include "src/evaluation/conditioned_embedder.h"
+#include "src/evaluation/rank_embedder.h"
 #include "tests/distributed/ranks.h"
 #include <tessera/base/error.h>
-#include <tessera/data/image/patches.h>
-#include <tessera/evaluation/conditioned_embedder.h>
 #include <tessera/evaluation/inference.h>
-#include <tessera/evaluation/rank_embedder.h>
 
 namespace tessera {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "src/data/image/encode.h"
 #include "tests/evaluation/evaluate_fixture.h"
-#include <tessera/data/image/encode.h>
 
 namespace tessera {
 namespace {

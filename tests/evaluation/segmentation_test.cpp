@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <tessera/evaluation/metrics/segmentation.h>
+#include "src/evaluation/metrics/segmentation.h"
 
 namespace tessera::metrics {
 namespace {

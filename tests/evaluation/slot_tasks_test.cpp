@@ -2,14 +2,14 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 
+#include "src/base/digest.h"
 #include "src/evaluation/kept_slots.h"
+#include "src/evaluation/metrics/slots.h"
+#include "src/evaluation/metrics/zero_shot.h"
+#include "src/evaluation/slot_choice.h"
+#include "src/evaluation/slot_embedder.h"
 #include "tests/evaluation/color_embedder.h"
 #include "tests/evaluation/task_case.h"
-#include <tessera/base/digest.h>
-#include <tessera/evaluation/metrics/slots.h>
-#include <tessera/evaluation/metrics/zero_shot.h>
-#include <tessera/evaluation/slot_choice.h>
-#include <tessera/evaluation/slot_embedder.h>
 #include <tessera/io/safetensors.h>
 
 namespace tessera {

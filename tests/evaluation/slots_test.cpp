@@ -4,10 +4,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/evaluation/metrics/slot_mask.h"
+#include "src/evaluation/metrics/slots.h"
 #include "tests/support/gradcheck.h"
 #include <tessera/base/error.h>
-#include <tessera/evaluation/metrics/slot_mask.h>
-#include <tessera/evaluation/metrics/slots.h>
 
 namespace tessera::metrics {
 namespace {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "src/evaluation/metrics/cosine.h"
-#include <tessera/evaluation/metrics/sparsity_meter.h>
+#include "src/evaluation/metrics/sparsity_meter.h"
 
 namespace tessera::metrics {
 namespace {

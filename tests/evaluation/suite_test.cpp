@@ -3,9 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "src/evaluation/tasks/task_settings.h"
 #include "tests/evaluation/task_case.h"
 #include <tessera/evaluation/evaluate.h>
-#include <tessera/evaluation/tasks/task_settings.h>
 
 namespace tessera {
 namespace {

@@ -1,12 +1,13 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/data/image/encode.h"
+#include "src/data/loading/evaluation_reader.h"
+#include "src/evaluation/tasks/task_settings.h"
 #include "tests/evaluation/color_embedder.h"
 #include "tests/evaluation/letter_tokenizer.h"
 #include "tests/evaluation/task_case.h"
-#include <tessera/data/image/encode.h>
 #include <tessera/data/loading/loader.h>
-#include <tessera/evaluation/tasks/task_settings.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {

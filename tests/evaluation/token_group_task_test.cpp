@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "src/evaluation/token_spans.h"
 #include "tests/evaluation/task_case.h"
 #include <tessera/evaluation/embedder_view.h>
-#include <tessera/evaluation/token_spans.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/models/dual_encoder.h>
 

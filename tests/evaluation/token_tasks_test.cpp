@@ -2,11 +2,11 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "src/evaluation/metrics/zero_shot.h"
+#include "src/evaluation/multi_hot_embedder.h"
+#include "src/evaluation/token_space.h"
 #include "tests/evaluation/color_embedder.h"
 #include "tests/evaluation/task_case.h"
-#include <tessera/evaluation/metrics/zero_shot.h>
-#include <tessera/evaluation/multi_hot_embedder.h>
-#include <tessera/evaluation/token_space.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {

@@ -7,9 +7,9 @@
 
 #include <gtest/gtest.h>
 
+#include "src/index/index.h"
+#include "src/index/index_writer.h"
 #include <tessera/base/random.h>
-#include <tessera/index/index.h>
-#include <tessera/index/index_writer.h>
 
 /// Random documents, and a brute-force reference for the search of an index.
 namespace tessera::index {

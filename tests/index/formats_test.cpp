@@ -2,9 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include "src/index/sparse_files.h"
 #include "tests/index/brute_force.h"
 #include "tests/index/temporary_index.h"
-#include <tessera/index/sparse_files.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
 

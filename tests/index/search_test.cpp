@@ -1,9 +1,9 @@
 #include <thread>
 
 #include "kernels/cpu/instruction_set.h"
+#include "src/index/search_all.h"
 #include "tests/index/brute_force.h"
 #include "tests/index/temporary_index.h"
-#include <tessera/index/search_all.h>
 
 namespace tessera::index {
 namespace {

@@ -4,11 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include "src/base/host.h"
+#include "src/io/file_lock.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
-#include <tessera/base/host.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/io/file_lock.h>
 
 namespace tessera::io {
 namespace {

@@ -1,12 +1,12 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/io/pytorch_file.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/test_data.h"
 #include <tessera/base/log.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/io/pytorch_file.h>
 #include <tessera/io/safetensors.h>
 
 namespace tessera::io {

@@ -4,12 +4,12 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/io/tar.h"
 #include "tests/support/error_of.h"
 #include "tests/support/full_disk.h"
 #include "tests/support/temporary_folder.h"
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
-#include <tessera/io/tar.h>
 
 namespace tessera::io {
 namespace {

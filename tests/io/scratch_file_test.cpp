@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "src/io/scratch_file.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
-#include <tessera/io/scratch_file.h>
 
 namespace tessera::io {
 namespace {

@@ -1,8 +1,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <tessera/measure/operator_flops.h>
-#include <tessera/measure/step_meter.h>
+#include "src/measure/operator_flops.h"
+#include "src/measure/step_meter.h"
 #include <tessera/ops/max_similarity.h>
 #include <tessera/ops/sparsify_group.h>
 

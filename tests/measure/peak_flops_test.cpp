@@ -1,12 +1,12 @@
-#include <tessera/measure/peak_flops.h>
+#include "src/measure/peak_flops.h"
 
 #include <limits>
 
 #include <gtest/gtest.h>
 
+#include "src/base/machine_memory.h"
+#include "src/measure/machine.h"
 #include "tests/support/temporary_folder.h"
-#include <tessera/base/machine_memory.h>
-#include <tessera/measure/machine.h>
 
 namespace tessera {
 namespace {

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "src/measure/profiler.h"
 #include "tests/support/temporary_folder.h"
-#include <tessera/measure/profiler.h>
 
 namespace tessera {
 namespace {

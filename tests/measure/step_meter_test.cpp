@@ -1,8 +1,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <tessera/base/recomputing.h>
-#include <tessera/measure/step_meter.h>
+#include "src/base/recomputing.h"
+#include "src/measure/step_meter.h"
 #include <tessera/ops/activation_checkpoint.h>
 
 namespace tessera {

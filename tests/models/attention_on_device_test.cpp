@@ -8,9 +8,9 @@
 #include <ATen/Context.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "src/models/attention.h"
+#include "src/models/packed_rows.h"
 #include "tests/models/small_models.h"
-#include <tessera/models/attention.h>
-#include <tessera/models/packed_rows.h>
 
 namespace tessera {
 namespace {

@@ -1,6 +1,6 @@
+#include "src/models/batch_norm.h"
+#include "src/models/conv_stem.h"
 #include "tests/models/timm_cases.h"
-#include <tessera/models/batch_norm.h>
-#include <tessera/models/conv_stem.h>
 
 namespace tessera {
 namespace {

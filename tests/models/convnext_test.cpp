@@ -1,8 +1,8 @@
 #include <torch/csrc/autograd/autograd.h>
 
+#include "src/models/batch_norm.h"
 #include "tests/models/timm_cases.h"
 #include "tests/support/test_name.h"
-#include <tessera/models/batch_norm.h>
 
 namespace tessera {
 namespace {

@@ -2,11 +2,11 @@
 #include <filesystem>
 #include <limits>
 
+#include "src/models/position_embedding.h"
+#include "src/models/text_transformer.h"
 #include "tests/models/small_models.h"
 #include <tessera/base/log.h>
-#include <tessera/models/position_embedding.h>
 #include <tessera/models/registry.h>
-#include <tessera/models/text_transformer.h>
 
 namespace tessera {
 namespace {

@@ -2,14 +2,14 @@
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "src/models/attention.h"
+#include "src/models/autocast.h"
+#include "src/models/text_transformer.h"
+#include "src/models/vit.h"
 #include "tests/models/small_models.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/test_name.h"
-#include <tessera/models/attention.h>
-#include <tessera/models/autocast.h>
 #include <tessera/models/registry.h>
-#include <tessera/models/text_transformer.h>
-#include <tessera/models/vit.h>
 
 namespace tessera {
 namespace {

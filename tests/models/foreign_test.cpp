@@ -6,19 +6,19 @@
 #include <gtest/gtest.h>
 #include <ATen/ATen.h>
 
+#include "src/models/foreign/foreign_model.h"
 #include "src/models/foreign/text_tower.h"
 #include "src/models/foreign/timm.h"
+#include "src/models/open_clip.h"
+#include "src/models/per_sample_rng.h"
+#include "src/models/rotary.h"
+#include "src/models/vit.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/test_data.h"
 #include "tests/support/test_name.h"
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
-#include <tessera/models/foreign/foreign_model.h>
-#include <tessera/models/open_clip.h>
-#include <tessera/models/per_sample_rng.h>
-#include <tessera/models/rotary.h>
-#include <tessera/models/vit.h>
 
 namespace tessera {
 namespace {

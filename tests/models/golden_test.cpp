@@ -1,6 +1,6 @@
 #include "tests/support/golden.h"
 
-#include <tessera/probe/runner.h>
+#include "tests/reference/runner.h"
 
 namespace tessera {
 namespace {

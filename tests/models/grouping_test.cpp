@@ -1,9 +1,9 @@
 #include <limits>
 
+#include "src/models/grouping_block.h"
+#include "src/models/per_sample_rng.h"
 #include "tests/models/small_models.h"
 #include "tests/support/gradcheck.h"
-#include <tessera/models/grouping_block.h>
-#include <tessera/models/per_sample_rng.h>
 
 namespace tessera {
 namespace {

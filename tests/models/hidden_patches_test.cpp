@@ -1,8 +1,8 @@
 #include <map>
 
 #include "src/models/hidden_patches.h"
+#include "src/models/per_sample_rng.h"
 #include "tests/models/small_models.h"
-#include <tessera/models/per_sample_rng.h>
 
 namespace tessera {
 namespace {

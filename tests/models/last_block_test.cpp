@@ -1,7 +1,7 @@
 #include <cmath>
 
+#include "src/models/last_block.h"
 #include "tests/models/small_models.h"
-#include <tessera/models/last_block.h>
 
 namespace tessera {
 namespace {

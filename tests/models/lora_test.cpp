@@ -1,14 +1,14 @@
 #include <limits>
 
+#include "src/models/foreign/foreign_model.h"
+#include "src/models/leff.h"
+#include "src/models/per_sample_rng.h"
+#include "src/models/transformer.h"
 #include "tests/models/small_models.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/test_data.h"
 #include <tessera/io/safetensors.h>
 #include <tessera/models/adaptation.h>
-#include <tessera/models/foreign/foreign_model.h>
-#include <tessera/models/leff.h>
-#include <tessera/models/per_sample_rng.h>
-#include <tessera/models/transformer.h>
 #include <tessera/optim/optimizer.h>
 
 namespace tessera {

@@ -3,12 +3,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/base/digest.h"
+#include "src/models/architectures.h"
 #include "tests/models/small_models.h"
 #include "tests/support/temporary_folder.h"
-#include <tessera/base/digest.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
-#include <tessera/models/architectures.h>
 #include <tessera/models/model_file.h>
 
 namespace tessera {

@@ -2,13 +2,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/models/architectures.h"
+#include "src/models/open_clip.h"
 #include "tests/models/small_models.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/test_data.h"
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
-#include <tessera/models/architectures.h>
-#include <tessera/models/open_clip.h>
 
 namespace tessera {
 namespace {

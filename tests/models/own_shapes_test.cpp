@@ -3,11 +3,11 @@
 
 #include <torch/csrc/autograd/autograd.h>
 
+#include "src/models/vit.h"
 #include "tests/models/small_models.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/test_name.h"
 #include <tessera/models/registry.h>
-#include <tessera/models/vit.h>
 
 namespace tessera {
 namespace {

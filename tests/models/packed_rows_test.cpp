@@ -1,11 +1,11 @@
 #include <limits>
 
+#include "src/models/packed_rows.h"
+#include "src/models/per_sample_rng.h"
+#include "src/models/transformer.h"
 #include "tests/models/small_models.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/test_name.h"
-#include <tessera/models/packed_rows.h>
-#include <tessera/models/per_sample_rng.h>
-#include <tessera/models/transformer.h>
 
 namespace tessera {
 namespace {

@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <tessera/models/per_sample_rng.h>
+#include "src/models/per_sample_rng.h"
 
 namespace tessera {
 namespace {

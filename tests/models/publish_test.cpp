@@ -5,16 +5,16 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "src/models/foreign/publish.h"
 #include "src/models/foreign/same_model.h"
 #include "src/models/foreign/timm.h"
+#include "src/models/open_clip.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/test_data.h"
 #include "tests/support/test_name.h"
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
-#include <tessera/models/foreign/publish.h>
-#include <tessera/models/open_clip.h>
 
 namespace tessera {
 namespace {

@@ -1,11 +1,11 @@
 #include <torch/csrc/autograd/autograd.h>
 
+#include "src/models/readouts/fdt.h"
+#include "src/models/readouts/linear_bottleneck.h"
+#include "src/models/readouts/sparo.h"
 #include "tests/models/small_models.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/test_name.h"
-#include <tessera/models/readouts/fdt.h>
-#include <tessera/models/readouts/linear_bottleneck.h>
-#include <tessera/models/readouts/sparo.h>
 #include <tessera/models/registry.h>
 
 namespace tessera {

@@ -1,8 +1,8 @@
+#include "src/base/avoided_flops.h"
+#include "src/measure/step_meter.h"
+#include "src/models/architectures.h"
+#include "src/models/readouts/sparo.h"
 #include "tests/models/small_models.h"
-#include <tessera/base/avoided_flops.h>
-#include <tessera/measure/step_meter.h>
-#include <tessera/models/architectures.h>
-#include <tessera/models/readouts/sparo.h>
 #include <tessera/models/registry.h>
 
 namespace tessera {

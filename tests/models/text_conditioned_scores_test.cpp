@@ -1,8 +1,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/models/text_conditioned_scores.h"
 #include "tests/ops/largest_allocation.h"
-#include <tessera/models/text_conditioned_scores.h>
 
 namespace tessera {
 namespace {

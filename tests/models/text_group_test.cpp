@@ -1,13 +1,13 @@
 // Tests the encoders of the text group transformer and GroupViT, and their read-outs.
 #include <set>
 
+#include "src/models/caption_decoder.h"
+#include "src/models/groupvit.h"
+#include "src/models/groupvit_checkpoint.h"
+#include "src/models/per_sample_rng.h"
+#include "src/models/text_group_encoder.h"
 #include "tests/models/small_models.h"
 #include "tests/support/groupvit_checkpoint.h"
-#include <tessera/models/caption_decoder.h>
-#include <tessera/models/groupvit.h>
-#include <tessera/models/groupvit_checkpoint.h>
-#include <tessera/models/per_sample_rng.h>
-#include <tessera/models/text_group_encoder.h>
 
 namespace tessera {
 namespace {

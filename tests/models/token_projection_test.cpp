@@ -1,8 +1,8 @@
 #include <cmath>
 
+#include "src/measure/step_meter.h"
+#include "src/models/token_projection.h"
 #include "tests/models/small_models.h"
-#include <tessera/measure/step_meter.h>
-#include <tessera/models/token_projection.h>
 
 namespace tessera {
 namespace {

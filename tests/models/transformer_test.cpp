@@ -1,11 +1,11 @@
+#include "src/models/groupvit.h"
+#include "src/models/leff.h"
+#include "src/models/per_sample_rng.h"
+#include "src/models/readouts/attention_pool_2d.h"
+#include "src/models/readouts/attentional_pool.h"
+#include "src/models/transformer.h"
+#include "src/models/vit.h"
 #include "tests/models/small_models.h"
-#include <tessera/models/groupvit.h>
-#include <tessera/models/leff.h>
-#include <tessera/models/per_sample_rng.h>
-#include <tessera/models/readouts/attention_pool_2d.h>
-#include <tessera/models/readouts/attentional_pool.h>
-#include <tessera/models/transformer.h>
-#include <tessera/models/vit.h>
 
 namespace tessera {
 namespace {

@@ -1,13 +1,13 @@
 #include <torch/csrc/autograd/autograd.h>
 
+#include "src/models/batch_norm.h"
+#include "src/models/modified_resnet.h"
+#include "src/models/per_sample_rng.h"
+#include "src/models/position_embedding.h"
+#include "src/models/text_transformer.h"
+#include "src/models/vit.h"
 #include "tests/models/small_models.h"
-#include <tessera/models/batch_norm.h>
-#include <tessera/models/modified_resnet.h>
-#include <tessera/models/per_sample_rng.h>
-#include <tessera/models/position_embedding.h>
 #include <tessera/models/registry.h>
-#include <tessera/models/text_transformer.h>
-#include <tessera/models/vit.h>
 
 namespace tessera {
 namespace {

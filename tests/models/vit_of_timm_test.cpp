@@ -1,7 +1,7 @@
+#include "src/models/batch_norm.h"
 #include "src/models/foreign/timm.h"
+#include "src/models/vit.h"
 #include "tests/models/timm_cases.h"
-#include <tessera/models/batch_norm.h>
-#include <tessera/models/vit.h>
 
 namespace tessera {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "src/objectives/captioning.h"
 #include <tessera/base/text.h>
-#include <tessera/objectives/captioning.h>
 
 namespace tessera {
 

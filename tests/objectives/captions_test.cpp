@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "src/objectives/flair.h"
 #include "tests/objectives/pairs.h"
 #include "tests/ops/largest_allocation.h"
 #include "tests/support/gradcheck.h"
-#include <tessera/objectives/flair.h>
 #include <tessera/objectives/objective.h>
 #include <tessera/ops/text_conditioned_pool.h>
 

@@ -2,11 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include "src/measure/pass_cost.h"
+#include "src/models/autocast.h"
+#include "src/objectives/dino.h"
 #include "tests/objectives/pairs.h"
 #include "tests/support/gradcheck.h"
-#include <tessera/measure/pass_cost.h>
-#include <tessera/models/autocast.h>
-#include <tessera/objectives/dino.h>
 
 namespace tessera {
 namespace {

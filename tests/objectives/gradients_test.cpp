@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
+#include "src/objectives/mgca.h"
 #include "tests/objectives/pairs.h"
 #include "tests/support/gradcheck.h"
-#include <tessera/objectives/mgca.h>
 
 namespace tessera {
 namespace {

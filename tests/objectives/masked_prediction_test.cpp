@@ -2,11 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include "src/measure/pass_cost.h"
+#include "src/objectives/dino.h"
+#include "src/objectives/masked_prediction.h"
 #include "tests/support/gradcheck.h"
 #include <tessera/base/error.h>
-#include <tessera/measure/pass_cost.h>
-#include <tessera/objectives/dino.h>
-#include <tessera/objectives/masked_prediction.h>
 
 namespace tessera {
 namespace {

@@ -4,8 +4,8 @@
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
 
+#include "src/models/autocast.h"
 #include "tests/objectives/pairs.h"
-#include <tessera/models/autocast.h>
 
 namespace tessera {
 namespace {

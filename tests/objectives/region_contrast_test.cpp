@@ -5,11 +5,11 @@
 
 #include <gtest/gtest.h>
 
+#include "src/objectives/region_contrast.h"
 #include "tests/objectives/pairs.h"
 #include "tests/objectives/region_contrast_case.h"
 #include "tests/support/gradcheck.h"
 #include <tessera/base/error.h>
-#include <tessera/objectives/region_contrast.h>
 
 namespace tessera {
 namespace {

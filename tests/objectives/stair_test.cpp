@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "src/models/token_multi_hot.h"
 #include "tests/objectives/pairs.h"
-#include <tessera/models/token_multi_hot.h>
 
 namespace tessera {
 namespace {

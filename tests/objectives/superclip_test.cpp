@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "src/objectives/superclip.h"
 #include "tests/objectives/checks.h"
-#include <tessera/objectives/superclip.h>
 
 namespace tessera {
 namespace {

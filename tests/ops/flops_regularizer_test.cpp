@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "src/models/autocast.h"
 #include "tests/support/error_of.h"
-#include <tessera/models/autocast.h>
 #include <tessera/ops/flops_regularizer.h>
 
 namespace tessera {

@@ -6,9 +6,9 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "src/models/autocast.h"
 #include "tests/support/error_of.h"
 #include "tests/support/gradcheck.h"
-#include <tessera/models/autocast.h>
 #include <tessera/ops/roi_align.h>
 
 namespace tessera {

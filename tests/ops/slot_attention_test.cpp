@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "src/base/avoided_flops.h"
+#include "src/measure/step_meter.h"
+#include "src/models/autocast.h"
 #include "tests/ops/largest_allocation.h"
 #include "tests/support/error_of.h"
 #include "tests/support/gradcheck.h"
-#include <tessera/base/avoided_flops.h>
-#include <tessera/measure/step_meter.h>
-#include <tessera/models/autocast.h>
 #include <tessera/ops/slot_attention.h>
 
 namespace tessera {

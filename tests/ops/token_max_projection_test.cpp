@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "src/models/autocast.h"
 #include "tests/ops/largest_allocation.h"
 #include "tests/support/error_of.h"
 #include "tests/support/gradcheck.h"
-#include <tessera/models/autocast.h>
 #include <tessera/ops/token_max_projection.h>
 
 namespace tessera {

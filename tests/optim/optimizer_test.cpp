@@ -1,15 +1,15 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/optim/adamw.h"
+#include "src/optim/clip_grad_norm.h"
+#include "src/optim/grad_norm_groups.h"
+#include "src/optim/lamb.h"
+#include "src/optim/sgd.h"
+#include "tests/reference/compare.h"
 #include "tests/support/test_data.h"
 #include <tessera/base/error.h>
-#include <tessera/optim/adamw.h>
-#include <tessera/optim/clip_grad_norm.h>
-#include <tessera/optim/grad_norm_groups.h>
-#include <tessera/optim/lamb.h>
 #include <tessera/optim/schedule.h>
-#include <tessera/optim/sgd.h>
-#include <tessera/probe/compare.h>
 
 namespace tessera {
 namespace {

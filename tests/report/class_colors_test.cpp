@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/report/class_colors.h>
+#include "src/report/class_colors.h"
 
 namespace tessera::report {
 namespace {

@@ -6,12 +6,12 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "src/report/class_colors.h"
+#include "src/report/comparison.h"
+#include "src/report/metric.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 #include <tessera/io/atomic_file.h>
-#include <tessera/report/class_colors.h>
-#include <tessera/report/comparison.h>
-#include <tessera/report/metric.h>
 
 namespace tessera::report {
 namespace {

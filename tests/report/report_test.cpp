@@ -5,20 +5,20 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "src/report/chart.h"
+#include "src/report/class_colors.h"
+#include "src/report/group_sheet.h"
+#include "src/report/html.h"
+#include "src/report/markdown_table.h"
+#include "src/report/picture.h"
+#include "src/report/report.h"
+#include "src/report/scatter_chart.h"
+#include "src/report/score_rule.h"
+#include "src/report/thin_curve.h"
+#include "src/report/token_sheet.h"
 #include "tests/support/temporary_folder.h"
 #include <tessera/base/error.h>
 #include <tessera/evaluation/task.h>
-#include <tessera/report/chart.h>
-#include <tessera/report/class_colors.h>
-#include <tessera/report/group_sheet.h>
-#include <tessera/report/html.h>
-#include <tessera/report/markdown_table.h>
-#include <tessera/report/picture.h>
-#include <tessera/report/report.h>
-#include <tessera/report/scatter_chart.h>
-#include <tessera/report/score_rule.h>
-#include <tessera/report/thin_curve.h>
-#include <tessera/report/token_sheet.h>
 
 namespace tessera {
 namespace {

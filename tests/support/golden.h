@@ -8,8 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/reference/compare.h"
 #include "tests/support/test_data.h"
-#include <tessera/probe/compare.h>
 
 /// Helpers that run every reference case of tests/data/golden/SYSTEM as a separate test, with the code of tessera-probe:
 ///

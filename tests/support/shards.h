@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include <tessera/data/packing/pack.h>
+#include "src/data/packing/pack.h"
 
 namespace tessera {
 

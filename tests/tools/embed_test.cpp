@@ -7,10 +7,10 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "src/index/sparse_files.h"
 #include "tests/support/program.h"
 #include "tests/support/temporary_folder.h"
 #include <tessera/base/text.h>
-#include <tessera/index/sparse_files.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
 #include <tessera/models/model_file.h>

@@ -4,10 +4,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/models/last_block.h"
 #include "tests/support/program.h"
 #include "tests/support/temporary_folder.h"
 #include <tessera/io/safetensors.h>
-#include <tessera/models/last_block.h>
 #include <tessera/models/model_file.h>
 
 namespace tessera {

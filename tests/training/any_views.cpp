@@ -5,9 +5,9 @@
 #include <ATen/ATen.h>
 #include <torch/nn/modules/linear.h>
 
+#include "src/data/shapes/shapes.h"
 #include "tests/support/shards.h"
 #include "tests/training/tiny_run.h"
-#include <tessera/data/shapes/shapes.h>
 #include <tessera/objectives/objective.h>
 
 namespace tessera {

@@ -5,10 +5,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/training/memory/dry_run.h"
 #include "tests/distributed/ranks.h"
 #include "tests/training/tiny_run.h"
-#include <tessera/bench/loss_bench.h>
-#include <tessera/training/memory/dry_run.h>
+#include "tools/bench/loss_bench.h"
 
 namespace tessera {
 namespace {

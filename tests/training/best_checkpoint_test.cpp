@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "src/training/checkpoint/best_checkpoint.h"
+#include "src/training/checkpoint/checkpoint_keeper.h"
+#include "src/training/trainer.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/evaluation/inference.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/checkpoint/best_checkpoint.h>
-#include <tessera/training/checkpoint/checkpoint_keeper.h>
-#include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {

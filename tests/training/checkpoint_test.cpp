@@ -4,13 +4,13 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/training/checkpoint/checkpoint.h"
+#include "src/training/checkpoint/checkpoint_writer.h"
+#include "src/training/run/training_run.h"
 #include "tests/support/full_disk.h"
 #include "tests/support/resident_growth.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/checkpoint/checkpoint.h>
-#include <tessera/training/checkpoint/checkpoint_writer.h>
-#include <tessera/training/run/training_run.h>
 
 namespace tessera {
 namespace {

@@ -4,14 +4,14 @@
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 
+#include "src/io/tar_writer.h"
+#include "src/training/config/resume_rules.h"
+#include "src/training/stages.h"
 #include "tests/support/test_data.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/data/source.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/io/tar_writer.h>
 #include <tessera/training/config/config.h>
-#include <tessera/training/config/resume_rules.h>
-#include <tessera/training/stages.h>
 
 namespace tessera {
 namespace {

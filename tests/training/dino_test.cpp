@@ -4,11 +4,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/training/trainer.h"
 #include "tests/training/dino_run.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/evaluation/evaluate.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {

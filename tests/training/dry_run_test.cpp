@@ -1,12 +1,12 @@
 #include <gtest/gtest.h>
 
+#include "src/data/image/encode.h"
+#include "src/training/memory/dry_run.h"
+#include "src/training/memory/example_page.h"
+#include "src/training/stages.h"
 #include "tests/training/any_views.h"
 #include "tests/training/tiny_run.h"
-#include <tessera/data/image/encode.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/memory/dry_run.h>
-#include <tessera/training/memory/example_page.h>
-#include <tessera/training/stages.h>
 
 namespace tessera {
 namespace {

@@ -1,11 +1,11 @@
 #include <gtest/gtest.h>
 
+#include "src/training/memory/dry_run.h"
+#include "src/training/run/epochs.h"
+#include "src/training/trainer.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/base/error.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/memory/dry_run.h>
-#include <tessera/training/run/epochs.h>
-#include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {

@@ -7,17 +7,17 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "src/models/text_conditioned_pool.h"
+#include "src/training/memory/dry_run.h"
+#include "src/training/run/run_evaluation.h"
+#include "src/training/stages.h"
+#include "src/training/trainer.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/base/text.h>
 #include <tessera/base/version.h>
 #include <tessera/evaluation/evaluate.h>
 #include <tessera/evaluation/task.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/models/text_conditioned_pool.h>
-#include <tessera/training/memory/dry_run.h>
-#include <tessera/training/run/run_evaluation.h>
-#include <tessera/training/stages.h>
-#include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {

@@ -5,15 +5,15 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "src/models/transformer.h"
+#include "src/training/memory/dry_run.h"
+#include "src/training/run/run_loss.h"
+#include "src/training/trainer.h"
 #include "tests/training/tiny_run.h"
 #include "tests/training/whole_or_cached.h"
 #include <tessera/evaluation/inference.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
-#include <tessera/models/transformer.h>
-#include <tessera/training/memory/dry_run.h>
-#include <tessera/training/run/run_loss.h>
-#include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {

@@ -1,16 +1,16 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/measure/pass_cost.h"
+#include "src/measure/step_meter.h"
+#include "src/optim/clip_grad_norm.h"
+#include "src/training/memory/memory_plan.h"
+#include "src/training/step/grad_cache.h"
 #include "tests/support/error_of.h"
 #include "tests/support/test_name.h"
 #include "tests/training/systems.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/base/text.h>
-#include <tessera/measure/pass_cost.h>
-#include <tessera/measure/step_meter.h>
-#include <tessera/optim/clip_grad_norm.h>
-#include <tessera/training/memory/memory_plan.h>
-#include <tessera/training/step/grad_cache.h>
 
 namespace tessera {
 namespace {

@@ -3,11 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include "src/training/log/metrics_table.h"
+#include "src/training/trainer.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/log/metrics_table.h>
-#include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
+#include "src/training/log/mfu.h"
 #include "tests/training/tiny_run.h"
-#include <tessera/training/log/mfu.h>
 
 namespace tessera {
 namespace {

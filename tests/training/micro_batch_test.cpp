@@ -1,12 +1,12 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/measure/step_meter.h"
+#include "src/training/config/resume_rules.h"
+#include "src/training/memory/memory_plan.h"
+#include "src/training/trainer.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/io/atomic_file.h>
-#include <tessera/measure/step_meter.h>
-#include <tessera/training/config/resume_rules.h>
-#include <tessera/training/memory/memory_plan.h>
-#include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {

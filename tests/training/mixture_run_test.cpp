@@ -3,12 +3,12 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "src/training/memory/dry_run.h"
+#include "src/training/trainer.h"
 #include "tests/support/test_name.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/memory/dry_run.h>
-#include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {

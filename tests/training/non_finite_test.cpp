@@ -5,16 +5,16 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "src/optim/adamw.h"
+#include "src/optim/lamb.h"
+#include "src/optim/sgd.h"
 #include "src/training/non_finite/anomaly_detector.h"
+#include "src/training/non_finite/non_finite_report.h"
+#include "src/training/trainer.h"
 #include "tests/support/device_reads.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/optim/adamw.h>
-#include <tessera/optim/lamb.h>
-#include <tessera/optim/sgd.h>
-#include <tessera/training/non_finite/non_finite_report.h>
-#include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {

@@ -2,11 +2,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/training/memory/dry_run.h"
+#include "src/training/run/image_features.h"
+#include "src/training/trainer.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/memory/dry_run.h>
-#include <tessera/training/run/image_features.h>
-#include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {

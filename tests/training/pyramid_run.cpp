@@ -4,12 +4,12 @@
 
 #include <ATen/ATen.h>
 
+#include "src/data/packing/sample_files.h"
+#include "src/data/shapes/shapes.h"
+#include "src/io/tar_writer.h"
 #include "tests/training/tiny_run.h"
-#include <tessera/data/packing/sample_files.h>
-#include <tessera/data/shapes/shapes.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
-#include <tessera/io/tar_writer.h>
 
 namespace tessera {
 namespace {

@@ -3,11 +3,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/training/trainer.h"
 #include "tests/training/pyramid_run.h"
 #include "tests/training/tiny_run.h"
 #include "tests/training/whole_or_cached.h"
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {

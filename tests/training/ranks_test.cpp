@@ -12,15 +12,15 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "src/data/shapes/shapes.h"
+#include "src/measure/step_meter.h"
+#include "src/training/memory/memory_plan.h"
+#include "src/training/step/grad_cache.h"
+#include "src/training/trainer.h"
 #include "tests/support/test_name.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/base/text.h>
-#include <tessera/data/shapes/shapes.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/measure/step_meter.h>
-#include <tessera/training/memory/memory_plan.h>
-#include <tessera/training/step/grad_cache.h>
-#include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {

@@ -7,19 +7,19 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/data/data_fingerprint.h"
+#include "src/data/shapes/shapes.h"
+#include "src/io/file_lock.h"
+#include "src/training/checkpoint/fetch_checkpoint.h"
+#include "src/training/config/resume_rules.h"
+#include "src/training/interrupt.h"
+#include "src/training/stages.h"
+#include "src/training/trainer.h"
 #include "tests/support/shards.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/data/data_fingerprint.h>
-#include <tessera/data/shapes/shapes.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/io/file_lock.h>
-#include <tessera/training/checkpoint/fetch_checkpoint.h>
-#include <tessera/training/config/resume_rules.h>
-#include <tessera/training/interrupt.h>
-#include <tessera/training/stages.h>
-#include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {

@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "src/training/log/row_command.h"
+#include "src/training/trainer.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/log/row_command.h>
-#include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {

@@ -7,14 +7,14 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "src/training/log/input_bound_detector.h"
+#include "src/training/log/run_log.h"
+#include "src/training/trainer.h"
 #include "tests/support/full_disk.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/base/text.h>
 #include <tessera/base/version.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/log/run_log.h>
-#include <tessera/training/trainer.h>
-#include <tessera/training/log/input_bound_detector.h>
 
 namespace tessera {
 namespace {

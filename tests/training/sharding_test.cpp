@@ -2,13 +2,13 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/distributed/optimizer_sharding.h"
+#include "src/optim/adamw.h"
+#include "src/optim/lamb.h"
+#include "src/optim/sgd.h"
+#include "src/training/trainer.h"
 #include "tests/distributed/ranks.h"
 #include "tests/training/tiny_run.h"
-#include <tessera/distributed/optimizer_sharding.h>
-#include <tessera/optim/adamw.h>
-#include <tessera/optim/lamb.h>
-#include <tessera/optim/sgd.h>
-#include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {

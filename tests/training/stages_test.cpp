@@ -3,10 +3,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/training/stages.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/base/log.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/stages.h>
 
 namespace tessera {
 namespace {

@@ -5,13 +5,13 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/models/foreign/foreign_model.h"
 #include "src/training/config/published_towers.h"
+#include "src/training/trainer.h"
 #include "tests/support/test_data.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
-#include <tessera/models/foreign/foreign_model.h>
-#include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {

@@ -1,12 +1,12 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/models/per_sample_rng.h"
+#include "src/optim/grad_norm_groups.h"
+#include "src/optim/sgd.h"
+#include "src/training/step/step_graph.h"
 #include "tests/models/small_models.h"
 #include <tessera/base/error.h>
-#include <tessera/models/per_sample_rng.h>
-#include <tessera/optim/grad_norm_groups.h>
-#include <tessera/optim/sgd.h>
-#include <tessera/training/step/step_graph.h>
 
 namespace tessera {
 namespace {

@@ -1,8 +1,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <tessera/training/step/batch_upload.h>
-#include <tessera/training/step/step_pacer.h>
+#include "src/training/step/batch_upload.h"
+#include "src/training/step/step_pacer.h"
 
 namespace tessera {
 namespace {

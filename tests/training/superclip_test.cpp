@@ -2,12 +2,12 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/training/memory/memory_plan.h"
+#include "src/training/run/run_loss.h"
+#include "src/training/trainer.h"
 #include "tests/training/tiny_run.h"
 #include "tests/training/whole_or_cached.h"
 #include <tessera/io/safetensors.h>
-#include <tessera/training/memory/memory_plan.h>
-#include <tessera/training/run/run_loss.h>
-#include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {

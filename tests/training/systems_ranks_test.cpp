@@ -12,6 +12,13 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include "src/objectives/dino.h"
+#include "src/objectives/pyramidclip.h"
+#include "src/objectives/stair.h"
+#include "src/objectives/weighted_sum.h"
+#include "src/training/run/image_features.h"
+#include "src/training/stages.h"
+#include "src/training/trainer.h"
 #include "tests/distributed/ranks.h"
 #include "tests/support/test_name.h"
 #include "tests/training/any_views.h"
@@ -19,13 +26,6 @@
 #include "tests/training/systems.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/io/atomic_file.h>
-#include <tessera/objectives/dino.h>
-#include <tessera/objectives/pyramidclip.h>
-#include <tessera/objectives/stair.h>
-#include <tessera/objectives/weighted_sum.h>
-#include <tessera/training/run/image_features.h>
-#include <tessera/training/stages.h>
-#include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {

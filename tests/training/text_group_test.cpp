@@ -4,9 +4,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/training/trainer.h"
 #include "tests/training/systems.h"
 #include "tests/training/tiny_run.h"
-#include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {

@@ -3,11 +3,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/training/trainer.h"
 #include <tessera/base/text.h>
 #include <tessera/data/tokenizers/tokenizer.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/objectives/objective.h>
-#include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {

@@ -10,12 +10,12 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "src/training/trainer.h"
 #include "tests/support/contains.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 #include <tessera/objectives/objective.h>
 #include <tessera/training/config/config.h>
-#include <tessera/training/trainer.h>
 
 namespace tessera {
 

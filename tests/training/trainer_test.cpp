@@ -6,13 +6,13 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "src/training/trainer.h"
 #include "tests/support/full_disk.h"
 #include "tests/support/test_name.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/base/text.h>
 #include <tessera/base/version.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {

@@ -3,10 +3,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/optim/grad_norm_groups.h"
+#include "src/training/log/training_monitor.h"
+#include "src/training/trainer.h"
 #include "tests/training/tiny_run.h"
-#include <tessera/optim/grad_norm_groups.h>
-#include <tessera/training/log/training_monitor.h>
-#include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {

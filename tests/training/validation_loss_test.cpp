@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "src/data/loading/evaluation_reader.h"
+#include "src/training/run/run_loss.h"
+#include "src/training/trainer.h"
 #include "tests/support/test_name.h"
 #include "tests/training/dino_run.h"
 #include "tests/training/pyramid_run.h"
@@ -9,8 +12,6 @@
 #include "tests/training/tiny_run.h"
 #include <tessera/evaluation/embedder.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/run/run_loss.h>
-#include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {

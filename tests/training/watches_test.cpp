@@ -3,12 +3,12 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/training/log/caption_watch.h"
+#include "src/training/log/chance_watch.h"
+#include "src/training/run/slow_precision.h"
+#include "src/training/trainer.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/log/caption_watch.h>
-#include <tessera/training/log/chance_watch.h>
-#include <tessera/training/run/slow_precision.h>
-#include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {

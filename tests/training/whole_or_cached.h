@@ -9,8 +9,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <tessera/models/per_sample_rng.h>
-#include <tessera/training/step/grad_cache.h>
+#include "src/models/per_sample_rng.h"
+#include "src/training/step/grad_cache.h"
 
 namespace tessera {
 

@@ -8,13 +8,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/base/dump_utf8.h"
+#include "src/base/progress.h"
+#include "src/data/packing/rule_negatives.h"
 #include "tools/command_line.h"
 #include "tools/data/command.h"
-#include <tessera/base/dump_utf8.h>
 #include <tessera/base/error.h>
-#include <tessera/base/progress.h>
 #include <tessera/base/text.h>
-#include <tessera/data/packing/rule_negatives.h>
 #include <tessera/data/source.h>
 #include <tessera/io/atomic_file.h>
 

@@ -10,15 +10,15 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/base/progress.h"
+#include "src/data/image/encode.h"
+#include "src/data/packing/contact_sheet.h"
+#include "src/data/packing/inspect.h"
 #include "tools/command_line.h"
 #include "tools/data/command.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
-#include <tessera/base/progress.h>
 #include <tessera/base/text.h>
-#include <tessera/data/image/encode.h>
-#include <tessera/data/packing/contact_sheet.h>
-#include <tessera/data/packing/inspect.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera::tools {

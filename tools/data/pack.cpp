@@ -8,13 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "src/base/progress.h"
+#include "src/data/packing/pack.h"
 #include "tools/command_line.h"
 #include "tools/data/command.h"
 #include <tessera/base/error.h>
-#include <tessera/base/progress.h>
 #include <tessera/base/text.h>
 #include <tessera/config/shipped.h>
-#include <tessera/data/packing/pack.h>
 
 namespace tessera::tools {
 namespace {

@@ -7,13 +7,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/base/dump_utf8.h"
+#include "src/base/progress.h"
+#include "src/data/loading/read_through.h"
 #include "tools/command_line.h"
 #include "tools/data/command.h"
-#include <tessera/base/dump_utf8.h>
 #include <tessera/base/error.h>
-#include <tessera/base/progress.h>
 #include <tessera/base/text.h>
-#include <tessera/data/loading/read_through.h>
 
 namespace tessera::tools {
 namespace {

@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "src/data/tokenizers/sentencepiece.h"
 #include "tools/command_line.h"
 #include "tools/data/command.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/data/source.h>
-#include <tessera/data/tokenizers/sentencepiece.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera::tools {

@@ -2,9 +2,9 @@
 #include <iostream>
 #include <memory>
 
+#include "src/index/index_writer.h"
 #include "tools/index/command.h"
 #include <tessera/base/text.h>
-#include <tessera/index/index_writer.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera::tools {

@@ -1,10 +1,10 @@
 #include <iostream>
 #include <memory>
 
+#include "src/index/index_writer.h"
 #include "tools/index/command.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/index/index_writer.h>
 
 namespace tessera::tools {
 namespace {

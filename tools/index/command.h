@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "src/index/sparse_files.h"
 #include "tools/command_line.h"
-#include <tessera/index/sparse_files.h>
 
 /// The subcommands of the program tessera-index.
 namespace tessera::tools {

@@ -2,9 +2,9 @@
 #include <iostream>
 #include <memory>
 
+#include "src/index/index.h"
 #include "tools/index/command.h"
 #include <tessera/base/text.h>
-#include <tessera/index/index.h>
 
 namespace tessera::tools {
 namespace {

@@ -11,10 +11,10 @@
 #include "tools/embedding_rows.h"
 #include "tools/index/sparse_model.h"
 #endif
+#include "src/base/printable.h"
+#include "src/io/stand_in.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
-#include <tessera/io/stand_in.h>
 
 namespace tessera::tools {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "src/index/index.h"
 #include "tools/index/command.h"
-#include <tessera/index/index.h>
 
 /// The options that select the queries of a search.
 namespace tessera::tools {

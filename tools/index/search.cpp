@@ -6,13 +6,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/base/printable.h"
+#include "src/index/index.h"
+#include "src/index/search_all.h"
 #include "tools/index/command.h"
 #include "tools/index/queries.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
-#include <tessera/index/index.h>
-#include <tessera/index/search_all.h>
 
 namespace tessera::tools {
 namespace {

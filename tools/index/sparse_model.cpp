@@ -1,8 +1,8 @@
 #include "tools/index/sparse_model.h"
 
+#include "src/evaluation/multi_hot_embedder.h"
+#include "src/evaluation/token_space.h"
 #include "tools/embedding_rows.h"
-#include <tessera/evaluation/multi_hot_embedder.h>
-#include <tessera/evaluation/token_space.h>
 
 namespace tessera::tools {
 namespace {

@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
+#include "src/index/sparse_vectors.h"
 #include <tessera/evaluation/embedder.h>
 #include <tessera/evaluation/inference.h>
-#include <tessera/index/sparse_vectors.h>
 
 namespace tessera::tools {
 

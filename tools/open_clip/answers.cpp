@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <map>
 
+#include "src/base/host.h"
 #include "tools/open_clip/flags.h"
 #include <tessera/base/error.h>
-#include <tessera/base/host.h>
 #include <tessera/base/text.h>
 
 namespace tessera::tools::open_clip {

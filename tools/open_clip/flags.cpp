@@ -7,8 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/base/host.h"
 #include <tessera/base/error.h>
-#include <tessera/base/host.h>
 #include <tessera/base/text.h>
 #include <tessera/config/node.h>
 #include <tessera/config/shipped.h>

@@ -5,16 +5,16 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/data/tokenizers/tokenizer_json.h"
+#include "src/models/architectures.h"
+#include "src/models/foreign/foreign_model.h"
+#include "src/models/open_clip.h"
 #include "tools/open_clip/flags.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/config/shipped.h>
 #include <tessera/data/source.h>
-#include <tessera/data/tokenizers/tokenizer_json.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/models/architectures.h>
-#include <tessera/models/foreign/foreign_model.h>
-#include <tessera/models/open_clip.h>
 #include <tessera/models/registry.h>
 #include <tessera/training/config/config.h>
 

@@ -5,13 +5,13 @@
 #include <memory>
 #include <optional>
 
-#include <tessera/data/loading/told_samples.h>
 #include <tessera/data/source.h>
 #include <tessera/report/task_result.h>
 
 namespace tessera {
 
 class Objective;
+class ToldSamples;
 
 /// The batches on which a loss is measured.
 struct LossBatches {

@@ -10,7 +10,6 @@
 
 #include <tessera/base/error.h>
 #include <tessera/config/registry.h>
-#include <tessera/data/loading/told_samples.h>
 #include <tessera/data/source.h>
 #include <tessera/evaluation/embedder.h>
 #include <tessera/evaluation/run_loss.h>
@@ -19,6 +18,7 @@
 namespace tessera {
 
 class TextConditionedPool;
+class ToldSamples;
 
 /// What an evaluation provides to its tasks: data, parts of the model, and settings.
 struct EvaluationContext {

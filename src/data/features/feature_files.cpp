@@ -4,7 +4,7 @@
 #include <array>
 #include <stdexcept>
 
-#include <tessera/base/dump_utf8.h>
+#include "src/base/dump_utf8.h"
 #include <tessera/base/error.h>
 
 namespace tessera {

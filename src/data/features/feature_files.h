@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <tessera/data/features/feature_folder.h>
+#include "src/data/features/feature_folder.h"
 
 /// A feature folder contains a manifest and shards. A shard contains the tensors that FeatureManifest lists, each [samples, ...], and
 /// `keys`, the concatenated bytes of the samples' keys. It also contains three int64 tensors [samples]: `key_ends` (where each key ends in

@@ -4,16 +4,16 @@
 #include <numeric>
 #include <string_view>
 
+#include "src/base/digest.h"
+#include "src/base/printable.h"
 #include "src/data/features/feature_files.h"
-#include <tessera/base/digest.h>
+#include "src/io/mapped_file.h"
+#include "src/io/safetensors_header.h"
+#include "src/io/stand_in.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/data/source.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/io/stand_in.h>
-#include <tessera/io/mapped_file.h>
-#include <tessera/io/safetensors_header.h>
 
 namespace tessera {
 namespace {

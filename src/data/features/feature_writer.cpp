@@ -3,10 +3,10 @@
 
 #include <ATen/ATen.h>
 
+#include "src/base/digest.h"
 #include "src/data/features/feature_files.h"
-#include <tessera/base/digest.h>
+#include "src/data/features/feature_writer.h"
 #include <tessera/base/error.h>
-#include <tessera/data/features/feature_writer.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
 

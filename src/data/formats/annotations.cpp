@@ -9,11 +9,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/base/dump_utf8.h"
+#include "src/base/printable.h"
 #include "src/data/formats/captions.h"
 #include "src/data/formats/python_json.h"
-#include <tessera/base/dump_utf8.h>
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 
 namespace tessera {

@@ -4,12 +4,12 @@
 #include <charconv>
 #include <map>
 
+#include "src/base/printable.h"
+#include "src/io/stand_in.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/data/source.h>
-#include <tessera/io/stand_in.h>
 
 namespace tessera {
 

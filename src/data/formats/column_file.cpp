@@ -6,10 +6,10 @@
 #include <fstream>
 #include <system_error>
 
+#include "src/base/host.h"
+#include "src/base/printable.h"
+#include "src/io/stand_in.h"
 #include <tessera/base/error.h>
-#include <tessera/base/host.h>
-#include <tessera/base/printable.h>
-#include <tessera/io/stand_in.h>
 
 namespace tessera {
 namespace {

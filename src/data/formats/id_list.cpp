@@ -4,8 +4,8 @@
 #include <charconv>
 #include <cstring>
 
+#include "src/base/printable.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 
 namespace tessera {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include <tessera/io/mapped_file.h>
+#include "src/io/mapped_file.h"
 
 namespace tessera {
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <vector>
 
+#include "src/base/printable.h"
+#include "src/io/stand_in.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
-#include <tessera/io/stand_in.h>
 
 namespace tessera {
 namespace {

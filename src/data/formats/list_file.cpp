@@ -1,7 +1,7 @@
-#include <tessera/data/formats/list_file.h>
+#include "src/data/formats/list_file.h"
 
+#include "src/io/stand_in.h"
 #include <tessera/base/text.h>
-#include <tessera/io/stand_in.h>
 
 namespace tessera {
 

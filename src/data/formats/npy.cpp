@@ -6,7 +6,7 @@
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
-#include <tessera/base/printable.h>
+#include "src/base/printable.h"
 #include <tessera/base/text.h>
 #include <tessera/data/source.h>
 

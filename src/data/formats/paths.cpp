@@ -5,10 +5,10 @@
 #include <glob.h>
 #include <optional>
 
+#include "src/base/printable.h"
+#include "src/data/formats/paths.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
-#include <tessera/data/formats/paths.h>
 
 namespace tessera {
 namespace {

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "src/data/formats/npy.h"
+#include "src/io/safetensors_header.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/data/source.h>
-#include <tessera/io/safetensors_header.h>
 
 namespace tessera {
 namespace {

@@ -5,9 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <tessera/base/digest.h>
+#include "src/base/digest.h"
+#include "src/base/printable.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 #include <tessera/data/source.h>
 #include <tessera/io/atomic_file.h>
 

@@ -1,4 +1,4 @@
-#include <tessera/data/formats/sentences.h>
+#include "src/data/formats/sentences.h"
 
 #include <algorithm>
 #include <array>

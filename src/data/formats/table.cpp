@@ -7,10 +7,10 @@
 #include <set>
 #include <string_view>
 
+#include "src/base/printable.h"
+#include "src/io/stand_in.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
-#include <tessera/io/stand_in.h>
 
 namespace tessera {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/base/printable.h"
 #include "src/data/formats/captions.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 #include <tessera/data/source.h>
 
 namespace tessera {

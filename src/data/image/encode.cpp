@@ -6,8 +6,8 @@
 #include <opencv2/imgcodecs.hpp>
 #include <opencv2/imgproc.hpp>
 
+#include "src/data/image/encode.h"
 #include <tessera/base/error.h>
-#include <tessera/data/image/encode.h>
 
 namespace tessera {
 namespace {

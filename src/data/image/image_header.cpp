@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <array>
 
+#include "src/base/printable.h"
 #include "src/data/image/image_file.h"
 #include "src/data/image/raster_files.h"
-#include <tessera/base/printable.h>
 
 namespace tessera {
 namespace {

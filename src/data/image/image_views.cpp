@@ -4,14 +4,14 @@
 #include <map>
 #include <memory>
 
+#include "src/base/digest.h"
 #include "src/data/image/orientation.h"
+#include "src/data/image/patches.h"
 #include "src/data/image/planes.h"
 #include "src/data/image/sample_picture.h"
-#include <tessera/base/digest.h>
+#include "src/data/image/training_views.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/data/image/patches.h>
-#include <tessera/data/image/training_views.h>
 #include <tessera/data/image/transforms.h>
 #include <tessera/data/source.h>
 

@@ -7,7 +7,7 @@
 #include <jpeglib.h>
 #include <string>
 
-#include <tessera/base/printable.h>
+#include "src/base/printable.h"
 #include <tessera/data/source.h>
 
 namespace tessera {

@@ -4,9 +4,9 @@
 #include <utility>
 #include <zlib.h>
 
+#include "src/base/digest.h"
 #include "src/data/image/byte_reader.h"
 #include "src/data/image/raster_files.h"
-#include <tessera/base/digest.h>
 
 namespace tessera {
 namespace {

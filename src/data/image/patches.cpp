@@ -4,7 +4,7 @@
 
 #include <ATen/ATen.h>
 
-#include <tessera/data/image/patches.h>
+#include "src/data/image/patches.h"
 
 namespace tessera {
 namespace {

@@ -4,8 +4,8 @@
 #include <png.h>
 #include <string>
 
+#include "src/base/printable.h"
 #include "src/data/image/raster_files.h"
-#include <tessera/base/printable.h>
 #include <tessera/data/source.h>
 
 namespace tessera {

@@ -1,7 +1,7 @@
 #include "src/data/image/sample_picture.h"
 
+#include "src/base/digest.h"
 #include "src/data/image/orientation.h"
-#include <tessera/base/digest.h>
 #include <tessera/data/source.h>
 
 namespace tessera {

@@ -8,12 +8,12 @@
 #include <mutex>
 #include <tiffio.h>
 
+#include "src/base/printable.h"
 #include "src/data/image/byte_reader.h"
 #include "src/data/image/jpeg.h"
 #include "src/data/image/orientation.h"
 #include "src/data/image/raster_files.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 #include <tessera/data/source.h>
 
 namespace tessera {

@@ -5,8 +5,8 @@
 #include <map>
 #include <numeric>
 
+#include "src/data/formats/sentences.h"
 #include <tessera/base/error.h>
-#include <tessera/data/formats/sentences.h>
 
 namespace tessera {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "src/data/features/feature_folder.h"
 #include "src/data/loading/sample_transform.h"
 #include <tessera/batch.h>
-#include <tessera/data/features/feature_folder.h>
 #include <tessera/data/tokenizers/tokenizer.h>
 #include <tessera/preprocessing.h>
 

@@ -1,4 +1,5 @@
 #include "src/data/loading/component_counts.h"
+#include "src/data/loading/told_samples.h"
 
 #include "src/data/loading/bad_share.h"
 #include <tessera/base/error.h>

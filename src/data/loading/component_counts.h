@@ -8,6 +8,7 @@
 
 #include "src/data/loading/sample_transform.h"
 #include "src/data/loading/skip_log.h"
+#include "src/data/loading/told_samples.h"
 #include <tessera/data/mixing.h>
 
 namespace tessera {

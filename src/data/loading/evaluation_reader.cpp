@@ -2,10 +2,12 @@
 #include <chrono>
 
 #include "src/data/image/sample_picture.h"
+#include "src/data/loading/evaluation_reader.h"
 #include "src/data/loading/ordered_workers.h"
 #include "src/data/loading/sample_fetcher.h"
 #include "src/data/loading/sample_reader.h"
 #include "src/data/loading/skip_log.h"
+#include "src/data/loading/told_samples.h"
 #include <tessera/base/error.h>
 #include <tessera/data/image/transforms.h>
 #include <tessera/data/loading/loader.h>

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <chrono>
 
-#include <tessera/data/loading/read_through.h>
-#include <tessera/measure/machine.h>
+#include "src/data/loading/read_through.h"
+#include "src/measure/machine.h"
 
 namespace tessera {
 

@@ -7,12 +7,12 @@
 
 #include <c10/util/Exception.h>
 
+#include "src/base/digest.h"
+#include "src/base/printable.h"
 #include "src/data/image/sample_picture.h"
 #include "src/data/loading/ordered_workers.h"
 #include "src/data/loading/sample_reader.h"
-#include <tessera/base/digest.h>
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/random.h>
 #include <tessera/base/text.h>
 

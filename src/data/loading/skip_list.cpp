@@ -6,8 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include <tessera/base/digest.h>
-#include <tessera/base/dump_utf8.h>
+#include "src/base/digest.h"
+#include "src/base/dump_utf8.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 

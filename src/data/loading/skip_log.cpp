@@ -1,4 +1,5 @@
 #include "src/data/loading/skip_log.h"
+#include "src/data/loading/told_samples.h"
 
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include <tessera/data/loading/told_samples.h>
+#include "src/data/loading/told_samples.h"
 
 namespace tessera {
 

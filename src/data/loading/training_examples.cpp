@@ -1,4 +1,4 @@
-#include <tessera/data/loading/training_examples.h>
+#include "src/data/loading/training_examples.h"
 
 #include <algorithm>
 #include <array>

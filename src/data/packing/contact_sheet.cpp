@@ -6,8 +6,8 @@
 #include <c10/util/Exception.h>
 #include <opencv2/imgproc.hpp>
 
+#include "src/data/packing/contact_sheet.h"
 #include "src/data/tokenizers/normalization.h"
-#include <tessera/data/packing/contact_sheet.h>
 
 namespace tessera {
 namespace {

@@ -4,8 +4,8 @@
 #include <numeric>
 #include <sstream>
 
+#include "src/base/digest.h"
 #include "src/data/image/sample_picture.h"
-#include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 

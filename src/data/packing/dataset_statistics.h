@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/data/image/decode.h"
-#include <tessera/data/packing/pack.h>
+#include "src/data/packing/pack.h"
 #include <tessera/data/source.h>
 #include <tessera/data/tokenizers/tokenizer.h>
 

@@ -3,12 +3,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/base/dump_utf8.h"
 #include "src/data/loading/ordered_workers.h"
 #include "src/data/loading/sample_reader.h"
 #include "src/data/packing/dataset_statistics.h"
-#include <tessera/base/dump_utf8.h>
-#include <tessera/data/packing/inspect.h>
-#include <tessera/data/sources/one_per_image.h>
+#include "src/data/packing/inspect.h"
+#include "src/data/sources/one_per_image.h"
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {

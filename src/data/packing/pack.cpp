@@ -6,18 +6,18 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/base/dump_utf8.h"
 #include "src/data/loading/bad_share.h"
 #include "src/data/loading/ordered_workers.h"
 #include "src/data/loading/sample_reader.h"
 #include "src/data/loading/skip_log.h"
+#include "src/data/packing/pack.h"
 #include "src/data/packing/pack_sample.h"
-#include <tessera/base/dump_utf8.h>
+#include "src/io/tar_writer.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/config/fields.h>
-#include <tessera/data/packing/pack.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/io/tar_writer.h>
 
 namespace tessera {
 namespace {

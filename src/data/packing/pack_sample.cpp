@@ -1,3 +1,4 @@
+#include "src/data/loading/evaluation_reader.h"
 #include "src/data/packing/pack_sample.h"
 
 #include <algorithm>
@@ -7,16 +8,16 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/base/digest.h"
+#include "src/base/dump_utf8.h"
+#include "src/data/formats/image_endings.h"
+#include "src/data/image/encode.h"
 #include "src/data/image/orientation.h"
 #include "src/data/image/sample_picture.h"
-#include <tessera/base/digest.h>
-#include <tessera/base/dump_utf8.h>
+#include "src/data/packing/summarize.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/data/formats/image_endings.h>
-#include <tessera/data/image/encode.h>
 #include <tessera/data/image/transforms.h>
-#include <tessera/data/packing/summarize.h>
 
 namespace tessera {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include <tessera/data/packing/pack.h>
-#include <tessera/data/packing/sample_files.h>
+#include "src/data/packing/pack.h"
+#include "src/data/packing/sample_files.h"
 
 namespace tessera {
 

@@ -3,10 +3,10 @@
 #include <map>
 #include <set>
 
+#include "src/base/printable.h"
+#include "src/data/packing/rule_negatives.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
-#include <tessera/data/packing/rule_negatives.h>
 
 namespace tessera {
 namespace {

@@ -2,13 +2,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/base/dump_utf8.h"
 #include "src/data/formats/annotations.h"
+#include "src/data/image/encode.h"
 #include "src/data/image/image_file.h"
-#include <tessera/base/dump_utf8.h>
+#include "src/data/packing/sample_files.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/data/image/encode.h>
-#include <tessera/data/packing/sample_files.h>
 #include <tessera/data/source.h>
 
 namespace tessera {

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include <tessera/base/digest.h>
-#include <tessera/data/packing/pack.h>
+#include "src/base/digest.h"
+#include "src/data/packing/pack.h"
 
 namespace tessera {
 namespace {

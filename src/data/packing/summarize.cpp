@@ -2,8 +2,8 @@
 #include <cctype>
 #include <map>
 
+#include "src/data/packing/summarize.h"
 #include <tessera/base/text.h>
-#include <tessera/data/packing/summarize.h>
 
 namespace tessera {
 namespace {

@@ -2,10 +2,10 @@
 #include <cmath>
 #include <numeric>
 
+#include "src/data/shapes/shapes.h"
 #include <src/data/shapes/captions.h>
 #include <src/data/shapes/web_captions.h>
 #include <tessera/base/text.h>
-#include <tessera/data/shapes/shapes.h>
 
 namespace tessera::shapes {
 namespace {

@@ -1,9 +1,9 @@
 #include <array>
 #include <utility>
 
+#include "src/data/shapes/shapes.h"
 #include <src/data/shapes/negatives.h>
 #include <src/data/shapes/web_captions.h>
-#include <tessera/data/shapes/shapes.h>
 
 namespace tessera::shapes {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <c10/util/Exception.h>
 
+#include "src/data/shapes/shapes.h"
 #include <src/data/shapes/scene.h>
-#include <tessera/data/shapes/shapes.h>
 
 namespace tessera {
 

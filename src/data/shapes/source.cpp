@@ -5,13 +5,13 @@
 
 #include <c10/util/Exception.h>
 
+#include "src/data/shapes/shapes.h"
 #include <src/data/shapes/captions.h>
 #include <src/data/shapes/draw.h>
 #include <src/data/shapes/negatives.h>
 #include <src/data/shapes/regions.h>
 #include <src/data/shapes/scene.h>
 #include <src/data/shapes/telling.h>
-#include <tessera/data/shapes/shapes.h>
 
 namespace tessera {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
+#include "src/data/shapes/shapes.h"
 #include <src/data/shapes/captions.h>
 #include <src/data/shapes/scene.h>
-#include <tessera/data/shapes/shapes.h>
 
 namespace tessera::shapes {
 

@@ -3,10 +3,10 @@
 
 #include "src/data/formats/class_names.h"
 #include "src/data/formats/templates.h"
+#include "src/data/sources/cifar.h"
+#include "src/io/tar.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/data/sources/cifar.h>
-#include <tessera/io/tar.h>
 
 namespace tessera {
 namespace {

@@ -3,10 +3,10 @@
 
 #include "src/data/formats/captions.h"
 #include "src/data/formats/json_items.h"
+#include "src/data/sources/coco_captions.h"
 #include "src/data/sources/listed_pictures.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
-#include <tessera/data/sources/coco_captions.h>
 
 namespace tessera {
 namespace {

@@ -2,15 +2,15 @@
 #include <filesystem>
 #include <set>
 
+#include "src/base/printable.h"
 #include "src/data/formats/captions.h"
 #include "src/data/formats/class_names.h"
+#include "src/data/formats/table.h"
+#include "src/data/sources/csv.h"
 #include "src/data/sources/field_source.h"
 #include "src/data/sources/listed_pictures.h"
-#include "src/data/formats/table.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
-#include <tessera/data/sources/csv.h>
 
 namespace tessera {
 namespace {

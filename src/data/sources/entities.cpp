@@ -5,8 +5,8 @@
 #include <cmath>
 #include <optional>
 
+#include "src/base/printable.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/data/source.h>
 

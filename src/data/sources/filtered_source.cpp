@@ -7,13 +7,13 @@
 #include "src/data/formats/python_json.h"
 #include "src/data/formats/row_filter.h"
 #include "src/data/sources/field_source.h"
+#include "src/data/sources/one_per_image.h"
 #include "src/data/sources/source_view.h"
 #include "src/data/sources/whole_samples.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/data/grouped_source.h>
-#include <tessera/data/sources/one_per_image.h>
 #include <tessera/data/stream.h>
 
 namespace tessera {

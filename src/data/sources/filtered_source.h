@@ -4,8 +4,8 @@
 #include <memory>
 #include <optional>
 
+#include "src/data/sources/filter_settings.h"
 #include <tessera/data/source.h>
-#include <tessera/data/sources/filter_settings.h>
 
 namespace tessera {
 

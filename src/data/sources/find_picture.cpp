@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <vector>
 
-#include <tessera/data/formats/image_endings.h>
+#include "src/data/formats/image_endings.h"
 
 namespace tessera {
 

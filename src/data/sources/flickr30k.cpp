@@ -3,17 +3,17 @@
 #include <set>
 #include <unordered_map>
 
+#include "src/base/printable.h"
 #include "src/data/formats/captions.h"
 #include "src/data/formats/sample_file.h"
 #include "src/data/formats/table.h"
 #include "src/data/sources/entities.h"
+#include "src/data/sources/flickr30k.h"
 #include "src/data/sources/listed_pictures.h"
+#include "src/io/stand_in.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
-#include <tessera/data/sources/flickr30k.h>
-#include <tessera/io/stand_in.h>
 
 namespace tessera {
 namespace {

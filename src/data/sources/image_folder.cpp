@@ -9,14 +9,14 @@
 
 #include "src/data/formats/annotations.h"
 #include "src/data/formats/captions.h"
+#include "src/data/formats/image_endings.h"
 #include "src/data/formats/sample_file.h"
 #include "src/data/formats/templates.h"
+#include "src/data/sources/image_folder.h"
+#include "src/io/stand_in.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
-#include <tessera/data/formats/image_endings.h>
-#include <tessera/data/sources/image_folder.h>
-#include <tessera/io/stand_in.h>
 
 namespace tessera {
 namespace {

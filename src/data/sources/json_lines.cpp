@@ -3,19 +3,19 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/base/printable.h"
 #include "src/data/formats/annotations.h"
 #include "src/data/formats/captions.h"
 #include "src/data/formats/python_json.h"
+#include "src/data/formats/sentences.h"
 #include "src/data/formats/text_fields.h"
 #include "src/data/sources/field_source.h"
 #include "src/data/sources/find_picture.h"
+#include "src/data/sources/json_lines.h"
 #include "src/data/sources/listed_pictures.h"
+#include "src/io/stand_in.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
-#include <tessera/data/formats/sentences.h>
-#include <tessera/data/sources/json_lines.h>
-#include <tessera/io/stand_in.h>
 
 namespace tessera {
 namespace {

@@ -1,13 +1,13 @@
 #include <filesystem>
 #include <map>
 
+#include "src/base/printable.h"
 #include "src/data/formats/captions.h"
 #include "src/data/formats/json_items.h"
+#include "src/data/sources/karpathy.h"
 #include "src/data/sources/listed_pictures.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
-#include <tessera/data/sources/karpathy.h>
 
 namespace tessera {
 namespace {

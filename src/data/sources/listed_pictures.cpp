@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "src/data/image/image_file.h"
+#include "src/base/printable.h"
 #include "src/data/formats/regions.h"
 #include "src/data/formats/sample_file.h"
 #include "src/data/formats/text_fields.h"
+#include "src/data/image/image_file.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 
 namespace tessera {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "src/data/sources/one_per_image.h"
 #include <tessera/data/source.h>
-#include <tessera/data/sources/one_per_image.h>
 
 namespace tessera {
 

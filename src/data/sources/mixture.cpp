@@ -5,8 +5,8 @@
 
 #include <c10/util/Exception.h>
 
+#include "src/data/sources/mixture.h"
 #include <tessera/base/error.h>
-#include <tessera/data/sources/mixture.h>
 
 namespace tessera {
 namespace {

@@ -6,11 +6,11 @@
 #include <unordered_map>
 
 #include "src/data/image/sample_picture.h"
+#include "src/data/sources/one_per_image.h"
 #include "src/data/sources/source_view.h"
 #include "src/data/sources/whole_samples.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
-#include <tessera/data/sources/one_per_image.h>
 
 namespace tessera {
 namespace {

@@ -2,13 +2,13 @@
 #include <filesystem>
 #include <numeric>
 
+#include "src/base/printable.h"
 #include "src/data/formats/class_names.h"
 #include "src/data/sources/listed_pictures.h"
+#include "src/data/sources/segmentation_folder.h"
+#include "src/io/stand_in.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
-#include <tessera/data/sources/segmentation_folder.h>
-#include <tessera/io/stand_in.h>
 
 namespace tessera {
 namespace {

@@ -3,12 +3,12 @@
 #include <utility>
 
 #include "src/data/tokenizers/byte_pairs.h"
+#include "src/data/tokenizers/clip_bpe.h"
 #include "src/data/tokenizers/clip_text.h"
 #include "src/data/tokenizers/unicode.h"
 #include "src/data/tokenizers/vocabulary_file.h"
 #include <tessera/base/text.h>
 #include <tessera/config/shipped.h>
-#include <tessera/data/tokenizers/clip_bpe.h>
 
 namespace tessera {
 namespace {

@@ -5,11 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include "src/data/tokenizers/json/assembled.h"
+#include "src/data/tokenizers/sentencepiece.h"
 #include "src/data/tokenizers/tokenizer_config.h"
+#include "src/data/tokenizers/tokenizer_json.h"
+#include "src/io/stand_in.h"
 #include <tessera/base/error.h>
-#include <tessera/data/tokenizers/sentencepiece.h>
-#include <tessera/data/tokenizers/tokenizer_json.h>
-#include <tessera/io/stand_in.h>
 
 namespace tessera {
 namespace {

@@ -3,12 +3,12 @@
 #include "src/data/tokenizers/byte_pairs.h"
 #include "src/data/tokenizers/json/assembled.h"
 #include "src/data/tokenizers/json/characters.h"
+#include "src/data/tokenizers/published_tokenizer.h"
+#include "src/data/tokenizers/tokenizer_json.h"
 #include "src/data/tokenizers/unicode.h"
 #include "src/data/tokenizers/vocabulary_file.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/data/tokenizers/published_tokenizer.h>
-#include <tessera/data/tokenizers/tokenizer_json.h>
 
 namespace tessera {
 namespace {

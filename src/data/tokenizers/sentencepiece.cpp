@@ -3,11 +3,11 @@
 #include <sentencepiece_processor.h>
 
 #include "src/data/tokenizers/caption_cleanup.h"
+#include "src/data/tokenizers/sentencepiece.h"
 #include "src/data/tokenizers/sentencepiece_model.h"
 #include "src/data/tokenizers/vocabulary_file.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/data/tokenizers/sentencepiece.h>
 
 namespace tessera {
 namespace {

@@ -6,9 +6,9 @@
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
 
+#include "src/data/tokenizers/sentencepiece.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/data/tokenizers/sentencepiece.h>
 
 namespace tessera {
 namespace {

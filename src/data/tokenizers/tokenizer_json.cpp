@@ -4,10 +4,10 @@
 #include "src/data/tokenizers/json/assembled.h"
 #include "src/data/tokenizers/json/pipeline.h"
 #include "src/data/tokenizers/tokenizer_config.h"
+#include "src/data/tokenizers/tokenizer_json.h"
 #include "src/data/tokenizers/vocabulary_file.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/data/tokenizers/tokenizer_json.h>
 
 namespace tessera {
 namespace {

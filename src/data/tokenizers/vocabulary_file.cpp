@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "src/data/formats/byte_stream.h"
+#include "src/io/stand_in.h"
 #include <tessera/base/error.h>
-#include <tessera/io/stand_in.h>
 
 namespace tessera {
 namespace {

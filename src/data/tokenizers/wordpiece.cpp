@@ -5,9 +5,9 @@
 #include "src/data/tokenizers/unicode.h"
 #include "src/data/tokenizers/vocabulary_file.h"
 #include "src/data/tokenizers/word_table.h"
+#include "src/data/tokenizers/wordpiece.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/data/tokenizers/wordpiece.h>
 
 namespace tessera {
 namespace {

@@ -8,8 +8,8 @@
 
 #include <c10/util/Exception.h>
 
-#include <tessera/evaluation/metrics/cider.h>
-#include <tessera/evaluation/metrics/k_precision.h>
+#include "src/evaluation/metrics/cider.h"
+#include "src/evaluation/metrics/k_precision.h"
 
 namespace tessera::metrics {
 namespace {

@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 
+#include "src/evaluation/metrics/conditioned_similarity.h"
 #include "src/evaluation/metrics/cosine.h"
-#include <tessera/evaluation/metrics/conditioned_similarity.h>
 
 namespace tessera::metrics {
 namespace {

@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 
-#include <tessera/evaluation/metrics/feature_map.h>
+#include "src/evaluation/metrics/feature_map.h"
 
 namespace tessera::metrics {
 namespace {

@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 
-#include <tessera/evaluation/metrics/grad_cam.h>
+#include "src/evaluation/metrics/grad_cam.h"
 
 namespace tessera::metrics {
 

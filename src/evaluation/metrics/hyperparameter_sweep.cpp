@@ -3,7 +3,7 @@
 
 #include <c10/util/Exception.h>
 
-#include <tessera/evaluation/metrics/hyperparameter_sweep.h>
+#include "src/evaluation/metrics/hyperparameter_sweep.h"
 
 namespace tessera::metrics {
 

@@ -1,5 +1,5 @@
 #include "src/evaluation/metrics/cosine.h"
-#include <tessera/evaluation/metrics/interpretability.h>
+#include "src/evaluation/metrics/interpretability.h"
 
 namespace tessera::metrics {
 

@@ -2,7 +2,7 @@
 #include <set>
 
 #include "src/evaluation/metrics/cosine.h"
-#include <tessera/evaluation/metrics/k_precision.h>
+#include "src/evaluation/metrics/k_precision.h"
 
 namespace tessera::metrics {
 namespace {

@@ -1,6 +1,6 @@
 #include "src/evaluation/metrics/cosine.h"
-#include <tessera/evaluation/metrics/knn.h>
-#include <tessera/evaluation/metrics/retrieval.h>
+#include "src/evaluation/metrics/knn.h"
+#include "src/evaluation/metrics/retrieval.h"
 
 namespace tessera::metrics {
 

@@ -2,7 +2,7 @@
 
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/metrics/lbfgs.h"
-#include <tessera/evaluation/metrics/linear_probe.h>
+#include "src/evaluation/metrics/linear_probe.h"
 
 namespace tessera::metrics {
 namespace {

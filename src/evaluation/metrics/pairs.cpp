@@ -1,5 +1,5 @@
 #include "src/evaluation/metrics/cosine.h"
-#include <tessera/evaluation/metrics/pairs.h>
+#include "src/evaluation/metrics/pairs.h"
 
 namespace tessera::metrics {
 namespace {

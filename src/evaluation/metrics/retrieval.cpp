@@ -1,6 +1,6 @@
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/metrics/cosine_ranks.h"
-#include <tessera/evaluation/metrics/retrieval.h>
+#include "src/evaluation/metrics/retrieval.h"
 
 namespace tessera::metrics {
 namespace {

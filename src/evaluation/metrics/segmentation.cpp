@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "src/evaluation/metrics/cosine.h"
-#include <tessera/evaluation/metrics/segmentation.h>
+#include "src/evaluation/metrics/segmentation.h"
 
 namespace tessera::metrics {
 namespace {

@@ -4,7 +4,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "src/evaluation/metrics/cosine.h"
-#include <tessera/evaluation/metrics/slot_mask.h>
+#include "src/evaluation/metrics/slot_mask.h"
 
 namespace tessera::metrics {
 namespace {

@@ -1,6 +1,6 @@
 #include "src/evaluation/metrics/cosine.h"
-#include <tessera/evaluation/metrics/slots.h>
-#include <tessera/models/readouts/sparo.h>
+#include "src/evaluation/metrics/slots.h"
+#include "src/models/readouts/sparo.h"
 
 namespace tessera::metrics {
 

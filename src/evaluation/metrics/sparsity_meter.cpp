@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 
-#include <tessera/evaluation/metrics/sparsity_meter.h>
+#include "src/evaluation/metrics/sparsity_meter.h"
 
 namespace tessera::metrics {
 namespace {

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "src/evaluation/metrics/cosine.h"
-#include <tessera/evaluation/metrics/token_group_iou.h>
+#include "src/evaluation/metrics/token_group_iou.h"
 
 namespace tessera::metrics {
 namespace {

@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 
-#include <tessera/evaluation/metrics/token_localization.h>
+#include "src/evaluation/metrics/token_localization.h"
 
 namespace tessera::metrics {
 

@@ -1,5 +1,5 @@
 #include "src/evaluation/metrics/cosine.h"
-#include <tessera/evaluation/metrics/zero_shot.h>
+#include "src/evaluation/metrics/zero_shot.h"
 
 namespace tessera::metrics {
 

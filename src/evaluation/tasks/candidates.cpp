@@ -5,7 +5,7 @@
 #include <numeric>
 #include <optional>
 
-#include <tessera/base/printable.h>
+#include "src/base/printable.h"
 #include <tessera/base/text.h>
 
 namespace tessera {

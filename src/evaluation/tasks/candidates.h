@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "src/evaluation/tasks/pass.h"
+#include "src/evaluation/tasks/task_settings.h"
 #include <tessera/data/source.h>
-#include <tessera/evaluation/tasks/task_settings.h>
 
 namespace tessera {
 

@@ -3,8 +3,8 @@
 #include <memory>
 #include <vector>
 
+#include "src/objectives/captioning.h"
 #include <tessera/evaluation/task.h>
-#include <tessera/objectives/captioning.h>
 
 namespace tessera {
 

@@ -1,5 +1,7 @@
 #include <ATen/ATen.h>
 
+#include "src/data/loading/evaluation_reader.h"
+#include "src/evaluation/metrics/cider.h"
 #include "src/evaluation/tasks/caption_decoding.h"
 #include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/examples.h"
@@ -7,7 +9,6 @@
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/tasks.h"
 #include <tessera/base/text.h>
-#include <tessera/evaluation/metrics/cider.h>
 
 namespace tessera {
 namespace {

@@ -1,7 +1,7 @@
 #include "src/evaluation/tasks/class_queries.h"
 
+#include "src/base/printable.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 
 namespace tessera {

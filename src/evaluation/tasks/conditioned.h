@@ -2,9 +2,9 @@
 
 #include <string>
 
-#include <tessera/evaluation/conditioned_embedder.h>
+#include "src/evaluation/conditioned_embedder.h"
+#include "src/evaluation/tasks/task_settings.h"
 #include <tessera/evaluation/task.h>
-#include <tessera/evaluation/tasks/task_settings.h>
 
 namespace tessera {
 

@@ -1,3 +1,4 @@
+#include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/tasks/conditioned_retrieval.h"
 
 #include <ATen/ATen.h>

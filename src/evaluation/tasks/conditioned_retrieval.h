@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/retrieval_sheets.h"
 

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/frozen_patches.h"
 #include "src/evaluation/tasks/pass.h"

@@ -1,12 +1,13 @@
 #include <ATen/ATen.h>
 
+#include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/metrics/cosine.h"
+#include "src/evaluation/metrics/feature_map.h"
 #include "src/evaluation/tasks/candidates.h"
 #include "src/evaluation/tasks/examples.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/tasks.h"
 #include <tessera/base/text.h>
-#include <tessera/evaluation/metrics/feature_map.h>
 
 namespace tessera {
 namespace {

@@ -1,3 +1,4 @@
+#include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/tasks/grouped_captions.h"
 
 #include <algorithm>
@@ -6,8 +7,8 @@
 
 #include "src/evaluation/metrics/k_means.h"
 #include "src/evaluation/tasks/pass.h"
+#include "src/evaluation/token_spans.h"
 #include <tessera/base/error.h>
-#include <tessera/evaluation/token_spans.h>
 
 namespace tessera {
 namespace {

@@ -7,9 +7,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "src/data/loading/evaluation_reader.h"
+#include "src/evaluation/tasks/task_settings.h"
 #include <tessera/data/loading/loader.h>
 #include <tessera/evaluation/embedder.h>
-#include <tessera/evaluation/tasks/task_settings.h>
 
 namespace tessera {
 

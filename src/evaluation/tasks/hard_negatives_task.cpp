@@ -2,12 +2,13 @@
 
 #include <ATen/ATen.h>
 
+#include "src/data/loading/evaluation_reader.h"
+#include "src/evaluation/metrics/pairs.h"
 #include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/conditioned.h"
 #include "src/evaluation/tasks/negative_pairs.h"
 #include "src/evaluation/tasks/outcomes.h"
 #include "src/evaluation/tasks/tasks.h"
-#include <tessera/evaluation/metrics/pairs.h>
 
 namespace tessera {
 namespace {

@@ -2,15 +2,16 @@
 
 #include <ATen/ATen.h>
 
+#include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/metrics/cosine.h"
+#include "src/evaluation/metrics/interpretability.h"
 #include "src/evaluation/tasks/candidates.h"
 #include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/outcomes.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/tasks.h"
+#include "src/evaluation/token_space.h"
 #include <tessera/base/text.h>
-#include <tessera/evaluation/metrics/interpretability.h>
-#include <tessera/evaluation/token_space.h>
 
 namespace tessera {
 namespace {

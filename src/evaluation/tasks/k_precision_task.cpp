@@ -1,12 +1,13 @@
 #include <ATen/ATen.h>
 
+#include "src/data/loading/evaluation_reader.h"
+#include "src/evaluation/metrics/k_precision.h"
 #include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/examples.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/retrieval_sheets.h"
 #include "src/evaluation/tasks/tasks.h"
 #include <tessera/base/text.h>
-#include <tessera/evaluation/metrics/k_precision.h>
 
 namespace tessera {
 namespace {

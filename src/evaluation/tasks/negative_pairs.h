@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/tasks/pass.h"
 
 namespace tessera {

@@ -4,13 +4,14 @@
 
 #include <ATen/ATen.h>
 
+#include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/metrics/cosine.h"
+#include "src/evaluation/metrics/pairs.h"
 #include "src/evaluation/tasks/conditioned.h"
 #include "src/evaluation/tasks/outcomes.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/retrieval_sheets.h"
 #include "src/evaluation/tasks/tasks.h"
-#include <tessera/evaluation/metrics/pairs.h>
 
 namespace tessera {
 namespace {

@@ -1,3 +1,5 @@
+#include "src/data/loading/evaluation_reader.h"
+#include "src/data/loading/told_samples.h"
 #include "src/evaluation/tasks/pass.h"
 
 #include <algorithm>
@@ -6,12 +8,12 @@
 
 #include <ATen/ATen.h>
 
+#include "src/base/digest.h"
+#include "src/base/printable.h"
+#include "src/data/image/patches.h"
 #include "src/evaluation/metrics/sparse_rows.h"
-#include <tessera/base/digest.h>
 #include <tessera/base/log.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
-#include <tessera/data/image/patches.h>
 
 namespace tessera {
 namespace {

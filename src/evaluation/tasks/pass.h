@@ -7,12 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "src/data/loading/evaluation_reader.h"
+#include "src/data/sources/one_per_image.h"
+#include "src/evaluation/feature_store.h"
+#include "src/evaluation/metrics/retrieval.h"
+#include "src/evaluation/tasks/task_settings.h"
 #include <tessera/data/loading/loader.h>
-#include <tessera/data/sources/one_per_image.h>
-#include <tessera/evaluation/feature_store.h>
-#include <tessera/evaluation/metrics/retrieval.h>
 #include <tessera/evaluation/task.h>
-#include <tessera/evaluation/tasks/task_settings.h>
 
 namespace tessera {
 

@@ -4,8 +4,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <tessera/evaluation/conditioned_embedder.h>
-#include <tessera/evaluation/tasks/task_settings.h>
+#include "src/evaluation/conditioned_embedder.h"
+#include "src/evaluation/tasks/task_settings.h"
 
 namespace tessera {
 

@@ -4,9 +4,9 @@
 
 #include <ATen/ATen.h>
 
+#include "src/evaluation/metrics/segmentation.h"
 #include <tessera/base/error.h>
 #include <tessera/data/image/transforms.h>
-#include <tessera/evaluation/metrics/segmentation.h>
 
 namespace tessera {
 namespace {

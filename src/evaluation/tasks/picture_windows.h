@@ -5,9 +5,9 @@
 #include <ATen/core/Tensor.h>
 
 #include "src/evaluation/tasks/patch_scores.h"
+#include "src/evaluation/tasks/task_settings.h"
 #include <tessera/data/sample.h>
 #include <tessera/evaluation/embedder.h>
-#include <tessera/evaluation/tasks/task_settings.h>
 
 namespace tessera {
 

@@ -6,8 +6,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <tessera/evaluation/metrics/linear_probe.h>
-#include <tessera/evaluation/tasks/task_settings.h>
+#include "src/evaluation/metrics/linear_probe.h"
+#include "src/evaluation/tasks/task_settings.h"
 
 namespace tessera {
 

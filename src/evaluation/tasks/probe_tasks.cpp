@@ -2,7 +2,11 @@
 #include <cmath>
 #include <map>
 
+#include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/metrics/cosine.h"
+#include "src/evaluation/metrics/hyperparameter_sweep.h"
+#include "src/evaluation/metrics/knn.h"
+#include "src/evaluation/metrics/linear_probe.h"
 #include "src/evaluation/tasks/candidates.h"
 #include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/outcomes.h"
@@ -10,9 +14,6 @@
 #include "src/evaluation/tasks/probe_fit.h"
 #include "src/evaluation/tasks/tasks.h"
 #include <tessera/base/text.h>
-#include <tessera/evaluation/metrics/hyperparameter_sweep.h>
-#include <tessera/evaluation/metrics/knn.h>
-#include <tessera/evaluation/metrics/linear_probe.h>
 
 namespace tessera {
 namespace {

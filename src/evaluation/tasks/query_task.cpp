@@ -2,10 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/tasks/pass.h"
+#include "src/evaluation/tasks/picture_task_settings.h"
 #include "src/evaluation/tasks/retrieval_sheets.h"
 #include "src/evaluation/tasks/tasks.h"
-#include <tessera/evaluation/tasks/picture_task_settings.h>
 
 namespace tessera {
 namespace {

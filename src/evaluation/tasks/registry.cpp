@@ -3,6 +3,7 @@
 
 #include <c10/util/Exception.h>
 
+#include "src/data/loading/told_samples.h"
 #include "src/evaluation/tasks/tasks.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>

@@ -5,10 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "src/data/loading/evaluation_reader.h"
+#include "src/evaluation/metrics/retrieval.h"
 #include "src/evaluation/tasks/examples.h"
 #include <tessera/data/loading/loader.h>
 #include <tessera/evaluation/embedder.h>
-#include <tessera/evaluation/metrics/retrieval.h>
 #include <tessera/report/task_pictures.h>
 
 namespace tessera {

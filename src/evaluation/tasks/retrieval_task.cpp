@@ -1,5 +1,8 @@
 #include <ATen/ATen.h>
 
+#include "src/data/formats/sentences.h"
+#include "src/data/loading/evaluation_reader.h"
+#include "src/evaluation/multi_hot_embedder.h"
 #include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/conditioned.h"
 #include "src/evaluation/tasks/conditioned_retrieval.h"
@@ -9,8 +12,6 @@
 #include "src/evaluation/tasks/sparsity_metrics.h"
 #include "src/evaluation/tasks/tasks.h"
 #include <tessera/base/text.h>
-#include <tessera/data/formats/sentences.h>
-#include <tessera/evaluation/multi_hot_embedder.h>
 
 namespace tessera {
 namespace {

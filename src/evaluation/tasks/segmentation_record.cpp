@@ -1,3 +1,4 @@
+#include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/tasks/segmentation_record.h"
 
 #include <algorithm>
@@ -7,10 +8,10 @@
 
 #include <ATen/ATen.h>
 
+#include "src/base/printable.h"
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/outcomes.h"
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/data/image/transforms.h>
 

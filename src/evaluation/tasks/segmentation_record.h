@@ -9,9 +9,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "src/data/loading/evaluation_reader.h"
+#include "src/evaluation/metrics/segmentation.h"
 #include "src/evaluation/tasks/examples.h"
 #include "src/evaluation/tasks/pass.h"
-#include <tessera/evaluation/metrics/segmentation.h>
 #include <tessera/report/task_result.h>
 
 namespace tessera {

@@ -3,7 +3,9 @@
 
 #include <ATen/ATen.h>
 
+#include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/metrics/cosine.h"
+#include "src/evaluation/metrics/segmentation.h"
 #include "src/evaluation/tasks/candidates.h"
 #include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/class_queries.h"
@@ -14,8 +16,7 @@
 #include "src/evaluation/tasks/picture_windows.h"
 #include "src/evaluation/tasks/segmentation_record.h"
 #include "src/evaluation/tasks/tasks.h"
-#include <tessera/evaluation/metrics/segmentation.h>
-#include <tessera/models/last_block.h>
+#include "src/models/last_block.h"
 
 namespace tessera {
 namespace {

@@ -1,11 +1,12 @@
 #include <ATen/ATen.h>
 
+#include "src/data/loading/evaluation_reader.h"
+#include "src/evaluation/metrics/slot_mask.h"
 #include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/negative_pairs.h"
 #include "src/evaluation/tasks/outcomes.h"
 #include "src/evaluation/tasks/tasks.h"
 #include <tessera/base/text.h>
-#include <tessera/evaluation/metrics/slot_mask.h>
 #include <tessera/io/safetensors.h>
 
 namespace tessera {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tessera/evaluation/metrics/sparsity_meter.h>
+#include "src/evaluation/metrics/sparsity_meter.h"
 #include <tessera/report/task_result.h>
 
 namespace tessera {

@@ -2,12 +2,12 @@
 
 #include <memory>
 
+#include "src/evaluation/tasks/captions_settings.h"
+#include "src/evaluation/tasks/k_precision_settings.h"
+#include "src/evaluation/tasks/option_settings.h"
+#include "src/evaluation/tasks/picture_task_settings.h"
+#include "src/evaluation/tasks/task_settings.h"
 #include <tessera/evaluation/task.h>
-#include <tessera/evaluation/tasks/captions_settings.h>
-#include <tessera/evaluation/tasks/k_precision_settings.h>
-#include <tessera/evaluation/tasks/option_settings.h>
-#include <tessera/evaluation/tasks/picture_task_settings.h>
-#include <tessera/evaluation/tasks/task_settings.h>
 
 /// Factories of the tasks. registry.cpp registers them.
 namespace tessera {

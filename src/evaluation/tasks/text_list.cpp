@@ -1,9 +1,9 @@
 #include <filesystem>
 
+#include "src/data/formats/list_file.h"
+#include "src/evaluation/tasks/task_settings.h"
 #include <tessera/base/text.h>
 #include <tessera/config/file_path.h>
-#include <tessera/data/formats/list_file.h>
-#include <tessera/evaluation/tasks/task_settings.h>
 
 namespace tessera {
 namespace {

@@ -5,17 +5,18 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <nlohmann/json.hpp>
 
-#include "src/evaluation/tasks/examples.h"
+#include "src/base/dump_utf8.h"
+#include "src/data/loading/evaluation_reader.h"
+#include "src/evaluation/metrics/segmentation.h"
+#include "src/evaluation/metrics/token_group_iou.h"
 #include "src/evaluation/tasks/check_samples.h"
+#include "src/evaluation/tasks/examples.h"
 #include "src/evaluation/tasks/grouped_captions.h"
 #include "src/evaluation/tasks/outcomes.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/tasks.h"
-#include <tessera/base/dump_utf8.h>
-#include <tessera/evaluation/metrics/segmentation.h>
-#include <tessera/evaluation/metrics/token_group_iou.h>
+#include "src/report/group_sheet.h"
 #include <tessera/io/atomic_file.h>
-#include <tessera/report/group_sheet.h>
 
 namespace tessera {
 namespace {

@@ -3,17 +3,18 @@
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
+#include "src/base/dump_utf8.h"
+#include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/metrics/cosine.h"
+#include "src/evaluation/metrics/token_localization.h"
 #include "src/evaluation/tasks/examples.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/sparsity_metrics.h"
 #include "src/evaluation/tasks/tasks.h"
-#include <tessera/base/dump_utf8.h>
+#include "src/evaluation/token_space.h"
+#include "src/report/token_sheet.h"
 #include <tessera/base/text.h>
-#include <tessera/evaluation/metrics/token_localization.h>
-#include <tessera/evaluation/token_space.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/report/token_sheet.h>
 
 namespace tessera {
 namespace {

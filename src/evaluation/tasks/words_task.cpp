@@ -5,15 +5,16 @@
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
+#include "src/base/dump_utf8.h"
+#include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/conditioned.h"
 #include "src/evaluation/tasks/examples.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/patch_scores.h"
 #include "src/evaluation/tasks/tasks.h"
-#include <tessera/base/dump_utf8.h>
+#include "src/evaluation/token_spans.h"
 #include <tessera/base/text.h>
-#include <tessera/evaluation/token_spans.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/objectives/objective.h>
 #include <tessera/objectives/patch_weights.h>

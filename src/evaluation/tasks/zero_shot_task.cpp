@@ -4,7 +4,10 @@
 
 #include <ATen/ATen.h>
 
+#include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/metrics/cosine.h"
+#include "src/evaluation/metrics/zero_shot.h"
+#include "src/evaluation/multi_hot_embedder.h"
 #include "src/evaluation/tasks/candidates.h"
 #include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/conditioned.h"
@@ -13,8 +16,6 @@
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/tasks.h"
 #include <tessera/base/text.h>
-#include <tessera/evaluation/metrics/zero_shot.h>
-#include <tessera/evaluation/multi_hot_embedder.h>
 
 namespace tessera {
 namespace {

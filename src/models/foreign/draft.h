@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <tessera/models/foreign/foreign_model.h>
+#include "src/models/foreign/foreign_model.h"
 
 namespace tessera {
 

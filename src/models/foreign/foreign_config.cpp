@@ -1,7 +1,7 @@
 #include "src/models/foreign/foreign_config.h"
 
+#include "src/models/projections.h"
 #include <tessera/io/atomic_file.h>
-#include <tessera/models/projections.h>
 
 namespace tessera {
 

@@ -2,15 +2,15 @@
 #include <filesystem>
 #include <set>
 
+#include "src/io/pytorch_file.h"
 #include "src/models/foreign/foreign_config.h"
+#include "src/models/foreign/foreign_model.h"
 #include "src/models/foreign/timm.h"
 #include "src/models/foreign/transformers.h"
+#include "src/models/open_clip.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/io/pytorch_file.h>
-#include <tessera/models/foreign/foreign_model.h>
-#include <tessera/models/open_clip.h>
 
 namespace tessera {
 namespace {

@@ -1,12 +1,12 @@
 #include <cmath>
 
+#include "src/models/modified_resnet.h"
+#include "src/models/open_clip.h"
+#include "src/models/readouts/attention_pool_2d.h"
+#include "src/models/readouts/pooling.h"
+#include "src/models/text_transformer.h"
+#include "src/models/vit.h"
 #include <tessera/base/error.h>
-#include <tessera/models/modified_resnet.h>
-#include <tessera/models/open_clip.h>
-#include <tessera/models/readouts/attention_pool_2d.h>
-#include <tessera/models/readouts/pooling.h>
-#include <tessera/models/text_transformer.h>
-#include <tessera/models/vit.h>
 
 #include "src/models/foreign/foreign_config.h"
 

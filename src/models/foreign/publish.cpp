@@ -5,18 +5,18 @@
 
 #include <ATen/ATen.h>
 
+#include "src/io/pytorch_file.h"
+#include "src/io/safetensors_header.h"
 #include "src/models/foreign/draft.h"
+#include "src/models/foreign/publish.h"
 #include "src/models/foreign/same_model.h"
 #include "src/models/foreign/tensor_digest.h"
+#include "src/models/open_clip.h"
+#include "src/models/readouts/sparo.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/io/pytorch_file.h>
 #include <tessera/io/safetensors.h>
-#include <tessera/io/safetensors_header.h>
-#include <tessera/models/foreign/publish.h>
-#include <tessera/models/open_clip.h>
-#include <tessera/models/readouts/sparo.h>
 
 namespace tessera {
 

@@ -2,13 +2,13 @@
 
 #include <ATen/ATen.h>
 
+#include "src/io/pytorch_file.h"
+#include "src/models/foreign/publish.h"
 #include "src/models/foreign/tensor_digest.h"
+#include "src/models/open_clip.h"
 #include <tessera/base/error.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/io/pytorch_file.h>
 #include <tessera/io/safetensors.h>
-#include <tessera/models/foreign/publish.h>
-#include <tessera/models/open_clip.h>
 
 namespace tessera {
 namespace {

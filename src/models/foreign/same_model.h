@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include <tessera/models/foreign/foreign_model.h>
+#include "src/models/foreign/foreign_model.h"
 
 namespace tessera {
 

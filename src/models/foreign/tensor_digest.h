@@ -4,7 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <tessera/base/digest.h>
+#include "src/base/digest.h"
 
 namespace tessera {
 

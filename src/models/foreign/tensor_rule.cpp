@@ -5,9 +5,9 @@
 
 #include <ATen/ATen.h>
 
+#include "src/models/foreign/tensor_rule.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/models/foreign/tensor_rule.h>
 
 namespace tessera {
 namespace {

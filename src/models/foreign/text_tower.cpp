@@ -3,10 +3,10 @@
 #include <cmath>
 #include <filesystem>
 
+#include "src/models/mlp_head.h"
+#include "src/models/text_transformer.h"
 #include <tessera/base/text.h>
 #include <tessera/config/shipped.h>
-#include <tessera/models/mlp_head.h>
-#include <tessera/models/text_transformer.h>
 
 namespace tessera {
 namespace {

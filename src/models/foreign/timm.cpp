@@ -6,16 +6,16 @@
 #include <set>
 #include <utility>
 
+#include "src/models/convnext.h"
 #include "src/models/foreign/draft.h"
 #include "src/models/foreign/same_model.h"
+#include "src/models/mlp_head.h"
+#include "src/models/projections.h"
+#include "src/models/readouts/map_pool.h"
+#include "src/models/timm_resnet.h"
+#include "src/models/vit.h"
 #include <tessera/base/text.h>
 #include <tessera/config/shipped.h>
-#include <tessera/models/convnext.h>
-#include <tessera/models/mlp_head.h>
-#include <tessera/models/projections.h>
-#include <tessera/models/readouts/map_pool.h>
-#include <tessera/models/timm_resnet.h>
-#include <tessera/models/vit.h>
 
 namespace tessera {
 namespace {

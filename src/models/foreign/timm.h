@@ -1,7 +1,7 @@
 #pragma once
 
 #include "src/models/foreign/foreign_config.h"
-#include <tessera/models/foreign/foreign_model.h>
+#include "src/models/foreign/foreign_model.h"
 
 namespace tessera {
 

@@ -8,8 +8,8 @@
 #include "src/models/foreign/text_tower.h"
 #include "src/models/foreign/transformers_family.h"
 #include "src/models/foreign/transformers_preprocessing.h"
+#include "src/models/projections.h"
 #include <tessera/base/text.h>
-#include <tessera/models/projections.h>
 
 namespace tessera {
 namespace {

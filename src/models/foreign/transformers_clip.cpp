@@ -1,8 +1,8 @@
 #include "src/models/foreign/draft.h"
 #include "src/models/foreign/transformers_family.h"
-#include <tessera/models/readouts/map_pool.h>
-#include <tessera/models/readouts/pooling.h>
-#include <tessera/models/text_transformer.h>
+#include "src/models/readouts/map_pool.h"
+#include "src/models/readouts/pooling.h"
+#include "src/models/text_transformer.h"
 
 namespace tessera {
 namespace {

@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "src/models/foreign/foreign_config.h"
-#include <tessera/models/foreign/foreign_model.h>
-#include <tessera/models/vit.h>
+#include "src/models/foreign/foreign_model.h"
+#include "src/models/vit.h"
 
 /// Declarations that all families of transformers' models share.
 namespace tessera {

@@ -2,16 +2,16 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/io/pytorch_file.h"
+#include "src/models/architectures.h"
+#include "src/models/open_clip.h"
+#include "src/models/open_clip_run.h"
+#include "src/models/readouts/sparo.h"
+#include "src/models/setting_differences.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/config/shipped.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/io/pytorch_file.h>
-#include <tessera/models/architectures.h>
-#include <tessera/models/open_clip.h>
-#include <tessera/models/open_clip_run.h>
-#include <tessera/models/readouts/sparo.h>
-#include <tessera/models/setting_differences.h>
 
 namespace tessera {
 namespace {

@@ -1,4 +1,4 @@
-#include <tessera/models/open_clip_run.h>
+#include "src/models/open_clip_run.h"
 
 #include <algorithm>
 #include <cctype>
@@ -8,7 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <tessera/base/dump_utf8.h>
+#include "src/base/dump_utf8.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 

@@ -5,13 +5,13 @@
 
 #include "src/models/foreign/text_tower.h"
 #include "src/models/foreign/timm.h"
-#include <tessera/models/modified_resnet.h>
-#include <tessera/models/open_clip.h>
-#include <tessera/models/readouts/attention_pool_2d.h>
-#include <tessera/models/readouts/attentional_pool.h>
-#include <tessera/models/readouts/pooling.h>
-#include <tessera/models/text_transformer.h>
-#include <tessera/models/vit.h>
+#include "src/models/modified_resnet.h"
+#include "src/models/open_clip.h"
+#include "src/models/readouts/attention_pool_2d.h"
+#include "src/models/readouts/attentional_pool.h"
+#include "src/models/readouts/pooling.h"
+#include "src/models/text_transformer.h"
+#include "src/models/vit.h"
 
 namespace tessera {
 

@@ -2,11 +2,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/models/architectures.h"
+#include "src/models/open_clip_run.h"
 #include <tessera/base/error.h>
 #include <tessera/config/fields.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/models/architectures.h>
-#include <tessera/models/open_clip_run.h>
 
 namespace tessera {
 namespace {

@@ -3,16 +3,16 @@
 #include "src/models/foreign/draft.h"
 #include "src/models/foreign/same_model.h"
 #include "src/models/foreign/timm.h"
+#include "src/models/mlp_head.h"
+#include "src/models/modified_resnet.h"
+#include "src/models/open_clip.h"
+#include "src/models/projections.h"
+#include "src/models/readouts/attention_pool_2d.h"
+#include "src/models/readouts/attentional_pool.h"
+#include "src/models/readouts/pooling.h"
+#include "src/models/text_transformer.h"
+#include "src/models/vit.h"
 #include <tessera/base/error.h>
-#include <tessera/models/modified_resnet.h>
-#include <tessera/models/mlp_head.h>
-#include <tessera/models/open_clip.h>
-#include <tessera/models/projections.h>
-#include <tessera/models/readouts/attention_pool_2d.h>
-#include <tessera/models/readouts/attentional_pool.h>
-#include <tessera/models/readouts/pooling.h>
-#include <tessera/models/text_transformer.h>
-#include <tessera/models/vit.h>
 
 namespace tessera {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <ATen/ATen.h>
 
-#include <tessera/models/position_embedding.h>
-#include <tessera/models/readouts/attention_pool_2d.h>
+#include "src/models/position_embedding.h"
+#include "src/models/readouts/attention_pool_2d.h"
 
 namespace tessera {
 

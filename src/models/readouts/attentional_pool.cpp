@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include <tessera/models/readouts/attentional_pool.h>
+#include "src/models/readouts/attentional_pool.h"
 
 namespace tessera {
 

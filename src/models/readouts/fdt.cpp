@@ -2,9 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include "src/models/attention.h"
+#include "src/models/readouts/fdt.h"
 #include "src/models/readouts/positions.h"
-#include <tessera/models/attention.h>
-#include <tessera/models/readouts/fdt.h>
 #include <tessera/ops/numeric.h>
 #include <tessera/ops/sparsemax.h>
 

@@ -1,8 +1,8 @@
 #include <ATen/ATen.h>
 
+#include "src/models/attention.h"
+#include "src/models/readouts/groups.h"
 #include <tessera/base/error.h>
-#include <tessera/models/attention.h>
-#include <tessera/models/readouts/groups.h>
 
 namespace tessera {
 

@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include <tessera/models/readouts/linear_bottleneck.h>
+#include "src/models/readouts/linear_bottleneck.h"
 
 namespace tessera {
 namespace {

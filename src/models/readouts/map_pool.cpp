@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include <tessera/models/readouts/map_pool.h>
+#include "src/models/readouts/map_pool.h"
 
 namespace tessera {
 

@@ -3,10 +3,10 @@
 
 #include <ATen/ATen.h>
 
+#include "src/models/attention.h"
+#include "src/models/readouts/pooling.h"
 #include "src/models/readouts/positions.h"
 #include <tessera/base/error.h>
-#include <tessera/models/attention.h>
-#include <tessera/models/readouts/pooling.h>
 
 namespace tessera {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <ATen/ATen.h>
 
-#include <tessera/models/attention.h>
+#include "src/models/attention.h"
 
 namespace tessera {
 

@@ -3,8 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/nn/init.h>
 
-#include <tessera/models/attention.h>
-#include <tessera/models/readouts/sparo.h>
+#include "src/models/attention.h"
+#include "src/models/readouts/sparo.h"
 #include <tessera/ops/numeric.h>
 #include <tessera/ops/slot_attention.h>
 

@@ -3,8 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/nn/init.h>
 
-#include <tessera/models/attention.h>
-#include <tessera/models/token_projection.h>
+#include "src/models/attention.h"
+#include "src/models/token_projection.h"
 #include <tessera/ops/numeric.h>
 
 namespace tessera {

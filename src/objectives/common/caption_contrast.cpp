@@ -6,7 +6,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <tessera/distributed/saved_group.h>
+#include "src/distributed/saved_group.h"
 #include "src/objectives/common/tiles.h"
 #include <tessera/ops/numeric.h>
 

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <tessera/objectives/caption_labels.h>
+#include "src/objectives/caption_labels.h"
 
 namespace tessera {
 namespace {

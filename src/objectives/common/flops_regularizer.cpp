@@ -1,4 +1,4 @@
-#include <tessera/objectives/flops_regularizer.h>
+#include "src/objectives/flops_regularizer.h"
 
 #include <ATen/ATen.h>
 

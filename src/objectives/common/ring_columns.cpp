@@ -4,7 +4,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <tessera/distributed/saved_group.h>
+#include "src/distributed/saved_group.h"
 #include <tessera/distributed/collectives.h>
 #include <tessera/distributed/ring.h>
 #include <tessera/ops/numeric.h>

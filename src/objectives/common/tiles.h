@@ -7,8 +7,8 @@
 #include <ATen/ops/logaddexp.h>
 
 #include "src/objectives/common/contrast_targets.h"
+#include "src/ops/thread_pool.h"
 #include <tessera/ops/numeric.h>
-#include <tessera/ops/thread_pool.h>
 
 namespace tessera {
 

@@ -1,4 +1,4 @@
-#include <tessera/training/checkpoint/best_checkpoint.h>
+#include "src/training/checkpoint/best_checkpoint.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,11 +7,11 @@
 #include <limits>
 #include <sstream>
 
+#include "src/report/metric.h"
+#include "src/training/checkpoint/checkpoint.h"
+#include "src/training/run/run_evaluation.h"
 #include <tessera/base/error.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/report/metric.h>
-#include <tessera/training/checkpoint/checkpoint.h>
-#include <tessera/training/run/run_evaluation.h>
 
 namespace tessera {
 namespace {

@@ -10,12 +10,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/training/checkpoint/best_checkpoint.h"
+#include "src/training/checkpoint/checkpoint.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
-#include <tessera/training/checkpoint/best_checkpoint.h>
-#include <tessera/training/checkpoint/checkpoint.h>
 
 namespace tessera {
 

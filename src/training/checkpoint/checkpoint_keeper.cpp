@@ -4,11 +4,11 @@
 
 #include <ATen/ATen.h>
 
+#include "src/distributed/agreement.h"
+#include "src/training/checkpoint/checkpoint_keeper.h"
+#include "src/training/checkpoint/fetch_checkpoint.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
-#include <tessera/distributed/agreement.h>
-#include <tessera/training/checkpoint/checkpoint_keeper.h>
-#include <tessera/training/checkpoint/fetch_checkpoint.h>
 
 namespace tessera {
 

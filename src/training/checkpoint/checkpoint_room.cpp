@@ -1,13 +1,13 @@
-#include <tessera/training/checkpoint/checkpoint_room.h>
+#include "src/training/checkpoint/checkpoint_room.h"
 
 #include <algorithm>
 #include <filesystem>
 
 #include <ATen/core/Tensor.h>
 
+#include "src/training/checkpoint/checkpoint.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/training/checkpoint/checkpoint.h>
 
 namespace tessera {
 

@@ -1,9 +1,9 @@
 #include <ATen/ATen.h>
 
+#include "src/training/checkpoint/checkpoint_writer.h"
 #include "src/training/checkpoint/shell_command.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
-#include <tessera/training/checkpoint/checkpoint_writer.h>
 
 namespace tessera {
 namespace {

@@ -1,9 +1,9 @@
 #include <filesystem>
 
+#include "src/training/checkpoint/fetch_checkpoint.h"
 #include "src/training/checkpoint/shell_command.h"
 #include <tessera/base/error.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/checkpoint/fetch_checkpoint.h>
 
 namespace tessera {
 namespace {

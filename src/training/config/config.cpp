@@ -1,11 +1,11 @@
 #include <filesystem>
 
+#include "src/base/printable.h"
+#include "src/config/environment.h"
 #include "src/training/config/config_checks.h"
 #include "src/training/config/moved_run.h"
 #include "src/training/config/published_towers.h"
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
-#include <tessera/config/environment.h>
 #include <tessera/config/shipped.h>
 #include <tessera/data/tokenizers/tokenizer.h>
 #include <tessera/evaluation/task.h>

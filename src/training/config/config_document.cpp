@@ -1,13 +1,13 @@
 #include <sstream>
 
+#include "src/data/sources/mixture.h"
+#include "src/evaluation/tasks/task_settings.h"
+#include "src/models/vit.h"
 #include <tessera/base/error.h>
-#include <tessera/data/sources/mixture.h>
 #include <tessera/data/tokenizers/tokenizer.h>
 #include <tessera/evaluation/task.h>
-#include <tessera/evaluation/tasks/task_settings.h>
 #include <tessera/models/adaptation.h>
 #include <tessera/models/registry.h>
-#include <tessera/models/vit.h>
 #include <tessera/objectives/objective.h>
 #include <tessera/optim/optimizer.h>
 #include <tessera/training/config/config.h>

@@ -2,10 +2,10 @@
 
 #include <filesystem>
 
-#include <tessera/data/tokenizers/tokenizer_json.h>
+#include "src/data/tokenizers/tokenizer_json.h"
+#include "src/models/foreign/publish.h"
+#include "src/models/open_clip.h"
 #include <tessera/io/atomic_file.h>
-#include <tessera/models/foreign/publish.h>
-#include <tessera/models/open_clip.h>
 
 namespace tessera {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "src/models/foreign/tensor_rule.h"
 #include <tessera/config/node.h>
-#include <tessera/models/foreign/tensor_rule.h>
 #include <tessera/models/model_file.h>
 #include <tessera/training/config/config.h>
 

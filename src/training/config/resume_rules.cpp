@@ -3,9 +3,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/training/config/resume_rules.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/training/config/resume_rules.h>
 
 namespace tessera {
 namespace {

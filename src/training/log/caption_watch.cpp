@@ -4,9 +4,9 @@
 
 #include <ATen/ATen.h>
 
+#include "src/training/log/caption_watch.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/training/log/caption_watch.h>
 
 namespace tessera {
 namespace {

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "src/training/log/chance_watch.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/training/log/chance_watch.h>
 
 namespace tessera {
 namespace {

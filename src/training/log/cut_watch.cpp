@@ -1,6 +1,6 @@
+#include "src/training/log/cut_watch.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/training/log/cut_watch.h>
 
 namespace tessera {
 namespace {

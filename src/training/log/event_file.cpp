@@ -6,11 +6,11 @@
 #include <filesystem>
 #include <unistd.h>
 
-#include <tessera/base/digest.h>
+#include "src/base/digest.h"
+#include "src/base/host.h"
+#include "src/training/log/event_file.h"
 #include <tessera/base/error.h>
-#include <tessera/base/host.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/log/event_file.h>
 
 namespace tessera {
 namespace {

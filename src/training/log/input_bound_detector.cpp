@@ -1,7 +1,7 @@
 #include <cmath>
 
+#include "src/training/log/input_bound_detector.h"
 #include <tessera/base/error.h>
-#include <tessera/training/log/input_bound_detector.h>
 
 namespace tessera {
 namespace {

@@ -2,10 +2,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include <tessera/base/clock.h>
-#include <tessera/base/dump_utf8.h>
+#include "src/base/clock.h"
+#include "src/base/dump_utf8.h"
+#include "src/training/log/metrics_row.h"
 #include <tessera/base/text.h>
-#include <tessera/training/log/metrics_row.h>
 
 namespace tessera {
 namespace {

@@ -7,10 +7,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/training/log/metrics_table.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/log/metrics_table.h>
 
 namespace tessera {
 namespace {

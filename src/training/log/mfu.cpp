@@ -3,10 +3,10 @@
 
 #include <ATen/Context.h>
 
-#include <tessera/measure/peak_flops.h>
+#include "src/measure/peak_flops.h"
+#include "src/training/log/metrics_row.h"
+#include "src/training/log/mfu.h"
 #include <tessera/base/error.h>
-#include <tessera/training/log/metrics_row.h>
-#include <tessera/training/log/mfu.h>
 
 namespace tessera {
 namespace {

@@ -7,9 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "src/training/log/row_command.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/training/log/row_command.h>
 
 namespace tessera {
 namespace {

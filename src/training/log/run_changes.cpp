@@ -3,11 +3,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include <tessera/base/dump_utf8.h>
+#include "src/base/dump_utf8.h"
+#include "src/training/log/run_changes.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/log/run_changes.h>
 
 namespace tessera {
 namespace {

@@ -7,14 +7,14 @@
 
 #include <nlohmann/json.hpp>
 
-#include <tessera/base/dump_utf8.h>
+#include "src/base/dump_utf8.h"
+#include "src/training/log/run_log.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/report/task_result.h>
 #include <tessera/training/config/config.h>
-#include <tessera/training/log/run_log.h>
 
 namespace tessera {
 namespace {

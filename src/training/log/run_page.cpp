@@ -6,20 +6,20 @@
 
 #include <nlohmann/json.hpp>
 
-#include <tessera/report/chart.h>
-#include <tessera/report/html.h>
-#include <tessera/report/markdown_table.h>
-#include <tessera/report/metric.h>
-#include <tessera/report/run_curves.h>
-#include <tessera/base/clock.h>
+#include "src/base/clock.h"
+#include "src/report/chart.h"
+#include "src/report/html.h"
+#include "src/report/markdown_table.h"
+#include "src/report/metric.h"
+#include "src/report/run_curves.h"
+#include "src/training/checkpoint/checkpoint.h"
+#include "src/training/log/metrics_row.h"
+#include "src/training/log/run_changes.h"
+#include "src/training/log/run_page.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/evaluation/task.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/checkpoint/checkpoint.h>
-#include <tessera/training/log/run_page.h>
-#include <tessera/training/log/metrics_row.h>
-#include <tessera/training/log/run_changes.h>
 
 namespace tessera {
 

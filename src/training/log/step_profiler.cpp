@@ -1,8 +1,8 @@
+#include "src/training/checkpoint/checkpoint.h"
+#include "src/training/log/step_profiler.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
-#include <tessera/training/checkpoint/checkpoint.h>
 #include <tessera/training/config/config.h>
-#include <tessera/training/log/step_profiler.h>
 
 namespace tessera {
 

@@ -3,15 +3,15 @@
 
 #include <ATen/ATen.h>
 
-#include <tessera/base/host.h>
+#include "src/base/host.h"
+#include "src/measure/machine.h"
+#include "src/optim/grad_norm_groups.h"
+#include "src/training/log/run_changes.h"
+#include "src/training/log/training_monitor.h"
+#include "src/training/run/epochs.h"
 #include <tessera/base/text.h>
 #include <tessera/base/version.h>
-#include <tessera/measure/machine.h>
-#include <tessera/optim/grad_norm_groups.h>
 #include <tessera/optim/schedule.h>
-#include <tessera/training/log/run_changes.h>
-#include <tessera/training/log/training_monitor.h>
-#include <tessera/training/run/epochs.h>
 
 namespace tessera {
 namespace {

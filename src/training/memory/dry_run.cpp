@@ -3,17 +3,17 @@
 #include <set>
 #include <sstream>
 
+#include "src/data/image/training_views.h"
+#include "src/measure/step_meter.h"
+#include "src/training/checkpoint/checkpoint_room.h"
+#include "src/training/memory/dry_run.h"
+#include "src/training/memory/example_page.h"
+#include "src/training/run/epochs.h"
+#include "src/training/run/run_evaluation.h"
+#include "src/training/run/setting_warnings.h"
+#include "src/training/run/training_run.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/data/image/training_views.h>
-#include <tessera/measure/step_meter.h>
-#include <tessera/training/checkpoint/checkpoint_room.h>
-#include <tessera/training/memory/dry_run.h>
-#include <tessera/training/memory/example_page.h>
-#include <tessera/training/run/epochs.h>
-#include <tessera/training/run/run_evaluation.h>
-#include <tessera/training/run/setting_warnings.h>
-#include <tessera/training/run/training_run.h>
 
 namespace tessera {
 namespace {

@@ -1,12 +1,12 @@
-#include <tessera/training/memory/example_page.h>
+#include "src/training/memory/example_page.h"
 
-#include <tessera/base/clock.h>
+#include "src/base/clock.h"
+#include "src/base/host.h"
+#include "src/base/printable.h"
+#include "src/report/html.h"
+#include "src/report/picture.h"
 #include <tessera/base/error.h>
-#include <tessera/base/host.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/version.h>
-#include <tessera/report/html.h>
-#include <tessera/report/picture.h>
 
 namespace tessera {
 namespace {

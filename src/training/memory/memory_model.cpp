@@ -6,15 +6,15 @@
 
 #include <ATen/ATen.h>
 
+#include "src/base/avoided_flops.h"
+#include "src/data/image/training_views.h"
+#include "src/distributed/fake_process_group.h"
+#include "src/measure/machine.h"
+#include "src/measure/pass_cost.h"
+#include "src/measure/synthetic_batch.h"
+#include "src/training/memory/memory_plan.h"
 #include "src/training/memory/module_settings.h"
-#include <tessera/base/avoided_flops.h>
-#include <tessera/data/image/training_views.h>
-#include <tessera/distributed/fake_process_group.h>
-#include <tessera/measure/machine.h>
-#include <tessera/measure/pass_cost.h>
-#include <tessera/measure/synthetic_batch.h>
-#include <tessera/training/memory/memory_plan.h>
-#include <tessera/training/step/tensors_kept.h>
+#include "src/training/step/tensors_kept.h"
 
 namespace tessera {
 namespace {

@@ -3,11 +3,11 @@
 
 #include <c10/util/StringUtil.h>
 
+#include "src/config/values.h"
+#include "src/training/memory/memory_plan.h"
 #include "src/training/memory/module_settings.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/config/values.h>
-#include <tessera/training/memory/memory_plan.h>
 
 namespace tessera {
 namespace {

@@ -1,6 +1,6 @@
 #include "src/training/memory/module_settings.h"
 
-#include <tessera/config/values.h>
+#include "src/config/values.h"
 
 namespace tessera {
 

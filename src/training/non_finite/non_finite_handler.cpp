@@ -2,12 +2,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include <tessera/base/dump_utf8.h>
+#include "src/base/dump_utf8.h"
+#include "src/distributed/agreement.h"
+#include "src/training/non_finite/non_finite_handler.h"
+#include "src/training/non_finite/non_finite_report.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/distributed/agreement.h>
-#include <tessera/training/non_finite/non_finite_handler.h>
-#include <tessera/training/non_finite/non_finite_report.h>
 
 namespace tessera {
 namespace {

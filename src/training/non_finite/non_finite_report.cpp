@@ -4,13 +4,13 @@
 
 #include <ATen/ATen.h>
 
+#include "src/distributed/agreement.h"
+#include "src/optim/clip_grad_norm.h"
 #include "src/training/non_finite/anomaly_detector.h"
+#include "src/training/non_finite/non_finite_report.h"
+#include "src/training/restore.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/distributed/agreement.h>
-#include <tessera/optim/clip_grad_norm.h>
-#include <tessera/training/non_finite/non_finite_report.h>
-#include <tessera/training/restore.h>
 
 namespace tessera {
 namespace {

@@ -1,4 +1,4 @@
-#include <tessera/training/run/adapted_parameters.h>
+#include "src/training/run/adapted_parameters.h"
 
 #include <algorithm>
 #include <set>

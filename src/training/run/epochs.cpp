@@ -1,4 +1,4 @@
-#include <tessera/training/run/epochs.h>
+#include "src/training/run/epochs.h"
 
 #include <cmath>
 #include <iomanip>
@@ -6,11 +6,11 @@
 
 #include <ATen/ATen.h>
 
+#include "src/distributed/agreement.h"
 #include <tessera/base/error.h>
-#include <tessera/base/text.h>
 #include <tessera/base/log.h>
+#include <tessera/base/text.h>
 #include <tessera/data/loading/loader.h>
-#include <tessera/distributed/agreement.h>
 
 namespace tessera {
 namespace {

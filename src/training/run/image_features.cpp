@@ -3,16 +3,17 @@
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
-#include <tessera/base/digest.h>
+#include "src/base/digest.h"
+#include "src/data/features/feature_writer.h"
+#include "src/data/loading/evaluation_reader.h"
+#include "src/models/autocast.h"
+#include "src/training/config/resume_rules.h"
+#include "src/training/run/image_features.h"
+#include "src/training/run/training_run.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
-#include <tessera/data/features/feature_writer.h>
 #include <tessera/data/loading/loader.h>
-#include <tessera/models/autocast.h>
-#include <tessera/training/config/resume_rules.h>
-#include <tessera/training/run/image_features.h>
-#include <tessera/training/run/training_run.h>
 
 namespace tessera {
 namespace {

@@ -1,12 +1,12 @@
-#include <tessera/training/run/run_evaluation.h>
+#include "src/training/run/run_evaluation.h"
 
 #include <algorithm>
 
+#include "src/models/text_conditioned_pool.h"
+#include "src/training/run/run_loss.h"
+#include "src/training/run/teacher.h"
 #include <tessera/base/text.h>
 #include <tessera/evaluation/inference.h>
-#include <tessera/models/text_conditioned_pool.h>
-#include <tessera/training/run/run_loss.h>
-#include <tessera/training/run/teacher.h>
 
 namespace tessera {
 namespace {

@@ -1,16 +1,17 @@
+#include "src/data/loading/told_samples.h"
+#include "src/training/run/run_loss.h"
 #include <tessera/objectives/make_objective.h>
-#include <tessera/training/run/run_loss.h>
 
 #include <limits>
 
 #include <ATen/ATen.h>
 
+#include "src/base/printable.h"
+#include "src/config/environment.h"
+#include "src/objectives/grad_cache.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
-#include <tessera/config/environment.h>
-#include <tessera/objectives/grad_cache.h>
 
 namespace tessera {
 namespace {

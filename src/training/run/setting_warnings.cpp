@@ -1,4 +1,4 @@
-#include <tessera/training/run/setting_warnings.h>
+#include "src/training/run/setting_warnings.h"
 
 #include <algorithm>
 #include <cmath>

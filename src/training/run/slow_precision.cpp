@@ -1,7 +1,7 @@
+#include "src/measure/machine.h"
+#include "src/training/run/slow_precision.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/measure/machine.h>
-#include <tessera/training/run/slow_precision.h>
 
 namespace tessera {
 namespace {

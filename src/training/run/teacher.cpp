@@ -1,4 +1,4 @@
-#include <tessera/training/run/teacher.h>
+#include "src/training/run/teacher.h"
 
 #include <algorithm>
 

@@ -7,23 +7,23 @@
 #include <ATen/ATen.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "src/base/machine_memory.h"
+#include "src/data/image/training_views.h"
+#include "src/models/autocast.h"
+#include "src/models/foreign/foreign_model.h"
+#include "src/models/open_clip.h"
+#include "src/models/room.h"
+#include "src/models/setting_differences.h"
 #include "src/training/config/published_towers.h"
+#include "src/training/run/adapted_parameters.h"
+#include "src/training/run/image_features.h"
+#include "src/training/run/training_run.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
-#include <tessera/base/machine_memory.h>
 #include <tessera/base/random.h>
 #include <tessera/base/text.h>
-#include <tessera/data/image/training_views.h>
-#include <tessera/models/autocast.h>
-#include <tessera/models/foreign/foreign_model.h>
-#include <tessera/models/open_clip.h>
-#include <tessera/models/room.h>
-#include <tessera/models/setting_differences.h>
 #include <tessera/objectives/contrastive_objective.h>
 #include <tessera/objectives/make_objective.h>
-#include <tessera/training/run/adapted_parameters.h>
-#include <tessera/training/run/image_features.h>
-#include <tessera/training/run/training_run.h>
 
 namespace tessera {
 namespace {

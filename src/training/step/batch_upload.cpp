@@ -2,7 +2,7 @@
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 
-#include <tessera/training/step/batch_upload.h>
+#include "src/training/step/batch_upload.h"
 
 namespace tessera {
 

@@ -1,5 +1,5 @@
+#include "src/training/step/step_graph.h"
 #include <tessera/base/error.h>
-#include <tessera/training/step/step_graph.h>
 
 #ifdef TESSERA_HAS_CUDA_GRAPHS
 #include <ATen/Context.h>

@@ -1,12 +1,12 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include "src/base/recomputing.h"
+#include "src/models/per_sample_rng.h"
+#include "src/objectives/grad_cache.h"
+#include "src/training/step/grad_cache.h"
+#include "src/training/step/tensors_kept.h"
 #include <tessera/base/random.h>
-#include <tessera/base/recomputing.h>
-#include <tessera/models/per_sample_rng.h>
-#include <tessera/objectives/grad_cache.h>
-#include <tessera/training/step/grad_cache.h>
-#include <tessera/training/step/tensors_kept.h>
 
 namespace tessera {
 namespace {

@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
-#include <tessera/training/step/non_finite_guard.h>
+#include "src/training/step/non_finite_guard.h"
 
 namespace tessera {
 

@@ -1,8 +1,8 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include "src/training/step/step_graph.h"
 #include <tessera/base/error.h>
-#include <tessera/training/step/step_graph.h>
 
 namespace tessera {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <c10/core/Event.h>
 
-#include <tessera/training/step/step_pacer.h>
+#include "src/training/step/step_pacer.h"
 
 namespace tessera {
 namespace {

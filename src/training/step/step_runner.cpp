@@ -2,12 +2,12 @@
 
 #include <ATen/ATen.h>
 
+#include "src/distributed/agreement.h"
+#include "src/models/per_sample_rng.h"
+#include "src/training/step/grad_cache.h"
+#include "src/training/step/step_runner.h"
 #include <tessera/base/error.h>
 #include <tessera/base/random.h>
-#include <tessera/distributed/agreement.h>
-#include <tessera/models/per_sample_rng.h>
-#include <tessera/training/step/grad_cache.h>
-#include <tessera/training/step/step_runner.h>
 
 namespace tessera {
 

@@ -6,10 +6,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/data/tokenizers/clip_bpe.h"
+#include "src/data/tokenizers/wordpiece.h"
 #include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
-#include <tessera/data/tokenizers/clip_bpe.h>
-#include <tessera/data/tokenizers/wordpiece.h>
 
 /// Reference cases and vocabularies that several tests use.
 namespace tessera::test {

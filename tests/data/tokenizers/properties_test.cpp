@@ -7,10 +7,10 @@
 #include <gtest/gtest.h>
 
 #include "src/data/tokenizers/byte_pairs.h"
+#include "src/data/tokenizers/sentencepiece.h"
 #include "src/data/tokenizers/vocabulary_file.h"
 #include "tests/data/tokenizers/golden.h"
 #include <tessera/base/random.h>
-#include <tessera/data/tokenizers/sentencepiece.h>
 
 namespace tessera {
 namespace {

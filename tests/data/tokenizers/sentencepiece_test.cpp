@@ -3,9 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "src/data/tokenizers/sentencepiece.h"
 #include "src/data/tokenizers/sentencepiece_model.h"
 #include "tests/data/tokenizers/golden.h"
-#include <tessera/data/tokenizers/sentencepiece.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {

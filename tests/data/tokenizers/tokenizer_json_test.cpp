@@ -6,12 +6,12 @@
 #include <nlohmann/json.hpp>
 
 #include "src/data/tokenizers/json/pattern.h"
+#include "src/data/tokenizers/published_tokenizer.h"
+#include "src/data/tokenizers/tokenizer_json.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/test_data.h"
 #include "tests/support/test_name.h"
-#include <tessera/data/tokenizers/published_tokenizer.h>
-#include <tessera/data/tokenizers/tokenizer_json.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {

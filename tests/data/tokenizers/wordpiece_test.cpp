@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "src/data/shapes/shapes.h"
 #include "tests/data/tokenizers/golden.h"
-#include <tessera/data/shapes/shapes.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {

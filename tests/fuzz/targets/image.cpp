@@ -2,12 +2,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "src/base/digest.h"
 #include "src/data/image/decode.h"
 #include "src/data/image/image_file.h"
 #include "tests/fuzz/target.h"
-#include <tessera/base/digest.h>
-#include <tessera/data/source.h>
 #include <tessera/data/image/transforms.h>
+#include <tessera/data/source.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera::fuzz {

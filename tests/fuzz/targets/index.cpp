@@ -3,13 +3,13 @@
 #include <cmath>
 #include <cstring>
 
+#include "src/base/digest.h"
+#include "src/index/index.h"
 #include "src/index/manifest.h"
 #include "src/index/segment.h"
+#include "src/index/sparse_files.h"
 #include "tests/fuzz/target.h"
-#include <tessera/base/digest.h>
 #include <tessera/base/error.h>
-#include <tessera/index/index.h>
-#include <tessera/index/sparse_files.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera::fuzz {

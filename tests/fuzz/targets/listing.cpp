@@ -1,11 +1,11 @@
 // Reads files that list images. The first byte selects the format; the rest is the file.
+#include "src/data/sources/coco_captions.h"
+#include "src/data/sources/csv.h"
 #include "src/data/sources/entities.h"
+#include "src/data/sources/karpathy.h"
 #include "tests/fuzz/target.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/data/sources/coco_captions.h>
-#include <tessera/data/sources/csv.h>
-#include <tessera/data/sources/karpathy.h>
 #include <tessera/data/source.h>
 
 namespace tessera::fuzz {

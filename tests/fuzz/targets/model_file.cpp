@@ -3,8 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/base/digest.h"
 #include "tests/fuzz/target.h"
-#include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/models/model_file.h>

@@ -6,11 +6,11 @@
 #include "src/data/formats/python_json.h"
 #include "src/data/formats/row_filter.h"
 #include "src/data/sources/field_source.h"
+#include "src/data/sources/parquet.h"
 #include "tests/fuzz/target.h"
 #include <tessera/base/error.h>
 #include <tessera/data/grouped_source.h>
 #include <tessera/data/source.h>
-#include <tessera/data/sources/parquet.h>
 
 namespace tessera::fuzz {
 namespace {

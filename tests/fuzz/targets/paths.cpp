@@ -1,7 +1,7 @@
 // Expands brace patterns in path lists.
+#include "src/data/formats/paths.h"
 #include "tests/fuzz/target.h"
 #include <tessera/base/error.h>
-#include <tessera/data/formats/paths.h>
 
 namespace tessera::fuzz {
 

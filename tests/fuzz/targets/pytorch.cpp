@@ -2,10 +2,10 @@
 // an archive rarely reach its pickle.
 #include <ATen/core/Tensor.h>
 
+#include "src/io/pickle.h"
+#include "src/io/pytorch_file.h"
 #include "tests/fuzz/target.h"
 #include <tessera/base/error.h>
-#include <tessera/io/pickle.h>
-#include <tessera/io/pytorch_file.h>
 
 namespace tessera::fuzz {
 namespace {

@@ -8,10 +8,10 @@
 #include "src/data/formats/byte_stream.h"
 #include "src/data/sources/webdataset/shard_index.h"
 #include "src/data/sources/webdataset/tar_stream.h"
-#include <tessera/io/tar_header.h>
+#include "src/io/tar.h"
+#include "src/io/tar_header.h"
 #include "tests/fuzz/target.h"
 #include <tessera/base/error.h>
-#include <tessera/io/tar.h>
 
 namespace tessera::fuzz {
 namespace {

@@ -1,13 +1,13 @@
 // Reads vocabulary files. The first byte selects the tokenizer; the rest is the file.
 #include <cstdint>
 
+#include "src/data/tokenizers/clip_bpe.h"
+#include "src/data/tokenizers/sentencepiece.h"
 #include "src/data/tokenizers/vocabulary_file.h"
+#include "src/data/tokenizers/wordpiece.h"
 #include "tests/fuzz/target.h"
 #include "tests/fuzz/tokenizers.h"
 #include <tessera/base/error.h>
-#include <tessera/data/tokenizers/clip_bpe.h>
-#include <tessera/data/tokenizers/sentencepiece.h>
-#include <tessera/data/tokenizers/wordpiece.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera::fuzz {

@@ -5,13 +5,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/base/printable.h"
 #include "src/data/formats/annotations.h"
 #include "src/data/sources/options/layouts.h"
 #include "src/data/sources/options/word_orders.h"
+#include "src/io/stand_in.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
-#include <tessera/io/stand_in.h>
 
 namespace tessera {
 namespace {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "src/data/image/encode.h"
 #include "src/data/image/orientation.h"
 #include "src/data/image/sample_picture.h"
 #include "src/data/sources/find_picture.h"
@@ -9,7 +10,6 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/config/shipped.h>
-#include <tessera/data/image/encode.h>
 
 namespace tessera {
 namespace {

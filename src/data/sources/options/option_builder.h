@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "src/data/sources/option_set.h"
 #include <tessera/data/image/transforms.h>
-#include <tessera/data/sources/option_set.h>
 
 namespace tessera {
 

@@ -1,6 +1,6 @@
+#include "src/data/sources/option_set.h"
 #include "src/data/sources/options/layouts.h"
 #include <tessera/base/error.h>
-#include <tessera/data/sources/option_set.h>
 
 namespace tessera {
 namespace {

@@ -2,10 +2,10 @@
 
 #include <functional>
 
-#include <tessera/base/digest.h>
+#include "src/base/digest.h"
+#include "src/data/formats/list_file.h"
 #include <tessera/base/random.h>
 #include <tessera/base/text.h>
-#include <tessera/data/formats/list_file.h>
 
 namespace tessera {
 namespace {

@@ -5,6 +5,8 @@
 #include <system_error>
 #include <unordered_map>
 
+#include "src/base/digest.h"
+#include "src/base/printable.h"
 #include "src/data/formats/annotations.h"
 #include "src/data/formats/captions.h"
 #include "src/data/formats/class_names.h"
@@ -13,16 +15,14 @@
 #include "src/data/formats/sample_file.h"
 #include "src/data/formats/text_fields.h"
 #include "src/data/sources/field_source.h"
+#include "src/data/sources/one_per_image.h"
+#include "src/data/sources/parquet.h"
 #include "src/data/sources/parquet/group_cache.h"
 #include "src/data/sources/parquet/table_files.h"
-#include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/data/grouped_source.h>
-#include <tessera/data/sources/one_per_image.h>
-#include <tessera/data/sources/parquet.h>
 
 namespace tessera {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include <tessera/data/formats/paths.h>
+#include "src/data/formats/paths.h"
 
 namespace tessera {
 

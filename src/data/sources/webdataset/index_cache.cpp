@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <vector>
 
-#include <tessera/base/digest.h>
+#include "src/base/digest.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/io/atomic_file.h>

@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include <tessera/io/tar.h>
+#include "src/io/tar.h"
 
 namespace tessera {
 

@@ -8,8 +8,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "src/data/sources/webdataset/webdataset.h"
 #include <tessera/data/sample.h>
-#include <tessera/data/sources/webdataset/webdataset.h>
 
 namespace tessera {
 

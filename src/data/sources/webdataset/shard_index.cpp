@@ -8,9 +8,9 @@
 
 #include "src/data/formats/in_threads.h"
 #include "src/data/sources/webdataset/index_cache.h"
+#include "src/io/tar.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
-#include <tessera/io/tar.h>
 
 namespace tessera {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <tessera/io/tar.h>
+#include "src/io/tar.h"
 
 namespace tessera {
 

@@ -3,9 +3,9 @@
 #include <filesystem>
 #include <vector>
 
+#include "src/base/printable.h"
 #include "src/data/formats/column_path.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 
 namespace tessera {
 

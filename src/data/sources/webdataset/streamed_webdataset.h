@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "src/data/sources/webdataset/webdataset.h"
 #include <tessera/data/stream.h>
-#include <tessera/data/sources/webdataset/webdataset.h>
 
 namespace tessera {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 
-#include <tessera/io/tar_header.h>
+#include "src/base/printable.h"
+#include "src/io/tar_header.h"
 #include <tessera/base/error.h>
-#include <tessera/base/printable.h>
 
 namespace tessera {
 

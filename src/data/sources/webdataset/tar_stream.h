@@ -4,7 +4,7 @@
 #include <string>
 
 #include "src/data/formats/byte_stream.h"
-#include <tessera/io/tar.h>
+#include "src/io/tar.h"
 
 namespace tessera {
 

@@ -11,11 +11,11 @@
 #include "src/data/sources/webdataset/shard_stream.h"
 #include "src/data/sources/webdataset/side_table.h"
 #include "src/data/sources/webdataset/streamed_webdataset.h"
+#include "src/data/sources/webdataset/webdataset.h"
+#include "src/io/tar.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
-#include <tessera/data/sources/webdataset/webdataset.h>
-#include <tessera/io/tar.h>
 
 namespace tessera {
 namespace {

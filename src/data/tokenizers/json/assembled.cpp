@@ -7,13 +7,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/base/digest.h"
 #include "src/data/tokenizers/json/part.h"
 #include "src/data/tokenizers/sentencepiece_model.h"
 #include "src/data/tokenizers/tokenizer_config.h"
-#include <tessera/base/digest.h>
+#include "src/io/stand_in.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/io/stand_in.h>
 
 namespace tessera::json_tokenizer {
 namespace {

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <vector>
 
+#include "src/base/digest.h"
 #include "src/data/tokenizers/json/characters.h"
 #include "src/data/tokenizers/json/part.h"
 #include "src/data/tokenizers/json/pattern.h"
 #include "src/data/tokenizers/normalization.h"
-#include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 
 namespace tessera::json_tokenizer {

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "src/evaluation/metrics/retrieval.h"
+
+namespace tessera::metrics {
+
+struct KPrecisionScores {
+  std::vector<std::int64_t> top1;    // for each image, the index of its best caption: the one most similar to it
+  std::vector<double> per_image;     // k-precision of each image; -1 if the image's best caption has no word
+  std::vector<double> per_image_na;  // k-precision of each image over lexicon words; -1 if the image's best caption has no lexicon word
+  double k_precision = 0;
+  double k_precision_na = 0;
+  std::int64_t count = 0;  // number of images that have a value
+  std::int64_t count_na = 0;
+};
+
+/// Splits a caption into words: maximal runs of ASCII letters, digits and non-ASCII characters. Makes ASCII letters lower-case.
+std::vector<std::string> caption_words(std::string_view caption);
+
+/// Returns the index of the most similar text for each image; at ties, the lowest index. Works in tiles, so that a large similarity
+/// matrix is never in memory as a whole.
+std::vector<std::int64_t> best_texts(const SimilarityTile& similarity, std::int64_t images, std::int64_t texts);
+
+/// Measures how faithful retrieved captions are (SPARC, section 4.3): the share of words in image n's best caption, the caption top1[n],
+/// that also occur in the image's own captions. caption_image[m] is the image of caption m, or -1 if the caption has no image. With
+/// clip_counts, a word counts at most as often as it occurs in the image's own captions. The *_na values (nouns and adjectives) count only
+/// words in the lexicon; without a lexicon they count all words.
+KPrecisionScores k_precision(const std::vector<std::int64_t>& top1, const std::vector<std::string>& captions,
+                             const std::vector<std::int64_t>& caption_image,
+                             const std::optional<std::vector<std::string>>& lexicon, bool clip_counts = false);
+
+/// Does the same as the other k_precision(); here top1[n] is the caption with the greatest score for image n. scores: float [N, M].
+KPrecisionScores k_precision(const at::Tensor& scores, const std::vector<std::string>& captions,
+                             const std::vector<std::int64_t>& caption_image,
+                             const std::optional<std::vector<std::string>>& lexicon, bool clip_counts = false);
+
+}  // namespace tessera::metrics

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+
+#include "src/models/attention.h"
+#include "src/models/layers.h"
+#include "src/models/rotary.h"
+#include <tessera/models/lora.h>
+
+namespace tessera {
+
+struct MultiHeadAttentionSettings {
+  std::int64_t width = 0;  // width of the queries
+  std::int64_t heads = 1;
+  std::int64_t key_width = 0;     // width of the tokens that keys and values are computed from; 0 means `width`
+  std::int64_t inner_width = 0;   // total width of all heads, a multiple of `heads`; 0 means `width`
+  std::int64_t output_width = 0;  // width of the result; 0 means `width`
+  /// If true, the input projections are stored as three Linears `q_proj`, `k_proj` and `v_proj`. If false, they are stored as in
+  /// torch.nn.MultiheadAttention. The bias is then `in_proj_bias`. If keys and queries have the same width, the weight is `in_proj_weight`
+  /// (fused). If their widths differ, the weights are `q_proj_weight`, `k_proj_weight` and `v_proj_weight`.
+  bool linears = false;
+  /// Which biases a fused input projection has: all (one `in_proj_bias`), none, or some of `q_bias`, `k_bias` and `v_bias`. no_key (EVA,
+  /// DINOv3), no_query and no_value each leave out one bias; query, key and value each keep only that bias.
+  std::string input_bias = "all";
+  bool output_bias = true;  // whether `out_proj` has a bias
+  bool query_key_norm = false;  // LayerNorm over each head's queries (`q_norm`) and keys (`k_norm`)
+  bool inner_norm = false;      // LayerNorm `norm` on the output of all heads, before the last projection (EVA-02)
+  double norm_eps = 1e-5;
+};
+
+/// Multi-head attention with learned projections; the last projection is `out_proj`. In self-attention with a fused input projection, the
+/// linear maps `query`, `key`, `value` and `out` may have adapters.
+class MultiHeadAttention : public torch::nn::Module, public Adaptable {
+ public:
+  explicit MultiHeadAttention(const MultiHeadAttentionSettings& settings);
+
+  /// Computes self-attention: x [B, N, width] -> [B, N, output_width], or if packed, [T, width] -> [T, output_width].
+  at::Tensor forward(const at::Tensor& x, const AttentionMask& mask = {}, const Rotation& rotation = {});
+  /// Computes attention to other tokens: query [B, N, width], or [1, N, width] if all rows have the same queries, and keys [B, K,
+  /// key_width] -> [B, N, output_width].
+  at::Tensor forward(const at::Tensor& query, const at::Tensor& keys, const AttentionMask& mask = {});
+
+  /// Returns queries, keys and values of x [B, N, width], for blocks that replace the usual attention by another form (last_block.h). Each
+  /// tensor is [B, N, inner width], and heads are contiguous slices of its width. Queries and keys are normalized and rotated. project()
+  /// applies the last projection to the attention's result. The input projection must be fused (`in_proj_weight`).
+  std::vector<at::Tensor> queries_keys_values(const at::Tensor& x, const Rotation& rotation = {}) const;
+  at::Tensor project(const at::Tensor& attended);
+  std::int64_t heads() const { return heads_; }
+
+  /// Redraws all weights from normal distributions; biases do not change.
+  void initialize(double input_deviation, double output_deviation);
+  /// Returns the weight and bias of queries, keys, values and output, in this order, as multi_head_attention() takes
+  /// them. Throws c10::Error if there are adapters.
+  std::vector<at::Tensor> projections() const;
+  std::vector<LinearMap> linear_maps() const override;
+
+ private:
+  std::int64_t heads_;
+  std::vector<at::Tensor> weights_;  // weights of queries, keys and values: one fused tensor, or three
+  std::vector<at::Tensor> biases_;   // biases: one fused tensor, or three (undefined for a part without bias); empty if no part has a bias
+  at::Tensor input_bias() const;
+
+  std::shared_ptr<LayerNorm> query_norm_, key_norm_, inner_norm_;
+  torch::nn::Linear out_proj_;
+};
+
+/// Computes MultiHeadAttention from its weights, the eight tensors that MultiHeadAttention::projections() returns. It is for losses that
+/// can process a batch block by block and recompute each block in the backward pass.
+at::Tensor multi_head_attention(const at::Tensor& query, const at::Tensor& keys, at::TensorList projections,
+                                std::int64_t heads, const AttentionMask& mask);
+
+}  // namespace tessera

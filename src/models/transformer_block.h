@@ -1,0 +1,96 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+
+#include "src/models/layers.h"
+#include "src/models/multi_head_attention.h"
+#include <tessera/batch.h>
+#include <tessera/config/fields.h>
+#include <tessera/models/lora.h>
+
+namespace tessera {
+
+struct TransformerSettings;
+
+/// What blocks must know about a sequence in addition to its tokens.
+struct SequenceInfo {
+  AttentionMask mask;          // the mask of self-attention
+  config::Size grid = {0, 0};  // rows and columns of the patches; {0, 0} unless the sequence has all patches of an image, row by row
+  std::int64_t prefix = 0;     // number of tokens before the patches: the class token and registers
+  Rotation rotation;           // the rotation of queries and keys
+};
+
+/// The part of a block that follows attention. In files, its name within the block is `mlp`.
+class FeedForward : public torch::nn::Module {
+ public:
+  /// Maps normalized tokens x [B, N, width], or packed [T, width], to the output of the residual branch, of the same shape.
+  virtual at::Tensor forward(const at::Tensor& x, const SequenceInfo& sequence) = 0;
+};
+
+/// Sizes and options of an Mlp.
+struct MlpShape {
+  std::int64_t width = 0, hidden = 0;
+  std::string activation = "gelu";
+  bool gated = false;      // adds the map `c_gate`; the result is c_proj(activation(c_gate(x)) * c_fc(x))
+  bool bias = true;         // whether the linear maps have biases
+  bool norm = false;        // LayerNorm `norm` before c_proj
+  bool input_norm = false;  // LayerNorm `norm_in` on the input
+  double norm_eps = 1e-5;   // epsilon of both LayerNorms
+};
+
+/// Two linear maps, `c_fc` and `c_proj`, with an activation between them; a gated Mlp has three maps.
+class Mlp : public FeedForward, public Adaptable {
+ public:
+  explicit Mlp(const MlpShape& shape);
+  at::Tensor forward(const at::Tensor& x, const SequenceInfo& sequence) override;
+  /// Redraws the weights from normal distributions; biases do not change.
+  void initialize(double fc_deviation, double projection_deviation);
+  std::vector<LinearMap> linear_maps() const override;
+
+ private:
+  std::string activation_;
+  torch::nn::Linear c_gate_{nullptr};
+  torch::nn::Linear c_fc_;
+  std::shared_ptr<LayerNorm> norm_, norm_in_;
+  torch::nn::Linear c_proj_;
+};
+
+/// How weights are initialized. The image transformer keeps PyTorch's defaults for its blocks. The text transformer uses the GPT-2-like
+/// standard deviations of OpenAI's CLIP (attention width^-1/2, projections width^-1/2 (2 layers)^-1/2, MLP (2 width)^-1/2).
+enum class BlockInitialization { image, text };
+
+/// A pre-norm residual block: x += ls_1 * attn(ln_1(x)); x += ls_2 * mlp(ln_2(x)). With `block_norm: after`, x = ln_1(x + ls_1 * attn(x))
+/// and so on; with `block_norm: on_updates`, x += ls_1 * ln_1(attn(x)) and so on. LayerScale is present if the settings ask for it.
+class TransformerBlock : public torch::nn::Module {
+ public:
+  /// `feed_forward` is the block's feed-forward part; the block does not initialize its weights. If it is null, the block creates the Mlp
+  /// that the settings describe.
+  TransformerBlock(const TransformerSettings& settings, BlockInitialization initialization,
+                   std::shared_ptr<FeedForward> feed_forward = nullptr);
+  /// Maps x [B, N, width], or packed [T, width], to the same shape. `factors` [B or T, 2] multiply the outputs of the two residual branches
+  /// (attention, feed-forward) of each sample or packed token, for stochastic depth; undefined means 1.
+  at::Tensor forward(const at::Tensor& x, const SequenceInfo& sequence = {}, const at::Tensor& factors = {});
+  /// Runs the block as the last one of a ViT whose patches are compared with texts (see last_block.h). Maps tokens x [B, N, width] of whole
+  /// images to the same shape.
+  at::Tensor forward_as(LastBlock kind, const at::Tensor& x, const SequenceInfo& sequence);
+  /// The attention and feed-forward parts that support adapters.
+  std::vector<std::shared_ptr<torch::nn::Module>> adaptable_modules() const;
+  /// Whether the block's adapters draw random numbers in training. If they do, forward() must run inside a RowRngScope with the keys from
+  /// token_keys().
+  bool draws_for_tokens() const;
+
+ private:
+  enum class NormPlace { before, after, on_updates };
+
+  NormPlace norms_;
+  std::shared_ptr<LayerNorm> ln_1_, ln_2_;
+  std::shared_ptr<MultiHeadAttention> attn_;
+  std::shared_ptr<FeedForward> mlp_;
+  std::shared_ptr<LayerScale> ls_1_, ls_2_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/report/report.h"
+
+namespace tessera::report {
+
+/// A curve of bounded size. Merges neighboring values so that there are never more than `most` groups of values. Each group has the mean,
+/// the minimum and the maximum of its values.
+class ThinCurve {
+ public:
+  explicit ThinCurve(std::size_t most = 1000) : most_(most) {}
+
+  /// Steps must not decrease. Values that are not finite are left out.
+  void add(double step, double value);
+  bool empty() const { return stretches_.empty(); }
+  /// The value that was added last.
+  const double& last() const { return last_; }
+  /// Returns a curve with one point per group of values: its x is the mean step, and its y is the mean value. The curve has ranges
+  /// (minimum, maximum) only if groups may have more than one value.
+  Curve curve(const std::string& name) const;
+
+ private:
+  struct Stretch {
+    double steps = 0, values = 0;  // sums of the steps and of the values in a group
+    double low = 0, high = 0;
+    std::int64_t count = 0;
+  };
+  void join_pairs();
+
+  std::size_t most_;
+  std::int64_t per_stretch_ = 1;
+  std::vector<Stretch> stretches_;
+  double last_ = 0;
+};
+
+}  // namespace tessera::report

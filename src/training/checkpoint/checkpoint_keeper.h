@@ -1,0 +1,76 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "src/training/checkpoint/best_checkpoint.h"
+#include "src/training/checkpoint/checkpoint_writer.h"
+#include "src/training/run/training_run.h"
+
+namespace tessera {
+
+/// Manages the checkpoints of a run: chooses the checkpoint to resume from, checks whether a save is due by checkpoint.every_minutes,
+/// gathers the state from all ranks, writes it in the background, and tracks the last good checkpoint. Only rank 0 reads and writes files.
+class CheckpointKeeper {
+ public:
+  /// A function that reports a failed save to the user.
+  using ReportError = std::function<void(const std::string&)>;
+
+  /// `config`, `group` and `run` must outlive this object. `folder` is the run's folder; checkpoints are in its subfolder `checkpoints`.
+  CheckpointKeeper(const Config& config, const ProcessGroup& group, const TrainingRun& run, const std::string& folder,
+                   ReportError report_error);
+
+  /// Returns the checkpoint that `resume` refers to (see Trainer), together with its folder; nothing for a fresh start. Call it
+  /// only on rank 0. Throws UserError.
+  std::optional<std::pair<std::string, Checkpoint>> choose(const std::string& resume) const;
+  /// Records that the run was resumed from this checkpoint.
+  void resumed_from(const std::string& checkpoint, std::int64_t step);
+
+  /// Returns true if `checkpoint` is the folder in which this run saves `step`.
+  bool is_own(const std::string& checkpoint, std::int64_t step) const;
+
+  /// Returns true if, according to this rank's clock, checkpoint.every_minutes have passed since the last save.
+  bool overdue() const;
+  /// Saves a checkpoint, unless this step is already saved. A failure is reported, and the next save tries again. With `must`,
+  /// waits for the save and throws UserError if it fails. Every rank must call it.
+  void save(const RunState& state, bool must);
+  /// Returns true if the metric of checkpoint.keep_best is better than it was for the best checkpoint so far. NaN and infinity are never
+  /// better. If the metric was not measured, reports an error once and returns false. Call it only on rank 0.
+  bool is_best(const MeasuredMetrics& measured);
+  /// Must be called on every rank, after is_best() has returned true for this state. Saves a checkpoint, unless this step is already saved.
+  /// Rank 0 waits until the checkpoint is completely written, and marks it as the best.
+  void save_best(const RunState& state);
+  /// Waits for the pending save, if there is one. If it failed, reports the failure and returns false.
+  bool wait() { return collect(false); }
+  /// Returns the current state of the run, gathered from all ranks; complete only on rank 0. Every rank must call it.
+  Checkpoint gather(RunState state) const;
+  /// Returns the folder of the newest checkpoint that this session has written or resumed from; empty if there is none.
+  const std::string& last_good() const { return last_good_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  std::optional<std::pair<std::string, Checkpoint>> newest() const;
+  bool write(Checkpoint checkpoint, bool must);
+  bool collect(bool must);
+
+  const Config& config_;
+  const ProcessGroup& group_;
+  const TrainingRun& run_;
+  std::string run_folder_;
+  ReportError report_error_;
+  CheckpointFolder folder_;
+  CheckpointWriter writer_;
+  std::string last_good_;
+  std::optional<BestCheckpoint> best_;  // the checkpoint whose name is in the file `best`
+  bool told_not_measured_ = false;
+  double judged_ = 0;               // the value for which is_best() returned true
+  std::int64_t last_saved_ = -1;    // step of this run's last save, which may still be pending
+  std::int64_t writing_step_ = -1;  // step of the save being written
+  Clock::time_point last_save_ = Clock::now();
+};
+
+}  // namespace tessera

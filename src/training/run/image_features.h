@@ -1,0 +1,25 @@
+#pragma once
+
+#include <memory>
+
+#include "src/data/features/feature_folder.h"
+#include <tessera/training/config/config.h>
+
+namespace tessera {
+
+struct TrainingRun;
+
+/// Encodes each image of data.train once, with the preprocessing of evaluation and the run's initial image encoder. Writes the
+/// features that the objective and the read-out need into data.features.folder. Throws UserError if data.features is not set, if
+/// the encoder is not frozen, or if the data cannot be read.
+FeatureManifest write_image_features(const Config& config);
+
+/// Opens the features that data.features names, for a run whose model is built and whose frozen parameters are known. Throws UserError if
+/// the encoder is not frozen, if the features were made with other settings, or if tensors are missing.
+std::shared_ptr<const FeatureFolder> open_image_features(const Config& config, const TrainingRun& run);
+
+/// Compares the loaded image encoder's weights with those that produced the run's features. Throws UserError if they differ; does
+/// nothing for a run without features.
+void check_feature_weights(const TrainingRun& run);
+
+}  // namespace tessera
