@@ -17,6 +17,8 @@
 #include "src/models/groupvit_checkpoint.h"
 #include "src/models/open_clip.h"
 #include "src/models/parameter_count.h"
+#include "src/models/setting_differences.h"
+#include <tessera/base/log.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/models/model_file.h>
 
@@ -124,7 +126,8 @@ ModelFile of_groupvit(const Arguments& arguments, const ModelFile& given) {
   if (!arguments.reading.architecture.empty())
     user_error("--architecture ", arguments.reading.architecture,
                ": is a name of OpenCLIP: leave it out for GroupViT's released model, or give --settings FILE");
-  const ModelSettings model = arguments.settings.empty() ? groupvit_model() : given.model;
+  ModelSettings model = arguments.settings.empty() ? groupvit_model() : given.model;
+  if (arguments.reading.image_size) model = with_image_size(model, *arguments.reading.image_size);
   return from_named_tensors(from_groupvit(load_weights(arguments.input, arguments.reading.state), arguments.input), model, arguments.input);
 }
 
@@ -132,7 +135,13 @@ ModelFile of_open_clip(const Arguments& arguments, const ModelFile& given) {
   if (!arguments.reading.architecture.empty() && !arguments.settings.empty())
     user_error("give either --architecture NAME or --settings FILE for an OpenCLIP file, not both");
   const std::string weights = find_open_clip_weights(arguments.input);
-  if (!arguments.settings.empty()) return from_open_clip(weights, given.model, arguments.reading.state);
+  if (!arguments.settings.empty()) {
+    if (const auto described = usable_description(weights, arguments.reading.state))
+      if (const auto differences = setting_differences(resolve(given.model), described->model); !differences.empty())
+        log::warning(weights, ": --settings ", arguments.settings, " contradicts the settings that come with the weights: ",
+                     join_names(differences));
+    return from_open_clip(weights, given.model, arguments.reading.state);
+  }
   const ForeignModel foreign = open_clip_settings(weights, arguments.reading);
   ModelFile file = from_open_clip(weights, foreign, arguments.reading.state);
   if (arguments.vocabulary.empty()) take_tokenizer(foreign, std::filesystem::absolute(weights).parent_path().string(), file);

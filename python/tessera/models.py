@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import pathlib
 import warnings
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ._library import bound_class, plain_errors
-from .loader import loaders_alive
+from .loader import loaders_alive, vocabularies
 
 __all__ = ["Encoded", "Model", "Tokenizer", "Word", "load"]
 
@@ -26,7 +27,7 @@ class Encoded(NamedTuple):
     embedding: Tensor        # [B, D]
     tokens: Tensor           # [B, N, D], the patches in row-major order, or one for each id, as tessera-embed --dense writes them
     mask: Tensor             # bool [B, N], True = a real patch or token, not padding
-    grids: Optional[Tensor]  # int64 [B, 2], rows and columns of each image's patches; None for texts
+    grids: Optional[Tensor]  # int64 [B, 2], rows and columns of each image's patches; None for texts and groups of patches
 
 
 class Word(NamedTuple):
@@ -50,7 +51,9 @@ def load(path: Union[str, os.PathLike], device: Union[str, torch.device] = "auto
     state         the key of the state dict to read, if a PyTorch file has several (model_ema)
     raises        RuntimeError, one line that names the file; if there is no such file, it is a FileNotFoundError, too
     """
-    size = [] if image_size is None else [image_size] if isinstance(image_size, int) else list(image_size)
+    size = [] if image_size is None else [operator.index(n) for n in (image_size if hasattr(image_size, "__len__") else [image_size])]
+    if image_size is not None and len(size) not in (1, 2):
+        raise ValueError(f"load: image_size is {image_size}: give one number or (height, width)")
     with plain_errors():
         return Model(bound_class("Model")(os.fspath(path), str(device), architecture, size, state))
 
@@ -157,12 +160,23 @@ class Model(_Part):
 
     def _attach(self, bound: Any) -> None:
         self._bound = bound
-        self._vocabulary: Optional[str] = None  # Loader.tokenizer_identity of the model's own tokenizer
+        self._vocabulary: Optional[str] = None
+        self._warned = False  # whether a warning has named another vocabulary
         for name, tensor in bound.tensors().items():
             self._hold(name, tensor)
         for name in ("logit_scale", "logit_bias"):
             if name not in self._parameters:
                 self.register_parameter(name, None)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        is_new = name in ("logit_scale", "logit_bias") and self.__dict__.get("_parameters", {}).get(name, self) is None
+        if is_new and isinstance(value, Tensor):
+            if value.numel() != 1 or value.dtype != torch.float32:
+                raise ValueError(f"{name} must be one float32 number, but it is {value.dtype} {list(value.shape)}")
+            self._bound.add_temperature(name, value)
+            self._hold(name, value)
+        else:
+            super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles hold the compiled model with its weights instead of the modules that refer to it."""
@@ -190,6 +204,10 @@ class Model(_Part):
         """
         if not os.fspath(path).endswith(".safetensors"):
             raise RuntimeError(f"{os.fspath(path)}: a model file is written as safetensors: give it a name that ends in .safetensors")
+        own = sorted(set(self.state_dict()) - set(self._bound.tensors()))
+        if own:
+            raise RuntimeError(f"{os.fspath(path)}: not written, because a model file has no place for what was added to the model, "
+                               f"{', '.join(own[:5])}: save it with torch.save, and delete it from the model")
         with plain_errors():
             self._bound.save(os.fspath(path))
 
@@ -286,14 +304,13 @@ class Model(_Part):
         raises              RuntimeError if pixels have another type or size
         """
         if getattr(pictures, "ndim", 0) == 4:
-            images = list(torch.as_tensor(pictures))
+            images = list(_array(pictures))
         elif isinstance(pictures, Tensor) and pictures.dim() == 3 and self._are_patches(pictures):
             raise RuntimeError(f"encode_image: got {list(pictures.shape)}, which is like the patches in a Loader's batch, which only the trainer "
                                "takes: give a list of images, or of what preprocess() returned")
         else:
             images = list(pictures) if isinstance(pictures, (list, tuple)) else [pictures]
-            if not already_normalized:
-                images = [self.preprocess(picture) for picture in images]
+            images = [_array(picture) if already_normalized else self.preprocess(picture) for picture in images]
         return _encoded(self._bound.encode_images(images, already_normalized, tokens), normalize, tokens)
 
     def _are_patches(self, pixels: Tensor) -> bool:
@@ -304,7 +321,15 @@ class Model(_Part):
 
     def tokenize(self, texts: Union[str, Iterable[str]]) -> tuple[Tensor, Tensor]:
         """Returns ids, int64 [B, L], and mask, bool [B, L] (True: a real token), from the model's tokenizer."""
-        return self._bound.tokenize(_texts(texts, "tokenize"))
+        ids, mask = self._bound.tokenize(_texts(texts, "tokenize"))
+        vocabularies[ids] = self._identity()
+        return ids, mask
+
+    def _identity(self) -> str:
+        """Returns Loader.tokenizer_identity of the model's own tokenizer."""
+        if self._vocabulary is None:
+            self._vocabulary = self._bound.tokenizer_identity()
+        return self._vocabulary
 
     def words(self, text: str) -> list[Word]:
         """Returns the words of a text with the places of their tokens, without punctuation and special tokens.
@@ -332,19 +357,19 @@ class Model(_Part):
         raises     RuntimeError if ids or mask have another type, shape or range
         """
         if isinstance(texts, Tensor):
-            self._compare_vocabularies()
+            self._compare_vocabularies(texts)
+            if mask is not None and not isinstance(mask, Tensor):
+                mask = torch.as_tensor(mask)
             return _encoded(self._bound.encode_ids(texts, mask, tokens), normalize, tokens)
         if mask is not None:
             raise TypeError("encode_text: a mask is for ids; texts get the tokenizer's own")
         return _encoded(self._bound.encode_texts(_texts(texts, "encode_text"), tokens), normalize, tokens)
 
-    def _compare_vocabularies(self) -> None:
-        """Warns once if ids are likely to come from a Loader with another tokenizer."""
-        others = {loader.tokenizer_identity for loader in loaders_alive} - {""}
-        if self._vocabulary is None and others:
-            self._vocabulary = self._bound.tokenizer_identity()
-        if self._vocabulary and others and self._vocabulary not in others:
-            self._vocabulary = ""  # so that it warns only once
+    def _compare_vocabularies(self, ids: Tensor) -> None:
+        """Warns once if ids come from a Loader with another tokenizer; for a copy of a Loader's ids, if all Loaders have another one."""
+        others = ({vocabularies[ids]} if ids in vocabularies else {loader.tokenizer_identity for loader in loaders_alive}) - {""}
+        if others and not self._warned and self._identity() and self._identity() not in others:
+            self._warned = True
             warnings.warn(f"encode_text: the ids of the Loader are of another vocabulary ({min(others).split()[0]}) than the model's "
                           f"({self.tokenizer!r}): make the Loader with model=model", stacklevel=3)
 
@@ -358,6 +383,8 @@ def _encoded(found: Mapping[str, Tensor], normalize: bool, tokens: bool) -> Any:
     embedding = _scaled(found["embeddings"], normalize)
     if not tokens:
         return embedding
+    if "tokens" not in found:
+        raise RuntimeError("tokens=True needs at least one image or text")
     return Encoded(embedding, _scaled(found["tokens"], normalize), found["mask"], found.get("grids"))
 
 
@@ -377,6 +404,18 @@ def _bytes(content: Union[bytes, bytearray, memoryview]) -> Tensor:
     return torch.frombuffer(bytearray(content), dtype=torch.uint8) if len(content) else torch.empty(0, dtype=torch.uint8)
 
 
+def _array(numbers: Any) -> Tensor:
+    """Returns an array as a tensor. Arrays may be reversed, read-only or of another byte order."""
+    if isinstance(numbers, Tensor):
+        return numbers
+    if not hasattr(numbers, "__array_interface__"):
+        raise TypeError(f"expected an array or a tensor, but got a {type(numbers).__name__}")
+    import numpy
+
+    array = numpy.asarray(numbers)
+    return torch.from_numpy(numpy.array(array, dtype=array.dtype.newbyteorder("="), order="C"))
+
+
 def _pixels(picture: Picture) -> tuple[Tensor, int]:
     """Returns the pixels [H, W, C] and the EXIF orientation of a PIL image, an array or a tensor."""
     orientation = 1
@@ -388,12 +427,12 @@ def _pixels(picture: Picture) -> tuple[Tensor, int]:
         deep = picture.mode.startswith("I")  # 16-bit gray levels, which convert("RGB") would clip at 255
         image = picture.convert("I" if deep else "RGB")
         pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.int32 if deep else torch.uint8).view(image.height, image.width, -1)
-        orientation = picture.getexif().get(0x0112, 1)
+        if deep and min(image.getextrema()) >= 0 and max(image.getextrema()) <= 65535:
+            pixels = pixels.to(torch.uint16)
+        tag = picture.getexif().get(0x0112, 1)
+        orientation = tag if isinstance(tag, int) else 1  # a damaged tag counts as none
     elif hasattr(picture, "__array_interface__"):
-        import numpy
-
-        array = numpy.asarray(picture)
-        pixels = torch.from_numpy(numpy.array(array, dtype=array.dtype.newbyteorder("="), order="C"))  # views may be reversed or read-only
+        pixels = _array(picture)
     else:
         raise TypeError(f"an image is a path, bytes, a PIL image, an array or a tensor, not {type(picture).__name__}")
     if pixels.dim() == 3 and pixels.shape[0] in (1, 3) and pixels.shape[2] not in (1, 2, 3, 4):  # channels first

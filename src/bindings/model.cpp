@@ -22,6 +22,7 @@
 #include <tessera/data/image/transforms.h>
 #include <tessera/data/source.h>
 #include <tessera/evaluation/inference.h>
+#include <tessera/objectives/contrastive_objective.h>
 
 namespace tessera {
 namespace {
@@ -39,13 +40,15 @@ at::Tensor to_levels(const at::Tensor& values, std::int64_t gray_range) {
 }
 
 /// Converts levels of 8 or 16 bits (as uint16 or int32), [H, W, C], to an Image. C is 1 (gray) or 3, plus 1 if there is alpha, which is
-/// dropped. Throws UserError for other tensors.
+/// dropped. Throws UserError for other tensors, and for an int32 image without levels above 255, which are more likely levels of 8 bits.
 Image image_of(const at::Tensor& pixels, std::int64_t gray_range) {
   const bool integers =
       pixels.scalar_type() == at::kByte || pixels.scalar_type() == at::kUInt16 || pixels.scalar_type() == at::kInt;
   if (!integers || pixels.dim() != 3 || pixels.size(2) < 1 || pixels.size(2) > 4 || pixels.numel() == 0)
     user_error("an image must be uint8 (or uint16) [height, width, 1 to 4], but it is ", toString(pixels.scalar_type()),
                " ", pixels.sizes(), ": convert other values to levels from 0 to 255");
+  if (pixels.scalar_type() == at::kInt && pixels.max().item<std::int64_t>() <= 255)
+    user_error("an int32 image has levels of 16 bits, but no level of this one is above 255: convert it to uint8, or to uint16 if it is dark");
   const at::Tensor levels = to_levels(pixels.cpu(), gray_range),
                    colors = levels.slice(2, 0, levels.size(2) < 3 ? 1 : 3);
   const at::Tensor rgb = colors.expand({-1, -1, 3}).contiguous();
@@ -116,8 +119,7 @@ class BoundModel : public torch::CustomClassHolder {
       if (name.starts_with(kObjectivePrefix)) loaded_.file.weights[name] = tensor;
       if (name == "logit_scale" || name == "logit_bias") {
         temperature_[name] = tensor.to(loaded_.device, at::kFloat, /*non_blocking=*/false, /*copy=*/true);
-        const double largest = 10;  // a greater logit_scale is the factor itself, not its logarithm (stored_logit_scale)
-        if (name == "logit_scale" && tensor.numel() == 1 && tensor.item<double>() > largest) temperature_[name].log_();
+        if (name == "logit_scale" && tensor.numel() == 1) temperature_[name].fill_(log_of_scale(tensor.item<double>()));
         temperature_[name].set_requires_grad(true);
       }
     }
@@ -142,6 +144,9 @@ class BoundModel : public torch::CustomClassHolder {
       user_error(path, ": not written, because the file must hold the tokenizer. ", loaded_.tokenizer_error);
     save_model_file(path, file());
   }
+
+  /// Gives the model a logit_scale or logit_bias, which it was trained without. The tensor itself is used, not a copy.
+  void add_temperature(const std::string& name, const at::Tensor& tensor) { temperature_[name] = tensor; }
 
   std::string path() const { return loaded_.path; }
   bool takes_texts() const { return loaded_.model->has_text_tower(); }
@@ -209,10 +214,11 @@ class BoundModel : public torch::CustomClassHolder {
     const TowerFeatures features = loaded_.model->encode_image(batch.to(device()).images["image"], {.dense = dense});
     c10::Dict<std::string, at::Tensor> out = outputs(features, dense);
     const auto [rows, columns] = grid();
-    if (dense)
-      out.insert("grids", features.grids.defined()
-                              ? features.grids
-                              : at::tensor({rows, columns}, at::kLong).repeat({std::ssize(images), 1}));
+    const bool are_patches = dense && rows * columns == features.dense.size(1);  // not if the tokens are groups of patches
+    if (dense && features.grids.defined())
+      out.insert("grids", features.grids);
+    else if (are_patches)
+      out.insert("grids", at::tensor({rows, columns}, features.dense.options().dtype(at::kLong)).repeat({std::ssize(images), 1}));
     return out;
   }
 
@@ -234,6 +240,8 @@ class BoundModel : public torch::CustomClassHolder {
     check_ids(ids);
     TowerInput input;
     input.ids = ids.to(at::kLong);
+    if (mask && mask->is_floating_point())
+      user_error("encode_text: the mask is ", toString(mask->scalar_type()), ": give bool, True = a real token");
     if (mask && mask->sizes() != ids.sizes())
       user_error("encode_text: the mask is ", mask->sizes(), ", but the ids are ", ids.sizes(),
                  ": give one of the ids' shape");
@@ -334,6 +342,10 @@ class BoundModel : public torch::CustomClassHolder {
   at::Tensor real_tokens(const at::Tensor& ids) const {
     const std::vector<std::int64_t> empty = tokenizer().encode("");
     const std::int64_t pad = tokenizer().pad_id(), ends = !empty.empty() && empty.back() == pad ? 1 : 0;
+    const std::vector<std::int64_t> unknown = tokenizer().encode("\xF4\x80\x80\x80");  // a character that no vocabulary has
+    if (ends == 0 && !unknown.empty() && unknown.back() == pad)
+      user_error("encode_text: give the mask of the ids, too, because this tokenizer's id of padding is also that of unknown words, and its "
+                 "texts have no end token");
     const at::Tensor place = at::arange(1, ids.size(-1) + 1, ids.options());
     return place <= at::where(ids != pad, place, 0).amax(-1, /*keepdim=*/true) + ends;
   }
@@ -374,6 +386,7 @@ class BoundModel : public torch::CustomClassHolder {
         .def_pickle([](const c10::intrusive_ptr<BoundModel>& model) { return model->state(); },
                     [](State state) { return c10::make_intrusive<BoundModel>(state); })
         .def("save", &BoundModel::save)
+        .def("add_temperature", &BoundModel::add_temperature)
         .def("path", &BoundModel::path)
         .def("takes_texts", &BoundModel::takes_texts)
         .def("embed_dim", &BoundModel::embed_dim)

@@ -213,16 +213,28 @@ class PytorchModel {
     std::vector<State> out;
     for_each_name(checkpoint, [&](const std::string& name, const PickleValue& value) {
       if (!has_names(value) || tensor_call(value) || (checkpoint.kind == Kind::kObject && !is_usual(name))) return;
-      bool is_state = deeper != nullptr && is_usual(name);
-      for_each_name(value, [&](const std::string& part, const PickleValue& inner) {
-        is_state |= tensor_call(inner).has_value() || (value.kind == Kind::kObject && part == "_modules");
-      });
-      if (is_state)
+      if (is_state(value) || (deeper != nullptr && is_usual(name) && states_in(value, nullptr).empty()))
         out.emplace_back(prefix + name, &value);
       else if (deeper != nullptr)
         for (State& inner : states_in(value, nullptr, name + ".")) deeper->push_back(std::move(inner));
     });
     return out;
+  }
+
+  /// Whether a value is a module or has tensors among its own entries.
+  bool is_state(const PickleValue& value) const {
+    bool found = false;
+    for_each_name(value, [&](const std::string& part, const PickleValue& inner) {
+      found |= tensor_call(inner).has_value() || (value.kind == Kind::kObject && part == "_modules");
+    });
+    return found;
+  }
+
+  /// Returns the number of tensors among a value's own entries.
+  std::int64_t count_tensors(const PickleValue& value) const {
+    std::int64_t count = 0;
+    for_each_name(value, [&](const std::string&, const PickleValue& inner) { count += tensor_call(inner).has_value() ? 1 : 0; });
+    return count;
   }
 
   static std::string names_of(const std::vector<State>& states) {
@@ -237,23 +249,25 @@ class PytorchModel {
     const PickleValue& root = at(pickle_.root);
     if (tensor_call(root)) user_error(path_, ": holds a single tensor, not a model");
     if (!has_names(root)) user_error(path_, ": holds neither a state dict nor a checkpoint or module");
-    std::vector<State> deeper, states = states_in(root, &deeper);
-    if (states.empty() || !wanted.empty()) states.insert(states.end(), deeper.begin(), deeper.end());
+    std::vector<State> deeper, states = states_in(root, &deeper), all = states;
+    all.insert(all.end(), deeper.begin(), deeper.end());
+    if (states.empty() || !wanted.empty()) states = all;
     const auto named = [&](const std::string& name) { return std::ranges::find(states, name, &State::first); };
     if (!wanted.empty()) {
       if (const auto chosen = named(wanted); chosen != states.end()) return *chosen->second;
       user_error(path_, ": has no state dict ", printable(wanted), "; it has ", names_of(states));
     }
     for (const char* name : kUsualStates)
-      if (const auto usual = named(name); usual != states.end()) return said(*usual, states);
-    bool has_tensors = false;
+      if (const auto usual = named(name); usual != states.end()) return said(*usual, all);
     std::vector<std::string> keys;
-    for_each_name(root, [&](const std::string& name, const PickleValue& value) {
-      has_tensors |= tensor_call(value).has_value();
+    for_each_name(root, [&](const std::string& name, const PickleValue&) {
       if (keys.size() < 20) keys.push_back(printable(name, 40));
     });
-    if (has_tensors || root.kind != Kind::kDict) return root;
-    if (states.size() == 1) return said(states.front(), states);
+    // A checkpoint may also hold a few tensors of its own, such as the number of the epoch.
+    const std::int64_t own = count_tensors(root);
+    const bool is_larger = std::ranges::any_of(states, [&](const State& state) { return count_tensors(*state.second) > own; });
+    if (root.kind != Kind::kDict || (own > 0 && !is_larger)) return root;
+    if (states.size() == 1) return said(states.front(), all);
     if (states.size() > 1) user_error(path_, ": holds several state dicts, ", names_of(states), ": choose one with ", kHowToChoose);
     user_error(
         path_,

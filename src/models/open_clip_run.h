@@ -49,6 +49,9 @@ std::string yaml_text(const std::string& text);
 /// Returns the name of the run's model with "/" replaced by "-": ViT-B/32 becomes ViT-B-32.
 std::string open_clip_model_name(const OpenClipParameters& run);
 
+/// Returns the run's pretrained tag as OpenCLIP looks it up: in lower case, with "-" replaced by "_".
+std::string open_clip_tag_name(const OpenClipParameters& run);
+
 /// Returns what open_clip_config.json would say about the run's model: `model_cfg` with what the run's force_* parameters change, and
 /// `preprocess_cfg` with its image_* parameters. Throws UserError naming the parameter if the model is unknown or a value is of the wrong
 /// type.

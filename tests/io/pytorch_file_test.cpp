@@ -105,6 +105,23 @@ TEST(PytorchFile, StateDictsWithoutAUsualNameMustBeChosen) {
   EXPECT_EQ(load_pytorch_file(path, "ema.teacher").at("a").item<double>(), 2);
 }
 
+TEST(PytorchFile, StateDictsBelowOtherEntriesAreNamedAndCanBeChosen) {
+  const std::string deeper = file_named("deeper_states.pt");
+  log::set_level(log::Level::info);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(load_pytorch_file(deeper).at("a").item<double>(), 1);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("has the state dicts state_dict and ema.shadow, of which state_dict is read"), std::string::npos) << said;
+  EXPECT_EQ(load_pytorch_file(deeper, "ema.shadow").at("a").item<double>(), 2);
+  const std::string below = file_named("states_in_model.pt");
+  EXPECT_EQ(error_in(below).find(below + ": holds several state dicts, model.state_dict and model.ema: choose one"), 0U) << error_in(below);
+  EXPECT_EQ(load_pytorch_file(below, "model.ema").at("a").item<double>(), 2);
+}
+
+TEST(PytorchFile, ANumberBesideAStateDictIsNoModel) {
+  EXPECT_EQ(load_pytorch_file(file_named("state_and_number.pt")).size(), 2U);
+}
+
 using WrappedTensors = FolderTest;
 
 TEST_F(WrappedTensors, AreReadWithoutTheWrappersPrefixesFromSafetensorsToo) {

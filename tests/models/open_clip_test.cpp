@@ -226,6 +226,29 @@ TEST_F(OpenClipRuns, APretrainedTagDecidesThePreprocessing) {
   EXPECT_EQ(preprocessing.resize_mode, "squash");
 }
 
+TEST_F(OpenClipRuns, APretrainedTagIsFoundInTheSpellingsThatOpenClipAccepts) {
+  for (const char* tag : {"laion2b_s32b_b82k", "laion2B-s32B-b82K"}) {
+    write_params("model: ViT-L-14\npretrained: " + std::string(tag) + "\n");
+    EXPECT_EQ(open_clip_settings(weights()).model.preprocessing.mean[0], 0.5) << tag;
+  }
+}
+
+TEST_F(OpenClipRuns, AreFoundBehindALinkToTheWeights) {
+  write_params("model: ViT-S-32-alt\nforce_quick_gelu: True\n");
+  io::write_file(weights(), "");
+  std::filesystem::create_symlink(weights(), path("linked.pt"));
+  EXPECT_EQ(setting(open_clip_settings(path("linked.pt")).model.image.encoder, "activation"), "quick_gelu");
+}
+
+TEST_F(OpenClipRuns, AConfigurationBesideTheWeightsThatContradictsThemIsNamed) {
+  write_params("model: ViT-S-32-alt\n");
+  io::write_file(path("run/checkpoints/open_clip_config.json"), changed("/model_cfg/quick_gelu", true));
+  const std::string line = said([&] { open_clip_settings(weights()); });
+  EXPECT_NE(line.find(weights() + ": open_clip_config.json next to the file is used, but contradicts " + path("run/params.txt") + ": "),
+            std::string::npos)
+      << line;
+}
+
 TEST_F(OpenClipRuns, AnArchitectureThatContradictsThemIsNamed) {
   write_params("model: ViT-S-32-alt\nimage_mean: [0.5]\n");
   const std::string line = said([&] { open_clip_settings(weights(), {.architecture = "ViT-S-32-alt-quickgelu"}); });

@@ -212,6 +212,17 @@ TEST_F(Publish, RestoresPositionsOfAnotherSizeUntilTheyAreTrained) {
   expect_same_model(file, path("written"));
 }
 
+TEST_F(Publish, WritesPositionsOfAChosenSizeForTransformers) {
+  const std::string folder = copy_of("clip");
+  const ModelFile file = load_published_folder(folder, {.image_size = config::Size(24)});
+  const std::int64_t positions = file.weights.at("visual.positional_embedding").size(0);
+  ASSERT_NE(load_foreign_weights(folder).at("vision_model.embeddings.position_embedding.weight").size(0), positions);
+  write(file, "transformers");
+  EXPECT_EQ(json_of(path("written/config.json")).at("vision_config").at("image_size"), 24);
+  EXPECT_EQ(load_foreign_weights(path("written")).at("vision_model.embeddings.position_embedding.weight").size(0), positions);
+  expect_same_model(file, path("written"));
+}
+
 constexpr const char* kCoca = R"({"model_cfg": {"embed_dim": 24, "multimodal_cfg": {"context_length": 9, "vocab_size": 40, "width": 16, "heads": 2, "layers": 1},
   "vision_cfg": {"image_size": 16, "patch_size": 8, "width": 16, "layers": 1, "head_width": 8, "attentional_pool": true, "attn_pooler_queries": 4, "attn_pooler_heads": 2},
   "text_cfg": {"context_length": 8, "vocab_size": 40, "width": 16, "heads": 2, "layers": 1, "embed_cls": true}, "custom_text": true},

@@ -23,10 +23,11 @@ std::vector<NamedParameter> parameters() {
 // Returns the parameters of a model, and logit_scale as a parameter of an objective.
 std::vector<NamedParameter> parameters_of(const ModelSettings& settings) {
   const DualEncoder model(settings);
+  const std::map<std::string, std::int64_t> blocks = model.blocks_behind();
   std::vector<NamedParameter> out{{"logit_scale", at::ones({}).set_requires_grad(true)}};
   for (const auto& [name, tensor] : model.state_dict())
     if (tensor.requires_grad())
-      out.push_back({.name = name, .tensor = tensor, .blocks_behind = model.blocks_behind(name)});
+      out.push_back({.name = name, .tensor = tensor, .blocks_behind = blocks.contains(name) ? blocks.at(name) : 0});
   return out;
 }
 

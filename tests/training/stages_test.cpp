@@ -97,7 +97,8 @@ TEST_F(StagesTest, ACopyOfARunLeavesTheOriginalAlone) {
   namespace fs = std::filesystem;
   const std::string base = train("base", {"training.steps=2"}), copy = folder_ / "copy";
   fs::copy(base, copy, fs::copy_options::recursive);
-  const std::string log = io::read_file(base + "/log.txt");
+  const std::string log = io::read_file(base + "/log.txt"), config = io::read_file(copy + "/config.yaml");
+  io::write_file(copy + "/config.yaml", "# my notes\n" + config);
   EXPECT_EQ(run_stages(load_stages(copy + "/config.yaml", {"training.steps=4"}), "auto").first, Outcome::finished);
   EXPECT_TRUE(fs::exists(copy + "/checkpoints/step_0000004"));
   EXPECT_FALSE(fs::exists(base + "/checkpoints/step_0000004"));

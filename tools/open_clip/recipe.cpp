@@ -104,12 +104,13 @@ void add_weights(Draft& draft, const Parameters& p, const json& tags, const json
   const bool quick_gelu = config.value("quick_gelu", false);
   const std::string& name = p.text("pretrained");
   if (!p.has("pretrained") || !find_flag("pretrained")->settings(p).empty() || p.has("resume")) return;
-  if (!tags.contains(name)) {
+  const std::string tag_name = open_clip_tag_name(p);
+  if (!tags.contains(tag_name)) {
     draft.set("start.weights", yaml_text(name));
     return draft.remarks.push_back(concat("--pretrained ", name, ": open_clip_torch 3.3.0 knows no such tag of ", p.text("model"),
                                           ": set start.weights to its file"));
   }
-  const json& tag = tags.at(name);
+  const json& tag = tags.at(tag_name);
   const std::string from = tag.value("hf_hub", tag.value("url", ""));
   const bool hub = tag.contains("hf_hub");
   const std::string file = kDownloads + from.substr(from.rfind('/') + 1) + (hub ? "/open_clip_model.safetensors" : "");

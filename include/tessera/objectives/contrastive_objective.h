@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <initializer_list>
 #include <map>
 #include <optional>
@@ -53,6 +54,12 @@ void fields(Visitor& v, ContrastSettings& s) {
 inline constexpr double kInitialLogitScale = 2.659260036932778;
 /// The largest `logit_scale` after a step: log(100) (CLIP).
 inline constexpr double kLargestLogitScale = 4.605170185988092;
+
+/// Returns the logarithm that a stored logit_scale stands for. Some files store the factor itself; a number above 10 is no logarithm of a
+/// trained factor.
+inline double log_of_scale(double stored) {
+  return std::isfinite(stored) && stored > 10 ? std::log(stored) : stored;
+}
 
 /// Returns the value of Objective::chance_levels() for `terms` that are softmax contrasts over the batch: log(pairs) for each.
 std::map<std::string, double> contrast_chance(std::initializer_list<const char*> terms, std::int64_t pairs);

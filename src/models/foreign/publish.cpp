@@ -230,6 +230,8 @@ class Publication {
         const auto ours = filled.written.find(name);
         if (ours == filled.written.end() || changed == carried()->digests.end()) {
           filled.written.emplace(name, tensor);
+        } else if (!filled.draft.what.empty() && tensor.sizes() != ours->second.sizes()) {
+          continue;  // this draft's configuration describes the resized model
         } else if (digest_of(ours->second) == changed->second) {
           filled.replaced[name] = ours->second;
           ours->second = tensor;

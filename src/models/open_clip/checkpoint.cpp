@@ -53,10 +53,10 @@ struct OpenClipRun {
 /// Returns the run that wrote the weights. Its params.txt lies above the folder `checkpoints`, or next to the weights if somebody copied
 /// it. A file of this name that is not OpenCLIP's is no run.
 std::optional<OpenClipRun> run_of(const std::string& weights) {
-  const fs::path folder = fs::absolute(weights).parent_path();
-  for (const fs::path& place : {folder, folder.parent_path()}) {
+  std::error_code unknown;
+  const fs::path folder = fs::absolute(weights).parent_path(), behind_links = fs::weakly_canonical(weights, unknown).parent_path();
+  for (const fs::path& place : {folder, folder.parent_path(), behind_links, behind_links.parent_path()}) {
     const std::string file = (place / "params.txt").string();
-    std::error_code unknown;
     if (!fs::is_regular_file(file, unknown)) continue;
     try {
       OpenClipParameters parameters(parse_open_clip_params(io::read_file(file), file));
@@ -129,6 +129,17 @@ std::optional<ForeignModel> described_open_clip(const std::string& weights, cons
   return out;
 }
 
+/// Warns if open_clip_config.json next to the weights, which is used, contradicts the parameters of the run that wrote the weights.
+void warn_of_other_run(const std::string& weights, const ForeignModel& described) {
+  const auto run = run_of(weights);
+  if (!run || !fs::is_regular_file(fs::absolute(weights).parent_path() / kCheckpointConfig)) return;
+  try {
+    if (const auto differences = setting_differences(described.model, run->model().model); !differences.empty())
+      log::warning(weights, ": ", kCheckpointConfig, " next to the file is used, but contradicts ", run->file, ": ", join_names(differences));
+  } catch (const UserError&) {  // parameters of a model that we do not know
+  }
+}
+
 std::optional<ForeignModel> usable_description(const std::string& weights, const std::string& state) {
   try {
     return described_open_clip(weights, state);
@@ -146,6 +157,7 @@ ForeignModel open_clip_settings(const std::string& path, const CheckpointOptions
                "shows the names), or put its configuration there; for weights of a Tessera run, tessera-convert --settings RUN ", weights,
                " OUT.safetensors adds the run's settings");
   ForeignModel out = *described;
+  if (options.architecture.empty()) warn_of_other_run(weights, out);
   if (options.image_size) out.model = with_image_size(out.model, *options.image_size);
   return out;
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cctype>
 
 #include <nlohmann/json.hpp>
 
@@ -35,7 +36,7 @@ json base_config(const OpenClipParameters& run) {
   }
   const std::string name = open_clip_model_name(run);
   json config = {{"model_cfg", open_clip_architecture(name)}, {"preprocess_cfg", json::object()}};
-  const json tag = run.has("pretrained") ? open_clip_pretrained(name).value(run.text("pretrained"), json::object()) : json::object();
+  const json tag = run.has("pretrained") ? open_clip_pretrained(name).value(open_clip_tag_name(run), json::object()) : json::object();
   for (const char* key : {"mean", "std", "interpolation", "resize_mode"})
     if (tag.contains(key)) config["preprocess_cfg"][key] = tag.at(key);
   return config;
@@ -46,6 +47,12 @@ json base_config(const OpenClipParameters& run) {
 std::string open_clip_model_name(const OpenClipParameters& run) {
   std::string name = run.text("model");
   std::replace(name.begin(), name.end(), '/', '-');
+  return name;
+}
+
+std::string open_clip_tag_name(const OpenClipParameters& run) {
+  std::string name = run.text("pretrained");
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::tolower(c)); });
   return name;
 }
 

@@ -28,7 +28,7 @@ std::optional<std::string> lack_of_room(const TrainingRun& run, const Config& co
   const double one = bytes_of(weights_of(*run.model, *run.objective)) + parts * bytes_of(run.optimizer->state()) +
                      (run.ema ? bytes_of(run.ema->averages()) : 0) + (run.teacher ? bytes_of(run.teacher->ema.averages()) : 0);
   const fs::path folder = fs::absolute(config.run.path()).lexically_normal();
-  fs::path existing = folder;
+  fs::path existing = folder / "checkpoints";  // which may be a link to another disk
   std::error_code failed;
   while (!fs::exists(existing, failed) && existing.has_relative_path()) existing = existing.parent_path();
   const fs::space_info disk = fs::space(existing, failed);

@@ -1,7 +1,6 @@
 #include "src/training/config/moved_run.h"
 
 #include <filesystem>
-#include <fstream>
 
 #include <tessera/base/error.h>
 
@@ -11,12 +10,10 @@ namespace {
 namespace fs = std::filesystem;
 using config::Node;
 
-// The first line names the program, so a config.yaml that a user wrote beside a folder of checkpoints does not count.
+// Only a run has these files, so a config.yaml beside another folder of checkpoints does not count.
 bool lies_in_run_folder(const fs::path& file) {
-  std::string first;
-  std::getline(std::ifstream(file) >> std::ws, first);
-  return file.filename() == "config.yaml" && first.starts_with("# Tessera ") &&
-         (fs::exists(file.parent_path() / "checkpoints") || fs::exists(file.parent_path() / "metrics.jsonl"));
+  const fs::path folder = file.parent_path();
+  return file.filename() == "config.yaml" && (fs::exists(folder / "checkpoints" / "latest") || fs::exists(folder / "metrics.jsonl"));
 }
 
 fs::path without_slash(const fs::path& path) {

@@ -39,7 +39,7 @@ std::optional<std::string> longer_than_run(const Config& config) {
   return concat(join_names(longer), ", but ", to - from < 1 ? "the whole schedule of schedule.part" : "the run", " has only ", steps,
                 steps == 1 ? " step" : " steps",
                 cut ? ": the warm-up is cut to this length, and the learning rate does not fall afterwards" : "",
-                ": set them for this length; schedule.warmup_share: 0.05 adapts to it");
+                ": set them for this length", cut ? "; schedule.warmup_share: 0.05 adapts to it" : "");
 }
 
 }  // namespace

@@ -299,11 +299,11 @@ std::vector<std::string> bound_temperatures(const Objective& objective, const st
   const at::NoGradGuard no_grad;
   for (auto& [name, tensor] : objective_state(objective)) {
     if (!name.ends_with("logit_scale") || tensor.numel() != 1 || !tensor.requires_grad()) continue;
-    const double stored = tensor.item<double>(), bounded = std::clamp(stored, 0.0, kLargestLogitScale);
+    const double stored = tensor.item<double>(), logarithm = log_of_scale(stored), bounded = std::clamp(logarithm, 0.0, kLargestLogitScale);
     if (!(std::abs(stored - bounded) > 1e-4)) continue;
     tensor.fill_(bounded);
-    out.push_back(concat(origin, ": ", name, " ", stored, stored > bounded ? " is beyond ln(100)" : " is below 0", ": the run starts with ",
-                         bounded, stored > bounded ? " (logit_scale is the logarithm of the factor, not the factor)" : ""));
+    const char* fault = stored != logarithm ? " is the factor, not its logarithm" : stored > bounded ? " is beyond ln(100)" : " is below 0";
+    out.push_back(concat(origin, ": ", name, " ", stored, fault, ": the run starts with ", bounded));
   }
   return out;
 }

@@ -52,6 +52,11 @@ def main():
                   swa=dict(n_averaged=torch.tensor(5), **{"module._orig_mod.a": torch.full((1,), 3.0)}), optimizer=optimizer.state_dict())
     torch.save(states, FOLDER / "states.pt")
     torch.save(dict(ema=dict(student=dict(a=torch.ones(1)), teacher=dict(a=torch.full((1,), 2.0)))), FOLDER / "nested_states.pt")
+    deeper = dict(state_dict=dict(a=torch.ones(1)), ema=dict(decay=0.9, shadow=dict(a=torch.full((1,), 2.0))))
+    torch.save(deeper, FOLDER / "deeper_states.pt")
+    torch.save(dict(model=dict(state_dict=dict(a=torch.ones(1)), ema=dict(a=torch.full((1,), 2.0)))), FOLDER / "states_in_model.pt")
+    ema = dict(state_dict_ema=dict(a=torch.ones(1), b=torch.ones(1)), epoch=torch.tensor(3))
+    torch.save(ema, FOLDER / "state_and_number.pt")
     torch.save(dict(a=torch.ones(1)), FOLDER / "before_1_6.pt", _use_new_zipfile_serialization=False)
     for name in ("checkpoint", "protocol_4", "module"):
         with zipfile.ZipFile(FOLDER / f"{name}.pt") as archive:
