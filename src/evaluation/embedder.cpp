@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include "src/base/digest.h"
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/metrics/slots.h"
 #include "src/evaluation/metrics/sparse_rows.h"
@@ -84,12 +85,10 @@ bool DualEncoderEmbedder::takes_texts() const {
 TowerFeatures DualEncoderEmbedder::texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const {
   TORCH_CHECK(takes_texts(), "this model takes no texts");
   const c10::AutoGradMode no_gradients(false);
+  count_cut_texts(texts);
   std::vector<TowerFeatures> batches;
   for (auto begin = texts.begin(); begin != texts.end();) {
     const auto end = begin + std::min<std::ptrdiff_t>(texts_at_a_time_, texts.end() - begin);
-    for (auto text = begin; text != end; ++text, ++texts_)
-      if (const std::int64_t excess = tokenizer_->count_ids(*text) - tokenizer_->context_length(); excess > 0)
-        ++cut_texts_, cut_tokens_ += excess;
     const TowerInput input = tokenizer_->encode_batch({begin, end});
     check_ids(input.ids, *tokenizer_, model_->text_tower().encoder());
     batches.push_back(on_cpu(model_->encode_text(input.to(device_of(*model_)), needs)));
@@ -101,11 +100,23 @@ TowerFeatures DualEncoderEmbedder::texts(const std::vector<std::string>& texts, 
   return none;
 }
 
+void DualEncoderEmbedder::count_cut_texts(const std::vector<std::string>& texts) const {
+  for (const std::string& text : texts) {
+    if (!counted_texts_.insert(fingerprint(text)).second) continue;
+    const std::int64_t excess = tokenizer_->count_ids(text) - tokenizer_->context_length();
+    if (excess <= 0) continue;
+    ++cut_texts_;
+    cut_tokens_ += excess;
+  }
+}
+
 void DualEncoderEmbedder::tell_of_cut_texts() const {
   if (cut_texts_ > 0)
-    log::warning(with_thousands(cut_texts_), " of ", with_thousands(texts_), " texts are longer than the tokenizer's context of ",
-                 tokenizer_->context_length(), " tokens: their ends were cut off, ", with_thousands(cut_tokens_), " tokens in total");
-  texts_ = cut_texts_ = cut_tokens_ = 0;
+    log::warning(with_thousands(cut_texts_), " of ", with_thousands(std::ssize(counted_texts_)),
+                 " texts are longer than the tokenizer's context of ", tokenizer_->context_length(),
+                 " tokens: their ends were cut off, ", with_thousands(cut_tokens_), " tokens in total");
+  counted_texts_.clear();
+  cut_texts_ = cut_tokens_ = 0;
 }
 
 TowerFeatures DualEncoderEmbedder::classes(const TowerFeatures& prompts, std::int64_t per_class) const {

@@ -7,6 +7,7 @@
 #include "src/models/open_clip.h"
 #include <tessera/base/error.h>
 #include <tessera/evaluation/inference.h>
+#include <tessera/objectives/contrastive_objective.h>
 
 namespace tessera {
 
@@ -52,9 +53,10 @@ void read_checkpoint(const std::string& path, const CheckpointOptions& options, 
     return;
   }
   out.path = find_model_file(path);
+  out.file = load_model_file(out.path);  // before options are refused, because a file that is no model describes none
   take_no_architecture(out.path);
-  if (!options.state.empty()) user_error("--state ", options.state, ": ", out.path, " has only one set of weights: leave the option out");
-  out.file = load_model_file(out.path);
+  if (!options.state.empty())
+    user_error("--state ", options.state, ": ", out.path, " has only one set of weights: leave the option out");
   if (options.image_size) out.file.model = with_image_size(out.file.model, *options.image_size);
 }
 
@@ -97,12 +99,11 @@ InferenceModel inference_model(ModelFile file, const std::string& path, const st
 }
 
 std::optional<double> stored_logit_scale(const std::map<std::string, at::Tensor>& weights) {
-  constexpr double kMost = 10;
   for (const char* name : {"logit_scale", "objective.logit_scale"}) {
     const auto found = weights.find(name);
     if (found == weights.end() || found->second.numel() != 1) continue;
-    const double scale = found->second.to(at::kDouble).item<double>();
-    if (std::isfinite(scale) && scale <= kMost) return std::exp(scale);
+    const double scale = log_of_scale(found->second.to(at::kDouble).item<double>());
+    if (std::isfinite(scale)) return std::exp(scale);
   }
   return std::nullopt;
 }

@@ -167,6 +167,7 @@ TowerFeatures RankEmbedder::texts(const std::vector<std::string>& texts, const V
   const ProcessGroup& group = ranks_.group();
   if (group.size() == 1 || texts.empty() || needs != ViewNeeds{} || !compares_by_cosine())
     return EmbedderView::texts(texts, needs);
+  if (const auto* model = dynamic_cast<const DualEncoderEmbedder*>(&viewed())) model->count_cut_texts(texts);
   send(group, RankOrder::texts);
   group.broadcast_text(dump_utf8(nlohmann::json(texts)));
   TowerFeatures out;

@@ -1,6 +1,7 @@
 #include "src/io/stand_in.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 
 #include "src/base/printable.h"
@@ -11,6 +12,8 @@
 
 namespace tessera::io {
 namespace {
+
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 // Returns the first line if the beginning of the file is text, otherwise "".
 std::string_view first_line(std::string_view start) {
@@ -28,14 +31,16 @@ std::string quoted(std::string_view line) {
 }  // namespace
 
 std::string describe_stand_in(std::string_view start) {
-  if (start.starts_with("\xEF\xBB\xBF")) start.remove_prefix(3);
+  if (start.starts_with(kByteOrderMark)) start.remove_prefix(kByteOrderMark.size());
   start = strip(start.substr(0, 200));
   const std::string_view line = first_line(start);
   if (line.starts_with("version https://git-lfs")) return quoted(line) + ": it is a pointer of Git LFS, not the file: run git lfs pull";
   std::string lower(line);
   std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  for (const char* page : {"<!doctype", "<html", "<head", "<?xml", "<error"})
-    if (lower.starts_with(page)) return quoted(line) + ": it is a web page or an error message, not the file: download it again";
+  const bool is_page = std::ranges::any_of(std::array{"<!doctype", "<!--", "<html", "<head", "<?xml", "<error"},
+                                           [&](const char* page) { return lower.starts_with(page); });
+  if (is_page || start == "404: Not Found")
+    return quoted(line) + ": it is a web page or an error message, not the file: download it again";
   return {};
 }
 
@@ -45,8 +50,13 @@ std::string describe_text(std::string_view start) {
   return known.empty() && !line.empty() ? quoted(line) : known;
 }
 
+void remove_byte_order_mark(std::string& text) {
+  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
+}
+
 std::string read_data_file(const std::string& path) {
   std::string content = read_file(path);
+  remove_byte_order_mark(content);
   if (const std::string text = describe_stand_in(content); !text.empty()) user_error(path, ": is not a file of data: ", text);
   if (content.empty()) log::warning(path, ": is empty");
   return content;

@@ -35,6 +35,21 @@ TEST(HostileInput, APngMustStateItsSizeInItsFirstChunk) {
   EXPECT_EQ(sample_error_of([&] { decode_image(lie, 100); }).substr(0, 21), "bad_image: a PNG file");
 }
 
+TEST(HostileInput, APngMayEndInTheChecksumOfItsPixels) {
+  const std::string png = test::encode(test::noise(40, 30, 1), ".png");
+  const Image whole = decode_image(png, 10'000);
+  for (const std::size_t cut : {12U + 1U, 12U + 4U})  // the end chunk has 12 bytes
+    EXPECT_EQ(decode_image(png.substr(0, png.size() - cut), 10'000).pixels, whole.pixels) << cut;
+  EXPECT_TRUE(
+      sample_error_of([&] { decode_image(png.substr(0, png.size() - 100), 10'000); }).starts_with("bad_image: "));
+}
+
+TEST(HostileInput, AnImageThatIsAPointerOfGitLfsIsNamed) {
+  const std::string error =
+      sample_error_of([&] { decode_image("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n", 100); });
+  EXPECT_TRUE(error.starts_with("bad_image: ") && error.find("run git lfs pull") != std::string::npos) << error;
+}
+
 TEST(HostileInput, AJpegMustHaveOneSize) {
   // libjpeg skips garbage between markers, so it would ignore this fake frame header and decode with the real one that follows.
   const std::string jpeg = test::encode(test::noise(40, 30, 1), ".jpg");

@@ -1,8 +1,10 @@
+#include "src/data/sources/image_folder.h"
+
 #include <filesystem>
 
 #include <gtest/gtest.h>
 
-#include "src/data/sources/image_folder.h"
+#include "src/data/formats/class_names.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include <tessera/base/log.h>
@@ -135,15 +137,58 @@ TEST_F(ImageFolders, ReportsImagesNextToClassFoldersAsUnused) {
 }
 
 TEST_F(ImageFolders, ReadsEveryEndingOfAnImageAndCountsOtherFiles) {
-  for (const char* name : {"1.jpg", "2.jfif", "3.jpe", "4.JPEG", "5.apng", "6.dib", "7.pjp"})
+  for (const char* name : {"1.jpg", "2.jfif", "3.jpe", "4.JPEG", "5.apng", "7.pjp"})
     write(std::string("f/a/") + name, noise_png(1));
   write("f/a/1.txt", "a cat");
   for (const char* name : {"8.heic", "9.heic", "thumbs.db"}) write(std::string("f/a/") + name, "x");
   log::set_level(log::Level::info);
   testing::internal::CaptureStderr();
-  EXPECT_EQ(make_image_folder({.path = path("f")})->size(), 7);
+  EXPECT_EQ(make_image_folder({.path = path("f")})->size(), 6);
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_NE(said.find("3 files are not images and are left out: 1 .db and 2 .heic"), std::string::npos) << said;
+}
+
+TEST_F(ImageFolders, TextsAreFoundWithEndingsInAnyCase) {
+  for (const char* name : {"f/a.png", "f/b.png", "f/c.png"}) write(name, noise_png(1));
+  write("f/a.TXT", "one");
+  write("f/b.Json", R"({"caption": "two"})");
+  write("f/c.TXT", "other");
+  write("f/c.txt", "three");
+  write("texts/a.TXT", "four");
+  const auto source = make_image_folder({.path = path("f")});
+  EXPECT_EQ(source->get(0).captions, std::vector<std::string>{"one"});
+  EXPECT_EQ(source->get(1).captions, std::vector<std::string>{"two"});
+  EXPECT_EQ(source->get(2).captions, std::vector<std::string>{"three"});
+  EXPECT_EQ(make_image_folder({.path = path("f"), .texts = path("texts")})->get(0).captions,
+            std::vector<std::string>{"four"});
+}
+
+TEST_F(ImageFolders, PointersAndPagesAreNoCaptions) {
+  for (const char* name : {"f/a.png", "f/b.png", "f/c.png"}) write(name, noise_png(1));
+  write("f/a.txt", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n");
+  write("f/b.json", "<!-- gone --><html>");
+  write("f/c.txt", "404: Not Found");
+  const auto source = make_image_folder({.path = path("f")});
+  const std::string pointer = sample_error_of(*source, 0);
+  EXPECT_TRUE(pointer.starts_with("bad_text: " + path("f/a.txt") + ": is not a text: ")) << pointer;
+  EXPECT_NE(pointer.find("git lfs pull"), std::string::npos) << pointer;
+  for (const int i : {1, 2}) EXPECT_TRUE(sample_error_of(*source, i).starts_with("bad_text: ")) << i;
+}
+
+TEST_F(ImageFolders, AByteOrderMarkIsNoPartOfATextOrAName) {
+  write("f/a.png", noise_png(1));
+  write("f/b.png", noise_png(2));
+  write("f/b.txt", "\xEF\xBB\xBFother");
+  write("f/captions.tsv",
+        "\xEF\xBB\xBF"
+        "a.png\tfirst\n");
+  const auto source = make_image_folder({.path = path("f")});
+  EXPECT_EQ(source->get(0).captions, std::vector<std::string>{"first"});
+  EXPECT_EQ(source->get(1).captions, std::vector<std::string>{"other"});
+  write("classes.txt",
+        "\xEF\xBB\xBF"
+        "cat\ndog\n");
+  EXPECT_EQ(read_class_names(path("classes.txt")), (std::vector<std::string>{"cat", "dog"}));
 }
 
 TEST_F(ImageFolders, ReadsACaptionsFile) {

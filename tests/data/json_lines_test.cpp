@@ -91,6 +91,26 @@ TEST_F(JsonLines, MissingImagesAreReportedWhenTheSourceIsCreated) {
   EXPECT_TRUE(error.ends_with("elsewhere.jpg): check the folder of the images")) << error;
 }
 
+TEST_F(JsonLines, WithoutAFolderImagesLieNextToTheirList) {
+  write("pictures/a.jsonl", R"({"image": "test_0", "caption": "x"})");
+  write("more/b.jsonl", R"({"image": "b.jpg", "caption": "y"})");
+  write("more/b.jpg", test::encode(test::noise(8, 9, 2), ".jpg"));
+  const auto source = make_json_lines({.path = {{path("pictures/a.jsonl"), path("more/b.jsonl")}}});
+  ASSERT_EQ(source->size(), 2);
+  EXPECT_EQ(source->get(0).key, "test_0.jpg");
+  EXPECT_EQ(source->get(1).encoded, test::encode(test::noise(8, 9, 2), ".jpg"));
+  EXPECT_EQ(source->name_of(1), path("more/b.jpg"));
+}
+
+TEST_F(JsonLines, CaptionsWithLineBreaksAreCounted) {
+  testing::internal::CaptureStderr();
+  make_json_lines(settings("{\"image\": \"test_0.jpg\", \"caption\": [\"a\\rb\", \"c\\nd\", \"e\"]}\n"));
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find(path("data.jsonl") + ": 2 of 3 captions have line breaks; each is one caption"),
+            std::string::npos)
+      << said;
+}
+
 TEST_F(JsonLines, AnImageFolderMayHaveItsTextsInAnotherFolder) {
   write("caption/test_0.txt", "A long caption.\n");
   ImageFolderSettings given{.path = path("pictures"), .texts = path("caption")};

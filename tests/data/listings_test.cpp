@@ -277,6 +277,37 @@ TEST_F(Listings, KarpathysSplitsAreSelectedByName) {
             path("k.json") + ": images[0].sentences[0]: has no raw; expected a text");
 }
 
+TEST_F(Listings, AnItemThatLacksAMemberIsABadSample) {
+  write("v.png", noise_png(1));
+  write(
+      "k.json",
+      R"({"images": [{"filename": "v.png", "split": "val", "sentences": [{"raw": "A"}]},)"
+      R"({"split": "val", "sentences": []}, {"filename": "v.png", "sentences": []},)"
+      R"({"filename": "v.png", "split": "val", "sentences": [{"tokens": []}]}, {"filename": "w.png", "split": "test"}]})");
+  const auto source = make_karpathy({path("k.json"), path("."), "val"});
+  ASSERT_EQ(source->size(), 4);
+  EXPECT_EQ(source->get(0).captions, Texts{"A"});
+  EXPECT_EQ(sample_error_of(*source, 1),
+            "bad_item: " + path("k.json") + ": images[1]: has no filename; expected a text");
+  EXPECT_EQ(sample_error_of(*source, 2), "bad_item: " + path("k.json") + ": images[2]: has no split; expected a text");
+  EXPECT_TRUE(sample_error_of(*source, 3).starts_with("bad_item: ")) << "its sentence has no raw";
+  write("c.json", R"({"images": [{"id": 1, "file_name": "v.png"}, {"id": 2}, {"file_name": "v.png"}],)"
+                  R"("annotations": [{"image_id": 1, "caption": "B"}, {"caption": "of no image"}]})");
+  testing::internal::CaptureStderr();
+  const auto coco = make_coco_captions({path("c.json"), path(".")});
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(
+      said.find("1 of 2 captions are left out (the first: " + path("c.json") + ": annotations[1]: has no image_id"),
+      std::string::npos)
+      << said;
+  ASSERT_EQ(coco->size(), 3);
+  EXPECT_EQ(coco->get(0).captions, Texts{"B"});
+  EXPECT_EQ(sample_error_of(*coco, 1),
+            "bad_item: " + path("c.json") + ": images[1]: has no file_name; expected a text");
+  EXPECT_EQ(sample_error_of(*coco, 2),
+            "bad_item: " + path("c.json") + ": images[2]: has no id; expected a whole number");
+}
+
 std::string cifar_record(const std::string& labels, int seed) {
   std::string record = labels;
   for (int i = 0; i < 3072; ++i) record += static_cast<char>(i * 7 + seed);

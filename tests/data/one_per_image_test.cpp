@@ -1,5 +1,9 @@
 // Tests that samples with the same image become one sample.
 
+#include "src/data/sources/one_per_image.h"
+
+#include <filesystem>
+
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -7,7 +11,6 @@
 #include "src/data/packing/inspect.h"
 #include "src/data/sources/csv.h"
 #include "src/data/sources/mixture.h"
-#include "src/data/sources/one_per_image.h"
 #include "src/data/sources/parquet.h"
 #include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
@@ -120,6 +123,37 @@ TEST_F(OnePerImage, DifferentLabelsAreNoLabel) {
   EXPECT_EQ(log.find(line), log.rfind(line)) << "once";
 }
 
+TEST_F(OnePerImage, BadRowsAreLeftOutAndToldOnce) {
+  write("classes.txt", "cat\ndog\n");
+  write("t.csv", "filepath\ttitle\tkind\na.png\t1\tcow\na.png\t2\tdog\na.png\t3\tcow\nb.png\t4\tcow\nb.png\t5\tpig\n");
+  const auto one = indexed(one_sample_per_image(
+      make_csv({.path = {{path("t.csv")}}, .label_key = "kind", .classes = config::FilePath(path("classes.txt"))})));
+  ASSERT_EQ(one->size(), 2);
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 2; ++i) {
+    const Sample sample = one->get(0);
+    EXPECT_EQ(sample.captions, Texts{"2"});
+    EXPECT_EQ(sample.label, 1);
+  }
+  const std::string log = testing::internal::GetCapturedStderr();
+  const std::string line =
+      "a row of an image with other rows is bad and left out (bad_label: " + path("t.csv") + ":2: ";
+  EXPECT_NE(log.find(line), std::string::npos) << log;
+  EXPECT_EQ(log.find(line), log.rfind(line)) << "once";
+  EXPECT_EQ(bad_rows_of(*one), 2);
+  EXPECT_TRUE(sample_error_of(*one, 1).starts_with("bad_label: " + path("t.csv") + ":5: ")) << "all its rows are bad";
+}
+
+TEST_F(OnePerImage, AFileThroughALinkedFolderIsTheSameImage) {
+  std::filesystem::create_directory_symlink(path("x"), path("link"));
+  std::filesystem::create_symlink(path("a.png"), path("link.png"));
+  write("t.csv", "filepath\ttitle\nx/d.png\t1\nlink/d.png\t2\na.png\t3\nlink.png\t4\n");
+  const auto one = indexed(one_sample_per_image(make_csv({.path = {{path("t.csv")}}})));
+  ASSERT_EQ(one->size(), 3);
+  EXPECT_EQ(one->get(0).captions, (Texts{"1", "2"}));
+  EXPECT_EQ(one->get(1).captions, Texts{"3"}) << "names that link to one file of a cache are different images";
+}
+
 TEST_F(OnePerImage, InspectCountsImagesAndCaptions) {
   const auto report = nlohmann::json::parse(inspect(*table(), {}, [](std::int64_t, std::int64_t) {}).report);
   EXPECT_EQ(report.at("read"), 6);
@@ -158,6 +192,10 @@ TEST_F(OnePerImage, ParquetRowsOfOneNameAndTheSameBytesAreOneSample) {
   EXPECT_EQ(pairs->get(4).captions, (Texts{"7", "8"})) << "the file itself";
   EXPECT_EQ(in("row_keys.parquet")->size(), 3) << "rows with bytes alone are known by their keys";
   EXPECT_EQ(in("row_keys.parquet")->get(0).captions, (Texts{"0", "3"}));
+  const auto unnamed = in("row_keys_of_pairs.parquet");
+  ASSERT_EQ(unnamed->size(), 3) << "pairs without names, too";
+  EXPECT_EQ(unnamed->get(0).captions, (Texts{"0\nline", "2\nline"}));
+  EXPECT_EQ(unnamed->get(2).captions, Texts{"3\nline"}) << "the key x with other bytes";
   EXPECT_EQ(in("plain-0.parquet")->describe(),
             make_parquet({.path = {{std::string(TESSERA_TEST_DATA) + "/parquet/plain-0.parquet"}}})->describe());
 }

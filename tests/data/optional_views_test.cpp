@@ -238,9 +238,10 @@ TEST_F(OptionalPictures, ASampleOfATarMayLackItsImage) {
     SampleTransform transform(each, nullptr, {}, {}, {.texts = {}}, 1);
     const PreparedSample sample = transform.prepare(indexed(*each).get(1), {});
     EXPECT_EQ(sample.bad_reason, "no_image");
-    EXPECT_EQ(sample.bad_text, prefix + path("a.tar") +
-                                   ": sample b: has no image; expected one of the members jpg, jpeg, png, webp, gif, bmp, tif, tiff, "
-                             "jpe, jfif, jfi, jif, pjpeg, pjp, dib and apng");
+    EXPECT_EQ(sample.bad_text,
+              prefix + path("a.tar") +
+                  ": sample b: has no image; expected one of the members jpg, jpeg, png, webp, gif, bmp, tif, tiff, "
+                  "jpe, jfif, jfi, jif, pjpeg, pjp and apng");
   }
 }
 

@@ -178,6 +178,23 @@ TEST_F(Sources, EmptyShardsAreCounted) {
   EXPECT_NE(said.find("2 of 3 shards are empty (first: " + path("b.tar") + ")"), std::string::npos) << said;
 }
 
+TEST_F(Sources, ShardsWithFilesButNoSamplesAreCounted) {
+  write("a.tar", three_samples());
+  write("b.tar", tar_member("README", "x") + tar_member("d/.hidden", "x") + tar_end);
+  log::set_level(log::Level::info);
+  const auto said = [&](const WebDatasetSettings& settings) {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(make_webdataset(settings)->size(), 3);
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::string files = said(at_path("{a,b}.tar"));
+  EXPECT_NE(files.find("1 of 2 shards hold files, but none named KEY.ENDING, so that they have no samples (first: " +
+                       path("b.tar") + ", with README)"),
+            std::string::npos)
+      << files;
+  EXPECT_EQ(files.find("are empty"), std::string::npos) << files;
+}
+
 TEST_F(Sources, WebPagesAndPointersOfGitLfsAreNamed) {
   write("a.png", noise_png(1));
   for (const std::string choice :
@@ -201,6 +218,8 @@ TEST_F(Sources, WebPagesAndPointersOfGitLfsAreNamed) {
     EXPECT_NE(pointer.find("git-lfs.github.com/spec/\": it is a pointer of Git LFS"), std::string::npos) << choice << pointer;
     const std::string page = error_with("\n<!DOCTYPE html>\n<html>");
     EXPECT_NE(page.find("\"<!DOCTYPE html>\": it is a web page"), std::string::npos) << choice << page;
+    for (const char* other : {"<!-- none -->\n<html>", "404: Not Found\n"})
+      EXPECT_NE(error_with(other).find("it is a web page or an error message"), std::string::npos) << choice << other;
   }
 }
 
@@ -236,11 +255,10 @@ TEST_F(Sources, DamagedAndForeignFilesAreReported) {
   write("empty.tar", "");
   EXPECT_NE(error_of([&] { make_webdataset(at_path("empty.tar")); }).find("holds no samples"), std::string::npos);
   write("texts.tar", tar_member("a.txt", "x") + tar_member("a.jpeg2", "x") + tar_end);
-  EXPECT_EQ(
-      error_of([&] { make_webdataset(at_path("texts.tar")); }),
-      path("texts.tar") +
-          ": no sample has an image: the members found are jpeg2 and txt, the image is looked for in jpg, jpeg, "
-          "png, webp, gif, bmp, tif, tiff, jpe, jfif, jfi, jif, pjpeg, pjp, dib and apng (image_keys)");
+  EXPECT_EQ(error_of([&] { make_webdataset(at_path("texts.tar")); }),
+            path("texts.tar") +
+                ": no sample has an image: the members found are jpeg2 and txt, the image is looked for in jpg, jpeg, "
+                "png, webp, gif, bmp, tif, tiff, jpe, jfif, jfi, jif, pjpeg, pjp and apng (image_keys)");
 }
 
 TEST_F(Sources, RepeatedAndScatteredKeysLoseNoSamples) {
@@ -267,9 +285,10 @@ TEST_F(Sources, ErrorsOfBadMembersNameShardAndKey) {
     });
   };
   EXPECT_EQ(error(0), "no error");
-  EXPECT_EQ(error(1), "no_image: " + path("a.tar") +
-                             ": sample a: has no image; expected one of the members jpg, jpeg, png, webp, gif, bmp, tif, tiff, "
-                             "jpe, jfif, jfi, jif, pjpeg, pjp, dib and apng");
+  EXPECT_EQ(error(1),
+            "no_image: " + path("a.tar") +
+                ": sample a: has no image; expected one of the members jpg, jpeg, png, webp, gif, bmp, tif, tiff, "
+                "jpe, jfif, jfi, jif, pjpeg, pjp and apng");
   EXPECT_EQ(error(2), "empty_image: " + path("a.tar") + ": sample b: the image has 0 bytes");
   EXPECT_EQ(error(3), "no error");
   EXPECT_EQ(source->get(3).class_name, "12x") << "without a file of classes the name is kept";

@@ -304,7 +304,10 @@ io::TensorFile all_formats() {
 TEST(Decode, ErrorsDescribeTheBadBytes) {
   EXPECT_EQ(decode_error(""), "empty_image: the image has 0 bytes");
   EXPECT_EQ(decode_error("<html><body>404"),
-            "bad_image: expected a JPEG, PNG, WebP, GIF, BMP or TIFF file, but the bytes are text (\"<html><body>404\")");
+            "bad_image: expected a JPEG, PNG, WebP, GIF, BMP or TIFF file, but it begins with the text "
+            "\"<html><body>404\": it is a web page or an error message, not the file: download it again");
+  EXPECT_EQ(decode_error("no image"),
+            "bad_image: expected a JPEG, PNG, WebP, GIF, BMP or TIFF file, but the bytes are text (\"no image\")");
   EXPECT_EQ(decode_error("GIF89a______"), "bad_image: a GIF file of 12 B without a readable size in its header");
   EXPECT_EQ(decode_error(std::string(100, '\0')),
             "bad_image: expected a JPEG, PNG, WebP, GIF, BMP or TIFF file, but the bytes are nothing but zeros");

@@ -103,11 +103,24 @@ TEST_F(WebDatasetMembers, CaptionsWithLineBreaksAreReportedOnce) {
     return testing::internal::GetCapturedStderr();
   };
   const std::string log = said(files, false);
-  const std::size_t found = log.find("the captions have line breaks");
+  const std::size_t found = log.find("sample b and others: so far, 2 of 2 captions have line breaks");
   EXPECT_NE(found, std::string::npos) << log;
-  EXPECT_EQ(log.find("line breaks", found + 30), std::string::npos) << log;
+  EXPECT_EQ(log.find("line breaks", found + 70), std::string::npos) << log;
   EXPECT_EQ(said(files, true).find("line breaks"), std::string::npos);
+  const std::string json =
+      said({{"a.json", R"({"caption": "a\rb"})"}, {"b.txt", "two"}, {"c.json", R"({"caption": "c\nd"})"}}, false);
+  EXPECT_NE(json.find("so far, 2 of 3 captions have line breaks"), std::string::npos) << json;
   EXPECT_EQ(said({{"a.txt", "one\n"}, {"b.txt", "two"}, {"c.txt", "a\nb"}}, false).find("line breaks"), std::string::npos);
+}
+
+TEST_F(WebDatasetMembers, PointersAreNoCaptions) {
+  const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n";
+  const auto source = source_of({"a", "b", "c"}, {{"a.txt", pointer}, {"b.json", pointer}, {"c.txt", "\xEF\xBB\xBFx"}});
+  const std::string text = keyed_error_of([&] { source->get(0); });
+  EXPECT_TRUE(text.starts_with("bad_text a: " + path("a.tar") + ": sample a: its member txt: is not a text: ")) << text;
+  const std::string json = keyed_error_of([&] { source->get(1); });
+  EXPECT_NE(json.find("its json member is not JSON: it begins with the text"), std::string::npos) << json;
+  EXPECT_EQ(source->get(2).captions, Captions{"x"}) << "without its byte order mark";
 }
 
 TEST_F(WebDatasetMembers, CaptionsAreReadWithoutTheImage) {
@@ -130,8 +143,9 @@ TEST_F(WebDatasetMembers, AFieldThatNoSampleHasIsReportedWithTheExistingMembers)
   const std::string error = error_of([&] { loader_of(source); });
   EXPECT_NE(
       error.find("missing caption; found image and label; needed image and caption. Its members are cls, json and "
-                 "png (json: title and url); image is looked for in jpg, jpeg, png, webp, gif, bmp, tif, tiff, jpe, jfif, jfi, jif, "
-                 "pjpeg, pjp, dib and apng (image_keys), "
+                 "png (json: title and url); image is looked for in jpg, jpeg, png, webp, gif, bmp, tif, tiff, jpe, "
+                 "jfif, jfi, jif, "
+                 "pjpeg, pjp and apng (image_keys), "
                  "caption is looked for in txt, caption and text (caption_keys) and in the json member's caption "
                  "and captions (json_captions)"),
       std::string::npos)

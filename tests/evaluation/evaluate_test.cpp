@@ -73,6 +73,25 @@ TEST_F(Evaluate, ReportsMistakesInOneLine) {
   EXPECT_EQ(error(), "--device tpu: expected auto, cpu, cuda or cuda:N");
 }
 
+TEST_F(Evaluate, AFileThatIsNoModelIsNotSaidToDescribeOne) {
+  options.task = "zero_shot";
+  options.reading.architecture = "ViT-B-32";
+  for (const char* content :
+       {"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n", "<!DOCTYPE html>\n", ""}) {
+    options.checkpoint = write("other.pt", content);
+    EXPECT_FALSE(contains(error(), "already describes its model")) << error();
+  }
+}
+
+TEST_F(Evaluate, EqualImagesOfAStreamCannotBeGrouped) {
+  options.task = "retrieval";
+  options.data = concat("{name: webdataset, path: ", shards("test", 6).second, "}");
+  options.overrides = {"group_equal_images=true"};
+  EXPECT_EQ(run(), 2);
+  const std::string reason = results().at("failed").at(0).at("reason");
+  EXPECT_TRUE(reason.starts_with("retrieval.group_equal_images: webdataset ")) << reason;
+}
+
 TEST_F(Evaluate, EveryTaskMeasuresAStreamLikeFiles) {
   const auto [test, test_stream] = shards("test", 14);
   const auto [train, train_stream] = shards("train", 40);

@@ -20,6 +20,9 @@ class LetterTokenizer final : public Tokenizer {
     ids.push_back(2);
     return ids;
   }
+  std::int64_t count_ids(std::string_view text) const override {
+    return 2 + std::ranges::count_if(text, [](char c) { return c >= 'a' && c <= 'z'; });
+  }
   std::string decode(const std::vector<std::int64_t>& ids) const override {
     std::string text;
     for (const std::int64_t id : ids) {

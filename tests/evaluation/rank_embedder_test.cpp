@@ -72,6 +72,13 @@ Tensors embed(const ProcessGroup& group, const std::string& path) {
                                             at::randint(0, 256, {3, 8, 8}, at::kByte)},
                                            own_shapes);
   keep("own shapes", whole.images(sequences, {}), shared.images(sequences, {}));
+  // Texts that other ranks embed are counted, too.
+  whole.tell_of_cut_texts();
+  shared.texts({"a a a a a a a a a", "a", "red red red red red red red red", "a a a a a a a a a", "blue"}, {});
+  testing::internal::CaptureStderr();
+  whole.tell_of_cut_texts();
+  const std::string said = testing::internal::GetCapturedStderr();
+  out["counted"] = at::full({1}, said.find("2 of 4 texts are longer") != std::string::npos ? 1 : 0);
   // A batch that no rank can embed is an error, but afterwards the ranks still embed other batches.
   EXPECT_ANY_THROW(shared.images(at::zeros({4, 3, 5, 5}, at::kByte), {}));
   keep("pictures again", whole.images(pixels, {}), shared.images(pixels, {}));
@@ -85,7 +92,8 @@ TEST_P(RankEmbedders, MatchOneProcess) {
   const auto all = run_ranks(GetParam(), [&](const ProcessGroup& group) { return embed(group, path); });
   fs::remove(path);
   ASSERT_EQ(std::ssize(all), GetParam());
-  ASSERT_EQ(all[0].size(), 14U);
+  ASSERT_EQ(all[0].size(), 15U);
+  EXPECT_TRUE(all[0].at("counted").item<double>() == 1);
   for (const char* name : {"pictures", "one picture", "texts", "patches", "conditioned", "own shapes", "pictures again"})
     EXPECT_TRUE(at::allclose(all[0].at(std::string(name) + " shared"), all[0].at(std::string(name) + " alone"), 1e-5, 1e-6)) << name;
 }

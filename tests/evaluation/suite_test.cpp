@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "src/data/image/encode.h"
 #include "src/evaluation/tasks/task_settings.h"
 #include "tests/evaluation/task_case.h"
 #include <tessera/evaluation/evaluate.h>
@@ -113,6 +114,13 @@ TEST_F(SuiteFiles, GuessTheSourceFromThePath) {
   EXPECT_EQ(source_from_text(path("cats/a.parquet"), "--data").name, "parquet");
   EXPECT_EQ(source_from_text("{name: shapes, split: test}", "--data").settings.find("split")->text(), "test");
   EXPECT_THROW(source_from_text("shapess", "--data"), UserError);
+}
+
+TEST_F(SuiteFiles, JsonLinesNameImagesNextToThem) {
+  write("data/a.png", encode_png({4, 4, std::vector<std::uint8_t>(4 * 4 * 3)}));
+  const std::string list = write("data/rows.jsonl", "{\"image\": \"a.png\", \"caption\": \"x\"}\n");
+  const auto source = sources().make(source_from_text(list, "--data"), "source");
+  EXPECT_EQ(indexed(*source).get(0).captions, std::vector<std::string>{"x"});
 }
 
 TEST_F(SuiteFiles, TakeTheSeparatorFromTheFirstLineOfATable) {

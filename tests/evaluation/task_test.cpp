@@ -3,6 +3,7 @@
 
 #include "src/data/image/encode.h"
 #include "src/data/loading/evaluation_reader.h"
+#include "src/evaluation/tasks/candidates.h"
 #include "src/evaluation/tasks/task_settings.h"
 #include "tests/evaluation/color_embedder.h"
 #include "tests/evaluation/letter_tokenizer.h"
@@ -100,6 +101,17 @@ TEST_F(Tasks, EmbedBatchesOfTextsLikeSingleTexts) {
   const at::Tensor together = DualEncoderEmbedder(model, tokenizer, 3).texts(texts, {}).global;
   EXPECT_TRUE(at::allclose(alone, together, 1e-5, 1e-6));
   EXPECT_EQ(DualEncoderEmbedder(model, tokenizer).texts({}, {}).global.sizes(), alone.slice(0, 0, 0).sizes());
+}
+
+TEST_F(Tasks, CutTextsAreCountedOnce) {
+  const std::string longest(40, 'a');
+  const DualEncoderEmbedder embedder(model, tokenizer);
+  embedder.texts({longest, "b", longest}, {});
+  embedder.texts({longest}, {});
+  testing::internal::CaptureStderr();
+  embedder.tell_of_cut_texts();
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(contains(said, "1 of 2 texts are longer than the tokenizer's context")) << said;
 }
 
 TEST_F(Tasks, ShowTokensAsTheTextThatTheyAdd) {
@@ -398,6 +410,33 @@ TEST_F(TasksOnRows, RowsWithTheSameFileAreOneImage) {
   EXPECT_EQ(run(task_on("retrieval, max_samples: 2", csv)).texts, 2 * kCaptions);
 }
 
+TEST_F(TasksOnRows, RowsWithDifferentLabelsAreSamplesOfClassification) {
+  io::write_file(folder / "labels.csv",
+                 "filepath,title,label\n0.png,a,dark\n./0.png,b,bright\n1.png,c,dark\n2.png,d,bright\n");
+  const std::string data = concat("{name: csv, label_key: label, path: ", folder / "labels.csv", "}");
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(check(task_on("zero_shot", data)), "no error");
+  for (const std::string& task : {task_on("zero_shot", data), task_on("knn, k: 1, train: " + data, data),
+                                  task_on("linear_probe, l2: 1, train: " + data, data)}) {
+    const TaskResult result = run(task);
+    EXPECT_EQ(result.samples, 4) << task;
+    EXPECT_TRUE(result.skipped.empty()) << task;
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr().find("different labels"), std::string::npos);
+  EXPECT_EQ(run(task_on("retrieval", data)).samples, 3) << "there, images compete";
+}
+
+TEST_F(TasksOnRows, ABadRowDoesNotLoseTheOtherRowsOfItsImage) {
+  io::write_file(folder / "classes.txt", "dark\nbright\n");
+  io::write_file(folder / "bad.csv", "filepath,title,label\n0.png,a,dark\n0.png,b,gray\n1.png,c,dark\n2.png,d,gray\n");
+  const TaskResult result = run(task_on("retrieval", concat("{name: csv, label_key: label, path: ", folder / "bad.csv",
+                                                            ", classes: ", folder / "classes.txt", "}")));
+  EXPECT_EQ(result.samples, 2);
+  EXPECT_EQ(result.texts, 2);
+  EXPECT_EQ(result.skipped, (std::map<std::string, std::int64_t>{{"bad_label", 1}}));
+  EXPECT_EQ(result.notes.at(0), "1 row is bad and left out; the images have other rows");
+}
+
 TEST_F(TasksOnRows, EqualBytesUnderOtherNamesAreCountedAndGroupedOnRequest) {
   const TaskResult grouped = run("{name: retrieval}");
   const auto one_per_caption = source->change;
@@ -524,6 +563,18 @@ TEST_F(Tasks, PixelsOfClassesWithoutAMeaningAreIgnored) {
   source->background = 2;
   EXPECT_TRUE(contains(run("{name: segmentation}").notes.at(0), "class 2, void, counts as the background"))
       << "the setting takes precedence";
+}
+
+TEST_F(Tasks, RenamedClassesKeepTheirMeaning) {
+  source->background = -1;
+  const TaskResult own = run("{name: segmentation}");
+  const TaskResult renamed = run("{name: segmentation, classes: [night, day, nothing else]}");
+  EXPECT_TRUE(own.pictures.background_class == 2 && renamed.pictures.background_class == 2);
+  EXPECT_EQ(renamed.notes.at(1),
+            "class 2, nothing else (in the data: background), counts as the background because of its name");
+  source->names[2] = "void";
+  EXPECT_EQ(run("{name: segmentation, candidates: all, classes: [night, day, nothing else]}").notes.back(),
+            "pixels of nothing else (in the data: void) are ignored, and these classes are not predicted");
 }
 
 TEST_F(Tasks, ClassesInNoMaskAreNamed) {
@@ -704,6 +755,38 @@ TEST_F(Tasks, NamesWithinOtherNamesAreNotConfused) {
             (std::vector<std::string>{
                 "names belong to classes by their position: fire -> smoke and fire, no fire -> without fire"}))
       << "no name contains \"no fire\"";
+}
+
+TEST_F(Tasks, AFallBackToPositionsIsAWarning) {
+  source->names = {"dark", "bright"};
+  source->background = -1;
+  const TaskResult guessed = run("{name: zero_shot, topk: [1], classes: [white, black]}");
+  EXPECT_EQ(guessed.warnings, guessed.notes);
+  EXPECT_TRUE(run("{name: zero_shot, topk: [1], classes: [a Dark one, the bright picture]}").warnings.empty());
+  EXPECT_TRUE(run("{name: zero_shot, topk: [1], classes: [bright, dark]}").warnings.empty());
+}
+
+TEST(MatchNames, ClassesOfTheSameNameStayApart) {
+  using Places = std::vector<std::int64_t>;
+  const std::vector<std::string> names = {"cat", "box", "box", "dog"};
+  EXPECT_FALSE(match_names(names, names).by_name);
+  EXPECT_EQ(match_names(names, names).note, "");
+  EXPECT_EQ(match_names({"dog", "box", "cat", "box"}, names).place, (Places{2, 1, 3, 0}));
+  const NamedClasses renamed = match_names({"cat", "box", "carton", "dog"}, names);
+  EXPECT_FALSE(renamed.by_name) << "the second box has the name carton";
+  EXPECT_TRUE(renamed.guessed);
+  EXPECT_EQ(match_names({"box", "cat", "dog"}, names).place, (Places{1, 0, 0, 2})) << "the task names both classes box";
+}
+
+TEST(MatchNames, WordsMatchTheNamesThatAreLeft) {
+  using Places = std::vector<std::int64_t>;
+  const std::vector<std::string> names = {"cat", "dog", "bird"};
+  EXPECT_EQ(match_names({"a photo of a dog", "cat", "a bird"}, names).place, (Places{1, 0, 2}));
+  const NamedClasses moved = match_names({"cat", "a bird", "a dog"}, names);
+  EXPECT_EQ(moved.place, (Places{0, 2, 1})) << "not by position, although cat has its own";
+  EXPECT_EQ(moved.note, "classes are matched by their names and words: cat -> cat, dog -> a dog, bird -> a bird");
+  EXPECT_EQ(match_names({"hot dog", "house", "cat", "tree"}, names).place, (Places{2, -1, -1}))
+      << "a longer list may lack a class";
 }
 
 TEST_F(Tasks, ProbesSayWhichClassesTheyCompareByNumber) {

@@ -68,6 +68,12 @@ TEST_F(DataProgram, InspectCountsBadSamplesAndMissingCaptions) {
       << text;
 }
 
+TEST_F(DataProgram, InspectCountsCaptionsWithLineBreaks) {
+  const std::string table = write("a.csv", "filepath,title\ngood.jpg,\"one\ntwo\"\ngood.jpg,three\n");
+  const std::string text = data("inspect --source csv --set path=" + table);
+  EXPECT_NE(text.find("\ncaptions with line breaks: 1 of 2; each is one text\n"), std::string::npos) << text;
+}
+
 TEST_F(DataProgram, InspectCountsTurnedAnd16BitImages) {
   const std::string files = TESSERA_SOURCE_DIR "/tests/fuzz/corpus/image/";
   const std::string text = data("inspect --source csv --set root=" + files + " --set path=" +

@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "src/data/image/encode.h"
 #include "src/data/loading/evaluation_reader.h"
+#include "src/data/sources/csv.h"
 #include "src/training/run/run_loss.h"
 #include "src/training/trainer.h"
 #include "tests/support/test_name.h"
@@ -61,6 +63,21 @@ TEST_F(ValidationLoss, LeavesOutASmallerLastBatchAndSamplesBeyondMaxSamples) {
   EXPECT_EQ(loss_result(run, config, {.max_samples = 13}).samples, 8);
   EXPECT_EQ(error_of([&] { loss_result(run, config, {.max_samples = 7}); }),
             "validation_loss: max_samples is 7, less than one batch of 8: set batch_size to 7 or less");
+}
+
+TEST_F(ValidationLoss, CountsTheImagesAndTextsOfRows) {
+  const Config config = tiny_config(folder_ / "run");
+  const TrainingRun run = build_training_run(config);
+  std::string table = "filepath,title\n";
+  for (int i = 0; i < 8; ++i) table += concat(i / 4, ".png,a red thing ", i, "\n");
+  io::write_file(folder_ / "rows.csv", table);
+  for (const int i : {0, 1})
+    io::write_file(folder_ / concat(i, ".png"),
+                   encode_png({16, 16, std::vector<std::uint8_t>(16 * 16 * 3, static_cast<std::uint8_t>(100 * i))}));
+  const TaskResult result =
+      loss_result(run, config, {.source = make_csv({.path = {{folder_ / "rows.csv"}}}), .batch_size = 8});
+  EXPECT_EQ(result.samples, 2);
+  EXPECT_EQ(result.texts, 8);
 }
 
 TEST_F(ValidationLoss, DoesNotDependOnMicroBatches) {

@@ -91,6 +91,9 @@ void print_images(const Json& json) {
               images < json["read"].get<std::int64_t>()
                   ? ": samples that name the same image file are one image in evaluations"
                   : "");
+  if (const auto broken = json["captions_with_line_breaks"].get<std::int64_t>(); broken > 0)
+    std::printf("captions with line breaks: %s of %s; each is one text\n", with_thousands(broken).c_str(),
+                with_thousands(captions).c_str());
 }
 
 /// If samples have no caption, prints their number. If there are also bad samples, adds the number and share of the samples that are bad or

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -100,7 +101,10 @@ class DualEncoderEmbedder : public Embedder {
   std::int64_t token_space() const override;
   at::Tensor token_activations(const TowerFeatures& images, const std::vector<std::int64_t>& ids) const override;
   at::Tensor relevance(const at::Tensor& pixels, const TowerFeatures& texts) const override;
-  /// Logs a warning if texts() was called, since the last call of this method, with texts that exceed the tokenizer's context.
+  /// Counts the texts that exceed the tokenizer's context, each different text once. texts() does so; call this method for texts that
+  /// another process embeds.
+  void count_cut_texts(const std::vector<std::string>& texts) const;
+  /// Logs a warning if texts that exceed the tokenizer's context were counted since the last call of this method.
   void tell_of_cut_texts() const;
 
  private:
@@ -108,7 +112,8 @@ class DualEncoderEmbedder : public Embedder {
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::int64_t texts_at_a_time_;
   bool was_training_;
-  mutable std::int64_t texts_ = 0, cut_texts_ = 0, cut_tokens_ = 0;  // number of texts so far, how many were cut, and the tokens they lost
+  mutable std::unordered_set<std::uint64_t> counted_texts_;  // fingerprints of the texts so far
+  mutable std::int64_t cut_texts_ = 0, cut_tokens_ = 0;  // how many of these texts were cut, and the tokens they lost
 };
 
 /// Concatenates the features of one or more consecutive batches. Compact features stay compact.

@@ -50,6 +50,7 @@ struct TaskResult {
   std::vector<Reading> readings;
   std::map<std::string, double> chance;  // for some metrics, the value of a model that guesses
   std::vector<std::string> notes;        // what the log and the report say about how the task was measured, in lines
+  std::vector<std::string> warnings;     // those of the notes that the log gives as warnings
 
   std::int64_t skipped_total() const;
 };

@@ -7,7 +7,9 @@
 
 #include "src/base/digest.h"
 #include "src/base/printable.h"
+#include "src/io/stand_in.h"
 #include <tessera/base/error.h>
+#include <tessera/base/text.h>
 #include <tessera/data/source.h>
 #include <tessera/io/atomic_file.h>
 
@@ -35,9 +37,26 @@ std::string read_sample_file(const std::string& path, const char* missing) {
   }
 }
 
-std::uint64_t file_id(const std::string& path) {
-  std::error_code ignored;
-  return fingerprint(std::filesystem::absolute(path, ignored).lexically_normal().native());
+std::string read_sample_text(const std::string& path) {
+  return checked_text(read_sample_file(path, "unreadable"), printable(path, kLongestPath));
+}
+
+std::string checked_text(std::string text, const std::string& place) {
+  if (const std::string problem = io::describe_stand_in(text); !problem.empty())
+    throw SampleError("bad_text", concat(place, ": is not a text: ", problem));
+  io::remove_byte_order_mark(text);
+  return text;
+}
+
+std::uint64_t FileIds::of(const std::string& path) {
+  std::error_code problem;
+  const std::filesystem::path whole = std::filesystem::absolute(path, problem), folder = whole.parent_path();
+  const auto [known, is_new] = folders_.try_emplace(folder.native());
+  if (is_new) {
+    const std::filesystem::path real = std::filesystem::weakly_canonical(folder, problem);
+    known->second = (problem ? folder.lexically_normal() : real).native();
+  }
+  return fingerprint((std::filesystem::path(known->second) / whole.filename()).lexically_normal().native());
 }
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <unordered_map>
 
 namespace tessera {
 
@@ -10,7 +11,23 @@ namespace tessera {
 /// if the disk or the network fails, because this affects the whole source and reading again may help.
 std::string read_sample_file(const std::string& path, const char* missing);
 
-/// Returns a number for ImageIds, which is the same for all ways to write a file's path (a.png, ./a.png, /data/a.png).
-std::uint64_t file_id(const std::string& path);
+/// Returns the bytes of a text that belongs to one sample, without a byte order mark. Throws as read_sample_file() does, and SampleError
+/// `bad_text` if the file is a web page or a pointer of Git LFS.
+std::string read_sample_text(const std::string& path);
+
+/// Returns a text that belongs to one sample, without a byte order mark. Throws SampleError `bad_text` naming `place` if it is a web page
+/// or a pointer of Git LFS.
+std::string checked_text(std::string text, const std::string& place);
+
+/// Numbers files for ImageIds. The object remembers the folders that it has looked up, so make one for each list.
+class FileIds {
+ public:
+  /// Returns a number that is the same for all ways to write a file's path: a.png, ./a.png, /data/a.png, and through a link to its folder.
+  /// A link to the file itself is another file, because caches store equal files under one name and link to it.
+  std::uint64_t of(const std::string& path);
+
+ private:
+  std::unordered_map<std::string, std::string> folders_;  // folder as written -> its path without links
+};
 
 }  // namespace tessera

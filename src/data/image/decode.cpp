@@ -6,6 +6,7 @@
 #include "src/data/image/jpeg.h"
 #include "src/data/image/orientation.h"
 #include "src/data/image/raster_files.h"
+#include "src/io/stand_in.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/data/image/transforms.h>
@@ -23,8 +24,11 @@ namespace {
 ImageHeader check_image(std::string_view file, std::int64_t max_pixels, const Decoding& decoding) {
   if (file.empty()) throw SampleError("empty_image", "the image has 0 bytes");
   ImageHeader header = read_image_header(file);
-  if (header.kind == ImageKind::other)
-    bad_image("expected a JPEG, PNG, WebP, GIF, BMP or TIFF file, but the bytes are " + header.description);
+  if (header.kind == ImageKind::other) {
+    const std::string known = io::describe_stand_in(file);
+    bad_image("expected a JPEG, PNG, WebP, GIF, BMP or TIFF file, but " +
+              (known.empty() ? "the bytes are " + header.description : known));
+  }
   if (header.height <= 0 || header.width <= 0)
     bad_image(header.description + " of " + format_bytes(static_cast<double>(file.size())) +
               " without a readable size in its header");

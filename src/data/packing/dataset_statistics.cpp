@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "src/base/digest.h"
+#include "src/data/formats/line_breaks.h"
 #include "src/data/image/sample_picture.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -66,6 +67,7 @@ void note_facts(Sample& sample, const FactsWanted& wanted, SampleFacts& out) {
     if (!is_utf8(caption)) throw SampleError("not_utf8", "sample " + sample.key + ": a caption is not UTF-8");
     out.characters.push_back(count_characters(caption));
     out.words.push_back(count_words(caption));
+    out.line_breaks += has_line_break(strip(caption)) ? 1 : 0;
     out.pairs.push_back(fingerprint(caption, out.picture));
     if (wanted.tokenizer) out.tokens.push_back(std::ssize(wanted.tokenizer->encode(caption)));
   }
@@ -133,6 +135,7 @@ void DatasetStatistics::add(const SampleFacts& facts) {
   ++widths_[facts.width];
   ++bytes_[facts.bytes];
   ++captions_[std::ssize(facts.characters)];
+  line_breaks_ += facts.line_breaks;
   for (const std::int64_t count : facts.characters) ++characters_[count];
   for (const std::int64_t count : facts.words) ++words_[count];
   for (const std::int64_t count : facts.tokens) ++tokens_[count];
@@ -173,6 +176,7 @@ StatisticsJson DatasetStatistics::report(const Source& source, bool all) const {
   json["images"] = images_;
   json["captions"] = std::accumulate(captions_.begin(), captions_.end(), std::int64_t{0},
                                      [](std::int64_t sum, const auto& each) { return sum + each.first * each.second; });
+  json["captions_with_line_breaks"] = line_breaks_;
   json["fingerprint"] = all ? StatisticsJson(fingerprint_.text()) : StatisticsJson();
   json["bad"] = to_json(bad_);
   json["bad_examples"] = bad_examples_;

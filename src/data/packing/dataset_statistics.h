@@ -22,6 +22,7 @@ struct SampleFacts {
   std::string key, bad_reason, bad_text;
   std::int64_t height = 0, width = 0, bytes = 0;  // `bytes` is the size of the image file
   std::int64_t label = -1, objects = 0;
+  std::int64_t line_breaks = 0;                         // number of captions with line breaks
   std::vector<std::int64_t> characters, words, tokens;  // for each caption, its number of characters, words and tokens
   std::vector<std::string> fields;                      // names of the fields that the sample has: "mask", "summary", ...
   std::uint64_t picture = 0;                            // fingerprint of the image's bytes
@@ -54,7 +55,7 @@ class DatasetStatistics {
   using Counts = std::map<std::int64_t, std::int64_t>;
   static nlohmann::ordered_json spread(const Counts& counts);
 
-  std::int64_t read_ = 0, images_ = 0;
+  std::int64_t read_ = 0, images_ = 0, line_breaks_ = 0;
   std::int64_t turned_ = 0;  // images with an EXIF orientation other than 1
   Counts largest_grays_;                // of 16-bit gray images, by their largest value
   std::map<std::string, std::int64_t> bad_, image_sizes_, fields_;

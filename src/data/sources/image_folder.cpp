@@ -23,10 +23,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_picture(const fs::path& path) {
+/// Returns a path's extension in lower case.
+std::string extension_of(const fs::path& path) {
   std::string extension = path.extension().string();
   std::transform(extension.begin(), extension.end(), extension.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return extension;
+}
+
+bool is_picture(const fs::path& path) {
+  const std::string extension = extension_of(path);
   return std::ranges::any_of(kImageEndings, [&](const char* ending) { return extension == std::string(".") + ending; });
 }
 
@@ -40,7 +46,7 @@ bool is_img2dataset_shard(const fs::path& folder) {
   if (!is_all_digits(folder.filename().string())) return false;
   if (fs::exists(folder.string() + "_stats.json")) return true;
   return std::any_of(fs::directory_iterator(folder), fs::directory_iterator(), [](const fs::directory_entry& entry) {
-    const fs::path extension = entry.path().extension();
+    const std::string extension = extension_of(entry.path());
     return extension == ".txt" || extension == ".json";
   });
 }
@@ -110,27 +116,29 @@ class ImageFolder : public IndexedSource {
 
   /// Adds the captions, and the contents of a .json file next to the image.
   void add_texts(const Picture& picture, Sample& sample) const {
-    if (picture.has_text) sample.captions = lines_of(text_path(picture).string());
-    if (picture.has_json) read_json(beside(picture, ".json"), sample);
+    if (picture.has_text) sample.captions = lines_of(text_path(picture));
+    if (picture.has_json) read_json(written(root_, picture, ".json"), sample);
     const auto listed = captions_.find(picture.name);
     if (listed != captions_.end()) sample.captions = listed->second;
     if (sample.captions.empty() && !picture.has_text && picture.label >= 0 && !settings_.template_.empty())
       sample.captions = {from_template(picture.label)};
   }
 
-  std::string beside(const Picture& picture, const char* extension) const {
-    return fs::path(root_ / picture.name).replace_extension(extension).string();
+  // Returns the path of the file with the picture's name and this extension, which may be in upper case.
+  std::string written(const fs::path& folder, const Picture& picture, const char* extension) const {
+    std::string path = fs::path(folder / picture.name).replace_extension(extension).string();
+    const auto other = other_cases_.find(path);
+    return other == other_cases_.end() ? path : other->second;
   }
 
   void read_json(const std::string& path, Sample& sample) const {
-    const std::string text = read_sample_file(path, "unreadable");
+    const std::string text = read_sample_text(path);
     if (read_annotations(std::string_view(text), {"caption", "captions"}, sample)) return;
     if (!told_bad_json_.exchange(true)) log::warning(path, ": is not JSON: this file and others like it are skipped");
   }
 
-  fs::path text_path(const Picture& picture) const {
-    const fs::path folder = settings_.texts ? fs::path(settings_.texts->name) : root_;
-    return (folder / picture.name).replace_extension(".txt");
+  std::string text_path(const Picture& picture) const {
+    return written(settings_.texts ? fs::path(settings_.texts->name) : root_, picture, ".txt");
   }
 
   void find_texts(const config::FilePath& folder) {
@@ -138,12 +146,18 @@ class ImageFolder : public IndexedSource {
     std::size_t found = 0;
     std::error_code ignored;
     for (Picture& picture : pictures_) {
-      picture.has_text = fs::is_regular_file(text_path(picture), ignored);
+      const std::string path = text_path(picture);
+      picture.has_text = fs::is_regular_file(path, ignored);
+      const std::string upper = fs::path(path).replace_extension(".TXT").string();
+      if (!picture.has_text && fs::is_regular_file(upper, ignored)) {
+        picture.has_text = true;
+        other_cases_[path] = upper;
+      }
       if (picture.has_text) ++found;
     }
     if (found == 0)
       user_error(folder, ": has no text for any image of ", settings_.path, ": expected files such as ",
-                 text_path(pictures_[0]).filename().string());
+                 fs::path(text_path(pictures_[0])).filename().string());
     if (found < pictures_.size())
       log::warning(folder, ": ", pictures_.size() - found, " of ", pictures_.size(), " images have no text there");
   }
@@ -253,13 +267,13 @@ class ImageFolder : public IndexedSource {
         }
       const fs::path relative = entry.path().lexically_relative(root_);
       if (entry.path().filename().string().starts_with('.') || !entry.is_regular_file()) continue;
-      if (entry.path().extension() == ".txt")
-        texts.insert(fs::path(relative).replace_extension().generic_string());
-      else if (entry.path().extension() == ".json")
-        jsons.insert(fs::path(relative).replace_extension().generic_string());
-      else if (is_picture(relative))
+      const std::string extension = extension_of(relative);
+      if (extension == ".txt" || extension == ".json") {
+        auto& stems = extension == ".txt" ? texts : jsons;
+        note_case(relative, extension, stems.insert(fs::path(relative).replace_extension().generic_string()).second);
+      } else if (is_picture(relative)) {
         pictures_.push_back({.name = relative.generic_string(), .label = label});
-      else if (entry.path().extension() != ".tsv")
+      } else if (entry.path().extension() != ".tsv")
         ++left_out_[entry.path().extension().string()];
     }
     for (std::size_t i = begin; i < pictures_.size(); ++i) {
@@ -269,6 +283,15 @@ class ImageFolder : public IndexedSource {
     }
     std::sort(pictures_.begin() + static_cast<std::ptrdiff_t>(begin), pictures_.end(),
               [](const Picture& a, const Picture& b) { return a.name < b.name; });
+  }
+
+  // Remembers how a file's extension is written. If there are several files of one name, the one in lower case is used.
+  void note_case(const fs::path& relative, const std::string& extension, bool is_new) {
+    const std::string lower = (root_ / fs::path(relative).replace_extension(extension)).string();
+    if (relative.extension() == extension)
+      other_cases_.erase(lower);
+    else if (is_new)
+      other_cases_[lower] = (root_ / relative).string();
   }
 
   void read_captions() {
@@ -306,8 +329,7 @@ class ImageFolder : public IndexedSource {
 
   static std::vector<std::string> lines_of(const std::string& path) {
     std::vector<std::string> lines;
-    for (const std::string& line : split(read_sample_file(path, "unreadable"), '\n'))
-      add_caption(line, lines);
+    for (const std::string& line : split(read_sample_text(path), '\n')) add_caption(line, lines);
     return lines;
   }
 
@@ -322,6 +344,8 @@ class ImageFolder : public IndexedSource {
   std::string captions_file_;  // empty: none
   std::vector<Picture> pictures_;
   std::vector<std::string> classes_;
+  // path of a text with its extension in lower case -> the path as it is written, if they differ
+  std::unordered_map<std::string, std::string> other_cases_;
   std::set<std::string> links_back_;
   std::map<std::string, std::int64_t> left_out_;  // files that are neither images nor texts, counted by extension
   mutable std::atomic<bool> told_bad_json_ = false;

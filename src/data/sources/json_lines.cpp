@@ -1,3 +1,6 @@
+#include "src/data/sources/json_lines.h"
+
+#include <filesystem>
 #include <map>
 #include <set>
 
@@ -11,7 +14,6 @@
 #include "src/data/formats/text_fields.h"
 #include "src/data/sources/field_source.h"
 #include "src/data/sources/find_picture.h"
-#include "src/data/sources/json_lines.h"
 #include "src/data/sources/listed_pictures.h"
 #include "src/io/stand_in.h"
 #include <tessera/base/error.h>
@@ -27,7 +29,7 @@ class JsonLinesReader {
   PictureList read() {
     if (settings_.path.items.empty())
       user_error("json_lines: path is not set; expected a file with one JSON object per line");
-    config::require(settings_.images);
+    if (!settings_.images.empty()) config::require(settings_.images);
     list_.tables = expand_paths(settings_.path, ".jsonl");
     for (const std::string& path : list_.tables) read_file(path);
     for (const std::string& key : settings_.caption_key)
@@ -38,7 +40,7 @@ class JsonLinesReader {
                                                           : concat(": has no line with split \"", settings_.split, "\""));
     list_.described =
         concat("json_lines ", list_.tables[0], settings_.split.empty() ? "" : concat(" (", settings_.split, ")"));
-    list_.folder = settings_.images;
+    list_.folder = folder_of(list_.tables[0]);
     list_.text_fields = settings_.text_fields;
     const std::string regions = concat("the member ", settings_.regions_key, " (regions_key)");
     list_.columns = {{"negatives", concat("negatives are looked for in the member ", settings_.negatives_key,
@@ -67,8 +69,20 @@ class JsonLinesReader {
   }
 
  private:
+  // Without `images`, image names are relative to the folder of their list.
+  std::string folder_of(const std::string& path) const {
+    return settings_.images.empty() ? std::filesystem::path(path).parent_path().string() : settings_.images.name;
+  }
+
   void read_file(const std::string& path) {
-    for_each_line(settings_, path, [this](const nlohmann::json& item, const std::string& place) {
+    const std::string folder = folder_of(path);
+    // The list has one folder, so images in other folders are named by their whole path.
+    const bool own = folder != folder_of(list_.tables[0]);
+    const auto found = [&](const std::string& name) {
+      const std::string file = find_picture(folder, name);
+      return own ? (std::filesystem::absolute(folder) / file).generic_string() : file;
+    };
+    for_each_line(settings_, path, [&](const nlohmann::json& item, const std::string& place) {
       ListedPicture picture;
       const auto image = item.find(settings_.image_key);
       if (!item.is_object())
@@ -78,7 +92,7 @@ class JsonLinesReader {
       else if (!image->is_string())
         picture.detail().bad.emplace("no_image", concat(place, ": ", settings_.image_key,
                                                         " (image_key): expected a text, got ", image->type_name()));
-      picture.name = picture.is_bad() ? place : find_picture(settings_.images, image->get<std::string>());
+      picture.name = picture.is_bad() ? place : found(image->get<std::string>());
       if (!picture.is_bad()) read_item(item, place, picture);
       list_.pictures.push_back(std::move(picture));
     });

@@ -26,7 +26,7 @@ struct JsonLinesSettings {
 template <class Visitor>
 void fields(Visitor& v, JsonLinesSettings& s) {
   v("path", s.path, "files with one JSON object per line: one file, a list, a pattern, or a folder of .jsonl files");
-  v("images", s.images, "folder of the images");
+  v("images", s.images, "folder of the images; empty: the folder of the list");
   v("image_key", s.image_key, "member with the image's file name; the extension may be missing");
   v("caption_key", s.caption_key, "members with captions, each a text or a list of texts");
   v("text_fields", s.text_fields,

@@ -1,10 +1,12 @@
+#include "src/data/sources/karpathy.h"
+
 #include <filesystem>
 #include <map>
+#include <optional>
 
 #include "src/base/printable.h"
 #include "src/data/formats/captions.h"
 #include "src/data/formats/json_items.h"
-#include "src/data/sources/karpathy.h"
 #include "src/data/sources/listed_pictures.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -31,13 +33,21 @@ std::shared_ptr<IndexedSource> make_karpathy(const KarpathySettings& settings) {
   std::map<std::string, std::int64_t> found;
   for (const std::string& name : split(settings.split, '+')) found[name] = 0;
   const std::map<std::string, std::int64_t> wanted = found;
-  for_each_item(settings.annotations, {{"images", [&](const JsonItem& item) {
-                                          const std::string name = item.text("split");
-                                          ++found[name];
-                                          if (wanted.contains(name)) list.pictures.push_back(karpathy_picture(item));
-                                        }}});
+  std::optional<std::string> first_problem;
+  const auto read = [&](const JsonItem& item) {
+    try {
+      const std::string name = item.text("split");
+      ++found[name];
+      if (wanted.contains(name)) list.pictures.push_back(karpathy_picture(item));
+    } catch (const UserError& error) {
+      if (!first_problem) first_problem = error.what();
+      list.pictures.push_back(bad_item(item, error));
+    }
+  };
+  for_each_item(settings.annotations, {{"images", read}});
   for (const auto& [name, none] : wanted) {
     if (found.at(name) > 0) continue;
+    if (found.size() == wanted.size() && first_problem) throw UserError(*first_problem);  // no item says its split
     std::vector<std::string> there;
     for (const auto& [other, count] : found)
       if (count > 0) there.push_back(concat(other, " (", count, " images)"));

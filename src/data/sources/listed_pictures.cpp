@@ -4,11 +4,14 @@
 #include <filesystem>
 
 #include "src/base/printable.h"
+#include "src/data/formats/json_items.h"
+#include "src/data/formats/line_breaks.h"
 #include "src/data/formats/regions.h"
 #include "src/data/formats/sample_file.h"
 #include "src/data/formats/text_fields.h"
 #include "src/data/image/image_file.h"
 #include <tessera/base/error.h>
+#include <tessera/base/log.h>
 #include <tessera/base/text.h>
 
 namespace tessera {
@@ -18,20 +21,37 @@ constexpr std::size_t kLookedFor = 20;  // number of the list's first images to 
 
 }  // namespace
 
+ListedPicture bad_item(const JsonItem& item, const UserError& error) {
+  ListedPicture out;
+  out.name = item.place();
+  out.detail().bad.emplace("bad_item", error.what());
+  return out;
+}
+
 ListedPictures::ListedPictures(PictureList list) : list_(std::move(list)) {
   if (list_.pictures.empty()) user_error(list_.described, ": names no images");
   check_first();
+  tell_line_breaks();
 }
 
 void ListedPictures::check_first() const {
   if (std::ranges::all_of(list_.pictures, &ListedPicture::is_bad)) user_error(list_.pictures[0].more->bad->what());
-  const std::size_t count = std::min(kLookedFor, list_.pictures.size());
+  std::vector<std::string> missing;
   std::error_code ignored;
-  for (std::size_t i = 0; i < count; ++i)
-    if (std::filesystem::exists(path_of(list_.pictures[i].name), ignored)) return;
-  user_error(list_.described, ": none of the first ", count,
-             " images exists (the first: ", printable(path_of(list_.pictures[0].name)),
-             "): check the folder of the images");
+  for (const ListedPicture& picture : list_.pictures) {
+    if (picture.is_bad()) continue;
+    if (std::filesystem::exists(path_of(picture.name), ignored)) return;
+    missing.push_back(path_of(picture.name));
+    if (missing.size() == kLookedFor) break;
+  }
+  user_error(list_.described, ": none of the first ", missing.size(),
+             " images exists (the first: ", printable(missing.front()), "): check the folder of the images");
+}
+
+void ListedPictures::tell_line_breaks() const {
+  LineBreaks breaks;
+  for (const ListedPicture& picture : list_.pictures) breaks.add(picture.captions);
+  if (breaks.are_many()) log::warning(list_.described, ": ", breaks.describe());
 }
 
 std::string ListedPictures::path_of(const std::string& name) const {
@@ -71,7 +91,8 @@ bool ListedPictures::lacks_caption(std::int64_t index) const {
 
 std::vector<std::uint64_t> ListedPictures::image_ids() const {
   std::vector<std::uint64_t> out;
-  for (const ListedPicture& picture : list_.pictures) out.push_back(file_id(path_of(picture.name)));
+  FileIds ids;
+  for (const ListedPicture& picture : list_.pictures) out.push_back(ids.of(path_of(picture.name)));
   return out;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "src/data/sources/one_per_image.h"
+#include <tessera/base/error.h>
 #include <tessera/data/source.h>
 
 namespace tessera {
@@ -36,6 +37,11 @@ struct ListedPicture {
   std::int64_t label = -1;
   std::unique_ptr<More> more;  // null if the list has only names, captions and labels, as most do
 };
+
+class JsonItem;
+
+/// Returns a bad sample `bad_item` for an item of a JSON list that lacks a member.
+ListedPicture bad_item(const JsonItem& item, const UserError& error);
 
 struct PictureList {
   std::string described;  // "csv a.csv"
@@ -77,6 +83,7 @@ class ListedPictures : public IndexedSource, public ImageIds {
  private:
   std::string path_of(const std::string& name) const;
   void check_first() const;
+  void tell_line_breaks() const;
   Sample with_texts(const ListedPicture& picture) const;
   Sample read(const ListedPicture& picture) const;
   std::vector<std::uint8_t> read_mask(const std::string& file, const std::string& picture) const;

@@ -1,12 +1,16 @@
+#include "src/data/sources/one_per_image.h"
+
 #include <algorithm>
 #include <atomic>
 #include <iterator>
+#include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <unordered_map>
 
+#include "src/base/printable.h"
 #include "src/data/image/sample_picture.h"
-#include "src/data/sources/one_per_image.h"
 #include "src/data/sources/source_view.h"
 #include "src/data/sources/whole_samples.h"
 #include <tessera/base/log.h>
@@ -119,7 +123,7 @@ class MergedSample {
   std::set<std::string> different_;
 };
 
-class OnePerImage : public SourceView {
+class OnePerImage : public SourceView, public MergedRows {
  public:
   OnePerImage(std::shared_ptr<const IndexedSource> source, SamplesOfImages samples)
       : SourceView(std::move(source)), samples_(std::move(samples)) {}
@@ -127,20 +131,31 @@ class OnePerImage : public SourceView {
   std::int64_t size() const override { return samples_.images(); }
 
   Sample get(std::int64_t index) const override {
-    MergedSample merged(source_->get(of_source(index)));
-    for (const std::int64_t other : samples_of(index).subspan(1)) merged.add(source_->get(other));
-    Sample out = merged.finished();
-    if (const auto& different = merged.different(); !different.empty() && !warned_.exchange(true))
-      log::warning(source_->describe(), ": the rows of the image ", out.key, " have different ",
-                   join_names({different.begin(), different.end()}), ": such images count as images without");
+    std::optional<MergedSample> merged;
+    for_each_row(index, [&](std::int64_t row) {
+      Sample sample = source_->get(row);
+      if (merged)
+        merged->add(std::move(sample));
+      else
+        merged.emplace(std::move(sample));
+    });
+    Sample out = merged->finished();
+    if (const auto& different = merged->different(); !different.empty())
+      warn_once(concat("the rows of the image ", printable(out.key), " have different ",
+                       join_names({different.begin(), different.end()}), ": such images count as images without"),
+                told_different_);
     return out;
   }
 
   std::vector<std::string> captions(std::int64_t index) const override {
     std::vector<std::string> out;
-    for (const std::int64_t sample : samples_of(index))
-      std::ranges::move(source_->captions(sample), std::back_inserter(out));
+    for_each_row(index, [&](std::int64_t row) { std::ranges::move(source_->captions(row), std::back_inserter(out)); });
     return out;
+  }
+
+  std::int64_t bad_rows() const override {
+    const std::lock_guard lock(mutex_);
+    return std::ssize(bad_rows_);
   }
 
   bool lacks_caption(std::int64_t index) const override {
@@ -151,6 +166,40 @@ class OnePerImage : public SourceView {
   std::string describe() const override { return source_->describe(); }
 
  private:
+  // Calls read(row) for the rows of an image. Bad rows are left out; if all rows are bad, throws the error of the first one.
+  template <class Read>
+  void for_each_row(std::int64_t index, const Read& read) const {
+    std::optional<SampleError> first;
+    std::vector<std::int64_t> bad;
+    for (const std::int64_t row : samples_of(index)) {
+      try {
+        read(row);
+      } catch (const SampleError& error) {
+        bad.push_back(row);
+        if (!first) first = error;
+      }
+    }
+    if (std::ssize(bad) == std::ssize(samples_of(index))) throw *first;
+    if (bad.empty()) return;
+    {
+      const std::lock_guard lock(mutex_);
+      bad_rows_.insert(bad.begin(), bad.end());
+    }
+    warn_once(concat("a row of an image with other rows is bad and left out (", first->reason(), ": ", first->what(),
+                     "); further ones are only counted"),
+              told_bad_);
+  }
+
+  // Each task makes its own object for the same data, so that what the log says is also remembered outside of the object.
+  void warn_once(const std::string& text, std::atomic<bool>& told_here) const {
+    if (told_here.exchange(true)) return;
+    static std::mutex mutex;
+    static std::set<std::string> told;
+    const std::string line = concat(source_->describe(), ": ", text);
+    const std::lock_guard lock(mutex);
+    if (told.insert(line).second) log::warning(line);
+  }
+
   std::span<const std::int64_t> samples_of(std::int64_t index) const {
     const auto image = static_cast<std::size_t>(index);
     const std::int64_t begin = samples_.first.at(image), end = samples_.first.at(image + 1);
@@ -159,7 +208,9 @@ class OnePerImage : public SourceView {
   std::int64_t of_source(std::int64_t index) const override { return samples_of(index).front(); }
 
   const SamplesOfImages samples_;
-  mutable std::atomic<bool> warned_ = false;
+  mutable std::atomic<bool> told_different_ = false, told_bad_ = false;
+  mutable std::mutex mutex_;
+  mutable std::set<std::int64_t> bad_rows_;
 };
 
 }  // namespace
@@ -167,6 +218,11 @@ class OnePerImage : public SourceView {
 std::vector<std::uint64_t> image_ids_of(const Source& source) {
   const auto* ids = dynamic_cast<const ImageIds*>(&source);
   return ids != nullptr ? ids->image_ids() : std::vector<std::uint64_t>();
+}
+
+std::int64_t bad_rows_of(const Source& source) {
+  const auto* rows = dynamic_cast<const MergedRows*>(&source);
+  return rows != nullptr ? rows->bad_rows() : 0;
 }
 
 std::shared_ptr<const Source> one_sample_per_image(const std::shared_ptr<const Source>& source, bool equal_bytes) {

@@ -4,6 +4,8 @@
 #include <cctype>
 #include <numeric>
 #include <optional>
+#include <string_view>
+#include <unordered_map>
 
 #include "src/base/printable.h"
 #include <tessera/base/text.h>
@@ -54,25 +56,42 @@ std::int64_t place_of_words(const Names& names, const std::string& words, bool w
   return best;
 }
 
-/// Returns the index of each class among the task's names: of the same name, or of the same words. -1: there is none.
+/// Returns the index of each class among the task's names: of the same name, or of the same words. -1: there is none. Several classes may
+/// have the same name: each gets a name of its own, at its own position if the names there are equal. Only if the task has fewer names than
+/// there are classes, classes of the same name share one.
 std::vector<std::int64_t> places_by_name(const Names& task, const Names& source) {
-  std::vector<std::int64_t> out;
-  for (const std::string& name : source) out.push_back(place_in(task, name).value_or(-1));
+  std::vector<std::int64_t> out(source.size(), -1);
+  for (std::size_t i = 0; i < std::min(task.size(), source.size()); ++i)
+    if (task[i] == source[i]) out[i] = static_cast<std::int64_t>(i);
+  std::unordered_map<std::string_view, std::vector<std::int64_t>> free;  // places not taken, the last one first
+  for (auto i = std::ssize(task) - 1; i >= 0; --i) {
+    const auto place = static_cast<std::size_t>(i);
+    if (place >= out.size() || out[place] < 0) free[task[place]].push_back(i);
+  }
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    if (out[i] >= 0) continue;
+    if (const auto found = free.find(source[i]); found != free.end() && !found->second.empty()) {
+      out[i] = found->second.back();
+      found->second.pop_back();
+    } else if (task.size() < source.size()) {
+      out[i] = place_in(task, source[i]).value_or(-1);
+    }
+  }
   const Names words = spaced(task);
   for (std::size_t i = 0; i < out.size(); ++i)
     if (out[i] < 0) out[i] = place_of_words(words, spaced(source[i]), /*whole=*/true, out);
   return out;
 }
 
-/// Returns the index of each class's name in other words; empty if a class has none.
-std::vector<std::int64_t> places_by_words(const Names& task, const Names& source) {
-  std::vector<std::int64_t> out;
+/// Gives each class without a place the index of its name in other words. Changes nothing if such a class has none.
+void add_places_by_words(const Names& task, const Names& source, std::vector<std::int64_t>& places) {
+  std::vector<std::int64_t> out = places;
   const Names words = spaced(task);
-  for (const std::string& name : source) {
-    out.push_back(place_of_words(words, spaced(name), /*whole=*/false, out));
-    if (out.back() < 0) return {};
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    if (out[i] < 0) out[i] = place_of_words(words, spaced(source[i]), /*whole=*/false, out);
+    if (out[i] < 0) return;
   }
-  return out;
+  places = std::move(out);
 }
 
 /// Returns a text such as "beach -> a dog, dog -> a beach".
@@ -103,24 +122,33 @@ std::string where_labels_are(const Source& source) {
 
 NamedClasses match_names(const Names& task, const Names& source) {
   std::vector<std::int64_t> place = places_by_name(task, source);
+  const std::vector<std::int64_t> by_name = place;
   const bool none = std::ranges::all_of(place, [](std::int64_t each) { return each < 0; });
-  if (none) place = places_by_words(task, source);
+  // In lists of different lengths, a class that one list lacks could get a name that only contains its own: "hot dog" for "dog".
+  if (none || task.size() == source.size()) add_places_by_words(task, source, place);
+  const char* const how = place == by_name ? "names: " : none ? "words: " : "names and words: ";
   for (std::size_t i = 0; i < place.size(); ++i)
     if (place[i] >= 0 && place[i] != static_cast<std::int64_t>(i))
-      return {true, place,
-              concat("classes are matched by their ", none ? "words: " : "names: ", pairs_text(task, source, place))};
+      return {true, place, concat("classes are matched by their ", how, pairs_text(task, source, place))};
   const std::size_t common = std::min(task.size(), source.size());
   if (std::equal(task.begin(), task.begin() + static_cast<std::ptrdiff_t>(common), source.begin())) return {};
   place.resize(common);
+  const bool guessed = std::ranges::any_of(place, [](std::int64_t each) { return each < 0; });
   std::iota(place.begin(), place.end(), 0);
-  return {false, {}, "names belong to classes by their position: " + pairs_text(task, source, place)};
+  return {false, {}, "names belong to classes by their position: " + pairs_text(task, source, place), guessed};
+}
+
+void add_note(const NamedClasses& matched, TaskResult& result, const std::string& before) {
+  if (matched.note.empty()) return;
+  result.notes.push_back(before + matched.note);
+  if (matched.guessed) result.warnings.push_back(result.notes.back());
 }
 
 std::function<std::int64_t(const Sample&)> labels_of_train(const Source& train, const Source& test,
-                                                           std::vector<std::string>& notes) {
+                                                           TaskResult& result) {
   const Names known = train.class_names(), own = test.class_names();
   NamedClasses matched = match_names(known, own);
-  if (!matched.note.empty()) notes.push_back(concat("test and training data: ", matched.note));
+  add_note(matched, result, "test and training data: ");
   if (!matched.by_name) return [](const Sample& sample) { return sample.label; };
   return [own, place = std::move(matched.place), from = train.describe(), to = test.describe()](const Sample& sample) {
     const auto label = static_cast<std::size_t>(sample.label);
@@ -169,11 +197,10 @@ Candidates candidates_for(const TextList& classes, const Source& source, const s
   const Names own = source.class_names();
   Candidates out{.task = task, .names = {}, .place = {}, .source_names = own};
   const Names names = class_names_for(classes, source, task);
-  const NamedClasses matched = classes.items.empty() ? NamedClasses{} : match_names(names, own);
-  if (!matched.note.empty()) out.notes = {matched.note};
-  if (matched.by_name) {
+  if (!classes.items.empty()) out.matched = match_names(names, own);
+  if (out.matched.by_name) {
     out.names = names;
-    out.place = places_of_labels(matched.place, source.background_class());
+    out.place = places_of_labels(out.matched.place, source.background_class());
     return out;
   }
   if (!own.empty() && names.size() > own.size())

@@ -110,10 +110,10 @@ class DepthProbeTask final : public EvaluationTask {
 
  private:
   std::shared_ptr<const Source> train_source(const EvaluationContext& context) const {
-    return open_source(settings_.train, context.train_source, "depth_probe.train");
+    return open_samples(settings_.train, context.train_source, "depth_probe.train");
   }
   std::shared_ptr<const Source> test_source(const EvaluationContext& context) const {
-    return open_source(settings_.source, context.source, "depth_probe.source");
+    return open_samples(settings_.source, context.source, "depth_probe.source");
   }
 
   at::Tensor is_counted(const at::Tensor& depth) const {

@@ -76,7 +76,7 @@ class FeatureMapTask final : public EvaluationTask {
     Pinned out;
     std::optional<Candidates> candidates;
     if (classes) candidates = candidates_for(settings_.classes, *source, "feature_map");
-    if (classes) result.notes = candidates->notes;
+    if (classes) add_note(candidates->matched, result);
     const Pass pass{
         .embedder = embedder, .context = context, .source = source, .max_samples = settings_.data.max_samples};
     ExampleChooser chooser(pass.total(), settings_.samples);

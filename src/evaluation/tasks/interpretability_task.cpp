@@ -21,20 +21,20 @@ class InterpretabilityTask final : public EvaluationTask {
   explicit InterpretabilityTask(InterpretabilitySettings settings) : settings_(std::move(settings)) {}
 
   void check(const EvaluationContext& context) const override {
-    const auto source = open_source(settings_.data.source, context.source, "interpretability.source");
+    const auto source = open_samples(settings_.data.source, context.source, "interpretability.source");
     const Candidates candidates = candidates_for(settings_.classes, *source, "interpretability");
     check_samples(*source, "source", settings_.data.max_samples, labeled_or_named(),
                   [&](const Sample& sample) { candidates.label_of(sample, *source); });
   }
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
-    const auto source = open_source(settings_.data.source, context.source, "interpretability.source");
+    const auto source = open_samples(settings_.data.source, context.source, "interpretability.source");
     const Candidates candidates = candidates_for(settings_.classes, *source, "interpretability");
     const TokenSpace space(embedder, context, settings_.space, "interpretability");
     const at::Tensor class_entries = entries_of(candidates.names, space);
     TaskResult result;
     result.classes = candidates.names;
-    result.notes = candidates.notes;
+    add_note(candidates.matched, result);
     std::vector<at::Tensor> ranks;
     std::vector<std::int64_t> labels;
     const Pass pass{.embedder = embedder,

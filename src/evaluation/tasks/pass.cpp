@@ -58,7 +58,12 @@ std::shared_ptr<const Source> open_source(const std::optional<config::ModuleSett
 
 std::shared_ptr<const Source> open_source(const TaskData& data, const std::shared_ptr<const Source>& fallback,
                                           const std::string& key) {
-  return one_sample_per_image(open_samples(data.source, fallback, key), data.group_equal_images);
+  const std::shared_ptr<const Source> source = open_samples(data.source, fallback, key);
+  if (data.group_equal_images && std::holds_alternative<const StreamSource*>(source->kind()))
+    user_error(key.substr(0, key.rfind('.')), ".group_equal_images: ", source->describe(),
+               ": is a stream, which can only be read in order, but images are compared with all others: leave the "
+               "setting out, or use local, uncompressed tar files");
+  return one_sample_per_image(source, data.group_equal_images);
 }
 
 std::shared_ptr<const Source> open_samples(const std::optional<config::ModuleSettings>& choice,
@@ -174,6 +179,9 @@ void Pass::run(TaskResult& result, const BatchBody& body) const {
   for (const auto& [reason, count] : reader.statistics().skipped) result.skipped[reason] += count;
   result.samples += used;
   result.equal_images += equal;
+  if (const std::int64_t bad = bad_rows_of(*source); bad > 0)
+    result.notes.push_back(concat(with_thousands(bad), bad == 1 ? " row is" : " rows are",
+                                  " bad and left out; the images have other rows"));
   if (equal > 0) warn_of_equal_images(equal, used, first_equal);
   if (before > 0)
     log::info(source->describe(), ": ", with_thousands(used - std::min(used, table->size() - before)), " of ",

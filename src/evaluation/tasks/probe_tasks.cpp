@@ -44,14 +44,14 @@ struct TrainAndTest {
 /// Embeds both data sets. `result` counts only the test samples.
 TrainAndTest embed_both(const std::string& task, const TrainTestData& settings, const Embedder& embedder,
                         const EvaluationContext& context, TaskResult& result) {
-  const auto train = open_source(settings.train, context.train_source, task + ".train");
-  const auto test = open_source(settings.source, context.source, task + ".source");
+  const auto train = open_samples(settings.train, context.train_source, task + ".train");
+  const auto test = open_samples(settings.source, context.source, task + ".source");
   TaskResult uncounted;
   TrainAndTest out;
   out.train = embed_labeled(embedder, context, train, settings.max_train_samples,
-                            labels_of_train(*train, *train, uncounted.notes), uncounted);
-  out.test = embed_labeled(embedder, context, test, settings.max_samples, labels_of_train(*train, *test, result.notes),
-                           result);
+                            labels_of_train(*train, *train, uncounted), uncounted);
+  out.test =
+      embed_labeled(embedder, context, test, settings.max_samples, labels_of_train(*train, *test, result), result);
   result.data = concat(test->describe(), " (fitted on ", with_thousands(out.train.labels.size(0)), " of ",
                        train->describe(), ")");
   out.classes = std::max(out.train.labels.max().item<std::int64_t>(), out.test.labels.max().item<std::int64_t>()) + 1;

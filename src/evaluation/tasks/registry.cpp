@@ -123,9 +123,11 @@ TaskResult run_task(const config::ModuleSettings& task, const Embedder& embedder
   result.settings = task.settings;
   result.intervals = report::intervals_of(outcomes_of(result));
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  for (const std::string& note : result.notes)
-    if (context.told == nullptr || context.told->tell(task.name + " notes", note) != ToldSamples::Tell::no)
-      log::info(task.name, ": ", note);
+  for (const std::string& note : result.notes) {
+    if (context.told != nullptr && context.told->tell(task.name + " notes", note) == ToldSamples::Tell::no) continue;
+    const bool warns = std::ranges::find(result.warnings, note) != result.warnings.end();
+    log::write(warns ? log::Level::warning : log::Level::info, concat(task.name, ": ", note));
+  }
   return result;
 }
 

@@ -80,14 +80,14 @@ class SegmentationProbeTask final : public EvaluationTask {
   static constexpr std::int64_t kIterations = 500;
 
   MaskClasses train_classes(const EvaluationContext& context) const {
-    return classes_in(open_source(settings_.train, context.train_source, "segmentation_probe.train"));
+    return classes_in(open_samples(settings_.train, context.train_source, "segmentation_probe.train"));
   }
   MaskClasses test_classes(const EvaluationContext& context) const {
-    return classes_in(open_source(settings_.source, context.source, "segmentation_probe.source"));
+    return classes_in(open_samples(settings_.source, context.source, "segmentation_probe.source"));
   }
   MaskClasses classes_in(const std::shared_ptr<const Source>& source) const {
     const MaskClasses out = mask_classes(source, class_names_for(settings_.classes, *source, "segmentation_probe"),
-                                         "segmentation_probe.classes", settings_.ignore);
+                                         "segmentation_probe.classes", settings_.ignore, source->class_names());
     for (const std::string& name : settings_.ignore)
       if (std::ranges::find(out.names, name) == out.names.end())
         user_error("segmentation_probe.ignore: no class is called ", name, "; there are ", join_names(out.names));

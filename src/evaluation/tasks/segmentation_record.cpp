@@ -37,6 +37,16 @@ std::optional<std::int64_t> called_background(const std::vector<std::string>& na
   return found == names.end() ? std::nullopt : std::optional(found - names.begin());
 }
 
+/// Returns the class called background by the task or, if there is none, by the data.
+std::optional<std::int64_t> called_background(const MaskClasses& classes) {
+  const auto called = called_background(classes.names);
+  return called ? called : called_background(classes.own_names);
+}
+
+bool says_no_class(const std::string& name) {
+  return std::ranges::find(kNoClass, plain_name(name)) != kNoClass.end();
+}
+
 std::vector<std::uint8_t> to_bytes(const at::Tensor& mask) {
   return to_vector<std::uint8_t>(mask.to(at::kByte));
 }
@@ -94,18 +104,24 @@ void add_classes(const MaskClasses& classes, const metrics::SegmentationScores& 
 
 std::optional<std::int64_t> MaskClasses::background() const {
   const std::int64_t set = source->background_class();
-  const auto index = set >= 0 ? std::optional(set) : called_background(names);
+  const auto index = set >= 0 ? std::optional(set) : called_background(*this);
   return index && is_ignored(*index) ? std::nullopt : index;
 }
 
 std::vector<std::string> MaskClasses::notes() const {
   std::vector<std::string> out;
+  const auto name_of = [&](std::int64_t index) {
+    const auto place = static_cast<std::size_t>(index);
+    const std::string own = own_names.empty() || own_names[place] == names[place]
+                                ? ""
+                                : concat(" (in the data: ", printable(own_names[place], 60), ")");
+    return printable(names[place], 60) + own;
+  };
   const auto class_text = [&](std::int64_t index) {
-    return concat("class ", index,
-                  index < count() ? concat(", ", printable(names[static_cast<std::size_t>(index)], 60), ",") : "");
+    return concat("class ", index, index < count() ? concat(", ", name_of(index), ",") : "");
   };
   const std::int64_t set = source->background_class();
-  const auto index = background(), called = called_background(names);
+  const auto index = background(), called = called_background(*this);
   if (!index)
     out.push_back(
         concat("no class counts as the background",
@@ -115,20 +131,24 @@ std::vector<std::string> MaskClasses::notes() const {
   else
     out.push_back(concat(class_text(*index), " counts as the background (background_class of the data)",
                          called && *called != set ? concat(", although ", class_text(*called), " is called so") : ""));
-  if (!ignored.empty())
-    out.push_back(concat("pixels of ", join_names(ignored), " are ignored, and these classes are not predicted"));
+  std::vector<std::string> without;
+  for (std::int64_t c = 0; c < count(); ++c)
+    if (is_ignored(c)) without.push_back(name_of(c));
+  if (!without.empty())
+    out.push_back(concat("pixels of ", join_names(without), " are ignored, and these classes are not predicted"));
   return out;
 }
 
 MaskClasses mask_classes(std::shared_ptr<const Source> source, std::vector<std::string> names,
-                         const std::string& setting, std::vector<std::string> ignored) {
+                         const std::string& setting, std::vector<std::string> ignored, std::vector<std::string> own) {
+  if (own.size() != names.size()) own.clear();
   const std::int64_t background = source->background_class();
   for (std::size_t i = 0; i < names.size(); ++i)
     if (static_cast<std::int64_t>(i) != background &&
-        std::ranges::find(kNoClass, plain_name(names[i])) != kNoClass.end() &&
+        (says_no_class(names[i]) || (!own.empty() && says_no_class(own[i]))) &&
         std::ranges::find(ignored, names[i]) == ignored.end())
       ignored.push_back(names[i]);
-  return {std::move(source), std::move(names), setting, std::move(ignored)};
+  return {std::move(source), std::move(names), setting, std::move(ignored), true, std::move(own)};
 }
 
 bool MaskClasses::is_ignored(std::int64_t value) const {

@@ -27,20 +27,22 @@ struct MaskClasses {
   std::string setting;             // the setting that lists them, for messages ("segmentation.classes")
   std::vector<std::string> ignored{};  // names of the classes whose pixels are set to kIgnoredClass
   bool drawn = true;                   // false if the data have no masks, so that nothing can be measured
+  std::vector<std::string> own_names{};  // the data's names for the same classes; empty if unknown
 
   std::int64_t count() const { return std::ssize(names); }
   /// Returns the index of the background class: that of the source's setting or, if the source sets none, of the first class called
-  /// background (in any case). Returns nullopt if there is none or it is ignored.
+  /// background (in any case), by the task or, if there is none, by the data. Returns nullopt if there is none or it is ignored.
   std::optional<std::int64_t> background() const;
   bool is_ignored(std::int64_t value) const;
   /// Returns sentences on the background and on ignored classes, for TaskResult::notes.
   std::vector<std::string> notes() const;
 };
 
-/// Returns the classes of masks. Ignored are the classes in `ignored`, and those whose names say that their pixels have no class, such as
-/// void and unlabeled, unless the source's background class has such a name.
+/// Returns the classes of masks. `own` are the data's names for the classes `names`; other numbers of names do not count. Ignored are the
+/// classes in `ignored`, and those whose names, in `names` or `own`, say that their pixels have no class, such as void and unlabeled,
+/// unless the source's background class has such a name.
 MaskClasses mask_classes(std::shared_ptr<const Source> source, std::vector<std::string> names,
-                         const std::string& setting, std::vector<std::string> ignored = {});
+                         const std::string& setting, std::vector<std::string> ignored, std::vector<std::string> own);
 
 /// Returns the requirement that a sample has a mask.
 Required masked();

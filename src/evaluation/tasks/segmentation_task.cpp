@@ -25,23 +25,24 @@ namespace {
 struct AskedClasses {
   MaskClasses masks;
   ClassQueries queries;
-  std::string note;  // NamedClasses::note
+  NamedClasses matched;
 };
+
+std::vector<std::string> displayed(const std::vector<std::string>& lines) {
+  return class_queries(lines, "segmentation.classes").classes;
+}
 
 /// Returns the names that a task gives the classes of masks, in the order of the data's `known` names. Throws TaskMisfit if the numbers
 /// of names differ, or if only some of the names can be matched.
-std::pair<std::vector<std::string>, std::string> in_order_of(const std::vector<std::string>& known,
-                                                             std::vector<std::string> names, const Source& source) {
+std::pair<std::vector<std::string>, NamedClasses> in_order_of(const std::vector<std::string>& known,
+                                                              std::vector<std::string> names, const Source& source) {
   const auto given = std::ssize(names), wanted = std::ssize(known);
-  if (wanted == 0) return {std::move(names), ""};
+  if (wanted == 0) return {std::move(names), {}};
   if (given != wanted)
     throw TaskMisfit(concat("segmentation.classes lists ", given, given == 1 ? " class" : " classes", ", but ",
                             source.describe(), " has ", wanted, ": list one for each, in the data's order"));
-  const auto displayed = [](const std::vector<std::string>& lines) {
-    return class_queries(lines, "segmentation.classes").classes;
-  };
   const NamedClasses matched = match_names(displayed(names), displayed(known));
-  if (!matched.by_name) return {std::move(names), matched.note};
+  if (!matched.by_name) return {std::move(names), matched};
   std::vector<std::string> sorted;
   for (const std::int64_t place : matched.place) {
     if (place < 0)
@@ -49,7 +50,7 @@ std::pair<std::vector<std::string>, std::string> in_order_of(const std::vector<s
                               matched.note, "): list all names of the data, or keep their order"));
     sorted.push_back(names[static_cast<std::size_t>(place)]);
   }
-  return {std::move(sorted), matched.note};
+  return {std::move(sorted), matched};
 }
 
 class SegmentationTask final : public EvaluationTask {
@@ -94,7 +95,7 @@ class SegmentationTask final : public EvaluationTask {
     TaskResult result;
     result.classes = classes.queries.classes;
     result.prompts = settings_.templates.items;
-    if (!classes.note.empty()) result.notes.push_back(classes.note);
+    add_note(classes.matched, result);
     pass.run(result, settings_.windows ? by_windows(pass, patches, options, classes, record)
                                        : by_whole_pictures(names.global, patches, options, classes, record));
     record.write(result);
@@ -104,18 +105,19 @@ class SegmentationTask final : public EvaluationTask {
   /// Returns the classes of the task. Throws TaskMisfit if they do not fit the data's classes. Data without masks fit an evaluation
   /// that shows images: the images are then colored, but nothing is measured.
   AskedClasses classes_in(const EvaluationContext& context) const {
-    const auto source = open_source(settings_.data.source, context.source, "segmentation.source");
+    const auto source = open_samples(settings_.data.source, context.source, "segmentation.source");
     const bool drawn = !context.pictures || some_sample_has(*source, settings_.data.max_samples, masked());
-    const auto [names, note] = in_order_of(drawn ? source->class_names() : std::vector<std::string>{},
-                                           class_names_for(settings_.classes, *source, "segmentation"), *source);
+    const auto [names, matched] = in_order_of(drawn ? source->class_names() : std::vector<std::string>{},
+                                              class_names_for(settings_.classes, *source, "segmentation"), *source);
     ClassQueries queries = class_queries(names, "segmentation.classes");
-    MaskClasses masks = mask_classes(source, queries.classes, "segmentation.classes");
+    const std::vector<std::string> own = drawn ? displayed(source->class_names()) : std::vector<std::string>{};
+    MaskClasses masks = mask_classes(source, queries.classes, "segmentation.classes", {}, own);
     masks.drawn = drawn;
     if (settings_.background_threshold && !masks.background())
       throw TaskMisfit(concat("segmentation.background_threshold is set, but ", source->describe(),
                               " has no background class: set its background_class, or leave the threshold out"));
     leave_out_ignored(queries, masks);
-    return {std::move(masks), std::move(queries), note};
+    return {std::move(masks), std::move(queries), matched};
   }
 
   /// Removes the names of ignored classes, so that these classes are not predicted.

@@ -49,7 +49,7 @@ class ZeroShotTask final : public EvaluationTask {
 
   void check(const EvaluationContext& context) const override {
     check_conditioned(context, "zero_shot.similarity", settings_.compared.similarity, "global");
-    const auto source = open_source(settings_.data.source, context.source, "zero_shot.source");
+    const auto source = open_samples(settings_.data.source, context.source, "zero_shot.source");
     const Candidates candidates = candidates_for(settings_.classes, *source, "zero_shot");
     check_samples(*source, "source", settings_.data.max_samples, labeled_or_named(),
                   [&](const Sample& sample) { candidates.label_of(sample, *source); });
@@ -78,14 +78,14 @@ class ZeroShotTask final : public EvaluationTask {
   }
 
   TaskResult measure(const Embedder& embedder, const EvaluationContext& context) const {
-    const auto source = open_source(settings_.data.source, context.source, "zero_shot.source");
+    const auto source = open_samples(settings_.data.source, context.source, "zero_shot.source");
     const Candidates candidates = candidates_for(settings_.classes, *source, "zero_shot");
     metrics::ZeroShotMeter meter(std::ssize(candidates.names), settings_.topk);
     const TowerFeatures classes = embed_classes(embedder, candidates.names, settings_.templates);
 
     TaskResult result;
     result.classes = candidates.names;
-    result.notes = candidates.notes;
+    add_note(candidates.matched, result);
     result.prompts = settings_.templates.items;
     std::vector<std::int64_t> labels;
     const Pass pass{.embedder = embedder,

@@ -1,17 +1,19 @@
-#include "src/data/loading/told_samples.h"
 #include "src/training/run/run_loss.h"
-#include <tessera/objectives/make_objective.h>
 
 #include <limits>
+#include <unordered_set>
 
 #include <ATen/ATen.h>
 
 #include "src/base/printable.h"
 #include "src/config/environment.h"
+#include "src/data/loading/told_samples.h"
+#include "src/data/sources/one_per_image.h"
 #include "src/objectives/grad_cache.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
+#include <tessera/objectives/make_objective.h>
 
 namespace tessera {
 namespace {
@@ -97,6 +99,9 @@ class LossOfParts final : public RunLoss {
     TaskResult result;
     result.data = batches.source->describe();
     Means means;
+    const bool knows_images = !image_ids_of(*batches.source).empty();  // then keys name the images' files
+    std::unordered_set<std::string> images;
+    std::int64_t rows = 0;
     for (std::int64_t i = 0; i < count; ++i) {
       const Batch batch = loader->next();
       if (loader->epoch() > 0) break;  // the epoch had fewer batches than counted, because unreadable samples were skipped
@@ -104,19 +109,22 @@ class LossOfParts final : public RunLoss {
       means.add("loss", losses.total);
       for (const auto& [name, value] : losses.terms)
         if (name != "loss") means.add(name, value);
-      result.samples += batch.size();
+      rows += batch.size();
+      if (knows_images) images.insert(batch.keys.begin(), batch.keys.end());
       result.skipped = loader->statistics().skipped;
-      if (batches.progress) batches.progress(result.samples, count * batch.size());
+      if (batches.progress) batches.progress(rows, count * batch.size());
     }
+    result.samples = knows_images ? std::ssize(images) : rows;
+    if (knows_images && !parts_.needs.texts.empty()) result.texts = rows;
     result.metrics = means.values();
     if (batches.told == nullptr || batches.told->tell("validation_loss", result.data) != ToldSamples::Tell::no)
-      warn_of_skipped(result);
+      warn_of_skipped(result, rows);
     return result;
   }
 
  private:
-  void warn_of_skipped(const TaskResult& result) const {
-    const std::int64_t skipped = result.skipped_total(), read = skipped + result.samples;
+  void warn_of_skipped(const TaskResult& result, std::int64_t rows) const {
+    const std::int64_t skipped = result.skipped_total(), read = skipped + rows;
     if (static_cast<double>(skipped) > config_.data.loader.max_bad_share * static_cast<double>(read))
       log::warning("validation_loss: ", skipped, " of ", read, " samples of ", result.data,
                    " cannot be used; the loss is measured on the others");

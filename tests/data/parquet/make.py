@@ -87,7 +87,8 @@ def write_names():
 
 
 def write_rows():
-    """Writes tables with several rows per image: one of image structs, of which the last two have no bytes, and one with bytes and keys."""
+    """Writes tables with several rows per image: one of image structs, of which the last two have no bytes, one with bytes
+    and keys, and one of image structs without names and with keys; its captions have line breaks."""
     images = [("a.png", 0), ("b.png", 1), ("a.png", 2), ("./b.png", 1), ("b.png", 1), (None, 1), ("a.png", 0), ("pictures/0.png", None),
               ("pictures/../pictures/0.png", None)]
     kind = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
@@ -96,6 +97,10 @@ def write_rows():
                         row_group_size=4)
     parquet.write_table(pyarrow.table({"__key__": ["x", "y", "x", "x"], "jpg": [picture(i) for i in (0, 0, 1, 0)],
                                        "txt": ["0", "1", "2", "3"]}), FOLDER / "row_keys.parquet")
+    keyed = [("x", 0), ("y", 1), ("x", 0), ("x", 1)]
+    pairs = pyarrow.array([{"bytes": picture(number), "path": None} for _, number in keyed], kind)
+    parquet.write_table(pyarrow.table({"key": [key for key, _ in keyed], "image": pairs, "caption": [f"{i}\nline" for i in range(4)]}),
+                        FOLDER / "row_keys_of_pairs.parquet")
 
 
 def write_webdataset_columns():

@@ -1,4 +1,7 @@
+#include "src/data/sources/parquet.h"
+
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <filesystem>
 #include <mutex>
@@ -12,11 +15,11 @@
 #include "src/data/formats/class_names.h"
 #include "src/data/formats/column_path.h"
 #include "src/data/formats/in_threads.h"
+#include "src/data/formats/line_breaks.h"
 #include "src/data/formats/sample_file.h"
 #include "src/data/formats/text_fields.h"
 #include "src/data/sources/field_source.h"
 #include "src/data/sources/one_per_image.h"
-#include "src/data/sources/parquet.h"
 #include "src/data/sources/parquet/group_cache.h"
 #include "src/data/sources/parquet/table_files.h"
 #include <tessera/base/error.h>
@@ -189,8 +192,8 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
     return out;
   }
 
-  // Rows have the same image if they name the same file. If they hold bytes, these must be equal, too, because datasets' writers drop the
-  // folders of names.
+  // Rows have the same image if they name the same file or, where they name none, if their keys are equal. If they hold bytes, these must
+  // be equal, too, because datasets' writers drop the folders of names.
   std::vector<std::uint64_t> image_ids() const override {
     std::call_once(ids_found_, [this] { find_image_ids(); });
     return ids_;
@@ -249,18 +252,26 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
     const bool is_pair = picture_.form == Form::bytes_or_file_name;
     const std::string member = is_pair ? "path" : picture_.member;
     const std::string column = picture_name_ + (member.empty() ? "" : "." + member);
-    const bool by_key = picture_.form == Form::bytes || !find_column(files_[0]->columns(), column);
-    if (by_key && !key_) return;
+    const bool named = picture_.form != Form::bytes && find_column(files_[0]->columns(), column);
+    const bool keyed = key_ && picture_.form != Form::file_name;
+    if (!named && !keyed) return;
+    ColumnSet set;
+    const std::size_t name_place = named ? set.add(column) : 0;
+    ReadColumn key;
+    if (keyed) key = {key_->name, set.add(columns_.names[key_->place]), key_->below};
     std::vector<std::uint64_t> ids(static_cast<std::size_t>(size()));
-    for_each_group({by_key ? columns_.names[key_->place] : column}, "the names of its images",
-                   [&](std::size_t number, const ColumnGroup& group) {
-                     for (std::int64_t row = 0; row < group.rows(); ++row) {
-                       const std::string name = by_key ? text_at(group, {key_->name, 0, key_->below}, row)
-                                                       : std::string(group.bytes(0, row, member).value_or(""));
-                       const fs::path path = by_key ? fs::path(name) : folder_of(groups_[number].file) / name;
-                       if (!name.empty()) ids[static_cast<std::size_t>(starts_[number] + row)] = file_id(path.string());
-                     }
-                   });
+    for_each_group(set.names, "the names of its images", [&](std::size_t number, const ColumnGroup& group) {
+      FileIds files;
+      for (std::int64_t row = 0; row < group.rows(); ++row) {
+        std::uint64_t& id = ids[static_cast<std::size_t>(starts_[number] + row)];
+        const std::string name = named ? std::string(group.bytes(name_place, row, member).value_or("")) : std::string();
+        const std::string own = keyed && name.empty() ? text_at(group, key, row) : std::string();
+        if (!name.empty())
+          id = files.of((folder_of(groups_[number].file) / name).string());
+        else if (!own.empty())
+          id = fingerprint(fs::path(own).lexically_normal().native());
+      }
+    });
     std::unordered_map<std::uint64_t, std::int64_t> rows_of;
     for (const std::uint64_t id : ids) ++rows_of[id];
     const auto is_alone = [&](std::uint64_t id) { return id == 0 || rows_of.at(id) == 1; };
@@ -271,6 +282,9 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
 
   // Makes ids differ if the bytes of images do.
   void add_bytes(bool is_pair, std::vector<std::uint64_t>& ids) const {
+    if (const auto shared = std::ssize(ids) - std::ranges::count(ids, 0U); shared > 0)
+      log::info("parquet ", paths_[0], ": reading the images of ", with_thousands(shared),
+                " rows that share names or keys, to find equal ones");
     const auto has_ids = [&](std::size_t number) {
       return std::any_of(ids.begin() + starts_[number], ids.begin() + starts_[number + 1],
                          [](std::uint64_t id) { return id != 0; });
@@ -437,6 +451,7 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
     Sample sample;
     sample.key = key;
     texts_.read(group, place.row, sample);
+    tell_line_breaks(sample.captions);
     Json kept = Json::object();
     for (const ReadColumn& column : kept_) kept[column.name] = value_of(group, column, place.row);
     read_annotations(kept, {}, sample);
@@ -446,6 +461,12 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
     if (summary_) sample.summary = text_at(group, *summary_, place.row);
     read_picture(group, place, sample);
     return sample;
+  }
+
+  void tell_line_breaks(const std::vector<std::string>& captions) const {
+    breaks_.add(captions);
+    if (!captions.empty() && breaks_.are_many() && !told_breaks_.exchange(true))
+      log::warning("parquet ", paths_[0], ": so far, ", breaks_.describe());
   }
 
   void read_picture(const ColumnGroup& group, const Place& place, Sample& sample) const {
@@ -484,6 +505,8 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
   std::vector<ReadColumn> kept_;
   std::unique_ptr<GroupCache> cache_;
   mutable GroupCache text_cache_{kTextGroups};
+  mutable LineBreaks breaks_;
+  mutable std::atomic<bool> told_breaks_ = false;
   mutable std::once_flag ids_found_;
   mutable std::vector<std::uint64_t> ids_;
 };

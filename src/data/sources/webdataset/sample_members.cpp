@@ -10,10 +10,12 @@
 #include "src/data/formats/annotations.h"
 #include "src/data/formats/captions.h"
 #include "src/data/formats/class_names.h"
-#include "src/data/image/image_file.h"
 #include "src/data/formats/python_json.h"
 #include "src/data/formats/regions.h"
+#include "src/data/formats/sample_file.h"
 #include "src/data/formats/text_fields.h"
+#include "src/data/image/image_file.h"
+#include "src/io/stand_in.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -54,6 +56,11 @@ std::optional<std::string> first_member(const SampleMembers& members, const std:
   for (const std::string& name : names)
     if (members.has(name)) return members.read(name);
   return std::nullopt;
+}
+
+std::string not_json(std::string_view bytes) {
+  const std::string known = io::describe_stand_in(bytes);
+  return concat("its json member is not JSON", known.empty() ? "" : ": ", known);
 }
 
 /// Calls read(named) and adds the names of shard and sample to the errors of `read`. The function `named` adds these names to any text.
@@ -166,6 +173,7 @@ std::string MemberMapper::describe_keys(const std::vector<std::string>& fields) 
 
 void MemberMapper::read_texts(const SampleMembers& members, const nlohmann::json* json, Sample& sample) const {
   read_captions(members, json, sample);
+  tell_line_breaks(sample);
   if (json == nullptr || settings_.text_fields.empty()) return;
   sample.texts = text_fields_of(*json, settings_.text_fields, sample.key);
   if (sample.captions.empty()) set_captions_from_fields(sample);
@@ -173,29 +181,26 @@ void MemberMapper::read_texts(const SampleMembers& members, const nlohmann::json
 
 void MemberMapper::read_captions(const SampleMembers& members, const nlohmann::json* json, Sample& sample) const {
   for (const std::string& name : settings_.caption_keys)
-    if (members.has(name)) add_captions(members.read(name), sample);
+    if (members.has(name)) add_captions(name, members.read(name), sample);
   if (json != nullptr)
     read_annotations(*json, settings_.json_captions, sample);
   else if (members.has("json") && sample.captions.empty())
-    throw SampleError("bad_json", "its json member is not JSON");
+    throw SampleError("bad_json", not_json(members.read("json")));
   else if (members.has("json") && !told_bad_json_.exchange(true))
     log::warning("sample ", sample.key,
                  ": its json member is not JSON: only the other members of this sample and others like it are used");
 }
 
-void MemberMapper::tell_line_breaks(std::string_view text, const std::string& key) const {
-  const std::int64_t texts = ++texts_, broken = text.find('\n') != std::string_view::npos ? ++broken_texts_ : 0;
-  if (broken >= 2 && 2 * broken >= texts && !told_line_breaks_.exchange(true))
-    log::warning("sample ", key, " and others: the captions have line breaks, and each text is read as one caption: set "
-                 "caption_lines: true if each line is a caption of its own");
+void MemberMapper::tell_line_breaks(const Sample& sample) const {
+  breaks_.add(sample.captions);
+  if (!sample.captions.empty() && breaks_.are_many() && !told_line_breaks_.exchange(true))
+    log::warning("sample ", sample.key, " and others: so far, ", breaks_.describe(),
+                 ": for text members, caption_lines: true makes each line a caption");
 }
 
-void MemberMapper::add_captions(const std::string& text, Sample& sample) const {
-  if (!settings_.caption_lines) {
-    tell_line_breaks(strip(text), sample.key);
-    add_caption(text, sample.captions);
-    return;
-  }
+void MemberMapper::add_captions(const std::string& name, std::string bytes, Sample& sample) const {
+  const std::string text = checked_text(std::move(bytes), "its member " + name);
+  if (!settings_.caption_lines) return add_caption(text, sample.captions);
   for (const std::string& line : split(text, '\n')) add_caption(line, sample.captions);
 }
 

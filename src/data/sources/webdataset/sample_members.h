@@ -3,11 +3,11 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "src/data/formats/line_breaks.h"
 #include "src/data/sources/webdataset/webdataset.h"
 #include <tessera/data/sample.h>
 
@@ -45,14 +45,15 @@ class MemberMapper {
   std::vector<std::string> read_captions(const std::string& key, const SampleMembers& members) const;
   void read_texts(const SampleMembers& members, const nlohmann::json* json, Sample& sample) const;
   void read_captions(const SampleMembers& members, const nlohmann::json* json, Sample& sample) const;
-  void add_captions(const std::string& text, Sample& sample) const;
+  /// Adds the captions of a text member.
+  void add_captions(const std::string& name, std::string bytes, Sample& sample) const;
   /// Warns once if most captions have line breaks.
-  void tell_line_breaks(std::string_view text, const std::string& key) const;
+  void tell_line_breaks(const Sample& sample) const;
 
   WebDatasetSettings settings_;
   std::vector<std::string> classes_;
   mutable std::atomic<bool> told_bad_json_ = false, told_line_breaks_ = false;
-  mutable std::atomic<std::int64_t> texts_ = 0, broken_texts_ = 0;  // captions read so far, and those with line breaks
+  mutable LineBreaks breaks_;
 };
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "src/base/printable.h"
 #include "src/data/formats/in_threads.h"
 #include "src/data/sources/webdataset/index_cache.h"
 #include "src/io/tar.h"
@@ -129,11 +130,13 @@ std::string as_member_name(std::string name) {
   return name;
 }
 
-void RemarkedShards::note(const std::string& shard, const io::TarIndex& tar) {
+void RemarkedShards::note(const std::string& shard, const io::TarIndex& tar, std::int64_t samples) {
   const auto add = [&](Kind& kind, bool is, const std::string& first) {
     if (is && kind.shards++ == 0) kind.first = first;
   };
   add(empty_, tar.members.empty() && tar.problem.empty(), shard);
+  add(without_samples_, !tar.members.empty() && samples == 0,
+      concat(shard, tar.members.empty() ? "" : ", with " + printable(tar.members.front().name)));
   add(joined_, tar.joined, shard);
   add(ignored_, tar.ignored > 0, concat(shard, ", ", tar.ignored, " bytes"));
 }
@@ -144,6 +147,7 @@ std::vector<std::string> RemarkedShards::lines(std::size_t shards) const {
     if (kind.shards > 0) out.push_back(concat(kind.shards, " of ", shards, what, " (first: ", kind.first, ")"));
   };
   add(empty_, " shards are empty");
+  add(without_samples_, " shards hold files, but none named KEY.ENDING, so that they have no samples");
   add(joined_, " shards are several archives, one after the other: all are read, although the webdataset package reads only the first");
   add(ignored_, " shards have bytes after their end that are not another archive: these bytes are ignored");
   return out;
@@ -157,7 +161,7 @@ ShardIndex index_shards(const std::vector<std::string>& paths, const std::string
     const io::TarIndex& tar = indices.at(paths[shard]);
     ShardReader reader(index, static_cast<std::uint32_t>(shard));
     for (const io::TarMember& member : tar.members) reader.add(member);
-    index.remarks.note(paths[shard], tar);
+    index.remarks.note(paths[shard], tar, static_cast<std::int64_t>(reader.count()));
     if (tar.problem.empty()) continue;
     reader.drop_incomplete(tar.cut_member);
     index.problems.push_back(concat(paths[shard], ": ", tar.problem, " (byte ", tar.problem_offset, "); its ",

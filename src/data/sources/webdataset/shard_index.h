@@ -27,7 +27,8 @@ struct ShardSample {
 /// Shards that are not damaged, but not as expected. Collects how many there are of each kind, and the first one.
 class RemarkedShards {
  public:
-  void note(const std::string& shard, const io::TarIndex& tar);
+  /// `samples` is the number of samples in the shard.
+  void note(const std::string& shard, const io::TarIndex& tar, std::int64_t samples);
   /// Returns one line for each kind. `shards` is the number of all shards.
   std::vector<std::string> lines(std::size_t shards) const;
 
@@ -36,7 +37,7 @@ class RemarkedShards {
     std::size_t shards = 0;
     std::string first;
   };
-  Kind empty_, joined_, ignored_;
+  Kind empty_, without_samples_, joined_, ignored_;
 };
 
 /// All samples of some tar shards, and the irregularities found in these shards.

@@ -56,11 +56,11 @@ struct StreamedShards {
   void tell_remarks(const std::string& shard, const TarStream& tar, std::int64_t given) const {
     if (!settings.stream.samples || (given > 0 && !tar.joined() && tar.ignored() == 0) || told_remarks.exchange(true)) return;
     io::TarIndex seen;
-    seen.members.resize(given > 0 ? 1 : 0);
+    if (!tar.first_member().empty()) seen.members.push_back({.name = tar.first_member()});
     seen.joined = tar.joined();
     seen.ignored = tar.ignored();
     RemarkedShards remarks;
-    remarks.note(shard, seen);
+    remarks.note(shard, seen, given);
     for (const std::string& line : remarks.lines(1)) log::warning(line, "; other shards may be like it");
   }
 
@@ -260,11 +260,12 @@ class StreamedWebDataset : public StreamSource {
     std::string problem;
     RemarkedShards remarks;
     for (std::size_t shard = 0; shard < indices.size(); ++shard) {
-      count += count_streamed(indices[shard].members);
-      remarks.note(all_->shards[shard], indices[shard]);
+      const std::int64_t own = count_streamed(indices[shard].members);
+      count += own;
+      remarks.note(all_->shards[shard], indices[shard], own);
       if (indices[shard].problem.empty()) continue;
       problem = concat(all_->shards[shard], ": ", indices[shard].problem);
-      log::warning(problem, "; ", count_streamed(indices[shard].members), " samples of it are counted");
+      log::warning(problem, "; ", own, " samples of it are counted");
     }
     for (const std::string& remark : remarks.lines(indices.size())) log::warning(remark);
     if (count == 0)

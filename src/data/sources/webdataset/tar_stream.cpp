@@ -86,6 +86,7 @@ bool TarStream::next(io::TarMember& member) {
       if (const std::string damage = reader.extend(content()); !damage.empty()) throw StreamError(damage);
     } else if (header.regular) {
       member = {header.name, at_, header.size};
+      if (first_.empty()) first_ = header.name;
       return true;
     }
     pass_over(content_ + filling_);

@@ -24,6 +24,8 @@ class TarStream {
   /// As in io::TarIndex, for the stream so far.
   bool joined() const { return joined_; }
   std::uint64_t ignored() const { return ignored_; }
+  /// Returns the name of the first plain file; empty before it.
+  const std::string& first_member() const { return first_; }
 
  private:
   std::string take(std::uint64_t size);
@@ -33,7 +35,7 @@ class TarStream {
   std::unique_ptr<ByteStream> bytes_;
   std::uint64_t at_ = 0;
   std::uint64_t content_ = 0, filling_ = 0;  // unread bytes of the current member, and of the padding after it
-  std::string name_;
+  std::string name_, first_;
   bool ended_ = false;  // whether an archive has just ended
   bool joined_ = false;
   std::uint64_t ignored_ = 0;
