@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional, Sequen
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 from ._library import bound_class, plain_errors
 
@@ -21,6 +22,7 @@ Batch = Dict[str, Union[Tensor, list[str]]]
 Choice = Union[str, Mapping[str, Any]]
 
 loaders_alive: "weakref.WeakSet[Loader]" = weakref.WeakSet()  # a model compares their tokenizers with its own
+vocabularies = WeakIdKeyDictionary()  # token ids -> Loader.tokenizer_identity of the tokenizer that made them
 
 
 class Loader:
@@ -58,13 +60,19 @@ class Loader:
         raises         RuntimeError, one line that names the setting or file; if a file is missing, it is a FileNotFoundError, too
         """
         if model is not None:
+            if not hasattr(model, "takes_texts"):
+                raise TypeError(f"Loader: model is a {type(model).__name__}: give the result of tessera.load()")
             own = {"tokenizer": tokenizer, "image_size": image_size, "preprocessing": preprocessing}
             given = [name for name, value in own.items() if value is not None]
             if given:
                 raise RuntimeError(f"Loader: {given[0]} is the model's, so with model= leave it out")
             tokenizer, preprocessing = model.tokenizer if model.takes_texts else None, model.preprocessing
         vocabulary = torch.empty(0, dtype=torch.uint8)
+        if model is None and image_size is not None and "image_size" in (preprocessing or {}):
+            raise RuntimeError("Loader: image_size is given twice: leave it out of preprocessing")
         if tokenizer is not None and not isinstance(tokenizer, (str, Mapping)):
+            if not hasattr(tokenizer, "vocabulary_tensor"):
+                raise TypeError(f"Loader: tokenizer is a {type(tokenizer).__name__}: give a name, settings, or a model's tokenizer")
             tokenizer, vocabulary = tokenizer.settings, tokenizer.vocabulary_tensor()
         if tokenizer in ("clip-bpe", {"name": "clip-bpe"}):
             tokenizer = {"name": "clip-bpe", "merges": str(_shipped() / "vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz")}
@@ -98,6 +106,9 @@ class Loader:
     def next(self) -> Batch:
         """Returns the next batch, across epochs. Raises RuntimeError if too many samples are bad or the source fails."""
         tensors, keys = self._bound.next()
+        for tensor in tensors.values():
+            if tensor.dtype == torch.int64:
+                vocabularies[tensor] = self.tokenizer_identity
         return {**tensors, "keys": keys}
 
     __next__ = next
