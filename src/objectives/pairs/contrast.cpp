@@ -12,23 +12,24 @@ namespace {
 
 constexpr double kNoExponential = -std::numeric_limits<double>::infinity();
 
-// Sums the cross-entropies of the rows of `similarity` [B, C]. The matching entry of row b is in column offset + b. The logits are relative
-// to the logit of the matching pair, so that the loss is log sum exp(s (A_ij - A_ii)). Plain logits would give the same value, but the
-// gradient of the scale would then be a difference of large numbers. Entries are ignored where `left_out` is true; it must be false for the
-// matching pair. `further` is the logarithm of an additional term in each softmax's denominator. `left_out` and `further` may be undefined.
-at::Tensor row_loss(const at::Tensor& similarity, const at::Tensor& scale, std::int64_t offset, const at::Tensor& left_out,
-                    double smoothing, const at::Tensor& further) {
-  const at::Tensor logits = (similarity - similarity.diagonal(offset).unsqueeze(1)) * scale;
+// Sums the cross-entropies of the rows (dim = 1) or columns (dim = 0) of `similarity`. The matching entries are on the diagonal number
+// `offset`. The logits are relative to the logit of the matching pair, so that the loss is log sum exp(s (A_ij - A_ii)). Plain logits would
+// give the same value, but the gradient of the scale would then be a difference of large numbers. Entries are ignored where `left_out` is
+// true; it must be false for the matching pair. `further` is the logarithm of an additional term in each softmax's denominator. `left_out`
+// and `further` may be undefined.
+at::Tensor cross_entropy(const at::Tensor& similarity, const at::Tensor& scale, std::int64_t offset, const at::Tensor& left_out,
+                         double smoothing, std::int64_t dim, const at::Tensor& further) {
+  const at::Tensor logits = (similarity - similarity.diagonal(offset).unsqueeze(dim)) * scale;
   const auto counted = [&](double nothing) {
     return left_out.defined() ? logits.masked_fill(left_out, nothing) : logits;
   };
-  at::Tensor loss = counted(kNoExponential).logsumexp(1);
+  at::Tensor loss = counted(kNoExponential).logsumexp(dim);
   if (further.defined()) loss = at::logaddexp(loss, further);
   if (smoothing == 0) return loss.sum();
-  at::Tensor negatives = at::full({}, logits.size(1) - 1, logits.options().dtype(at::kLong));
-  if (left_out.defined()) negatives = negatives - left_out.sum(1);
+  at::Tensor negatives = at::full({}, logits.size(dim) - 1, logits.options().dtype(at::kLong));
+  if (left_out.defined()) negatives = negatives - left_out.sum(dim);
   // The relative logit of the matching pair itself is 0.
-  return (loss - counted(0.0).sum(1) * smoothing / negatives.clamp_min(1)).sum();
+  return (loss - counted(0.0).sum(dim) * smoothing / negatives.clamp_min(1)).sum();
 }
 
 // Returns the entries of this rank's rows [B, C] that are left out, without the pairs themselves; undefined if there are none.
@@ -46,8 +47,9 @@ Contrast composed_info_nce(const at::Tensor& i2t, const at::Tensor& t2i, const a
                            const PairRelation& relation, const at::Tensor& further) {
   const std::int64_t batch = i2t.size(0), offset = group.rank() * batch;
   const at::Tensor left_out = left_out_of(relation, batch, group);  // [B, C]
-  const at::Tensor rows = row_loss(i2t, scale, offset, left_out, relation.smoothing, further);
-  const at::Tensor columns = row_loss(t2i.t(), scale, offset, left_out, relation.smoothing, {});  // the relation is symmetric
+  const at::Tensor turned = left_out.defined() ? left_out.t() : left_out;  // for columns, because the relation is symmetric
+  const at::Tensor rows = cross_entropy(i2t, scale, offset, left_out, relation.smoothing, 1, further);
+  const at::Tensor columns = cross_entropy(t2i, scale, -offset, turned, relation.smoothing, 0, {});
   return Contrast::mean_of(relation.mean_of(rows, group), relation.mean_of(columns, group));
 }
 
