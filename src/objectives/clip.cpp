@@ -1,6 +1,6 @@
 #include "src/objectives/clip.h"
-#include "src/objectives/common/contrast.h"
-#include "src/objectives/common/pair_features.h"
+#include "src/objectives/pairs/contrast.h"
+#include "src/objectives/pairs/features.h"
 #include <tessera/ops/numeric.h>
 
 namespace tessera {
@@ -23,7 +23,7 @@ Losses Clip::forward(const Features& features, const StepContext& context) {
   const NegativeTexts negatives = negative_texts(features, "clip", settings_.negatives, pairs);
   const Contrast contrast =
       global_contrast(pairs.image_global, pairs.text_global, scale(pairs.dtype()),
-                      {settings_.pairs.chunk, settings_.local_loss}, context.group, pairs.targets, negatives);
+                      {settings_.pairs.chunk, settings_.local_loss}, context.group, pairs.relation, negatives);
   Losses losses{contrast.loss, {{"loss_i2t", contrast.i2t}, {"loss_t2i", contrast.t2i}}, {}};
   if (negatives.defined()) losses.statistics = {negatives.count()};
   return losses;

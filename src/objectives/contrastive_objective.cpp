@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <tessera/objectives/caption_settings.h>
 #include <tessera/objectives/contrastive_objective.h>
 
 namespace tessera {
@@ -9,6 +10,10 @@ namespace tessera {
 Needs PairSettings::needs(ViewNeeds image, ViewNeeds text) const {
   image.optional = text.optional = skip_absent;
   return {.images = {{image_view, image}}, .texts = {{text_view, text}}, .duplicates = mask_duplicates};
+}
+
+Needs CaptionSettings::needs(ViewNeeds image, ViewNeeds text) const {
+  return {.images = {{image_view, image}}, .texts = {{text_view, text}}, .duplicates = duplicates != "negative"};
 }
 
 std::map<std::string, double> contrast_chance(std::initializer_list<const char*> terms, std::int64_t pairs) {

@@ -2,10 +2,10 @@
 
 #include "src/models/layers.h"
 #include "src/models/multi_head_attention.h"
-#include "src/objectives/common/caption_contrast.h"
-#include "src/objectives/common/caption_features.h"
+#include "src/objectives/pairs/tiled_losses.h"
+#include "src/objectives/pairs/features.h"
 #include "src/objectives/common/counted_views.h"
-#include "src/objectives/common/pair_features.h"
+#include "src/objectives/pairs/features.h"
 #include "src/objectives/cosmos.h"
 #include <tessera/base/error.h>
 #include <tessera/distributed/collectives.h>
@@ -54,35 +54,35 @@ constexpr const char* kCosmos = "cosmos";
 // Returns the crops' embeddings [B, N, D] in the order of `views`.
 at::Tensor crop_embeddings(const Features& features, const std::vector<std::string>& views,
                            const TowerFeatures& (Features::*crop)(const std::string&) const,
-                           const CaptionFeatures& captions) {
+                           const PairFeatures& captions) {
   std::vector<at::Tensor> crops;
   for (const std::string& view : views)
-    crops.push_back(image_feature((features.*crop)(view).global, kCosmos, "image_global", captions.text_global));
+    crops.push_back(image_embeddings((features.*crop)(view), kCosmos, captions));
   return at::stack(crops, 1);
 }
 
 // Returns the teacher's embeddings [B, T, D] of each image's first T captions.
-at::Tensor teacher_embeddings(const TowerFeatures& text, std::int64_t count, const CaptionFeatures& captions) {
+at::Tensor teacher_embeddings(const TowerFeatures& text, std::int64_t count, const PairFeatures& captions) {
   if (!text.global.defined()) refuse_missing_feature(kCosmos, "text_global");
   const at::Tensor all = text.global.dim() == 2 ? text.global.unsqueeze(1) : text.global;
-  TORCH_CHECK(all.dim() == 3 && all.size(0) == captions.images() && all.size(1) >= count &&
+  TORCH_CHECK(all.dim() == 3 && all.size(0) == captions.present.size(0) && all.size(1) >= count &&
                   all.size(2) == captions.text_global.size(2),
-              "cosmos: the teacher's text_global must be [B, K, D] with B = ", captions.images(), ", K of at least ",
+              "cosmos: the teacher's text_global must be [B, K, D] with B = ", captions.present.size(0), ", K of at least ",
               count, " and D = ", captions.text_global.size(2), ", got ", text.global.sizes());
   return to_compute(all.narrow(1, 0, count)).detach();
 }
 
 // Returns the tokens of each image's first caption. If this caption is absent, the mask marks none of its tokens as real.
-TokenSequence first_caption(const TowerFeatures& text, const CaptionFeatures& captions) {
+TokenSequence first_caption(const TowerFeatures& text, const PairFeatures& captions) {
   if (!text.tokens.defined()) refuse_missing_feature(kCosmos, "text_tokens");
   const at::Tensor present = captions.present.select(1, 0).unsqueeze(1);  // [B, 1]
   const auto of_first = [](const at::Tensor& all, std::int64_t dims) {
     return all.defined() && all.dim() == dims ? all.select(1, 0) : all;
   };
   TokenSequence out{of_first(text.tokens, 4), of_first(text.mask, 3)};
-  TORCH_CHECK(out.tokens.is_floating_point() && out.tokens.dim() == 3 && out.tokens.size(0) == captions.images() &&
+  TORCH_CHECK(out.tokens.is_floating_point() && out.tokens.dim() == 3 && out.tokens.size(0) == captions.present.size(0) &&
                   out.tokens.size(2) == captions.text_global.size(2),
-              "cosmos: text_tokens must be floating [B, K, L, D] with B = ", captions.images(),
+              "cosmos: text_tokens must be floating [B, K, L, D] with B = ", captions.present.size(0),
               " and D = ", captions.text_global.size(2), ", got ", text.tokens.scalar_type(), " ", text.tokens.sizes());
   out.tokens = to_compute(out.tokens);
   out.mask = out.mask.defined() ? out.mask.logical_and(present) : present.expand(out.tokens.sizes().slice(0, 2));
@@ -90,27 +90,27 @@ TokenSequence first_caption(const TowerFeatures& text, const CaptionFeatures& ca
 }
 
 // Restricts the columns of the relation to the first `count` captions of each image.
-CaptionRelation of_first_captions(const CaptionRelation& all, std::int64_t count) {
-  CaptionRelation out = all;
+PairRelation of_first_captions(const PairRelation& all, std::int64_t count) {
+  PairRelation out = all;
   out.present = all.present.narrow(1, 0, count);
-  if (all.caption_ids.defined()) out.caption_ids = all.caption_ids.narrow(1, 0, count);
+  if (all.text_group.defined()) out.text_group = all.text_group.narrow(1, 0, count);
   return out;
 }
 
 // Returns the relation in which `count` crops per image take the place of captions.
-CaptionRelation of_crops(const CaptionRelation& captions, std::int64_t count) {
-  CaptionRelation out = captions;
+PairRelation of_crops(const PairRelation& captions, std::int64_t count) {
+  PairRelation out = captions;
   out.present = at::ones({captions.images(), count}, captions.present.options());
   out.some_absent = false;
-  out.caption_ids.reset();
+  out.text_group.reset();
   return out;
 }
 
-// Several embeddings per image of the global batch, and a CaptionRelation in which these embeddings take the place of captions.
+// Several embeddings per image of the global batch, and a PairRelation in which these embeddings take the place of captions.
 class EmbeddingSet {
  public:
   // embeddings: [B, N, D], this rank's.
-  EmbeddingSet(const at::Tensor& embeddings, CaptionRelation relation, const ProcessGroup& group)
+  EmbeddingSet(const at::Tensor& embeddings, PairRelation relation, const ProcessGroup& group)
       : relation_(std::move(relation)) {
     const at::Tensor here = relation_.present.narrow(0, group.rank() * embeddings.size(0), embeddings.size(0));
     own_ = unit_rows(embeddings.masked_fill(here.logical_not().unsqueeze(2), 0.0));
@@ -121,14 +121,14 @@ class EmbeddingSet {
   at::Tensor row(std::int64_t place) const { return own_.select(1, place); }  // [B, D]
   // Returns the relation between rows and captions. Each image's row is its embedding number `place` in the set `rows`. The captions are
   // the embeddings of this set.
-  CaptionRelation relation_to(const EmbeddingSet& rows, std::int64_t place) const {
-    CaptionRelation out = relation_;
+  PairRelation relation_to(const EmbeddingSet& rows, std::int64_t place) const {
+    PairRelation out = relation_;
     if (rows.relation_.some_absent) out.rows_present = rows.relation_.present.select(1, place);
     return out;
   }
 
  private:
-  CaptionRelation relation_;
+  PairRelation relation_;
   at::Tensor own_, all_;
 };
 
@@ -138,11 +138,11 @@ at::Tensor mean_info_nce(const EmbeddingSet& rows, const EmbeddingSet& columns, 
                          std::optional<std::int64_t> chunk, const ProcessGroup& group) {
   std::vector<at::Tensor> sums, counts;
   for (std::int64_t place = 0; place < rows.size(); ++place) {
-    const CaptionRelation relation = columns.relation_to(rows, place);
-    const CaptionContrast contrast = caption_info_nce(rows.row(place), columns.all(), scale, CaptionDenominator::slot,
-                                                      relation, chunk, group);
+    const PairRelation relation = columns.relation_to(rows, place);
+    const Contrast contrast =
+        tiled_info_nce({rows.row(place), columns.all(), relation, chunk, group}, scale, Denominator::slot);
     counts.push_back(relation.own_pairs().sum());
-    sums.push_back((contrast.i2t + contrast.t2i) / 2 * counts.back());
+    sums.push_back(contrast.loss * counts.back());
   }
   return at::stack(sums).sum() / at::stack(counts).sum().clamp_min(1);
 }
@@ -189,19 +189,19 @@ double Cosmos::teacher_momentum(const StepContext& step) const {
 Losses Cosmos::forward(const Features& features, const StepContext& context) {
   const NoAutocast no_autocast;
   const std::string& first_view = global_views_.front();
-  const CaptionFeatures captions =
+  const PairFeatures captions =
       caption_features(features, kCosmos, {first_view, settings_.text_view, settings_.duplicates, settings_.chunk},
                        {.image_tokens = true}, context.group);
   const std::int64_t globals = settings_.global_crops, taught = settings_.global_captions;
-  if (captions.captions() < taught)
+  if (captions.present.size(1) < taught)
     user_error("objective cosmos: global_captions is ", taught, ", but the view ", settings_.text_view, " has ",
-               captions.captions(), " captions per image: set objective.global_captions to at most that");
+               captions.present.size(1), " captions per image: set objective.global_captions to at most that");
   const at::Tensor crops = crop_embeddings(features, views_, &Features::image, captions);  // [B, N, D]
   const at::Tensor &texts = captions.text_global, &patches = captions.image_tokens;        // [B, K, D], [B, P, D]
   const TokenSequence words = first_caption(features.text(settings_.text_view), captions);
 
-  const CaptionRelation& of_texts = captions.relation;
-  const auto set = [&](const at::Tensor& embeddings, const CaptionRelation& relation) {
+  const PairRelation& of_texts = captions.relation;
+  const auto set = [&](const at::Tensor& embeddings, const PairRelation& relation) {
     return EmbeddingSet(embeddings, relation, context.group);
   };
   const auto contrast = [&](const EmbeddingSet& rows, const EmbeddingSet& columns, const at::Tensor& scale) {

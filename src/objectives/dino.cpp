@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 
 #include "src/objectives/common/counted_views.h"
-#include "src/objectives/common/pair_features.h"
+#include "src/objectives/pairs/features.h"
 #include "src/objectives/dino.h"
 #include <tessera/ops/numeric.h>
 

@@ -2,9 +2,9 @@
 
 #include <ATen/ATen.h>
 
-#include "src/objectives/common/contrast.h"
-#include "src/objectives/common/pair_features.h"
-#include "src/objectives/common/ring_columns.h"
+#include "src/objectives/pairs/contrast.h"
+#include "src/objectives/pairs/features.h"
+#include "src/objectives/pairs/ring_columns.h"
 #include "src/objectives/filip.h"
 #include <tessera/distributed/collectives.h>
 #include <tessera/ops/max_similarity.h>
@@ -98,7 +98,7 @@ Losses Filip::forward(const Features& features, const StepContext& context) {
   const Kept kept = choose(patches, tokens, pairs.text_mask, rate, settings_.pairs.chunk.value_or(kOwnPairsPerTile));
   const auto [i2t, t2i] = similarities(patches, tokens, kept, settings_.pairs.chunk, context.group);  // [B, C]
 
-  const Contrast contrast = info_nce(i2t, t2i, scale(pairs.dtype()), context.group, pairs.targets);
+  const Contrast contrast = info_nce(i2t, t2i, scale(pairs.dtype()), context.group, pairs.relation);
   Losses losses{contrast.loss, {{"loss_i2t", contrast.i2t}, {"loss_t2i", contrast.t2i}}, {}};
   if (context.inspect)
     losses.details = {{"similarity_i2t", i2t.detach()},

@@ -3,8 +3,8 @@
 #include <ATen/ATen.h>
 
 #include "src/models/per_sample_rng.h"
-#include "src/objectives/common/caption_contrast.h"
-#include "src/objectives/common/caption_features.h"
+#include "src/objectives/pairs/tiled_losses.h"
+#include "src/objectives/pairs/features.h"
 #include <tessera/base/random.h>
 #include <tessera/distributed/collectives.h>
 #include <tessera/ops/numeric.h>
@@ -25,7 +25,7 @@ at::Tensor present_first(const at::Tensor& present) {
 // For each image i of this rank and each image j, draws a slot uniformly among the present captions of j. The draw depends only on (seed,
 // step, i, j), where i and j are the images' positions in a run with one process. Gathered tensors have a different order, because the
 // loader deals images to the ranks in turn, but gathering orders images by rank.
-NegativeSlots drawn_slots(const CaptionRelation& relation, const StepContext& context) {
+NegativeSlots drawn_slots(const PairRelation& relation, const StepContext& context) {
   const std::int64_t ranks = context.group.size(), rank = context.group.rank(), batch = relation.images() / ranks;
   const at::Tensor slots = present_first(relation.present), counts = relation.present.sum(1).clamp_min(1);
   const at::Tensor places = at::arange(relation.images(), slots.options()).view({batch, ranks}).t().flatten();  // [C]
@@ -41,21 +41,21 @@ NegativeSlots drawn_slots(const CaptionRelation& relation, const StepContext& co
 
 // Returns the pairs of `count` images of this rank. Each image has K + C pairs: first one with each of its own K captions, then one with
 // the chosen caption of each of the C images of the global batch. The pair with the image's own chosen caption is ignored (label 0).
-ConditionedPairs sampled_pairs(const CaptionRelation& relation, const NegativeSlots& slots, std::int64_t first,
+ConditionedPairs sampled_pairs(const PairRelation& relation, const NegativeSlots& slots, std::int64_t first,
                                std::int64_t count) {
-  const std::int64_t images = relation.images(), captions = relation.captions();
+  const std::int64_t images = relation.images(), captions = relation.texts();
   const at::Tensor chosen = slots(first, count).clamp(0, captions - 1);                             // [n, C]
   const at::Tensor own_image = at::arange(first, first + count, chosen.options()).unsqueeze(1);  // [n, 1]
-  const at::Tensor values = relation.values(first, count, 0, images);                            // [n, C, K]
-  const at::Tensor of_own = CaptionRelation::own_of(values, first, 0);
+  const at::Tensor values = relation.values(first, count);                            // [n, C, K]
+  const at::Tensor of_own = values.diagonal(first, 0, 1).t();
   const at::Tensor of_others = values.gather(2, chosen.unsqueeze(2)).squeeze(2).scatter(1, own_image, 0);
   const at::Tensor every = at::arange(images, own_image.options());
   return {at::cat({own_image * captions + at::arange(captions, own_image.options()), every * captions + chosen}, 1),
           at::cat({of_own, of_others}, 1).to(at::kChar)};
 }
 
-ConditionedPairs all_pairs(const CaptionRelation& relation, std::int64_t first, std::int64_t count) {
-  const at::Tensor labels = relation.values(first, count, 0, relation.images()).flatten(1);
+ConditionedPairs all_pairs(const PairRelation& relation, std::int64_t first, std::int64_t count) {
+  const at::Tensor labels = relation.values(first, count).flatten(1);
   return {at::arange(labels.size(1), labels.options()).expand_as(labels), labels.to(at::kChar)};
 }
 
@@ -63,10 +63,10 @@ ConditionedPairs all_pairs(const CaptionRelation& relation, std::int64_t first, 
 // with its own captions, and with one caption of every other image that has captions. If `given_slots` is undefined, the other image's
 // caption is drawn among its present captions. Otherwise `given_slots` chooses the other image's caption, and the pair counts only if the
 // chosen caption is present.
-at::Tensor sampled_pair_count(const CaptionRelation& relation, const at::Tensor& given_slots) {
+at::Tensor sampled_pair_count(const PairRelation& relation, const at::Tensor& given_slots) {
   const at::Tensor own = relation.present.sum();
   if (!given_slots.defined()) return own + relation.present.any(1).sum() * (relation.images() - 1);
-  const at::Tensor met = relation.present.gather(1, given_slots.clamp(0, relation.captions() - 1).t());  // [C, C]
+  const at::Tensor met = relation.present.gather(1, given_slots.clamp(0, relation.texts() - 1).t());  // [C, C]
   return own + met.sum() - met.diagonal().sum();
 }
 
@@ -91,10 +91,10 @@ Losses Flair::forward(const Features& features, const StepContext& context, cons
   const NoAutocast no_autocast;
   const ProcessGroup& group = context.group;
   const bool sampled = settings_.negatives == "sampled";
-  const CaptionFeatures captions = caption_features(
+  const PairFeatures captions = caption_features(
       features, "flair", settings_.captions, {.image_global = true, .image_tokens = true}, group);
-  const CaptionRelation& relation = captions.relation;
-  const std::int64_t batch = captions.images(), offset = group.rank() * batch;
+  const PairRelation& relation = captions.relation;
+  const std::int64_t batch = captions.present.size(0), offset = group.rank() * batch;
   const at::Tensor sharpness = scale(captions.dtype()), bias = logit_bias_.to(captions.dtype());
 
   NegativeSlots slots;
@@ -113,10 +113,9 @@ Losses Flair::forward(const Features& features, const StepContext& context, cons
   const at::Tensor pair_count = sampled ? sampled_pair_count(relation, negative_slots)
                                         : relation.present.sum() * relation.images();
   const at::Tensor conditioned = sum * (relation.images() * group.size()) / pair_count.clamp_min(1);
-  const at::Tensor global = relation.mean_over_captions(
-      caption_sigmoid(unit_rows(captions.image_global), unit_rows(texts), sharpness, bias, relation,
-                      settings_.captions.chunk, group),
-      group);
+  const SigmoidLoss sigmoid = tiled_sigmoid(
+      {unit_rows(captions.image_global), unit_rows(texts), relation, settings_.captions.chunk, group}, sharpness, bias);
+  const at::Tensor global = relation.mean_of(sigmoid.own + sigmoid.others, group);
   return {settings_.conditioned_weight * conditioned + settings_.global_weight * global,
           {{"loss_conditioned", conditioned}, {"loss_global", global}},
           {}};

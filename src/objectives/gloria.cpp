@@ -2,9 +2,9 @@
 
 #include <ATen/ATen.h>
 
-#include "src/objectives/common/contrast.h"
-#include "src/objectives/common/pair_features.h"
-#include "src/objectives/common/ring_columns.h"
+#include "src/objectives/pairs/contrast.h"
+#include "src/objectives/pairs/features.h"
+#include "src/objectives/pairs/ring_columns.h"
 #include "src/objectives/gloria.h"
 #include <tessera/ops/activation_checkpoint.h>
 #include <tessera/ops/numeric.h>
@@ -70,7 +70,7 @@ Losses Gloria::forward(const Features& features, const StepContext& context) {
       {.image_global = true, .text_global = true, .image_tokens = true, .text_tokens = true}, context.group);
   const at::Tensor learned = scale(pairs.dtype());
   const Contrast global = global_contrast(pairs.image_global, pairs.text_global, learned, {settings_.pairs.chunk},
-                                          context.group, pairs.targets);
+                                          context.group, pairs.relation);
 
   const auto body = [settings = settings_](const std::vector<at::Tensor>& tile) {
     return scores(settings, tile[0], tile[1], tile[2], tile[3]);
@@ -79,7 +79,7 @@ Losses Gloria::forward(const Features& features, const StepContext& context) {
   const at::Tensor similarity =
       map_texts(body, {pairs.image_tokens, sharpness}, {pairs.text_tokens, pairs.text_mask}, settings_.pairs.chunk,
                 context.group);  // [B, C], similarities of this rank's images with the texts of all ranks
-  const Contrast local = info_nce(similarity, similarity, learned, context.group, pairs.targets);
+  const Contrast local = info_nce(similarity, similarity, learned, context.group, pairs.relation);
 
   Losses losses{settings_.global_weight * global.loss + settings_.local_weight * local.loss,
                 {{"loss_global", global.loss}, {"loss_local", local.loss}},

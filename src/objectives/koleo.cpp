@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "src/objectives/common/counted_views.h"
-#include "src/objectives/common/pair_features.h"
+#include "src/objectives/pairs/features.h"
 #include "src/objectives/koleo.h"
 #include <tessera/distributed/collectives.h>
 #include <tessera/ops/numeric.h>

@@ -3,8 +3,8 @@
 
 #include <ATen/ATen.h>
 
-#include "src/objectives/common/contrast.h"
-#include "src/objectives/common/pair_features.h"
+#include "src/objectives/pairs/contrast.h"
+#include "src/objectives/pairs/features.h"
 #include "src/objectives/common/reduction.h"
 #include "src/objectives/mgca.h"
 #include <tessera/ops/activation_checkpoint.h>
@@ -99,16 +99,16 @@ Losses Mgca::forward(const Features& features, const StepContext& context) {
               "mgca: image_global must be [B, D] with D = embed_dim = ", embed_dim_, ", got ",
               pairs.image_global.sizes());
   const Contrast global = global_contrast(pairs.image_global, pairs.text_global, scale(pairs.dtype()),
-                                          {settings_.pairs.chunk}, context.group, pairs.targets);
+                                          {settings_.pairs.chunk}, context.group, pairs.relation);
 
   const at::Tensor tokens = unit_rows(pairs.text_tokens);
   const at::Tensor patches = unit_rows(pairs.image_tokens);
   const at::Tensor text_tokens = local_loss(tokens, pairs.text_mask, patches, {}, text_attention_.get());    // [B, L]
   const at::Tensor image_tokens = local_loss(patches, {}, tokens, pairs.text_mask, image_attention_.get());  // [B, P]
   const auto mean_of = [&](const at::Tensor& values) {
-    return pairs.targets.mean_of(values.sum(), values.size(0), context.group);
+    return pairs.relation.mean_of(values.sum(), context.group);
   };
-  const at::Tensor local_text = mean_over_sequences(text_tokens, pairs.text_mask, pairs.targets, context.group);
+  const at::Tensor local_text = mean_over_sequences(text_tokens, pairs.text_mask, pairs.relation, context.group);
   const at::Tensor empty = ~pairs.text_mask.any(1);
   const at::Tensor local_image = mean_of(image_tokens.mean(1).masked_fill(empty, 0.0));
   const at::Tensor local = (local_text + local_image) / 2;
@@ -121,7 +121,7 @@ Losses Mgca::forward(const Features& features, const StepContext& context) {
   const at::Tensor text_scores = at::linear(unit_rows(pairs.text_global), prototypes);
   const auto own_codes = [&](const at::Tensor& scores) {  // Sinkhorn-Knopp needs the scores of all ranks
     const at::Tensor all = context.group.all_gather(scores);
-    return sinkhorn_codes(all, settings_.sinkhorn_epsilon, settings_.sinkhorn_iterations, pairs.targets.present)
+    return sinkhorn_codes(all, settings_.sinkhorn_epsilon, settings_.sinkhorn_iterations, pairs.relation.rows_present)
         .narrow(0, context.group.rank() * scores.size(0), scores.size(0));
   };
   const at::Tensor image_codes = own_codes(image_scores), text_codes = own_codes(text_scores);

@@ -2,9 +2,8 @@
 
 #include <ATen/ATen.h>
 
-#include "src/objectives/common/caption_contrast.h"
-#include "src/objectives/common/caption_features.h"
-#include <tessera/distributed/collectives.h>
+#include "src/objectives/pairs/tiled_losses.h"
+#include "src/objectives/pairs/features.h"
 #include <tessera/ops/numeric.h>
 
 namespace tessera {
@@ -16,12 +15,12 @@ std::map<std::string, double> MultiPositiveClip::chance_levels(std::int64_t pair
 
 Losses MultiPositiveClip::forward(const Features& features, const StepContext& context) {
   const NoAutocast no_autocast;
-  const CaptionFeatures captions =
+  const PairFeatures captions =
       caption_features(features, "multi_positive_clip", settings_.captions, {.image_global = true}, context.group);
-  const CaptionContrast contrast = caption_info_nce(
-      unit_rows(captions.image_global), gather_rows(unit_rows(captions.text_global), context.group), scale(captions.dtype()),
-      caption_denominator(settings_.denominator), captions.relation, settings_.captions.chunk, context.group);
-  return {(contrast.i2t + contrast.t2i) / 2, {{"loss_i2t", contrast.i2t}, {"loss_t2i", contrast.t2i}}, {}};
+  const Contrast contrast = tiled_info_nce({unit_rows(captions.image_global), unit_rows(captions.text_global), captions.relation,
+                                            settings_.captions.chunk, context.group},
+                                           scale(captions.dtype()), denominator_named(settings_.denominator));
+  return {contrast.loss, {{"loss_i2t", contrast.i2t}, {"loss_t2i", contrast.t2i}}, {}};
 }
 
 }  // namespace tessera

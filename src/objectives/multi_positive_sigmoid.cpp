@@ -2,9 +2,8 @@
 
 #include <ATen/ATen.h>
 
-#include "src/objectives/common/caption_contrast.h"
-#include "src/objectives/common/caption_features.h"
-#include <tessera/distributed/collectives.h>
+#include "src/objectives/pairs/tiled_losses.h"
+#include "src/objectives/pairs/features.h"
 #include <tessera/ops/numeric.h>
 
 namespace tessera {
@@ -17,14 +16,14 @@ MultiPositiveSigmoid::MultiPositiveSigmoid(const MultiPositiveSigmoidSettings& s
 
 Losses MultiPositiveSigmoid::forward(const Features& features, const StepContext& context) {
   const NoAutocast no_autocast;
-  const CaptionFeatures captions =
+  const PairFeatures captions =
       caption_features(features, "multi_positive_sigmoid", settings_.captions, {.image_global = true}, context.group);
-  const at::Tensor sum = caption_sigmoid(unit_rows(captions.image_global), gather_rows(unit_rows(captions.text_global), context.group),
-                                         scale(captions.dtype()), logit_bias_.to(captions.dtype()), captions.relation,
-                                         settings_.captions.chunk, context.group);
-  const at::Tensor loss = settings_.divisor == "images"
-                              ? sum / static_cast<double>(captions.images())
-                              : captions.relation.mean_over_captions(sum, context.group);
+  const SigmoidLoss sigmoid = tiled_sigmoid({unit_rows(captions.image_global), unit_rows(captions.text_global), captions.relation,
+                                             settings_.captions.chunk, context.group},
+                                            scale(captions.dtype()), logit_bias_.to(captions.dtype()));
+  const at::Tensor sum = sigmoid.own + sigmoid.others;
+  const at::Tensor loss = settings_.divisor == "images" ? sum / static_cast<double>(captions.present.size(0))
+                                                        : captions.relation.mean_of(sum, context.group);
   return {loss, {{"loss_sigmoid", loss}}, {}};
 }
 

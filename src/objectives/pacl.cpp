@@ -1,8 +1,8 @@
 #include <ATen/ATen.h>
 
-#include "src/objectives/common/contrast.h"
-#include "src/objectives/common/pair_features.h"
-#include "src/objectives/common/ring_columns.h"
+#include "src/objectives/pairs/contrast.h"
+#include "src/objectives/pairs/features.h"
+#include "src/objectives/pairs/ring_columns.h"
 #include "src/objectives/pacl.h"
 #include <tessera/base/error.h>
 #include <tessera/ops/activation_checkpoint.h>
@@ -95,7 +95,7 @@ Losses Pacl::forward(const Features& features, const StepContext& context) {
   const std::vector<at::Tensor> own = {unit, settings_.normalize_patches ? unit : raw, sharpness};
   const at::Tensor similarity = map_texts(body, own, {texts}, settings_.pairs.chunk, context.group);  // [B, C]
 
-  const Contrast contrast = info_nce(similarity, similarity, scale(pairs.dtype()), context.group, pairs.targets);
+  const Contrast contrast = info_nce(similarity, similarity, scale(pairs.dtype()), context.group, pairs.relation);
   Losses losses{contrast.loss, {{"loss_i2t", contrast.i2t}, {"loss_t2i", contrast.t2i}}, {}};
   if (context.inspect) losses.details = {{"similarity", similarity.detach()}};
   return losses;

@@ -3,8 +3,8 @@
 
 #include <ATen/ATen.h>
 
-#include "src/objectives/common/contrast.h"
-#include "src/objectives/common/pair_features.h"
+#include "src/objectives/pairs/contrast.h"
+#include "src/objectives/pairs/features.h"
 #include "src/objectives/pyramidclip.h"
 #include <tessera/ops/numeric.h>
 
@@ -92,7 +92,7 @@ at::Tensor PyramidClip::pair_loss(const ContrastSettings& pair, const Features& 
   const PairFeatures both =
       pair_features(features, "pyramidclip", pair, {.image_global = true, .text_global = true}, group);
   return global_contrast(both.image_global, both.text_global, scale(both.dtype()), {pair.chunk, settings_.local_loss},
-                         group, both.targets)
+                         group, both.relation)
       .loss;
 }
 

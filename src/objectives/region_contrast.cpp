@@ -6,8 +6,8 @@
 
 #include <ATen/ATen.h>
 
-#include "src/objectives/common/contrast.h"
-#include "src/objectives/common/pair_features.h"
+#include "src/objectives/pairs/contrast.h"
+#include "src/objectives/pairs/features.h"
 #include "src/objectives/common/reduction.h"
 #include "src/objectives/region_contrast.h"
 #include <tessera/base/error.h>
@@ -180,11 +180,11 @@ RegionContrast::Gaps RegionContrast::gaps_of(const Regions& regions) const {
 }
 
 at::Tensor RegionContrast::region_loss(const Regions& regions, const ProcessGroup& group) const {
-  ContrastTargets targets;
-  targets.present = group.all_gather(regions.present);
-  if (regions.numbers.defined()) targets.duplicates = group.all_gather(regions.numbers).unsqueeze(0);
+  PairRelation relation = PairRelation::of_pairs(group.all_gather(regions.present));
+  relation.duplicates = PairRelation::Duplicates::masked;
+  if (regions.numbers.defined()) relation.image_group = group.all_gather(regions.numbers);
   return global_contrast(regions.boxes, regions.phrases, scale(regions.boxes.scalar_type()), {.chunk = settings_.chunk},
-                         group, targets)
+                         group, relation)
       .loss;
 }
 

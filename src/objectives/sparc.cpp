@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 
-#include "src/objectives/common/contrast.h"
-#include "src/objectives/common/pair_features.h"
+#include "src/objectives/pairs/contrast.h"
+#include "src/objectives/pairs/features.h"
 #include "src/objectives/common/reduction.h"
 #include "src/objectives/sparc.h"
 #include <tessera/ops/activation_checkpoint.h>
@@ -38,7 +38,7 @@ Losses Sparc::forward(const Features& features, const StepContext& context) {
       context.group);
   const at::Tensor inverse_temperature = scale(pairs.dtype());
   const Contrast global = global_contrast(pairs.image_global, pairs.text_global, inverse_temperature,
-                                          {settings_.pairs.chunk}, context.group, pairs.targets);
+                                          {settings_.pairs.chunk}, context.group, pairs.relation);
 
   const auto body = [sparsify = settings_.sparsify](const std::vector<at::Tensor>& tile) {
     const at::Tensor &text = tile[0], &image = tile[1], &mask = tile[2];
@@ -49,7 +49,7 @@ Losses Sparc::forward(const Features& features, const StepContext& context) {
                                       {inverse_temperature}, settings_.pairs.chunk);  // [B, L]
   const at::Tensor local = settings_.token_reduction == "batch"
                                ? mean_over_tokens(tokens, pairs.text_mask, context.group)
-                               : mean_over_sequences(tokens, pairs.text_mask, pairs.targets, context.group);
+                               : mean_over_sequences(tokens, pairs.text_mask, pairs.relation, context.group);
 
   const at::Tensor total = settings_.global_weight * global.loss + settings_.local_weight * local;
   return {total, {{"loss_global", global.loss}, {"loss_local", local}}, {}};

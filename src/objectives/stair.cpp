@@ -3,8 +3,8 @@
 #include <ATen/ATen.h>
 
 #include "src/models/token_multi_hot.h"
-#include "src/objectives/common/contrast.h"
-#include "src/objectives/common/pair_features.h"
+#include "src/objectives/pairs/contrast.h"
+#include "src/objectives/pairs/features.h"
 #include "src/objectives/flops_regularizer.h"
 #include "src/objectives/stair.h"
 #include <tessera/base/error.h>
@@ -46,11 +46,11 @@ at::Tensor without_short_rows(const at::Tensor& encoding) {
 }
 
 // Absent pairs are rows of zeros, so the mean over all rows is rescaled to the mean over present rows.
-at::Tensor regularizer(const at::Tensor& encoding, const ContrastTargets& targets, const ProcessGroup& group) {
+at::Tensor regularizer(const at::Tensor& encoding, const PairRelation& relation, const ProcessGroup& group) {
   const at::Tensor loss = flops_regularizer(encoding, group);
-  if (!targets.present.defined()) return loss;
-  const auto rows = static_cast<double>(targets.present.size(0));
-  return loss * (rows / targets.present.sum().clamp_min(1).to(loss.scalar_type())).square();
+  if (!relation.some_absent) return loss;
+  const auto rows = static_cast<double>(relation.images());
+  return loss * (rows / relation.present.sum().clamp_min(1).to(loss.scalar_type())).square();
 }
 
 }  // namespace
@@ -90,9 +90,9 @@ Losses Stair::forward(const Features& features, const StepContext& context) {
   if (!options.chunk && !group.alone()) options.chunk = batch;
   const at::Tensor sharpness = scale(pairs.dtype());
   const at::Tensor long_image = without_short_rows(image), long_text = without_short_rows(text);
-  const Contrast contrast = global_contrast(long_image, long_text, sharpness, options, group, pairs.targets);
-  const at::Tensor flops_image = regularizer(image, pairs.targets, group);
-  const at::Tensor flops_text = regularizer(text, pairs.targets, group);
+  const Contrast contrast = global_contrast(long_image, long_text, sharpness, options, group, pairs.relation);
+  const at::Tensor flops_image = regularizer(image, pairs.relation, group);
+  const at::Tensor flops_text = regularizer(text, pairs.relation, group);
   const double growth = growth_at(context.step, settings_.lambda_growth_steps);
   const double lambda_image = growth * settings_.lambda_image, lambda_text = growth * settings_.lambda_text;
 
@@ -106,7 +106,7 @@ Losses Stair::forward(const Features& features, const StepContext& context) {
                 {}};
   const at::Tensor active_image = image.detach() > 0, active_text = text.detach() > 0;
   const auto mean_active = [&](const at::Tensor& active) {
-    return pairs.targets.mean_of(active.count_nonzero().to(pairs.dtype()), batch, group);
+    return pairs.relation.mean_of(active.count_nonzero().to(pairs.dtype()), group);
   };
   losses.statistics = {{"active_tokens.image", mean_active(active_image)},
                        {"active_tokens.text", mean_active(active_text)}};

@@ -2,8 +2,8 @@
 
 #include <ATen/ATen.h>
 
-#include "src/objectives/common/contrast.h"
-#include "src/objectives/common/pair_features.h"
+#include "src/objectives/pairs/contrast.h"
+#include "src/objectives/pairs/features.h"
 #include "src/objectives/text_group.h"
 #include <tessera/base/error.h>
 #include <tessera/objectives/caption_loss.h>
@@ -84,7 +84,7 @@ Losses TextGroup::forward(const Features& features, const StepContext& context) 
     present = pairs.present;
     add("loss_contrastive", settings_.contrastive_weight,
         global_contrast(pairs.image_global, pairs.text_global, sharpness, {settings_.pairs.chunk}, context.group,
-                        pairs.targets)
+                        pairs.relation)
             .loss);
   }
   if (decoder_)

@@ -4,9 +4,9 @@
 
 namespace tessera {
 
-at::Tensor mean_over_sequences(const at::Tensor& values, const at::Tensor& mask, const ContrastTargets& targets,
+at::Tensor mean_over_sequences(const at::Tensor& values, const at::Tensor& mask, const PairRelation& relation,
                                const ProcessGroup& group) {
-  return targets.mean_of((values.sum(1) / mask.sum(1).clamp_min(1)).sum(), values.size(0), group);
+  return relation.mean_of((values.sum(1) / mask.sum(1).clamp_min(1)).sum(), group);
 }
 
 at::Tensor mean_over_tokens(const at::Tensor& values, const at::Tensor& mask, const ProcessGroup& group) {

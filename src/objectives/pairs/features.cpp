@@ -1,4 +1,4 @@
-#include "src/objectives/common/pair_features.h"
+#include "src/objectives/pairs/features.h"
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
@@ -43,6 +43,19 @@ class Checker {
   void presence(const at::Tensor& tensor) {
     TORCH_CHECK(tensor.dim() == 1 && tensor.size(0) == batch_ && tensor.scalar_type() == at::kBool, objective_,
                 ": present must be [B] = [", batch_, "] bool, got ", tensor.sizes(), " ", tensor.scalar_type());
+  }
+
+  at::Tensor image_global(const TowerFeatures& image) { return embedding(image.global, "image_global", nullptr); }
+
+  // All patches of a batch are taken as real, so images must have the same number of patches.
+  at::Tensor image_tokens(const TowerFeatures& image) {
+    if (image.grids.defined())
+      user_error("objective ", objective_, " needs the same number of patches in all images, but with "
+                 "model.preprocessing.resize_mode: naflex the number varies: set another resize_mode, or use an objective on "
+                 "embeddings of whole images (clip, siglip)");
+    const at::Tensor tokens = embedding(image.tokens, "image_tokens", "P");
+    TORCH_CHECK(tokens.size(1) > 0, objective_, ": image_tokens must hold at least one patch, got ", tokens.sizes());
+    return tokens;
   }
 
   std::int64_t batch() const { return batch_; }
@@ -93,13 +106,6 @@ void refuse_missing_feature(const char* objective, const std::string& name) {
              tower, ".encoder");
 }
 
-void refuse_own_shapes(const char* objective, const TowerFeatures& image) {
-  if (image.grids.defined())
-    user_error("objective ", objective, " needs the same number of patches in all images, but with "
-               "model.preprocessing.resize_mode: naflex the number varies: set another resize_mode, or use an objective on "
-               "embeddings of whole images (clip, siglip)");
-}
-
 at::ScalarType PairFeatures::dtype() const {
   for (const at::Tensor* tensor : {&image_global, &text_global, &image_tokens, &text_tokens})
     if (tensor->defined()) return tensor->scalar_type();
@@ -112,23 +118,16 @@ PairFeatures pair_features(const Features& features, const char* objective, cons
   const TowerFeatures& text = features.text(settings.text_view);
   Checker checker(objective, wants);
   PairFeatures out;
-  if (wants.image_global) out.image_global = checker.embedding(image.global, "image_global", nullptr);
+  if (wants.image_global) out.image_global = checker.image_global(image);
   if (wants.text_global) out.text_global = checker.embedding(text.global, "text_global", nullptr);
-  if (wants.image_tokens) {
-    refuse_own_shapes(objective, image);
-    out.image_tokens = checker.embedding(image.tokens, "image_tokens", "P");
-    TORCH_CHECK(out.image_tokens.size(1) > 0, objective, ": image_tokens must hold at least one patch, got ",
-                out.image_tokens.sizes());
-  }
+  if (wants.image_tokens) out.image_tokens = checker.image_tokens(image);
   if (wants.text_tokens) {
     out.text_tokens = checker.embedding(text.tokens, "text_tokens", "L");
     out.text_mask = text.mask.defined() ? text.mask : at::ones(out.text_tokens.sizes().slice(0, 2), checker.bools());
     checker.mask(out.text_mask, "text_mask", out.text_tokens);
   }
 
-  out.targets.smoothing = settings.label_smoothing;
-  if (settings.mask_duplicates)
-    out.targets.duplicates = all_duplicates(features.duplicates, checker.batch(), objective, group);
+  out.relation.present = at::ones({checker.batch() * group.size(), 1}, checker.bools());
   if (settings.skip_absent) {
     at::Tensor present = at::ones({checker.batch()}, checker.bools());
     for (const TowerFeatures* view : {&image, &text})
@@ -140,13 +139,46 @@ PairFeatures pair_features(const Features& features, const char* objective, cons
     // Usually all pairs are present, and nothing needs masking. A GPU always masks, because the check would cost more than it saves.
     if (!all.is_cpu() || !all.all().item<bool>()) {
       out.present = present;
-      out.targets.present = all;
+      out.relation = PairRelation::of_pairs(all);
       clear_absent(out);
     }
   }
+  out.relation.smoothing = settings.label_smoothing;
+  add_duplicates(out.relation, settings.mask_duplicates ? PairRelation::Duplicates::masked : PairRelation::Duplicates::negative,
+                 features.duplicates.image_group, features.duplicates.caption_group, objective, group);
   // Uses masked_fill instead of a product, because padding may hold NaN.
   if (wants.text_tokens) out.text_tokens = out.text_tokens.masked_fill(~out.text_mask.unsqueeze(-1), 0.0);
   return out;
+}
+
+PairFeatures caption_features(const Features& features, const char* objective, const CaptionSettings& settings,
+                              const PairWants& wants, const ProcessGroup& group) {
+  const TowerFeatures &image = features.image(settings.image_view), &text = features.text(settings.text_view);
+  const bool one_caption = text.global.defined() && text.global.dim() == 2;
+  Checker checker(objective, wants);
+  PairFeatures out;
+  out.text_global = checker.embedding(one_caption ? text.global.unsqueeze(1) : text.global, "text_global", "K");
+  TORCH_CHECK(out.text_global.size(1) > 0, objective, ": text_global must hold a caption, got ", out.text_global.sizes());
+  if (wants.image_global) out.image_global = checker.image_global(image);
+  if (wants.image_tokens) out.image_tokens = checker.image_tokens(image);
+  const at::IntArrayRef slots = out.text_global.sizes().slice(0, 2);
+  out.present = text.present.defined() ? text.present.view(slots) : at::ones(slots, checker.bools());
+  TORCH_CHECK(out.present.scalar_type() == at::kBool, objective, ": present must be bool, got ", out.present.scalar_type());
+  out.text_global = out.text_global.masked_fill(out.present.logical_not().unsqueeze(2), 0.0);
+
+  PairRelation& relation = out.relation;
+  relation.present = group.all_gather(out.present);
+  relation.some_absent = !relation.present.is_cpu() || !relation.present.all().item<bool>();
+  const DuplicateGroups& groups = features.duplicates;
+  add_duplicates(relation, duplicates_named(settings.duplicates), groups.image_group,
+                 one_caption ? groups.caption_group : groups.captions_group, objective, group);
+  return out;
+}
+
+at::Tensor image_embeddings(const TowerFeatures& image, const char* objective, const PairFeatures& pairs) {
+  Checker checker(objective, {});
+  checker.embedding(pairs.text_global, "text_global", pairs.text_global.dim() == 2 ? nullptr : "K");
+  return checker.image_global(image);
 }
 
 }  // namespace tessera

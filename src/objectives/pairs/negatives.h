@@ -6,7 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "src/objectives/common/pair_features.h"
+#include "src/objectives/pairs/features.h"
 #include <tessera/distributed/process_group.h>
 #include <tessera/features.h>
 #include <tessera/objectives/negative_texts.h>

@@ -1,4 +1,4 @@
-#include "src/objectives/common/negative_contrast.h"
+#include "src/objectives/pairs/negatives.h"
 
 #include <ATen/ATen.h>
 

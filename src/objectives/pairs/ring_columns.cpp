@@ -1,4 +1,4 @@
-#include "src/objectives/common/ring_columns.h"
+#include "src/objectives/pairs/ring_columns.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>

@@ -4,29 +4,19 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "src/objectives/common/contrast_targets.h"
-#include "src/objectives/common/negative_contrast.h"
+#include "src/objectives/pairs/negatives.h"
+#include "src/objectives/pairs/tiled_losses.h"
 #include <tessera/distributed/process_group.h>
 
 namespace tessera {
 
-/// InfoNCE in both directions, and the mean of the two, as scalars. With several ranks, each value is a mean over this rank's own present
-/// pairs, which are contrasted with the global batch. (ProcessGroup documents how the losses and gradients of ranks combine.) Below, B is
-/// the number of this rank's pairs and C the number of all ranks' pairs.
-struct Contrast {
-  at::Tensor loss;
-  at::Tensor i2t;
-  at::Tensor t2i;
-};
-
-/// Computes InfoNCE of similarities [B, C] between this rank's images (rows) and the texts of all ranks (columns). Image-to-text softmaxes
-/// run along the rows of `i2t`. Text-to-image softmaxes run along the columns of `t2i`; a rank fetches the similarities of its own texts
-/// with the other ranks' images. The text that matches row b is column rank * B + b. `scale` is 1/temperature, a scalar. Entries that
-/// `targets` leaves out are ignored; similarities of absent pairs must be finite. A pair without negatives has loss and gradient 0.
-/// `further` [B] is log(additional term in the denominator of each image's softmax) - (logit of the matching pair). It is undefined if
-/// there is no such term.
-Contrast info_nce(const at::Tensor& i2t, const at::Tensor& t2i, const at::Tensor& scale, const ProcessGroup& group = {},
-                  const ContrastTargets& targets = {}, const at::Tensor& further = {});
+/// Computes InfoNCE of similarities [B, C] between this rank's images (rows) and the texts of all ranks (columns), for plain pairs.
+/// Image-to-text softmaxes run along the rows of `i2t`. Text-to-image softmaxes run along the columns of `t2i`; a rank fetches the
+/// similarities of its own texts with the other ranks' images. The text that matches row b is column rank * B + b. `scale` is 1/temperature,
+/// a scalar. Entries that `relation` leaves out are ignored; similarities of absent pairs must be finite. A pair without negatives has loss
+/// and gradient 0.
+Contrast info_nce(const at::Tensor& i2t, const at::Tensor& t2i, const at::Tensor& scale, const ProcessGroup& group,
+                  const PairRelation& relation);
 
 /// How a loss on global embeddings is computed. None of these options changes the result.
 struct ContrastOptions {
@@ -39,8 +29,8 @@ struct ContrastOptions {
 /// fixed buffers, so that memory is O(B * chunk). Images are also contrasted with their `negatives` (NegCLIP, Yuksekgonul et al. 2023). A
 /// negative's target is 0, even with label smoothing. With negatives.of_all, each rank holds the negatives of all ranks.
 Contrast global_contrast(const at::Tensor& image_global, const at::Tensor& text_global, const at::Tensor& scale,
-                         const ContrastOptions& options, const ProcessGroup& group,
-                         const ContrastTargets& targets = {}, const NegativeTexts& negatives = {});
+                         const ContrastOptions& options, const ProcessGroup& group, const PairRelation& relation,
+                         const NegativeTexts& negatives = {});
 
 /// Contrasts tokens within each pair (SPARC, eq. 6; MGCA, eq. 4-6). Row n of `queries` [B, N, D] matches row n of `keys` [B, N, D]; rows
 /// have unit length. Returns (row cross-entropy + column cross-entropy) / 2, [B, N]. Rows where `mask` [B, N] is false are left out of the
