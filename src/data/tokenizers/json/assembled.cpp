@@ -10,7 +10,6 @@
 #include "src/base/digest.h"
 #include "src/data/tokenizers/json/part.h"
 #include "src/data/tokenizers/sentencepiece_model.h"
-#include "src/data/tokenizers/tokenizer_config.h"
 #include "src/io/stand_in.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -66,6 +65,7 @@ class File {
   }
   bool is(const json& other) const { return file_ == other; }
   std::string text() const { return file_.dump(); }
+  json value() && { return std::move(file_); }
 
  private:
   json id_of(const std::string& token) const {
@@ -128,7 +128,7 @@ void finish_gemma(File& file, const TokenizerConfig& config) {
 void finish_bert(File& file, const TokenizerConfig& config) {
   const std::string unknown = config.token("unk_token", "[UNK]"), begin = config.token("cls_token", "[CLS]"),
                     end = config.token("sep_token", "[SEP]");
-  file.set_model({{"unk_token", unknown}, {"continuing_subword_prefix", "##"}, {"max_input_chars_per_word", 100}});
+  file.set_model({{"unk_token", unknown}, {"continuing_subword_prefix", "##"}, {"max_input_chars_per_word", 100U}});
   const bool lower = config.flag("do_lower_case", true);
   file.set("normalizer", {{"type", "BertNormalizer"},
                           {"clean_text", true},
@@ -198,17 +198,6 @@ std::string of_byte_pairs(const std::string& path, const std::string& bytes) {
   return file.text();
 }
 
-std::string of_word_pieces(const std::string& path, const std::string& bytes) {
-  if (!is_utf8(bytes)) user_error(path, ": is not UTF-8; expected BERT's vocab.txt, one piece per line");
-  json vocabulary = json::object();
-  const std::vector<std::string> lines = split_lines(bytes);
-  for (std::size_t i = 0; i < lines.size(); ++i) vocabulary[lines[i]] = i;
-  File file = File::around({{"type", "WordPiece"}, {"vocab", vocabulary}}, path);
-  file.set("decoder", {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}});
-  finish_bert(file, TokenizerConfig(fs::path(path).parent_path().string()));
-  return file.text();
-}
-
 /// Returns XLM-RoBERTa's vocabulary. It starts with four tokens of its own, in place of the SentencePiece model's first three,
 /// and ends with <mask>.
 json xlm_roberta_vocabulary(const SentencePieceParts& parts) {
@@ -245,6 +234,15 @@ std::string of_sentence_pieces(const std::string& path, const std::string& bytes
 
 }  // namespace
 
+json of_word_pieces(const std::vector<std::string>& pieces, const TokenizerConfig& config, const std::string& path) {
+  json::object_t vocabulary;
+  for (std::size_t i = 0; i < pieces.size(); ++i) vocabulary[pieces[i]] = i;
+  File file = File::around({{"type", "WordPiece"}, {"vocab", std::move(vocabulary)}}, path);
+  file.set("decoder", {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}});
+  finish_bert(file, config);
+  return std::move(file).value();
+}
+
 json byte_level(bool prefix_space) {
   return {{"type", "ByteLevel"}, {"add_prefix_space", prefix_space}, {"trim_offsets", true}, {"use_regex", true}};
 }
@@ -265,7 +263,10 @@ json clip_pre_tokenizer() {
 std::string assembled(const std::string& path, std::string bytes) {
   const std::string name = fs::path(path).filename().string();
   if (name == "vocab.json") return of_byte_pairs(path, bytes);
-  if (name == "vocab.txt") return of_word_pieces(path, bytes);
+  if (name == "vocab.txt") {
+    if (!is_utf8(bytes)) user_error(path, ": is not UTF-8; expected BERT's vocab.txt, one piece per line");
+    return of_word_pieces(split_lines(bytes), TokenizerConfig(fs::path(path).parent_path().string()), path).dump();
+  }
   if (name.ends_with(".model")) return of_sentence_pieces(path, bytes, name == "sentencepiece.bpe.model");
   return name == "tokenizer.json" ? as_its_class(path, std::move(bytes)) : bytes;
 }

@@ -272,6 +272,7 @@ std::shared_ptr<const PreTokenizer> read_splitter(const Part& part) {
     part.allow({"pattern", "behavior", "invert"});
     return std::make_shared<Split>(make_pattern(part.at("pattern"), part.origin()), read_behavior(part, Behavior::isolated), part.flag("invert", false));
   }
+  if (type == "OpenClip") return std::make_shared<Split>(make_open_clip_pattern(), Behavior::removed, true);  // an extension for clip-bpe
   if (type == "CharDelimiterSplit") {
     part.allow({"delimiter"});
     return std::make_shared<Split>(make_text_pattern(part.character("delimiter")), Behavior::removed, false);
