@@ -1,6 +1,7 @@
 #include "src/data/tokenizers/caption_cleanup.h"
 
 #include <algorithm>
+#include <array>
 
 #include "src/data/tokenizers/html.h"
 #include "src/data/tokenizers/json/characters.h"
@@ -104,11 +105,14 @@ std::string clean_for_clip(std::string_view text, Cleanup level) {
 }
 
 bool is_plain(std::string_view text) {
+  static constexpr std::array<bool, 256> plain_bytes = [] {
+    std::array<bool, 256> out{};
+    for (std::size_t byte = 0x20; byte < 0x7F; ++byte) out[byte] = byte != '&';
+    out['\t'] = out['\n'] = true;
+    return out;
+  }();
   bool plain = true;
-  for (const char c : text) {  // no early exit, so that the loop is vectorized
-    const auto byte = static_cast<std::uint8_t>(c);
-    plain &= (byte >= 0x20 || byte == '\t' || byte == '\n') & (byte < 0x7F) & (byte != '&');
-  }
+  for (const char c : text) plain &= plain_bytes[static_cast<std::uint8_t>(c)];
   return plain;
 }
 

@@ -53,8 +53,7 @@ const unicode::PageTable<std::uint8_t>& unsettled_characters() {
   static const unicode::PageTable<std::uint8_t> table = [] {
     unicode::PageTable<std::uint8_t> out("0-8 B D-1F 26 7F-9F 2BC 2018-201F 2028-2029 206A-206F 3000 FEFF FF01-FFEF FFF9-FFFC");
     for (const Ligature& ligature : ligatures) out.at(ligature.code) = 1;
-    for (char32_t code = 0; code < unicode::code_points; ++code)
-      if (unicode::may_change(code, unicode::Form::nfc)) out.at(code) = 1;
+    unicode::mark_changing(out, unicode::Form::nfc, 1);
     return out;
   }();
   return table;

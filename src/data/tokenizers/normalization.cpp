@@ -49,20 +49,8 @@ const icu::Normalizer2& normalizer(Form form, Version version) {
   return *all.at({form, version});
 }
 
-// Returns, for each code point, a bit for each normal form that may change it.
-const PageTable<std::uint8_t>& changes() {
-  static const PageTable<std::uint8_t> table = [] {
-    PageTable<std::uint8_t> out;
-    for (const auto& [form, pattern] : {std::pair{Form::nfc, "[[:^NFC_QC=Yes:][:^ccc=0:]]"}, {Form::nfd, "[[:^NFD_QC=Yes:][:^ccc=0:]]"},
-                                        {Form::nfkc, "[[:^NFKC_QC=Yes:][:^ccc=0:]]"}, {Form::nfkd, "[[:^NFKD_QC=Yes:][:^ccc=0:]]"}}) {
-      const icu::UnicodeSet set = characters_in(pattern);
-      for (std::int32_t i = 0; i < set.getRangeCount(); ++i)
-        for (UChar32 code = set.getRangeStart(i); code <= set.getRangeEnd(i); ++code)
-          out.at(static_cast<char32_t>(code)) |= static_cast<std::uint8_t>(1U << static_cast<unsigned>(form));
-    }
-    return out;
-  }();
-  return table;
+std::uint8_t bit_of(Form form) {
+  return static_cast<std::uint8_t>(1U << static_cast<unsigned>(form));
 }
 
 }  // namespace
@@ -84,9 +72,21 @@ std::u32string compose(std::u32string_view text) {
   return normal_form(text, Form::nfc, Version::unicode14);
 }
 
+void mark_changing(PageTable<std::uint8_t>& table, Form form, std::uint8_t bit) {
+  constexpr std::array<const char*, 4> patterns = {"[[:^NFC_QC=Yes:][:^ccc=0:]]", "[[:^NFD_QC=Yes:][:^ccc=0:]]", "[[:^NFKC_QC=Yes:][:^ccc=0:]]",
+                                                   "[[:^NFKD_QC=Yes:][:^ccc=0:]]"};  // in the order of Form
+  const icu::UnicodeSet set = characters_in(patterns[static_cast<std::size_t>(form)]);
+  for (std::int32_t i = 0; i < set.getRangeCount(); ++i)
+    for (UChar32 code = set.getRangeStart(i); code <= set.getRangeEnd(i); ++code) table.at(static_cast<char32_t>(code)) |= bit;
+}
+
 bool may_change(char32_t code, Form form) {
-  static const PageTable<std::uint8_t>& table = changes();
-  return (table[code] >> static_cast<unsigned>(form) & 1U) != 0;
+  static const PageTable<std::uint8_t> table = [] {
+    PageTable<std::uint8_t> out;
+    for (const Form each : {Form::nfc, Form::nfd, Form::nfkc, Form::nfkd}) mark_changing(out, each, bit_of(each));
+    return out;
+  }();
+  return (table[code] & bit_of(form)) != 0;
 }
 
 }  // namespace tessera::unicode

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -25,5 +26,7 @@ std::u32string compose(std::u32string_view text);
 /// Returns whether normal_form() may change or move the code point, or merge it into an earlier one. A text without such code points is its
 /// own normal form.
 bool may_change(char32_t code, Form form);
+/// Sets `bit` for each code point for which may_change() is true.
+void mark_changing(PageTable<std::uint8_t>& table, Form form, std::uint8_t bit);
 
 }  // namespace tessera::unicode

@@ -1,5 +1,7 @@
 #include "src/data/tokenizers/json/characters.h"
 
+#include <cstring>
+
 namespace tessera::json_tokenizer {
 namespace {
 
@@ -36,8 +38,27 @@ char32_t lower_of(char32_t code) {
   return code + static_cast<char32_t>(distances[code]);
 }
 
+namespace {
+
+// Lower-cases the ASCII letters among eight characters.
+std::uint64_t lower_eight(std::uint64_t eight) {
+  constexpr std::uint64_t ones = 0x0101'0101'0101'0101U, tops = 0x80 * ones;
+  const std::uint64_t low = eight & ~tops;
+  const std::uint64_t from_a = low + ones * (0x80 - 'A'), beyond_z = low + ones * (0x80 - 'Z' - 1);  // sets the top bit of each such character
+  return eight | (from_a & ~beyond_z & ~eight & tops) >> 2;
+}
+
+}  // namespace
+
 void lower_ascii(std::string& text) {
-  for (char& c : text) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c);
+  std::size_t at = 0;
+  for (; at + 8 <= text.size(); at += 8) {
+    std::uint64_t eight;
+    std::memcpy(&eight, text.data() + at, 8);
+    eight = lower_eight(eight);
+    std::memcpy(text.data() + at, &eight, 8);
+  }
+  for (; at < text.size(); ++at) text[at] = static_cast<char>(lower_eight(static_cast<std::uint8_t>(text[at])));
 }
 
 namespace {

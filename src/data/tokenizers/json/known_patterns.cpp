@@ -141,32 +141,49 @@ struct OpenClip {
 template <class Kinds>
 class ClipPattern : public Pattern {
  public:
-  explicit ClipPattern(std::vector<std::string_view> tokens = {}) : tokens_(std::move(tokens)) {}
+  explicit ClipPattern(std::vector<std::string_view> tokens = {}) : tokens_(std::move(tokens)) {
+    for (char32_t code = 0; code < 0x80; ++code) ascii_[code] = Kinds::kind(code);
+  }
 
   void find(std::string_view text, std::vector<Span>& out) const override {
     for (std::size_t at = 0; at < text.size();) {
-      std::size_t next = at;
-      const std::uint16_t kind = Kinds::kind(next_code(text, next));
-      const std::size_t end = end_of_piece(text, at, next, kind);
+      std::size_t end = at;
+      const std::uint16_t kind = next_kind(text, end);
+      if (kind == letter) {
+        end = end_of_kind(text, end, letter);
+      } else if (kind != number) {
+        const std::size_t special = end_of_special(text, at);
+        end = special != 0 ? special : end_of_kind(text, end, kind);
+      }
       if (kind == letter || kind == number || kind == 0) out.push_back({at, end});
       at = end;
     }
   }
 
  private:
-  std::size_t end_of_piece(std::string_view text, std::size_t at, std::size_t next, std::uint16_t kind) const {
+  std::uint16_t next_kind(std::string_view text, std::size_t& at) const {
+    const auto byte = static_cast<std::uint8_t>(text[at]);
+    if (byte < 0x80) return ++at, ascii_[byte];
+    return Kinds::kind(next_code(text, at));
+  }
+
+  std::size_t end_of_kind(std::string_view text, std::size_t at, std::uint16_t kind) const {
+    for (std::size_t next = at; next < text.size(); at = next)
+      if (next_kind(text, next) != kind) break;
+    return at;
+  }
+
+  // Returns the end of the special token or the contraction at `at`, or 0 if there is none.
+  std::size_t end_of_special(std::string_view text, std::size_t at) const {
+    if (text[at] == '\'') return Kinds::end_of_contraction(text, at);
     if (text[at] == '<')
       for (const std::string_view token : tokens_)
         if (text.substr(at).starts_with(token)) return at + token.size();
-    if (text[at] == '\'')
-      if (const std::size_t found = Kinds::end_of_contraction(text, at); found != 0) return found;
-    if (kind == number) return next;
-    for (std::size_t end = next; next < text.size(); end = next)
-      if (Kinds::kind(next_code(text, next)) != kind) return end;
-    return next;
+    return 0;
   }
 
   std::vector<std::string_view> tokens_;
+  std::array<std::uint16_t, 128> ascii_{};  // kinds of the ASCII characters
 };
 
 }  // namespace
