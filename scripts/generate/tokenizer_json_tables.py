@@ -1,15 +1,17 @@
 #!/usr/bin/env python3.11
-"""Writes src/data/tokenizers/tables/{tokenizer_json,newer_categories,compatibility}.inc: which characters the `tokenizers` package treats
-as letters, numbers, words and marks, and its compatibility decompositions.
+"""Writes src/data/tokenizers/tables/{classes,newer_categories}.inc: the classes and the lower case of all characters as the reference
+tokenizers know them, and the categories of characters that older versions of ICU lack.
 
-The script probes the package with every character, because the package's parts use tables of different Unicode versions. Needs the package
-tokenizers (the tables in the repository are from 0.23.3).
+The packages use tables of different Unicode versions, so the script probes the package `tokenizers` with every character. What OpenCLIP's
+tokenizer (the package `regex` and Python 3.11) and BERT's cleaning do was probed in the same way; it is in
+tests/data/golden/tokenizers/{clip,bert}_classes.json. Needs the package tokenizers (the tables in the repository are from 0.23.3).
 """
+import json
 import struct
 import sys
 import unicodedata
 
-from tokenizer_tables import TABLES, escape, filled, run, runs_of, text
+from tokenizer_tables import ROOT, TABLES, run, runs_of, values
 
 try:
     import tokenizers
@@ -18,10 +20,6 @@ except ImportError as error:
     sys.exit(f"{sys.executable}: {error}: pip install tokenizers==0.23.3")
 
 CHARACTERS = [chr(code) for code in range(0x110000) if not 0xD800 <= code <= 0xDFFF]
-
-
-def table(name, members):
-    return text(name, [run(*each) for each in runs_of(map(ord, members))])
 
 
 def split_by(splitter, pieces):
@@ -58,10 +56,34 @@ def newer_categories():
     return "constexpr Category newer_categories[] = {\n" + "\n".join(rows) + "\n};\n"
 
 
-def compatibility():
-    canonical, full = normalizers.NFD().normalize_str, normalizers.NFKD().normalize_str
-    rows = [escape(c + full(c)) + "\\n" for c in CHARACTERS if full(c) != canonical(c)]
-    return "constexpr std::u32string_view compatibility =\n" + filled("    ", rows, 'U"', '"') + ";\n"
+def golden(name):
+    """Returns the classes in one of the golden files as sets of characters, and the lower-case characters by code point."""
+    found = json.loads((ROOT / f"tests/data/golden/tokenizers/{name}_classes.json").read_text())
+    lower = found.pop("lower")
+    found.pop("about", None)
+    assert [k for k, v in lower.items() if len(v) != 1] == ["130"]  # U+0130 becomes two characters; C++ code handles it
+    sets = {key: {chr(c) for first, last in pairs for c in range(first, last + 1)} for key, pairs in found.items()}
+    return sets, {int(k, 16): ord(v) for k, v in lower.items() if len(v) == 1}
+
+
+def classes():
+    """Returns the table of classes, whose bits have the order of `enum Class` in json/characters.h, and the distances to the lower-case
+    characters. OpenCLIP's tokenizer knows more letters and numbers than `tokenizers`, but changes the case of fewer characters."""
+    clip, clip_lower = golden("clip")
+    bert, lower = golden("bert")
+    letters, numbers, spaces = (set(regex(p)) for p in (r"\p{L}", r"\p{N}", r"\s"))
+    newer_case = {chr(code) for code in lower if code not in clip_lower}
+    assert letters <= clip["letter"] and numbers <= clip["number"] and clip["space"] == spaces | set("\x1C\x1D\x1E\x1F")
+    assert all(lower[code] == after for code, after in clip_lower.items())
+    bits = [letters, numbers, spaces, split_by(pre_tokenizers.Digits(True), 3), words(), bert["punctuation"],
+            [c for c in CHARACTERS if normalizers.StripAccents().normalize_str(c) == ""], joins_the_character_before(),
+            bert["removed"], bert["mark"], clip["letter"] - letters, clip["number"] - numbers, clip["sigma_cased"],
+            clip["sigma_ignorable"], [c for c in CHARACTERS if c.isdecimal()], newer_case]
+    masks = {}
+    for bit, members in enumerate(bits):
+        for c in members:
+            masks[ord(c)] = masks.get(ord(c), 0) | 1 << bit
+    return [values("class_runs", masks), values("lower_distances", {code: after - code for code, after in lower.items()})]
 
 
 def write(name, parts):
@@ -72,13 +94,8 @@ def write(name, parts):
 def main():
     if unicodedata.unidata_version != "14.0.0":
         sys.exit(f"needs Python 3.11 with Unicode 14.0.0, but this Python has {unicodedata.unidata_version}")
-    parts = [table("json_letter", regex(r"\p{L}")), table("json_number", regex(r"\p{N}")),
-             table("json_numeric", split_by(pre_tokenizers.Digits(True), 3)), table("json_word", words()),
-             table("json_combining", [c for c in CHARACTERS if normalizers.StripAccents().normalize_str(c) == ""]),
-             table("json_joins", joins_the_character_before())]
-    write("tokenizer_json.inc", parts)
+    write("classes.inc", classes())
     write("newer_categories.inc", ["// Characters that Unicode 14 lacks.\n", newer_categories()])
-    write("compatibility.inc", ["// Each row is a character, what the character decomposes to, and a line break.\n", compatibility()])
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ Drawable drawable(const std::string& text) {
       out.text += found->second;
       continue;
     }
-    const char32_t letter = unicode::decompose({&code, 1}, unicode::Version::unicode14).front();
+    const char32_t letter = unicode::normal_form({&code, 1}, unicode::Form::nfd, unicode::Version::unicode14).front();
     out.text += letter < 0x80 ? static_cast<char>(letter) : '?';
     out.lost += letter < 0x80 ? 0 : 1;
   }

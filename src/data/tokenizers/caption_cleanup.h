@@ -3,6 +3,8 @@
 #include <string>
 #include <string_view>
 
+#include "src/data/tokenizers/fix_text.h"
+
 namespace tessera {
 
 /// Cleans a caption as OpenCLIP and transformers do before a SentencePiece or Hugging Face tokenizer. `cleanup` is none, whitespace, lower,
@@ -11,5 +13,13 @@ namespace tessera {
 /// transformers' SiglipTokenizer does: it converts to lower case (siglip_cased: not), removes punctuation and collapses white space, but
 /// repairs nothing.
 std::string cleaned_caption(std::string_view text, const std::string& cleanup);
+
+/// Cleans a caption as OpenCLIP does before CLIP's byte pairs. `level` says which of ftfy's repairs come first; then html.unescape is applied
+/// twice, white space is collapsed, and the text is converted to lower case.
+std::string clean_for_clip(std::string_view text, Cleanup level);
+
+/// Returns whether the text consists of tabs, line breaks and printable ASCII other than `&`, so that clean_for_clip() could change only
+/// white space and case.
+bool is_plain(std::string_view text);
 
 }  // namespace tessera

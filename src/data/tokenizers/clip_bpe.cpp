@@ -1,128 +1,130 @@
-#include <algorithm>
-#include <array>
-#include <utility>
-
-#include "src/data/tokenizers/byte_pairs.h"
 #include "src/data/tokenizers/clip_bpe.h"
-#include "src/data/tokenizers/clip_text.h"
-#include "src/data/tokenizers/unicode.h"
-#include "src/data/tokenizers/vocabulary_file.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "src/data/tokenizers/caption_cleanup.h"
+#include "src/data/tokenizers/engine_tokenizer.h"
+#include "src/data/tokenizers/json/assembled.h"
+#include "src/data/tokenizers/json/characters.h"
+#include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/config/shipped.h>
 
 namespace tessera {
 namespace {
 
-class ClipBpe : public Tokenizer {
- public:
-  ClipBpe(const ClipBpeSettings& settings, Vocabulary vocabulary)
-      : context_length_(settings.context_length),
-        cleanup_(cleanup_level(settings.cleanup)),
-        pad_is_text_(settings.pad_is_text),
-        pairs_(decompressed(vocabulary), vocabulary.origin),
-        bytes_(std::move(vocabulary.bytes)) {}
+using nlohmann::json;
 
-  std::vector<std::int64_t> encode(std::string_view text) const override { return encode(text, context_length_); }
-  std::int64_t count_ids(std::string_view text) const override { return std::ssize(encode(text, kAnyLength)); }
+constexpr std::size_t clip_merges = 48'894;
+constexpr std::string_view clip_word_end = "</w>";
 
-  std::string decode(const std::vector<std::int64_t>& ids) const override {
-    std::string text;
-    for (const std::int64_t id : ids) {
-      if (id < 0 || id >= BytePairs::vocab_size)
-        user_error("clip-bpe: id ", id, " is not in 0..", BytePairs::vocab_size - 1);
-      if (id == BytePairs::end_id) break;  // padding follows the end token; its id is also the id of "!"
-      text += pairs_.bytes(id);
+Cleanup cleanup_level(const std::string& name) {
+  return name == "none" ? Cleanup::none : name == "mojibake" ? Cleanup::mojibake : name == "full" ? Cleanup::full : Cleanup::basic;
+}
+
+/// Returns the characters that stand for bytes, in the order of CLIP's vocabulary: the printable bytes come first.
+std::vector<std::string> characters_of_bytes() {
+  std::vector<std::string> out;
+  for (const bool printable : {true, false})
+    for (unsigned byte = 0; byte < 256; ++byte) {
+      const char32_t character = json_tokenizer::character_of_byte(static_cast<std::uint8_t>(byte));
+      if ((character == byte) == printable) unicode::append_utf8(out.emplace_back(), character);
     }
-    if (text.ends_with(' ')) text.pop_back();
-    return repair_utf8(text);
+  return out;
+}
+
+std::vector<std::string> split_words(std::string_view line) {
+  std::vector<std::string> words;
+  for (std::size_t end = 0, begin = line.find_first_not_of(" \t\r"); begin < line.size(); begin = line.find_first_not_of(" \t\r", end)) {
+    end = std::min(line.find_first_of(" \t\r", begin), line.size());
+    words.emplace_back(line.substr(begin, end - begin));
   }
+  return words;
+}
 
-  std::int64_t vocab_size() const override { return BytePairs::vocab_size; }
-  std::int64_t context_length() const override { return context_length_; }
-  std::int64_t pad_id() const override { return 0; }  // also the id of "!"
-  bool pad_is_text() const override { return pad_is_text_; }
-  std::vector<std::int64_t> special_ids() const override { return {BytePairs::start_id, BytePairs::end_id}; }
-  std::string name() const override { return "clip-bpe"; }
-  const std::string& vocabulary_bytes() const override { return bytes_; }
-
- private:
-  std::vector<std::int64_t> encode(std::string_view text, std::int64_t most) const {
-    const auto limit = static_cast<std::size_t>(most - 1);
-    std::vector<std::int64_t> ids;
-    ids.reserve(std::min(limit, text.size() + 1) + 8);  // the last piece may add some ids beyond the limit
-    ids.push_back(BytePairs::start_id);
-    if (clip_text::is_plain(text))
-      encode_plain(text, limit, ids);
-    else
-      encode_cleaned(clip_text::clean(text, cleanup_), limit, ids);
-    if (ids.size() > limit) ids.resize(limit);
-    ids.push_back(BytePairs::end_id);
-    return ids;
+/// Reads the pairs of symbols after the header line.
+std::vector<std::vector<std::string>> read_clip_merges(std::string_view text, const std::string& origin) {
+  std::vector<std::vector<std::string>> merges;
+  bool ends_words = false;
+  for (std::size_t begin = std::min(text.find('\n'), text.size() - 1) + 1; merges.size() < clip_merges && begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    std::vector<std::string> words = split_words(text.substr(begin, end - begin));
+    if (words.empty() && end == text.size()) break;
+    if (words.size() != 2)
+      user_error(origin, ":", merges.size() + 2, ": expected two symbols that merge, got ", words.size(),
+                 "; is this CLIP's bpe_simple_vocab_16e6.txt?");
+    ends_words = ends_words || words[1].ends_with(clip_word_end);
+    merges.push_back(std::move(words));
+    begin = end + 1;
   }
+  if (merges.size() < clip_merges)
+    user_error(origin, ": has ", with_thousands(static_cast<long long>(merges.size())), " merges, clip-bpe needs ",
+               with_thousands(clip_merges), "; is this CLIP's bpe_simple_vocab_16e6.txt, and whole?");
+  if (!ends_words) user_error(origin, ": no merge ends in </w>: these are not CLIP's merges, but perhaps GPT-2's");
+  return merges;
+}
 
-  static Cleanup cleanup_level(const std::string& name) {
-    for (const auto& [level, known] :
-         {std::pair{Cleanup::none, "none"}, {Cleanup::mojibake, "mojibake"}, {Cleanup::full, "full"}})
-      if (name == known) return level;
-    return Cleanup::basic;
-  }
+json special_token(const std::string& content, std::uint64_t id) {
+  return {{"id", id},        {"content", content}, {"single_word", false}, {"lstrip", false},
+          {"rstrip", false}, {"normalized", false}, {"special", true}};
+}
 
-  void encode_piece(std::string_view piece, std::vector<std::int64_t>& ids) const {
-    if (piece == "<start_of_text>")
-      ids.push_back(BytePairs::start_id);
-    else if (piece == "<end_of_text>")
-      ids.push_back(BytePairs::end_id);
-    else
-      pairs_.encode(piece, ids);
-  }
-
-  // The fast path, which handles most captions. It does not decode code points, and copies the text only once, in lower case.
-  void encode_plain(std::string_view text, std::size_t limit, std::vector<std::int64_t>& ids) const {
-    std::array<char, 1024> small;  // NOLINT: only the part that is read is filled
-    std::string large;
-    if (text.size() > small.size()) large.resize(text.size());
-    char* const lower = large.empty() ? small.data() : large.data();
-    std::transform(text.begin(), text.end(), lower,
-                   [](char c) { return static_cast<char>(c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c); });
-    const std::string_view clean(lower, text.size());
-    for (std::size_t i = 0; i < clean.size() && ids.size() < limit;) {
-      if (clip_text::class_of(clean[i]) == clip_text::space) {
-        ++i;
-        continue;
-      }
-      const std::size_t end = clip_text::piece_end(clean, i);
-      encode_piece(clean.substr(i, end - i), ids);
-      i = end;
-    }
-  }
-
-  void encode_cleaned(std::u32string_view clean, std::size_t limit, std::vector<std::int64_t>& ids) const {
-    std::string piece;
-    for (std::size_t i = 0; i < clean.size() && ids.size() < limit;) {
-      if ((clip_text::class_of(clean[i]) & (clip_text::space | clip_text::unmatched)) != 0) {
-        ++i;
-        continue;
-      }
-      const std::size_t end = clip_text::piece_end(clean, i);
-      piece.clear();
-      for (; i < end; ++i) unicode::append_utf8(piece, clean[i]);
-      encode_piece(piece, ids);
-    }
-  }
-
-  std::int64_t context_length_;
-  Cleanup cleanup_;
-  bool pad_is_text_;
-  BytePairs pairs_;
-  std::string bytes_;
-};
+/// Returns the rules of OpenCLIP's tokenizer, which get texts that are already cleaned. They differ from the published ones in the pattern
+/// that splits texts, and in the special tokens: these count only where the pattern matches exactly one of them.
+json open_clip_rules(std::string_view merges, const std::string& origin) {
+  json file = clip_tokenizer_json(merges, origin, "<start_of_text>", "<end_of_text>");
+  file["normalizer"] = nullptr;
+  json bytes = json_tokenizer::byte_level(false);
+  bytes["use_regex"] = false;
+  file["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", json::array({json{{"type", "OpenClip"}}, bytes})}};
+  for (json& token : file["added_tokens"]) token["whole_piece"] = true;
+  return file;
+}
 
 }  // namespace
+
+json clip_tokenizer_json(std::string_view merges, const std::string& origin, const std::string& start, const std::string& end) {
+  json::object_t vocabulary;
+  std::uint64_t id = 0;
+  // A name that no text can contain, because it is not UTF-8, keeps its id.
+  const auto add = [&](const std::string& name) { vocabulary[is_utf8(name) ? name : repair_utf8(name)] = id++; };
+  const std::vector<std::string> characters = characters_of_bytes();
+  for (const std::string& character : characters) add(character);
+  for (const std::string& character : characters) add(character + std::string(clip_word_end));
+  const std::vector<std::vector<std::string>> pairs = read_clip_merges(merges, origin);
+  for (const auto& pair : pairs) add(pair[0] + pair[1]);
+  json::array_t kept;
+  for (const auto& pair : pairs)  // no text can contain a pair with an unknown symbol
+    if (vocabulary.contains(pair[0]) && vocabulary.contains(pair[1]) && vocabulary.contains(pair[0] + pair[1])) kept.emplace_back(pair);
+  const std::uint64_t start_id = id++, end_id = id++;
+  vocabulary[start] = start_id;
+  vocabulary[end] = end_id;
+  json ends = {{"type", "RobertaProcessing"}, {"sep", json::array({end, end_id})}, {"cls", json::array({start, start_id})},
+               {"trim_offsets", false},       {"add_prefix_space", false}};
+  json model = {{"type", "BPE"},      {"dropout", nullptr},      {"unk_token", end},        {"continuing_subword_prefix", ""}, {"end_of_word_suffix", clip_word_end},
+                {"fuse_unk", false},  {"byte_fallback", false},  {"ignore_merges", false}};
+  model["vocab"] = std::move(vocabulary);
+  model["merges"] = std::move(kept);
+  return {{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr},
+          {"added_tokens", {special_token(start, start_id), special_token(end, end_id)}},
+          {"normalizer", json_tokenizer::clip_normalizer()}, {"pre_tokenizer", json_tokenizer::clip_pre_tokenizer()},
+          {"post_processor", std::move(ends)}, {"decoder", json_tokenizer::byte_level(false)}, {"model", std::move(model)}};
+}
 
 std::shared_ptr<Tokenizer> make_clip_bpe(const ClipBpeSettings& settings, const TokenizerContext& context) {
   const bool shipped = settings.merges.empty() && context.vocabulary.empty() && context.missing.empty();
   const config::FilePath merges = shipped ? config::FilePath(config::clip_vocabulary_file()) : settings.merges;
-  return std::make_shared<ClipBpe>(settings, load_vocabulary("clip-bpe", "merges", merges, context));
+  Vocabulary vocabulary = load_vocabulary("clip-bpe", "merges", merges, context);
+  const json rules = open_clip_rules(decompressed(vocabulary), vocabulary.origin);
+  EngineSettings engine{.name = "clip-bpe", .context_length = settings.context_length, .pad_is_text = settings.pad_is_text};
+  engine.clean = [level = cleanup_level(settings.cleanup)](std::string_view text, std::string& room) -> std::string_view {
+    if (!is_plain(text)) return room = clean_for_clip(text, level);
+    room = text;
+    json_tokenizer::lower_ascii(room);
+    return room;
+  };
+  return std::make_shared<EngineTokenizer>(std::move(engine), std::move(vocabulary), rules);
 }
 
 }  // namespace tessera

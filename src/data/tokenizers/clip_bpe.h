@@ -3,6 +3,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
 
 #include <tessera/config/file_path.h>
 #include <tessera/data/tokenizers/tokenizer.h>
@@ -30,5 +33,10 @@ void fields(Visitor& v, ClipBpeSettings& s) {
 
 /// Throws UserError if the file is missing, has another format than its name says, or holds too few merges.
 std::shared_ptr<Tokenizer> make_clip_bpe(const ClipBpeSettings& settings, const TokenizerContext& context);
+
+/// Returns the tokenizer.json of published CLIP models (Hugging Face's CLIPTokenizer) with these merges. `merges` is the text of
+/// bpe_simple_vocab_16e6.txt, decompressed; `origin` is its name in errors. `start` and `end` are the names of the special tokens. Throws
+/// UserError if there are too few merges, or if they are not CLIP's.
+nlohmann::json clip_tokenizer_json(std::string_view merges, const std::string& origin, const std::string& start, const std::string& end);
 
 }  // namespace tessera

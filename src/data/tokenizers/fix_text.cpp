@@ -4,6 +4,7 @@
 
 #include "src/data/tokenizers/fix_encoding.h"
 #include "src/data/tokenizers/html.h"
+#include "src/data/tokenizers/json/characters.h"
 #include "src/data/tokenizers/mojibake_tables.h"
 #include "src/data/tokenizers/normalization.h"
 #include "src/data/tokenizers/unicode.h"
@@ -13,7 +14,6 @@ namespace {
 
 using unicode::Replaced;
 
-#include "src/data/tokenizers/tables/decimal.inc"
 #include "src/data/tokenizers/tables/width.inc"
 
 struct Ligature {
@@ -49,13 +49,11 @@ void append_narrow(std::u32string& out, char32_t code) {
 }
 
 // Returns the table of all characters that at least one step changes, moves or checks.
-const unicode::ClassTable& unsettled_characters() {
-  static const unicode::ClassTable table = [] {
-    constexpr std::uint8_t bit = 1;
-    unicode::ClassTable out{
-        {"0-8 B D-1F 26 7F-9F 2BC 2018-201F 2028-2029 206A-206F 3000 FEFF FF01-FFEF FFF9-FFFC", bit}};
-    for (const Ligature& ligature : ligatures) out.add(ligature.code, bit);
-    unicode::mark_composable(out, bit);
+const unicode::PageTable<std::uint8_t>& unsettled_characters() {
+  static const unicode::PageTable<std::uint8_t> table = [] {
+    unicode::PageTable<std::uint8_t> out("0-8 B D-1F 26 7F-9F 2BC 2018-201F 2028-2029 206A-206F 3000 FEFF FF01-FFEF FFF9-FFFC");
+    for (const Ligature& ligature : ligatures) out.at(ligature.code) = 1;
+    unicode::mark_changing(out, unicode::Form::nfc, 1);
     return out;
   }();
   return table;
@@ -64,7 +62,7 @@ const unicode::ClassTable& unsettled_characters() {
 // Fixes C1 controls, ligatures, widths, quotes and line breaks. Handles single characters, except that \r\n is handled as a
 // pair.
 std::u32string map_characters(std::u32string_view text) {
-  const unicode::ClassTable& unsettled = unsettled_characters();
+  const unicode::PageTable<std::uint8_t>& unsettled = unsettled_characters();
   std::u32string out;
   out.reserve(text.size());
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -94,15 +92,11 @@ std::u32string map_characters(std::u32string_view text) {
   return out;
 }
 
-bool is_decimal(char32_t code) {
-  static const unicode::PageTable<std::uint8_t> digits(decimal);
-  return digits[code] != 0;
-}
-
 // Returns the index after the terminal escape that starts at `i` (ESC [ digits and semicolons, a letter), or `i` if there is none.
 std::size_t skip_terminal_escape(std::u32string_view text, std::size_t i) {
   if (i + 1 >= text.size() || text[i] != 0x1B || text[i + 1] != U'[') return i;
   std::size_t k = i + 2;
+  const auto is_decimal = [](char32_t code) { return (json_tokenizer::class_of(code) & json_tokenizer::decimal) != 0; };
   while (k < text.size() && (text[k] == U';' || is_decimal(text[k]))) ++k;
   const bool letter = k < text.size() && ((text[k] >= U'a' && text[k] <= U'z') || (text[k] >= U'A' && text[k] <= U'Z'));
   return letter ? k + 1 : i;
@@ -126,7 +120,7 @@ std::u32string remove_controls(std::u32string_view text) {
 
 // Returns whether no step would change the text.
 bool is_settled(std::u32string_view text, Cleanup level) {
-  const unicode::ClassTable& unsettled = unsettled_characters();
+  const unicode::PageTable<std::uint8_t>& unsettled = unsettled_characters();
   bool ascii = true;
   for (const char32_t code : text) {
     if (unsettled[code] != 0) return false;

@@ -15,13 +15,12 @@ namespace {
 class SentencePiece : public Tokenizer {
  public:
   SentencePiece(const SentencePieceSettings& settings, Vocabulary vocabulary)
-      : settings_(settings), bytes_(std::move(vocabulary.bytes)) {
-    if (!has_sound_normalization(bytes_) || !processor_.LoadFromSerializedProto(bytes_).ok() ||
-        processor_.GetPieceSize() == 0)
-      user_error(vocabulary.origin, ": is not a SentencePiece model, or damaged (", bytes_.size(), " bytes)");
-    if (settings.add_bos && processor_.bos_id() < 0)
+      : settings_(settings),
+        model_(load_sentencepiece(vocabulary.bytes, vocabulary.origin).processor),
+        bytes_(std::move(vocabulary.bytes)) {
+    if (settings.add_bos && model_->bos_id() < 0)
       user_error(vocabulary.origin, ": add_bos is true, but the model has no begin token");
-    if (settings.add_eos && processor_.eos_id() < 0)
+    if (settings.add_eos && model_->eos_id() < 0)
       user_error(vocabulary.origin, ": add_eos is true, but the model has no end token");
     if (settings.pad_id >= vocab_size())
       user_error(vocabulary.origin, ": pad_id is ", settings.pad_id, ", but the model has ", vocab_size(), " pieces");
@@ -36,23 +35,23 @@ class SentencePiece : public Tokenizer {
     std::vector<int> pieces;
     for (const std::int64_t id : ids) {
       if (id < 0 || id >= vocab_size()) user_error("sentencepiece: id ", id, " is not in 0..", vocab_size() - 1);
-      if (id == processor_.eos_id()) break;
-      if (id != processor_.bos_id()) pieces.push_back(static_cast<int>(id));
+      if (id == model_->eos_id()) break;
+      if (id != model_->bos_id()) pieces.push_back(static_cast<int>(id));
     }
     std::string text;
-    if (const auto status = processor_.Decode(pieces, &text); !status.ok())
+    if (const auto status = model_->Decode(pieces, &text); !status.ok())
       user_error("sentencepiece: ", status.ToString());
     return text;
   }
 
-  std::int64_t vocab_size() const override { return processor_.GetPieceSize(); }
+  std::int64_t vocab_size() const override { return model_->GetPieceSize(); }
   std::int64_t context_length() const override { return settings_.context_length; }
   std::int64_t pad_id() const override { return settings_.pad_id; }
   bool pad_is_text() const override { return settings_.pad_is_text; }
   std::vector<std::int64_t> special_ids() const override {
     std::vector<std::int64_t> ids;
-    for (int id = 0; id < processor_.GetPieceSize(); ++id)
-      if (processor_.IsControl(id) || processor_.IsUnknown(id)) ids.push_back(id);
+    for (int id = 0; id < model_->GetPieceSize(); ++id)
+      if (model_->IsControl(id) || model_->IsUnknown(id)) ids.push_back(id);
     return ids;
   }
   std::string name() const override { return "sentencepiece"; }
@@ -65,14 +64,14 @@ class SentencePiece : public Tokenizer {
     std::vector<int> pieces;
     // The library reports errors as a status. Valid UTF-8 causes no errors.
     const auto status =
-        is_utf8(text) ? processor_.Encode(text, &pieces) : processor_.Encode(repair_utf8(text), &pieces);
+        is_utf8(text) ? model_->Encode(text, &pieces) : model_->Encode(repair_utf8(text), &pieces);
     if (!status.ok()) user_error("sentencepiece: ", status.ToString());
     std::vector<std::int64_t> ids;
-    if (settings_.add_bos) ids.push_back(processor_.bos_id());
+    if (settings_.add_bos) ids.push_back(model_->bos_id());
     ids.insert(ids.end(), pieces.begin(), pieces.end());
     const auto limit = static_cast<std::size_t>(most - (settings_.add_eos ? 1 : 0));
     if (ids.size() > limit) ids.resize(limit);
-    if (settings_.add_eos) ids.push_back(processor_.eos_id());
+    if (settings_.add_eos) ids.push_back(model_->eos_id());
     return ids;
   }
 
@@ -89,7 +88,7 @@ class SentencePiece : public Tokenizer {
   }
 
   SentencePieceSettings settings_;
-  sentencepiece::SentencePieceProcessor processor_;
+  std::shared_ptr<const sentencepiece::SentencePieceProcessor> model_;
   std::string bytes_;
 };
 

@@ -1,15 +1,17 @@
 #include "src/data/tokenizers/sentencepiece_model.h"
 
-#include <bit>
 #include <cstddef>
+#include <optional>
 
-#include <tessera/base/text.h>
+#include <sentencepiece_processor.h>
+
+#include <tessera/base/error.h>
 
 namespace tessera {
 namespace {
 
 // Field numbers in sentencepiece_model.proto.
-constexpr std::uint64_t kPiece = 1, kTrainer = 2, kNormalizer = 3, kDenormalizer = 5, kCharacterMap = 2;
+constexpr std::uint64_t kTrainer = 2, kNormalizer = 3, kDenormalizer = 5, kCharacterMap = 2, kModelType = 3;
 
 std::uint32_t little_endian(std::string_view bytes, std::size_t at) {
   std::uint32_t value = 0;
@@ -44,8 +46,6 @@ class WireFields {
       default: return false;
     }
   }
-
-  bool at_end() const { return rest_.empty(); }
 
   std::uint64_t number = 0;
   std::uint64_t scalar = 0;  // the value of a varint field
@@ -93,43 +93,39 @@ bool is_sound_map(std::string_view map) {
   return true;
 }
 
-SentencePieceParts::Piece read_piece(std::string_view message) {
-  SentencePieceParts::Piece out;
-  for (WireFields fields(message); fields.next();) {
-    if (fields.number == 1) out.text = fields.bytes;
-    if (fields.number == 2 && fields.bytes.size() == 4) out.score = std::bit_cast<float>(little_endian(fields.bytes, 0));
-    if (fields.number == 3) out.type = fields.scalar;
+/// What the library's interface does not show of a model.
+struct HiddenParts {
+  std::string_view normalization;
+  std::uint64_t model_type = 1;  // 1 unigram, 2 BPE
+  bool sound = true;             // whether is_sound_map() is true for all character maps
+};
+
+HiddenParts read_hidden_parts(std::string_view model) {
+  HiddenParts out;
+  for (WireFields fields(model); fields.next();) {
+    const bool rules = fields.number == kNormalizer || fields.number == kDenormalizer;
+    for (WireFields inner(fields.bytes); (rules || fields.number == kTrainer) && inner.next();) {
+      if (fields.number == kTrainer && inner.number == kModelType) out.model_type = inner.scalar;
+      if (!rules || inner.number != kCharacterMap) continue;
+      out.sound = out.sound && is_sound_map(inner.bytes);
+      if (fields.number == kNormalizer) out.normalization = inner.bytes;
+    }
   }
   return out;
 }
 
 }  // namespace
 
-std::optional<SentencePieceParts> read_sentencepiece(std::string_view model) {
-  constexpr std::uint64_t model_type = 3;
-  SentencePieceParts out;
-  WireFields fields(model);
-  while (fields.next()) {
-    if (fields.number == kPiece) {
-      out.pieces.push_back(read_piece(fields.bytes));
-      if (!is_utf8(out.pieces.back().text)) return std::nullopt;
-    }
-    for (WireFields inner(fields.bytes); (fields.number == kNormalizer || fields.number == kTrainer) && inner.next();) {
-      if (fields.number == kNormalizer && inner.number == kCharacterMap) out.normalization = inner.bytes;
-      if (fields.number == kTrainer && inner.number == model_type) out.model_type = inner.scalar;
-    }
-  }
-  if (out.pieces.empty() || !fields.at_end()) return std::nullopt;
-  return out;
+SentencePieceModel load_sentencepiece(const std::string& bytes, const std::string& origin) {
+  const HiddenParts hidden = read_hidden_parts(bytes);
+  const auto processor = std::make_shared<sentencepiece::SentencePieceProcessor>();
+  if (!hidden.sound || !processor->LoadFromSerializedProto(bytes).ok() || processor->GetPieceSize() == 0)
+    user_error(origin, ": is not a SentencePiece model, or damaged (", bytes.size(), " bytes)");
+  return {processor, std::string(hidden.normalization), hidden.model_type == 1};
 }
 
 bool has_sound_normalization(std::string_view model) {
-  for (WireFields fields(model); fields.next();) {
-    if (fields.number != kNormalizer && fields.number != kDenormalizer) continue;
-    for (WireFields inner(fields.bytes); inner.next();)
-      if (inner.number == kCharacterMap && !is_sound_map(inner.bytes)) return false;
-  }
-  return true;
+  return read_hidden_parts(model).sound;
 }
 
 }  // namespace tessera

@@ -13,6 +13,8 @@ nlohmann::json parse_json_object(const std::string& text, const std::string& pat
 class TokenizerConfig {
  public:
   explicit TokenizerConfig(const std::string& folder);
+  /// Has the given members instead of those of a file.
+  explicit TokenizerConfig(nlohmann::json values) : values_(std::move(values)) {}
   bool flag(const char* key, bool otherwise) const;
   /// Returns a token, which the file stores as a text or as an object that describes it.
   std::string token(const char* key, const std::string& otherwise) const;

@@ -2,10 +2,8 @@
 
 #include <array>
 #include <cstdint>
-#include <initializer_list>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 /// Converts between UTF-8 and code points, and defines tables over all of Unicode. The tables are frozen copies of the
@@ -54,34 +52,6 @@ class PageTable {
  private:
   std::array<std::uint16_t, (code_points >> 8)> index_{};
   std::vector<std::array<T, 256>> pages_;
-};
-
-/// A table with up to eight classes per code point, one bit each.
-class ClassTable {
- public:
-  ClassTable() = default;
-  ClassTable(std::initializer_list<std::pair<std::string_view, std::uint8_t>> classes) {
-    for (const auto& [runs, bit] : classes) add(runs, bit);
-  }
-  void add(char32_t code, std::uint8_t bit) { bits_.at(code) |= bit; }
-  void add(std::string_view runs, std::uint8_t bit) {
-    for (const Run& run : parse_runs(runs))
-      for (char32_t code = run.first; code <= run.last; code += run.stride) add(code, bit);
-  }
-  std::uint8_t operator[](char32_t code) const { return bits_[code]; }
-
- private:
-  PageTable<std::uint8_t> bits_;
-};
-
-/// Maps single code points to lower case. The caller must handle U+0130, the only code point whose lower case consists of two code points.
-class LowerTable {
- public:
-  explicit LowerTable(std::string_view distances) : deltas_(distances) {}
-  char32_t operator[](char32_t code) const { return code + static_cast<char32_t>(deltas_[code]); }
-
- private:
-  PageTable<std::int32_t> deltas_;
 };
 
 /// Decodes UTF-8 to code points; each maximal invalid part becomes U+FFFD.

@@ -11,7 +11,7 @@ namespace {
 
 AddedToken read_token(const nlohmann::json& json, const std::string& origin) {
   if (!json.is_object() || !json.contains("content") || !json.at("content").is_string()) user_error(origin, ": an added token has no content");
-  AddedToken token{json.at("content").get<std::string>(), -1, false, false, false, false, true};
+  AddedToken token{json.at("content").get<std::string>(), -1, false, false, false, false, true, false};
   for (const auto& [key, value] : json.items()) {
     if (key == "id" || key == "content") continue;
     bool* const flag = key == "special"       ? &token.special
@@ -19,6 +19,7 @@ AddedToken read_token(const nlohmann::json& json, const std::string& origin) {
                        : key == "lstrip"      ? &token.lstrip
                        : key == "rstrip"      ? &token.rstrip
                        : key == "normalized"  ? &token.normalized
+                       : key == "whole_piece" ? &token.whole_piece
                                               : nullptr;
     if (flag == nullptr) user_error(origin, ": ", shown(key), " of the added token ", shown(token.content), " is not supported");
     if (!value.is_boolean()) user_error(origin, ": ", key, " of the added token ", shown(token.content), " is neither true nor false");
@@ -55,9 +56,13 @@ void AddedTokens::keep(AddedToken token) {
 }
 
 void AddedTokens::build(const Normalizer& normalizer) {
-  std::vector<std::pair<std::string, std::int32_t>> plain, normalized;
+  std::vector<std::pair<std::string, std::int32_t>> plain, normalized, pieces;
   std::string spare;
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
+    if (tokens_[i].whole_piece) {
+      pieces.emplace_back(tokens_[i].content, tokens_[i].id);
+      continue;
+    }
     Segment segment{tokens_[i].content};
     if (tokens_[i].normalized) normalizer.apply(segment, spare);
     (tokens_[i].normalized ? normalized : plain).emplace_back(segment.text, static_cast<std::int32_t>(i));
@@ -74,6 +79,7 @@ void AddedTokens::build(const Normalizer& normalizer) {
   };
   plain_ = make(std::move(plain));
   normalized_ = make(std::move(normalized));
+  pieces_ = ByteTrie(std::move(pieces));
 }
 
 bool AddedTokens::stands_alone(std::string_view text, std::size_t begin, std::size_t end) const {

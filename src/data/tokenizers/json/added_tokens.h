@@ -19,6 +19,7 @@ struct AddedToken {
   std::int32_t id;
   bool special, single_word, lstrip, rstrip;
   bool normalized;  // whether the token is searched for in the normalized text instead of the original text
+  bool whole_piece;  // whether only a piece of the split text can be the token; an extension that our presets use
 };
 
 /// A part of a text: an added token, or the text between two of them.
@@ -38,6 +39,8 @@ class AddedTokens {
   /// Appends the parts of a text from left to right; an empty text has no parts. Only tokens whose `normalized` has the given
   /// value are searched for.
   void find(std::string_view text, bool normalized, std::vector<AddedPart>& out) const;
+  /// Returns the id of the token that a piece of the split text is, or -1.
+  std::int32_t find_piece(std::string_view piece) const { return pieces_.find(piece); }
 
  private:
   /// Finds the token that starts first. If several start there, finds the longest.
@@ -52,6 +55,7 @@ class AddedTokens {
 
   std::vector<AddedToken> tokens_;
   Matcher plain_, normalized_;
+  ByteTrie pieces_;  // ids of the tokens that are whole pieces
 };
 
 }  // namespace tessera::json_tokenizer

@@ -2,15 +2,14 @@
 
 #include <filesystem>
 #include <map>
-#include <optional>
 #include <set>
 
 #include <nlohmann/json.hpp>
+#include <sentencepiece_processor.h>
 
 #include "src/base/digest.h"
 #include "src/data/tokenizers/json/part.h"
 #include "src/data/tokenizers/sentencepiece_model.h"
-#include "src/data/tokenizers/tokenizer_config.h"
 #include "src/io/stand_in.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -66,6 +65,7 @@ class File {
   }
   bool is(const json& other) const { return file_ == other; }
   std::string text() const { return file_.dump(); }
+  json value() && { return std::move(file_); }
 
  private:
   json id_of(const std::string& token) const {
@@ -128,7 +128,7 @@ void finish_gemma(File& file, const TokenizerConfig& config) {
 void finish_bert(File& file, const TokenizerConfig& config) {
   const std::string unknown = config.token("unk_token", "[UNK]"), begin = config.token("cls_token", "[CLS]"),
                     end = config.token("sep_token", "[SEP]");
-  file.set_model({{"unk_token", unknown}, {"continuing_subword_prefix", "##"}, {"max_input_chars_per_word", 100}});
+  file.set_model({{"unk_token", unknown}, {"continuing_subword_prefix", "##"}, {"max_input_chars_per_word", 100U}});
   const bool lower = config.flag("do_lower_case", true);
   file.set("normalizer", {{"type", "BertNormalizer"},
                           {"clean_text", true},
@@ -198,52 +198,54 @@ std::string of_byte_pairs(const std::string& path, const std::string& bytes) {
   return file.text();
 }
 
-std::string of_word_pieces(const std::string& path, const std::string& bytes) {
-  if (!is_utf8(bytes)) user_error(path, ": is not UTF-8; expected BERT's vocab.txt, one piece per line");
-  json vocabulary = json::object();
-  const std::vector<std::string> lines = split_lines(bytes);
-  for (std::size_t i = 0; i < lines.size(); ++i) vocabulary[lines[i]] = i;
-  File file = File::around({{"type", "WordPiece"}, {"vocab", vocabulary}}, path);
-  file.set("decoder", {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}});
-  finish_bert(file, TokenizerConfig(fs::path(path).parent_path().string()));
-  return file.text();
+/// Returns the pieces of a SentencePiece model with their scores, from the piece `first` on.
+json pieces_of(const SentencePieceModel& model, int first, const std::string& path) {
+  json out = json::array();
+  for (int id = first; id < model.processor->GetPieceSize(); ++id) {
+    const std::string& piece = model.processor->IdToPiece(id);
+    if (!is_utf8(piece)) user_error(path, ": piece ", id, " is not UTF-8: the file is damaged");
+    out.push_back({piece, model.processor->GetScore(id)});
+  }
+  return out;
 }
 
 /// Returns XLM-RoBERTa's vocabulary. It starts with four tokens of its own, in place of the SentencePiece model's first three,
 /// and ends with <mask>.
-json xlm_roberta_vocabulary(const SentencePieceParts& parts) {
+json xlm_roberta_vocabulary(const SentencePieceModel& model, const std::string& path) {
   json out = json::array({{"<s>", 0.0}, {"<pad>", 0.0}, {"</s>", 0.0}, {"<unk>", 0.0}});
-  for (std::size_t i = 3; i < parts.pieces.size(); ++i) out.push_back({parts.pieces[i].text, parts.pieces[i].score});
+  for (json& piece : pieces_of(model, 3, path)) out.push_back(std::move(piece));
   out.push_back({"<mask>", 0.0});
   return out;
 }
 
-json t5_vocabulary(const SentencePieceParts& parts, int extra) {
-  json out = json::array();
-  for (const auto& piece : parts.pieces) out.push_back({piece.text, piece.score});
-  for (int i = extra - 1; i >= 0; --i) out.push_back({"<extra_id_" + std::to_string(i) + ">", 0.0});
-  return out;
-}
-
 std::string of_sentence_pieces(const std::string& path, const std::string& bytes, bool xlm_roberta) {
-  constexpr int extra_ids = 100;
-  const std::optional<SentencePieceParts> parts = read_sentencepiece(bytes);
-  if (!parts) user_error(path, ": is not a SentencePiece model, or damaged (", bytes.size(), " bytes)");
-  if (parts->model_type != 1)
+  constexpr int t5_extra_ids = 100;
+  const SentencePieceModel model = load_sentencepiece(bytes, path);
+  if (!model.is_unigram)
     user_error(path, ": is a SentencePiece model of a type other than unigram, which cannot be converted to a tokenizer.json");
-  json vocabulary = xlm_roberta ? xlm_roberta_vocabulary(*parts) : t5_vocabulary(*parts, extra_ids);
+  json vocabulary = xlm_roberta ? xlm_roberta_vocabulary(model, path) : pieces_of(model, 0, path);
+  std::vector<std::string> special;
+  for (int i = 0; i < (xlm_roberta ? 0 : t5_extra_ids); ++i) special.push_back("<extra_id_" + std::to_string(i) + ">");
+  for (auto extra = special.rbegin(); extra != special.rend(); ++extra) vocabulary.push_back({*extra, 0.0});
   File file = File::around({{"type", "Unigram"}, {"vocab", std::move(vocabulary)}}, path);
-  if (!parts->normalization.empty())
-    file.set("normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", base64_encode(parts->normalization)}});
+  if (!model.normalization.empty())
+    file.set("normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", base64_encode(model.normalization)}});
   file.set("decoder", metaspace(true));
   (xlm_roberta ? finish_xlm_roberta : finish_t5)(file, TokenizerConfig(fs::path(path).parent_path().string()));
-  std::vector<std::string> special;
-  for (int i = 0; i < (xlm_roberta ? 0 : extra_ids); ++i) special.push_back("<extra_id_" + std::to_string(i) + ">");
   file.add_special(special);
   return file.text();
 }
 
 }  // namespace
+
+json of_word_pieces(const std::vector<std::string>& pieces, const TokenizerConfig& config, const std::string& path) {
+  json::object_t vocabulary;
+  for (std::size_t i = 0; i < pieces.size(); ++i) vocabulary[pieces[i]] = i;
+  File file = File::around({{"type", "WordPiece"}, {"vocab", std::move(vocabulary)}}, path);
+  file.set("decoder", {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}});
+  finish_bert(file, config);
+  return std::move(file).value();
+}
 
 json byte_level(bool prefix_space) {
   return {{"type", "ByteLevel"}, {"add_prefix_space", prefix_space}, {"trim_offsets", true}, {"use_regex", true}};
@@ -265,7 +267,10 @@ json clip_pre_tokenizer() {
 std::string assembled(const std::string& path, std::string bytes) {
   const std::string name = fs::path(path).filename().string();
   if (name == "vocab.json") return of_byte_pairs(path, bytes);
-  if (name == "vocab.txt") return of_word_pieces(path, bytes);
+  if (name == "vocab.txt") {
+    if (!is_utf8(bytes)) user_error(path, ": is not UTF-8; expected BERT's vocab.txt, one piece per line");
+    return of_word_pieces(split_lines(bytes), TokenizerConfig(fs::path(path).parent_path().string()), path).dump();
+  }
   if (name.ends_with(".model")) return of_sentence_pieces(path, bytes, name == "sentencepiece.bpe.model");
   return name == "tokenizer.json" ? as_its_class(path, std::move(bytes)) : bytes;
 }

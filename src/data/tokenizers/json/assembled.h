@@ -1,8 +1,11 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
+
+#include "src/data/tokenizers/tokenizer_config.h"
 
 namespace tessera::json_tokenizer {
 
@@ -13,6 +16,10 @@ namespace tessera::json_tokenizer {
 /// settings come from the tokenizer_config.json next to the file. For any other file, returns its `bytes` unchanged. Throws UserError
 /// naming a file that is missing or damaged.
 std::string assembled(const std::string& path, std::string bytes);
+
+/// Returns BERT's tokenizer.json. `pieces` are the lines of vocab.txt, as UTF-8. `config` may change the special tokens and the cleaning.
+/// Throws UserError naming `path` if a special token is not among the pieces.
+nlohmann::json of_word_pieces(const std::vector<std::string>& pieces, const TokenizerConfig& config, const std::string& path);
 
 /// These functions make parts of a tokenizer.json: GPT-2's conversion of bytes to characters, and CLIP's normalizer and pre-tokenizer.
 nlohmann::json byte_level(bool prefix_space);

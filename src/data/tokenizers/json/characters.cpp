@@ -1,34 +1,11 @@
 #include "src/data/tokenizers/json/characters.h"
 
+#include <cstring>
+
 namespace tessera::json_tokenizer {
 namespace {
 
-#include "src/data/tokenizers/tables/bert_classes.inc"
-#include "src/data/tokenizers/tables/tokenizer_json.inc"
-
-constexpr std::string_view white_space_runs = "9-D 20 85 A0 1680 2000-200A 2028-2029 202F 205F 3000";
-
-const unicode::PageTable<std::uint16_t>& classes() {
-  static const unicode::PageTable<std::uint16_t> table = [] {
-    unicode::PageTable<std::uint16_t> out;
-    const auto add = [&](std::string_view runs, std::uint16_t bit) {
-      for (const unicode::Run& run : unicode::parse_runs(runs))
-        for (char32_t code = run.first; code <= run.last; code += run.stride) out.at(code) = static_cast<std::uint16_t>(out.at(code) | bit);
-    };
-    add(json_letter, letter);
-    add(json_number, number);
-    add(white_space_runs, white_space);
-    add(json_numeric, numeric);
-    add(json_word, word);
-    add(bert_punctuation, punctuation);
-    add(json_combining, combining);
-    add(json_joins, joins);
-    add(bert_removed, control);
-    add(bert_mark, mark);
-    return out;
-  }();
-  return table;
-}
+#include "src/data/tokenizers/tables/classes.inc"
 
 }  // namespace
 
@@ -39,8 +16,9 @@ constinit const std::array<std::uint16_t, 128> ascii_classes = [] {
     const bool is_letter = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'), is_digit = c >= '0' && c <= '9';
     const bool is_space = (c >= 9 && c <= 13) || c == ' ';
     unsigned bits = 0;
-    if (is_letter) bits |= letter | word;
-    if (is_digit) bits |= number | numeric | word;
+    if (is_letter) bits |= letter | word | cased;
+    if (is_digit) bits |= number | numeric | word | decimal;
+    if (c == '\'' || c == '.' || c == ':' || c == '^' || c == '`') bits |= ignorable;
     if (c == '_') bits |= word;
     if (is_space) bits |= white_space;
     if (c > ' ' && c < 127 && !is_letter && !is_digit) bits |= punctuation;
@@ -51,13 +29,36 @@ constinit const std::array<std::uint16_t, 128> ascii_classes = [] {
 }();
 
 std::uint16_t class_of_wide(char32_t code) {
-  static const unicode::PageTable<std::uint16_t>& table = classes();
+  static const unicode::PageTable<std::uint16_t> table(class_runs);
   return table[code];
 }
 
 char32_t lower_of(char32_t code) {
-  static const unicode::LowerTable table(bert_lower);
-  return table[code];
+  static const unicode::PageTable<std::int32_t> distances(lower_distances);
+  return code + static_cast<char32_t>(distances[code]);
+}
+
+namespace {
+
+// Lower-cases the ASCII letters among eight characters.
+std::uint64_t lower_eight(std::uint64_t eight) {
+  constexpr std::uint64_t ones = 0x0101'0101'0101'0101U, tops = 0x80 * ones;
+  const std::uint64_t low = eight & ~tops;
+  const std::uint64_t from_a = low + ones * (0x80 - 'A'), beyond_z = low + ones * (0x80 - 'Z' - 1);  // sets the top bit of each such character
+  return eight | (from_a & ~beyond_z & ~eight & tops) >> 2;
+}
+
+}  // namespace
+
+void lower_ascii(std::string& text) {
+  std::size_t at = 0;
+  for (; at + 8 <= text.size(); at += 8) {
+    std::uint64_t eight;
+    std::memcpy(&eight, text.data() + at, 8);
+    eight = lower_eight(eight);
+    std::memcpy(text.data() + at, &eight, 8);
+  }
+  for (; at < text.size(); ++at) text[at] = static_cast<char>(lower_eight(static_cast<std::uint8_t>(text[at])));
 }
 
 namespace {

@@ -9,21 +9,27 @@
 
 #include "src/data/tokenizers/unicode.h"
 
-/// Reads UTF-8 character by character, and classifies characters as the `tokenizers` package does. All texts must be valid
-/// UTF-8.
+/// Reads UTF-8 character by character, and classifies characters as the reference tokenizers do. All texts must be valid UTF-8.
 namespace tessera::json_tokenizer {
 
+/// If nothing else is said, a class is that of the `tokenizers` package. scripts/generate/tokenizer_json_tables.py has the same order.
 enum Class : std::uint16_t {
-  letter = 1,        // \p{L} in regular expressions of the `tokenizers` package
-  number = 2,        // \p{N}
-  white_space = 4,   // \s in regular expressions, which is the same as Rust's char::is_whitespace
-  numeric = 8,       // Rust's char::is_numeric
-  word = 16,         // \w in the regular expression of the pre-tokenizer `Whitespace`
-  punctuation = 32,  // a character that the pre-tokenizers `Punctuation` and `BertPreTokenizer` treat as punctuation
-  combining = 64,    // a character that the normalizer `StripAccents` removes
-  joins = 128,       // joins the grapheme of the character before it
-  control = 256,     // a character that BERT's cleaning removes
-  mark = 512,        // a character that BERT's accent stripping removes
+  letter = 1,             // \p{L} in regular expressions
+  number = 2,             // \p{N}
+  white_space = 4,        // \s in regular expressions, which is the same as Rust's char::is_whitespace
+  numeric = 8,            // Rust's char::is_numeric
+  word = 16,              // \w in the regular expression of the pre-tokenizer `Whitespace`
+  punctuation = 32,       // a character that the pre-tokenizers `Punctuation` and `BertPreTokenizer` treat as punctuation
+  combining = 64,         // a character that the normalizer `StripAccents` removes
+  joins = 128,            // joins the grapheme of the character before it
+  control = 256,          // a character that BERT's cleaning removes
+  mark = 512,             // a character that BERT's accent stripping removes
+  newer_letter = 1024,    // only the Python package `regex`, which OpenCLIP uses, counts it as a letter
+  newer_number = 2048,    // only `regex` counts it as a number
+  cased = 4096,           // decides whether Python lower-cases a capital sigma before or after it to a final sigma
+  ignorable = 8192,       // skipped in the search for a cased character
+  decimal = 16384,        // Python's str.isdecimal
+  newer_capital = 32768,  // lower_of() changes it, but Python's str.lower does not
 };
 
 /// The classes of the ASCII characters. class_of_wide() returns those of all other characters.
@@ -37,6 +43,8 @@ inline std::uint16_t class_of(char32_t code) {
 
 /// Returns the lower case of a character. The caller must handle U+0130, whose lower case has two characters.
 char32_t lower_of(char32_t code);
+/// Lower-cases the ASCII letters of a text.
+void lower_ascii(std::string& text);
 
 constexpr char32_t capital_dotted_i = 0x130;
 

@@ -116,31 +116,74 @@ class CoveringPattern : public Pattern {
   }
 };
 
-/// CLIP's pattern, with or without its two special tokens. It does not match white space.
-template <bool special_tokens>
+// The kinds of characters that a published CLIP tokenizer.json distinguishes: letter, number, white space, and others (0).
+struct PublishedClip {
+  static std::uint16_t kind(char32_t code) { return class_of(code) & of_words; }
+  static std::size_t end_of_contraction(std::string_view text, std::size_t at) { return json_tokenizer::end_of_contraction(text, at); }
+};
+
+// The same for OpenCLIP's tokenizer. No part of its pattern matches U+0345, because the Python package `regex` treats this character as a
+// letter when it tests a negated set, but not when it tests \p{L}.
+struct OpenClip {
+  static constexpr std::uint16_t unmatched = 0x8000;
+  static std::uint16_t kind(char32_t code) {
+    const std::uint16_t classes = class_of(code);
+    if ((classes & of_words) != 0 || (classes & (newer_letter | newer_number | control | mark)) == 0) return classes & of_words;
+    if ((classes & newer_letter) != 0) return letter;
+    if ((classes & newer_number) != 0) return number;
+    if (code >= 0x1C && code <= 0x1F) return white_space;
+    return code == 0x345 ? unmatched : std::uint16_t{0};
+  }
+  static std::size_t end_of_contraction(std::string_view text, std::size_t at) { return end_of_contraction_of_any_case(text, at); }
+};
+
+/// CLIP's pattern, which does not match white space. `tokens` are special tokens that are matches of their own.
+template <class Kinds>
 class ClipPattern : public Pattern {
  public:
+  explicit ClipPattern(std::vector<std::string_view> tokens = {}) : tokens_(std::move(tokens)) {
+    for (char32_t code = 0; code < 0x80; ++code) ascii_[code] = Kinds::kind(code);
+  }
+
   void find(std::string_view text, std::vector<Span>& out) const override {
     for (std::size_t at = 0; at < text.size();) {
-      const std::size_t end = end_of_piece(text, at);
-      if (end > 0) out.push_back({at, end});
-      at = end > 0 ? end : at + length_at(text, at);
+      std::size_t end = at;
+      const std::uint16_t kind = next_kind(text, end);
+      if (kind == letter) {
+        end = end_of_kind(text, end, letter);
+      } else if (kind != number) {
+        const std::size_t special = end_of_special(text, at);
+        end = special != 0 ? special : end_of_kind(text, end, kind);
+      }
+      if (kind == letter || kind == number || kind == 0) out.push_back({at, end});
+      at = end;
     }
   }
 
  private:
-  static std::size_t end_of_piece(std::string_view text, std::size_t at) {
-    if (special_tokens && text[at] == '<')
-      for (const std::string_view token : {"<|startoftext|>", "<|endoftext|>"})
-        if (text.substr(at).starts_with(token)) return at + token.size();
-    if (text[at] == '\'')
-      if (const std::size_t found = end_of_contraction(text, at); found != 0) return found;
-    std::size_t next = at;
-    const std::uint16_t first = next_class(text, next) & of_words;
-    if (first == letter) return end_of_row(text, next, letter);
-    if (first == number) return next;
-    return first == 0 ? end_of_others(text, next) : 0;
+  std::uint16_t next_kind(std::string_view text, std::size_t& at) const {
+    const auto byte = static_cast<std::uint8_t>(text[at]);
+    if (byte < 0x80) return ++at, ascii_[byte];
+    return Kinds::kind(next_code(text, at));
   }
+
+  std::size_t end_of_kind(std::string_view text, std::size_t at, std::uint16_t kind) const {
+    for (std::size_t next = at; next < text.size(); at = next)
+      if (next_kind(text, next) != kind) break;
+    return at;
+  }
+
+  // Returns the end of the special token or the contraction at `at`, or 0 if there is none.
+  std::size_t end_of_special(std::string_view text, std::size_t at) const {
+    if (text[at] == '\'') return Kinds::end_of_contraction(text, at);
+    if (text[at] == '<')
+      for (const std::string_view token : tokens_)
+        if (text.substr(at).starts_with(token)) return at + token.size();
+    return 0;
+  }
+
+  std::vector<std::string_view> tokens_;
+  std::array<std::uint16_t, 128> ascii_{};  // kinds of the ASCII characters
 };
 
 }  // namespace
@@ -151,11 +194,17 @@ std::shared_ptr<const Pattern> make_known_pattern(const std::string& regex) {
   constexpr std::string_view clip = "'s|'t|'re|'ve|'m|'ll|'d|[\\p{L}]+|[\\p{N}]|[^\\s\\p{L}\\p{N}]+";
   const auto is_cl100k = [&](std::string_view digits) { return regex == std::string(contractions) + std::string(digits) + std::string(rest); };
   if (regex == gpt2_pattern) return std::make_shared<CoveringPattern<Gpt2>>();
-  if (regex == clip) return std::make_shared<ClipPattern<false>>();
-  if (regex == "<\\|startoftext\\|>|<\\|endoftext\\|>|" + std::string(clip)) return std::make_shared<ClipPattern<true>>();
+  if (regex == clip) return std::make_shared<ClipPattern<PublishedClip>>();
+  if (regex == "<\\|startoftext\\|>|<\\|endoftext\\|>|" + std::string(clip)) 
+    return std::make_shared<ClipPattern<PublishedClip>>(std::vector<std::string_view>{"<|startoftext|>", "<|endoftext|>"});
   if (is_cl100k("\\p{N}{1,3}")) return std::make_shared<CoveringPattern<Cl100k<3>>>();
   if (is_cl100k("\\p{N}")) return std::make_shared<CoveringPattern<Cl100k<1>>>();
   return nullptr;
+}
+
+std::shared_ptr<const Pattern> make_open_clip_pattern() {
+  // The pattern ignores case, so U+017F counts as an s.
+  return std::make_shared<ClipPattern<OpenClip>>(std::vector<std::string_view>{"<start_of_text>", "<\u017Ftart_of_text>", "<end_of_text>"});
 }
 
 }  // namespace tessera::json_tokenizer

@@ -61,10 +61,6 @@ struct Nmt {
   }
 };
 
-void lower_ascii(std::string& text) {
-  for (char& c : text) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c);
-}
-
 void append_lower(char32_t code, std::string& out) {
   if (code == capital_dotted_i)
     out += "i\u0307";
@@ -91,7 +87,7 @@ class NormalForm : public Normalizer {
   }
 
  private:
-  std::string normal(std::string_view text) const { return unicode::encode(unicode::normal_form(unicode::decode(text), form_)); }
+  std::string normal(std::string_view text) const { return unicode::encode(unicode::normal_form(unicode::decode(text), form_, unicode::Version::hugging_face)); }
 
   bool changes(std::string_view text) const {
     if (unicode::is_ascii(text)) return false;
@@ -229,7 +225,7 @@ class Bert : public Normalizer {
       decomposes = decomposes || (accents_ && unicode::may_change(code, unicode::Form::nfd));
       set_apart(code, codes);
     }
-    if (decomposes) codes = unicode::normal_form(codes, unicode::Form::nfd);
+    if (decomposes) codes = unicode::normal_form(codes, unicode::Form::nfd, unicode::Version::hugging_face);
     for (const char32_t code : codes) {
       if (accents_ && (class_of(code) & mark) != 0) continue;
       if (lower_)

@@ -36,6 +36,8 @@ std::shared_ptr<const Pattern> make_icu_pattern(const std::string& regex, const 
 
 /// Returns the special scanner of a well-known split pattern, or null for other patterns.
 std::shared_ptr<const Pattern> make_known_pattern(const std::string& regex);
+/// Returns the scanner of OpenCLIP's split pattern, for lower-cased texts. Its classes are those of the Python package `regex`.
+std::shared_ptr<const Pattern> make_open_clip_pattern();
 /// GPT-2's split pattern. The pre-tokenizer ByteLevel uses it.
 extern const std::string_view gpt2_pattern;
 

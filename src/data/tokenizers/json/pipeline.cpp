@@ -121,6 +121,7 @@ std::vector<std::int64_t> Pipeline::encode_into(std::size_t room, std::string_vi
       ids.resize(first + limit);
   }
   ids.insert(ids.end(), ends_.behind.begin(), ends_.behind.end());
+  if (ids.size() > room) ids.erase(ids.begin(), ids.end() - static_cast<std::ptrdiff_t>(room));
   return ids;
 }
 
@@ -149,7 +150,11 @@ void Pipeline::encode_part(std::string_view text, std::size_t head, std::size_t 
     splitting_.pre_tokenizer->split(pieces, room.spare_pieces);
     for (const Piece& piece : pieces.pieces) {
       if (ids.size() >= limit) return;
-      model_.model->encode(pieces.of(piece), ids);
+      const std::string_view word = pieces.of(piece);
+      if (const std::int32_t id = added_.find_piece(word); id >= 0)
+        ids.push_back(id);
+      else
+        model_.model->encode(word, ids);
     }
   }
 }

@@ -24,7 +24,7 @@ class Pipeline {
   Pipeline(const nlohmann::json& file, const std::string& origin);
 
   /// Returns the ids of a valid UTF-8 text, cut to at most `most` ids. The special tokens at the text's ends are included in this number
-  /// and are never cut.
+  /// and are not cut; if there are more of them than `most`, the last ones stay.
   std::vector<std::int64_t> encode(std::string_view text, std::size_t most) const;
   /// Returns all ids of the text, even if their number exceeds longest(), the file's maximum.
   std::vector<std::int64_t> encode_whole(std::string_view text) const;

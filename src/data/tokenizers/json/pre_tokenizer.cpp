@@ -22,12 +22,24 @@ class Split : public PreTokenizer {
     for (const Piece& piece : pieces.pieces) {
       found.clear();
       pattern_->find(pieces.of(piece), found);
-      append_split(piece, found, behavior_, invert_, spare.pieces);
+      if (behavior_ == Behavior::removed && invert_)
+        append_matches(piece, found, spare.pieces);
+      else
+        append_split(piece, found, behavior_, invert_, spare.pieces);
     }
     pieces.pieces.swap(spare.pieces);
   }
 
  private:
+  // Does what append_split() does if only the matches stay (CLIP), but faster.
+  static void append_matches(const Piece& piece, const std::vector<Span>& matches, std::vector<Piece>& out) {
+    std::size_t count = out.size();
+    out.resize(count + matches.size());
+    for (const Span& span : matches)
+      if (span.begin < span.end) out[count++] = piece.part(span.begin, span.end);
+    out.resize(count);
+  }
+
   std::shared_ptr<const Pattern> pattern_;
   Behavior behavior_;
   bool invert_;
@@ -272,6 +284,7 @@ std::shared_ptr<const PreTokenizer> read_splitter(const Part& part) {
     part.allow({"pattern", "behavior", "invert"});
     return std::make_shared<Split>(make_pattern(part.at("pattern"), part.origin()), read_behavior(part, Behavior::isolated), part.flag("invert", false));
   }
+  if (type == "OpenClip") return std::make_shared<Split>(make_open_clip_pattern(), Behavior::removed, true);  // an extension for clip-bpe
   if (type == "CharDelimiterSplit") {
     part.allow({"delimiter"});
     return std::make_shared<Split>(make_text_pattern(part.character("delimiter")), Behavior::removed, false);

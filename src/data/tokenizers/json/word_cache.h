@@ -24,14 +24,31 @@ class WordCache {
     std::uint8_t size = 0;
 
     Key(std::string_view word, std::uint32_t model) : owner(model), size(static_cast<std::uint8_t>(word.size())) {
-      std::memcpy(words.data(), word.data(), word.size());
+      if (size >= 8)
+        std::memcpy(words.data(), word.data(), size);
+      else
+        words[0] = load_short(word);
     }
     std::size_t hash() const {
-      std::uint64_t mixed = words[0] * 0x9E3779B97F4A7C15u ^ (owner + size);
-      mixed = (mixed ^ mixed >> 29 ^ words[1]) * 0xC2B2AE3D27D4EB4Fu;
-      mixed = (mixed ^ mixed >> 31 ^ words[2]) * 0x9E3779B97F4A7C15u;
-      mixed = (mixed ^ mixed >> 30 ^ words[3]) * 0xC2B2AE3D27D4EB4Fu;
+      std::uint64_t mixed = (words[0] ^ (owner + size)) * 0x9E3779B97F4A7C15u;
+      if (size > 8) mixed = (mixed ^ mixed >> 29 ^ words[1]) * 0xC2B2AE3D27D4EB4Fu;
+      if (size > 16) {
+        mixed = (mixed ^ mixed >> 31 ^ words[2]) * 0x9E3779B97F4A7C15u;
+        mixed = (mixed ^ mixed >> 30 ^ words[3]) * 0xC2B2AE3D27D4EB4Fu;
+      }
       return mixed >> (64 - slot_bits);
+    }
+
+   private:
+    // Returns up to seven bytes as a number. Overlapping loads are faster than a copy of variable size.
+    static std::uint64_t load_short(std::string_view word) {
+      const std::size_t n = word.size();
+      const auto one = [&](std::size_t k) { return std::uint64_t{static_cast<std::uint8_t>(word[k])} << 8 * k; };
+      if (n < 4) return n == 0 ? 0 : one(0) | one(n / 2) | one(n - 1);
+      std::uint32_t head, tail;
+      std::memcpy(&head, word.data(), 4);
+      std::memcpy(&tail, word.data() + n - 4, 4);
+      return head | std::uint64_t{tail} << 8 * (n - 4);
     }
   };
 
@@ -44,8 +61,9 @@ class WordCache {
   /// If the word is cached, appends its ids and returns true.
   bool find(const Key& key, std::vector<std::int64_t>& out) const {
     const Slot& slot = slots_[key.hash()];
-    if (slot.owner != key.owner || slot.size != key.size || slot.words != key.words) return false;
-    out.insert(out.end(), slot.ids.begin(), slot.ids.begin() + slot.count);
+    const auto differs = [&](std::size_t i) { return slot.words[i] ^ key.words[i]; };
+    if (slot.owner != key.owner || slot.size != key.size || (differs(0) | differs(1) | differs(2) | differs(3)) != 0) return false;
+    for (std::size_t i = 0; i < slot.count; ++i) out.push_back(slot.ids[i]);
     return true;
   }
 
