@@ -13,8 +13,8 @@ namespace tessera {
 /// Computes InfoNCE of similarities [B, C] between this rank's images (rows) and the texts of all ranks (columns), for plain pairs.
 /// Image-to-text softmaxes run along the rows of `i2t`. Text-to-image softmaxes run along the columns of `t2i`; a rank fetches the
 /// similarities of its own texts with the other ranks' images. The text that matches row b is column rank * B + b. `scale` is
-/// 1/temperature, a scalar. Entries that `relation` leaves out are ignored; similarities of absent pairs must be finite. A pair without negatives has loss
-/// and gradient 0.
+/// 1/temperature, a scalar. Entries that `relation` leaves out are ignored; similarities of absent pairs must be finite. A pair without
+/// negatives has loss and gradient 0.
 Contrast info_nce(const at::Tensor& i2t, const at::Tensor& t2i, const at::Tensor& scale, const ProcessGroup& group,
                   const PairRelation& relation);
 
