@@ -2,8 +2,8 @@
 
 #include <ATen/ATen.h>
 
-#include "src/objectives/pairs/negatives.h"
 #include "src/objectives/pairs/features.h"
+#include "src/objectives/pairs/negatives.h"
 #include "src/objectives/pairs/tiled_losses.h"
 #include "src/objectives/siglip.h"
 #include <tessera/distributed/collectives.h>

@@ -17,8 +17,8 @@ constexpr double kNoExponential = -std::numeric_limits<double>::infinity();
 // give the same value, but the gradient of the scale would then be a difference of large numbers. Entries are ignored where `left_out` is
 // true; it must be false for the matching pair. `further` is the logarithm of an additional term in each softmax's denominator. `left_out`
 // and `further` may be undefined.
-at::Tensor cross_entropy(const at::Tensor& similarity, const at::Tensor& scale, std::int64_t offset, const at::Tensor& left_out,
-                         double smoothing, std::int64_t dim, const at::Tensor& further) {
+at::Tensor cross_entropy(const at::Tensor& similarity, const at::Tensor& scale, std::int64_t offset,
+                         const at::Tensor& left_out, double smoothing, std::int64_t dim, const at::Tensor& further) {
   const at::Tensor logits = (similarity - similarity.diagonal(offset).unsqueeze(dim)) * scale;
   const auto counted = [&](double nothing) {
     return left_out.defined() ? logits.masked_fill(left_out, nothing) : logits;
@@ -43,11 +43,12 @@ at::Tensor left_out_of(const PairRelation& relation, std::int64_t batch, const P
 }
 
 // Computes InfoNCE of the rows `i2t` [B, C] and the columns `t2i` [C, B].
-Contrast composed_info_nce(const at::Tensor& i2t, const at::Tensor& t2i, const at::Tensor& scale, const ProcessGroup& group,
-                           const PairRelation& relation, const at::Tensor& further) {
+Contrast composed_info_nce(const at::Tensor& i2t, const at::Tensor& t2i, const at::Tensor& scale,
+                           const ProcessGroup& group, const PairRelation& relation, const at::Tensor& further) {
   const std::int64_t batch = i2t.size(0), offset = group.rank() * batch;
   const at::Tensor left_out = left_out_of(relation, batch, group);  // [B, C]
-  const at::Tensor turned = left_out.defined() ? left_out.t() : left_out;  // for columns, because the relation is symmetric
+  const at::Tensor turned =
+      left_out.defined() ? left_out.t() : left_out;  // for columns, because the relation is symmetric
   const at::Tensor rows = cross_entropy(i2t, scale, offset, left_out, relation.smoothing, 1, further);
   const at::Tensor columns = cross_entropy(t2i, scale, -offset, turned, relation.smoothing, 0, {});
   return Contrast::mean_of(relation.mean_of(rows, group), relation.mean_of(columns, group));
@@ -75,7 +76,8 @@ Contrast global_contrast(const at::Tensor& image_global, const at::Tensor& text_
     further = negative_log_sums(image, (image * text).sum(1), scale,
                                 options.own_rows ? negatives : negatives.gathered(group), options.chunk, partners);
   if (options.chunk)
-    return tiled_info_nce({image, text.unsqueeze(1), relation, options.chunk, partners}, scale, Denominator::slot, further);
+    return tiled_info_nce({image, text.unsqueeze(1), relation, options.chunk, partners}, scale, Denominator::slot,
+                          further);
   const at::Tensor i2t = at::matmul(image, gather_rows(text, partners).t());
   const at::Tensor t2i = partners.alone() ? i2t : at::matmul(gather_rows(image, partners), text.t());
   return composed_info_nce(i2t, t2i, scale, partners, relation, further);

@@ -144,7 +144,7 @@ PairFeatures pair_features(const Features& features, const char* objective, cons
     }
   }
   out.relation.smoothing = settings.label_smoothing;
-  add_duplicates(out.relation, settings.mask_duplicates ? PairRelation::Duplicates::masked : PairRelation::Duplicates::negative,
+  add_duplicates(out.relation, duplicates_named(settings.mask_duplicates ? "masked" : "negative"),
                  features.duplicates.image_group, features.duplicates.caption_group, objective, group);
   // Uses masked_fill instead of a product, because padding may hold NaN.
   if (wants.text_tokens) out.text_tokens = out.text_tokens.masked_fill(~out.text_mask.unsqueeze(-1), 0.0);
@@ -158,12 +158,14 @@ PairFeatures caption_features(const Features& features, const char* objective, c
   Checker checker(objective, wants);
   PairFeatures out;
   out.text_global = checker.embedding(one_caption ? text.global.unsqueeze(1) : text.global, "text_global", "K");
-  TORCH_CHECK(out.text_global.size(1) > 0, objective, ": text_global must hold a caption, got ", out.text_global.sizes());
+  TORCH_CHECK(out.text_global.size(1) > 0, objective, ": text_global must hold a caption, got ",
+              out.text_global.sizes());
   if (wants.image_global) out.image_global = checker.image_global(image);
   if (wants.image_tokens) out.image_tokens = checker.image_tokens(image);
   const at::IntArrayRef slots = out.text_global.sizes().slice(0, 2);
   out.present = text.present.defined() ? text.present.view(slots) : at::ones(slots, checker.bools());
-  TORCH_CHECK(out.present.scalar_type() == at::kBool, objective, ": present must be bool, got ", out.present.scalar_type());
+  TORCH_CHECK(out.present.scalar_type() == at::kBool, objective, ": present must be bool, got ",
+              out.present.scalar_type());
   out.text_global = out.text_global.masked_fill(out.present.logical_not().unsqueeze(2), 0.0);
 
   PairRelation& relation = out.relation;

@@ -44,8 +44,8 @@ struct PairWants {
 /// Returns the pairs of the image view and the text view that are named in `settings`. With skip_absent, the ranks tell each other which of
 /// their pairs are present. With mask_duplicates, they tell each other which pairs are duplicates. All features must have the same batch
 /// size (at least 1), the same width and the same device; images must have at least one patch, and their number of patches must be the same
-/// (TowerFeatures::grids); masks must be bool. Otherwise throws c10::Error, such as "OBJECTIVE: TENSOR must be [B, D] = [6, 8], got [5, 8]".
-/// Throws UserError if a tower does not output a feature.
+/// (TowerFeatures::grids); masks must be bool. Otherwise throws c10::Error, such as "OBJECTIVE: TENSOR must be [B, D] = [6, 8], got
+/// [5, 8]". Throws UserError if a tower does not output a feature.
 PairFeatures pair_features(const Features& features, const char* objective, const ContrastSettings& settings,
                            const PairWants& wants, const ProcessGroup& group);
 

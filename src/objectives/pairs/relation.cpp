@@ -36,7 +36,9 @@ PairRelation PairRelation::of_pairs(const at::Tensor& present) {
 PairRelation::Tile PairRelation::tile(std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns,
                                       std::int64_t slot) const {
   const auto of_rows = [&](const at::Tensor& all) { return all.narrow(0, row, rows).unsqueeze(1); };
-  const auto of_columns = [&](const at::Tensor& all) { return all.select(1, slot).narrow(0, column, columns).unsqueeze(0); };
+  const auto of_columns = [&](const at::Tensor& all) {
+    return all.select(1, slot).narrow(0, column, columns).unsqueeze(0);
+  };
   Tile out;
   if (some_absent) out.left_out = of_columns(present).logical_not();
   if (rows_present.defined()) out.left_out = joined_masks(out.left_out, of_rows(rows_present).logical_not());
@@ -93,8 +95,9 @@ void add_duplicates(PairRelation& relation, PairRelation::Duplicates duplicates,
   const std::int64_t batch = relation.images() / group.size();
   const bool plain = relation.texts() == 1 && text_group.defined() && text_group.dim() == 1;
   relation.image_group = gathered_groups(image_group, {batch}, objective, "image_group", group);
-  const at::Tensor texts = plain ? gathered_groups(text_group, {batch}, objective, "caption_group", group)
-                                 : gathered_groups(text_group, {batch, relation.texts()}, objective, "captions_group", group);
+  const at::Tensor texts =
+      plain ? gathered_groups(text_group, {batch}, objective, "caption_group", group)
+            : gathered_groups(text_group, {batch, relation.texts()}, objective, "captions_group", group);
   relation.text_group = relation.own_group = plain && texts.defined() ? texts.unsqueeze(1) : texts;
   relation.own_present = relation.present;
 }

@@ -19,9 +19,11 @@ struct PairRelation {
   at::Tensor rows_present;  // bool [C], true for present rows; undefined if all are present
   at::Tensor image_group;   // int64 [C], equal for equal images; undefined if all differ
   at::Tensor text_group;    // int64 [C, K], equal for equal texts; undefined if all differ
-  at::Tensor own_group, own_present;  // text_group and present of the rows' own texts, of which the columns may be only the first
+  at::Tensor own_group,
+      own_present;  // text_group and present of the rows' own texts, of which the columns may be only the first
   Duplicates duplicates = Duplicates::negative;
-  double smoothing = 0;  // InfoNCE only, K = 1: a pair has the target 1 - smoothing; its negatives share the rest equally
+  double smoothing =
+      0;  // InfoNCE only, K = 1: a pair has the target 1 - smoothing; its negatives share the rest equally
 
   /// True if any text of the global batch is absent. Always true on a GPU for texts that may be absent, because the check would cost a
   /// synchronization.
@@ -32,8 +34,9 @@ struct PairRelation {
 
   /// The relation of `rows` rows and the texts number `slot` of `columns` images.
   struct Tile {
-    at::Tensor left_out;  // bool [rows or 1, columns or 1], true for entries that losses ignore (R is 0); undefined if there are none
-    at::Tensor further;   // bool [rows, columns], true for other images' texts that are positives; undefined if there are none
+    /// bool [rows or 1, columns or 1], true for entries that losses ignore (R is 0); undefined if there are none.
+    at::Tensor left_out;
+    at::Tensor further;  // bool [rows, columns], true for other images' texts that are positives; undefined if there are none
   };
   /// The first row is image `row`, and the first column belongs to image `column`. Both numbers are positions in the global batch.
   Tile tile(std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns, std::int64_t slot) const;
@@ -58,9 +61,9 @@ struct PairRelation {
 /// Returns the number that `name` (negative, masked or positive) stands for.
 PairRelation::Duplicates duplicates_named(const std::string& name);
 
-/// Gathers the groups of all ranks' images, int64 [B], and texts, int64 [B] or [B, K], into a relation whose `present` is set. Both may be
-/// undefined; they are not used if duplicates are negatives. Groups that all differ are dropped, except on a GPU, where the check would cost
-/// more than it saves. Throws c10::Error naming `objective` if a shape or type is wrong.
+/// Gathers the groups of all ranks' images, int64 [B], and texts, int64 [B] or [B, K], into a relation whose `present` is set. Both may
+/// be undefined; they are not used if duplicates are negatives. Groups that all differ are dropped, except on a GPU, where the check
+/// would cost more than it saves. Throws c10::Error naming `objective` if a shape or type is wrong.
 void add_duplicates(PairRelation& relation, PairRelation::Duplicates duplicates, const at::Tensor& image_group,
                     const at::Tensor& text_group, const char* objective, const ProcessGroup& group);
 

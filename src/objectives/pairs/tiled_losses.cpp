@@ -1,13 +1,15 @@
 #include "src/objectives/pairs/tiled_losses.h"
 
 #include <limits>
+#include <utility>
 
 #include <ATen/ATen.h>
 
 namespace tessera {
 namespace {
 
-constexpr double kNothing = -std::numeric_limits<double>::infinity();  // the logarithm of an empty sum, and the logit of no pair
+constexpr double kNothing =
+    -std::numeric_limits<double>::infinity();  // the logarithm of an empty sum, and the logit of no pair
 
 // Returns log(1 + exp(x)).
 at::Tensor soft_plus(const at::Tensor& x) {
@@ -43,24 +45,28 @@ at::Tensor over_slots(const at::Tensor& values, std::int64_t softmaxes) {
 // The softmaxes of one side. Every tensor has one number for each softmax: [B, K] for texts, and for images with Denominator::slot; [B, 1]
 // for images with another denominator.
 struct Softmaxes {
-  at::Tensor home;  // the mean cosine of the softmax's own positives. Logits are relative to it. Otherwise, the loss would be the same,
-                    // but the gradient of the scale would be a difference of large numbers
-  at::Tensor own;   // [B, K], the logits of the own positives
+  // The mean cosine of the softmax's own positives. Logits are relative to it. Otherwise, the loss would be the same, but the gradient of
+  // the scale would be a difference of large numbers.
+  at::Tensor home;
   // [.., n]: the log-sum-exp. With smoothing, also the sum of the logits and the number of left-out entries. With duplicates that are
   // positives, also the sum of their logits and their number.
   at::Tensor sums;
-  at::Tensor positives;    // number of positives, including such duplicates
-  at::Tensor share, rest;  // with smoothing: the target of each negative, and by how much the target of the own positive is above it
-  at::Tensor pull;         // only for Denominator::negatives: the sum of sigmoid(log_sum - l) over the positives' logits l
-  at::Tensor term;         // the loss
-  at::Tensor counted;      // bool, true if the loss counts in the mean
-  at::Tensor count;        // the number of softmaxes of all ranks that count
+  at::Tensor positives;  // number of positives, including such duplicates
+  // With smoothing: the target of each negative, and by how much the target of the own positive is above it.
+  at::Tensor share, rest;
+  at::Tensor pull;     // only for Denominator::negatives: the sum of sigmoid(log_sum - l) over the positives' logits l
+  at::Tensor term;     // the loss
+  at::Tensor counted;  // bool, true if the loss counts in the mean
+  at::Tensor count;    // the number of softmaxes of all ranks that count
 
   at::Tensor log_sum() const { return sums.select(-1, 0); }
   at::Tensor mean_of(const at::Tensor& sum, const ProcessGroup& group) const {
     return sum * group.size() / count.clamp_min(1);
   }
-  at::Tensor loss(const ProcessGroup& group) const { return mean_of(term.masked_fill(counted.logical_not(), 0.0).sum(), group); }
+  // Returns the mean of `term`, which it clears, because the backward pass does not need it.
+  at::Tensor loss(const ProcessGroup& group) {
+    return mean_of(std::exchange(term, {}).masked_fill(counted.logical_not(), 0.0).sum(), group);
+  }
 };
 
 class InfoNce : public PairLoss {
@@ -74,11 +80,15 @@ class InfoNce : public PairLoss {
  private:
   bool negatives() const { return denominator_ == Denominator::negatives; }
   void add_tile(const PairTile& tile, int side, const at::Tensor& logits) const;
-  void finish(Softmaxes& side, const at::Tensor& present) const;
+  void finish(Softmaxes& side, const at::Tensor& own, const at::Tensor& present) const;
   void add_further_of_negatives(const PairWalk& walk);
   at::Tensor numbers_of(const Softmaxes& side, const at::Tensor& weight) const;
   at::Tensor slope(const PairTile& tile, int side, const at::Tensor& logits) const;
-  at::Tensor own_pull(const Softmaxes& side, const at::Tensor& weight) const;
+  at::Tensor own_pull(const Softmaxes& side, const at::Tensor& own, const at::Tensor& weight) const;
+  // Returns the logits of the images with their own texts, relative to a side's home, [B, K].
+  at::Tensor own_logits(const PairWalk& walk, const Softmaxes& side) const {
+    return walk.logits_of(texts_.home - side.home);
+  }
 
   Denominator denominator_;
   bool smooth_, further_;
@@ -93,19 +103,19 @@ std::vector<at::Tensor> InfoNce::losses(const PairWalk& walk, const std::optiona
   const bool by_slot = denominator_ == Denominator::slot;
   if (!by_slot) images_.home = texts_.home.sum(1, /*keepdim=*/true) / present.sum(1, /*keepdim=*/true).clamp_min(1);
   for (Softmaxes* side : {&images_, &texts_}) {
-    side->own = walk.logits_of(texts_.home - side->home);
     side->sums = at::empty({walk.batch(), side->home.size(1), smooth_ || further_ ? 3 : 1}, cosines.options());
     clear_logit_sums(side->sums);
   }
-  texts_.sums = walk.visit({images_.home.unsqueeze(2), texts_.home.unsqueeze(2)},
-                           {{images_.sums, texts_.sums}, merge_logit_sums, clear_logit_sums},
-                           [this](const PairTile& tile, int side, const at::Tensor& logits) { add_tile(tile, side, logits); });
+  texts_.sums =
+      walk.visit({images_.home.unsqueeze(2), texts_.home.unsqueeze(2)},
+                 {{images_.sums, texts_.sums}, merge_logit_sums, clear_logit_sums},
+                 [this](const PairTile& tile, int side, const at::Tensor& logits) { add_tile(tile, side, logits); });
   if (further) {
     add_exponentials(images_.log_sum(), further->unsqueeze(1));
     further_share_ = (further->unsqueeze(1) - images_.log_sum()).exp_();
   }
-  finish(images_, present);
-  finish(texts_, present);
+  finish(images_, own_logits(walk, images_), present);
+  finish(texts_, own_logits(walk, texts_), present);
   if (further_ && negatives()) add_further_of_negatives(walk);
 
   images_.counted = images_.positives > 0;
@@ -119,7 +129,9 @@ std::vector<at::Tensor> InfoNce::losses(const PairWalk& walk, const std::optiona
 // Adds a tile's logits, which it overwrites, to the sums.
 void InfoNce::add_tile(const PairTile& tile, int side, const at::Tensor& logits) const {
   const std::int64_t dim = 1 - side;
-  const auto add = [&](std::int64_t index, const at::Tensor& values) { tile.sums[side].select(1, index).add_(values.sum(dim)); };
+  const auto add = [&](std::int64_t index, const at::Tensor& values) {
+    tile.sums[side].select(1, index).add_(values.sum(dim));
+  };
   if (smooth_) {
     fill_where(logits, tile.left_out, 0.0);
     add(1, logits);
@@ -137,16 +149,16 @@ void InfoNce::add_tile(const PairTile& tile, int side, const at::Tensor& logits)
   add_exponentials(tile.sums[side].select(1, 0), logits.logsumexp(dim));
 }
 
-// Computes `positives`, `share`, `rest`, `pull` and `term`. present [B, K]: true for the images' own texts that exist. Without
-// Denominator::negatives, the sum of the own logits is 0.
-void InfoNce::finish(Softmaxes& side, const at::Tensor& present) const {
+// Computes `positives`, `share`, `rest`, `pull` and `term`. own [B, K]: own_logits(), whose sum over a softmax is 0. present [B, K]: true
+// for the images' own texts that exist.
+void InfoNce::finish(Softmaxes& side, const at::Tensor& own, const at::Tensor& present) const {
   const at::Tensor log_sum = side.log_sum(), absent = present.logical_not();
   side.positives = over_slots(present.to(log_sum.scalar_type()), log_sum.size(1));
   if (further_) side.positives = side.positives + side.sums.select(2, 2);
   const at::Tensor number = side.positives.clamp_min(1);
   side.term = log_sum;
   if (negatives()) {
-    const at::Tensor gap = log_sum - side.own;
+    const at::Tensor gap = log_sum - own;
     side.pull = over_slots(gap.sigmoid().masked_fill_(absent, 0.0), log_sum.size(1));
     side.term = over_slots(soft_plus(gap).masked_fill_(absent, 0.0), log_sum.size(1)) / number;
   } else if (further_) {
@@ -179,7 +191,7 @@ void InfoNce::add_further_of_negatives(const PairWalk& walk) {
   add(texts_, of_texts);
 }
 
-PairSlopes InfoNce::slopes(const PairWalk& /*walk*/, const std::vector<at::Tensor>& gradients) const {
+PairSlopes InfoNce::slopes(const PairWalk& walk, const std::vector<at::Tensor>& gradients) const {
   const auto weight_of = [&](const Softmaxes& side, const at::Tensor& gradient) {
     return side.mean_of(gradient, pairs.group) * side.counted;
   };
@@ -189,8 +201,8 @@ PairSlopes InfoNce::slopes(const PairWalk& /*walk*/, const std::vector<at::Tenso
   out.of = [this](const PairTile& tile, int side, const at::Tensor& logits) { return slope(tile, side, logits); };
 
   const at::Tensor absent = pairs.relation.own_pairs(pairs.group).logical_not();
-  const at::Tensor pull = own_pull(images_, image_weight);
-  out.own_pull = pull + own_pull(texts_, text_weight);
+  const at::Tensor pull = own_pull(images_, own_logits(walk, images_), image_weight);
+  out.own_pull = pull + own_pull(texts_, own_logits(walk, texts_), text_weight);
   if (further_share_.defined()) {
     out.of_further = (further_share_ * image_weight).squeeze(1);
     out.own_pull = out.own_pull - further_share_ * image_weight;
@@ -232,10 +244,10 @@ at::Tensor InfoNce::slope(const PairTile& tile, int side, const at::Tensor& logi
 }
 
 // Returns what the positives subtract from the derivatives of the images' own logits, [B, K] or [B, 1].
-at::Tensor InfoNce::own_pull(const Softmaxes& side, const at::Tensor& weight) const {
+at::Tensor InfoNce::own_pull(const Softmaxes& side, const at::Tensor& own, const at::Tensor& weight) const {
   if (smooth_) return weight * side.rest;
   const at::Tensor positive = weight / side.positives.clamp_min(1);
-  return negatives() ? positive * (side.log_sum() - side.own).sigmoid() : positive;
+  return negatives() ? positive * (side.log_sum() - own).sigmoid() : positive;
 }
 
 // The sum of -log sigmoid(R (s + bias)) over images and the texts of others, whose relation is R.
@@ -276,9 +288,11 @@ Denominator denominator_named(const std::string& name) {
   return name == "negatives" ? Denominator::negatives : Denominator::slot;
 }
 
-Contrast tiled_info_nce(const PairSet& pairs, const at::Tensor& scale, Denominator denominator, const at::Tensor& further) {
+Contrast tiled_info_nce(const PairSet& pairs, const at::Tensor& scale, Denominator denominator,
+                        const at::Tensor& further) {
   TORCH_INTERNAL_ASSERT(pairs.relation.texts() == 1 || !further.defined());
-  const auto losses = tiled_losses(c10::make_intrusive<InfoNce>(denominator, pairs.relation), pairs, scale, {}, further);
+  const auto losses =
+      tiled_losses(c10::make_intrusive<InfoNce>(denominator, pairs.relation), pairs, scale, {}, further);
   return Contrast::mean_of(losses[0], losses[1]);
 }
 
@@ -287,7 +301,8 @@ SigmoidLoss tiled_sigmoid(const PairSet& pairs, const at::Tensor& scale, const a
 }
 
 at::Tensor own_sigmoid(const PairSet& pairs, const at::Tensor& scale, const at::Tensor& bias) {
-  const at::Tensor losses = -at::log_sigmoid((pairs.images.unsqueeze(1) * pairs.own_texts()).sum(2) * scale + bias);  // [B, K]
+  const at::Tensor losses =
+      -at::log_sigmoid((pairs.images.unsqueeze(1) * pairs.own_texts()).sum(2) * scale + bias);  // [B, K]
   return losses.masked_fill(pairs.relation.own_pairs(pairs.group).logical_not(), 0.0).sum();
 }
 

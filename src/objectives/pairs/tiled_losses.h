@@ -26,9 +26,10 @@ Denominator denominator_named(const std::string& name);
 
 /// Computes InfoNCE on tiles of cosines. The loss of a row is the mean of log(sum of exp(s)) - s_p over the row's positives p. s are
 /// logits, and the sum runs over the texts that `denominator` chooses. `scale` is 1/temperature, a scalar. `further` [B], with K = 1, is
-/// log(additional term in the denominator of each image's softmax) - (logit of the matching pair); undefined if there is no such term. Second
-/// derivatives are not supported.
-Contrast tiled_info_nce(const PairSet& pairs, const at::Tensor& scale, Denominator denominator, const at::Tensor& further = {});
+/// log(additional term in the denominator of each image's softmax) - (logit of the matching pair); undefined if there is no such term.
+/// Second derivatives are not supported.
+Contrast tiled_info_nce(const PairSet& pairs, const at::Tensor& scale, Denominator denominator,
+                        const at::Tensor& further = {});
 
 /// Computes the sigmoid loss, the sum of -log sigmoid(R (s + bias)) over this rank's images and all texts whose relation R is not 0, in
 /// two parts. s is the pair's scaled cosine. Second derivatives are not supported.

@@ -32,7 +32,8 @@ struct Tile {
 /// columns.
 class Tiles {
  public:
-  Tiles(std::int64_t rows, std::int64_t columns, std::int64_t chunk, bool cpu) : rows_(rows), columns_(columns), chunk_(chunk) {
+  Tiles(std::int64_t rows, std::int64_t columns, std::int64_t chunk, bool cpu)
+      : rows_(rows), columns_(columns), chunk_(chunk) {
     constexpr std::int64_t kElements = 1 << 18, kLeast = 256, kMost = 4096;
     width_ = cpu ? std::min(columns, std::clamp(kElements / chunk, kLeast, kMost)) : columns;
     const std::int64_t tiles = (rows + chunk - 1) / chunk;

@@ -15,7 +15,7 @@ using torch::autograd::variable_list;
 
 std::int64_t rows_per_tile(const PairSet& pairs) {
   if (pairs.chunk) return *pairs.chunk;
-  constexpr std::int64_t kUsual = 64, kElements = 1 << 24;
+  constexpr std::int64_t kUsual = 256, kElements = 1 << 24;
   const std::int64_t batch = pairs.images.size(0);
   if (!pairs.images.is_cpu()) return std::clamp<std::int64_t>(kElements / batch, 1, batch);
   return std::clamp<std::int64_t>((batch + pool_threads() - 1) / pool_threads(), 1, kUsual);
@@ -56,17 +56,26 @@ at::Tensor PairWalk::walk(const PairNumbers& numbers, const PairSums& sums, cons
   }
   const auto visit_texts = [&](int owner, const at::Tensor& here, const at::Tensor& travelling) {
     const std::int64_t first = owner * batch();
-    const at::Tensor features = travel ? here.narrow(2, 0, width) : texts.narrow(0, pairs_.gathered() ? first : 0, batch());
+    const at::Tensor features =
+        travel ? here.narrow(2, 0, width) : texts.narrow(0, pairs_.gathered() ? first : 0, batch());
     const at::Tensor total_here = stay ? total.narrow(0, first, batch()) : travelling;
     for (std::int64_t slot = 0; slot < slots; ++slot) {
       at::Tensor of_slot = features.select(1, slot), numbers_of_slot;
       if (slots > 1) of_slot = of_slot.contiguous();  // products with rows that are far apart are slow
-      if (given.defined()) numbers_of_slot = (travel ? here.slice(2, width) : here).select(1, slot).t().contiguous();  // [n, B]
+      if (given.defined())
+        numbers_of_slot = (travel ? here.slice(2, width) : here).select(1, slot).t().contiguous();  // [n, B]
       const auto on_place = [&](const Tile& place) {
-        const PairRelation::Tile relation =
-            pairs_.relation.tile(group.rank() * batch() + place.row, place.rows, first + place.column, place.columns, slot);
-        PairTile tile{place, slot, owner == group.rank(), place.rows_of(pairs_.images), place.columns_of(of_slot),
-                      relation.left_out, relation.further, {}, {}};
+        const PairRelation::Tile relation = pairs_.relation.tile(group.rank() * batch() + place.row, place.rows,
+                                                                 first + place.column, place.columns, slot);
+        PairTile tile{place,
+                      slot,
+                      owner == group.rank(),
+                      place.rows_of(pairs_.images),
+                      place.columns_of(of_slot),
+                      relation.left_out,
+                      relation.further,
+                      {},
+                      {}};
         tile.numbers[0] = of_rows(place, slot, numbers.images);
         if (given.defined()) tile.numbers[1] = numbers_of_slot.narrow(1, place.column, place.columns);
         if (sums.total.images.defined()) tile.sums[0] = of_rows(place, slot, sums.total.images).squeeze(1);
@@ -101,7 +110,8 @@ PairWalk::Gradients PairWalk::gradients(const PairSlopes& slopes) const {
   const std::int64_t width = texts.size(2);
   const bool both = slopes.numbers.texts.defined();
   const at::Tensor of_images = at::zeros_like(pairs_.images);
-  const at::Tensor of_scale = at::zeros({workers()}, scale_.options().dtype(at::kDouble)), of_bias = at::zeros_like(of_scale);
+  const at::Tensor of_scale = at::zeros({workers()}, scale_.options().dtype(at::kDouble)),
+                   of_bias = at::zeros_like(of_scale);
   // Returns the derivatives of one side's logits. Sums are computed with sum(), which adds pairwise; dot() would lose digits. The part of
   // the texts in the gradient of `scale` goes home with them.
   const auto slope_of = [&](const PairTile& tile, int side, const at::Tensor& relative) {
@@ -137,9 +147,9 @@ namespace {
 
 class TiledLosses : public torch::autograd::Function<TiledLosses> {
  public:
-  static variable_list forward(AutogradContext* ctx, const at::Tensor& images, const at::Tensor& texts, const at::Tensor& scale,
-                               const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& further,
-                               const c10::intrusive_ptr<PairLoss>& loss) {
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& images, const at::Tensor& texts,
+                               const at::Tensor& scale, const std::optional<at::Tensor>& bias,
+                               const std::optional<at::Tensor>& further, const c10::intrusive_ptr<PairLoss>& loss) {
     const NoAutocast no_autocast;
     ctx->save_for_backward({images, texts, scale, bias.value_or(at::Tensor())});
     ctx->saved_data["loss"] = at::IValue::make_capsule(loss);
@@ -158,8 +168,8 @@ class TiledLosses : public torch::autograd::Function<TiledLosses> {
   }
 
  private:
-  static PairWalk walk_of(const PairLoss& loss, const at::Tensor& images, const at::Tensor& texts, const at::Tensor& scale,
-                          const at::Tensor& bias) {
+  static PairWalk walk_of(const PairLoss& loss, const at::Tensor& images, const at::Tensor& texts,
+                          const at::Tensor& scale, const at::Tensor& bias) {
     PairSet pairs = loss.pairs;
     pairs.images = images;
     pairs.texts = texts;
@@ -171,7 +181,9 @@ class TiledLosses : public torch::autograd::Function<TiledLosses> {
 
 std::vector<at::Tensor> tiled_losses(c10::intrusive_ptr<PairLoss> loss, const PairSet& pairs, const at::Tensor& scale,
                                      const at::Tensor& bias, const at::Tensor& further) {
-  const auto optional = [](const at::Tensor& tensor) { return tensor.defined() ? std::optional(tensor) : std::nullopt; };
+  const auto optional = [](const at::Tensor& tensor) {
+    return tensor.defined() ? std::optional(tensor) : std::nullopt;
+  };
   loss->pairs = {{}, {}, pairs.relation, pairs.chunk, pairs.group};  // autograd saves the embeddings itself
   return TiledLosses::apply(pairs.images, pairs.texts, scale, optional(bias), optional(further), loss);
 }

@@ -40,7 +40,7 @@ struct PairNumbers {
 /// or two sides: side 0 is the loss of the images, side 1 that of the texts.
 struct PairTile : Tile {
   std::int64_t slot;
-  bool own;                      // true: the texts are this rank's, so the diagonal of the whole matrix pairs images with their own texts
+  bool own;  // true: the texts are this rank's, so the diagonal of the whole matrix pairs images with their own texts
   at::Tensor images;             // [rows, D]
   at::Tensor texts;              // [columns, D]
   at::Tensor left_out, further;  // see PairRelation::Tile
@@ -48,14 +48,18 @@ struct PairTile : Tile {
   at::Tensor sums[2];            // [rows, m], [columns, m]
 
   /// Returns a number of the given side, which broadcasts over the tile's logits [rows, columns].
-  at::Tensor number(int side, std::int64_t index) const { return side == 0 ? numbers[0].select(2, index) : numbers[1].select(0, index); }
+  at::Tensor number(int side, std::int64_t index) const {
+    return side == 0 ? numbers[0].select(2, index) : numbers[1].select(0, index);
+  }
   /// Returns the entries of `values` [rows, columns] that pair images with their own texts; may be empty.
-  at::Tensor own_of(const at::Tensor& values) const { return own ? diagonal_of(values) : values.flatten().narrow(0, 0, 0); }
+  at::Tensor own_of(const at::Tensor& values) const {
+    return own ? diagonal_of(values) : values.flatten().narrow(0, 0, 0);
+  }
 };
 
-/// Sums over the logits of each image and of each text. `total` starts at a neutral value, which `clear` writes; total.texts is [C, K, m] if
-/// the sums are to stay on the rank that adds them. `merge` adds the sums of several workers, [workers, columns, m], to those of texts
-/// [columns, m].
+/// Sums over the logits of each image and of each text. `total` starts at a neutral value, which `clear` writes; total.texts is
+/// [C, K, m] if the sums are to stay on the rank that adds them. `merge` adds the sums of several workers, [workers, columns, m], to those
+/// of texts, [columns, m].
 struct PairSums {
   PairNumbers total;
   void (*merge)(const at::Tensor& total, const at::Tensor& parts);
@@ -79,8 +83,8 @@ struct PairSlopes {
 };
 
 /// Walks over the tiles of pairs: the one place that multiplies images with texts, passes texts around the ranks, and adds up gradients.
-/// A side's logits are scale (1/temperature) times the cosines, plus a bias, which may be undefined. Number 0 of a side, if it has numbers, is
-/// subtracted from the cosines first.
+/// A side's logits are scale (1/temperature) times the cosines, plus a bias, which may be undefined. Number 0 of a side, if it has numbers,
+/// is subtracted from the cosines first.
 class PairWalk {
  public:
   PairWalk(PairSet pairs, at::Tensor scale, at::Tensor bias);
