@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 
 TEST(Characters, AsciiClassesAreThoseOfTheTable) {
-  for (char32_t code = 0; code < 0x80; ++code) EXPECT_EQ(ascii_classes[code], class_of_wide(code)) << code;
+  for (char32_t code = 0; code < 0x80; ++code) EXPECT_EQ(ascii_classes[code], class_of_wide(code)) << static_cast<std::uint32_t>(code);
 }
 
 /// Checks that exactly the code points in the golden file's ranges have one of the classes.
@@ -27,7 +27,7 @@ void expect_class(const json& golden, const char* name, std::uint16_t classes, c
 }
 
 json golden_classes(const std::string& name) {
-  return json::parse(io::read_file(tessera::test::test_data("golden/tokenizers/" + name + "_classes.json")));
+  return json::parse(io::read_file(test_data("golden/tokenizers/" + name + "_classes.json")));
 }
 
 TEST(Characters, ClassesAreThoseOfTheReferenceTokenizers) {
