@@ -67,8 +67,8 @@ def golden(name):
 
 
 def classes():
-    """Returns the table of classes, whose bits have the order of `enum Class` in json/characters.h, and the distances to the lower-case
-    characters. OpenCLIP's tokenizer knows more letters and numbers than `tokenizers`, but changes the case of fewer characters."""
+    """Returns the table of classes, whose bits have the order of `enum Class` in json/characters.h, and the distances to lower case.
+    OpenCLIP's tokenizer knows more letters and numbers than `tokenizers`, but changes the case of fewer characters."""
     clip, clip_lower = golden("clip")
     bert, lower = golden("bert")
     letters, numbers, spaces = (set(regex(p)) for p in (r"\p{L}", r"\p{N}", r"\s"))

@@ -14,8 +14,8 @@ namespace tessera {
 /// repairs nothing.
 std::string cleaned_caption(std::string_view text, const std::string& cleanup);
 
-/// Cleans a caption as OpenCLIP does before CLIP's byte pairs. `level` says which of ftfy's repairs come first; then html.unescape is applied
-/// twice, white space is collapsed, and the text is converted to lower case.
+/// Cleans a caption as OpenCLIP does before CLIP's byte pairs. `level` says which of ftfy's repairs come first. Then html.unescape is
+/// applied twice, white space is collapsed, and the text is converted to lower case.
 std::string clean_for_clip(std::string_view text, Cleanup level);
 
 /// Returns whether the text consists of tabs, line breaks and printable ASCII other than `&`, so that clean_for_clip() could change only

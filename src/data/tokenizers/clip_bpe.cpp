@@ -102,8 +102,8 @@ json clip_tokenizer_json(std::string_view merges, const std::string& origin, con
   vocabulary[end] = end_id;
   json ends = {{"type", "RobertaProcessing"}, {"sep", json::array({end, end_id})}, {"cls", json::array({start, start_id})},
                {"trim_offsets", false},       {"add_prefix_space", false}};
-  json model = {{"type", "BPE"},      {"dropout", nullptr},      {"unk_token", end},        {"continuing_subword_prefix", ""}, {"end_of_word_suffix", clip_word_end},
-                {"fuse_unk", false},  {"byte_fallback", false},  {"ignore_merges", false}};
+  json model = {{"type", "BPE"}, {"dropout", nullptr}, {"unk_token", end}, {"continuing_subword_prefix", ""},
+                {"end_of_word_suffix", clip_word_end}, {"fuse_unk", false}, {"byte_fallback", false}, {"ignore_merges", false}};
   model["vocab"] = std::move(vocabulary);
   model["merges"] = std::move(kept);
   return {{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr},

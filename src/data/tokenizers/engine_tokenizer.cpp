@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "src/data/tokenizers/unicode.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
@@ -31,7 +32,7 @@ std::string EngineTokenizer::decode(const std::vector<std::int64_t>& ids) const 
 }
 
 std::string_view repaired_utf8(std::string_view text, std::string& room) {
-  if (is_utf8(text)) return text;
+  if (unicode::is_ascii(text) || is_utf8(text)) return text;
   return room = repair_utf8(text);
 }
 

@@ -73,8 +73,8 @@ std::u32string compose(std::u32string_view text) {
 }
 
 void mark_changing(PageTable<std::uint8_t>& table, Form form, std::uint8_t bit) {
-  constexpr std::array<const char*, 4> patterns = {"[[:^NFC_QC=Yes:][:^ccc=0:]]", "[[:^NFD_QC=Yes:][:^ccc=0:]]", "[[:^NFKC_QC=Yes:][:^ccc=0:]]",
-                                                   "[[:^NFKD_QC=Yes:][:^ccc=0:]]"};  // in the order of Form
+  constexpr std::array<const char*, 4> patterns = {"[[:^NFC_QC=Yes:][:^ccc=0:]]", "[[:^NFD_QC=Yes:][:^ccc=0:]]",
+                                                   "[[:^NFKC_QC=Yes:][:^ccc=0:]]", "[[:^NFKD_QC=Yes:][:^ccc=0:]]"};  // in the order of Form
   const icu::UnicodeSet set = characters_in(patterns[static_cast<std::size_t>(form)]);
   for (std::int32_t i = 0; i < set.getRangeCount(); ++i)
     for (UChar32 code = set.getRangeStart(i); code <= set.getRangeEnd(i); ++code) table.at(static_cast<char32_t>(code)) |= bit;

@@ -17,7 +17,8 @@ enum class Version {
 
 enum class Form { nfc, nfd, nfkc, nfkd };
 
-/// Returns the text in one of Unicode's normal forms. Characters that are newer than `version` stay as they are, and none moves across them.
+/// Returns the text in one of Unicode's normal forms. Characters that are newer than `version` stay as they are, and no other character
+/// moves across them.
 std::u32string normal_form(std::u32string_view text, Form form, Version version);
 
 /// Returns the canonical composition (NFC) by Unicode 14.

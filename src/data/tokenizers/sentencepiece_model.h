@@ -11,7 +11,8 @@ class SentencePieceProcessor;
 
 namespace tessera {
 
-/// A SentencePiece model. The SentencePiece library reads the file and knows the pieces; only what its interface does not show is read here.
+/// A SentencePiece model. The SentencePiece library reads the file and knows the pieces. Only what its interface does not show is read
+/// here.
 struct SentencePieceModel {
   std::shared_ptr<const sentencepiece::SentencePieceProcessor> processor;
   std::string normalization;  // the normalizer's character map; empty if there is none

@@ -17,7 +17,8 @@ std::vector<std::string> read_pieces(const Vocabulary& vocabulary) {
   std::vector<std::string> pieces = split_lines(vocabulary.bytes);
   for (const char* special : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"})
     if (std::find(pieces.begin(), pieces.end(), special) == pieces.end())
-      user_error(vocabulary.origin, ": has no ", special, " among its ", pieces.size(), " lines; expected BERT's vocab.txt, one piece per line");
+      user_error(vocabulary.origin, ": has no ", special, " among its ", pieces.size(),
+                 " lines; expected BERT's vocab.txt, one piece per line");
   for (std::string& piece : pieces)
     if (!is_utf8(piece)) piece = repair_utf8(piece);
   return pieces;

@@ -186,6 +186,7 @@ class Bpe : public Model {
         const char c = static_cast<char>(byte);
         single_[place][byte] = tokens.find(spelled(std::string_view(&c, 1), place));
       }
+    if (settings_.bytes && affixes_ && !settings_.ignore_merges) return;  // then nothing uses `whole_` (CLIP)
     std::vector<std::pair<std::string, std::int32_t>> texts;
     for (const auto& [token, id] : tokens.ids)
       if (const auto text = settings_.bytes ? bytes_of_characters(token) : token) texts.emplace_back(*text, id);

@@ -44,7 +44,7 @@ namespace {
 std::uint64_t lower_eight(std::uint64_t eight) {
   constexpr std::uint64_t ones = 0x0101'0101'0101'0101U, tops = 0x80 * ones;
   const std::uint64_t low = eight & ~tops;
-  const std::uint64_t from_a = low + ones * (0x80 - 'A'), beyond_z = low + ones * (0x80 - 'Z' - 1);  // sets the top bit of each such character
+  const std::uint64_t from_a = low + ones * (0x80 - 'A'), beyond_z = low + ones * (0x80 - 'Z' - 1);  // their top bits tell which
   return eight | (from_a & ~beyond_z & ~eight & tops) >> 2;
 }
 

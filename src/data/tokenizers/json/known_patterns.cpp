@@ -195,7 +195,7 @@ std::shared_ptr<const Pattern> make_known_pattern(const std::string& regex) {
   const auto is_cl100k = [&](std::string_view digits) { return regex == std::string(contractions) + std::string(digits) + std::string(rest); };
   if (regex == gpt2_pattern) return std::make_shared<CoveringPattern<Gpt2>>();
   if (regex == clip) return std::make_shared<ClipPattern<PublishedClip>>();
-  if (regex == "<\\|startoftext\\|>|<\\|endoftext\\|>|" + std::string(clip)) 
+  if (regex == "<\\|startoftext\\|>|<\\|endoftext\\|>|" + std::string(clip))
     return std::make_shared<ClipPattern<PublishedClip>>(std::vector<std::string_view>{"<|startoftext|>", "<|endoftext|>"});
   if (is_cl100k("\\p{N}{1,3}")) return std::make_shared<CoveringPattern<Cl100k<3>>>();
   if (is_cl100k("\\p{N}")) return std::make_shared<CoveringPattern<Cl100k<1>>>();
