@@ -194,7 +194,8 @@ TEST_F(EvaluationInARun, SkipsBadSamplesAndReportsThemOnceForAnyShare) {
   for (const char* step : {"0000003", "0000006"}) {
     const auto json = evaluated(step);
     EXPECT_TRUE(json.at("failed").empty()) << json.at("failed").dump();
-    EXPECT_EQ(json.at("results").at(1).at("samples"), 56) << "seven batches of eight";
+    EXPECT_EQ(json.at("results").at(1).at("texts"), 56) << "seven batches of eight";
+    EXPECT_EQ(json.at("results").at(1).at("samples"), 1) << "all good rows name one image";
     EXPECT_LE(json.at("results").at(1).at("skipped").at("no_image"), 60) << "counted in one pass only";
   }
   int named = 0;

@@ -31,6 +31,7 @@ std::shared_ptr<Tokenizer> make_wordpiece(const WordPieceSettings& settings, con
   const TokenizerConfig config(nlohmann::json{{"do_lower_case", settings.lower_case}});
   nlohmann::json rules = json_tokenizer::of_word_pieces(read_pieces(vocabulary), config, vocabulary.origin);
   rules["decoder"]["cleanup"] = false;
+  rules["decoder"]["strips_first"] = true;
   EngineSettings engine{.name = "wordpiece", .context_length = settings.context_length, .clean = repaired_utf8};
   engine.pad_id = rules["model"]["vocab"]["[PAD]"].get<std::int64_t>();
   return std::make_shared<EngineTokenizer>(std::move(engine), std::move(vocabulary), rules);

@@ -31,11 +31,11 @@ class ByteLevel : public Decoder {
 
 class WordPiece : public Decoder {
  public:
-  WordPiece(std::string prefix, bool cleanup) : prefix_(std::move(prefix)), cleanup_(cleanup) {}
+  WordPiece(std::string prefix, bool cleanup, bool strips_first) : prefix_(std::move(prefix)), cleanup_(cleanup), strips_first_(strips_first) {}
   void decode(Texts& tokens) const override {
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       std::string& token = tokens[i];
-      if (i > 0 && token.starts_with(prefix_))
+      if ((i > 0 || strips_first_) && token.starts_with(prefix_))
         token.erase(0, prefix_.size());
       else if (i > 0)
         token = std::string(" ").append(token);
@@ -52,6 +52,7 @@ class WordPiece : public Decoder {
   }
   std::string prefix_;
   bool cleanup_;
+  bool strips_first_;  // whether the first token loses its prefix, too; an extension for `wordpiece`, whose pieces are read one by one
 };
 
 class Metaspace : public Decoder {
@@ -185,8 +186,8 @@ std::shared_ptr<const Decoder> read_one(const Part& part) {
     return std::make_shared<ByteLevel>();
   }
   if (type == "WordPiece") {
-    part.allow({"prefix", "cleanup"});
-    return std::make_shared<WordPiece>(part.has("prefix") ? part.text("prefix") : "##", part.flag("cleanup", true));
+    part.allow({"prefix", "cleanup", "strips_first"});
+    return std::make_shared<WordPiece>(part.has("prefix") ? part.text("prefix") : "##", part.flag("cleanup", true), part.flag("strips_first", false));
   }
   if (type == "Metaspace") {
     part.allow({"replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
