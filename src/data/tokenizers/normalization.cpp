@@ -72,6 +72,27 @@ std::u32string compose(std::u32string_view text) {
   return normal_form(text, Form::nfc, Version::unicode14);
 }
 
+std::u32string_view decomposition(char32_t code) {
+  struct Decompositions {
+    PageTable<std::uint32_t> places;  // 8 times the position in `codes`, plus the length; 0 if there is no decomposition
+    std::u32string codes;
+  };
+  static const Decompositions all = [] {
+    Decompositions out;
+    const icu::UnicodeSet set = characters_in("[:NFD_QC=No:]");
+    for (std::int32_t i = 0; i < set.getRangeCount(); ++i)
+      for (UChar32 each = set.getRangeStart(i); each <= set.getRangeEnd(i); ++each) {
+        const std::u32string one(1, static_cast<char32_t>(each)), normal = normal_form(one, Form::nfd, Version::hugging_face);
+        if (normal == one) continue;
+        out.places.at(one[0]) = static_cast<std::uint32_t>(out.codes.size() << 3 | normal.size());
+        out.codes += normal;
+      }
+    return out;
+  }();
+  const std::uint32_t place = all.places[code];
+  return std::u32string_view(all.codes).substr(place >> 3, place & 7);
+}
+
 void mark_changing(PageTable<std::uint8_t>& table, Form form, std::uint8_t bit) {
   constexpr std::array<const char*, 4> patterns = {"[[:^NFC_QC=Yes:][:^ccc=0:]]", "[[:^NFD_QC=Yes:][:^ccc=0:]]",
                                                    "[[:^NFKC_QC=Yes:][:^ccc=0:]]", "[[:^NFKD_QC=Yes:][:^ccc=0:]]"};  // in the order of Form

@@ -27,6 +27,8 @@ std::u32string compose(std::u32string_view text);
 /// Returns whether normal_form() may change or move the code point, or merge it into an earlier one. A text without such code points is its
 /// own normal form.
 bool may_change(char32_t code, Form form);
+/// Returns the canonical decomposition (NFD, by Unicode 9) of a character. Returns an empty text if the character is its own decomposition.
+std::u32string_view decomposition(char32_t code);
 /// Sets `bit` for each code point for which may_change() is true.
 void mark_changing(PageTable<std::uint8_t>& table, Form form, std::uint8_t bit);
 

@@ -52,5 +52,17 @@ TEST(Normalization, LeavesCharactersThatTheReferenceDoesNotKnow) {
   EXPECT_EQ(unicode::normal_form(U"\uFB01\u00C5", Form::nfkd, Version::hugging_face), U"fiA\u030A");
 }
 
+TEST(Normalization, DecompositionsOfSingleCharactersAreTheirNormalForms) {
+  std::size_t count = 0;
+  for (char32_t code = 0; code < unicode::code_points; ++code) {
+    if (code >= 0xD800 && code < 0xE000) continue;
+    const std::u32string one(1, code), normal = unicode::normal_form(one, unicode::Form::nfd, unicode::Version::hugging_face);
+    const std::u32string_view parts = unicode::decomposition(code);
+    ASSERT_EQ(normal, parts.empty() ? one : std::u32string(parts)) << static_cast<std::uint32_t>(code);
+    count += parts.empty() ? 0 : 1;
+  }
+  EXPECT_EQ(count, 13'232U) << "2,060 characters and 11,172 Hangul syllables";
+}
+
 }  // namespace
 }  // namespace tessera::json_tokenizer

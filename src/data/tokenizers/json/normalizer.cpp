@@ -62,7 +62,9 @@ struct Nmt {
 };
 
 void append_lower(char32_t code, std::string& out) {
-  if (code == capital_dotted_i)
+  if (code < 0x80)
+    out += static_cast<char>(code >= 'A' && code <= 'Z' ? code | 0x20 : code);
+  else if (code == capital_dotted_i)
     out += "i\u0307";
   else
     unicode::append_utf8(out, lower_of(code));
@@ -219,15 +221,11 @@ class Bert : public Normalizer {
   void append_normalized(std::string_view text, std::string& out) const {
     thread_local std::u32string codes;
     codes.clear();
-    bool decomposes = false;
-    for (std::size_t at = 0; at < text.size();) {
-      const char32_t code = next_code(text, at);
-      decomposes = decomposes || (accents_ && unicode::may_change(code, unicode::Form::nfd));
-      set_apart(code, codes);
-    }
-    if (decomposes) codes = unicode::normal_form(codes, unicode::Form::nfd, unicode::Version::hugging_face);
+    bool sorts = false;
+    for (std::size_t at = 0; at < text.size();) sorts |= append_clean(next_code(text, at), codes);
+    if (sorts) codes = unicode::normal_form(codes, unicode::Form::nfd, unicode::Version::hugging_face);
     for (const char32_t code : codes) {
-      if (accents_ && (class_of(code) & mark) != 0) continue;
+      if (accents_ && code >= first_mark && (class_of(code) & mark) != 0) continue;
       if (lower_)
         append_lower(code, out);
       else
@@ -236,19 +234,27 @@ class Bert : public Normalizer {
   }
 
   // Appends a character to `out`. If clean_ is true, drops a control character and replaces white space by a space. If cjk_ is true, puts a
-  // space on each side of a CJK character.
-  void set_apart(char32_t code, std::u32string& out) const {
+  // space on each side of a CJK character. If accents_ is true, appends the character's decomposition. Returns whether the normal form may
+  // sort the character among others. Accents do not count, because all of them are dropped afterwards.
+  bool append_clean(char32_t code, std::u32string& out) const {
     if (clean_) {
       const std::uint16_t classes = class_of(code);
-      if (code == 0 || code == 0xFFFD || (classes & control) != 0) return;
+      if (code == 0 || code == 0xFFFD || (classes & control) != 0) return false;
       if ((classes & white_space) != 0) code = U' ';
     }
     const bool apart = cjk_ && is_cjk(code);
+    const bool changes = accents_ && code >= first_decomposed && unicode::may_change(code, unicode::Form::nfd);
+    const std::u32string_view parts = changes ? unicode::decomposition(code) : std::u32string_view();
     if (apart) out += U' ';
-    out += code;
+    if (parts.empty())
+      out += code;
+    else
+      out += parts;
     if (apart) out += U' ';
+    return changes && parts.empty() && (class_of(code) & mark) == 0;
   }
 
+  static constexpr char32_t first_decomposed = 0xC0, first_mark = 0x300;
   bool clean_, cjk_, lower_, accents_;
 };
 
