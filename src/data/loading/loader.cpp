@@ -8,7 +8,7 @@
 #include "src/data/loading/sample_fetcher.h"
 #include "src/data/loading/sample_transform.h"
 #include "src/data/loading/sampler.h"
-#include "src/data/loading/skip_list.h"
+#include "src/data/loading/skip_log.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -47,6 +47,16 @@ std::shared_ptr<const CaptionEntries> entries_of(const std::shared_ptr<const Sou
                                                  const LoaderSettings& settings) {
   if (settings.caption_choice != "all") return nullptr;
   return std::make_shared<CaptionEntries>(indexed(source), settings);
+}
+
+std::shared_ptr<const SampleTransform> checked_transform(const std::shared_ptr<const Source>& source,
+                                                         const std::shared_ptr<const Tokenizer>& tokenizer,
+                                                         const Preprocessing& preprocessing, const LoaderSettings& settings,
+                                                         const Needs& needs, std::uint64_t seed, const LoaderTarget& target) {
+  TORCH_CHECK(source != nullptr, "Loader: no source");
+  auto out = std::make_shared<SampleTransform>(tokenizer, preprocessing, settings, needs, seed, target);
+  check_fields(source, out, settings);
+  return out;
 }
 
 // Returns null if the source has random access.
@@ -102,8 +112,7 @@ struct Loader::Impl {
         batches_of_run(target.batches_of_run),
         collator(tokenizer, ImageViews(preprocessing, settings, needs, seed).sizes(),
                  keeps_shapes(preprocessing) ? preprocessing.patch_size : std::nullopt, needs, target),
-        transform(std::make_shared<SampleTransform>(source, tokenizer, preprocessing, settings, needs, seed,
-                                                    target)),
+        transform(checked_transform(source, tokenizer, preprocessing, settings, needs, seed, target)),
         entries(entries_of(source, settings)),
         sampler(sampler_of(*source, entries.get(), settings.shuffle, seed, slice)),
         per_update(sampler->batches_per_update()),

@@ -1,6 +1,5 @@
 #include "src/data/loading/sample_fetcher.h"
 
-#include "src/data/image/image_file.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/data/stream.h>
@@ -12,16 +11,6 @@ constexpr std::int64_t kRetriesTold = 10;
 constexpr std::int64_t kMiB = 1 << 20;
 
 }  // namespace
-
-std::int64_t working_bytes(const Sample& sample, std::int64_t max_pixels) {
-  auto bytes = static_cast<std::int64_t>(sample.encoded.size() + sample.image.pixels.size() + sample.mask.size() +
-                                         sizeof(float) * (sample.regions.size() + sample.depth.size()));
-  if (sample.encoded.empty()) return bytes;
-  const ImageHeader header = read_image_header(sample.encoded);
-  // If an image has more than max_pixels, its pixels are not counted, because the decoder rejects the image before allocating memory.
-  const std::int64_t pixels = header.height * header.width;
-  return pixels > 0 && pixels <= max_pixels ? bytes + 6 * pixels : bytes;
-}
 
 SampleFetcher::SampleFetcher(Stages stages, const LoaderSettings& settings, std::int64_t batches_of_run, const DataPosition& start)
     : stages_(std::move(stages)),

@@ -18,10 +18,6 @@
 
 namespace tessera {
 
-/// Estimates the bytes that a sample takes while it is prepared: its file and the image twice (as the decoder returns it, and
-/// in our byte order).
-std::int64_t working_bytes(const Sample& sample, std::int64_t max_pixels = LoaderSettings().max_pixels);
-
 /// A prepared sample and the component of the source that it comes from.
 struct FetchedSample {
   PreparedSample sample;

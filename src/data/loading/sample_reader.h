@@ -5,11 +5,27 @@
 #include <memory>
 #include <string>
 
+#include "src/data/loading/memory_budget.h"
 #include "src/data/loading/work_time.h"
 #include <tessera/data/loading/loader.h>
 #include <tessera/data/source.h>
 
 namespace tessera {
+
+/// What every result of reading a sample has: the sample's key and, if the sample is bad, the reason.
+struct SampleOutcome {
+  std::string key;
+  std::string bad_reason;  // empty if the sample is good
+  std::string bad_text;
+  MemoryBudget::Claim claim;
+
+  bool good() const { return bad_reason.empty(); }
+  void reject(const SampleError& error);
+};
+
+/// Estimates the bytes that a sample takes while it is prepared: its file and the image twice (as the decoder returns it, and
+/// in our byte order).
+std::int64_t working_bytes(const Sample& sample, std::int64_t max_pixels = LoaderSettings().max_pixels);
 
 /// A function that is called between two attempts, with the seconds to wait and the error message.
 using Pause = std::function<void(double seconds, const std::string& what)>;
@@ -49,8 +65,8 @@ std::shared_ptr<SampleReader> make_sample_reader(const std::shared_ptr<const Sou
 /// Makes a reader for one pass over the source in its own order.
 std::shared_ptr<SampleReader> make_ordered_reader(const std::shared_ptr<const Source>& source,
                                                   LoaderSettings settings = {});
-/// Makes a reader for one pass over `source`, which must outlive the reader.
-std::shared_ptr<SampleReader> make_ordered_reader(const Source& source);
+/// Returns a pointer to a source that somebody else owns.
+inline std::shared_ptr<const Source> borrowed(const Source& source) { return {std::shared_ptr<const void>(), &source}; }
 
 /// Stops a reader on destruction. Declare a ReaderStop after the threads that use the reader. It is then destroyed before the
 /// threads are joined, so that they stop waiting.

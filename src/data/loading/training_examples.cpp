@@ -37,19 +37,23 @@ class Examples {
   Examples(const std::shared_ptr<const Source>& source, const std::shared_ptr<const Tokenizer>& tokenizer,
            const Preprocessing& preprocessing, const LoaderSettings& settings, const Needs& needs, std::uint64_t seed)
       : tokenizer_(tokenizer),
-        transform_(source, tokenizer, preprocessing, settings, needs, seed) {}
+        transform_(std::make_shared<SampleTransform>(tokenizer, preprocessing, settings, needs, seed)) {
+    check_fields(source, transform_, settings);
+  }
 
   TrainingExample make(Sample sample, std::int64_t index) const {
     const auto usable = std::ranges::find_if(sample.captions, [](const auto& text) { return !strip(text).empty(); });
     const std::int64_t caption = usable == sample.captions.end() ? 0 : usable - sample.captions.begin();
-    const PreparedSample prepared = transform_.prepare(sample, {.index = index, .repeat = 0, .caption = caption});
+    const PreparedSample prepared = transform_->prepare(sample, {.index = index, .repeat = 0, .caption = caption});
     TrainingExample out{.source = {}, .key = prepared.key, .problem = prepared.bad_text};
-    for (const auto& [view, ids] : prepared.ids)
-      out.texts[view] = {tokenizer_->decode(ids), std::ssize(ids), prepared.cuts.at(view).cut_texts > 0};
-    for (const auto& [view, texts] : prepared.several)
+    for (const auto& [view, texts] : prepared.texts)
       for (std::size_t k = 0; k < texts.ids.size(); ++k) {
         const std::vector<std::int64_t>& ids = texts.ids[k];
-        out.several[view].push_back({ids.empty() ? "" : tokenizer_->decode(ids), std::ssize(ids), texts.cut[k]});
+        const TextExample text{ids.empty() ? "" : tokenizer_->decode(ids), std::ssize(ids), texts.cut[k]};
+        if (holds_several_texts(view))
+          out.several[view].push_back(text);
+        else if (!ids.empty())
+          out.texts[view] = text;
       }
     for (const auto& [view, image] : prepared.pixels) out.pictures[view] = interleaved(image);
     for (const auto& [view, boxes] : prepared.boxes)
@@ -61,7 +65,7 @@ class Examples {
 
  private:
   std::shared_ptr<const Tokenizer> tokenizer_;
-  SampleTransform transform_;
+  std::shared_ptr<SampleTransform> transform_;
 };
 
 }  // namespace

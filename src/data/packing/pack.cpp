@@ -8,8 +8,7 @@
 
 #include "src/base/dump_utf8.h"
 #include "src/data/loading/bad_share.h"
-#include "src/data/loading/ordered_workers.h"
-#include "src/data/loading/sample_reader.h"
+#include "src/data/loading/sample_pass.h"
 #include "src/data/loading/skip_log.h"
 #include "src/data/packing/pack.h"
 #include "src/data/packing/pack_sample.h"
@@ -87,17 +86,16 @@ class Packer {
     const std::int64_t first = next_, count = source_.size() - first;
     was_complete_ = manifest_["complete"].get<bool>();
     if (was_complete_) return;
-    const auto reader = make_ordered_reader(source_);
-    OrderedWorkers<PackedSample> workers(
-        settings_.threads, 4 * settings_.threads, count, [this, first, &reader](std::int64_t ticket, std::int64_t) {
-          const std::int64_t index = first + ticket;
-          return pack_sample([&] { return reader->read_in_order(ticket, index); }, index, settings_, classes_, source_.depth_units());
-        });
-    const ReaderStop stop(reader);
-    const WaitPolicy wait_policy{60, 0, source_.describe(),
-                                 [this, first](std::int64_t ticket) { return source_.name_of(first + ticket); }};
+    SamplePass<PackedSample> pass({.source = borrowed(source_),
+                                   .count = count,
+                                   .threads = settings_.threads,
+                                   .ahead = 4 * settings_.threads,
+                                   .place = [first](std::int64_t number) { return first + number; }},
+                                  [this](Sample& sample, std::int64_t, PackedSample& out) {
+                                    pack_sample(sample, settings_, classes_, source_.depth_units(), out);
+                                  });
     for (; next_ < source_.size(); ++next_) {
-      add(workers.take(&wait_policy));
+      add(pass.next());
       if (progress) progress(next_ + 1, first);
     }
     finish();
@@ -184,7 +182,7 @@ class Packer {
   }
 
   void add(PackedSample sample) {
-    if (!sample.bad_reason.empty()) {
+    if (!sample.good()) {
       note_bad(sample);
       return;
     }

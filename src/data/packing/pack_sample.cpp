@@ -186,26 +186,15 @@ std::string shard_key(const std::string& key) {
   return first_bytes(out, kLongestKey - 17) + "-" + hexadecimal(fingerprint(key));
 }
 
-PackedSample pack_sample(const std::function<Sample()>& read, std::int64_t index, const PackSettings& settings,
-                         const std::vector<std::string>& class_names, double depth_units) {
-  PackedSample out;
-  out.key = concat("number ", index);
-  try {
-    Sample sample = read();
-    out.key = sample.key;
-    clean_texts(sample);
-    if (settings.summarize && sample.summary.empty()) sample.summary = summarize(sample.captions);
-    prepare_picture(sample, settings);
-    sample.key = shard_key(sample.key);
-    out.files = sample_files(sample, class_names, settings.format, depth_units);
-    out.digest = digest_of(sample);
-    out.key = sample.key;
-  } catch (const SampleError& error) {
-    out.bad_reason = error.reason();
-    out.bad_text = error.what();
-    if (!error.key().empty()) out.key = error.key();
-  }
-  return out;
+void pack_sample(Sample& sample, const PackSettings& settings, const std::vector<std::string>& class_names, double depth_units,
+                 PackedSample& out) {
+  clean_texts(sample);
+  if (settings.summarize && sample.summary.empty()) sample.summary = summarize(sample.captions);
+  prepare_picture(sample, settings);
+  sample.key = shard_key(sample.key);
+  out.files = sample_files(sample, class_names, settings.format, depth_units);
+  out.digest = digest_of(sample);
+  out.key = sample.key;
 }
 
 }  // namespace tessera

@@ -1,22 +1,19 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
+#include "src/data/loading/sample_reader.h"
 #include "src/data/packing/pack.h"
 #include "src/data/packing/sample_files.h"
 
 namespace tessera {
 
 /// A sample as stored in a shard: its files, and its digest for the fingerprint of the data set.
-struct PackedSample {
-  std::string key;
+struct PackedSample : SampleOutcome {
   std::vector<SampleFile> files;
   SampleDigest digest;
-  std::string bad_reason;  // empty if the sample is good
-  std::string bad_text;
 
   /// Returns the number of bytes that the files take in the tar.
   std::int64_t bytes() const;
@@ -26,9 +23,8 @@ struct PackedSample {
 /// a tar. Equal keys stay equal; different keys may become equal.
 std::string shard_key(const std::string& key);
 
-/// Reads and prepares a sample. If the sample has no key because it cannot be read, the result's key is made from `index`. Throws what
-/// `read` throws, except SampleError.
-PackedSample pack_sample(const std::function<Sample()>& read, std::int64_t index, const PackSettings& settings,
-                         const std::vector<std::string>& class_names, double depth_units);
+/// Makes the files of a sample. Throws SampleError if the sample is bad.
+void pack_sample(Sample& sample, const PackSettings& settings, const std::vector<std::string>& class_names, double depth_units,
+                 PackedSample& out);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-#include "src/data/loading/wait_policy.h"
+#include "src/data/loading/ordered_workers.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <tessera/base/random.h>
+#include <tessera/data/loading/loader_settings.h>
+#include <tessera/data/sample.h>
+
+namespace tessera {
+
+/// The texts of the objects that a sample's views show.
+struct RegionTexts {
+  std::vector<std::string> phrases;    // one for each box; empty if there is no box
+  std::vector<std::string> negatives;  // those of box r start at index r * H
+};
+
+/// The inputs to the choice of a sample's texts.
+struct TextDraw {
+  std::uint64_t seed = 0;
+  std::int64_t index = 0, repeat = 0;
+  std::int64_t caption = -1;                    // index of the caption to use; -1: chosen by caption_choice
+  std::function<const RegionTexts&()> regions;  // chooses the objects when first called
+  bool optional = false;                        // whether the view may be missing
+};
+
+/// A kind of text view: it chooses the texts of a sample. Thread-safe; each choice is a function of TextDraw.
+class TextView {
+ public:
+  explicit TextView(std::string name) : name_(std::move(name)) {}
+  virtual ~TextView() = default;
+
+  /// Returns whether the sample has a text for the view.
+  virtual bool is_in(const Sample& sample) const = 0;
+  /// Returns the view's texts, as many for every sample. A blank text counts as absent. Throws SampleError if a text is damaged, or if there
+  /// is none and the view is not optional.
+  virtual std::vector<std::string> choose(const Sample& sample, const TextDraw& draw) const = 0;
+  /// Throws SampleError if the sample is bad because none of the chosen texts has words.
+  virtual void check_wordless(const Sample& /*sample*/, bool /*optional*/) const {}
+  /// Returns the names of the fields from which the view's texts come, if the settings choose them.
+  virtual std::string describe_fields() const { return {}; }
+
+ protected:
+  [[noreturn]] void refuse_missing(const Sample& sample) const;
+  [[noreturn]] void refuse(const std::string& reason, const std::string& problem, const Sample& sample) const;
+  const std::string name_;
+};
+
+/// What the data pipeline knows about a text view before there are samples.
+struct TextViewKind {
+  const char* name;
+  /// Returns the number of texts per image, or 0 if the settings do not define the view.
+  std::int64_t (*count)(const LoaderSettings& settings);
+  const char* unset;  // what the objective asks for and how to set it, for the error if the settings do not define the view
+  /// Makes the view. If the settings do not define it, it can only say which samples have its field.
+  std::unique_ptr<TextView> (*make)(const char* name, const LoaderSettings& settings);
+};
+
+/// Returns all text views, in the order in which messages list them.
+const std::vector<TextViewKind>& text_view_kinds();
+
+/// The error if boxes or their texts are needed, but data.loader.boxes is not set.
+extern const char* const kBoxesUnset;
+
+/// Returns the objects with a box and a phrase.
+std::vector<const ObjectAnnotation*> phrased_objects(const Sample& sample);
+/// Appends `count` of the object's usable hard negatives to `out`, in random order. If there are fewer, empty texts fill the rest.
+void add_negatives(const ObjectAnnotation& object, std::int64_t count, Random& random, std::vector<std::string>& out);
+
+}  // namespace tessera
