@@ -54,9 +54,9 @@ void check_component(const std::shared_ptr<const Source>& source, const SourceCo
                component.described, "; write them again with trainer --write-features");
   if (missing.empty()) return;
   std::string behind;
-  for (const std::string& view : missing)
-    if (const std::string fields = transform->fields_behind(view); !fields.empty())
-      behind += concat("; ", view, " come from ", fields, " (data.loader.", view, ")");
+  for (const std::string& name : missing)
+    if (const TextView* view = transform->find_view(name); view != nullptr && !view->describe_fields().empty())
+      behind += concat("; ", name, " come from ", view->describe_fields(), " (data.loader.", name, ")");
   user_error(component.described, ": none of the ", count, " samples checked has all that the objective needs: missing ",
              join_names({missing.begin(), missing.end()}), "; ", describe_fields(found, needed_fields(transform->needs()), component),
              behind);

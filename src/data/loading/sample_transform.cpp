@@ -43,11 +43,6 @@ std::int64_t image_group_of(const Sample& sample) {
   return has_picture(sample) ? to_id(picture_fingerprint(sample)) : lone_group(sample);
 }
 
-const TextViewKind* find_kind(const std::string& view) {
-  const auto found = std::ranges::find(text_view_kinds(), view, &TextViewKind::name);
-  return found == text_view_kinds().end() ? nullptr : &*found;
-}
-
 }  // namespace
 
 std::string compared_text(const Needs& needs) {
@@ -58,8 +53,8 @@ std::string compared_text(const Needs& needs) {
 
 std::map<std::string, std::int64_t> texts_per_image(const LoaderSettings& settings) {
   std::map<std::string, std::int64_t> out;
-  for (const TextViewKind& kind : text_view_kinds())
-    if (const std::int64_t count = kind.count(settings); count > 0 && holds_several_texts(kind.name)) out[kind.name] = count;
+  for (const auto& view : make_text_views(settings))
+    if (view->count > 0 && holds_several_texts(view->name)) out[view->name] = view->count;
   return out;
 }
 
@@ -82,25 +77,28 @@ SampleTransform::SampleTransform(std::shared_ptr<const Tokenizer> tokenizer, con
       compared_(compared_text(needs)),
       seed_(seed),
       region_width_(target.region_width),
-      features_(target.features) {
+      features_(target.features),
+      texts_(make_text_views(settings)) {
   TORCH_CHECK(tokenizer_ != nullptr || needs_.texts.empty(), "Loader: texts are needed, but there is no tokenizer");
   check_views();
-  for (const TextViewKind& kind : text_view_kinds())
-    if (auto view = kind.make(kind.name, settings_)) texts_[kind.name] = std::move(view);
   if (!needs_.texts.empty()) no_text_ = tokenizer_->encode("");
   if (features_) images_.check_fixed();
 }
 
+const TextView* SampleTransform::find_view(const std::string& name) const {
+  const auto found = std::ranges::find_if(texts_, [&](const auto& view) { return view->name == name; });
+  return found == texts_.end() ? nullptr : found->get();
+}
+
 void SampleTransform::check_views() const {
   std::vector<std::string> known;
-  for (const TextViewKind& kind : text_view_kinds()) known.emplace_back(kind.name);
-  for (const auto& [view, wanted] : needs_.texts)
-    if (find_kind(view) == nullptr)
-      user_error("the objective asks for the text ", view, ", but the data pipeline knows only: ", join_names(known));
-  const bool phrases = needs_.texts.contains(kPhrases) || needs_.texts.contains(kPhraseNegatives);
-  if ((phrases || wants_boxes()) && !settings_.boxes) user_error("the objective asks for ", kBoxesUnset);
-  for (const auto& [view, wanted] : needs_.texts)
-    if (const TextViewKind& kind = *find_kind(view); kind.count(settings_) == 0) user_error("the objective asks for ", kind.unset);
+  for (const auto& view : texts_) known.push_back(view->name);
+  for (const auto& [name, wanted] : needs_.texts)
+    if (find_view(name) == nullptr)
+      user_error("the objective asks for the text ", name, ", but the data pipeline knows only: ", join_names(known));
+  for (const auto& [name, wanted] : needs_.texts)
+    if (const TextView& view = *find_view(name); view.count == 0) user_error("the objective asks for ", view.unset);
+  if (wants_boxes() && !settings_.boxes) user_error("the objective asks for ", kBoxesUnset);
 }
 
 bool SampleTransform::wants_boxes() const {
@@ -110,8 +108,8 @@ bool SampleTransform::wants_boxes() const {
 std::vector<std::string> SampleTransform::fields_of(const Sample& sample) const {
   std::vector<std::string> names;
   if (has_picture(sample)) names.emplace_back("image");
-  for (const auto& [name, view] : texts_)
-    if (view->is_in(sample)) names.push_back(name);
+  for (const auto& view : texts_)
+    if (view->is_in(sample)) names.push_back(view->name);
   for (const TextField& field : sample.texts) names.push_back("the text field " + printable(field.name));
   if (has_regions(sample)) names.emplace_back("regions");
   if (sample.label >= 0) names.emplace_back("label");
@@ -135,11 +133,6 @@ bool SampleTransform::lacks_features(const Sample& sample) const {
   } catch (const SampleError&) {
     return true;
   }
-}
-
-std::string SampleTransform::fields_behind(const std::string& view) const {
-  const auto found = texts_.find(view);
-  return found == texts_.end() ? std::string() : found->second->describe_fields();
 }
 
 std::int64_t PreparedSample::bytes() const {
@@ -174,7 +167,7 @@ PreparedSample SampleTransform::prepare(Sample sample, const SampleDraw& draw) c
 
 // Chooses and encodes the texts of a view. A text that is empty counts as absent; so does one without words in a view of several texts.
 void SampleTransform::prepare_text(const std::string& name, const Sample& sample, const TextDraw& draw, PreparedSample& out) const {
-  const TextView& view = *texts_.at(name);
+  const TextView& view = *find_view(name);
   const bool several = holds_several_texts(name);
   const std::vector<std::string> chosen = view.choose(sample, draw);
   PreparedTexts& texts = out.texts[name];

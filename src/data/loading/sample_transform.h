@@ -78,8 +78,8 @@ class SampleTransform {
   bool lacks_features(const Sample& sample) const;
   const Needs& needs() const { return needs_; }
   const FeatureFolder* features() const { return features_.get(); }
-  /// Returns the names of the fields from which a text view's texts come, if the settings choose them.
-  std::string fields_behind(const std::string& view) const;
+  /// Returns a text view by its name, or null.
+  const TextView* find_view(const std::string& name) const;
 
  private:
   void check_views() const;
@@ -90,8 +90,7 @@ class SampleTransform {
   void prepare_images(Sample& sample, const SampleDraw& draw, PreparedSample& out) const;
 
   ImageViews images_;
-  std::map<std::string, std::unique_ptr<const TextView>> texts_;  // all text views that the settings define
-  std::vector<std::int64_t> no_text_;                             // token ids of an empty text
+  std::vector<std::int64_t> no_text_;  // token ids of an empty text
   std::shared_ptr<const Tokenizer> tokenizer_;
   LoaderSettings settings_;
   Needs needs_;
@@ -99,6 +98,7 @@ class SampleTransform {
   std::uint64_t seed_;
   std::int64_t region_width_;
   std::shared_ptr<const FeatureFolder> features_;  // null: images are decoded
+  std::vector<std::unique_ptr<const TextView>> texts_;
 };
 
 /// Reads samples of every component of a source and throws UserError if none of a component's has all fields and features that the

@@ -26,8 +26,8 @@ bool is_usable(const std::string& text) {
   return !strip(text).empty() && is_utf8(text);
 }
 
-bool is_not_utf8(const std::string& text) {
-  return !is_utf8(text);
+[[noreturn]] void refuse(const Sample& sample, const std::string& reason, const std::string& problem) {
+  throw SampleError(reason, concat("sample ", sample.key, problem));
 }
 
 // Appends `count` of the usable texts to `out`, in random order and without repetition. If there are fewer, empty texts fill the rest.
@@ -42,8 +42,7 @@ void add_some(std::vector<std::string> texts, std::int64_t count, Random& random
 class SingleText : public TextView {
  public:
   using Texts = std::span<const std::string> (*)(const Sample& sample);
-  SingleText(const char* name, Texts texts, const LoaderSettings& settings, bool several = false)
-      : TextView(name), texts_(texts), several_(several), random_(settings.caption_choice == "random") {}
+  SingleText(std::string name, Texts texts, std::string choice = "") : TextView(std::move(name), 1, ""), texts_(texts), choice_(std::move(choice)) {}
 
   bool is_in(const Sample& sample) const override {
     return std::ranges::any_of(texts_(sample), [](const std::string& text) { return !text.empty(); });
@@ -51,22 +50,21 @@ class SingleText : public TextView {
 
   std::vector<std::string> choose(const Sample& sample, const TextDraw& draw) const override {
     std::span<const std::string> texts = texts_(sample);
-    if (several_ && draw.caption >= 0)
+    if (!choice_.empty() && draw.caption >= 0)
       texts = draw.caption < std::ssize(texts) ? texts.subspan(static_cast<std::size_t>(draw.caption), 1) : texts.first(0);
     std::vector<std::string> usable;
     std::ranges::copy_if(texts, std::back_inserter(usable), is_usable);
     if (usable.empty() && std::ranges::any_of(texts, [](const auto& text) { return !strip(text).empty(); }))
-      refuse("not_utf8", concat(": its ", name_, " is not UTF-8"), sample);
-    if (usable.empty() && !draw.optional) refuse_missing(sample);
+      refuse(sample, "not_utf8", concat(": its ", name, " is not UTF-8"));
+    if (usable.empty() && !draw.optional) refuse(sample, "no_" + name, " has no " + name);
     if (usable.empty()) return {""};
-    if (!several_ || !random_) return {usable[0]};
+    if (choice_ != "random") return {usable[0]};
     return {Random(draw.seed, Purpose::caption, {static_cast<std::uint64_t>(draw.repeat), static_cast<std::uint64_t>(draw.index)}).pick(usable)};
   }
 
  private:
   Texts texts_;
-  bool several_;  // whether the texts are alternatives (captions)
-  bool random_;
+  std::string choice_;  // which of several texts is used (caption_choice); empty: there is only one
 };
 
 constexpr const char* kCaptionsField = "captions";
@@ -99,21 +97,23 @@ bool leaves_fields_unnamed(const CaptionViewSettings& settings) {
 // not UTF-8 are ignored.
 class Captions : public TextView {
  public:
-  Captions(const char* name, const CaptionViewSettings& settings)
-      : TextView(name), settings_(settings), named_(named_anywhere(settings)), uses_unnamed_(leaves_fields_unnamed(settings)) {}
+  explicit Captions(const CaptionViewSettings& settings, std::int64_t per_image)
+      : TextView("captions", per_image,
+                 "several captions of each image, but data.loader.captions is not set: set data.loader.captions.slots, as in [{count: 8, "
+                 "max_sentences: 3}], or choice: all and a count there"),
+        settings_(settings),
+        named_(named_anywhere(settings)),
+        uses_unnamed_(leaves_fields_unnamed(settings)) {}
 
-  bool is_in(const Sample& sample) const override { return !usable_fields(sample).empty(); }
+  bool is_in(const Sample& sample) const override { return count > 0 && !usable_fields(sample).empty(); }
   std::vector<std::string> choose(const Sample& sample, const TextDraw& draw) const override;
   void check_wordless(const Sample& sample, bool optional) const override;
-  std::string describe_fields() const override {
-    return uses_unnamed_ ? "any text field or caption" : join_names(named_);
-  }
+  std::string describe_fields() const override { return uses_unnamed_ ? "any text field or caption" : join_names(named_); }
 
  private:
   std::vector<TextField> unnamed_fields(const Sample& sample) const;
   std::vector<TextField> fields_of(const Sample& sample) const;
   std::vector<TextField> usable_fields(const Sample& sample) const;
-  std::vector<std::string> names_for(const Sample& sample) const;
 
   CaptionViewSettings settings_;
   std::vector<std::string> named_;  // names of all fields that occur in the settings
@@ -147,23 +147,18 @@ std::vector<TextField> Captions::usable_fields(const Sample& sample) const {
 
 void Captions::check_wordless(const Sample& sample, bool optional) const {
   for (const TextField& field : fields_of(sample))
-    if (std::ranges::any_of(field.texts, is_not_utf8)) refuse("not_utf8", ": its captions are not UTF-8", sample);
-  if (!optional) refuse("no_captions", " has no text for captions; they come from " + describe_fields(), sample);
-}
-
-// Returns the names of the default fields: those that the settings name outside `slots`, or else the sample's own fields.
-std::vector<std::string> Captions::names_for(const Sample& sample) const {
-  if (settings_.fields) return *settings_.fields;
-  std::vector<std::string> names;
-  for (const TextField& field : unnamed_fields(sample)) names.push_back(field.name);
-  return names;
+    if (!std::ranges::all_of(field.texts, is_utf8)) refuse(sample, "not_utf8", ": its captions are not UTF-8");
+  if (!optional) refuse(sample, "no_captions", " has no text for captions; they come from " + describe_fields());
 }
 
 std::vector<std::string> Captions::choose(const Sample& sample, const TextDraw& draw) const {
   Random random = random_of(draw, Purpose::caption, kWordOfCaptions);
   const std::vector<TextField> fields = usable_fields(sample);
   CaptionSamplerSettings of_sample = settings_;
-  of_sample.fields = names_for(sample);
+  if (!settings_.fields) {  // the default fields are the sample's own
+    of_sample.fields.emplace();
+    for (const TextField& field : unnamed_fields(sample)) of_sample.fields->push_back(field.name);
+  }
   if (settings_.choice == "sentences")
     return CaptionSampler(std::move(of_sample)).sample(fields, [&] { return random.uniform(); });
   std::vector<std::string> out;
@@ -177,11 +172,13 @@ std::vector<std::string> Captions::choose(const Sample& sample, const TextDraw& 
 // Hard negatives of the image, of the kinds that the settings name.
 class Negatives : public TextView {
  public:
-  Negatives(const char* name, NegativeViewSettings settings) : TextView(name), settings_(std::move(settings)) {}
+  Negatives(NegativeViewSettings settings, std::int64_t per_image)
+      : TextView("negatives", per_image, "hard negatives of each image, but data.loader.negatives is not set: set it, as in {count: 1}"),
+        settings_(std::move(settings)) {}
 
   bool is_in(const Sample& sample) const override { return std::ranges::any_of(chosen_kinds(sample), is_usable); }
   std::vector<std::string> choose(const Sample& sample, const TextDraw& draw) const override {
-    if (!draw.optional && !is_in(sample)) refuse_missing(sample);
+    if (!draw.optional && !is_in(sample)) refuse(sample, "no_" + name, " has no " + name);
     Random random = random_of(draw, Purpose::negatives, kWordOfNegatives);
     std::vector<std::string> out;
     add_some(chosen_kinds(sample), settings_.count, random, out);
@@ -199,81 +196,42 @@ class Negatives : public TextView {
   NegativeViewSettings settings_;
 };
 
-// The phrases of the objects whose boxes a sample's views show.
-class Phrases : public TextView {
+// The phrases of the objects whose boxes a sample's views show, or hard negatives of these phrases.
+class ObjectTexts : public TextView {
  public:
-  using TextView::TextView;
-  bool is_in(const Sample& sample) const override { return !phrased_objects(sample).empty(); }
-  std::vector<std::string> choose(const Sample& sample, const TextDraw& draw) const override {
-    if (!draw.optional && !is_in(sample)) refuse_missing(sample);
-    return draw.regions().phrases;
-  }
-};
+  ObjectTexts(std::string name, std::vector<std::string> RegionTexts::*texts, std::int64_t per_image, std::string unset)
+      : TextView(std::move(name), per_image, std::move(unset)), texts_(texts) {}
 
-// Hard negatives of these phrases.
-class PhraseNegatives : public TextView {
- public:
-  using TextView::TextView;
   bool is_in(const Sample& sample) const override {
-    return std::ranges::any_of(phrased_objects(sample), [](const auto* object) { return std::ranges::any_of(object->negatives, is_usable); });
+    return std::ranges::any_of(phrased_objects(sample), [this](const auto* object) {
+      return texts_ == &RegionTexts::phrases || std::ranges::any_of(object->negatives, is_usable);
+    });
   }
   std::vector<std::string> choose(const Sample& sample, const TextDraw& draw) const override {
-    if (!draw.optional && !is_in(sample)) refuse_missing(sample);
-    return draw.regions().negatives;
+    if (!draw.optional && !is_in(sample)) refuse(sample, "no_" + name, " has no " + name);
+    return draw.regions().*texts_;
   }
-};
 
-std::int64_t one_text(const LoaderSettings&) {
-  return 1;
-}
+ private:
+  std::vector<std::string> RegionTexts::*texts_;
+};
 
 }  // namespace
 
-void TextView::refuse_missing(const Sample& sample) const {
-  refuse("no_" + name_, " has no " + name_, sample);
-}
-
-void TextView::refuse(const std::string& reason, const std::string& problem, const Sample& sample) const {
-  throw SampleError(reason, concat("sample ", sample.key, problem));
-}
-
-const char* const kBoxesUnset =
-    "boxes of objects or their phrases, but data.loader.boxes is not set: set it, as in {count: 4, negatives: 10}";
-
-const std::vector<TextViewKind>& text_view_kinds() {
-  using View = std::unique_ptr<TextView>;
-  static const std::vector<TextViewKind> kinds = {
-      {"caption", one_text, "",
-       [](const char* name, const LoaderSettings& settings) -> View {
-         return std::make_unique<SingleText>(name, [](const Sample& sample) { return std::span(sample.captions); }, settings, true);
-       }},
-      {"captions", [](const LoaderSettings& settings) { return settings.captions ? captions_per_image(*settings.captions) : 0; },
-       "several captions of each image, but data.loader.captions is not set: set data.loader.captions.slots, as in [{count: 8, "
-       "max_sentences: 3}], or choice: all and a count there",
-       [](const char* name, const LoaderSettings& settings) -> View {
-         if (!settings.captions) return nullptr;
-         return std::make_unique<Captions>(name, *settings.captions);
-       }},
-      {"summary", one_text, "",
-       [](const char* name, const LoaderSettings& settings) -> View {
-         return std::make_unique<SingleText>(name, [](const Sample& sample) { return std::span(&sample.summary, 1); }, settings);
-       }},
-      {"objects", one_text, "",
-       [](const char* name, const LoaderSettings& settings) -> View {
-         return std::make_unique<SingleText>(name, [](const Sample& sample) { return std::span(&sample.object_tags, 1); }, settings);
-       }},
-      {"negatives", [](const LoaderSettings& settings) { return settings.negatives ? settings.negatives->count : 0; },
-       "hard negatives of each image, but data.loader.negatives is not set: set it, as in {count: 1}",
-       [](const char* name, const LoaderSettings& settings) -> View {
-         return std::make_unique<Negatives>(name, settings.negatives.value_or(NegativeViewSettings{}));
-       }},
-      {"phrases", [](const LoaderSettings& settings) { return settings.boxes ? settings.boxes->count : 0; }, kBoxesUnset,
-       [](const char* name, const LoaderSettings&) -> View { return std::make_unique<Phrases>(name); }},
-      {"phrase_negatives",
-       [](const LoaderSettings& settings) { return settings.boxes ? settings.boxes->count * settings.boxes->negatives : 0; },
-       "hard negatives of phrases, but data.loader.boxes.negatives is 0: set how many each phrase has",
-       [](const char* name, const LoaderSettings&) -> View { return std::make_unique<PhraseNegatives>(name); }}};
-  return kinds;
+std::vector<std::unique_ptr<const TextView>> make_text_views(const LoaderSettings& settings) {
+  const std::int64_t captions = settings.captions ? captions_per_image(*settings.captions) : 0;
+  const std::int64_t negatives = settings.negatives ? settings.negatives->count : 0, boxes = settings.boxes ? settings.boxes->count : 0;
+  std::vector<std::unique_ptr<const TextView>> out;
+  out.push_back(std::make_unique<SingleText>("caption", [](const Sample& sample) { return std::span(sample.captions); }, settings.caption_choice));
+  out.push_back(std::make_unique<Captions>(settings.captions.value_or(CaptionViewSettings{}), captions));
+  out.push_back(std::make_unique<SingleText>("summary", [](const Sample& sample) { return std::span(&sample.summary, 1); }));
+  out.push_back(std::make_unique<SingleText>("objects", [](const Sample& sample) { return std::span(&sample.object_tags, 1); }));
+  out.push_back(std::make_unique<Negatives>(settings.negatives.value_or(NegativeViewSettings{}), negatives));
+  out.push_back(std::make_unique<ObjectTexts>("phrases", &RegionTexts::phrases, boxes, kBoxesUnset));
+  out.push_back(std::make_unique<ObjectTexts>(
+      "phrase_negatives", &RegionTexts::negatives, settings.boxes ? boxes * settings.boxes->negatives : 0,
+      boxes == 0 ? kBoxesUnset : "hard negatives of phrases, but data.loader.boxes.negatives is 0: set how many each phrase has"));
+  return out;
 }
 
 std::vector<const ObjectAnnotation*> phrased_objects(const Sample& sample) {

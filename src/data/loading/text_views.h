@@ -28,42 +28,31 @@ struct TextDraw {
 };
 
 /// A kind of text view: it chooses the texts of a sample. Thread-safe; each choice is a function of TextDraw.
-class TextView {
- public:
-  explicit TextView(std::string name) : name_(std::move(name)) {}
+struct TextView {
+  TextView(std::string view, std::int64_t per_image, std::string if_unset) : name(std::move(view)), count(per_image), unset(std::move(if_unset)) {}
   virtual ~TextView() = default;
 
   /// Returns whether the sample has a text for the view.
   virtual bool is_in(const Sample& sample) const = 0;
-  /// Returns the view's texts, as many for every sample. A blank text counts as absent. Throws SampleError if a text is damaged, or if there
-  /// is none and the view is not optional.
+  /// Returns `count` texts. A blank text counts as absent. Throws SampleError if a text is damaged, or if there is none and the view is not
+  /// optional.
   virtual std::vector<std::string> choose(const Sample& sample, const TextDraw& draw) const = 0;
   /// Throws SampleError if the sample is bad because none of the chosen texts has words.
   virtual void check_wordless(const Sample& /*sample*/, bool /*optional*/) const {}
-  /// Returns the names of the fields from which the view's texts come, if the settings choose them.
+  /// Returns the names of the fields from which the texts come, if the settings choose them.
   virtual std::string describe_fields() const { return {}; }
 
- protected:
-  [[noreturn]] void refuse_missing(const Sample& sample) const;
-  [[noreturn]] void refuse(const std::string& reason, const std::string& problem, const Sample& sample) const;
-  const std::string name_;
+  const std::string name;
+  const std::int64_t count;  // texts per image; 0 if the settings do not define the view
+  const std::string unset;   // for the error if they do not: what the objective asks for, and how to set it
 };
 
-/// What the data pipeline knows about a text view before there are samples.
-struct TextViewKind {
-  const char* name;
-  /// Returns the number of texts per image, or 0 if the settings do not define the view.
-  std::int64_t (*count)(const LoaderSettings& settings);
-  const char* unset;  // what the objective asks for and how to set it, for the error if the settings do not define the view
-  /// Makes the view. If the settings do not define it, it can only say which samples have its field.
-  std::unique_ptr<TextView> (*make)(const char* name, const LoaderSettings& settings);
-};
-
-/// Returns all text views, in the order in which messages list them.
-const std::vector<TextViewKind>& text_view_kinds();
+/// Makes all text views, in the order in which messages list them.
+std::vector<std::unique_ptr<const TextView>> make_text_views(const LoaderSettings& settings);
 
 /// The error if boxes or their texts are needed, but data.loader.boxes is not set.
-extern const char* const kBoxesUnset;
+inline constexpr const char* kBoxesUnset =
+    "boxes of objects or their phrases, but data.loader.boxes is not set: set it, as in {count: 4, negatives: 10}";
 
 /// Returns the objects with a box and a phrase.
 std::vector<const ObjectAnnotation*> phrased_objects(const Sample& sample);

@@ -1,15 +1,73 @@
 #include "src/data/tokenizers/json/pre_tokenizer.h"
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "src/data/tokenizers/json/characters.h"
 #include "src/data/tokenizers/json/part.h"
 #include "src/data/tokenizers/json/pattern.h"
-#include "src/data/tokenizers/json/split_behavior.h"
 #include <tessera/base/error.h>
 
 namespace tessera::json_tokenizer {
 namespace {
+
+// What a split does with the parts of a text that match its pattern.
+enum class Behavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
+
+Behavior read_behavior(const Part& part, Behavior otherwise) {
+  if (!part.has("behavior")) return otherwise;
+  const std::string name = part.text("behavior");
+  if (name == "Removed") return Behavior::removed;
+  if (name == "Isolated") return Behavior::isolated;
+  if (name == "MergedWithPrevious") return Behavior::merged_with_previous;
+  if (name == "MergedWithNext") return Behavior::merged_with_next;
+  if (name == "Contiguous") return Behavior::contiguous;
+  part.refuse("has the behavior " + shown(name) + ", which is not supported");
+}
+
+/// Appends the matches and the parts between matches, and joins or drops them as the behavior requires.
+class Joiner {
+ public:
+  Joiner(const Piece& piece, Behavior behavior, std::vector<Piece>& out)
+      : piece_(piece), behavior_(behavior), out_(out), first_(out.size()) {}
+
+  void add(std::size_t begin, std::size_t end, bool match) {
+    const bool first = out_.size() == first_;
+    const bool joins = !first && ((behavior_ == Behavior::merged_with_previous && match && !before_) ||
+                                  (behavior_ == Behavior::merged_with_next && before_ && !match) ||
+                                  (behavior_ == Behavior::contiguous && match == before_));
+    before_ = match;
+    if (joins)
+      out_.back().end = piece_.begin + end;
+    else if (!(behavior_ == Behavior::removed && match))
+      out_.push_back(piece_.part(begin, end));
+  }
+
+ private:
+  const Piece& piece_;
+  Behavior behavior_;
+  std::vector<Piece>& out_;
+  std::size_t first_;
+  bool before_ = false;  // whether the previous part is a match
+};
+
+// Splits a piece and appends the result. `matches` are ranges of bytes in the piece, from left to right. With `invert`, the
+// parts between these ranges count as the matches.
+void append_split(const Piece& piece, const std::vector<Span>& matches, Behavior behavior, bool invert, std::vector<Piece>& out) {
+  const std::size_t first = out.size(), size = piece.end - piece.begin;
+  Joiner joiner(piece, behavior, out);
+  std::size_t behind = 0;
+  bool empty = false;
+  for (const Span& span : matches) {
+    if (span.begin > behind) joiner.add(behind, span.begin, invert);
+    joiner.add(span.begin, span.end, !invert);
+    empty |= span.begin == span.end;
+    behind = span.end;
+  }
+  if (behind < size) joiner.add(behind, size, invert);
+  if (empty) out.erase(std::remove_if(out.begin() + static_cast<std::ptrdiff_t>(first), out.end(), [](const Piece& p) { return p.begin == p.end; }), out.end());
+}
 
 /// Splits at the matches of a pattern.
 class Split : public PreTokenizer {
