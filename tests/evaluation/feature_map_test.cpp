@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "src/evaluation/metrics/feature_map.h"
-#include "src/evaluation/metrics/grad_cam.h"
+#include "src/evaluation/metrics/localization.h"
 
 namespace tessera::metrics {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <ATen/ATen.h>
 
-#include "src/data/packing/sample_files.h"
+#include "src/data/packing/pack_sample.h"
 #include "src/data/shapes/shapes.h"
 #include "src/io/tar_writer.h"
 #include "tests/training/tiny_run.h"

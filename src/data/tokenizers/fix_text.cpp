@@ -5,7 +5,6 @@
 #include "src/data/tokenizers/fix_encoding.h"
 #include "src/data/tokenizers/html.h"
 #include "src/data/tokenizers/json/characters.h"
-#include "src/data/tokenizers/mojibake_tables.h"
 #include "src/data/tokenizers/normalization.h"
 #include "src/data/tokenizers/unicode.h"
 

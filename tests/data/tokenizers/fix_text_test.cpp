@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/data/tokenizers/mojibake_tables.h"
+#include "src/data/tokenizers/fix_encoding.h"
 #include "src/data/tokenizers/unicode.h"
 
 #include "tests/support/test_name.h"

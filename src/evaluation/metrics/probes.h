@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -62,5 +64,33 @@ struct AdamwProbe {
 AdamwProbe linear_probe_adamw(const at::Tensor& features, const at::Tensor& labels, const at::Tensor& weight,
                               const at::Tensor& bias, const at::Tensor& batches, double lr = 0.1,
                               double weight_decay = 0.0);
+
+struct Sweep {
+  std::int64_t best_index = 0;
+  std::vector<std::int64_t> visited;  // all visited points in order; a point may occur several times
+};
+
+/// Searches a grid of `count` points as CLIP does (Radford et al. 2021, A.3). The first round evaluates the points `initial`. Every further
+/// round evaluates [best - span, best, best + span] around the previous round's best point (clamped to the grid); then `span` is halved.
+/// The round with the span 1 is the last one. The best point of a round is the one with the greatest accuracy; at ties, the first in the
+/// list. `accuracy` is called once per point; repetitions use the stored value.
+Sweep hyperparameter_sweep(std::int64_t count, const std::vector<std::int64_t>& initial,
+                           const std::function<double(std::int64_t)>& accuracy, std::int64_t span = 8);
+
+struct KnnScores {
+  at::Tensor neighbors;     // [M, k] int64, indices of training rows, best first
+  at::Tensor probabilities;  // [M, C] double
+  at::Tensor prediction;     // [M] int64
+  at::Tensor in_top5;        // [M] bool, true if the label is among the best min(5, k, C) classes
+  double top1 = 0;
+  double top5 = 0;  // share of test rows whose label is among the best min(5, k, C) classes
+};
+
+/// DINO's k-NN classifier (Caron et al. 2021, 4.1): the k nearest training rows (by cosine) vote for their classes, each with the weight
+/// exp(cosine / temperature). A k above N counts as N. At equal cosines, the row with the lower index wins; at equal votes, the class with
+/// the lower index. Test rows with the label -1 are left out of the scores.
+KnnScores knn_classification(const at::Tensor& train_features, const at::Tensor& train_labels,
+                             const at::Tensor& test_features, const at::Tensor& test_labels, std::int64_t num_classes,
+                             std::int64_t k = 20, double temperature = 0.07);
 
 }  // namespace tessera::metrics

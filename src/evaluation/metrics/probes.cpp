@@ -1,8 +1,13 @@
+#include <algorithm>
+#include <map>
+
 #include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
 
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/metrics/lbfgs.h"
-#include "src/evaluation/metrics/linear_probe.h"
+#include "src/evaluation/metrics/probes.h"
+#include "src/evaluation/metrics/retrieval.h"
 
 namespace tessera::metrics {
 namespace {
@@ -180,6 +185,69 @@ AdamwProbe linear_probe_adamw(const at::Tensor& features, const at::Tensor& labe
   out.weight = slots[0].value;
   out.bias = slots[1].value;
   out.train_top1 = share_equal(logits_of(x, out.weight, out.bias).argmax(1), y);
+  return out;
+}
+
+Sweep hyperparameter_sweep(std::int64_t count, const std::vector<std::int64_t>& initial,
+                           const std::function<double(std::int64_t)>& accuracy, std::int64_t span) {
+  TORCH_CHECK(!initial.empty(), "hyperparameter_sweep: initial is empty");
+  for (const std::int64_t index : initial)
+    TORCH_CHECK(index >= 0 && index < count, "hyperparameter_sweep: initial must lie in 0..", count - 1, ", got ",
+                index);
+  Sweep out;
+  std::map<std::int64_t, double> known;
+  const auto best_of = [&](const std::vector<std::int64_t>& points) {
+    std::int64_t best = points.front();
+    for (const std::int64_t point : points) {
+      out.visited.push_back(point);
+      if (!known.contains(point)) known[point] = accuracy(point);
+      if (known[point] > known[best]) best = point;
+    }
+    return best;
+  };
+  out.best_index = best_of(initial);
+  for (; span >= 1; span /= 2) {
+    const std::int64_t best = out.best_index;
+    out.best_index = best_of({std::max<std::int64_t>(best - span, 0), best, std::min(best + span, count - 1)});
+  }
+  return out;
+}
+
+KnnScores knn_classification(const at::Tensor& train_features, const at::Tensor& train_labels,
+                             const at::Tensor& test_features, const at::Tensor& test_labels, std::int64_t num_classes,
+                             std::int64_t k, double temperature) {
+  TORCH_CHECK(train_features.dim() == 2 && train_labels.dim() == 1 && train_labels.size(0) == train_features.size(0),
+              "knn_classification: training features and labels must be [N, D] and [N], got ", train_features.sizes(),
+              " and ", train_labels.sizes());
+  TORCH_CHECK(test_features.dim() == 2 && test_labels.dim() == 1 && test_labels.size(0) == test_features.size(0),
+              "knn_classification: test features and labels must be [M, D] and [M], got ", test_features.sizes(),
+              " and ", test_labels.sizes());
+  TORCH_CHECK(train_labels.numel() > 0, "knn_classification: no training samples");
+  TORCH_CHECK(train_labels.min().item<std::int64_t>() >= 0 && train_labels.max().item<std::int64_t>() < num_classes,
+              "knn_classification: training labels must lie in 0..", num_classes - 1);
+  TORCH_CHECK(k > 0 && temperature > 0, "knn_classification: k and temperature must be positive");
+  KnnScores out;
+  const auto [neighbors, cosines] = nearest_by_cosine(test_features, train_features, k);
+  out.neighbors = neighbors;
+  const at::Tensor labels =
+      train_labels.to(neighbors.device()).index_select(0, neighbors.flatten()).view(neighbors.sizes());
+  // exp(1 / temperature) overflows for temperatures below 1/700. Subtracting a common shift does not change the shares of the
+  // votes.
+  const at::Tensor shift = temperature < 1.0 / 500 ? cosines.amax(1, true) : at::zeros({1, 1}, cosines.options());
+  const at::Tensor votes = at::zeros({cosines.size(0), num_classes}, cosines.options())
+                               .scatter_add_(1, labels, ((cosines - shift) / temperature).exp());
+  out.probabilities = votes / votes.sum(1, true);
+  const std::int64_t places = std::min<std::int64_t>({5, neighbors.size(1), num_classes});
+  const at::Tensor best = best_first(votes, places);
+  out.prediction = best.select(1, 0).contiguous();
+  const at::Tensor truth = test_labels.to(best.device(), at::kLong);
+  const at::Tensor counted = truth.ge(0);
+  out.in_top5 = best.eq(truth.unsqueeze(1)).any(1);
+  const at::Tensor right = best.eq(truth.unsqueeze(1)).index({counted}).to(at::kDouble);  // [labeled samples, predictions], best first
+  if (right.size(0) > 0) {
+    out.top1 = right.select(1, 0).mean().item<double>();
+    out.top5 = right.sum(1).mean().item<double>();
+  }
   return out;
 }
 
