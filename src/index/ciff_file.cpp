@@ -138,7 +138,8 @@ Document read_document(Message message) {
 
 }  // namespace
 
-SparseVectors read_ciff(const std::string& path, const TokenNames& names, double scale) {
+SparseVectors read_ciff(const std::string& path, const SparseFileOptions& options) {
+  const TokenNames& names = options.names;
   const io::MappedFile mapped(path);
   Message file(mapped.bytes(), path);
   if (file.at_end()) user_error(path, ": the file is empty, expected a ciff file");
@@ -160,7 +161,7 @@ SparseVectors read_ciff(const std::string& path, const TokenNames& names, double
         user_error(path, ": token ", printable(list.term, 60), " has the document ", posting.document, " of ",
                    header.documents);
       rows[static_cast<std::size_t>(posting.document)].push_back(
-          {token, static_cast<float>(static_cast<double>(posting.frequency) / scale)});
+          {token, static_cast<float>(static_cast<double>(posting.frequency) / options.ciff_scale)});
     }
   }
   std::vector<std::string> ids(rows.size());
@@ -175,7 +176,8 @@ SparseVectors read_ciff(const std::string& path, const TokenNames& names, double
   return vectors;
 }
 
-void write_ciff(const std::string& path, const SparseVectors& vectors, const TokenNames& names, double scale) {
+void write_ciff(const std::string& path, const SparseVectors& vectors, const SparseFileOptions& options) {
+  const double scale = options.ciff_scale;
   struct Entry {
     std::int32_t document;
     std::int32_t frequency;
@@ -197,7 +199,7 @@ void write_ciff(const std::string& path, const SparseVectors& vectors, const Tok
   }
   std::vector<std::pair<std::string, std::int32_t>> terms;
   for (std::int32_t token = 0; token < vectors.vocab_size; ++token)
-    if (start[token + 1] > start[token]) terms.emplace_back(names.name(token), token);
+    if (start[token + 1] > start[token]) terms.emplace_back(options.names.name(token), token);
   std::sort(terms.begin(), terms.end());
 
   const std::int64_t total = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
