@@ -62,28 +62,17 @@ bool has_words(std::string_view text, std::string_view name) {
 }
 
 const char* name_of(Arithmetic arithmetic) {
-  switch (arithmetic) {
-    case Arithmetic::float32:
-      return "float32";
-    case Arithmetic::tf32:
-      return "TF32";
-    case Arithmetic::bfloat16:
-      return "bf16";
-    case Arithmetic::float16:
-      return "fp16";
-  }
+  if (arithmetic == Arithmetic::float32) return "float32";
+  if (arithmetic == Arithmetic::tf32) return "TF32";
+  if (arithmetic == Arithmetic::bfloat16) return "bf16";
+  if (arithmetic == Arithmetic::float16) return "fp16";
   return "";
 }
 
 at::ScalarType type_of(Arithmetic arithmetic) {
-  switch (arithmetic) {
-    case Arithmetic::bfloat16:
-      return at::kBFloat16;
-    case Arithmetic::float16:
-      return at::kHalf;
-    default:
-      return at::kFloat;
-  }
+  if (arithmetic == Arithmetic::bfloat16) return at::kBFloat16;
+  if (arithmetic == Arithmetic::float16) return at::kHalf;
+  return at::kFloat;
 }
 
 // Repeats a product and returns the highest rate. Other programs can only make a product slower, never faster. Measuring therefore ends
@@ -110,16 +99,10 @@ std::optional<double> known_peak_tflops(std::string_view gpu, Arithmetic arithme
   const auto found =
       std::find_if(kGpus.begin(), kGpus.end(), [&](const Gpu& each) { return has_words(gpu, each.name); });
   if (found == kGpus.end()) return std::nullopt;
-  switch (arithmetic) {
-    case Arithmetic::float32:
-      return found->float32;
-    case Arithmetic::tf32:
-      return found->tf32;
-    case Arithmetic::bfloat16:
-      return found->bfloat16 ? std::optional(found->float16) : std::nullopt;
-    case Arithmetic::float16:
-      return found->float16;
-  }
+  if (arithmetic == Arithmetic::float32) return found->float32;
+  if (arithmetic == Arithmetic::tf32) return found->tf32;
+  if (arithmetic == Arithmetic::bfloat16) return found->bfloat16 ? std::optional(found->float16) : std::nullopt;
+  if (arithmetic == Arithmetic::float16) return found->float16;
   return std::nullopt;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <c10/core/ScalarType.h>
+#include <nlohmann/json.hpp>
 
 namespace tessera {
 
@@ -57,5 +58,23 @@ class FeatureFolder {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+inline constexpr const char* kFeatureManifest = "features.json";
+inline constexpr const char* kFeatureShardPrefix = "features-";
+inline constexpr const char* kFeatureShardSuffix = ".safetensors";
+inline constexpr const char* kFeatureWayOut = "write the features again with trainer --write-features";
+
+/// The manifest's entry for a shard.
+struct FeatureShard {
+  std::string name;
+  std::int64_t samples = 0;
+  std::int64_t bytes = 0;  // size of the file
+};
+
+/// Returns the text of a manifest file.
+std::string manifest_text(const FeatureManifest& manifest, const std::vector<FeatureShard>& shards);
+
+/// Parses the text of a manifest. Throws UserError naming `path` if the text is malformed.
+FeatureManifest parse_manifest(const std::string& text, const std::string& path, std::vector<FeatureShard>& shards);
 
 }  // namespace tessera

@@ -4,7 +4,7 @@
 #include <ATen/ATen.h>
 
 #include "src/base/digest.h"
-#include "src/data/features/feature_files.h"
+#include "src/data/features/feature_folder.h"
 #include "src/data/features/feature_writer.h"
 #include <tessera/base/error.h>
 #include <tessera/io/atomic_file.h>

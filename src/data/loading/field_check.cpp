@@ -1,12 +1,9 @@
-#include <algorithm>
-
 #include "src/base/printable.h"
 #include "src/data/features/feature_folder.h"
 #include "src/data/loading/sample_pass.h"
 #include "src/data/loading/sample_transform.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/data/stream.h>
 
 namespace tessera {
 namespace {
@@ -21,25 +18,15 @@ struct ProbedSample : SampleOutcome {
 
 void check_component(const std::shared_ptr<const Source>& source, const SourceComponent& component,
                      const std::shared_ptr<const SampleTransform>& transform, const LoaderSettings& settings) {
-  const std::int64_t count = std::min(component.size, kProbed);
-  // Of a stream, the first samples are checked, because it would have to be read up to the others.
-  const bool is_stream = std::holds_alternative<const StreamSource*>(source->kind());
-  const auto place = [=](std::int64_t i) { return component.first + (is_stream ? i : i * component.size / count); };
-  SamplePass<ProbedSample> pass({.source = source,
-                                 .count = count,
-                                 .threads = std::min(count, settings.threads),
-                                 .ahead = settings.threads,
-                                 .place = place,
-                                 .described = component.described,
-                                 .settings = settings},
-                                [transform](Sample& sample, std::int64_t, ProbedSample& out) {
-                                  out.missing = transform->missing_field(sample);
-                                  out.lacks_features = out.missing.empty() && transform->lacks_features(sample);
-                                  out.found = transform->fields_of(sample);
-                                });
+  const PassPlan plan = plan_component(source, component, kProbed, settings);
+  SamplePass<ProbedSample> pass(plan, [transform](Sample& sample, std::int64_t, ProbedSample& out) {
+    out.missing = transform->missing_field(sample);
+    out.lacks_features = out.missing.empty() && transform->lacks_features(sample);
+    out.found = transform->fields_of(sample);
+  });
   std::set<std::string> found, missing;
   bool without_features = false;
-  for (std::int64_t i = 0; i < count; ++i) {
+  for (std::int64_t i = 0; i < plan.count; ++i) {
     const ProbedSample sample = pass.next();
     if (!sample.good()) continue;  // it does not show whether the source lacks a field; the loader will count it
     if (sample.missing.empty() && !sample.lacks_features) return;
@@ -57,7 +44,7 @@ void check_component(const std::shared_ptr<const Source>& source, const SourceCo
   for (const std::string& name : missing)
     if (const TextView* view = transform->find_view(name); view != nullptr && !view->describe_fields().empty())
       behind += concat("; ", name, " come from ", view->describe_fields(), " (data.loader.", name, ")");
-  user_error(component.described, ": none of the ", count, " samples checked has all that the objective needs: missing ",
+  user_error(component.described, ": none of the ", plan.count, " samples checked has all that the objective needs: missing ",
              join_names({missing.begin(), missing.end()}), "; ", describe_fields(found, needed_fields(transform->needs()), component),
              behind);
 }

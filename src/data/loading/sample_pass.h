@@ -1,14 +1,18 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "src/data/loading/ordered_workers.h"
 #include "src/data/loading/sample_reader.h"
 #include <tessera/base/error.h>
+#include <tessera/data/mixing.h>
+#include <tessera/data/stream.h>
 
 namespace tessera {
 
@@ -27,6 +31,21 @@ struct PassPlan {
     return patient;
   }();
 };
+
+/// Returns a plan for at most `most` samples of a component of the source, spread over it, or the first ones of a stream, because a stream
+/// would have to be read up to the others.
+inline PassPlan plan_component(const std::shared_ptr<const Source>& source, const SourceComponent& component, std::int64_t most,
+                               const LoaderSettings& settings) {
+  const std::int64_t count = std::min(component.size, most), size = component.size, first = component.first;
+  const bool is_stream = std::holds_alternative<const StreamSource*>(source->kind());
+  return {.source = source,
+          .count = count,
+          .threads = std::min(count, settings.threads),
+          .ahead = settings.threads,
+          .place = [=](std::int64_t i) { return first + (is_stream ? i : i * size / count); },
+          .described = component.described,
+          .settings = settings};
+}
 
 /// One pass over samples of a source. Threads read the samples and make a result of each, ahead of its use. Result derives from
 /// SampleOutcome.

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "src/data/tokenizers/fix_text.h"
+#include "src/data/tokenizers/caption_cleanup.h"
 
 namespace tessera {
 

@@ -1,4 +1,4 @@
-#include "src/data/tokenizers/fix_text.h"
+#include "src/data/tokenizers/caption_cleanup.h"
 
 #include <gtest/gtest.h>
 

@@ -124,13 +124,7 @@ class Bpe : public Model {
   }
 
   void encode(std::string_view word, std::vector<std::int64_t>& out) const override {
-    if (word.size() > WordCache::longest) return append_word(word, out);
-    WordCache& cache = WordCache::of_thread();
-    const WordCache::Key key(word, owner_);
-    if (cache.find(key, out)) return;
-    const std::size_t before = out.size();
-    append_word(word, out);
-    cache.keep(key, out.data() + before, out.size() - before);
+    WordCache::encode(word, owner_, out, [this](std::string_view text, std::vector<std::int64_t>& ids) { append_word(text, ids); });
   }
 
  private:

@@ -69,26 +69,35 @@ void append_split(const Piece& piece, const std::vector<Span>& matches, Behavior
   if (empty) out.erase(std::remove_if(out.begin() + static_cast<std::ptrdiff_t>(first), out.end(), [](const Piece& p) { return p.begin == p.end; }), out.end());
 }
 
-/// Splits at the matches of a pattern.
-class Split : public PreTokenizer {
+/// A step that splits each piece by itself.
+class PieceSplitter : public PreTokenizer {
  public:
-  Split(std::shared_ptr<const Pattern> pattern, Behavior behavior, bool invert) : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
-
-  void split(Pieces& pieces, Pieces& spare) const override {
-    thread_local std::vector<Span> found;
+  void split(Pieces& pieces, Pieces& spare) const final {
     spare.pieces.clear();
-    for (const Piece& piece : pieces.pieces) {
-      found.clear();
-      pattern_->find(pieces.of(piece), found);
-      if (behavior_ == Behavior::removed && invert_)
-        append_matches(piece, found, spare.pieces);
-      else
-        append_split(piece, found, behavior_, invert_, spare.pieces);
-    }
+    for (const Piece& piece : pieces.pieces) split_piece(piece, pieces.of(piece), spare.pieces);
     pieces.pieces.swap(spare.pieces);
   }
 
  private:
+  virtual void split_piece(const Piece& piece, std::string_view text, std::vector<Piece>& out) const = 0;
+};
+
+/// Splits at the matches of a pattern.
+class Split : public PieceSplitter {
+ public:
+  Split(std::shared_ptr<const Pattern> pattern, Behavior behavior, bool invert) : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
+
+ private:
+  void split_piece(const Piece& piece, std::string_view text, std::vector<Piece>& out) const override {
+    thread_local std::vector<Span> found;
+    found.clear();
+    pattern_->find(text, found);
+    if (behavior_ == Behavior::removed && invert_)
+      append_matches(piece, found, out);
+    else
+      append_split(piece, found, behavior_, invert_, out);
+  }
+
   // Does what append_split() does if only the matches stay (CLIP), but faster.
   static void append_matches(const Piece& piece, const std::vector<Span>& matches, std::vector<Piece>& out) {
     std::size_t count = out.size();
@@ -104,41 +113,28 @@ class Split : public PreTokenizer {
 };
 
 /// Splits at characters of some classes; each such character is a separate match.
-class ClassSplit : public PreTokenizer {
+class ClassSplit : public PieceSplitter {
  public:
   ClassSplit(std::uint16_t classes, Behavior behavior) : classes_(classes), behavior_(behavior) {}
 
-  void split(Pieces& pieces, Pieces& spare) const override {
+ private:
+  void split_piece(const Piece& piece, std::string_view text, std::vector<Piece>& out) const override {
     thread_local std::vector<Span> found;
-    spare.pieces.clear();
-    for (const Piece& piece : pieces.pieces) {
-      found.clear();
-      const std::string_view text = pieces.of(piece);
-      for (std::size_t at = 0; at < text.size();) {
-        const std::size_t begin = at;
-        if ((next_class(text, at) & classes_) != 0) found.push_back({begin, at});
-      }
-      append_split(piece, found, behavior_, /*invert=*/false, spare.pieces);
+    found.clear();
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t begin = at;
+      if ((next_class(text, at) & classes_) != 0) found.push_back({begin, at});
     }
-    pieces.pieces.swap(spare.pieces);
+    append_split(piece, found, behavior_, /*invert=*/false, out);
   }
 
- private:
   std::uint16_t classes_;
   Behavior behavior_;
 };
 
 /// Splits into BERT's words. White space is dropped, and each punctuation character is a word of its own.
-class Bert : public PreTokenizer {
- public:
-  void split(Pieces& pieces, Pieces& spare) const override {
-    spare.pieces.clear();
-    for (const Piece& piece : pieces.pieces) split_piece(piece, pieces.of(piece), spare.pieces);
-    pieces.pieces.swap(spare.pieces);
-  }
-
- private:
-  static void split_piece(const Piece& piece, std::string_view text, std::vector<Piece>& out) {
+class Bert : public PieceSplitter {
+  void split_piece(const Piece& piece, std::string_view text, std::vector<Piece>& out) const override {
     std::size_t word = 0;
     const auto end_word = [&](std::size_t end) {
       if (end > word) out.push_back(piece.part(word, end));
@@ -157,28 +153,21 @@ class Bert : public PreTokenizer {
 };
 
 /// Splits into runs of word characters, and runs of characters that are neither word characters nor white space.
-class Whitespace : public PreTokenizer {
- public:
-  void split(Pieces& pieces, Pieces& spare) const override {
-    spare.pieces.clear();
-    for (const Piece& piece : pieces.pieces) {
-      const std::string_view text = pieces.of(piece);
-      std::size_t begin = 0;
-      std::uint16_t kind = white_space;
-      for (std::size_t at = 0; at < text.size();) {
-        const std::size_t from = at;
-        const std::uint16_t here = kind_of(next_class(text, at));
-        if (here == kind) continue;
-        if (kind != white_space) spare.pieces.push_back(piece.part(begin, from));
-        begin = from;
-        kind = here;
-      }
-      if (kind != white_space) spare.pieces.push_back(piece.part(begin, text.size()));
+class Whitespace : public PieceSplitter {
+  void split_piece(const Piece& piece, std::string_view text, std::vector<Piece>& out) const override {
+    std::size_t begin = 0;
+    std::uint16_t kind = white_space;
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t from = at;
+      const std::uint16_t here = kind_of(next_class(text, at));
+      if (here == kind) continue;
+      if (kind != white_space) out.push_back(piece.part(begin, from));
+      begin = from;
+      kind = here;
     }
-    pieces.pieces.swap(spare.pieces);
+    if (kind != white_space) out.push_back(piece.part(begin, text.size()));
   }
 
- private:
   static std::uint16_t kind_of(std::uint16_t classes) {
     if ((classes & word) != 0) return word;
     return classes & white_space;
@@ -275,23 +264,19 @@ class ByteCharacters : public PreTokenizer {
   }
 };
 
-class FixedLength : public PreTokenizer {
+class FixedLength : public PieceSplitter {
  public:
   explicit FixedLength(std::size_t length) : length_(length) {}
-  void split(Pieces& pieces, Pieces& spare) const override {
-    spare.pieces.clear();
-    for (const Piece& piece : pieces.pieces) {
-      const std::string_view text = pieces.of(piece);
-      for (std::size_t at = 0; at < text.size();) {
-        const std::size_t begin = at;
-        for (std::size_t i = 0; i < length_ && at < text.size(); ++i) next_code(text, at);
-        spare.pieces.push_back(piece.part(begin, at));
-      }
-    }
-    pieces.pieces.swap(spare.pieces);
-  }
 
  private:
+  void split_piece(const Piece& piece, std::string_view text, std::vector<Piece>& out) const override {
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t begin = at;
+      for (std::size_t i = 0; i < length_ && at < text.size(); ++i) next_code(text, at);
+      out.push_back(piece.part(begin, at));
+    }
+  }
+
   std::size_t length_;
 };
 
