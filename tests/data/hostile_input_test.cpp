@@ -8,7 +8,6 @@
 #include "src/data/sources/webdataset/shard_index.h"
 #include "src/data/tokenizers/clip_bpe.h"
 #include "src/io/tar.h"
-#include "src/io/tar_writer.h"
 #include "tests/data/pictures.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/support/error_of.h"

@@ -9,7 +9,7 @@
 #include "src/data/loading/sample_transform.h"
 #include "src/data/sources/mixture.h"
 #include "src/data/sources/webdataset/webdataset.h"
-#include "src/io/tar_writer.h"
+#include "src/io/tar.h"
 #include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"

@@ -12,7 +12,7 @@
 #include "src/data/loading/skip_log.h"
 #include "src/data/packing/pack.h"
 #include "src/data/packing/pack_sample.h"
-#include "src/io/tar_writer.h"
+#include "src/io/tar.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/config/fields.h>
