@@ -36,7 +36,7 @@ std::int64_t SampleFetcher::max_patches_at(const DataPosition& place) const {
   return tessera::max_patches_at(resolution_, static_cast<double>(batches) / static_cast<double>(batches_of_run_));
 }
 
-FetchedSample SampleFetcher::fetch(std::int64_t ticket, std::int64_t thread) {
+PreparedSample SampleFetcher::fetch(std::int64_t ticket, std::int64_t thread) {
   const DataPosition place = place_of(ticket);
   if (is_left_out(stages_.sampler->segment_of(place).number)) {
     stages_.reader->pass(ticket);
@@ -45,8 +45,8 @@ FetchedSample SampleFetcher::fetch(std::int64_t ticket, std::int64_t thread) {
   const SampleRef next = stages_.sampler->at(place, ticket % batches_per_update_);
   CaptionEntries::Pair pair{next.index, -1};
   if (stages_.entries) pair = stages_.entries->at(next.index);
-  FetchedSample out{{}, next.component};
-  out.sample.key = concat("number ", pair.index);
+  PreparedSample out;
+  out.key = concat("number ", pair.index);
   try {
     enter(ticket, thread, stages_.source->name_of(pair.index), "is reading it");
     Sample sample = stages_.reader->read(ticket, place, pair.index, pause_in(ticket, thread, pair.index));
@@ -55,13 +55,14 @@ FetchedSample SampleFetcher::fetch(std::int64_t ticket, std::int64_t thread) {
     enter(ticket, thread, "sample " + sample.key, "is decoding it");
     {
       const WorkTime time(*stages_.work);
-      out.sample = stages_.transform->prepare(std::move(sample), {next.index, next.repeat, pair.caption, max_patches_at(place)});
+      out = stages_.transform->prepare(std::move(sample), {next.index, next.repeat, pair.caption, max_patches_at(place)});
     }
-    claim.set(out.sample.bytes());
-    out.sample.claim = std::move(claim);
+    claim.set(out.bytes());
+    out.claim = std::move(claim);
   } catch (const SampleError& error) {
-    out.sample.reject(error);
+    out.reject(error);
   }
+  out.component = next.component;
   return out;
 }
 

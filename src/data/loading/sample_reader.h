@@ -68,17 +68,4 @@ std::shared_ptr<SampleReader> make_ordered_reader(const std::shared_ptr<const So
 /// Returns a pointer to a source that somebody else owns.
 inline std::shared_ptr<const Source> borrowed(const Source& source) { return {std::shared_ptr<const void>(), &source}; }
 
-/// Stops a reader on destruction. Declare a ReaderStop after the threads that use the reader. It is then destroyed before the
-/// threads are joined, so that they stop waiting.
-class ReaderStop {
- public:
-  explicit ReaderStop(std::shared_ptr<SampleReader> reader) : reader_(std::move(reader)) {}
-  ~ReaderStop() { reader_->stop(); }
-  ReaderStop(const ReaderStop&) = delete;
-  ReaderStop& operator=(const ReaderStop&) = delete;
-
- private:
-  std::shared_ptr<SampleReader> reader_;
-};
-
 }  // namespace tessera

@@ -106,68 +106,58 @@ class Captions : public TextView {
         uses_unnamed_(leaves_fields_unnamed(settings)) {}
 
   bool is_in(const Sample& sample) const override { return count > 0 && !usable_fields(sample).empty(); }
-  std::vector<std::string> choose(const Sample& sample, const TextDraw& draw) const override;
-  void check_wordless(const Sample& sample, bool optional) const override;
+  std::vector<std::string> choose(const Sample& sample, const TextDraw& draw) const override {
+    Random random = random_of(draw, Purpose::caption, kWordOfCaptions);
+    const std::vector<TextField> fields = usable_fields(sample);
+    CaptionSamplerSettings of_sample = settings_;
+    if (!settings_.fields) {  // the default fields are the sample's own
+      of_sample.fields.emplace();
+      for (const TextField& field : unnamed_fields(sample)) of_sample.fields->push_back(field.name);
+    }
+    if (settings_.choice == "sentences")
+      return CaptionSampler(std::move(of_sample)).sample(fields, [&] { return random.uniform(); });
+    std::vector<std::string> out;
+    for (const std::string& name : *of_sample.fields)
+      if (const TextField* field = find_field(fields, name)) out.insert(out.end(), field->texts.begin(), field->texts.end());
+    if (settings_.choice == "random") random.shuffle(out);
+    out.resize(static_cast<std::size_t>(settings_.count));
+    return out;
+  }
+  void check_wordless(const Sample& sample, bool optional) const override {
+    for (const TextField& field : fields_of(sample))
+      if (!std::ranges::all_of(field.texts, is_utf8)) refuse(sample, "not_utf8", ": its captions are not UTF-8");
+    if (!optional) refuse(sample, "no_captions", " has no text for captions; they come from " + describe_fields());
+  }
   std::string describe_fields() const override { return uses_unnamed_ ? "any text field or caption" : join_names(named_); }
 
  private:
-  std::vector<TextField> unnamed_fields(const Sample& sample) const;
-  std::vector<TextField> fields_of(const Sample& sample) const;
-  std::vector<TextField> usable_fields(const Sample& sample) const;
+  std::vector<TextField> unnamed_fields(const Sample& sample) const {
+    if (settings_.choice == "sentences" && !sample.texts.empty()) return sample.texts;
+    return {captions_field(sample)};
+  }
+  std::vector<TextField> fields_of(const Sample& sample) const {
+    std::vector<TextField> out;
+    if (uses_unnamed_) out = unnamed_fields(sample);
+    for (const std::string& name : named_) {
+      if (find_field(out, name) != nullptr) continue;
+      if (const TextField* field = find_field(sample.texts, name))
+        out.push_back(*field);
+      else if (name == kCaptionsField)
+        out.push_back(captions_field(sample));
+    }
+    return out;
+  }
+  std::vector<TextField> usable_fields(const Sample& sample) const {
+    std::vector<TextField> fields = fields_of(sample);
+    for (TextField& field : fields) std::erase_if(field.texts, [](const std::string& text) { return !is_usable(text); });
+    std::erase_if(fields, [](const TextField& field) { return field.texts.empty(); });
+    return fields;
+  }
 
   CaptionViewSettings settings_;
   std::vector<std::string> named_;  // names of all fields that occur in the settings
   bool uses_unnamed_;               // whether some captions come from fields that the settings do not name
 };
-
-std::vector<TextField> Captions::unnamed_fields(const Sample& sample) const {
-  if (settings_.choice == "sentences" && !sample.texts.empty()) return sample.texts;
-  return {captions_field(sample)};
-}
-
-std::vector<TextField> Captions::fields_of(const Sample& sample) const {
-  std::vector<TextField> out;
-  if (uses_unnamed_) out = unnamed_fields(sample);
-  for (const std::string& name : named_) {
-    if (find_field(out, name) != nullptr) continue;
-    if (const TextField* field = find_field(sample.texts, name))
-      out.push_back(*field);
-    else if (name == kCaptionsField)
-      out.push_back(captions_field(sample));
-  }
-  return out;
-}
-
-std::vector<TextField> Captions::usable_fields(const Sample& sample) const {
-  std::vector<TextField> fields = fields_of(sample);
-  for (TextField& field : fields) std::erase_if(field.texts, [](const std::string& text) { return !is_usable(text); });
-  std::erase_if(fields, [](const TextField& field) { return field.texts.empty(); });
-  return fields;
-}
-
-void Captions::check_wordless(const Sample& sample, bool optional) const {
-  for (const TextField& field : fields_of(sample))
-    if (!std::ranges::all_of(field.texts, is_utf8)) refuse(sample, "not_utf8", ": its captions are not UTF-8");
-  if (!optional) refuse(sample, "no_captions", " has no text for captions; they come from " + describe_fields());
-}
-
-std::vector<std::string> Captions::choose(const Sample& sample, const TextDraw& draw) const {
-  Random random = random_of(draw, Purpose::caption, kWordOfCaptions);
-  const std::vector<TextField> fields = usable_fields(sample);
-  CaptionSamplerSettings of_sample = settings_;
-  if (!settings_.fields) {  // the default fields are the sample's own
-    of_sample.fields.emplace();
-    for (const TextField& field : unnamed_fields(sample)) of_sample.fields->push_back(field.name);
-  }
-  if (settings_.choice == "sentences")
-    return CaptionSampler(std::move(of_sample)).sample(fields, [&] { return random.uniform(); });
-  std::vector<std::string> out;
-  for (const std::string& name : *of_sample.fields)
-    if (const TextField* field = find_field(fields, name)) out.insert(out.end(), field->texts.begin(), field->texts.end());
-  if (settings_.choice == "random") random.shuffle(out);
-  out.resize(static_cast<std::size_t>(settings_.count));
-  return out;
-}
 
 // Hard negatives of the image, of the kinds that the settings name.
 class Negatives : public TextView {

@@ -149,9 +149,86 @@ StatisticsJson spread(const Counts& counts) {
 // Collects statistics about the samples of a source.
 class DatasetStatistics {
  public:
-  void add(const SampleFacts& facts);
+  void add(const SampleFacts& facts) {
+    if (!facts.good()) {
+      ++bad_[facts.bad_reason];
+      std::vector<std::string>& examples = bad_examples_[facts.bad_reason];
+      if (examples.size() < kExamples) examples.push_back(facts.bad_text);
+      return;
+    }
+    ++read_;
+    turned_ += facts.notes.orientation != 1 ? 1 : 0;
+    if (facts.notes.largest_gray) ++largest_grays_[*facts.notes.largest_gray];
+    fingerprint_.add(facts.key, facts.digest);
+    ++image_sizes_[concat(facts.width, " x ", facts.height)];
+    ++heights_[facts.height];
+    ++widths_[facts.width];
+    ++bytes_[facts.bytes];
+    ++captions_[std::ssize(facts.characters)];
+    line_breaks_ += facts.line_breaks;
+    for (const std::int64_t count : facts.characters) ++characters_[count];
+    for (const std::int64_t count : facts.words) ++words_[count];
+    for (const std::int64_t count : facts.tokens) ++tokens_[count];
+    if (facts.objects > 0) ++objects_[facts.objects];
+    if (facts.label >= 0) ++labels_[facts.label];
+    for (const std::string& what : facts.fields) ++fields_[what];
+    const auto repeats = [&](const char* what, bool is_new) {
+      if (is_new) return;
+      auto& [count, first] = repeated_[what];
+      if (count++ == 0) first = facts.key;
+    };
+    repeats("keys", keys_.insert(facts.key).second);
+    const bool is_new_image = facts.image_id == 0 || image_ids_.insert(facts.image_id).second;
+    if (is_new_image) {
+      ++images_;
+      repeats("pictures", pictures_.insert(facts.picture).second);
+    }
+    for (const std::uint64_t pair : facts.pairs) repeats("pairs of picture and caption", pairs_.insert(pair).second);
+  }
   // Returns the statistics as JSON. `all` says whether all samples of the source were added; only then is there a fingerprint.
-  StatisticsJson report(const Source& source, bool all) const;
+  StatisticsJson report(const Source& source, bool all) const {
+    StatisticsJson json;
+    json["source"] = source.describe();
+    json["samples"] = source.size();
+    json["read"] = read_;
+    json["images"] = images_;
+    json["captions"] = std::accumulate(captions_.begin(), captions_.end(), std::int64_t{0},
+                                       [](std::int64_t sum, const auto& each) { return sum + each.first * each.second; });
+    json["captions_with_line_breaks"] = line_breaks_;
+    json["fingerprint"] = all ? StatisticsJson(fingerprint_.text()) : StatisticsJson();
+    json["bad"] = to_json(bad_);
+    json["bad_examples"] = bad_examples_;
+    json["repeated"] = StatisticsJson::object();
+    for (const auto& [what, found] : repeated_)
+      json["repeated"][what] = {{"count", found.first}, {"first", found.second}};
+    std::vector<std::pair<std::string, std::int64_t>> sizes(image_sizes_.begin(), image_sizes_.end());
+    std::stable_sort(sizes.begin(), sizes.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+    json["image_sizes"] = StatisticsJson::object();
+    json["different_image_sizes"] = sizes.size();
+    for (std::size_t i = 0; i < std::min(sizes.size(), kSizesListed); ++i)
+      json["image_sizes"][sizes[i].first] = sizes[i].second;
+    json["width"] = spread(widths_);
+    json["height"] = spread(heights_);
+    json["file_bytes"] = spread(bytes_);
+    json["captions_per_sample"] = to_json(captions_);
+    json["characters_per_caption"] = spread(characters_);
+    json["words_per_caption"] = to_json(words_);
+    json["tokens_per_caption"] = to_json(tokens_);
+    json["objects_per_sample"] = to_json(objects_);
+    json["labels"] = StatisticsJson::object();
+    const std::vector<std::string> names = source.class_names();
+    for (const auto& [label, count] : labels_)
+      json["labels"][label < std::ssize(names) ? names[static_cast<std::size_t>(label)] : std::to_string(label)] = count;
+    json["samples_with"] = to_json(fields_);
+    json["exif_orientation"] = turned_;
+    json["gray_16_bit"] = StatisticsJson::object();
+    if (!largest_grays_.empty()) {
+      std::int64_t count = 0;
+      for (const auto& [largest, images] : largest_grays_) count += images;
+      json["gray_16_bit"] = {{"count", count}, {"largest", largest_grays_.rbegin()->first}};
+    }
+    return json;
+  }
 
  private:
   std::int64_t read_ = 0, images_ = 0, line_breaks_ = 0;
@@ -166,87 +243,6 @@ class DatasetStatistics {
   std::map<std::string, std::pair<std::int64_t, std::string>> repeated_;
   SetFingerprint fingerprint_;
 };
-
-void DatasetStatistics::add(const SampleFacts& facts) {
-  if (!facts.good()) {
-    ++bad_[facts.bad_reason];
-    std::vector<std::string>& examples = bad_examples_[facts.bad_reason];
-    if (examples.size() < kExamples) examples.push_back(facts.bad_text);
-    return;
-  }
-  ++read_;
-  turned_ += facts.notes.orientation != 1 ? 1 : 0;
-  if (facts.notes.largest_gray) ++largest_grays_[*facts.notes.largest_gray];
-  fingerprint_.add(facts.key, facts.digest);
-  ++image_sizes_[concat(facts.width, " x ", facts.height)];
-  ++heights_[facts.height];
-  ++widths_[facts.width];
-  ++bytes_[facts.bytes];
-  ++captions_[std::ssize(facts.characters)];
-  line_breaks_ += facts.line_breaks;
-  for (const std::int64_t count : facts.characters) ++characters_[count];
-  for (const std::int64_t count : facts.words) ++words_[count];
-  for (const std::int64_t count : facts.tokens) ++tokens_[count];
-  if (facts.objects > 0) ++objects_[facts.objects];
-  if (facts.label >= 0) ++labels_[facts.label];
-  for (const std::string& what : facts.fields) ++fields_[what];
-  const auto repeats = [&](const char* what, bool is_new) {
-    if (is_new) return;
-    auto& [count, first] = repeated_[what];
-    if (count++ == 0) first = facts.key;
-  };
-  repeats("keys", keys_.insert(facts.key).second);
-  const bool is_new_image = facts.image_id == 0 || image_ids_.insert(facts.image_id).second;
-  if (is_new_image) {
-    ++images_;
-    repeats("pictures", pictures_.insert(facts.picture).second);
-  }
-  for (const std::uint64_t pair : facts.pairs) repeats("pairs of picture and caption", pairs_.insert(pair).second);
-}
-
-StatisticsJson DatasetStatistics::report(const Source& source, bool all) const {
-  StatisticsJson json;
-  json["source"] = source.describe();
-  json["samples"] = source.size();
-  json["read"] = read_;
-  json["images"] = images_;
-  json["captions"] = std::accumulate(captions_.begin(), captions_.end(), std::int64_t{0},
-                                     [](std::int64_t sum, const auto& each) { return sum + each.first * each.second; });
-  json["captions_with_line_breaks"] = line_breaks_;
-  json["fingerprint"] = all ? StatisticsJson(fingerprint_.text()) : StatisticsJson();
-  json["bad"] = to_json(bad_);
-  json["bad_examples"] = bad_examples_;
-  json["repeated"] = StatisticsJson::object();
-  for (const auto& [what, found] : repeated_)
-    json["repeated"][what] = {{"count", found.first}, {"first", found.second}};
-  std::vector<std::pair<std::string, std::int64_t>> sizes(image_sizes_.begin(), image_sizes_.end());
-  std::stable_sort(sizes.begin(), sizes.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
-  json["image_sizes"] = StatisticsJson::object();
-  json["different_image_sizes"] = sizes.size();
-  for (std::size_t i = 0; i < std::min(sizes.size(), kSizesListed); ++i)
-    json["image_sizes"][sizes[i].first] = sizes[i].second;
-  json["width"] = spread(widths_);
-  json["height"] = spread(heights_);
-  json["file_bytes"] = spread(bytes_);
-  json["captions_per_sample"] = to_json(captions_);
-  json["characters_per_caption"] = spread(characters_);
-  json["words_per_caption"] = to_json(words_);
-  json["tokens_per_caption"] = to_json(tokens_);
-  json["objects_per_sample"] = to_json(objects_);
-  json["labels"] = StatisticsJson::object();
-  const std::vector<std::string> names = source.class_names();
-  for (const auto& [label, count] : labels_)
-    json["labels"][label < std::ssize(names) ? names[static_cast<std::size_t>(label)] : std::to_string(label)] = count;
-  json["samples_with"] = to_json(fields_);
-  json["exif_orientation"] = turned_;
-  json["gray_16_bit"] = StatisticsJson::object();
-  if (!largest_grays_.empty()) {
-    std::int64_t count = 0;
-    for (const auto& [largest, images] : largest_grays_) count += images;
-    json["gray_16_bit"] = {{"count", count}, {"largest", largest_grays_.rbegin()->first}};
-  }
-  return json;
-}
 
 }  // namespace
 

@@ -33,7 +33,14 @@ class TokenSplits {
   TokenSplits() = default;
   // `merges` is in the order of ranks. `table` holds the same merges. `symbols` are the ids that words consist of before any
   // merge.
-  TokenSplits(const std::vector<MergedPair>& merges, const MergeTable& table, const std::vector<std::int32_t>& symbols);
+  TokenSplits(const std::vector<MergedPair>& merges, const MergeTable& table, const std::vector<std::int32_t>& symbols) {
+    std::int32_t largest = 0;
+    for (const std::int32_t symbol : symbols) largest = std::max(largest, symbol);
+    for (const MergedPair& merge : merges) largest = std::max({largest, merge.left, merge.right, merge.id});
+    splits_.resize(static_cast<std::size_t>(largest) + 1);
+    for (const std::int32_t symbol : symbols) splits_[static_cast<std::size_t>(symbol)].rank = -1;
+    usable_ = read(merges, table);
+  }
 
   // Returns whether this class can be used with these merges. It cannot be used if the only merge that builds some token comes before the
   // merge that builds one of this token's two parts.
@@ -66,43 +73,32 @@ class TokenSplits {
     std::int32_t rank = MergeTable::no_rank;  // rank of the merge that builds the token; -1: the token is a symbol
     std::int32_t left = -1, right = -1;
   };
-  bool read(const std::vector<MergedPair>& merges, const MergeTable& table);
+  bool read(const std::vector<MergedPair>& merges, const MergeTable& table) {
+    std::vector<std::size_t> early;  // merges that use a token which is neither a symbol nor built by an earlier merge
+    for (std::size_t i = 0; i < merges.size(); ++i) {
+      const MergedPair& merge = merges[i];
+      const auto rank = static_cast<std::int32_t>(i);
+      if (table.find(merge.left, merge.right).rank != rank) continue;  // a later merge of the same pair replaces this one
+      Split& made = splits_[static_cast<std::size_t>(merge.id)];
+      if (made.rank < 0) return false;
+      if (!is_made(merge.left) || !is_made(merge.right)) {
+        early.push_back(i);
+        continue;
+      }
+      if (made.rank != MergeTable::no_rank || !stay_apart(table, merge.left, merge.right, rank)) continue;
+      made = {rank, merge.left, merge.right};
+    }
+    // Each token has only one split. So an early merge changes nothing if other merges already build its result. An early merge also changes
+    // nothing if its two tokens are never adjacent.
+    return std::none_of(early.begin(), early.end(), [&](std::size_t i) {
+      const MergedPair& merge = merges[i];
+      return !is_made(merge.id) && is_made(merge.left) && is_made(merge.right) && stay_apart(table, merge.left, merge.right, static_cast<std::int32_t>(i));
+    });
+  }
 
   bool usable_ = false;
   std::vector<Split> splits_;  // each token's split, by token id
 };
-
-TokenSplits::TokenSplits(const std::vector<MergedPair>& merges, const MergeTable& table, const std::vector<std::int32_t>& symbols) {
-  std::int32_t largest = 0;
-  for (const std::int32_t symbol : symbols) largest = std::max(largest, symbol);
-  for (const MergedPair& merge : merges) largest = std::max({largest, merge.left, merge.right, merge.id});
-  splits_.resize(static_cast<std::size_t>(largest) + 1);
-  for (const std::int32_t symbol : symbols) splits_[static_cast<std::size_t>(symbol)].rank = -1;
-  usable_ = read(merges, table);
-}
-
-bool TokenSplits::read(const std::vector<MergedPair>& merges, const MergeTable& table) {
-  std::vector<std::size_t> early;  // merges that use a token which is neither a symbol nor built by an earlier merge
-  for (std::size_t i = 0; i < merges.size(); ++i) {
-    const MergedPair& merge = merges[i];
-    const auto rank = static_cast<std::int32_t>(i);
-    if (table.find(merge.left, merge.right).rank != rank) continue;  // a later merge of the same pair replaces this one
-    Split& made = splits_[static_cast<std::size_t>(merge.id)];
-    if (made.rank < 0) return false;
-    if (!is_made(merge.left) || !is_made(merge.right)) {
-      early.push_back(i);
-      continue;
-    }
-    if (made.rank != MergeTable::no_rank || !stay_apart(table, merge.left, merge.right, rank)) continue;
-    made = {rank, merge.left, merge.right};
-  }
-  // Each token has only one split. So an early merge changes nothing if other merges already build its result. An early merge also changes
-  // nothing if its two tokens are never adjacent.
-  return std::none_of(early.begin(), early.end(), [&](std::size_t i) {
-    const MergedPair& merge = merges[i];
-    return !is_made(merge.id) && is_made(merge.left) && is_made(merge.right) && stay_apart(table, merge.left, merge.right, static_cast<std::int32_t>(i));
-  });
-}
 
 struct Settings {
   std::string unknown, prefix, suffix;
