@@ -10,7 +10,7 @@
 #include "src/base/digest.h"
 #include "src/base/printable.h"
 #include "src/index/index.h"
-#include "src/index/index_state.h"
+#include "src/index/manifest.h"
 #include <tessera/base/error.h>
 #include <tessera/io/atomic_file.h>
 

@@ -2,7 +2,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "src/evaluation/metrics/feature_map.h"
+#include "src/evaluation/metrics/point_sets.h"
 #include "src/evaluation/metrics/localization.h"
 
 namespace tessera::metrics {

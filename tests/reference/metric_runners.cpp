@@ -6,7 +6,6 @@
 #include "src/evaluation/metrics/pairs.h"
 #include "src/evaluation/metrics/retrieval.h"
 #include "src/evaluation/metrics/segmentation.h"
-#include "src/evaluation/metrics/slot_mask.h"
 #include "src/evaluation/metrics/slots.h"
 #include "src/evaluation/metrics/localization.h"
 #include "src/evaluation/metrics/zero_shot.h"

@@ -1,4 +1,4 @@
-#include "src/data/tokenizers/json/decoder.h"
+#include "src/data/tokenizers/json/pipeline.h"
 
 #include <algorithm>
 #include <charconv>
