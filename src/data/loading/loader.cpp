@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "src/data/loading/bad_share.h"
 #include "src/data/loading/caption_entries.h"
 #include "src/data/loading/collate.h"
 #include "src/data/loading/ordered_workers.h"

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include <tessera/base/error.h>
-#include <tessera/data/loading/resolution.h>
+#include <tessera/data/loading/loader_settings.h>
 
 namespace tessera {
 

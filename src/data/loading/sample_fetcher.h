@@ -14,7 +14,6 @@
 #include "src/data/loading/sample_reader.h"
 #include "src/data/loading/sample_transform.h"
 #include "src/data/loading/sampler.h"
-#include "src/data/loading/work_time.h"
 
 namespace tessera {
 
