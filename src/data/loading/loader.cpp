@@ -219,7 +219,10 @@ struct Loader::Impl {
         counts(sampler->components(), settings, needed_fields(needs), target.share_setting, target.told),
         skip_list(target.skipped_file, settings.skipped_list) {
     check_sizes();
-    check_resolution(settings.resolution, "data.loader.resolution");
+    for (std::size_t i = 1; i < settings.resolution.size(); ++i)
+      if (const double until = settings.resolution[i].until, before = settings.resolution[i - 1].until; until <= before)
+        user_error("data.loader.resolution[", i, "].until is ", until, ", not above ", before,
+                   " of the step before it: the shares must increase");
     if (!settings.resolution.empty() && !keeps_shapes(preprocessing))
       user_error("data.loader.resolution: all images of this model have one size: set model.preprocessing.resize_mode to naflex, "
                  "or remove this setting");

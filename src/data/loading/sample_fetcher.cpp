@@ -1,5 +1,7 @@
 #include "src/data/loading/sample_fetcher.h"
 
+#include <algorithm>
+
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/data/stream.h>
@@ -33,7 +35,9 @@ DataPosition SampleFetcher::place_of(std::int64_t ticket) const {
 std::int64_t SampleFetcher::max_patches_at(const DataPosition& place) const {
   if (batches_of_run_ == 0) return 0;
   const std::int64_t batches = place.epoch * (stages_.sampler->places() / batch_size_) + place.cursor / batch_size_;
-  return tessera::max_patches_at(resolution_, static_cast<double>(batches) / static_cast<double>(batches_of_run_));
+  const double share = static_cast<double>(batches) / static_cast<double>(batches_of_run_);
+  const auto part = std::ranges::find_if(resolution_, [&](const ResolutionStep& step) { return share < step.until; });
+  return part == resolution_.end() ? 0 : part->max_patches;
 }
 
 PreparedSample SampleFetcher::fetch(std::int64_t ticket, std::int64_t thread) {

@@ -59,12 +59,6 @@ void fields(Visitor& v, ResolutionStep& s) {
   v("max_patches", s.max_patches, "maximum number of patches per image", config::at_least(1));
 }
 
-/// Throws UserError naming `path` if the shares are not increasing.
-void check_resolution(const std::vector<ResolutionStep>& steps, const std::string& path);
-
-/// Returns the max_patches of the part that contains the point `share` of the run (0: start, 1: end); 0 if all parts end before it.
-std::int64_t max_patches_at(const std::vector<ResolutionStep>& steps, double share);
-
 /// The settings data.loader of a run.
 struct LoaderSettings : ImageSettings {
   std::int64_t batch_size = 64;
