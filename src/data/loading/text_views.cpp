@@ -42,7 +42,7 @@ void add_some(std::vector<std::string> texts, std::int64_t count, Random& random
 class SingleText : public TextView {
  public:
   using Texts = std::span<const std::string> (*)(const Sample& sample);
-  SingleText(std::string name, Texts texts, std::string choice = "") : TextView(std::move(name), 1, ""), texts_(texts), choice_(std::move(choice)) {}
+  SingleText(std::string view, Texts texts, std::string choice = "") : TextView(std::move(view), 1, ""), texts_(texts), choice_(std::move(choice)) {}
 
   bool is_in(const Sample& sample) const override {
     return std::ranges::any_of(texts_(sample), [](const std::string& text) { return !text.empty(); });
@@ -117,8 +117,8 @@ class Captions : public TextView {
     if (settings_.choice == "sentences")
       return CaptionSampler(std::move(of_sample)).sample(fields, [&] { return random.uniform(); });
     std::vector<std::string> out;
-    for (const std::string& name : *of_sample.fields)
-      if (const TextField* field = find_field(fields, name)) out.insert(out.end(), field->texts.begin(), field->texts.end());
+    for (const std::string& wanted : *of_sample.fields)
+      if (const TextField* field = find_field(fields, wanted)) out.insert(out.end(), field->texts.begin(), field->texts.end());
     if (settings_.choice == "random") random.shuffle(out);
     out.resize(static_cast<std::size_t>(settings_.count));
     return out;
@@ -138,11 +138,11 @@ class Captions : public TextView {
   std::vector<TextField> fields_of(const Sample& sample) const {
     std::vector<TextField> out;
     if (uses_unnamed_) out = unnamed_fields(sample);
-    for (const std::string& name : named_) {
-      if (find_field(out, name) != nullptr) continue;
-      if (const TextField* field = find_field(sample.texts, name))
+    for (const std::string& wanted : named_) {
+      if (find_field(out, wanted) != nullptr) continue;
+      if (const TextField* field = find_field(sample.texts, wanted))
         out.push_back(*field);
-      else if (name == kCaptionsField)
+      else if (wanted == kCaptionsField)
         out.push_back(captions_field(sample));
     }
     return out;
@@ -189,8 +189,8 @@ class Negatives : public TextView {
 // The phrases of the objects whose boxes a sample's views show, or hard negatives of these phrases.
 class ObjectTexts : public TextView {
  public:
-  ObjectTexts(std::string name, std::vector<std::string> RegionTexts::*texts, std::int64_t per_image, std::string unset)
-      : TextView(std::move(name), per_image, std::move(unset)), texts_(texts) {}
+  ObjectTexts(std::string view, std::vector<std::string> RegionTexts::*texts, std::int64_t per_image, std::string if_unset)
+      : TextView(std::move(view), per_image, std::move(if_unset)), texts_(texts) {}
 
   bool is_in(const Sample& sample) const override {
     return std::ranges::any_of(phrased_objects(sample), [this](const auto* object) {
