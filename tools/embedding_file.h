@@ -7,7 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "src/io/scratch_file.h"
+#include "src/io/mapped_file.h"
 
 /// The output file of tessera-embed.
 namespace tessera::tools {

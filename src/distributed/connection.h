@@ -34,6 +34,10 @@ BackendPointer make_gloo(const c10::intrusive_ptr<c10d::Store>& store, const Lau
 BackendPointer make_nccl(const c10::intrusive_ptr<c10d::Store>& store, const LaunchEnvironment& environment,
                          const at::Device& device, std::chrono::milliseconds timeout);
 
+/// Returns, in numeric form, the address under which `host` and others on the same network reach this machine. It is this machine's address
+/// on the route to `host`. Returns an empty string if the host's name is unknown or there is no route to it.
+std::string address_towards(const std::string& host);
+
 /// Records that this rank uses the GPU with this identity. Throws UserError if another rank already uses it, because
 /// NCCL cannot transfer between two ranks on one GPU.
 void claim_gpu(c10d::Store& store, const std::string& identity, const LaunchEnvironment& environment);

@@ -4,7 +4,7 @@
 #include "src/base/digest.h"
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/metrics/slots.h"
-#include "src/evaluation/metrics/sparse_rows.h"
+#include "src/evaluation/metrics/sparse.h"
 #include "src/evaluation/metrics/zero_shot.h"
 #include "src/evaluation/token_spans.h"
 #include "src/models/projections.h"

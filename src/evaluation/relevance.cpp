@@ -2,7 +2,7 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "src/evaluation/metrics/grad_cam.h"
+#include "src/evaluation/metrics/localization.h"
 #include "src/models/block_inputs.h"
 #include <tessera/base/error.h>
 #include <tessera/evaluation/embedder.h>

@@ -10,13 +10,14 @@
 #include "src/base/printable.h"
 #include "src/index/formats.h"
 #include "src/io/mapped_file.h"
+#include "src/io/wire_fields.h"
 #include <tessera/base/error.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera::index {
 namespace {
 
-enum WireType : std::uint64_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+using io::WireFields;
 
 // ---- writing
 
@@ -27,18 +28,18 @@ void put_varint(std::string& out, std::uint64_t value) {
 
 void put_number(std::string& out, std::uint64_t field, std::int64_t value) {
   if (value == 0) return;  // proto3 does not write default values
-  put_varint(out, field << 3 | kVarint);
+  put_varint(out, field << 3 | WireFields::kVarint);
   put_varint(out, static_cast<std::uint64_t>(value));
 }
 
 void put_double(std::string& out, std::uint64_t field, double value) {
   if (value == 0) return;
-  put_varint(out, field << 3 | kFixed64);
+  put_varint(out, field << 3 | WireFields::kFixed64);
   out.append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
 void put_bytes(std::string& out, std::uint64_t field, std::string_view bytes) {
-  put_varint(out, field << 3 | kBytes);
+  put_varint(out, field << 3 | WireFields::kBytes);
   put_varint(out, bytes.size());
   out += bytes;
 }
@@ -51,73 +52,28 @@ std::string delimited(const std::string& message) {
 
 // ---- reading
 
-/// Reads one message field by field. Unknown fields are skipped, as Protocol Buffers require.
-class Message {
+/// Reads one message field by field. Fields that nobody asks for are skipped, as Protocol Buffers require of unknown ones.
+class Message : public WireFields {
  public:
-  Message(std::string_view bytes, const std::string& path) : rest_(bytes), path_(path) {}
+  Message(std::string_view content, const std::string& path) : WireFields(content), path_(path) {}
 
-  bool at_end() const { return rest_.empty(); }
-
-  /// Advances to the next field and returns its number.
-  std::uint64_t next() {
-    const std::uint64_t key = varint();
-    type_ = key & 7;
-    return key >> 3;
+  bool next() {
+    const bool more = WireFields::next();
+    if (damaged) refuse();
+    return more;
   }
-  std::int64_t number() {
-    expect(kVarint);
-    return static_cast<std::int64_t>(varint());
-  }
-  std::string_view bytes() {
-    expect(kBytes);
-    return take(varint());
-  }
-  void skip() {
-    switch (type_) {
-      case kVarint:
-        varint();
-        break;
-      case kFixed64:
-        take(8);
-        break;
-      case kBytes:
-        take(varint());
-        break;
-      case kFixed32:
-        take(4);
-        break;
-      default:
-        damaged();
-    }
-  }
+  std::int64_t integer() const { return type == kVarint ? static_cast<std::int64_t>(scalar) : (refuse(), 0); }
+  std::string_view text() const { return type == kBytes ? bytes : (refuse(), bytes); }
   /// Returns the next message of a file in which each message is preceded by its length.
-  Message delimited() { return {take(varint()), path_}; }
-
-  [[noreturn]] void damaged() const { user_error(path_, ": not a ciff file, damaged, or truncated"); }
+  Message delimited() {
+    const std::string_view message = WireFields::delimited();
+    if (damaged) refuse();
+    return {message, path_};
+  }
+  [[noreturn]] void refuse() const { user_error(path_, ": not a ciff file, damaged, or truncated"); }
 
  private:
-  void expect(WireType type) const {
-    if (type_ != type) damaged();
-  }
-  std::uint64_t varint() {
-    std::uint64_t value = 0;
-    for (int shift = 0; shift < 64; shift += 7) {
-      const auto byte = static_cast<unsigned char>(take(1)[0]);
-      value |= std::uint64_t{byte & 0x7FU} << shift;
-      if (byte < 0x80) return value;
-    }
-    damaged();
-  }
-  std::string_view take(std::uint64_t count) {
-    if (count > rest_.size()) damaged();
-    const std::string_view taken = rest_.substr(0, count);
-    rest_.remove_prefix(count);
-    return taken;
-  }
-
-  std::string_view rest_;
   const std::string& path_;
-  std::uint64_t type_ = 0;
 };
 
 struct CiffHeader {
@@ -126,20 +82,10 @@ struct CiffHeader {
 
 CiffHeader read_header(Message message) {
   CiffHeader header;
-  while (!message.at_end()) {
-    switch (message.next()) {
-      case 1:
-        header.version = message.number();
-        break;
-      case 2:
-        header.lists = message.number();
-        break;
-      case 3:
-        header.documents = message.number();
-        break;
-      default:
-        message.skip();
-    }
+  while (message.next()) {
+    if (message.number == 1) header.version = message.integer();
+    if (message.number == 2) header.lists = message.integer();
+    if (message.number == 3) header.documents = message.integer();
   }
   return header;
 }
@@ -150,17 +96,9 @@ struct Posting {
 
 Posting read_posting(Message message) {
   Posting posting;
-  while (!message.at_end()) {
-    switch (message.next()) {
-      case 1:
-        posting.document = message.number();
-        break;
-      case 2:
-        posting.frequency = message.number();
-        break;
-      default:
-        message.skip();
-    }
+  while (message.next()) {
+    if (message.number == 1) posting.document = message.integer();
+    if (message.number == 2) posting.frequency = message.integer();
   }
   return posting;
 }
@@ -172,21 +110,13 @@ struct PostingsList {
 
 PostingsList read_list(Message message, const std::string& path) {
   PostingsList list;
-  while (!message.at_end()) {
-    switch (message.next()) {
-      case 1:
-        list.term = message.bytes();
-        break;
-      case 4:
-        list.postings.push_back(read_posting({message.bytes(), path}));
-        break;
-      default:
-        message.skip();
-    }
+  while (message.next()) {
+    if (message.number == 1) list.term = message.text();
+    if (message.number == 4) list.postings.push_back(read_posting({message.text(), path}));
   }
   std::int64_t document = 0;
   for (Posting& posting : list.postings) {
-    if (posting.document < 0 || posting.document > INT32_MAX) message.damaged();
+    if (posting.document < 0 || posting.document > INT32_MAX) message.refuse();
     posting.document = document += posting.document;
   }
   return list;
@@ -199,24 +129,17 @@ struct Document {
 
 Document read_document(Message message) {
   Document document;
-  while (!message.at_end()) {
-    switch (message.next()) {
-      case 1:
-        document.number = message.number();
-        break;
-      case 2:
-        document.id = message.bytes();
-        break;
-      default:
-        message.skip();
-    }
+  while (message.next()) {
+    if (message.number == 1) document.number = message.integer();
+    if (message.number == 2) document.id = message.text();
   }
   return document;
 }
 
 }  // namespace
 
-SparseVectors read_ciff(const std::string& path, const TokenNames& names, double scale) {
+SparseVectors read_ciff(const std::string& path, const SparseFileOptions& options) {
+  const TokenNames& names = options.names;
   const io::MappedFile mapped(path);
   Message file(mapped.bytes(), path);
   if (file.at_end()) user_error(path, ": the file is empty, expected a ciff file");
@@ -225,7 +148,7 @@ SparseVectors read_ciff(const std::string& path, const TokenNames& names, double
   // Each document and each list takes at least one byte of the file. So a count above the file's size is invalid, and is rejected before
   // memory is allocated for it.
   const auto size = static_cast<std::int64_t>(mapped.bytes().size());
-  if (header.documents < 0 || header.documents > size || header.lists < 0 || header.lists > size) file.damaged();
+  if (header.documents < 0 || header.documents > size || header.lists < 0 || header.lists > size) file.refuse();
   std::vector<std::vector<TokenWeight>> rows(static_cast<std::size_t>(header.documents));
   SparseVectors vectors;
   vectors.vocab_size = names.size();
@@ -238,22 +161,23 @@ SparseVectors read_ciff(const std::string& path, const TokenNames& names, double
         user_error(path, ": token ", printable(list.term, 60), " has the document ", posting.document, " of ",
                    header.documents);
       rows[static_cast<std::size_t>(posting.document)].push_back(
-          {token, static_cast<float>(static_cast<double>(posting.frequency) / scale)});
+          {token, static_cast<float>(static_cast<double>(posting.frequency) / options.ciff_scale)});
     }
   }
   std::vector<std::string> ids(rows.size());
   for (std::int64_t i = 0; i < header.documents; ++i) {
     Document document = read_document(file.delimited());
-    if (document.number < 0 || document.number >= header.documents) file.damaged();
+    if (document.number < 0 || document.number >= header.documents) file.refuse();
     ids[static_cast<std::size_t>(document.number)] = std::move(document.id);
   }
-  if (!file.at_end()) file.damaged();
+  if (!file.at_end()) file.refuse();
   for (std::size_t r = 0; r < rows.size(); ++r)
     append_row(vectors, std::move(ids[r]), std::exchange(rows[r], {}), concat(path, ": document ", r));
   return vectors;
 }
 
-void write_ciff(const std::string& path, const SparseVectors& vectors, const TokenNames& names, double scale) {
+void write_ciff(const std::string& path, const SparseVectors& vectors, const SparseFileOptions& options) {
+  const double scale = options.ciff_scale;
   struct Entry {
     std::int32_t document;
     std::int32_t frequency;
@@ -275,7 +199,7 @@ void write_ciff(const std::string& path, const SparseVectors& vectors, const Tok
   }
   std::vector<std::pair<std::string, std::int32_t>> terms;
   for (std::int32_t token = 0; token < vectors.vocab_size; ++token)
-    if (start[token + 1] > start[token]) terms.emplace_back(names.name(token), token);
+    if (start[token + 1] > start[token]) terms.emplace_back(options.names.name(token), token);
   std::sort(terms.begin(), terms.end());
 
   const std::int64_t total = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});

@@ -8,19 +8,11 @@
 /// are valid.
 namespace tessera::index {
 
-SparseVectors read_safetensors(const std::string& path);
-void write_safetensors(const std::string& path, const SparseVectors& vectors);
+SparseVectors read_safetensors(const std::string& path, const SparseFileOptions& options);
+void write_safetensors(const std::string& path, const SparseVectors& vectors, const SparseFileOptions& options);
 
-SparseVectors read_csr(const std::string& path);
-void write_csr(const std::string& path, const SparseVectors& vectors);
-
-SparseVectors read_json_lines(const std::string& path, const TokenNames& names);
-void write_json_lines(const std::string& path, const SparseVectors& vectors, const TokenNames& names);
-
-SparseVectors read_ciff(const std::string& path, const TokenNames& names, double scale);
-void write_ciff(const std::string& path, const SparseVectors& vectors, const TokenNames& names, double scale);
-
-void write_text(const std::string& path, const SparseVectors& vectors, const TokenNames& names);
+SparseVectors read_ciff(const std::string& path, const SparseFileOptions& options);
+void write_ciff(const std::string& path, const SparseVectors& vectors, const SparseFileOptions& options);
 
 /// Throws UserError unless `indptr` begins with 0, never decreases, and ends with `count`.
 void check_indptr(const std::vector<std::int64_t>& indptr, std::int64_t count, const std::string& path);

@@ -96,4 +96,8 @@ class Index {
   std::unique_ptr<const State> state_;
 };
 
+/// Searches with every row of `queries` in parallel. Throws UserError like Index::search().
+std::vector<Hits> search_all(const Index& index, const SparseVectors& queries, std::int64_t k,
+                             const Filter& filter = {}, int threads = 0);
+
 }  // namespace tessera::index

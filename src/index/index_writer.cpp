@@ -1,47 +1,30 @@
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <fcntl.h>
 #include <filesystem>
 #include <limits>
+#include <memory>
 #include <regex>
 #include <set>
-#include <sys/file.h>
-#include <unistd.h>
 #include <unordered_map>
 
 #include "src/base/digest.h"
 #include "src/base/printable.h"
-#include "src/index/index_state.h"
+#include "src/index/manifest.h"
 #include "src/index/index_writer.h"
+#include "src/io/file_lock.h"
 #include <tessera/base/error.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera::index {
 namespace {
 
-/// Locks the index in a folder against other writers while an object of this class exists. If a process is killed, the kernel releases
-/// its lock.
-class FolderLock {
- public:
-  explicit FolderLock(const std::string& folder) {
-    const std::string path = folder + "/lock";
-    descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (descriptor_ < 0) user_error(path, ": cannot create the file: ", std::strerror(errno));
-    if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
-    const int cause = errno;
-    ::close(descriptor_);
-    if (cause == EWOULDBLOCK) user_error(folder, ": another process is changing this index; try again when it is done");
-    user_error(path, ": cannot be locked: ", std::strerror(cause));
-  }
-  ~FolderLock() { ::close(descriptor_); }
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
-
- private:
-  int descriptor_ = -1;
-};
+/// Locks the index in a folder against other writers while the result exists.
+std::unique_ptr<io::FileLock> lock_folder(const std::string& folder) {
+  std::string holder;
+  auto lock = io::FileLock::take(folder + "/lock", holder);
+  if (!lock) user_error(folder, ": another process is changing this index; try again when it is done");
+  return lock;
+}
 
 /// Returns whether next_file() makes this name, or an AtomicFile of an index does while it is unfinished. All other files are the user's.
 bool is_index_file(const std::string& name) {
@@ -165,7 +148,7 @@ Change build_index(const std::string& folder, SparseVectors documents, const Bui
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) user_error(folder, ": cannot create the folder: ", error.message());
-  const FolderLock lock(folder);
+  const auto lock = lock_folder(folder);
   Manifest manifest;
   if (has_manifest(folder)) {
     if (!settings.overwrite) user_error(folder, ": there is already an index; --overwrite replaces it");
@@ -191,7 +174,7 @@ Change build_index(const std::string& folder, SparseVectors documents, const Bui
 
 Change add_documents(const std::string& folder, SparseVectors documents, bool replace, int threads) {
   require_manifest(folder);  // so that a folder without an index gets no lock file
-  const FolderLock lock(folder);
+  const auto lock = lock_folder(folder);
   Manifest manifest = read_manifest(folder);
   if (documents.vocab_size > manifest.layout.vocab_size)
     user_error("the documents' vocabulary of ", documents.vocab_size, " is larger than the index's, ",
@@ -212,7 +195,7 @@ Change add_documents(const std::string& folder, SparseVectors documents, bool re
 
 Change remove_documents(const std::string& folder, std::span<const std::string> ids, bool missing_ok, int threads) {
   require_manifest(folder);
-  const FolderLock lock(folder);
+  const auto lock = lock_folder(folder);
   Manifest manifest = read_manifest(folder);
   std::unordered_map<std::string_view, std::int64_t> rows;
   for (std::size_t i = 0; i < ids.size(); ++i) rows.emplace(ids[i], static_cast<std::int64_t>(i));
@@ -229,7 +212,7 @@ Change remove_documents(const std::string& folder, std::span<const std::string> 
 
 Change compact_index(const std::string& folder, int threads) {
   require_manifest(folder);
-  const FolderLock lock(folder);
+  const auto lock = lock_folder(folder);
   Manifest manifest = read_manifest(folder);
   const QuantizedDocuments documents = stored_documents(open_segments(folder, manifest, threads), manifest.layout);
   manifest.segments.clear();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -48,5 +49,28 @@ void write_manifest(const std::string& folder, const Manifest& manifest);
 /// Returns the text of the manifest file: one line of JSON, and one line with its fingerprint.
 std::string manifest_text(const Manifest& manifest);
 Manifest parse_manifest(const std::string& text, const std::string& path);
+
+/// An opened segment and its entry in the manifest.
+struct OpenSegment {
+  std::unique_ptr<const Segment> segment;
+  ManifestSegment manifest;
+  std::int64_t first = 0;  // the segment's first document number in the index
+};
+
+/// Opens all segments. Throws the same UserErrors as the constructor of Segment.
+std::vector<OpenSegment> open_segments(const std::string& folder, const Manifest& manifest, int threads,
+                                       SegmentParts parts = SegmentParts::kAll);
+
+/// Returns all documents that are not removed, in their order.
+QuantizedDocuments stored_documents(const std::vector<OpenSegment>& segments, const SegmentLayout& layout);
+
+struct Index::State {
+  Manifest manifest;
+  TokenNames names;
+  std::vector<OpenSegment> segments;
+
+  /// Returns the segment that contains the document with this number.
+  const OpenSegment& of(std::int64_t document) const;
+};
 
 }  // namespace tessera::index

@@ -38,7 +38,7 @@ at::Tensor view_of(const std::vector<T>& values, at::ScalarType dtype) {
 
 }  // namespace
 
-SparseVectors read_safetensors(const std::string& path) {
+SparseVectors read_safetensors(const std::string& path, const SparseFileOptions&) {
   const io::TensorFile file = io::load_safetensors(path);
   const auto shape = values_of<std::int64_t>(tensor_of(file, "shape", at::kLong, path));
   SparseVectors vectors;
@@ -66,7 +66,7 @@ SparseVectors read_safetensors(const std::string& path) {
   return vectors;
 }
 
-void write_safetensors(const std::string& path, const SparseVectors& vectors) {
+void write_safetensors(const std::string& path, const SparseVectors& vectors, const SparseFileOptions&) {
   const std::vector<std::int64_t> shape = {vectors.rows(), vectors.vocab_size};
   std::vector<std::int64_t> starts = {0};
   std::string ids;

@@ -12,7 +12,7 @@
 #include <optional>
 
 #include "kernels/impact_scores/impact_scores.h"
-#include "src/index/index_state.h"
+#include "src/index/manifest.h"
 #include <tessera/base/error.h>
 
 namespace tessera::index {

@@ -8,7 +8,7 @@
 #include "kernels/impact_scores/impact_scores.h"
 #include "kernels/parallel.h"
 #include "src/base/digest.h"
-#include "src/index/document_ids.h"
+#include "src/index/sparse_vectors.h"
 #include <tessera/base/error.h>
 
 namespace tessera::index {

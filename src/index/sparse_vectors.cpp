@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "src/base/printable.h"
-#include "src/index/document_ids.h"
 #include "src/index/sparse_vectors.h"
 #include <tessera/base/error.h>
+#include <tessera/base/text.h>
 
 namespace tessera::index {
 namespace {
@@ -87,6 +87,18 @@ void scale_to_unit_length(SparseVectors& vectors) {
     for (std::int64_t i = vectors.indptr[r]; i < vectors.indptr[r + 1]; ++i)
       vectors.weights[i] = static_cast<float>(vectors.weights[i] * scale);
   }
+}
+
+bool is_readable(std::string_view text) {
+  const bool control =
+      std::any_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; });
+  return !control && is_utf8(text);
+}
+
+void check_id(std::string_view id, const std::string& place) {
+  if (id.empty()) user_error(place, ": its id is empty");
+  if (!is_readable(id))
+    user_error(place, ": the id \"", printable(id), "\" has control characters, or bytes that are not UTF-8");
 }
 
 }  // namespace tessera::index

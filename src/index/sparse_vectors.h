@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tessera::index {
@@ -47,5 +48,11 @@ std::vector<std::string> numbered_ids(std::int64_t rows);
 
 /// Scales each row to Euclidean length 1, so that products become cosines. Rows without tokens stay unchanged.
 void scale_to_unit_length(SparseVectors& vectors);
+
+/// Whether the text is UTF-8 without control characters.
+bool is_readable(std::string_view text);
+
+/// Throws UserError with a message that begins with `place` if a text cannot be a document's id, because it is empty or not readable.
+void check_id(std::string_view id, const std::string& place);
 
 }  // namespace tessera::index

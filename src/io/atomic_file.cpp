@@ -47,14 +47,7 @@ void AtomicFile::fail(const char* action) {
 }
 
 void AtomicFile::write(const void* data, std::size_t size) {
-  const char* bytes = static_cast<const char*>(data);
-  while (size > 0) {
-    const ssize_t written = ::write(descriptor_, bytes, size);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail("cannot write");
-    bytes += written;
-    size -= static_cast<std::size_t>(written);
-  }
+  if (!append(descriptor_, {static_cast<const char*>(data), size})) fail("cannot write");
 }
 
 void AtomicFile::commit() {

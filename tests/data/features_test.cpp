@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "src/base/digest.h"
-#include "src/data/features/feature_writer.h"
+#include "src/data/features/feature_folder.h"
 #include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"

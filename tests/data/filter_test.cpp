@@ -8,7 +8,7 @@
 
 #include "src/data/formats/column_file.h"
 #include "src/data/formats/row_filter.h"
-#include "src/io/tar_writer.h"
+#include "src/io/tar.h"
 #include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"

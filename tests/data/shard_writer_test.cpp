@@ -13,7 +13,7 @@
 #include "src/data/packing/contact_sheet.h"
 #include "src/data/packing/pack.h"
 #include "src/data/shapes/shapes.h"
-#include "src/io/tar_writer.h"
+#include "src/io/tar.h"
 #include "tests/data/pictures.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"

@@ -10,11 +10,11 @@
 
 #include "src/data/formats/byte_stream.h"
 #include "src/data/loading/evaluation_reader.h"
-#include "src/data/loading/stream_reader.h"
+#include "src/data/loading/sample_reader.h"
 #include "src/data/sources/mixture.h"
 #include "src/data/sources/webdataset/shard_stream.h"
 #include "src/data/sources/webdataset/webdataset.h"
-#include "src/io/tar_writer.h"
+#include "src/io/tar.h"
 #include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
@@ -180,7 +180,7 @@ TEST_F(Streams, AreDividedAmongProcessesByFile) {
   EXPECT_EQ(ordered(all), numbers(5 * kEach));
   EXPECT_TRUE(
       error_of([&] {
-        StreamReader(source, 1, true, {0, 6});
+        make_sample_reader(source, {}, 1, {0, 6}, nullptr);
       })
           .ends_with("5 streams cannot be split over 6 processes: each needs at least one; write more shards, "
                      "or use fewer processes"));
@@ -206,11 +206,11 @@ TEST_F(Streams, LoaderResumesExactly) {
 TEST_F(Streams, AReaderCountsTheSamplesBeforeItsFirstPlace) {
   write_stream_shards(2);
   const auto source = stream_of(piped(2));
-  StreamReader reader(source, 1, /*shuffle=*/false, {});
-  EXPECT_EQ(reader.read(0, {0, 15}, 0, pause_and_tell).key, "15");
-  EXPECT_EQ(reader.passed_over(), 15);
-  EXPECT_EQ(reader.read(1, {0, 16}, 0, pause_and_tell).key, "16");
-  EXPECT_EQ(reader.passed_over(), 15);
+  const std::shared_ptr<SampleReader> reader = make_ordered_reader(source);
+  EXPECT_EQ(reader->read(0, {0, 15}, 0, pause_and_tell).key, "15");
+  EXPECT_EQ(reader->passed_over(), 15);
+  EXPECT_EQ(reader->read(1, {0, 16}, 0, pause_and_tell).key, "16");
+  EXPECT_EQ(reader->passed_over(), 15);
 }
 
 TEST_F(Streams, ProcessesWithFewerFilesReturnAsManyBatches) {

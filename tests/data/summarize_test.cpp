@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "src/data/packing/summarize.h"
+#include "src/data/packing/pack_sample.h"
 
 namespace tessera {
 namespace {

@@ -7,7 +7,7 @@
 #include "src/data/sources/csv.h"
 #include "src/data/sources/json_lines.h"
 #include "src/data/sources/webdataset/webdataset.h"
-#include "src/io/tar_writer.h"
+#include "src/io/tar.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 

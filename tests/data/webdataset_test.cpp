@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "src/data/sources/webdataset/webdataset.h"
-#include "src/io/tar_writer.h"
+#include "src/io/tar.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include <tessera/base/log.h>

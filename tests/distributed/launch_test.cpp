@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "src/distributed/route.h"
+#include "src/distributed/connection.h"
 #include "tests/support/contains.h"
 #include "tests/support/error_of.h"
 #include <tessera/distributed/launch.h>

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/evaluation/metrics/cider.h"
+#include "src/evaluation/metrics/captions.h"
 
 namespace tessera::metrics {
 namespace {

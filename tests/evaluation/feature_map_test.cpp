@@ -2,8 +2,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "src/evaluation/metrics/feature_map.h"
-#include "src/evaluation/metrics/grad_cam.h"
+#include "src/evaluation/metrics/point_sets.h"
+#include "src/evaluation/metrics/localization.h"
 
 namespace tessera::metrics {
 namespace {

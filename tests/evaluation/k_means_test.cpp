@@ -1,4 +1,4 @@
-#include "src/evaluation/metrics/k_means.h"
+#include "src/evaluation/metrics/point_sets.h"
 
 #include <cmath>
 #include <limits>

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/evaluation/metrics/k_precision.h"
+#include "src/evaluation/metrics/captions.h"
 #include "tests/evaluation/color_embedder.h"
 #include "tests/evaluation/task_case.h"
 

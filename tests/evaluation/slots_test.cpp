@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "src/evaluation/metrics/slot_mask.h"
 #include "src/evaluation/metrics/slots.h"
 #include "tests/support/gradcheck.h"
 #include <tessera/base/error.h>

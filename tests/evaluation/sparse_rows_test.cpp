@@ -1,10 +1,9 @@
-#include "src/evaluation/metrics/sparse_rows.h"
+#include "src/evaluation/metrics/sparse.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "src/evaluation/metrics/cosine.h"
-#include "src/evaluation/metrics/sparsity_meter.h"
 
 namespace tessera::metrics {
 namespace {

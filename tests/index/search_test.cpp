@@ -1,7 +1,7 @@
 #include <thread>
 
 #include "kernels/cpu/instruction_set.h"
-#include "src/index/search_all.h"
+#include "src/index/index.h"
 #include "tests/index/brute_force.h"
 #include "tests/index/temporary_index.h"
 

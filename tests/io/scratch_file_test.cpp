@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/io/scratch_file.h"
+#include "src/io/mapped_file.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 

@@ -1,7 +1,6 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "src/measure/operator_flops.h"
 #include "src/measure/step_meter.h"
 #include <tessera/ops/max_similarity.h>
 #include <tessera/ops/sparsify_group.h>

@@ -1,4 +1,3 @@
-#include "src/measure/peak_flops.h"
 
 #include <limits>
 

@@ -1,17 +1,13 @@
 #include <nlohmann/json.hpp>
 
-#include "src/evaluation/metrics/hyperparameter_sweep.h"
-#include "src/evaluation/metrics/interpretability.h"
-#include "src/evaluation/metrics/k_precision.h"
-#include "src/evaluation/metrics/knn.h"
-#include "src/evaluation/metrics/linear_probe.h"
+#include "src/evaluation/metrics/sparse.h"
+#include "src/evaluation/metrics/captions.h"
+#include "src/evaluation/metrics/probes.h"
 #include "src/evaluation/metrics/pairs.h"
 #include "src/evaluation/metrics/retrieval.h"
 #include "src/evaluation/metrics/segmentation.h"
-#include "src/evaluation/metrics/slot_mask.h"
 #include "src/evaluation/metrics/slots.h"
-#include "src/evaluation/metrics/sparsity_meter.h"
-#include "src/evaluation/metrics/token_group_iou.h"
+#include "src/evaluation/metrics/localization.h"
 #include "src/evaluation/metrics/zero_shot.h"
 #include "tests/reference/all_runners.h"
 #include <tessera/base/text.h>

@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 
-#include "src/evaluation/metrics/token_localization.h"
+#include "src/evaluation/metrics/localization.h"
 #include "src/models/attention.h"
 #include "src/models/position_embedding.h"
 #include "src/models/projections.h"

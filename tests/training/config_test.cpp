@@ -4,7 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 
-#include "src/io/tar_writer.h"
+#include "src/io/tar.h"
 #include "src/training/config/resume_rules.h"
 #include "src/training/stages.h"
 #include "tests/support/test_data.h"

@@ -4,9 +4,9 @@
 
 #include <ATen/ATen.h>
 
-#include "src/data/packing/sample_files.h"
+#include "src/data/packing/pack_sample.h"
 #include "src/data/shapes/shapes.h"
-#include "src/io/tar_writer.h"
+#include "src/io/tar.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "src/measure/peak_flops.h"
+#include "src/measure/machine.h"
 #include "src/measure/profiler.h"
 #include "tools/bench/training_step.h"
 

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <chrono>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -9,11 +12,12 @@
 
 #include "src/base/dump_utf8.h"
 #include "src/base/progress.h"
-#include "src/data/loading/read_through.h"
+#include "src/measure/machine.h"
 #include "tools/command_line.h"
 #include "tools/data/command.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/data/loading/loader.h>
 
 namespace tessera::tools {
 namespace {
@@ -29,6 +33,39 @@ struct ReadOptions {
   std::string skipped;
   bool json = false;
 };
+
+// The time and memory that a call of read_through() took.
+struct ReadReport {
+  std::int64_t samples = 0;
+  double seconds = 0;
+  LoaderStatistics statistics;
+  // The process's resident memory in bytes after 10, 20, ..., 100 percent of the batches were read.
+  std::vector<std::pair<int, std::int64_t>> resident_bytes;
+  std::int64_t resident_at_end = 0;
+};
+
+// Reads all batches of the first `epochs` epochs. `progress` receives the number of batches read so far.
+ReadReport read_through(Loader& loader, std::int64_t epochs, const std::function<void(std::int64_t)>& progress) {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  const auto resident = [] { return memory_use(at::kCPU).resident; };
+  const std::int64_t batches = loader.batches_per_epoch() * epochs;
+  ReadReport out;
+  // Reads one batch past the last epoch, because only then have all samples of that epoch been read.
+  for (std::int64_t done = 0;;) {
+    const Batch batch = loader.next();
+    if (loader.epoch() >= epochs) break;
+    out.samples += batch.size();
+    progress(std::min(++done, batches));
+    for (int tenth = static_cast<int>(std::ssize(out.resident_bytes)) + 1; tenth <= 10 && done >= tenth * batches / 10;
+         ++tenth)
+      out.resident_bytes.emplace_back(10 * tenth, resident());
+  }
+  out.resident_at_end = resident();
+  out.statistics = loader.statistics();
+  out.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  return out;
+}
 
 void print_json(const Source& source, const ReadReport& report) {
   nlohmann::ordered_json json;

@@ -8,7 +8,6 @@
 
 #include "src/base/printable.h"
 #include "src/index/index.h"
-#include "src/index/search_all.h"
 #include "tools/index/command.h"
 #include "tools/index/queries.h"
 #include <tessera/base/error.h>

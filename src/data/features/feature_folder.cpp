@@ -1,12 +1,17 @@
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <filesystem>
 #include <numeric>
+#include <stdexcept>
 #include <string_view>
 
+#include <ATen/ATen.h>
+
 #include "src/base/digest.h"
+#include "src/base/dump_utf8.h"
 #include "src/base/printable.h"
-#include "src/data/features/feature_files.h"
+#include "src/data/features/feature_folder.h"
 #include "src/io/mapped_file.h"
 #include "src/io/safetensors_header.h"
 #include "src/io/stand_in.h"
@@ -14,6 +19,7 @@
 #include <tessera/base/text.h>
 #include <tessera/data/source.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/io/safetensors.h>
 
 namespace tessera {
 namespace {
@@ -39,6 +45,99 @@ std::string_view tensor_bytes(const io::SafetensorsHeader& header, std::string_v
     if (entry.name == name && entry.dtype == type && (shape.empty() || entry.shape == shape))
       return data.substr(entry.begin, entry.end - entry.begin);
   damaged(path, concat("has no tensor ", printable(name), " as the manifest describes it"));
+}
+
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr int kFormat = 1;
+constexpr int kMaxDepth = 100;                         // maximum nesting depth of lists and objects; settings have the same limit
+constexpr std::int64_t kMost = std::int64_t{1} << 40;  // maximum number of samples, of bytes, and of values per image
+
+// This function and those below throw std::invalid_argument if the manifest is malformed.
+void require(bool holds, const char* what) {
+  if (!holds) throw std::invalid_argument(what);
+}
+
+OrderedJson parse_json(const std::string& text) {
+  return OrderedJson::parse(text, [](int depth, OrderedJson::parse_event_t, const OrderedJson&) {
+    require(depth <= kMaxDepth, "depth");
+    return true;
+  });
+}
+
+// Reads a number between 0 and kMost.
+std::int64_t count_in(const OrderedJson& json) {
+  require(json.is_number_unsigned() && json.get<std::uint64_t>() <= static_cast<std::uint64_t>(kMost), "a number");
+  return json.get<std::int64_t>();
+}
+
+FeatureTensor tensor_in(const OrderedJson& json) {
+  FeatureTensor out{json.at("name"), {}};
+  std::int64_t values = 1;
+  for (const OrderedJson& each : json.at("shape")) {
+    out.shape.push_back(count_in(each));
+    require(!__builtin_mul_overflow(values, std::max<std::int64_t>(out.shape.back(), 1), &values) && values <= kMost,
+            "a shape");
+  }
+  return out;
+}
+
+// A shard's name must be one that FeatureWriter uses, without a folder, so that a manifest cannot refer to other files.
+FeatureShard shard_in(const OrderedJson& json) {
+  FeatureShard out{json.at("name"), count_in(json.at("samples")), count_in(json.at("bytes"))};
+  const std::string_view name = out.name, prefix = kFeatureShardPrefix, suffix = kFeatureShardSuffix;
+  require(name.size() > prefix.size() + suffix.size() && name.starts_with(prefix) && name.ends_with(suffix), "a name");
+  const std::string_view number = name.substr(prefix.size(), name.size() - prefix.size() - suffix.size());
+  require(number.find_first_not_of("0123456789") == std::string_view::npos, "a number in a name");
+  return out;
+}
+
+FeatureManifest manifest_in(const OrderedJson& json, std::vector<FeatureShard>& shards) {
+  FeatureManifest out;
+  require(json.at("settings").is_object(), "settings");
+  out.settings = json.at("settings").dump();
+  json.at("weights").get_to(out.weights);
+  json.at("precision").get_to(out.precision);
+  json.at("data").get_to(out.data);
+  json.at("dtype").get_to(out.dtype);
+  constexpr std::array<const char*, 3> kTypes = {"float32", "bfloat16", "float16"};
+  require(std::find(kTypes.begin(), kTypes.end(), out.dtype) != kTypes.end(), "dtype");
+  out.samples = count_in(json.at("samples"));
+  for (const auto& [reason, count] : json.at("left_out").items()) out.left_out[reason] = count_in(count);
+  for (const OrderedJson& tensor : json.at("tensors")) out.tensors.push_back(tensor_in(tensor));
+  std::int64_t samples = 0;
+  for (const OrderedJson& shard : json.at("shards")) {
+    shards.push_back(shard_in(shard));
+    samples += shards.back().samples;
+    require(samples <= out.samples, "samples of shards");
+  }
+  require(samples == out.samples, "samples of shards");
+  return out;
+}
+
+namespace fs = std::filesystem;
+
+std::string numbered(std::size_t number) {
+  std::string digits = std::to_string(number);
+  return std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
+}
+
+// Removes the manifest before the other files, because files without a manifest do not count as features.
+void remove_earlier(const std::string& folder) {
+  std::error_code ignored;
+  fs::remove(folder + "/" + kFeatureManifest, ignored);
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(kFeatureShardPrefix) && name.find(kFeatureShardSuffix) != std::string::npos)
+      fs::remove(entry.path(), ignored);
+  }
+}
+
+// Returns the values as int64, because safetensors readers do not support unsigned 64-bit numbers.
+at::Tensor numbers(const std::vector<std::uint64_t>& values) {
+  at::Tensor out = at::empty({static_cast<std::int64_t>(values.size())}, at::kLong);
+  std::memcpy(out.data_ptr(), values.data(), out.nbytes());
+  return out;
 }
 
 }  // namespace
@@ -192,6 +291,132 @@ std::vector<std::uint8_t> FeatureFolder::read(const std::string& key, std::uint6
   if (fingerprint(kept) != shard.number(shard.checksums, place.row))
     damaged(shard.path, concat("the features of sample ", key, " do not match their checksum"));
   return out;
+}
+
+std::string manifest_text(const FeatureManifest& manifest, const std::vector<FeatureShard>& shards) {
+  OrderedJson json{{"format", kFormat},           {"settings", OrderedJson::parse(manifest.settings)},
+                   {"weights", manifest.weights}, {"precision", manifest.precision},
+                   {"data", manifest.data},       {"dtype", manifest.dtype},
+                   {"samples", manifest.samples}, {"left_out", manifest.left_out}};
+  for (const FeatureTensor& tensor : manifest.tensors)
+    json["tensors"].push_back({{"name", tensor.name}, {"shape", tensor.shape}});
+  for (const FeatureShard& shard : shards)
+    json["shards"].push_back({{"name", shard.name}, {"samples", shard.samples}, {"bytes", shard.bytes}});
+  return dump_utf8(json, 1) + "\n";
+}
+
+FeatureManifest parse_manifest(const std::string& text, const std::string& path, std::vector<FeatureShard>& shards) {
+  bool readable = true;
+  try {
+    const OrderedJson json = parse_json(text);
+    readable = json.at("format") == kFormat;
+    if (readable) return manifest_in(json, shards);
+  } catch (const nlohmann::json::exception&) {
+  } catch (const std::invalid_argument&) {
+  }
+  if (!readable) user_error(path, ": has a format that this version cannot read; ", kFeatureWayOut);
+  user_error(path, ": is not a manifest of features, or is damaged; ", kFeatureWayOut);
+}
+
+struct FeatureWriter::Impl {
+  std::string folder;
+  FeatureManifest manifest;
+  std::int64_t shard_bytes;
+  std::vector<FeatureShard> shards;
+
+  // The contents of the shard that is being written.
+  std::map<std::string, std::vector<at::Tensor>> rows;
+  std::string keys;
+  std::vector<std::uint64_t> key_ends, pictures, checksums;
+
+  std::map<std::string, at::Tensor> kept_of(const std::vector<std::string>& names,
+                                            const EncodedPictures& encoded) const {
+    std::map<std::string, at::Tensor> out;
+    const auto keep = [&](const std::string& name, const at::Tensor& tensor) {
+      if (!tensor.defined()) return;
+      const at::Tensor kept = tensor.detach().to(at::kCPU, manifest.scalar_type()).contiguous();
+      const at::Tensor finite = kept.isfinite().flatten(1).all(1);
+      if (!finite.all().item<bool>())
+        user_error("sample ", names[static_cast<std::size_t>(finite.logical_not().nonzero()[0].item<std::int64_t>())],
+                   ": its features from the image encoder are not finite as ", manifest.dtype,
+                   manifest.dtype == "float16" ? ": set data.features.dtype to bfloat16 or float32" : "");
+      out[name] = kept;
+    };
+    keep("tokens", encoded.tokens);
+    keep("class_token", encoded.class_token);
+    keep("attention", encoded.attention);
+    return out;
+  }
+
+  void describe(const std::map<std::string, at::Tensor>& kept) {
+    std::vector<FeatureTensor> tensors;
+    for (const auto& [name, tensor] : kept) tensors.push_back({name, tensor.sizes().slice(1).vec()});
+    if (manifest.tensors.empty()) manifest.tensors = tensors;
+    TORCH_CHECK(tensors == manifest.tensors, "FeatureWriter: the tensors differ from those of earlier calls");
+  }
+
+  void add(const std::string& key, std::uint64_t picture, const std::map<std::string, at::Tensor>& kept,
+           std::int64_t row) {
+    std::string bytes;
+    for (const auto& [name, tensor] : kept) {
+      const at::Tensor one = tensor[row];
+      bytes.append(static_cast<const char*>(one.data_ptr()), one.nbytes());
+    }
+    keys += key;
+    key_ends.push_back(keys.size());
+    pictures.push_back(picture);
+    checksums.push_back(fingerprint(bytes));
+    ++manifest.samples;
+  }
+
+  void close_shard() {
+    if (pictures.empty()) return;
+    FeatureShard shard;
+    shard.name = kFeatureShardPrefix + numbered(shards.size()) + kFeatureShardSuffix;
+    shard.samples = static_cast<std::int64_t>(pictures.size());
+    std::map<std::string, at::Tensor> tensors = {
+        {"keys", at::from_blob(keys.data(), {static_cast<std::int64_t>(keys.size())}, at::kByte)},
+        {"key_ends", numbers(key_ends)},
+        {"pictures", numbers(pictures)},
+        {"checksums", numbers(checksums)}};
+    for (const auto& [name, parts] : rows) tensors[name] = at::cat(parts);
+    const std::string path = folder + "/" + shard.name;
+    io::save_safetensors(path, tensors);
+    shard.bytes = static_cast<std::int64_t>(fs::file_size(path));
+    shards.push_back(std::move(shard));
+    rows.clear();
+    keys.clear();
+    key_ends.clear();
+    pictures.clear();
+    checksums.clear();
+  }
+};
+
+FeatureWriter::FeatureWriter(const std::string& folder, FeatureManifest manifest, std::int64_t shard_bytes)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->folder = folder;
+  impl_->manifest = std::move(manifest);
+  impl_->shard_bytes = shard_bytes;
+  remove_earlier(folder);
+}
+
+FeatureWriter::~FeatureWriter() = default;
+
+void FeatureWriter::add(const std::vector<std::string>& keys, const std::vector<std::uint64_t>& pictures,
+                        const EncodedPictures& encoded) {
+  const auto kept = impl_->kept_of(keys, encoded);
+  impl_->describe(kept);
+  for (std::size_t i = 0; i < keys.size(); ++i) impl_->add(keys[i], pictures[i], kept, static_cast<std::int64_t>(i));
+  for (const auto& [name, tensor] : kept) impl_->rows[name].push_back(tensor);
+  const std::int64_t bytes = impl_->manifest.bytes() * static_cast<std::int64_t>(impl_->pictures.size());
+  if (bytes >= impl_->shard_bytes) impl_->close_shard();
+}
+
+FeatureManifest FeatureWriter::finish(const std::map<std::string, std::int64_t>& left_out) {
+  impl_->close_shard();
+  impl_->manifest.left_out = left_out;
+  io::write_file(impl_->folder + "/" + kFeatureManifest, manifest_text(impl_->manifest, impl_->shards));
+  return impl_->manifest;
 }
 
 }  // namespace tessera

@@ -7,6 +7,9 @@
 #include <vector>
 
 #include <c10/core/ScalarType.h>
+#include <nlohmann/json.hpp>
+
+#include <tessera/batch.h>
 
 namespace tessera {
 
@@ -52,6 +55,46 @@ class FeatureFolder {
   /// fingerprint. Throws SampleError if the key is unknown (`no_features`) or if the features with this key belong to another
   /// image (`other_picture`). Throws UserError if these features are damaged.
   std::vector<std::uint8_t> read(const std::string& key, std::uint64_t picture) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+inline constexpr const char* kFeatureManifest = "features.json";
+inline constexpr const char* kFeatureShardPrefix = "features-";
+inline constexpr const char* kFeatureShardSuffix = ".safetensors";
+inline constexpr const char* kFeatureWayOut = "write the features again with trainer --write-features";
+
+/// The manifest's entry for a shard.
+struct FeatureShard {
+  std::string name;
+  std::int64_t samples = 0;
+  std::int64_t bytes = 0;  // size of the file
+};
+
+/// Returns the text of a manifest file.
+std::string manifest_text(const FeatureManifest& manifest, const std::vector<FeatureShard>& shards);
+
+/// Parses the text of a manifest. Throws UserError naming `path` if the text is malformed.
+FeatureManifest parse_manifest(const std::string& text, const std::string& path, std::vector<FeatureShard>& shards);
+
+/// Writes a feature folder. Files of an earlier writer are removed first. A shard appears in the folder when it is complete,
+/// and the manifest is written last. A folder without a manifest counts as having no features.
+class FeatureWriter {
+ public:
+  /// The caller sets the manifest's settings, weights, precision, data and dtype; the writer fills in the rest. A shard is closed when it
+  /// reaches shard_bytes. Throws UserError if the folder cannot be written.
+  FeatureWriter(const std::string& folder, FeatureManifest manifest, std::int64_t shard_bytes = std::int64_t{1} << 28);
+  ~FeatureWriter();
+
+  /// Adds the features of the images with these keys and fingerprints. Every call must pass tensors of the same names and shapes. Throws
+  /// UserError naming the sample if a feature is not finite after conversion to the manifest's dtype.
+  void add(const std::vector<std::string>& keys, const std::vector<std::uint64_t>& pictures,
+           const EncodedPictures& encoded);
+  /// Writes the last shard and the manifest, and returns the manifest. `left_out` holds the number of samples that could not be read, keyed
+  /// by reason.
+  FeatureManifest finish(const std::map<std::string, std::int64_t>& left_out);
 
  private:
   struct Impl;

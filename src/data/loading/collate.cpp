@@ -30,8 +30,7 @@ Batch Collator::collate(std::vector<PreparedSample>& samples) const {
   }
   const std::int64_t length = needs_.texts.empty() ? 0 : text_length(samples);
   for (const auto& [view, wanted] : needs_.texts)
-    batch.texts[view] =
-        holds_several_texts(view) ? collate_several(samples, view, length) : collate_text(samples, view, length);
+    batch.texts[view] = collate_texts(samples, view, length);
   batch.labels = collate_numbers(samples, &PreparedSample::label);
   if (needs_.duplicates && !needs_.images.empty())
     batch.duplicates.image_group = collate_numbers(samples, &PreparedSample::image_group);
@@ -154,39 +153,25 @@ std::int64_t Collator::text_length(const std::vector<PreparedSample>& samples) c
   if (whole_texts_ || tokenizer_->pad_is_text()) return most;
   std::int64_t longest = 1;
   for (const PreparedSample& sample : samples)
-    for (const auto& [view, ids] : sample.ids) longest = std::max(longest, std::ssize(ids));
-  for (const PreparedSample& sample : samples)
-    for (const auto& [view, texts] : sample.several)
+    for (const auto& [view, texts] : sample.texts)
       for (const auto& ids : texts.ids) longest = std::max(longest, std::ssize(ids));
   TORCH_CHECK(longest <= most, "the tokenizer returned ", longest, " ids, more than its context of ", most);
   return longest;
 }
 
-TowerInput Collator::collate_text(const std::vector<PreparedSample>& samples, const std::string& view,
-                                  std::int64_t length) const {
+TowerInput Collator::collate_texts(const std::vector<PreparedSample>& samples, const std::string& view, std::int64_t length) const {
+  const std::size_t each = samples.front().texts.at(view).ids.size();
   std::vector<const std::vector<std::int64_t>*> rows;
   for (const PreparedSample& sample : samples) {
-    const auto found = sample.ids.find(view);
-    rows.push_back(found == sample.ids.end() ? nullptr : &found->second);
-  }
-  return collate_rows(rows, length);
-}
-
-TowerInput Collator::collate_several(const std::vector<PreparedSample>& samples, const std::string& view,
-                                     std::int64_t length) const {
-  const std::size_t each = samples.front().several.at(view).ids.size();
-  std::vector<const std::vector<std::int64_t>*> rows;
-  for (const PreparedSample& sample : samples) {
-    const PreparedTexts& texts = sample.several.at(view);
+    const PreparedTexts& texts = sample.texts.at(view);
     TORCH_CHECK(texts.ids.size() == each, "sample ", sample.key, " has ", texts.ids.size(), " texts of the view ", view,
                 ", others ", each);
     for (const auto& ids : texts.ids) rows.push_back(ids.empty() ? nullptr : &ids);
   }
   TowerInput out = collate_rows(rows, length);
-  const std::vector<std::int64_t> shape = {std::ssize(samples), static_cast<std::int64_t>(each)};
-  out.ids = out.ids.unflatten(0, shape);
-  out.mask = out.mask.unflatten(0, shape);
-  out.lengths = out.lengths.unflatten(0, shape);
+  if (!holds_several_texts(view)) return out;
+  for (at::Tensor* tensor : {&out.ids, &out.mask, &out.lengths})
+    *tensor = tensor->unflatten(0, {std::ssize(samples), static_cast<std::int64_t>(each)});
   return out;
 }
 

@@ -40,10 +40,7 @@ class Collator {
   at::Tensor collate_presence(const std::vector<PreparedSample>& samples, const std::string& view) const;
   TowerInput collate_regions(const std::vector<PreparedSample>& samples) const;
   std::int64_t text_length(const std::vector<PreparedSample>& samples) const;
-  TowerInput collate_text(const std::vector<PreparedSample>& samples, const std::string& view,
-                          std::int64_t length) const;
-  TowerInput collate_several(const std::vector<PreparedSample>& samples, const std::string& view,
-                             std::int64_t length) const;
+  TowerInput collate_texts(const std::vector<PreparedSample>& samples, const std::string& view, std::int64_t length) const;
   Boxes collate_boxes(const std::vector<PreparedSample>& samples, const std::string& view) const;
   TowerInput collate_rows(const std::vector<const std::vector<std::int64_t>*>& rows, std::int64_t length) const;
   at::Tensor collate_captions_group(const std::vector<PreparedSample>& samples) const;

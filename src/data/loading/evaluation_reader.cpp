@@ -3,9 +3,7 @@
 
 #include "src/data/image/sample_picture.h"
 #include "src/data/loading/evaluation_reader.h"
-#include "src/data/loading/ordered_workers.h"
-#include "src/data/loading/sample_fetcher.h"
-#include "src/data/loading/sample_reader.h"
+#include "src/data/loading/sample_pass.h"
 #include "src/data/loading/skip_log.h"
 #include "src/data/loading/told_samples.h"
 #include <tessera/base/error.h>
@@ -18,11 +16,8 @@ namespace {
 constexpr std::int64_t kMostAhead = 64;       // maximum number of samples prepared ahead; their images have full size
 constexpr std::int64_t kMostBytes = 1 << 30;  // memory limit for the samples prepared ahead and those being prepared
 
-struct Outcome {
+struct Outcome : SampleOutcome {
   EvaluationSample sample;
-  std::string bad_reason;
-  std::string bad_text;
-  MemoryBudget::Claim claim;
 };
 
 /// How to process a sample's image.
@@ -38,25 +33,15 @@ bool is_known(EvaluationSample& sample, const PictureWork& work) {
   return work.is_known(sample.picture);
 }
 
-Outcome read_for_evaluation(SampleReader& reader, const PictureWork& work, MemoryBudget& budget, std::int64_t index) {
-  Outcome out;
-  try {
-    out.sample.index = index;
-    out.sample.sample = reader.read_in_order(index, index);
-    out.claim = budget.claim_sample(index, working_bytes(out.sample.sample));
-    if (work.pictures == EvaluationPictures::as_read || is_known(out.sample, work)) return out;
-    if (work.pictures == EvaluationPictures::decoded) {
-      decode_picture(out.sample, work.preprocessing);
-      out.claim.set(working_bytes(out.sample.sample));
-      return out;
-    }
+void process(Sample& read, std::int64_t index, const PictureWork& work, Outcome& out) {
+  out.sample.index = index;
+  out.sample.sample = std::move(read);
+  if (work.pictures == EvaluationPictures::as_read || is_known(out.sample, work)) return;
+  if (work.pictures == EvaluationPictures::decoded)
+    decode_picture(out.sample, work.preprocessing);
+  else
     prepare_picture(out.sample, work.preprocessing);
-    out.claim.set(working_bytes(out.sample.sample) + out.sample.pixels.numel());
-  } catch (const SampleError& error) {
-    out.bad_reason = error.reason();
-    out.bad_text = error.what();
-  }
-  return out;
+  out.claim.set(working_bytes(out.sample.sample) + (out.sample.pixels.defined() ? out.sample.pixels.numel() : 0));
 }
 
 }  // namespace
@@ -85,40 +70,33 @@ void prepare_picture(EvaluationSample& sample, const Preprocessing& preprocessin
 }
 
 struct EvaluationReader::Impl {
-  std::shared_ptr<const Source> source;
+  std::string described;
   std::int64_t batch_size;
   std::int64_t count;
   std::int64_t taken = 0;
   LoaderStatistics statistics;
   SkipLog skips;
-  std::shared_ptr<MemoryBudget> budget = std::make_shared<MemoryBudget>(kMostBytes);
-  WaitPolicy wait_policy;
-  std::shared_ptr<SampleReader> reader;
-  OrderedWorkers<Outcome> workers;
+  SamplePass<Outcome> pass;
 
-  Impl(std::shared_ptr<const Source> given_source, const PictureWork& work, std::int64_t given_batch_size,
-       std::int64_t threads, std::int64_t max_samples, std::shared_ptr<ToldSamples> told)
-      : source(std::move(given_source)),
+  Impl(const std::shared_ptr<const Source>& source, const PictureWork& work, std::int64_t given_batch_size, std::int64_t threads,
+       std::int64_t max_samples, std::shared_ptr<ToldSamples> told)
+      : described(source->describe()),
         batch_size(given_batch_size),
         count(max_samples < 0 ? source->size() : std::min(max_samples, source->size())),
-        skips(source->describe(), std::move(told)),
-        wait_policy{60, 0, source->describe(), [from = source](std::int64_t index) { return from->name_of(index); }},
-        reader(make_ordered_reader(source)),
-        workers(threads, std::clamp<std::int64_t>(batch_size, 2 * threads, std::max(kMostAhead, 2 * threads)), count,
-                [from = reader, work, memory = budget](std::int64_t index, std::int64_t) {
-                  return read_for_evaluation(*from, work, *memory, index);
-                }) {}
-  ~Impl() {
-    budget->stop();
-    reader->stop();
-  }
+        skips(described, std::move(told)),
+        pass({.source = source,
+              .count = count,
+              .threads = threads,
+              .ahead = std::clamp<std::int64_t>(batch_size, 2 * threads, std::max(kMostAhead, 2 * threads)),
+              .budget = std::make_shared<MemoryBudget>(kMostBytes)},
+             [work](Sample& sample, std::int64_t index, Outcome& out) { process(sample, index, work, out); }) {}
 };
 
 EvaluationReader::EvaluationReader(std::shared_ptr<const Source> source, const Preprocessing& preprocessing,
                                    std::int64_t batch_size, std::int64_t threads, std::int64_t max_samples,
                                    EvaluationPictures pictures, IsKnownPicture is_known,
                                    std::shared_ptr<ToldSamples> told)
-    : impl_(std::make_unique<Impl>(std::move(source), PictureWork{preprocessing, pictures, std::move(is_known)}, batch_size,
+    : impl_(std::make_unique<Impl>(source, PictureWork{preprocessing, pictures, std::move(is_known)}, batch_size,
                                    threads, max_samples, std::move(told))) {}
 
 EvaluationReader::~EvaluationReader() = default;
@@ -128,10 +106,9 @@ std::vector<EvaluationSample> EvaluationReader::next() {
   const auto begin = Clock::now();
   std::vector<EvaluationSample> out;
   while (impl_->taken < impl_->count && static_cast<std::int64_t>(out.size()) < impl_->batch_size) {
-    impl_->budget->set_due(impl_->taken);
-    Outcome outcome = impl_->workers.take(&impl_->wait_policy);
+    Outcome outcome = impl_->pass.next();
     ++impl_->taken;
-    if (outcome.bad_reason.empty())
+    if (outcome.good())
       out.push_back(std::move(outcome.sample));
     else
       impl_->skips.note(outcome.bad_reason, outcome.bad_text);
@@ -140,7 +117,7 @@ std::vector<EvaluationSample> EvaluationReader::next() {
   impl_->statistics.samples += static_cast<std::int64_t>(out.size());
   impl_->statistics.skipped = impl_->skips.counts();
   if (impl_->taken == impl_->count && impl_->statistics.samples == 0 && impl_->skips.total() > 0)
-    user_error(impl_->source->describe(), ": no sample can be read (", describe_counts(impl_->skips.counts()),
+    user_error(impl_->described, ": no sample can be read (", describe_counts(impl_->skips.counts()),
                "); the first: ", impl_->skips.first());
   return out;
 }

@@ -1,19 +1,25 @@
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "src/data/loading/caption_entries.h"
 #include "src/data/loading/collate.h"
-#include "src/data/loading/component_counts.h"
 #include "src/data/loading/ordered_workers.h"
 #include "src/data/loading/sample_fetcher.h"
 #include "src/data/loading/sample_transform.h"
 #include "src/data/loading/sampler.h"
-#include "src/data/loading/skip_list.h"
+#include "src/data/loading/skip_log.h"
+#include "src/data/loading/told_samples.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/data/grouped_source.h>
 #include <tessera/data/loading/loader.h>
+#include <tessera/data/mixing.h>
 #include <tessera/data/stream.h>
 
 namespace tessera {
@@ -32,6 +38,100 @@ TextCuts TextCuts::operator-(const TextCuts& before) const {
 
 namespace {
 
+constexpr std::int64_t kJudgedFrom = 100;  // the share of bad samples is checked once this many samples were seen
+
+// Counts the good and bad samples of each component of the source, and throws an error when there are too many bad ones.
+class ComponentCounts {
+ public:
+  // `share_setting` is the text that messages put before a value of max_bad_share, for example "--max-bad-share ".
+  ComponentCounts(std::vector<SourceComponent> components, const LoaderSettings& settings, std::vector<std::string> needed,
+                  std::string share_setting, const std::shared_ptr<ToldSamples>& told)
+      : components_(std::move(components)),
+        max_bad_share_(settings.max_bad_share),
+        max_bad_run_(settings.max_bad_run),
+        share_setting_(std::move(share_setting)),
+        needed_(std::move(needed)) {
+    for (const SourceComponent& component : components_) counts_.push_back({.skips = SkipLog(component.described, told)});
+  }
+
+  void good(std::int64_t component) {
+    Count& count = counts_[static_cast<std::size_t>(component)];
+    ++count.good;
+    if (count.run == 0) return;
+    count.run = 0;
+    count.run_reasons.clear();
+    count.run_fields.clear();
+  }
+  // Counts a bad sample. Throws UserError if the share of bad samples is then above max_bad_share, or if the last max_bad_run samples
+  // were bad.
+  void bad(std::int64_t component, const PreparedSample& sample) {
+    Count& count = counts_[static_cast<std::size_t>(component)];
+    count.skips.note(sample.bad_reason, sample.bad_text);
+    if (count.run++ == 0) count.run_first = sample.bad_text;
+    ++count.run_reasons[sample.bad_reason];
+    count.run_fields.insert(sample.found.begin(), sample.found.end());
+    const SourceComponent& of = components_[static_cast<std::size_t>(component)];
+    check_share(of, count);
+    check_run(of, count);
+  }
+
+  // For each component that skipped samples since the last report, logs how many it has skipped up to the end of this epoch.
+  void report(std::int64_t epoch) {
+    for (std::size_t i = 0; i < counts_.size(); ++i) {
+      const SkipLog& skips = counts_[i].skips;
+      if (skips.total() == counts_[i].reported) continue;
+      counts_[i].reported = skips.total();
+      log::info("data: ", components_[i].label.empty() ? "" : components_[i].label + ": ", "up to the end of epoch ",
+                epoch, " ", with_thousands(skips.total()), " of ", with_thousands(skips.total() + counts_[i].good),
+                " samples were skipped: ", describe_counts(skips.counts()));
+    }
+  }
+  // Describes the skipped samples of one component or of all (-1): "3 bad_image; the first: ...".
+  std::string describe(std::int64_t component) const {
+    std::map<std::string, std::int64_t> skipped;
+    std::string first;
+    for (std::size_t i = 0; i < counts_.size(); ++i) {
+      if (component >= 0 && static_cast<std::size_t>(component) != i) continue;
+      for (const auto& [reason, count] : counts_[i].skips.counts()) skipped[reason] += count;
+      if (first.empty()) first = counts_[i].skips.first();
+    }
+    return concat(describe_counts(skipped), "; the first: ", first);
+  }
+
+ private:
+  struct Count {
+    std::int64_t good = 0;
+    SkipLog skips;
+    std::int64_t reported = 0;
+    std::int64_t run = 0;  // current number of consecutive bad samples
+    std::map<std::string, std::int64_t> run_reasons;
+    std::set<std::string> run_fields;
+    std::string run_first;
+  };
+  void check_share(const SourceComponent& component, const Count& count) const {
+    const std::int64_t bad = count.skips.total(), seen = count.good + bad;
+    if (seen < kJudgedFrom || static_cast<double>(bad) <= max_bad_share_ * static_cast<double>(seen)) return;
+    user_error(component.described, ": ", bad, " of the first ", seen, " samples cannot be used (",
+               describe_counts(count.skips.counts()), "), ",
+               describe_bad_share(max_bad_share_, bad, seen, share_setting_),
+               count.good == 0 ? "; " + describe_fields(count.run_fields, needed_, component) : "",
+               "; the first: ", count.skips.first());
+  }
+  void check_run(const SourceComponent& component, const Count& count) const {
+    if (count.run < max_bad_run_) return;
+    user_error(component.described, ": ", count.run, " samples in a row cannot be used (",
+               describe_counts(count.run_reasons), "), as many as max_bad_run allows; ",
+               describe_fields(count.run_fields, needed_, component), "; the first: ", count.run_first);
+  }
+
+  std::vector<SourceComponent> components_;
+  double max_bad_share_;
+  std::int64_t max_bad_run_;
+  std::string share_setting_;
+  std::vector<std::string> needed_;
+  std::vector<Count> counts_;
+};
+
 /// The batches of one update.
 struct ReadyBatches {
   std::vector<Batch> batches;
@@ -47,6 +147,16 @@ std::shared_ptr<const CaptionEntries> entries_of(const std::shared_ptr<const Sou
                                                  const LoaderSettings& settings) {
   if (settings.caption_choice != "all") return nullptr;
   return std::make_shared<CaptionEntries>(indexed(source), settings);
+}
+
+std::shared_ptr<const SampleTransform> checked_transform(const std::shared_ptr<const Source>& source,
+                                                         const std::shared_ptr<const Tokenizer>& tokenizer,
+                                                         const Preprocessing& preprocessing, const LoaderSettings& settings,
+                                                         const Needs& needs, std::uint64_t seed, const LoaderTarget& target) {
+  TORCH_CHECK(source != nullptr, "Loader: no source");
+  auto out = std::make_shared<SampleTransform>(tokenizer, preprocessing, settings, needs, seed, target);
+  check_fields(source, out, settings);
+  return out;
 }
 
 // Returns null if the source has random access.
@@ -102,15 +212,17 @@ struct Loader::Impl {
         batches_of_run(target.batches_of_run),
         collator(tokenizer, ImageViews(preprocessing, settings, needs, seed).sizes(),
                  keeps_shapes(preprocessing) ? preprocessing.patch_size : std::nullopt, needs, target),
-        transform(std::make_shared<SampleTransform>(source, tokenizer, preprocessing, settings, needs, seed,
-                                                    target)),
+        transform(checked_transform(source, tokenizer, preprocessing, settings, needs, seed, target)),
         entries(entries_of(source, settings)),
         sampler(sampler_of(*source, entries.get(), settings.shuffle, seed, slice)),
         per_update(sampler->batches_per_update()),
         counts(sampler->components(), settings, needed_fields(needs), target.share_setting, target.told),
         skip_list(target.skipped_file, settings.skipped_list) {
     check_sizes();
-    check_resolution(settings.resolution, "data.loader.resolution");
+    for (std::size_t i = 1; i < settings.resolution.size(); ++i)
+      if (const double until = settings.resolution[i].until, before = settings.resolution[i - 1].until; until <= before)
+        user_error("data.loader.resolution[", i, "].until is ", until, ", not above ", before,
+                   " of the step before it: the shares must increase");
     if (!settings.resolution.empty() && !keeps_shapes(preprocessing))
       user_error("data.loader.resolution: all images of this model have one size: set model.preprocessing.resize_mode to naflex, "
                  "or remove this setting");
@@ -173,7 +285,7 @@ struct Loader::Impl {
     wait_policy = {settings.warn_after, settings.timeout, source->describe(),
                    [fetcher = fetcher](std::int64_t ticket) { return fetcher->describe(ticket); },
                    [fetcher = fetcher] { return fetcher->passed_over(); }};
-    samples = std::make_unique<OrderedWorkers<FetchedSample>>(
+    samples = std::make_unique<OrderedWorkers<PreparedSample>>(
         settings.threads, 4 * settings.threads, -1,
         [fetcher = fetcher](std::int64_t ticket, std::int64_t thread) { return fetcher->fetch(ticket, thread); });
     samples->abandon_after(kAbandonAfter);
@@ -209,7 +321,7 @@ struct Loader::Impl {
       const bool left_out = fetcher->is_left_out(out.segment.number);
       for (std::int64_t batch = 0; batch < per_update; ++batch, ++taken) {
         fetcher->budget().set_due(taken);
-        FetchedSample sample = samples->take(&wait_policy);
+        PreparedSample sample = samples->take(&wait_policy);
         if (!left_out) accept(std::move(sample), static_cast<std::size_t>(batch), place.epoch, out);
       }
       out.end = {place.epoch, place.cursor + 1};
@@ -244,10 +356,9 @@ struct Loader::Impl {
   }
 
   // A full batch drops further samples until the update's other batches are full, too, because all batches of an update share one cursor.
-  void accept(FetchedSample&& fetched, std::size_t batch, std::int64_t epoch, ReadyBatches& out) {
-    PreparedSample& sample = fetched.sample;
+  void accept(PreparedSample&& sample, std::size_t batch, std::int64_t epoch, ReadyBatches& out) {
     if (sample.good()) {
-      counts.good(fetched.component);
+      counts.good(sample.component);
       ++good_of_segment[batch];
       if (filled[batch] < settings.batch_size)
         rows[batch][static_cast<std::size_t>(filled[batch]++)] = std::move(sample);
@@ -255,7 +366,7 @@ struct Loader::Impl {
     }
     ++out.skipped[sample.bad_reason];
     skip_list.note(epoch, sample.key, sample.bad_reason, sample.bad_text);
-    counts.bad(fetched.component, sample);
+    counts.bad(sample.component, sample);
   }
 
   // Ends a segment that has too few samples left to fill the batch. The fetcher need not read the rest.
@@ -310,7 +421,7 @@ struct Loader::Impl {
   WaitPolicy wait_policy;
 
   std::shared_ptr<SampleFetcher> fetcher;
-  std::unique_ptr<OrderedWorkers<FetchedSample>> samples;
+  std::unique_ptr<OrderedWorkers<PreparedSample>> samples;
   std::unique_ptr<OrderedWorkers<ReadyBatches>> batches;
 };
 

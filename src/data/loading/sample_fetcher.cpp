@@ -1,6 +1,7 @@
 #include "src/data/loading/sample_fetcher.h"
 
-#include "src/data/image/image_file.h"
+#include <algorithm>
+
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/data/stream.h>
@@ -12,16 +13,6 @@ constexpr std::int64_t kRetriesTold = 10;
 constexpr std::int64_t kMiB = 1 << 20;
 
 }  // namespace
-
-std::int64_t working_bytes(const Sample& sample, std::int64_t max_pixels) {
-  auto bytes = static_cast<std::int64_t>(sample.encoded.size() + sample.image.pixels.size() + sample.mask.size() +
-                                         sizeof(float) * (sample.regions.size() + sample.depth.size()));
-  if (sample.encoded.empty()) return bytes;
-  const ImageHeader header = read_image_header(sample.encoded);
-  // If an image has more than max_pixels, its pixels are not counted, because the decoder rejects the image before allocating memory.
-  const std::int64_t pixels = header.height * header.width;
-  return pixels > 0 && pixels <= max_pixels ? bytes + 6 * pixels : bytes;
-}
 
 SampleFetcher::SampleFetcher(Stages stages, const LoaderSettings& settings, std::int64_t batches_of_run, const DataPosition& start)
     : stages_(std::move(stages)),
@@ -44,10 +35,12 @@ DataPosition SampleFetcher::place_of(std::int64_t ticket) const {
 std::int64_t SampleFetcher::max_patches_at(const DataPosition& place) const {
   if (batches_of_run_ == 0) return 0;
   const std::int64_t batches = place.epoch * (stages_.sampler->places() / batch_size_) + place.cursor / batch_size_;
-  return tessera::max_patches_at(resolution_, static_cast<double>(batches) / static_cast<double>(batches_of_run_));
+  const double share = static_cast<double>(batches) / static_cast<double>(batches_of_run_);
+  const auto part = std::ranges::find_if(resolution_, [&](const ResolutionStep& step) { return share < step.until; });
+  return part == resolution_.end() ? 0 : part->max_patches;
 }
 
-FetchedSample SampleFetcher::fetch(std::int64_t ticket, std::int64_t thread) {
+PreparedSample SampleFetcher::fetch(std::int64_t ticket, std::int64_t thread) {
   const DataPosition place = place_of(ticket);
   if (is_left_out(stages_.sampler->segment_of(place).number)) {
     stages_.reader->pass(ticket);
@@ -56,8 +49,8 @@ FetchedSample SampleFetcher::fetch(std::int64_t ticket, std::int64_t thread) {
   const SampleRef next = stages_.sampler->at(place, ticket % batches_per_update_);
   CaptionEntries::Pair pair{next.index, -1};
   if (stages_.entries) pair = stages_.entries->at(next.index);
-  FetchedSample out{{}, next.component};
-  out.sample.key = concat("number ", pair.index);
+  PreparedSample out;
+  out.key = concat("number ", pair.index);
   try {
     enter(ticket, thread, stages_.source->name_of(pair.index), "is reading it");
     Sample sample = stages_.reader->read(ticket, place, pair.index, pause_in(ticket, thread, pair.index));
@@ -66,13 +59,14 @@ FetchedSample SampleFetcher::fetch(std::int64_t ticket, std::int64_t thread) {
     enter(ticket, thread, "sample " + sample.key, "is decoding it");
     {
       const WorkTime time(*stages_.work);
-      out.sample = stages_.transform->prepare(std::move(sample), {next.index, next.repeat, pair.caption, max_patches_at(place)});
+      out = stages_.transform->prepare(std::move(sample), {next.index, next.repeat, pair.caption, max_patches_at(place)});
     }
-    claim.set(out.sample.bytes());
-    out.sample.claim = std::move(claim);
+    claim.set(out.bytes());
+    out.claim = std::move(claim);
   } catch (const SampleError& error) {
-    out.sample.reject(error);
+    out.reject(error);
   }
+  out.component = next.component;
   return out;
 }
 

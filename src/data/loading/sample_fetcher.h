@@ -14,19 +14,8 @@
 #include "src/data/loading/sample_reader.h"
 #include "src/data/loading/sample_transform.h"
 #include "src/data/loading/sampler.h"
-#include "src/data/loading/work_time.h"
 
 namespace tessera {
-
-/// Estimates the bytes that a sample takes while it is prepared: its file and the image twice (as the decoder returns it, and
-/// in our byte order).
-std::int64_t working_bytes(const Sample& sample, std::int64_t max_pixels = LoaderSettings().max_pixels);
-
-/// A prepared sample and the component of the source that it comes from.
-struct FetchedSample {
-  PreparedSample sample;
-  std::int64_t component = 0;
-};
 
 /// Reads and transforms samples in a loader's threads, from one seek to the next. If an update has n batches, the threads read a
 /// sample for each batch in turn. Ticket i is the sample of batch i % n at place `start` + i / n (integer division). The threads
@@ -45,7 +34,7 @@ class SampleFetcher {
   /// `batches_of_run` has the same meaning as in LoaderTarget.
   SampleFetcher(Stages stages, const LoaderSettings& settings, std::int64_t batches_of_run, const DataPosition& start);
 
-  FetchedSample fetch(std::int64_t ticket, std::int64_t thread);
+  PreparedSample fetch(std::int64_t ticket, std::int64_t thread);
 
   DataPosition place_of(std::int64_t ticket) const;
   /// From now on, skips the samples of `segment` and of all earlier segments.

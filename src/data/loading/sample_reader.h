@@ -1,15 +1,59 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <ctime>
 #include <functional>
 #include <memory>
 #include <string>
 
-#include "src/data/loading/work_time.h"
+#include "src/data/loading/memory_budget.h"
 #include <tessera/data/loading/loader.h>
 #include <tessera/data/source.h>
 
 namespace tessera {
+
+/// The wall-clock time and the CPU time that threads spend working.
+struct WorkTotals {
+  std::atomic<std::int64_t> nanoseconds = 0, cpu_nanoseconds = 0;
+  std::atomic<std::int64_t> retries = 0;  // number of reads that failed and were repeated
+};
+
+/// Adds the time from its construction to its destruction to the totals. Must be destroyed on the thread that constructed it.
+class WorkTime {
+ public:
+  explicit WorkTime(WorkTotals& totals) : totals_(totals) {}
+  ~WorkTime() {
+    totals_.nanoseconds += now(CLOCK_MONOTONIC) - begin_;
+    totals_.cpu_nanoseconds += now(CLOCK_THREAD_CPUTIME_ID) - cpu_begin_;
+  }
+  WorkTime(const WorkTime&) = delete;
+  WorkTime& operator=(const WorkTime&) = delete;
+
+ private:
+  static std::int64_t now(clockid_t clock) {
+    timespec time{};
+    ::clock_gettime(clock, &time);
+    return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+  }
+  WorkTotals& totals_;
+  const std::int64_t begin_ = now(CLOCK_MONOTONIC), cpu_begin_ = now(CLOCK_THREAD_CPUTIME_ID);
+};
+
+/// What every result of reading a sample has: the sample's key and, if the sample is bad, the reason.
+struct SampleOutcome {
+  std::string key;
+  std::string bad_reason;  // empty if the sample is good
+  std::string bad_text;
+  MemoryBudget::Claim claim;
+
+  bool good() const { return bad_reason.empty(); }
+  void reject(const SampleError& error);
+};
+
+/// Estimates the bytes that a sample takes while it is prepared: its file and the image twice (as the decoder returns it, and
+/// in our byte order).
+std::int64_t working_bytes(const Sample& sample, std::int64_t max_pixels = LoaderSettings().max_pixels);
 
 /// A function that is called between two attempts, with the seconds to wait and the error message.
 using Pause = std::function<void(double seconds, const std::string& what)>;
@@ -49,20 +93,7 @@ std::shared_ptr<SampleReader> make_sample_reader(const std::shared_ptr<const Sou
 /// Makes a reader for one pass over the source in its own order.
 std::shared_ptr<SampleReader> make_ordered_reader(const std::shared_ptr<const Source>& source,
                                                   LoaderSettings settings = {});
-/// Makes a reader for one pass over `source`, which must outlive the reader.
-std::shared_ptr<SampleReader> make_ordered_reader(const Source& source);
-
-/// Stops a reader on destruction. Declare a ReaderStop after the threads that use the reader. It is then destroyed before the
-/// threads are joined, so that they stop waiting.
-class ReaderStop {
- public:
-  explicit ReaderStop(std::shared_ptr<SampleReader> reader) : reader_(std::move(reader)) {}
-  ~ReaderStop() { reader_->stop(); }
-  ReaderStop(const ReaderStop&) = delete;
-  ReaderStop& operator=(const ReaderStop&) = delete;
-
- private:
-  std::shared_ptr<SampleReader> reader_;
-};
+/// Returns a pointer to a source that somebody else owns.
+inline std::shared_ptr<const Source> borrowed(const Source& source) { return {std::shared_ptr<const void>(), &source}; }
 
 }  // namespace tessera

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "src/data/loading/sample_reader.h"
+#include "src/data/loading/sample_pass.h"
 #include "src/data/loading/sample_transform.h"
 #include <tessera/base/text.h>
 
@@ -32,37 +32,30 @@ void outline(Image& image, const std::array<float, 4>& box) {
       std::ranges::copy(std::array<std::uint8_t, 3>{255, 0, 0}, image.pixels.begin() + 3 * (y * image.width + x));
 }
 
-class Examples {
- public:
-  Examples(const std::shared_ptr<const Source>& source, const std::shared_ptr<const Tokenizer>& tokenizer,
-           const Preprocessing& preprocessing, const LoaderSettings& settings, const Needs& needs, std::uint64_t seed)
-      : tokenizer_(tokenizer),
-        transform_(source, tokenizer, preprocessing, settings, needs, seed) {}
-
-  TrainingExample make(Sample sample, std::int64_t index) const {
-    const auto usable = std::ranges::find_if(sample.captions, [](const auto& text) { return !strip(text).empty(); });
-    const std::int64_t caption = usable == sample.captions.end() ? 0 : usable - sample.captions.begin();
-    const PreparedSample prepared = transform_.prepare(sample, {.index = index, .repeat = 0, .caption = caption});
-    TrainingExample out{.source = {}, .key = prepared.key, .problem = prepared.bad_text};
-    for (const auto& [view, ids] : prepared.ids)
-      out.texts[view] = {tokenizer_->decode(ids), std::ssize(ids), prepared.cuts.at(view).cut_texts > 0};
-    for (const auto& [view, texts] : prepared.several)
-      for (std::size_t k = 0; k < texts.ids.size(); ++k) {
-        const std::vector<std::int64_t>& ids = texts.ids[k];
-        out.several[view].push_back({ids.empty() ? "" : tokenizer_->decode(ids), std::ssize(ids), texts.cut[k]});
-      }
-    for (const auto& [view, image] : prepared.pixels) out.pictures[view] = interleaved(image);
-    for (const auto& [view, boxes] : prepared.boxes)
-      for (const PreparedBox& box : boxes)
-        if (const auto picture = out.pictures.find(view); box && picture != out.pictures.end())
-          outline(picture->second, *box);
-    return out;
-  }
-
- private:
-  std::shared_ptr<const Tokenizer> tokenizer_;
-  SampleTransform transform_;
+struct ExampleOutcome : SampleOutcome {
+  TrainingExample example;
 };
+
+TrainingExample make_example(const SampleTransform& transform, const Tokenizer* tokenizer, Sample sample, std::int64_t index) {
+  const auto usable = std::ranges::find_if(sample.captions, [](const auto& text) { return !strip(text).empty(); });
+  const std::int64_t caption = usable == sample.captions.end() ? 0 : usable - sample.captions.begin();
+  const PreparedSample prepared = transform.prepare(std::move(sample), {.index = index, .repeat = 0, .caption = caption});
+  TrainingExample out{.source = {}, .key = prepared.key, .problem = prepared.bad_text};
+  for (const auto& [view, texts] : prepared.texts)
+    for (std::size_t k = 0; k < texts.ids.size(); ++k) {
+      const std::vector<std::int64_t>& ids = texts.ids[k];
+      const TextExample text{ids.empty() ? "" : tokenizer->decode(ids), std::ssize(ids), texts.cut[k]};
+      if (holds_several_texts(view))
+        out.several[view].push_back(text);
+      else if (!ids.empty())
+        out.texts[view] = text;
+    }
+  for (const auto& [view, image] : prepared.pixels) out.pictures[view] = interleaved(image);
+  for (const auto& [view, boxes] : prepared.boxes)
+    for (const PreparedBox& box : boxes)
+      if (const auto picture = out.pictures.find(view); box && picture != out.pictures.end()) outline(picture->second, *box);
+  return out;
+}
 
 }  // namespace
 
@@ -70,21 +63,19 @@ std::vector<TrainingExample> training_examples(const std::shared_ptr<const Sourc
                                                const std::shared_ptr<const Tokenizer>& tokenizer,
                                                const Preprocessing& preprocessing, const LoaderSettings& settings,
                                                const Needs& needs, std::uint64_t seed, std::int64_t per_component) {
-  const Examples examples(source, tokenizer, preprocessing, settings, needs, seed);
-  const bool is_stream = std::holds_alternative<const StreamSource*>(source->kind());
+  const auto transform = std::make_shared<SampleTransform>(tokenizer, preprocessing, settings, needs, seed);
+  check_fields(source, transform, settings);
   std::vector<TrainingExample> out;
   for (const SourceComponent& component : source->mixing().components) {
-    const std::int64_t count = std::min(per_component, component.size);
-    const auto reader = make_ordered_reader(source, settings);
-    const ReaderStop stop(reader);
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t index = component.first + (is_stream ? i : i * component.size / count);
-      try {
-        out.push_back(examples.make(reader->read_in_order(i, index), index));
-      } catch (const SampleError& error) {
-        out.push_back({.source = {}, .key = error.key(), .problem = error.what()});
-      }
-      out.back().source = component.label;
+    const PassPlan plan = plan_component(source, component, per_component, settings);
+    SamplePass<ExampleOutcome> pass(plan, [transform, tokenizer](Sample& sample, std::int64_t index, ExampleOutcome& read) {
+      read.example = make_example(*transform, tokenizer.get(), std::move(sample), index);
+    });
+    for (std::int64_t i = 0; i < plan.count; ++i) {
+      ExampleOutcome read = pass.next();
+      if (!read.good()) read.example = {.source = {}, .key = read.key, .problem = read.bad_text};
+      read.example.source = component.label;
+      out.push_back(std::move(read.example));
     }
   }
   return out;

@@ -1,19 +1,23 @@
 #include <array>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <set>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "src/base/digest.h"
 #include "src/base/dump_utf8.h"
-#include "src/data/loading/bad_share.h"
-#include "src/data/loading/ordered_workers.h"
-#include "src/data/loading/sample_reader.h"
+#include "src/data/loading/sample_pass.h"
 #include "src/data/loading/skip_log.h"
 #include "src/data/packing/pack.h"
 #include "src/data/packing/pack_sample.h"
-#include "src/io/tar_writer.h"
+#include "src/io/tar.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/config/fields.h>
@@ -87,17 +91,16 @@ class Packer {
     const std::int64_t first = next_, count = source_.size() - first;
     was_complete_ = manifest_["complete"].get<bool>();
     if (was_complete_) return;
-    const auto reader = make_ordered_reader(source_);
-    OrderedWorkers<PackedSample> workers(
-        settings_.threads, 4 * settings_.threads, count, [this, first, &reader](std::int64_t ticket, std::int64_t) {
-          const std::int64_t index = first + ticket;
-          return pack_sample([&] { return reader->read_in_order(ticket, index); }, index, settings_, classes_, source_.depth_units());
-        });
-    const ReaderStop stop(reader);
-    const WaitPolicy wait_policy{60, 0, source_.describe(),
-                                 [this, first](std::int64_t ticket) { return source_.name_of(first + ticket); }};
+    SamplePass<PackedSample> pass({.source = borrowed(source_),
+                                   .count = count,
+                                   .threads = settings_.threads,
+                                   .ahead = 4 * settings_.threads,
+                                   .place = [first](std::int64_t number) { return first + number; }},
+                                  [this](Sample& sample, std::int64_t, PackedSample& out) {
+                                    pack_sample(sample, settings_, classes_, source_.depth_units(), out);
+                                  });
     for (; next_ < source_.size(); ++next_) {
-      add(workers.take(&wait_policy));
+      add(pass.next());
       if (progress) progress(next_ + 1, first);
     }
     finish();
@@ -184,7 +187,7 @@ class Packer {
   }
 
   void add(PackedSample sample) {
-    if (!sample.bad_reason.empty()) {
+    if (!sample.good()) {
       note_bad(sample);
       return;
     }
@@ -280,6 +283,31 @@ class Packer {
   std::int64_t in_shard_ = 0, bytes_ = 0;
 };
 
+// Concatenates numbers and texts, each text preceded by its length, so that different samples always produce different bytes.
+class Serial {
+ public:
+  Serial& number(std::int64_t value) {
+    std::array<char, sizeof value> bytes{};
+    std::memcpy(bytes.data(), &value, sizeof value);
+    out_.append(bytes.data(), bytes.size());
+    return *this;
+  }
+  Serial& text(std::string_view value) {
+    number(static_cast<std::int64_t>(value.size()));
+    out_.append(value);
+    return *this;
+  }
+  std::string take() { return std::move(out_); }
+
+ private:
+  std::string out_;
+};
+
+template <class T>
+std::string_view raw(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), sizeof(T) * values.size()};
+}
+
 }  // namespace
 
 PackResult pack(const Source& source, const std::string& source_settings, const PackSettings& settings,
@@ -288,6 +316,51 @@ PackResult pack(const Source& source, const std::string& source_settings, const 
   packer.begin();
   packer.run(progress);
   return packer.result();
+}
+
+SampleDigest digest_of(const Sample& sample) {
+  Serial out;
+  out.text(sample.encoded);
+  if (sample.encoded.empty()) out.number(sample.image.height).number(sample.image.width).text(raw(sample.image.pixels));
+  out.number(std::ssize(sample.captions));
+  for (const std::string& caption : sample.captions) out.text(caption);
+  out.text(sample.summary).text(sample.object_tags).number(sample.label).text(raw(sample.mask));
+  if (!sample.class_name.empty()) out.text(sample.class_name);
+  if (!sample.depth.empty()) out.text(raw(sample.depth));
+  out.number(std::ssize(sample.objects));
+  for (const ObjectAnnotation& object : sample.objects) {
+    out.number(object.label).text(object.phrase).number(object.span[0]).number(object.span[1]).number(object.caption);
+    for (const std::int64_t side : object.box) out.number(side);
+    if (!object.negatives.empty()) out.number(std::ssize(object.negatives));
+    for (const std::string& negative : object.negatives) out.text(negative);
+  }
+  out.number(sample.region_width).text(raw(sample.regions));
+  out.number(std::ssize(sample.negatives));
+  for (const HardNegative& negative : sample.negatives) out.text(negative.kind).text(negative.caption);
+  const std::string bytes = out.take();
+  return {fingerprint(bytes, 1), fingerprint(bytes, 2)};
+}
+
+void SetFingerprint::add(const std::string& key, const SampleDigest& digest) {
+  const std::string bytes = Serial()
+                                .text(key)
+                                .number(static_cast<std::int64_t>(digest.low))
+                                .number(static_cast<std::int64_t>(digest.high))
+                                .take();
+  low_ += fingerprint(bytes, 1);
+  high_ += fingerprint(bytes, 2);
+}
+
+std::string SetFingerprint::text() const {
+  return hexadecimal(high_) + hexadecimal(low_);
+}
+
+SetFingerprint SetFingerprint::parse(const std::string& text) {
+  SetFingerprint out;
+  if (text.size() != 32) return out;
+  out.high_ = std::strtoull(text.substr(0, 16).c_str(), nullptr, 16);
+  out.low_ = std::strtoull(text.substr(16).c_str(), nullptr, 16);
+  return out;
 }
 
 }  // namespace tessera

@@ -30,8 +30,7 @@ std::size_t at(Enum value) {
 // If the centers of two objects are much further apart along one axis than along the other, returns where object `a` is relative to object
 // `b`. Otherwise returns Relation::list, which means that a caption lists the objects without a spatial relation.
 Relation clear_relation(const Object& a, const Object& b) {
-  const double dx = b.x - a.x;
-  const double dy = b.y - a.y;
+  const double dx = b.x - a.x, dy = b.y - a.y;
   if (std::abs(dx) > 1.3 * std::abs(dy)) return dx > 0 ? Relation::left : Relation::right;
   if (std::abs(dy) > 1.3 * std::abs(dx)) return dy > 0 ? Relation::above : Relation::below;
   return Relation::list;
@@ -42,36 +41,21 @@ constexpr double kNearly = 0.08;
 constexpr double kPlaceSlack = 0.22;
 
 bool could_hold(Relation relation, const Object& a, const Object& b) {
-  switch (relation) {
-    case Relation::left:
-      return a.x < b.x + kNearly;
-    case Relation::right:
-      return a.x > b.x - kNearly;
-    case Relation::above:
-      return a.y < b.y + kNearly;
-    case Relation::below:
-      return a.y > b.y - kNearly;
-    default:
-      return true;
-  }
+  if (relation == Relation::left) return a.x < b.x + kNearly;
+  if (relation == Relation::right) return a.x > b.x - kNearly;
+  if (relation == Relation::above) return a.y < b.y + kNearly;
+  if (relation == Relation::below) return a.y > b.y - kNearly;
+  return true;
 }
 
 // Returns whether the object is at the place. A larger `slack` also accepts objects near the place; true captions use a slack of 0.
 bool stands_at(Place place, const Object& o, double slack) {
-  switch (place) {
-    case Place::top:
-      return o.y < 0.37 + slack;
-    case Place::bottom:
-      return o.y > 0.63 - slack;
-    case Place::left:
-      return o.x < 0.37 + slack;
-    case Place::right:
-      return o.x > 0.63 - slack;
-    case Place::middle:
-      return std::abs(o.x - 0.5) < 0.1 + slack && std::abs(o.y - 0.5) < 0.1 + slack;
-    default:
-      return true;
-  }
+  if (place == Place::top) return o.y < 0.37 + slack;
+  if (place == Place::bottom) return o.y > 0.63 - slack;
+  if (place == Place::left) return o.x < 0.37 + slack;
+  if (place == Place::right) return o.x > 0.63 - slack;
+  if (place == Place::middle) return std::abs(o.x - 0.5) < 0.1 + slack && std::abs(o.y - 0.5) < 0.1 + slack;
+  return true;
 }
 
 Place choose_place(const Object& object, Random& random) {

@@ -99,8 +99,7 @@ bool is_free(const std::vector<Object>& objects, std::size_t index) {
   const Object& o = objects[index];
   return std::all_of(objects.begin(), objects.begin() + static_cast<std::ptrdiff_t>(index), [&](const Object& other) {
     const double apart = o.radius * reach(o.shape) + other.radius * reach(other.shape) + kGap;
-    const double dx = o.x - other.x;
-    const double dy = o.y - other.y;
+    const double dx = o.x - other.x, dy = o.y - other.y;
     return dx * dx + dy * dy >= apart * apart;
   });
 }

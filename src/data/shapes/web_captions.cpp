@@ -141,8 +141,7 @@ WebWords draw_web_words(Random& random) {
 
 void choose_web_words(Mention& mention, const Object& object, std::size_t mentions, Random& random) {
   WebWords words = draw_web_words(random);
-  const double opinion = random.uniform();
-  const double material = random.uniform();
+  const double opinion = random.uniform(), material = random.uniform();
   mention.color = mention.texture = mention.size = kUnsaid;
   // The parts that a phrase can have between determiner and noun. They are put into random order, usually with the color first, and the
   // phrase keeps only the first few of them.

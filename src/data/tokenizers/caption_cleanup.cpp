@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 
+#include "src/data/tokenizers/fix_encoding.h"
 #include "src/data/tokenizers/html.h"
 #include "src/data/tokenizers/json/characters.h"
+#include "src/data/tokenizers/normalization.h"
 #include "src/data/tokenizers/unicode.h"
 
 namespace tessera {
@@ -79,6 +81,133 @@ std::u32string repaired_caption(std::string_view text, Cleanup level) {
   return codes;
 }
 
+using unicode::Replaced;
+
+#include "src/data/tokenizers/tables/width.inc"
+
+struct Ligature {
+  char32_t code;
+  std::u32string_view letters;
+};
+
+constexpr Ligature ligatures[] = {{0x132, U"IJ"},       {0x133, U"ij"},      {0x149, U"\u02BCn"}, {0x1C4, U"D\u017D"},
+                                  {0x1C5, U"D\u017E"},  {0x1C6, U"d\u017E"}, {0x1C7, U"LJ"},      {0x1C8, U"Lj"},
+                                  {0x1C9, U"lj"},       {0x1CA, U"NJ"},      {0x1CB, U"Nj"},      {0x1CC, U"nj"},
+                                  {0x1F1, U"DZ"},       {0x1F2, U"Dz"},      {0x1F3, U"dz"},      {0xFB00, U"ff"},
+                                  {0xFB01, U"fi"},      {0xFB02, U"fl"},     {0xFB03, U"ffi"},    {0xFB04, U"ffl"},
+                                  {0xFB05, U"\u017Ft"}, {0xFB06, U"st"}};
+
+char32_t straight_quote(char32_t code) {
+  if (code == 0x2BC || (code >= 0x2018 && code <= 0x201B)) return U'\'';
+  if (code >= 0x201C && code <= 0x201F) return U'"';
+  return code;
+}
+
+void append_narrow(std::u32string& out, char32_t code) {
+  static const unicode::PageTable<char32_t> narrow = [] {
+    unicode::PageTable<char32_t> table;
+    table.at(0x3000) = U' ';
+    for (const Replaced& run : widths)
+      for (std::size_t i = 0; i < run.text.size(); ++i) table.at(run.first + static_cast<char32_t>(i)) = run.text[i];
+    return table;
+  }();
+  if (code == 0xFFE3)
+    out += U" \u0304";
+  else
+    out += narrow[code] != 0 ? narrow[code] : straight_quote(code);
+}
+
+// Returns the table of all characters that at least one step changes, moves or checks.
+const unicode::PageTable<std::uint8_t>& unsettled_characters() {
+  static const unicode::PageTable<std::uint8_t> table = [] {
+    unicode::PageTable<std::uint8_t> out("0-8 B D-1F 26 7F-9F 2BC 2018-201F 2028-2029 206A-206F 3000 FEFF FF01-FFEF FFF9-FFFC");
+    for (const Ligature& ligature : ligatures) out.at(ligature.code) = 1;
+    unicode::mark_changing(out, unicode::Form::nfc, 1);
+    return out;
+  }();
+  return table;
+}
+
+// Fixes C1 controls, ligatures, widths, quotes and line breaks. Handles single characters, except that \r\n is handled as a
+// pair.
+std::u32string map_characters(std::u32string_view text) {
+  const unicode::PageTable<std::uint8_t>& unsettled = unsettled_characters();
+  std::u32string out;
+  out.reserve(text.size());
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (unsettled[text[i]] == 0) {
+      out += text[i];
+      continue;
+    }
+    const char32_t code = mojibake::windows_1252(text[i]);
+    if (code < 0x80) {
+      if (code != U'\r')
+        out += code;
+      else if (i + 1 >= text.size() || text[i + 1] != U'\n')
+        out += U'\n';
+      continue;
+    }
+    if (code == 0x2028 || code == 0x2029) {
+      out += U'\n';
+      continue;
+    }
+    const auto* found = std::lower_bound(std::begin(ligatures), std::end(ligatures), code,
+                                         [](const Ligature& entry, char32_t wanted) { return entry.code < wanted; });
+    if (found != std::end(ligatures) && found->code == code)
+      for (const char32_t letter : found->letters) out += straight_quote(letter);
+    else
+      append_narrow(out, code);
+  }
+  return out;
+}
+
+// Returns the index after the terminal escape that starts at `i` (ESC [ digits and semicolons, a letter), or `i` if there is none.
+std::size_t skip_terminal_escape(std::u32string_view text, std::size_t i) {
+  if (i + 1 >= text.size() || text[i] != 0x1B || text[i + 1] != U'[') return i;
+  std::size_t k = i + 2;
+  const auto is_decimal = [](char32_t code) { return (json_tokenizer::class_of(code) & json_tokenizer::decimal) != 0; };
+  while (k < text.size() && (text[k] == U';' || is_decimal(text[k]))) ++k;
+  const bool letter = k < text.size() && ((text[k] >= U'a' && text[k] <= U'z') || (text[k] >= U'A' && text[k] <= U'Z'));
+  return letter ? k + 1 : i;
+}
+
+bool is_useless_control(char32_t code) {
+  if (code < 0x20) return code != '\t' && code != '\n' && code != '\f' && code != '\r';
+  return code == 0x7F || (code >= 0x206A && code <= 0x206F) || code == 0xFEFF || (code >= 0xFFF9 && code <= 0xFFFC);
+}
+
+std::u32string remove_controls(std::u32string_view text) {
+  std::u32string out;
+  out.reserve(text.size());
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t next = skip_terminal_escape(text, i);
+    if (next == i && !is_useless_control(text[i])) out += text[i];
+    i = next == i ? i + 1 : next;
+  }
+  return out;
+}
+
+// Returns whether no step would change the text.
+bool is_settled(std::u32string_view text, Cleanup level) {
+  const unicode::PageTable<std::uint8_t>& unsettled = unsettled_characters();
+  bool ascii = true;
+  for (const char32_t code : text) {
+    if (unsettled[code] != 0) return false;
+    ascii = ascii && code < 0x80;
+  }
+  return ascii || level < Cleanup::mojibake || !mojibake::is_bad(text);
+}
+
+std::u32string fix_segment(std::u32string text, bool entities, Cleanup level) {
+  do {
+    std::u32string next = entities ? html::unescape_strict(text) : text;
+    next = unicode::compose(remove_controls(map_characters(fix_encoding(std::move(next), level))));
+    if (next == text) break;
+    text = std::move(next);
+  } while (!is_settled(text, level));
+  return text;
+}
+
 }  // namespace
 
 std::string cleaned_caption(std::string_view text, const std::string& cleanup) {
@@ -114,6 +243,27 @@ bool is_plain(std::string_view text) {
   bool plain = true;
   for (const char c : text) plain &= plain_bytes[static_cast<std::uint8_t>(c)];
   return plain;
+}
+
+std::u32string fix_text(std::u32string_view text, Cleanup level) {
+  if (level == Cleanup::none) return std::u32string(text);
+  constexpr std::size_t longest_segment = 1'000'000;  // ftfy's max_decode_length
+  std::u32string out;
+  out.reserve(text.size());
+  bool entities = true;  // whether to unescape entities; false once a segment looks like HTML
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t line_end = text.find(U'\n', begin);
+    std::size_t end = line_end == std::u32string_view::npos ? text.size() : line_end + 1;
+    end = std::min(end, begin + longest_segment);
+    const std::u32string_view segment = text.substr(begin, end - begin);
+    if (segment.find(U'<') != std::u32string_view::npos) entities = false;
+    if (is_settled(segment, level))
+      out += segment;
+    else
+      out += fix_segment(std::u32string(segment), entities, level);
+    begin = end;
+  }
+  return out;
 }
 
 }  // namespace tessera

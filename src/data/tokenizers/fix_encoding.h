@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "src/data/tokenizers/fix_text.h"
+#include "src/data/tokenizers/caption_cleanup.h"
 
 namespace tessera {
 
@@ -12,4 +12,14 @@ namespace tessera {
 /// Windows-1252 without lost bytes. Lower levels change nothing.
 std::u32string fix_encoding(std::u32string text, Cleanup level);
 
+/// Detects UTF-8 that was decoded with a one-byte encoding. Uses ftfy's tables.
+namespace mojibake {
+
+/// Returns whether the text contains a sequence of characters that ftfy considers wrongly decoded.
+bool is_bad(std::u32string_view text);
+
+/// For a C1 control, returns the Windows-1252 character, as web browsers do. Returns any other code point unchanged.
+char32_t windows_1252(char32_t code);
+
+}  // namespace mojibake
 }  // namespace tessera

@@ -4,7 +4,7 @@
 #include <map>
 #include <optional>
 
-#include "src/data/tokenizers/mojibake_tables.h"
+#include "src/data/tokenizers/fix_encoding.h"
 #include "src/data/tokenizers/unicode.h"
 #include <tessera/base/text.h>
 

@@ -1,10 +1,10 @@
 #include "src/data/tokenizers/sentencepiece_model.h"
 
 #include <cstddef>
-#include <optional>
 
 #include <sentencepiece_processor.h>
 
+#include "src/io/wire_fields.h"
 #include <tessera/base/error.h>
 
 namespace tessera {
@@ -19,59 +19,6 @@ std::uint32_t little_endian(std::string_view bytes, std::size_t at) {
     value |= std::uint32_t{static_cast<unsigned char>(bytes[at + i])} << (8 * i);
   return value;
 }
-
-/// Reads the fields of a message in the wire format of Protocol Buffers, one after the other.
-class WireFields {
- public:
-  explicit WireFields(std::string_view message) : rest_(message) {}
-
-  /// Advances to the next field. Returns false at the end, or if the message is damaged.
-  bool next() {
-    const std::optional<std::uint64_t> tag = rest_.empty() ? std::nullopt : varint();
-    if (!tag) return false;
-    number = *tag >> 3;
-    bytes = {};
-    switch (*tag & 7) {
-      case 0: {
-        const std::optional<std::uint64_t> read = varint();
-        scalar = read.value_or(0);
-        return read.has_value();
-      }
-      case 1: return take(8);
-      case 2: {
-        const std::optional<std::uint64_t> size = varint();
-        return size && take(*size);
-      }
-      case 5: return take(4);
-      default: return false;
-    }
-  }
-
-  std::uint64_t number = 0;
-  std::uint64_t scalar = 0;  // the value of a varint field
-  std::string_view bytes;    // the content of a field that is not a varint
-
- private:
-  std::optional<std::uint64_t> varint() {
-    std::uint64_t value = 0;
-    for (int shift = 0; shift < 64 && !rest_.empty(); shift += 7) {
-      const auto byte = static_cast<unsigned char>(rest_[0]);
-      rest_.remove_prefix(1);
-      value |= std::uint64_t{byte & 0x7FU} << shift;
-      if (byte < 0x80) return value;
-    }
-    return std::nullopt;
-  }
-
-  bool take(std::uint64_t count) {
-    if (count > rest_.size()) return false;
-    bytes = rest_.substr(0, count);
-    rest_.remove_prefix(count);
-    return true;
-  }
-
-  std::string_view rest_;
-};
 
 // Checks a character map. It consists of the size of the trie, the trie, and zero-terminated texts that the trie's values point to. A
 // node's child for a byte is at the node's position XOR the node's offset XOR the byte.
@@ -102,9 +49,9 @@ struct HiddenParts {
 
 HiddenParts read_hidden_parts(std::string_view model) {
   HiddenParts out;
-  for (WireFields fields(model); fields.next();) {
+  for (io::WireFields fields(model); fields.next();) {
     const bool rules = fields.number == kNormalizer || fields.number == kDenormalizer;
-    for (WireFields inner(fields.bytes); (rules || fields.number == kTrainer) && inner.next();) {
+    for (io::WireFields inner(fields.bytes); (rules || fields.number == kTrainer) && inner.next();) {
       if (fields.number == kTrainer && inner.number == kModelType) out.model_type = inner.scalar;
       if (!rules || inner.number != kCharacterMap) continue;
       out.sound = out.sound && is_sound_map(inner.bytes);

@@ -2,7 +2,7 @@
 
 #include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/metrics/cosine.h"
-#include "src/evaluation/metrics/feature_map.h"
+#include "src/evaluation/metrics/point_sets.h"
 #include "src/evaluation/tasks/candidates.h"
 #include "src/evaluation/tasks/examples.h"
 #include "src/evaluation/tasks/pass.h"

@@ -5,7 +5,7 @@
 
 #include <ATen/ATen.h>
 
-#include "src/evaluation/metrics/k_means.h"
+#include "src/evaluation/metrics/point_sets.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/token_spans.h"
 #include <tessera/base/error.h>

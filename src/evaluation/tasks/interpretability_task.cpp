@@ -4,7 +4,7 @@
 
 #include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/metrics/cosine.h"
-#include "src/evaluation/metrics/interpretability.h"
+#include "src/evaluation/metrics/sparse.h"
 #include "src/evaluation/tasks/candidates.h"
 #include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/outcomes.h"

@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 
 #include "src/data/loading/evaluation_reader.h"
-#include "src/evaluation/metrics/k_precision.h"
+#include "src/evaluation/metrics/captions.h"
 #include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/examples.h"
 #include "src/evaluation/tasks/pass.h"

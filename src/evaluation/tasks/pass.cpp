@@ -11,7 +11,7 @@
 #include "src/base/digest.h"
 #include "src/base/printable.h"
 #include "src/data/image/patches.h"
-#include "src/evaluation/metrics/sparse_rows.h"
+#include "src/evaluation/metrics/sparse.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 

@@ -6,7 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "src/evaluation/metrics/linear_probe.h"
+#include "src/evaluation/metrics/probes.h"
 #include "src/evaluation/tasks/task_settings.h"
 
 namespace tessera {

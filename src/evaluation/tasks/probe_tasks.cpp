@@ -4,9 +4,7 @@
 
 #include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/metrics/cosine.h"
-#include "src/evaluation/metrics/hyperparameter_sweep.h"
-#include "src/evaluation/metrics/knn.h"
-#include "src/evaluation/metrics/linear_probe.h"
+#include "src/evaluation/metrics/probes.h"
 #include "src/evaluation/tasks/candidates.h"
 #include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/outcomes.h"

@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 
 #include "src/data/loading/evaluation_reader.h"
-#include "src/evaluation/metrics/slot_mask.h"
+#include "src/evaluation/metrics/slots.h"
 #include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/negative_pairs.h"
 #include "src/evaluation/tasks/outcomes.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "src/evaluation/metrics/sparsity_meter.h"
+#include "src/evaluation/metrics/sparse.h"
 #include <tessera/report/task_result.h>
 
 namespace tessera {

@@ -8,7 +8,7 @@
 #include "src/base/dump_utf8.h"
 #include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/metrics/segmentation.h"
-#include "src/evaluation/metrics/token_group_iou.h"
+#include "src/evaluation/metrics/localization.h"
 #include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/examples.h"
 #include "src/evaluation/tasks/grouped_captions.h"

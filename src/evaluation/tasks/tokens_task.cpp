@@ -6,7 +6,7 @@
 #include "src/base/dump_utf8.h"
 #include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/metrics/cosine.h"
-#include "src/evaluation/metrics/token_localization.h"
+#include "src/evaluation/metrics/localization.h"
 #include "src/evaluation/tasks/examples.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/sparsity_metrics.h"

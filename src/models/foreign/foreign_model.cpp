@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kConfigName = "config.json";
+constexpr const char* kConfigFile = "config.json";
 constexpr std::array<const char*, 2> kIndexNames = {"model.safetensors.index.json", "pytorch_model.bin.index.json"};
 
 bool is_timm(const nlohmann::json& config) {
@@ -62,7 +62,7 @@ const PartLeftOut* part_of(const std::vector<PartLeftOut>& parts, const std::str
 
 bool is_foreign_folder(const std::string& path) {
   std::error_code unknown;
-  const std::string config = path + "/" + kConfigName, weights = path + "/model.safetensors";
+  const std::string config = path + "/" + kConfigFile, weights = path + "/model.safetensors";
   if (!fs::is_regular_file(config, unknown)) return false;
   if (fs::exists(path + "/latest") || fs::exists(path + "/open_clip_config.json")) return false;
   if (fs::is_regular_file(weights, unknown) && is_model_file(weights)) return false;
@@ -71,7 +71,7 @@ bool is_foreign_folder(const std::string& path) {
 }
 
 ForeignModel read_foreign_folder(const std::string& folder) {
-  const ForeignConfig config = ForeignConfig::of_file(folder + "/" + kConfigName);
+  const ForeignConfig config = ForeignConfig::of_file(folder + "/" + kConfigFile);
   ForeignModel out = is_timm(config.json()) ? timm_model(config) : transformers_model(config, folder);
   out.model = resolve(out.model, config.path());
   return out;

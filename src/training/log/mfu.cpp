@@ -3,7 +3,7 @@
 
 #include <ATen/Context.h>
 
-#include "src/measure/peak_flops.h"
+#include "src/measure/machine.h"
 #include "src/training/log/metrics_row.h"
 #include "src/training/log/mfu.h"
 #include <tessera/base/error.h>

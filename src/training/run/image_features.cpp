@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/digest.h"
-#include "src/data/features/feature_writer.h"
+#include "src/data/features/feature_folder.h"
 #include "src/data/loading/evaluation_reader.h"
 #include "src/models/autocast.h"
 #include "src/training/config/resume_rules.h"

@@ -1,8 +1,8 @@
-#include "src/data/tokenizers/fix_text.h"
+#include "src/data/tokenizers/caption_cleanup.h"
 
 #include <gtest/gtest.h>
 
-#include "src/data/tokenizers/mojibake_tables.h"
+#include "src/data/tokenizers/fix_encoding.h"
 #include "src/data/tokenizers/unicode.h"
 
 #include "tests/support/test_name.h"

@@ -1,6 +1,6 @@
 // Reads feature folders. The input is a manifest and, after a line "%%", the shard that the manifest lists. The manifest is first adjusted
 // to the shard's length, or replaced if it is unreadable, because the parser would reject any folder with a wrong manifest.
-#include "src/data/features/feature_files.h"
+#include "src/data/features/feature_folder.h"
 #include "tests/fuzz/target.h"
 #include <tessera/base/error.h>
 #include <tessera/data/source.h>

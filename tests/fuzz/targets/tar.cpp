@@ -9,7 +9,6 @@
 #include "src/data/sources/webdataset/shard_index.h"
 #include "src/data/sources/webdataset/tar_stream.h"
 #include "src/io/tar.h"
-#include "src/io/tar_header.h"
 #include "tests/fuzz/target.h"
 #include <tessera/base/error.h>
 

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "src/base/printable.h"
-#include "src/io/tar_header.h"
+#include "src/io/tar.h"
 #include <tessera/base/error.h>
 
 namespace tessera {

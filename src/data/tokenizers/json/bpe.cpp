@@ -1,21 +1,221 @@
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cstdint>
 #include <optional>
+#include <queue>
 #include <stdexcept>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "src/data/tokenizers/json/byte_trie.h"
 #include "src/data/tokenizers/json/characters.h"
-#include "src/data/tokenizers/json/merge_table.h"
 #include "src/data/tokenizers/json/model.h"
 #include "src/data/tokenizers/json/part.h"
-#include "src/data/tokenizers/json/token_splits.h"
 #include "src/data/tokenizers/json/word_cache.h"
 #include <tessera/base/error.h>
 
 namespace tessera::json_tokenizer {
 namespace {
+
+// Maps pairs of ids to the rank of their merge and the merged id. It is a hash table with open addressing, built once and then
+// only read.
+class MergeTable {
+ public:
+  static constexpr std::int32_t no_rank = 0x7FFF'FFFF;
+  struct Merge {
+    std::uint64_t pair = 0;
+    std::int32_t rank = no_rank;
+    std::int32_t id = -1;
+  };
+
+  explicit MergeTable(std::size_t expected) : slots_(std::bit_ceil(2 * expected + 2)), shift_(static_cast<unsigned>(64 - std::countr_zero(slots_.size()))) {}
+  // Inserts a merge. If a pair is inserted again, its last merge counts.
+  void insert(std::int32_t left, std::int32_t right, std::int32_t rank, std::int32_t id) {
+    const std::uint64_t pair = pair_of(left, right);
+    slots_[index_of(pair)] = {pair, rank, id};
+  }
+  // Returns the pair's merge, or a Merge with rank `no_rank` if the pair has no merge.
+  const Merge& find(std::int32_t left, std::int32_t right) const { return slots_[index_of(pair_of(left, right))]; }
+
+ private:
+  static std::uint64_t pair_of(std::int32_t left, std::int32_t right) {
+    return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
+  }
+  std::size_t index_of(std::uint64_t pair) const {
+    std::size_t i = pair * 0x9E3779B97F4A7C15u >> shift_;
+    while (slots_[i].rank != no_rank && slots_[i].pair != pair) i = (i + 1) & (slots_.size() - 1);
+    return i;
+  }
+
+  std::vector<Merge> slots_;
+  unsigned shift_;
+};
+
+constexpr std::size_t longest_short = 96;  // maximum number of symbols for append_short(), which takes quadratic time
+
+void append_short(const MergeTable& merges, const std::int32_t* symbols, std::size_t count, std::vector<std::int64_t>& out) {
+  std::array<std::int32_t, longest_short> ids;           // NOLINT: filled up to `count`
+  std::array<std::int32_t, longest_short> ranks, made;   // NOLINT: rank and merged id of each symbol's pair with the next one
+  const auto look = [&](std::size_t i) {
+    const MergeTable::Merge& merge = merges.find(ids[i], ids[i + 1]);
+    ranks[i] = merge.rank;
+    made[i] = merge.id;
+  };
+  std::copy_n(symbols, count, ids.begin());
+  for (std::size_t i = 0; i + 1 < count; ++i) look(i);
+  while (count > 1) {
+    std::int32_t lowest = MergeTable::no_rank;
+    for (std::size_t i = 0; i + 1 < count; ++i) lowest = std::min(lowest, ranks[i]);
+    if (lowest == MergeTable::no_rank) break;
+    std::size_t at = 0;
+    while (ranks[at] != lowest) ++at;
+    ids[at] = made[at];
+    --count;
+    for (std::size_t i = at + 1; i < count; ++i) {
+      ids[i] = ids[i + 1];
+      ranks[i] = ranks[i + 1];
+      made[i] = made[i + 1];
+    }
+    if (at > 0) look(at - 1);
+    if (at + 1 < count) look(at);
+  }
+  out.insert(out.end(), ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(count));
+}
+
+struct Symbol {
+  std::int32_t id;  // -1: merged into the previous symbol
+  std::uint32_t previous, next;
+};
+
+struct Candidate {
+  std::int32_t rank;
+  std::uint32_t left;  // index of the left symbol
+  std::int32_t left_id, right_id, id;
+  bool operator>(const Candidate& other) const { return rank != other.rank ? rank > other.rank : left > other.left; }
+};
+
+// Returns the same as append_short(), but uses a heap, so that a word of a megabyte does not take quadratic time.
+void append_long(const MergeTable& merges, const std::int32_t* ids, std::size_t count, std::vector<std::int64_t>& out) {
+  constexpr std::uint32_t none = ~std::uint32_t{0};
+  std::vector<Symbol> symbols(count);
+  for (std::uint32_t i = 0; i < count; ++i) symbols[i] = {ids[i], i == 0 ? none : i - 1, i + 1 == count ? none : i + 1};
+  std::vector<Candidate> found;
+  const auto consider = [&](std::uint32_t left, auto&& keep) {
+    const std::int32_t a = symbols[left].id, b = symbols[symbols[left].next].id;
+    if (const MergeTable::Merge& merge = merges.find(a, b); merge.rank != MergeTable::no_rank) keep(Candidate{merge.rank, left, a, b, merge.id});
+  };
+  for (std::uint32_t i = 0; i + 1 < count; ++i) consider(i, [&](const Candidate& candidate) { found.push_back(candidate); });
+  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> heap(std::greater<>(), std::move(found));
+  const auto push = [&](const Candidate& candidate) { heap.push(candidate); };
+  while (!heap.empty()) {
+    const Candidate best = heap.top();
+    heap.pop();
+    Symbol& left = symbols[best.left];
+    if (left.id != best.left_id || left.next == none || symbols[left.next].id != best.right_id) continue;
+    Symbol& right = symbols[left.next];
+    left.id = best.id;
+    right.id = -1;
+    left.next = right.next;
+    if (left.next != none) symbols[left.next].previous = best.left;
+    if (left.previous != none) consider(left.previous, push);
+    if (left.next != none) consider(best.left, push);
+  }
+  for (const Symbol& symbol : symbols)
+    if (symbol.id >= 0) out.push_back(symbol.id);
+}
+
+// Merges the symbols and appends the result. The pair with the lowest rank is merged first; among equal pairs, the leftmost.
+// Symbols must not be -1.
+void append_merged(const MergeTable& merges, const std::int32_t* symbols, std::size_t count, std::vector<std::int64_t>& out) {
+  if (count <= longest_short)
+    append_short(merges, symbols, count, out);
+  else
+    append_long(merges, symbols, count, out);
+}
+
+// One merge of a byte pair model, by ids.
+struct MergedPair {
+  std::int32_t left, right, id;
+};
+
+// Knows how the merges build each token, which determines which tokens may be adjacent. A sequence of tokens is the result of the merges
+// for its text if and only if two conditions hold: the merges build each token from the token's own text, and in the joined text of two
+// neighboring tokens no merge crosses the border between them. It is enough to check pairs of neighbors, because the merges act inside a
+// token as they do on that token's text alone. So the first merge across a border would also happen in the joined text of the two tokens
+// at this border.
+class TokenSplits {
+ public:
+  TokenSplits() = default;
+  // `merges` is in the order of ranks. `table` holds the same merges. `symbols` are the ids that words consist of before any
+  // merge.
+  TokenSplits(const std::vector<MergedPair>& merges, const MergeTable& table, const std::vector<std::int32_t>& symbols) {
+    std::int32_t largest = 0;
+    for (const std::int32_t symbol : symbols) largest = std::max(largest, symbol);
+    for (const MergedPair& merge : merges) largest = std::max({largest, merge.left, merge.right, merge.id});
+    splits_.resize(static_cast<std::size_t>(largest) + 1);
+    for (const std::int32_t symbol : symbols) splits_[static_cast<std::size_t>(symbol)].rank = -1;
+    usable_ = read(merges, table);
+  }
+
+  // Returns whether this class can be used with these merges. It cannot be used if the only merge that builds some token comes before the
+  // merge that builds one of this token's two parts.
+  bool usable() const { return usable_; }
+  // Returns whether the merges build this token from its text.
+  bool is_made(std::int32_t id) const {
+    return static_cast<std::size_t>(id) < splits_.size() && splits_[static_cast<std::size_t>(id)].rank != MergeTable::no_rank;
+  }
+  // Returns whether the merges below rank `limit` turn the joined text of two tokens into exactly these two tokens. is_made()
+  // must be true for both.
+  bool stay_apart(const MergeTable& table, std::int32_t left, std::int32_t right, std::int32_t limit = MergeTable::no_rank) const {
+    while (table.find(left, right).rank >= limit) {
+      const Split &first = splits_[static_cast<std::size_t>(left)], &second = splits_[static_cast<std::size_t>(right)];
+      if (first.rank < 0 && second.rank < 0) return true;
+      // Undoes the later of the two merges that built the left and the right token. If both merges have the same rank, the right token's
+      // merge is the later one, because equal merges happen from left to right.
+      if (first.rank > second.rank) {
+        limit = first.rank;
+        left = first.right;
+      } else {
+        limit = second.rank + 1;
+        right = second.left;
+      }
+    }
+    return false;
+  }
+
+ private:
+  struct Split {
+    std::int32_t rank = MergeTable::no_rank;  // rank of the merge that builds the token; -1: the token is a symbol
+    std::int32_t left = -1, right = -1;
+  };
+  bool read(const std::vector<MergedPair>& merges, const MergeTable& table) {
+    std::vector<std::size_t> early;  // merges that use a token which is neither a symbol nor built by an earlier merge
+    for (std::size_t i = 0; i < merges.size(); ++i) {
+      const MergedPair& merge = merges[i];
+      const auto rank = static_cast<std::int32_t>(i);
+      if (table.find(merge.left, merge.right).rank != rank) continue;  // a later merge of the same pair replaces this one
+      Split& made = splits_[static_cast<std::size_t>(merge.id)];
+      if (made.rank < 0) return false;
+      if (!is_made(merge.left) || !is_made(merge.right)) {
+        early.push_back(i);
+        continue;
+      }
+      if (made.rank != MergeTable::no_rank || !stay_apart(table, merge.left, merge.right, rank)) continue;
+      made = {rank, merge.left, merge.right};
+    }
+    // Each token has only one split. So an early merge changes nothing if other merges already build its result. An early merge also changes
+    // nothing if its two tokens are never adjacent.
+    return std::none_of(early.begin(), early.end(), [&](std::size_t i) {
+      const MergedPair& merge = merges[i];
+      return !is_made(merge.id) && is_made(merge.left) && is_made(merge.right) && stay_apart(table, merge.left, merge.right, static_cast<std::int32_t>(i));
+    });
+  }
+
+  bool usable_ = false;
+  std::vector<Split> splits_;  // each token's split, by token id
+};
 
 struct Settings {
   std::string unknown, prefix, suffix;
@@ -37,13 +237,7 @@ class Bpe : public Model {
   }
 
   void encode(std::string_view word, std::vector<std::int64_t>& out) const override {
-    if (word.size() > WordCache::longest) return append_word(word, out);
-    WordCache& cache = WordCache::of_thread();
-    const WordCache::Key key(word, owner_);
-    if (cache.find(key, out)) return;
-    const std::size_t before = out.size();
-    append_word(word, out);
-    cache.keep(key, out.data() + before, out.size() - before);
+    WordCache::encode(word, owner_, out, [this](std::string_view text, std::vector<std::int64_t>& ids) { append_word(text, ids); });
   }
 
  private:

@@ -1,4 +1,4 @@
-#include "src/data/tokenizers/json/decoder.h"
+#include "src/data/tokenizers/json/pipeline.h"
 
 #include <algorithm>
 #include <charconv>
@@ -55,27 +55,21 @@ class WordPiece : public Decoder {
   bool strips_first_;  // whether the first token loses its prefix, too; an extension for `wordpiece`, whose pieces are read one by one
 };
 
-class Metaspace : public Decoder {
+/// Replaces a mark by a space, except in the token at one end, where nothing takes its place.
+class Marks : public Decoder {
  public:
-  Metaspace(std::string mark, bool prefix) : mark_(std::move(mark)), prefix_(prefix) {}
+  enum class Bare { none, first, last };
+  Marks(std::string mark, Bare bare) : mark_(std::move(mark)), bare_(bare) {}
   void decode(Texts& tokens) const override {
-    for (std::size_t i = 0; i < tokens.size(); ++i) replace_all(tokens[i], mark_, i == 0 && prefix_ ? "" : " ");
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const bool bare = bare_ == Bare::first ? i == 0 : bare_ == Bare::last && i + 1 == tokens.size();
+      replace_all(tokens[i], mark_, bare ? "" : " ");
+    }
   }
 
  private:
   std::string mark_;
-  bool prefix_;
-};
-
-class Suffix : public Decoder {
- public:
-  explicit Suffix(std::string suffix) : suffix_(std::move(suffix)) {}
-  void decode(Texts& tokens) const override {
-    for (std::size_t i = 0; i < tokens.size(); ++i) replace_all(tokens[i], suffix_, i + 1 == tokens.size() ? "" : " ");
-  }
-
- private:
-  std::string suffix_;
+  Bare bare_;
 };
 
 class Replace : public Decoder {
@@ -192,11 +186,11 @@ std::shared_ptr<const Decoder> read_one(const Part& part) {
   if (type == "Metaspace") {
     part.allow({"replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
     const bool never = part.has("prepend_scheme") && part.text("prepend_scheme") == "never";
-    return std::make_shared<Metaspace>(part.character("replacement"), !never && part.flag("add_prefix_space", true));
+    return std::make_shared<Marks>(part.character("replacement"), !never && part.flag("add_prefix_space", true) ? Marks::Bare::first : Marks::Bare::none);
   }
   if (type == "BPEDecoder") {
     part.allow({"suffix"});
-    return std::make_shared<Suffix>(part.has("suffix") ? part.text("suffix") : "</w>");
+    return std::make_shared<Marks>(part.has("suffix") ? part.text("suffix") : "</w>", Marks::Bare::last);
   }
   if (type == "Replace") {
     part.allow({"pattern", "content"});

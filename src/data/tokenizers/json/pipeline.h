@@ -9,13 +9,33 @@
 #include <nlohmann/json.hpp>
 
 #include "src/data/tokenizers/json/added_tokens.h"
-#include "src/data/tokenizers/json/decoder.h"
 #include "src/data/tokenizers/json/model.h"
 #include "src/data/tokenizers/json/normalizer.h"
-#include "src/data/tokenizers/json/post_processor.h"
 #include "src/data/tokenizers/json/pre_tokenizer.h"
 
 namespace tessera::json_tokenizer {
+
+/// The special tokens before and after a text.
+struct SpecialEnds {
+  std::vector<std::int64_t> before, behind;
+  std::size_t size() const { return before.size() + behind.size(); }
+};
+
+/// Returns the special tokens that the `post_processor` of a tokenizer.json adds to a single text. Throws UserError naming `origin` and the
+/// post-processor's type if it is not supported.
+SpecialEnds read_post_processor(const nlohmann::json& json, const std::string& origin);
+
+/// Converts tokens back to text. Thread-safe.
+class Decoder {
+ public:
+  virtual ~Decoder() = default;
+  /// Changes the tokens in place, and may join tokens. The concatenation of the result is the text.
+  virtual void decode(std::vector<std::string>& tokens) const = 0;
+};
+
+/// Reads the `decoder` of a tokenizer.json; if it is null, returns a decoder that puts spaces between tokens. Throws UserError
+/// naming `origin` and the decoder's type if it is not supported.
+std::shared_ptr<const Decoder> make_decoder(const nlohmann::json& json, const std::string& origin);
 
 /// Converts text to ids and ids to text by the rules of a tokenizer.json, like the `tokenizers` package. Thread-safe.
 class Pipeline {

@@ -1,4 +1,4 @@
-#include "src/data/tokenizers/json/post_processor.h"
+#include "src/data/tokenizers/json/pipeline.h"
 
 #include "src/data/tokenizers/json/part.h"
 #include <tessera/base/error.h>

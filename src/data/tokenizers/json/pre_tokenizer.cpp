@@ -1,36 +1,103 @@
 #include "src/data/tokenizers/json/pre_tokenizer.h"
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "src/data/tokenizers/json/characters.h"
 #include "src/data/tokenizers/json/part.h"
 #include "src/data/tokenizers/json/pattern.h"
-#include "src/data/tokenizers/json/split_behavior.h"
 #include <tessera/base/error.h>
 
 namespace tessera::json_tokenizer {
 namespace {
 
-/// Splits at the matches of a pattern.
-class Split : public PreTokenizer {
- public:
-  Split(std::shared_ptr<const Pattern> pattern, Behavior behavior, bool invert) : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
+// What a split does with the parts of a text that match its pattern.
+enum class Behavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
-  void split(Pieces& pieces, Pieces& spare) const override {
-    thread_local std::vector<Span> found;
+Behavior read_behavior(const Part& part, Behavior otherwise) {
+  if (!part.has("behavior")) return otherwise;
+  const std::string name = part.text("behavior");
+  if (name == "Removed") return Behavior::removed;
+  if (name == "Isolated") return Behavior::isolated;
+  if (name == "MergedWithPrevious") return Behavior::merged_with_previous;
+  if (name == "MergedWithNext") return Behavior::merged_with_next;
+  if (name == "Contiguous") return Behavior::contiguous;
+  part.refuse("has the behavior " + shown(name) + ", which is not supported");
+}
+
+/// Appends the matches and the parts between matches, and joins or drops them as the behavior requires.
+class Joiner {
+ public:
+  Joiner(const Piece& piece, Behavior behavior, std::vector<Piece>& out)
+      : piece_(piece), behavior_(behavior), out_(out), first_(out.size()) {}
+
+  void add(std::size_t begin, std::size_t end, bool match) {
+    const bool first = out_.size() == first_;
+    const bool joins = !first && ((behavior_ == Behavior::merged_with_previous && match && !before_) ||
+                                  (behavior_ == Behavior::merged_with_next && before_ && !match) ||
+                                  (behavior_ == Behavior::contiguous && match == before_));
+    before_ = match;
+    if (joins)
+      out_.back().end = piece_.begin + end;
+    else if (!(behavior_ == Behavior::removed && match))
+      out_.push_back(piece_.part(begin, end));
+  }
+
+ private:
+  const Piece& piece_;
+  Behavior behavior_;
+  std::vector<Piece>& out_;
+  std::size_t first_;
+  bool before_ = false;  // whether the previous part is a match
+};
+
+// Splits a piece and appends the result. `matches` are ranges of bytes in the piece, from left to right. With `invert`, the
+// parts between these ranges count as the matches.
+void append_split(const Piece& piece, const std::vector<Span>& matches, Behavior behavior, bool invert, std::vector<Piece>& out) {
+  const std::size_t first = out.size(), size = piece.end - piece.begin;
+  Joiner joiner(piece, behavior, out);
+  std::size_t behind = 0;
+  bool empty = false;
+  for (const Span& span : matches) {
+    if (span.begin > behind) joiner.add(behind, span.begin, invert);
+    joiner.add(span.begin, span.end, !invert);
+    empty |= span.begin == span.end;
+    behind = span.end;
+  }
+  if (behind < size) joiner.add(behind, size, invert);
+  if (empty) out.erase(std::remove_if(out.begin() + static_cast<std::ptrdiff_t>(first), out.end(), [](const Piece& p) { return p.begin == p.end; }), out.end());
+}
+
+/// A step that splits each piece by itself.
+class PieceSplitter : public PreTokenizer {
+ public:
+  void split(Pieces& pieces, Pieces& spare) const final {
     spare.pieces.clear();
-    for (const Piece& piece : pieces.pieces) {
-      found.clear();
-      pattern_->find(pieces.of(piece), found);
-      if (behavior_ == Behavior::removed && invert_)
-        append_matches(piece, found, spare.pieces);
-      else
-        append_split(piece, found, behavior_, invert_, spare.pieces);
-    }
+    for (const Piece& piece : pieces.pieces) split_piece(piece, pieces.of(piece), spare.pieces);
     pieces.pieces.swap(spare.pieces);
   }
 
  private:
+  virtual void split_piece(const Piece& piece, std::string_view text, std::vector<Piece>& out) const = 0;
+};
+
+/// Splits at the matches of a pattern.
+class Split : public PieceSplitter {
+ public:
+  Split(std::shared_ptr<const Pattern> pattern, Behavior behavior, bool invert) : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
+
+ private:
+  void split_piece(const Piece& piece, std::string_view text, std::vector<Piece>& out) const override {
+    thread_local std::vector<Span> found;
+    found.clear();
+    pattern_->find(text, found);
+    if (behavior_ == Behavior::removed && invert_)
+      append_matches(piece, found, out);
+    else
+      append_split(piece, found, behavior_, invert_, out);
+  }
+
   // Does what append_split() does if only the matches stay (CLIP), but faster.
   static void append_matches(const Piece& piece, const std::vector<Span>& matches, std::vector<Piece>& out) {
     std::size_t count = out.size();
@@ -46,41 +113,28 @@ class Split : public PreTokenizer {
 };
 
 /// Splits at characters of some classes; each such character is a separate match.
-class ClassSplit : public PreTokenizer {
+class ClassSplit : public PieceSplitter {
  public:
   ClassSplit(std::uint16_t classes, Behavior behavior) : classes_(classes), behavior_(behavior) {}
 
-  void split(Pieces& pieces, Pieces& spare) const override {
+ private:
+  void split_piece(const Piece& piece, std::string_view text, std::vector<Piece>& out) const override {
     thread_local std::vector<Span> found;
-    spare.pieces.clear();
-    for (const Piece& piece : pieces.pieces) {
-      found.clear();
-      const std::string_view text = pieces.of(piece);
-      for (std::size_t at = 0; at < text.size();) {
-        const std::size_t begin = at;
-        if ((next_class(text, at) & classes_) != 0) found.push_back({begin, at});
-      }
-      append_split(piece, found, behavior_, /*invert=*/false, spare.pieces);
+    found.clear();
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t begin = at;
+      if ((next_class(text, at) & classes_) != 0) found.push_back({begin, at});
     }
-    pieces.pieces.swap(spare.pieces);
+    append_split(piece, found, behavior_, /*invert=*/false, out);
   }
 
- private:
   std::uint16_t classes_;
   Behavior behavior_;
 };
 
 /// Splits into BERT's words. White space is dropped, and each punctuation character is a word of its own.
-class Bert : public PreTokenizer {
- public:
-  void split(Pieces& pieces, Pieces& spare) const override {
-    spare.pieces.clear();
-    for (const Piece& piece : pieces.pieces) split_piece(piece, pieces.of(piece), spare.pieces);
-    pieces.pieces.swap(spare.pieces);
-  }
-
- private:
-  static void split_piece(const Piece& piece, std::string_view text, std::vector<Piece>& out) {
+class Bert : public PieceSplitter {
+  void split_piece(const Piece& piece, std::string_view text, std::vector<Piece>& out) const override {
     std::size_t word = 0;
     const auto end_word = [&](std::size_t end) {
       if (end > word) out.push_back(piece.part(word, end));
@@ -99,28 +153,21 @@ class Bert : public PreTokenizer {
 };
 
 /// Splits into runs of word characters, and runs of characters that are neither word characters nor white space.
-class Whitespace : public PreTokenizer {
- public:
-  void split(Pieces& pieces, Pieces& spare) const override {
-    spare.pieces.clear();
-    for (const Piece& piece : pieces.pieces) {
-      const std::string_view text = pieces.of(piece);
-      std::size_t begin = 0;
-      std::uint16_t kind = white_space;
-      for (std::size_t at = 0; at < text.size();) {
-        const std::size_t from = at;
-        const std::uint16_t here = kind_of(next_class(text, at));
-        if (here == kind) continue;
-        if (kind != white_space) spare.pieces.push_back(piece.part(begin, from));
-        begin = from;
-        kind = here;
-      }
-      if (kind != white_space) spare.pieces.push_back(piece.part(begin, text.size()));
+class Whitespace : public PieceSplitter {
+  void split_piece(const Piece& piece, std::string_view text, std::vector<Piece>& out) const override {
+    std::size_t begin = 0;
+    std::uint16_t kind = white_space;
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t from = at;
+      const std::uint16_t here = kind_of(next_class(text, at));
+      if (here == kind) continue;
+      if (kind != white_space) out.push_back(piece.part(begin, from));
+      begin = from;
+      kind = here;
     }
-    pieces.pieces.swap(spare.pieces);
+    if (kind != white_space) out.push_back(piece.part(begin, text.size()));
   }
 
- private:
   static std::uint16_t kind_of(std::uint16_t classes) {
     if ((classes & word) != 0) return word;
     return classes & white_space;
@@ -217,23 +264,19 @@ class ByteCharacters : public PreTokenizer {
   }
 };
 
-class FixedLength : public PreTokenizer {
+class FixedLength : public PieceSplitter {
  public:
   explicit FixedLength(std::size_t length) : length_(length) {}
-  void split(Pieces& pieces, Pieces& spare) const override {
-    spare.pieces.clear();
-    for (const Piece& piece : pieces.pieces) {
-      const std::string_view text = pieces.of(piece);
-      for (std::size_t at = 0; at < text.size();) {
-        const std::size_t begin = at;
-        for (std::size_t i = 0; i < length_ && at < text.size(); ++i) next_code(text, at);
-        spare.pieces.push_back(piece.part(begin, at));
-      }
-    }
-    pieces.pieces.swap(spare.pieces);
-  }
 
  private:
+  void split_piece(const Piece& piece, std::string_view text, std::vector<Piece>& out) const override {
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t begin = at;
+      for (std::size_t i = 0; i < length_ && at < text.size(); ++i) next_code(text, at);
+      out.push_back(piece.part(begin, at));
+    }
+  }
+
   std::size_t length_;
 };
 

@@ -33,14 +33,8 @@ class Unigram : public Model {
     for (unsigned byte = 0; byte < 256; ++byte) bytes_[byte] = byte_fallback ? tokens_.find(byte_token(static_cast<std::uint8_t>(byte))) : ByteTrie::none;
   }
 
-  void encode(std::string_view piece, std::vector<std::int64_t>& out) const override {
-    if (piece.size() > WordCache::longest) return append_best(piece, out);
-    WordCache& cache = WordCache::of_thread();
-    const WordCache::Key key(piece, owner_);
-    if (cache.find(key, out)) return;
-    const std::size_t before = out.size();
-    append_best(piece, out);
-    cache.keep(key, out.data() + before, out.size() - before);
+  void encode(std::string_view word, std::vector<std::int64_t>& out) const override {
+    WordCache::encode(word, owner_, out, [this](std::string_view text, std::vector<std::int64_t>& ids) { append_best(text, ids); });
   }
 
  private:

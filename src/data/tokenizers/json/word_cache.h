@@ -52,6 +52,19 @@ class WordCache {
     }
   };
 
+  /// Appends the ids of a word for a model: those of the calling thread's cache, or what append(word, out) appends, which are then cached.
+  template <class Append>
+  static void encode(std::string_view word, std::uint32_t model, std::vector<std::int64_t>& out, const Append& append) {
+    if (word.size() > longest) return append(word, out);
+    WordCache& cache = of_thread();
+    const Key key(word, model);
+    if (cache.find(key, out)) return;
+    const std::size_t before = out.size();
+    append(word, out);
+    cache.keep(key, out.data() + before, out.size() - before);
+  }
+
+ private:
   /// Returns the calling thread's cache.
   static WordCache& of_thread() {
     thread_local WordCache cache;
@@ -78,7 +91,6 @@ class WordCache {
     for (std::size_t i = 0; i < count; ++i) slot.ids[i] = static_cast<std::int32_t>(ids[i]);
   }
 
- private:
   static constexpr unsigned slot_bits = 14;
   struct alignas(64) Slot {  // one CPU cache line
     std::array<std::uint64_t, 4> words{};

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <tessera/base/random.h>
+#include <tessera/data/loading/loader_settings.h>
+#include <tessera/data/sample.h>
+
+namespace tessera {
+
+/// The texts of the objects that a sample's views show.
+struct RegionTexts {
+  std::vector<std::string> phrases;    // one for each box; empty if there is no box
+  std::vector<std::string> negatives;  // those of box r start at index r * H
+};
+
+/// The inputs to the choice of a sample's texts.
+struct TextDraw {
+  std::uint64_t seed = 0;
+  std::int64_t index = 0, repeat = 0;
+  std::int64_t caption = -1;                    // index of the caption to use; -1: chosen by caption_choice
+  std::function<const RegionTexts&()> regions;  // chooses the objects when first called
+  bool optional = false;                        // whether the view may be missing
+};
+
+/// A kind of text view: it chooses the texts of a sample. Thread-safe; each choice is a function of TextDraw.
+struct TextView {
+  TextView(std::string view, std::int64_t per_image, std::string if_unset) : name(std::move(view)), count(per_image), unset(std::move(if_unset)) {}
+  virtual ~TextView() = default;
+
+  /// Returns whether the sample has a text for the view.
+  virtual bool is_in(const Sample& sample) const = 0;
+  /// Returns `count` texts. A blank text counts as absent. Throws SampleError if a text is damaged, or if there is none and the view is not
+  /// optional.
+  virtual std::vector<std::string> choose(const Sample& sample, const TextDraw& draw) const = 0;
+  /// Throws SampleError if the sample is bad because none of the chosen texts has words.
+  virtual void check_wordless(const Sample& /*sample*/, bool /*optional*/) const {}
+  /// Returns the names of the fields from which the texts come, if the settings choose them.
+  virtual std::string describe_fields() const { return {}; }
+
+  const std::string name;
+  const std::int64_t count;  // texts per image; 0 if the settings do not define the view
+  const std::string unset;   // for the error if they do not: what the objective asks for, and how to set it
+};
+
+/// Makes all text views, in the order in which messages list them.
+std::vector<std::unique_ptr<const TextView>> make_text_views(const LoaderSettings& settings);
+
+/// The error if boxes or their texts are needed, but data.loader.boxes is not set.
+inline constexpr const char* kBoxesUnset =
+    "boxes of objects or their phrases, but data.loader.boxes is not set: set it, as in {count: 4, negatives: 10}";
+
+/// Returns the objects with a box and a phrase.
+std::vector<const ObjectAnnotation*> phrased_objects(const Sample& sample);
+/// Appends `count` of the object's usable hard negatives to `out`, in random order. If there are fewer, empty texts fill the rest.
+void add_negatives(const ObjectAnnotation& object, std::int64_t count, Random& random, std::vector<std::string>& out);
+
+}  // namespace tessera
