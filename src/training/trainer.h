@@ -10,7 +10,7 @@
 #include "src/training/checkpoint/checkpoint_keeper.h"
 #include "src/training/log/training_monitor.h"
 #include "src/training/memory/memory_plan.h"
-#include "src/training/non_finite/non_finite_handler.h"
+#include "src/training/non_finite/non_finite.h"
 #include "src/training/restore.h"
 #include "src/training/step/non_finite_guard.h"
 #include "src/training/step/step_pacer.h"

@@ -9,7 +9,7 @@
 #include "src/optim/lamb.h"
 #include "src/optim/sgd.h"
 #include "src/training/non_finite/anomaly_detector.h"
-#include "src/training/non_finite/non_finite_report.h"
+#include "src/training/non_finite/non_finite.h"
 #include "src/training/trainer.h"
 #include "tests/support/device_reads.h"
 #include "tests/training/tiny_run.h"

@@ -3,9 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "src/training/log/caption_watch.h"
-#include "src/training/log/chance_watch.h"
-#include "src/training/run/slow_precision.h"
+#include "src/training/log/advice.h"
 #include "src/training/trainer.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/io/atomic_file.h>
@@ -15,16 +13,20 @@ namespace {
 
 const double kChance = std::log(64.0);
 
-// Calls the watch at steps 1 to 1000 until it warns. Returns the warning and its step, or "nothing" and 0.
-std::pair<std::string, std::int64_t> watched(ChanceWatch& watch, const std::string& term,
+using Rules = std::vector<AdviceRule>;
+
+// Shows the rules steps 1 to 1000 until they warn. Returns the warning and its step, or "nothing" and 0.
+std::pair<std::string, std::int64_t> watched(Rules& rules, const std::string& term,
                                              const std::function<double(std::int64_t)>& loss) {
-  for (std::int64_t step = 1; step <= 1000; ++step)
-    if (const auto line = watch.note(step, {{"other", 100}, {term, loss(step)}})) return {*line, step};
+  for (std::int64_t step = 1; step <= 1000; ++step) {
+    const std::vector<std::pair<std::string, double>> terms{{"other", 100}, {term, loss(step)}};
+    if (const auto lines = advise(rules, {.step = step, .terms = &terms}); !lines.empty()) return {lines.at(0), step};
+  }
   return {"nothing", 0};
 }
 
-TEST(ChanceWatch, WarnsOnceIfAContrastiveLossStaysAtChance) {
-  ChanceWatch watch({{"loss_i2t", kChance}}, 300, {0.0005, {"image"}});
+TEST(StaysAtChance, WarnsOnceIfAContrastiveLossStaysAtChance) {
+  Rules watch{stays_at_chance({{"loss_i2t", kChance}}, 300, 0.0005, {"image"})};
   const auto at_chance = [](std::int64_t step) { return kChance * (step % 2 == 0 ? 0.99 : 1.0); };
   const auto [line, step] = watched(watch, "loss_i2t", at_chance);
   EXPECT_EQ(step, 300);
@@ -35,9 +37,9 @@ TEST(ChanceWatch, WarnsOnceIfAContrastiveLossStaysAtChance) {
   EXPECT_EQ(watched(watch, "loss_i2t", at_chance).first, "nothing");
 }
 
-TEST(ChanceWatch, WarnsOnlyIfTheLossReturnsToChance) {
+TEST(StaysAtChance, WarnsOnlyIfTheLossReturnsToChance) {
   const std::map<std::string, double> levels{{"loss_i2t", kChance}};
-  ChanceWatch falling(levels, 300, {}), collapsing(levels, 300, {}), without_level({}, 300, {});
+  Rules falling{stays_at_chance(levels, 300)}, collapsing{stays_at_chance(levels, 300)}, without_level{stays_at_chance({}, 300)};
   EXPECT_EQ(watched(falling, "loss_i2t", [](std::int64_t step) { return kChance / (1 + 0.001 * step); }).first,
             "nothing");
   EXPECT_EQ(watched(without_level, "loss_i2t", [](std::int64_t) { return kChance; }).first, "nothing");
@@ -45,13 +47,13 @@ TEST(ChanceWatch, WarnsOnlyIfTheLossReturnsToChance) {
   EXPECT_GT(step, 500);
 }
 
-TEST(ChanceWatch, KnowsATermOfOneSourceOfAMixture) {
-  ChanceWatch watch({{"loss_i2t", kChance}}, 300, {});
+TEST(StaysAtChance, KnowsATermOfOneSourceOfAMixture) {
+  Rules watch{stays_at_chance({{"loss_i2t", kChance}}, 300)};
   EXPECT_TRUE(
       contains(watched(watch, "cc3m.loss_i2t", [](std::int64_t) { return kChance; }).first, "cc3m.loss_i2t 4.16"));
 }
 
-TEST(ChanceWatch, RunThatCannotLearnWarnsInLogAndRow) {
+TEST(StaysAtChance, RunThatCannotLearnWarnsInLogAndRow) {
   const TemporaryFolder folder;
   const std::string run = folder / "run";
   Trainer(tiny_config(run, {"training.steps=310", "optimizer.lr=1.0e-12", "log.every_steps=10", "log.page=false",
@@ -98,21 +100,16 @@ class BytesAsText : public Tokenizer {
 };
 
 std::string said_of(const std::vector<std::string>& texts, int batches = 10) {
-  CaptionWatch watch("caption", std::make_shared<BytesAsText>());
+  Rules watch{equal_captions("caption", std::make_shared<BytesAsText>())};
   std::string said;
-  for (int i = 0; i < batches; ++i)
-    if (const auto line = watch.note(batch_of(texts))) said += *line;
+  for (int i = 0; i < batches; ++i) {
+    const Batch batch = batch_of(texts);
+    for (const std::string& line : advise(watch, {.batch = &batch})) said += line;
+  }
   return said;
 }
 
-TEST(CaptionWatch, CountsEqualCaptions) {
-  const CaptionCounts counts = count_captions(batch_of({"a", "b", "a", "a"}).texts["caption"]);
-  EXPECT_EQ(counts.texts, 4);
-  EXPECT_EQ(counts.commonest, 3);
-  EXPECT_NEAR(counts.least_loss, 0.75 * std::log(3.0), 1e-12);
-}
-
-TEST(CaptionWatch, WarnsOnceAboutManyEqualOrEmptyCaptions) {
+TEST(EqualCaptions, WarnsOnceAboutManyEqualOrEmptyCaptions) {
   const std::vector<std::string> different{"a", "b", "c", "d", "e", "f", "g", "h"};
   EXPECT_EQ(said_of(different), "");
   std::vector<std::string> same = different;
@@ -126,11 +123,68 @@ TEST(CaptionWatch, WarnsOnceAboutManyEqualOrEmptyCaptions) {
   EXPECT_TRUE(said_of(same).starts_with("captions: 3 of the 8 of a batch are empty."));
 }
 
-TEST(CaptionWatch, WarnsAboutAFewClassNamesAsCaptions) {
+TEST(EqualCaptions, WarnsAboutAFewClassNamesAsCaptions) {
   EXPECT_NE(said_of({"a", "b", "c", "d", "e", "a", "b", "c", "d", "e", "a", "b", "c", "d", "e",
                      "a", "b", "c", "d", "e", "a", "b", "c", "d", "e", "a", "b", "c", "d", "e"}),
             "")
       << "equal captions limit what can be learned";
+}
+
+using Cuts = std::map<std::string, TextCuts>;
+
+TEST(CutReport, NamesTheCutShareOfEachView) {
+  const Cuts seen = {{"caption", {100, 0, 900, 0}}, {"captions", {800, 200, 10'000, 1'230}}};
+  const CutReport first = report_cuts(0, 77, {}, seen);
+  EXPECT_EQ(first.lines, (std::vector<std::string>{"epoch 0: the tokenizer's context of 77 cut off 12.3% of the tokens of captions, out "
+                                                   "of 25.0% of its texts"}));
+  ASSERT_EQ(first.shares.size(), 2u) << "the view that lost nothing is not reported";
+  EXPECT_EQ(first.shares[0].first, "tokens.captions");
+  EXPECT_NEAR(first.shares[0].second, 0.123, 1e-12);
+  EXPECT_EQ(first.shares[1].first, "texts.captions");
+  EXPECT_NEAR(first.shares[1].second, 0.25, 1e-12);
+  Cuts more = seen;
+  more["captions"] += {800, 1, 10'000, 5};
+  EXPECT_EQ(report_cuts(1, 77, seen, more).lines.at(0),
+            "epoch 1: the tokenizer's context of 77 cut off less than 0.1% of the tokens of captions, out of 0.1% of its "
+            "texts");
+  EXPECT_TRUE(report_cuts(2, 77, more, more).lines.empty());
+}
+
+TEST(CutsMuch, WarnsEarlyAndOnce) {
+  Rules watch{cuts_much(20)};
+  LoaderStatistics loader;
+  loader.cuts = {{"caption", {10, 10, 3000, 2940}}, {"summary", {10, 1, 100, 5}}};
+  std::vector<std::string> said;
+  for (int step = 0; step < 100; ++step)
+    for (std::string& line : advise(watch, {.loader = &loader})) said.push_back(std::move(line));
+  EXPECT_EQ(said, (std::vector<std::string>{"the tokenizer's context of 20 cuts off 98.0% of the tokens of caption: set a larger "
+                                            "tokenizer.context_length, or shorten the texts"}));
+}
+
+std::string said_of_data(Rules& rules, const DataWindow& data, double now) {
+  const std::vector<std::string> lines = advise(rules, {.data = data, .now = now});
+  return lines.empty() ? "" : lines.at(0);
+}
+
+TEST(WaitsForData, NamesTheRemedyWhenDecodersAreTheBottleneck) {
+  Rules watch{waits_for_data(2, 16)};
+  EXPECT_EQ(said_of_data(watch, {6, 3, 11, 11}, 6), "") << "too short to judge";
+  EXPECT_EQ(said_of_data(watch, {6, 3, 12, 12}, 12),
+            "data: training waits for data 50% of the time; the 2 decoding threads are decoding without pause: raise "
+            "data.loader.threads (16 cores here), or store smaller images");
+  EXPECT_EQ(said_of_data(watch, {20, 10, 40, 40}, 32), "") << "reported a moment ago";
+  EXPECT_NE(said_of_data(watch, {20, 10, 40, 40}, 700), "") << "reported long ago";
+}
+
+TEST(WaitsForData, DistinguishesSlowFilesFromIdleThreads) {
+  const auto said = [](std::int64_t threads, std::int64_t cores, const DataWindow& data) {
+    Rules watch{waits_for_data(threads, cores)};
+    return said_of_data(watch, data, 0);
+  };
+  EXPECT_TRUE(contains(said(4, 16, {20, 8, 76, 8}), "only 11% of that is computing, the rest is waiting for files"));
+  EXPECT_TRUE(contains(said(4, 16, {20, 8, 8, 8}), "are busy only 10% of the time"));
+  EXPECT_TRUE(contains(said(4, 4, {20, 8, 78, 78}), "give the job more cores"));
+  EXPECT_EQ(said(4, 16, {20, 3, 76, 76}), "") << "15% is not much";
 }
 
 TEST(SlowPrecision, IsReportedWithItsFactor) {
