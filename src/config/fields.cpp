@@ -262,9 +262,33 @@ std::size_t RegistryBase::index_of(const ModuleSettings& choice, const std::stri
   fail(choice.settings, path, "unknown " + kind_ + " " + choice.name + suggestion(choice.name, names()));
 }
 
+Node marked_like(const Node& resolved, const Node& written) {
+  switch (resolved.kind()) {
+    case Node::Kind::null:
+      return Node::null(written.mark());
+    case Node::Kind::scalar:
+      return Node::scalar(resolved.text(), written.mark(), resolved.quoted());
+    case Node::Kind::sequence: {
+      std::vector<Node> items;
+      for (std::size_t i = 0; i < resolved.items().size(); ++i)
+        items.push_back(marked_like(resolved.items()[i], i < written.items().size() ? written.items()[i] : written));
+      return Node::sequence(std::move(items), written.mark());
+    }
+    case Node::Kind::map: {
+      Node out = Node::map({}, written.mark());
+      for (const auto& [key, value] : resolved.members()) {
+        const Node* child = written.find(key);
+        out.set(key, marked_like(value, child != nullptr ? *child : written));
+      }
+      return out;
+    }
+  }
+  return resolved;
+}
+
 ModuleSettings RegistryBase::resolve(const ModuleSettings& choice, const std::string& path) const {
   const Entry& entry = entries_[index_of(choice, path)];
-  return {choice.name, entry.resolve(choice.settings, path)};
+  return {choice.name, marked_like(entry.resolve(choice.settings, path), choice.settings)};
 }
 
 }  // namespace tessera::config

@@ -2,6 +2,7 @@
 
 #include "src/base/printable.h"
 #include "src/config/environment.h"
+#include "src/config/values.h"
 #include "src/training/config/config_checks.h"
 #include "src/training/config/moved_run.h"
 #include "src/training/config/published_towers.h"
@@ -23,37 +24,11 @@ using config::Node;
 
 namespace {
 
-// Returns `resolved` with the file and line of each value in the user's tree `written`, so that later errors can still name them.
-Node marked_like(const Node& resolved, const Node& written) {
-  switch (resolved.kind()) {
-    case Node::Kind::null:
-      return Node::null(written.mark());
-    case Node::Kind::scalar:
-      return Node::scalar(resolved.text(), written.mark(), resolved.quoted());
-    case Node::Kind::sequence: {
-      std::vector<Node> items;
-      for (std::size_t i = 0; i < resolved.items().size(); ++i)
-        items.push_back(marked_like(resolved.items()[i], i < written.items().size() ? written.items()[i] : written));
-      return Node::sequence(std::move(items), written.mark());
-    }
-    case Node::Kind::map: {
-      Node out = Node::map({}, written.mark());
-      for (const auto& [key, value] : resolved.members()) {
-        const Node* child = written.find(key);
-        out.set(key, marked_like(value, child != nullptr ? *child : written));
-      }
-      return out;
-    }
-  }
-  return resolved;
-}
-
 void resolve(ModuleSettings& choice, const RegistryBase& catalog, const std::string& path, const Node& tree) {
   if (choice.name.empty())
     config::fail(nearest_node(tree, path), path,
                  "missing: name one of the " + catalog.kind() + "s " + join_names(catalog.names()));
-  const ModuleSettings resolved = catalog.resolve(choice, path);
-  choice = {resolved.name, marked_like(resolved.settings, choice.settings)};
+  choice = catalog.resolve(choice, path);
 }
 
 // Returns a module's setting, or nullptr if it is missing or null.
@@ -112,7 +87,7 @@ bool follow_image_size(Config& c, const Node& tree) {
   const bool written = nearest_node(tree, "model.preprocessing").find("image_size") != nullptr;
   if (const Node* size = setting(encoder, "image_size"); size == nullptr) {
     Node value = config::Value<config::Size>::dump(c.model.preprocessing.image_size);
-    encoder.settings.set("image_size", marked_like(value, preprocessing));
+    encoder.settings.set("image_size", config::marked_like(value, preprocessing));
     return true;
   } else if (!written) {
     c.model.preprocessing.image_size = config::Value<config::Size>::read(*size, "model.image.encoder.image_size", {});
@@ -127,23 +102,6 @@ bool follow_image_size(Config& c, const Node& tree) {
 std::string with_key(std::string text, const std::string& filled, const std::string& written) {
   if (const std::size_t at = text.find(filled + ":"); at != std::string::npos) text.replace(at, filled.size(), written);
   return text;
-}
-
-// Lets the model library check the names, settings and combinations of the towers. Afterwards restores the file and line of each of the
-// user's values.
-void resolve_model(ModelSettings& model) {
-  const ModelSettings resolved = tessera::resolve(model, "model");
-  const auto adopt = [](ModuleSettings& written, const ModuleSettings& full) {
-    written = {full.name, marked_like(full.settings, written.settings)};
-  };
-  const auto adopt_tower = [&](TowerSettings& written, const TowerSettings& full) {
-    adopt(written.encoder, full.encoder);
-    adopt(written.readout, full.readout);
-    adopt(written.projection, full.projection);
-  };
-  adopt_tower(model.image, resolved.image);
-  if (model.text) adopt_tower(*model.text, *resolved.text);
-  model.preprocessing = resolved.preprocessing;
 }
 
 void require(const Node& tree, const std::string& path, const std::string& example) {
@@ -259,7 +217,7 @@ Config resolve_tree(const Node& given, const std::string& name, bool without_voc
   }
   const bool followed = follow_image_size(c, tree);
   try {
-    resolve_model(c.model);
+    c.model = tessera::resolve(c.model, "model");
   } catch (const UserError& error) {
     if (followed) throw UserError(with_key(error.what(), "model.image.encoder.image_size", "model.preprocessing.image_size"));
     throw;
