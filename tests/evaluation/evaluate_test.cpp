@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "src/models/open_clip.h"
+#include "src/foreign/open_clip.h"
 #include "tests/evaluation/evaluate_fixture.h"
 #include "tests/support/test_data.h"
 #include <tessera/base/text.h>

@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "src/models/architectures.h"
-#include "src/models/open_clip.h"
+#include "src/foreign/architectures.h"
+#include "src/foreign/open_clip.h"
 #include "tests/models/small_models.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/test_data.h"
