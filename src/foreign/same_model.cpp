@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/config/values.h"
 #include <tessera/base/error.h>
 #include <tessera/config/registry.h>
 
@@ -77,33 +78,28 @@ Node comparable_model(const ModelSettings& model) {
   return tree;
 }
 
-std::string shown(const Node& node) {
-  return config::to_json(node).dump();
+std::string shown(const Node* node) {
+  return node == nullptr ? "null" : config::to_json(*node).dump();
 }
 
-/// Returns true if two scalars have the same value, even if they are written differently, as 1e-06 and 1.0e-6 are.
-bool same_scalar(const std::string& first, const std::string& second) {
-  if (first == second) return true;
-  char *end_first = nullptr, *end_second = nullptr;
-  const double a = std::strtod(first.c_str(), &end_first), b = std::strtod(second.c_str(), &end_second);
-  const bool numbers = !first.empty() && !second.empty() && *end_first == 0 && *end_second == 0;
-  return numbers && a == b;
+/// Returns true if two settings have the same value. Numbers may be written differently, as 1e-06 and 1.0e-6 are.
+bool same_setting(const Node* first, const Node* second) {
+  if (first == nullptr || second == nullptr || !first->is_scalar() || !second->is_scalar()) return shown(first) == shown(second);
+  const std::string &one = first->text(), &other = second->text();
+  char *end_one = nullptr, *end_other = nullptr;
+  const double a = std::strtod(one.c_str(), &end_one), b = std::strtod(other.c_str(), &end_other);
+  return one == other || (!one.empty() && !other.empty() && *end_one == 0 && *end_other == 0 && a == b);
 }
 
-void compare(const Node& first, const Node& second, const std::string& path, std::vector<std::string>& out) {
-  if (first.is_map() && second.is_map()) {
-    const std::string name = text_at(first, "name"), other = text_at(second, "name");
-    if (name != other) return out.push_back(concat(path, " is ", name, ", not ", other));
-    for (const auto& [key, value] : first.members()) {
-      const Node* theirs = second.find(key);
-      compare(value, theirs == nullptr ? Node() : *theirs, config::join_path(path, key), out);
-    }
-    for (const auto& [key, value] : second.members())
-      if (first.find(key) == nullptr) compare(Node(), value, config::join_path(path, key), out);
-    return;
-  }
-  const bool same = first.kind() == second.kind() && (first.is_scalar() ? same_scalar(first.text(), second.text()) : shown(first) == shown(second));
-  if (!same) out.push_back(concat(path, " is ", shown(first), ", not ", shown(second)));
+std::vector<std::string> compared(const Node& first, const Node& second, const std::string& path) {
+  std::vector<std::string> out;
+  config::compare_trees(first, second, path, same_setting, [&](const std::string& place, const Node* ours, const Node* theirs) {
+    if (place.ends_with(".name"))
+      out.push_back(concat(place.substr(0, place.rfind('.')), " is ", ours->text(), ", not ", theirs->text()));
+    else
+      out.push_back(concat(place, " is ", shown(ours), ", not ", shown(theirs)));
+  });
+  return out;
 }
 
 /// The id of CLIP's end token, which is the last token of each text. No other token of CLIP has a larger id.
@@ -128,15 +124,11 @@ bool setting_is(const config::ModuleSettings& module, const char* key, const cha
 }  // namespace
 
 std::vector<std::string> differences(const TowerSettings& first, const TowerSettings& second, const std::string& path) {
-  std::vector<std::string> out;
-  compare(comparable_tower(first), comparable_tower(second), path, out);
-  return out;
+  return compared(comparable_tower(first), comparable_tower(second), path);
 }
 
 std::vector<std::string> differences(const ModelSettings& first, const ModelSettings& second) {
-  std::vector<std::string> out;
-  compare(comparable_model(resolve(first)), comparable_model(resolve(second)), "model", out);
-  return out;
+  return compared(comparable_model(resolve(first)), comparable_model(resolve(second)), "model");
 }
 
 std::vector<std::string> differences(const ModelFile& file, const ForeignModel& theirs) {
@@ -150,8 +142,7 @@ std::vector<std::string> differences(const ModelFile& file, const ForeignModel& 
       text.set("readout", with_clip_end(*text.find("readout")));
       tree->set("text", text);
     }
-  std::vector<std::string> out;
-  compare(first, second, "model", out);
+  std::vector<std::string> out = compared(first, second, "model");
   const bool sees_padding = ours.text && setting_is(ours.text->encoder, "attention", "bidirectional");
   if (sees_padding && !file.tokenizer.name.empty() && padding_is_text != theirs.padding_is_text)
     out.push_back(concat("tokenizer.pad_is_text is ", padding_is_text ? "true, not false" : "false, not true"));
