@@ -6,7 +6,7 @@
 #include "src/foreign/foreign_config.h"
 #include "src/foreign/foreign_model.h"
 #include "src/foreign/timm.h"
-#include "src/foreign/transformers.h"
+#include "src/foreign/transformers_family.h"
 #include "src/foreign/open_clip.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>

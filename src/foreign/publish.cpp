@@ -10,7 +10,6 @@
 #include "src/foreign/draft.h"
 #include "src/foreign/publish.h"
 #include "src/foreign/same_model.h"
-#include "src/foreign/tensor_digest.h"
 #include "src/foreign/open_clip.h"
 #include "src/models/readouts/sparo.h"
 #include <tessera/base/error.h>

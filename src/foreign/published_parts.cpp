@@ -2,9 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include "src/base/digest.h"
 #include "src/io/pytorch_file.h"
 #include "src/foreign/publish.h"
-#include "src/foreign/tensor_digest.h"
 #include "src/foreign/open_clip.h"
 #include <tessera/base/error.h>
 #include <tessera/io/atomic_file.h>
@@ -28,6 +28,11 @@ bool holds(const at::Tensor& written, const at::Tensor& theirs) {
 }
 
 }  // namespace
+
+std::string digest_of(const at::Tensor& tensor) {
+  const at::Tensor bytes = tensor.detach().cpu().contiguous();
+  return sha256({static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()});
+}
 
 std::map<std::string, std::string> small_files(const std::string& folder) {
   std::map<std::string, std::string> out;

@@ -1,4 +1,4 @@
-#include "src/foreign/transformers.h"
+#include "src/foreign/transformers_family.h"
 
 #include <algorithm>
 
@@ -6,8 +6,6 @@
 
 #include "src/foreign/draft.h"
 #include "src/foreign/text_tower.h"
-#include "src/foreign/transformers_family.h"
-#include "src/foreign/transformers_preprocessing.h"
 #include "src/models/projections.h"
 #include <tessera/base/text.h>
 

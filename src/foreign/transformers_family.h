@@ -10,9 +10,26 @@
 #include "src/foreign/foreign_config.h"
 #include "src/foreign/foreign_model.h"
 #include "src/models/vit.h"
+#include <tessera/preprocessing.h>
 
-/// Declarations that all families of transformers' models share.
 namespace tessera {
+
+/// Reads config.json and preprocessor_config.json of Hugging Face's transformers. Supports CLIP, SigLIP (and SigLIP 2
+/// of fixed resolution), DINOv2 with and without registers, and DINOv3's ViT. Throws UserError naming a key that has no
+/// counterpart.
+ForeignModel transformers_model(const ForeignConfig& config, const std::string& folder);
+
+/// The files that can hold the settings of an image processor. transformers writes the first since version 5, with the settings under the
+/// key kImageProcessor, and prefers it on reading.
+inline constexpr const char *kProcessorName = "processor_config.json", *kPreprocessorName = "preprocessor_config.json";
+inline constexpr const char* kImageProcessor = "image_processor";
+
+/// Replaces settings in `p` by those of a folder's image processor, if the folder has one. Throws UserError naming the file and a key that
+/// our preprocessing does not support.
+void read_preprocessing(Preprocessing& p, const std::string& folder);
+
+/// Returns the settings of an image processor of transformers.
+nlohmann::json preprocessor_config(const Preprocessing& p, const char* processor);
 
 using Rules = std::vector<TensorRule>;
 using Json = nlohmann::json;

@@ -1,4 +1,4 @@
-#include "src/foreign/transformers_preprocessing.h"
+#include "src/foreign/transformers_family.h"
 
 #include <algorithm>
 #include <cmath>

@@ -6,7 +6,6 @@
 #include "src/objectives/masked_prediction.h"
 #include "src/objectives/mgca.h"
 #include "src/objectives/pyramidclip.h"
-#include "src/objectives/self_distillation.h"
 #include "src/objectives/stair.h"
 #include "src/objectives/superclip.h"
 #include "src/objectives/text_group.h"

@@ -382,8 +382,4 @@ ForeignModel open_clip_model(const std::string& text, const std::string& path) {
   return out;
 }
 
-ModelSettings model_of_open_clip_config(const std::string& text, const std::string& path) {
-  return open_clip_model(text, path).model;
-}
-
 }  // namespace tessera

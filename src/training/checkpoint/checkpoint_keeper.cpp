@@ -6,7 +6,7 @@
 
 #include "src/distributed/agreement.h"
 #include "src/training/checkpoint/checkpoint_keeper.h"
-#include "src/training/checkpoint/fetch_checkpoint.h"
+#include "src/training/checkpoint/checkpoint_commands.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 

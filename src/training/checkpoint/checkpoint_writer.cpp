@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 
 #include "src/training/checkpoint/checkpoint_writer.h"
-#include "src/training/checkpoint/shell_command.h"
+#include "src/training/checkpoint/checkpoint_commands.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <string_view>
 #include <thread>
 #include <unordered_map>
@@ -9,7 +10,7 @@
 #include <ATen/ATen.h>
 
 #include "src/measure/machine.h"
-#include "src/training/checkpoint/checkpoint_room.h"
+#include "src/training/checkpoint/checkpoint.h"
 #include "src/training/run/epochs.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -137,6 +138,39 @@ std::optional<std::string> longer_than_run(const Config& config) {
                 steps == 1 ? " step" : " steps",
                 cut ? ": the warm-up is cut to this length, and the learning rate does not fall afterwards" : "",
                 ": set them for this length", cut ? "; schedule.warmup_share: 0.05 adapts to it" : "");
+}
+
+double weight_bytes(const std::map<std::string, at::Tensor>& tensors) {
+  double bytes = 0;
+  for (const auto& [name, tensor] : tensors) bytes += static_cast<double>(tensor.nbytes());
+  return bytes;
+}
+
+// Returns a warning if the disk of the run's folder has no room for the run's checkpoints; nothing if it has, or if that is not known.
+std::optional<std::string> lack_of_room(const TrainingRun& run, const Config& config, int ranks) {
+  const int parts = config.distributed.shard_optimizer ? ranks : 1;
+  const double one = weight_bytes(weights_of(*run.model, *run.objective)) + parts * weight_bytes(run.optimizer->state()) +
+                     (run.ema ? weight_bytes(run.ema->averages()) : 0) + (run.teacher ? weight_bytes(run.teacher->ema.averages()) : 0);
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::absolute(config.run.path()).lexically_normal();
+  fs::path existing = folder / "checkpoints";  // which may be a link to another disk
+  std::error_code failed;
+  while (!fs::exists(existing, failed) && existing.has_relative_path()) existing = existing.parent_path();
+  const fs::space_info disk = fs::space(existing, failed);
+  if (failed || disk.capacity == 0) return std::nullopt;
+  const CheckpointSettings& s = config.checkpoint;
+  const std::int64_t saves = s.every_steps > 0 ? (config.training.steps + s.every_steps - 1) / s.every_steps : 1;
+  const std::int64_t there = std::ssize(CheckpointFolder((folder / "checkpoints").string(), 1).list());
+  // If the disk is full, saving deletes the oldest checkpoint, but only if there are two.
+  const std::int64_t lasting = s.keep_every > 0 ? config.training.steps / s.keep_every : 0;
+  const std::int64_t kept = std::min(saves, std::max<std::int64_t>(2, s.keep_last) + lasting);
+  const double missing = static_cast<double>(std::max<std::int64_t>(there < 2 ? 1 : 0, kept - there));
+  const double free = static_cast<double>(disk.available);
+  if (one * missing <= free) return std::nullopt;
+  return concat(folder.string(), ": has ", format_bytes(free), " of free space, but a checkpoint takes ", format_bytes(one),
+                one > free ? std::string(": the run could save nothing")
+                           : concat(", and the run keeps up to ", kept, " (checkpoint.keep_last ", s.keep_last, ")"),
+                ": make room, or choose another run.folder");
 }
 
 double product_seconds(at::ScalarType type) {
