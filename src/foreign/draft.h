@@ -32,4 +32,10 @@ Settings settings_or_default(const config::ModuleSettings& part, const char* nam
 /// another library than `library`.
 nlohmann::ordered_json carried_json(const ModelFile& file, const std::string& library, const std::string& name);
 
+/// Returns the JSON object `over` with the keys that only `under` has, also in the objects inside.
+inline nlohmann::ordered_json merged(nlohmann::ordered_json under, const nlohmann::ordered_json& over) {
+  under.update(over, /*merge_objects=*/true);
+  return under;
+}
+
 }  // namespace tessera

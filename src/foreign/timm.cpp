@@ -133,19 +133,6 @@ std::vector<TensorRule> vit_rules(const ForeignConfig& row, const VitSettings& v
   return out;
 }
 
-RotarySettings rotary_of(const ForeignConfig& c, config::Size grid) {
-  RotarySettings s;
-  s.base = c.get("base", s.base);
-  s.coordinates = c.get("coordinates", s.coordinates);
-  s.offset = c.get("offset", s.offset);
-  s.order = c.get("order", s.order);
-  s.pairs = c.get("pairs", s.pairs);
-  if (c.has("reference")) s.reference = c.size("reference", grid);
-  for (const auto& [key, value] : {std::pair{"shift", &s.shift}, {"jitter", &s.jitter}, {"rescale", &s.rescale}})
-    if (c.has(key)) *value = c.get(key, 0.0);
-  return s;
-}
-
 /// The arguments of create_model that one kind of model supports. `renamed` maps arguments to keys of the table's rows.
 /// The arguments in `read_apart` are read separately.
 struct TimmArguments {
@@ -229,37 +216,22 @@ ForeignConfig with_arguments(const ForeignConfig& row, const ForeignConfig& argu
   return {out, row.path()};
 }
 
+/// Returns the settings of a vision transformer's row, which uses Tessera's names.
 VitSettings vit_of(const ForeignConfig& row) {
-  VitSettings s;
-  s.image_size = row.size("image_size", s.image_size);
-  s.patch_size = row.size("patch_size", s.patch_size);
-  s.partial_patches = has_partial_patches(s);
-  s.stem = row.get("stem", s.stem);
-  s.stem_widths = row.get("stem_widths", s.stem_widths);
-  s.block_norm = row.get("block_norm", s.block_norm);
-  s.width = row.get("width", s.width);
-  s.layers = row.get("layers", s.layers);
-  s.heads = row.get("heads", s.heads);
-  s.mlp_hidden = row.get("mlp_hidden", 4 * s.width);
-  s.activation = row.get("activation", s.activation);
-  s.norm_eps = row.get("norm_eps", s.norm_eps);
-  s.class_token = row.get("class_token", s.class_token);
-  s.registers = row.get("registers", s.registers);
-  s.pre_norm = row.get("pre_norm", false);
-  s.patch_bias = row.get("patch_bias", true);
-  s.position_embedding = row.get("position_embedding", s.position_embedding);
-  s.prefix_positions = row.get("prefix_positions", s.prefix_positions);
-  s.mlp = row.get("mlp", s.mlp);
-  s.mlp_norm = row.get("mlp_norm", s.mlp_norm);
-  s.mlp_input_norm = row.get("mlp_input_norm", s.mlp_input_norm);
-  s.attention_norm = row.get("attention_norm", s.attention_norm);
-  s.qk_norm = row.get("qk_norm", s.qk_norm);
-  s.qkv_bias = row.get("qkv_bias", s.qkv_bias);
-  s.final_norm = row.get("final_norm", s.final_norm);
-  if (row.has("layer_scale")) s.layer_scale_init = row.get("layer_scale", 1.0);
-  const config::Size grid(s.image_size.height / s.patch_size.height, s.image_size.width / s.patch_size.width);
-  if (row.has("rotary")) s.rotary = rotary_of(row.section("rotary"), grid);
-  return s;
+  static const std::set<std::string> of_other_parts = {"pool", "map", "map_sees_prefix", "mean", "std", "interpolation", "crop_pct", "crop_mode",
+                                                       "separate_qkv", "packed", "gamma_names", "layer_scale"};
+  nlohmann::json settings = nlohmann::json::object();
+  for (const auto& [key, value] : row.json().items())
+    if (!value.is_null() && !of_other_parts.contains(key)) settings[key] = value;
+  if (row.has("layer_scale")) settings["layer_scale_init"] = row.json().at("layer_scale");
+  VitSettings usual;
+  usual.image_size = row.size("image_size", usual.image_size);
+  usual.patch_size = row.size("patch_size", usual.patch_size);
+  usual.partial_patches = has_partial_patches(usual);
+  usual.mlp_hidden = 4 * row.get("width", usual.width);
+  usual.pre_norm = false;
+  usual.patch_bias = true;
+  return config::read<VitSettings>(config::from_json(settings, row.path()), "", usual);
 }
 
 /// Returns `p`, overwritten with the settings that `c` contains. `c` is a row of our timm table or a configuration that comes with weights.
@@ -299,16 +271,13 @@ config::ModuleSettings readout_of(const ForeignConfig& row, const std::string& p
   if (pool == "map") {
     const bool prefix = row.get("class_token", true) || row.get<std::int64_t>("registers", 0) > 0;
     if (!row.has("map") && prefix) row.refuse("pool", "has no attention pool, but map was asked for");
-    const ForeignConfig map = row.section("map");
     MapPoolSettings s;
-    s.heads = row.get("heads", s.heads);
-    s.mlp_hidden = row.get("mlp_hidden", s.mlp_hidden);
-    s.activation = row.get("activation", s.activation);
-    s.norm_eps = row.get("norm_eps", s.norm_eps);
-    s.heads = map.get("heads", s.heads);
-    s.mlp_hidden = map.get("mlp_hidden", s.mlp_hidden);
-    s.activation = map.get("activation", s.activation);
-    s.norm_eps = map.get("norm_eps", s.norm_eps);
+    for (const ForeignConfig& c : {row, row.section("map")}) {
+      s.heads = c.get("heads", s.heads);
+      s.mlp_hidden = c.get("mlp_hidden", s.mlp_hidden);
+      s.activation = c.get("activation", s.activation);
+      s.norm_eps = c.get("norm_eps", s.norm_eps);
+    }
     return chosen("map", s);
   }
   if (pool == "token") return {"cls"};
@@ -429,10 +398,11 @@ std::vector<TimmName> timm_names(const ModelSettings& model, const TimmHead& hea
     if ((wanted.pool == "map" && !row.has("map")) || (!is_vit && !wanted.pool.empty())) continue;
     ModelSettings other;
     other.text.reset();
-    const TimmTower tower = timm_tower(name, {arguments, "timm"}, wanted, "timm");
-    other.image = tower.tower;
-    other.preprocessing.image_size = size;
+    TimmTower tower;
     try {
+      tower = timm_tower(name, {arguments, "timm"}, wanted, "timm");
+      other.image = tower.tower;
+      other.preprocessing.image_size = size;
       other = resolve(other, name);
     } catch (const UserError&) {
       continue;  // the image size is not a multiple of the patch size
@@ -474,12 +444,8 @@ std::vector<PublishedDraft> timm_drafts(const ModelFile& file) {
     if (!arguments.empty()) config["model_args"] = arguments;
     config["pretrained_cfg"] = pretrained;
     PublishedDraft draft{concat("timm's ", found.name), {}, {}, false};
-    if (carried.value("architecture", "") == found.name) {
-      Json merged = carried;
-      merged.update(config, /*merge_objects=*/true);
-      config = merged;
-      draft.carries_parts = true;
-    }
+    draft.carries_parts = carried.value("architecture", "") == found.name;
+    if (draft.carries_parts) config = merged(carried, config);
     draft.files["config.json"] = config.dump(2) + "\n";
     out.push_back(draft);
   }

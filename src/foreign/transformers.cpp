@@ -118,9 +118,7 @@ std::vector<PublishedDraft> transformers_drafts(const ModelFile& file) {
     config.update({{"model_type", family.model_type}, {"architectures", {family.architecture}}, {"dtype", "float32"}});
     PublishedDraft draft{concat("transformers' ", family.architecture), {}, needed_by(family, config), false};
     if (carried.value("model_type", "") == family.model_type) {
-      Json merged = carried;
-      merged.update(config, /*merge_objects=*/true);
-      config = merged;
+      config = merged(carried, config);
       draft.carries_parts = true;
       draft.files[kConfigName] = config.dump(2) + "\n";
       out.push_back(draft);  // this draft keeps the image processor's settings that came with the model

@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "src/objectives/dino_head.h"
-#include "src/objectives/dino_loss.h"
 #include "src/objectives/dino.h"
 #include <tessera/objectives/objective.h>
 

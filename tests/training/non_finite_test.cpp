@@ -8,7 +8,6 @@
 #include "src/optim/adamw.h"
 #include "src/optim/lamb.h"
 #include "src/optim/sgd.h"
-#include "src/training/non_finite/anomaly_detector.h"
 #include "src/training/non_finite/non_finite.h"
 #include "src/training/trainer.h"
 #include "tests/support/device_reads.h"
