@@ -113,4 +113,11 @@ class Trainer {
   double seconds_before_ = 0;  // training time of earlier sessions
 };
 
+/// Checks that all ranks have the same configuration. Then rank 0 creates the run's folder and locks it. Throws UserError on every rank if
+/// another trainer holds the lock or if one rank fails.
+std::unique_ptr<io::FileLock> take_run_folder(const Config& config, const ProcessGroup& group);
+
+/// Builds the run on every rank. Throws UserError on every rank if one of them fails.
+TrainingRun build_on_all_ranks(const Config& config, const ProcessGroup& group);
+
 }  // namespace tessera
