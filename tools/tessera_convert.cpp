@@ -8,14 +8,14 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #ifdef TESSERA_WITH_DATA
-#include "src/data/tokenizers/published_tokenizer.h"
+#include "src/foreign/published_tokenizer.h"
 #include "src/training/stages.h"
 #include <tessera/data/tokenizers/tokenizer.h>
 #endif
-#include "src/models/architectures.h"
-#include "src/models/foreign/publish.h"
-#include "src/models/groupvit_checkpoint.h"
-#include "src/models/open_clip.h"
+#include "src/foreign/architectures.h"
+#include "src/foreign/publish.h"
+#include "src/foreign/groupvit_checkpoint.h"
+#include "src/foreign/open_clip.h"
 #include "src/models/parameter_count.h"
 #include "src/models/setting_differences.h"
 #include <tessera/base/log.h>

@@ -7,7 +7,7 @@
 #include "src/training/interrupt.h"
 #include "src/training/memory/dry_run.h"
 #include "src/training/memory/example_page.h"
-#include "src/training/non_finite/non_finite_report.h"
+#include "src/training/non_finite/non_finite.h"
 #include "src/training/run/epochs.h"
 #include "src/training/run/image_features.h"
 #include "src/training/run/training_run.h"

@@ -262,9 +262,49 @@ std::size_t RegistryBase::index_of(const ModuleSettings& choice, const std::stri
   fail(choice.settings, path, "unknown " + kind_ + " " + choice.name + suggestion(choice.name, names()));
 }
 
+Node marked_like(const Node& resolved, const Node& written) {
+  switch (resolved.kind()) {
+    case Node::Kind::null:
+      return Node::null(written.mark());
+    case Node::Kind::scalar:
+      return Node::scalar(resolved.text(), written.mark(), resolved.quoted());
+    case Node::Kind::sequence: {
+      std::vector<Node> items;
+      for (std::size_t i = 0; i < resolved.items().size(); ++i)
+        items.push_back(marked_like(resolved.items()[i], i < written.items().size() ? written.items()[i] : written));
+      return Node::sequence(std::move(items), written.mark());
+    }
+    case Node::Kind::map: {
+      Node out = Node::map({}, written.mark());
+      for (const auto& [key, value] : resolved.members()) {
+        const Node* child = written.find(key);
+        out.set(key, marked_like(value, child != nullptr ? *child : written));
+      }
+      return out;
+    }
+  }
+  return resolved;
+}
+
+void compare_trees(const Node& first, const Node& second, const std::string& path, const SameValue& same, const VisitDifference& visit) {
+  const auto compare = [&](const Node* a, const Node* b, const std::string& own) {
+    const bool lists = a != nullptr && b != nullptr && a->is_sequence() && b->is_sequence() && a->items().size() == b->items().size();
+    if ((lists && std::ranges::any_of(a->items(), &Node::is_map)) || (a != nullptr && b != nullptr && a->is_map() && b->is_map()))
+      compare_trees(*a, *b, own, same, visit);
+    else if (!same(a, b))
+      visit(own, a, b);
+  };
+  for (std::size_t i = 0; i < first.items().size(); ++i) compare(&first.items()[i], &second.items()[i], concat(path, ".", i));
+  const Node *name = first.find("name"), *other = second.find("name");
+  if (!path.empty() && name != nullptr && other != nullptr && !same(name, other)) return visit(join_path(path, "name"), name, other);
+  for (const auto& [key, value] : first.members()) compare(&value, second.find(key), join_path(path, key));
+  for (const auto& [key, value] : second.members())
+    if (first.find(key) == nullptr) compare(nullptr, &value, join_path(path, key));
+}
+
 ModuleSettings RegistryBase::resolve(const ModuleSettings& choice, const std::string& path) const {
   const Entry& entry = entries_[index_of(choice, path)];
-  return {choice.name, entry.resolve(choice.settings, path)};
+  return {choice.name, marked_like(entry.resolve(choice.settings, path), choice.settings)};
 }
 
 }  // namespace tessera::config

@@ -4,7 +4,7 @@
 
 #include "src/base/dump_utf8.h"
 #include "src/evaluation/model_evaluation.h"
-#include "src/models/open_clip.h"
+#include "src/foreign/open_clip.h"
 #include "src/report/comparison.h"
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>

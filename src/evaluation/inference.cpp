@@ -1,10 +1,10 @@
 #include <cmath>
 #include <filesystem>
 
-#include "src/data/tokenizers/published_tokenizer.h"
+#include "src/foreign/published_tokenizer.h"
 #include "src/measure/machine.h"
-#include "src/models/foreign/foreign_model.h"
-#include "src/models/open_clip.h"
+#include "src/foreign/foreign_model.h"
+#include "src/foreign/open_clip.h"
 #include <tessera/base/error.h>
 #include <tessera/evaluation/inference.h>
 #include <tessera/objectives/contrastive_objective.h>

@@ -168,57 +168,41 @@ struct DualEncoder::Impl {
 
 namespace {
 
+// Returns a view's tensors, except for those that tell real entries from padding.
+std::vector<at::Tensor> values_of(TowerInput view) {
+  view.mask = view.lengths = view.boxes.mask = at::Tensor();
+  std::vector<at::Tensor> out;
+  for_each_tensor(view, [&](const at::Tensor& tensor) { out.push_back(tensor); });
+  return out;
+}
+
 // Returns true if one pass of the tower can encode both views. For this, both must have the same kind, row shape and needs. For texts, the
 // need `optional` may differ, because it matters only for images (hide_missing_pictures()).
 bool fit_together(const TowerInput& a, const ViewNeeds& a_needs, const TowerInput& b, ViewNeeds b_needs) {
   if (!a.of_pictures()) b_needs.optional = a_needs.optional;
-  return a.pixels.defined() == b.pixels.defined() && a.patches.defined() == b.patches.defined() && a.regions.defined() == b.regions.defined() &&
-         a.ids.defined() == b.ids.defined() && a.boxes.corners.defined() == b.boxes.corners.defined() &&
-         (!a.boxes.corners.defined() || a.boxes.corners.sizes() == b.boxes.corners.sizes()) && a.encoded.defined() == b.encoded.defined() &&
-         a.values().sizes() == b.values().sizes() && a.values().scalar_type() == b.values().scalar_type() &&
-         a_needs == b_needs;
+  return a_needs == b_needs && std::ranges::equal(values_of(a), values_of(b), [](const at::Tensor& ours, const at::Tensor& theirs) {
+           if (!ours.defined() || !theirs.defined()) return ours.defined() == theirs.defined();
+           return ours.sizes() == theirs.sizes() && ours.scalar_type() == theirs.scalar_type();
+         });
 }
 
-// Concatenates inputs of one shape along the batch. If only some views have a mask, all entries of the other views
-// count as real.
-TowerInput stacked(const std::vector<const TowerInput*>& inputs) {
-  at::Tensor some_mask;
-  for (const TowerInput* input : inputs)
-    if (input->mask.defined()) some_mask = input->mask;
-  const auto below = [&](const auto& member) {
-    std::vector<at::Tensor> rows;
-    for (const TowerInput* input : inputs)
-      if (const at::Tensor& tensor = member(*input); tensor.defined()) rows.push_back(tensor);
-    return rows.empty() ? at::Tensor() : at::cat(rows);
-  };
-  TowerInput out;
-  out.pixels = below([](const TowerInput& input) { return input.pixels; });
-  out.patches = below([](const TowerInput& input) { return input.patches; });
-  out.grids = below([](const TowerInput& input) { return input.grids; });
-  out.boxes.corners = below([](const TowerInput& input) { return input.boxes.corners; });
-  out.boxes.mask = below([](const TowerInput& input) { return input.boxes.mask; });
-  out.regions = below([](const TowerInput& input) { return input.regions; });
-  out.ids = below([](const TowerInput& input) { return input.ids; });
-  out.encoded.tokens = below([](const TowerInput& input) { return input.encoded.tokens; });
-  out.encoded.class_token = below([](const TowerInput& input) { return input.encoded.class_token; });
-  out.encoded.attention = below([](const TowerInput& input) { return input.encoded.attention; });
-  if (some_mask.defined()) {
-    std::vector<at::Tensor> masks;
-    for (const TowerInput* input : inputs)
-      masks.push_back(input->mask.defined() ? input->mask : at::ones_like(some_mask));
-    out.mask = at::cat(masks);
-    const bool known = std::ranges::all_of(
-        inputs, [](const TowerInput* input) { return input->lengths.defined() || !input->mask.defined(); });
-    const auto length_of = [](const TowerInput* input) {
-      return input->lengths.defined()
-                 ? input->lengths
-                 : at::full({input->values().size(0)}, input->values().size(1), at::kLong);
-    };
-    std::vector<at::Tensor> lengths;
-    if (known && out.ids.defined()) std::ranges::transform(inputs, std::back_inserter(lengths), length_of);
-    if (!lengths.empty()) out.lengths = at::cat(lengths);
+// Concatenates views of one shape along the batch. If only some views have a mask, all entries of the other views count as real.
+TowerInput stacked(std::vector<TowerInput> views) {
+  const auto masked = std::ranges::find_if(views, [](const TowerInput& view) { return view.mask.defined(); });
+  const bool counted = masked != views.end() && views.front().ids.defined() && std::ranges::all_of(views, [](const TowerInput& view) {
+                         return view.lengths.defined() || !view.mask.defined();
+                       });
+  const at::Tensor all = masked != views.end() ? at::ones_like(masked->mask) : at::Tensor();
+  for (TowerInput& view : views) {
+    if (!counted)
+      view.lengths.reset();
+    else if (!view.lengths.defined())
+      view.lengths = at::full({view.ids.size(0)}, view.ids.size(1), at::kLong);
+    if (!view.mask.defined()) view.mask = all;
   }
-  return out;
+  std::vector<Features> parts(views.size());
+  for (std::size_t i = 0; i < views.size(); ++i) parts[i].images["view"].input = std::move(views[i]);
+  return joined(parts).image("view").input;
 }
 
 }  // namespace
@@ -240,25 +224,25 @@ std::map<std::string, TowerFeatures> DualEncoder::Impl::encode_views(
   while (!waiting.empty()) {
     const auto [first, need] = waiting.front();
     std::vector<std::string> names;
-    std::vector<const TowerInput*> inputs;
+    std::vector<TowerInput> inputs;
     ViewNeeds joined = need;
     std::erase_if(waiting, [&](const auto& other) {
       const TowerInput& input = views.at(other.first);
       const bool joins = other.first == first || (!apart && fit_together(views.at(first), need, input, other.second));
       if (joins) {
         names.push_back(other.first);
-        inputs.push_back(&input);
+        inputs.push_back(input);
         joined.optional |= other.second.optional;
       }
       return joins;
     });
     const RowRngScope rows(row_keys_of_views(names));
     if (names.size() == 1) {
-      out[first] = encode(tower, *inputs[0], need);
+      out[first] = encode(tower, inputs[0], need);
       continue;
     }
     const TowerFeatures all = encode(tower, stacked(inputs), joined);
-    const std::int64_t batch = inputs[0]->values().size(0);
+    const std::int64_t batch = inputs[0].values().size(0);
     for (std::size_t i = 0; i < names.size(); ++i) {
       TowerFeatures& view = out[names[i]];
       view = map_tensors(

@@ -6,23 +6,27 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/dump_utf8.h"
+#include "src/config/values.h"
 #include <tessera/base/error.h>
+#include <tessera/base/text.h>
 
 namespace tessera {
 namespace {
 
 using config::Node;
 
-bool is_compared(const std::string& key) {
-  static const std::set<std::string> of_training = {"drop_path",          "patch_dropout", "grad_checkpointing", "layer_scale_init",
-                                                    "position_resampling", "skip_padding",  "kept_positions"};
-  static const std::set<std::string> sizes = {"image_size", "vocab_size"}, files = {"merges", "model", "vocab"};
-  // Both ways to find the end of a text (`position` of the read-out eos) find the same token.
-  return key != "position" && !of_training.contains(key) && !sizes.contains(key) && !files.contains(key);
+// Returns true if a part of the path names a setting that is not compared.
+bool is_left_out(const std::string& path) {
+  static const std::set<std::string> names = {
+      "drop_path", "patch_dropout", "grad_checkpointing", "layer_scale_init", "position_resampling", "skip_padding", "kept_positions",
+      "image_size", "vocab_size", "merges", "model", "vocab",
+      "position"};  // both ways to find the end of a text (`position` of the read-out eos) find the same token
+  const std::vector<std::string> parts = split(path, '.');
+  return std::any_of(parts.begin() + 1, parts.end(), [&](const std::string& part) { return names.contains(part); });
 }
 
-std::string shown(const Node& value) {
-  return value.is_scalar() ? value.text() : dump_utf8(config::to_json(value));
+std::string shown(const Node* value) {
+  return value == nullptr ? "null" : value->is_scalar() ? value->text() : dump_utf8(config::to_json(*value));
 }
 
 Node member(const Node& map, const std::string& key) {
@@ -48,21 +52,12 @@ Node of_towers(const ModelSettings& model, ComparedTowers towers) {
 }  // namespace
 
 std::vector<std::string> setting_differences(const Node& here, const Node& there, const std::string& path) {
-  const Node name = member(here, "name"), other_name = member(there, "name");
-  if (name.text() != other_name.text()) return setting_differences(name, other_name, path + ".name");
-  if (!here.is_map() || !there.is_map()) {
-    if (config::to_json(here) == config::to_json(there)) return {};
-    return {concat(path, " is ", shown(here), " instead of ", shown(there))};
-  }
   std::vector<std::string> out;
-  Node all = here;
-  for (const auto& [key, value] : there.members())
-    if (here.find(key) == nullptr) all.set(key, value);
-  for (const auto& [key, value] : all.members()) {
-    if (!is_compared(key)) continue;
-    for (std::string& difference : setting_differences(member(here, key), member(there, key), path + "." + key))
-      out.push_back(std::move(difference));
-  }
+  const auto json = [](const Node* node) { return node == nullptr ? nlohmann::json() : config::to_json(*node); };
+  config::compare_trees(here, there, path, [&](const Node* a, const Node* b) { return json(a) == json(b); },
+                        [&](const std::string& place, const Node* ours, const Node* theirs) {
+                          if (!is_left_out(place)) out.push_back(concat(place, " is ", shown(ours), " instead of ", shown(theirs)));
+                        });
   return out;
 }
 

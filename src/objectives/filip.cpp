@@ -2,16 +2,30 @@
 
 #include <ATen/ATen.h>
 
+#include "src/objectives/add_objective.h"
 #include "src/objectives/pairs/contrast.h"
 #include "src/objectives/pairs/features.h"
 #include "src/objectives/pairs/ring_columns.h"
-#include "src/objectives/filip.h"
 #include <tessera/distributed/collectives.h>
+#include <tessera/objectives/contrastive_objective.h>
+#include <tessera/objectives/patch_weights.h>
 #include <tessera/ops/max_similarity.h>
 #include <tessera/ops/numeric.h>
 
 namespace tessera {
 namespace {
+
+struct FilipSettings {
+  ContrastSettings pairs;
+  double token_drop_rate = 0.2;
+};
+
+template <class Visitor>
+void fields(Visitor& v, FilipSettings& s) {
+  fields(v, s.pairs);
+  v("token_drop_rate", s.token_drop_rate,
+    "share of each image's patches and of each caption's tokens that training leaves out", config::in_half_open(0.0, 1.0));
+}
 
 struct Kept {
   at::Tensor patches;  // [B, P] bool
@@ -68,44 +82,60 @@ std::pair<at::Tensor, at::Tensor> similarities(const at::Tensor& patches, const 
   return {both[0], both[1]};
 }
 
+/// FILIP (Yao et al. 2022): an image's similarity to a text is the mean, over the image's patches, of each patch's similarity to
+/// the token most similar to it; a text's similarity to an image is the mean, over the text's tokens, of each token's similarity to
+/// the patch most similar to it. The similarities [B, B, P, L] are never materialized, forward or backward. Without a chunk, a GPU
+/// processes as many texts at a time as fit into about 64 MB; the CPU's kernel always processes one text at a time. Terms `loss_i2t`,
+/// `loss_t2i`; details `similarity_i2t`, `similarity_t2i` [B, B] (row = image), `patch_keep` [B, P], `token_keep` [B, L].
+class Filip : public ContrastiveObjective, public PatchWeights {
+ public:
+  Filip(const FilipSettings& settings, const ObjectiveContext& context)
+      : ContrastiveObjective(context), settings_(settings) {}
+
+  Losses forward(const Features& features, const StepContext& context) override {
+    const NoAutocast no_autocast;
+    const PairFeatures pairs =
+        pair_features(features, "filip", settings_.pairs, {.image_tokens = true, .text_tokens = true}, context.group);
+    const at::Tensor patches = unit_rows(pairs.image_tokens);
+    const at::Tensor tokens = unit_rows(pairs.text_tokens);
+    const double rate = context.training ? settings_.token_drop_rate : 0.0;
+    constexpr std::int64_t kOwnPairsPerTile = 64;
+    const Kept kept = choose(patches, tokens, pairs.text_mask, rate, settings_.pairs.chunk.value_or(kOwnPairsPerTile));
+    const auto [i2t, t2i] = similarities(patches, tokens, kept, settings_.pairs.chunk, context.group);  // [B, C]
+
+    const Contrast contrast = info_nce(i2t, t2i, scale(pairs.dtype()), context.group, pairs.relation);
+    Losses losses{contrast.loss, {{"loss_i2t", contrast.i2t}, {"loss_t2i", contrast.t2i}}, {}};
+    if (context.inspect)
+      losses.details = {{"similarity_i2t", i2t.detach()},
+                        {"similarity_t2i", t2i.detach()},
+                        {"patch_keep", kept.patches},
+                        {"token_keep", kept.tokens}};
+    return losses;
+  }
+
+  Needs needs() const override { return settings_.pairs.needs({.tokens = true}, {.tokens = true}); }
+
+  std::map<std::string, double> chance_levels(std::int64_t pairs) const override {
+    return contrast_chance({"loss_i2t", "loss_t2i"}, pairs);
+  }
+
+  at::Tensor patch_weights(const TowerFeatures& images, const TowerFeatures& texts) const override {
+    const at::NoGradGuard no_grad;
+    return at::matmul(unit_rows(to_compute(texts.tokens)), unit_rows(to_compute(images.tokens)).mT());
+  }
+
+  const char* describe_weights() const override {
+    return "The cosine of a word with each patch, of which filip takes the greatest.";
+  }
+
+ private:
+  FilipSettings settings_;
+};
+
 }  // namespace
 
-Needs Filip::needs() const {
-  return settings_.pairs.needs({.tokens = true}, {.tokens = true});
-}
-
-std::map<std::string, double> Filip::chance_levels(std::int64_t pairs) const {
-  return contrast_chance({"loss_i2t", "loss_t2i"}, pairs);
-}
-
-at::Tensor Filip::patch_weights(const TowerFeatures& images, const TowerFeatures& texts) const {
-  const at::NoGradGuard no_grad;
-  return at::matmul(unit_rows(to_compute(texts.tokens)), unit_rows(to_compute(images.tokens)).mT());
-}
-
-const char* Filip::describe_weights() const {
-  return "The cosine of a word with each patch, of which filip takes the greatest.";
-}
-
-Losses Filip::forward(const Features& features, const StepContext& context) {
-  const NoAutocast no_autocast;
-  const PairFeatures pairs =
-      pair_features(features, "filip", settings_.pairs, {.image_tokens = true, .text_tokens = true}, context.group);
-  const at::Tensor patches = unit_rows(pairs.image_tokens);
-  const at::Tensor tokens = unit_rows(pairs.text_tokens);
-  const double rate = context.training ? settings_.token_drop_rate : 0.0;
-  constexpr std::int64_t kOwnPairsPerTile = 64;
-  const Kept kept = choose(patches, tokens, pairs.text_mask, rate, settings_.pairs.chunk.value_or(kOwnPairsPerTile));
-  const auto [i2t, t2i] = similarities(patches, tokens, kept, settings_.pairs.chunk, context.group);  // [B, C]
-
-  const Contrast contrast = info_nce(i2t, t2i, scale(pairs.dtype()), context.group, pairs.relation);
-  Losses losses{contrast.loss, {{"loss_i2t", contrast.i2t}, {"loss_t2i", contrast.t2i}}, {}};
-  if (context.inspect)
-    losses.details = {{"similarity_i2t", i2t.detach()},
-                      {"similarity_t2i", t2i.detach()},
-                      {"patch_keep", kept.patches},
-                      {"token_keep", kept.tokens}};
-  return losses;
+void add_filip(ObjectiveRegistry& list) {
+  add_objective<Filip, FilipSettings>(list, "filip", "token-wise maximum similarity (Yao et al. 2022)");
 }
 
 }  // namespace tessera

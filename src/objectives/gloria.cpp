@@ -2,15 +2,44 @@
 
 #include <ATen/ATen.h>
 
+#include "src/objectives/add_objective.h"
 #include "src/objectives/pairs/contrast.h"
 #include "src/objectives/pairs/features.h"
 #include "src/objectives/pairs/ring_columns.h"
-#include "src/objectives/gloria.h"
+#include <tessera/objectives/contrastive_objective.h>
+#include <tessera/objectives/patch_weights.h>
 #include <tessera/ops/activation_checkpoint.h>
 #include <tessera/ops/numeric.h>
 
 namespace tessera {
 namespace {
+
+struct GloriaSettings {
+  ContrastSettings pairs;
+  double attention_temperature = 0.25;
+  std::optional<double> score_temperature = 0.2;
+  std::string similarity_scale = "sqrt_dim";
+  bool word_softmax = false;
+  std::string word_reduction = "sum";
+  bool scale_score = false;
+  double global_weight = 1.0;
+  double local_weight = 1.0;
+};
+
+template <class Visitor>
+void fields(Visitor& v, GloriaSettings& s) {
+  fields(v, s.pairs);
+  v("attention_temperature", s.attention_temperature, "temperature of the softmax over patches", config::above(0.0));
+  v("score_temperature", s.score_temperature, "temperature of the log-sum-exp over words; null: the learned temperature",
+    config::above(0.0));
+  v("similarity_scale", s.similarity_scale, "sqrt_dim: divide word-patch products by the square root of the width; none: do not divide",
+    config::one_of({"sqrt_dim", "none"}));
+  v("word_softmax", s.word_softmax, "apply a softmax over words before the softmax over patches (as in the official code)");
+  v("word_reduction", s.word_reduction, "sum: log-sum-exp over words; mean: log-mean-exp", config::one_of({"sum", "mean"}));
+  v("scale_score", s.scale_score, "multiply the score by its temperature (the paper's exponent)");
+  v("global_weight", s.global_weight, "weight of the contrastive loss on global embeddings", config::at_least(0.0));
+  v("local_weight", s.local_weight, "weight of the word-level loss", config::at_least(0.0));
+}
 
 // Returns the scores [B, t] of this rank's images for a tile of t texts. patches: [B, P, D]. text: the tokens [t, L, D]. mask: [t, L].
 at::Tensor scores(const GloriaSettings& settings, const at::Tensor& text, const at::Tensor& mask,
@@ -34,58 +63,72 @@ at::Tensor scores(const GloriaSettings& settings, const at::Tensor& text, const 
   return score.masked_fill(lengths == 0, 0.0);
 }
 
+/// GLoRIA (Huang et al. 2021): each word attends to the patches of every image. An image's score for a text is the log-sum-exp,
+/// over the text's words, of the similarity between a word and the patches that it attends to. Terms `loss_global`, `loss_local`;
+/// details `similarity` [B, B].
+class Gloria : public ContrastiveObjective, public PatchWeights {
+ public:
+  Gloria(const GloriaSettings& settings, const ObjectiveContext& context)
+      : ContrastiveObjective(context), settings_(settings) {}
+
+  Losses forward(const Features& features, const StepContext& context) override {
+    const NoAutocast no_autocast;
+    const PairFeatures pairs = pair_features(
+        features, "gloria", settings_.pairs,
+        {.image_global = true, .text_global = true, .image_tokens = true, .text_tokens = true}, context.group);
+    const at::Tensor learned = scale(pairs.dtype());
+    const Contrast global = global_contrast(pairs.image_global, pairs.text_global, learned, {settings_.pairs.chunk},
+                                            context.group, pairs.relation);
+
+    const auto body = [settings = settings_](const std::vector<at::Tensor>& tile) {
+      return scores(settings, tile[0], tile[1], tile[2], tile[3]);
+    };
+    const at::Tensor sharpness = inverse_temperature(settings_.score_temperature, pairs.dtype());
+    const at::Tensor similarity =
+        map_texts(body, {pairs.image_tokens, sharpness}, {pairs.text_tokens, pairs.text_mask}, settings_.pairs.chunk,
+                  context.group);  // [B, C], similarities of this rank's images with the texts of all ranks
+    const Contrast local = info_nce(similarity, similarity, learned, context.group, pairs.relation);
+
+    Losses losses{settings_.global_weight * global.loss + settings_.local_weight * local.loss,
+                  {{"loss_global", global.loss}, {"loss_local", local.loss}},
+                  {}};
+    if (context.inspect) losses.details = {{"similarity", similarity.detach()}};
+    return losses;
+  }
+
+  Needs needs() const override { return settings_.pairs.needs({.tokens = true}, {.tokens = true}); }
+
+  std::map<std::string, double> chance_levels(std::int64_t pairs) const override {
+    std::map<std::string, double> levels = contrast_chance({"loss_global", "loss_local"}, pairs);
+    if (settings_.global_weight == 0) levels.erase("loss_global");
+    if (settings_.local_weight == 0) levels.erase("loss_local");
+    return levels;
+  }
+
+  at::Tensor patch_weights(const TowerFeatures& images, const TowerFeatures& texts) const override {
+    const at::NoGradGuard no_grad;
+    const at::Tensor words = to_compute(texts.tokens);
+    at::Tensor products = at::matmul(words, to_compute(images.tokens).mT());  // [B, L, P]
+    if (settings_.similarity_scale == "sqrt_dim") products = products / std::sqrt(static_cast<double>(words.size(2)));
+    if (settings_.word_softmax) {
+      if (texts.mask.defined()) products = products.masked_fill(~texts.mask.unsqueeze(2), lowest(products.scalar_type()));
+      products = products.softmax(1);
+    }
+    return (products / settings_.attention_temperature).softmax(2);
+  }
+
+  const char* describe_weights() const override {
+    return "The weights with which a word attends to patches in gloria, with the sum 1.";
+  }
+
+ private:
+  GloriaSettings settings_;
+};
+
 }  // namespace
 
-Needs Gloria::needs() const {
-  return settings_.pairs.needs({.tokens = true}, {.tokens = true});
-}
-
-std::map<std::string, double> Gloria::chance_levels(std::int64_t pairs) const {
-  std::map<std::string, double> levels = contrast_chance({"loss_global", "loss_local"}, pairs);
-  if (settings_.global_weight == 0) levels.erase("loss_global");
-  if (settings_.local_weight == 0) levels.erase("loss_local");
-  return levels;
-}
-
-at::Tensor Gloria::patch_weights(const TowerFeatures& images, const TowerFeatures& texts) const {
-  const at::NoGradGuard no_grad;
-  const at::Tensor words = to_compute(texts.tokens);
-  at::Tensor products = at::matmul(words, to_compute(images.tokens).mT());  // [B, L, P]
-  if (settings_.similarity_scale == "sqrt_dim") products = products / std::sqrt(static_cast<double>(words.size(2)));
-  if (settings_.word_softmax) {
-    if (texts.mask.defined()) products = products.masked_fill(~texts.mask.unsqueeze(2), lowest(products.scalar_type()));
-    products = products.softmax(1);
-  }
-  return (products / settings_.attention_temperature).softmax(2);
-}
-
-const char* Gloria::describe_weights() const {
-  return "The weights with which a word attends to patches in gloria, with the sum 1.";
-}
-
-Losses Gloria::forward(const Features& features, const StepContext& context) {
-  const NoAutocast no_autocast;
-  const PairFeatures pairs = pair_features(
-      features, "gloria", settings_.pairs,
-      {.image_global = true, .text_global = true, .image_tokens = true, .text_tokens = true}, context.group);
-  const at::Tensor learned = scale(pairs.dtype());
-  const Contrast global = global_contrast(pairs.image_global, pairs.text_global, learned, {settings_.pairs.chunk},
-                                          context.group, pairs.relation);
-
-  const auto body = [settings = settings_](const std::vector<at::Tensor>& tile) {
-    return scores(settings, tile[0], tile[1], tile[2], tile[3]);
-  };
-  const at::Tensor sharpness = inverse_temperature(settings_.score_temperature, pairs.dtype());
-  const at::Tensor similarity =
-      map_texts(body, {pairs.image_tokens, sharpness}, {pairs.text_tokens, pairs.text_mask}, settings_.pairs.chunk,
-                context.group);  // [B, C], similarities of this rank's images with the texts of all ranks
-  const Contrast local = info_nce(similarity, similarity, learned, context.group, pairs.relation);
-
-  Losses losses{settings_.global_weight * global.loss + settings_.local_weight * local.loss,
-                {{"loss_global", global.loss}, {"loss_local", local.loss}},
-                {}};
-  if (context.inspect) losses.details = {{"similarity", similarity.detach()}};
-  return losses;
+void add_gloria(ObjectiveRegistry& list) {
+  add_objective<Gloria, GloriaSettings>(list, "gloria", "contrast of words with the patches that they attend to (Huang et al. 2021)");
 }
 
 }  // namespace tessera

@@ -5,9 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "src/objectives/dino_head.h"
-#include "src/objectives/dino_loss.h"
-#include "src/objectives/self_distillation.h"
+#include "src/objectives/dino.h"
 #include <tessera/objectives/objective.h>
 
 namespace tessera {

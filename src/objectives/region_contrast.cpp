@@ -2,22 +2,61 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
 
+#include "src/objectives/add_objective.h"
+#include "src/objectives/common/reduction.h"
 #include "src/objectives/pairs/contrast.h"
 #include "src/objectives/pairs/features.h"
-#include "src/objectives/common/reduction.h"
-#include "src/objectives/region_contrast.h"
 #include <tessera/base/error.h>
 #include <tessera/base/random.h>
 #include <tessera/distributed/collectives.h>
+#include <tessera/objectives/contrastive_objective.h>
 #include <tessera/ops/numeric.h>
 #include <tessera/ops/roi_align.h>
 
 namespace tessera {
 namespace {
+
+struct RegionContrastSettings {
+  double region_weight = 1;
+  double hard_weight = 0;
+  double rank_weight = 0;
+  double text_weight = 0;
+  std::optional<double> rank_margin;
+  double rank_margin_bound = 10;
+  std::int64_t text_negatives = 10;
+  double text_threshold = 0.95;
+  std::int64_t grid_rows = 0;
+  std::optional<std::int64_t> chunk;
+};
+
+template <class Visitor>
+void fields(Visitor& v, RegionContrastSettings& s) {
+  v("region_weight", s.region_weight, "weight of the contrast between all boxes and all phrases of the batch; 0: off",
+    config::at_least(0));
+  v("hard_weight", s.hard_weight, "weight of the contrast between each box's phrase and the box's own negatives; 0: off",
+    config::at_least(0));
+  v("rank_weight", s.rank_weight, "weight of the margin loss between each box's phrase and the box's own negatives; 0: off",
+    config::at_least(0));
+  v("text_weight", s.text_weight, "weight of the term that pushes similar phrases apart; 0: off", config::at_least(0));
+  v("rank_margin", s.rank_margin,
+    "the margin, in logits; null: the mean gap between phrase and negative logits in the previous step, over all ranks",
+    config::at_least(0));
+  v("rank_margin_bound", s.rank_margin_bound, "upper bound of the margin if rank_margin is null", config::at_least(0));
+  v("text_negatives", s.text_negatives, "number of phrases that each phrase is pushed away from; these are the most similar ones",
+    config::at_least(1));
+  v("text_threshold", s.text_threshold, "phrases with a cosine above this threshold count as equal and are not pushed apart",
+    config::in_range(-1, 1));
+  v("grid_rows", s.grid_rows, "number of rows of patches in an image; 0: as many as there are columns", config::at_least(0));
+  v("chunk", s.chunk,
+    "number of boxes per tile: to save memory, similarities are computed tile by tile, and again in the backward pass; null: all at once",
+    config::at_least(1));
+}
 
 constexpr const char* kBoxView = "image";
 constexpr double kNoNegative = -std::numeric_limits<double>::infinity();
@@ -103,10 +142,8 @@ PhraseTexts texts_of(const Features& features, const char* view, std::int64_t ba
   return {text.global, present};
 }
 
-}  // namespace
-
 // This rank's M = B * R boxes and their phrases; rows of absent boxes are 0.
-struct RegionContrast::Regions {
+struct MatchedRegions {
   at::Tensor boxes, phrases;  // [M, D], of unit length
   at::Tensor present;         // bool [M]
   at::Tensor numbers;         // int64 [M], one per phrase, equal for equal phrases; undefined if all phrases differ
@@ -115,7 +152,7 @@ struct RegionContrast::Regions {
 };
 
 // The differences between the logit of a box's phrase and the logits of the box's negatives.
-struct RegionContrast::Gaps {
+struct PhraseGaps {
   at::Tensor logits;    // [M, H], s(r, t) - s(r, n_h): logits s of box r with its phrase t and with its negatives n_h
   at::Tensor negative;  // bool [M, H], true for present negatives
 };
@@ -125,137 +162,176 @@ std::optional<config::Problem> validate(const RegionContrastSettings& s) {
   return config::Problem{"region_weight", "is 0, and so are hard_weight, rank_weight and text_weight: set one above 0"};
 }
 
-RegionContrast::RegionContrast(const RegionContrastSettings& settings, const ObjectiveContext& context)
-    : ContrastiveObjective(context), settings_(settings) {
-  if (settings.rank_weight > 0 && !settings.rank_margin) margin_ = register_buffer("margin", at::zeros({}, at::kFloat));
-}
-
-Needs RegionContrast::needs() const {
-  Needs out{.images = {{kBoxView, {.dense = true, .boxes = true}}},
-            .texts = {{kPhrases, {.input_ids = true, .optional = true}}}};
-  if (wants_negatives()) out.texts[kPhraseNegatives] = {.optional = true};
-  return out;
-}
-
-RegionContrast::Regions RegionContrast::regions_of(const Features& features) const {
-  const TowerFeatures& image = features.image(kBoxView);
-  if (!image.dense.defined()) refuse_missing_feature("region_contrast", "image_dense");
-  TORCH_CHECK(image.dense.dim() == 3, "region_contrast: image_dense must be [B, N, D], got ", image.dense.sizes());
-  const std::int64_t batch = image.dense.size(0), width = image.dense.size(2);
-  const auto [phrases, phrase] = texts_of(features, kPhrases, batch, width);
-  const std::int64_t own = phrases.size(1);
-  const at::Tensor &corners = image.boxes.corners, &mask = image.boxes.mask;
-  TORCH_CHECK(own > 0 && corners.defined() && mask.defined() && corners.sizes() == at::IntArrayRef({batch, own, 4}) &&
-                  mask.sizes() == phrase.sizes(),
-              "region_contrast: boxes must be [B, R, 4] with B = ", batch, " and R = ", own,
-              ", at least 1, as many as phrases");
-  at::Tensor present = mask.logical_and(phrase);
-  if (image.present.defined()) present = present.logical_and(image.present.unsqueeze(1));
-
-  Regions out;
-  const at::Tensor places = corners.masked_fill(present.logical_not().unsqueeze(2), 0.0);
-  const at::Tensor pooled = image.grids.defined()
-                                ? pool_boxes_of_grids(image.dense, places, image.grids)
-                                : pool_boxes(image.dense, places, fixed_grid(image.dense.size(1), settings_.grid_rows));
-  out.boxes = unit_where(pooled, present).flatten(0, 1);
-  out.phrases = unit_where(phrases, present).flatten(0, 1);
-  out.present = present.flatten();
-  out.numbers = text_numbers(features.text(kPhrases).input);
-  if (!wants_negatives()) return out;
-
-  const auto [negatives, negative] = texts_of(features, kPhraseNegatives, batch, width);
-  TORCH_CHECK(negatives.size(1) % own == 0, "region_contrast: ", kPhraseNegatives,
-              " must hold the same number of texts for each of the ", own, " boxes, got ", negatives.size(1), " in total");
-  const std::int64_t each = negatives.size(1) / own;
-  const at::Tensor there = negative.view({batch, own, each}).logical_and(present.unsqueeze(2));
-  out.negatives = unit_where(negatives.view({batch, own, each, width}), there).flatten(0, 1);
-  out.negative = there.flatten(0, 1);
-  return out;
-}
-
-RegionContrast::Gaps RegionContrast::gaps_of(const Regions& regions) const {
-  const at::Tensor right = (regions.boxes * regions.phrases).sum(1, /*keepdim=*/true);
-  const at::Tensor others = at::matmul(regions.negatives, regions.boxes.unsqueeze(2)).squeeze(2);
-  return {(right - others) * scale(right.scalar_type()), regions.negative};
-}
-
-at::Tensor RegionContrast::region_loss(const Regions& regions, const ProcessGroup& group) const {
-  PairRelation relation = PairRelation::of_pairs(group.all_gather(regions.present));
-  relation.duplicates = PairRelation::Duplicates::masked;
-  if (regions.numbers.defined()) relation.image_group = group.all_gather(regions.numbers);
-  return global_contrast(regions.boxes, regions.phrases, scale(regions.boxes.scalar_type()), {.chunk = settings_.chunk},
-                         group, relation)
-      .loss;
-}
-
-at::Tensor RegionContrast::rank_loss(const Gaps& gaps, const StepContext& context) {
-  const at::Tensor margin = settings_.rank_margin ? at::full({}, *settings_.rank_margin, gaps.logits.options())
-                                                  : margin_.to(gaps.logits.scalar_type()).clone();
-  const at::Tensor short_by = (margin - gaps.logits).relu().masked_fill(gaps.negative.logical_not(), 0.0);
-  if (margin_.defined() && context.training) {
-    const at::NoGradGuard no_grad;
-    const at::Tensor there = gaps.logits.detach().masked_fill(gaps.negative.logical_not(), 0.0);
-    at::Tensor sums = at::stack({there.sum(), gaps.negative.sum().to(there.scalar_type())});
-    context.group.all_reduce(sums);
-    const at::Tensor mean = (sums[0] / sums[1].clamp_min(1)).clamp(0, settings_.rank_margin_bound);
-    margin_.copy_(at::where(sums[1] > 0, mean, margin));
+/// The losses of FG-CLIP (Xie et al. 2025, arXiv 2505.05071) and FG-CLIP 2 (Xie et al. 2025, arXiv 2510.10921) on boxes that have a
+/// matching phrase and negative phrases, which almost describe the box. A box's embedding r is the mean of the image's dense tokens
+/// inside the box (roi_align, one bin, aligned, one point per patch); t is the embedding of its phrase, and n_1 .. n_H are those of
+/// its negatives. All embeddings have unit length; s(., .) is the cosine times exp(logit_scale), which all terms share. The loss is the
+/// weighted sum of the terms whose weight is above 0. The indices i and j run over the boxes that have phrases, on all ranks:
+///
+/// loss_region  mean over boxes i of (log sum_j exp(s(r_i, t_j) - s(r_i, t_i)) + log sum_j exp(s(r_j, t_i) - s(r_i, t_i))) / 2,
+///              where j runs over i itself and the boxes whose phrase has other tokens than the phrase of i (FG-CLIP, section
+///              3.1, regional contrast; skipping equal phrases is our addition)
+/// loss_hard    mean over boxes with negatives of log(1 + sum_h exp(s(r, n_h) - s(r, t))) (FG-CLIP, hard negatives)
+/// loss_rank    mean over pairs of a box and one of its negatives of max(0, s(r, n_h) - s(r, t) + m) (FG-CLIP 2, rank loss).
+///              The paper says that m follows the distances in the previous step and that ranks share it. Here m is the mean of
+///              s(r, t) - s(r, n_h) over all pairs of all ranks in the previous forward pass, clamped to [0, bound]. It starts at
+///              0 and does not change on a batch without negatives. It is the buffer `margin`, updated at the end of each
+///              training forward pass, like the running averages of batch norm
+/// loss_text    mean over phrases i of log sum_j exp(cos(t_i, t_j)), where j runs over the `text_negatives` phrases of all ranks
+///              that are most similar to i, except those with the same tokens or a cosine above `text_threshold`; phrases without
+///              any such j do not count (FG-CLIP 2, intra-modal contrast of texts; its cosines have no temperature). The term
+///              has no positive, so its minimum is not 0
+///
+/// A box counts only if its mask is true and its phrase is present; masked values have no effect. Without any box the loss is 0.
+/// Statistics: among the boxes that have negatives, `hard_accuracy` is the share that is more similar to its phrase than to any of its
+/// negatives; `rank_margin` is m.
+class RegionContrast : public ContrastiveObjective {
+ public:
+  RegionContrast(const RegionContrastSettings& settings, const ObjectiveContext& context)
+      : ContrastiveObjective(context), settings_(settings) {
+    if (settings.rank_weight > 0 && !settings.rank_margin) margin_ = register_buffer("margin", at::zeros({}, at::kFloat));
   }
-  return mean_over_tokens(short_by, gaps.negative, context.group);
-}
 
-at::Tensor RegionContrast::text_loss(const Regions& regions, const ProcessGroup& group) const {
-  const at::Tensor all = gather_rows(regions.phrases, group),
-                   present = group.all_gather(regions.present);  // [C, D], [C]
-  const at::Tensor numbers = regions.numbers.defined() ? group.all_gather(regions.numbers) : at::Tensor();
-  const std::int64_t rows = regions.phrases.size(0), first = group.rank() * rows;
-  const std::int64_t kept = std::min(settings_.text_negatives, all.size(0)), tile = settings_.chunk.value_or(rows);
-  std::vector<at::Tensor> chosen, are_there;  // [rows, kept]
-  for (std::int64_t row = 0; row < rows; row += tile) {
-    const at::NoGradGuard no_grad;
-    const std::int64_t count = std::min(tile, rows - row);
-    at::Tensor cosines = at::matmul(regions.phrases.narrow(0, row, count), all.t());
-    cosines.masked_fill_((cosines > settings_.text_threshold).logical_or_(present.logical_not()), kNoNegative);
-    if (numbers.defined())
-      cosines.masked_fill_(regions.numbers.narrow(0, row, count).unsqueeze(1) == numbers, kNoNegative);
-    cosines.diagonal(first + row).fill_(kNoNegative);
-    const auto [values, places] = cosines.topk(kept, 1);
-    chosen.push_back(places);
-    are_there.push_back(values.isfinite());
-  }
-  const at::Tensor others = all.index_select(0, at::cat(chosen).flatten()).view({rows, kept, all.size(1)});
-  const at::Tensor there = at::cat(are_there), counted = there.any(1).logical_and_(regions.present);
-  const at::Tensor cosines = at::matmul(others, regions.phrases.unsqueeze(2)).squeeze(2);
-  const at::Tensor logarithm = cosines.masked_fill(there.logical_not(), lowest(cosines.scalar_type())).logsumexp(1);
-  return mean_over_tokens(logarithm.masked_fill(counted.logical_not(), 0.0), counted, group);
-}
-
-Losses RegionContrast::forward(const Features& features, const StepContext& context) {
-  const NoAutocast no_autocast;
-  const Regions regions = regions_of(features);
-  Losses out;
-  const auto add = [&](const char* name, double weight, const at::Tensor& loss) {
-    out.total = out.total.defined() ? out.total + weight * loss : weight * loss;
-    out.terms.emplace_back(name, loss);
-  };
-  if (settings_.region_weight > 0) add("loss_region", settings_.region_weight, region_loss(regions, context.group));
-  if (wants_negatives()) {
-    const Gaps gaps = gaps_of(regions);
-    const at::Tensor absent = gaps.negative.logical_not(), counted = gaps.negative.any(1);
-    const auto mean_over_boxes = [&](const at::Tensor& values) {
-      return mean_over_tokens(values.masked_fill(counted.logical_not(), 0.0), counted, context.group);
+  Losses forward(const Features& features, const StepContext& context) override {
+    const NoAutocast no_autocast;
+    const MatchedRegions regions = regions_of(features);
+    Losses out;
+    const auto add = [&](const char* name, double weight, const at::Tensor& loss) {
+      out.total = out.total.defined() ? out.total + weight * loss : weight * loss;
+      out.terms.emplace_back(name, loss);
     };
-    if (settings_.hard_weight > 0) {
-      const at::Tensor right = at::zeros({gaps.logits.size(0), 1}, gaps.logits.options());
-      const at::Tensor choices = at::cat({right, -gaps.logits.masked_fill(absent, -kNoNegative)}, 1);
-      add("loss_hard", settings_.hard_weight, mean_over_boxes(choices.logsumexp(1)));
+    if (settings_.region_weight > 0) add("loss_region", settings_.region_weight, region_loss(regions, context.group));
+    if (wants_negatives()) {
+      const PhraseGaps gaps = gaps_of(regions);
+      const at::Tensor absent = gaps.negative.logical_not(), counted = gaps.negative.any(1);
+      const auto mean_over_boxes = [&](const at::Tensor& values) {
+        return mean_over_tokens(values.masked_fill(counted.logical_not(), 0.0), counted, context.group);
+      };
+      if (settings_.hard_weight > 0) {
+        const at::Tensor right = at::zeros({gaps.logits.size(0), 1}, gaps.logits.options());
+        const at::Tensor choices = at::cat({right, -gaps.logits.masked_fill(absent, -kNoNegative)}, 1);
+        add("loss_hard", settings_.hard_weight, mean_over_boxes(choices.logsumexp(1)));
+      }
+      if (settings_.rank_weight > 0) add("loss_rank", settings_.rank_weight, rank_loss(gaps, context));
+      const at::Tensor beaten = gaps.logits.detach().gt(0).logical_or_(absent).all(1);
+      out.statistics.emplace_back("hard_accuracy", mean_over_boxes(beaten.to(gaps.logits.scalar_type())));
+      if (margin_.defined()) out.statistics.emplace_back("rank_margin", margin_.clone());
     }
-    if (settings_.rank_weight > 0) add("loss_rank", settings_.rank_weight, rank_loss(gaps, context));
-    const at::Tensor beaten = gaps.logits.detach().gt(0).logical_or_(absent).all(1);
-    out.statistics.emplace_back("hard_accuracy", mean_over_boxes(beaten.to(gaps.logits.scalar_type())));
-    if (margin_.defined()) out.statistics.emplace_back("rank_margin", margin_.clone());
+    if (settings_.text_weight > 0) add("loss_text", settings_.text_weight, text_loss(regions, context.group));
+    return out;
   }
-  if (settings_.text_weight > 0) add("loss_text", settings_.text_weight, text_loss(regions, context.group));
-  return out;
+
+  Needs needs() const override {
+    Needs out{.images = {{kBoxView, {.dense = true, .boxes = true}}},
+              .texts = {{kPhrases, {.input_ids = true, .optional = true}}}};
+    if (wants_negatives()) out.texts[kPhraseNegatives] = {.optional = true};
+    return out;
+  }
+
+ private:
+  bool wants_negatives() const { return settings_.hard_weight > 0 || settings_.rank_weight > 0; }
+
+  MatchedRegions regions_of(const Features& features) const {
+    const TowerFeatures& image = features.image(kBoxView);
+    if (!image.dense.defined()) refuse_missing_feature("region_contrast", "image_dense");
+    TORCH_CHECK(image.dense.dim() == 3, "region_contrast: image_dense must be [B, N, D], got ", image.dense.sizes());
+    const std::int64_t batch = image.dense.size(0), width = image.dense.size(2);
+    const auto [phrases, phrase] = texts_of(features, kPhrases, batch, width);
+    const std::int64_t own = phrases.size(1);
+    const at::Tensor &corners = image.boxes.corners, &mask = image.boxes.mask;
+    TORCH_CHECK(own > 0 && corners.defined() && mask.defined() && corners.sizes() == at::IntArrayRef({batch, own, 4}) &&
+                    mask.sizes() == phrase.sizes(),
+                "region_contrast: boxes must be [B, R, 4] with B = ", batch, " and R = ", own,
+                ", at least 1, as many as phrases");
+    at::Tensor present = mask.logical_and(phrase);
+    if (image.present.defined()) present = present.logical_and(image.present.unsqueeze(1));
+
+    MatchedRegions out;
+    const at::Tensor places = corners.masked_fill(present.logical_not().unsqueeze(2), 0.0);
+    const at::Tensor pooled = image.grids.defined()
+                                  ? pool_boxes_of_grids(image.dense, places, image.grids)
+                                  : pool_boxes(image.dense, places, fixed_grid(image.dense.size(1), settings_.grid_rows));
+    out.boxes = unit_where(pooled, present).flatten(0, 1);
+    out.phrases = unit_where(phrases, present).flatten(0, 1);
+    out.present = present.flatten();
+    out.numbers = text_numbers(features.text(kPhrases).input);
+    if (!wants_negatives()) return out;
+
+    const auto [negatives, negative] = texts_of(features, kPhraseNegatives, batch, width);
+    TORCH_CHECK(negatives.size(1) % own == 0, "region_contrast: ", kPhraseNegatives,
+                " must hold the same number of texts for each of the ", own, " boxes, got ", negatives.size(1), " in total");
+    const std::int64_t each = negatives.size(1) / own;
+    const at::Tensor there = negative.view({batch, own, each}).logical_and(present.unsqueeze(2));
+    out.negatives = unit_where(negatives.view({batch, own, each, width}), there).flatten(0, 1);
+    out.negative = there.flatten(0, 1);
+    return out;
+  }
+
+  PhraseGaps gaps_of(const MatchedRegions& regions) const {
+    const at::Tensor right = (regions.boxes * regions.phrases).sum(1, /*keepdim=*/true);
+    const at::Tensor others = at::matmul(regions.negatives, regions.boxes.unsqueeze(2)).squeeze(2);
+    return {(right - others) * scale(right.scalar_type()), regions.negative};
+  }
+
+  at::Tensor region_loss(const MatchedRegions& regions, const ProcessGroup& group) const {
+    PairRelation relation = PairRelation::of_pairs(group.all_gather(regions.present));
+    relation.duplicates = PairRelation::Duplicates::masked;
+    if (regions.numbers.defined()) relation.image_group = group.all_gather(regions.numbers);
+    return global_contrast(regions.boxes, regions.phrases, scale(regions.boxes.scalar_type()), {.chunk = settings_.chunk},
+                           group, relation)
+        .loss;
+  }
+
+  at::Tensor rank_loss(const PhraseGaps& gaps, const StepContext& context) {
+    const at::Tensor margin = settings_.rank_margin ? at::full({}, *settings_.rank_margin, gaps.logits.options())
+                                                    : margin_.to(gaps.logits.scalar_type()).clone();
+    const at::Tensor short_by = (margin - gaps.logits).relu().masked_fill(gaps.negative.logical_not(), 0.0);
+    if (margin_.defined() && context.training) {
+      const at::NoGradGuard no_grad;
+      const at::Tensor there = gaps.logits.detach().masked_fill(gaps.negative.logical_not(), 0.0);
+      at::Tensor sums = at::stack({there.sum(), gaps.negative.sum().to(there.scalar_type())});
+      context.group.all_reduce(sums);
+      const at::Tensor mean = (sums[0] / sums[1].clamp_min(1)).clamp(0, settings_.rank_margin_bound);
+      margin_.copy_(at::where(sums[1] > 0, mean, margin));
+    }
+    return mean_over_tokens(short_by, gaps.negative, context.group);
+  }
+
+  at::Tensor text_loss(const MatchedRegions& regions, const ProcessGroup& group) const {
+    const at::Tensor all = gather_rows(regions.phrases, group),
+                     present = group.all_gather(regions.present);  // [C, D], [C]
+    const at::Tensor numbers = regions.numbers.defined() ? group.all_gather(regions.numbers) : at::Tensor();
+    const std::int64_t rows = regions.phrases.size(0), first = group.rank() * rows;
+    const std::int64_t kept = std::min(settings_.text_negatives, all.size(0)), tile = settings_.chunk.value_or(rows);
+    std::vector<at::Tensor> chosen, are_there;  // [rows, kept]
+    for (std::int64_t row = 0; row < rows; row += tile) {
+      const at::NoGradGuard no_grad;
+      const std::int64_t count = std::min(tile, rows - row);
+      at::Tensor cosines = at::matmul(regions.phrases.narrow(0, row, count), all.t());
+      cosines.masked_fill_((cosines > settings_.text_threshold).logical_or_(present.logical_not()), kNoNegative);
+      if (numbers.defined())
+        cosines.masked_fill_(regions.numbers.narrow(0, row, count).unsqueeze(1) == numbers, kNoNegative);
+      cosines.diagonal(first + row).fill_(kNoNegative);
+      const auto [values, places] = cosines.topk(kept, 1);
+      chosen.push_back(places);
+      are_there.push_back(values.isfinite());
+    }
+    const at::Tensor others = all.index_select(0, at::cat(chosen).flatten()).view({rows, kept, all.size(1)});
+    const at::Tensor there = at::cat(are_there), counted = there.any(1).logical_and_(regions.present);
+    const at::Tensor cosines = at::matmul(others, regions.phrases.unsqueeze(2)).squeeze(2);
+    const at::Tensor logarithm = cosines.masked_fill(there.logical_not(), lowest(cosines.scalar_type())).logsumexp(1);
+    return mean_over_tokens(logarithm.masked_fill(counted.logical_not(), 0.0), counted, group);
+  }
+
+  RegionContrastSettings settings_;
+  at::Tensor margin_;  // a scalar buffer; undefined if the margin is a setting or is not needed
+};
+
+}  // namespace
+
+void add_region_contrast(ObjectiveRegistry& list) {
+  add_objective<RegionContrast, RegionContrastSettings>(list, "region_contrast",
+      "contrast of boxes with their phrases and with phrases that almost describe them (FG-CLIP, Xie et al. 2025)");
 }
 
 }  // namespace tessera

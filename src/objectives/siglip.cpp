@@ -2,15 +2,33 @@
 
 #include <ATen/ATen.h>
 
+#include "src/objectives/add_objective.h"
 #include "src/objectives/pairs/features.h"
 #include "src/objectives/pairs/negatives.h"
 #include "src/objectives/pairs/tiled_losses.h"
-#include "src/objectives/siglip.h"
 #include <tessera/distributed/collectives.h>
+#include <tessera/objectives/contrastive_objective.h>
+#include <tessera/objectives/negative_texts.h>
 #include <tessera/ops/numeric.h>
 
 namespace tessera {
 namespace {
+
+struct SiglipSettings {
+  PairSettings pairs;
+  NegativeTextSettings negatives;
+  double init_logit_scale = 2.302585092994046;  // log 10
+  double init_logit_bias = -10.0;
+};
+
+template <class Visitor>
+void fields(Visitor& v, SiglipSettings& s) {
+  fields(v, s.pairs);
+  fields(v, s.negatives);
+  v("init_logit_scale", s.init_logit_scale, "initial value of logit_scale, the log of the factor that cosines are multiplied by");
+  v("init_logit_bias", s.init_logit_bias,
+    "initial value of logit_bias; about minus the log of the number of negatives");
+}
 
 // Replaces the logits of matching pairs and left-out pairs, so that these pairs add nothing to the loss of the negatives.
 constexpr double kNever = -std::numeric_limits<double>::infinity();
@@ -26,39 +44,55 @@ at::Tensor composed_others(const PairSet& pairs, const at::Tensor& scale, const 
   return -at::log_sigmoid(-wrong).sum();
 }
 
+/// The sigmoid loss (Zhai et al. 2023, eq. 1): every image-text pair of the batch is a separate binary decision,
+/// loss = -1/B sum_ij log sigmoid(z_ij (exp(logit_scale) cos_ij + logit_bias)), z = 1 on the diagonal, -1 elsewhere.
+/// Terms `loss_positive` (the diagonal) and `loss_negative` (the rest); parameters `logit_scale` and `logit_bias`. Hard negatives
+/// add the term `loss_hard_negative`, -1/B sum_bn log sigmoid(-(exp(logit_scale) cos_bn + logit_bias)) over the negatives n that
+/// image b is compared with, and the statistic `negatives_per_image`, the mean number of present negatives.
+class Siglip : public ContrastiveObjective {
+ public:
+  Siglip(const SiglipSettings& settings, const ObjectiveContext& context)
+      : ContrastiveObjective(context, settings.init_logit_scale), settings_(settings) {
+    logit_bias_ = register_parameter("logit_bias", at::full({}, settings.init_logit_bias, at::kFloat));
+  }
+
+  Losses forward(const Features& features, const StepContext& context) override {
+    const NoAutocast no_autocast;
+    const PairFeatures pairs = pair_features(features, "siglip", ContrastSettings{settings_.pairs},
+                                             {.image_global = true, .text_global = true}, context.group);
+    const at::Tensor image = unit_rows(pairs.image_global), text = unit_rows(pairs.text_global);  // [B, D]
+    const at::Tensor factor = scale(pairs.dtype()), bias = logit_bias_.to(pairs.dtype());
+    const auto mean_of = [&](const at::Tensor& sum) { return pairs.relation.mean_of(sum, context.group); };
+    const PairSet set{image, text.unsqueeze(1), pairs.relation, settings_.pairs.chunk, context.group};
+    const SigmoidLoss loss = set.chunk ? tiled_sigmoid(set, factor, bias)
+                                       : SigmoidLoss{own_sigmoid(set, factor, bias), composed_others(set, factor, bias)};
+    const at::Tensor positive = mean_of(loss.own), negative = mean_of(loss.others);
+    Losses losses{positive + negative, {{"loss_positive", positive}, {"loss_negative", negative}}, {}};
+    const NegativeTexts wrong = negative_texts(features, "siglip", settings_.negatives, pairs);
+    if (!wrong.defined()) return losses;
+    const at::Tensor hard =
+        mean_of(negative_sigmoid_sums(image, factor, bias, wrong, settings_.pairs.chunk, context.group).sum());
+    losses.total = losses.total + hard;
+    losses.terms.emplace_back("loss_hard_negative", hard);
+    losses.statistics = {wrong.count()};
+    return losses;
+  }
+
+  Needs needs() const override {
+    Needs needs = settings_.pairs.needs();
+    settings_.negatives.add_needs(needs);
+    return needs;
+  }
+
+ private:
+  SiglipSettings settings_;
+  at::Tensor logit_bias_;
+};
+
 }  // namespace
 
-Siglip::Siglip(const SiglipSettings& settings, const ObjectiveContext& context)
-    : ContrastiveObjective(context, settings.init_logit_scale), settings_(settings) {
-  logit_bias_ = register_parameter("logit_bias", at::full({}, settings.init_logit_bias, at::kFloat));
-}
-
-Needs Siglip::needs() const {
-  Needs needs = settings_.pairs.needs();
-  settings_.negatives.add_needs(needs);
-  return needs;
-}
-
-Losses Siglip::forward(const Features& features, const StepContext& context) {
-  const NoAutocast no_autocast;
-  const PairFeatures pairs = pair_features(features, "siglip", ContrastSettings{settings_.pairs},
-                                           {.image_global = true, .text_global = true}, context.group);
-  const at::Tensor image = unit_rows(pairs.image_global), text = unit_rows(pairs.text_global);  // [B, D]
-  const at::Tensor factor = scale(pairs.dtype()), bias = logit_bias_.to(pairs.dtype());
-  const auto mean_of = [&](const at::Tensor& sum) { return pairs.relation.mean_of(sum, context.group); };
-  const PairSet set{image, text.unsqueeze(1), pairs.relation, settings_.pairs.chunk, context.group};
-  const SigmoidLoss loss = set.chunk ? tiled_sigmoid(set, factor, bias)
-                                     : SigmoidLoss{own_sigmoid(set, factor, bias), composed_others(set, factor, bias)};
-  const at::Tensor positive = mean_of(loss.own), negative = mean_of(loss.others);
-  Losses losses{positive + negative, {{"loss_positive", positive}, {"loss_negative", negative}}, {}};
-  const NegativeTexts wrong = negative_texts(features, "siglip", settings_.negatives, pairs);
-  if (!wrong.defined()) return losses;
-  const at::Tensor hard =
-      mean_of(negative_sigmoid_sums(image, factor, bias, wrong, settings_.pairs.chunk, context.group).sum());
-  losses.total = losses.total + hard;
-  losses.terms.emplace_back("loss_hard_negative", hard);
-  losses.statistics = {wrong.count()};
-  return losses;
+void add_siglip(ObjectiveRegistry& list) {
+  add_objective<Siglip, SiglipSettings>(list, "siglip", "a separate binary decision for every pair of the batch (Zhai et al. 2023)");
 }
 
 }  // namespace tessera

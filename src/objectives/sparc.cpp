@@ -1,58 +1,99 @@
 #include <ATen/ATen.h>
 
+#include "src/objectives/add_objective.h"
+#include "src/objectives/common/reduction.h"
 #include "src/objectives/pairs/contrast.h"
 #include "src/objectives/pairs/features.h"
-#include "src/objectives/common/reduction.h"
-#include "src/objectives/sparc.h"
+#include <tessera/objectives/contrastive_objective.h>
+#include <tessera/objectives/patch_weights.h>
 #include <tessera/ops/activation_checkpoint.h>
 #include <tessera/ops/numeric.h>
+#include <tessera/ops/sparsify_group.h>
 
 namespace tessera {
+namespace {
 
-Needs Sparc::needs() const {
-  return settings_.pairs.needs({.tokens = true}, {.tokens = true});
+struct SparcSettings {
+  ContrastSettings pairs;
+  SparsifySettings sparsify;  // its keys are part of the objective's own settings
+  double global_weight = 0.5;
+  double local_weight = 1.0;
+  std::string token_reduction = "sequence";
+};
+
+template <class Visitor>
+void fields(Visitor& v, SparcSettings& s) {
+  fields(v, s.pairs);
+  fields(v, s.sparsify);
+  v("global_weight", s.global_weight, "weight of the contrastive loss on global embeddings (lambda_g, eq. 7)",
+    config::at_least(0.0));
+  v("local_weight", s.local_weight, "weight of the token-level loss (lambda_f, eq. 7)", config::at_least(0.0));
+  v("token_reduction", s.token_reduction,
+    "sequence: mean over each caption's tokens, then over captions (eq. 6); batch: mean over all tokens of the batch (Listing 1)",
+    config::one_of({"sequence", "batch"}));
 }
 
-std::map<std::string, double> Sparc::chance_levels(std::int64_t pairs) const {
-  if (settings_.global_weight == 0) return {};
-  return contrast_chance({"loss_global"}, pairs);
-}
+/// SPARC (Bica et al. 2024): the contrastive loss on global embeddings, and a contrast between each caption's tokens and the patch
+/// embeddings that sparsify_group gathers for them. The grouping runs in bfloat16 if both inputs are bfloat16; everything else is
+/// float32. Terms `loss_global`, `loss_local`.
+class Sparc : public ContrastiveObjective, public PatchWeights {
+ public:
+  Sparc(const SparcSettings& settings, const ObjectiveContext& context)
+      : ContrastiveObjective(context), settings_(settings) {}
 
-at::Tensor Sparc::patch_weights(const TowerFeatures& images, const TowerFeatures& texts) const {
-  const auto all = [&] { return at::ones(texts.tokens.sizes().slice(0, 2), texts.tokens.options().dtype(at::kBool)); };
-  const at::Tensor mask = texts.mask.defined() ? texts.mask : all();
-  return sparsify_weights(texts.tokens, images.tokens, mask, settings_.sparsify);
-}
+  Losses forward(const Features& features, const StepContext& context) override {
+    const NoAutocast no_autocast;
+    const PairFeatures pairs = pair_features(
+        features, "sparc", settings_.pairs,
+        {.image_global = true, .text_global = true, .image_tokens = true, .text_tokens = true, .bfloat16_tokens = true},
+        context.group);
+    const at::Tensor inverse_temperature = scale(pairs.dtype());
+    const Contrast global = global_contrast(pairs.image_global, pairs.text_global, inverse_temperature,
+                                            {settings_.pairs.chunk}, context.group, pairs.relation);
 
-const char* Sparc::describe_weights() const {
-  return "The weights with which sparc gathers patches for a word: similarities, scaled to 0 to 1, small ones set to "
-         "0, with the sum 1 "
-         "(eq. 2-4).";
-}
+    const auto body = [sparsify = settings_.sparsify](const std::vector<at::Tensor>& tile) {
+      const at::Tensor &text = tile[0], &image = tile[1], &mask = tile[2];
+      const at::Tensor grouped = sparsify_group(text, image, mask, sparsify);  // [b, L, D]
+      return token_contrast(unit_rows(to_compute(grouped)), unit_rows(to_compute(text)), mask, tile[3]);
+    };
+    const at::Tensor tokens = map_tiles(body, {pairs.text_tokens, pairs.image_tokens, pairs.text_mask},
+                                        {inverse_temperature}, settings_.pairs.chunk);  // [B, L]
+    const at::Tensor local = settings_.token_reduction == "batch"
+                                 ? mean_over_tokens(tokens, pairs.text_mask, context.group)
+                                 : mean_over_sequences(tokens, pairs.text_mask, pairs.relation, context.group);
 
-Losses Sparc::forward(const Features& features, const StepContext& context) {
-  const NoAutocast no_autocast;
-  const PairFeatures pairs = pair_features(
-      features, "sparc", settings_.pairs,
-      {.image_global = true, .text_global = true, .image_tokens = true, .text_tokens = true, .bfloat16_tokens = true},
-      context.group);
-  const at::Tensor inverse_temperature = scale(pairs.dtype());
-  const Contrast global = global_contrast(pairs.image_global, pairs.text_global, inverse_temperature,
-                                          {settings_.pairs.chunk}, context.group, pairs.relation);
+    const at::Tensor total = settings_.global_weight * global.loss + settings_.local_weight * local;
+    return {total, {{"loss_global", global.loss}, {"loss_local", local}}, {}};
+  }
 
-  const auto body = [sparsify = settings_.sparsify](const std::vector<at::Tensor>& tile) {
-    const at::Tensor &text = tile[0], &image = tile[1], &mask = tile[2];
-    const at::Tensor grouped = sparsify_group(text, image, mask, sparsify);  // [b, L, D]
-    return token_contrast(unit_rows(to_compute(grouped)), unit_rows(to_compute(text)), mask, tile[3]);
-  };
-  const at::Tensor tokens = map_tiles(body, {pairs.text_tokens, pairs.image_tokens, pairs.text_mask},
-                                      {inverse_temperature}, settings_.pairs.chunk);  // [B, L]
-  const at::Tensor local = settings_.token_reduction == "batch"
-                               ? mean_over_tokens(tokens, pairs.text_mask, context.group)
-                               : mean_over_sequences(tokens, pairs.text_mask, pairs.relation, context.group);
+  Needs needs() const override { return settings_.pairs.needs({.tokens = true}, {.tokens = true}); }
 
-  const at::Tensor total = settings_.global_weight * global.loss + settings_.local_weight * local;
-  return {total, {{"loss_global", global.loss}, {"loss_local", local}}, {}};
+  std::map<std::string, double> chance_levels(std::int64_t pairs) const override {
+    if (settings_.global_weight == 0) return {};
+    return contrast_chance({"loss_global"}, pairs);
+  }
+
+  at::Tensor patch_weights(const TowerFeatures& images, const TowerFeatures& texts) const override {
+    const auto all = [&] { return at::ones(texts.tokens.sizes().slice(0, 2), texts.tokens.options().dtype(at::kBool)); };
+    const at::Tensor mask = texts.mask.defined() ? texts.mask : all();
+    return sparsify_weights(texts.tokens, images.tokens, mask, settings_.sparsify);
+  }
+
+  const char* describe_weights() const override {
+    return "The weights with which sparc gathers patches for a word: similarities, scaled to 0 to 1, small ones set to "
+           "0, with the sum 1 "
+           "(eq. 2-4).";
+  }
+
+ private:
+  SparcSettings settings_;
+};
+
+}  // namespace
+
+void add_sparc(ObjectiveRegistry& list) {
+  add_objective<Sparc, SparcSettings>(list, "sparc",
+      "contrast of each token with the patches grouped for it, within each pair (Bica et al. 2024)");
 }
 
 }  // namespace tessera

@@ -1,11 +1,109 @@
-#include <ATen/ATen.h>
-
 #include "src/objectives/superclip.h"
+
+#include <ATen/ATen.h>
+#include <torch/nn/modules/container/modulelist.h>
+
 #include <tessera/base/error.h>
 #include <tessera/ops/linear_cross_entropy.h>
 #include <tessera/ops/numeric.h>
 
 namespace tessera {
+namespace {
+
+constexpr double kEpsilon = 1e-5;
+
+// Returns the mean of each image's real patches; 0 for an image without a real patch.
+at::Tensor mean_of_patches(const at::Tensor& patches, const at::Tensor& mask) {
+  if (!mask.defined()) return patches.mean(1);
+  const at::Tensor count = mask.sum(1, /*keepdim=*/true).clamp_min(1).to(patches.scalar_type());
+  return patches.masked_fill(~mask.unsqueeze(2), 0).sum(1) / count;
+}
+
+}  // namespace
+
+struct SuperClipHead::Block : torch::nn::Module {
+  Block(std::int64_t width, std::int64_t hidden)
+      : norm(register_module("norm", std::make_shared<LayerNorm>(width, kEpsilon))),
+        fc(register_module("fc", torch::nn::Linear(width, hidden))),
+        proj(register_module("proj", torch::nn::Linear(hidden, width))) {}
+  at::Tensor forward(const at::Tensor& x) { return x + proj(at::gelu(fc(norm->forward(x)))); }
+
+  std::shared_ptr<LayerNorm> norm;
+  torch::nn::Linear fc, proj;
+};
+
+SuperClipHead::SuperClipHead(std::int64_t width, std::int64_t vocab_size, std::int64_t layers, std::int64_t mlp_ratio)
+    : linear_(width, vocab_size) {
+  const auto list = register_module("blocks", torch::nn::ModuleList());
+  for (std::int64_t i = 0; i < layers; ++i) {
+    blocks_.push_back(std::make_shared<Block>(width, mlp_ratio * width));
+    list->push_back(blocks_.back());
+  }
+  norm_ = register_module("norm", std::make_shared<LayerNorm>(width, kEpsilon));
+  register_module("linear", linear_);
+}
+
+at::Tensor SuperClipHead::hidden(const at::Tensor& patches, const at::Tensor& mask) {
+  at::Tensor x = mean_of_patches(patches, mask);
+  for (const auto& block : blocks_) x = block->forward(x);
+  return norm_->forward(x);
+}
+
+namespace {
+
+void check_range(const at::Tensor& words, const at::Tensor& real, std::int64_t vocab_size) {
+  const at::Tensor bad = real & (words.lt(0) | words.ge(vocab_size));
+  if (!words.is_cpu())  // the message does not name the bad id, because reading the id would need a synchronization
+    at::_assert_async(bad.any().logical_not(), "superclip: a caption holds an id that is not in the vocabulary");
+  else if (bad.any().item<bool>())
+    TORCH_CHECK(false, "superclip: a caption holds the id ", words.masked_select(bad)[0].item<std::int64_t>(),
+                ", but the vocabulary is 0..", vocab_size - 1);
+}
+
+}  // namespace
+
+WordBags word_bags(const at::Tensor& ids, const at::Tensor& mask, std::int64_t vocab_size,
+                   const std::vector<std::int64_t>& ignored_ids) {
+  const at::NoGradGuard no_grad;
+  TORCH_CHECK((ids.dim() == 2 || ids.dim() == 3) && ids.scalar_type() == at::kLong,
+              "superclip: text_ids must be int64 [B, L] or [B, K, L], got ", ids.scalar_type(), " ", ids.sizes());
+  TORCH_CHECK(!mask.defined() || (mask.sizes() == ids.sizes() && mask.scalar_type() == at::kBool),
+              "superclip: text_mask must be bool ", ids.sizes(), " as text_ids is, got ", mask.scalar_type(), " ",
+              mask.sizes());
+  const at::Tensor words = ids.flatten(1);
+  at::Tensor real = mask.defined() ? mask.flatten(1) : at::ones_like(words, at::kBool);
+  check_range(words, real, vocab_size);
+  for (const std::int64_t ignored : ignored_ids) real = real & words.ne(ignored);
+  // Replaces padding and ignored ids by the id vocab_size, which sorts last. Also appends this id once to each row.
+  const at::Tensor none = at::full({words.size(0), 1}, vocab_size, words.options());
+  const at::Tensor sorted = std::get<0>(at::cat({words.masked_fill(~real, vocab_size), none}, 1).sort(1));
+  const at::Tensor again = sorted.slice(1, 1) == sorted.slice(1, 0, -1);
+  const at::Tensor first = at::cat({at::ones_like(none, at::kBool), ~again}, 1);
+  return {sorted, first & sorted.lt(vocab_size), vocab_size};
+}
+
+at::Tensor count_words(const WordBags& bags) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor words = bags.ids.masked_fill(~bags.used, bags.vocab_size).flatten();
+  at::Tensor counts = at::zeros({bags.vocab_size + 1}, words.options());
+  counts.scatter_add_(0, words, at::ones_like(words));
+  counts[bags.vocab_size].fill_(bags.ids.size(0));
+  return counts;
+}
+
+at::Tensor word_weights(const WordBags& bags, const at::Tensor& document_count, const at::Tensor& caption_count,
+                        bool idf) {
+  const at::NoGradGuard no_grad;
+  at::Tensor weights = bags.used.to(at::kDouble);
+  if (idf) {
+    const at::Tensor others = (caption_count - document_count).to(at::kDouble);  // number of images without the word, exact in int64
+    const at::Tensor of_words = (others / (document_count + 1).to(at::kDouble)).log1p();
+    weights = weights * of_words.index({bags.ids.clamp_max(bags.vocab_size - 1)});
+  }
+  const at::Tensor sum = weights.sum(1, /*keepdim=*/true);
+  return weights / sum.masked_fill(sum == 0, 1);
+}
+
 namespace {
 
 // Returns the width that the setting or the model defines. If both define it, they must agree.

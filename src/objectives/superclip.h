@@ -1,15 +1,63 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "src/objectives/superclip_head.h"
-#include "src/objectives/word_targets.h"
+#include <ATen/core/Tensor.h>
+#include <torch/nn/modules/linear.h>
+
+#include "src/models/layers.h"
 #include <tessera/objectives/objective.h>
 
 namespace tessera {
+
+/// SuperCLIP's head, which classifies an image into words (arXiv 2512.14480). It takes the mean of the image's patches and applies residual
+/// blocks x + proj(GELU(fc(norm(x)))), a norm, and a linear layer. The GELU is exact. The published models have no residual blocks.
+/// Parameters `blocks.<n>.norm|fc|proj.*`, `norm.*`, `linear.weight` [V, W], `linear.bias` [V].
+class SuperClipHead : public torch::nn::Module {
+ public:
+  SuperClipHead(std::int64_t width, std::int64_t vocab_size, std::int64_t layers, std::int64_t mlp_ratio);
+
+  /// Returns the linear layer's input [B, W]. patches [B, P, W]: the encoder's tokens after its final norm, before its projection
+  /// and without the class token. mask: bool [B, P], true for real patches; undefined if all are real.
+  at::Tensor hidden(const at::Tensor& patches, const at::Tensor& mask = {});
+  torch::nn::Linear& linear() { return linear_; }
+
+ private:
+  struct Block;
+  std::vector<std::shared_ptr<Block>> blocks_;
+  std::shared_ptr<LayerNorm> norm_;
+  torch::nn::Linear linear_;
+};
+
+/// The words of each image of a batch, each word once. SuperCLIP's soft targets and counts are computed from them.
+struct WordBags {
+  at::Tensor ids;   // int64 [B, n], ascending per row; in [0, V) where `used` is true
+  at::Tensor used;  // bool [B, n], true for entries that hold a word of the image
+  std::int64_t vocab_size = 0;
+};
+
+/// Returns for each image the set of token ids at the real positions of all its captions, without `ignored_ids`.
+/// ids   int64 [B, L] or [B, K, L]; in [0, vocab_size) at real positions, anything elsewhere
+/// mask  bool, same shape, true for real positions; undefined if all are real
+/// Throws c10::Error if an id is out of range: on the CPU the error names the id, on a GPU a device-side assertion fails.
+WordBags word_bags(const at::Tensor& ids, const at::Tensor& mask, std::int64_t vocab_size,
+                   const std::vector<std::int64_t>& ignored_ids);
+
+/// Returns counts, int64 [V + 1]: the number of bags that hold each word, followed by the number of all bags, including empty ones.
+/// The counts of several ranks and micro-batches can be added up.
+at::Tensor count_words(const WordBags& bags);
+
+/// Returns each word's share of its image's target, float64 [B, n] in the order of WordBags::ids; 0 at unused entries. A word's
+/// weight is
+///   w_v = log((caption_count + 1) / (document_count[v] + 1)),
+/// which is exactly 0 for a word that every image has. If `idf` is false, every weight is 1. The weights of a bag are divided by their sum;
+/// if the sum is 0, they stay 0. document_count [V] and caption_count [] are int64.
+at::Tensor word_weights(const WordBags& bags, const at::Tensor& document_count, const at::Tensor& caption_count,
+                        bool idf);
 
 struct SuperClipSettings {
   std::string image_view = "image";

@@ -8,7 +8,6 @@
 #include "src/training/run/epochs.h"
 #include "src/training/run/run_evaluation.h"
 #include "src/training/trainer.h"
-#include "src/training/trainer_ranks.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>

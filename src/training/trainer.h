@@ -10,7 +10,7 @@
 #include "src/training/checkpoint/checkpoint_keeper.h"
 #include "src/training/log/training_monitor.h"
 #include "src/training/memory/memory_plan.h"
-#include "src/training/non_finite/non_finite_handler.h"
+#include "src/training/non_finite/non_finite.h"
 #include "src/training/restore.h"
 #include "src/training/step/non_finite_guard.h"
 #include "src/training/step/step_pacer.h"
@@ -112,5 +112,12 @@ class Trainer {
   std::chrono::steady_clock::time_point started_;
   double seconds_before_ = 0;  // training time of earlier sessions
 };
+
+/// Checks that all ranks have the same configuration. Then rank 0 creates the run's folder and locks it. Throws UserError on every rank if
+/// another trainer holds the lock or if one rank fails.
+std::unique_ptr<io::FileLock> take_run_folder(const Config& config, const ProcessGroup& group);
+
+/// Builds the run on every rank. Throws UserError on every rank if one of them fails.
+TrainingRun build_on_all_ranks(const Config& config, const ProcessGroup& group);
 
 }  // namespace tessera

@@ -1,6 +1,4 @@
 // The parts of Trainer that make the ranks of a run agree.
-#include "src/training/trainer_ranks.h"
-
 #include <filesystem>
 
 #include <ATen/ATen.h>

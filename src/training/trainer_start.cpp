@@ -6,13 +6,10 @@
 
 #include "src/data/data_fingerprint.h"
 #include "src/distributed/agreement.h"
-#include "src/training/checkpoint/checkpoint_room.h"
 #include "src/training/config/published_towers.h"
 #include "src/training/log/run_changes.h"
 #include "src/training/restore.h"
 #include "src/training/run/image_features.h"
-#include "src/training/run/setting_warnings.h"
-#include "src/training/run/slow_precision.h"
 #include "src/training/trainer.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
@@ -113,8 +110,7 @@ void Trainer::go_on_from(const Checkpoint& checkpoint, const std::string& folder
 }
 
 void Trainer::warn_of_settings() const {
-  for (const std::string& line : setting_warnings(run_, config_, group_.size())) log::warning(line);
-  if (const auto line = lack_of_room(run_, config_, group_.size())) log::warning(*line);
+  for (const std::string& line : start_advice(run_, config_, group_.size())) log::warning(line);
 }
 
 void Trainer::print_plan() const {

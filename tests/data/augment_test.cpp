@@ -5,7 +5,6 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "src/data/image/auto_augment.h"
 #include "tests/data/pictures.h"
 #include "tests/support/test_data.h"
 #include <tessera/io/safetensors.h>

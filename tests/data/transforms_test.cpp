@@ -13,7 +13,7 @@
 #include "src/data/image/orientation.h"
 #include "src/data/image/resample.h"
 #include "src/data/image/resample_loops.h"
-#include "src/models/foreign/foreign_model.h"
+#include "src/foreign/foreign_model.h"
 #include "tests/data/pictures.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/support/golden.h"

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "src/models/open_clip.h"
+#include "src/foreign/open_clip.h"
 #include "tests/evaluation/evaluate_fixture.h"
 #include "tests/support/test_data.h"
 #include <tessera/base/text.h>
@@ -250,7 +250,7 @@ TEST_F(Evaluate, MeasuresAnOpenClipCheckpointLikeOurs) {
     "text_cfg": {"context_length": 24, "vocab_size": 49408, "width": 8, "heads": 2, "layers": 1}},
     "preprocess_cfg": {"size": 32}})");
   at::manual_seed(5);
-  DualEncoder model(model_of_open_clip_config(io::read_file((theirs / "open_clip_config.json").string()), "theirs"));
+  DualEncoder model(open_clip_model(io::read_file((theirs / "open_clip_config.json").string()), "theirs").model);
   const std::string weights = (theirs / "open_clip_model.safetensors").string();
   io::save_safetensors(weights, model.state_dict());
   save_model_file(options.checkpoint, from_open_clip(weights, model.settings()));

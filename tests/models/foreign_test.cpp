@@ -6,10 +6,10 @@
 #include <gtest/gtest.h>
 #include <ATen/ATen.h>
 
-#include "src/models/foreign/foreign_model.h"
-#include "src/models/foreign/text_tower.h"
-#include "src/models/foreign/timm.h"
-#include "src/models/open_clip.h"
+#include "src/foreign/foreign_model.h"
+#include "src/foreign/text_tower.h"
+#include "src/foreign/timm.h"
+#include "src/foreign/open_clip.h"
 #include "src/models/per_sample_rng.h"
 #include "src/models/rotary.h"
 #include "src/models/vit.h"

@@ -1,6 +1,6 @@
 #include <limits>
 
-#include "src/models/foreign/foreign_model.h"
+#include "src/foreign/foreign_model.h"
 #include "src/models/leff.h"
 #include "src/models/per_sample_rng.h"
 #include "src/models/transformer.h"

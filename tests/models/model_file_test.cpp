@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/digest.h"
-#include "src/models/architectures.h"
+#include "src/foreign/architectures.h"
 #include "tests/models/small_models.h"
 #include "tests/support/temporary_folder.h"
 #include <tessera/io/atomic_file.h>

@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "src/models/architectures.h"
-#include "src/models/open_clip.h"
+#include "src/foreign/architectures.h"
+#include "src/foreign/open_clip.h"
 #include "tests/models/small_models.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/test_data.h"
@@ -35,7 +35,7 @@ class OpenClipCheckpoints : public FolderTest {
   /// Writes random weights of the small model as OpenCLIP would save them. Returns the weights.
   std::map<std::string, at::Tensor> write_weights(const std::string& name) const {
     at::manual_seed(4);
-    auto weights = DualEncoder(model_of_open_clip_config(kSmall, "small")).state_dict();
+    auto weights = DualEncoder(open_clip_model(kSmall, "small").model).state_dict();
     weights["logit_scale"] = at::tensor(3.0F);
     weights["attn_mask"] = at::zeros({16, 16});
     io::save_safetensors(path(name), weights);
@@ -54,12 +54,12 @@ class OpenClipCheckpoints : public FolderTest {
 };
 
 TEST_F(OpenClipCheckpoints, PublishedConfigurationMatchesTheNamedArchitecture) {
-  EXPECT_EQ(config::to_json(config::dump(model_of_open_clip_config(kVitB32, "x.json"))),
+  EXPECT_EQ(config::to_json(config::dump(open_clip_model(kVitB32, "x.json").model)),
             config::to_json(config::dump(architecture("ViT-B-32"))));
   nlohmann::json resnet = nlohmann::json::parse(kVitB32);
   resnet["model_cfg"]["embed_dim"] = 1024;
   resnet["model_cfg"]["vision_cfg"] = {{"image_size", 224}, {"layers", {3, 4, 6, 3}}, {"width", 64}, {"patch_size", nullptr}};
-  EXPECT_EQ(config::to_json(config::dump(model_of_open_clip_config(resnet.dump(), "x.json"))),
+  EXPECT_EQ(config::to_json(config::dump(open_clip_model(resnet.dump(), "x.json").model)),
             config::to_json(config::dump(architecture("RN50"))));
 }
 
@@ -77,7 +77,7 @@ TEST_F(OpenClipCheckpoints, WrittenConfigurationReadsBack) {
             "}, readout: {name: eos, eos_id: 7, position: ids}, projection: {name: linear, embed_dim: 6}}\n"
             "preprocessing: {image_size: 32, resize_mode: longest, interpolation: bilinear, fill_color: 9, mean: [0.1, 0.2, 0.3]}",
         "model.yaml")));
-    EXPECT_EQ(config::to_json(config::dump(model_of_open_clip_config(open_clip_config(file, "m"), "m"))),
+    EXPECT_EQ(config::to_json(config::dump(open_clip_model(open_clip_config(file, "m"), "m").model)),
               config::to_json(config::dump(file.model)));
   }
 }
@@ -95,7 +95,7 @@ TEST_F(OpenClipCheckpoints, FolderHoldsEverythingThatInferenceNeeds) {
     EXPECT_EQ(file.weights.at("logit_scale").item<float>(), 3.0F);
     EXPECT_EQ(file.weights.size(), weights.size() - 1) << "all tensors except the mask";
     const at::Tensor pixels = random_pixels(2);
-    DualEncoder model(model_of_open_clip_config(kSmall, "small"));
+    DualEncoder model(open_clip_model(kSmall, "small").model);
     model.load_state(file.weights, "file");
     model.eval();
     EXPECT_TRUE(at::equal(build_model(file, "file")->encode_image(pixels).global, model.encode_image(pixels).global));
@@ -111,7 +111,7 @@ TEST_F(OpenClipCheckpoints, RecognizesPyTorchFilesByContentAndOursBySettings) {
   EXPECT_EQ(find_open_clip_weights(folder_.string()), path("epoch_1.pt"));
 
   ModelFile ours;
-  ours.model = model_of_open_clip_config(kSmall, "small");
+  ours.model = open_clip_model(kSmall, "small").model;
   ours.weights = DualEncoder(ours.model).state_dict();
   save_model_file(path("model.safetensors"), ours);
   EXPECT_FALSE(is_open_clip_checkpoint(path("model.safetensors")));
@@ -132,7 +132,7 @@ TEST_F(OpenClipCheckpoints, AsksForTheArchitectureWithoutAConfiguration) {
 
 TEST_F(OpenClipCheckpoints, ErrorsNameWhatHasNoCounterpart) {
   const auto refused = [&](const std::string& pointer, const nlohmann::json& value) {
-    return error_of([&] { model_of_open_clip_config(changed(pointer, value), "c.json"); });
+    return error_of([&] { open_clip_model(changed(pointer, value), "c.json").model; });
   };
   EXPECT_NE(refused("/model_cfg/vision_cfg/timm_model_name", "vit_hugo").find("c.json: no timm architecture named vit_hugo"),
             std::string::npos);
@@ -150,7 +150,7 @@ TEST_F(OpenClipCheckpoints, ErrorsNameWhatHasNoCounterpart) {
             std::string::npos)
       << refused("/model_cfg/vision_cfg/widht", 3);
   EXPECT_NE(refused("/model_cfg/vision_cfg/width", "wide").find("model_cfg.vision_cfg.width"), std::string::npos);
-  EXPECT_EQ(error_of([] { model_of_open_clip_config("[1]", "c.json"); }),
+  EXPECT_EQ(error_of([] { open_clip_model("[1]", "c.json").model; }),
             "c.json: not OpenCLIP's configuration: expected a JSON object with model_cfg");
 }
 

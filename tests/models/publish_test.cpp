@@ -5,10 +5,10 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "src/models/foreign/publish.h"
-#include "src/models/foreign/same_model.h"
-#include "src/models/foreign/timm.h"
-#include "src/models/open_clip.h"
+#include "src/foreign/publish.h"
+#include "src/foreign/same_model.h"
+#include "src/foreign/timm.h"
+#include "src/foreign/open_clip.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/test_data.h"

@@ -1,6 +1,6 @@
 #include "src/base/avoided_flops.h"
 #include "src/measure/step_meter.h"
-#include "src/models/architectures.h"
+#include "src/foreign/architectures.h"
 #include "src/models/readouts/sparo.h"
 #include "tests/models/small_models.h"
 #include <tessera/models/registry.h>

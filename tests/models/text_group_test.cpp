@@ -3,7 +3,7 @@
 
 #include "src/models/caption_decoder.h"
 #include "src/models/groupvit.h"
-#include "src/models/groupvit_checkpoint.h"
+#include "src/foreign/groupvit_checkpoint.h"
 #include "src/models/per_sample_rng.h"
 #include "src/models/text_group_encoder.h"
 #include "tests/models/small_models.h"

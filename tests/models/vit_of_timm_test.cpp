@@ -1,5 +1,5 @@
 #include "src/models/batch_norm.h"
-#include "src/models/foreign/timm.h"
+#include "src/foreign/timm.h"
 #include "src/models/vit.h"
 #include "tests/models/timm_cases.h"
 

@@ -5,7 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include "src/objectives/region_contrast.h"
 #include "tests/objectives/pairs.h"
 #include "tests/objectives/region_contrast_case.h"
 #include "tests/support/gradcheck.h"
@@ -75,7 +74,7 @@ std::vector<Region> regions_of(const RegionCase& c) {
   return out;
 }
 
-/// The loss terms, computed box by box with the formulas of region_contrast.h.
+/// The loss terms, computed box by box with the formulas of region_contrast.cpp.
 struct Reference {
   std::map<std::string, double> terms;
   double gap = 0;       // mean of s(box, its phrase) - s(box, negative) over all negatives

@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 
-#include "src/objectives/caption_labels.h"
+#include "src/objectives/pairs/relation.h"
 #include "src/objectives/flair.h"
 #include "tests/reference/all_runners.h"
 #include "tests/reference/loss_outputs.h"

@@ -1,8 +1,7 @@
 #include <ATen/ATen.h>
 
 #include "src/models/token_multi_hot.h"
-#include "src/objectives/dino_head.h"
-#include "src/objectives/dino_loss.h"
+#include "src/objectives/dino.h"
 #include "tests/reference/all_runners.h"
 #include "tests/reference/loss_outputs.h"
 #include "tests/reference/training_mode.h"

@@ -6,7 +6,6 @@
 #include "src/models/mlp_head.h"
 #include "src/models/position_embedding.h"
 #include "src/models/text_group_encoder.h"
-#include "src/objectives/clip.h"
 #include "src/objectives/grad_cache.h"
 #include "src/objectives/text_group.h"
 #include "tests/reference/all_runners.h"
@@ -224,8 +223,8 @@ Outputs run_grad_cache(Run& run) {
   Features features;
   TowerFeatures &image = features.images["image"], &text = features.texts["caption"];
   if (settings.model == "mlp_pair") {
-    Clip clip({}, {});
-    run.bind_all(clip);
+    const auto clip = objectives().make({"clip"}, "clip", {});
+    run.bind_all(*clip);
     return run_in_chunks(
         run, chunks,
         [&](const InputRows& rows) {
@@ -233,7 +232,7 @@ Outputs run_grad_cache(Run& run) {
           text.global = small_tower(run, "text_tower.", rows("text"));
           return features;
         },
-        clip);
+        *clip);
   }
   TextGroupEncoder encoder(settings.text_encoder);
   run.bind_all(encoder, "text_encoder.");

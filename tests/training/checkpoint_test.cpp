@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "src/training/checkpoint/checkpoint.h"
-#include "src/training/checkpoint/checkpoint_writer.h"
+#include "src/training/checkpoint/checkpoint_keeper.h"
 #include "src/training/run/training_run.h"
 #include "tests/support/full_disk.h"
 #include "tests/support/resident_growth.h"

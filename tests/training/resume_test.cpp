@@ -10,7 +10,7 @@
 #include "src/data/data_fingerprint.h"
 #include "src/data/shapes/shapes.h"
 #include "src/io/file_lock.h"
-#include "src/training/checkpoint/fetch_checkpoint.h"
+#include "src/training/checkpoint/checkpoint_commands.h"
 #include "src/training/config/resume_rules.h"
 #include "src/training/interrupt.h"
 #include "src/training/stages.h"

@@ -44,7 +44,7 @@ TEST(RowCommand, DropsAndCountsRowsForASlowCommand) {
   // The command reads nothing until the file `go` exists.
   RowCommand command("until [ -e '" + go + "' ]; do sleep 0.01; done; cat > /dev/null", {}, /*most_waiting=*/2);
   const std::string row(1 << 20, 'x');
-  for (int i = 0; i < 10; ++i) command.send(row);  // one row is being written, two wait, and the others are dropped
+  for (int i = 0; i < 10; ++i) command.send(row);  // one row is being written, one waits, and the others are dropped
   io::write_file(go, "");
   const std::vector<std::string> lines = command.close(kLong);
   ASSERT_EQ(lines.size(), 1u);

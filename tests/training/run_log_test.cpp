@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "src/training/log/input_bound_detector.h"
 #include "src/training/log/run_log.h"
 #include "src/training/trainer.h"
 #include "tests/support/full_disk.h"
@@ -60,24 +59,6 @@ TEST(MetricsRow, RowsAreJsonEvenWithNonFiniteNumbers) {
   EXPECT_EQ(row["mfu"], 0.314);
   EXPECT_EQ(row["memory"]["resident"], 1 << 30);
   EXPECT_TRUE(row["memory"]["device_peak"].is_null());
-}
-
-TEST(InputBoundDetector, NamesTheRemedyWhenDecodersAreTheBottleneck) {
-  InputBoundDetector watch(2, 16);
-  EXPECT_EQ(watch.note({6, 3, 11, 11}, 6), std::nullopt) << "too short to judge";
-  EXPECT_EQ(watch.note({6, 3, 12, 12}, 12).value_or(""),
-            "data: training waits for data 50% of the time; the 2 decoding threads are decoding without pause: raise "
-            "data.loader.threads (16 cores here), or store smaller images");
-  EXPECT_EQ(watch.note({20, 10, 40, 40}, 32), std::nullopt) << "reported a moment ago";
-  EXPECT_NE(watch.note({20, 10, 40, 40}, 700), std::nullopt) << "reported long ago";
-}
-
-TEST(InputBoundDetector, DistinguishesSlowFilesFromIdleThreads) {
-  EXPECT_TRUE(contains(InputBoundDetector(4, 16).note({20, 8, 76, 8}, 0).value_or(""),
-                       "only 11% of that is computing, the rest is waiting for files"));
-  EXPECT_TRUE(contains(InputBoundDetector(4, 16).note({20, 8, 8, 8}, 0).value_or(""), "are busy only 10% of the time"));
-  EXPECT_TRUE(contains(InputBoundDetector(4, 4).note({20, 8, 78, 78}, 0).value_or(""), "give the job more cores"));
-  EXPECT_EQ(InputBoundDetector(4, 16).note({20, 3, 76, 76}, 0), std::nullopt) << "15% is not much";
 }
 
 std::string page_of(RunPage& page, const std::string& state = "running") {

@@ -5,7 +5,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "src/models/foreign/foreign_model.h"
+#include "src/foreign/foreign_model.h"
 #include "src/training/config/published_towers.h"
 #include "src/training/trainer.h"
 #include "tests/support/test_data.h"

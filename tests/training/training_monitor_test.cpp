@@ -54,37 +54,6 @@ TEST(TrainingMonitor, MeasuresSpeedBetweenRowsWithoutOtherWork) {
   EXPECT_NEAR(lines[1]["wait_share"].get<double>(), 0.1 / 0.5, 1e-9);
 }
 
-TEST(CutWatch, ReportsOncePerEpochTheCutShareOfEachView) {
-  CutWatch watch(77);
-  std::map<std::string, TextCuts> seen = {{"caption", {100, 0, 900, 0}}, {"captions", {800, 200, 10'000, 1'230}}};
-  EXPECT_EQ(watch.epoch_over(0, seen),
-            (std::vector<std::string>{"epoch 0: the tokenizer's context of 77 cut off 12.3% of the tokens of captions, out "
-                                      "of 25.0% of its texts"}));
-  const auto shares = watch.take_shares();
-  ASSERT_EQ(shares.size(), 2u) << "the view that lost nothing is not reported";
-  EXPECT_EQ(shares[0].first, "tokens.captions");
-  EXPECT_NEAR(shares[0].second, 0.123, 1e-12);
-  EXPECT_EQ(shares[1].first, "texts.captions");
-  EXPECT_NEAR(shares[1].second, 0.25, 1e-12);
-  EXPECT_TRUE(watch.take_shares().empty()) << "once";
-  seen["captions"] += {800, 1, 10'000, 5};
-  EXPECT_EQ(watch.epoch_over(1, seen).at(0),
-            "epoch 1: the tokenizer's context of 77 cut off less than 0.1% of the tokens of captions, out of 0.1% of its "
-            "texts");
-  EXPECT_TRUE(watch.epoch_over(2, seen).empty());
-}
-
-// The captions of shapes are longer than the context of eight tokens, so they are cut.
-TEST(CutWatch, WarnsEarlyIfMuchIsCutOff) {
-  CutWatch watch(20);
-  const std::map<std::string, TextCuts> cuts = {{"caption", {10, 10, 3000, 2940}}, {"summary", {10, 1, 100, 5}}};
-  std::vector<std::string> said;
-  for (int step = 0; step < 100; ++step)
-    for (std::string& line : watch.note(cuts)) said.push_back(std::move(line));
-  EXPECT_EQ(said, (std::vector<std::string>{"the tokenizer's context of 20 cuts off 98.0% of the tokens of caption: set a larger "
-                                            "tokenizer.context_length, or shorten the texts"}));
-}
-
 TEST(TrainingMonitor, LastRowOfAnEpochReportsItsCuts) {
   const TemporaryFolder folder;
   const Config config = tiny_config(folder / "run", {"tokenizer.context_length=8", "data.train.size=24",

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "src/models/open_clip_run.h"
+#include "src/foreign/open_clip_run.h"
 
 /// The flags of OpenCLIP's open_clip_train and their counterparts in Tessera. The trainer uses this table to reply to such flags on its
 /// command line and to convert runs with --from-open-clip. docs/from_open_clip.md shows the same table.

@@ -5,10 +5,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "src/data/tokenizers/tokenizer_json.h"
-#include "src/models/architectures.h"
-#include "src/models/foreign/foreign_model.h"
-#include "src/models/open_clip.h"
+#include "src/foreign/published_tokenizer.h"
+#include "src/foreign/architectures.h"
+#include "src/foreign/foreign_model.h"
+#include "src/foreign/open_clip.h"
 #include "tools/open_clip/flags.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>

@@ -2,7 +2,6 @@
 #include <vector>
 
 #include "src/data/image/augment.h"
-#include "src/data/image/auto_augment.h"
 #include "src/data/image/image_views.h"
 #include <tessera/data/image/image_settings.h>
 

@@ -1,4 +1,3 @@
-#include "src/data/image/auto_augment.h"
 
 #include <algorithm>
 #include <array>

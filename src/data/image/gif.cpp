@@ -1,4 +1,5 @@
-// Decodes the first image of a GIF file (GIF89a, CompuServe 1990).
+// Decodes the first image of a GIF file (GIF89a, CompuServe 1990). giflib refuses files with codes of more than nine bits at the start,
+// which Pillow reads.
 #include <algorithm>
 #include <array>
 

@@ -1,10 +1,8 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 
-#include "src/models/foreign/foreign_model.h"
 #include <tessera/config/file_path.h>
 #include <tessera/data/tokenizers/tokenizer.h>
 
@@ -39,17 +37,5 @@ void fields(Visitor& v, TokenizerJsonSettings& s) {
 
 /// Throws UserError if the file is missing or damaged, or if a part of it is not supported; the message names the part.
 std::shared_ptr<Tokenizer> make_tokenizer_json(const TokenizerJsonSettings& settings, const TokenizerContext& context);
-
-struct FolderTokenizer {
-  config::ModuleSettings settings;  // without the vocabulary's path
-  std::string file;                 // the vocabulary's path
-  std::string vocabulary;           // the vocabulary's bytes
-};
-
-/// Returns the tokenizer in the published folder of the model that `foreign` describes. It is read from the first of these files that
-/// exists: tokenizer.json, vocab.json (with merges.txt), vocab.txt, sentencepiece.bpe.model, spiece.model (with SigLIP's own cleanup for
-/// SigLIP models) and tokenizer.model. Padding is taken from tokenizer_config.json. Returns nullopt if the model has no text tower or uses
-/// CLIP's own vocabulary. Throws UserError if none of these files exists.
-std::optional<FolderTokenizer> tokenizer_of_folder(const ForeignModel& foreign, const std::string& folder);
 
 }  // namespace tessera

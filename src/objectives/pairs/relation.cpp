@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include "src/objectives/caption_labels.h"
 
 namespace tessera {
 namespace {

@@ -8,6 +8,16 @@
 
 namespace tessera {
 
+/// For inspection. Returns the label of each pair of an image and a caption in the losses on several captions per image: 1 for a positive
+/// pair, -1 for a negative pair, 0 if the caption is ignored because it is absent or a masked duplicate.
+/// present      [B, K]    bool
+/// image_ids    [B]       int64, equal for equal images; undefined if all images differ
+/// caption_ids  [B, K]    int64, equal for equal captions; undefined if all captions differ
+/// duplicates             "negative", "masked" or "positive"
+/// returns      [B, B K]  int64, the captions of image j in columns j K, ..., j K + K - 1
+at::Tensor caption_labels(const at::Tensor& present, const at::Tensor& image_ids, const at::Tensor& caption_ids,
+                          const std::string& duplicates);
+
 /// The relation R between the C images (rows) and the texts (columns) of the global batch, with K texts per image; for plain pairs, K is 1.
 /// R is 1 for positives, -1 for negatives, 0 for ignored entries. A present text is a positive of its own image and a negative of all
 /// others. Duplicates can instead be left out or count as positives. Absent texts and the rows of absent images are ignored. The rows can

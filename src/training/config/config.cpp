@@ -1,8 +1,9 @@
+#include <algorithm>
 #include <filesystem>
 
 #include "src/base/printable.h"
 #include "src/config/environment.h"
-#include "src/training/config/config_checks.h"
+#include "src/config/values.h"
 #include "src/training/config/moved_run.h"
 #include "src/training/config/published_towers.h"
 #include <tessera/base/text.h>
@@ -23,37 +24,127 @@ using config::Node;
 
 namespace {
 
-// Returns `resolved` with the file and line of each value in the user's tree `written`, so that later errors can still name them.
-Node marked_like(const Node& resolved, const Node& written) {
-  switch (resolved.kind()) {
-    case Node::Kind::null:
-      return Node::null(written.mark());
-    case Node::Kind::scalar:
-      return Node::scalar(resolved.text(), written.mark(), resolved.quoted());
-    case Node::Kind::sequence: {
-      std::vector<Node> items;
-      for (std::size_t i = 0; i < resolved.items().size(); ++i)
-        items.push_back(marked_like(resolved.items()[i], i < written.items().size() ? written.items()[i] : written));
-      return Node::sequence(std::move(items), written.mark());
-    }
-    case Node::Kind::map: {
-      Node out = Node::map({}, written.mark());
-      for (const auto& [key, value] : resolved.members()) {
-        const Node* child = written.find(key);
-        out.set(key, marked_like(value, child != nullptr ? *child : written));
-      }
-      return out;
-    }
+// Returns the node at a dotted path. If it does not exist, returns the deepest existing node on that path. Errors about the key report
+// this node's position.
+const Node& nearest_node(const Node& tree, const std::string& path) {
+  const Node* node = &tree;
+  for (const std::string& key : split(path, '.')) {
+    const Node* child = node->find(key);
+    if (child == nullptr) break;
+    node = child;
   }
-  return resolved;
+  return *node;
+}
+
+void check_tokenizer(const Config& c, const Node& tree) {
+  if (!c.model.text || !c.tokenizer) return;
+  const Node* room = c.model.text->encoder.settings.find("context_length");
+  const Node* length = c.tokenizer->settings.find("context_length");
+  if (length == nullptr || room == nullptr) return;
+  const std::string path = "model.text.encoder.context_length";
+  if (config::Value<std::int64_t>::read(*length, path, 0) > config::Value<std::int64_t>::read(*room, path, 0))
+    config::fail(nearest_node(tree, path), path,
+                 concat("is ", room->text(), ", but tokenizer.context_length is ", length->text(),
+                        ": leave it out to follow the tokenizer"));
+}
+
+void check_embed_dim(const Config& c, const Node& tree) {
+  if (!c.model.text) return;
+  const Node* image = c.model.image.projection.settings.find("embed_dim");
+  const Node* text = c.model.text->projection.settings.find("embed_dim");
+  if (image == nullptr || text == nullptr || image->text() == text->text()) return;
+  const std::string path = "model.text.projection.embed_dim";
+  config::fail(nearest_node(tree, path), path,
+               "is " + text->text() + ", but model.image.projection.embed_dim is " + image->text() +
+                   ": both towers share one space");
+}
+
+void check_schedule(const Config& c, const Node& tree) {
+  if (c.evaluation.weights == "ema" && !c.training.ema)
+    config::fail(nearest_node(tree, "evaluation.weights"), "evaluation.weights",
+                 "is ema, but nothing is averaged: set training.ema");
+  const Node* peak = c.optimizer.settings.find("lr");
+  if (peak != nullptr && c.schedule.schedule != "constant" &&
+      c.schedule.min_lr > config::Value<double>::read(*peak, "optimizer.lr", 0)) {
+    const std::string path = "schedule.min_lr";
+    config::fail(nearest_node(tree, path), path,
+                 concat("is ", c.schedule.min_lr, ", above optimizer.lr, which is ", peak->text()));
+  }
+}
+
+void check_cuda_graph(const Config& c, const Node& tree) {
+  if (!c.training.cuda_graph) return;
+  const std::string path = "training.cuda_graph";
+  if (keeps_shapes(c.model.preprocessing))
+    config::fail(nearest_node(tree, path), path,
+                 "is true, but a recorded step needs a fixed shape, and with model.preprocessing.resize_mode: naflex the shape of batches "
+                 "varies: set it to false");
+  if (!(c.training.micro_batch.automatic || c.training.micro_batch.samples)) return;
+  config::fail(nearest_node(tree, path), path,
+               "is true, and training.micro_batch is set: GradCache cannot be recorded; set only one of the two");
+}
+
+void check_evaluation(const Config& c, const Node& tree) {
+  if (c.data.validation) return;
+  for (std::size_t i = 0; i < c.evaluation.tasks.size(); ++i) {
+    const Node* source = c.evaluation.tasks[i].settings.find("source");
+    if (source == nullptr || !source->is_null()) continue;
+    const std::string path = concat("evaluation.tasks[", i, "].source");
+    config::fail(nearest_node(tree, "evaluation.tasks"), path,
+                 "missing, and there is no data.validation as a default: set one of the two");
+  }
+}
+
+// Checks the parts of checkpoint.keep_best that can be checked before the first evaluation, such as whether the
+// metric's task exists.
+void check_keep_best(const Config& c, const Node& tree) {
+  if (!c.checkpoint.keep_best) return;
+  const std::string path = "checkpoint.keep_best.metric", &metric = c.checkpoint.keep_best->metric;
+  const auto fail = [&](const auto&... text) { config::fail(nearest_node(tree, path), path, concat(text...)); };
+  std::vector<std::string> tasks;
+  for (std::size_t i = 0; i < c.evaluation.tasks.size(); ++i) tasks.push_back(task_name(c.evaluation.tasks, i));
+  const std::size_t dot = metric.find('.');
+  if (metric.find_first_of(" \t\n") != std::string::npos || dot == 0 || dot == std::string::npos ||
+      dot + 1 == metric.size())
+    fail("expected TASK.METRIC, say ", tasks.empty() ? "validation_loss" : tasks.front(), ".",
+         tasks.empty() || tasks.front() == "validation_loss" ? "loss" : "METRIC", ", got ",
+         metric.empty() ? "nothing" : metric);
+  const std::string task = metric.substr(0, dot);
+  if (tasks.empty()) fail("is ", metric, ", but evaluation.tasks is empty: nothing is measured");
+  if (std::find(tasks.begin(), tasks.end(), task) == tasks.end())
+    fail("is ", metric, ", but no task of evaluation.tasks is called ", task, ": they are ", join_names(tasks));
+  if (c.evaluation.every_steps == 0)
+    fail("is set, but evaluation.every_steps is 0, so only the final state is measured: set it");
+}
+
+// Throws UserError if the image encoder and the preprocessing have different values of image_size.
+void check_image_size(const Config& c, const Node& tree) {
+  const Node* node = c.model.image.encoder.settings.find("image_size");
+  if (node == nullptr) return;
+  const auto size = config::Value<config::Size>::read(*node, "model.image.encoder.image_size", {});
+  if (size == c.model.preprocessing.image_size) return;
+  const std::string path = "model.preprocessing.image_size";
+  config::fail(
+      nearest_node(tree, path), path,
+      concat("is ", c.model.preprocessing.image_size.height, "x", c.model.preprocessing.image_size.width,
+             ", but model.image.encoder.image_size is ", size.height, "x", size.width, ": leave one of them out"));
+}
+
+// Throws UserError if the resolved parts do not fit together; `tree` records where each key was written.
+void check_combination(const Config& config, const Node& tree) {
+  check_tokenizer(config, tree);
+  check_embed_dim(config, tree);
+  check_schedule(config, tree);
+  check_cuda_graph(config, tree);
+  check_evaluation(config, tree);
+  check_keep_best(config, tree);
 }
 
 void resolve(ModuleSettings& choice, const RegistryBase& catalog, const std::string& path, const Node& tree) {
   if (choice.name.empty())
     config::fail(nearest_node(tree, path), path,
                  "missing: name one of the " + catalog.kind() + "s " + join_names(catalog.names()));
-  const ModuleSettings resolved = catalog.resolve(choice, path);
-  choice = {resolved.name, marked_like(resolved.settings, choice.settings)};
+  choice = catalog.resolve(choice, path);
 }
 
 // Returns a module's setting, or nullptr if it is missing or null.
@@ -112,7 +203,7 @@ bool follow_image_size(Config& c, const Node& tree) {
   const bool written = nearest_node(tree, "model.preprocessing").find("image_size") != nullptr;
   if (const Node* size = setting(encoder, "image_size"); size == nullptr) {
     Node value = config::Value<config::Size>::dump(c.model.preprocessing.image_size);
-    encoder.settings.set("image_size", marked_like(value, preprocessing));
+    encoder.settings.set("image_size", config::marked_like(value, preprocessing));
     return true;
   } else if (!written) {
     c.model.preprocessing.image_size = config::Value<config::Size>::read(*size, "model.image.encoder.image_size", {});
@@ -127,23 +218,6 @@ bool follow_image_size(Config& c, const Node& tree) {
 std::string with_key(std::string text, const std::string& filled, const std::string& written) {
   if (const std::size_t at = text.find(filled + ":"); at != std::string::npos) text.replace(at, filled.size(), written);
   return text;
-}
-
-// Lets the model library check the names, settings and combinations of the towers. Afterwards restores the file and line of each of the
-// user's values.
-void resolve_model(ModelSettings& model) {
-  const ModelSettings resolved = tessera::resolve(model, "model");
-  const auto adopt = [](ModuleSettings& written, const ModuleSettings& full) {
-    written = {full.name, marked_like(full.settings, written.settings)};
-  };
-  const auto adopt_tower = [&](TowerSettings& written, const TowerSettings& full) {
-    adopt(written.encoder, full.encoder);
-    adopt(written.readout, full.readout);
-    adopt(written.projection, full.projection);
-  };
-  adopt_tower(model.image, resolved.image);
-  if (model.text) adopt_tower(*model.text, *resolved.text);
-  model.preprocessing = resolved.preprocessing;
 }
 
 void require(const Node& tree, const std::string& path, const std::string& example) {
@@ -192,16 +266,6 @@ std::optional<config::Problem> validate(const TrainingSettings& settings) {
 std::optional<config::Problem> validate(const LogSettings& settings) {
   if (!settings.profile || (*settings.profile)[0] <= (*settings.profile)[1]) return std::nullopt;
   return config::Problem{"profile", "ends before it begins: expected [first step, last step]"};
-}
-
-const Node& nearest_node(const Node& tree, const std::string& path) {
-  const Node* node = &tree;
-  for (const std::string& key : split(path, '.')) {
-    const Node* child = node->find(key);
-    if (child == nullptr) break;
-    node = child;
-  }
-  return *node;
 }
 
 namespace {
@@ -259,7 +323,7 @@ Config resolve_tree(const Node& given, const std::string& name, bool without_voc
   }
   const bool followed = follow_image_size(c, tree);
   try {
-    resolve_model(c.model);
+    c.model = tessera::resolve(c.model, "model");
   } catch (const UserError& error) {
     if (followed) throw UserError(with_key(error.what(), "model.image.encoder.image_size", "model.preprocessing.image_size"));
     throw;

@@ -2,9 +2,9 @@
 
 #include <filesystem>
 
-#include "src/data/tokenizers/tokenizer_json.h"
-#include "src/models/foreign/publish.h"
-#include "src/models/open_clip.h"
+#include "src/foreign/published_tokenizer.h"
+#include "src/foreign/publish.h"
+#include "src/foreign/open_clip.h"
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "src/models/foreign/tensor_rule.h"
+#include "src/foreign/tensor_rule.h"
 #include <tessera/config/node.h>
 #include <tessera/models/model_file.h>
 #include <tessera/training/config/config.h>

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/config/values.h"
 #include "src/training/config/resume_rules.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -17,46 +18,8 @@ std::string node_text(const Node* node) {
   return node->is_scalar() ? node->text() : config::to_json(*node).dump();
 }
 
-bool differ(const Node* a, const Node* b) {
-  return node_text(a) != node_text(b);
-}
-
-bool other_module(const Node& before, const Node& now) {
-  const Node *a = before.find("name"), *b = now.find("name");
-  return a != nullptr && b != nullptr && differ(a, b);
-}
-
-bool same_length_lists(const Node& a, const Node& b) {
-  return a.is_sequence() && b.is_sequence() && a.items().size() == b.items().size();
-}
-
 bool holds_maps(const Node& list) {
   return std::ranges::any_of(list.items(), [](const Node& item) { return item.is_map(); });
-}
-
-void compare_nodes(const Node* before, const Node* now, const std::string& path, std::vector<Change>& out);
-
-void compare_maps(const Node& before, const Node& now, const std::string& path, std::vector<Change>& out) {
-  if (!path.empty() && other_module(before, now)) {
-    out.push_back({config::join_path(path, "name"), node_text(before.find("name")), node_text(now.find("name"))});
-    return;
-  }
-  for (const auto& [key, value] : now.members())
-    compare_nodes(before.find(key), &value, config::join_path(path, key), out);
-  for (const auto& [key, value] : before.members())
-    if (now.find(key) == nullptr) compare_nodes(&value, nullptr, config::join_path(path, key), out);
-}
-
-void compare_nodes(const Node* before, const Node* now, const std::string& path, std::vector<Change>& out) {
-  if (before != nullptr && now != nullptr) {
-    if (before->is_map() && now->is_map()) return compare_maps(*before, *now, path, out);
-    if (same_length_lists(*before, *now) && holds_maps(*now)) {
-      for (std::size_t i = 0; i < now->items().size(); ++i)
-        compare_nodes(&before->items()[i], &now->items()[i], concat(path, ".", i), out);
-      return;
-    }
-  }
-  if (differ(before, now)) out.push_back({path, node_text(before), node_text(now)});
 }
 
 using Parts = std::span<const std::string>;
@@ -117,7 +80,10 @@ std::string Change::text() const {
 
 std::vector<Change> changes(const Node& before, const Node& now) {
   std::vector<Change> out;
-  compare_nodes(&before, &now, "", out);
+  const auto same = [](const Node* a, const Node* b) { return node_text(a) == node_text(b); };
+  config::compare_trees(now, before, "", same, [&](const std::string& path, const Node* here, const Node* there) {
+    out.push_back({path, node_text(there), node_text(here)});
+  });
   return out;
 }
 

@@ -1,13 +1,13 @@
+#include "src/training/log/metrics_table.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 #include <filesystem>
-#include <unistd.h>
+#include <fstream>
 
 #include <nlohmann/json.hpp>
 
-#include "src/training/log/metrics_table.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
@@ -48,12 +48,6 @@ std::vector<std::string> lines_of(const std::string& path) {
   return lines;
 }
 
-bool is_of_steps_up_to(const std::string& line, std::int64_t step) {
-  char* end = nullptr;
-  const long long own = std::strtoll(line.c_str(), &end, 10);
-  return end != line.c_str() && *end == ',' && own <= step;
-}
-
 }  // namespace
 
 void MetricsTable::resume_at(std::int64_t step) {
@@ -61,10 +55,12 @@ void MetricsTable::resume_at(std::int64_t step) {
   last_.clear();
   const std::vector<std::string> lines = lines_of(path_);
   if (lines.empty()) return;
-  std::string kept;
-  std::string last;
-  for (auto line = lines.begin() + 1; line != lines.end(); ++line)
-    if (step > 0 && is_of_steps_up_to(*line, step)) kept += (last = *line) + "\n";
+  std::string kept, last;
+  for (auto line = lines.begin() + 1; line != lines.end(); ++line) {
+    char* end = nullptr;
+    const long long own = std::strtoll(line->c_str(), &end, 10);
+    if (step > 0 && end != line->c_str() && *end == ',' && own <= step) kept += (last = *line) + "\n";
+  }
   io::write_file(path_, kept.empty() ? "" : lines.front() + "\n" + kept);
   if (last.empty()) return;
   columns_ = split(lines.front(), ',');
@@ -74,46 +70,30 @@ void MetricsTable::resume_at(std::int64_t step) {
 void MetricsTable::add(const nlohmann::ordered_json& row) {
   NamedFields cells;
   add_cells("", row, cells);
-  Fields columns = columns_;
+  std::vector<std::string> columns = columns_;
   for (const auto& [name, value] : cells)
-    if (std::find(columns.begin(), columns.end(), name) == columns.end()) columns.push_back(name);
+    if (std::ranges::find(columns, name) == columns.end()) columns.push_back(name);
   const bool again = !last_.empty() && last_.front() == row.at("step").dump();
-  Fields fields = again ? last_ : Fields{};
+  std::vector<std::string> fields = again ? last_ : std::vector<std::string>{};
   fields.resize(columns.size());
   for (const auto& [name, value] : cells) {
-    std::string& field = fields[std::find(columns.begin(), columns.end(), name) - columns.begin()];
+    std::string& field = fields[static_cast<std::size_t>(std::ranges::find(columns, name) - columns.begin())];
     // The row keeps the time at which the step ended, although an evaluation of the same step ends later.
     const bool stays = name == "time" && !field.empty();
     if (!value.empty() && !stays) field = value;
   }
-  if (again || columns.size() > columns_.size())
-    rewrite(columns, fields, again);
-  else
-    append(fields);
+  if (again || columns.size() > columns_.size()) {
+    std::vector<std::string> lines = lines_of(path_);
+    if (!lines.empty()) lines.erase(lines.begin());
+    if (again && !lines.empty()) lines.pop_back();
+    std::string text = line_of(columns);
+    for (const std::string& line : lines) text += line + std::string(columns.size() - columns_.size(), ',') + "\n";
+    io::write_file(path_, text + line_of(fields));
+  } else if (!(std::ofstream(path_, std::ios::app) << line_of(fields) << std::flush)) {
+    user_error(path_, ": cannot write: ", std::strerror(errno));
+  }
   columns_ = std::move(columns);
   last_ = std::move(fields);
-}
-
-void MetricsTable::append(const Fields& fields) const {
-  const int file = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-  if (file < 0) user_error(path_, ": cannot write: ", std::strerror(errno));
-  const bool whole = io::append(file, line_of(fields));
-  const int failure = errno;
-  ::close(file);
-  if (!whole) user_error(path_, ": cannot write: ", std::strerror(failure));
-}
-
-void MetricsTable::rewrite(const Fields& columns, const Fields& last, bool in_place) const {
-  std::vector<std::string> lines = lines_of(path_);
-  if (!lines.empty()) lines.erase(lines.begin());
-  if (in_place && !lines.empty()) lines.pop_back();
-  std::string text = line_of(columns);
-  for (std::string& line : lines) {
-    const auto commas = static_cast<std::size_t>(std::count(line.begin(), line.end(), ','));
-    if (commas + 1 < columns.size()) line.append(columns.size() - 1 - commas, ',');
-    text += line + "\n";
-  }
-  io::write_file(path_, text + line_of(last));
 }
 
 }  // namespace tessera

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
@@ -22,15 +21,8 @@ class MetricsTable {
   void add(const nlohmann::ordered_json& row);
 
  private:
-  using Fields = std::vector<std::string>;
-
-  void append(const Fields& fields) const;
-  /// Rewrites the file with new columns. `last` replaces the last line if `in_place` is true; otherwise it is appended.
-  void rewrite(const Fields& columns, const Fields& last, bool in_place) const;
-
   std::string path_;
-  Fields columns_;
-  Fields last_;  // fields of the file's last line
+  std::vector<std::string> columns_, last_;  // last_: the fields of the file's last line
 };
 
 }  // namespace tessera

@@ -1,3 +1,5 @@
+#include "src/training/log/row_command.h"
+
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -5,9 +7,9 @@
 #include <poll.h>
 #include <spawn.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
-#include "src/training/log/row_command.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
@@ -16,130 +18,78 @@ namespace {
 
 constexpr std::chrono::milliseconds kLook{20};
 
-// The environment of this process, with additional variables.
-class Environment {
- public:
-  explicit Environment(const RowCommand::Variables& more) {
-    for (char** entry = environ; *entry != nullptr; ++entry) texts_.emplace_back(*entry);
-    for (const auto& [name, value] : more) {
-      std::erase_if(texts_, [&](const std::string& text) { return text.starts_with(name + "="); });
-      texts_.push_back(name + "=" + value);
-    }
-    for (std::string& text : texts_) pointers_.push_back(text.data());
-    pointers_.push_back(nullptr);
-  }
-  char** get() { return pointers_.data(); }
-
- private:
-  std::vector<std::string> texts_;
-  std::vector<char*> pointers_;
-};
-
-// Starts a shell that reads from `input`, in its own process group and with an empty signal mask.
+// Starts a shell that reads from `input`, in its own process group and with an empty signal mask. Returns 0 and sets errno on failure.
 pid_t start_shell(const std::string& command, int input, const RowCommand::Variables& variables) {
+  std::vector<std::string> words{"env"};
+  for (const auto& [name, value] : variables) words.push_back(name + "=" + value);
+  words.insert(words.end(), {"/bin/sh", "-c", command});
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
   posix_spawn_file_actions_t files;
   posix_spawnattr_t attributes;
-  ::posix_spawn_file_actions_init(&files);
-  ::posix_spawnattr_init(&attributes);
-  ::posix_spawn_file_actions_adddup2(&files, input, STDIN_FILENO);
   sigset_t none;
   sigemptyset(&none);
+  ::posix_spawn_file_actions_init(&files);
+  ::posix_spawn_file_actions_adddup2(&files, input, STDIN_FILENO);
+  ::posix_spawnattr_init(&attributes);
   ::posix_spawnattr_setsigmask(&attributes, &none);
   ::posix_spawnattr_setpgroup(&attributes, 0);
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
-  const char* const words[] = {"sh", "-c", command.c_str(), nullptr};
-  Environment environment(variables);
   pid_t process = 0;
-  const int failure =
-      ::posix_spawn(&process, "/bin/sh", &files, &attributes, const_cast<char* const*>(words), environment.get());
+  errno = ::posix_spawnp(&process, "env", &files, &attributes, pointers.data(), environ);
   ::posix_spawn_file_actions_destroy(&files);
   ::posix_spawnattr_destroy(&attributes);
-  if (failure != 0) user_error("log.command: cannot start /bin/sh: ", std::strerror(failure));
-  return process;
-}
-
-// Blocks SIGPIPE in this thread, so that writing to a command that has ended fails with an error instead of ending this process.
-void block_broken_pipe_signal() {
-  sigset_t pipe;
-  sigemptyset(&pipe);
-  sigaddset(&pipe, SIGPIPE);
-  ::pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
+  return errno == 0 ? process : 0;
 }
 
 }  // namespace
 
 RowCommand::RowCommand(std::string command, const Variables& environment, std::size_t most_waiting)
     : command_(std::move(command)), most_waiting_(most_waiting) {
+  // Writing to a command that has ended must fail with an error instead of ending this process. Programs have such a handler already
+  // (run_program).
+  if (const auto handler = std::signal(SIGPIPE, [](int) {}); handler != SIG_DFL) std::signal(SIGPIPE, handler);
   int ends[2] = {-1, -1};
   if (::pipe2(ends, O_CLOEXEC) != 0) user_error("log.command: cannot make a pipe: ", std::strerror(errno));
-  input_ = ends[1];
-  try {
-    process_ = start_shell(command_, ends[0], environment);
-  } catch (...) {
-    ::close(ends[0]);
-    ::close(ends[1]);
-    throw;
-  }
+  process_ = start_shell(command_, ends[0], environment);
+  const int failure = errno;
   ::close(ends[0]);
+  if (process_ == 0) {
+    ::close(ends[1]);
+    user_error("log.command: cannot start /bin/sh: ", std::strerror(failure));
+  }
+  input_ = ends[1];
   ::fcntl(input_, F_SETFL, O_NONBLOCK);
-  writer_ = std::thread([this] { write_rows(); });
 }
 
-RowCommand::~RowCommand() {
-  close(std::chrono::milliseconds(0));
-}
-
-void RowCommand::send(std::string row) {
-  const std::lock_guard lock(mutex_);
-  if (broken_ || deadline_) return;
+void RowCommand::send(const std::string& row) {
+  if (broken_ || input_ < 0) return;
+  write_waiting();
   if (waiting_.size() >= most_waiting_) {
     ++dropped_;
     return;
   }
-  waiting_.push_back(std::move(row) + "\n");
-  changed_.notify_one();
+  waiting_.push_back(row + "\n");
+  write_waiting();
 }
 
-void RowCommand::write_rows() {
-  block_broken_pipe_signal();
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [&] { return !waiting_.empty() || deadline_; });
-    if (waiting_.empty()) break;
-    const std::string row = std::move(waiting_.front());
-    waiting_.pop_front();
-    lock.unlock();
-    const bool whole = write_row(row);
-    lock.lock();
-    if (!whole) {
+void RowCommand::write_waiting() {
+  while (!waiting_.empty()) {
+    std::string& row = waiting_.front();
+    const ssize_t count = ::write(input_, row.data(), row.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) return;
+    if (count < 0) {
       broken_ = true;
-      if (deadline_ && Clock::now() >= *deadline_) dropped_ += static_cast<std::int64_t>(waiting_.size()) + 1;
       waiting_.clear();
-      break;
+      return;
     }
+    row.erase(0, static_cast<std::size_t>(count));
+    if (!row.empty()) continue;
+    waiting_.pop_front();
     ++written_;
   }
-  ::close(input_);
-}
-
-bool RowCommand::write_row(const std::string& row) {
-  for (std::size_t done = 0; done < row.size();) {
-    const ssize_t count = ::write(input_, row.data() + done, row.size() - done);
-    if (count >= 0) {
-      done += static_cast<std::size_t>(count);
-      continue;
-    }
-    if (errno == EINTR) continue;
-    if (errno != EAGAIN || out_of_patience()) return false;
-    pollfd room{input_, POLLOUT, 0};
-    ::poll(&room, 1, static_cast<int>(kLook.count()));
-  }
-  return true;
-}
-
-bool RowCommand::out_of_patience() {
-  const std::lock_guard lock(mutex_);
-  return deadline_ && Clock::now() >= *deadline_;
 }
 
 bool RowCommand::ended() {
@@ -148,8 +98,7 @@ bool RowCommand::ended() {
   return status_.has_value();
 }
 
-std::string RowCommand::ending() {
-  const std::lock_guard lock(mutex_);
+std::string RowCommand::ending() const {
   return concat("log.command: ", command_, ": ",
                 WIFEXITED(*status_) ? concat("ended with exit code ", WEXITSTATUS(*status_))
                                     : concat("was ended by signal ", WTERMSIG(*status_)),
@@ -163,15 +112,15 @@ std::optional<std::string> RowCommand::news() {
 }
 
 std::vector<std::string> RowCommand::close(std::chrono::milliseconds patience) {
-  if (!writer_.joinable()) return {};
-  const Clock::time_point deadline = Clock::now() + patience;
-  {
-    const std::lock_guard lock(mutex_);
-    deadline_ = deadline;
+  if (input_ < 0) return {};
+  const auto late = [deadline = std::chrono::steady_clock::now() + patience] { return std::chrono::steady_clock::now() >= deadline; };
+  while (write_waiting(), !waiting_.empty() && !late()) {
+    pollfd room{input_, POLLOUT, 0};
+    ::poll(&room, 1, static_cast<int>(kLook.count()));
   }
-  changed_.notify_one();
-  writer_.join();
-  while (!ended() && Clock::now() < deadline) std::this_thread::sleep_for(kLook);
+  dropped_ += std::ssize(waiting_);
+  ::close(std::exchange(input_, -1));
+  while (!ended() && !late()) std::this_thread::sleep_for(kLook);
   std::vector<std::string> lines;
   if (dropped_ > 0)
     lines.push_back(concat("log.command: ", command_, ": ", dropped_, " rows were dropped and ", written_,

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <thread>
 
 #include <ATen/ATen.h>
 
@@ -8,10 +7,8 @@
 #include "src/optim/grad_norm_groups.h"
 #include "src/training/log/run_changes.h"
 #include "src/training/log/training_monitor.h"
-#include "src/training/run/epochs.h"
 #include <tessera/base/text.h>
 #include <tessera/base/version.h>
-#include <tessera/optim/schedule.h>
 
 namespace tessera {
 namespace {
@@ -37,23 +34,6 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Config& config, 
           {"Device", machine_name(run.device)},
           {"Version", version_line()},
           {"Command", command_line()}};
-}
-
-// A contrastive loss normally falls below chance level within this many steps after the warm-up, whatever the batch size.
-constexpr std::int64_t kStepsToLeaveChance = 300;
-
-ChanceWatch chance_watch(const Config& config, const ProcessGroup& group, const TrainingRun& run) {
-  return {run.objective->chance_levels(config.data.loader.batch_size * group.size()),
-          warmup_steps_of(config.schedule, config.training.steps) + kStepsToLeaveChance,
-          {run.optimizer->peak_learning_rate(), config.parameters.frozen}};
-}
-
-std::optional<CaptionWatch> caption_watch(const TrainingRun& run) {
-  const bool contrasts = !run.objective->chance_levels(2).empty();
-  // compared_text() never returns the view `captions`, because the K captions of one image may be equal.
-  const std::string compared = compared_text(run.needs);
-  if (!contrasts || !run.tokenizer || run.needs.duplicates || compared.empty()) return std::nullopt;
-  return CaptionWatch(compared, run.tokenizer);
 }
 
 // Describes the length of a batch's longest text, which determines the batch's cost.
@@ -87,12 +67,8 @@ TrainingMonitor::TrainingMonitor(const Config& config, const ProcessGroup& group
       log_(folder, config.training.steps, config.log, group.first()),
       mfu_(config, run.device),
       profiler_(config.log, folder, group, run.device),
-      input_bound_(config.data.loader.threads, std::thread::hardware_concurrency()),
-      chance_(chance_watch(config, group, run)),
-      captions_(caption_watch(run)),
-      clock_(std::move(clock)) {
-  if (run.tokenizer && !run.needs.texts.empty()) cuts_.emplace(run.tokenizer->context_length());
-}
+      advice_(advice_rules(config, run, group.size())),
+      clock_(std::move(clock)) {}
 
 void TrainingMonitor::resume_at(std::int64_t step, const std::string& id) {
   std::vector<std::pair<std::string, std::string>> facts = facts_of(config_, group_, run_, folder_);
@@ -101,15 +77,17 @@ void TrainingMonitor::resume_at(std::int64_t step, const std::string& id) {
   log_.set_chance(run_.objective->chance_levels(config_.data.loader.batch_size * group_.size()));
 }
 
-void TrainingMonitor::warn(const std::string& text) {
-  log_.warning(text);
-  warnings_.push_back(text);
+void TrainingMonitor::advise_on(const RunEvent& event) {
+  if (!group_.first()) return;
+  for (std::string& line : advise(advice_, event)) {
+    log_.warning(line);
+    warnings_.push_back(std::move(line));
+  }
 }
 
 void TrainingMonitor::look_at(const Batch& batch) {
   if (first_texts_.empty() && !batch.texts.empty()) first_texts_ = describe_length(batch.texts);
-  if (!captions_ || !group_.first()) return;
-  if (const auto line = captions_->note(batch)) warn(*line);
+  advise_on({.batch = &batch});
 }
 
 void TrainingMonitor::observe(std::int64_t number, const std::function<TrainedStep()>& make) {
@@ -124,8 +102,9 @@ void TrainingMonitor::observe(std::int64_t number, const std::function<TrainedSt
     counter.reset();
   }
   if (const auto trace = profiler_.after(number)) log_.line("profiler trace: " + *trace);
-  if (step.before.data.epoch == 0 && step.after.data.epoch > 0) tell_of_shorter_epochs();
-  tell_of_cuts(step);
+  const LoaderStatistics loader = run_.loader->statistics();
+  advise_on({.loader = &loader, .first_epoch_over = step.before.data.epoch == 0 && step.after.data.epoch > 0});
+  if (step.after.data.epoch != step.before.data.epoch || step.losses.step == config_.training.steps) report_cut_texts(step, loader.cuts);
   window_.samples += step.losses.samples;
   window_.wait_seconds += step.losses.wait_seconds;
   for (const auto& [name, used] : step.losses.used) {
@@ -134,21 +113,11 @@ void TrainingMonitor::observe(std::int64_t number, const std::function<TrainedSt
   }
 }
 
-void TrainingMonitor::tell_of_cuts(const TrainedStep& step) {
-  const bool is_last = step.losses.step == config_.training.steps;
-  if (cuts_ && group_.first())
-    for (const std::string& line : cuts_->note(run_.loader->statistics().cuts)) warn(line);
-  if (!cuts_ || (step.after.data.epoch == step.before.data.epoch && !is_last)) return;
-  for (const std::string& line : cuts_->epoch_over(step.before.data.epoch, run_.loader->statistics().cuts))
-    log_.line(line);
-  cuts_told_at_ = step.losses.step;
-}
-
-void TrainingMonitor::tell_of_shorter_epochs() {
-  const LoaderStatistics seen = run_.loader->statistics();
-  std::int64_t bad = 0;
-  for (const auto& [reason, count] : seen.skipped) bad += count;
-  if (const auto line = shorter_epochs(config_.training, seen.samples, bad); line && group_.first()) warn(*line);
+void TrainingMonitor::report_cut_texts(const TrainedStep& step, const std::map<std::string, TextCuts>& cuts) {
+  if (!run_.tokenizer) return;
+  cuts_ = report_cuts(step.before.data.epoch, run_.tokenizer->context_length(), std::exchange(cuts_before_, cuts), cuts);
+  for (const std::string& line : cuts_.lines) log_.line(line);
+  cuts_step_ = step.losses.step;
 }
 
 void TrainingMonitor::leave_out(const std::function<void()>& body) {
@@ -215,11 +184,11 @@ void TrainingMonitor::add_logit_scales(MetricsRow& row) const {
 }
 
 void TrainingMonitor::record(MetricsRow row, const RunState& now) {
-  if (const auto line = chance_.note(row.step, row.terms)) warn(*line);
+  advise_on({.step = row.step, .terms = &row.terms});
   if (row.step % config_.log.every_steps != 0 && row.step != config_.training.steps) return;
   add_logit_scales(row);
   for (auto& unused : unused_shares()) row.statistics.push_back(std::move(unused));
-  if (cuts_ && row.step >= cuts_told_at_) row.cut = cuts_->take_shares();
+  if (row.step >= cuts_step_) row.cut = std::exchange(cuts_.shares, {});
   const double end = clock_(), seconds = end - window_.begin.value_or(end) - window_.left_out;
   row.samples_per_second = seconds > 0 ? static_cast<double>(window_.samples) / seconds : 0;
   row.wait_share = seconds > 0 ? window_.wait_seconds / seconds : 0;
@@ -234,7 +203,7 @@ void TrainingMonitor::record(MetricsRow row, const RunState& now) {
   const LoaderStatistics loader = run_.loader->statistics();
   const DataWindow data{seconds, window_.wait_seconds, loader.work_seconds - window_.loader.work_seconds,
                         loader.cpu_seconds - window_.loader.cpu_seconds};
-  if (const auto line = input_bound_.note(data, now.seconds)) warn(*line);
+  advise_on({.data = data, .now = now.seconds});
   window_ = {.begin = end, .loader = loader};
   row.warnings = std::exchange(warnings_, {});
   log_.record(row);

@@ -9,10 +9,7 @@
 #include "src/base/clock.h"
 #include "src/optim/clip_grad_norm.h"
 #include "src/training/checkpoint/checkpoint.h"
-#include "src/training/log/caption_watch.h"
-#include "src/training/log/chance_watch.h"
-#include "src/training/log/cut_watch.h"
-#include "src/training/log/input_bound_detector.h"
+#include "src/training/log/advice.h"
 #include "src/training/log/metrics_row.h"
 #include "src/training/log/mfu.h"
 #include "src/training/log/run_log.h"
@@ -76,13 +73,10 @@ class TrainingMonitor {
  private:
   MetricsRow row_of(const TrainedStep& step) const;
   RowPlace place_of(const RunState& state) const;
-  /// Reports what share of the texts' tokens was cut off. Called at the end of an epoch and of the run.
-  void tell_of_cuts(const TrainedStep& step);
-  /// Warns if epochs are shorter than planned. Does so at the end of the first epoch, because the number of skipped samples is not known
-  /// earlier.
-  void tell_of_shorter_epochs();
-  /// Writes a warning to the log and to the next row.
-  void warn(const std::string& text);
+  /// Writes the warnings that the rules give for this event to the log and to the next row.
+  void advise_on(const RunEvent& event);
+  /// Reports what share of the texts' tokens was cut off since the last call.
+  void report_cut_texts(const TrainedStep& step, const std::map<std::string, TextCuts>& cuts);
   /// Adds the objective's logit_scale and logit_bias, trained or not.
   void add_logit_scales(MetricsRow& row) const;
   /// Returns, for each name in AccumulatedLosses::used, the share of entries that no rank has used since the previous row.
@@ -97,12 +91,11 @@ class TrainingMonitor {
   Mfu mfu_;
   std::string first_texts_;  // describes the length of the texts in the session's first batch
   StepProfiler profiler_;
-  InputBoundDetector input_bound_;
-  ChanceWatch chance_;
-  std::optional<CaptionWatch> captions_;  // nullopt if equal captions are harmless for the objective
-  std::optional<CutWatch> cuts_;          // nullopt if there are no texts
-  std::int64_t cuts_told_at_ = 0;         // the step at which cut texts were last reported
-  std::vector<std::string> warnings_;     // warnings since the previous row
+  std::vector<AdviceRule> advice_;
+  std::map<std::string, TextCuts> cuts_before_;  // LoaderStatistics::cuts at the last report
+  CutReport cuts_;                               // the last report, for the next row from cuts_step_ on
+  std::int64_t cuts_step_ = 0;
+  std::vector<std::string> warnings_;  // warnings since the previous row
   std::vector<TrainedStep> unread_;
   Clock clock_;
 

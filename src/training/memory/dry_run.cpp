@@ -5,12 +5,11 @@
 
 #include "src/data/image/training_views.h"
 #include "src/measure/step_meter.h"
-#include "src/training/checkpoint/checkpoint_room.h"
+#include "src/training/log/advice.h"
 #include "src/training/memory/dry_run.h"
 #include "src/training/memory/example_page.h"
 #include "src/training/run/epochs.h"
 #include "src/training/run/run_evaluation.h"
-#include "src/training/run/setting_warnings.h"
 #include "src/training/run/training_run.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -133,9 +132,8 @@ DryRunReport dry_run(const Config& config, const PlanSettings& settings) {
     if (const auto line = unusable_samples(run, config, {settings.rank, settings.ranks})) report.warnings.push_back(*line);
   Config planned = config;
   planned.training = length;
-  for (const auto& lines : {start_warnings, setting_warnings(run, planned, settings.ranks)})
+  for (const auto& lines : {start_warnings, start_advice(run, planned, settings.ranks)})
     report.warnings.insert(report.warnings.end(), lines.begin(), lines.end());
-  if (const auto line = lack_of_room(run, planned, settings.ranks)) report.warnings.push_back(*line);
   if (const auto line = epochs_warning(run, length)) report.warnings.push_back(*line);
   return report;
 }

@@ -1,0 +1,253 @@
+#include "src/foreign/draft.h"
+#include "src/foreign/transformers_family.h"
+#include "src/models/readouts/map_pool.h"
+#include "src/models/readouts/pooling.h"
+#include "src/models/text_transformer.h"
+
+namespace tessera {
+namespace {
+
+using enum TensorChange;
+
+/// Returns the rules for the layers that CLIP's and SigLIP's towers share.
+Rules layer_rules() {
+  return with_prefixes({{{"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"}, {"attn.in_proj_weight"}},
+                        {{"self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"}, {"attn.in_proj_bias"}},
+                        {{"self_attn.out_proj.**"}, {"attn.out_proj.**"}},
+                        {{"layer_norm1.**"}, {"ln_1.**"}},
+                        {{"layer_norm2.**"}, {"ln_2.**"}},
+                        {{"mlp.fc1.**"}, {"mlp.c_fc.**"}},
+                        {{"mlp.fc2.**"}, {"mlp.c_proj.**"}}},
+                       "encoder.layers.*.", "transformer.resblocks.*.");
+}
+
+/// Returns the rules for the image tower of CLIP and SigLIP. The names are relative to the tower.
+Rules vision_tower_rules() {
+  const Rules own = {{{"embeddings.class_embedding"}, {"class_embedding"}},
+                     {{"embeddings.patch_embedding.**"}, {"conv1.**"}},
+                     {{"embeddings.position_embedding.weight"}, {"positional_embedding"}},
+                     {{"pre_layrnorm.**"}, {"ln_pre.**"}},
+                     {{"post_layernorm.**"}, {"ln_post.**"}},
+                     {{"head.probe"}, {"attn_pool.probe"}, two_ahead},
+                     {{"head.mlp.fc1.**"}, {"attn_pool.mlp.c_fc.**"}},
+                     {{"head.mlp.fc2.**"}, {"attn_pool.mlp.c_proj.**"}},
+                     {{"head.**"}, {"attn_pool.**"}}};
+  return with_prefixes(joined(own, layer_rules()), "", "visual.");
+}
+
+const Rules kVisualProjection = {{{"visual_projection.weight"}, {"visual.proj"}, transposed}};
+
+Rules vision_rules() {
+  return joined(with_prefixes(vision_tower_rules(), "vision_model.", ""), kVisualProjection);
+}
+
+Rules text_tower_rules() {
+  const Rules own = {{{"embeddings.token_embedding.weight"}, {"token_embedding.weight"}},
+                     {{"embeddings.position_embedding.weight"}, {"positional_embedding"}},
+                     {{"final_layer_norm.**"}, {"ln_final.**"}}};
+  return joined(own, layer_rules());
+}
+
+/// Returns the rules for the text tower of CLIP or SigLIP. `last` contains the rules that differ between the two.
+Rules text_rules(const Rules& last) {
+  return joined(with_prefixes(text_tower_rules(), "text_model.", ""), last);
+}
+
+const std::vector<PartLeftOut> kCounted = {{"vision_model.embeddings.position_ids", ""}, {"text_model.embeddings.position_ids", ""},
+                                           {"embeddings.position_ids", ""}};
+
+TowerSettings clip_vision(const ForeignConfig& c, std::int64_t embed_dim) {
+  VitSettings vit;
+  vit.patch_size = 32;
+  vit.activation = "quick_gelu";
+  read_blocks(vit, c);
+  read_images(vit, c);
+  return {chosen("vit", vit), {"cls"}, linear_to(embed_dim)};
+}
+
+TowerSettings clip_text(const ForeignConfig& c, std::int64_t embed_dim) {
+  TextTransformerSettings text;
+  text.activation = "quick_gelu";
+  read_blocks(text, c);
+  text.context_length = c.get("max_position_embeddings", text.context_length);
+  text.vocab_size = c.get("vocab_size", text.vocab_size);
+  EosSettings eos;
+  eos.position = "ids";
+  // Older CLIP models mistakenly have 2 as eos_token_id. Their real end token is the one with the largest id.
+  constexpr std::int64_t kOldEnd = 2, kClipEnd = 49407;
+  const auto id = c.get<std::int64_t>("eos_token_id", kClipEnd);
+  if (id != kOldEnd || c.get<std::string>("model_type", "").starts_with("metaclip_2")) eos.eos_id = id;
+  return {chosen("text_transformer", text), chosen("eos", eos), linear_to(embed_dim)};
+}
+
+ForeignModel clip(const ForeignConfig& c) {
+  constexpr std::int64_t kEmbedDim = 512;
+  const std::int64_t embed_dim = c.get<std::int64_t>("projection_dim", kEmbedDim);
+  ForeignModel out;
+  out.model.image = clip_vision(c.section("vision_config"), embed_dim);
+  out.model.text = clip_text(c.section("text_config"), embed_dim);
+  out.rules = joined(vision_rules(), text_rules({{{"text_projection.weight"}, {"text_projection"}, transposed},
+                                                 {{"logit_scale"}, {"logit_scale"}}}));
+  out.left_out = kCounted;
+  return out;
+}
+
+/// Reads CLIPVisionModel or CLIPVisionModelWithProjection.
+ForeignModel clip_vision_alone(const ForeignConfig& c) {
+  const auto classes = c.get<std::vector<std::string>>("architectures", {});
+  const bool projects = !classes.empty() && classes.front().ends_with("WithProjection");
+  constexpr std::int64_t kEmbedDim = 512;
+  ForeignModel out;
+  out.model.image = clip_vision(c, c.get<std::int64_t>("projection_dim", kEmbedDim));
+  if (!projects) out.model.image.projection = {"none"};
+  out.model.text.reset();
+  out.rules = joined(with_and_without(vision_tower_rules(), "vision_model.", c, {"CLIPVisionModel", "MetaClip2VisionModel"}), kVisualProjection);
+  out.left_out = kCounted;
+  return out;
+}
+
+/// Reads CLIPTextModel or CLIPTextModelWithProjection.
+ForeignModel clip_text_alone(const ForeignConfig& c) {
+  const auto classes = c.get<std::vector<std::string>>("architectures", {});
+  const bool projects = !classes.empty() && classes.front().ends_with("WithProjection");
+  constexpr std::int64_t kEmbedDim = 512;
+  ForeignModel out;
+  out.image_tower = false;
+  out.model.text = clip_text(c, c.get<std::int64_t>("projection_dim", kEmbedDim));
+  if (!projects) out.model.text->projection = {"none"};
+  out.rules = joined(with_and_without(text_tower_rules(), "text_model.", c, {"CLIPTextModel", "MetaClip2TextModel"}),
+                     {{{"text_projection.weight"}, {"text_projection"}, transposed}});
+  out.left_out = kCounted;
+  return out;
+}
+
+Json clip_vision_config(const ModelFile& file) {
+  const auto vit = settings_or_default<VitSettings>(file.model.image.encoder, "vit");
+  return joined(blocks_config(vit), images_config(vit),
+                {{"model_type", "clip_vision_model"}, {"projection_dim", embed_dim_of(file.model.image)}});
+}
+
+Json clip_config(const ModelFile& file) {
+  const TowerSettings tower = file.model.text.value_or(TowerSettings{});
+  const auto text = settings_or_default<TextTransformerSettings>(tower.encoder, "text_transformer");
+  const auto eos = settings_or_default<EosSettings>(tower.readout, "eos");
+  // If eos_token_id is 2, the library transformers reads out the token with the largest id. With CLIP's tokenizer, this is the end token,
+  // whose id is 49407. So 49407 can be written instead of 2.
+  const std::int64_t end = eos.eos_id.value_or(eos.position == "ids" && file.tokenizer.name != "clip-bpe" ? 2 : 49407);
+  const Json texts = joined(blocks_config(text), {{"model_type", "clip_text_model"}, {"projection_dim", embed_dim_of(tower)}},
+                            {{"max_position_embeddings", text.context_length}, {"vocab_size", text.vocab_size}, {"eos_token_id", end}});
+  return {{"projection_dim", embed_dim_of(file.model.image)}, {"text_config", texts}, {"vision_config", clip_vision_config(file)}};
+}
+
+Json metaclip_2_config(const ModelFile& file) {
+  Json out = clip_config(file);
+  out["text_config"]["model_type"] = "metaclip_2_text_model";
+  out["vision_config"]["model_type"] = "metaclip_2_vision_model";
+  return out;
+}
+
+constexpr double kSmallEps = 1e-6;
+
+TowerSettings siglip_vision(const ForeignConfig& c) {
+  VitSettings vit;
+  vit.class_token = vit.pre_norm = false;
+  vit.patch_bias = true;
+  vit.activation = "gelu_tanh";
+  vit.norm_eps = kSmallEps;
+  vit.mlp_hidden = 3072;
+  read_blocks(vit, c);
+  read_images(vit, c);
+  // Without the attention head (vision_use_head), transformers' classifiers use the mean of the patches.
+  if (!c.get("vision_use_head", true)) return {chosen("vit", vit), {"gap"}, {"none"}};
+  MapPoolSettings pool;
+  pool.heads = vit.heads;
+  pool.mlp_hidden = *vit.mlp_hidden;
+  pool.activation = vit.activation;
+  pool.norm_eps = vit.norm_eps;
+  return {chosen("vit", vit), chosen("map", pool), {"none"}};
+}
+
+TowerSettings siglip_text(const ForeignConfig& c) {
+  TextTransformerSettings text;
+  text.width = 768;
+  text.heads = 12;
+  text.mlp_hidden = 3072;
+  text.activation = "gelu_tanh";
+  text.norm_eps = kSmallEps;
+  text.attention = "bidirectional";
+  read_blocks(text, c);
+  constexpr std::int64_t kLength = 64, kVocabulary = 32000;
+  text.context_length = c.get("max_position_embeddings", kLength);
+  text.vocab_size = c.get("vocab_size", kVocabulary);
+  return {chosen("text_transformer", text), {"eos"}, linear_to(c.get("projection_size", text.width), /*bias=*/true)};
+}
+
+ForeignModel siglip(const ForeignConfig& c) {
+  ForeignModel out;
+  out.model.image = siglip_vision(c.section("vision_config"));
+  out.model.text = siglip_text(c.section("text_config"));
+  out.model.preprocessing.mean = out.model.preprocessing.std = {0.5, 0.5, 0.5};
+  out.rules = joined(vision_rules(), text_rules({{{"text_model.head.weight"}, {"text_projection"}, transposed},
+                                                 {{"text_model.head.bias"}, {"text_projection_bias"}},
+                                                 {{"logit_scale"}, {"logit_scale"}, one_ahead},
+                                                 {{"logit_bias"}, {"logit_bias"}, one_ahead}}));
+  out.left_out = kCounted;
+  out.padding_is_text = true;
+  return out;
+}
+
+ForeignModel siglip_vision_alone(const ForeignConfig& c) {
+  ForeignModel out;
+  out.model.image = siglip_vision(c);
+  out.model.text.reset();
+  out.model.preprocessing.mean = out.model.preprocessing.std = {0.5, 0.5, 0.5};
+  out.rules = with_and_without(vision_tower_rules(), "vision_model.", c, {"SiglipVisionModel"});
+  out.left_out = kCounted;
+  return out;
+}
+
+ForeignModel siglip_text_alone(const ForeignConfig& c) {
+  ForeignModel out;
+  out.image_tower = false;
+  out.model.text = siglip_text(c);
+  const Rules head = {{{"head.weight"}, {"text_projection"}, transposed}, {{"head.bias"}, {"text_projection_bias"}}};
+  out.rules = with_and_without(joined(text_tower_rules(), head), "text_model.", c, {"SiglipTextModel"});
+  out.left_out = kCounted;
+  out.padding_is_text = true;
+  return out;
+}
+
+Json siglip_vision_config(const ModelFile& file) {
+  const auto vit = settings_or_default<VitSettings>(file.model.image.encoder, "vit");
+  return joined(blocks_config(vit), images_config(vit), {{"model_type", "siglip_vision_model"}, {"vision_use_head", file.model.image.readout.name == "map"}});
+}
+
+Json siglip_config(const ModelFile& file) {
+  const TowerSettings tower = file.model.text.value_or(TowerSettings{});
+  const auto text = settings_or_default<TextTransformerSettings>(tower.encoder, "text_transformer");
+  const Json texts = joined(blocks_config(text), {{"model_type", "siglip_text_model"}, {"projection_size", embed_dim_of(tower)}},
+                            {{"max_position_embeddings", text.context_length}, {"vocab_size", text.vocab_size}});
+  return {{"text_config", texts}, {"vision_config", siglip_vision_config(file)}};
+}
+
+// A model is written as the first class in this list that supports all of the model's settings.
+constexpr Family kClipFamilies[] = {
+    {"clip", clip, "CLIPModel", "CLIPImageProcessor", true, clip_config},
+    {"metaclip_2", clip, "MetaClip2Model", "CLIPImageProcessor", true, metaclip_2_config},
+    {"siglip", siglip, "SiglipModel", "SiglipImageProcessor", true, siglip_config},
+    {"clip_vision_model", clip_vision_alone, "CLIPVisionModelWithProjection", "CLIPImageProcessor", false, clip_vision_config},
+    {"clip_vision_model", clip_vision_alone, "CLIPVisionModel", "CLIPImageProcessor", false, clip_vision_config},
+    {"siglip_vision_model", siglip_vision_alone, "SiglipVisionModel", "SiglipImageProcessor", false, siglip_vision_config},
+    {"metaclip_2_vision_model", clip_vision_alone},
+    {"clip_text_model", clip_text_alone},
+    {"metaclip_2_text_model", clip_text_alone},
+    {"siglip_text_model", siglip_text_alone},
+};
+
+}  // namespace
+
+std::span<const Family> clip_families() {
+  return kClipFamilies;
+}
+
+}  // namespace tessera
