@@ -36,8 +36,8 @@ void ThinCurve::join_pairs() {
   per_stretch_ *= 2;
 }
 
-Curve ThinCurve::curve(const std::string& name) const {
-  Curve curve{name, {}, {}};
+Curve ThinCurve::curve() const {
+  Curve curve;
   for (const Stretch& stretch : stretches_) {
     const auto count = static_cast<double>(stretch.count);
     curve.points.emplace_back(stretch.steps / count, stretch.values / count);

@@ -1,18 +1,23 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <utility>
 #include <vector>
 
-#include "src/report/report.h"
-
 namespace tessera::report {
+
+/// The values of one quantity, for example over the steps of a run.
+struct Curve {
+  std::vector<std::pair<double, double>> points;  // step, value
+  std::vector<std::pair<double, double>> ranges =
+      {};  // for each point, the smallest and the largest of the values whose mean is the point; empty if each point is a single value
+};
 
 /// A curve of bounded size. Merges neighboring values so that there are never more than `most` groups of values. Each group has the mean,
 /// the minimum and the maximum of its values.
 class ThinCurve {
  public:
-  explicit ThinCurve(std::size_t most = 1000) : most_(most) {}
+  explicit ThinCurve(std::size_t most = 500) : most_(most) {}
 
   /// Steps must not decrease. Values that are not finite are left out.
   void add(double step, double value);
@@ -21,7 +26,7 @@ class ThinCurve {
   const double& last() const { return last_; }
   /// Returns a curve with one point per group of values: its x is the mean step, and its y is the mean value. The curve has ranges
   /// (minimum, maximum) only if groups may have more than one value.
-  Curve curve(const std::string& name) const;
+  Curve curve() const;
 
  private:
   struct Stretch {

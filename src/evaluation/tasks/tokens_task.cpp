@@ -12,7 +12,7 @@
 #include "src/evaluation/tasks/sparsity_metrics.h"
 #include "src/evaluation/tasks/tasks.h"
 #include "src/evaluation/token_space.h"
-#include "src/report/token_sheet.h"
+#include "src/report/cards.h"
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
 
@@ -26,6 +26,21 @@ constexpr std::size_t kReadTokens = 10;     // maximum number of tokens that the
 struct Word {
   std::string text;
   std::vector<std::int64_t> ids;
+};
+
+/// An image with its most active vocabulary tokens, and maps that show where single words are active in the image.
+struct TokenExample {
+  struct Token {
+    std::string text;
+    double weight = 0;  // the token's entry in the image's embedding, or the image's similarity with the token's text
+  };
+  struct Map {
+    std::string word;
+    std::vector<float> patches;  // activations of the patches in row-major order, from 0 to 1
+  };
+  std::int64_t rows = 0, columns = 0;  // size of the patch grid
+  std::vector<Token> tokens;           // best first
+  std::vector<Map> maps;
 };
 
 Reading reading_of(const std::string& key, const std::vector<TokenExample::Token>& tokens) {
@@ -45,9 +60,22 @@ nlohmann::json json_of(const std::string& key, const TokenExample& example) {
   return {{"key", key}, {"tokens", tokens}, {"maps", maps}};
 }
 
+nlohmann::json sheet_of(const EvaluationSample& sample, const TokenExample& example) {
+  const Image image = to_image(sample.pixels);
+  nlohmann::json out = {{"images", {report::image_part(image, sample.sample.key)}}};
+  for (const TokenExample::Token& token : example.tokens) out["cloud"].push_back({token.text, token.weight});
+  for (const TokenExample::Map& map : example.maps)
+    out["images"].push_back(report::heat_part(image, map.patches, example.rows, example.columns, map.word));
+  return out;
+}
+
 class TokensTask final : public EvaluationTask {
  public:
   explicit TokensTask(TokenPictureSettings settings) : settings_(std::move(settings)) {}
+
+  std::string rule() const override {
+    return "caption_precision@k: the share of an image's k most active tokens that one of its captions contains.";
+  }
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     const auto source = open_source(settings_.data.source, context.source, "tokens.source");
@@ -57,7 +85,7 @@ class TokensTask final : public EvaluationTask {
     TaskResult result;
     metrics::SparsityMeter images, texts;
     std::vector<double> in_captions;  // for each image with captions: the share of its most active tokens that occur in the captions
-    auto json = nlohmann::json::array();
+    auto json = nlohmann::json::array(), sheets = json;
     const Pass pass{.embedder = embedder,
                     .context = context,
                     .source = source,
@@ -82,11 +110,9 @@ class TokensTask final : public EvaluationTask {
         add_tokens(shown, activations[row], order, space);
         result.readings.push_back(reading_of(samples[i].sample.key, shown.tokens));
         if (!context.pictures) continue;
-        shown.image = to_image(samples[i].pixels);
-        shown.name = samples[i].sample.key;
         if (sparse) add_maps(shown, slice(features, {row, row + 1}), order, embedder, space, words);
         json.push_back(json_of(samples[i].sample.key, shown));
-        result.pictures.tokens.push_back(std::move(shown));
+        sheets.push_back(sheet_of(samples[i], shown));
       }
       if (!sparse) return;
       images.add(features.global);
@@ -94,14 +120,17 @@ class TokensTask final : public EvaluationTask {
     });
     if (!in_captions.empty()) {
       const std::string name = concat("caption_precision@", kCaptionTokens);
-      result.metrics.emplace_back(name, at::tensor(in_captions, at::kDouble).mean().item<double>());
+      result.add_share(name, at::tensor(in_captions, at::kDouble).mean().item<double>());
       if (std::ssize(in_captions) == result.samples) result.outcomes.push_back(report::mean_outcomes(name, in_captions));
     }
     add_sparsity(result, images, texts);
-    if (!json.empty() && !context.out.empty()) {
-      io::write_file(context.out + "/tokens.json", dump_utf8(json, 1) + "\n");
-      io::write_file(context.out + "/tokens.svg", report::token_sheet(result.pictures.tokens));
-    }
+    if (!sheets.empty())
+      result.add_card({{"type", "overlay"},
+                       {"title", "Tokens"},
+                       {"note", "The most active tokens of each image, larger if more active, and maps of single words, scaled from the patch "
+                                "where a word is least active to the one where it is most active."},
+                       {"items", sheets}});
+    if (!json.empty() && !context.out.empty()) io::write_file(context.out + "/tokens.json", dump_utf8(json, 1) + "\n");
     return result;
   }
 
