@@ -16,7 +16,7 @@ extern const char* const kDygraphs;  // the plotting library (cmake/dygraphs.cpp
 
 namespace {
 
-constexpr std::string_view kDataPlace = "@DATA@", kLibraryPlace = "@DYGRAPHS@", kDataStart = "id=\"data\">", kDataEnd = "</script>";
+constexpr std::string_view kDataPlace = "@DATA@", kLibraryPlace = "@DYGRAPHS@";
 
 /// Returns the JSON as text without the character <, so that no text in it can end the script that contains it.
 std::string script_text(const nlohmann::json& data) {
@@ -43,11 +43,6 @@ std::string page(const nlohmann::json& data) {
     user_error(file, ": is not a template of pages: it must contain ", kDataPlace, " and, after it, ", kLibraryPlace);
   const std::size_t middle = place + kDataPlace.size(), end = library + kLibraryPlace.size();
   return concat(text.substr(0, place), script_text(data), text.substr(middle, library - middle), kDygraphs, text.substr(end));
-}
-
-nlohmann::json data_in(const std::string& page) {
-  const std::size_t start = page.find(kDataStart) + kDataStart.size();
-  return nlohmann::json::parse(page.substr(start, page.find(kDataEnd, start) - start));
 }
 
 }  // namespace tessera::report

@@ -12,7 +12,4 @@ namespace tessera::report {
 /// Throws UserError if the template is missing.
 std::string page(const nlohmann::json& data);
 
-/// Returns the data in a page.
-nlohmann::json data_in(const std::string& page);
-
 }  // namespace tessera::report

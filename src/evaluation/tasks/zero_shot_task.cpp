@@ -156,11 +156,12 @@ class ZeroShotTask final : public EvaluationTask {
 
   static void add_examples(const std::string& title, const std::string& note, const nlohmann::json& examples, TaskResult& result) {
     if (examples.empty()) return;
+    const char* const reading =
+        " Next to each image is its true class: \u2713 if the text of this class is the nearest, \u2717 if another one is. Below it are the "
+        "nearest classes with the model's probabilities among all classes; the true one is outlined.";
     result.add_card({{"type", "image"},
                      {"title", title},
-                     {"note", note + " Next to each image is its true class: \u2713 if the text of this class is the nearest, \u2717 if "
-                                     "another one is. Below it are the nearest classes with the model's probabilities among all classes; "
-                                     "the true one is outlined."},
+                     {"note", note + (result.cards.empty() ? reading : "")},
                      {"layout", "examples"},
                      {"items", examples}});
   }
