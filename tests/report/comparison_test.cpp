@@ -119,7 +119,7 @@ TEST_F(ComparisonTest, NamesATaskOfOneRunInOneLine) {
   const std::string table = comparison_markdown(runs);
   const nlohmann::json data = page_data(comparison_page(runs));
   EXPECT_NE(table.find("only b: knn (e)\n"), std::string::npos) << table;
-  EXPECT_EQ(data.at("lone").dump(), R"(["only b: knn (e)"])");
+  EXPECT_EQ(data.at("lone").dump(), R"x(["only b: knn (e)"])x");
   EXPECT_EQ(table.find("12.50%"), std::string::npos) << table;
   EXPECT_FALSE(data.at("scores").at(0).at("lone").get<bool>());
   EXPECT_TRUE(data.at("scores").at(1).at("lone").get<bool>()) << "the page shows no table of it";
