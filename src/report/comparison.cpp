@@ -323,7 +323,10 @@ std::string comparison_markdown(const std::vector<ComparedRun>& runs) {
   return text;
 }
 
-nlohmann::json comparison_json(const std::vector<ComparedRun>& runs) {
+namespace {
+
+/// Returns comparison_json() of runs whose score_rows() are known.
+nlohmann::json json_of(const std::vector<ComparedRun>& runs, const std::vector<ScoreRow>& rows) {
   nlohmann::json out = {
       {"runs", nlohmann::json::array()}, {"scores", nlohmann::json::array()}, {"settings", nlohmann::json::array()}};
   for (const ComparedRun& run : runs)
@@ -335,7 +338,7 @@ nlohmann::json comparison_json(const std::vector<ComparedRun>& runs) {
                            {"device", run.device},
                            {"date", run.date},
                            {"parameters", run.parameters}});
-  for (const ScoreRow& row : score_rows(runs)) {
+  for (const ScoreRow& row : rows) {
     out["scores"].push_back(to_json(row.meaning));
     out["scores"].back().update({{"task", row.task},
                                  {"data", row.data},
@@ -352,8 +355,16 @@ nlohmann::json comparison_json(const std::vector<ComparedRun>& runs) {
   return out;
 }
 
+}  // namespace
+
+nlohmann::json comparison_json(const std::vector<ComparedRun>& runs) {
+  return json_of(runs, score_rows(runs));
+}
+
 std::string comparison_page(const std::vector<ComparedRun>& runs) {
-  nlohmann::json data = comparison_json(runs);
+  const std::vector<ScoreRow> rows = score_rows(runs);
+  std::vector<ScoreRow> shared = rows;
+  nlohmann::json data = json_of(runs, rows);
   data["kind"] = "comparison";
   data["percent"] = nlohmann::json::array();
   data["title"] = runs.size() == 1 ? runs.front().name : concat("Comparison of ", runs.size(), " runs");
@@ -365,7 +376,6 @@ std::string comparison_page(const std::vector<ComparedRun>& runs) {
                             {"curves", runs[i].curves.to_json()}});
     for (const std::string& name : runs[i].percent) data["percent"].push_back(name);
   }
-  std::vector<ScoreRow> rows = score_rows(runs), shared = rows;
   data["lone"] = take_lone_tasks(runs, shared);
   data["note_on_steps"] = note_on_steps(rows);
   for (std::size_t r = 0; r < rows.size(); ++r) {

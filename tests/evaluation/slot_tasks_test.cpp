@@ -340,7 +340,7 @@ TEST_F(Slots, SheetsShowTheNamedOrChosenSlots) {
   EXPECT_EQ(error_of([&] { shown("{name: slots, slots: [5]}"); }),
             "slots.slots: slot 5: this model's slots are 0 to 4");
   context.slots = {2};
-  EXPECT_EQ(shown("slots"), (std::vector<std::int64_t>{2}));
+  EXPECT_EQ(shown("slots"), std::vector<std::string>{"slot 2"});
 }
 
 TEST_F(Slots, SheetsNeedAttention) {
