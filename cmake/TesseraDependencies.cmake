@@ -11,6 +11,14 @@ if(TESSERA_BUILD_TESTS)
   find_package(GTest REQUIRED)
 endif()
 
+# Finds the plotting library of the pages (configs/page.html), which becomes part of tessera_report.
+find_file(TESSERA_DYGRAPHS dygraph.min.js PATHS ${CMAKE_PREFIX_PATH} /usr /usr/local PATH_SUFFIXES share/javascript/dygraphs NO_DEFAULT_PATH
+          DOC "dygraph.min.js of the plotting library dygraphs 2.2 or newer")
+if(NOT TESSERA_DYGRAPHS)
+  message(FATAL_ERROR "The plotting library dygraphs was not found: install the package libjs-dygraphs (Debian 12, Ubuntu 24.04), or set "
+                      "-DTESSERA_DYGRAPHS=.../dygraph.min.js")
+endif()
+
 # Finds Arrow, for Parquet, in the pyarrow package next to LibTorch's package or in the system. Without Arrow, libtessera_arrow.so is not
 # built.
 if(TESSERA_WITH_DATA)

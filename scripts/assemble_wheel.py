@@ -164,6 +164,8 @@ def licenses(package, build, folder):
     folder.mkdir(parents=True)
     shutil.copy(ROOT / "LICENSE", folder)
     files = {source for _, source in package.carried.values()}
+    # The plotting library, which is part of the programs
+    files.add(re.search(r"^TESSERA_DYGRAPHS:\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.M)[1])
     archives = re.findall(r"\S+/lib(?:opencv_\w+|archive)\.a", (build / "build.ninja").read_text())
     for file in sorted({*map(str, files), *archives}):
         owner = ""

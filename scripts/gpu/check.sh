@@ -45,7 +45,7 @@ done
 if [[ -n "${pack:-}" ]]; then
   mkdir -p "$pack" && cd "$pack" || exit
   apt-get download nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libfmt9 libspdlog1.10 libyaml-cpp-dev libyaml-cpp0.7 \
-    libgtest-dev googletest ninja-build libgloo-dev &&
+    libgtest-dev googletest ninja-build libgloo-dev libjs-dygraphs &&
     python3 -m pip download --no-deps --only-binary=:all: open_clip_torch ftfy wcwidth
   exit
 fi
@@ -279,7 +279,7 @@ stage_bench() {
     --json "$folder/beside_pytorch.json"
   # Batch sizes grow beyond what fits on the GPU. The table marks where an objective does not fit.
   table loss 110 "${run[@]}" "$bench" loss --device cuda --quiet --time-limit 3 --dtype bfloat16 --model configs/sparc/vitb16.yaml \
-    --batch-sizes 64 256 1024 4096 --plot "$folder/loss.svg" --json "$folder/loss.json"
+    --batch-sizes 64 256 1024 4096 --plot "$folder/loss.html" --json "$folder/loss.json"
   table adamw 50 "${run[@]}" python3 scripts/compare/adamw.py --device cuda --bench "$bench"
   local kernel=("$bench" kernels --device cuda --quiet --repeats 1 --dtypes bfloat16 --sparsify-group 1024x76x196x512)
   local ncu=("${run[@]}" ncu --clock-control none --kernel-name regex:sparsify_group)

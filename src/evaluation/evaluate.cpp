@@ -18,7 +18,7 @@
 #include "src/evaluation/rank_embedder.h"
 #include "src/measure/machine.h"
 #include "src/models/parameter_count.h"
-#include "src/report/report.h"
+#include "src/report/evaluation_page.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/base/version.h>
@@ -85,10 +85,10 @@ std::string describe_pictures(const DualEncoder& model) {
   return concat("original shape, at most ", preprocessing.max_patches, " patches of ", patch.height, " x ", patch.width, " pixels");
 }
 
-ReportHead head_of(const InferenceModel& loaded, const std::string& run_folder, const SuiteSettings& suite,
+report::ReportHead head_of(const InferenceModel& loaded, const std::string& run_folder, const SuiteSettings& suite,
                    const nlohmann::json& origin) {
   const ModelSettings& settings = loaded.model->settings();
-  ReportHead head;
+  report::ReportHead head;
   head.title =
       run_folder.empty() ? fs::path(loaded.path).filename().string() : fs::path(run_folder).filename().string();
   head.facts = {
@@ -112,7 +112,7 @@ ReportHead head_of(const InferenceModel& loaded, const std::string& run_folder, 
   head.facts.emplace_back("Date", origin.at("date"));
   head.facts.emplace_back("Version", version_line());
   if (const std::string command = origin.at("command"); !command.empty()) head.facts.emplace_back("Command", command);
-  if (!run_folder.empty()) head.charts = read_run_curves(run_folder);
+  if (!run_folder.empty()) head.curves = report::read_run_curves(run_folder);
   for (const auto& [key, source] : {std::pair("source", &suite.source), std::pair("train", &suite.train)})
     if (*source) head.data.emplace_back(key, config::Value<config::ModuleSettings>::dump(**source));
   return head;
@@ -307,7 +307,7 @@ ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
   whole.tell_of_cut_texts();
 
   nlohmann::json json = results_of(loaded, origin, results, failures);
-  ReportHead head = head_of(loaded, run_folder, suite, origin);
+  report::ReportHead head = head_of(loaded, run_folder, suite, origin);
   if (!options.slots.empty()) {
     json["slots"] = kept.json;
     head.facts.emplace_back("Slots", kept.description);
@@ -316,7 +316,7 @@ ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
   for (const TaskResult& result : results) outcomes.push_back(outcomes_of(result));
   io::write_file(out + "/samples.json", dump_utf8(report::to_json(outcomes)) + "\n");
   io::write_file(out + "/results.json", dump_utf8(json, 2) + "\n");
-  io::write_file(out + "/report.html", html_report(head, results, failures));
+  io::write_file(out + "/report.html", report::evaluation_page(head, results, failures));
   evaluation.table = results_table(results) + "\n";
   if (!options.slots.empty()) evaluation.table += concat("slots:   ", kept.description, "\n");
   evaluation.json = std::move(json);

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/report/compared_run.h"
-#include "src/report/score_rule.h"
+#include "src/report/natural_order.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/config/node.h>
@@ -50,36 +50,25 @@ std::optional<Interval> interval_of(const Json& result, const std::string& metri
   return Interval{ends[0].get<double>(), ends[1].get<double>()};
 }
 
-/// Returns only the task settings whose values are texts. score_rule() uses no others.
-config::Node texts_of(const Json& settings) {
-  config::Node out = config::Node::map();
-  for (const auto& [key, value] : settings.items())
-    if (value.is_string()) out.set(key, config::Node::scalar(value.get<std::string>()));
-  return out;
-}
-
-/// Returns the scores of one evaluation. A run's step_N.json lists them under `results`, and results.json lists them under `tasks`.
+/// Returns the scores of one evaluation.
 std::vector<Score> scores_in(const Json& json) {
   std::vector<Score> out;
   std::map<std::pair<std::string, std::string>, int> times;
-  const auto tasks = json.contains("tasks") ? json.find("tasks") : json.find("results");
-  if (tasks == json.end() || !tasks->is_array()) return out;
-  for (const Json& result : *tasks) {
-    const auto metrics = result.is_object() ? result.find("metrics") : result.end();
-    if (!result.is_object() || metrics == result.end() || !metrics->is_object()) continue;
+  for (const Json& result : results_in(json)) {
+    const auto metrics = result.find("metrics");
+    if (metrics == result.end() || !metrics->is_object()) continue;
     std::string task = text_of(result, "task");
     const std::string data = text_of(result, "data");
     if (const int time = ++times[{task, data}]; time > 1) task += concat("_", time);
     std::vector<Score> own;
-    const Json settings = result.value("settings", Json::object());
-    const std::string rule = score_rule(text_of(result, "task"), texts_of(settings));
     for (const auto& [metric, value] : metrics->items())
       own.push_back({task, data, metric,
                      value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN(),
                      interval_of(result, metric),
                      {},
-                     rule,
+                     text_of(result, "rule"),
                      step_of(json),
+                     rule_in(result, metric),
                      result.contains("name") ? text_of(result, "name") : task});
     std::ranges::sort(own, NaturalOrder{}, &Score::metric);
     out.insert(out.end(), own.begin(), own.end());
@@ -146,8 +135,11 @@ std::vector<fs::path> result_files(const fs::path& folder) {
 std::int64_t read_training_scores(const fs::path& folder, ComparedRun& run) {
   std::int64_t last = -1;
   for (const auto& [step, scores] : training_evaluations(folder, run)) {
-    for (const Score& score : scores)
-      run.curves.add(static_cast<double>(step), concat("evaluation.", score.curve, ".", score.metric), score.value);
+    for (const Score& score : scores) {
+      const std::string name = concat(score.curve, ".", score.metric);
+      run.curves.add(static_cast<double>(step), "evaluation." + name, score.value);
+      if (score.meaning.percent) run.percent.insert(name);
+    }
     run.scores = scores;
     last = step;
   }
@@ -226,8 +218,8 @@ void read_rows(const fs::path& folder, ComparedRun& run) {
       const auto found = row.find(key);
       return found != row.end() && found->is_number() ? found->get<double>() : std::nan("");
     };
-    if (std::isfinite(number("seconds"))) run.loss_by_minutes.add(number("seconds") / kSecondsAMinute, number("loss"));
-    if (std::isfinite(number("samples"))) run.loss_by_samples.add(number("samples"), number("loss"));
+    if (std::isfinite(number("seconds"))) run.curves.add(number("seconds") / kSecondsAMinute, "loss_by_minutes", number("loss"));
+    if (std::isfinite(number("samples"))) run.curves.add(number("samples"), "loss_by_samples", number("loss"));
   }
 }
 

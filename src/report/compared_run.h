@@ -3,13 +3,14 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "src/report/run_curves.h"
-#include "src/report/thin_curve.h"
 #include <tessera/report/task_outcomes.h>
+#include <tessera/report/task_result.h>
 
 namespace tessera::report {
 
@@ -24,6 +25,7 @@ struct Score {
   std::shared_ptr<const TaskOutcomes> outcomes = {};
   std::string rule = {};                  // explains how the task computes the number with its settings
   std::optional<std::int64_t> step = {};  // step of the measured weights, if known
+  MetricRule meaning = usual_rule(metric);  // what the value means
   std::string curve = {};                 // the task's name in the run's log, where a second zero_shot is "zero_shot_2" on any data
 };
 
@@ -33,9 +35,10 @@ struct ComparedRun {
   std::string folder;                // the folder as the user named it
   std::string version;               // the version that trained the run, such as "Tessera 0.1.0 (c35a622)"; empty if unknown
   std::optional<std::int64_t> step;  // step of the newest numbers or checkpoint
-  RunCurves curves;                  // curves over steps; evaluations during training are named "evaluation.TASK.METRIC"
-  ThinCurve loss_by_minutes{};
-  ThinCurve loss_by_samples{};                                // curve of the loss; its x-axis is the number of samples seen by all ranks
+  // Curves over steps. Evaluations during training are named "evaluation.TASK.METRIC". Instead of steps, "loss_by_minutes" has minutes, and
+  // "loss_by_samples" the number of samples seen by all ranks.
+  RunCurves curves;
+  std::set<std::string> percent{};                            // the "TASK.METRIC" of these curves that are shares
   std::vector<Score> scores;                                  // the newest score for each metric
   std::vector<std::pair<std::string, std::string>> settings;  // from config.yaml: {"optimizer.lr", "0.001"}
   // These fields describe the training or, if there was none, the evaluation; empty if unknown.

@@ -8,6 +8,7 @@
 
 #include "src/report/comparison.h"
 #include "src/report/markdown_table.h"
+#include "src/report/page.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/report/task_result.h>
@@ -19,14 +20,14 @@ using OrderedJson = nlohmann::ordered_json;
 
 void mark_best(ScoreRow& row) {
   row.best.assign(row.values.size(), false);
-  if (row.better == Better::neither || steps_differ(row)) return;
+  if (row.meaning.better == MetricRule::Better::neither || steps_differ(row)) return;
   std::vector<double> finite;
   for (const auto& value : row.values)
     if (value && std::isfinite(*value)) finite.push_back(*value);
   if (finite.empty()) return;
   const auto [least, greatest] = std::minmax_element(finite.begin(), finite.end());
   if (*least == *greatest) return;
-  const double best = row.better == Better::higher ? *greatest : *least;
+  const double best = row.meaning.better == MetricRule::Better::higher ? *greatest : *least;
   for (std::size_t i = 0; i < row.values.size(); ++i) row.best[i] = row.values[i] == best;
 }
 
@@ -34,10 +35,6 @@ std::vector<std::string> header_of(const std::vector<ComparedRun>& runs, const s
   std::vector<std::string> header = {first};
   for (const ComparedRun& run : runs) header.push_back(run.name);
   return header;
-}
-
-const char* name_of_better(Better better) {
-  return better == Better::higher ? "higher" : better == Better::lower ? "lower" : "neither";
 }
 
 template <class Value>
@@ -150,6 +147,12 @@ std::optional<std::vector<std::string>> row_of_steps(const std::vector<ScoreRow>
   return known ? std::optional(cells) : std::nullopt;
 }
 
+/// Returns the interval of a run's score, such as "[52.1, 56.5]", or an empty text if it has none.
+std::string interval_text(const ScoreRow& row, std::size_t run) {
+  const bool known = run < row.intervals.size() && row.intervals[run];
+  return known ? format_interval(row.meaning, *row.intervals[run]) : "";
+}
+
 /// Returns a cell such as "**54.31%** [52.1, 56.5]" or "53.90% [51.7, 56.1] =".
 std::string markdown_score(const ScoreRow& row, std::size_t run) {
   std::string text = score_text(row, run);
@@ -229,7 +232,7 @@ std::vector<ScoreRow> score_rows(const std::vector<ComparedRun>& runs) {
         return each.task == score.task && each.data == score.data && each.metric == score.metric;
       });
       if (row == rows.end()) {
-        rows.push_back({score.task, score.data, score.metric, better_value(score.metric), {}, {}});
+        rows.push_back({score.task, score.data, score.metric, score.meaning, {}, {}});
         row = std::prev(rows.end());
         row->values.resize(runs.size());
         row->intervals.resize(runs.size());
@@ -288,12 +291,7 @@ std::vector<SettingRow> differing_settings(const std::vector<ComparedRun>& runs)
 std::string score_text(const ScoreRow& row, std::size_t run) {
   const std::optional<double>& value = row.values[run];
   if (!value) return "-";
-  return std::isfinite(*value) ? format_metric(row.metric, *value) : "NaN";
-}
-
-std::string interval_text(const ScoreRow& row, std::size_t run) {
-  const bool known = run < row.intervals.size() && row.intervals[run];
-  return known ? format_interval(row.metric, *row.intervals[run]) : "";
+  return std::isfinite(*value) ? format_metric(row.meaning, *value) : "NaN";
 }
 
 std::string comparison_markdown(const std::vector<ComparedRun>& runs) {
@@ -325,7 +323,10 @@ std::string comparison_markdown(const std::vector<ComparedRun>& runs) {
   return text;
 }
 
-nlohmann::json comparison_json(const std::vector<ComparedRun>& runs) {
+namespace {
+
+/// Returns comparison_json() of runs whose score_rows() are known.
+nlohmann::json json_of(const std::vector<ComparedRun>& runs, const std::vector<ScoreRow>& rows) {
   nlohmann::json out = {
       {"runs", nlohmann::json::array()}, {"scores", nlohmann::json::array()}, {"settings", nlohmann::json::array()}};
   for (const ComparedRun& run : runs)
@@ -337,19 +338,56 @@ nlohmann::json comparison_json(const std::vector<ComparedRun>& runs) {
                            {"device", run.device},
                            {"date", run.date},
                            {"parameters", run.parameters}});
-  for (const ScoreRow& row : score_rows(runs))
-    out["scores"].push_back({{"task", row.task},
-                             {"data", row.data},
-                             {"metric", row.metric},
-                             {"better", name_of_better(row.better)},
-                             {"values", values_of(row.values)},
-                             {"steps", values_of(row.steps)},
-                             {"best", row.best},
-                             {"intervals", intervals_json(row)},
-                             {"differences", differences_json(row, runs)}});
+  for (const ScoreRow& row : rows) {
+    out["scores"].push_back(to_json(row.meaning));
+    out["scores"].back().update({{"task", row.task},
+                                 {"data", row.data},
+                                 {"metric", row.metric},
+                                 {"rule", row.rule},
+                                 {"values", values_of(row.values)},
+                                 {"steps", values_of(row.steps)},
+                                 {"best", row.best},
+                                 {"intervals", intervals_json(row)},
+                                 {"differences", differences_json(row, runs)}});
+  }
   for (const SettingRow& row : differing_settings(runs))
     out["settings"].push_back({{"key", row.key}, {"values", values_of(row.values)}});
   return out;
+}
+
+}  // namespace
+
+nlohmann::json comparison_json(const std::vector<ComparedRun>& runs) {
+  return json_of(runs, score_rows(runs));
+}
+
+std::string comparison_page(const std::vector<ComparedRun>& runs) {
+  const std::vector<ScoreRow> rows = score_rows(runs);
+  std::vector<ScoreRow> shared = rows;
+  nlohmann::json data = json_of(runs, rows);
+  data["kind"] = "comparison";
+  data["percent"] = nlohmann::json::array();
+  data["title"] = runs.size() == 1 ? runs.front().name : concat("Comparison of ", runs.size(), " runs");
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const std::string* objective = runs[i].setting("objective.name");
+    data["runs"][i].update({{"trained_for", step_text(runs[i])},
+                            {"objective", objective == nullptr ? "" : *objective},
+                            {"has_settings", !runs[i].settings.empty()},
+                            {"curves", runs[i].curves.to_json()}});
+    for (const std::string& name : runs[i].percent) data["percent"].push_back(name);
+  }
+  data["lone"] = take_lone_tasks(runs, shared);
+  data["note_on_steps"] = note_on_steps(rows);
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    nlohmann::json& score = data["scores"][r];
+    score["lone"] = std::ranges::none_of(shared, [&](const ScoreRow& each) { return each.task == rows[r].task && each.data == rows[r].data; });
+    score["steps_differ"] = steps_differ(rows[r]);
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      score["measured"].push_back(rows[r].values[i].has_value());
+      score["like_best"].push_back(is_like_best(rows[r], i));
+    }
+  }
+  return page(data);
 }
 
 }  // namespace tessera::report

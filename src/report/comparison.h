@@ -8,7 +8,6 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "src/report/compared_run.h"
-#include "src/report/metric.h"
 
 namespace tessera::report {
 
@@ -24,7 +23,7 @@ struct Difference {
 /// One metric of one task on the same data, with a value for each run.
 struct ScoreRow {
   std::string task, data, metric;
-  Better better = Better::neither;
+  MetricRule meaning;
   std::vector<std::optional<double>> values;  // one per run; nullopt if the run was not measured
   // one per run: whether its value is the row's best. No value is best if all values are equal, or if they were measured with weights of
   // different steps. NaN is never best
@@ -71,9 +70,6 @@ std::vector<SettingRow> differing_settings(const std::vector<ComparedRun>& runs)
 
 /// Returns the score of a run, such as "54.31%", or "-" if it has none.
 std::string score_text(const ScoreRow& row, std::size_t run);
-
-/// Returns the interval of a run's score, such as "[52.1, 56.5]", or an empty text if it has none.
-std::string interval_text(const ScoreRow& row, std::size_t run);
 
 /// Returns the scores and the settings that differ as Markdown tables; the best score of a row is bold.
 std::string comparison_markdown(const std::vector<ComparedRun>& runs);

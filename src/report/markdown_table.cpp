@@ -1,8 +1,6 @@
 #include "src/report/markdown_table.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cmath>
 #include <iomanip>
 #include <sstream>
@@ -41,32 +39,6 @@ std::string three_digits(double value) {
   std::ostringstream out;
   out << std::fixed << std::setprecision(std::clamp(2 - exponent, 0, 9)) << value;
   return out.str();
-}
-
-std::string six_digits(const std::string& text) {
-  constexpr std::size_t kShort = 8;
-  double value = 0;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.size() <= kShort || problem != std::errc() || end != text.data() + text.size() || text.find('.') == std::string::npos) return text;
-  std::ostringstream out;
-  out << std::setprecision(6) << value;
-  return out.str().size() < text.size() ? out.str() : text;
-}
-
-std::string four_digits(double value) {
-  std::ostringstream out;
-  if (value == 0 || std::abs(value) >= 1e-4 || !std::isfinite(value)) {
-    out << std::setprecision(4) << value;
-    return out.str();
-  }
-  out << std::scientific << std::setprecision(2) << value;
-  const std::string text = out.str();
-  const std::size_t place = text.find('e');
-  constexpr std::array<const char*, 10> kRaised = {"\u2070", "\u00b9", "\u00b2", "\u00b3", "\u2074",
-                                                   "\u2075", "\u2076", "\u2077", "\u2078", "\u2079"};
-  std::string power;
-  for (const char digit : std::to_string(-std::stoi(text.substr(place + 1)))) power += kRaised[digit - '0'];
-  return text.substr(0, place) + " \u00b7 10\u207b" + power;
 }
 
 }  // namespace tessera::report

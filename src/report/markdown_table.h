@@ -12,10 +12,4 @@ std::string markdown_table(const std::vector<std::string>& header, const std::ve
 /// Formats a number to three significant digits without an exponent: 0.0123, 1.23, 12.3, 1,234.
 std::string three_digits(double value);
 
-/// Shortens a number in text form to six significant digits ("2.302585092994046" to "2.30259"); returns any other text unchanged.
-std::string six_digits(const std::string& text);
-
-/// Formats a number to four significant digits (0.001234, 12.34). Formats a number below 0.0001 as "9.87 \u00b7 10\u207b\u2077".
-std::string four_digits(double value);
-
 }  // namespace tessera::report

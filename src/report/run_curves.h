@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
@@ -7,10 +8,45 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "src/report/metric.h"
-#include "src/report/thin_curve.h"
+#include "src/report/natural_order.h"
 
 namespace tessera::report {
+
+/// The values of one quantity, for example over the steps of a run.
+struct Curve {
+  std::vector<std::pair<double, double>> points;  // step, value
+  std::vector<std::pair<double, double>> ranges =
+      {};  // for each point, the smallest and the largest of the values whose mean is the point; empty if each point is a single value
+};
+
+/// A curve of bounded size. Merges neighboring values so that there are never more than `most` groups of values. Each group has the mean,
+/// the minimum and the maximum of its values.
+class ThinCurve {
+ public:
+  explicit ThinCurve(std::size_t most = 500) : most_(most) {}
+
+  /// Steps must not decrease. Values that are not finite are left out.
+  void add(double step, double value);
+  bool empty() const { return stretches_.empty(); }
+  /// The value that was added last.
+  const double& last() const { return last_; }
+  /// Returns a curve with one point per group of values: its x is the mean step, and its y is the mean value. The curve has ranges
+  /// (minimum, maximum) only if groups may have more than one value.
+  Curve curve() const;
+
+ private:
+  struct Stretch {
+    double steps = 0, values = 0;  // sums of the steps and of the values in a group
+    double low = 0, high = 0;
+    std::int64_t count = 0;
+  };
+  void join_pairs();
+
+  std::size_t most_;
+  std::int64_t per_stretch_ = 1;
+  std::vector<Stretch> stretches_;
+  double last_ = 0;
+};
 
 /// The curves of a run, made from the rows of its metrics.jsonl and its evaluations. Their memory does not grow with the length of the run.
 class RunCurves {
@@ -18,41 +54,17 @@ class RunCurves {
   /// Adds the numbers of a row, including numbers inside objects (`terms`). Ignores everything else.
   void add(const nlohmann::json& row);
   void add(double step, const std::string& name, double value);
-  /// Sets the steps that all charts mark, because settings changed there.
-  void set_marks(std::vector<double> steps) { marks_ = std::move(steps); }
-  /// Sets the loss of a model that guesses, for terms of the loss (Objective::chance_levels). Charts of these terms show it.
-  void set_chance(std::map<std::string, double> levels) { chance_ = std::move(levels); }
-
-  /// Returns charts of loss, its terms, learning rate, gradient norms and logit scale.
-  std::vector<CurveChart> training() const;
-  /// Returns charts of speed, waiting and memory.
-  std::vector<CurveChart> machine() const;
-  /// Returns charts of all curves whose names begin with `prefix`; the charts show the names without the prefix. Curves whose names are the
-  /// same before the last "." share a chart.
-  std::vector<CurveChart> with_prefix(const std::string& prefix) const;
-  /// Returns charts of the curves named `prefix`TASK.METRIC. Each task has one chart for its metrics that are shares, in percent, and one
-  /// for its other metrics.
-  std::vector<CurveChart> evaluations(const std::string& prefix) const;
-  /// Returns the keys of all curves that have a point, in alphabetical order.
-  std::vector<std::string> keys() const;
-  /// Returns the curve of this key under another name, with its values multiplied by `factor`. The result has no points if there is no such
-  /// curve.
-  Curve curve(const std::string& key, const std::string& name, double factor = 1) const;
+  /// Returns the curves as the pages hold them: {"steps": [[step, ...], ...], "values": {name: {"steps": index of the curve's steps, "y":
+  /// [...], "low": [...], "high": [...]}}}. A curve has "low" and "high" if its points are means of several values. Numbers have six digits.
+  nlohmann::json to_json() const;
   /// Returns the last value of the curve `name`, or null if there is none.
   const double* last(const std::string& name) const;
 
  private:
-  struct Line {
-    std::string key, name;
-    double factor = 1;
-  };
-  CurveChart chart(const std::string& title, const std::vector<Line>& lines) const;
-  /// Adds the levels of chance of these terms to the chart. If `common` is true, adds nothing unless all terms have the same level.
-  void add_chance(CurveChart& chart, const std::vector<Line>& terms, bool common) const;
-
   std::map<std::string, ThinCurve, NaturalOrder> curves_;
-  std::vector<double> marks_;
-  std::map<std::string, double> chance_;
 };
+
+/// Returns the curves of the rows in a run's metrics.jsonl; no curves if the file does not exist. Rows that are not JSON are skipped.
+RunCurves read_run_curves(const std::string& run_folder);
 
 }  // namespace tessera::report

@@ -2,14 +2,15 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <initializer_list>
 #include <iomanip>
 #include <numeric>
 #include <sstream>
+#include <string_view>
 
 #include <nlohmann/json.hpp>
 
 #include "src/base/digest.h"
-#include "src/report/metric.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/report/task_result.h>
@@ -39,21 +40,87 @@ std::int64_t TaskResult::skipped_total() const {
                          [](std::int64_t sum, const auto& entry) { return sum + entry.second; });
 }
 
-std::string format_metric(const std::string& name, double value) {
-  if (report::is_share(name)) return fixed(100 * value, 2) + "%";
+void TaskResult::add_share(const std::string& name, double value, MetricRule::Better better) {
+  metrics.emplace_back(name, value);
+  rules[name] = {.percent = true, .better = better};
+}
+
+void TaskResult::add_number(const std::string& name, double value, MetricRule::Better better) {
+  metrics.emplace_back(name, value);
+  rules[name] = {.percent = false, .better = better};
+}
+
+void TaskResult::add_card(const nlohmann::json& card) {
+  cards.push_back(std::make_shared<const nlohmann::json>(card));
+}
+
+MetricRule TaskResult::rule_of(const std::string& metric) const {
+  const auto found = rules.find(metric);
+  return found == rules.end() ? usual_rule(metric) : found->second;
+}
+
+MetricRule usual_rule(const std::string& metric) {
+  const auto holds_any = [&](std::initializer_list<std::string_view> parts) {
+    return std::ranges::any_of(parts, [&](std::string_view part) { return metric.find(part) != std::string::npos; });
+  };
+  MetricRule rule{.percent = holds_any({"top", "recall", "accuracy", "iou", "mean_per_class", "precision", "f1", "_score"})};
+  const bool baseline = metric.starts_with("chunks_") || metric.starts_with("random_") || metric.ends_with("_before");
+  if (baseline || metric.starts_with("train_")) return rule;
+  if (rule.percent || metric == "cider_d")
+    rule.better = MetricRule::Better::higher;
+  else if (holds_any({"loss", "rank", "perplexity", "error"}))
+    rule.better = MetricRule::Better::lower;
+  return rule;
+}
+
+nlohmann::json to_json(const MetricRule& rule) {
+  using Better = MetricRule::Better;
+  return {{"better", rule.better == Better::higher ? "higher" : rule.better == Better::lower ? "lower" : "neither"}, {"percent", rule.percent}};
+}
+
+MetricRule rule_in(const nlohmann::json& result, const std::string& metric) {
+  const auto rules = result.find("rules");
+  if (rules == result.end() || !rules->is_object() || !rules->contains(metric) || !rules->at(metric).is_object()) return usual_rule(metric);
+  const nlohmann::json& rule = rules->at(metric);
+  const std::string better = rule.value("better", "neither");
+  return {.percent = rule.value("percent", false),
+          .better = better == "higher"  ? MetricRule::Better::higher
+                    : better == "lower" ? MetricRule::Better::lower
+                                        : MetricRule::Better::neither};
+}
+
+std::string format_metric(const MetricRule& rule, double value) {
+  if (rule.percent) return fixed(100 * value, 2) + "%";
   std::ostringstream out;
   out << std::setprecision(4) << value;
   return out.str();
 }
 
-std::string format_interval(const std::string& name, const report::Interval& interval) {
+std::string format_interval(const MetricRule& rule, const report::Interval& interval) {
   std::ostringstream out;
-  const bool share = report::is_share(name);
-  if (share) out << std::fixed << std::setprecision(1);
-  if (!share) out << std::setprecision(3);
-  const double factor = share ? 100 : 1;
+  if (rule.percent) out << std::fixed << std::setprecision(1);
+  if (!rule.percent) out << std::setprecision(3);
+  const double factor = rule.percent ? 100 : 1;
   out << "[" << factor * interval.low << ", " << factor * interval.high << "]";
   return out.str();
+}
+
+nlohmann::json results_in(const nlohmann::json& file) {
+  auto out = nlohmann::json::array();
+  const auto list = file.contains("tasks") ? file.find("tasks") : file.find("results");
+  if (list == file.end() || !list->is_array()) return out;
+  for (const auto& result : *list)
+    if (result.is_object()) out.push_back(result);
+  return out;
+}
+
+std::string reading_line(const nlohmann::json& reading) {
+  Reading out;
+  if (reading.is_string()) out.text = reading.get<std::string>();
+  if (reading.is_array())
+    for (const auto& item : reading)
+      if (item.is_object()) out.items.emplace_back(item.value("name", ""), item.value("score", 0.0));
+  return out.line();
 }
 
 report::TaskOutcomes outcomes_of(const TaskResult& result) {
@@ -66,6 +133,8 @@ nlohmann::json to_json(const TaskResult& result) {
   nlohmann::json out = {{"task", result.task},       {"data", result.data},
                         {"metrics", metrics},        {"samples", result.samples},
                         {"skipped", result.skipped}, {"seconds", std::round(result.seconds * 1000) / 1000}};
+  for (const auto& [name, value] : result.metrics) out["rules"][name] = to_json(result.rule_of(name));
+  if (!result.rule.empty() && !result.metrics.empty()) out["rule"] = result.rule;
   if (result.texts > 0) out["texts"] = result.texts;
   if (result.equal_images > 0) out["equal_images"] = result.equal_images;
   out["settings"] = config::to_json(result.settings);
@@ -102,7 +171,7 @@ std::string summary_line(const TaskResult& result) {
   std::string line = result.task + ":";
   for (std::size_t i = 0; i < result.metrics.size(); ++i) {
     const auto& [name, value] = result.metrics[i];
-    line += concat(i > 0 ? ", " : " ", name, " ", format_metric(name, value));
+    line += concat(i > 0 ? ", " : " ", name, " ", format_metric(result.rule_of(name), value));
   }
   line +=
       concat(" (", count_of(result.samples, "image"), result.texts > 0 ? ", " + count_of(result.texts, "text") : "");
@@ -125,8 +194,8 @@ std::string results_table(const std::vector<TaskResult>& results) {
       const auto interval = result.intervals.find(name);
       rows.push_back({i == 0 ? result.task : "", i == 0 ? result.data : "",
                       i == 0 ? with_thousands(result.samples) : "",
-                      i == 0 && result.texts > 0 ? with_thousands(result.texts) : "", name, format_metric(name, value),
-                      interval == result.intervals.end() ? "" : format_interval(name, interval->second)});
+                      i == 0 && result.texts > 0 ? with_thousands(result.texts) : "", name, format_metric(result.rule_of(name), value),
+                      interval == result.intervals.end() ? "" : format_interval(result.rule_of(name), interval->second)});
     }
   }
   std::array<std::size_t, kColumns> widths{};

@@ -86,8 +86,6 @@ class Trainer {
   /// Runs the evaluation that is due at the step at which the run resumes, unless an earlier session has already run it.
   bool make_up_evaluation();
   Outcome interrupted_at_step();
-  /// Logs a task's result and returns its metrics, named "task.metric". `task` is the result of task_name().
-  MeasuredMetrics log_result(const TaskResult& result, const std::string& task);
 
   Config config_;
   ProcessGroup group_;

@@ -45,7 +45,7 @@ MeasuredMetrics recorded_metrics(const std::string& folder, std::int64_t step) {
   MeasuredMetrics out;
   if (!std::filesystem::exists(path)) return out;
   const auto file = nlohmann::json::parse(io::read_file(path));
-  for (const auto& result : file.at("results"))
+  for (const auto& result : results_in(file))
     for (const auto& [name, value] : result.at("metrics").items())
       out.emplace_back(concat(result.value("name", ""), ".", name), value.is_number() ? value.get<double>() : NAN);  // JSON has no NaN
   return out;
@@ -60,8 +60,8 @@ bool holds_evaluation(const Config& config, std::int64_t step) {
   const auto file = nlohmann::json::parse(io::read_file(path), nullptr, false);
   if (!file.is_object()) return false;
   std::multiset<std::string> made, wanted;
-  for (const char* list : {"results", "failed"})
-    for (const auto& task : file.value(list, nlohmann::json::array()))
+  for (const auto& list : {results_in(file), file.value("failed", nlohmann::json::array())})
+    for (const auto& task : list)
       if (task.is_object()) made.insert(task.value("task", "") + task.value("settings", nlohmann::json()).dump());
   for (const config::ModuleSettings& task : config.evaluation.tasks)
     wanted.insert(task.name + config::to_json(task.settings).dump());
@@ -110,10 +110,13 @@ bool Trainer::run_evaluation() {
     const auto outcome = try_task(config_.evaluation.tasks, i, "evaluation.tasks", embedder, context);
     if (const auto* result = std::get_if<TaskResult>(&outcome)) {
       const std::string name = task_name(config_.evaluation.tasks, i);
-      const MeasuredMetrics metrics = log_result(*result, name);
-      all.insert(all.end(), metrics.begin(), metrics.end());
       results.push_back(to_json(*result));
       results.back()["name"] = name;
+      monitor_.log().line(concat("step ", state_.step, ": ", summary_line(*result)));
+      MeasuredMetrics metrics;
+      for (const auto& [metric, value] : result->metrics) metrics.emplace_back(concat(name, ".", metric), value);
+      monitor_.evaluated(state_, metrics, results.back());
+      all.insert(all.end(), metrics.begin(), metrics.end());
     } else {
       const auto& failure = std::get<TaskFailure>(outcome);
       monitor_.log().evaluation_failed(state_.step, failure.place, failure.reason);
@@ -125,7 +128,7 @@ bool Trainer::run_evaluation() {
   const nlohmann::json file = {{"step", state_.step},       {"weights", weights},
                                {"version", version()},      {"commit", commit()},
                                {"date", utc_now()},         {"device", machine_name(run_.device)},
-                               {"results", results},        {"failed", failed}};
+                               {"tasks", results},          {"failed", failed}};
   try {
     io::write_file(evaluation_file(folder_, state_.step), dump_utf8(file, 2) + "\n");
   } catch (const UserError& error) {
@@ -134,16 +137,6 @@ bool Trainer::run_evaluation() {
   monitor_.show(state_);
   // Before the first step nothing has been trained, so these weights never count as the best.
   return state_.step > 0 && checkpoints_.is_best(all);
-}
-
-MeasuredMetrics Trainer::log_result(const TaskResult& result, const std::string& task) {
-  monitor_.log().line(concat("step ", state_.step, ": ", summary_line(result)));
-  MeasuredMetrics metrics;
-  for (const auto& [name, value] : result.metrics) metrics.emplace_back(concat(task, ".", name), value);
-  monitor_.evaluated(state_, metrics);
-  monitor_.log().evaluated_data(task, data_and_counts(result.data, result.samples, result.texts));
-  monitor_.log().readings(state_.step, result.readings);
-  return metrics;
 }
 
 }  // namespace tessera

@@ -40,7 +40,8 @@ TEST_F(BenchProgram, MistakesAreReportedInOneLineWithExitCodeTwo) {
   expect_refused("loss --model no/such.yaml",
                  "no/such.yaml: no such configuration file in the working folder or in " TESSERA_SOURCE_DIR
                  "/configs; trainer --list-configs lists all");
-  expect_refused("loss --plot no/such/plot.svg", "--plot no/such/plot.svg: there is no folder no/such");
+  expect_refused("loss --plot no/such/plot.html", "--plot no/such/plot.html: there is no folder no/such");
+  expect_refused("loss --plot plot.svg", "--plot plot.svg: the plot is a page: name a file that ends in .html");
   expect_refused("kernels --sparsify-group 4x4",
                  "--sparsify-group 4x4: expected sizes of at least 1 such as 64x55x196x512 (B, L, P, D)");
   expect_refused("kernels --slot-attention 4x4x4x4",
@@ -60,12 +61,12 @@ TEST_F(BenchProgram, MistakesAreReportedInOneLineWithExitCodeTwo) {
 TEST_F(BenchProgram, LossPrintsTablesAndWritesPlotAndJson) {
   std::string text;
   const nlohmann::json costs =
-      measured("loss --objectives clip sparc --batch-sizes 4 2 --patches 4 --tokens 3 --width 8 --quiet --plot " + path("a.svg"),
+      measured("loss --objectives clip sparc --batch-sizes 4 2 --patches 4 --tokens 3 --width 8 --quiet --plot " + path("a.html"),
                "costs", &text);
   EXPECT_NE(text.find("B = 2 |"), std::string::npos) << text;
   EXPECT_LT(text.find("B = 2 |"), text.find("B = 4 |")) << "sizes must ascend";
   EXPECT_NE(text.find("SPARC over CLIP at B = 4"), std::string::npos) << text;
-  EXPECT_TRUE(std::filesystem::exists(path("a.svg")));
+  EXPECT_TRUE(std::filesystem::exists(path("a.html")));
   EXPECT_EQ(costs.size(), 4u);
 }
 

@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/report/markdown_table.h"
-#include "src/report/plot.h"
+#include "tests/support/page_data.h"
 #include "tools/bench/loss_bench.h"
 
 namespace tessera::bench {
@@ -78,7 +78,7 @@ TEST(LossReport, SparcIsComparedWithClipInPercent) {
                                     "| sparc                                    |  0.384 |        0.476 |\n"),
             std::string::npos)
       << to_markdown(bench);
-  EXPECT_NE(to_svg(bench).find("Update step, peak memory over CLIP's (%)"), std::string::npos);
+  EXPECT_NE(to_page(bench).find("Update step, peak memory over CLIP's (%)"), std::string::npos);
 }
 
 TEST(LossReport, JsonHasEveryMeasurement) {
@@ -89,32 +89,18 @@ TEST(LossReport, JsonHasEveryMeasurement) {
   EXPECT_FALSE(json["costs"][5].contains("seconds"));
 }
 
-std::size_t count(const std::string& text, const std::string& part) {
-  std::size_t found = 0;
-  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
-  return found;
-}
-
-TEST(Plot, HasACurvePerObjectiveAndPanel) {
-  const std::string svg = to_svg(example());
-  EXPECT_EQ(svg.rfind("<svg ", 0), 0u);
-  EXPECT_EQ(count(svg, "<polyline"), 9u) << "three objectives in three panels";
-  EXPECT_EQ(count(svg, "r=\"2.6\""), 15u) << "five measured points in each";
-  EXPECT_EQ(count(svg, ">sparc</text>"), 1u) << "one legend";
-  EXPECT_EQ(count(svg, "nan"), 0u);
-  EXPECT_EQ(count(svg, "<g "), count(svg, "</g>"));
-}
-
-TEST(Plot, AxesAreLogarithmic) {
-  const std::string svg = report::svg_plot({{"t", "x", {{"a", {{1, 1}, {2, 10}, {4, 100}}}}}});
-  // The plot area is 330 - 52 - 12 wide and 270 - 34 - 44 high. Values that differ by equal factors must be at equal distances.
-  EXPECT_NE(svg.find("points=\"52.0,226.0 185.0,130.0 318.0,34.0 \""), std::string::npos) << svg;
-}
-
-TEST(Plot, EmptySeriesAndNonpositiveValuesAreNotDrawn) {
-  EXPECT_EQ(count(report::svg_plot({{"a < b & c", "x", {{"s", {}}}}}), "<polyline"), 0u);
-  EXPECT_NE(report::svg_plot({{"a < b & c", "x", {}}}).find("a &lt; b &amp; c"), std::string::npos);
-  EXPECT_EQ(count(report::svg_plot({{"t", "x", {{"s", {{1, 0}, {2, 3}}}}}}), "<circle"), 2u) << "one point and the legend";
+TEST(LossPage, HasALogarithmicChartPerQuantityAndALinePerObjective) {
+  const std::string page = to_page(example());
+  expect_self_contained(page);
+  const nlohmann::json charts = page_data(page).at("sections").at(0).at("cards").at(0).at("charts");
+  ASSERT_EQ(charts.size(), 3u);
+  for (const auto& chart : charts) {
+    EXPECT_TRUE(chart.at("log").get<bool>());
+    ASSERT_EQ(chart.at("lines").size(), 3u);
+    EXPECT_EQ(chart.at("lines").at(1).at(0), "sparc");
+    EXPECT_EQ(chart.at("lines").at(1).at(1).dump(), "[16.0,32.0]");
+    EXPECT_EQ(chart.at("lines").at(2).at(1).dump(), "[16.0]") << "gloria does not fit at 32";
+  }
 }
 
 }  // namespace

@@ -161,9 +161,11 @@ TEST_F(CaptionTasks, AreRightOnceTheDecoderHasMemorizedTheImages) {
   ASSERT_EQ(captions.readings.size(), 2u);
   EXPECT_EQ(captions.readings[1].of, "picture2");
   EXPECT_EQ(captions.readings[1].text, "a red box down here (10.00)");
-  ASSERT_EQ(captions.pictures.captions.size(), 2u);
-  EXPECT_EQ(captions.pictures.captions[0].written, "a red box up here");
-  EXPECT_EQ(captions.pictures.captions[0].truth.size(), 2u);
+  const nlohmann::json sheets = sheets_of(captions, "Captions");
+  ASSERT_EQ(sheets.size(), 2u);
+  EXPECT_EQ(sheets[0].at("quote"), "a red box up here");
+  EXPECT_EQ(sheets[0].at("list").size(), 2u) << "the image's own captions";
+  EXPECT_EQ(sheets[1].at("score"), "10.00");
   expect_outcomes_give_metrics(captions);
 
   // Each coordinate of a box is written as one of 8 bins and read back as the bin's center. A coordinate of 0 becomes bin 0, which is read

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "src/data/loading/evaluation_reader.h"
+#include "tests/support/page_data.h"
 #include "tests/evaluation/evaluate_fixture.h"
 #include <tessera/data/loading/loader.h>
 #include <tessera/evaluation/embedder.h>
@@ -26,8 +27,9 @@ TEST_F(EvaluatePictures, QueriesShowTheNearestImagesAndMeasureNothingElse) {
   const auto found = tasks.at(0).at("readings").at("a red circle");
   ASSERT_EQ(found.size(), 6U);
   for (std::size_t i = 1; i < found.size(); ++i) EXPECT_LE(found.at(i).at("score"), found.at(i - 1).at("score"));
-  const std::string html = io::read_file(options.out + "/report.html");
-  EXPECT_TRUE(contains(html, "<q>the blue square, of all</q>"));
+  const nlohmann::json sheets = page_data(io::read_file(options.out + "/report.html")).at("results").at(0).at("cards").at(0).at("items");
+  EXPECT_EQ(sheets.at(1).at("quote"), "the blue square, of all");
+  EXPECT_FALSE(sheets.at(1).contains("tag")) << "no image is known to be right";
 
   // The first result must be the image that is most similar to the text.
   const InferenceModel loaded = load_for_inference(options.checkpoint, "cpu");
@@ -43,7 +45,7 @@ TEST_F(EvaluatePictures, QueriesShowTheNearestImagesAndMeasureNothingElse) {
                         .item<std::int64_t>();
   const std::string& nearest = samples[static_cast<std::size_t>(best)].sample.key;
   EXPECT_EQ(found.at(0).at("name"), nearest);
-  EXPECT_TRUE(contains(html, "title=\"" + nearest + "\"")) << "the page names the images";
+  EXPECT_EQ(sheets.at(0).at("images").at(0).at("name"), nearest) << "the page names the images";
 }
 
 TEST_F(EvaluatePictures, QueryCanBeCombinedWithASuite) {
@@ -77,11 +79,16 @@ TEST_F(EvaluatePictures, ReportShowsGradCamAndFeatureMaps) {
   }
   const double classes = static_cast<double>(tasks.at(2).at("classes").size());
   EXPECT_EQ(tasks.at(2).at("metrics").at("points"), 10 + classes);
-  const std::string html = io::read_file(options.out + "/report.html");
-  EXPECT_TRUE(contains(html, "a red circle &middot;"));
-  EXPECT_TRUE(contains(html, "<h3>Grad-CAM</h3>"));
-  EXPECT_TRUE(contains(html, ">t-SNE</h3>"));
-  EXPECT_TRUE(contains(html, "<circle"));
+  const nlohmann::json shown = page_data(io::read_file(options.out + "/report.html")).at("results");
+  const nlohmann::json maps = shown.at(1).at("cards").at(0), map = shown.at(2).at("cards").at(0);
+  EXPECT_EQ(maps.at("title"), "Grad-CAM");
+  EXPECT_TRUE(contains(maps.at("items").at(0).at("images").at(1).at("caption").get<std::string>(), "a red circle \u00b7 "));
+  EXPECT_EQ(map.at("plots").at(1).at("title"), "t-SNE");
+  const nlohmann::json& points = map.at("plots").at(1).at("points");
+  EXPECT_EQ(static_cast<double>(points.size()), 10 + classes);
+  EXPECT_FALSE(points.front().at("is_text").get<bool>());
+  EXPECT_TRUE(points.back().at("is_text").get<bool>());
+  EXPECT_EQ(points.back().at("class"), classes - 1) << "the text of a class has its color";
 }
 
 /// Shows the words of "the red circles." on two images.
@@ -115,8 +122,10 @@ class Words : public Evaluate {
     context.loss = std::make_shared<KeptObjective>(objective);
     return objective;
   }
-  static at::Tensor drawn(const TaskResult& result, std::size_t word) {
-    return at::tensor(result.pictures.maps.at(0).maps.at(word).patches);
+  nlohmann::json words_json() const { return nlohmann::json::parse(io::read_file(context.out + "/words.json")); }
+  /// Returns the map of a word over the first image of the result, which is the last one.
+  at::Tensor drawn(const TaskResult& /*result*/, std::size_t word) const {
+    return at::tensor(words_json().at(0).at("maps").at(word).at("weights").get<std::vector<float>>());
   }
 
   EvaluationContext context;
@@ -128,20 +137,20 @@ class Words : public Evaluate {
 TEST_F(Words, AreJoinedFromTokensAndUseTheWeightsOfSparc) {
   use_objective("{name: weighted_sum, objectives: [{name: clip}, {name: sparc, threshold: 0.4}]}");
   const TaskResult result = run_words();
-  ASSERT_EQ(result.pictures.maps.size(), 2U);
-  const MapExample& shown = result.pictures.maps[0];
-  EXPECT_EQ(shown.text, "the red circles.");
-  ASSERT_EQ(shown.maps.size(), 3U) << "punctuation is no word";
-  EXPECT_EQ(shown.maps[2].text, "circles");
-  const auto [image, text] = features(shown.text);
+  const nlohmann::json sheets = sheets_of(result, "Words");
+  ASSERT_EQ(sheets.size(), 2U);
+  EXPECT_EQ(sheets[0].at("quote"), "the red circles.");
+  ASSERT_EQ(sheets[0].at("images").size(), 4U) << "the image and its maps; punctuation is no word";
+  EXPECT_EQ(sheets[0].at("images")[3].at("caption"), "circles");
+  const auto [image, text] = features("the red circles.");
   const at::Tensor weights = sparsify_weights(text.tokens, image.tokens, text.mask, {.threshold = 0.4})[0];
   EXPECT_TRUE(drawn(result, 1).allclose(weights[2])) << "after [CLS] and the";
   EXPECT_TRUE(drawn(result, 2).allclose((weights[3] + weights[4]) / 2)) << "circle and ##s";
   EXPECT_NEAR(drawn(result, 2).sum().item<double>(), 1, 1e-5);
-  EXPECT_TRUE(contains(result.pictures.map_rule, "sparc"));
+  EXPECT_TRUE(contains(card_of(result, "Words").at("note").get<std::string>(), "sparc"));
   EXPECT_TRUE(result.notes.empty());
-  const auto json = nlohmann::json::parse(io::read_file(context.out + "/words.json"));
-  EXPECT_EQ(json.at(0).at("key"), shown.name);
+  const nlohmann::json json = words_json();
+  EXPECT_EQ(json.at(0).at("key"), sheets[0].at("images")[0].at("name"));
   EXPECT_EQ(json.at(1).at("maps").at(2).at("word"), "circles");
 }
 
@@ -172,10 +181,11 @@ TEST_F(Words, UnknownWordsAreSplitByTheTokensOwnSpaces) {
   const DualEncoderEmbedder embedder(loaded().model, loaded().tokenizer);
   const TaskResult result =
       run_task(task_of("{name: words, samples: 1, texts: [the purple circle, '?!'], max_words: 2}"), embedder, context);
-  ASSERT_EQ(result.pictures.maps.size(), 2U);
-  ASSERT_EQ(result.pictures.maps[0].maps.size(), 2U);
-  EXPECT_EQ(result.pictures.maps[0].maps[0].text, "the");
-  EXPECT_TRUE(result.pictures.maps[1].maps.empty()) << "a text without words";
+  const nlohmann::json sheets = sheets_of(result, "Words");
+  ASSERT_EQ(sheets.size(), 2U);
+  ASSERT_EQ(sheets[0].at("images").size(), 3U);
+  EXPECT_EQ(sheets[0].at("images")[1].at("caption"), "the");
+  EXPECT_EQ(sheets[1].at("images").size(), 1U) << "a text without words";
 }
 
 /// The parameters are an image tower in YAML and the image size. If the tower reads out only its class token, Grad-CAM uses the input of

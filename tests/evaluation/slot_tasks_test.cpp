@@ -301,24 +301,29 @@ TEST_F(Slots, MaskOfChosenSlotsHasOneWeightPerSlot) {
 TEST_F(Slots, SheetsShowTheSlotsThatAgreeMost) {
   context.pictures = true;
   const TaskResult result = run("{name: slots, samples: 2, per_sample: 3}", model);
-  ASSERT_EQ(result.pictures.slots.size(), 2U);
-  const SlotExample& second = result.pictures.slots[1];
-  EXPECT_EQ(second.image.pixels.front(), 20) << "examples are spread over the data";
-  EXPECT_EQ(second.rows * second.columns, 4);
-  EXPECT_EQ(second.tokens, (std::vector<std::string>{" #7", " #8"})) << "padding is not shown";
+  const nlohmann::json sheets = sheets_of(result, "Slots");
+  ASSERT_EQ(sheets.size(), 2U);
+  const nlohmann::json images = sheets[1].at("images");
+  EXPECT_EQ(images[0].at("src"), gray_source(20)) << "examples are spread over the data";
   const at::Tensor pixels = at::full({1, 3, 16, 16}, 20, at::kByte);
   const at::Tensor cosines = at::cosine_similarity(model.images(pixels, {.slots = true}).slots[0],
                                                    model.texts({"right 20"}, {.slots = true}).slots[0], 1);
   const at::Tensor order = std::get<1>(cosines.sort(0, true));
   const at::Tensor attention = model.images(pixels, {.attention = true}).attention[0];
-  ASSERT_EQ(second.slots.size(), 3U);
+  ASSERT_EQ(images.size(), 4U) << "the image, and its map for each of three slots";
   for (std::int64_t i = 0; i < 3; ++i) {
-    const SlotExample::Slot& slot = second.slots[static_cast<std::size_t>(i)];
-    EXPECT_EQ(slot.index, order[i].item<std::int64_t>());
-    EXPECT_NEAR(slot.cosine, cosines[slot.index].item<double>(), 1e-6);
-    for (std::size_t p = 0; p < 4; ++p)
-      EXPECT_EQ(slot.image[p], attention[slot.index][static_cast<std::int64_t>(p)].item<float>());
-    EXPECT_EQ(slot.text.size(), 2U);
+    const nlohmann::json& image = images[static_cast<std::size_t>(1 + i)];
+    const auto slot = order[i].item<std::int64_t>();
+    EXPECT_EQ(image.at("caption"), concat("slot ", slot, " \u00b7 ", fixed(cosines[slot].item<double>(), 2)));
+    const nlohmann::json& heat = image.at("heat");
+    EXPECT_EQ(heat.at("rows").get<int>() * heat.at("columns").get<int>(), 4);
+    for (std::size_t p = 0; p < 4; ++p) {
+      const double expected = attention[slot][static_cast<std::int64_t>(p)].item<double>();
+      EXPECT_NEAR(heat.at("values")[p].get<double>(), expected, 1e-3 * std::abs(expected)) << "four digits";
+    }
+    ASSERT_EQ(image.at("tokens").size(), 2U) << "padding is not shown";
+    EXPECT_EQ(image.at("tokens")[0][0], " #7");
+    EXPECT_EQ(image.at("tokens")[1][0], " #8");
   }
 }
 
@@ -326,15 +331,16 @@ TEST_F(Slots, SheetsShowTheNamedOrChosenSlots) {
   context.pictures = true;
   const auto shown = [&](const std::string& yaml) {
     const TaskResult result = run(yaml, model);
-    std::vector<std::int64_t> indices;
-    for (const SlotExample::Slot& slot : result.pictures.slots.at(0).slots) indices.push_back(slot.index);
-    return indices;
+    std::vector<std::string> slots;
+    for (const auto& image : sheets_of(result, "Slots").at(0).at("images"))
+      if (image.contains("caption")) slots.push_back(image["caption"].get<std::string>().substr(0, 6));
+    return slots;
   };
-  EXPECT_EQ(shown("{name: slots, slots: [4, 1]}"), (std::vector<std::int64_t>{4, 1}));
+  EXPECT_EQ(shown("{name: slots, slots: [4, 1]}"), (std::vector<std::string>{"slot 4", "slot 1"}));
   EXPECT_EQ(error_of([&] { shown("{name: slots, slots: [5]}"); }),
             "slots.slots: slot 5: this model's slots are 0 to 4");
   context.slots = {2};
-  EXPECT_EQ(shown("slots"), (std::vector<std::int64_t>{2}));
+  EXPECT_EQ(shown("slots"), std::vector<std::string>{"slot 2"});
 }
 
 TEST_F(Slots, SheetsNeedAttention) {

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
+#include "src/report/cards.h"
 #include "tests/support/contains.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
@@ -48,6 +50,23 @@ inline std::map<std::string, double> by_name(const TaskResult& result) {
 /// Returns the value of a metric, which must exist.
 inline double metric(const TaskResult& result, const std::string& name) {
   return by_name(result).at(name);
+}
+
+/// Returns the card of this title; an empty object if there is none.
+inline nlohmann::json card_of(const TaskResult& result, const std::string& title) {
+  for (const auto& card : result.cards)
+    if (card->value("title", "") == title) return *card;
+  return nlohmann::json::object();
+}
+
+/// Returns the sheets of the card of this title (src/report/cards.h).
+inline nlohmann::json sheets_of(const TaskResult& result, const std::string& title) {
+  return card_of(result, title).value("items", nlohmann::json::array());
+}
+
+/// Returns the source of a square image of one gray level in a card.
+inline std::string gray_source(int level, std::int64_t side = 16) {
+  return report::data_uri({side, side, std::vector<std::uint8_t>(static_cast<std::size_t>(3 * side * side), static_cast<std::uint8_t>(level))});
 }
 
 /// Expects each metric to equal the value that follows from the outcomes of its samples.

@@ -79,9 +79,10 @@ TEST_F(Tasks, ZeroShotIgnoresTheBackground) {
   context.pictures = true;
   const TaskResult result = run("{name: zero_shot, topk: [1, 2]}");
   EXPECT_EQ(result.samples, 6);
-  EXPECT_EQ(result.pictures.class_names, (std::vector<std::string>{"dark", "bright"}));
+  EXPECT_EQ(result.classes, (std::vector<std::string>{"dark", "bright"}));
+  EXPECT_EQ(card_of(result, "Confusion").at("names").size(), 2U);
   EXPECT_EQ(result.metrics.at(1), (Metric("top2", 1.0)));
-  EXPECT_EQ(result.pictures.classification.size(), 6U);
+  EXPECT_EQ(sheets_of(result, "Examples").size(), 6U);
 }
 
 TEST_F(Tasks, EmbedderRestoresTheModeOfTheModel) {
@@ -200,25 +201,27 @@ TEST_F(Tasks, RetrievalSheetsShowTheNearestOfAllImages) {
   const TowerFeatures images = embedder.images(at::stack(pixels), {});
   std::vector<std::string> queries;
   std::vector<std::int64_t> ranks;
-  for (const RetrievalSheet& sheet : result.pictures.retrieval) {
-    if (!sheet.text_to_image) continue;
-    queries.push_back(sheet.query_text);
-    ranks.push_back(sheet.rank);
+  for (const auto& sheet : sheets_of(result, "Text to image")) {
+    const std::string query = sheet.at("quote"), tag = sheet.at("tag").at("text");
+    const nlohmann::json& shown = sheet.at("images");
+    queries.push_back(query);
+    ranks.push_back(tag == "found first" ? 1 : std::stoll(tag.substr(tag.rfind(' '))));
     const at::Tensor order = std::get<1>(
-        embedder.similarity(images, embedder.texts({"x " + sheet.query_text}, {})).squeeze(1).sort(0, true));
-    ASSERT_EQ(sheet.items.size(), 5U);
+        embedder.similarity(images, embedder.texts({"x " + query}, {})).squeeze(1).sort(0, true));
+    ASSERT_EQ(shown.size(), 6U) << "the right image and five results";
     for (std::int64_t i = 0; i < 5; ++i) {
       const auto image = order[i].item<std::int64_t>();
-      const RetrievalSheet::Item& item = sheet.items[static_cast<std::size_t>(i)];
-      EXPECT_EQ(item.image.pixels.front(), 20 * image);
-      EXPECT_EQ(item.right, sheet.query_text.front() - 'a' == image);
+      const nlohmann::json& item = shown[static_cast<std::size_t>(1 + i)];
+      EXPECT_EQ(item.at("src"), gray_source(static_cast<int>(20 * image)));
+      EXPECT_EQ(item.at("box"), query.front() - 'a' == image ? "right" : "wrong");
     }
-    EXPECT_EQ(sheet.query_image.pixels.front(), 20 * (sheet.query_text.front() - 'a'));
+    EXPECT_EQ(shown[0].at("src"), gray_source(20 * (query.front() - 'a')));
   }
   EXPECT_TRUE(std::is_sorted(ranks.rbegin(), ranks.rend())) << "failures come first";
   std::sort(queries.begin(), queries.end());
   EXPECT_EQ(queries, (std::vector<std::string>{"a", "b", "c", "d"})) << "the queries are those of the first batch";
-  EXPECT_EQ(result.pictures.retrieval.size(), 4U + 6U);
+  EXPECT_EQ(sheets_of(result, "Text to image").size(), 4U);
+  EXPECT_EQ(sheets_of(result, "Image to text").size(), 6U);
 }
 
 TEST_F(Tasks, ShowTheMostConfidentMistakesFirst) {
@@ -230,13 +233,17 @@ TEST_F(Tasks, ShowTheMostConfidentMistakesFirst) {
   const TaskResult result = run("{name: zero_shot, topk: [1]}");
   const auto wrong = std::llround((1 - result.metrics.front().second) * 60);
   ASSERT_GT(wrong, 0);
-  EXPECT_EQ(std::ssize(result.pictures.mistakes), std::min<std::int64_t>(wrong, 12));
+  const nlohmann::json mistakes = sheets_of(result, "Mistakes");
+  EXPECT_EQ(std::ssize(mistakes), std::min<std::int64_t>(wrong, 12));
   std::vector<double> margins;
-  for (const ClassificationExample& example : result.pictures.mistakes) {
-    ASSERT_EQ(example.best.size(), 2U);
-    EXPECT_NE(example.best[0].first, example.label);
-    EXPECT_EQ(example.best[1].first, example.label);
-    margins.push_back(std::log(example.best[0].second) - std::log(example.best[1].second));
+  for (const auto& example : mistakes) {
+    const nlohmann::json& bars = example.at("bars");
+    ASSERT_EQ(bars.size(), 2U);
+    EXPECT_FALSE(example.at("right").get<bool>());
+    EXPECT_FALSE(bars[0][2].get<bool>());
+    EXPECT_TRUE(bars[1][2].get<bool>());
+    EXPECT_EQ(bars[1][0], example.at("truth"));
+    margins.push_back(std::log(bars[0][1].get<double>()) - std::log(bars[1][1].get<double>()));
   }
   for (std::size_t i = 1; i < margins.size(); ++i) EXPECT_LE(margins[i], margins[i - 1] + 1e-6) << i;
 }
@@ -249,8 +256,8 @@ TEST_F(Tasks, ExamplesAreSpreadOverTheDataAndReplaceSkippedOnes) {
   };
   context.pictures = true;
   std::vector<int> shown;
-  for (const ClassificationExample& example : run("{name: zero_shot}").pictures.classification)
-    shown.push_back(example.image.pixels.front());
+  for (const auto& example : sheets_of(run("{name: zero_shot}"), "Examples"))
+    shown.push_back(std::stoi(example.at("images")[0].at("name").get<std::string>().substr(6)));  // "sample5"
   EXPECT_EQ(shown, (std::vector<int>{0, 5, 6, 9, 12, 15, 18, 21, 24, 27, 30, 33}));
 }
 
@@ -567,9 +574,10 @@ TEST_F(Tasks, PixelsOfClassesWithoutAMeaningAreIgnored) {
 
 TEST_F(Tasks, RenamedClassesKeepTheirMeaning) {
   source->background = -1;
+  context.pictures = true;
   const TaskResult own = run("{name: segmentation}");
   const TaskResult renamed = run("{name: segmentation, classes: [night, day, nothing else]}");
-  EXPECT_TRUE(own.pictures.background_class == 2 && renamed.pictures.background_class == 2);
+  for (const TaskResult* result : {&own, &renamed}) EXPECT_EQ(card_of(*result, "Overlays").at("background"), 2);
   EXPECT_EQ(renamed.notes.at(1),
             "class 2, nothing else (in the data: background), counts as the background because of its name");
   source->names[2] = "void";
@@ -606,12 +614,13 @@ TEST_F(Tasks, SegmentationWithoutMasksOnlyColorsImages) {
     EXPECT_TRUE(colored.metrics.empty());
     EXPECT_EQ(colored.notes.back(),
               "no sample has a mask: each pixel is colored by the class whose text is nearest, and nothing is measured");
-    ASSERT_EQ(colored.pictures.segmentation.size(), 6U);
-    const SegmentationExample& shown = colored.pictures.segmentation[1];
-    EXPECT_EQ(shown.name, "sample1");
-    EXPECT_TRUE(shown.target.empty());
-    EXPECT_EQ(shown.prediction.size(), 256U);
-    EXPECT_LT(std::ranges::max(shown.prediction), 4);
+    const nlohmann::json sheets = sheets_of(colored, "Overlays");
+    ASSERT_EQ(sheets.size(), 6U);
+    const nlohmann::json& shown = sheets[1];
+    ASSERT_EQ(shown.at("images").size(), 2U) << "the image and the prediction, but no true mask";
+    EXPECT_EQ(shown.at("images")[0].at("name"), "sample1");
+    EXPECT_EQ(shown.at("images")[1].at("caption"), "prediction") << "without a mask there is no IoU";
+    for (const auto& index : shown.at("legend")) EXPECT_LT(index, 4);
   }
 }
 
@@ -621,8 +630,9 @@ TEST_F(Tasks, OneWindowEqualsTheWholeImage) {
   EXPECT_EQ(run("{name: segmentation, windows: {short_side: 0, size: 16, stride: 5}}").metrics, whole);
   context.pictures = true;
   const TaskResult enlarged = run("{name: segmentation, windows: {short_side: 40}}");
-  ASSERT_EQ(enlarged.pictures.segmentation.size(), 6U);
-  EXPECT_EQ(enlarged.pictures.segmentation[0].prediction.size(), 256U) << "masks keep their size";
+  EXPECT_EQ(sheets_of(enlarged, "Overlays").size(), 6U);
+  EXPECT_EQ(sheets_of(enlarged, "Overlays").at(0).at("images")[0].at("src"), sheets_of(run("{name: segmentation}"), "Overlays").at(0).at("images")[0].at("src"))
+      << "images keep their size";
 }
 
 TEST_F(Tasks, EqualNamesOfAClassCountOnce) {

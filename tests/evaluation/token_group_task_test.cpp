@@ -325,9 +325,10 @@ TEST_F(TokenGroups, CountForEveryCaptionWithPhrases) {
   EXPECT_DOUBLE_EQ(found.at("recall"), (4 + (1 + 0.5) / 2) / 5);
   EXPECT_DOUBLE_EQ(found.at("precision"), 1);
   EXPECT_TRUE(result.skipped.empty());
-  ASSERT_EQ(result.pictures.groups.size(), 2U) << "one caption per image";
-  EXPECT_EQ(result.pictures.groups[0].tokens.size(), 9U);
-  EXPECT_EQ(result.pictures.groups[1].tokens.size(), 7U) << "the caption with the zebra is not shown";
+  const nlohmann::json sheets = sheets_of(result, "Groups");
+  ASSERT_EQ(sheets.size(), 2U) << "one caption per image";
+  EXPECT_EQ(sheets[0].at("groups").size(), 9U);
+  EXPECT_EQ(sheets[1].at("groups").size(), 7U) << "the caption with the zebra is not shown";
 }
 
 TEST_F(TokenGroups, ReadOnlyTheImagesThatAreShown) {
@@ -341,12 +342,13 @@ TEST_F(TokenGroups, ReadOnlyTheImagesThatAreShown) {
   result = run("{name: token_group_iou, samples: 5}");
   EXPECT_EQ(result.samples, 5);
   EXPECT_EQ(model.pictures, 1);
-  ASSERT_EQ(result.pictures.groups.size(), 5U);
+  const nlohmann::json sheets = sheets_of(result, "Groups");
+  ASSERT_EQ(sheets.size(), 5U);
   for (std::size_t i = 0; i < 4; ++i) {
-    EXPECT_TRUE(result.pictures.groups[i].image.empty());
-    EXPECT_EQ(result.pictures.groups[i].tokens.size(), 9U);
+    EXPECT_TRUE(sheets[i].at("images").empty());
+    EXPECT_EQ(sheets[i].at("groups").size(), 9U);
   }
-  EXPECT_FALSE(result.pictures.groups[4].image.empty());
+  EXPECT_FALSE(sheets[4].at("images").empty());
 }
 
 TEST_F(TokenGroups, AreShownOverWordsAndPatches) {
@@ -355,16 +357,17 @@ TEST_F(TokenGroups, AreShownOverWordsAndPatches) {
   context.pictures = true;
   context.out = folder_.string();
   const TaskResult result = run("{name: token_group_iou, samples: 2}");
-  ASSERT_EQ(result.pictures.groups.size(), 2U);
-  const GroupExample& example = result.pictures.groups[1];
-  EXPECT_EQ(example.image.pixels.front(), 20) << "examples are spread over the data";
-  ASSERT_EQ(example.tokens.size(), 9U) << "padding is not shown";
-  EXPECT_EQ(example.tokens[2].text, " red");
-  EXPECT_EQ(example.tokens[2].weights, (std::vector<float>{0.5F, 0, 0}));
+  const nlohmann::json sheets = sheets_of(result, "Groups");
+  ASSERT_EQ(sheets.size(), 2U);
+  const nlohmann::json &tokens = sheets[1].at("groups"), &images = sheets[1].at("images");
+  EXPECT_EQ(images.at(0).at("src"), gray_source(20, 32)) << "examples are spread over the data";
+  ASSERT_EQ(tokens.size(), 9U) << "padding is not shown";
+  EXPECT_EQ(tokens[2].at("text"), " red");
+  EXPECT_EQ(tokens[2].at("weights").dump(), "[0.5,0.0,0.0]");
   std::vector<std::int64_t> groups, in_phrase;
-  for (const GroupExample::Token& token : example.tokens) {
-    groups.push_back(token.group);
-    in_phrase.push_back(token.in_phrase ? 1 : 0);
+  for (const auto& token : tokens) {
+    groups.push_back(token.at("group"));
+    in_phrase.push_back(token.at("phrase").get<bool>() ? 1 : 0);
   }
   EXPECT_EQ(groups, (std::vector<std::int64_t>{-1, 0, 0, 0, 1, 2, 2, 2, -1}));
   EXPECT_EQ(in_phrase, (std::vector<std::int64_t>{0, 1, 1, 1, 0, 1, 1, 1, 0}));
@@ -372,13 +375,11 @@ TEST_F(TokenGroups, AreShownOverWordsAndPatches) {
   const at::Tensor attention = whole.images(at::full({1, 3, 32, 32}, 20, at::kByte), {.attention = true}).attention;
   const at::Tensor pixels = at::upsample_bilinear2d(attention.view({1, 4, 4, 4}).to(at::kDouble), {32, 32}, false);
   const at::Tensor expected = pixels.argmax(1).to(at::kByte).flatten();
-  ASSERT_EQ(std::ssize(example.picture_groups), expected.numel());
-  for (std::int64_t i = 0; i < expected.numel(); ++i)
-    ASSERT_EQ(example.picture_groups[static_cast<std::size_t>(i)], expected[i].item<std::uint8_t>()) << i;
+  const Image gray{32, 32, std::vector<std::uint8_t>(3 * 32 * 32, 20)};
+  EXPECT_EQ(images.at(1).at("mask"), report::mask_part(gray, to_vector<std::uint8_t>(expected), "").at("mask"));
   const auto json = nlohmann::json::parse(io::read_file(context.out + "/token_groups.json"));
   EXPECT_EQ(json.at(1).at("key"), "sample2");
   EXPECT_EQ(json.at(1).at("tokens").at(5).at("group"), 2);
-  EXPECT_TRUE(fs::exists(context.out + "/token_groups.svg"));
 }
 
 }  // namespace

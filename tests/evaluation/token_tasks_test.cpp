@@ -199,28 +199,25 @@ TEST_F(Tokens, AreShownByWeight) {
   context.pictures = true;
   context.out = folder_.string();
   const TaskResult result = run("{name: tokens, samples: 3, per_sample: 2, maps: 1}");
-  ASSERT_EQ(result.pictures.tokens.size(), 3U);
-  const TokenExample& last = result.pictures.tokens[2];
-  EXPECT_EQ(last.image.pixels.front(), 25);
-  ASSERT_EQ(last.tokens.size(), 2U);
-  EXPECT_EQ(last.tokens[0].text, "##s");
-  EXPECT_EQ(last.tokens[0].weight, 4);
-  EXPECT_EQ(last.tokens[1].text, "red");
-  ASSERT_EQ(last.maps.size(), 1U);
-  EXPECT_EQ(last.maps[0].word, "##s");
-  EXPECT_EQ(last.maps[0].patches, (std::vector<float>{0, 0.25F, 0.5F, 1}));
+  const nlohmann::json sheets = sheets_of(result, "Tokens");
+  ASSERT_EQ(sheets.size(), 3U);
+  const nlohmann::json &cloud = sheets[2].at("cloud"), &images = sheets[2].at("images");
+  EXPECT_EQ(cloud.size(), 2U);
+  EXPECT_EQ(cloud[0].dump(), R"(["##s",4.0])");
+  EXPECT_EQ(cloud[1][0], "red");
+  ASSERT_EQ(images.size(), 2U) << "the image and one map";
+  EXPECT_EQ(images[0].at("name"), "sample2");
+  EXPECT_EQ(images[1].at("caption"), "##s");
+  EXPECT_EQ(images[1].at("heat").at("values").dump(), "[0.0,0.25,0.5,1.0]");
   const auto json = nlohmann::json::parse(io::read_file(context.out + "/tokens.json"));
   EXPECT_EQ(json.at(2).at("key"), "sample2");
   EXPECT_EQ(json.at(2).at("tokens").at(0), nlohmann::json({{"token", "##s"}, {"weight", 4.0}}));
   EXPECT_EQ(json.at(2).at("maps").at(0).at("activation"), nlohmann::json({0.0, 0.25, 0.5, 1.0}));
-  const std::string sheet = io::read_file(context.out + "/tokens.svg");
-  EXPECT_TRUE(contains(sheet, ">##s</text>"));
-  EXPECT_EQ(sheet.find("http://www.w3.org/2000/svg"), sheet.rfind("http")) << "the page refers to no other files";
 }
 
 TEST_F(Tokens, AreReadWithoutShowingImages) {
   const TaskResult result = run("{name: tokens, samples: 2}");
-  EXPECT_TRUE(result.pictures.tokens.empty());
+  EXPECT_TRUE(result.cards.empty());
   EXPECT_EQ(result.readings, (std::vector<Reading>{{"sample0", "", {{"red", 3}, {"circle", 1}}},
                                                    {"sample1", "", {{"square", 2}, {"blue", 1}, {"circle", 1}}}}));
   EXPECT_EQ(result.readings[0].line(), "red 3.000, circle 1.000");
@@ -228,17 +225,17 @@ TEST_F(Tokens, AreReadWithoutShowingImages) {
 
 TEST_F(Tokens, TokensWithoutWeightAreNotShown) {
   context.pictures = true;
-  EXPECT_EQ(run("{name: tokens, samples: 1}").pictures.tokens.at(0).tokens.size(), 2U);
+  EXPECT_EQ(sheets_of(run("{name: tokens, samples: 1}"), "Tokens").at(0).at("cloud").size(), 2U);
 }
 
 TEST_F(Tokens, HeatMapOfAWordIsTheMeanOverItsTokens) {
   context.pictures = true;
   const TaskResult result = run("{name: tokens, samples: 3, words: [circles, blue]}");
-  const auto& maps = result.pictures.tokens.at(2).maps;
-  ASSERT_EQ(maps.size(), 2U);
-  EXPECT_EQ(maps[0].word, "circles");
-  EXPECT_EQ(maps[0].patches, (std::vector<float>{0, 0.25F, 0.5F, 1}));
-  EXPECT_EQ(maps[1].patches, (std::vector<float>{0, 0, 0, 0})) << "the same everywhere";
+  const nlohmann::json images = sheets_of(result, "Tokens").at(2).at("images");
+  ASSERT_EQ(images.size(), 3U);
+  EXPECT_EQ(images[1].at("caption"), "circles");
+  EXPECT_EQ(images[1].at("heat").at("values").dump(), "[0.0,0.25,0.5,1.0]");
+  EXPECT_EQ(images[2].at("heat").at("values").dump(), "[0.0,0.0,0.0,0.0]") << "the same everywhere";
   EXPECT_EQ(error_of("{name: tokens, words: [zebra]}"), "tokens.words: the vocabulary has no token of \"zebra\"");
 }
 
@@ -257,8 +254,9 @@ TEST_F(Tokens, HaveNoHeatMapsInOtherModels) {
   model.named = false;
   context.pictures = true;
   const TaskResult result = run("{name: tokens, samples: 1}");
-  EXPECT_EQ(result.pictures.tokens.at(0).tokens.at(0).text, "red");
-  EXPECT_TRUE(result.pictures.tokens.at(0).maps.empty());
+  const nlohmann::json sheet = sheets_of(result, "Tokens").at(0);
+  EXPECT_EQ(sheet.at("cloud")[0][0], "red");
+  EXPECT_EQ(sheet.at("images").size(), 1U) << "no maps";
   EXPECT_EQ(result.metrics.size(), 1U) << "sparsity is not measured";
   EXPECT_EQ(
       error_of("{name: tokens, words: [red]}"),

@@ -163,7 +163,7 @@ TEST_F(EvaluationInARun, ResumedRunRepeatsAnEvaluationThatASignalInterrupted) {
     const Config config = tiny_config(folder_ / run, {concat("evaluation={every_steps: ", at, ", tasks: ", tasks, "}")});
     EXPECT_EQ(Trainer(config, "auto").run(), Outcome::finished);
     const auto file = nlohmann::json::parse(io::read_file(folder_ / (run + "/evaluation/step_000000" + at + ".json")));
-    EXPECT_EQ(file.at("results").size(), 2u);
+    EXPECT_EQ(file.at("tasks").size(), 2u);
   }
   EXPECT_EQ(Trainer(config(tasks), "none").run(), Outcome::finished);
   expect_same_curve(folder_ / "run_3", folder_ / "run", 0);
@@ -173,7 +173,7 @@ TEST_F(EvaluationInARun, SignalInTheLastTaskStillWritesResultsAndFinishesTheRun)
   raises_signal = true;
   const Config last = tiny_config(folder_ / "run", {"evaluation={every_steps: 6, tasks: [{name: knn, k: 1}, test_signal]}"});
   EXPECT_EQ(Trainer(last, "none").run(), Outcome::finished);
-  EXPECT_EQ(evaluated("0000006").at("results").size(), 2u);
+  EXPECT_EQ(evaluated("0000006").at("tasks").size(), 2u);
   raises_signal = true;
   EXPECT_EQ(Trainer(last, "auto").run(), Outcome::finished) << "results that were written are not measured again";
   EXPECT_TRUE(std::exchange(raises_signal, false));
@@ -194,9 +194,9 @@ TEST_F(EvaluationInARun, SkipsBadSamplesAndReportsThemOnceForAnyShare) {
   for (const char* step : {"0000003", "0000006"}) {
     const auto json = evaluated(step);
     EXPECT_TRUE(json.at("failed").empty()) << json.at("failed").dump();
-    EXPECT_EQ(json.at("results").at(1).at("texts"), 56) << "seven batches of eight";
-    EXPECT_EQ(json.at("results").at(1).at("samples"), 1) << "all good rows name one image";
-    EXPECT_LE(json.at("results").at(1).at("skipped").at("no_image"), 60) << "counted in one pass only";
+    EXPECT_EQ(json.at("tasks").at(1).at("texts"), 56) << "seven batches of eight";
+    EXPECT_EQ(json.at("tasks").at(1).at("samples"), 1) << "all good rows name one image";
+    EXPECT_LE(json.at("tasks").at(1).at("skipped").at("no_image"), 60) << "counted in one pass only";
   }
   int named = 0;
   const std::string log = io::read_file(folder_ / "run/log.txt");
@@ -227,12 +227,12 @@ TEST_F(EvaluationInARun, FailingTaskIsAWarningAndOtherResultsAreWritten) {
   EXPECT_EQ(Trainer(failing, "auto").run(), Outcome::finished) << "resuming a finished run";
   for (const char* step : {"0000003", "0000006"}) {
     const auto json = evaluated(step);
-    ASSERT_EQ(json.at("results").size(), 2u) << json.dump();
-    EXPECT_EQ(json.at("results").at(1).at("task"), "knn");
+    ASSERT_EQ(json.at("tasks").size(), 2u) << json.dump();
+    EXPECT_EQ(json.at("tasks").at(1).at("task"), "knn");
     ASSERT_EQ(json.at("failed").size(), 1u);
     EXPECT_EQ(json.at("failed").at(0).at("place"), "evaluation.tasks[1] (test_failing)");
     EXPECT_EQ(json.at("failed").at(0).at("reason"), "the disk <is> gone");
-    EXPECT_EQ(json.at("results").at(0).at("settings").at("topk"), nlohmann::json({1}));
+    EXPECT_EQ(json.at("tasks").at(0).at("settings").at("topk"), nlohmann::json({1}));
     EXPECT_EQ(json.at("version"), version());
     for (const char* key : {"commit", "date", "device", "weights"}) EXPECT_TRUE(json.contains(key)) << key;
   }
@@ -249,7 +249,7 @@ TEST_F(EvaluationInARun, CaptionsThatAreNotUtf8AreWrittenWithAReplacement) {
   io::write_file(folder_ / "latin.csv", "filepath\ttitle\n" TESSERA_SOURCE_DIR "/docs/images/slots.png\ta caf\xe9\n");
   EXPECT_EQ(Trainer(config("[{name: k_precision, source: {name: csv, path: " + folder_ / "latin.csv" + "}}]"), "none").run(),
             Outcome::finished);
-  const nlohmann::json readings = evaluated("0000006").at("results").at(0).at("readings");
+  const nlohmann::json readings = evaluated("0000006").at("tasks").at(0).at("readings");
   EXPECT_EQ(readings.begin().value(), "a caf\uFFFD (100.00%)");
 }
 
@@ -316,7 +316,7 @@ TEST_F(EvaluationInARun, MeasuresThePoolOfTheObjectiveAsItsCheckpointDoes) {
             "none")
         .run();
     const auto in_run =
-        nlohmann::json::parse(io::read_file(folder_ / (name + "/evaluation/step_0000003.json"))).at("results").at(0);
+        nlohmann::json::parse(io::read_file(folder_ / (name + "/evaluation/step_0000003.json"))).at("tasks").at(0);
     EXPECT_TRUE(in_run.at("data").get<std::string>().ends_with(" (conditioned)")) << in_run;
 
     EvaluateOptions options;

@@ -88,7 +88,7 @@ LossBench measure_losses(LossBenchSettings settings);
 /// gives SPARC's additional FLOPs and memory over CLIP, as numbers and in percent.
 std::string to_markdown(const LossBench& bench);
 std::string to_json(const LossBench& bench);
-/// Draws the costs over the batch size as a stand-alone SVG file with two logarithmic axes, like SPARC's Figure 4.
-std::string to_svg(const LossBench& bench);
+/// Returns a page with charts of the costs over the batch size, with two logarithmic axes, like SPARC's Figure 4.
+std::string to_page(const LossBench& bench);
 
 }  // namespace tessera::bench

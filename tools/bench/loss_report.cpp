@@ -1,3 +1,4 @@
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <sstream>
@@ -5,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/report/markdown_table.h"
-#include "src/report/plot.h"
+#include "src/report/page.h"
 #include "tools/bench/loss_bench.h"
 #include <tessera/base/text.h>
 
@@ -157,21 +158,26 @@ std::string to_json(const LossBench& bench) {
   return json.dump(1) + "\n";
 }
 
-std::string to_svg(const LossBench& bench) {
-  std::vector<report::Panel> panels;
+std::string to_page(const LossBench& bench) {
+  auto charts = nlohmann::json::array();
   for (const Quantity& quantity : quantities(bench)) {
     if (!quantity.plotted) continue;
-    report::Panel& panel = panels.emplace_back(report::Panel{quantity.title, "batch size", {}});
+    auto lines = nlohmann::json::array();
     for (const NamedObjective& objective : bench.settings.objectives) {
-      report::Series& series = panel.series.emplace_back(report::Series{objective.label, {}});
+      std::vector<double> sizes, values;
       for (const LossCost& cost : bench.costs) {
         if (cost.objective != objective.label || cost.outcome != Outcome::measured) continue;
-        series.points.emplace_back(static_cast<double>(cost.batch_size),
-                                   quantity.value(cost, bench.find_model(cost.objective)));
+        const double value = quantity.value(cost, bench.find_model(cost.objective));
+        if (!(value > 0) || !std::isfinite(value)) continue;  // the axes are logarithmic
+        sizes.push_back(static_cast<double>(cost.batch_size));
+        values.push_back(value);
       }
+      lines.push_back({objective.label, sizes, values});
     }
+    charts.push_back({{"title", quantity.title}, {"xName", "batch size"}, {"log", true}, {"lines", lines}});
   }
-  return report::svg_plot(panels);
+  const nlohmann::json card = {{"type", "curve"}, {"charts", charts}};
+  return report::page({{"kind", "cards"}, {"title", "Cost of each loss by batch size"}, {"sections", {{{"title", ""}, {"cards", {card}}}}}});
 }
 
 }  // namespace tessera::bench

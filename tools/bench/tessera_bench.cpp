@@ -134,7 +134,7 @@ struct LossCommand {
         ->type_name("FILE");
     command.add_option("--memory-limit", memory_limit, "GiB on the CPU; default: nine tenths of what is free")
         ->check(tessera::tools::positive_number());
-    command.add_option("--plot", plot, "also draw the measurements into this SVG file")->type_name("FILE");
+    command.add_option("--plot", plot, "also write a page with charts of the measurements into this file")->type_name("FILE");
     common.add_to(command);
     common.add_turns_to(command);
     command.footer(
@@ -143,7 +143,7 @@ struct LossCommand {
         "Sizes that do not fit are marked. The update step adds the towers' weights, gradients, AdamW moments and\n"
         "activations, measured with 1 and 2 pairs.\n\n"
         "  tessera-bench loss\n"
-        "  tessera-bench loss --model configs/sparc/vitb16.yaml --plot loss.svg --json loss.json\n"
+        "  tessera-bench loss --model configs/sparc/vitb16.yaml --plot loss.html --json loss.json\n"
         "  tessera-bench loss --objectives clip sparc '{name: gloria, chunk: 4}' --batch-sizes 64 --device cuda");
   }
 
@@ -162,8 +162,9 @@ struct LossCommand {
     }
     if (!model.empty()) settings.model = tessera::bench::load_model_settings(model);
     check_folder_of("--plot", plot);
+    if (plot.ends_with(".svg")) tessera::user_error("--plot ", plot, ": the plot is a page: name a file that ends in .html");
     const tessera::bench::LossBench bench = measure_losses(settings);
-    if (!plot.empty()) tessera::io::write_file(plot, to_svg(bench));
+    if (!plot.empty()) tessera::io::write_file(plot, to_page(bench));
     return common.report(bench);
   }
 };

@@ -29,7 +29,7 @@ struct EvaluationContext {
   std::shared_ptr<TextConditionedPool> pool;   // the objective's pool, for scores conditioned on texts; null if the objective has none
   std::int64_t batch_size = 64;
   std::int64_t threads = 2;
-  bool pictures = false;            // whether tasks should fill TaskResult::pictures
+  bool pictures = false;            // whether tasks should fill TaskResult::cards
   double logit_scale = 100;         // for the report's probabilities, similarities are multiplied by this factor before the softmax
   std::string out;                  // folder for files that tasks write (slot_mask.safetensors); empty: tasks write no files
   std::vector<std::int64_t> slots;  // the slots that the evaluation keeps (--slots); empty: all slots
@@ -53,6 +53,8 @@ class TaskMisfit : public UserError {
 class EvaluationTask {
  public:
   virtual ~EvaluationTask() = default;
+  /// Returns sentences for reports that say how the metrics are computed with the task's settings; empty if the task explains none.
+  virtual std::string rule() const { return ""; }
   /// Returns true if the task embeds texts and therefore needs a model with a text tower.
   virtual bool uses_texts() const { return true; }
   /// Checks some samples of the task's data without decoding images, so that a run with unsuitable data stops at its start and not

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,9 +12,26 @@
 #include <tessera/config/node.h>
 #include <tessera/report/bootstrap.h>
 #include <tessera/report/task_outcomes.h>
-#include <tessera/report/task_pictures.h>
 
 namespace tessera {
+
+/// What the values of a metric mean.
+struct MetricRule {
+  enum class Better { higher, lower, neither };
+  bool percent = false;             // whether the metric is a share in [0, 1], which is shown in percent
+  Better better = Better::neither;  // neither: the metric only describes the model or the data
+  bool operator==(const MetricRule&) const = default;
+};
+
+/// Returns the rule of a metric of which only the name is known: a metric in a file of an older version, or one that has not been measured
+/// yet.
+MetricRule usual_rule(const std::string& metric);
+
+/// Returns {"better": "higher", "percent": true}.
+nlohmann::json to_json(const MetricRule& rule);
+
+/// Returns the rule of a metric in the JSON of a result, or its usual rule if the JSON does not state one.
+MetricRule rule_in(const nlohmann::json& result, const std::string& metric);
 
 /// A readable output of the model for one sample or text: a text, or names with numbers, such as the words of an image and their weights.
 struct Reading {
@@ -39,7 +57,11 @@ struct TaskResult {
   std::int64_t equal_images = 0;                        // number of these images that have the same bytes as an earlier one
   std::map<std::string, std::int64_t> skipped;          // unreadable or incomplete samples, by reason
   double seconds = 0;
-  TaskPictures pictures;
+  std::string rule;                                     // says in sentences how the metrics are computed
+  std::map<std::string, MetricRule> rules;              // what the metrics' values mean, keyed by metric
+  /// The examples and charts that the report shows for the task, as JSON objects. Each has a "type" (image, overlay, bars, curve, table or
+  /// text) and may have a "title" and a "note"; src/report/cards.h makes them. The page template configs/page.html draws them.
+  std::vector<std::shared_ptr<const nlohmann::json>> cards;
   /// The contributions of single samples to metrics, from which intervals are computed. `sample` is the index among the measured images.
   /// Metrics without outcomes have no interval.
   std::vector<report::Outcomes> outcomes;
@@ -53,6 +75,13 @@ struct TaskResult {
   std::vector<std::string> warnings;     // those of the notes that the log gives as warnings
 
   std::int64_t skipped_total() const;
+  /// Adds a metric that is a share in [0, 1] and shown in percent.
+  void add_share(const std::string& name, double value, MetricRule::Better better = MetricRule::Better::higher);
+  /// Adds a metric that is not a share.
+  void add_number(const std::string& name, double value, MetricRule::Better better = MetricRule::Better::neither);
+  void add_card(const nlohmann::json& card);
+  /// Returns what the metric's values mean; its usual rule if `rules` does not say it.
+  MetricRule rule_of(const std::string& metric) const;
 };
 
 /// A task that failed.
@@ -63,9 +92,10 @@ struct TaskFailure {
   config::Node settings = {};
 };
 
-/// Returns {"task", "data", "metrics": {...}, "samples", "skipped": {...}, "seconds", "settings": {...}}, where "samples" is the number of
-/// images. The keys "texts", "equal_images", "intervals": {metric: [low, high]}, "classes", "prompts", "chance", "notes" and "readings":
-/// {sample: text or [{"name", "score"}]} are added if the result has them. Images are left out.
+/// Returns {"task", "data", "metrics": {...}, "rules": {metric: {"better", "percent"}}, "samples", "skipped": {...}, "seconds", "settings":
+/// {...}}, where "samples" is the number of images. The keys "rule", "texts", "equal_images", "intervals": {metric: [low, high]},
+/// "classes", "prompts", "chance", "notes" and "readings": {sample: text or [{"name", "score"}]} are added if the result has them. This is
+/// the only spelling of a result: in the files of a run, of `evaluate`, and in pages. Cards are left out, because they hold images.
 nlohmann::json to_json(const TaskResult& result);
 
 /// Returns the outcomes of a result for samples.json.
@@ -84,10 +114,17 @@ std::string summary_line(const TaskResult& result);
 /// Returns a table for the terminal with the columns task, data, images, texts (if a result has any), metric and value.
 std::string results_table(const std::vector<TaskResult>& results);
 
-/// Formats a metric: a share as "54.31%", anything else as a plain number. The metric's name determines whether it is a share.
-std::string format_metric(const std::string& name, double value);
+/// Formats a value of a metric: a share as "54.31%", anything else as a plain number.
+std::string format_metric(const MetricRule& rule, double value);
 
-/// Formats an interval of the metric, such as "[51.2, 57.9]", in percent if the metric is a share.
-std::string format_interval(const std::string& name, const report::Interval& interval);
+/// Formats an interval of a metric, such as "[51.2, 57.9]", in percent if the metric is a share.
+std::string format_interval(const MetricRule& rule, const report::Interval& interval);
+
+/// Returns the results in a file of an evaluation (results.json, or a run's step_N.json, whose list older versions called "results"). The
+/// array is empty if there are none.
+nlohmann::json results_in(const nlohmann::json& file);
+
+/// Returns the line of a reading in the JSON of a result.
+std::string reading_line(const nlohmann::json& reading);
 
 }  // namespace tessera

@@ -8,6 +8,7 @@
 #include "src/evaluation/tasks/outcomes.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/tasks.h"
+#include "src/report/cards.h"
 #include <tessera/base/text.h>
 
 namespace tessera {
@@ -52,6 +53,12 @@ class CaptionsTask final : public EvaluationTask {
  public:
   explicit CaptionsTask(CaptionsSettings settings) : settings_(std::move(settings)) {}
 
+  std::string rule() const override {
+    return "cider_d: how well the decoder's caption agrees in words and their order with the image's own captions; words that occur with "
+           "few images weigh more (CIDEr-D, 0 to 10). token_accuracy: the share of the tokens of the first caption that the decoder "
+           "predicts as the most likely, given those before them.";
+  }
+
   // The decoder reads and writes texts, but the text tower does not embed any.
   bool uses_texts() const override { return false; }
 
@@ -79,8 +86,8 @@ class CaptionsTask final : public EvaluationTask {
     TokenMeter tokens(*captioning, tokenizer, special.begin);
     std::vector<std::string> captions;
     std::vector<std::vector<std::string>> references;
-    std::vector<CaptionExample> shown;
-    std::vector<std::pair<std::string, std::size_t>> shown_rows;  // for each image in `shown`: its key, and its row in `captions`
+    std::vector<std::pair<Image, std::size_t>> shown;  // images of the report, with their rows in `captions`
+    std::vector<std::string> shown_keys;
     ExampleChooser examples(pass.total(), settings_.samples);
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       const TowerFeatures images = on_device_of(*captioning, features);
@@ -88,11 +95,8 @@ class CaptionsTask final : public EvaluationTask {
       const auto written = decoded(captioning->write(images, special.ends).to(at::kCPU), tokenizer);
       for (std::size_t i = 0; i < samples.size(); ++i) {
         if (examples.choose(samples[i].index)) {
-          shown_rows.emplace_back(samples[i].sample.key, captions.size());
-          shown.push_back({.image = to_image(samples[i].pixels),
-                           .written = written[i],
-                           .truth = samples[i].sample.captions,
-                           .name = samples[i].sample.key});
+          shown.emplace_back(to_image(samples[i].pixels), captions.size());
+          shown_keys.push_back(samples[i].sample.key);
         }
         captions.push_back(written[i]);
         result.texts += std::ssize(samples[i].sample.captions);
@@ -100,15 +104,22 @@ class CaptionsTask final : public EvaluationTask {
       }
     });
     const metrics::CiderScores scores = metrics::cider_d(captions, references);
-    result.metrics.emplace_back("cider_d", scores.mean);
+    result.add_number("cider_d", scores.mean, MetricRule::Better::higher);
     result.outcomes.push_back(report::mean_outcomes("cider_d", scores.per_image));
     result.outcomes.push_back(tokens.outcomes());
-    result.metrics.emplace_back("token_accuracy", report::value_of(result.outcomes.back()));
+    result.add_share("token_accuracy", report::value_of(result.outcomes.back()));
+    nlohmann::json card = {{"type", "image"},
+                           {"title", "Captions"},
+                           {"note", "The decoder's captions for images spread over the data, their CIDEr-D, and the images' own captions."}};
     for (std::size_t i = 0; i < shown.size(); ++i) {
-      shown[i].score = scores.per_image[shown_rows[i].second];
-      result.readings.push_back({shown_rows[i].first, concat(shown[i].written, " (", fixed(shown[i].score, 2), ")")});
+      const auto& [image, row] = shown[i];
+      const std::string score = fixed(scores.per_image[row], 2);
+      result.readings.push_back({shown_keys[i], concat(captions[row], " (", score, ")")});
+      nlohmann::json& sheet = card["items"].emplace_back(
+          nlohmann::json{{"images", {report::image_part(image, shown_keys[i])}}, {"quote", captions[row]}, {"score", score}});
+      for (const std::string& text : references[row]) sheet["list"].push_back({{"text", text}, {"right", true}});
     }
-    if (context.pictures) result.pictures.captions = std::move(shown);
+    if (context.pictures && !shown.empty()) result.add_card(card);
     return result;
   }
 

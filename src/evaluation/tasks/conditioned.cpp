@@ -32,6 +32,15 @@ ConditionedEmbedder conditioned(const Embedder& model, const EvaluationContext& 
   return conditioned(model, context, task + ".similarity", settings.similarity, "global", candidates);
 }
 
+std::string similarity_sentence(const SimilaritySettings& settings) {
+  if (settings.similarity == "conditioned")
+    return " A text is compared with the image embedding that the objective's pool makes for it (similarity: conditioned).";
+  if (settings.similarity == "topk")
+    return concat(" The ", settings.candidates, " texts nearest to an image's embedding are compared with the embeddings that they pool from "
+                  "it, by the objective's pool; all others rank behind them, with their cosine minus 4 (similarity: topk).");
+  return "";
+}
+
 std::string described(const SimilaritySettings& settings) {
   if (settings.similarity == "global") return "";
   if (settings.similarity == "conditioned") return " (conditioned)";

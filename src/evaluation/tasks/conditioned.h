@@ -23,6 +23,9 @@ ConditionedEmbedder conditioned(const Embedder& model, const EvaluationContext& 
 ConditionedEmbedder conditioned(const Embedder& model, const EvaluationContext& context, const std::string& task,
                                 const SimilaritySettings& settings);
 
+/// Returns the sentence that the setting adds to the explanation of a task's numbers; empty for `global`.
+std::string similarity_sentence(const SimilaritySettings& settings);
+
 /// Returns what is appended to the description of the data in results: " (conditioned)", or " (conditioned, 128 candidates)",
 /// or an empty string if the similarity is global.
 std::string described(const SimilaritySettings& settings);

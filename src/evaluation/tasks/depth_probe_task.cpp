@@ -78,6 +78,13 @@ class DepthProbeTask final : public EvaluationTask {
  public:
   explicit DepthProbeTask(const DepthProbeSettings& settings) : settings_(settings) {}
 
+  std::string rule() const override {
+    return "A linear map of the image encoder's patches, fitted on the logarithm of the training data's depths, predicts depths. "
+           "rms_error: the root of the mean squared error in meters. relative_error: the mean of |predicted - true| / true. "
+           "delta1_accuracy: the share of pixels where the greater of the two is less than 1.25 times the other. Each is computed over an "
+           "image's known pixels and then averaged over images.";
+  }
+
   bool uses_texts() const override { return false; }
 
   void check(const EvaluationContext& context) const override {
@@ -101,10 +108,11 @@ class DepthProbeTask final : public EvaluationTask {
     result.data += concat(" (fitted on ", with_thousands(fit.count()), " patches of ", train->describe(), ")");
     for (const auto& [metric, values] : {std::pair{"rms_error", &scores.rms_error},
                                          {"relative_error", &scores.relative_error},
-                                         {"delta1_accuracy", &scores.delta1_accuracy}}) {
+                                         {"delta1_accuracy", &scores.delta1_accuracy}})
       result.outcomes.push_back(report::mean_outcomes(metric, *values));
-      result.metrics.emplace_back(metric, report::value_of(result.outcomes.back()));
-    }
+    result.add_number("rms_error", report::value_of(result.outcomes[0]), MetricRule::Better::lower);
+    result.add_number("relative_error", report::value_of(result.outcomes[1]), MetricRule::Better::lower);
+    result.add_share("delta1_accuracy", report::value_of(result.outcomes[2]));
     return result;
   }
 

@@ -7,6 +7,8 @@
 #include "src/evaluation/tasks/examples.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/tasks.h"
+#include <nlohmann/json.hpp>
+
 #include <tessera/base/text.h>
 
 namespace tessera {
@@ -31,6 +33,11 @@ at::Tensor centered(const at::Tensor& rows) {
 class FeatureMapTask final : public EvaluationTask {
  public:
   explicit FeatureMapTask(FeatureMapSettings settings) : settings_(std::move(settings)) {}
+
+  std::string rule() const override {
+    return "pca_variance: the share of the points' variance along two principal components. neighbors_kept: the share of each point's ten "
+           "nearest neighbors that are also among its ten nearest on the map.";
+  }
 
   void check(const EvaluationContext& context) const override {
     open_source(settings_.data.source, context.source, "feature_map.source");
@@ -59,14 +66,17 @@ class FeatureMapTask final : public EvaluationTask {
     if (texts.defined()) rows = at::cat({rows, centered(texts)});
     const metrics::Plane plane = metrics::principal_plane(rows);
     const at::Tensor map = metrics::tsne(rows);
-    result.metrics = {{"points", static_cast<double>(rows.size(0))},
-                      {"pca_variance", plane.variance_share},
-                      {"pca_neighbors_kept", metrics::neighbors_kept(rows, plane.points, kNeighbors)},
-                      {"tsne_neighbors_kept", metrics::neighbors_kept(rows, map, kNeighbors)}};
+    result.add_number("points", static_cast<double>(rows.size(0)));
+    result.add_number("pca_variance", plane.variance_share);
+    result.add_number("pca_neighbors_kept", metrics::neighbors_kept(rows, plane.points, kNeighbors));
+    result.add_number("tsne_neighbors_kept", metrics::neighbors_kept(rows, map, kNeighbors));
     if (!context.pictures) return result;
     const std::vector<std::string>& labels = classes ? names : pinned.captions;
-    result.pictures.scatters = {chart("Principal components", plane.points, pinned, names, labels),
-                                chart("t-SNE", map, pinned, names, labels)};
+    result.add_card({{"type", "curve"},
+                     {"title", "Map of features"},
+                     {"note", "Dots are images, squares are texts. Points near each other have similar embeddings, as far as two dimensions can show "
+                              "it. Images and texts are each centered on their own mean. Distances between far clusters of t-SNE have no meaning."},
+                     {"plots", {chart("Principal components", plane.points, pinned, names, labels), chart("t-SNE", map, pinned, names, labels)}}});
     return result;
   }
 
@@ -94,17 +104,18 @@ class FeatureMapTask final : public EvaluationTask {
     return out;
   }
 
-  static ScatterChart chart(const std::string& title, const at::Tensor& points, const Pinned& pinned,
-                            const std::vector<std::string>& class_names, const std::vector<std::string>& texts) {
-    ScatterChart out{.title = title, .points = {}, .class_names = class_names};
+  static nlohmann::json chart(const std::string& title, const at::Tensor& points, const Pinned& pinned,
+                              const std::vector<std::string>& class_names, const std::vector<std::string>& texts) {
+    nlohmann::json out = {{"title", title}, {"classes", class_names}};
     for (std::int64_t i = 0; i < points.size(0); ++i) {
-      ScatterChart::Point point{.x = points[i][0].item<double>(), .y = points[i][1].item<double>()};
       const auto picture = static_cast<std::size_t>(i), text = picture - pinned.images.size();
-      point.is_text = picture >= pinned.images.size();
-      point.name = point.is_text ? texts[text] : pinned.keys[picture];
-      if (!point.is_text) point.class_index = pinned.classes[picture];
-      if (point.is_text && !class_names.empty()) point.class_index = static_cast<std::int64_t>(text);
-      out.points.push_back(std::move(point));
+      const bool is_text = picture >= pinned.images.size();
+      const std::int64_t class_index = !is_text ? pinned.classes[picture] : class_names.empty() ? -1 : static_cast<std::int64_t>(text);
+      out["points"].push_back({{"x", points[i][0].item<float>()},
+                               {"y", points[i][1].item<float>()},
+                               {"class", class_index},
+                               {"is_text", is_text},
+                               {"name", is_text ? texts[text] : pinned.keys[picture]}});
     }
     return out;
   }

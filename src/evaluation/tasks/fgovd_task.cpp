@@ -71,6 +71,11 @@ class FgOvdTask final : public EvaluationTask {
  public:
   explicit FgOvdTask(FgOvdSettings settings) : settings_(std::move(settings)) {}
 
+  std::string rule() const override {
+    return "accuracy: the share of boxes that are nearer to their phrase than to each of its hard negatives. mean_rank: the mean rank of "
+           "the phrase among them, 1 at best. With several data sets, the names of the numbers begin with the set's name.";
+  }
+
   void check(const EvaluationContext& context) const override {
     for (const auto& [name, source] : sets(context))
       check_samples(*source, name.empty() ? "source" : "sets." + name, settings_.data.max_samples, with_choices());
@@ -117,9 +122,9 @@ class FgOvdTask final : public EvaluationTask {
     if (ranks.empty()) user_error(source->describe(), ": all boxes are outside of the preprocessed images");
     const at::Tensor rank = at::tensor(ranks, at::kLong), of = at::tensor(sample, at::kLong);
     const at::Tensor place = rank.to(at::kDouble) + 1;
-    result.metrics.emplace_back(prefix + "accuracy", rank.eq(0).to(at::kDouble).mean().item<double>());
-    result.metrics.emplace_back(prefix + "mean_rank", place.mean().item<double>());
-    result.metrics.emplace_back(prefix + "boxes", static_cast<double>(ranks.size()));
+    result.add_share(prefix + "accuracy", rank.eq(0).to(at::kDouble).mean().item<double>());
+    result.add_number(prefix + "mean_rank", place.mean().item<double>(), MetricRule::Better::lower);
+    result.add_number(prefix + "boxes", static_cast<double>(ranks.size()));
     result.outcomes.push_back(hits_within(prefix + "accuracy", rank, 1, of));
     result.outcomes.push_back(outcomes_of(prefix + "mean_rank", {.part = place, .sample = of}));
   }

@@ -5,6 +5,7 @@
 #include "src/evaluation/tasks/examples.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/tasks.h"
+#include "src/report/cards.h"
 
 namespace tessera {
 namespace {
@@ -12,6 +13,11 @@ namespace {
 class GradCamTask final : public EvaluationTask {
  public:
   explicit GradCamTask(GradCamSettings settings) : settings_(std::move(settings)) {}
+
+  std::string rule() const override {
+    return "mean_cosine: the mean cosine between the images shown and their texts. empty_maps: the share of maps that are 0 everywhere, "
+           "because no feature speaks for the text.";
+  }
 
   void check(const EvaluationContext& context) const override {
     const auto source = open_source(settings_.data.source, context.source, "grad_cam.source");
@@ -33,35 +39,41 @@ class GradCamTask final : public EvaluationTask {
       for (const EvaluationSample& sample : samples)
         if (examples.choose(sample.index)) chosen.push_back(sample);
     });
+    auto sheets = nlohmann::json::array();
     double cosines = 0, empty = 0, maps = 0;
     for (const EvaluationSample& sample : chosen) {
-      MapExample shown = example(embedder, sample);
+      const report::MapExample shown = example(embedder, sample);
       Reading& reading = result.readings.emplace_back(Reading{.of = shown.name});
-      for (const MapExample::Map& map : shown.maps) {
+      for (const report::MapExample::Map& map : shown.maps) {
         reading.items.emplace_back(map.text, *map.cosine);
         cosines += *map.cosine;
         empty += std::all_of(map.patches.begin(), map.patches.end(), [](float value) { return value == 0; }) ? 1 : 0;
         ++maps;
       }
-      if (context.pictures) result.pictures.maps.push_back(std::move(shown));
+      if (context.pictures) sheets.push_back(report::sheet_of(shown));
     }
-    result.pictures.map_rule =
-        "Where in the image its similarity with the text comes from: strongest where its features speak most for the "
-        "text. The number "
-        "after the text is the cosine.";
-    result.metrics = {{"mean_cosine", cosines / maps}, {"empty_maps", empty / maps}};
+    if (!sheets.empty())
+      result.add_card({{"type", "overlay"},
+                       {"title", "Grad-CAM"},
+                       {"note", "Where in the image its similarity with the text comes from: strongest where its features speak most for the "
+                                "text. The number after the text is the cosine. The colors of each map reach from its smallest to its greatest "
+                                "value."},
+                       {"columns", "five"},
+                       {"items", sheets}});
+    result.add_number("mean_cosine", cosines / maps);
+    result.add_number("empty_maps", empty / maps);
     return result;
   }
 
  private:
-  MapExample example(const Embedder& embedder, const EvaluationSample& sample) const {
+  report::MapExample example(const Embedder& embedder, const EvaluationSample& sample) const {
     const std::vector<std::string> texts =
         settings_.texts.items.empty() ? std::vector{sample.sample.captions.front()} : settings_.texts.items;
     const TowerFeatures features = embed_texts(embedder, texts);
     const at::Tensor picture = sample.pixels.unsqueeze(0);
     const at::Tensor similarity = embedder.similarity(embedder.images(picture, {}), features);  // [1, texts]
     const at::Tensor maps = embedder.relevance(picture.expand({std::ssize(texts), -1, -1, -1}), features);
-    MapExample out{.image = to_image(sample.pixels),
+    report::MapExample out{.image = to_image(sample.pixels),
                    .rows = maps.size(1),
                    .columns = maps.size(2),
                    .maps = {},

@@ -9,6 +9,7 @@
 #include "src/evaluation/tasks/negative_pairs.h"
 #include "src/evaluation/tasks/outcomes.h"
 #include "src/evaluation/tasks/tasks.h"
+#include "src/report/cards.h"
 
 namespace tessera {
 namespace {
@@ -16,6 +17,13 @@ namespace {
 class HardNegativesTask final : public EvaluationTask {
  public:
   explicit HardNegativesTask(HardNegativeSettings settings) : settings_(std::move(settings)) {}
+
+  std::string rule() const override {
+    return "accuracy: the share of pairs in which the image is nearer to its right caption than to the wrong one. mean_category_accuracy: "
+           "the mean over the kinds of wrong captions. A kind names the change to the right caption, with SugarCrepe's terms: add, "
+           "something is added; replace, one thing is replaced by another; swap, two are exchanged; att, an attribute (a color); obj, an "
+           "object; rel, a relation (left of).";
+  }
 
   void check(const EvaluationContext& context) const override {
     check_conditioned(context, "hard_negatives.similarity", settings_.similarity, "global");
@@ -59,26 +67,28 @@ class HardNegativesTask final : public EvaluationTask {
     });
     result.samples = images.count();
 
-    result.pictures.class_kind = "kind";
     const std::set<std::string> sorted(kinds.begin(), kinds.end());
     const std::vector<std::string> names(sorted.begin(), sorted.end());
     std::vector<std::int64_t> category;
     for (const std::string& kind : kinds) category.push_back(std::distance(sorted.begin(), sorted.find(kind)));
     const auto scores =
         metrics::pairwise_accuracy(at::cat(right), at::cat(wrong), at::tensor(category, at::kLong), std::ssize(names));
-    result.metrics = {{"accuracy", scores.accuracy}, {"mean_category_accuracy", scores.mean_category_accuracy}};
+    result.add_share("accuracy", scores.accuracy);
+    result.add_share("mean_category_accuracy", scores.mean_category_accuracy);
     const at::Tensor samples = at::tensor(sample, at::kLong), kind = at::tensor(category, at::kLong);
     result.outcomes = {
         outcomes_of("accuracy", {.part = scores.right, .sample = samples}),
         outcomes_of("mean_category_accuracy", {.part = scores.right, .sample = samples, .group = kind})};
+    std::vector<std::pair<std::string, double>> shown;
     for (std::size_t k = 0; k < names.size(); ++k) {
       const double accuracy = scores.category_accuracy[static_cast<std::int64_t>(k)].item<double>();
-      result.metrics.emplace_back(names[k] + "_accuracy", accuracy);
+      result.add_share(names[k] + "_accuracy", accuracy);
       const at::Tensor own = kind.eq(static_cast<std::int64_t>(k));
       result.outcomes.push_back(outcomes_of(
           names[k] + "_accuracy", {.part = scores.right.masked_select(own), .sample = samples.masked_select(own)}));
-      if (context.pictures) result.pictures.class_values.emplace_back(names[k], accuracy);
+      shown.emplace_back(names[k], accuracy);
     }
+    if (context.pictures && !shown.empty()) result.add_card(report::bars_card("Accuracy by kind", shown));
     return result;
   }
 

@@ -11,6 +11,7 @@
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/tasks.h"
 #include "src/evaluation/token_space.h"
+#include "src/report/cards.h"
 #include <tessera/base/text.h>
 
 namespace tessera {
@@ -19,6 +20,11 @@ namespace {
 class InterpretabilityTask final : public EvaluationTask {
  public:
   explicit InterpretabilityTask(InterpretabilitySettings settings) : settings_(std::move(settings)) {}
+
+  std::string rule() const override {
+    return "top k: the share of images whose class name is among the k most active of all tokens. median_rank: the median of its rank "
+           "among them, from 1.";
+  }
 
   void check(const EvaluationContext& context) const override {
     const auto source = open_samples(settings_.data.source, context.source, "interpretability.source");
@@ -54,12 +60,12 @@ class InterpretabilityTask final : public EvaluationTask {
     const std::vector<double> shares = metrics::recall_at(rank - 1, settings_.topk);
     for (std::size_t i = 0; i < settings_.topk.size(); ++i) {
       const std::string name = concat("top", settings_.topk[i]);
-      result.metrics.emplace_back(name, shares[i]);
+      result.add_share(name, shares[i]);
       result.outcomes.push_back(hits_within(name, rank - 1, settings_.topk[i]));
     }
-    result.metrics.emplace_back("median_rank", rank.median().item<double>());
-    result.metrics.emplace_back("tokens", static_cast<double>(space.size()));
-    if (context.pictures) add_classes(candidates.names, rank, at::tensor(labels, at::kLong), result.pictures);
+    result.add_number("median_rank", rank.median().item<double>(), MetricRule::Better::lower);
+    result.add_number("tokens", static_cast<double>(space.size()));
+    if (context.pictures) add_classes(candidates.names, rank, at::tensor(labels, at::kLong), result);
     return result;
   }
 
@@ -84,14 +90,15 @@ class InterpretabilityTask final : public EvaluationTask {
   }
 
   void add_classes(const std::vector<std::string>& names, const at::Tensor& rank, const at::Tensor& labels,
-                   TaskPictures& pictures) const {
+                   TaskResult& result) const {
     const std::int64_t k = settings_.topk.front();
-    pictures.class_measure = concat("Class name among the first ", k, k == 1 ? " token" : " tokens");
+    std::vector<std::pair<std::string, double>> values;
     for (std::size_t c = 0; c < names.size(); ++c) {
       const at::Tensor own = labels.eq(static_cast<std::int64_t>(c));
       if (own.any().item<bool>())
-        pictures.class_values.emplace_back(names[c], metrics::recall_at(rank.masked_select(own) - 1, {k}).front());
+        values.emplace_back(names[c], metrics::recall_at(rank.masked_select(own) - 1, {k}).front());
     }
+    if (!values.empty()) result.add_card(report::bars_card(concat("Class name among the first ", k, k == 1 ? " token" : " tokens", " by class"), values));
   }
 
   InterpretabilitySettings settings_;

@@ -16,6 +16,11 @@ class KPrecisionTask final : public EvaluationTask {
  public:
   explicit KPrecisionTask(KPrecisionSettings settings) : settings_(std::move(settings)) {}
 
+  std::string rule() const override {
+    return "k_precision: the share of the words of an image's nearest caption that occur in the image's own captions, averaged over "
+           "images. k_precision_na: the same for nouns and adjectives only, over captions that have some.";
+  }
+
   void check(const EvaluationContext& context) const override {
     const auto source = open_source(settings_.data.source, context.source, "k_precision.source");
     check_samples(*source, "source", settings_.data.max_samples, captioned());
@@ -67,7 +72,7 @@ class KPrecisionTask final : public EvaluationTask {
       const auto row = static_cast<std::size_t>(shown_rows[i]);
       const std::string& chosen = captions[static_cast<std::size_t>(scores.top1[row])];
       result.readings.push_back(
-          {shown[i], concat(chosen, " (", format_metric("k_precision", scores.per_image[row]), ")")});
+          {shown[i], concat(chosen, " (", format_metric(result.rule_of("k_precision"), scores.per_image[row]), ")")});
     }
     return result;
   }
@@ -81,7 +86,7 @@ class KPrecisionTask final : public EvaluationTask {
   /// Adds a metric and its values per image. If the best caption of an image has no word that counts, the image has the
   /// value -1 and is left out.
   static void add(const std::string& name, double value, const std::vector<double>& per_image, TaskResult& result) {
-    result.metrics.emplace_back(name, value);
+    result.add_share(name, value);
     result.outcomes.push_back(report::mean_outcomes(name, per_image));
   }
 

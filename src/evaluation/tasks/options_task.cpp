@@ -12,6 +12,7 @@
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/retrieval_sheets.h"
 #include "src/evaluation/tasks/tasks.h"
+#include "src/report/cards.h"
 
 namespace tessera {
 namespace {
@@ -81,7 +82,7 @@ void add_measure(const std::string& measure, const at::Tensor& right, const at::
                  TaskResult& result) {
   const auto scores = metrics::category_accuracy(right, kinds.of, std::ssize(kinds.names));
   const auto add = [&](const std::string& name, double value, const OutcomeRows& rows) {
-    result.metrics.emplace_back(name, value);
+    result.add_share(name, value);
     result.outcomes.push_back(outcomes_of(name, rows));
   };
   add(measure, scores.accuracy, {.part = right, .sample = sample});
@@ -122,7 +123,7 @@ void add_groups(const std::string& measure, Group group, const GroupSizes& sizes
   }
   if (first.empty()) return;
   const at::Tensor groups = metrics::all_right(right, at::tensor(number_of, at::kLong), std::ssize(first));
-  result.metrics.emplace_back(measure, groups.to(at::kDouble).mean().item<double>());
+  result.add_share(measure, groups.to(at::kDouble).mean().item<double>());
   result.outcomes.push_back(
       outcomes_of(measure, {.part = groups, .sample = sample.index_select(0, at::tensor(first, at::kLong))}));
 }
@@ -130,6 +131,16 @@ void add_groups(const std::string& measure, Group group, const GroupSizes& sizes
 class OptionsTask final : public EvaluationTask {
  public:
   explicit OptionsTask(OptionTaskSettings settings) : settings_(std::move(settings)) {}
+
+  std::string rule() const override {
+    return std::string("accuracy: the share of items whose right option is nearer than all others. For two images with one caption each, text_score is "
+           "the share of items in which each image is nearer to its own caption, image_score the share in which each caption is nearer to "
+           "its own image, and group_score the share with both. For two right captions and a wrong one, image_to_text_accuracy is the "
+           "share in which the image is nearer to both right ones, and text_only_accuracy the share in which these are nearer to each "
+           "other than to the wrong one. pair_accuracy, set_accuracy: the share of pairs and of sets of images (What's Up) in which all "
+           "items are right.") +
+           similarity_sentence({.similarity = settings_.similarity});
+  }
 
   void check(const EvaluationContext& context) const override {
     check_conditioned(context, "options.similarity", settings_.similarity, "global");
@@ -175,7 +186,7 @@ class OptionsTask final : public EvaluationTask {
       add_measure(measures[m], right.select(1, static_cast<std::int64_t>(m)), sample, kinds, result);
     add_groups("pair_accuracy", &OptionItem::pair, pairs, items, right.select(1, 0), sample, result);
     add_groups("set_accuracy", &OptionItem::set, sets, items, right.select(1, 0), sample, result);
-    result.metrics.emplace_back("items", static_cast<double>(items.size()));
+    result.add_number("items", static_cast<double>(items.size()));
     if (context.pictures) show_kinds(kinds, measures[0], result);
     return result;
   }
@@ -199,11 +210,12 @@ class OptionsTask final : public EvaluationTask {
   }
 
   static void show_kinds(const ItemKinds& kinds, const std::string& measure, TaskResult& result) {
-    result.pictures.class_measure = measure;
+    std::vector<std::pair<std::string, double>> shown;
     const std::map<std::string, double> values(result.metrics.begin(), result.metrics.end());
     for (const std::string& name : kinds.names)
       if (const auto found = values.find(name + "_" + measure); found != values.end())
-        result.pictures.class_values.emplace_back(name, found->second);
+        shown.emplace_back(name, found->second);
+    if (!shown.empty()) result.add_card(report::bars_card(measure + " by kind", shown));
   }
 
   void judge_some(const Items& items, OptionForm form, const EmbeddedPictures& pictures, const Embedder& embedder,

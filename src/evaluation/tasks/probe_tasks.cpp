@@ -61,6 +61,11 @@ class LinearProbeTask final : public EvaluationTask {
  public:
   explicit LinearProbeTask(LinearProbeSettings settings) : settings_(std::move(settings)) {}
 
+  std::string rule() const override {
+    return "top1: the share of images that a logistic regression on embeddings, fitted on the training data, classifies correctly. "
+           "log_loss: its mean cross-entropy on them. l2: its regularization. lr, weight_decay: those of AdamW, if AdamW fitted it.";
+  }
+
   bool uses_texts() const override { return false; }
 
   void check(const EvaluationContext& context) const override {
@@ -88,23 +93,25 @@ class LinearProbeTask final : public EvaluationTask {
     if (!settings_.l2) std::tie(l2, held_out) = sweep(data.train, data.classes);
     const auto scores = metrics::linear_probe_lbfgs(data.train.features, data.train.labels, data.test.features,
                                                     data.test.labels, data.classes, l2);
-    result.metrics = {
-        {"top1", scores.test_top1}, {"train_top1", scores.train_top1}, {"log_loss", scores.test_log_loss}, {"l2", l2}};
+    result.add_share("top1", scores.test_top1);
+    result.add_share("train_top1", scores.train_top1, MetricRule::Better::neither);
+    result.add_number("log_loss", scores.test_log_loss, MetricRule::Better::lower);
+    result.add_number("l2", l2);
     result.outcomes = {outcomes_of("top1", {.part = scores.test_prediction.eq(data.test.labels)})};
-    if (held_out >= 0) result.metrics.emplace_back("validation_top1", held_out);
+    if (held_out >= 0) result.add_share("validation_top1", held_out);
   }
 
   void measure_adamw(const TrainAndTest& data, TaskResult& result) const {
     const AdamwChoice choice = fit_with_adamw(data.train, data.classes, settings_);
     const auto scores =
         metrics::measure_classifier(choice.probe.weight, choice.probe.bias, data.test.features, data.test.labels);
-    result.metrics = {{"top1", scores.top1},
-                      {"train_top1", choice.probe.train_top1},
-                      {"log_loss", scores.log_loss},
-                      {"lr", choice.lr},
-                      {"weight_decay", choice.weight_decay}};
+    result.add_share("top1", scores.top1);
+    result.add_share("train_top1", choice.probe.train_top1, MetricRule::Better::neither);
+    result.add_number("log_loss", scores.log_loss, MetricRule::Better::lower);
+    result.add_number("lr", choice.lr);
+    result.add_number("weight_decay", choice.weight_decay);
     result.outcomes = {outcomes_of("top1", {.part = scores.prediction.eq(data.test.labels)})};
-    if (choice.validation_top1) result.metrics.emplace_back("validation_top1", *choice.validation_top1);
+    if (choice.validation_top1) result.add_share("validation_top1", *choice.validation_top1);
   }
 
   /// Returns the l2 with the best accuracy on the held-out part of `train`, and that accuracy.
@@ -142,6 +149,10 @@ class KnnTask final : public EvaluationTask {
  public:
   explicit KnnTask(KnnSettings settings) : settings_(std::move(settings)) {}
 
+  std::string rule() const override {
+    return "top k: the share of images whose class is among the k best of a weighted vote of the nearest training images (cosine).";
+  }
+
   bool uses_texts() const override { return false; }
 
   void check(const EvaluationContext& context) const override {
@@ -153,7 +164,8 @@ class KnnTask final : public EvaluationTask {
     const TrainAndTest data = embed_both("knn", settings_, embedder, context, result);
     const auto scores = metrics::knn_classification(data.train.features, data.train.labels, data.test.features,
                                                     data.test.labels, data.classes, settings_.k, settings_.temperature);
-    result.metrics = {{"top1", scores.top1}, {"top5", scores.top5}};
+    result.add_share("top1", scores.top1);
+    result.add_share("top5", scores.top5);
     result.chance["top5"] = std::min(1.0, 5 / static_cast<double>(data.classes));
     result.outcomes = {outcomes_of("top1", {.part = scores.prediction.eq(data.test.labels)}),
                        outcomes_of("top5", {.part = scores.in_top5})};

@@ -7,6 +7,7 @@
 #include "src/evaluation/tasks/picture_task_settings.h"
 #include "src/evaluation/tasks/retrieval_sheets.h"
 #include "src/evaluation/tasks/tasks.h"
+#include "src/report/cards.h"
 
 namespace tessera {
 namespace {
@@ -28,6 +29,10 @@ void offer_key(Nearest& nearest, double score, const std::string& key, std::size
 class QueryTask final : public EvaluationTask {
  public:
   explicit QueryTask(QuerySettings settings) : settings_(std::move(settings)) {}
+
+  std::string rule() const override {
+    return "mean_best_cosine: the cosine between each text and its nearest image, averaged over the texts.";
+  }
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     const auto source = open_source(settings_.data, context.source, "query.source");
@@ -53,14 +58,20 @@ class QueryTask final : public EvaluationTask {
         }
     });
     double best = 0;
+    auto sheets = nlohmann::json::array();
     for (Nearest& query : queries) {
       best += query.keys.front().first / static_cast<double>(queries.size());
       Reading reading{.of = query.sheet.query_text};
       for (const auto& [score, key] : query.keys) reading.items.emplace_back(key, score);
       result.readings.push_back(std::move(reading));
-      if (context.pictures) result.pictures.queries.push_back(std::move(query.sheet));
+      if (context.pictures) sheets.push_back(sheet_of(query.sheet));
     }
-    result.metrics = {{"mean_best_cosine", best}};
+    result.add_number("mean_best_cosine", best);
+    if (!sheets.empty())
+      result.add_card({{"type", "image"},
+                       {"title", "Queries"},
+                       {"note", "The images nearest to each text, with their cosines and names. The right ones are not known."},
+                       {"items", sheets}});
     return result;
   }
 

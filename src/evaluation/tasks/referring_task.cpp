@@ -48,6 +48,11 @@ class ReferringTask final : public EvaluationTask {
  public:
   explicit ReferringTask(ReferringSettings settings) : settings_(std::move(settings)) {}
 
+  std::string rule() const override {
+    return "accuracy: the share of boxes that the decoder finds from their phrase with an IoU (overlap divided by union) of at least 0.5. "
+           "mean_iou: the mean of the IoU.";
+  }
+
   bool uses_texts() const override { return false; }
 
   void check(const EvaluationContext& context) const override {
@@ -84,10 +89,10 @@ class ReferringTask final : public EvaluationTask {
     const at::Tensor iou = at::tensor(overlaps, at::kDouble), owner = at::tensor(owners, at::kLong);
     for (report::Outcomes outcomes : {outcomes_of("accuracy", {.part = iou >= kFound, .sample = owner}),
                                       outcomes_of("mean_iou", {.part = iou, .sample = owner})}) {
-      result.metrics.emplace_back(outcomes.metric, report::value_of(outcomes));
+      result.add_share(outcomes.metric, report::value_of(outcomes));
       result.outcomes.push_back(std::move(outcomes));
     }
-    result.metrics.emplace_back("boxes", static_cast<double>(overlaps.size()));
+    result.add_number("boxes", static_cast<double>(overlaps.size()));
     return result;
   }
 

@@ -121,6 +121,7 @@ TaskResult run_task(const config::ModuleSettings& task, const Embedder& embedder
   TaskResult result = made->run(embedder, context);
   result.task = task.name;
   result.settings = task.settings;
+  result.rule = made->rule();
   result.intervals = report::intervals_of(outcomes_of(result));
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   for (const std::string& note : result.notes) {

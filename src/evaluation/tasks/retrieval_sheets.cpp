@@ -5,6 +5,8 @@
 
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/tasks/pass.h"
+#include "src/report/cards.h"
+#include <tessera/base/text.h>
 
 namespace tessera {
 namespace {
@@ -22,6 +24,48 @@ void keep_failures(std::vector<Query>& queries) {
 }
 
 }  // namespace
+
+nlohmann::json sheet_of(const RetrievalSheet& sheet) {
+  nlohmann::json out = {{"images", nlohmann::json::array()}};
+  const bool known = !sheet.query_image.empty();
+  if (known) {
+    const std::string place = sheet.rank == 0 ? "found first" : concat("right item at place ", sheet.rank + 1);
+    out["tag"] = {{"text", sheet.rank < 0 ? "no right item" : place}, {"kind", sheet.rank == 0 ? "good" : "bad"}};
+    out["images"].push_back(report::image_part(sheet.query_image, sheet.query_name, !sheet.query_name.empty() ? "" : sheet.text_to_image ? "ground truth" : "query"));
+  }
+  if (sheet.text_to_image) {
+    out["quote"] = sheet.query_text;
+    if (known) out["images"][0]["box"] = "right";
+    for (std::size_t i = 0; i < sheet.items.size(); ++i) {
+      const RetrievalSheet::Item& item = sheet.items[i];
+      out["images"].push_back(report::image_part(item.image, item.text, concat("#", i + 1, " \u00b7 ", fixed(item.score, 3))));
+      out["images"].back()["box"] = item.right ? "right" : "wrong";
+    }
+    return out;
+  }
+  out["lead"] = "best captions";
+  out["list"] = nlohmann::json::array();
+  for (const RetrievalSheet::Item& item : sheet.items)
+    out["list"].push_back({{"text", item.text}, {"score", fixed(item.score, 3)}, {"right", item.right}});
+  const bool found = std::ranges::any_of(sheet.items, [](const auto& item) { return item.right; });
+  if (!found && !sheet.truth.empty()) out["after"] = "its own: " + sheet.truth.front();
+  return out;
+}
+
+void add_retrieval_cards(const std::vector<RetrievalSheet>& sheets, TaskResult& result) {
+  const auto add = [&](bool text_to_image, const char* title, const char* note) {
+    auto items = nlohmann::json::array();
+    for (const RetrievalSheet& sheet : sheets)
+      if (sheet.text_to_image == text_to_image) items.push_back(sheet_of(sheet));
+    if (!items.empty()) result.add_card({{"type", "image"}, {"title", title}, {"note", note}, {"items", items}});
+  };
+  add(true, "Text to image",
+      "The five nearest images of each caption, with their cosines; the right one has a green box. Of 32 captions of the first batch, these "
+      "are the ones whose image ranks lowest, failures first.");
+  add(false, "Image to text",
+      "The five nearest captions of each image; its own have a green box. Of 32 images spread over the data, these are the ones whose "
+      "captions rank lowest, failures first.");
+}
 
 void offer_picture(RetrievalSheet& sheet, double score, const EvaluationSample& sample, bool right, std::int64_t most) {
   auto& items = sheet.items;

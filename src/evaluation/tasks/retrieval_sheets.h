@@ -10,7 +10,7 @@
 #include "src/evaluation/tasks/examples.h"
 #include <tessera/data/loading/loader.h>
 #include <tessera/evaluation/embedder.h>
-#include <tessera/report/task_pictures.h>
+#include <nlohmann/json_fwd.hpp>
 
 namespace tessera {
 
@@ -20,6 +20,29 @@ struct Captions {
   std::vector<std::int64_t> owner;
   std::vector<std::vector<std::string>> by_image;
 };
+
+/// A caption with the images found for it, or an image with the captions found for it; best first.
+struct RetrievalSheet {
+  struct Item {
+    Image image;       // for text-to-image: the image found
+    std::string text;  // the text found; for text-to-image: the name of the image found
+    double score = 0;  // cosine
+    bool right = false;
+  };
+  bool text_to_image = true;
+  Image query_image;               // for image-to-text: the query; for text-to-image: the correct image
+  std::string query_text;          // for text-to-image: the query
+  std::vector<std::string> truth;  // for image-to-text: the image's own captions
+  std::int64_t rank = 0;           // rank of the highest-ranked correct item, counted from 0; -1 if no item is correct
+  std::vector<Item> items;
+  std::string query_name = {};  // the name of query_image
+};
+
+/// Returns the sheet as a part of a card (src/report/cards.h).
+nlohmann::json sheet_of(const RetrievalSheet& sheet);
+
+/// Adds the sheets of both directions to the report's cards.
+void add_retrieval_cards(const std::vector<RetrievalSheet>& sheets, TaskResult& result);
 
 /// Returns the texts, each with `prefix` in front.
 std::vector<std::string> prefixed(const std::vector<std::string>& texts, const std::string& prefix);

@@ -20,6 +20,12 @@ class RetrievalTask final : public EvaluationTask {
  public:
   explicit RetrievalTask(RetrievalSettings settings) : settings_(std::move(settings)) {}
 
+  std::string rule() const override {
+    return std::string("recall@k: the share of captions whose image is among the k nearest of all images (text_to_image), and of images with one of "
+           "their captions among the k nearest of all captions (image_to_text).") +
+           similarity_sentence(settings_.compared);
+  }
+
   void check(const EvaluationContext& context) const override {
     check_conditioned(context, "retrieval.similarity", settings_.compared.similarity, "global");
     const auto source = open_source(settings_.data.source, context.source, "retrieval.source");
@@ -75,7 +81,7 @@ class RetrievalTask final : public EvaluationTask {
     const auto similarity = [&](std::int64_t row) {
       return embedder.similarity(slice(images, {row, row + 1}), texts).squeeze(0);
     };
-    if (context.pictures) result.pictures.retrieval = sheets.finished(similarity, captions, scores);
+    if (context.pictures) add_retrieval_cards(sheets.finished(similarity, captions, scores), result);
     return result;
   }
 
@@ -100,8 +106,7 @@ class RetrievalTask final : public EvaluationTask {
     const metrics::RetrievalScores scores = metrics::retrieval_recall(tile, all.size(0), owner, settings_.topk);
     add_recalls(scores, owner, result);
     if (context.pictures)
-      result.pictures.retrieval =
-          sheets.finished([&](std::int64_t row) { return all[row]; }, compared.captions(), scores);
+      add_retrieval_cards(sheets.finished([&](std::int64_t row) { return all[row]; }, compared.captions(), scores), result);
     return result;
   }
 
@@ -120,12 +125,12 @@ class RetrievalTask final : public EvaluationTask {
     result.texts = owner.size(0);
     for (std::size_t i = 0; i < settings_.topk.size(); ++i) {
       const std::string name = concat("image_to_text_recall@", settings_.topk[i]);
-      result.metrics.emplace_back(name, scores.image_to_text[i]);
+      result.add_share(name, scores.image_to_text[i]);
       result.outcomes.push_back(hits_within(name, scores.image_to_text_rank, settings_.topk[i]));
     }
     for (std::size_t i = 0; i < settings_.topk.size(); ++i) {
       const std::string name = concat("text_to_image_recall@", settings_.topk[i]);
-      result.metrics.emplace_back(name, scores.text_to_image[i]);
+      result.add_share(name, scores.text_to_image[i]);
       result.chance[name] = std::min(
           1.0, static_cast<double>(settings_.topk[i]) / static_cast<double>(scores.image_to_text_rank.size(0)));
       result.outcomes.push_back(hits_within(name, scores.text_to_image_rank, settings_.topk[i], owner));

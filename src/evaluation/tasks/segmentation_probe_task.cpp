@@ -38,6 +38,11 @@ class SegmentationProbeTask final : public EvaluationTask {
  public:
   explicit SegmentationProbeTask(SegmentationProbeSettings settings) : settings_(std::move(settings)) {}
 
+  std::string rule() const override {
+    return std::string("Each pixel takes the class that a linear classifier on the image encoder's patches predicts among all classes; the "
+                       "classifier is fitted on the training data.") + kIouRule;
+  }
+
   bool uses_texts() const override { return false; }
 
   void check(const EvaluationContext& context) const override {

@@ -5,6 +5,7 @@
 #include <array>
 #include <cctype>
 #include <cmath>
+#include <set>
 
 #include <ATen/ATen.h>
 
@@ -12,6 +13,7 @@
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/outcomes.h"
+#include "src/report/cards.h"
 #include <tessera/base/text.h>
 #include <tessera/data/image/transforms.h>
 
@@ -51,21 +53,30 @@ std::vector<std::uint8_t> to_bytes(const at::Tensor& mask) {
   return to_vector<std::uint8_t>(mask.to(at::kByte));
 }
 
-/// Makes an example for the report, shrunk to display size. target and found: classes, [H, W]; target is undefined if there is no mask.
-SegmentationExample to_example(const Image& image, const at::Tensor& target, const at::Tensor& found, double iou,
-                               const std::string& name) {
+/// Makes a sheet for the report, shrunk to display size. target and found: classes, [H, W]; target is undefined if there is no mask.
+nlohmann::json sheet_of(const Image& image, const at::Tensor& target, const at::Tensor& found, double iou, const std::string& name,
+                        std::optional<std::int64_t> background) {
   constexpr std::int64_t kShown = 224;  // maximum length of an example's shorter side, in pixels
   const double ratio =
       std::min(1.0, static_cast<double>(kShown) / static_cast<double>(std::min(image.height, image.width)));
-  Preprocessing shown;
-  shown.resize_mode = "squash";
-  shown.image_size = {std::llround(static_cast<double>(image.height) * ratio),
-                      std::llround(static_cast<double>(image.width) * ratio)};
-  const auto smaller = [&](const at::Tensor& mask) {
-    return preprocess_mask(to_bytes(mask), image.height, image.width, shown);
+  Preprocessing settings;
+  settings.resize_mode = "squash";
+  settings.image_size = {std::llround(static_cast<double>(image.height) * ratio),
+                         std::llround(static_cast<double>(image.width) * ratio)};
+  const Image shown = preprocess(image, settings);
+  nlohmann::json out = {{"images", {report::image_part(shown, name)}}};
+  std::set<std::int64_t> classes;
+  const auto add = [&](const at::Tensor& mask, const std::string& caption) {
+    const std::vector<std::uint8_t> smaller = preprocess_mask(to_bytes(mask), image.height, image.width, settings);
+    for (const std::uint8_t value : smaller)
+      if (value != kIgnoredClass && value != background.value_or(kIgnoredClass)) classes.insert(value);
+    out["images"].push_back(report::mask_part(shown, smaller, caption));
   };
-  return {preprocess(image, shown), target.defined() ? smaller(target) : std::vector<std::uint8_t>{}, smaller(found),
-          iou, name};
+  if (target.defined()) add(target, "ground truth");
+  const std::string score = concat(" \u00b7 IoU ", iou < 0 ? "none" : fixed(100 * iou, 1) + "%");
+  add(found, "prediction" + (target.defined() ? score : ""));
+  out["legend"] = classes;
+  return out;
 }
 
 void check_mask(const std::vector<std::uint8_t>& mask, const std::string& key, const MaskClasses& classes) {
@@ -89,15 +100,6 @@ std::vector<report::Outcomes> outcomes_of_pictures(const metrics::SegmentationSc
                                        .sample = place.select(1, 0),
                                        .group = place.select(1, 1)}),
           outcomes_of("pixel_accuracy", {.part = scores.image_right, .whole = scores.image_pixels})};
-}
-
-void add_classes(const MaskClasses& classes, const metrics::SegmentationScores& scores, TaskPictures& pictures) {
-  const std::int64_t background = pictures.background_class;
-  pictures.class_measure = "IoU";
-  for (std::int64_t c = 0; c < classes.count(); ++c) {
-    const double iou = scores.class_iou[c].item<double>();
-    if (iou >= 0 && c != background) pictures.class_values.emplace_back(classes.names[static_cast<std::size_t>(c)], iou);
-  }
 }
 
 }  // namespace
@@ -194,7 +196,7 @@ void SegmentationRecord::add(const EvaluationSample& sample, const at::Tensor& t
   const double iou = meter_.add(found.unsqueeze(0), target.unsqueeze(0)).item<double>();
   in_masks_.index_fill_(0, std::get<0>(at::_unique(target)), true);
   if (pictures_ && examples_.choose(sample.index))
-    shown_.push_back(to_example(image(), classes_.drawn ? target : at::Tensor(), found, iou, sample.sample.key));
+    shown_.push_back(sheet_of(image(), classes_.drawn ? target : at::Tensor(), found, iou, sample.sample.key, classes_.background()));
 }
 
 std::vector<std::string> SegmentationRecord::notes() const {
@@ -212,9 +214,17 @@ std::vector<std::string> SegmentationRecord::notes() const {
 }
 
 void SegmentationRecord::write(TaskResult& result) {
-  result.pictures.segmentation = std::move(shown_);
-  result.pictures.class_names = classes_.names;
-  result.pictures.background_class = classes_.background().value_or(-1);
+  const std::optional<std::int64_t> background = classes_.background();
+  if (!shown_.empty())
+    result.add_card({{"type", "overlay"},
+                     {"title", "Overlays"},
+                     {"note", "Each image with its true mask, if it has one, and its predicted mask, in the colors of the legend below it; classes "
+                              "named after a color have that color. IoU: the mean over the image's classes."},
+                     {"layout", "overlays"},
+                     {"columns", "three"},
+                     {"classes", classes_.names},
+                     {"background", background.value_or(-1)},
+                     {"items", shown_}});
   if (!classes_.drawn) {
     result.notes.push_back(
         "no sample has a mask: each pixel is colored by the class whose text is nearest, and nothing is measured");
@@ -223,13 +233,18 @@ void SegmentationRecord::write(TaskResult& result) {
   const std::vector<std::string> own = notes();
   result.notes.insert(result.notes.end(), own.begin(), own.end());
   const metrics::SegmentationScores scores = meter_.scores();
-  result.metrics = {{"image_miou", scores.image_miou},
-                    {"dataset_miou", scores.dataset_miou},
-                    {"pixel_accuracy", scores.pixel_accuracy}};
-  if (classes_.background())
-    result.metrics.emplace_back("dataset_miou_with_background", metrics::mean_of_present(scores.class_iou));
-  result.outcomes = outcomes_of_pictures(scores, classes_.background());
-  if (pictures_) add_classes(classes_, scores, result.pictures);
+  result.add_share("image_miou", scores.image_miou);
+  result.add_share("dataset_miou", scores.dataset_miou);
+  result.add_share("pixel_accuracy", scores.pixel_accuracy);
+  if (background) result.add_share("dataset_miou_with_background", metrics::mean_of_present(scores.class_iou));
+  result.outcomes = outcomes_of_pictures(scores, background);
+  if (!pictures_) return;
+  std::vector<std::pair<std::string, double>> values;
+  for (std::int64_t c = 0; c < classes_.count(); ++c) {
+    const double iou = scores.class_iou[c].item<double>();
+    if (iou >= 0 && c != background) values.emplace_back(classes_.names[static_cast<std::size_t>(c)], iou);
+  }
+  if (!values.empty()) result.add_card(report::bars_card("IoU by class", values));
 }
 
 }  // namespace tessera

@@ -13,6 +13,8 @@
 #include "src/evaluation/metrics/segmentation.h"
 #include "src/evaluation/tasks/examples.h"
 #include "src/evaluation/tasks/pass.h"
+#include <nlohmann/json_fwd.hpp>
+
 #include <tessera/report/task_result.h>
 
 namespace tessera {
@@ -57,6 +59,12 @@ at::Tensor mask_of(const std::vector<std::uint8_t>& mask, config::Size size, con
 /// Returns the mask of each prepared sample. Throws like mask_of().
 std::vector<at::Tensor> masks_of(const std::vector<EvaluationSample>& samples, const MaskClasses& classes);
 
+/// The end of the explanation of a task that measures the overlap of regions (EvaluationTask::rule()).
+inline constexpr const char* kIouRule =
+    " IoU is the overlap of the predicted and the true region of a class divided by their union. image_miou is its mean over the "
+    "classes of each image, then over images. dataset_miou is its mean over classes, each computed over all images. Neither counts "
+    "the background; dataset_miou_with_background does. pixel_accuracy is the share of pixels with the right class.";
+
 /// Scores images one by one, and keeps some of them for the report.
 class SegmentationRecord {
  public:
@@ -79,7 +87,7 @@ class SegmentationRecord {
   ExampleChooser examples_;
   bool pictures_;
   at::Tensor in_masks_;  // bool [256], true for the mask values that occurred
-  std::vector<SegmentationExample> shown_;
+  std::vector<nlohmann::json> shown_;  // sheets (src/report/cards.h)
 };
 
 }  // namespace tessera

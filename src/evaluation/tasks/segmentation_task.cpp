@@ -57,6 +57,24 @@ class SegmentationTask final : public EvaluationTask {
  public:
   explicit SegmentationTask(SegmentationSettings settings) : settings_(std::move(settings)) {}
 
+  std::string rule() const override {
+    std::string rule = concat("Each pixel takes the class whose text is nearest to its ", by_groups() ? "group" : "patch");
+    if (settings_.candidates == "present")
+      rule += ", among the classes that occur in the image's true mask, without the background, whose pixels count as wrong (candidates: "
+              "present).";
+    else if (settings_.candidates == "all")
+      rule += ", among all classes, the background included (candidates: all).";
+    else
+      rule += ", among all classes except the background (candidates: foreground).";
+    if (settings_.patches == "conditioned")
+      rule += " A text is compared with its pooling of each single patch by the objective's pool (patches: conditioned).";
+    if (settings_.patches == "attention")
+      rule += " A patch's score is the text's attention to it in the objective's pool (patches: attention).";
+    if (settings_.last_block != "plain")
+      rule += " The last block of the ViT is changed as in " + settings_.last_block + " (last_block).";
+    return rule + kIouRule;
+  }
+
   void check(const EvaluationContext& context) const override {
     check_conditioned(context, "segmentation.patches", settings_.patches, "cosine");
     const AskedClasses classes = classes_in(context);

@@ -36,6 +36,11 @@ class SlotMaskTask final : public EvaluationTask {
  public:
   explicit SlotMaskTask(SlotMaskSettings settings) : settings_(std::move(settings)) {}
 
+  std::string rule() const override {
+    return "accuracy: the share of pairs in which the image is nearer to its right caption than to the wrong one, with the trained mask "
+           "over slots, and (before) without it.";
+  }
+
   void check(const EvaluationContext& context) const override {
     check_train_and_test("slot_mask", settings_, context, with_negatives());
   }
@@ -59,14 +64,14 @@ class SlotMaskTask final : public EvaluationTask {
     const at::Tensor sample = at::tensor(test_image, at::kLong);
     result.outcomes = {outcomes_of("accuracy", {.part = after, .sample = sample}),
                        outcomes_of("accuracy_before", {.part = before, .sample = sample})};
-    result.metrics = {{"accuracy", after.mean().item<double>()},
-                      {"accuracy_before", before.mean().item<double>()},
-                      {"train_accuracy", right(trained.best, train_pairs).mean().item<double>()},
-                      {"train_accuracy_before", right(start, train_pairs).mean().item<double>()},
-                      {"loss_first", trained.losses[0].item<double>()},
-                      {"loss_last", trained.losses[-1].item<double>()},
-                      {"parts", static_cast<double>(weights.size(0))},
-                      {"mean_weight", weights.mean().item<double>()}};
+    result.add_share("accuracy", after.mean().item<double>());
+    result.add_share("accuracy_before", before.mean().item<double>(), MetricRule::Better::neither);
+    result.add_share("train_accuracy", right(trained.best, train_pairs).mean().item<double>(), MetricRule::Better::neither);
+    result.add_share("train_accuracy_before", right(start, train_pairs).mean().item<double>(), MetricRule::Better::neither);
+    result.add_number("loss_first", trained.losses[0].item<double>(), MetricRule::Better::lower);
+    result.add_number("loss_last", trained.losses[-1].item<double>(), MetricRule::Better::lower);
+    result.add_number("parts", static_cast<double>(weights.size(0)));
+    result.add_number("mean_weight", weights.mean().item<double>());
     if (!context.out.empty())
       io::save_safetensors(context.out + "/slot_mask.safetensors",
                            {{"mask", weights}, {"theta", trained.best.theta}, {"alpha", trained.best.alpha}},

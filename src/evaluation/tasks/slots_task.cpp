@@ -6,6 +6,8 @@
 #include "src/evaluation/tasks/examples.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/tasks.h"
+#include "src/report/cards.h"
+#include <tessera/base/text.h>
 
 namespace tessera {
 namespace {
@@ -19,6 +21,12 @@ struct Attended {
 class SlotsTask final : public EvaluationTask {
  public:
   explicit SlotsTask(SlotPictureSettings settings) : settings_(std::move(settings)) {}
+
+  std::string rule() const override {
+    return "mean_cosine: the mean cosine between each slot of an image and the same slot of its caption. best_slot_cosine: that of the "
+           "slot where it is greatest. image_peak, text_peak: the mean of a slot's greatest attention weight in image and text (1: it "
+           "attends to a single place).";
+  }
 
   void check(const EvaluationContext& context) const override {
     const auto source = open_source(settings_.data.source, context.source, "slots.source");
@@ -37,6 +45,7 @@ class SlotsTask final : public EvaluationTask {
                     .required = captioned(),
                     .needs = needs};
     ExampleChooser examples(pass.total(), settings_.samples);
+    auto shown = nlohmann::json::array();
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       std::vector<std::string> captions;
       for (const EvaluationSample& sample : samples) captions.push_back(sample.sample.captions.front());
@@ -51,15 +60,22 @@ class SlotsTask final : public EvaluationTask {
       add(text_peaks, batch.texts.attention.to(at::kDouble).amax(2));
       for (std::size_t i = 0; context.pictures && i < samples.size(); ++i)
         if (examples.choose(samples[i].index))
-          result.pictures.slots.push_back(example(samples[i], static_cast<std::int64_t>(i), batch, embedder, context));
+          shown.push_back(sheet(samples[i], static_cast<std::int64_t>(i), batch, embedder, context));
     });
     const auto mean = [&](const at::Tensor& sum) {
       return sum.mean().item<double>() / static_cast<double>(result.samples);
     };
-    result.metrics = {{"mean_cosine", mean(cosines)},
-                      {"best_slot_cosine", cosines.max().item<double>() / static_cast<double>(result.samples)},
-                      {"image_peak", mean(image_peaks)},
-                      {"text_peak", mean(text_peaks)}};
+    result.add_number("mean_cosine", mean(cosines));
+    result.add_number("best_slot_cosine", cosines.max().item<double>() / static_cast<double>(result.samples));
+    result.add_number("image_peak", mean(image_peaks));
+    result.add_number("text_peak", mean(text_peaks));
+    if (!shown.empty())
+      result.add_card({{"type", "overlay"},
+                       {"title", "Slots"},
+                       {"note", "What single slots attend to: red patches of the image (the scale is below) and dark words of the caption; a "
+                                "middle dot is a token without text. The number is the cosine between the image's slot and the caption's."},
+                       {"columns", "five"},
+                       {"items", shown}});
     return result;
   }
 
@@ -77,7 +93,7 @@ class SlotsTask final : public EvaluationTask {
   }
 
   /// Returns the slots to show for a sample, in order.
-  std::vector<std::int64_t> shown(const at::Tensor& cosines, const EvaluationContext& context) const {
+  std::vector<std::int64_t> shown_slots(const at::Tensor& cosines, const EvaluationContext& context) const {
     const std::int64_t count = cosines.size(0);
     for (const std::int64_t slot : settings_.slots)
       if (slot >= count) user_error("slots.slots: slot ", slot, ": this model's slots are 0 to ", count - 1);
@@ -90,23 +106,21 @@ class SlotsTask final : public EvaluationTask {
     return out;
   }
 
-  SlotExample example(const EvaluationSample& sample, std::int64_t row, const Attended& batch, const Embedder& embedder,
-                      const EvaluationContext& context) const {
+  nlohmann::json sheet(const EvaluationSample& sample, std::int64_t row, const Attended& batch, const Embedder& embedder,
+                       const EvaluationContext& context) const {
     const config::Size grid = embedder.grid();
-    SlotExample out{.image = to_image(sample.pixels),
-                    .rows = grid.height,
-                    .columns = grid.width,
-                    .tokens = {},
-                    .slots = {},
-                    .name = sample.sample.key};
+    const Image image = to_image(sample.pixels);
+    nlohmann::json out = {{"images", {report::image_part(image, sample.sample.key)}}};
     const at::Tensor ids = batch.texts.input.ids[row], mask = batch.texts.input.mask;
     const std::int64_t tokens = mask.defined() ? mask[row].sum().item<std::int64_t>() : ids.size(0);
-    out.tokens = embedder.token_texts(to_vector<std::int64_t>(ids.narrow(0, 0, tokens)));
-    for (const std::int64_t slot : shown(batch.cosines[row], context))
-      out.slots.push_back({.index = slot,
-                           .cosine = batch.cosines[row][slot].item<double>(),
-                           .image = to_vector<float>(batch.images.attention[row][slot]),
-                           .text = to_vector<float>(batch.texts.attention[row][slot].narrow(0, 0, tokens))});
+    const std::vector<std::string> texts = embedder.token_texts(to_vector<std::int64_t>(ids.narrow(0, 0, tokens)));
+    for (const std::int64_t slot : shown_slots(batch.cosines[row], context)) {
+      const auto weights = to_vector<float>(batch.texts.attention[row][slot].narrow(0, 0, tokens));
+      nlohmann::json part = report::heat_part(image, to_vector<float>(batch.images.attention[row][slot]), grid.height, grid.width,
+                                              concat("slot ", slot, " \u00b7 ", fixed(batch.cosines[row][slot].item<double>(), 2)));
+      for (std::size_t t = 0; t < texts.size(); ++t) part["tokens"].push_back({texts[t], weights[t]});
+      out["images"].push_back(std::move(part));
+    }
     return out;
   }
 

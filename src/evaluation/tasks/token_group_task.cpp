@@ -15,7 +15,7 @@
 #include "src/evaluation/tasks/outcomes.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/tasks.h"
-#include "src/report/group_sheet.h"
+#include "src/report/cards.h"
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {
@@ -52,7 +52,8 @@ class ScoreMeter {
     const at::Tensor rows = at::cat(rows_), samples = at::cat(samples_), means = rows.mean(0);
     for (std::size_t i = 0; i < kNames.size(); ++i) {
       const auto column = static_cast<std::int64_t>(i);
-      result.metrics.emplace_back(prefix + kNames[i], means[column].item<double>());
+      result.add_share(prefix + kNames[i], means[column].item<double>(),
+                       prefix.empty() ? MetricRule::Better::higher : MetricRule::Better::neither);
       if (with_outcomes)
         result.outcomes.push_back(outcomes_of(prefix + kNames[i], {.part = rows.select(1, column), .sample = samples}));
     }
@@ -72,17 +73,15 @@ std::vector<std::int64_t> first_spelled(const GroupedCaptions& captions, std::si
   return out;
 }
 
-nlohmann::json json_of(const std::string& key, const GroupExample& example) {
-  auto tokens = nlohmann::json::array();
-  for (const GroupExample::Token& token : example.tokens)
-    tokens.push_back(
-        {{"token", token.text}, {"in_phrase", token.in_phrase}, {"group", token.group}, {"weights", token.weights}});
-  return {{"key", key}, {"tokens", tokens}};
-}
-
 class TokenGroupTask final : public EvaluationTask {
  public:
   explicit TokenGroupTask(TokenGroupSettings settings) : settings_(std::move(settings)) {}
+
+  std::string rule() const override {
+    return "Groups of words are matched with annotated phrases so that the sum of their IoU (common words divided by all words of both) is "
+           "greatest. iou, precision, recall and f1 are means over the pairs of a caption, then over captions. chunks and random: the same "
+           "for equal chunks and for random groups.";
+  }
 
   void check(const EvaluationContext& context) const override {
     const auto source = open_source(settings_.data.source, context.source, "token_group_iou.source");
@@ -96,7 +95,7 @@ class TokenGroupTask final : public EvaluationTask {
     double used = 0, phrases = 0;
     std::int64_t seen = 0, groups = 0, misspelled_samples = 0, misspelled_captions = 0;
     at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(kSeed);
-    auto json = nlohmann::json::array();
+    auto json = nlohmann::json::array(), sheets = json;
     const Pass pass{.embedder = embedder,
                     .context = context,
                     .source = source,
@@ -120,9 +119,12 @@ class TokenGroupTask final : public EvaluationTask {
       misspelled_samples += std::count(rows.begin(), rows.end(), -1);
       for (std::size_t i = 0; context.pictures && i < samples.size(); ++i) {
         if (rows[i] < 0 || !examples.choose(samples[i].index)) continue;
-        result.pictures.groups.push_back(example(rows[i], captions, scores.assignment));
-        add_picture(samples[i], embedder, result.pictures.groups.back());
-        json.push_back(json_of(samples[i].sample.key, result.pictures.groups.back()));
+        const nlohmann::json tokens = grouped_tokens(rows[i], captions, scores.assignment);
+        json.push_back({{"key", samples[i].sample.key}, {"tokens", tokens}});
+        sheets.push_back({{"images", picture_parts(samples[i], embedder)}, {"groups", nlohmann::json::array()}});
+        for (const auto& token : tokens)
+          sheets.back()["groups"].push_back(
+              {{"text", token["token"]}, {"phrase", token["in_phrase"]}, {"group", token["group"]}, {"weights", token["weights"]}});
       }
     });
     if (misspelled_samples > 0) result.skipped["not_spelled"] = misspelled_samples;
@@ -135,15 +137,19 @@ class TokenGroupTask final : public EvaluationTask {
     chunks.report("chunks_", all, result);
     random.report("random_", all, result);
     const auto count = static_cast<double>(own.captions());
-    result.metrics.emplace_back("groups", static_cast<double>(groups));
-    result.metrics.emplace_back("groups_per_caption", used / count);
-    result.metrics.emplace_back("phrases_per_caption", phrases / count);
-    result.metrics.emplace_back("captions", count);
-    result.metrics.emplace_back("captions_not_spelled", static_cast<double>(misspelled_captions));
-    if (!json.empty() && !context.out.empty()) {
-      io::write_file(context.out + "/token_groups.json", dump_utf8(json, 1) + "\n");
-      io::write_file(context.out + "/token_groups.svg", report::group_sheet(result.pictures.groups));
-    }
+    result.add_number("groups", static_cast<double>(groups));
+    result.add_number("groups_per_caption", used / count);
+    result.add_number("phrases_per_caption", phrases / count);
+    result.add_number("captions", count);
+    result.add_number("captions_not_spelled", static_cast<double>(misspelled_captions));
+    if (!sheets.empty())
+      result.add_card({{"type", "image"},
+                       {"title", "Groups"},
+                       {"note", "Captions with each word in the color of its group and annotated phrases underlined; below them the weight of "
+                                "each word in each group (a middle dot is a token without text). If the image tower has groups, too, the image "
+                                "is shown in their colors, which are unrelated to the caption's."},
+                       {"items", sheets}});
+    if (!json.empty() && !context.out.empty()) io::write_file(context.out + "/token_groups.json", dump_utf8(json, 1) + "\n");
     return result;
   }
 
@@ -155,37 +161,41 @@ class TokenGroupTask final : public EvaluationTask {
     return assignment.unsqueeze(2).eq(at::arange(groups, at::kLong)).any(1).sum().item<double>();
   }
 
-  static GroupExample example(std::int64_t row, const GroupedCaptions& captions, const at::Tensor& assignment) {
-    GroupExample out;
+  /// Returns the caption's tokens with their groups, for token_groups.json and the report.
+  static nlohmann::json grouped_tokens(std::int64_t row, const GroupedCaptions& captions, const at::Tensor& assignment) {
+    auto out = nlohmann::json::array();
     const at::Tensor weights = captions.weights[row].t().to(at::kFloat).contiguous();  // [L, K]
     const at::Tensor in_phrase = captions.segments[row].any(0);
     const auto& texts = captions.tokens[static_cast<std::size_t>(row)];
     for (std::size_t t = 0; t < texts.size(); ++t) {
       const auto token = static_cast<std::int64_t>(t);
-      out.tokens.push_back({.text = texts[t],
-                            .in_phrase = in_phrase[token].item<bool>(),
-                            .group = assignment[row][token].item<std::int64_t>(),
-                            .weights = to_vector<float>(weights[token])});
+      out.push_back({{"token", texts[t]},
+                     {"in_phrase", in_phrase[token].item<bool>()},
+                     {"group", assignment[row][token].item<std::int64_t>()},
+                     {"weights", to_vector<float>(weights[token])}});
     }
     return out;
   }
 
-  /// Adds the sample's image and, if the image tower has groups, the image's groups. Adds nothing if the image is missing or cannot
-  /// be decoded.
-  static void add_picture(EvaluationSample sample, const Embedder& embedder, GroupExample& example) {
+  /// Returns the sample's image and, if the image tower has groups, the image in their colors. Returns nothing if the image is missing or
+  /// cannot be decoded.
+  static nlohmann::json picture_parts(EvaluationSample sample, const Embedder& embedder) {
+    auto out = nlohmann::json::array();
     try {
       prepare_picture(sample, embedder.preprocessing());
     } catch (const SampleError&) {
-      return;
+      return out;
     }
-    example.image = to_image(sample.pixels);
+    const Image image = to_image(sample.pixels);
+    out.push_back(report::image_part(image, sample.sample.key));
     const at::Tensor attention = embedder.images(sample.pixels.unsqueeze(0), {.attention = true}).attention;
     const config::Size grid = embedder.grid();
-    if (!attention.defined() || attention.size(2) != grid.height * grid.width) return;
+    if (!attention.defined() || attention.size(2) != grid.height * grid.width) return out;
     metrics::SegmentationOptions options;
     options.grid = {grid.height, grid.width};
     const at::Tensor groups = metrics::group_masks(attention, sample.pixels.size(1), sample.pixels.size(2), options);
-    example.picture_groups = to_vector<std::uint8_t>(groups.to(at::kByte));
+    out.push_back(report::mask_part(image, to_vector<std::uint8_t>(groups.to(at::kByte)), "groups"));
+    return out;
   }
 
   TokenGroupSettings settings_;

@@ -12,7 +12,7 @@
 #include "src/evaluation/tasks/sparsity_metrics.h"
 #include "src/evaluation/tasks/tasks.h"
 #include "src/evaluation/token_space.h"
-#include "src/report/token_sheet.h"
+#include "src/report/cards.h"
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
 
@@ -28,26 +28,30 @@ struct Word {
   std::vector<std::int64_t> ids;
 };
 
-Reading reading_of(const std::string& key, const std::vector<TokenExample::Token>& tokens) {
+Reading reading_of(const std::string& key, const nlohmann::json& tokens) {
   Reading out{.of = key};
   for (std::size_t i = 0; i < std::min(tokens.size(), kReadTokens); ++i)
-    out.items.emplace_back(tokens[i].text, tokens[i].weight);
+    out.items.emplace_back(tokens[i].at("token").get<std::string>(), tokens[i].at("weight").get<double>());
   return out;
 }
 
-nlohmann::json json_of(const std::string& key, const TokenExample& example) {
-  auto tokens = nlohmann::json::array(), maps = nlohmann::json::array();
-  for (const TokenExample::Token& token : example.tokens)
-    tokens.push_back({{"token", token.text}, {"weight", token.weight}});
-  for (const TokenExample::Map& map : example.maps)
-    maps.push_back(
-        {{"word", map.word}, {"rows", example.rows}, {"columns", example.columns}, {"activation", map.patches}});
-  return {{"key", key}, {"tokens", tokens}, {"maps", maps}};
+/// Returns an entry of tokens.json as a sheet of the report.
+nlohmann::json sheet_of(const EvaluationSample& sample, const nlohmann::json& example) {
+  const Image image = to_image(sample.pixels);
+  nlohmann::json out = {{"images", {report::image_part(image, sample.sample.key)}}};
+  for (const auto& token : example.at("tokens")) out["cloud"].push_back({token.at("token"), token.at("weight")});
+  for (const auto& map : example.at("maps"))
+    out["images"].push_back(report::heat_part(image, map.at("activation").get<std::vector<float>>(), map.at("rows"), map.at("columns"), map.at("word")));
+  return out;
 }
 
 class TokensTask final : public EvaluationTask {
  public:
   explicit TokensTask(TokenPictureSettings settings) : settings_(std::move(settings)) {}
+
+  std::string rule() const override {
+    return "caption_precision@k: the share of an image's k most active tokens that one of its captions contains.";
+  }
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     const auto source = open_source(settings_.data.source, context.source, "tokens.source");
@@ -57,7 +61,7 @@ class TokensTask final : public EvaluationTask {
     TaskResult result;
     metrics::SparsityMeter images, texts;
     std::vector<double> in_captions;  // for each image with captions: the share of its most active tokens that occur in the captions
-    auto json = nlohmann::json::array();
+    auto json = nlohmann::json::array(), sheets = json;
     const Pass pass{.embedder = embedder,
                     .context = context,
                     .source = source,
@@ -78,15 +82,14 @@ class TokensTask final : public EvaluationTask {
           in_captions.push_back(share_in(own, activations[row], order, space));
         }
         if (!examples.choose(samples[i].index)) continue;
-        TokenExample shown;
-        add_tokens(shown, activations[row], order, space);
-        result.readings.push_back(reading_of(samples[i].sample.key, shown.tokens));
+        const std::string& key = samples[i].sample.key;
+        const nlohmann::json tokens = tokens_of(activations[row], order, space);
+        result.readings.push_back(reading_of(key, tokens));
         if (!context.pictures) continue;
-        shown.image = to_image(samples[i].pixels);
-        shown.name = samples[i].sample.key;
-        if (sparse) add_maps(shown, slice(features, {row, row + 1}), order, embedder, space, words);
-        json.push_back(json_of(samples[i].sample.key, shown));
-        result.pictures.tokens.push_back(std::move(shown));
+        auto maps = nlohmann::json::array();
+        if (sparse) maps = maps_of(slice(features, {row, row + 1}), tokens, order, embedder, space, words);
+        json.push_back({{"key", key}, {"tokens", tokens}, {"maps", maps}});
+        sheets.push_back(sheet_of(samples[i], json.back()));
       }
       if (!sparse) return;
       images.add(features.global);
@@ -94,14 +97,17 @@ class TokensTask final : public EvaluationTask {
     });
     if (!in_captions.empty()) {
       const std::string name = concat("caption_precision@", kCaptionTokens);
-      result.metrics.emplace_back(name, at::tensor(in_captions, at::kDouble).mean().item<double>());
+      result.add_share(name, at::tensor(in_captions, at::kDouble).mean().item<double>());
       if (std::ssize(in_captions) == result.samples) result.outcomes.push_back(report::mean_outcomes(name, in_captions));
     }
     add_sparsity(result, images, texts);
-    if (!json.empty() && !context.out.empty()) {
-      io::write_file(context.out + "/tokens.json", dump_utf8(json, 1) + "\n");
-      io::write_file(context.out + "/tokens.svg", report::token_sheet(result.pictures.tokens));
-    }
+    if (!sheets.empty())
+      result.add_card({{"type", "overlay"},
+                       {"title", "Tokens"},
+                       {"note", "The most active tokens of each image, larger if more active, and maps of single words, scaled from the patch "
+                                "where a word is least active to the one where it is most active."},
+                       {"items", sheets}});
+    if (!json.empty() && !context.out.empty()) io::write_file(context.out + "/tokens.json", dump_utf8(json, 1) + "\n");
     return result;
   }
 
@@ -135,32 +141,33 @@ class TokensTask final : public EvaluationTask {
     return static_cast<double>(hits) / static_cast<double>(count);
   }
 
-  /// Adds the image's most active tokens and their weights (activations), without tokens of weight 0.
-  void add_tokens(TokenExample& shown, const at::Tensor& activations, const std::vector<std::int64_t>& order,
-                  const TokenSpace& space) const {
+  /// Returns the image's most active tokens and their weights (activations), without tokens of weight 0: [{"token", "weight"}].
+  nlohmann::json tokens_of(const at::Tensor& activations, const std::vector<std::int64_t>& order, const TokenSpace& space) const {
+    auto out = nlohmann::json::array();
     for (const std::int64_t entry : order) {
       const double weight = activations[entry].item<double>();
-      if (weight <= 0 || std::ssize(shown.tokens) == settings_.per_sample) return;
-      shown.tokens.push_back({space.name(entry), weight});
+      if (weight <= 0 || std::ssize(out) == settings_.per_sample) break;
+      out.push_back({{"token", space.name(entry)}, {"weight", weight}});
     }
+    return out;
   }
 
-  /// Adds heat maps of `words` or, if `words` is empty, of the image's most active tokens. `features` are the features
-  /// of this image.
-  void add_maps(TokenExample& shown, const TowerFeatures& features, const std::vector<std::int64_t>& order,
-                const Embedder& embedder, const TokenSpace& space, std::vector<Word> words) const {
+  /// Returns heat maps of `words` or, if `words` is empty, of the image's most active tokens: [{"word", "rows", "columns", "activation"}].
+  /// `features` are the features of this image.
+  nlohmann::json maps_of(const TowerFeatures& features, const nlohmann::json& tokens, const std::vector<std::int64_t>& order,
+                         const Embedder& embedder, const TokenSpace& space, std::vector<Word> words) const {
     const config::Size grid = embedder.grid();
-    shown.rows = grid.height;
-    shown.columns = grid.width;
-    for (std::int64_t i = 0; settings_.words.empty() && i < std::min(settings_.maps, std::ssize(shown.tokens)); ++i) {
+    for (std::int64_t i = 0; settings_.words.empty() && i < std::min(settings_.maps, std::ssize(tokens)); ++i) {
       const auto place = static_cast<std::size_t>(i);
-      words.push_back({shown.tokens[place].text, {space.id(order[place])}});
+      words.push_back({tokens[place].at("token").get<std::string>(), {space.id(order[place])}});
     }
+    auto out = nlohmann::json::array();
     for (const Word& word : words) {
       const at::Tensor map =
           metrics::token_localization(embedder.token_activations(features, word.ids), grid).normalized;
-      shown.maps.push_back({word.text, to_vector<float>(map)});
+      out.push_back({{"word", word.text}, {"rows", grid.height}, {"columns", grid.width}, {"activation", to_vector<float>(map)}});
     }
+    return out;
   }
 
   TokenPictureSettings settings_;

@@ -9,6 +9,10 @@ class ValidationLossTask final : public EvaluationTask {
  public:
   explicit ValidationLossTask(ValidationLossSettings settings) : settings_(std::move(settings)) {}
 
+  std::string rule() const override {
+    return "loss: the mean of the training objective over batches of held-out data.";
+  }
+
   // Returns false to skip the general check for a text tower. The objective itself checks for all towers that the objective needs.
   bool uses_texts() const override { return false; }
 

@@ -14,6 +14,7 @@
 #include "src/evaluation/tasks/patch_scores.h"
 #include "src/evaluation/tasks/tasks.h"
 #include "src/evaluation/token_spans.h"
+#include "src/report/cards.h"
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/objectives/objective.h>
@@ -108,9 +109,9 @@ config::Size grid_of(const Embedder& embedder, TowerFeatures& image) {
   return grid;
 }
 
-nlohmann::json json_of(const MapExample& example) {
+nlohmann::json json_of(const report::MapExample& example) {
   auto maps = nlohmann::json::array();
-  for (const MapExample::Map& map : example.maps)
+  for (const report::MapExample::Map& map : example.maps)
     maps.push_back(
         {{"word", map.text}, {"rows", example.rows}, {"columns", example.columns}, {"weights", map.patches}});
   return {{"key", example.name}, {"text", example.text}, {"maps", maps}};
@@ -119,6 +120,10 @@ nlohmann::json json_of(const MapExample& example) {
 class WordsTask final : public EvaluationTask {
  public:
   explicit WordsTask(WordMapSettings settings) : settings_(std::move(settings)) {}
+
+  std::string rule() const override {
+    return "Nothing is measured: heat maps show where in an image each word of a text is found.";
+  }
 
   void check(const EvaluationContext& context) const override {
     const auto source = open_source(settings_.data.source, context.source, "words.source");
@@ -141,22 +146,26 @@ class WordsTask final : public EvaluationTask {
                     .needs = maps.needs};
     TaskResult result;
     result.prompts = settings_.texts.items;
-    result.pictures.map_title = "Words";
-    result.pictures.map_rule = maps.rule + " The numbers are in words.json.";
     if (!maps.note.empty()) result.notes.push_back(maps.note);
-    auto json = nlohmann::json::array();
+    auto json = nlohmann::json::array(), sheets = json;
     ExampleChooser examples(pass.total(), settings_.samples);
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       for (std::size_t i = 0; i < samples.size(); ++i) {
         if (!examples.choose(samples[i].index)) continue;
         const auto row = static_cast<std::int64_t>(i);
         for (const std::string& text : texts_for(samples[i].sample)) {
-          MapExample shown = example(embedder, maps, slice(features, {row, row + 1}), samples[i], text);
+          const report::MapExample shown = example(embedder, maps, slice(features, {row, row + 1}), samples[i], text);
           json.push_back(json_of(shown));
-          if (context.pictures) result.pictures.maps.push_back(std::move(shown));
+          if (context.pictures) sheets.push_back(report::sheet_of(shown));
         }
       }
     });
+    if (!sheets.empty())
+      result.add_card({{"type", "overlay"},
+                       {"title", "Words"},
+                       {"note", maps.rule + " The numbers are in words.json. The colors of each map reach from its smallest to its greatest value."},
+                       {"columns", "five"},
+                       {"items", sheets}});
     if (!context.out.empty()) io::write_file(context.out + "/words.json", dump_utf8(json, 1) + "\n");
     return result;
   }
@@ -186,7 +195,7 @@ class WordsTask final : public EvaluationTask {
     return maps;
   }
 
-  MapExample example(const Embedder& embedder, const WordMaps& maps, TowerFeatures image,
+  report::MapExample example(const Embedder& embedder, const WordMaps& maps, TowerFeatures image,
                      const EvaluationSample& sample, const std::string& text) const {
     const TowerFeatures features = embed_texts(embedder, {text}, maps.text_needs);
     const std::int64_t length = features.input.ids.size(1);
@@ -195,7 +204,7 @@ class WordsTask final : public EvaluationTask {
     std::vector<TextWord> words = words_of(text, embedder.token_texts(ids), /*cut=*/true);
     if (std::ssize(words) > settings_.max_words) words.resize(static_cast<std::size_t>(settings_.max_words));
     const config::Size grid = grid_of(embedder, image);
-    MapExample out{.image = to_image(sample.pixels),
+    report::MapExample out{.image = to_image(sample.pixels),
                    .rows = grid.height,
                    .columns = grid.width,
                    .maps = {},

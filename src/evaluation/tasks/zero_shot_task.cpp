@@ -15,6 +15,7 @@
 #include "src/evaluation/tasks/outcomes.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/tasks.h"
+#include "src/report/cards.h"
 #include <tessera/base/text.h>
 
 namespace tessera {
@@ -29,23 +30,29 @@ class SurestMistakes {
  public:
   /// Returns true if a mistake with this margin would be kept.
   bool takes(double margin) const { return margin > 0 && (kept_.size() < kFailures || margin > kept_.rbegin()->first); }
-  void add(double margin, ClassificationExample example) {
+  void add(double margin, nlohmann::json example) {
     kept_.emplace(margin, std::move(example));
     if (kept_.size() > kFailures) kept_.erase(std::prev(kept_.end()));
   }
-  std::vector<ClassificationExample> surest_first() && {
-    std::vector<ClassificationExample> out;
-    for (auto& [margin, example] : kept_) out.push_back(std::move(example));
+  nlohmann::json surest_first() const {
+    auto out = nlohmann::json::array();
+    for (const auto& [margin, example] : kept_) out.push_back(example);
     return out;
   }
 
  private:
-  std::multimap<double, ClassificationExample, std::greater<>> kept_;
+  std::multimap<double, nlohmann::json, std::greater<>> kept_;
 };
 
 class ZeroShotTask final : public EvaluationTask {
  public:
   explicit ZeroShotTask(ZeroShotSettings settings) : settings_(std::move(settings)) {}
+
+  std::string rule() const override {
+    return std::string("top k: the share of images whose class is among the k nearest class texts (cosine). mean_per_class: the mean over classes of "
+           "each class's top 1.") +
+           similarity_sentence(settings_.compared);
+  }
 
   void check(const EvaluationContext& context) const override {
     check_conditioned(context, "zero_shot.similarity", settings_.compared.similarity, "global");
@@ -96,6 +103,7 @@ class ZeroShotTask final : public EvaluationTask {
                     .reads_pixels = context.pictures};
     ExampleChooser examples(pass.total());
     SurestMistakes mistakes;
+    auto spread = nlohmann::json::array();
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       const at::Tensor similarity = embedder.similarity(features, classes);  // [B, C]
       std::vector<std::int64_t> own;
@@ -104,56 +112,78 @@ class ZeroShotTask final : public EvaluationTask {
       labels.insert(labels.end(), own.begin(), own.end());
       for (std::size_t i = 0; context.pictures && i < samples.size(); ++i) {
         const at::Tensor row = similarity[static_cast<std::int64_t>(i)];
-        const auto shown = [&] { return example(samples[i], own[i], row, context.logit_scale); };
-        if (examples.choose(samples[i].index)) result.pictures.classification.push_back(shown());
+        const auto shown = [&] { return example(samples[i], own[i], row, context.logit_scale, candidates.names); };
+        if (examples.choose(samples[i].index)) spread.push_back(shown());
         const double margin = own[i] < 0 ? 0 : (row.max() - row[own[i]]).item<double>();
         if (mistakes.takes(margin)) mistakes.add(margin, shown());
       }
     });
-    result.pictures.mistakes = std::move(mistakes).surest_first();
     const metrics::ZeroShotScores scores = meter.scores();
     for (std::size_t i = 0; i < settings_.topk.size(); ++i) {
       const std::string name = concat("top", settings_.topk[i]);
-      result.metrics.emplace_back(name, scores.topk[i]);
+      result.add_share(name, scores.topk[i]);
       result.chance[name] =
           std::min(1.0, static_cast<double>(settings_.topk[i]) / static_cast<double>(candidates.names.size()));
       result.outcomes.push_back(hits_within(name, scores.rank, settings_.topk[i]));
     }
-    result.metrics.emplace_back("mean_per_class", scores.mean_per_class);
+    result.add_share("mean_per_class", scores.mean_per_class);
     result.chance["mean_per_class"] = 1 / static_cast<double>(candidates.names.size());
     const auto most = *std::ranges::max_element(settings_.topk);
     if (most >= std::ssize(candidates.names))
       result.notes.push_back(
           concat("top", most, " is 100% for any model, because there are only ", candidates.names.size(), " classes"));
     result.outcomes.push_back(hits_within("mean_per_class", scores.rank, 1, {}, at::tensor(labels, at::kLong)));
-    if (context.pictures) add_classes(candidates.names, labels, scores, result.pictures);
+    if (!context.pictures) return result;
+    add_examples("Mistakes", "The mistakes in which the model is most confident, the most confident first.", mistakes.surest_first(), result);
+    add_examples("Examples", "Spread evenly over the data.", spread, result);
+    add_classes(candidates.names, labels, scores, result);
     return result;
   }
 
-  static ClassificationExample example(const EvaluationSample& sample, std::int64_t label, const at::Tensor& similarity,
-                                       double logit_scale) {
+  static nlohmann::json example(const EvaluationSample& sample, std::int64_t label, const at::Tensor& similarity, double logit_scale,
+                                const std::vector<std::string>& names) {
     const at::Tensor shares = (similarity * logit_scale).softmax(0);
     const at::Tensor best = metrics::best_first(similarity, kBars);
-    ClassificationExample out{to_image(sample.pixels), label, {}, sample.sample.key};
+    const auto name_of = [&](std::int64_t index) { return index < 0 ? "none" : names[static_cast<std::size_t>(index)]; };
+    nlohmann::json out = {{"images", {report::image_part(to_image(sample.pixels), sample.sample.key)}}, {"truth", name_of(label)}};
     for (std::int64_t i = 0; i < best.size(0); ++i) {
-      const auto name = best[i].item<std::int64_t>();
-      out.best.emplace_back(name, shares[name].item<double>());
+      const auto index = best[i].item<std::int64_t>();
+      if (i == 0) out["right"] = index == label;
+      out["bars"].push_back({name_of(index), shares[index].item<double>(), index == label});
     }
     return out;
   }
 
+  static void add_examples(const std::string& title, const std::string& note, const nlohmann::json& examples, TaskResult& result) {
+    if (examples.empty()) return;
+    const char* const reading =
+        " Next to each image is its true class: \u2713 if the text of this class is the nearest, \u2717 if another one is. Below it are the "
+        "nearest classes with the model's probabilities among all classes; the true one is outlined.";
+    result.add_card({{"type", "image"},
+                     {"title", title},
+                     {"note", note + (result.cards.empty() ? reading : "")},
+                     {"layout", "examples"},
+                     {"items", examples}});
+  }
+
   static void add_classes(const std::vector<std::string>& names, const std::vector<std::int64_t>& labels,
-                          const metrics::ZeroShotScores& scores, TaskPictures& pictures) {
-    pictures.class_names = names;
+                          const metrics::ZeroShotScores& scores, TaskResult& result) {
+    std::vector<std::pair<std::string, double>> values;
     for (std::size_t c = 0; c < names.size(); ++c) {
       const double accuracy = scores.per_class[static_cast<std::int64_t>(c)].item<double>();
-      if (accuracy >= 0) pictures.class_values.emplace_back(names[c], accuracy);
+      if (accuracy >= 0) values.emplace_back(names[c], accuracy);
     }
+    if (!values.empty()) result.add_card(report::bars_card("Accuracy by class", values));
     if (names.size() > kGreatestConfusion) return;
-    pictures.confusion.assign(names.size(), std::vector<std::int64_t>(names.size(), 0));
+    std::vector<std::vector<std::int64_t>> confusion(names.size(), std::vector<std::int64_t>(names.size(), 0));
     const auto* guesses = scores.prediction.const_data_ptr<std::int64_t>();
     for (std::size_t n = 0; n < labels.size(); ++n)
-      ++pictures.confusion[static_cast<std::size_t>(labels[n])][static_cast<std::size_t>(guesses[n])];
+      ++confusion[static_cast<std::size_t>(labels[n])][static_cast<std::size_t>(guesses[n])];
+    result.add_card({{"type", "table"},
+                     {"title", "Confusion"},
+                     {"note", "Rows: true class; columns: predicted class; number of images."},
+                     {"names", names},
+                     {"rows", confusion}});
   }
 
   ZeroShotSettings settings_;

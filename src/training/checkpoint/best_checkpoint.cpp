@@ -7,11 +7,11 @@
 #include <limits>
 #include <sstream>
 
-#include "src/report/metric.h"
 #include "src/training/checkpoint/checkpoint.h"
 #include "src/training/run/run_evaluation.h"
 #include <tessera/base/error.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/report/task_result.h>
 
 namespace tessera {
 namespace {
@@ -55,7 +55,7 @@ std::string best_checkpoint_in(const std::string& folder) {
 
 bool greater_is_better(const KeepBestSettings& settings) {
   if (settings.mode) return *settings.mode == "max";
-  return report::better_value(settings.metric.substr(settings.metric.find('.') + 1)) != report::Better::lower;
+  return usual_rule(settings.metric.substr(settings.metric.find('.') + 1)).better != MetricRule::Better::lower;
 }
 
 std::optional<double> judged_value(const KeepBestSettings& settings, const MeasuredMetrics& measured) {

@@ -1,9 +1,9 @@
 #include <cmath>
+#include <map>
 
 #include <nlohmann/json.hpp>
 
 #include "src/base/clock.h"
-#include "src/base/dump_utf8.h"
 #include "src/training/log/metrics_row.h"
 #include <tessera/base/text.h>
 
@@ -38,7 +38,7 @@ std::string utc_time() {
   return utc_now("%Y-%m-%dT%H:%M:%SZ");
 }
 
-std::string to_line(const MetricsRow& r) {
+nlohmann::ordered_json to_json(const MetricsRow& r) {
   nlohmann::ordered_json row = json_of(r);
   row["lr"] = r.learning_rate;
   row["loss"] = number(r.loss);
@@ -57,34 +57,49 @@ std::string to_line(const MetricsRow& r) {
   row["memory"] = {
       {"resident", r.resident}, {"resident_peak", r.resident_peak}, {"device_peak", number_or_null(r.device_peak)}};
   if (!r.warnings.empty()) row["warnings"] = r.warnings;
-  return dump_utf8(row);
+  return row;
 }
 
-std::string to_line(const RowPlace& place, const std::vector<std::pair<std::string, double>>& metrics) {
+nlohmann::ordered_json to_json(const RowPlace& place, const std::vector<std::pair<std::string, double>>& metrics) {
   nlohmann::ordered_json row = json_of(place);
   row["evaluation"] = object_of(metrics);
-  return dump_utf8(row);
+  return row;
 }
 
-std::vector<std::pair<std::string, double>> scalars_of(const MetricsRow& r) {
-  constexpr double gibibyte = 1024.0 * 1024.0 * 1024.0;
-  std::vector<std::pair<std::string, double>> out{
-      {"loss/total", r.loss},
-      {"optimizer/learning_rate", r.learning_rate},
-      {"optimizer/grad_norm", r.grad_norm},
-      {"throughput/samples_per_second", r.samples_per_second},
-      {"throughput/wait_share", r.wait_share},
-      {"memory/resident_gib", static_cast<double>(r.resident) / gibibyte},
-      {"memory/resident_peak_gib", static_cast<double>(r.resident_peak) / gibibyte}};
-  for (const auto& [name, value] : r.terms) out.emplace_back("loss/" + name, value);
-  for (const auto& [name, value] : r.statistics) out.emplace_back("statistics/" + name, value);
-  for (const auto& [name, value] : r.cut) out.emplace_back("cut/" + name, value);
-  for (const auto& [name, value] : r.grad_norms) out.emplace_back("optimizer/grad_norm_" + name, value);
-  if (r.logit_scale) out.emplace_back("model/logit_scale", *r.logit_scale);
-  if (r.logit_bias) out.emplace_back("model/logit_bias", *r.logit_bias);
-  if (r.tflops) out.emplace_back("throughput/tflops", *r.tflops);
-  if (r.mfu) out.emplace_back("throughput/mfu", *r.mfu);
-  if (r.device_peak) out.emplace_back("memory/device_peak_gib", static_cast<double>(*r.device_peak) / gibibyte);
+std::vector<std::pair<std::string, double>> scalars_of(const nlohmann::ordered_json& row) {
+  constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
+  // The tags of numbers, and the beginnings of the tags of numbers in groups.
+  static const std::map<std::string, std::string> tags = {{"loss", "loss/total"},
+                                                          {"lr", "optimizer/learning_rate"},
+                                                          {"grad_norm", "optimizer/grad_norm"},
+                                                          {"samples_per_second", "throughput/samples_per_second"},
+                                                          {"wait_share", "throughput/wait_share"},
+                                                          {"tflops", "throughput/tflops"},
+                                                          {"mfu", "throughput/mfu"},
+                                                          {"logit_scale", "model/logit_scale"},
+                                                          {"logit_bias", "model/logit_bias"},
+                                                          {"terms", "loss/"},
+                                                          {"statistics", "statistics/"},
+                                                          {"cut", "cut/"},
+                                                          {"grad_norms", "optimizer/grad_norm_"},
+                                                          {"evaluation", "evaluation/"},
+                                                          {"memory", "memory/"}};
+  const auto number_in = [](const nlohmann::ordered_json& value) { return value.is_null() ? std::nan("") : value.get<double>(); };
+  std::vector<std::pair<std::string, double>> out;
+  for (const auto& [key, value] : row.items()) {
+    const auto tag = tags.find(key);
+    if (tag == tags.end()) continue;
+    if (!value.is_object()) {
+      if (!value.is_null() || key == "loss" || key == "grad_norm") out.emplace_back(tag->second, number_in(value));
+      continue;
+    }
+    for (const auto& [name, part] : value.items()) {
+      if (key != "memory")
+        out.emplace_back(tag->second + name, number_in(part));
+      else if (!part.is_null())
+        out.emplace_back(tag->second + name + "_gib", part.get<double>() / kGibibyte);
+    }
+  }
   return out;
 }
 

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 namespace tessera {
 
 /// The progress of a run at the time of a row of the log.
@@ -40,14 +42,14 @@ struct MetricsRow : RowPlace {
 /// Returns the current time as "2026-11-23T12:34:56Z".
 std::string utc_time();
 
-/// Returns the row as one line of JSON. Non-finite numbers become null.
-std::string to_line(const MetricsRow& record);
+/// Returns the row as JSON, from which all files of the log are written. Non-finite numbers become null.
+nlohmann::ordered_json to_json(const MetricsRow& record);
 
-/// Returns an evaluation's metrics, {"task.metric", value}, as one line of JSON with the key `evaluation`.
-std::string to_line(const RowPlace& place, const std::vector<std::pair<std::string, double>>& metrics);
+/// Returns an evaluation's metrics, {"task.metric", value}, as JSON with the key `evaluation`.
+nlohmann::ordered_json to_json(const RowPlace& place, const std::vector<std::pair<std::string, double>>& metrics);
 
-/// Returns the row's numbers for TensorBoard, as {tag, value}. Memory is in GiB.
-std::vector<std::pair<std::string, double>> scalars_of(const MetricsRow& record);
+/// Returns the numbers of a row in JSON for TensorBoard, as {tag, value}. Memory is in GiB.
+std::vector<std::pair<std::string, double>> scalars_of(const nlohmann::ordered_json& row);
 
 /// Returns the status line, such as "loss 1.2345  clip 1.2  1042 samples/s  1.3 TFLOP/s (31% MFU)  waits for data 34%".
 std::string status_text(const MetricsRow& record);

@@ -13,7 +13,6 @@
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/report/task_result.h>
 #include <tessera/training/config/config.h>
 
 namespace tessera {
@@ -90,24 +89,23 @@ void RunLog::resume_at(std::int64_t step, const std::string& title,
 
 void RunLog::record(const MetricsRow& record) {
   if (!active_) return;
-  const std::string row = to_line(record) + "\n";
+  const nlohmann::ordered_json row = to_json(record);
   // Each row is one write, so that a killed run never leaves half a line.
-  if (!io::append(descriptor_, row)) report_failed_write(path_, std::strerror(errno));
-  if (events_ && !events_->scalars(record.step, scalars_of(record)))
-    report_failed_write(events_->path(), std::strerror(errno));
-  add_to_table(row);
-  hand_over(to_line(record));
-  if (page_) page_->add_row(nlohmann::json::parse(row));
+  if (!io::append(descriptor_, dump_utf8(row) + "\n")) report_failed_write(path_, std::strerror(errno));
+  spread(row);
+  if (page_) page_->add_row(row);
   last_ = record;
   if (!terminal_) log::info(status(record.step));
 }
 
-void RunLog::add_to_table(const std::string& row) {
+void RunLog::spread(const nlohmann::ordered_json& row) {
+  if (events_ && !events_->scalars(row.at("step"), scalars_of(row))) report_failed_write(events_->path(), std::strerror(errno));
   try {
-    table_.add(nlohmann::ordered_json::parse(row));
+    table_.add(row);
   } catch (const UserError& error) {
     report_failed_write("", error.what());
   }
+  hand_over(dump_utf8(row));
 }
 
 void RunLog::start_command() {
@@ -134,30 +132,15 @@ void RunLog::hand_over(const std::string& row) {
   if (const auto line = command_->news()) warning(*line);
 }
 
-void RunLog::evaluation(const RowPlace& place, const std::vector<std::pair<std::string, double>>& metrics) {
+void RunLog::evaluated(const RowPlace& place, const std::vector<std::pair<std::string, double>>& metrics, const nlohmann::json& result) {
   if (!active_) return;
-  const std::int64_t step = place.step;
-  add_to_table(to_line(place, metrics));
-  hand_over(to_line(place, metrics));
-  if (page_) page_->add_evaluation(step, metrics);
-  if (!events_) return;
-  std::vector<std::pair<std::string, double>> values;
-  for (const auto& [name, value] : metrics) values.emplace_back("evaluation/" + name, value);
-  if (!events_->scalars(step, values)) report_failed_write(events_->path(), std::strerror(errno));
+  spread(to_json(place, metrics));
+  if (page_) page_->add_result(place.step, result);
 }
 
 void RunLog::evaluation_failed(std::int64_t step, const std::string& task, const std::string& reason) {
   warning(concat("step ", step, ": ", task, " failed: ", reason, "; training continues"));
   if (page_) page_->add_evaluation_failure(step, task, reason);
-}
-
-void RunLog::evaluated_data(const std::string& task, const std::string& data) {
-  if (page_) page_->add_evaluation_data(task, data);
-}
-
-void RunLog::readings(std::int64_t step, const std::vector<Reading>& readings) {
-  if (!page_) return;
-  for (const Reading& reading : readings) page_->add_reading(step, reading.of, reading.line());
 }
 
 bool RunLog::page_due() const {

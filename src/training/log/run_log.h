@@ -16,8 +16,6 @@
 
 namespace tessera {
 
-struct Reading;
-
 struct LogSettings;
 
 /// Writes metrics.jsonl, metrics.csv, TensorBoard event files, the run's page and the input of log.command. Also shows a progress bar on a
@@ -39,14 +37,10 @@ class RunLog {
   void set_chance(const std::map<std::string, double>& levels) { if (page_) page_->set_chance(levels); }
   /// Appends a row and flushes it. If rows cannot be written, reports it once, and training continues.
   void record(const MetricsRow& record);
-  /// Records the scalars of an evaluation: {"task.metric", value}.
-  void evaluation(const RowPlace& place, const std::vector<std::pair<std::string, double>>& metrics);
+  /// Records an evaluation's result: its metrics as {"task.metric", value}, and the result as JSON (to_json(TaskResult)) with its "name".
+  void evaluated(const RowPlace& place, const std::vector<std::pair<std::string, double>>& metrics, const nlohmann::json& result);
   /// Warns, in the log and on the page, that an evaluation task failed. `task` is a name such as "evaluation.tasks[2] (knn)".
   void evaluation_failed(std::int64_t step, const std::string& task, const std::string& reason);
-  /// Records the data that a task was measured on (data_and_counts()), which the run's page shows.
-  void evaluated_data(const std::string& task, const std::string& data);
-  /// Records TaskResult::readings, which the run's page shows.
-  void readings(std::int64_t step, const std::vector<Reading>& readings);
   /// Returns true if the page is at least a minute old.
   bool page_due() const;
   /// Fills in the total steps and the remaining time in `status`, and writes run.html from it. Reports failures as record() does.
@@ -64,7 +58,8 @@ class RunLog {
   std::string status(std::int64_t step) const;
   double seconds_left(std::int64_t step) const;
   void report_failed_write(const std::string& path, const std::string& reason);
-  void add_to_table(const std::string& row);
+  /// Writes a row to metrics.csv, log.command and TensorBoard.
+  void spread(const nlohmann::ordered_json& row);
   void start_command();
   /// Sends a row to log.command; the first row starts the command.
   void hand_over(const std::string& row);

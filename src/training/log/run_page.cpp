@@ -7,19 +7,15 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/clock.h"
-#include "src/report/chart.h"
-#include "src/report/html.h"
-#include "src/report/markdown_table.h"
-#include "src/report/metric.h"
+#include "src/report/page.h"
 #include "src/report/run_curves.h"
 #include "src/training/checkpoint/checkpoint.h"
-#include "src/training/log/metrics_row.h"
 #include "src/training/log/run_changes.h"
 #include "src/training/log/run_page.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/evaluation/task.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/report/task_result.h>
 
 namespace tessera {
 
@@ -27,26 +23,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using report::breakable;
-using report::escape;
-using report::number_card;
+using Json = nlohmann::json;
 
 constexpr int kReloadSeconds = 30;
 constexpr std::size_t kWarnings = 12;
 constexpr std::size_t kReadings = 6;  // maximum number of steps whose output is shown for a sample (TaskResult::readings)
-constexpr const char* kEvaluationPrefix = "evaluation.";
-constexpr const char* kStyle =
-    "<style>.number "
-    "b{font-size:20px;white-space:nowrap}.state{display:flex;flex-wrap:wrap;gap:12px;align-items:baseline;margin:10px "
-    "0 6px}"
-    ".progress{height:10px;background:var(--bar);border-radius:99px;overflow:hidden;margin:8px 0}"
-    ".progress i{display:block;height:100%;background:var(--accent)}"
-    ".warnings{font:12px/1.6 ui-monospace,monospace;white-space:pre-wrap;overflow-wrap:anywhere;margin:0}"
-    ".files a{margin-right:14px;white-space:nowrap;color:var(--accent)}a{color:var(--accent)}</style>";
-
-std::string link(const std::string& path, const std::string& text) {
-  return concat("<a href=\"", escape(path), "\">", breakable(text), "</a>");
-}
 
 // The value of a metric and the step at which it was measured.
 struct Measured {
@@ -54,22 +35,13 @@ struct Measured {
   double value;
 };
 
-// Returns the better of two values of the metric `name`. Returns the earlier value if the values are equal, if the new value is not finite,
-// or if neither higher nor lower values of the metric are better.
-std::optional<Measured> better_of(const std::string& name, const std::optional<Measured>& before, const Measured& now) {
-  const report::Better better = report::better_value(name.substr(name.find('.') + 1));
-  if (better == report::Better::neither || !std::isfinite(now.value)) return before;
+// Returns the better of two values of a metric. Returns the earlier value if the values are equal, if the new value is not finite, or if
+// neither higher nor lower values of the metric are better.
+std::optional<Measured> better_of(const MetricRule& rule, const std::optional<Measured>& before, const Measured& now) {
+  if (rule.better == MetricRule::Better::neither || !std::isfinite(now.value)) return before;
   if (!before) return now;
-  const bool improved = better == report::Better::higher ? now.value > before->value : now.value < before->value;
+  const bool improved = rule.better == MetricRule::Better::higher ? now.value > before->value : now.value < before->value;
   return improved ? now : before;
-}
-
-// Removes charts in which every curve has fewer than two values. A table shows these values instead.
-std::vector<CurveChart> lines_of(std::vector<CurveChart> charts) {
-  std::erase_if(charts, [](const CurveChart& chart) {
-    return std::all_of(chart.curves.begin(), chart.curves.end(), [](const Curve& c) { return c.points.size() < 2; });
-  });
-  return charts;
 }
 
 // Returns true for a warning about skipped samples. The page shows these samples in a table of their own.
@@ -109,64 +81,6 @@ std::vector<std::string> names_in(const std::string& folder, const std::string& 
   return out;
 }
 
-/// Returns the line of a reading in step_N.json.
-std::string reading_line(const nlohmann::json& value) {
-  Reading reading;
-  if (value.is_string()) reading.text = value.get<std::string>();
-  if (value.is_array())
-    for (const auto& item : value)
-      if (item.is_object()) reading.items.emplace_back(item.value("name", ""), item.value("score", 0.0));
-  return reading.line();
-}
-
-std::string state_block(const RunStatus& s, const std::string& written) {
-  const double share = s.total_steps > 0 ? static_cast<double>(s.step) / static_cast<double>(s.total_steps) : 0;
-  const bool running = s.state == "running";
-  return concat("<div class=\"state\"><span class=\"tag ", s.state == "interrupted" ? "stopped" : s.good ? "good" : "bad", "\">", escape(s.state),
-                "</span><span>step ", with_thousands(s.step), " of ", with_thousands(s.total_steps),
-                "</span><span class=\"soft\">", with_thousands(s.samples), " samples, trained for ",
-                format_duration(s.seconds), "</span>",
-                running ? concat("<span>ETA ", format_duration(s.seconds_left), "</span>") : "",
-                "</div><div class=\"progress\"><i style=\"width:", fixed(100 * share, 1), "%\"></i></div>",
-                s.note.empty() ? "" : "<p>" + breakable(s.note) + "</p>", "<p class=\"soft\">Written ", written,
-                running ? concat("; updated at most once a minute, and reloaded every ", kReloadSeconds,
-                                 " s. If this time is long past, the run was killed.")
-                        : "",
-                "</p>");
-}
-
-std::string files_block(const std::string& folder) {
-  std::string html;
-  for (const char* name : {"config.yaml", "metrics.jsonl", "metrics.csv", "log.txt"})
-    if (fs::exists(folder + "/" + name)) html += link(name, name);
-  for (const std::string& trace : names_in(folder, "trace_", ".json")) html += link(trace, trace);
-  return html.empty() ? "" : "<p class=\"files\">" + html + "</p>";
-}
-
-std::string checkpoints_block(const std::string& folder) {
-  std::string rows;
-  for (const std::string& name : names_in(folder + "/checkpoints", "step_", "")) {
-    const std::string path = "checkpoints/" + name;
-    std::string files;
-    for (const char* file : {"model.safetensors", "ema.safetensors", "teacher.safetensors", "state.safetensors", "manifest.json"})
-      if (fs::exists(folder + "/" + path + "/" + file)) files += link(path + "/" + file, file);
-    rows = concat("<tr><td>", link(path + "/", name), "</td><td class=\"files\">", files, "</td></tr>") + rows;
-  }
-  if (rows.empty()) return "";
-  return "<h2>Checkpoints</h2><div class=\"card scroll\"><table><tr><th>Folder</th><th>Files</th></tr>" + rows +
-         "</table></div>";
-}
-
-std::string skipped_block(const std::map<std::string, std::int64_t>& skipped) {
-  if (skipped.empty()) return "";
-  std::string rows;
-  for (const auto& [reason, count] : skipped)
-    rows += concat("<tr><td>", escape(reason), "</td><td class=\"n\">", with_thousands(count), "</td></tr>");
-  return "<h2>Samples skipped in this session</h2><div class=\"card scroll\"><table><tr><th>Reason</th><th "
-         "class=\"n\">Samples</th></tr>" +
-         rows + "</table></div>";
-}
-
 // If there are too many steps, drops the step whose neighbors are closest to each other, so that the remaining steps stay spread over the
 // run.
 void thin(std::map<std::int64_t, std::string>& by_step) {
@@ -178,12 +92,21 @@ void thin(std::map<std::int64_t, std::string>& by_step) {
   by_step.erase(closest);
 }
 
-std::string warnings_block(const std::string& folder) {
-  const std::vector<std::string> lines = warnings_of(folder);
-  if (lines.empty()) return "";
-  std::string text;
-  for (const std::string& line : lines) text += escape(line) + "\n";
-  return "<h2>Last warnings</h2><div class=\"card\"><p class=\"warnings\">" + text + "</p></div>";
+// Returns those of the files that the run's folder has.
+std::vector<std::string> present(const std::string& folder, std::vector<std::string> files) {
+  std::erase_if(files, [&](const std::string& file) { return !fs::exists(folder + "/" + file); });
+  return files;
+}
+
+// Returns the checkpoints with their files, the newest first.
+Json checkpoints_in(const std::string& folder) {
+  auto out = Json::array();
+  std::vector<std::string> names = names_in(folder, "step_", "");
+  for (auto name = names.rbegin(); name != names.rend(); ++name)
+    out.push_back({{"name", *name},
+                   {"files", present(folder + "/" + *name, {"model.safetensors", "ema.safetensors", "teacher.safetensors",
+                                                            "state.safetensors", "manifest.json"})}});
+  return out;
 }
 
 }  // namespace
@@ -192,8 +115,11 @@ struct RunPage::Impl {
   std::string folder, title;
   std::vector<std::pair<std::string, std::string>> facts;
   report::RunCurves curves;
+  std::vector<double> marks;              // the steps at which settings of the run changed
+  std::map<std::string, double> chance;  // the loss of a model that guesses, by term
 
   struct Evaluated {
+    MetricRule rule;
     Measured last;
     std::optional<Measured> best;  // nullopt if neither higher nor lower values of the metric are better
   };
@@ -202,81 +128,45 @@ struct RunPage::Impl {
   std::map<std::string, std::pair<std::int64_t, std::string>> failed;  // key: task; value: step and reason of its last failure
   std::map<std::string, std::map<std::int64_t, std::string>> readings;  // keys: sample, then step
 
-  void evaluation(std::int64_t step, const std::string& name, double value) {
-    curves.add(static_cast<double>(step), kEvaluationPrefix + name, value);
-    const auto known = evaluated.find(name);
-    const Measured now{step, value};
-    const auto best = better_of(name, known == evaluated.end() ? std::nullopt : known->second.best, now);
-    evaluated.insert_or_assign(name, Evaluated{now, best});
+  Json json_of(const Measured& measured) const {
+    const std::string file = "evaluation/" + step_folder_name(measured.step) + ".json";
+    Json out = {{"step", measured.step}, {"value", measured.value}};
+    if (fs::exists(folder + "/" + file)) out["file"] = file;
+    return out;
   }
 
-  std::string numbers() const {
-    std::string html;
-    const auto card = [&](const char* key, const char* name, const auto& text_of) {
-      if (const double* value = curves.last(key)) html += number_card(text_of(*value), name);
-    };
-    const auto gibibytes = [](double bytes) { return report::three_digits(bytes / (1 << 30)) + " GiB"; };
-    const auto percent = [](double value) { return fixed(100 * value, value < 0.1 ? 1 : 0) + "%"; };
-    card("loss", "loss", [](double v) { return fixed(v, 4); });
-    card("lr", "learning rate", report::four_digits);
-    card("grad_norm", "gradient norm", report::four_digits);
-    card("logit_scale", "logit scale", [](double v) { return fixed(std::exp(v), 2); });
-    card("samples_per_second", "samples/s", [](double v) { return fixed(v, v < 100 ? 1 : 0); });
-    if (const double* rate = curves.last("tflops")) {
-      const std::string text = format_flop_rate(*rate);
-      const std::size_t space = text.find(' ');
-      html += number_card(text.substr(0, space), text.substr(space + 1) + " of the model, per device");
+  Json json_of(const RunStatus& status) const {
+    return {{"state", status.state},       {"good", status.good},         {"note", status.note},
+            {"step", status.step},         {"samples", status.samples},   {"total_steps", status.total_steps},
+            {"seconds", status.seconds},   {"skipped", status.skipped},   {"seconds_left", status.seconds_left},
+            {"written", utc_now()},        {"reload_seconds", kReloadSeconds}};
+  }
+
+  Json json(const RunStatus& status) const {
+    Json out = {{"kind", "run"},
+                {"title", title},
+                {"status", json_of(status)},
+                {"facts", facts},
+                {"curves", curves.to_json()},
+                {"marks", marks},
+                {"chance", chance},
+                {"evaluated", Json::array()},
+                {"evaluated_data", evaluated_data},
+                {"failed", Json::array()},
+                {"readings", readings},
+                {"checkpoints", checkpoints_in(folder + "/checkpoints")},
+                {"warnings", warnings_of(folder)},
+                {"files", present(folder, {"config.yaml", "metrics.jsonl", "metrics.csv", "log.txt"})}};
+    for (const std::string& trace : names_in(folder, "trace_", ".json")) out["files"].push_back(trace);
+    for (const auto& [name, values] : evaluated) {
+      Json& each = out["evaluated"].emplace_back(to_json(values.rule));
+      each["name"] = name;
+      each["last"] = json_of(values.last);
+      if (values.best) each["best"] = json_of(*values.best);
     }
-    card("mfu", "MFU", percent);
-    card("wait_share", "waiting for data", percent);
-    card("memory.resident_peak", "memory, peak", gibibytes);
-    card("memory.device_peak", "GPU memory, peak", gibibytes);
-    return html.empty() ? "" : "<div class=\"numbers\">" + html + "</div>";
-  }
-
-  std::string samples() const {
-    std::string html;
-    for (const auto& [sample, by_step] : readings) {
-      std::string rows;
-      for (const auto& [step, text] : by_step)
-        rows += concat("<tr><td class=\"n\">", with_thousands(step), "</td><td>", escape(text), "</td></tr>");
-      html += concat("<div class=\"card scroll\"><h3>", escape(sample),
-                     "</h3><table><tr><th class=\"n\">Step</th><th>What "
-                     "the model says</th></tr>",
-                     rows, "</table></div>");
-    }
-    return html.empty() ? "" : "<h2>Samples during training</h2>" + html;
-  }
-
-  std::string failures() const {
-    std::string rows;
     for (const auto& [task, last] : failed)
-      rows += concat("<tr><td>", escape(task), "</td><td class=\"n\">", with_thousands(last.first), "</td><td>",
-                     escape(last.second), "</td></tr>");
-    if (rows.empty()) return "";
-    return "<h2>Evaluation tasks that failed</h2><div class=\"card scroll\"><table><tr><th>Task</th><th "
-           "class=\"n\">Step</th><th>Why</th></tr>" +
-           rows + "</table></div>";
-  }
-
-  std::string evaluations() const {
-    if (evaluated.empty()) return "";
-    std::string rows;
-    const auto cell = [&](const std::string& name, const Measured& measured) {
-      const std::string file = "evaluation/" + step_folder_name(measured.step) + ".json";
-      const std::string step = "step " + with_thousands(measured.step);
-      return concat(escape(format_metric(name, measured.value)), "<br><small class=\"soft\">",
-                    fs::exists(folder + "/" + file) ? link(file, step) : step, "</small>");
-    };
-    for (const auto& [name, values] : evaluated)
-      rows += concat("<tr><td>", breakable(name), "</td><td class=\"n\">", cell(name, values.last), "</td><td class=\"n\">",
-                     values.best ? cell(name, *values.best) : "-", "</td></tr>");
-    std::string data;
-    for (const auto& [task, text] : evaluated_data) data += concat(data.empty() ? "" : "; ", task, ": ", text);
-    return concat("<h2>Evaluation</h2>", data.empty() ? "" : "<p class=\"soft\">" + escape(data) + "</p>",
-                  "<div class=\"card scroll fit\"><table><tr><th>Metric</th><th class=\"n\">Last</th><th "
-                  "class=\"n\">Best</th></tr>",
-                  rows, "</table></div>", report::chart_cards(lines_of(curves.evaluations(kEvaluationPrefix))));
+      out["failed"].push_back({{"task", task}, {"step", last.first}, {"reason", last.second}});
+    return out;
   }
 };
 
@@ -291,73 +181,58 @@ RunPage::~RunPage() = default;
 
 void RunPage::resume_at(std::int64_t step) {
   impl_->curves = {};
-  impl_->curves.set_marks(steps_of_changes(impl_->folder));
+  impl_->marks = steps_of_changes(impl_->folder);
   impl_->evaluated.clear();
   impl_->evaluated_data.clear();
   impl_->failed.clear();
   impl_->readings.clear();
   const std::string evaluations = impl_->folder + "/evaluation";
   for (const std::string& name : names_in(evaluations, "step_", ".json")) {
-    const auto file = nlohmann::json::parse(io::read_file(evaluations + "/" + name), nullptr, false);
-    if (!file.is_object() || !file.contains("results") || file.value("step", step + 1) > step) continue;
-    for (const auto& failure : file.value("failed", nlohmann::json::array()))
+    const Json file = Json::parse(io::read_file(evaluations + "/" + name), nullptr, false);
+    if (!file.is_object() || file.value("step", step + 1) > step) continue;
+    for (const Json& failure : file.value("failed", Json::array()))
       if (failure.is_object()) add_evaluation_failure(file["step"], failure.value("place", ""), failure.value("reason", ""));
-    for (const auto& result : file["results"]) {
-      if (!result.is_object()) continue;
-      const std::string task = result.value("name", result.value("task", ""));
-      add_evaluation_data(task, data_and_counts(result.value("data", ""), result.value("samples", std::int64_t{0}),
-                                                result.value("texts", std::int64_t{0})));
-      const auto metrics = result.value("metrics", nlohmann::json::object());
-      for (const auto& [metric, value] : metrics.items())
-        if (value.is_number()) impl_->evaluation(file["step"], task + "." + metric, value.get<double>());
-      const auto readings = result.value("readings", nlohmann::json::object());
-      for (const auto& [sample, reading] : readings.items()) add_reading(file["step"], sample, reading_line(reading));
-    }
+    for (const Json& result : results_in(file)) add_result(file["step"], result);
   }
 }
 
 void RunPage::set_chance(std::map<std::string, double> levels) {
-  impl_->curves.set_chance(std::move(levels));
+  impl_->chance = std::move(levels);
 }
 
 void RunPage::add_row(const nlohmann::json& row) {
   impl_->curves.add(row);
 }
 
-void RunPage::add_evaluation(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics) {
-  for (const auto& [name, value] : metrics) impl_->evaluation(step, name, value);
-}
-
-void RunPage::add_evaluation_data(const std::string& task, const std::string& data) {
+void RunPage::add_result(std::int64_t step, const nlohmann::json& result) {
+  const std::string task = result.value("name", result.value("task", ""));
+  const std::string data =
+      data_and_counts(result.value("data", ""), result.value("samples", std::int64_t{0}), result.value("texts", std::int64_t{0}));
   if (!data.empty()) impl_->evaluated_data[task] = data;
+  const Json metrics = result.value("metrics", Json::object());
+  for (const auto& [metric, json] : metrics.items()) {
+    const double value = json.is_number() ? json.get<double>() : std::nan("");
+    const std::string name = task + "." + metric;
+    impl_->curves.add(static_cast<double>(step), "evaluation." + name, value);
+    const auto known = impl_->evaluated.find(name);
+    const Measured now{step, value};
+    const MetricRule rule = rule_in(result, metric);
+    const auto best = better_of(rule, known == impl_->evaluated.end() ? std::nullopt : known->second.best, now);
+    impl_->evaluated.insert_or_assign(name, Impl::Evaluated{rule, now, best});
+  }
+  const Json readings = result.value("readings", Json::object());
+  for (const auto& [sample, reading] : readings.items()) {
+    impl_->readings[sample].insert_or_assign(step, reading_line(reading));
+    thin(impl_->readings[sample]);
+  }
 }
 
 void RunPage::add_evaluation_failure(std::int64_t step, const std::string& task, const std::string& reason) {
   impl_->failed.insert_or_assign(task, std::pair(step, reason));
 }
 
-void RunPage::add_reading(std::int64_t step, const std::string& sample, const std::string& text) {
-  impl_->readings[sample].insert_or_assign(step, text);
-  thin(impl_->readings[sample]);
-}
-
 std::string RunPage::html(const RunStatus& status) const {
-  const bool running = status.state == "running";
-  const std::string head =
-      running ? concat("<meta http-equiv=\"refresh\" content=\"", kReloadSeconds, "\">", kStyle) : kStyle;
-  const std::string training = report::chart_cards(impl_->curves.training());
-  const std::string statistics = report::chart_cards(impl_->curves.with_prefix("statistics."));
-  const std::string machine = report::chart_cards(impl_->curves.machine());
-  return report::page(
-      impl_->title + " \u00b7 " + status.state, head,
-      concat("<h1>", escape(impl_->title), "</h1>", state_block(status, utc_now()), impl_->numbers(),
-             training.empty() ? "" : "<h2>Training</h2>" + training,
-             statistics.empty() ? "" : "<h2>Statistics</h2>" + statistics, impl_->evaluations(), impl_->failures(), impl_->samples(),
-             machine.empty() ? "" : "<h2>Speed and memory</h2>" + machine, checkpoints_block(impl_->folder),
-             skipped_block(status.skipped), warnings_block(impl_->folder), "<h2>Settings</h2>",
-             report::fact_card(impl_->facts), files_block(impl_->folder),
-             "<footer>A training run of Tessera. Curves with more than 1,000 values show means, with the range of the "
-             "averaged values as a band.</footer>"));
+  return report::page(impl_->json(status));
 }
 
 void RunPage::write(const RunStatus& status) {

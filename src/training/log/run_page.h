@@ -21,9 +21,8 @@ struct RunStatus {
   std::map<std::string, std::int64_t> skipped;  // number of skipped samples in this session, by reason
 };
 
-/// The page RUN/run.html, which shows the run's state, settings, curves, evaluations, checkpoints and last warnings. It needs no
-/// scripts or external files and has a light and a dark theme. Curves are thinned, so that the page stays small for a run of any
-/// length.
+/// The page RUN/run.html, which shows the run's state, settings, curves, evaluations, checkpoints and last warnings (configs/page.html).
+/// Curves are thinned, so that the page stays small for a run of any length.
 class RunPage {
  public:
   /// `facts` are the settings to show, as {name, value}.
@@ -36,17 +35,11 @@ class RunPage {
   /// Sets Objective::chance_levels of the run, which the charts of the loss show.
   void set_chance(std::map<std::string, double> levels);
   void add_row(const nlohmann::json& row);
-  /// `metrics` are pairs {"task.metric", value}.
-  void add_evaluation(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
-  /// Adds the data that a task was measured on (data_and_counts()).
-  void add_evaluation_data(const std::string& task, const std::string& data);
+  /// Adds a task's result as step_N.json has it: to_json(TaskResult) with its "name". The page shows its readings at the first step, the last
+  /// step, and some steps in between.
+  void add_result(std::int64_t step, const nlohmann::json& result);
   /// Adds a failure of a task. `task` is a name such as "evaluation.tasks[2] (knn)". The page shows the last failure of each task.
   void add_evaluation_failure(std::int64_t step, const std::string& task, const std::string& reason);
-  /// Adds an evaluation's result for a single sample (TaskResult::readings). The page shows the results of the first step, the last
-  /// step, and some steps in between.
-  void add_reading(std::int64_t step, const std::string& sample, const std::string& text);
-
-  /// Returns the page as HTML.
   std::string html(const RunStatus& status) const;
   /// Writes the page atomically. Throws UserError.
   void write(const RunStatus& status);

@@ -210,8 +210,9 @@ void TrainingMonitor::record(MetricsRow row, const RunState& now) {
   if (log_.page_due()) show(now);
 }
 
-void TrainingMonitor::evaluated(const RunState& now, const std::vector<std::pair<std::string, double>>& metrics) {
-  log_.evaluation(place_of(now), metrics);
+void TrainingMonitor::evaluated(const RunState& now, const std::vector<std::pair<std::string, double>>& metrics,
+                                const nlohmann::json& result) {
+  log_.evaluated(place_of(now), metrics, result);
 }
 
 void TrainingMonitor::show(const RunState& now, const std::string& state, bool good, const std::string& note) {

@@ -63,8 +63,8 @@ class TrainingMonitor {
   /// Writes the row of a step if log.every_steps asks for it. The row's speed covers the time since the previous row (for the first row,
   /// since the start of the first step), so call read_back() first, which waits for the device. `now` is the run's current state.
   void record(MetricsRow row, const RunState& now);
-  /// Records the scalars of an evaluation: {"task.metric", value}.
-  void evaluated(const RunState& now, const std::vector<std::pair<std::string, double>>& metrics);
+  /// See RunLog::evaluated.
+  void evaluated(const RunState& now, const std::vector<std::pair<std::string, double>>& metrics, const nlohmann::json& result);
   /// Writes the run's page. RunStatus documents `state`, `good` and `note`.
   void show(const RunState& now, const std::string& state = "running", bool good = true, const std::string& note = "");
 

@@ -116,7 +116,7 @@ class LossOfParts final : public RunLoss {
     }
     result.samples = knows_images ? std::ssize(images) : rows;
     if (knows_images && !parts_.needs.texts.empty()) result.texts = rows;
-    result.metrics = means.values();
+    for (const auto& [name, value] : means.values()) result.add_number(name, value, MetricRule::Better::lower);
     if (batches.told == nullptr || batches.told->tell("validation_loss", result.data) != ToldSamples::Tell::no)
       warn_of_skipped(result, rows);
     return result;
