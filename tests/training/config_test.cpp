@@ -219,6 +219,7 @@ TEST(TrainingConfig, EveryShippedConfigurationIsValidFromAnyWorkingFolder) {
     const std::string name = folder + "_" + entry.path().stem().string();
     for (const auto& [stage, config, follows, overruled, moved] : shipped_stages(name)) {
       EXPECT_EQ(config.run.name, stage.empty() ? name : name + "/" + stage);
+      EXPECT_EQ(longer_than_run(config).value_or(""), "") << config.run.name;
     }
     shipped_stages(name, {"training.steps=3"});
     ++checked;

@@ -29,6 +29,8 @@ void add_longer(const config::Node& node, const std::string& path, std::int64_t 
   for (std::size_t i = 0; i < node.items().size(); ++i) add_longer(node.items()[i], concat(path, ".", i), steps, out);
 }
 
+}  // namespace
+
 std::optional<std::string> longer_than_run(const Config& config) {
   const auto [from, to] = config.schedule.part;
   const std::int64_t steps = std::llround(static_cast<double>(config.training.steps) / (to - from));
@@ -41,8 +43,6 @@ std::optional<std::string> longer_than_run(const Config& config) {
                 cut ? ": the warm-up is cut to this length, and the learning rate does not fall afterwards" : "",
                 ": set them for this length", cut ? "; schedule.warmup_share: 0.05 adapts to it" : "");
 }
-
-}  // namespace
 
 std::vector<std::string> setting_warnings(const TrainingRun& run, const Config& config, int ranks) {
   std::vector<std::string> out;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -7,6 +8,9 @@
 #include <tessera/training/config/config.h>
 
 namespace tessera {
+
+/// Returns a warning if settings count more steps than the run has.
+std::optional<std::string> longer_than_run(const Config& config);
 
 /// Returns warnings, one line each, about settings that are allowed but probably a mistake, such as a contrastive loss over a batch of one
 /// or a micro-batch larger than the batch.

@@ -21,7 +21,7 @@ void fields(Visitor& v, CaptionViewSettings& s) {
     "random without repetition. With `fields`, all and random take the texts of these fields instead of the captions",
     config::one_of({"sentences", "all", "random"}));
   v("count", s.count, "captions per image for the choices all and random; if an image has fewer, the rest are absent",
-    config::in_range(0, 1000));
+    config::in_range(0, config::kMostCount));
   fields(v, static_cast<CaptionSamplerSettings&>(s));
 }
 
