@@ -32,6 +32,7 @@ void add_longer(const config::Node& node, const std::string& path, std::int64_t 
 }  // namespace
 
 std::optional<std::string> longer_than_run(const Config& config) {
+  if (config.training.steps == 0 || config.training.epochs) return std::nullopt;
   const auto [from, to] = config.schedule.part;
   const std::int64_t steps = std::llround(static_cast<double>(config.training.steps) / (to - from));
   std::vector<std::string> longer;
@@ -54,8 +55,7 @@ std::vector<std::string> setting_warnings(const TrainingRun& run, const Config& 
   if (batch * ranks == 1 && is_contrastive(*run.objective))
     out.push_back(concat("data.loader.batch_size is 1: the objective ", config.objective.name,
                          " compares a pair with the others of its batch, but there are none: use a larger batch"));
-  if (config.training.steps > 0 && !config.training.epochs)
-    if (const auto line = longer_than_run(config)) out.push_back(*line);
+  if (const auto line = longer_than_run(config)) out.push_back(*line);
   return out;
 }
 

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// Returns a warning if settings count more steps than the run has.
+/// Returns a warning if settings count more steps than the run has. Runs whose length is not known yet get none.
 std::optional<std::string> longer_than_run(const Config& config);
 
 /// Returns warnings, one line each, about settings that are allowed but probably a mistake, such as a contrastive loss over a batch of one
