@@ -122,8 +122,8 @@ NamedTensors weights_to_publish(const ModelFile& file, const std::string& librar
       out.emplace(name, tensor);
   }
   if (!of_training.empty())
-    notes.push_back(concat("left out because only training uses them: ", of_training.size(), of_training.size() > 1 ? " tensors, such as " : " tensor, ",
-                           of_training.front()));
+    notes.push_back(concat("left out because only training uses them: ", of_training.size(),
+                           of_training.size() > 1 ? " tensors, such as " : " tensor, ", of_training.front()));
   if (!left_out.empty())
     notes.push_back(concat("left out because ", shown_name(library), "'s models take no region features: ", join_names(left_out)));
   if (file.model.text) out.emplace("logit_scale", at::tensor(std::log(1 / kStartTemperature), at::kFloat));  // the initial value
