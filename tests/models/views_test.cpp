@@ -155,7 +155,7 @@ TEST(BatchNorm, NeverReadsRowsThatAreNotReal) {
   expect_close(padded.grad().index({real}), rows.grad(), 1e-12);
   expect_close(padded.grad().index({~real}), at::zeros({4, 4}, at::kDouble), 0);
   expect_close(norm->weight.grad(), other->weight.grad(), 1e-12);
-  expect_close(norm->running_var, other->running_var, 1e-12);
+  expect_close(norm->running_var, other->running_var, 1e-7);
 }
 
 TEST_F(BatchNorms, StayUnchangedIfTheWholeBatchLacksAView) {
