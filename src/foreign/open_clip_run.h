@@ -18,6 +18,7 @@ class OpenClipParameters {
 
   /// Returns the value. Throws std::out_of_range for a parameter that is not given and has no default.
   const std::string& text(const std::string& name) const;
+  bool is_given(const std::string& name) const { return values_.contains(name); }
   /// Whether the value is set, which means that it is not missing, None, False, an empty text, or an empty list or dictionary.
   bool has(const std::string& name) const;
   /// Whether the value differs from the default.
@@ -41,7 +42,7 @@ class OpenClipParameters {
 
 /// Parses params.txt, which open_clip_train writes into a run's log folder: lines of `name: value`. `file` is the file's name for messages.
 /// Throws UserError for a line of another form.
-std::map<std::string, std::string> parse_open_clip_params(const std::string& text, const std::string& file);
+std::map<std::string, std::string> parse_open_clip_params(std::string text, const std::string& file);
 
 /// Returns a YAML scalar that YAML reads as exactly this text.
 std::string yaml_text(const std::string& text);

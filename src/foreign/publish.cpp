@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <set>
@@ -100,7 +101,9 @@ ModelFile image_alone(const ModelFile& file, std::vector<std::string>& notes) {
   out.model.unit_length = false;
   out.tokenizer = {};
   const NamedTensors own = DualEncoder(out.model).state_dict();
-  std::erase_if(out.weights, [&](const auto& item) { return !own.contains(item.first) && !is_of_regions(file, item.first); });
+  std::erase_if(out.weights, [&](const auto& item) {
+    return !own.contains(item.first) && !is_of_regions(file, item.first) && !item.first.starts_with("objective.");
+  });
   if (!left_out.empty()) notes.push_back("left out because timm's models are image towers: " + join_names(left_out));
   return out;
 }
@@ -108,18 +111,32 @@ ModelFile image_alone(const ModelFile& file, std::vector<std::string>& notes) {
 /// Returns the towers' weights and the temperature, without the weights that only training uses.
 NamedTensors weights_to_publish(const ModelFile& file, const std::string& library, std::vector<std::string>& notes) {
   NamedTensors out;
-  std::vector<std::string> left_out;
+  std::vector<std::string> left_out, of_training;
   for (const auto& [name, tensor] : file.weights) {
-    if (name.starts_with("objective.") || name == "visual.mask_token") continue;  // only training uses them
-    if (is_of_regions(file, name))
+    if (name.starts_with("objective.") || name == "visual.mask_token")
+      of_training.push_back(name);
+    else if (is_of_regions(file, name))
       left_out.push_back(name);
     else
       out.emplace(name, tensor);
   }
+  if (!of_training.empty())
+    notes.push_back(concat("left out because only training uses them: ", of_training.size(),
+                           of_training.size() > 1 ? " tensors, such as " : " tensor, ", of_training.front()));
   if (!left_out.empty())
     notes.push_back(concat("left out because ", shown_name(library), "'s models take no region features: ", join_names(left_out)));
   if (file.model.text) out.emplace("logit_scale", at::tensor(std::log(1 / kStartTemperature), at::kFloat));  // the initial value
   return out;
+}
+
+/// Adds a note if the written files lack the tokenizer. OpenCLIP needs no files for CLIP's.
+void note_missing_tokenizer(const ModelFile& file, const std::string& library, const std::map<std::string, std::string>& files,
+                            std::vector<std::string>& notes) {
+  const std::string& tokenizer = file.tokenizer.name;
+  if (!file.model.text || (library == "open_clip" && (tokenizer.empty() || tokenizer == "clip-bpe"))) return;
+  if (std::ranges::any_of(files, [](const auto& item) { return is_tokenizer_file(item.first); })) return;
+  notes.push_back(concat(tokenizer.empty() ? "the model has no tokenizer" : concat("its tokenizer ", tokenizer, " is not part of it"),
+                         ": pass the ids of the tokenizer that it was trained with to ", shown_name(library)));
 }
 
 /// Holds a draft, its files, the model that results from reading these files back, and the tensors to write.
@@ -140,6 +157,7 @@ class Publication {
   void write() {
     Filled chosen = choose();
     out_.what = chosen.draft.what;
+    note_missing_tokenizer(file_, request_.library, chosen.files, out_.notes);
     save(chosen);
     check(chosen);
   }
@@ -349,8 +367,7 @@ std::vector<std::string> write_open_clip_file(const ModelFile& file, const std::
   io::write_file((folder / "open_clip_config.json").string(), configuration);
   notes.push_back("open_clip.create_model_and_transforms('local-dir:" + folder.string() + "') loads it: open_clip_config.json is next "
                     "to it");
-  if (!file.tokenizer.name.empty() && file.tokenizer.name != "clip-bpe")
-    notes.push_back("its tokenizer " + file.tokenizer.name + " is not part of it: pass that tokenizer's ids to OpenCLIP's model");
+  note_missing_tokenizer(file, "open_clip", {}, notes);
   return notes;
 }
 

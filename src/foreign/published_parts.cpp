@@ -68,7 +68,7 @@ std::shared_ptr<const PublishedParts> published_parts(const std::string& path, c
   const std::vector<std::string> files = open_clip ? std::vector{find_open_clip_weights(path)} : foreign_weight_files(folder);
   for (const std::string& file : files) {
     if (!io::is_pytorch_file(file)) parts->weights[fs::path(file).filename().string()] = io::load_safetensors_layout(file);
-    for (const auto& [name, tensor] : io::load_tensors(file, state)) {
+    for (const auto& [name, tensor] : open_clip ? load_weights(file, state) : io::load_tensors(file, state)) {
       const auto found = written.find(name);
       if (found != written.end() && holds(found->second, tensor)) continue;
       parts->tensors[name] = tensor.clone();

@@ -463,8 +463,7 @@ class PytorchModel {
 
 }  // namespace
 
-std::map<std::string, at::Tensor> without_wrappers(std::map<std::string, at::Tensor> tensors) {
-  constexpr std::string_view kParallel = "module.";
+std::map<std::string, at::Tensor> without_wrappers(std::map<std::string, at::Tensor> tensors, const std::vector<std::string_view>& outer) {
   std::map<std::string, at::Tensor> out;
   for (auto& [wrapped, tensor] : tensors) {
     std::string name = wrapped;
@@ -472,11 +471,14 @@ std::map<std::string, at::Tensor> without_wrappers(std::map<std::string, at::Ten
       for (std::size_t at = name.find(wrapper); at != std::string::npos; at = name.find(wrapper, at)) name.erase(at, wrapper.size());
     out[name] = std::move(tensor);
   }
-  const auto is_wrapped = [&](const auto& item) { return item.first.starts_with(kParallel) || item.first == kAverageCount; };
-  while (std::all_of(out.begin(), out.end(), is_wrapped) && out.size() > out.count(std::string(kAverageCount))) {
+  const auto wraps_all = [&](std::string_view wrapper) {
+    const auto is_wrapped = [&](const auto& item) { return item.first.starts_with(wrapper) || item.first == kAverageCount; };
+    return std::ranges::all_of(out, is_wrapped) && out.size() > out.count(std::string(kAverageCount));
+  };
+  for (auto found = std::ranges::find_if(outer, wraps_all); found != outer.end(); found = std::ranges::find_if(outer, wraps_all)) {
     std::map<std::string, at::Tensor> shorter;
     for (auto& [name, tensor] : out)
-      if (name != kAverageCount) shorter[name.substr(kParallel.size())] = std::move(tensor);
+      if (name != kAverageCount) shorter[name.substr(found->size())] = std::move(tensor);
     out = std::move(shorter);
   }
   return out;

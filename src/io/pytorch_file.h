@@ -2,6 +2,8 @@
 
 #include <map>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -29,7 +31,8 @@ std::map<std::string, at::Tensor> load_pytorch_file(const std::string& path, con
 std::map<std::string, at::Tensor> load_tensors(const std::string& path, const std::string& state = "");
 
 /// Returns the tensors without the prefixes that wrappers add to names: those of torch.compile, FSDP and activation checkpointing anywhere
-/// in a name, and `module.` of DistributedDataParallel and AveragedModel if all names have it.
-std::map<std::string, at::Tensor> without_wrappers(std::map<std::string, at::Tensor> tensors);
+/// in a name, and those of `outer` that all names have, such as `module.` of DistributedDataParallel and AveragedModel.
+std::map<std::string, at::Tensor> without_wrappers(std::map<std::string, at::Tensor> tensors,
+                                                   const std::vector<std::string_view>& outer = {"module."});
 
 }  // namespace tessera::io

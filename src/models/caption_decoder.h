@@ -25,7 +25,7 @@ template <class Visitor>
 void fields(Visitor& v, CaptionDecoderSettings& s) {
   v("context_length", s.context_length, "longest caption in tokens, including special ones", config::at_least(1));
   v("layers", s.layers, "number of blocks; with few, captions depend more on what the decoder attends to",
-    config::in_range(1, 1000));
+    config::in_range(1, config::kMostCount));
   v("heads", s.heads, "attention heads; divides the decoder's width", config::at_least(1));
   v("mlp_ratio", s.mlp_ratio, "hidden width of the MLP = int(width * mlp_ratio)", config::above(0));
   v("activation", s.activation, "gelu (exact), gelu_tanh, or quick_gelu (x sigmoid(1.702 x))",

@@ -33,7 +33,7 @@ struct ConvNextSettings {
 template <class Visitor>
 void fields(Visitor& v, ConvNextSettings& s) {
   v("image_size", s.image_size, "pixels: one side for a square, or [height, width]");
-  v("layers", s.layers, "blocks in each of the four stages", config::in_range(1, 1000));
+  v("layers", s.layers, "blocks in each of the four stages", config::in_range(1, config::kMostCount));
   v("widths", s.widths, "channels of each stage; those of the last stage are the tokens' width", config::at_least(1));
   v("kernel_sizes", s.kernel_sizes, "side of each stage's depth-wise kernels, an odd number", config::at_least(1));
   v("stem", s.stem,

@@ -31,7 +31,7 @@ void fields(Visitor& v, GroupVitSettings& s) {
   v("image_size", s.image_size, "pixels, a multiple of patch_size: one side for a square, or [height, width]");
   v("patch_size", s.patch_size, "side of a patch in pixels", config::at_least(1));
   v("width", s.width, "width of patches and groups", config::at_least(2));
-  v("depths", s.depths, "number of blocks in each stage", config::in_range(0, 1000));
+  v("depths", s.depths, "number of blocks in each stage", config::in_range(0, config::kMostCount));
   v("heads", s.heads, "attention heads of each stage; divide width", config::at_least(1));
   v("num_group_tokens", s.num_group_tokens, "number of learned group tokens in each stage; 0 in the last one",
     config::at_least(0));

@@ -22,7 +22,7 @@ struct ModifiedResnetSettings {
 
 template <class Visitor>
 void fields(Visitor& v, ModifiedResnetSettings& s) {
-  v("layers", s.layers, "number of bottleneck blocks in each of the four stages", config::in_range(1, 1000));
+  v("layers", s.layers, "number of bottleneck blocks in each of the four stages", config::in_range(1, config::kMostCount));
   v("width", s.width, "channels after the stem; the tokens are 32 times as wide", config::at_least(2));
   v("image_size", s.image_size, "pixels, a multiple of 32: one side for a square, or [height, width]");
   v("regions", s.regions,

@@ -34,9 +34,9 @@ void fields(Visitor& v, TextGroupEncoderSettings& s) {
   v("width", s.width, "width of tokens and groups", config::at_least(1));
   v("heads", s.heads, "attention heads; divides width", config::at_least(1));
   v("token_layers", s.token_layers, "number of blocks over tokens and groups, before the grouping block",
-    config::in_range(0, 1000));
+    config::in_range(0, config::kMostCount));
   v("group_layers", s.group_layers, "number of blocks over only the groups, after the grouping block",
-    config::in_range(0, 1000));
+    config::in_range(0, config::kMostCount));
   v("num_groups", s.num_groups, "K, the number of vectors for a text (paper: 4; 1, 2, 8, 16 in its ablation)",
     config::at_least(1));
   v("mlp_ratio", s.mlp_ratio, "hidden width of the MLP = int(width * mlp_ratio)", config::above(0));

@@ -26,7 +26,7 @@ struct TimmResnetSettings {
 template <class Visitor>
 void fields(Visitor& v, TimmResnetSettings& s) {
   v("image_size", s.image_size, "pixels, at least 32: one side for a square, or [height, width]");
-  v("layers", s.layers, "number of blocks in each of the four stages", config::in_range(1, 1000));
+  v("layers", s.layers, "number of blocks in each of the four stages", config::in_range(1, config::kMostCount));
   v("block", s.block, "bottleneck (ResNet-50 and larger) or basic (ResNet-18, ResNet-34)",
     config::one_of({"bottleneck", "basic"}));
   v("groups", s.groups, "number of groups of the 3x3 convolutions (ResNeXt)", config::at_least(1));

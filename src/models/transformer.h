@@ -38,7 +38,7 @@ struct TransformerSettings {
 template <class Visitor>
 void fields(Visitor& v, TransformerSettings& s) {
   v("width", s.width, "width of the tokens", config::at_least(1));
-  v("layers", s.layers, "number of blocks", config::in_range(0, 1000));
+  v("layers", s.layers, "number of blocks", config::in_range(0, config::kMostCount));
   v("heads", s.heads, "attention heads; divides width", config::at_least(1));
   v("block_norm", s.block_norm,
     "where a block's LayerNorms are: before: before attention and MLP (CLIP); after: after each sum with the input (BERT); on_updates: "

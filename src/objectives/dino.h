@@ -28,7 +28,7 @@ struct DinoHeadSettings {
 template <class Visitor>
 void fields(Visitor& v, DinoHeadSettings& s) {
   v("out_dim", s.out_dim, "K, number of outputs of the head (unlabeled classes)", config::at_least(1));
-  v("layers", s.layers, "number of linear layers of the head's MLP", config::in_range(1, 1000));
+  v("layers", s.layers, "number of linear layers of the head's MLP", config::in_range(1, config::kMostCount));
   v("hidden_dim", s.hidden_dim, "hidden width of the head's MLP", config::at_least(1));
   v("bottleneck_dim", s.bottleneck_dim, "width of the MLP's output, whose rows are normalized to length 1",
     config::at_least(1));

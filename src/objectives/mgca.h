@@ -37,7 +37,7 @@ void fields(Visitor& v, MgcaSettings& s) {
   v("prototype_temperature", s.prototype_temperature, "temperature of the prototype predictions; null: the learned temperature",
     config::above(0.0));
   v("sinkhorn_epsilon", s.sinkhorn_epsilon, "strength of the entropy regularization of the codes", config::above(0.0));
-  v("sinkhorn_iterations", s.sinkhorn_iterations, "number of row and column normalizations", config::in_range(0, 1000));
+  v("sinkhorn_iterations", s.sinkhorn_iterations, "number of row and column normalizations", config::in_range(0, config::kMostCount));
   v("global_weight", s.global_weight, "weight of the contrastive loss on global embeddings", config::at_least(0.0));
   v("local_weight", s.local_weight, "weight of the token-level loss", config::at_least(0.0));
   v("prototype_weight", s.prototype_weight, "weight of the prototype loss", config::at_least(0.0));

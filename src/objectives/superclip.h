@@ -79,7 +79,7 @@ void fields(Visitor& v, SuperClipSettings& s) {
   v("vocab_size", s.vocab_size, "number of words; null: the text encoder's vocabulary size, which is the tokenizer's",
     config::at_least(1));
   v("layers", s.layers, "number of residual blocks before the linear layer; the published models have none",
-    config::in_range(0, 1000));
+    config::in_range(0, config::kMostCount));
   v("mlp_ratio", s.mlp_ratio, "hidden width of such a residual block, as a multiple of `width`", config::at_least(1));
   v("idf", s.idf, "give rare words more weight, based on the images seen so far; false: all words of an image have the same weight");
   v("ignored_ids", s.ignored_ids, "token ids that do not count as words", config::at_least(0));

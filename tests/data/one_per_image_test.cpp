@@ -144,14 +144,19 @@ TEST_F(OnePerImage, BadRowsAreLeftOutAndToldOnce) {
   EXPECT_TRUE(sample_error_of(*one, 1).starts_with("bad_label: " + path("t.csv") + ":5: ")) << "all its rows are bad";
 }
 
-TEST_F(OnePerImage, AFileThroughALinkedFolderIsTheSameImage) {
+TEST_F(OnePerImage, AFileThroughALinkIsTheSameImage) {
   std::filesystem::create_directory_symlink(path("x"), path("link"));
-  std::filesystem::create_symlink(path("a.png"), path("link.png"));
-  write("t.csv", "filepath\ttitle\nx/d.png\t1\nlink/d.png\t2\na.png\t3\nlink.png\t4\n");
+  std::filesystem::create_symlink("a.png", path("link.png"));
+  std::filesystem::create_symlink("link.png", path("again.png"));
+  std::filesystem::create_directory(path("y"));
+  std::filesystem::create_symlink("../x/d.png", path("y/d.png"));
+  std::filesystem::create_symlink("../a.png", path("y/cached.png"));
+  write("t.csv", "filepath\ttitle\nx/d.png\t1\nlink/d.png\t2\ny/d.png\t3\na.png\t4\nlink.png\t5\nagain.png\t6\ny/cached.png\t7\n");
   const auto one = indexed(one_sample_per_image(make_csv({.path = {{path("t.csv")}}})));
   ASSERT_EQ(one->size(), 3);
-  EXPECT_EQ(one->get(0).captions, (Texts{"1", "2"}));
-  EXPECT_EQ(one->get(1).captions, Texts{"3"}) << "names that link to one file of a cache are different images";
+  EXPECT_EQ(one->get(0).captions, (Texts{"1", "2", "3"}));
+  EXPECT_EQ(one->get(1).captions, (Texts{"4", "5", "6"}));
+  EXPECT_EQ(one->get(2).captions, Texts{"7"}) << "names that link to one file of a cache are different images";
 }
 
 TEST_F(OnePerImage, InspectCountsImagesAndCaptions) {

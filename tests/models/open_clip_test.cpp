@@ -181,6 +181,14 @@ TEST_F(OpenClipCheckpoints, ArchitecturesNameTheTensorsOfTheirTowers) {
   EXPECT_TRUE(at::equal(ours.at("token_embedding.weight"), table));
 }
 
+TEST_F(OpenClipCheckpoints, AreReadFromTheMemberOfAnotherModule) {
+  for (const char* member : {"model.", "model.module.", "net._orig_mod.", "clip_model."}) {
+    const std::string prefix = member;
+    io::save_safetensors(path("wrapped.safetensors"), {{prefix + "visual.proj", at::ones({2})}, {prefix + "logit_scale", at::ones({})}});
+    EXPECT_TRUE(load_weights(path("wrapped.safetensors")).contains("visual.proj")) << member;
+  }
+}
+
 /// A folder of a run of open_clip_train, RUN/checkpoints/epoch_1.safetensors with RUN/params.txt.
 class OpenClipRuns : public OpenClipCheckpoints {
  protected:
@@ -267,8 +275,15 @@ TEST_F(OpenClipRuns, ErrorsNameTheParametersFileAndOtherFilesOfThisNameAreIgnore
   write_params("model: my-model\n");
   EXPECT_EQ(error_of([&] { open_clip_settings(weights()); }).find(path("run/params.txt") + ": no architecture named my-model"), 0U);
   EXPECT_EQ(said([&] { open_clip_settings(weights(), {.architecture = "ViT-B-32"}); }), "");
-  io::write_file(path("run/params.txt"), "lr = 3\n");
-  EXPECT_NE(error_of([&] { open_clip_settings(weights()); }).find("weights without our settings"), std::string::npos);
+  for (const char* other : {"lr = 3\n", "model: resnet50\nlr: 3\n"}) {
+    io::write_file(path("run/params.txt"), other);
+    EXPECT_NE(error_of([&] { open_clip_settings(weights()); }).find("weights without our settings"), std::string::npos) << other;
+  }
+}
+
+TEST_F(OpenClipRuns, AreReadWithAByteOrderMarkAndWithoutFlags) {
+  io::write_file(path("run/params.txt"), "\xEF\xBB\xBFmodel: ViT-S-32-alt-quickgelu\r\n");
+  EXPECT_EQ(setting(open_clip_settings(weights()).model.image.encoder, "activation"), "quick_gelu");
 }
 
 TEST_F(OpenClipRuns, PositionsOfAnotherSizeThanTheModelsAreReported) {

@@ -320,7 +320,11 @@ TEST_F(Publish, WritesAModelTrainedHereForTransformersAndOpenClip) {
   file.weights["logit_scale"] = at::scalar_tensor(3.5);
   file.weights["objective.queue"] = at::rand({2});
   file.tokenizer = clip_tokenizer(*file.model.text);
-  EXPECT_EQ(write(file, "transformers").what, "transformers' CLIPModel");
+  const PublishedFolder folder = write(file, "transformers");
+  EXPECT_EQ(folder.what, "transformers' CLIPModel");
+  EXPECT_EQ(folder.notes, (std::vector<std::string>{"left out because only training uses them: 1 tensor, objective.queue",
+                                                    "its tokenizer clip-bpe is not part of it: pass the ids of the tokenizer that it was "
+                                                    "trained with to transformers"}));
   const Json config = json_of(path("written/config.json"));
   EXPECT_EQ(config.at("text_config").at("eos_token_id"), 49407);
   EXPECT_EQ(config.at("vision_config").at("hidden_act"), "quick_gelu");

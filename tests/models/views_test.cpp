@@ -1,6 +1,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "src/models/batch_norm.h"
+#include "src/models/layers.h"
 #include "src/models/modified_resnet.h"
 #include "src/models/per_sample_rng.h"
 #include "src/models/position_embedding.h"
@@ -137,6 +138,24 @@ TEST_F(BatchNorms, DoNotCountPaddingOfTokens) {
     return model.encode_text(text_input(of, real), {.dense = true}).dense;
   };
   expect_same(words(one_, ids, mask).slice(1, 0, 6), words(other_, ids.slice(1, 0, 6), mask.slice(1, 0, 6)));
+}
+
+TEST(BatchNorm, NeverReadsRowsThatAreNotReal) {
+  const at::Tensor real = length_mask({2, 0, 3}, 3), x = at::randn({3, 3, 4}, at::kDouble);
+  torch::nn::BatchNorm1d norm(4), other(4);
+  norm->to(at::kDouble);
+  other->to(at::kDouble);
+  const at::Tensor padded = x.masked_fill(~real.unsqueeze(2), NAN).requires_grad_(), rows = x.index({real}).requires_grad_();
+  const at::Tensor expected = other(rows);
+  const RealRows scope(real);
+  const at::Tensor out = batch_norm(norm, padded).index({real});
+  expect_close(out, expected, 1e-12);
+  out.sin().sum().backward();
+  expected.sin().sum().backward();
+  expect_close(padded.grad().index({real}), rows.grad(), 1e-12);
+  expect_close(padded.grad().index({~real}), at::zeros({4, 4}, at::kDouble), 0);
+  expect_close(norm->weight.grad(), other->weight.grad(), 1e-12);
+  expect_close(norm->running_var, other->running_var, 1e-7);
 }
 
 TEST_F(BatchNorms, StayUnchangedIfTheWholeBatchLacksAView) {

@@ -6,6 +6,7 @@
 
 #include "src/io/tar.h"
 #include "src/training/config/resume_rules.h"
+#include "src/training/run/setting_warnings.h"
 #include "src/training/stages.h"
 #include "tests/support/test_data.h"
 #include "tests/training/tiny_run.h"
@@ -219,6 +220,7 @@ TEST(TrainingConfig, EveryShippedConfigurationIsValidFromAnyWorkingFolder) {
     const std::string name = folder + "_" + entry.path().stem().string();
     for (const auto& [stage, config, follows, overruled, moved] : shipped_stages(name)) {
       EXPECT_EQ(config.run.name, stage.empty() ? name : name + "/" + stage);
+      EXPECT_EQ(longer_than_run(config).value_or(""), "") << name;
     }
     shipped_stages(name, {"training.steps=3"});
     ++checked;

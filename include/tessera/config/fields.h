@@ -44,6 +44,8 @@ struct Limit {
 
 /// The largest number of threads that a setting may request, so that a typing error does not exhaust the machine.
 inline constexpr double kMostThreads = 4096;
+/// The largest number of layers, views, texts and the like that a setting may request, because each of them takes memory or time.
+inline constexpr double kMostCount = 1000;
 
 Limit at_least(double low);
 Limit above(double low);

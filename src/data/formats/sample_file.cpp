@@ -56,7 +56,12 @@ std::uint64_t FileIds::of(const std::string& path) {
     const std::filesystem::path real = std::filesystem::weakly_canonical(folder, problem);
     known->second = (problem ? folder.lexically_normal() : real).native();
   }
-  return fingerprint((std::filesystem::path(known->second) / whole.filename()).lexically_normal().native());
+  std::filesystem::path file = (std::filesystem::path(known->second) / whole.filename()).lexically_normal();
+  if (std::filesystem::is_symlink(file, problem)) {
+    const std::filesystem::path real = std::filesystem::weakly_canonical(file, problem);
+    if (!problem && (real.parent_path() == file.parent_path() || real.filename() == file.filename())) file = real;
+  }
+  return fingerprint(file.native());
 }
 
 }  // namespace tessera

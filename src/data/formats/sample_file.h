@@ -22,8 +22,8 @@ std::string checked_text(std::string text, const std::string& place);
 /// Numbers files for ImageIds. The object remembers the folders that it has looked up, so make one for each list.
 class FileIds {
  public:
-  /// Returns a number that is the same for all ways to write a file's path: a.png, ./a.png, /data/a.png, and through a link to its folder.
-  /// A link to the file itself is another file, because caches store equal files under one name and link to it.
+  /// Returns a number that is the same for all ways to write a file's path: a.png, ./a.png, /data/a.png, and through links. A link to a
+  /// file of another name in another folder is another file, because caches store equal files under one name and link to it.
   std::uint64_t of(const std::string& path);
 
  private:

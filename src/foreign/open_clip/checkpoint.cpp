@@ -60,7 +60,11 @@ std::optional<OpenClipRun> run_of(const std::string& weights) {
     if (!fs::is_regular_file(file, unknown)) continue;
     try {
       OpenClipParameters parameters(parse_open_clip_params(io::read_file(file), file));
-      if (parameters.has("model")) return OpenClipRun{std::move(parameters), file};
+      if (!parameters.has("model")) continue;
+      // open_clip_train prints all its flags. Without them, only a model that OpenCLIP knows shows that the file is not another program's.
+      const bool has_flags = parameters.is_given("siglip") || parameters.is_given("force_quick_gelu");
+      if (!has_flags && !parameters.text("model").starts_with("local-dir:")) open_clip_architecture(open_clip_model_name(parameters));
+      return OpenClipRun{std::move(parameters), file};
     } catch (const UserError&) {  // another program's file
     }
   }
@@ -110,7 +114,9 @@ std::string find_open_clip_weights(const std::string& path) {
 }
 
 std::map<std::string, at::Tensor> load_weights(const std::string& path, const std::string& state) {
-  std::map<std::string, at::Tensor> tensors = io::load_tensors(path, state);
+  // Modules of Lightning and other trainers hold the model in a member.
+  std::map<std::string, at::Tensor> tensors =
+      io::without_wrappers(io::load_tensors(path, state), {"module.", "model.", "net.", "network.", "clip.", "clip_model."});
   if (tensors.contains("vision_model.embeddings.class_embedding"))
     user_error(path, ": holds Hugging Face's CLIPModel, not OpenCLIP's: take open_clip_model.safetensors of the same "
                "model, or save OpenCLIP's state_dict()");

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/dump_utf8.h"
+#include "src/io/stand_in.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
@@ -130,7 +131,8 @@ std::vector<std::string> OpenClipParameters::unknown() const {
   return out;
 }
 
-std::map<std::string, std::string> parse_open_clip_params(const std::string& text, const std::string& file) {
+std::map<std::string, std::string> parse_open_clip_params(std::string text, const std::string& file) {
+  io::remove_byte_order_mark(text);
   std::map<std::string, std::string> given;
   std::string* last = nullptr;  // the value that the next line may continue
   for (std::string line : split(text, '\n')) {

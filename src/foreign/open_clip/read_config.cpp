@@ -96,7 +96,7 @@ void fields(Visitor& v, OpenClipText& s) {
   v("context_length", s.context_length, "", config::at_least(1));
   v("vocab_size", s.vocab_size, "", config::at_least(1));
   v("heads", s.heads, "", config::at_least(1));
-  v("layers", s.layers, "", config::in_range(1, 1000));
+  v("layers", s.layers, "", config::in_range(1, config::kMostCount));
   v("pad_id", s.pad_id, "has no effect with causal attention");
   v("eos_id", s.eos_id, "for pool_type: eos");
   v("pool_type", s.pool_type, "", config::one_of({"argmax", "eos", "first", "last"}));

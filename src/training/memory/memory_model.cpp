@@ -2,6 +2,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -12,6 +13,7 @@
 #include "src/measure/machine.h"
 #include "src/measure/pass_cost.h"
 #include "src/measure/synthetic_batch.h"
+#include "src/objectives/grad_cache.h"
 #include "src/training/memory/memory_plan.h"
 #include "src/training/memory/module_settings.h"
 #include "src/training/step/tensors_kept.h"
@@ -61,18 +63,28 @@ std::int64_t update_bytes(const TrainingRun& run, const Config& config) {
                       static_cast<double>(gradients));
 }
 
-// Chooses `count` samples of the batch that together resemble it: in each view, they have about as many real tokens, texts and boxes as the
-// batch has on average. Each sample is as long as the batch's longest one, as in a step of the whole batch.
-Batch typical_samples(const Batch& batch, std::int64_t count) {
-  std::vector<at::Tensor> real{at::zeros({batch.size()}, at::kDouble)};  // one row per mask; the first one is for batches without masks
+// Returns how many real tokens, texts and boxes each sample has, [B, masks]. The first column, 0, is for batches without masks.
+at::Tensor real_numbers(const Batch& batch) {
+  std::vector<at::Tensor> real{at::zeros({batch.size()}, at::kDouble)};
   for (const auto* views : {&batch.images, &batch.texts})
     for (const auto& [name, view] : *views)
       for (const at::Tensor& mask : {view.mask, view.boxes.mask})
         if (mask.defined()) real.push_back(mask.flatten(1).sum(1).to(at::kDouble));
-  const at::Tensor numbers = at::stack(real, 1), deviations = numbers - numbers.mean(0, /*keepdim=*/true);  // [B, masks]
+  return at::stack(real, 1);
+}
+
+// Chooses samples of the batch that together resemble it: in each view, they have as many real tokens, texts and boxes as the batch has on
+// average, up to 1 %. Chooses at least `count` and at most 4 * count, because few samples cannot have 1.7 boxes. Each sample is as long as
+// the batch's longest one, as in a step of the whole batch.
+Batch typical_samples(const Batch& batch, std::int64_t count) {
+  constexpr double kError = 0.01;
+  const at::Tensor numbers = real_numbers(batch), mean = numbers.mean(0, /*keepdim=*/true);
+  const at::Tensor deviations = (numbers - mean) / mean.clamp_min(kError);
   at::Tensor sum = at::zeros({1, deviations.size(1)}, at::kDouble), taken = at::zeros({batch.size()}, at::kBool);
   std::vector<std::int64_t> chosen;
-  while (std::ssize(chosen) < count) {
+  const auto resembles = [&] { return sum.abs().max().item<double>() <= kError * static_cast<double>(chosen.size()); };
+  const std::int64_t most = std::min(4 * count, batch.size());
+  while (std::ssize(chosen) < most && (std::ssize(chosen) < count || !resembles())) {
     const at::Tensor errors = (sum + deviations).square().sum(1).masked_fill(taken, std::numeric_limits<double>::infinity());
     chosen.push_back(errors.argmin().item<std::int64_t>());
     taken[chosen.back()] = true;
@@ -82,6 +94,17 @@ Batch typical_samples(const Batch& batch, std::int64_t count) {
   out.keys.clear();
   for (const std::int64_t sample : chosen) out.keys.push_back(batch.keys[static_cast<std::size_t>(sample)]);
   return out;
+}
+
+// Returns the micro-batch of the batch that has the most real tokens, texts and boxes, and so needs the most memory.
+Batch largest_part(const Batch& batch, std::int64_t samples) {
+  const at::Tensor numbers = real_numbers(batch).sum(1);
+  const ChunkedRows parts{batch.size(), samples};
+  const auto size = [&](std::int64_t part) { return numbers.narrow(0, parts.first(part), parts.size(part)).sum().item<double>(); };
+  std::int64_t largest = 0;
+  for (std::int64_t part = 1; part < parts.count(); ++part)
+    if (size(part) > size(largest)) largest = part;
+  return slice(batch, parts.first(largest), parts.size(largest));
 }
 
 // Predicts the duration of work with more samples, by a power law through the last two measurements.
@@ -107,7 +130,7 @@ class GrowthOfTime {
 class StepModel {
  public:
   StepModel(TrainingRun& run, const Config& config, const PlanSettings& settings)
-      : run_(run), config_(config), settings_(settings), kept_(changeable(run)), sample_(few_samples()) {
+      : run_(run), config_(config), settings_(settings), kept_(changeable(run)), read_(read_samples()), sample_(few_of(read_)) {
     base_.gpu = !run.device.is_cpu();
     base_.ranks = settings.ranks;
     base_.batch = config.data.loader.batch_size;
@@ -121,7 +144,7 @@ class StepModel {
     MemoryPlan plan = base_;
     plan.micro_batch = std::min(micro_batch, plan.batch);
     const bool in_parts = plan.micro_batch < plan.batch;
-    const PassCost& pass = towers(in_parts);
+    const PassCost& pass = towers(plan.micro_batch);
     const MemoryTrace forward = pass.forward.trace(plan.micro_batch), loss = loss_.trace(plan.batch);
     const double of_towers = forward_flops_ * static_cast<double>(plan.batch);
     plan.forward_flops = of_towers + loss_.forward.flops(plan.batch);
@@ -163,7 +186,7 @@ class StepModel {
       const at::Tensor beside =
           at::empty({plan.buckets + plan.features + of_loss}, at::TensorOptions(run_.device).dtype(at::kByte));
       PassCost tried(1);
-      pass_towers(tried, plan.micro_batch, in_parts);
+      pass_towers(tried, plan.micro_batch, sample_of(plan.micro_batch), in_parts);
     });
   }
 
@@ -173,18 +196,21 @@ class StepModel {
     return config_.training.accumulation * (run_.loader ? run_.loader->batches_per_update() : 1) > 1;
   }
 
-  // Returns typical samples of the rank's data, without advancing the run's own loader. On a GPU it returns so many samples that the
-  // allocator's block size hardly distorts the measurement.
-  Batch few_samples() const {
+  // The least number of samples to measure. On a GPU there are so many that the allocator's block size hardly distorts the measurement.
+  std::int64_t few() const { return std::min<std::int64_t>(run_.device.is_cpu() ? 2 : 16, config_.data.loader.batch_size); }
+
+  Batch few_of(const Batch& batch) const { return typical_samples(batch, few()).to(run_.device); }
+
+  // Returns samples of the rank's data, without advancing the run's own loader.
+  Batch read_samples() const {
     constexpr std::int64_t kRead = 64;
-    const std::int64_t batch = config_.data.loader.batch_size, count = std::min<std::int64_t>(run_.device.is_cpu() ? 2 : 16, batch);
-    Config few = config_;
-    few.data.loader.batch_size = std::min(kRead, batch);
-    few.data.loader.prefetch = 1;
-    few.data.loader.resolution.clear();  // measures at the full resolution, because it has the most patches
-    if (run_.loader)
-      return typical_samples(make_loader(run_, few, {settings_.rank, settings_.ranks})->next(), count).to(run_.device);
-    return synthetic_batch(*run_.model, run_.needs, count, run_.device,
+    const std::int64_t batch = config_.data.loader.batch_size;
+    Config few_read = config_;
+    few_read.data.loader.batch_size = std::min(kRead, batch);
+    few_read.data.loader.prefetch = 1;
+    few_read.data.loader.resolution.clear();  // measures at the full resolution, because it has the most patches
+    if (run_.loader) return make_loader(run_, few_read, {settings_.rank, settings_.ranks})->next();
+    return synthetic_batch(*run_.model, run_.needs, few(), at::kCPU,
                            image_view_sizes(config_.model.preprocessing, config_.data.loader, run_.needs),
                            texts_per_image(config_.data.loader));
   }
@@ -274,22 +300,32 @@ class StepModel {
     if (settings_.available) base_.available = base_.host_available = *settings_.available;
   }
 
+  // Returns the samples for measuring the towers: those of the whole batch or, because a step's peak is that of its largest micro-batch,
+  // samples like those of the largest one. In a smaller micro-batch, the samples are the same.
+  const Batch& sample_of(std::int64_t micro_batch) {
+    if (micro_batch >= base_.batch) return sample_;
+    if (!part_) part_ = few_of(largest_part(read_, micro_batch));
+    return *part_;
+  }
+
   // Measures a pass of the towers. With micro-batches (`in_parts`), the teacher has already processed the batch, so only the
   // student is measured.
-  void pass_towers(PassCost& cost, std::int64_t samples, bool in_parts) {
-    measure_towers(cost, repeated(sample_, samples), [&](const Batch& few) {
+  void pass_towers(PassCost& cost, std::int64_t samples, const Batch& sample, bool in_parts) {
+    measure_towers(cost, repeated(sample, samples), [&](const Batch& few) {
       return (in_parts ? encode_student : encode_batch)(run_, few, config_.training.precision);
     });
   }
 
   // Returns the cost of the towers' passes. If a step has several passes, a pass is measured while the gradients of earlier passes exist.
   // If a step has only one pass, the gradients of earlier measurements are freed before the pass is measured.
-  const PassCost& towers(bool in_parts) {
+  const PassCost& towers(std::int64_t micro_batch) {
+    const bool in_parts = micro_batch < base_.batch;
+    const Batch& sample = sample_of(micro_batch);
     const auto [found, fresh] = towers_.try_emplace(in_parts, 1);
     if (fresh)
-      for (const std::int64_t samples : {sample_.size(), 2 * sample_.size()}) {
+      for (const std::int64_t samples : {sample.size(), 2 * sample.size()}) {
         if (!in_parts && !accumulates()) run_.optimizer->zero_grad();
-        pass_towers(found->second, samples, in_parts);
+        pass_towers(found->second, samples, sample, in_parts);
       }
     return found->second;
   }
@@ -298,7 +334,8 @@ class StepModel {
   const Config& config_;
   const PlanSettings settings_;
   const TensorsKept kept_;
-  const Batch sample_;
+  const Batch read_, sample_;        // samples of the data, and those of them that are measured
+  std::optional<Batch> part_;        // as sample_, but for micro-batches
   Features features_;                // features of sample_, detached
   double forward_flops_ = 0;         // FLOPs of the towers' forward pass, per sample
   PassCost loss_{2};                 // cost of the objective, without its input features

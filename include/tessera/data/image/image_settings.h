@@ -19,7 +19,7 @@ struct ViewSettings : Augmentation {
 
 template <class Visitor>
 void fields(Visitor& v, ViewSettings& s) {
-  v("count", s.count, "0: one view named NAME; n: views NAME_0 to NAME_(n-1)", config::in_range(0, 1000));
+  v("count", s.count, "0: one view named NAME; n: views NAME_0 to NAME_(n-1)", config::in_range(0, config::kMostCount));
   v("image_size", s.image_size, "pixels, side or [height, width]; null: the model's image size");
   fields(v, static_cast<Augmentation&>(s));
 }

@@ -24,7 +24,7 @@ struct CaptionSlots {
 
 template <class Visitor>
 void fields(Visitor& v, CaptionSlots& s) {
-  v("count", s.count, "number of captions made this way", config::in_range(1, 1000));
+  v("count", s.count, "number of captions made this way", config::in_range(1, config::kMostCount));
   v("min_sentences", s.min_sentences, "minimum number of sentences in a caption", config::at_least(1));
   v("max_sentences", s.max_sentences, "maximum number of sentences in a caption; fewer if the image has fewer", config::at_least(1));
   v("consecutive", s.consecutive,
@@ -80,7 +80,7 @@ void fields(Visitor& v, CaptionViewSettings& s) {
     "random without repetition. With `fields`, all and random take the texts of these fields instead of the captions",
     config::one_of({"sentences", "all", "random"}));
   v("count", s.count, "captions per image for the choices all and random; if an image has fewer, the rest are absent",
-    config::in_range(0, 1000));
+    config::in_range(0, config::kMostCount));
   fields(v, static_cast<CaptionSamplerSettings&>(s));
 }
 

@@ -20,7 +20,7 @@ struct NegativeViewSettings {
 template <class Visitor>
 void fields(Visitor& v, NegativeViewSettings& s) {
   v("count", s.count, "number H of hard negatives per image, chosen at random in each epoch; if an image has fewer, the rest are absent",
-    config::in_range(1, 1000));
+    config::in_range(1, config::kMostCount));
   v("kinds", s.kinds,
     "kinds of hard negatives to use, as in [replace_att, swap_att]; the others are left for evaluation; empty: all");
 }
@@ -37,11 +37,11 @@ void fields(Visitor& v, BoxViewSettings& s) {
   v("count", s.count,
     "number R of boxes per image, chosen at random in each epoch among the objects that have a phrase and are visible; if an image has "
     "fewer, the rest are absent",
-    config::in_range(1, 1000));
+    config::in_range(1, config::kMostCount));
   v("negatives", s.negatives,
     "hard negatives per box phrase, chosen at random; if a phrase has fewer, the rest are absent; 0: there is no view "
     "`phrase_negatives`",
-    config::in_range(0, 1000));
+    config::in_range(0, config::kMostCount));
   v("least_visible", s.least_visible,
     "minimum share of a box's area inside the crop; if less is inside, the box is masked and its texts are absent",
     config::in_range(0, 1));
