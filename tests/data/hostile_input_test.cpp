@@ -5,7 +5,7 @@
 #include "src/data/formats/npy.h"
 #include "src/data/formats/paths.h"
 #include "src/data/image/image_file.h"
-#include "src/data/sources/webdataset/shard_index.h"
+#include "src/data/sources/webdataset/shards.h"
 #include "src/data/tokenizers/clip_bpe.h"
 #include "src/io/tar.h"
 #include "src/io/tar_writer.h"

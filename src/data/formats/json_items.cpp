@@ -66,39 +66,11 @@ class ItemParser {
 
 }  // namespace
 
-const Json& JsonItem::member(const char* name, const char* expected) const {
+const Json& JsonItem::member(const char* name, const char* expected, bool (Json::*is_right)() const noexcept) const {
   const auto found = json_.find(name);
   if (found == json_.end()) user_error(place_, ": has no ", name, "; expected ", expected);
+  if (!((*found).*is_right)()) user_error(place_, ".", name, ": expected ", expected, ", got ", found->type_name());
   return *found;
-}
-
-std::string JsonItem::text(const char* name) const {
-  const Json& value = member(name, "a text");
-  if (!value.is_string()) user_error(place_, ".", name, ": expected a text, got ", value.type_name());
-  return value.get<std::string>();
-}
-
-std::string JsonItem::text_or_empty(const char* name) const {
-  const auto found = json_.find(name);
-  return found == json_.end() || found->is_null() ? std::string() : text(name);
-}
-
-std::int64_t JsonItem::number(const char* name) const {
-  const Json& value = member(name, "a whole number");
-  if (!value.is_number_integer()) user_error(place_, ".", name, ": expected a whole number, got ", value.type_name());
-  return value.get<std::int64_t>();
-}
-
-bool JsonItem::flag(const char* name) const {
-  const Json& value = member(name, "true or false");
-  if (!value.is_boolean()) user_error(place_, ".", name, ": expected true or false, got ", value.type_name());
-  return value.get<bool>();
-}
-
-const Json& JsonItem::list(const char* name) const {
-  const Json& value = member(name, "a list");
-  if (!value.is_array()) user_error(place_, ".", name, ": expected a list, got ", value.type_name());
-  return value;
 }
 
 void for_each_item(const std::string& path, const std::map<std::string, JsonItemReader>& readers) {
@@ -108,9 +80,7 @@ void for_each_item(const std::string& path, const std::map<std::string, JsonItem
     const Json rest = Json::parse(text, std::ref(parser));
     if (!rest.is_object()) user_error(path, ": expected an object { }, got ", rest.type_name());
   } catch (const Json::parse_error& error) {
-    const auto line =
-        1 +
-        std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(std::min(error.byte, text.size())), '\n');
+    const auto line = 1 + std::ranges::count(std::string_view(text).substr(0, error.byte), '\n');
     user_error(path, ":", line, ": is not JSON (byte ", error.byte, " of ", text.size(), ")",
                error.byte > text.size() ? ": the file is cut off" : "");
   } catch (const Json::out_of_range&) {

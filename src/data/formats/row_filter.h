@@ -64,6 +64,14 @@ class FilterCounts {
   std::map<std::string, std::int64_t> lacking_;
 };
 
+/// Base class of indexed sources that can read the side fields of their samples without reading the images.
+class FieldSource {
+ public:
+  virtual ~FieldSource() = default;
+  /// Returns a filter's verdict on each sample, in order. Throws UserError if the filter uses a field that no sample can have.
+  virtual std::vector<FilterVerdict> judge(const RowFilter& filter) const = 0;
+};
+
 /// Returns a member of a JSON object. `name` is the member's name, or a dotted path ("a.b") through objects and lists of objects.
 nlohmann::json json_member(const nlohmann::json& object, const std::string& name);
 

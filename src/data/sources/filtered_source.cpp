@@ -6,7 +6,6 @@
 
 #include "src/data/formats/python_json.h"
 #include "src/data/formats/row_filter.h"
-#include "src/data/sources/field_source.h"
 #include "src/data/sources/one_per_image.h"
 #include "src/data/sources/source_view.h"
 #include "src/data/sources/whole_samples.h"

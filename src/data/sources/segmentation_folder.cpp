@@ -5,7 +5,7 @@
 #include "src/base/printable.h"
 #include "src/data/formats/class_names.h"
 #include "src/data/sources/listed_pictures.h"
-#include "src/data/sources/segmentation_folder.h"
+#include "src/data/sources/benchmarks.h"
 #include "src/io/stand_in.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>

@@ -5,7 +5,6 @@
 #include "src/data/formats/column_file.h"
 #include "src/data/formats/python_json.h"
 #include "src/data/formats/row_filter.h"
-#include "src/data/sources/field_source.h"
 #include "src/data/sources/parquet.h"
 #include "tests/fuzz/target.h"
 #include <tessera/base/error.h>

@@ -6,8 +6,8 @@
 #include <set>
 
 #include "src/data/formats/byte_stream.h"
-#include "src/data/sources/webdataset/shard_index.h"
-#include "src/data/sources/webdataset/tar_stream.h"
+#include "src/data/sources/webdataset/shards.h"
+#include "src/data/sources/webdataset/shard_stream.h"
 #include "src/io/tar.h"
 #include "src/io/tar_header.h"
 #include "tests/fuzz/target.h"

@@ -1,5 +1,3 @@
-#include "src/data/sources/webdataset/streamed_webdataset.h"
-
 #include <algorithm>
 #include <atomic>
 #include <functional>
@@ -10,8 +8,6 @@
 
 #include "src/data/formats/in_threads.h"
 #include "src/data/sources/webdataset/index_cache.h"
-#include "src/data/sources/webdataset/sample_members.h"
-#include "src/data/sources/webdataset/shard_index.h"
 #include "src/data/sources/webdataset/shard_stream.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
@@ -29,13 +25,10 @@ constexpr std::chrono::milliseconds kLongestPause{30'000};
 /// The state that all streams of one source share.
 struct StreamedShards {
   StreamedShards(const WebDatasetSettings& given, std::vector<std::string> addresses)
-      : settings(given),
-        shards(std::move(addresses)),
-        mapper(given, shards[0].starts_with("pipe:") ? "" : shards[0]) {
+      : settings(given), shards(std::move(addresses)), mapper(given, shards[0].starts_with("pipe:") ? "" : shards[0]), wanted{"json"} {
     for (const auto* names : {&given.image_keys, &given.caption_keys, &given.label_keys, &given.mask_keys, &given.depth_keys,
                               &given.summary_keys, &given.object_keys, &given.region_keys})
       wanted.insert(names->begin(), names->end());
-    wanted.insert("json");
   }
 
   StreamWaitPolicy wait_policy(const std::stop_token& stop) const {
@@ -66,15 +59,15 @@ struct StreamedShards {
 
   const WebDatasetSettings settings;
   const std::vector<std::string> shards;
-  const MemberMapper mapper;
+  const ShardMapper mapper;
   std::set<std::string> wanted;
   mutable std::atomic<bool> told_repeated = false, told_remarks = false;
 };
 
 /// Reads one shard after the other; a shard that fails is read again from its start.
-class ShardRow {
+class ShardSequence {
  public:
-  ShardRow(std::shared_ptr<const StreamedShards> all, std::vector<std::string> shards, std::stop_token stop)
+  ShardSequence(std::shared_ptr<const StreamedShards> all, std::vector<std::string> shards, std::stop_token stop)
       : all_(std::move(all)), shards_(std::move(shards)), stop_(std::move(stop)) {}
 
   /// Returns a function that makes the next sample; null at the end.
@@ -164,17 +157,17 @@ class ShuffledStream : public SampleStream {
     for (auto i = static_cast<std::size_t>(start.slice.index); i < order.size();
          i += static_cast<std::size_t>(start.slice.count))
       own_.push_back(order[i]);
-    row_.emplace(all_, own_, start_.stop);
+    sequence_.emplace(all_, own_, start_.stop);
   }
 
   std::function<Sample()> next() override {
     const std::size_t wanted = start_.shuffle ? static_cast<std::size_t>(all_->settings.stream.buffer) : 1;
     while (true) {
-      while (row_ && buffer_.size() < wanted) {
-        if (auto sample = row_->next())
+      while (sequence_ && buffer_.size() < wanted) {
+        if (auto sample = sequence_->next())
           buffer_.push_back(std::move(sample));
         else
-          row_.reset();
+          sequence_.reset();
       }
       if (!buffer_.empty()) return draw();
       begin_pass();
@@ -196,14 +189,14 @@ class ShuffledStream : public SampleStream {
                  ": hold no samples (files named KEY.jpg, KEY.txt, ...)");
     given_ = false;
     if (start_.shuffle) draws_.shuffle(own_);
-    row_.emplace(all_, own_, start_.stop);
+    sequence_.emplace(all_, own_, start_.stop);
   }
 
   const std::shared_ptr<const StreamedShards> all_;
   const StreamStart start_;
   Random draws_;
   std::vector<std::string> own_;
-  std::optional<ShardRow> row_;
+  std::optional<ShardSequence> sequence_;
   std::vector<std::function<Sample()>> buffer_;
   bool given_ = false;  // whether this pass has returned a sample
 };
@@ -224,7 +217,7 @@ class StreamedWebDataset : public StreamSource {
   std::int64_t background_class() const override { return all_->settings.background_class; }
   double depth_units() const override { return all_->settings.depth_units; }
   std::string describe_fields(const std::vector<std::string>& needed) const override {
-    const std::string keys = all_->mapper.describe_keys(needed);
+    const std::string keys = all_->mapper.describe(needed);
     return keys.empty() ? keys : "In their members, " + keys;
   }
   std::string describe() const override {
@@ -280,8 +273,7 @@ class StreamedWebDataset : public StreamSource {
 
 }  // namespace
 
-std::shared_ptr<StreamSource> make_streamed_webdataset(const WebDatasetSettings& settings,
-                                                       std::vector<std::string> shards) {
+std::shared_ptr<StreamSource> make_streamed_webdataset(const WebDatasetSettings& settings, std::vector<std::string> shards) {
   return std::make_shared<StreamedWebDataset>(settings, std::move(shards));
 }
 

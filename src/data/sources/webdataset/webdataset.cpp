@@ -1,17 +1,17 @@
+#include "src/data/sources/webdataset/webdataset.h"
+
 #include <algorithm>
+#include <filesystem>
+#include <unordered_map>
 
-#include <nlohmann/json.hpp>
-
+#include "src/base/printable.h"
 #include "src/data/formats/annotations.h"
+#include "src/data/formats/column_path.h"
 #include "src/data/formats/in_threads.h"
 #include "src/data/formats/python_json.h"
-#include "src/data/sources/field_source.h"
-#include "src/data/sources/webdataset/sample_members.h"
-#include "src/data/sources/webdataset/shard_index.h"
+#include "src/data/formats/row_filter.h"
 #include "src/data/sources/webdataset/shard_stream.h"
-#include "src/data/sources/webdataset/side_table.h"
-#include "src/data/sources/webdataset/streamed_webdataset.h"
-#include "src/data/sources/webdataset/webdataset.h"
+#include "src/data/sources/webdataset/shards.h"
 #include "src/io/tar.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
@@ -23,9 +23,9 @@ namespace {
 constexpr std::size_t kNamed = 20;  // maximum number of names in a message
 constexpr std::size_t kFilterThreads = 8;
 
-class IndexedMembers : public SampleMembers {
+class IndexedRow : public ShardRow {
  public:
-  IndexedMembers(const ShardSample& entry, const std::string& path) : entry_(entry), file_(path) {}
+  IndexedRow(const ShardSample& entry, const std::string& path) : entry_(entry), file_(path) {}
 
   bool has(const std::string& name) const override { return entry_.find(name) != nullptr; }
   std::string read(const std::string& name) const override {
@@ -40,7 +40,50 @@ class IndexedMembers : public SampleMembers {
   const io::RandomAccessFile file_;
 };
 
+/// A filter's verdicts on samples, by key.
+using SideTable = std::unordered_map<std::string, FilterVerdict>;
+
+/// Applies the filter to the samples of a shard, using the Parquet file next to the shard (00000.parquet for 00000.tar, from img2dataset).
+/// The file's column `key` holds the keys of the samples. If the file is missing, if it lacks one of the filter's fields, or if Arrow is
+/// not available, returns an empty table; the caller must then use the samples' own fields. Throws UserError if the file is damaged.
+SideTable judge_side_table(const std::string& shard, const RowFilter& filter) {
+  const std::string path = std::filesystem::path(shard).replace_extension(".parquet").string();
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored) || !can_read_columns()) return {};
+  const auto file = open_columns(path);
+  std::vector<std::string> names = {"key"};
+  std::vector<std::vector<std::string>> below;
+  for (const std::string& field : filter.fields()) {
+    const auto column = find_column(file->columns(), field);
+    if (!column) return {};
+    names.push_back(column->column);
+    below.push_back(column->below);
+  }
+  if (!find_column(file->columns(), names[0])) return {};
+  SideTable out;
+  try {
+    for (std::int64_t number = 0; number < std::ssize(file->group_rows()); ++number) {
+      const auto group = file->read(number, names);
+      for (std::int64_t row = 0; row < group->rows(); ++row)
+        if (const auto key = group->bytes(0, row))
+          out[std::string(*key)] = filter.judge([&](std::size_t field) { return value_below(group->json(field + 1, row), below[field]); });
+    }
+  } catch (const std::runtime_error& error) {
+    user_error(path, ": cannot be read for the filter: ", printable(error.what()));
+  }
+  return out;
+}
+
 class WebDataset : public IndexedSource, public FieldSource {
+  // Returns use(shard, key, row) for a sample.
+  template <class Use>
+  auto with_row(std::int64_t index, const Use& use) const {
+    const ShardSample& entry = index_.samples.at(static_cast<std::size_t>(index));
+    const std::string& path = index_.paths[entry.shard];
+    IndexedRow row(entry, path);
+    return use(path, entry.key, row);
+  }
+
  public:
   WebDataset(const WebDatasetSettings& settings, const std::vector<std::string>& shards)
       : settings_(settings), index_(index_shards(shards, settings.index_cache)), mapper_(settings, index_.paths[0]) {
@@ -63,18 +106,15 @@ class WebDataset : public IndexedSource, public FieldSource {
   }
 
   std::vector<std::string> captions(std::int64_t index) const override {
-    const ShardSample& entry = index_.samples.at(static_cast<std::size_t>(index));
-    const std::string& path = index_.paths[entry.shard];
-    return mapper_.captions(path, entry.key, IndexedMembers(entry, path));
+    return with_row(index, [&](auto&&... row) { return mapper_.captions(row...); });
   }
-
   std::int64_t caption_count(std::int64_t index) const override {
-    const ShardSample& entry = index_.samples.at(static_cast<std::size_t>(index));
-    return mapper_.count_captions(entry.key, IndexedMembers(entry, index_.paths[entry.shard]));
+    return with_row(index, [&](auto&&... row) { return mapper_.count_captions(row...); });
   }
 
   std::string describe_fields(const std::vector<std::string>& needed) const override {
-    return concat("Its members are ", join_names(member_names()), json_fields(), "; ", mapper_.describe_keys(needed));
+    const std::string where = mapper_.describe(needed);
+    return concat("Its members are ", join_names(member_names()), json_fields(), where.empty() ? "" : "; ", where);
   }
 
   std::int64_t data_file_count() const override { return std::ssize(index_.paths); }
@@ -102,9 +142,7 @@ class WebDataset : public IndexedSource, public FieldSource {
   }
 
   Sample get(std::int64_t index) const override {
-    const ShardSample& entry = index_.samples.at(static_cast<std::size_t>(index));
-    const std::string& path = index_.paths[entry.shard];
-    return mapper_.load(path, entry.key, IndexedMembers(entry, path));
+    return with_row(index, [&](auto&&... row) { return mapper_.load(row...); });
   }
 
  private:
@@ -149,9 +187,9 @@ class WebDataset : public IndexedSource, public FieldSource {
                                     [](const ShardSample& sample) { return sample.find("json") != nullptr; });
     if (found == index_.samples.end()) return {};
     try {
-      const std::string text = IndexedMembers(*found, index_.paths[found->shard]).read("json");
-      const std::vector<std::string> names = json_names(text, kNamed);
-      return names.empty() ? "" : " (json: " + join_names(names) + ")";
+      const IndexedRow row(*found, index_.paths[found->shard]);
+      const nlohmann::json* const fields = row.side();
+      return fields == nullptr ? "" : " (json: " + printable(join_names(json_names(*fields, kNamed)), 1000) + ")";
     } catch (const std::exception&) {
       return {};  // errors are ignored, because the returned text is only an addition to a message about another problem
     }
@@ -173,7 +211,7 @@ class WebDataset : public IndexedSource, public FieldSource {
 
   WebDatasetSettings settings_;
   ShardIndex index_;
-  MemberMapper mapper_;
+  ShardMapper mapper_;
 };
 
 }  // namespace
