@@ -13,19 +13,6 @@
 #include <tessera/data/tokenizers/tokenizer.h>
 
 namespace tessera {
-namespace {
-
-/// Registers a source, and adds the settings of a filter to those of the source.
-template <class Settings, class Make>
-void add_source(SourceRegistry& list, const char* name, const char* help, const Make& make) {
-  list.add<Filtered<Settings>>(name, help, [make](const Filtered<Settings>& settings) {
-    std::optional<std::int64_t> stream_samples;
-    if constexpr (requires { settings.stream.samples; }) stream_samples = settings.stream.samples;
-    return filtered(make(settings), settings, stream_samples);
-  });
-}
-
-}  // namespace
 
 SourceRegistry& sources() {
   static SourceRegistry registry = [] {

@@ -1,6 +1,6 @@
 // Tests the shard indices that are cached between runs.
 
-#include "src/data/sources/webdataset/index_cache.h"
+#include "src/data/sources/webdataset/shards.h"
 
 #include <chrono>
 #include <filesystem>

@@ -148,6 +148,18 @@ TEST_F(Listings, CsvReadsLabelsAsNumbersOrNames) {
   EXPECT_EQ(source->get(1).label, -1);
 }
 
+TEST_F(Listings, FormerNamesOfKeysMeanThePresentOnes) {
+  const auto resolved = [&](const std::string& text) { return config::to_yaml(sources().resolve({"csv", config::parse_yaml(text, "a.yaml")}, "source").settings); };
+  const std::string present = resolved("{path: " + path("t.csv") + ", image_keys: [f], caption_keys: [a, b], label_keys: []}");
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(resolved("{path: " + path("t.csv") + ", image_key: f, caption_key: [a, b], label_key: ''}"), present);
+  resolved("{path: " + path("t.csv") + ", image_key: f}");
+  const std::string log = testing::internal::GetCapturedStderr();
+  const std::string line = "a.yaml:1: source.image_key: is now called image_keys; the former name still works";
+  ASSERT_NE(log.find(line), std::string::npos) << log;
+  EXPECT_EQ(log.find(line), log.rfind(line)) << "once";
+}
+
 std::string safetensors_of(const std::string& header, const std::vector<float>& values) {
   std::string out(8, '\0');
   const std::uint64_t length = header.size();

@@ -12,7 +12,7 @@
 #include "src/data/loading/evaluation_reader.h"
 #include "src/data/loading/stream_reader.h"
 #include "src/data/sources/mixture.h"
-#include "src/data/sources/webdataset/shard_stream.h"
+#include "src/data/sources/webdataset/shards.h"
 #include "src/data/sources/webdataset/webdataset.h"
 #include "src/io/tar_writer.h"
 #include "tests/data/batches.h"

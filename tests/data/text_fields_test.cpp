@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/data/formats/sentences.h"
+#include "src/data/formats/captions.h"
 #include "src/data/packing/pack.h"
 #include "src/data/sources/tables.h"
 #include "src/data/sources/webdataset/webdataset.h"

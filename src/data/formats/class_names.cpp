@@ -27,6 +27,13 @@ std::vector<std::string> read_class_names(const config::FilePath& path) {
   return names;
 }
 
+std::vector<std::string> read_list(const std::string& path) {
+  std::vector<std::string> items = split(io::read_data_file(path), '\n');
+  for (std::string& item : items) item = std::string(strip(item));
+  std::erase_if(items, [](const std::string& item) { return item.empty() || item.front() == '#'; });
+  return items;
+}
+
 std::string fill_template(std::string text, const std::string& name) {
   const std::size_t place = text.find("{}");
   return place == std::string::npos ? text : text.replace(place, 2, name);

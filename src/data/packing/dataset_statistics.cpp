@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "src/base/digest.h"
-#include "src/data/formats/line_breaks.h"
+#include "src/data/formats/captions.h"
 #include "src/data/image/sample_picture.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>

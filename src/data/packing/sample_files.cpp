@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/dump_utf8.h"
-#include "src/data/formats/annotations.h"
+#include "src/data/formats/json_values.h"
 #include "src/data/image/encode.h"
 #include "src/data/image/image_file.h"
 #include "src/data/packing/sample_files.h"

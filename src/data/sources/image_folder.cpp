@@ -10,7 +10,7 @@
 #include "src/data/formats/captions.h"
 #include "src/data/formats/class_names.h"
 #include "src/data/formats/image_endings.h"
-#include "src/data/formats/python_json.h"
+#include "src/data/formats/json_values.h"
 #include "src/data/formats/sample_file.h"
 #include "src/data/sources/benchmarks.h"
 #include "src/data/sources/listed_pictures.h"
@@ -33,8 +33,11 @@ std::string extension_of(const fs::path& path) {
 }
 
 bool is_picture(const fs::path& path) {
-  const std::string extension = extension_of(path);
-  return std::ranges::any_of(kImageEndings, [&](const char* ending) { return extension == std::string(".") + ending; });
+  return std::ranges::any_of(kImageEndings, [extension = extension_of(path)](const char* ending) { return extension == std::string(".") + ending; });
+}
+
+bool is_text(const fs::path& path) {
+  return extension_of(path) == ".txt" || extension_of(path) == ".json";
 }
 
 bool is_all_digits(const std::string& name) {
@@ -46,10 +49,7 @@ bool is_all_digits(const std::string& name) {
 bool is_img2dataset_shard(const fs::path& folder) {
   if (!is_all_digits(folder.filename().string())) return false;
   if (fs::exists(folder.string() + "_stats.json")) return true;
-  return std::any_of(fs::directory_iterator(folder), fs::directory_iterator(), [](const fs::directory_entry& entry) {
-    const std::string extension = extension_of(entry.path());
-    return extension == ".txt" || extension == ".json";
-  });
+  return std::ranges::any_of(fs::directory_iterator(folder), [](const fs::directory_entry& entry) { return is_text(entry.path()); });
 }
 
 fs::recursive_directory_iterator all_below(const fs::path& folder) {
@@ -80,12 +80,6 @@ class FolderReader {
   std::vector<TextFiles> texts;  // one for each image
 
  private:
-  struct Found {
-    std::string name;  // relative to the folder
-    std::int64_t label = -1;
-    TextFiles texts = {};
-  };
-
   void list_pictures() {
     std::vector<std::string> folders;
     std::int64_t direct = 0;
@@ -155,9 +149,7 @@ class FolderReader {
   bool leads_back(const fs::directory_entry& entry) {
     if (!entry.is_symlink() || !entry.is_directory()) return false;
     const fs::path target = fs::canonical(entry.path());
-    const auto holds = [&](const fs::path& folder) {
-      return std::ranges::mismatch(target, fs::canonical(folder)).in1 == target.end();
-    };
+    const auto holds = [&](const fs::path& folder) { return std::ranges::mismatch(target, fs::canonical(folder)).in1 == target.end(); };
     fs::path above = root_;
     bool back = holds(above);
     for (const fs::path& folder : entry.path().lexically_relative(root_).parent_path()) {
@@ -172,7 +164,7 @@ class FolderReader {
 
   template <class Iterator>
   void add_pictures(Iterator entries, std::int64_t label) {
-    std::vector<Found> found;
+    std::vector<std::string> found;  // names relative to the folder
     std::unordered_map<std::string, TextFiles> beside;  // by the path without its extension
     for (Iterator end; entries != end; ++entries) {
       const fs::directory_entry& entry = *entries;
@@ -184,25 +176,24 @@ class FolderReader {
         }
       if (hidden || !entry.is_regular_file()) continue;
       const fs::path relative = entry.path().lexically_relative(root_);
-      const std::string extension = extension_of(relative);
-      if (extension == ".txt" || extension == ".json") {
+      if (is_text(relative)) {
+        const std::string extension = extension_of(relative);
         // If there are several files of one name, the one whose extension is in lower case is used.
         TextFiles& files = beside[fs::path(relative).replace_extension().generic_string()];
         std::string& file = extension == ".txt" ? files.text : files.json;
         if (file.empty() || relative.extension() == extension) file = (root_ / relative).string();
       } else if (is_picture(relative)) {
-        found.push_back({relative.generic_string(), label});
+        found.push_back(relative.generic_string());
       } else if (entry.path().extension() != ".tsv") {
         ++left_out_[entry.path().extension().string()];
       }
     }
-    std::ranges::sort(found, {}, &Found::name);
-    for (const Found& each : found) {
+    std::ranges::sort(found);
+    for (const std::string& name : found) {
       ListedPicture& picture = list.pictures.emplace_back();
-      picture.name = each.name;
+      picture.name = name;
       picture.label = label;
-      const auto files = beside.find(fs::path(each.name).replace_extension().generic_string());
-      texts.push_back(files == beside.end() ? TextFiles() : files->second);
+      texts.push_back(beside[fs::path(name).replace_extension().generic_string()]);
     }
   }
 
@@ -277,7 +268,10 @@ struct FolderRow : Row {
 class ImageFolder : public ListedPictures {
  public:
   ImageFolder(const ImageFolderSettings& settings, FolderReader read)
-      : ListedPictures(std::move(read.list)), settings_(settings), texts_(std::move(read.texts)), mapper_(rows(), {.side_prefix = "json.", .is_list = true}) {}
+      : ListedPictures(std::move(read.list)),
+        settings_(settings),
+        texts_(std::move(read.texts)),
+        mapper_(rows(), {.side_prefix = "json.", .is_list = true}) {}
 
   std::string describe() const override {
     return concat("image_folder ", settings_.path, ", ", with_thousands(size()), " images",

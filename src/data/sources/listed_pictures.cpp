@@ -5,7 +5,7 @@
 
 #include "src/base/printable.h"
 #include "src/data/formats/image_endings.h"
-#include "src/data/formats/line_breaks.h"
+#include "src/data/formats/captions.h"
 #include "src/data/formats/regions.h"
 #include "src/data/formats/sample_file.h"
 #include "src/data/image/image_file.h"

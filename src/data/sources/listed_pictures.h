@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "src/data/formats/json_items.h"
+#include "src/data/formats/json_values.h"
 #include "src/data/sources/one_per_image.h"
 #include <tessera/data/source.h>
 

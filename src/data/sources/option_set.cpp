@@ -11,8 +11,8 @@
 
 #include "src/base/digest.h"
 #include "src/base/printable.h"
-#include "src/data/formats/annotations.h"
-#include "src/data/formats/list_file.h"
+#include "src/data/formats/json_values.h"
+#include "src/data/formats/class_names.h"
 #include "src/data/formats/table.h"
 #include "src/data/image/encode.h"
 #include "src/data/image/orientation.h"
@@ -77,24 +77,24 @@ class WordOrders {
     const Words words = words_of(caption);
     std::vector<std::size_t> named, others;
     for (std::size_t i = 0; i < words.size(); ++i) (lexicon_.contains(bare(words[i])) ? named : others).push_back(i);
-    const std::array<std::function<Words(Random&)>, 4> orders = {
-        [&](Random& random) { return shuffled_at(words, named, random); },
-        [&](Random& random) { return shuffled_at(words, others, random); },
-        [&](Random& random) {
-          std::vector<Words> runs = runs_of(words);
-          random.shuffle(runs);
-          return joined(runs);
-        },
-        [&](Random& random) {
-          std::vector<Words> runs = runs_of(words);
-          for (Words& run : runs) random.shuffle(run);
-          return joined(runs);
-        }};
+    std::vector<Words> runs;
+    for (std::size_t i = 0; i < words.size(); ++i) (i % 3 == 0 ? runs.emplace_back() : runs.back()).push_back(words[i]);
+    const auto order_of = [&](std::size_t kind, Random& random) {
+      if (kind < 2) return shuffled_at(words, kind == 0 ? named : others, random);
+      std::vector<Words> moved = runs;
+      if (kind == 2) random.shuffle(moved);
+      Words out;
+      for (Words& run : moved) {
+        if (kind == 3) random.shuffle(run);
+        out.insert(out.end(), run.begin(), run.end());
+      }
+      return out;
+    };
     std::vector<std::string> texts = {sentence_of(words)};
-    for (std::size_t i = 0; i < orders.size(); ++i) {
-      Random random(0, Purpose::shuffle, {crc32(texts[0]), i});
+    for (std::size_t kind = 0; kind < 4; ++kind) {
+      Random random(0, Purpose::shuffle, {crc32(texts[0]), kind});
       Words order = words;
-      for (int tries = 0; tries < tries_of_each && order == words; ++tries) order = orders[i](random);
+      for (int tries = 0; tries < tries_of_each && order == words; ++tries) order = order_of(kind, random);
       if (order != words) texts.push_back(sentence_of(order));
     }
     return texts;
@@ -125,21 +125,6 @@ class WordOrders {
     for (const std::size_t place : places) moved.push_back(words[place]);
     random.shuffle(moved);
     for (std::size_t i = 0; i < places.size(); ++i) words[places[i]] = moved[i];
-    return words;
-  }
-
-  static std::vector<Words> runs_of(const Words& words) {
-    std::vector<Words> runs;
-    for (std::size_t i = 0; i < words.size(); ++i) {
-      if (i % 3 == 0) runs.emplace_back();
-      runs.back().push_back(words[i]);
-    }
-    return runs;
-  }
-
-  static Words joined(const std::vector<Words>& runs) {
-    Words words;
-    for (const Words& run : runs) words.insert(words.end(), run.begin(), run.end());
     return words;
   }
 

@@ -6,13 +6,14 @@
 #include <future>
 #include <list>
 #include <mutex>
+#include <span>
 #include <system_error>
 #include <unordered_map>
 
 #include "src/base/digest.h"
 #include "src/base/printable.h"
-#include "src/data/formats/annotations.h"
-#include "src/data/formats/column_path.h"
+#include "src/data/formats/json_values.h"
+#include "src/data/formats/column_file.h"
 #include "src/data/formats/in_threads.h"
 #include "src/data/formats/row_filter.h"
 #include "src/data/formats/sample_file.h"
@@ -46,52 +47,37 @@ class GroupCache {
   /// disk fails (std::system_error), the next call reads again.
   Group get(std::int64_t number, const std::function<Group()>& read) {
     std::promise<Group> promise;
-    {
-      std::unique_lock lock(mutex_);
-      if (const auto found = entries_.find(number); found != entries_.end()) {
-        order_.splice(order_.begin(), order_, found->second.place);
-        const std::shared_future<Group> group = found->second.group;
-        lock.unlock();
-        return group.get();
-      }
-      order_.push_front(number);
-      entries_[number] = {promise.get_future().share(), order_.begin()};
-      while (entries_.size() > most_) {
-        entries_.erase(order_.back());
-        order_.pop_back();
-      }
+    std::unique_lock lock(mutex_);
+    if (const auto found = std::ranges::find(entries_, number, &Entry::first); found != entries_.end()) {
+      entries_.splice(entries_.begin(), entries_, found);
+      const std::shared_future<Group> group = found->second;
+      lock.unlock();
+      return group.get();
     }
+    entries_.emplace_front(number, promise.get_future().share());
+    if (entries_.size() > most_) entries_.pop_back();
+    lock.unlock();
     try {
       Group group = read();
       promise.set_value(group);
       return group;
-    } catch (const std::system_error&) {
+    } catch (const std::exception& error) {
       promise.set_exception(std::current_exception());
-      const std::lock_guard lock(mutex_);
-      if (const auto found = entries_.find(number); found != entries_.end()) {
-        order_.erase(found->second.place);
-        entries_.erase(found);
-      }
-      throw;
-    } catch (...) {
-      promise.set_exception(std::current_exception());
+      lock.lock();
+      if (dynamic_cast<const std::system_error*>(&error) != nullptr) entries_.remove_if([&](const Entry& entry) { return entry.first == number; });
       throw;
     }
   }
 
  private:
-  struct Entry {
-    std::shared_future<Group> group;
-    std::list<std::int64_t>::iterator place;
-  };
+  using Entry = std::pair<std::int64_t, std::shared_future<Group>>;  // a group's number, and the group
 
   const std::size_t most_;
   std::mutex mutex_;
-  std::list<std::int64_t> order_;  // most recently used first
-  std::unordered_map<std::int64_t, Entry> entries_;
+  std::list<Entry> entries_;  // most recently used first
 };
 
-/// Returns a text, or the texts of a list, in a file that save_to_disk wrote. Each item of the list is a text, or an object with a text `member`.
+/// Returns the texts of a list in a file that save_to_disk wrote. Each item is a text, or an object with a text `member`.
 std::vector<std::string> saved_texts(const fs::path& path, const char* name, const char* member) {
   const Json json = Json::parse(io::read_file(path.string()), nullptr, false);
   if (!json.is_object()) user_error(path.string(), ": expected a JSON object, as save_to_disk writes it");
@@ -290,13 +276,11 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
  private:
   struct Group {
     std::size_t file = 0;
-    std::int64_t number = 0;         // index of the row group in its file
-    std::int64_t first_of_file = 0;  // index of the group's first row in the file
+    std::int64_t number = 0, first_of_file = 0;  // indices, in the file, of the row group and of its first row
   };
   struct Place {
     std::size_t group = 0, file = 0;
-    std::int64_t row = 0;          // index of the row in its group
-    std::int64_t row_of_file = 0;  // index of the row in its file
+    std::int64_t row = 0, row_of_file = 0;  // indices of the row in its group and in its file
   };
 
   // Reads columns of all groups in threads, and calls take(number of the group, its columns). A damaged group is left out, with a warning
@@ -352,17 +336,16 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
     if (const auto shared = std::ssize(ids) - std::ranges::count(ids, 0U); shared > 0)
       log::info("parquet ", paths_[0], ": reading the images of ", with_thousands(shared),
                 " rows that share names or keys, to find equal ones");
-    const auto has_ids = [&](std::size_t number) {
-      return std::any_of(ids.begin() + starts_[number], ids.begin() + starts_[number + 1], [](std::uint64_t id) { return id != 0; });
+    const auto ids_of = [&](std::size_t number) {
+      return std::span(ids).subspan(static_cast<std::size_t>(starts_[number]), static_cast<std::size_t>(starts_[number + 1] - starts_[number]));
     };
     const auto add = [&](std::size_t number, const ColumnGroup& group) {
-      for (std::int64_t row = 0; row < group.rows(); ++row) {
-        std::uint64_t& id = ids[static_cast<std::size_t>(starts_[number] + row)];
-        const auto bytes = group.bytes(0, row, image_.bytes_member());
-        if (id != 0 && bytes) id = fingerprint(*bytes, id);
-      }
+      for (std::int64_t row = 0; row < group.rows(); ++row)
+        if (std::uint64_t& id = ids_of(number)[static_cast<std::size_t>(row)]; id != 0)
+          if (const auto bytes = group.bytes(0, row, image_.bytes_member())) id = fingerprint(*bytes, id);
     };
-    for_each_group({image_.column}, "equal images", add, has_ids);
+    for_each_group({image_.column}, "equal images", add,
+                   [&](std::size_t number) { return std::ranges::any_of(ids_of(number), [](std::uint64_t id) { return id != 0; }); });
   }
 
   fs::path folder_of(std::size_t file) const {
@@ -495,8 +478,8 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
     } catch (const std::system_error& error) {
       user_error(paths_[group.file], ": ", printable(error.what()));
     } catch (const std::runtime_error& error) {
-      throw SampleError("bad_row_group", concat(paths_[group.file], ": row group ", group.number, " cannot be read: ", printable(error.what())),
-                        file_and_row(place));
+      const std::string text = concat(paths_[group.file], ": row group ", group.number, " cannot be read: ", printable(error.what()));
+      throw SampleError("bad_row_group", text, file_and_row(place));
     }
   }
 

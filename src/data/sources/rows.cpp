@@ -7,11 +7,10 @@
 
 #include "src/base/dump_utf8.h"
 #include "src/base/printable.h"
-#include "src/data/formats/annotations.h"
+#include "src/data/formats/json_values.h"
 #include "src/data/formats/captions.h"
 #include "src/data/formats/class_names.h"
 #include "src/data/formats/regions.h"
-#include "src/data/formats/sentences.h"
 #include "src/data/image/image_file.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>

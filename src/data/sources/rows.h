@@ -10,7 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "src/data/formats/line_breaks.h"
+#include "src/data/formats/captions.h"
 #include "src/data/formats/paths.h"
 #include <tessera/config/file_path.h>
 #include <tessera/data/source.h>

@@ -7,8 +7,7 @@
 #include <set>
 
 #include "src/base/printable.h"
-#include "src/data/formats/annotations.h"
-#include "src/data/formats/python_json.h"
+#include "src/data/formats/json_values.h"
 #include "src/data/formats/row_filter.h"
 #include "src/data/formats/table.h"
 #include "src/data/sources/listed_pictures.h"
@@ -131,10 +130,9 @@ class CsvFiles : public RowFiles {
   void check_columns(const Table& table, const RowFilter* filter) const {
     using List = RowSettings::Names;
     const RowSettings& s = settings;
-    const std::pair<const List*, const char*> one_of_each[] = {
-        {&s.image_keys, "image_keys"},   {&s.label_keys, "label_keys"}, {&s.summary_keys, "summary_keys"}, {&s.object_keys, "object_keys"},
-        {&s.region_keys, "region_keys"}, {&s.mask_keys, "mask_keys"},   {&s.depth_keys, "depth_keys"}};
-    for (const auto& [names, setting] : one_of_each)
+    for (const auto& [names, setting] : std::initializer_list<std::pair<const List*, const char*>>{
+             {&s.image_keys, "image_keys"},   {&s.label_keys, "label_keys"}, {&s.summary_keys, "summary_keys"}, {&s.object_keys, "object_keys"},
+             {&s.region_keys, "region_keys"}, {&s.mask_keys, "mask_keys"},   {&s.depth_keys, "depth_keys"}})
       if (!names->empty() && std::ranges::find_first_of(*names, table.columns()) == names->end()) table.column(names->front(), setting);
     for (const std::string& name : s.text_fields) table.column(name, "text_fields");
     for (const std::string& name : s.caption_keys) table.column(name, "caption_keys");

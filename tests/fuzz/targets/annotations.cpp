@@ -1,5 +1,5 @@
 // Reads samples' JSON side files, which hold annotations and captions.
-#include "src/data/formats/python_json.h"
+#include "src/data/formats/json_values.h"
 #include "src/data/sources/rows.h"
 
 #include "tests/fuzz/target.h"

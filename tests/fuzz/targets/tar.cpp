@@ -7,7 +7,6 @@
 
 #include "src/data/formats/byte_stream.h"
 #include "src/data/sources/webdataset/shards.h"
-#include "src/data/sources/webdataset/shard_stream.h"
 #include "src/io/tar.h"
 #include "src/io/tar_header.h"
 #include "tests/fuzz/target.h"

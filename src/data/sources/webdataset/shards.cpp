@@ -8,12 +8,10 @@
 #include <unordered_set>
 
 #include "src/base/printable.h"
-#include "src/data/formats/annotations.h"
+#include "src/data/formats/json_values.h"
 #include "src/data/formats/class_names.h"
 #include "src/data/formats/in_threads.h"
-#include "src/data/formats/python_json.h"
 #include "src/data/formats/sample_file.h"
-#include "src/data/sources/webdataset/index_cache.h"
 #include "src/io/stand_in.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
@@ -41,12 +39,10 @@ class ShardReader {
     if (found == latest_.end()) {
       begin_sample(key);
     } else if (!is_new_name(found->second, name)) {
-      ++index_.repeated;
-      if (index_.repeated_example.empty()) index_.repeated_example = index_.paths[shard_] + ": " + key;
+      index_.remarks.add(" keys occur more than once; each occurrence is a sample of its own", index_.paths[shard_] + ": " + key);
       begin_sample(key);
-    } else if (found->second != current_ && scattered_.insert({found->second, true}).second) {
-      ++index_.scattered;
-      if (index_.scattered_example.empty()) index_.scattered_example = index_.paths[shard_] + ": " + key;
+    } else if (found->second != current_ && scattered_.insert(found->second).second) {
+      index_.remarks.add(" samples have members that are not adjacent", index_.paths[shard_] + ": " + key);
     }
     current_ = latest_.at(key);
     index_.samples[current_].members.push_back({name, member.offset, member.size});
@@ -88,7 +84,7 @@ class ShardReader {
   std::size_t begin_;
   std::size_t current_ = 0;
   std::unordered_map<std::string, std::size_t> latest_;
-  std::unordered_map<std::size_t, bool> scattered_;
+  std::unordered_set<std::size_t> scattered_;
   std::unordered_map<std::size_t, std::unordered_set<std::string>> many_names_;  // sample with many members -> its members' names
 };
 
@@ -149,26 +145,24 @@ std::string as_member_name(std::string name) {
   return name;
 }
 
-void RemarkedShards::note(const std::string& shard, const io::TarIndex& tar, std::int64_t samples) {
-  const auto add = [&](Kind& kind, bool is, const std::string& first) {
-    if (is && kind.shards++ == 0) kind.first = first;
-  };
-  add(empty_, tar.members.empty() && tar.problem.empty(), shard);
-  add(without_samples_, !tar.members.empty() && samples == 0,
-      concat(shard, tar.members.empty() ? "" : ", with " + printable(tar.members.front().name)));
-  add(joined_, tar.joined, shard);
-  add(ignored_, tar.ignored > 0, concat(shard, ", ", tar.ignored, " bytes"));
+void ShardRemarks::note(const std::string& shard, const io::TarIndex& tar, std::int64_t samples) {
+  if (tar.members.empty() && tar.problem.empty()) add(" shards are empty", shard);
+  if (!tar.members.empty() && samples == 0)
+    add(" shards hold files, but none named KEY.ENDING, so that they have no samples", concat(shard, ", with ", printable(tar.members.front().name)));
+  if (tar.joined)
+    add(" shards are several archives, one after the other: all are read, although the webdataset package reads only the first", shard);
+  if (tar.ignored > 0)
+    add(" shards have bytes after their end that are not another archive: these bytes are ignored", concat(shard, ", ", tar.ignored, " bytes"));
 }
 
-std::vector<std::string> RemarkedShards::lines(std::size_t shards) const {
+void ShardRemarks::add(const std::string& kind, const std::string& first) {
+  if (auto& [count, example] = kinds_[kind]; count++ == 0) example = first;
+}
+
+std::vector<std::string> ShardRemarks::lines(std::size_t shards) const {
   std::vector<std::string> out;
-  const auto add = [&](const Kind& kind, const char* what) {
-    if (kind.shards > 0) out.push_back(concat(kind.shards, " of ", shards, what, " (first: ", kind.first, ")"));
-  };
-  add(empty_, " shards are empty");
-  add(without_samples_, " shards hold files, but none named KEY.ENDING, so that they have no samples");
-  add(joined_, " shards are several archives, one after the other: all are read, although the webdataset package reads only the first");
-  add(ignored_, " shards have bytes after their end that are not another archive: these bytes are ignored");
+  for (const auto& [kind, found] : kinds_)
+    out.push_back(concat(found.first, kind.starts_with(" shards") ? concat(" of ", shards) : "", kind, " (first: ", found.second, ")"));
   return out;
 }
 

@@ -5,12 +5,10 @@
 #include <unordered_map>
 
 #include "src/base/printable.h"
-#include "src/data/formats/annotations.h"
-#include "src/data/formats/column_path.h"
+#include "src/data/formats/json_values.h"
+#include "src/data/formats/column_file.h"
 #include "src/data/formats/in_threads.h"
-#include "src/data/formats/python_json.h"
 #include "src/data/formats/row_filter.h"
-#include "src/data/sources/webdataset/shard_stream.h"
 #include "src/data/sources/webdataset/shards.h"
 #include "src/io/tar.h"
 #include <tessera/base/error.h>
@@ -96,8 +94,7 @@ class WebDataset : public IndexedSource, public FieldSource {
   double depth_units() const override { return settings_.depth_units; }
 
   std::string describe() const override {
-    const std::string shards = index_.paths.size() == 1 ? "" : concat(" and ", index_.paths.size() - 1, " more shards");
-    return concat("webdataset ", index_.paths[0], shards, ", ", with_thousands(size()), " samples");
+    return concat("webdataset ", where(), ", ", with_thousands(size()), " samples");
   }
 
   std::string name_of(std::int64_t index) const override {
@@ -124,7 +121,7 @@ class WebDataset : public IndexedSource, public FieldSource {
 
   // Uses a shard's side table if it has the filter's fields, otherwise the samples' json members.
   std::vector<FilterVerdict> judge(const RowFilter& filter) const override {
-    std::vector<std::size_t> begins;
+    std::vector<std::size_t> begins;  // the first sample of each shard, then the number of samples
     for (std::size_t i = 0; i < index_.samples.size(); ++i)
       if (i == 0 || index_.samples[i].shard != index_.samples[i - 1].shard) begins.push_back(i);
     begins.push_back(index_.samples.size());
@@ -146,31 +143,28 @@ class WebDataset : public IndexedSource, public FieldSource {
   }
 
  private:
+  std::string where() const {
+    return concat(index_.paths[0], index_.paths.size() == 1 ? "" : concat(" and ", index_.paths.size() - 1, " more shards"));
+  }
+
   void report() const {
     for (const std::string& problem : index_.problems) log::warning(problem);
     for (const std::string& remark : index_.remarks.lines(index_.paths.size())) log::warning(remark);
-    const std::string where = index_.paths.size() == 1
-                                  ? index_.paths[0]
-                                  : concat(index_.paths[0], " and ", index_.paths.size() - 1, " more shards");
-    if (index_.repeated > 0)
-      log::warning(where, ": ", index_.repeated,
-                   " keys occur more than once; each occurrence is a sample of its own (first: ", index_.repeated_example, ")");
-    if (index_.scattered > 0)
-      log::warning(where, ": the members of ", index_.scattered,
-                   " samples are not adjacent (first: ", index_.scattered_example, ")");
     if (index_.samples.empty()) {
       std::string why;
       for (const std::string& problem : index_.problems) why = "; " + problem;
-      user_error(where, ": holds no samples (files named KEY.jpg, KEY.txt, ...)", why);
+      user_error(where(), ": holds no samples (files named KEY.jpg, KEY.txt, ...)", why);
     }
     std::int64_t without_image = 0;
-    for (const ShardSample& sample : index_.samples)
-      without_image += first_of(sample, settings_.image_keys) == nullptr ? 1 : 0;
+    const auto has_image = [&](const ShardSample& sample) {
+      return std::ranges::any_of(settings_.image_keys, [&](const std::string& name) { return sample.find(name) != nullptr; });
+    };
+    for (const ShardSample& sample : index_.samples) without_image += has_image(sample) ? 0 : 1;
     if (without_image == size())
-      user_error(where, ": no sample has an image: the members found are ", join_names(member_names()),
+      user_error(where(), ": no sample has an image: the members found are ", join_names(member_names()),
                  ", the image is looked for in ", join_names(settings_.image_keys), " (image_keys)");
     if (without_image > 0)
-      log::warning(where, ": ", without_image, " of ", size(), " samples have no image (",
+      log::warning(where(), ": ", without_image, " of ", size(), " samples have no image (",
                    join_names(settings_.image_keys), ")");
   }
 
@@ -181,17 +175,17 @@ class WebDataset : public IndexedSource, public FieldSource {
     return names;
   }
 
-  // Lists the fields of the first json member: " (json: caption and url)".
+  // Lists the fields of the first json member: " (json: caption and url)". Errors are ignored, because the text is only an addition to a message
+  // about another problem.
   std::string json_fields() const {
-    const auto found = std::find_if(index_.samples.begin(), index_.samples.end(),
-                                    [](const ShardSample& sample) { return sample.find("json") != nullptr; });
+    const auto found = std::ranges::find_if(index_.samples, [](const ShardSample& sample) { return sample.find("json") != nullptr; });
     if (found == index_.samples.end()) return {};
     try {
       const IndexedRow row(*found, index_.paths[found->shard]);
       const nlohmann::json* const fields = row.side();
       return fields == nullptr ? "" : " (json: " + printable(join_names(json_names(*fields, kNamed)), 1000) + ")";
     } catch (const std::exception&) {
-      return {};  // errors are ignored, because the returned text is only an addition to a message about another problem
+      return {};
     }
   }
 
@@ -201,12 +195,6 @@ class WebDataset : public IndexedSource, public FieldSource {
     if (member == nullptr) return nullptr;
     nlohmann::json out = parse_python_json(file.read(member->offset, member->size));
     return out.is_discarded() ? nlohmann::json(nullptr) : out;
-  }
-
-  static const ShardMember* first_of(const ShardSample& entry, const std::vector<std::string>& names) {
-    for (const std::string& name : names)
-      if (const ShardMember* member = entry.find(name)) return member;
-    return nullptr;
   }
 
   WebDatasetSettings settings_;
