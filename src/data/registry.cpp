@@ -1,15 +1,9 @@
 #include "src/data/shapes/shapes.h"
-#include "src/data/sources/cifar.h"
-#include "src/data/sources/coco_captions.h"
-#include "src/data/sources/csv.h"
+#include "src/data/sources/benchmarks.h"
 #include "src/data/sources/filtered_source.h"
-#include "src/data/sources/flickr30k.h"
-#include "src/data/sources/image_folder.h"
-#include "src/data/sources/json_lines.h"
-#include "src/data/sources/karpathy.h"
 #include "src/data/sources/mixture.h"
 #include "src/data/sources/parquet.h"
-#include "src/data/sources/segmentation_folder.h"
+#include "src/data/sources/tables.h"
 #include "src/data/sources/webdataset/webdataset.h"
 #include "src/data/tokenizers/presets.h"
 #include "src/data/tokenizers/sentencepiece.h"
@@ -18,19 +12,6 @@
 #include <tessera/data/tokenizers/tokenizer.h>
 
 namespace tessera {
-namespace {
-
-/// Registers a source, and adds the settings of a filter to those of the source.
-template <class Settings, class Make>
-void add_source(SourceRegistry& list, const char* name, const char* help, const Make& make) {
-  list.add<Filtered<Settings>>(name, help, [make](const Filtered<Settings>& settings) {
-    std::optional<std::int64_t> stream_samples;
-    if constexpr (requires { settings.stream.samples; }) stream_samples = settings.stream.samples;
-    return filtered(make(settings), settings, stream_samples);
-  });
-}
-
-}  // namespace
 
 SourceRegistry& sources() {
   static SourceRegistry registry = [] {

@@ -1,7 +1,7 @@
 #include <filesystem>
 
 #include "src/config/environment.h"
-#include "src/data/sources/csv.h"
+#include "src/data/sources/tables.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/config/shipped.h>

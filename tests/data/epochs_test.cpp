@@ -40,7 +40,9 @@ constexpr std::int64_t kBatch = 4;
 std::shared_ptr<const IndexedSource> source_named(const std::string& name) {
   if (name == "plain rows" || name == "damaged rows") {
     const std::string files = test_data(name == "plain rows" ? "parquet/plain-*.parquet" : "parquet/damaged.parquet");
-    return make_parquet({.path = {{files}}, .caption_keys = {"caption", "texts"}});
+    ParquetSettings settings(PathList{{files}});
+    settings.caption_keys = {"caption", "texts"};
+    return make_parquet(settings);
   }
   std::vector<Sample> samples = numbered(61);
   if (name == "corrupt")

@@ -1,4 +1,4 @@
-#include "src/data/sources/image_folder.h"
+#include "src/data/sources/benchmarks.h"
 
 #include <filesystem>
 

@@ -1,6 +1,6 @@
 // Tests the shard indices that are cached between runs.
 
-#include "src/data/sources/webdataset/index_cache.h"
+#include "src/data/sources/webdataset/shards.h"
 
 #include <chrono>
 #include <filesystem>
@@ -158,7 +158,9 @@ TEST_F(IndexCaches, WebDatasetUsesTheCacheAndKeepsTheOrderOfShards) {
   }
   shards.push_back(shards[3]);  // a shard that is listed twice provides its samples twice
   keys.push_back(keys[3]);
-  WebDatasetSettings settings{.path = {shards}, .index_cache = path("cache")};
+  WebDatasetSettings settings;
+  settings.path = {shards};
+  settings.index_cache = path("cache");
   for (int start = 0; start < 2; ++start) {
     const auto source = indexed(make_webdataset(settings));
     ASSERT_EQ(source->size(), 21);

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "src/data/sources/image_folder.h"
-#include "src/data/sources/json_lines.h"
+#include "src/data/sources/benchmarks.h"
+#include "src/data/sources/tables.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 
@@ -20,7 +20,9 @@ class JsonLines : public FolderTest {
   }
   JsonLinesSettings settings(const std::string& content) const {
     write("data.jsonl", content);
-    return {.path = {{path("data.jsonl")}}, .images = path("pictures")};
+    JsonLinesSettings out(PathList{{path("data.jsonl")}});
+    out.images = path("pictures");
+    return out;
   }
   std::string error_with(const JsonLinesSettings& given) const {
     return error_of([&] { make_json_lines(given); });
@@ -33,8 +35,8 @@ TEST_F(JsonLines, ReadsOneSplitOfDocci) {
                "\n\n"
                R"({"split": "test", "image_file": "test_0.jpg", "description": " A cat. It sleeps. "})"
                "\n");
-  given.image_key = "image_file";
-  given.caption_key = {"description"};
+  given.image_keys = {"image_file"};
+  given.caption_keys = {"description"};
   given.split = "test";
   const auto source = make_json_lines(given);
   ASSERT_EQ(source->size(), 1);
@@ -48,20 +50,20 @@ TEST_F(JsonLines, ReadsOneSplitOfDocci) {
 TEST_F(JsonLines, SentencesBecomeSeparateCaptions) {
   JsonLinesSettings given =
       settings(R"({"image/key": "aar_1", "IIW": "A cat. It sleeps.\n\nIn bed</s> Now", "more": ["x. y", 3]})");
-  given.image_key = "image/key";
-  given.caption_key = {"IIW", "more"};
+  given.image_keys = {"image/key"};
+  given.caption_keys = {"IIW", "more"};
   given.sentences = true;
   EXPECT_EQ(make_json_lines(given)->get(0).captions, (Texts{"A cat", "It sleeps", "In bed", "Now", "x", "y"}));
 }
 
 TEST_F(JsonLines, ErrorsNameTheLineAndItsMembers) {
   EXPECT_EQ(error_with(settings("{\"file\": \"y\"}\n")),
-            path("data.jsonl") + ":1: has no image (image_key); its members are: file");
+            path("data.jsonl") + ":1: has no image (image_keys); its members are: file");
   EXPECT_EQ(error_with(settings("{\"image\": \"test_0.jpg\", \"text\": \"x\"}\n")),
-            path("data.jsonl") + ":1: has no caption (caption_key); its members are: image and text");
+            path("data.jsonl") + ":1: has no caption (caption_keys); its members are: image and text");
   EXPECT_EQ(error_with(settings("[1]\n")), path("data.jsonl") + ":1: expected one JSON object per line");
   EXPECT_EQ(error_with(settings("{\"image\": 5, \"caption\": \"x\"}")),
-            path("data.jsonl") + ":1: image (image_key): expected a text, got number");
+            path("data.jsonl") + ":1: image (image_keys): expected a text, got number");
   EXPECT_EQ(error_with(settings("\n")), path("data.jsonl") + ": holds no lines");
 }
 
@@ -77,9 +79,9 @@ TEST_F(JsonLines, ABadLineIsABadSample) {
   EXPECT_TRUE(source->lacks_caption(1));
   EXPECT_TRUE(source->get(2).captions.empty());
   EXPECT_EQ(sample_error_of(*source, 3),
-            "no_image: " + path("data.jsonl") + ":4: has no image (image_key); its members are: caption");
+            "no_image: " + path("data.jsonl") + ":4: has no image (image_keys); its members are: caption");
   EXPECT_EQ(sample_error_of(*source, 4),
-            "no_image: " + path("data.jsonl") + ":5: image (image_key): expected a text, got number");
+            "no_image: " + path("data.jsonl") + ":5: image (image_keys): expected a text, got number");
   EXPECT_EQ(sample_error_of(*source, 5), "bad_row: " + path("data.jsonl") + ":6: expected one JSON object per line");
   given.split = "test";
   EXPECT_EQ(error_with(given), path("data.jsonl") + ":6: expected one JSON object per line")
@@ -95,7 +97,7 @@ TEST_F(JsonLines, WithoutAFolderImagesLieNextToTheirList) {
   write("pictures/a.jsonl", R"({"image": "test_0", "caption": "x"})");
   write("more/b.jsonl", R"({"image": "b.jpg", "caption": "y"})");
   write("more/b.jpg", test::encode(test::noise(8, 9, 2), ".jpg"));
-  const auto source = make_json_lines({.path = {{path("pictures/a.jsonl"), path("more/b.jsonl")}}});
+  const auto source = make_json_lines(PathList{{path("pictures/a.jsonl"), path("more/b.jsonl")}});
   ASSERT_EQ(source->size(), 2);
   EXPECT_EQ(source->get(0).key, "test_0.jpg");
   EXPECT_EQ(source->get(1).encoded, test::encode(test::noise(8, 9, 2), ".jpg"));

@@ -6,11 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include "src/data/sources/cifar.h"
-#include "src/data/sources/coco_captions.h"
-#include "src/data/sources/csv.h"
-#include "src/data/sources/flickr30k.h"
-#include "src/data/sources/karpathy.h"
+#include "src/data/sources/benchmarks.h"
+#include "src/data/sources/tables.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/support/error_of.h"
@@ -25,7 +22,7 @@ class Listings : public FolderTest {
  protected:
   CsvSettings table(const std::string& content) const {
     write("t.csv", content);
-    return {.path = {{path("t.csv")}}};
+    return PathList{{path("t.csv")}};
   }
   std::string csv_error(const CsvSettings& settings) const {
     return error_of([&] { make_csv(settings); });
@@ -59,8 +56,8 @@ TEST_F(Listings, CsvQuotesMayContainSeparatorsLineEndsAndQuotes) {
       "a.png,\"one, \"\"two\"\"\nthree\",\"\"\r\n"
       "\"a.png\",  plain \"quote\" ,last\r\n");
   settings.separator = "comma";
-  settings.image_key = "image";
-  settings.caption_key = {"text", "more"};
+  settings.image_keys = {"image"};
+  settings.caption_keys = {"text", "more"};
   const auto source = make_csv(settings);
   ASSERT_EQ(source->size(), 2);
   EXPECT_EQ(source->get(0).captions, Texts{"one, \"two\"\nthree"});
@@ -77,19 +74,19 @@ TEST_F(Listings, TheSeparatorIsDetectedFromTheFirstLine) {
 TEST_F(Listings, CsvErrorsNameFileLineAndColumns) {
   write("a.png", noise_png(1));
   EXPECT_EQ(csv_error(table("image,title\na.png,x\n")),
-            path("t.csv") + ": has no column filepath (image_key); its columns are: image and title");
+            path("t.csv") + ": has no column filepath (image_keys); its columns are: image and title");
   CsvSettings settings = table("image,title\na.png,x\n");
   settings.separator = "tab";
   EXPECT_EQ(csv_error(settings),
             path("t.csv") +
-                ": has no column filepath (image_key); its columns are: image,title; the line holds \",\", "
+                ": has no column filepath (image_keys); its columns are: image,title; the line holds \",\", "
                 "the separator is a tab: set separator");
   settings = table("filepath\tcaption\na.png\tx\n");
   EXPECT_EQ(csv_error(settings),
-            path("t.csv") + ": has no column title (caption_key); its columns are: filepath and caption");
+            path("t.csv") + ": has no column title (caption_keys); its columns are: filepath and caption");
   EXPECT_EQ(csv_error(table("filepath\ttitle\na.png\tx\n\na.png\t\"x\ny\n\n")),
             path("t.csv") + ":4: the double quote that opens here is never closed");
-  EXPECT_EQ(csv_error(table("filepath\ttitle\n\tx\n")), path("t.csv") + ":2: names no image (column filepath)");
+  EXPECT_EQ(csv_error(table("filepath\ttitle\n\tx\n")), path("t.csv") + ":2: has no filepath (image_keys); its members are: title");
   EXPECT_EQ(csv_error(table("filepath\tfilepath\n")), path("t.csv") + ":1: two columns are named filepath");
   EXPECT_EQ(csv_error(table("")), path("t.csv") + ": is empty; expected a first line that names the columns");
   EXPECT_EQ(csv_error(table("filepath\ttitle\n")), "csv " + path("t.csv") + ": names no images");
@@ -109,11 +106,11 @@ TEST_F(Listings, ABadCsvRowIsABadSample) {
   write("names", "dog\nemu\nemu\n");
   CsvSettings settings = table(
       "filepath\ttitle\tclass\n\tx\t0\na.png\tx\tdog\na.png\tx\tdog\ty\na.png\t\tdog\na.png\tx\tcat\na.png\tx\temu\n");
-  settings.label_key = "class";
+  settings.label_keys = {"class"};
   settings.classes = path("names");
   const auto source = make_csv(settings);
   ASSERT_EQ(source->size(), 6);
-  EXPECT_EQ(sample_error_of(*source, 0), "no_image: " + path("t.csv") + ":2: names no image (column filepath)");
+  EXPECT_EQ(sample_error_of(*source, 0), "no_image: " + path("t.csv") + ":2: has no filepath (image_keys); its members are: title and class");
   EXPECT_EQ(source->get(1).label, 0);
   EXPECT_EQ(sample_error_of(*source, 2),
             "bad_row: " + path("t.csv") +
@@ -121,10 +118,10 @@ TEST_F(Listings, ABadCsvRowIsABadSample) {
   EXPECT_TRUE(source->get(3).captions.empty());
   EXPECT_EQ(sample_error_of(*source, 4),
             "bad_label: " + path("t.csv") +
-                ":6: its class \"cat\" (label_key) is neither an index nor a name in the file of classes (classes)");
+                ":6: its class \"cat\" (label_keys) is neither an index nor a name in the file of classes (classes)");
   EXPECT_EQ(sample_error_of(*source, 5),
             "bad_label: " + path("t.csv") +
-                ":7: its class \"emu\" (label_key) is the name of several classes in the file of classes (classes)");
+                ":7: its class \"emu\" (label_keys) is the name of several classes in the file of classes (classes)");
   EXPECT_EQ(
       csv_error(table("filepath\ttitle\na.png\tx\ty\n")),
       path("t.csv") + ":2: has 3 fields, but there are 2 columns; a field that holds a tab must be in double quotes")
@@ -134,7 +131,7 @@ TEST_F(Listings, ABadCsvRowIsABadSample) {
 TEST_F(Listings, CsvReadsLabelsAsNumbersOrNames) {
   write("a.png", noise_png(1));
   CsvSettings settings = table("filepath\ttitle\tclass\na.png\tx\temu\na.png\tx\tcat\na.png\tx\t\na.png\tx\temu\n");
-  settings.label_key = "class";
+  settings.label_keys = {"class"};
   auto source = make_csv(settings);
   EXPECT_EQ(source->class_names(), (Texts{"cat", "emu"}));
   EXPECT_EQ(source->get(0).label, 1);
@@ -144,11 +141,23 @@ TEST_F(Listings, CsvReadsLabelsAsNumbersOrNames) {
   settings.classes = path("names");
   EXPECT_EQ(make_csv(settings)->get(1).label, 2);
   settings = table("filepath\ttitle\tclass\na.png\tx\t12\na.png\tx\t-1\n");
-  settings.label_key = "class";
+  settings.label_keys = {"class"};
   source = make_csv(settings);
   EXPECT_TRUE(source->class_names().empty());
   EXPECT_EQ(source->get(0).label, 12);
   EXPECT_EQ(source->get(1).label, -1);
+}
+
+TEST_F(Listings, FormerNamesOfKeysMeanThePresentOnes) {
+  const auto resolved = [&](const std::string& text) { return config::to_yaml(sources().resolve({"csv", config::parse_yaml(text, "a.yaml")}, "source").settings); };
+  const std::string present = resolved("{path: " + path("t.csv") + ", image_keys: [f], caption_keys: [a, b], label_keys: []}");
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(resolved("{path: " + path("t.csv") + ", image_key: f, caption_key: [a, b], label_key: ''}"), present);
+  resolved("{path: " + path("t.csv") + ", image_key: f}");
+  const std::string log = testing::internal::GetCapturedStderr();
+  const std::string line = "a.yaml:1: source.image_key: is now called image_keys; the former name still works";
+  ASSERT_NE(log.find(line), std::string::npos) << log;
+  EXPECT_EQ(log.find(line), log.rfind(line)) << "once";
 }
 
 std::string safetensors_of(const std::string& header, const std::vector<float>& values) {
@@ -170,10 +179,10 @@ TEST_F(Listings, CsvReadsSummariesObjectsRegionsAndMasks) {
       "filepath\ttitle\ts\to\tr\tm\na.png\tx\tshort\tdog, cat\ta.safetensors\ta.mask.png\n"
       "a.png\tx\t\t\ta.png\t\n");
   settings.root = path("in");
-  settings.summary_key = "s";
-  settings.object_key = "o";
-  settings.region_key = "r";
-  settings.mask_key = "m";
+  settings.summary_keys = {"s"};
+  settings.object_keys = {"o"};
+  settings.region_keys = {"r"};
+  settings.mask_keys = {"m"};
   settings.region_tensor = "feature";
   auto source = make_csv(settings);
   const Sample sample = source->get(0);
@@ -198,7 +207,8 @@ TEST_F(Listings, CsvReadsSeveralTablesFromDifferentFolders) {
     write(std::string(part) + "/t.csv", std::string("filepath\ttitle\na.png\t") + part + "\n");
     write(std::string(part) + "/a.png", noise_png(part[1]));
   }
-  CsvSettings settings{.path = {{path("p{1..2}/t.csv")}}};
+  CsvSettings settings;
+  settings.path = {{path("p{1..2}/t.csv")}};
   const auto source = make_csv(settings);
   ASSERT_EQ(source->size(), 2);
   EXPECT_EQ(source->get(0).encoded, noise_png('1'));

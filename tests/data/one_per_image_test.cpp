@@ -9,7 +9,7 @@
 
 #include "src/data/formats/column_file.h"
 #include "src/data/packing/inspect.h"
-#include "src/data/sources/csv.h"
+#include "src/data/sources/tables.h"
 #include "src/data/sources/mixture.h"
 #include "src/data/sources/parquet.h"
 #include "tests/data/batches.h"
@@ -46,7 +46,7 @@ class OnePerImage : public FolderTest {
     write("c.png", test::noise_png('a'));
     write("t.csv", "filepath\ttitle\na.png\t1\nb.png\t2\n./a.png\t3\nc.png\t4\n" + path("x/../b.png") + "\t5\n" +
                        path("a.png") + "\t6\n");
-    return make_csv({.path = {{path("t.csv")}}});
+    return make_csv(PathList{{path("t.csv")}});
   }
 };
 
@@ -126,8 +126,10 @@ TEST_F(OnePerImage, DifferentLabelsAreNoLabel) {
 TEST_F(OnePerImage, BadRowsAreLeftOutAndToldOnce) {
   write("classes.txt", "cat\ndog\n");
   write("t.csv", "filepath\ttitle\tkind\na.png\t1\tcow\na.png\t2\tdog\na.png\t3\tcow\nb.png\t4\tcow\nb.png\t5\tpig\n");
-  const auto one = indexed(one_sample_per_image(
-      make_csv({.path = {{path("t.csv")}}, .label_key = "kind", .classes = config::FilePath(path("classes.txt"))})));
+  CsvSettings settings(PathList{{path("t.csv")}});
+  settings.label_keys = {"kind"};
+  settings.classes = path("classes.txt");
+  const auto one = indexed(one_sample_per_image(make_csv(settings)));
   ASSERT_EQ(one->size(), 2);
   testing::internal::CaptureStderr();
   for (int i = 0; i < 2; ++i) {
@@ -152,7 +154,7 @@ TEST_F(OnePerImage, AFileThroughALinkIsTheSameImage) {
   std::filesystem::create_symlink("../x/d.png", path("y/d.png"));
   std::filesystem::create_symlink("../a.png", path("y/cached.png"));
   write("t.csv", "filepath\ttitle\nx/d.png\t1\nlink/d.png\t2\ny/d.png\t3\na.png\t4\nlink.png\t5\nagain.png\t6\ny/cached.png\t7\n");
-  const auto one = indexed(one_sample_per_image(make_csv({.path = {{path("t.csv")}}})));
+  const auto one = indexed(one_sample_per_image(make_csv(PathList{{path("t.csv")}})));
   ASSERT_EQ(one->size(), 3);
   EXPECT_EQ(one->get(0).captions, (Texts{"1", "2", "3"}));
   EXPECT_EQ(one->get(1).captions, (Texts{"4", "5", "6"}));
@@ -186,7 +188,7 @@ TEST_F(OnePerImage, ParquetRowsOfOneNameAndTheSameBytesAreOneSample) {
   if (!can_read_columns()) GTEST_SKIP() << "built without Arrow";
   const auto in = [](const char* name) {
     return indexed(
-        one_sample_per_image(make_parquet({.path = {{std::string(TESSERA_TEST_DATA) + "/parquet/" + name}}})));
+        one_sample_per_image(make_parquet(PathList{{std::string(TESSERA_TEST_DATA) + "/parquet/" + name}})));
   };
   const auto pairs = in("rows.parquet");
   EXPECT_EQ(pairs->size(), 5);
@@ -202,7 +204,7 @@ TEST_F(OnePerImage, ParquetRowsOfOneNameAndTheSameBytesAreOneSample) {
   EXPECT_EQ(unnamed->get(0).captions, (Texts{"0\nline", "2\nline"}));
   EXPECT_EQ(unnamed->get(2).captions, Texts{"3\nline"}) << "the key x with other bytes";
   EXPECT_EQ(in("plain-0.parquet")->describe(),
-            make_parquet({.path = {{std::string(TESSERA_TEST_DATA) + "/parquet/plain-0.parquet"}}})->describe());
+            make_parquet(PathList{{std::string(TESSERA_TEST_DATA) + "/parquet/plain-0.parquet"}})->describe());
 }
 
 }  // namespace

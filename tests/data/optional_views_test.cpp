@@ -223,7 +223,9 @@ TEST_F(OptionalPictures, ASampleOfATarMayLackItsImage) {
     tar.add(key + ".txt", "caption " + key);
   }
   tar.finish();
-  WebDatasetSettings settings{.path = {{path("a.tar")}}, .index_cache = "off"};
+  WebDatasetSettings settings;
+  settings.path = {{path("a.tar")}};
+  settings.index_cache = "off";
   const std::shared_ptr<const Source> source = make_webdataset(settings);
 
   const Batch batch = in_order(source, {.images = {{"image", kOptional}}}, 4).next();

@@ -37,7 +37,8 @@ class Pack : public FolderTest {
   }
 
   std::shared_ptr<const IndexedSource> packed(const std::string& folder) const {
-    WebDatasetSettings webdataset{.path = {{path(folder + "/shard-*.tar")}}};
+    WebDatasetSettings webdataset;
+    webdataset.path = {{path(folder + "/shard-*.tar")}};
     return indexed(make_webdataset(webdataset));
   }
 };
@@ -162,7 +163,8 @@ TEST_F(Pack, AnnotationsAndMasksReadBackEqualAndTheFingerprintIgnoresSharding) {
 TEST_F(Pack, PacksAStreamAndResumesInTheMiddleOfOne) {
   const MemorySource source(make_samples(20));
   const PackResult first = pack(source, "", settings("a", 6));
-  WebDatasetSettings piped{.path = {{"pipe:cat " + path("a/shard-0000{0..3}.tar")}}};
+  WebDatasetSettings piped;
+  piped.path = {{"pipe:cat " + path("a/shard-0000{0..3}.tar")}};
   const std::shared_ptr<Source> stream = make_webdataset(piped);
   EXPECT_EQ(pack(*stream, "", settings("whole")).fingerprint, first.fingerprint);
   struct Broken {};
@@ -334,7 +336,9 @@ TEST_F(Pack, DepthsKeepTheUnitsOfTheirSource) {
   samples[0].depth.assign(20 * 24, 20001 / 256.0F);  // 78 m
   samples[0].depth[0] = 1 / 256.0F;
   const PackResult result = pack(Kitti(samples), "", settings("a"));
-  WebDatasetSettings reading{.path = {{path("a/shard-*.tar")}}, .depth_units = 256};
+  WebDatasetSettings reading;
+  reading.path = {{path("a/shard-*.tar")}};
+  reading.depth_units = 256;
   const auto read = indexed(make_webdataset(reading));
   EXPECT_EQ(read->get(0).depth, samples[0].depth);
   EXPECT_EQ(fingerprint_of(*read), result.fingerprint);
@@ -356,7 +360,8 @@ TEST_F(Pack, DepthsAreKeptToTheMillimeter) {
   EXPECT_EQ(read.back(), 65.535F) << "the maximum of 16 bits";
   EXPECT_TRUE(packed("a")->get(1).depth.empty());
 
-  WebDatasetSettings streamed{.path = {{"pipe:cat " + path("a/shard-*.tar")}}};
+  WebDatasetSettings streamed;
+  streamed.path = {{"pipe:cat " + path("a/shard-*.tar")}};
   const std::shared_ptr<const Source> source = make_webdataset(streamed);
   EXPECT_EQ(std::get<const StreamSource*>(source->kind())->open({.shuffle = false})->next()().depth, read);
 }

@@ -27,7 +27,7 @@ std::string table_path(const std::string& name) {
 }
 
 ParquetSettings rows_in(const std::string& name) {
-  return {.path = {{table_path(name)}}};
+  return PathList{{table_path(name)}};
 }
 
 class Parquet : public FolderTest {
@@ -193,7 +193,8 @@ TEST_F(Parquet, WrongFilesAndColumnsAreReportedInOneLine) {
   const std::string whole = io::read_file(table_path("plain-0.parquet"));
   for (const std::size_t size : {3UL, 10UL, whole.size() / 2, whole.size() - 1}) {
     io::write_file(path("cut.parquet"), whole.substr(0, size));
-    const ParquetSettings cut{.path = {{path("cut.parquet")}}};
+    ParquetSettings cut;
+    cut.path = {{path("cut.parquet")}};
     const std::string error = error_of([&] { make_parquet(cut); });
     EXPECT_TRUE(error.starts_with(path("cut.parquet") + ": cannot be read as Parquet or Arrow: ")) << error;
     EXPECT_EQ(error.find('\n'), std::string::npos);
@@ -203,7 +204,8 @@ TEST_F(Parquet, WrongFilesAndColumnsAreReportedInOneLine) {
 TEST_F(Parquet, ATruncatedArrowStreamReturnsItsCompleteBatches) {
   const std::string whole = io::read_file(table_path("saved/data-00000-of-00002.arrow"));
   io::write_file(path("cut.arrow"), whole.substr(0, whole.size() - 600));
-  ParquetSettings settings{.path = {{path("cut.arrow")}}};
+  ParquetSettings settings;
+  settings.path = {{path("cut.arrow")}};
   EXPECT_TRUE(error_of([&] { make_parquet(settings); }).ends_with(": hold no rows"))
       << error_of([&] { make_parquet(settings); });
   io::write_file(path("cut.arrow"), whole.substr(0, whole.size() - 8));  // only the end mark is missing

@@ -105,7 +105,8 @@ TEST_F(PathPatterns, RemotePathsAreRefusedWithACommandThatReadsThem) {
            {"http://host/x.tar", "curl -sfL http://host/x.tar"},
            {"https://host/x.tar?a=1&b", "curl -sfL 'https://host/x.tar?a=1&b'"},
            {"hdfs://host/x.tar", "COMMAND hdfs://host/x.tar"}}) {
-    WebDatasetSettings settings{.path = {{address}}};
+    WebDatasetSettings settings;
+    settings.path = {{address}};
     EXPECT_EQ(error_of([&] { make_webdataset(settings); }),
               address +
                   ": only local files and commands can be read: copy the files first, or read them through a "

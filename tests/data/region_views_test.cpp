@@ -9,7 +9,7 @@
 
 #include "src/data/image/image_views.h"
 #include "src/data/loading/training_examples.h"
-#include "src/data/sources/json_lines.h"
+#include "src/data/sources/tables.h"
 #include "src/data/sources/webdataset/webdataset.h"
 #include "src/io/tar.h"
 #include "tests/data/batches.h"
@@ -360,10 +360,12 @@ void expect_members(const Sample& sample) {
 }
 
 TEST_F(RegionFiles, JsonLinesReadsRegionsByTheirKeys) {
-  JsonLinesSettings settings{.path = {{path("data.jsonl")}}, .images = path("pictures")};
+  JsonLinesSettings settings;
+  settings.path = {{path("data.jsonl")}};
+  settings.images = path("pictures");
   write("data.jsonl", std::string(R"({"image": "a.png", "caption": "x", )") + kMembers + "}\n");
   expect_members(make_json_lines(settings)->get(0));
-  settings.negatives_key = settings.regions_key = "other";
+  settings.negatives_keys = settings.regions_keys = {"other"};
   EXPECT_TRUE(make_json_lines(settings)->get(0).negatives.empty());
   EXPECT_TRUE(make_json_lines(settings)->get(0).objects.empty());
 }
@@ -373,7 +375,8 @@ TEST_F(RegionFiles, WebDatasetRegionsAreReadAndPackedAgain) {
   tar.add("k.png", test::encode(test::noise(20, 30, 1), ".png"));
   tar.add("k.json", std::string(R"({"caption": "x", )") + kMembers + "}");
   tar.finish();
-  WebDatasetSettings settings{.path = {{path("a.tar")}}};
+  WebDatasetSettings settings;
+  settings.path = {{path("a.tar")}};
   const auto source = indexed(make_webdataset(settings));
   expect_members(source->get(0));
   write_shards(*source, {.folder = path("packed"), .name = "train"});
@@ -382,7 +385,9 @@ TEST_F(RegionFiles, WebDatasetRegionsAreReadAndPackedAgain) {
 }
 
 TEST_F(RegionFiles, InvalidBoxesAreRecordedInTheSample) {
-  JsonLinesSettings settings{.path = {{path("data.jsonl")}}, .images = path("pictures")};
+  JsonLinesSettings settings;
+  settings.path = {{path("data.jsonl")}};
+  settings.images = path("pictures");
   for (const auto& [box, shown] : std::map<std::string, std::string>{{"[5, 5, 2, 9]", "[5,5,2,9]"},
                                                                      {"[1, 2, 3]", "[1,2,3]"},
                                                                      {"[0, 0, 1e300, 4]", "[0,0,1e+300,4]"},

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "src/data/image/encode.h"
-#include "src/data/sources/segmentation_folder.h"
+#include "src/data/sources/benchmarks.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/pictures.h"
 #include "tests/data/temporary_folder.h"

@@ -21,7 +21,7 @@ using test::noise_png;
 class Sources : public FolderTest {
  protected:
   WebDatasetSettings at_path(const std::string& name) const {
-    return {.path = {{path(name)}}};
+    return PathList{{path(name)}};
   }
 };
 

@@ -12,7 +12,7 @@
 #include "src/data/loading/evaluation_reader.h"
 #include "src/data/loading/sample_reader.h"
 #include "src/data/sources/mixture.h"
-#include "src/data/sources/webdataset/shard_stream.h"
+#include "src/data/sources/webdataset/shards.h"
 #include "src/data/sources/webdataset/webdataset.h"
 #include "src/io/tar.h"
 #include "tests/data/batches.h"
@@ -46,7 +46,8 @@ class Streams : public FolderTest {
 
   // Returns settings that read all shards through cat.
   WebDatasetSettings piped(int count) const {
-    WebDatasetSettings settings{.path = {{"pipe:cat " + path("s{0.." + std::to_string(count - 1) + "}.tar")}}};
+    WebDatasetSettings settings;
+    settings.path = {{"pipe:cat " + path("s{0.." + std::to_string(count - 1) + "}.tar")}};
     settings.stream.buffer = 10;
     settings.stream.retries = 0;
     return settings;
@@ -132,7 +133,8 @@ TEST_F(Streams, CompressedTarsAreReadLikePlainOnes) {
   write_stream_shards(1);
   ASSERT_TRUE(shell("cd " + path("") + " && gzip -k s0.tar && cp s0.tar.gz t.tgz && bzip2 -k s0.tar"));
   for (const char* name : {"s0.tar.gz", "t.tgz", "s0.tar.bz2"}) {
-    WebDatasetSettings settings{.path = {{path(name)}}};
+    WebDatasetSettings settings;
+    settings.path = {{path(name)}};
     const auto source = stream_of(settings);
     EXPECT_EQ(source->size(), kEach);
     EXPECT_EQ(take_keys(*source, {.shuffle = false}, kEach), numbers(kEach)) << name;
@@ -400,7 +402,8 @@ TEST_F(Streams, TheSampleCountOfACompressedTarIsCached) {
   ASSERT_TRUE(shell("gzip " + path("s0.tar")));
   std::filesystem::last_write_time(path("s0.tar.gz"),
                                    std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
-  WebDatasetSettings settings{.path = {{path("s0.tar.gz")}}};
+  WebDatasetSettings settings;
+  settings.path = {{path("s0.tar.gz")}};
   stream_of(settings);
   EXPECT_TRUE(std::filesystem::exists(path("s0.tar.gz.index")));
   EXPECT_EQ(stream_of(settings)->size(), kEach);

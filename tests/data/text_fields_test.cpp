@@ -2,10 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "src/data/formats/sentences.h"
+#include "src/data/formats/captions.h"
 #include "src/data/packing/pack.h"
-#include "src/data/sources/csv.h"
-#include "src/data/sources/json_lines.h"
+#include "src/data/sources/tables.h"
 #include "src/data/sources/webdataset/webdataset.h"
 #include "src/io/tar.h"
 #include "tests/data/fake_source.h"
@@ -37,8 +36,11 @@ class TextFields : public FolderTest {
 
   std::shared_ptr<const IndexedSource> json_lines(const std::string& lines, const Texts& caption_key) const {
     write("data.jsonl", lines);
-    JsonLinesSettings settings{.path = {{path("data.jsonl")}}, .images = path(""), .caption_key = caption_key,
-                               .text_fields = kNames};
+    JsonLinesSettings settings;
+    settings.path = {{path("data.jsonl")}};
+    settings.images = path("");
+    settings.caption_keys = caption_key;
+    settings.text_fields = kNames;
     return make_json_lines(settings);
   }
 
@@ -49,7 +51,10 @@ class TextFields : public FolderTest {
       tar.add(key + ".json", json);
     }
     tar.finish();
-    WebDatasetSettings settings{.path = {{path("a.tar")}}, .text_fields = kNames, .index_cache = "off"};
+    WebDatasetSettings settings;
+    settings.path = {{path("a.tar")}};
+    settings.text_fields = kNames;
+    settings.index_cache = "off";
     return indexed(make_webdataset(settings));
   }
 
@@ -80,8 +85,12 @@ TEST_F(TextFields, AreReadFromTheJsonMembersOfAShard) {
 
 TEST_F(TextFields, AreReadFromTheColumnsOfATable) {
   write("data.csv", "image,raw_caption,long\na.png,a dog,\"A dog. It\nruns.\"\na.png,a cat, \n");
-  CsvSettings settings{.path = {{path("data.csv")}}, .separator = "comma", .image_key = "image", .caption_key = {},
-                       .text_fields = {"long", "raw_caption"}};
+  CsvSettings settings;
+  settings.path = {{path("data.csv")}};
+  settings.separator = "comma";
+  settings.image_keys = {"image"};
+  settings.caption_keys = {};
+  settings.text_fields = {"long", "raw_caption"};
   const auto source = make_csv(settings);
   EXPECT_EQ(source->get(0).texts[0].texts, Texts{"A dog. It\nruns."});
   EXPECT_EQ(source->get(0).captions, Texts{"A dog. It\nruns."});
@@ -92,7 +101,7 @@ TEST_F(TextFields, AreReadFromTheColumnsOfATable) {
   EXPECT_NE(error_of([&] { make_csv(settings); }).find("text_fields"), std::string::npos);
   settings.text_fields = {};
   EXPECT_EQ(error_of([&] { make_csv(settings); }),
-            "csv: caption_key is empty; expected at least one column, or text_fields");
+            "csv: caption_keys is empty; expected at least one column, or text_fields");
 }
 
 TEST_F(TextFields, AFieldOfTheWrongTypeIsReportedWithKeyAndField) {
@@ -112,16 +121,26 @@ TEST_F(TextFields, ArePackedAndReadBack) {
   const auto source = json_lines(R"({"image": "a.png", )" + kItem + "}", {"raw_caption"});
   PackSettings settings{.folder = path("packed")};
   pack(*source, "", settings);
-  WebDatasetSettings reading{.path = {{path("packed/shard-00000.tar")}}, .text_fields = kNames, .index_cache = "off"};
+  WebDatasetSettings reading;
+  reading.path = {{path("packed/shard-00000.tar")}};
+  reading.text_fields = kNames;
+  reading.index_cache = "off";
   expect_fields(indexed(make_webdataset(reading))->get(0));
 }
 
 TEST_F(TextFields, ATextFieldNamedCaptionDoesNotBecomeACaptionWhenPacked) {
   write("data.csv", "image,title,caption\na.png,a dog,A dog. It runs.\n");
-  const CsvSettings settings{.path = {{path("data.csv")}}, .separator = "comma", .image_key = "image", .caption_key = {"title"},
-                             .text_fields = {"caption"}};
+  CsvSettings settings;
+  settings.path = {{path("data.csv")}};
+  settings.separator = "comma";
+  settings.image_keys = {"image"};
+  settings.caption_keys = {"title"};
+  settings.text_fields = {"caption"};
   pack(*make_csv(settings), "", {.folder = path("packed")});
-  WebDatasetSettings reading{.path = {{path("packed/shard-00000.tar")}}, .text_fields = {"original_caption"}, .index_cache = "off"};
+  WebDatasetSettings reading;
+  reading.path = {{path("packed/shard-00000.tar")}};
+  reading.text_fields = {"original_caption"};
+  reading.index_cache = "off";
   const Sample sample = indexed(make_webdataset(reading))->get(0);
   EXPECT_EQ(sample.captions, Texts{"a dog"});
   ASSERT_EQ(sample.texts.size(), 1U);

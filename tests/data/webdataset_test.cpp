@@ -41,7 +41,8 @@ class WebDatasetMembers : public FolderTest {
 };
 
 TEST_F(WebDatasetMembers, JsonMayContainPythonsExtensions) {
-  WebDatasetSettings settings{.summary_keys = {"json.title"}};
+  WebDatasetSettings settings;
+  settings.summary_keys = {"json.title"};
   const auto source =
       source_of({"nan", "inf", "half", "pair", "text"},
                 {{"nan.json", R"({"caption": "a cat", "similarity": NaN, "title": "t"})"},
@@ -98,12 +99,14 @@ TEST_F(WebDatasetMembers, CaptionsWithLineBreaksAreReportedOnce) {
   const auto said = [&](const Files& captions, bool lines) {
     log::set_level(log::Level::info);
     testing::internal::CaptureStderr();
-    const auto source = source_of({"a", "b", "c"}, captions, {.caption_lines = lines});
+    WebDatasetSettings settings;
+    settings.caption_lines = lines;
+    const auto source = source_of({"a", "b", "c"}, captions, settings);
     for (int i = 0; i < 3; ++i) source->get(i);
     return testing::internal::GetCapturedStderr();
   };
   const std::string log = said(files, false);
-  const std::size_t found = log.find("sample b and others: so far, 2 of 2 captions have line breaks");
+  const std::size_t found = log.find("webdataset " + path("a.tar") + ": so far, 2 of 2 captions have line breaks");
   EXPECT_NE(found, std::string::npos) << log;
   EXPECT_EQ(log.find("line breaks", found + 70), std::string::npos) << log;
   EXPECT_EQ(said(files, true).find("line breaks"), std::string::npos);
@@ -146,8 +149,7 @@ TEST_F(WebDatasetMembers, AFieldThatNoSampleHasIsReportedWithTheExistingMembers)
                  "png (json: title and url); image is looked for in jpg, jpeg, png, webp, gif, bmp, tif, tiff, jpe, "
                  "jfif, jfi, jif, "
                  "pjpeg, pjp and apng (image_keys), "
-                 "caption is looked for in txt, caption and text (caption_keys) and in the json member's caption "
-                 "and captions (json_captions)"),
+                 "caption is looked for in txt, caption, text, json.caption and json.captions (caption_keys)"),
       std::string::npos)
       << error;
 }

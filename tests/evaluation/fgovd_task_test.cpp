@@ -51,7 +51,7 @@ class FgOvdTasks : public FolderTest {
   std::string set(const std::string& name, const std::vector<std::string>& lines) const {
     std::string all;
     for (const std::string& regions : lines) all += R"({"image": "a.png", "regions": [)" + regions + "]}\n";
-    return concat("{name: json_lines, path: ", write(name + ".jsonl", all), ", images: ", folder_.string(), ", caption_key: []}");
+    return concat("{name: json_lines, path: ", write(name + ".jsonl", all), ", images: ", folder_.string(), ", caption_keys: []}");
   }
   TaskResult run(const std::string& settings) {
     return check_and_run(resolve_tasks({task_of("{name: fgovd, " + settings + "}")}, "tasks")[0], embedder, context);

@@ -130,7 +130,7 @@ TEST_F(SuiteFiles, TakeTheSeparatorFromTheFirstLineOfATable) {
     const auto source = source_from_text(write("a.csv", text), "--data");
     EXPECT_EQ(source.name, "csv");
     EXPECT_EQ(source.settings.find("separator")->text(), separator);
-    EXPECT_EQ(source.settings.find("image_key")->text(), "filepath");
+    EXPECT_EQ(source.settings.find("image_keys")->items().at(0).text(), "filepath");
   }
 }
 
@@ -140,7 +140,7 @@ TEST_F(SuiteFiles, SuggestSettingsForATableWithOtherColumns) {
             "--source " + table +
                 ": has no column filepath and title; its columns are: datei, beschreibung and beschreibung2. Name the "
                 "columns of images and captions: {name: csv, path: " +
-                table + ", separator: comma, image_key: datei, caption_key: beschreibung}");
+                table + ", separator: comma, image_keys: datei, caption_keys: beschreibung}");
 }
 
 TEST_F(SuiteFiles, ReportADefaultInPlaceOfAVariable) {

@@ -3,13 +3,11 @@
 set(TESSERA_FUZZ_LIBRARIES ${PROJECT_SOURCE_DIR}/build CACHE PATH "build folder whose libraries config and model_file link")
 
 file(GLOB parsers ${PROJECT_SOURCE_DIR}/src/data/tokenizers/*.cpp ${PROJECT_SOURCE_DIR}/src/data/tokenizers/json/*.cpp)
-foreach(name formats/annotations formats/class_names formats/column_file formats/column_path
-             formats/field_expression formats/id_list formats/json_items formats/npy formats/paths formats/python_json
-             formats/regions formats/row_filter formats/sample_file formats/table formats/text_fields image/bmp image/decode image/gif image/image_header image/jpeg image/tiff
-             features/feature_files features/feature_folder source
-             sources/parquet/group_cache sources/parquet/parquet sources/parquet/table_files sources/coco_captions sources/csv sources/entities sources/karpathy sources/listed_pictures
-             formats/byte_stream formats/decompress sources/webdataset/index_cache
-             sources/webdataset/shard_index sources/webdataset/tar_stream)
+foreach(name formats/byte_stream formats/captions formats/class_names formats/column_file formats/column_path formats/field_expression
+             formats/json_values formats/paths formats/regions formats/row_filter formats/sample_file formats/table
+             image/bmp image/decode image/gif image/image_header image/jpeg image/tiff features/feature_files features/feature_folder source
+             sources/annotation_files sources/listed_pictures sources/parquet sources/rows sources/tables
+             sources/webdataset/index_cache sources/webdataset/shard_stream sources/webdataset/shards)
   list(APPEND parsers ${PROJECT_SOURCE_DIR}/src/data/${name}.cpp)
 endforeach()
 foreach(name pickle pytorch_file safetensors safetensors_header tar zip_checksums)

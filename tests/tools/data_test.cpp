@@ -49,8 +49,8 @@ TEST_F(DataProgram, TrainingAVocabularyOnBlankCaptionsIsRefused) {
   const std::string table = write("a.csv", "filepath\ttitle\ngood.jpg\t \ngood.jpg\t\n");
   expect_refused("tessera-data train-sentencepiece --vocab-size 35 --source csv --set path=" + table + " --out " + path("m"),
                  "tessera-data train-sentencepiece: csv " + table +
-                     ", 2 samples: 2 of 2 samples have no caption that can be read (2 no_caption). In the list, the caption is "
-                     "looked for in the column title (caption_key)");
+                     ", 2 samples: 2 of 2 samples have no caption that can be read (2 no_caption). In the list, caption is "
+                     "looked for in title (caption_keys)");
 }
 
 TEST_F(DataProgram, ACharacterCoverageBelowSentencePiecesLeastIsRefused) {

@@ -71,7 +71,7 @@ TEST_F(EmbedSparse, AcceptsATableAsSourceAndErrorsNameTheOption) {
   EXPECT_EQ(io::load_safetensors(path("a.safetensors")).tensors.at("image_embeddings").size(0), 2);
   const std::string refusal = refusal_of(command("--source " + path("b.csv") + " --out " + path("b.safetensors")));
   EXPECT_TRUE(refusal.starts_with("tessera-embed: --source " + path("b.csv") + ": has no column filepath and title")) << refusal;
-  EXPECT_NE(refusal.find("image_key: datei, caption_key: text}"), std::string::npos) << refusal;
+  EXPECT_NE(refusal.find("image_keys: datei, caption_keys: text}"), std::string::npos) << refusal;
 }
 
 TEST_F(EmbedSparse, AnIndexOfImagesAnswersTextQueries) {

@@ -96,7 +96,7 @@ TEST_F(FromOpenClip, CountsTheRowsOfATableAndWritesItsSettings) {
   for (const char* name : {"a.jpg", "b.jpg", "c.jpg", "d.jpg", "e.jpg"}) write(name, "not looked at");
   const config::Node run = tree("model: RN50\ntrain_data: " + path("pairs.csv") + "\ncsv_separator: ,\ncsv_img_key: img\ncsv_caption_key: text\nbatch_size: 2\nepochs: 10\nwarmup: 0\n"
                                 "lr_scheduler: const-cooldown\nepochs_cooldown: 4\nlr_cooldown_end: 1e-05\nlr_cooldown_power: 2.0\nval_data: " + path("pairs.csv") + "\nval_frequency: 3\n");
-  expect(run, "data.train", "{name: csv, path: " + path("pairs.csv") + ", separator: comma, image_key: img, caption_key: [text]}");
+  expect(run, "data.train", "{name: csv, path: " + path("pairs.csv") + ", separator: comma, image_keys: [img], caption_keys: [text]}");
   expect(run, "data.validation", at(run, "data.train"));
   expect(run, "training.steps", "20");  // five rows in batches of two make two steps per epoch
   expect(run, "schedule", "{warmup_steps: 0, cooldown_share: 0.4, schedule: constant, min_lr: 1e-05, cooldown_power: 2.0}");
@@ -116,7 +116,7 @@ TEST_F(FromOpenClip, UpsamplingFactorsBecomeAMixtureAndValidationKeepsItsOwnSour
     return concat("{label: ", label, ", weight: ", weight, ", source: {name: webdataset, path: ", path, ", caption_keys: [txt], json_captions: []}}");
   };
   expect(run, "data.train", "{name: mixture, mode: weighted, sources: [" + part("part_1", "1", "a.tar") + ", " + part("part_2", "2.5", "\"b/{0..3}.tar\"") + "]}");
-  expect(run, "data.validation", "{name: csv, path: v.csv, separator: comma, image_key: filepath, caption_key: [title]}");
+  expect(run, "data.validation", "{name: csv, path: v.csv, separator: comma, image_keys: [filepath], caption_keys: [title]}");
   EXPECT_EQ(run.find("objective")->find("objectives")->items().size(), 2u);
   EXPECT_EQ(run.find("evaluation")->find("tasks")->items().size(), 3u);
   for (const char* remark : {"# - CoCa: ", "# - --dataset-resampled: no counterpart", "# - --gather-with-grad: nothing to set"})

@@ -6,7 +6,7 @@
 
 #include "src/io/tar.h"
 #include "src/training/config/resume_rules.h"
-#include "src/training/run/setting_warnings.h"
+#include "src/training/log/advice.h"
 #include "src/training/stages.h"
 #include "tests/support/test_data.h"
 #include "tests/training/tiny_run.h"

@@ -83,7 +83,7 @@ class EvaluationInARun : public ::testing::Test {
   }
 
   // Returns the settings of a source of images without masks.
-  std::string unmasked() const { return "{name: csv, label_key: class, path: " + (folder_ / "pictures.csv") + "}"; }
+  std::string unmasked() const { return "{name: csv, label_keys: class, path: " + (folder_ / "pictures.csv") + "}"; }
   Config config(const std::string& tasks) const {
     return tiny_config(folder_ / "run", {"evaluation={every_steps: 3, tasks: " + tasks + "}"});
   }
@@ -99,7 +99,7 @@ TEST_F(EvaluationInARun, StopsBeforeTheFirstStepIfATaskDoesNotFitItsData) {
   const std::string text = error_of([&] { Trainer(unfit, "none"); });
   EXPECT_EQ(text.find(kMisfit), 0u) << text;
   EXPECT_TRUE(contains(text,
-                       " has a mask. In the list, no column is named for the mask (mask_key): name other data in its "
+                       " has a mask. In the list, no field is named for mask (mask_keys): name other data in its "
                        "`source`, or leave the task out"));
   EXPECT_TRUE(io::read_file(folder_ / "run/metrics.jsonl").empty());
   EXPECT_EQ(error_of([&] { dry_run(unfit); }), text) << "the dry run reports the same error";

@@ -4,7 +4,7 @@
 
 #include "src/data/image/encode.h"
 #include "src/data/loading/evaluation_reader.h"
-#include "src/data/sources/csv.h"
+#include "src/data/sources/tables.h"
 #include "src/training/run/run_loss.h"
 #include "src/training/trainer.h"
 #include "tests/support/test_name.h"
@@ -75,7 +75,7 @@ TEST_F(ValidationLoss, CountsTheImagesAndTextsOfRows) {
     io::write_file(folder_ / concat(i, ".png"),
                    encode_png({16, 16, std::vector<std::uint8_t>(16 * 16 * 3, static_cast<std::uint8_t>(100 * i))}));
   const TaskResult result =
-      loss_result(run, config, {.source = make_csv({.path = {{folder_ / "rows.csv"}}}), .batch_size = 8});
+      loss_result(run, config, {.source = make_csv(PathList{{folder_ / "rows.csv"}}), .batch_size = 8});
   EXPECT_EQ(result.samples, 2);
   EXPECT_EQ(result.texts, 8);
 }

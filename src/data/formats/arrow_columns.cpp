@@ -116,24 +116,18 @@ std::optional<std::string_view> bytes_of(const arrow::Array& array, std::int64_t
   if (array.IsNull(row)) return std::nullopt;
   switch (array.type_id()) {
     case arrow::Type::STRING:
-    case arrow::Type::BINARY:
-      return static_cast<const arrow::BinaryArray&>(array).GetView(row);
+    case arrow::Type::BINARY: return static_cast<const arrow::BinaryArray&>(array).GetView(row);
     case arrow::Type::LARGE_STRING:
-    case arrow::Type::LARGE_BINARY:
-      return static_cast<const arrow::LargeBinaryArray&>(array).GetView(row);
+    case arrow::Type::LARGE_BINARY: return static_cast<const arrow::LargeBinaryArray&>(array).GetView(row);
     case arrow::Type::STRING_VIEW:
-    case arrow::Type::BINARY_VIEW:
-      return static_cast<const arrow::BinaryViewArray&>(array).GetView(row);
-    case arrow::Type::FIXED_SIZE_BINARY:
-      return static_cast<const arrow::FixedSizeBinaryArray&>(array).GetView(row);
-    case arrow::Type::EXTENSION:
-      return bytes_of(*static_cast<const arrow::ExtensionArray&>(array).storage(), row);
+    case arrow::Type::BINARY_VIEW: return static_cast<const arrow::BinaryViewArray&>(array).GetView(row);
+    case arrow::Type::FIXED_SIZE_BINARY: return static_cast<const arrow::FixedSizeBinaryArray&>(array).GetView(row);
+    case arrow::Type::EXTENSION: return bytes_of(*static_cast<const arrow::ExtensionArray&>(array).storage(), row);
     case arrow::Type::DICTIONARY: {
       const auto& encoded = static_cast<const arrow::DictionaryArray&>(array);
       return bytes_of(*encoded.dictionary(), encoded.GetValueIndex(row));
     }
-    default:
-      return std::nullopt;
+    default: return std::nullopt;
   }
 }
 
@@ -163,41 +157,24 @@ Json json_of(const arrow::Array& array, std::int64_t row) {
   if (array.IsNull(row)) return nullptr;
   if (const auto bytes = bytes_of(array, row)) return std::string(*bytes);
   switch (array.type_id()) {
-    case arrow::Type::BOOL:
-      return number_of<arrow::BooleanArray>(array, row);
-    case arrow::Type::INT8:
-      return number_of<arrow::Int8Array>(array, row);
-    case arrow::Type::INT16:
-      return number_of<arrow::Int16Array>(array, row);
-    case arrow::Type::INT32:
-      return number_of<arrow::Int32Array>(array, row);
-    case arrow::Type::INT64:
-      return number_of<arrow::Int64Array>(array, row);
-    case arrow::Type::UINT8:
-      return number_of<arrow::UInt8Array>(array, row);
-    case arrow::Type::UINT16:
-      return number_of<arrow::UInt16Array>(array, row);
-    case arrow::Type::UINT32:
-      return number_of<arrow::UInt32Array>(array, row);
-    case arrow::Type::UINT64:
-      return number_of<arrow::UInt64Array>(array, row);
-    case arrow::Type::HALF_FLOAT:
-      return arrow::util::Float16::FromBits(number_of<arrow::HalfFloatArray>(array, row)).ToFloat();
-    case arrow::Type::FLOAT:
-      return number_of<arrow::FloatArray>(array, row);
-    case arrow::Type::DOUBLE:
-      return number_of<arrow::DoubleArray>(array, row);
+    case arrow::Type::BOOL: return number_of<arrow::BooleanArray>(array, row);
+    case arrow::Type::INT8: return number_of<arrow::Int8Array>(array, row);
+    case arrow::Type::INT16: return number_of<arrow::Int16Array>(array, row);
+    case arrow::Type::INT32: return number_of<arrow::Int32Array>(array, row);
+    case arrow::Type::INT64: return number_of<arrow::Int64Array>(array, row);
+    case arrow::Type::UINT8: return number_of<arrow::UInt8Array>(array, row);
+    case arrow::Type::UINT16: return number_of<arrow::UInt16Array>(array, row);
+    case arrow::Type::UINT32: return number_of<arrow::UInt32Array>(array, row);
+    case arrow::Type::UINT64: return number_of<arrow::UInt64Array>(array, row);
+    case arrow::Type::HALF_FLOAT: return arrow::util::Float16::FromBits(number_of<arrow::HalfFloatArray>(array, row)).ToFloat();
+    case arrow::Type::FLOAT: return number_of<arrow::FloatArray>(array, row);
+    case arrow::Type::DOUBLE: return number_of<arrow::DoubleArray>(array, row);
     case arrow::Type::LIST:
-    case arrow::Type::MAP:
-      return items_of<arrow::ListArray>(array, row);
-    case arrow::Type::LARGE_LIST:
-      return items_of<arrow::LargeListArray>(array, row);
-    case arrow::Type::FIXED_SIZE_LIST:
-      return items_of<arrow::FixedSizeListArray>(array, row);
-    case arrow::Type::STRUCT:
-      return members_of(static_cast<const arrow::StructArray&>(array), row);
-    case arrow::Type::EXTENSION:
-      return json_of(*static_cast<const arrow::ExtensionArray&>(array).storage(), row);
+    case arrow::Type::MAP: return items_of<arrow::ListArray>(array, row);
+    case arrow::Type::LARGE_LIST: return items_of<arrow::LargeListArray>(array, row);
+    case arrow::Type::FIXED_SIZE_LIST: return items_of<arrow::FixedSizeListArray>(array, row);
+    case arrow::Type::STRUCT: return members_of(static_cast<const arrow::StructArray&>(array), row);
+    case arrow::Type::EXTENSION: return json_of(*static_cast<const arrow::ExtensionArray&>(array).storage(), row);
     case arrow::Type::DICTIONARY: {
       const auto& encoded = static_cast<const arrow::DictionaryArray&>(array);
       return json_of(*encoded.dictionary(), encoded.GetValueIndex(row));

@@ -1,30 +1,30 @@
 #include "src/data/formats/byte_stream.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <exception>
 #include <fcntl.h>
 #include <poll.h>
 #include <spawn.h>
+#include <string>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 
+#include <archive.h>
+#include <zlib.h>
+
 #include <tessera/base/error.h>
 #include <tessera/data/stream.h>
-
-extern char** environ;
 
 namespace tessera {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kSlice{100};  // how often a wait checks `stop`
-
-std::string seconds_text(std::chrono::milliseconds time) {
-  return concat(static_cast<double>(time.count()) / 1000, " s");
-}
 
 class FileBytes : public ByteStream {
  public:
@@ -77,7 +77,7 @@ class CommandBytes : public ByteStream {
       const int ready = ::poll(&waited, 1, static_cast<int>(kSlice.count()));
       if (patience_.stop.stop_requested()) throw Stopped();
       if (ready <= 0) {
-        if (Clock::now() > deadline) throw StreamError("wrote no output for " + seconds_text(patience_.timeout));
+        if (Clock::now() > deadline) throw StreamError(concat("wrote no output for ", static_cast<double>(patience_.timeout.count()) / 1000, " s"));
         continue;
       }
       const ssize_t count = ::read(descriptor_, out, size);
@@ -140,12 +140,168 @@ class CommandBytes : public ByteStream {
   pid_t process_ = -1;
 };
 
+constexpr std::size_t kInputBytes = 1 << 16;
+
+/// A stream whose first bytes have already been read. It returns these bytes again, then the rest.
+class Continued : public ByteStream {
+ public:
+  Continued(std::string begun, std::unique_ptr<ByteStream> rest) : begun_(std::move(begun)), rest_(std::move(rest)) {}
+
+  std::size_t read(char* out, std::size_t size) override {
+    if (at_ == begun_.size()) return rest_->read(out, size);
+    const std::size_t count = begun_.copy(out, size, at_);
+    at_ += count;
+    return count;
+  }
+
+ private:
+  const std::string begun_;
+  std::size_t at_ = 0;
+  std::unique_ptr<ByteStream> rest_;
+};
+
+/// Decompresses gzip with one or more members. libarchive reads gzip too, but does not check its checksums.
+class Gunzipped : public ByteStream {
+ public:
+  explicit Gunzipped(std::unique_ptr<ByteStream> bytes) : bytes_(std::move(bytes)) {
+    constexpr int any_window_of_gzip = 16 + MAX_WBITS;
+    if (::inflateInit2(&state_, any_window_of_gzip) != Z_OK) throw StreamError("zlib cannot be started");
+  }
+  Gunzipped(const Gunzipped&) = delete;
+  Gunzipped& operator=(const Gunzipped&) = delete;
+  ~Gunzipped() override { ::inflateEnd(&state_); }
+
+  std::size_t read(char* out, std::size_t size) override {
+    state_.next_out = reinterpret_cast<Bytef*>(out);
+    state_.avail_out = static_cast<uInt>(std::min<std::size_t>(size, 1U << 30));
+    const uInt wanted = state_.avail_out;
+    while (state_.avail_out == wanted) {
+      if (!in_member_ && !begin_member()) return 0;
+      if (!fill()) fail("it ends in the middle");
+      const int status = ::inflate(&state_, Z_NO_FLUSH);
+      in_member_ = status != Z_STREAM_END;
+      if (in_member_ && status != Z_OK && status != Z_BUF_ERROR) fail(state_.msg == nullptr ? "damaged" : state_.msg);
+    }
+    return wanted - state_.avail_out;
+  }
+
+ private:
+  // Starts the next member; returns false if there is none. The last member may be followed by zero padding, as from a tape's
+  // last block.
+  bool begin_member() {
+    bool padded = false;
+    for (; fill() && *state_.next_in == 0; padded = true) {
+      ++state_.next_in;
+      --state_.avail_in;
+    }
+    if (state_.avail_in == 0) return false;
+    if (padded) fail("more bytes follow its end");
+    ::inflateReset(&state_);
+    return in_member_ = true;
+  }
+
+  bool fill() {
+    if (state_.avail_in > 0) return true;
+    state_.avail_in = static_cast<uInt>(bytes_->read(input_.data(), input_.size()));
+    state_.next_in = reinterpret_cast<Bytef*>(input_.data());
+    return state_.avail_in > 0;
+  }
+
+  [[noreturn]] static void fail(const char* text) { throw StreamError(concat("cannot be decompressed: gzip: ", text)); }
+
+  std::unique_ptr<ByteStream> bytes_;
+  std::array<char, kInputBytes> input_{};
+  z_stream state_{};
+  bool in_member_ = false;
+};
+
+/// Decompresses with libarchive, whose filters detect the format. The content is treated as a single file (libarchive's format
+/// "raw").
+class Unarchived : public ByteStream {
+ public:
+  explicit Unarchived(std::unique_ptr<ByteStream> bytes) : bytes_(std::move(bytes)), reader_(::archive_read_new(), ::archive_read_free) {
+    for (const auto add : {::archive_read_support_filter_zstd, ::archive_read_support_filter_bzip2, ::archive_read_support_filter_xz,
+                           ::archive_read_support_format_raw, ::archive_read_support_format_empty})
+      add(reader_.get());
+    archive_entry* entry = nullptr;
+    check(::archive_read_open(reader_.get(), this, nullptr, take, nullptr));
+    const int status = ::archive_read_next_header(reader_.get(), &entry);
+    empty_ = status == ARCHIVE_EOF;
+    if (!empty_) check(status);
+  }
+
+  std::size_t read(char* out, std::size_t size) override {
+    const la_ssize_t count = empty_ ? 0 : ::archive_read_data(reader_.get(), out, size);
+    check(static_cast<int>(std::min<la_ssize_t>(count, ARCHIVE_OK)));
+    return static_cast<std::size_t>(count);
+  }
+
+ private:
+  // libarchive is written in C, so an exception of the byte stream is stored here and rethrown after libarchive has returned.
+  static la_ssize_t take(archive* reader, void* self, const void** out) {
+    auto* const of = static_cast<Unarchived*>(self);
+    try {
+      *out = of->input_.data();
+      return static_cast<la_ssize_t>(of->bytes_->read(of->input_.data(), of->input_.size()));
+    } catch (const std::exception& error) {
+      of->failure_ = std::current_exception();
+      ::archive_set_error(reader, EIO, "%s", error.what());
+      return ARCHIVE_FATAL;
+    }
+  }
+
+  void check(int status) const {
+    if (status == ARCHIVE_OK) return;
+    if (failure_) std::rethrow_exception(failure_);
+    const char* const text = ::archive_error_string(reader_.get());
+    throw StreamError(concat("cannot be decompressed: ", text == nullptr ? "damaged" : text));
+  }
+
+  std::unique_ptr<ByteStream> bytes_;
+  std::unique_ptr<archive, int (*)(archive*)> reader_;
+  std::array<char, kInputBytes> input_{};
+  std::exception_ptr failure_;
+  bool empty_ = false;
+};
+
+/// Detects the compression format at the first read.
+class Decompressed : public ByteStream {
+ public:
+  explicit Decompressed(std::unique_ptr<ByteStream> bytes) : bytes_(std::move(bytes)) {}
+
+  std::size_t read(char* out, std::size_t size) override {
+    if (!std::exchange(opened_, true)) open();
+    return bytes_->read(out, size);
+  }
+
+ private:
+  void open() {
+    std::string begun(2, '\0');
+    std::size_t length = 0;
+    while (const std::size_t count = length < begun.size() ? bytes_->read(begun.data() + length, begun.size() - length) : 0) length += count;
+    begun.resize(length);
+    const bool is_gzip = begun == "\x1F\x8B";
+    auto whole = std::make_unique<Continued>(std::move(begun), std::move(bytes_));
+    if (is_gzip)
+      bytes_ = std::make_unique<Gunzipped>(std::move(whole));
+    else
+      bytes_ = std::make_unique<Unarchived>(std::move(whole));
+  }
+
+  std::unique_ptr<ByteStream> bytes_;
+  bool opened_ = false;
+};
+
 }  // namespace
 
 std::unique_ptr<ByteStream> open_bytes(const std::string& address, const StreamWaitPolicy& wait_policy) {
   constexpr std::string_view kPipe = "pipe:";
   if (address.starts_with(kPipe)) return std::make_unique<CommandBytes>(address.substr(kPipe.size()), wait_policy);
   return std::make_unique<FileBytes>(address, wait_policy.stop);
+}
+
+std::unique_ptr<ByteStream> decompress(std::unique_ptr<ByteStream> bytes) {
+  return std::make_unique<Decompressed>(std::move(bytes));
 }
 
 }  // namespace tessera

@@ -1,7 +1,5 @@
 #include "src/data/formats/class_names.h"
 
-#include <algorithm>
-#include <charconv>
 #include <map>
 
 #include "src/base/printable.h"
@@ -9,7 +7,6 @@
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
-#include <tessera/data/source.h>
 
 namespace tessera {
 
@@ -30,26 +27,16 @@ std::vector<std::string> read_class_names(const config::FilePath& path) {
   return names;
 }
 
-void set_label(const std::string& text, const std::vector<std::string>& classes, const char* setting, Sample& sample) {
-  std::int64_t label = -1;
-  const auto result = std::from_chars(text.data(), text.data() + text.size(), label);
-  if (result.ec != std::errc() || result.ptr != text.data() + text.size()) {
-    const auto found = std::find(classes.begin(), classes.end(), text);
-    if (classes.empty())
-      sample.class_name = text;
-    else if (found != classes.end() && std::find(found + 1, classes.end(), text) == classes.end())
-      sample.label = found - classes.begin();
-    else
-      throw SampleError("bad_label",
-                        concat("its class \"", printable(text, 60), "\" (", setting, ") is ",
-                               found == classes.end() ? "neither an index nor a name" : "the name of several classes",
-                               " in the file of classes (classes)"));
-    return;
-  }
-  if (label < -1 || (!classes.empty() && label >= static_cast<std::int64_t>(classes.size())))
-    throw SampleError("bad_label", concat("its class index is ", label, " (", setting, "), but there are ",
-                                          classes.size(), " classes (classes)"));
-  sample.label = label;
+std::vector<std::string> read_list(const std::string& path) {
+  std::vector<std::string> items = split(io::read_data_file(path), '\n');
+  for (std::string& item : items) item = std::string(strip(item));
+  std::erase_if(items, [](const std::string& item) { return item.empty() || item.front() == '#'; });
+  return items;
+}
+
+std::string fill_template(std::string text, const std::string& name) {
+  const std::size_t place = text.find("{}");
+  return place == std::string::npos ? text : text.replace(place, 2, name);
 }
 
 }  // namespace tessera

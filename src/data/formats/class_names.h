@@ -1,11 +1,9 @@
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
 #include <tessera/config/file_path.h>
-#include <tessera/data/sample.h>
 
 namespace tessera {
 
@@ -13,10 +11,11 @@ namespace tessera {
 /// if there is an empty line between names. Warns of names that occur twice.
 std::vector<std::string> read_class_names(const config::FilePath& path);
 
-/// Sets a sample's label from a text, which is a class index (-1: no label) or a class name. If `classes` is empty, an
-/// index has no upper limit, and a name is stored as Sample::class_name. `setting` is the name of the setting that the text comes
-/// from ("label_keys"). Throws SampleError `bad_label` if the index is below -1, or if `classes` is not empty and lacks the index or name,
-/// or has the name twice.
-void set_label(const std::string& text, const std::vector<std::string>& classes, const char* setting, Sample& sample);
+/// Returns the items of a text file with one item per line. Empty lines and lines that start with # are skipped. Throws UserError if the file
+/// cannot be read.
+std::vector<std::string> read_list(const std::string& path);
+
+/// Returns the template with its first {} replaced by the class name.
+std::string fill_template(std::string text, const std::string& name);
 
 }  // namespace tessera

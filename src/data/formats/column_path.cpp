@@ -1,8 +1,7 @@
-#include "src/data/formats/column_path.h"
-
 #include <algorithm>
 
 #include "src/base/printable.h"
+#include "src/data/formats/column_file.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
@@ -10,7 +9,7 @@ namespace tessera {
 namespace {
 
 const Column* column_named(const std::vector<Column>& columns, std::string_view name) {
-  const auto found = std::ranges::find_if(columns, [&](const Column& column) { return column.name == name; });
+  const auto found = std::ranges::find(columns, name, &Column::name);
   return found == columns.end() ? nullptr : &*found;
 }
 

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -33,11 +32,16 @@ class FieldExpression {
   /// `unknown_field` to the index of the last field that is missing or not comparable.
   Truth of(const std::function<nlohmann::json(std::size_t)>& value, std::size_t* unknown_field = nullptr) const;
 
-  struct Node;
+  /// The values of one sample's fields, and the field that makes the result unknown.
+  struct Values {
+    const std::function<nlohmann::json(std::size_t)>& of;
+    std::size_t unknown_field = 0;
+  };
+  using Condition = std::function<Truth(Values&)>;
 
  private:
   std::vector<std::string> fields_;
-  std::shared_ptr<const Node> root_;
+  Condition condition_;
 };
 
 /// Returns whether a value is null or NaN.

@@ -17,6 +17,10 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kMostNames = 1'000'000;
 
+void append(std::vector<std::string>& out, std::vector<std::string> more) {
+  out.insert(out.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+}
+
 // Returns the position of the brace that closes the one at `open`, or npos.
 std::size_t closing_brace(const std::string& text, std::size_t open) {
   int depth = 0;
@@ -45,14 +49,13 @@ std::vector<std::string> split_outside_braces(const std::string& text, bool colo
   return parts;
 }
 
-bool is_unclosed(const std::string& text) {
-  std::size_t open = text.find('{');
-  while (open != std::string::npos) {
-    const std::size_t close = closing_brace(text, open);
-    if (close == std::string::npos) return true;
-    open = text.find('{', close);
+// Returns the end of a message about a name that stands for no file.
+std::string unclosed_hint(const std::string& name) {
+  for (std::size_t open = name.find('{'); open != std::string::npos; open = name.find('{', open)) {
+    open = closing_brace(name, open);
+    if (open == std::string::npos) return ": its brace { is not closed";
   }
-  return false;
+  return {};
 }
 
 bool is_number(const std::string& text) {
@@ -63,27 +66,22 @@ bool is_number(const std::string& text) {
 // The order of letters in ranges: upper case, then lower case, without the characters between them in ASCII.
 constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-bool is_letter(const std::string& text) {
-  return text.size() == 1 && kLetters.find(text[0]) != std::string_view::npos;
-}
-
 bool is_padded(const std::string& number) {
   return number.size() > 1 && number != "-0" && (number.starts_with('0') || number.starts_with("-0"));
 }
 
 std::string with_zeros(std::int64_t value, std::size_t width) {
-  const std::string digits = std::to_string(value < 0 ? -value : value);
-  const std::size_t length = digits.size() + (value < 0 ? 1 : 0);
-  return (value < 0 ? "-" : "") + std::string(width > length ? width - length : 0, '0') + digits;
+  std::string out = std::to_string(value);
+  if (out.size() < width) out.insert(value < 0 ? 1 : 0, width - out.size(), '0');
+  return out;
 }
 
 // Expands FIRST..LAST or FIRST..LAST..STEP, up or down; the sign of the step is ignored.
 std::vector<std::string> expand_range(const std::string& inside, const std::string& whole) {
-  const std::size_t dots = inside.find("..");
-  const std::size_t more = inside.find("..", dots + 2);
-  const std::string first = inside.substr(0, dots);
-  const std::string last = inside.substr(dots + 2, more == std::string::npos ? more : more - dots - 2);
-  const std::string step = more == std::string::npos ? "1" : inside.substr(more + 2);
+  const std::size_t dots = inside.find(".."), more = std::min(inside.find("..", dots + 2), inside.size());
+  const std::string first = inside.substr(0, dots), last = inside.substr(dots + 2, more - dots - 2);
+  const std::string step = more == inside.size() ? "1" : inside.substr(more + 2);
+  const auto is_letter = [](const std::string& text) { return text.size() == 1 && kLetters.find(text[0]) != std::string_view::npos; };
   const bool letters = is_letter(first) && is_letter(last);
   if ((!letters && !(is_number(first) && is_number(last))) || !is_number(step))
     user_error(printable(whole), ": {", printable(inside),
@@ -92,8 +90,7 @@ std::vector<std::string> expand_range(const std::string& inside, const std::stri
     return letters ? static_cast<std::int64_t>(kLetters.find(end[0])) : std::stoll(end);
   };
   const std::int64_t from = place(first), to = place(last);
-  const std::int64_t apart = std::max<std::int64_t>(std::abs(std::stoll(step)), 1);
-  const std::int64_t steps = std::abs(to - from) / apart;
+  const std::int64_t apart = std::max<std::int64_t>(std::abs(std::stoll(step)), 1), steps = std::abs(to - from) / apart;
   if (steps >= kMostNames)
     user_error(printable(whole), ": {", printable(inside), "} stands for more than ", kMostNames, " names");
   const std::size_t width = is_padded(first) || is_padded(last) ? std::max(first.size(), last.size()) : 0;
@@ -113,8 +110,8 @@ std::optional<std::vector<std::string>> alternatives(const std::string& inside, 
   return expand_range(inside, whole);
 }
 
-// Expands the braces of a text. Each pair of braces multiplies the number of names, so the number and the bytes of the names
-// are limited during expansion.
+// Expands the braces of a text. Each pair of braces multiplies the number of names, so the number and the bytes of the names are limited during
+// expansion.
 class Expansion {
  public:
   explicit Expansion(const std::string& whole) : whole_(whole) {}
@@ -141,15 +138,11 @@ class Expansion {
  private:
   std::vector<std::string> middles(const std::string& inside, int depth) {
     std::vector<std::string> out;
-    if (const auto choices = alternatives(inside, whole_)) {
-      for (const std::string& choice : *choices)
-        if (choice.find('{') == std::string::npos)
-          out.push_back(choice);
-        else
-          for (std::string& name : of(choice, depth + 1)) out.push_back(std::move(name));
-    } else {
+    const auto choices = alternatives(inside, whole_);
+    if (!choices)
       for (const std::string& name : of(inside, depth + 1)) out.push_back("{" + name + "}");
-    }
+    else
+      for (const std::string& choice : *choices) append(out, choice.find('{') == std::string::npos ? std::vector{choice} : of(choice, depth + 1));
     return out;
   }
 
@@ -169,10 +162,6 @@ class Expansion {
   std::uint64_t bytes_ = 0;
 };
 
-std::string unclosed_hint(const std::string& name) {
-  return is_unclosed(name) ? ": its brace { is not closed" : "";
-}
-
 std::vector<std::string> match_wildcards(const std::string& pattern) {
   glob_t found{};
   const int status = ::glob(pattern.c_str(), 0, nullptr, &found);
@@ -191,7 +180,7 @@ std::string before(const PathList& paths) {
 }
 
 std::string places(const PathList& paths, const std::string& name) {
-  return fs::path(name).is_absolute() ? "" : config::searched_text(paths.searched);
+  return (fs::path(name).is_absolute() ? "" : config::searched_text(paths.searched)) + unclosed_hint(name);
 }
 
 std::vector<std::string> files_of_folder(const std::string& folder, const std::string& extension) {
@@ -205,10 +194,6 @@ std::vector<std::string> files_of_folder(const std::string& folder, const std::s
   return out;
 }
 
-void append(std::vector<std::string>& out, std::vector<std::string> more) {
-  out.insert(out.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
-}
-
 // Returns the files that one name without braces or separators refers to.
 std::vector<std::string> resolve(const std::string& written, const std::string& extension, const PathList& paths) {
   const std::string name = local_path(written);
@@ -216,15 +201,14 @@ std::vector<std::string> resolve(const std::string& written, const std::string& 
   if (fs::is_directory(name, ignored)) return files_of_folder(name, extension);
   if (fs::exists(name, ignored) || !has_wildcards(name)) return {name};
   std::vector<std::string> out = match_wildcards(name);
-  if (out.empty()) user_error(before(paths), name, ": no file matches", places(paths, name), unclosed_hint(name));
+  if (out.empty()) user_error(before(paths), name, ": no file matches", places(paths, name));
   return out;
 }
 
 // Quotes a text as a word of a shell command. Braces are not quoted, because expand_braces() expands them before a shell runs the command.
 std::string shell_word(const std::string& text) {
   const bool plain = std::all_of(text.begin(), text.end(), [](unsigned char c) {
-    return std::isalnum(c) != 0 ||
-           std::string_view("/:._-+=@%,{}").find(static_cast<char>(c)) != std::string_view::npos;
+    return std::isalnum(c) != 0 || std::string_view("/:._-+=@%,{}").find(static_cast<char>(c)) != std::string_view::npos;
   });
   return plain ? text : "'" + text + "'";
 }
@@ -240,10 +224,10 @@ std::optional<std::string> scheme_of(const std::string& text) {
 
 std::string command_that_reads(const std::string& address, const std::string& scheme) {
   const std::string word = shell_word(address);
-  if (scheme == "s3") return "aws s3 cp " + word + " -";
-  if (scheme == "gs") return "gsutil cat " + word;
-  if (scheme == "http" || scheme == "https") return "curl -sfL " + word;
-  return "COMMAND " + word;
+  return scheme == "s3"                             ? "aws s3 cp " + word + " -"
+         : scheme == "gs"                           ? "gsutil cat " + word
+         : scheme == "http" || scheme == "https" ? "curl -sfL " + word
+                                                    : "COMMAND " + word;
 }
 
 void refuse_remote(const std::string& text, bool commands) {
@@ -258,9 +242,7 @@ void refuse_remote(const std::string& text, bool commands) {
     return;  // the address is inside braces, which are expanded later
   }
   if (!commands) user_error(text, ": only local files can be read: copy them first and use their paths");
-  user_error(text,
-             ": only local files and commands can be read: copy the files first, or read them through a command, such as "
-             "path: \"pipe:",
+  user_error(text, ": only local files and commands can be read: copy the files first, or read them through a command, such as path: \"pipe:",
              command_that_reads(text, *scheme), "\"");
 }
 
@@ -270,8 +252,7 @@ void check_existence(const std::vector<std::string>& names, const PathList& path
   for (const std::string& name : names)
     if (!fs::exists(name, ignored)) missing.push_back(name);
   if (missing.empty()) return;
-  const std::string text =
-      concat(before(paths), missing[0], ": no such file", places(paths, missing[0]), unclosed_hint(missing[0]));
+  const std::string text = concat(before(paths), missing[0], ": no such file", places(paths, missing[0]));
   if (names.size() == 1) user_error(text);
   user_error(text, " (", missing.size(), " of the ", names.size(), " files named are missing)");
 }
@@ -288,9 +269,7 @@ std::optional<std::string> found_in(const std::string& folder, const std::string
     const std::string path = (fs::path(folder) / each).lexically_normal().string();
     return fs::exists(path, ignored) || (has_wildcards(each) && !match_wildcards(path).empty());
   };
-  const std::vector<std::string> names = expand_braces(name);
-  if (fs::exists(whole, ignored) || std::any_of(names.begin(), names.end(), there)) return whole;
-  return std::nullopt;
+  return fs::exists(whole, ignored) || std::ranges::any_of(expand_braces(name), there) ? std::optional(whole) : std::nullopt;
 }
 
 std::string found_path(const std::string& name, const std::vector<std::string>& folders) {

@@ -1,11 +1,24 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <tessera/data/sample.h>
 
 namespace tessera {
+
+/// A two-dimensional array from a .npy file, as float32.
+struct NpyMatrix {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::vector<float> values;  // row-major
+};
+
+/// Reads a .npy file of little-endian float16, float32 or float64 values in C order, with one or two dimensions. An array of
+/// one dimension becomes a single row. Throws SampleError `bad_regions` for other files; the message says what was found.
+NpyMatrix read_npy(std::string_view file);
 
 /// Sets a sample's region features [R, F] from a file's bytes, which may be a .npy (see read_npy) or a safetensors file with float16,
 /// bfloat16, float32 or float64. `tensor` is the name of the tensor in a safetensors file; if it is empty, the first tensor is read. Throws

@@ -1,17 +1,44 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "src/data/formats/field_expression.h"
-#include "src/data/formats/id_list.h"
+#include "src/io/mapped_file.h"
 
 namespace tessera {
+
+/// A 128-bit number, as its upper and lower half.
+using SampleId = std::array<std::uint64_t, 2>;
+
+/// Parses 32 hexadecimal digits; returns nullopt for any other text.
+std::optional<SampleId> parse_sample_id(std::string_view text);
+
+/// A list of ids in the format of DataComp's published subsets: a .npy file with pairs of little-endian uint64, upper half first (numpy's
+/// dtype "u8,u8", or two columns of uint64). The file stays mapped into memory. If it is not sorted, a sorted copy is made.
+class IdList {
+ public:
+  /// Throws UserError if the file does not contain ids; the message names the file and what it contains.
+  explicit IdList(const std::string& path);
+
+  bool contains(const SampleId& id) const;
+  std::int64_t size() const { return size_; }
+
+ private:
+  SampleId at(std::int64_t index) const;
+
+  const io::MappedFile file_;
+  const char* ids_ = nullptr;
+  std::int64_t size_ = 0;
+  std::vector<SampleId> sorted_;  // sorted copy, if the file is not sorted
+};
 
 /// A filter's verdict on a sample. For `unknown` and `no_id`, `field` is the field that the sample lacks or has of another type.
 struct FilterVerdict {
@@ -51,8 +78,7 @@ class FilterCounts {
   explicit FilterCounts(const std::vector<std::string>& fields) : fields_(fields) {}
 
   void add(const FilterVerdict& verdict);
-  std::int64_t passing() const { return passing_; }
-  std::int64_t all() const;
+  std::int64_t passing() const { return counts_[FilterVerdict::passes]; }
   /// Describes the counts: "777 pass filter ...: 200 do not, 23 lack similarity or have it of another type".
   std::string describe(const RowFilter& filter) const;
   /// If every sample was rejected because it lacks the same field, returns the name of this field. Otherwise returns an empty text.
@@ -60,8 +86,17 @@ class FilterCounts {
 
  private:
   std::vector<std::string> fields_;
-  std::int64_t passing_ = 0, failing_ = 0, not_listed_ = 0, unreadable_ = 0;
+  std::int64_t all_ = 0;
+  std::array<std::int64_t, FilterVerdict::unreadable + 1> counts_{};  // by FilterVerdict::Kind
   std::map<std::string, std::int64_t> lacking_;
+};
+
+/// Base class of indexed sources that can read the side fields of their samples without reading the images.
+class FieldSource {
+ public:
+  virtual ~FieldSource() = default;
+  /// Returns a filter's verdict on each sample, in order. Throws UserError if the filter uses a field that no sample can have.
+  virtual std::vector<FilterVerdict> judge(const RowFilter& filter) const = 0;
 };
 
 /// Returns a member of a JSON object. `name` is the member's name, or a dotted path ("a.b") through objects and lists of objects.

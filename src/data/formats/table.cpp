@@ -44,30 +44,26 @@ Table::Table(const std::string& path, char separator) : path_(path), separator_(
   for (std::string& name : columns_) name = std::string(strip(name));
   std::set<std::string_view> seen;
   for (const std::string& name : columns_)
-    if (!seen.insert(name).second)
-      user_error(path, ":1: two columns are named ", name.empty() ? "\"\"" : printable(name));
+    if (!seen.insert(name).second) user_error(path, ":1: two columns are named ", name.empty() ? "\"\"" : printable(name));
 }
 
 std::size_t Table::column(const std::string& name, const std::string& setting) const {
-  const auto found = std::find(columns_.begin(), columns_.end(), name);
-  if (found != columns_.end()) return static_cast<std::size_t>(found - columns_.begin());
+  if (const auto found = std::ranges::find(columns_, name); found != columns_.end()) return static_cast<std::size_t>(found - columns_.begin());
   std::string hint;
   for (const char other : {',', '\t', ';', '|'})
     if (columns_.size() == 1 && other != separator_ && columns_[0].find(other) != std::string::npos)
-      hint = concat("; the line holds ", separator_text(other), ", the separator is ", separator_text(separator_),
-                    ": set separator");
-  user_error(path_, ": has no column ", name, " (", setting,
-             "); its columns are: ", printable(join_names(columns_), 1000), hint);
+      hint = concat("; the line holds ", separator_text(other), ", the separator is ", separator_text(separator_), ": set separator");
+  user_error(path_, ": has no column ", name, " (", setting, "); its columns are: ", printable(join_names(columns_), 1000), hint);
 }
 
 bool Table::next(std::vector<std::string>& row, std::string* problem) {
   if (!read_row(row)) return false;
   std::string found;
   if (row.size() > columns_.size())
-    found = concat(path_, ":", row_line_, ": has ", row.size(), " fields, but there are ", columns_.size(),
-                   " columns; a field that holds ", separator_text(separator_), " must be in double quotes");
+    found = concat(path_, ":", row_line_, ": has ", row.size(), " fields, but there are ", columns_.size(), " columns; a field that holds ",
+                   separator_text(separator_), " must be in double quotes");
   if (problem == nullptr && !found.empty()) throw UserError(found);
-  if (problem != nullptr) *problem = found;
+  if (problem != nullptr) *problem = std::move(found);
   row.resize(columns_.size());
   return true;
 }

@@ -5,7 +5,7 @@
 #include <map>
 #include <numeric>
 
-#include "src/data/formats/sentences.h"
+#include "src/data/formats/captions.h"
 #include <tessera/base/error.h>
 
 namespace tessera {

@@ -9,7 +9,7 @@
 
 #include "src/base/digest.h"
 #include "src/base/dump_utf8.h"
-#include "src/data/formats/line_breaks.h"
+#include "src/data/formats/captions.h"
 #include "src/data/image/sample_picture.h"
 #include "src/data/loading/sample_pass.h"
 #include "src/data/packing/inspect.h"

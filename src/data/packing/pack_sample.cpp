@@ -8,7 +8,7 @@
 
 #include "src/base/digest.h"
 #include "src/base/dump_utf8.h"
-#include "src/data/formats/annotations.h"
+#include "src/data/formats/json_values.h"
 #include "src/data/formats/image_endings.h"
 #include "src/data/image/encode.h"
 #include "src/data/image/image_file.h"

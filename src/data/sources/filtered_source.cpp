@@ -4,12 +4,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "src/data/formats/python_json.h"
+#include "src/data/formats/json_values.h"
 #include "src/data/formats/row_filter.h"
-#include "src/data/sources/field_source.h"
 #include "src/data/sources/one_per_image.h"
 #include "src/data/sources/source_view.h"
-#include "src/data/sources/whole_samples.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -23,28 +21,24 @@ FilterVerdict judge_sample(const RowFilter& filter, const Sample& sample) {
   return filter.judge(sample.fields.empty() ? nlohmann::json(nullptr) : parse_python_json(sample.fields));
 }
 
-// Judges the samples of any source by reading them. A sample that cannot be read passes, so that it is counted as bad later.
-std::vector<FilterVerdict> judge_whole_samples(const IndexedSource& source, const RowFilter& filter) {
+// Judges the samples of any source. Samples that must be read and cannot be pass, so that they are counted as bad later.
+std::vector<FilterVerdict> judge_all(const IndexedSource& source, const RowFilter& filter) {
+  if (const auto* fields = dynamic_cast<const FieldSource*>(&source)) return fields->judge(filter);
   std::vector<FilterVerdict> out(static_cast<std::size_t>(source.size()));
-  for_each_sample(source, [&](std::int64_t index, const Sample& sample) {
-    out[static_cast<std::size_t>(index)] = judge_sample(filter, sample);
-  });
+  for_each_sample(source, [&](std::int64_t index, const Sample& sample) { out[static_cast<std::size_t>(index)] = judge_sample(filter, sample); });
   return out;
 }
 
 [[noreturn]] void refuse_empty(const Source& source, const RowFilter& filter, const FilterCounts& counts) {
   const std::string nowhere = counts.field_of_none();
-  user_error(
-      source.describe(), ": ", counts.describe(filter),
-      nowhere.empty() ? "" : concat("; no sample has the side field ", nowhere, ", or none has it of that type"));
+  user_error(source.describe(), ": ", counts.describe(filter),
+             nowhere.empty() ? "" : concat("; no sample has the side field ", nowhere, ", or none has it of that type"));
 }
 
 class FilteredSource : public SourceView, public GroupedSource, public ImageIds {
  public:
   FilteredSource(std::shared_ptr<const IndexedSource> source, const RowFilter& filter) : SourceView(std::move(source)) {
-    const auto* fields = dynamic_cast<const FieldSource*>(source_.get());
-    const std::vector<FilterVerdict> verdicts =
-        fields != nullptr ? fields->judge(filter) : judge_whole_samples(*source_, filter);
+    const std::vector<FilterVerdict> verdicts = judge_all(*source_, filter);
     FilterCounts counts(filter.fields());
     for (std::size_t i = 0; i < verdicts.size(); ++i) {
       counts.add(verdicts[i]);
@@ -55,39 +49,31 @@ class FilteredSource : public SourceView, public GroupedSource, public ImageIds 
   }
 
   std::int64_t size() const override { return std::ssize(indices_); }
-  Sample get(std::int64_t index) const override { return source_->get(of_source(index)); }
-  std::vector<std::string> captions(std::int64_t index) const override { return source_->captions(of_source(index)); }
-  std::int64_t caption_count(std::int64_t index) const override { return source_->caption_count(of_source(index)); }
-  bool lacks_caption(std::int64_t index) const override { return source_->lacks_caption(of_source(index)); }
   std::string describe() const override { return described_; }
 
   std::vector<std::uint64_t> image_ids() const override {
     const std::vector<std::uint64_t> all = image_ids_of(*source_);
     std::vector<std::uint64_t> out;
-    if (all.empty()) return out;
-    for (const std::int64_t index : indices_) out.push_back(all.at(static_cast<std::size_t>(index)));
+    for (const std::int64_t index : indices_)
+      if (!all.empty()) out.push_back(all.at(static_cast<std::size_t>(index)));
     return out;
   }
 
   // Returns the source's group_starts() with indices that count only the samples that pass. Groups without such samples are left out.
   std::vector<std::int64_t> group_starts() const override {
-    const auto* grouped = dynamic_cast<const GroupedSource*>(source_.get());
-    const std::vector<std::int64_t> all = grouped != nullptr ? grouped->group_starts() : std::vector<std::int64_t>();
     std::vector<std::int64_t> out;
-    for (const std::int64_t start : all) {
+    for (const std::int64_t start : grouped_ != nullptr ? grouped_->group_starts() : std::vector<std::int64_t>()) {
       const std::int64_t place = std::ranges::lower_bound(indices_, start) - indices_.begin();
       if (out.empty() || place > out.back()) out.push_back(place);
     }
     return out;
   }
-  std::int64_t open_groups() const override {
-    const auto* grouped = dynamic_cast<const GroupedSource*>(source_.get());
-    return grouped != nullptr ? grouped->open_groups() : 1;
-  }
+  std::int64_t open_groups() const override { return grouped_ != nullptr ? grouped_->open_groups() : 1; }
 
  private:
   std::int64_t of_source(std::int64_t index) const override { return indices_.at(static_cast<std::size_t>(index)); }
 
+  const GroupedSource* const grouped_ = dynamic_cast<const GroupedSource*>(source_.get());
   std::vector<std::int64_t> indices_;  // indices, in the source, of the samples that pass
   std::string described_;
 };
@@ -106,18 +92,14 @@ class FilteringStream : public SampleStream {
         auto sample = std::make_shared<Sample>(make());
         if (judge_sample(*filter_, *sample).kind == FilterVerdict::passes)
           return [sample] { return std::move(*sample); };
-      } catch (const SampleError&) {
-        return make_failing(std::current_exception());
+      } catch (const SampleError& error) {
+        return [error]() -> Sample { throw error; };
       }
     }
     user_error(filter_->described(), ": ", with_thousands(longest_row_), " samples of a stream in a row do not pass");
   }
 
  private:
-  static std::function<Sample()> make_failing(std::exception_ptr failure) {
-    return [failure]() -> Sample { std::rethrow_exception(failure); };
-  }
-
   const std::unique_ptr<SampleStream> stream_;
   const std::shared_ptr<const RowFilter> filter_;
   const std::int64_t longest_row_;
@@ -140,22 +122,18 @@ class FilteredStreamSource : public StreamSource {
   double depth_units() const override { return source_->depth_units(); }
   std::string describe() const override { return described_; }
   std::string describe_order() const override { return source_->describe_order(); }
-  std::string describe_fields(const std::vector<std::string>& needed) const override {
-    return source_->describe_fields(needed);
-  }
+  std::string describe_fields(const std::vector<std::string>& needed) const override { return source_->describe_fields(needed); }
   std::int64_t data_file_count() const override { return source_->data_file_count(); }
   DataFile data_file(std::int64_t index) const override { return source_->data_file(index); }
   std::unique_ptr<SampleStream> open(const StreamStart& start) const override {
     // The stream gives up when no sample has passed for a hundred epochs' worth of samples. The limit is so high because some of a rank's
     // files may have no samples that pass.
-    return std::make_unique<FilteringStream>(source_->open(start), filter_,
-                                             100 * std::max<std::int64_t>(1000, source_->size()));
+    return std::make_unique<FilteringStream>(source_->open(start), filter_, 100 * std::max<std::int64_t>(1000, source_->size()));
   }
 
  private:
   std::int64_t counted() {
-    log::info(source_->describe(),
-              ": counting the samples that pass, which reads everything once; set stream.samples to avoid it");
+    log::info(source_->describe(), ": counting the samples that pass, which reads everything once; set stream.samples to avoid it");
     FilterCounts counts(filter_->fields());
     const auto stream = source_->open({.shuffle = false});
     for (std::int64_t i = 0; i < source_->size(); ++i) {
@@ -187,8 +165,7 @@ std::shared_ptr<Source> filtered(std::shared_ptr<Source> source, const FilterSet
       settings.id_field);
   const SourceKind kind = source->kind();
   if (const auto* stream = std::get_if<const StreamSource*>(&kind))
-    return std::make_shared<FilteredStreamSource>(std::shared_ptr<const StreamSource>(source, *stream), filter,
-                                                  stream_samples);
+    return std::make_shared<FilteredStreamSource>(std::shared_ptr<const StreamSource>(source, *stream), filter, stream_samples);
   return std::make_shared<FilteredSource>(indexed(std::shared_ptr<const Source>(source)), *filter);
 }
 

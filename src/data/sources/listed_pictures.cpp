@@ -4,12 +4,12 @@
 #include <filesystem>
 
 #include "src/base/printable.h"
-#include "src/data/formats/json_items.h"
-#include "src/data/formats/line_breaks.h"
+#include "src/data/formats/image_endings.h"
+#include "src/data/formats/captions.h"
 #include "src/data/formats/regions.h"
 #include "src/data/formats/sample_file.h"
-#include "src/data/formats/text_fields.h"
 #include "src/data/image/image_file.h"
+#include "src/data/sources/rows.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -17,7 +17,20 @@
 namespace tessera {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr std::size_t kLookedFor = 20;  // number of the list's first images to look for; if none exists, the folder is reported as wrong
+
+void read_mask(const std::string& path, const PictureList& list, Sample& sample) {
+  Mask mask = decode_mask(read_sample_file(path, "bad_mask"));
+  const ImageHeader header = read_image_header(sample.encoded);
+  if (header.height > 0 && (header.height != mask.height || header.width != mask.width))
+    throw SampleError("bad_mask", concat("its mask ", printable(path), " is ", mask.height, " x ", mask.width, " pixels, its image ",
+                                         header.height, " x ", header.width));
+  if (!list.mask_classes.empty())
+    for (std::uint8_t& value : mask.values) value = list.mask_classes[value];
+  sample.mask = std::move(mask.values);
+}
 
 }  // namespace
 
@@ -28,10 +41,29 @@ ListedPicture bad_item(const JsonItem& item, const UserError& error) {
   return out;
 }
 
+std::string find_picture(const std::string& folder, const std::string& name) {
+  const std::string last = fs::path(name).filename().string();
+  std::vector<std::string> candidates = {name, last};
+  if (!fs::path(last).has_extension()) {
+    const bool number = !last.empty() && last.find_first_not_of("0123456789") == std::string::npos;
+    std::vector<std::string> stems = {name, last};
+    if (number && last.size() < 12) stems.push_back(std::string(12 - last.size(), '0') + last);
+    candidates.clear();
+    for (const std::string& stem : stems)
+      for (const char* ending : kImageEndings) candidates.push_back(stem + "." + ending);
+  }
+  std::error_code ignored;
+  for (const std::string& candidate : candidates)
+    if (fs::is_regular_file(fs::path(folder) / candidate, ignored)) return candidate;
+  return name;
+}
+
 ListedPictures::ListedPictures(PictureList list) : list_(std::move(list)) {
   if (list_.pictures.empty()) user_error(list_.described, ": names no images");
   check_first();
-  tell_line_breaks();
+  LineBreaks breaks;
+  for (const ListedPicture& picture : list_.pictures) breaks.add(picture.captions);
+  if (breaks.are_many()) log::warning(list_.described, ": ", breaks.describe());
 }
 
 void ListedPictures::check_first() const {
@@ -40,53 +72,41 @@ void ListedPictures::check_first() const {
   std::error_code ignored;
   for (const ListedPicture& picture : list_.pictures) {
     if (picture.is_bad()) continue;
-    if (std::filesystem::exists(path_of(picture.name), ignored)) return;
+    if (fs::exists(path_of(picture.name), ignored)) return;
     missing.push_back(path_of(picture.name));
     if (missing.size() == kLookedFor) break;
   }
-  user_error(list_.described, ": none of the first ", missing.size(),
-             " images exists (the first: ", printable(missing.front()), "): check the folder of the images");
-}
-
-void ListedPictures::tell_line_breaks() const {
-  LineBreaks breaks;
-  for (const ListedPicture& picture : list_.pictures) breaks.add(picture.captions);
-  if (breaks.are_many()) log::warning(list_.described, ": ", breaks.describe());
+  user_error(list_.described, ": none of the first ", missing.size(), " images exists (the first: ", printable(missing.front()),
+             "): check the folder of the images");
 }
 
 std::string ListedPictures::path_of(const std::string& name) const {
-  return (std::filesystem::path(list_.folder) / name).string();  // an absolute name stays as it is
+  return (fs::path(list_.folder) / name).string();  // an absolute name stays as it is
 }
 
 std::string ListedPictures::describe() const {
   return concat(list_.described, ", ", with_thousands(size()), " samples");
 }
 
-std::string ListedPictures::describe_fields(const std::vector<std::string>& needed) const {
-  std::string text;
-  for (const std::string& field : needed)
-    if (const auto found = list_.columns.find(field); found != list_.columns.end())
-      text += (text.empty() ? "In the list, " : ", ") + found->second;
-  return text;
-}
-
 DataFile ListedPictures::data_file(std::int64_t index) const {
   const auto tables = std::ssize(list_.tables);
-  const std::string& name = index < tables ? list_.tables.at(static_cast<std::size_t>(index))
-                                           : list_.pictures.at(static_cast<std::size_t>(index - tables)).name;
-  const std::filesystem::path path(name);
+  const std::string& name = index < tables ? list_.tables.at(static_cast<std::size_t>(index)) : listed(index - tables).name;
+  const fs::path path(name);
   if (index < tables) return {path.filename().string(), name};
   return {path.is_absolute() ? path.filename().string() : name, path_of(name)};
 }
 
-Sample ListedPictures::get(std::int64_t index) const {
-  const ListedPicture& picture = list_.pictures.at(static_cast<std::size_t>(index));
-  return read_keyed(picture.name, [&] { return read(picture); });
+std::vector<std::string> ListedPictures::captions(std::int64_t index) const {
+  const ListedPicture& picture = listed(index);
+  if (!picture.captions.empty() || !picture.more) return picture.captions;
+  Sample sample = picture.more->known;
+  set_captions_from_fields(sample);
+  return std::move(sample.captions);
 }
 
 bool ListedPictures::lacks_caption(std::int64_t index) const {
-  const ListedPicture& picture = list_.pictures.at(static_cast<std::size_t>(index));
-  return picture.captions.empty() && (!picture.more || with_texts(picture).captions.empty());
+  const ListedPicture& picture = listed(index);
+  return picture.captions.empty() && (!picture.more || ListedPictures::captions(index).empty());
 }
 
 std::vector<std::uint64_t> ListedPictures::image_ids() const {
@@ -96,51 +116,31 @@ std::vector<std::uint64_t> ListedPictures::image_ids() const {
   return out;
 }
 
-// Returns a sample with only the captions and text fields.
-Sample ListedPictures::with_texts(const ListedPicture& picture) const {
-  Sample sample;
-  sample.captions = picture.captions;
-  if (!picture.more) return sample;
-  for (std::size_t i = 0; i < picture.more->texts.size(); ++i)
-    if (const auto& text = picture.more->texts[i]) sample.texts.push_back({*text, list_.text_fields[i]});
-  if (sample.captions.empty()) set_captions_from_fields(sample);
-  return sample;
+Sample ListedPictures::get(std::int64_t index) const {
+  const ListedPicture& picture = listed(index);
+  return read_keyed(picture.name, [&] { return read(picture); });
 }
 
 Sample ListedPictures::read(const ListedPicture& picture) const {
-  Sample sample = with_texts(picture);
+  if (picture.is_bad()) throw *picture.more->bad;
+  Sample sample = picture.more ? picture.more->known : Sample();
   sample.key = picture.name;
   sample.label = picture.label;
-  if (picture.is_bad()) throw *picture.more->bad;
+  sample.captions = picture.captions;
+  set_captions_from_fields(sample);
   const std::string path = path_of(picture.name);
   sample.encoded = read_sample_file(path, "no_image");
   if (sample.encoded.empty()) throw SampleError("empty_image", path + ": the image has 0 bytes");
   if (!picture.more) return sample;
-  const ListedPicture::More& more = *picture.more;
-  sample.summary = more.summary;
-  sample.object_tags = more.object_tags;
-  sample.negatives = more.negatives;
-  sample.objects = more.objects;
-  sample.bad_boxes = more.bad_boxes;
+  const auto& [known, mask, depth, regions, bad] = *picture.more;
   try {
-    if (!more.region_file.empty())
-      set_regions(read_sample_file(path_of(more.region_file), "no_regions"), list_.region_tensor, sample);
-    if (!more.mask_file.empty()) sample.mask = read_mask(more.mask_file, sample.encoded);
+    if (!regions.empty()) set_regions(read_sample_file(path_of(regions), "no_regions"), list_.region_tensor, sample);
+    if (!mask.empty()) read_mask(path_of(mask), list_, sample);
+    if (!depth.empty()) sample.depth = decode_depth(read_sample_file(path_of(depth), "bad_depth"), list_.depth_units);
   } catch (const SampleError& error) {
     throw SampleError(error.reason(), concat("sample ", sample.key, ": ", error.what()));
   }
   return sample;
-}
-
-std::vector<std::uint8_t> ListedPictures::read_mask(const std::string& file, const std::string& picture) const {
-  Mask mask = decode_mask(read_sample_file(path_of(file), "bad_mask"));
-  const ImageHeader header = read_image_header(picture);
-  if (header.height > 0 && (header.height != mask.height || header.width != mask.width))
-    throw SampleError("bad_mask", concat("its mask ", printable(path_of(file)), " is ", mask.height, " x ", mask.width,
-                                         " pixels, its image ", header.height, " x ", header.width));
-  if (!list_.mask_classes.empty())
-    for (std::uint8_t& value : mask.values) value = list_.mask_classes[value];
-  return std::move(mask.values);
 }
 
 }  // namespace tessera

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <array>
 #include <set>
-#include <sstream>
 
 #include <c10/util/Exception.h>
 
@@ -14,15 +13,9 @@ namespace {
 constexpr std::array<const char*, 4> kModeNames = {"accumulate", "sequential", "concat", "weighted"};
 
 MixtureMode mode_of(const std::string& name) {
-  const auto found = std::find(kModeNames.begin(), kModeNames.end(), name);
+  const auto found = std::ranges::find(kModeNames, name);
   TORCH_CHECK(found != kModeNames.end(), "mixture: unknown mode ", name);
   return static_cast<MixtureMode>(found - kModeNames.begin());
-}
-
-std::string number_text(double value) {
-  std::ostringstream out;
-  out << value;
-  return out.str();
 }
 
 /// Returns what `read` returns for a component, and adds the component's label to the SampleErrors that `read` throws.
@@ -55,7 +48,7 @@ std::optional<config::Problem> validate(const MixtureSettings& settings) {
     if (!labels.insert(label).second)
       return problem(concat("label ", label, " is used twice: give each source a label of its own"));
     if (settings.mode != "weighted" && component.weight != 1.0)
-      return problem(concat(label, " has weight ", number_text(component.weight), ", but mode is ", settings.mode,
+      return problem(concat(label, " has weight ", component.weight, ", but mode is ", settings.mode,
                             ": weights are for mode weighted"));
   }
   return std::nullopt;
@@ -72,7 +65,7 @@ Mixture::Mixture(MixtureMode mode, std::vector<Component> components)
 void Mixture::find_classes() {
   class_names_ = components_[0].source->class_names();
   background_class_ = components_[0].source->background_class();
-  same_classes_ = std::all_of(components_.begin(), components_.end(), [&](const Component& component) {
+  same_classes_ = std::ranges::all_of(components_, [&](const Component& component) {
     return component.source->class_names() == class_names_ && component.source->background_class() == background_class_;
   });
   // Without class names, equal class indices in two sources need not mean the same class.
@@ -88,26 +81,25 @@ double Mixture::depth_units() const {
   return out;
 }
 
-std::size_t Mixture::component_of(std::int64_t index) const {
+std::pair<const Mixture::Component&, std::int64_t> Mixture::place_of(std::int64_t index) const {
   TORCH_CHECK(index >= 0 && index < size(), "mixture: sample ", index, " of ", size());
-  const auto next = std::upper_bound(first_.begin(), first_.end(), index);
-  return static_cast<std::size_t>(next - first_.begin() - 1);
+  const auto number = static_cast<std::size_t>(std::ranges::upper_bound(first_, index) - first_.begin() - 1);
+  return {components_[number], index - first_[number]};
 }
 
 std::vector<std::string> Mixture::captions(std::int64_t index) const {
-  const std::size_t number = component_of(index);
-  const Component& component = components_[number];
-  return read_labeled(component.label, [&] { return component.source->captions(index - first_[number]); });
+  const auto& [component, place] = place_of(index);
+  return read_labeled(component.label, [&, at = place, &of = component] { return of.source->captions(at); });
 }
 
 std::int64_t Mixture::caption_count(std::int64_t index) const {
-  const std::size_t number = component_of(index);
-  return components_[number].source->caption_count(index - first_[number]);
+  const auto& [component, place] = place_of(index);
+  return component.source->caption_count(place);
 }
 
 bool Mixture::lacks_caption(std::int64_t index) const {
-  const std::size_t number = component_of(index);
-  return components_[number].source->lacks_caption(index - first_[number]);
+  const auto& [component, place] = place_of(index);
+  return component.source->lacks_caption(place);
 }
 
 std::vector<std::uint64_t> Mixture::image_ids() const {
@@ -120,14 +112,13 @@ std::vector<std::uint64_t> Mixture::image_ids() const {
 }
 
 std::string Mixture::name_of(std::int64_t index) const {
-  const std::size_t number = component_of(index);
-  return components_[number].label + ": " + components_[number].source->name_of(index - first_[number]);
+  const auto& [component, place] = place_of(index);
+  return component.label + ": " + component.source->name_of(place);
 }
 
 Sample Mixture::get(std::int64_t index) const {
-  const std::size_t number = component_of(index);
-  const Component& component = components_[number];
-  Sample sample = read_labeled(component.label, [&] { return component.source->get(index - first_[number]); });
+  const auto& [component, place] = place_of(index);
+  Sample sample = read_labeled(component.label, [&, at = place, &of = component] { return of.source->get(at); });
   sample.key = component.label + ":" + sample.key;
   if (!sample.no_image.empty()) sample.no_image = concat(component.label, ": ", sample.no_image);
   if (same_classes_) return sample;
@@ -150,7 +141,7 @@ std::string Mixture::describe() const {
   std::string list;
   for (const Component& component : components_) {
     list += concat(list.empty() ? "" : "; ", component.label, ": ", component.source->describe());
-    if (mode_ == MixtureMode::weighted) list += concat(" x ", number_text(component.weight));
+    if (mode_ == MixtureMode::weighted) list += concat(" x ", component.weight);
   }
   return concat("mixture (", kModeNames[static_cast<std::size_t>(mode_)], ") of {", list, "}");
 }

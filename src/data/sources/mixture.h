@@ -87,7 +87,8 @@ class Mixture : public IndexedSource, public ImageIds {
 
  private:
   void find_classes();
-  std::size_t component_of(std::int64_t index) const;
+  /// Returns the component of a sample, and the sample's index in it.
+  std::pair<const Component&, std::int64_t> place_of(std::int64_t index) const;
 
   MixtureMode mode_;
   std::vector<Component> components_;

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <iterator>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <span>
@@ -12,7 +13,7 @@
 #include "src/base/printable.h"
 #include "src/data/image/sample_picture.h"
 #include "src/data/sources/source_view.h"
-#include "src/data/sources/whole_samples.h"
+
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 
@@ -33,19 +34,17 @@ struct SamplesOfImages {
   std::vector<std::int64_t> first;    // the place of each image's first sample in `samples`, then the number of samples
 
   explicit SamplesOfImages(const std::vector<std::uint64_t>& ids) : samples(ids.size()), first{0} {
-    std::unordered_map<std::uint64_t, std::int64_t> known;
-    std::vector<std::int64_t> image_of, places;
+    std::unordered_map<std::uint64_t, std::size_t> known;
+    std::vector<std::size_t> image_of;
     for (const std::uint64_t id : ids) {
-      const auto images = std::ssize(first) - 1;
-      const std::int64_t image = id == 0 ? images : known.emplace(id, images).first->second;
+      const std::size_t images = first.size() - 1, image = id == 0 ? images : known.emplace(id, images).first->second;
       if (image == images) first.push_back(0);
-      ++first[static_cast<std::size_t>(image) + 1];
+      ++first[image + 1];
       image_of.push_back(image);
     }
-    for (std::size_t i = 1; i < first.size(); ++i) first[i] += first[i - 1];
-    places = first;
-    for (std::size_t i = 0; i < ids.size(); ++i)
-      samples[static_cast<std::size_t>(places[static_cast<std::size_t>(image_of[i])]++)] = static_cast<std::int64_t>(i);
+    std::partial_sum(first.begin(), first.end(), first.begin());
+    std::vector<std::int64_t> places = first;
+    for (std::size_t i = 0; i < ids.size(); ++i) samples[static_cast<std::size_t>(places[image_of[i]]++)] = static_cast<std::int64_t>(i);
   }
   std::int64_t images() const { return std::ssize(first) - 1; }
 };
@@ -72,7 +71,7 @@ class MergedSample {
   }
 
   /// The names of the values that differ between the samples.
-  const std::set<std::string>& different() const { return different_; }
+  std::vector<std::string> different() const { return {different_.begin(), different_.end()}; }
 
   Sample finished() {
     if (different_.contains("labels")) {
@@ -88,8 +87,7 @@ class MergedSample {
   // Rows with the same image often repeat its objects.
   void add_objects(Sample& sample) {
     const auto is_equal = [](const ObjectAnnotation& a, const ObjectAnnotation& b) {
-      return a.label == b.label && a.box == b.box && a.phrase == b.phrase && a.span == b.span &&
-             a.negatives == b.negatives;
+      return a.label == b.label && a.box == b.box && a.phrase == b.phrase && a.span == b.span && a.negatives == b.negatives;
     };
     for (ObjectAnnotation& object : sample.objects) {
       const bool in_caption = object.span[1] > object.span[0];
@@ -101,10 +99,7 @@ class MergedSample {
 
   void add_text(TextField& field) {
     const auto found = std::ranges::find(out_.texts, field.name, &TextField::name);
-    if (found == out_.texts.end()) {
-      out_.texts.push_back(std::move(field));
-      return;
-    }
+    if (found == out_.texts.end()) return out_.texts.push_back(std::move(field));
     for (std::string& text : field.texts)
       if (std::ranges::find(found->texts, text) == found->texts.end()) found->texts.push_back(std::move(text));
     found->is_list = found->is_list || found->texts.size() > 1;
@@ -133,16 +128,15 @@ class OnePerImage : public SourceView, public MergedRows {
   Sample get(std::int64_t index) const override {
     std::optional<MergedSample> merged;
     for_each_row(index, [&](std::int64_t row) {
-      Sample sample = source_->get(row);
-      if (merged)
+      if (Sample sample = source_->get(row); merged)
         merged->add(std::move(sample));
       else
         merged.emplace(std::move(sample));
     });
     Sample out = merged->finished();
-    if (const auto& different = merged->different(); !different.empty())
-      warn_once(concat("the rows of the image ", printable(out.key), " have different ",
-                       join_names({different.begin(), different.end()}), ": such images count as images without"),
+    if (const std::vector<std::string> different = merged->different(); !different.empty())
+      warn_once(concat("the rows of the image ", printable(out.key), " have different ", join_names(different),
+                       ": such images count as images without"),
                 told_different_);
     return out;
   }
@@ -181,13 +175,12 @@ class OnePerImage : public SourceView, public MergedRows {
     }
     if (std::ssize(bad) == std::ssize(samples_of(index))) throw *first;
     if (bad.empty()) return;
-    {
-      const std::lock_guard lock(mutex_);
-      bad_rows_.insert(bad.begin(), bad.end());
-    }
-    warn_once(concat("a row of an image with other rows is bad and left out (", first->reason(), ": ", first->what(),
-                     "); further ones are only counted"),
-              told_bad_);
+    std::unique_lock lock(mutex_);
+    bad_rows_.insert(bad.begin(), bad.end());
+    lock.unlock();
+    warn_once(
+        concat("a row of an image with other rows is bad and left out (", first->reason(), ": ", first->what(), "); further ones are only counted"),
+        told_bad_);
   }
 
   // Each task makes its own object for the same data, so that what the log says is also remembered outside of the object.

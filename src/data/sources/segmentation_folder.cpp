@@ -5,7 +5,7 @@
 #include "src/base/printable.h"
 #include "src/data/formats/class_names.h"
 #include "src/data/sources/listed_pictures.h"
-#include "src/data/sources/segmentation_folder.h"
+#include "src/data/sources/benchmarks.h"
 #include "src/io/stand_in.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -20,12 +20,8 @@ constexpr std::uint8_t kNoClass = 255;  // the value that means "no class" in Sa
 /// Returns the class for each of the 256 possible values of a mask's pixels.
 std::vector<std::uint8_t> classes_of_values(const SegmentationFolderSettings& s) {
   std::vector<std::uint8_t> classes(256, kNoClass);
-  if (s.values.empty()) {
-    const std::size_t first = s.reduce_zero_label ? 1 : 0;
-    std::iota(classes.begin() + static_cast<std::ptrdiff_t>(first), classes.end(), std::uint8_t{0});
-  }
-  for (std::size_t i = 0; i < s.values.size(); ++i)
-    classes[static_cast<std::size_t>(s.values[i])] = static_cast<std::uint8_t>(i);
+  if (s.values.empty()) std::iota(classes.begin() + (s.reduce_zero_label ? 1 : 0), classes.end(), std::uint8_t{0});
+  for (std::size_t i = 0; i < s.values.size(); ++i) classes[static_cast<std::size_t>(s.values[i])] = static_cast<std::uint8_t>(i);
   classes[static_cast<std::size_t>(s.ignored_value)] = kNoClass;
   return classes;
 }
@@ -34,8 +30,8 @@ void require_folder(const SegmentationFolderSettings& s, const std::string& name
   const fs::path folder = fs::path(s.path.name) / name;
   std::error_code ignored;
   if (!fs::is_directory(folder, ignored))
-    user_error("segmentation_folder: there is no folder ", printable(folder.string()),
-               ": set `path` to the data set's ", "folder, and `", setting, "` to the folder within it");
+    user_error("segmentation_folder: there is no folder ", printable(folder.string()), ": set `path` to the data set's folder, and `", setting,
+               "` to the folder within it");
 }
 
 std::vector<std::string> listed_names(const std::string& path) {
@@ -46,8 +42,7 @@ std::vector<std::string> listed_names(const std::string& path) {
     const std::string name(strip(line));
     if (name.empty()) continue;
     if (name.find_first_of(" \t") != std::string::npos)
-      user_error(path, ":", number, ": expected the name of one sample, without suffix, got \"", printable(name, 60),
-                 "\"");
+      user_error(path, ":", number, ": expected the name of one sample, without suffix, got \"", printable(name, 60), "\"");
     names.push_back(name);
   }
   if (names.empty()) user_error(path, ": names no sample");
@@ -58,8 +53,7 @@ std::vector<std::string> listed_names(const std::string& path) {
 std::vector<std::string> names_in(const fs::path& folder, const std::string& suffix) {
   std::vector<std::string> names;
   try {
-    for (const auto& entry :
-         fs::recursive_directory_iterator(folder, fs::directory_options::follow_directory_symlink)) {
+    for (const auto& entry : fs::recursive_directory_iterator(folder, fs::directory_options::follow_directory_symlink)) {
       const std::string name = entry.path().lexically_relative(folder).generic_string();
       if (entry.path().filename().string().starts_with('.') || !name.ends_with(suffix)) continue;
       if (entry.is_regular_file()) names.push_back(name.substr(0, name.size() - suffix.size()));
@@ -68,8 +62,7 @@ std::vector<std::string> names_in(const fs::path& folder, const std::string& suf
     user_error(error.path1().string(), ": cannot be listed: ", error.code().message());
   }
   if (names.empty())
-    user_error("segmentation_folder: no file in ", printable(folder.string()), " ends in ", suffix,
-               ": set picture_suffix");
+    user_error("segmentation_folder: no file in ", printable(folder.string()), " ends in ", suffix, ": set picture_suffix");
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -79,11 +72,10 @@ std::vector<std::string> class_names_of(const SegmentationFolderSettings& s) {
   const std::vector<std::string> names = read_class_names(*s.classes);
   const auto count = std::ssize(names);
   if (!s.values.empty() && std::ssize(s.values) != count)
-    user_error(*s.classes, ": names ", count, " classes, but segmentation_folder.values lists ", s.values.size(),
-               ": give one value for each");
+    user_error(*s.classes, ": names ", count, " classes, but segmentation_folder.values lists ", s.values.size(), ": give one value for each");
   if (s.background_class >= count)
-    user_error("segmentation_folder.background_class is ", s.background_class, ", but ", *s.classes, " names ", count,
-               " classes (0 to ", count - 1, ")");
+    user_error("segmentation_folder.background_class is ", s.background_class, ", but ", *s.classes, " names ", count, " classes (0 to ",
+               count - 1, ")");
   return names;
 }
 
@@ -105,18 +97,14 @@ std::shared_ptr<IndexedSource> make_segmentation_folder(const SegmentationFolder
   require_folder(settings, settings.pictures, "pictures");
   require_folder(settings, settings.masks, "masks");
   const fs::path root(settings.path.name);
-  PictureList list{
-      concat("segmentation_folder ", settings.path, " ", settings.list.empty() ? settings.pictures : settings.list),
-      settings.path.name};
+  PictureList list{concat("segmentation_folder ", settings.path, " ", settings.list.empty() ? settings.pictures : settings.list),
+                   settings.path.name};
   if (!settings.list.empty()) list.tables.push_back((root / settings.list).string());
-  const std::vector<std::string> names = settings.list.empty()
-                                             ? names_in(root / settings.pictures, settings.picture_suffix)
-                                             : listed_names(list.tables[0]);
-  for (const std::string& name : names) {
-    ListedPicture picture;
+  for (const std::string& name :
+       settings.list.empty() ? names_in(root / settings.pictures, settings.picture_suffix) : listed_names(list.tables[0])) {
+    ListedPicture& picture = list.pictures.emplace_back();
     picture.name = (fs::path(settings.pictures) / (name + settings.picture_suffix)).generic_string();
     picture.detail().mask_file = (fs::path(settings.masks) / (name + settings.mask_suffix)).generic_string();
-    list.pictures.push_back(std::move(picture));
   }
   list.class_names = class_names_of(settings);
   list.background_class = settings.background_class;

@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 
-#include "src/data/formats/sentences.h"
+#include "src/data/formats/captions.h"
 #include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/multi_hot_embedder.h"
 #include "src/evaluation/tasks/check_samples.h"

@@ -127,19 +127,6 @@ void add_longer(const config::Node& node, const std::string& path, std::int64_t 
   for (std::size_t i = 0; i < node.items().size(); ++i) add_longer(node.items()[i], concat(path, ".", i), steps, out);
 }
 
-std::optional<std::string> longer_than_run(const Config& config) {
-  const auto [from, to] = config.schedule.part;
-  const std::int64_t steps = std::llround(static_cast<double>(config.training.steps) / (to - from));
-  Lines longer;
-  add_longer(config::parse_yaml(to_yaml(config), ""), "", steps, longer);
-  if (longer.empty()) return std::nullopt;
-  const bool cut = config.schedule.warmup_steps > steps;
-  return concat(join_names(longer), ", but ", to - from < 1 ? "the whole schedule of schedule.part" : "the run", " has only ", steps,
-                steps == 1 ? " step" : " steps",
-                cut ? ": the warm-up is cut to this length, and the learning rate does not fall afterwards" : "",
-                ": set them for this length", cut ? "; schedule.warmup_share: 0.05 adapts to it" : "");
-}
-
 double weight_bytes(const std::map<std::string, at::Tensor>& tensors) {
   double bytes = 0;
   for (const auto& [name, tensor] : tensors) bytes += static_cast<double>(tensor.nbytes());
@@ -281,6 +268,20 @@ AdviceRule waits_for_data(std::int64_t threads, std::int64_t cores) {
           kSilence};
 }
 
+std::optional<std::string> longer_than_run(const Config& config) {
+  if (config.training.steps == 0 || config.training.epochs) return std::nullopt;
+  const auto [from, to] = config.schedule.part;
+  const std::int64_t steps = std::llround(static_cast<double>(config.training.steps) / (to - from));
+  Lines longer;
+  add_longer(config::parse_yaml(to_yaml(config), ""), "", steps, longer);
+  if (longer.empty()) return std::nullopt;
+  const bool cut = config.schedule.warmup_steps > steps;
+  return concat(join_names(longer), ", but ", to - from < 1 ? "the whole schedule of schedule.part" : "the run", " has only ", steps,
+                steps == 1 ? " step" : " steps",
+                cut ? ": the warm-up is cut to this length, and the learning rate does not fall afterwards" : "",
+                ": set them for this length", cut ? "; schedule.warmup_share: 0.05 adapts to it" : "");
+}
+
 Lines start_advice(const TrainingRun& run, const Config& config, int ranks) {
   Lines out;
   const std::int64_t batch = config.data.loader.batch_size;
@@ -291,8 +292,7 @@ Lines start_advice(const TrainingRun& run, const Config& config, int ranks) {
   if (batch * ranks == 1 && is_contrastive(*run.objective))
     out.push_back(concat("data.loader.batch_size is 1: the objective ", config.objective.name,
                          " compares a pair with the others of its batch, but there are none: use a larger batch"));
-  if (config.training.steps > 0 && !config.training.epochs)
-    if (const auto line = longer_than_run(config)) out.push_back(*line);
+  if (const auto line = longer_than_run(config)) out.push_back(*line);
   if (const auto line = lack_of_room(run, config, ranks)) out.push_back(*line);
   return out;
 }

@@ -58,6 +58,9 @@ AdviceRule cuts_much(std::int64_t context);
 /// Over at least ten seconds, training waited for data for more than a fifth of the time. Says why.
 AdviceRule waits_for_data(std::int64_t threads, std::int64_t cores);
 
+/// Returns a warning if settings count more steps than the run has. Runs whose length is not known yet get none.
+std::optional<std::string> longer_than_run(const Config& config);
+
 /// Returns warnings, one line each, that are known before the first step: a contrastive loss over a batch of one, a micro-batch larger than
 /// the batch, settings longer than the run, a disk without room for the checkpoints.
 std::vector<std::string> start_advice(const TrainingRun& run, const Config& config, int ranks);

@@ -1,8 +1,6 @@
 // Reads files that list images. The first byte selects the format; the rest is the file.
-#include "src/data/sources/coco_captions.h"
-#include "src/data/sources/csv.h"
-#include "src/data/sources/entities.h"
-#include "src/data/sources/karpathy.h"
+#include "src/data/sources/benchmarks.h"
+#include "src/data/sources/tables.h"
 #include "tests/fuzz/target.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -13,14 +11,18 @@ namespace {
 
 std::shared_ptr<Source> make_listing(char format, const std::string& path) {
   switch (format) {
-    case 'c':
-      return make_csv({.path = {{path}}, .separator = "comma", .label_key = "label"});
+    case 'c': {
+      CsvSettings settings(PathList{{path}});
+      settings.separator = "comma";
+      settings.label_keys = {"label"};
+      return make_csv(settings);
+    }
     case 'k':
       return make_karpathy({.annotations = path, .images = "images", .split = "train+val"});
     case 'o':
       return make_coco_captions({.annotations = path, .images = "images"});
     default:
-      return make_csv({.path = {{path}}});
+      return make_csv(PathList{{path}});
   }
 }
 

@@ -1,5 +1,5 @@
 // Reads region features from .npy files.
-#include "src/data/formats/npy.h"
+#include "src/data/formats/regions.h"
 
 #include "tests/fuzz/target.h"
 #include <tessera/data/source.h>

@@ -3,9 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "src/data/formats/column_file.h"
-#include "src/data/formats/python_json.h"
+#include "src/data/formats/json_values.h"
 #include "src/data/formats/row_filter.h"
-#include "src/data/sources/field_source.h"
 #include "src/data/sources/parquet.h"
 #include "tests/fuzz/target.h"
 #include <tessera/base/error.h>

@@ -6,8 +6,7 @@
 #include <set>
 
 #include "src/data/formats/byte_stream.h"
-#include "src/data/sources/webdataset/shard_index.h"
-#include "src/data/sources/webdataset/tar_stream.h"
+#include "src/data/sources/webdataset/shards.h"
 #include "src/io/tar.h"
 #include "tests/fuzz/target.h"
 #include <tessera/base/error.h>

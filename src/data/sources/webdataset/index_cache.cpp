@@ -1,4 +1,4 @@
-#include "src/data/sources/webdataset/index_cache.h"
+#include "src/data/sources/webdataset/shards.h"
 
 #include <array>
 #include <bit>
@@ -121,19 +121,15 @@ fs::path in_folder(const fs::path& folder, const std::string& path) {
   return folder / concat(std::hex, fingerprint(whole.string()), "-", whole.filename().string(), ".index");
 }
 
-std::optional<fs::path> user_cache() {
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0')
-    return fs::path(cache) / "tessera" / "index";
-  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0')
-    return fs::path(home) / ".cache" / "tessera" / "index";
-  return std::nullopt;
-}
-
 // Returns the places where the index of a tar may be, the preferred one first.
 std::vector<fs::path> places_of(const std::string& setting, const std::string& path) {
   if (setting != "beside") return {in_folder(setting, path)};
   std::vector<fs::path> places = {path + ".index"};
-  if (const auto folder = user_cache()) places.push_back(in_folder(*folder, path));
+  const auto set = [](const char* name) { return std::getenv(name) != nullptr && *std::getenv(name) != '\0'; };
+  if (set("XDG_CACHE_HOME"))
+    places.push_back(in_folder(fs::path(std::getenv("XDG_CACHE_HOME")) / "tessera" / "index", path));
+  else if (set("HOME"))
+    places.push_back(in_folder(fs::path(std::getenv("HOME")) / ".cache" / "tessera" / "index", path));
   return places;
 }
 

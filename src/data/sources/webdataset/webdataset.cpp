@@ -1,17 +1,15 @@
-#include <algorithm>
-
-#include <nlohmann/json.hpp>
-
-#include "src/data/formats/annotations.h"
-#include "src/data/formats/in_threads.h"
-#include "src/data/formats/python_json.h"
-#include "src/data/sources/field_source.h"
-#include "src/data/sources/webdataset/sample_members.h"
-#include "src/data/sources/webdataset/shard_index.h"
-#include "src/data/sources/webdataset/shard_stream.h"
-#include "src/data/sources/webdataset/side_table.h"
-#include "src/data/sources/webdataset/streamed_webdataset.h"
 #include "src/data/sources/webdataset/webdataset.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <unordered_map>
+
+#include "src/base/printable.h"
+#include "src/data/formats/json_values.h"
+#include "src/data/formats/column_file.h"
+#include "src/data/formats/in_threads.h"
+#include "src/data/formats/row_filter.h"
+#include "src/data/sources/webdataset/shards.h"
 #include "src/io/tar.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
@@ -23,9 +21,9 @@ namespace {
 constexpr std::size_t kNamed = 20;  // maximum number of names in a message
 constexpr std::size_t kFilterThreads = 8;
 
-class IndexedMembers : public SampleMembers {
+class IndexedRow : public ShardRow {
  public:
-  IndexedMembers(const ShardSample& entry, const std::string& path) : entry_(entry), file_(path) {}
+  IndexedRow(const ShardSample& entry, const std::string& path) : entry_(entry), file_(path) {}
 
   bool has(const std::string& name) const override { return entry_.find(name) != nullptr; }
   std::string read(const std::string& name) const override {
@@ -40,7 +38,50 @@ class IndexedMembers : public SampleMembers {
   const io::RandomAccessFile file_;
 };
 
+/// A filter's verdicts on samples, by key.
+using SideTable = std::unordered_map<std::string, FilterVerdict>;
+
+/// Applies the filter to the samples of a shard, using the Parquet file next to the shard (00000.parquet for 00000.tar, from img2dataset).
+/// The file's column `key` holds the keys of the samples. If the file is missing, if it lacks one of the filter's fields, or if Arrow is
+/// not available, returns an empty table; the caller must then use the samples' own fields. Throws UserError if the file is damaged.
+SideTable judge_side_table(const std::string& shard, const RowFilter& filter) {
+  const std::string path = std::filesystem::path(shard).replace_extension(".parquet").string();
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored) || !can_read_columns()) return {};
+  const auto file = open_columns(path);
+  std::vector<std::string> names = {"key"};
+  std::vector<std::vector<std::string>> below;
+  for (const std::string& field : filter.fields()) {
+    const auto column = find_column(file->columns(), field);
+    if (!column) return {};
+    names.push_back(column->column);
+    below.push_back(column->below);
+  }
+  if (!find_column(file->columns(), names[0])) return {};
+  SideTable out;
+  try {
+    for (std::int64_t number = 0; number < std::ssize(file->group_rows()); ++number) {
+      const auto group = file->read(number, names);
+      for (std::int64_t row = 0; row < group->rows(); ++row)
+        if (const auto key = group->bytes(0, row))
+          out[std::string(*key)] = filter.judge([&](std::size_t field) { return value_below(group->json(field + 1, row), below[field]); });
+    }
+  } catch (const std::runtime_error& error) {
+    user_error(path, ": cannot be read for the filter: ", printable(error.what()));
+  }
+  return out;
+}
+
 class WebDataset : public IndexedSource, public FieldSource {
+  // Returns use(shard, key, row) for a sample.
+  template <class Use>
+  auto with_row(std::int64_t index, const Use& use) const {
+    const ShardSample& entry = index_.samples.at(static_cast<std::size_t>(index));
+    const std::string& path = index_.paths[entry.shard];
+    IndexedRow row(entry, path);
+    return use(path, entry.key, row);
+  }
+
  public:
   WebDataset(const WebDatasetSettings& settings, const std::vector<std::string>& shards)
       : settings_(settings), index_(index_shards(shards, settings.index_cache)), mapper_(settings, index_.paths[0]) {
@@ -53,8 +94,7 @@ class WebDataset : public IndexedSource, public FieldSource {
   double depth_units() const override { return settings_.depth_units; }
 
   std::string describe() const override {
-    const std::string shards = index_.paths.size() == 1 ? "" : concat(" and ", index_.paths.size() - 1, " more shards");
-    return concat("webdataset ", index_.paths[0], shards, ", ", with_thousands(size()), " samples");
+    return concat("webdataset ", where(), ", ", with_thousands(size()), " samples");
   }
 
   std::string name_of(std::int64_t index) const override {
@@ -63,18 +103,15 @@ class WebDataset : public IndexedSource, public FieldSource {
   }
 
   std::vector<std::string> captions(std::int64_t index) const override {
-    const ShardSample& entry = index_.samples.at(static_cast<std::size_t>(index));
-    const std::string& path = index_.paths[entry.shard];
-    return mapper_.captions(path, entry.key, IndexedMembers(entry, path));
+    return with_row(index, [&](auto&&... row) { return mapper_.captions(row...); });
   }
-
   std::int64_t caption_count(std::int64_t index) const override {
-    const ShardSample& entry = index_.samples.at(static_cast<std::size_t>(index));
-    return mapper_.count_captions(entry.key, IndexedMembers(entry, index_.paths[entry.shard]));
+    return with_row(index, [&](auto&&... row) { return mapper_.count_captions(row...); });
   }
 
   std::string describe_fields(const std::vector<std::string>& needed) const override {
-    return concat("Its members are ", join_names(member_names()), json_fields(), "; ", mapper_.describe_keys(needed));
+    const std::string where = mapper_.describe(needed);
+    return concat("Its members are ", join_names(member_names()), json_fields(), where.empty() ? "" : "; ", where);
   }
 
   std::int64_t data_file_count() const override { return std::ssize(index_.paths); }
@@ -84,7 +121,7 @@ class WebDataset : public IndexedSource, public FieldSource {
 
   // Uses a shard's side table if it has the filter's fields, otherwise the samples' json members.
   std::vector<FilterVerdict> judge(const RowFilter& filter) const override {
-    std::vector<std::size_t> begins;
+    std::vector<std::size_t> begins;  // the first sample of each shard, then the number of samples
     for (std::size_t i = 0; i < index_.samples.size(); ++i)
       if (i == 0 || index_.samples[i].shard != index_.samples[i - 1].shard) begins.push_back(i);
     begins.push_back(index_.samples.size());
@@ -102,37 +139,32 @@ class WebDataset : public IndexedSource, public FieldSource {
   }
 
   Sample get(std::int64_t index) const override {
-    const ShardSample& entry = index_.samples.at(static_cast<std::size_t>(index));
-    const std::string& path = index_.paths[entry.shard];
-    return mapper_.load(path, entry.key, IndexedMembers(entry, path));
+    return with_row(index, [&](auto&&... row) { return mapper_.load(row...); });
   }
 
  private:
+  std::string where() const {
+    return concat(index_.paths[0], index_.paths.size() == 1 ? "" : concat(" and ", index_.paths.size() - 1, " more shards"));
+  }
+
   void report() const {
     for (const std::string& problem : index_.problems) log::warning(problem);
     for (const std::string& remark : index_.remarks.lines(index_.paths.size())) log::warning(remark);
-    const std::string where = index_.paths.size() == 1
-                                  ? index_.paths[0]
-                                  : concat(index_.paths[0], " and ", index_.paths.size() - 1, " more shards");
-    if (index_.repeated > 0)
-      log::warning(where, ": ", index_.repeated,
-                   " keys occur more than once; each occurrence is a sample of its own (first: ", index_.repeated_example, ")");
-    if (index_.scattered > 0)
-      log::warning(where, ": the members of ", index_.scattered,
-                   " samples are not adjacent (first: ", index_.scattered_example, ")");
     if (index_.samples.empty()) {
       std::string why;
       for (const std::string& problem : index_.problems) why = "; " + problem;
-      user_error(where, ": holds no samples (files named KEY.jpg, KEY.txt, ...)", why);
+      user_error(where(), ": holds no samples (files named KEY.jpg, KEY.txt, ...)", why);
     }
     std::int64_t without_image = 0;
-    for (const ShardSample& sample : index_.samples)
-      without_image += first_of(sample, settings_.image_keys) == nullptr ? 1 : 0;
+    const auto has_image = [&](const ShardSample& sample) {
+      return std::ranges::any_of(settings_.image_keys, [&](const std::string& name) { return sample.find(name) != nullptr; });
+    };
+    for (const ShardSample& sample : index_.samples) without_image += has_image(sample) ? 0 : 1;
     if (without_image == size())
-      user_error(where, ": no sample has an image: the members found are ", join_names(member_names()),
+      user_error(where(), ": no sample has an image: the members found are ", join_names(member_names()),
                  ", the image is looked for in ", join_names(settings_.image_keys), " (image_keys)");
     if (without_image > 0)
-      log::warning(where, ": ", without_image, " of ", size(), " samples have no image (",
+      log::warning(where(), ": ", without_image, " of ", size(), " samples have no image (",
                    join_names(settings_.image_keys), ")");
   }
 
@@ -143,17 +175,17 @@ class WebDataset : public IndexedSource, public FieldSource {
     return names;
   }
 
-  // Lists the fields of the first json member: " (json: caption and url)".
+  // Lists the fields of the first json member: " (json: caption and url)". Errors are ignored, because the text is only an addition to a message
+  // about another problem.
   std::string json_fields() const {
-    const auto found = std::find_if(index_.samples.begin(), index_.samples.end(),
-                                    [](const ShardSample& sample) { return sample.find("json") != nullptr; });
+    const auto found = std::ranges::find_if(index_.samples, [](const ShardSample& sample) { return sample.find("json") != nullptr; });
     if (found == index_.samples.end()) return {};
     try {
-      const std::string text = IndexedMembers(*found, index_.paths[found->shard]).read("json");
-      const std::vector<std::string> names = json_names(text, kNamed);
-      return names.empty() ? "" : " (json: " + join_names(names) + ")";
+      const IndexedRow row(*found, index_.paths[found->shard]);
+      const nlohmann::json* const fields = row.side();
+      return fields == nullptr ? "" : " (json: " + printable(join_names(json_names(*fields, kNamed)), 1000) + ")";
     } catch (const std::exception&) {
-      return {};  // errors are ignored, because the returned text is only an addition to a message about another problem
+      return {};
     }
   }
 
@@ -165,15 +197,9 @@ class WebDataset : public IndexedSource, public FieldSource {
     return out.is_discarded() ? nlohmann::json(nullptr) : out;
   }
 
-  static const ShardMember* first_of(const ShardSample& entry, const std::vector<std::string>& names) {
-    for (const std::string& name : names)
-      if (const ShardMember* member = entry.find(name)) return member;
-    return nullptr;
-  }
-
   WebDatasetSettings settings_;
   ShardIndex index_;
-  MemberMapper mapper_;
+  ShardMapper mapper_;
 };
 
 }  // namespace

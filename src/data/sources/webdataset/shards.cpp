@@ -1,21 +1,28 @@
-#include "src/data/sources/webdataset/shard_index.h"
+#include "src/data/sources/webdataset/shards.h"
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <mutex>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "src/base/printable.h"
+#include "src/data/formats/json_values.h"
+#include "src/data/formats/class_names.h"
 #include "src/data/formats/in_threads.h"
-#include "src/data/sources/webdataset/index_cache.h"
-#include "src/io/tar.h"
+#include "src/data/formats/sample_file.h"
+#include "src/io/stand_in.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
+#include <tessera/base/text.h>
 
 namespace tessera {
 namespace {
 
+using Json = nlohmann::json;
+
+constexpr std::string_view kJsonField = "json.";  // "json.summary" means the field summary of the json member
 constexpr std::size_t kIndexThreads = 8;
 constexpr std::chrono::seconds kTellEvery{10};
 
@@ -32,12 +39,10 @@ class ShardReader {
     if (found == latest_.end()) {
       begin_sample(key);
     } else if (!is_new_name(found->second, name)) {
-      ++index_.repeated;
-      if (index_.repeated_example.empty()) index_.repeated_example = index_.paths[shard_] + ": " + key;
+      index_.remarks.add(" keys occur more than once; each occurrence is a sample of its own", index_.paths[shard_] + ": " + key);
       begin_sample(key);
-    } else if (found->second != current_ && scattered_.insert({found->second, true}).second) {
-      ++index_.scattered;
-      if (index_.scattered_example.empty()) index_.scattered_example = index_.paths[shard_] + ": " + key;
+    } else if (found->second != current_ && scattered_.insert(found->second).second) {
+      index_.remarks.add(" samples have members that are not adjacent", index_.paths[shard_] + ": " + key);
     }
     current_ = latest_.at(key);
     index_.samples[current_].members.push_back({name, member.offset, member.size});
@@ -79,7 +84,7 @@ class ShardReader {
   std::size_t begin_;
   std::size_t current_ = 0;
   std::unordered_map<std::string, std::size_t> latest_;
-  std::unordered_map<std::size_t, bool> scattered_;
+  std::unordered_set<std::size_t> scattered_;
   std::unordered_map<std::size_t, std::unordered_set<std::string>> many_names_;  // sample with many members -> its members' names
 };
 
@@ -103,6 +108,16 @@ std::map<std::string, io::TarIndex> index_tars(const std::vector<std::string>& p
     log::info("reading the headers of the shards: ", done, " of ", indices.size());
   });
   return indices;
+}
+
+/// Calls `read`, and adds the names of shard and sample to the SampleErrors that it throws.
+template <class Read>
+auto read_named(const std::string& shard, const std::string& key, const Read& read) {
+  try {
+    return read();
+  } catch (const SampleError& error) {
+    throw SampleError(error.reason(), concat(shard, ": sample ", key, ": ", error.what()), key);
+  }
 }
 
 }  // namespace
@@ -130,26 +145,24 @@ std::string as_member_name(std::string name) {
   return name;
 }
 
-void RemarkedShards::note(const std::string& shard, const io::TarIndex& tar, std::int64_t samples) {
-  const auto add = [&](Kind& kind, bool is, const std::string& first) {
-    if (is && kind.shards++ == 0) kind.first = first;
-  };
-  add(empty_, tar.members.empty() && tar.problem.empty(), shard);
-  add(without_samples_, !tar.members.empty() && samples == 0,
-      concat(shard, tar.members.empty() ? "" : ", with " + printable(tar.members.front().name)));
-  add(joined_, tar.joined, shard);
-  add(ignored_, tar.ignored > 0, concat(shard, ", ", tar.ignored, " bytes"));
+void ShardRemarks::note(const std::string& shard, const io::TarIndex& tar, std::int64_t samples) {
+  if (tar.members.empty() && tar.problem.empty()) add(" shards are empty", shard);
+  if (!tar.members.empty() && samples == 0)
+    add(" shards hold files, but none named KEY.ENDING, so that they have no samples", concat(shard, ", with ", printable(tar.members.front().name)));
+  if (tar.joined)
+    add(" shards are several archives, one after the other: all are read, although the webdataset package reads only the first", shard);
+  if (tar.ignored > 0)
+    add(" shards have bytes after their end that are not another archive: these bytes are ignored", concat(shard, ", ", tar.ignored, " bytes"));
 }
 
-std::vector<std::string> RemarkedShards::lines(std::size_t shards) const {
+void ShardRemarks::add(const std::string& kind, const std::string& first) {
+  if (auto& [count, example] = kinds_[kind]; count++ == 0) example = first;
+}
+
+std::vector<std::string> ShardRemarks::lines(std::size_t shards) const {
   std::vector<std::string> out;
-  const auto add = [&](const Kind& kind, const char* what) {
-    if (kind.shards > 0) out.push_back(concat(kind.shards, " of ", shards, what, " (first: ", kind.first, ")"));
-  };
-  add(empty_, " shards are empty");
-  add(without_samples_, " shards hold files, but none named KEY.ENDING, so that they have no samples");
-  add(joined_, " shards are several archives, one after the other: all are read, although the webdataset package reads only the first");
-  add(ignored_, " shards have bytes after their end that are not another archive: these bytes are ignored");
+  for (const auto& [kind, found] : kinds_)
+    out.push_back(concat(found.first, kind.starts_with(" shards") ? concat(" of ", shards) : "", kind, " (first: ", found.second, ")"));
   return out;
 }
 
@@ -170,6 +183,87 @@ ShardIndex index_shards(const std::vector<std::string>& paths, const std::string
   for (const ShardSample& sample : index.samples)
     for (const ShardMember& member : sample.members) ++index.names[member.name];
   return index;
+}
+
+const Json& ShardRow::json() const {
+  if (!json_) json_ = has("json") ? parse_python_json(read("json")) : Json();
+  return *json_;
+}
+
+Json ShardRow::value(const std::string& name) const {
+  if (has(name)) {
+    const std::string text = checked_text(read(name), "its member " + name);
+    return splits_lines ? Json(split(text, '\n')) : Json(text);
+  }
+  const Json* const object = side();
+  return name.starts_with(kJsonField) && object != nullptr ? object->value(name.substr(kJsonField.size()), Json()) : Json();
+}
+
+std::optional<std::string> ShardRow::text(const std::string& name) const {
+  if (has(name)) return std::string(strip(read(name)));
+  std::string text = name.starts_with(kJsonField) ? json_text(value(name)) : std::string();
+  return text.empty() ? std::nullopt : std::optional(std::move(text));
+}
+
+std::optional<std::string> ShardRow::file(const std::string& name, const char* /*missing*/) const {
+  return has(name) ? std::optional(read(name)) : std::nullopt;
+}
+
+const Json* ShardRow::side() const {
+  return json().is_object() ? &json() : nullptr;
+}
+
+std::string ShardRow::bad_side() const {
+  if (!json().is_discarded()) return {};
+  const std::string known = io::describe_stand_in(read("json"));
+  return concat("its json member is not JSON", known.empty() ? "" : ": ", known);
+}
+
+ShardMapper::ShardMapper(const WebDatasetSettings& given, const std::string& first_shard)
+    : rows_(
+          [&] {
+            RowSettings settings = given;
+            for (const std::string& name : given.json_captions) settings.caption_keys.push_back(concat(kJsonField, name));
+            const std::string beside = (std::filesystem::path(first_shard).parent_path() / "classes.txt").string();
+            std::error_code ignored;
+            if (!settings.classes && !first_shard.empty() && std::filesystem::exists(beside, ignored)) settings.classes = beside;
+            return settings;
+          }(),
+          {.name = "webdataset " + first_shard,
+           .side_prefix = std::string(kJsonField),
+           .break_hint = ": for text members, caption_lines: true makes each line a caption"}),
+      caption_lines_(given.caption_lines) {}
+
+Sample ShardMapper::load(const std::string& shard, const std::string& key, ShardRow& row) const {
+  Sample sample;
+  sample.key = key;
+  row.splits_lines = caption_lines_;
+  read_named(shard, key, [&] {
+    rows_.read_fields(row, sample);
+    rows_.read_label(row, sample);
+    rows_.read_files(row, sample);
+  });
+  if (sample.encoded.empty())
+    sample.no_image = concat(shard, ": sample ", key, ": has no image; expected one of the members ", join_names(rows_.settings().image_keys));
+  return sample;
+}
+
+std::vector<std::string> ShardMapper::captions(const std::string& shard, const std::string& key, ShardRow& row) const {
+  Sample sample;
+  sample.key = key;
+  row.splits_lines = caption_lines_;
+  read_named(shard, key, [&] { rows_.read_texts(row, sample); });
+  return std::move(sample.captions);
+}
+
+std::int64_t ShardMapper::count_captions(const std::string& shard, const std::string& key, ShardRow& row) const {
+  const RowSettings& settings = rows_.settings();
+  const auto in_json = std::ranges::count_if(settings.caption_keys, [](const std::string& name) { return name.starts_with(kJsonField); });
+  const auto texts = std::ranges::count_if(settings.caption_keys, [&](const std::string& name) { return row.has(name); });
+  // If several members may hold captions, they must be read, because blank captions do not count. A single member need not be read: if it
+  // is blank, the sample is bad anyway.
+  const bool reads_json = row.has("json") && (in_json > 0 || (!settings.text_fields.empty() && texts == 0));
+  return reads_json || caption_lines_ || texts > 1 ? std::ssize(captions(shard, key, row)) : texts;
 }
 
 }  // namespace tessera

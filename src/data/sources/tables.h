@@ -1,0 +1,65 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "src/data/sources/rows.h"
+
+namespace tessera {
+
+/// Images listed in a table, by default with OpenCLIP's column names. Each row is a sample.
+struct CsvSettings : RowSettings {
+  CsvSettings(PathList from = {}) {  // NOLINT: files are a source
+    path = std::move(from);
+    image_keys = {"filepath"};
+    caption_keys = {"title"};
+  }
+  std::optional<std::string> separator;
+  std::optional<config::FilePath> root;
+};
+
+template <class Visitor>
+void fields(Visitor& v, CsvSettings& s) {
+  v("path", s.path, "text tables with the column names in the first line: one file, a list, a pattern, or a folder of .csv files");
+  v("separator", s.separator,
+    "separator of columns: one character, tab or comma (OpenCLIP's --csv-separator); null: the tab, comma, semicolon or | found in "
+    "the first line");
+  v("root", s.root,
+    "folder that file names are relative to; null: the table's folder, or the current folder if the first image exists only there");
+  fields(v, static_cast<RowSettings&>(s));
+}
+
+/// Images listed in files of JSON objects, one per line: DOCCI, ImageInWords and others. The extension of an image's name may be missing.
+struct JsonLinesSettings : RowSettings {
+  JsonLinesSettings(PathList from = {}) {  // NOLINT: files are a source
+    path = std::move(from);
+    image_keys = {"image"};
+    caption_keys = {"caption"};
+  }
+  config::FilePath images;
+  std::string split;
+  bool sentences = false;
+};
+
+template <class Visitor>
+void fields(Visitor& v, JsonLinesSettings& s) {
+  v("path", s.path, "files with one JSON object per line: one file, a list, a pattern, or a folder of .jsonl files");
+  v("images", s.images, "folder of the images; empty: the folder of the list");
+  v("split", s.split, "read only the lines of this split, such as test; empty: all");
+  v("sentences", s.sentences,
+    "make each sentence a caption of its own: texts are split at full stops, line ends and </s> (FLAIR's fine-grained retrieval)");
+  fields(v, static_cast<RowSettings&>(s));
+}
+
+/// Returns the settings for a table when only its path is known: the defaults, and the separator found in its first line. `given` is the
+/// table's name in messages ("--source a.csv"). Throws UserError if the table lacks the default columns; the message shows the settings to
+/// write.
+CsvSettings csv_settings_of(const std::string& path, const std::string& given);
+
+/// These functions throw UserError naming file and line if a list is malformed, or lacks a column or member that the settings name. Rows that
+/// cannot be read are bad samples.
+std::shared_ptr<IndexedSource> make_csv(const CsvSettings& settings);
+std::shared_ptr<IndexedSource> make_json_lines(const JsonLinesSettings& settings);
+
+}  // namespace tessera
