@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "src/data/tokenizers/presets.h"
+#include "src/data/tokenizers/clip_bpe.h"
 #include "src/data/tokenizers/json/assembled.h"
 #include "src/data/tokenizers/sentencepiece.h"
 #include "src/data/tokenizers/tokenizer_config.h"

@@ -42,7 +42,8 @@ void add_some(std::vector<std::string> texts, std::int64_t count, Random& random
 class SingleText : public TextView {
  public:
   using Texts = std::span<const std::string> (*)(const Sample& sample);
-  SingleText(std::string view, Texts texts, std::string choice = "") : TextView(std::move(view), 1, ""), texts_(texts), choice_(std::move(choice)) {}
+  SingleText(std::string view, Texts texts, std::string choice = "")
+      : TextView(std::move(view), 1, ""), texts_(texts), choice_(std::move(choice)) {}
 
   bool is_in(const Sample& sample) const override {
     return std::ranges::any_of(texts_(sample), [](const std::string& text) { return !text.empty(); });
@@ -59,7 +60,8 @@ class SingleText : public TextView {
     if (usable.empty() && !draw.optional) refuse(sample, "no_" + name, " has no " + name);
     if (usable.empty()) return {""};
     if (choice_ != "random") return {usable[0]};
-    return {Random(draw.seed, Purpose::caption, {static_cast<std::uint64_t>(draw.repeat), static_cast<std::uint64_t>(draw.index)}).pick(usable)};
+    const auto repeat = static_cast<std::uint64_t>(draw.repeat), index = static_cast<std::uint64_t>(draw.index);
+    return {Random(draw.seed, Purpose::caption, {repeat, index}).pick(usable)};
   }
 
  private:

@@ -10,6 +10,12 @@
 
 namespace tessera {
 
+/// One file of a sample: its name after the key ("txt", "mask.png") and its bytes.
+struct SampleFile {
+  std::string name;
+  std::string content;
+};
+
 /// A sample as stored in a shard: its files, and its digest for the fingerprint of the data set.
 struct PackedSample : SampleOutcome {
   std::vector<SampleFile> files;
@@ -26,12 +32,6 @@ std::string shard_key(const std::string& key);
 /// Makes the files of a sample. Throws SampleError if the sample is bad.
 void pack_sample(Sample& sample, const PackSettings& settings, const std::vector<std::string>& class_names, double depth_units,
                  PackedSample& out);
-
-/// One file of a sample: its name after the key ("txt", "mask.png") and its bytes.
-struct SampleFile {
-  std::string name;
-  std::string content;
-};
 
 /// Returns the files that make up a sample in a WebDataset shard, in the order they are written:
 ///   png|jpg      the image

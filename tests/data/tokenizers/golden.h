@@ -6,7 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "src/data/tokenizers/presets.h"
+#include "src/data/tokenizers/clip_bpe.h"
+#include "src/data/tokenizers/wordpiece.h"
 #include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
 

@@ -1,4 +1,4 @@
-#include "src/data/tokenizers/presets.h"
+#include "src/data/tokenizers/clip_bpe.h"
 
 #include <algorithm>
 #include <vector>
@@ -7,7 +7,6 @@
 #include "src/data/tokenizers/engine_tokenizer.h"
 #include "src/data/tokenizers/json/assembled.h"
 #include "src/data/tokenizers/json/characters.h"
-#include "src/data/tokenizers/tokenizer_config.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/config/shipped.h>
@@ -83,18 +82,6 @@ json open_clip_rules(std::string_view merges, const std::string& origin) {
   return file;
 }
 
-/// Returns the lines of a vocab.txt. A line that is not UTF-8 keeps its id, but U+FFFD makes it a piece that no cleaned text contains.
-std::vector<std::string> read_pieces(const Vocabulary& vocabulary) {
-  std::vector<std::string> pieces = split_lines(vocabulary.bytes);
-  for (const char* special : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"})
-    if (std::find(pieces.begin(), pieces.end(), special) == pieces.end())
-      user_error(vocabulary.origin, ": has no ", special, " among its ", pieces.size(),
-                 " lines; expected BERT's vocab.txt, one piece per line");
-  for (std::string& piece : pieces)
-    if (!is_utf8(piece)) piece = repair_utf8(piece);
-  return pieces;
-}
-
 }  // namespace
 
 json clip_tokenizer_json(std::string_view merges, const std::string& origin, const std::string& start, const std::string& end) {
@@ -137,17 +124,6 @@ std::shared_ptr<Tokenizer> make_clip_bpe(const ClipBpeSettings& settings, const 
     json_tokenizer::lower_ascii(room);
     return room;
   };
-  return std::make_shared<EngineTokenizer>(std::move(engine), std::move(vocabulary), rules);
-}
-
-std::shared_ptr<Tokenizer> make_wordpiece(const WordPieceSettings& settings, const TokenizerContext& context) {
-  Vocabulary vocabulary = load_vocabulary("wordpiece", "vocab", settings.vocab, context);
-  const TokenizerConfig config(nlohmann::json{{"do_lower_case", settings.lower_case}});
-  nlohmann::json rules = json_tokenizer::of_word_pieces(read_pieces(vocabulary), config, vocabulary.origin);
-  rules["decoder"]["cleanup"] = false;
-  rules["decoder"]["strips_first"] = true;
-  EngineSettings engine{.name = "wordpiece", .context_length = settings.context_length, .clean = repaired_utf8};
-  engine.pad_id = rules["model"]["vocab"]["[PAD]"].get<std::int64_t>();
   return std::make_shared<EngineTokenizer>(std::move(engine), std::move(vocabulary), rules);
 }
 

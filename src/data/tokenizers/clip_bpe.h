@@ -39,21 +39,4 @@ std::shared_ptr<Tokenizer> make_clip_bpe(const ClipBpeSettings& settings, const 
 /// UserError if there are too few merges, or if they are not CLIP's.
 nlohmann::json clip_tokenizer_json(std::string_view merges, const std::string& origin, const std::string& start, const std::string& end);
 
-/// BERT's word pieces, with the ids of Hugging Face's BertTokenizer (the Rust engine): [CLS], pieces, [SEP].
-struct WordPieceSettings {
-  config::FilePath vocab;
-  std::int64_t context_length = 76;
-  bool lower_case = true;
-};
-
-template <class Visitor>
-void fields(Visitor& v, WordPieceSettings& s) {
-  v("vocab", s.vocab, "path of vocab.txt, one piece per line");
-  v("context_length", s.context_length, "maximum number of ids, including [CLS] and [SEP]", config::at_least(2));
-  v("lower_case", s.lower_case, "lower-case and remove accents (uncased BERT)");
-}
-
-/// Throws UserError if the file is missing or lacks one of [PAD], [UNK], [CLS], [SEP], [MASK].
-std::shared_ptr<Tokenizer> make_wordpiece(const WordPieceSettings& settings, const TokenizerContext& context);
-
 }  // namespace tessera
