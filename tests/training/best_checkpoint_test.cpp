@@ -181,7 +181,7 @@ TEST_F(KeepBest, BestCanBeEvaluatedAndResumed) {
   std::string step;
   for (const auto& file : fs::directory_iterator(folder_ / "run/evaluation")) {
     const auto json = nlohmann::json::parse(io::read_file(file.path().string()));
-    const double loss = json["results"][0]["metrics"]["loss"];
+    const double loss = json["tasks"][0]["metrics"]["loss"];
     if (loss < least) step = file.path().stem();
     least = std::min(least, loss);
   }

@@ -28,7 +28,7 @@ class DinoRun : public RunTest {
   }
   nlohmann::json measured(const std::string& run, std::int64_t step) const {
     const std::string file = folder_ / (run + "/evaluation/" + step_folder_name(step) + ".json");
-    return nlohmann::json::parse(io::read_file(file)).at("results");
+    return nlohmann::json::parse(io::read_file(file)).at("tasks");
   }
 };
 

@@ -108,7 +108,7 @@ TEST_F(ImageFeatures, EvaluationDuringTheRunUsesImages) {
   trained(live("{name: clip}", "live", measured));
   const auto result = [&](const char* run) {
     std::ifstream file(folder_ / concat(run, "/evaluation/step_0000006.json"));
-    return nlohmann::json::parse(file).at("results").at(0).at("metrics");
+    return nlohmann::json::parse(file).at("tasks").at(0).at("metrics");
   };
   EXPECT_EQ(result("cached"), result("live"));
 }

@@ -94,7 +94,7 @@ TEST_F(LoraRun, CheckpointHoldsTheMergedModelAndEvaluatesLikeTheRun) {
     const InferenceModel loaded = load_for_inference(file, "cpu");
     const TrainingRun parts = build_training_run(tiny_config(run, overrides));
     const TaskResult again = checkpoint_loss(loaded)->measure({.source = parts.validation});
-    const auto results = nlohmann::json::parse(io::read_file(run + "/evaluation/step_0000006.json"))["results"];
+    const auto results = nlohmann::json::parse(io::read_file(run + "/evaluation/step_0000006.json"))["tasks"];
     EXPECT_EQ(results[0]["metrics"]["loss"].get<double>(), again.metrics[0].second) << "to the last bit";
   }
 }

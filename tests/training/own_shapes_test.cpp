@@ -34,7 +34,7 @@ TEST_F(OwnShapesInTraining, RunIsEvaluatedAndItsLossMeasured) {
                                                        "{name: retrieval}, {name: segmentation}]}"})),
           "none")
       .run();
-  const auto results = nlohmann::json::parse(io::read_file(folder_ / "run/evaluation/step_0000006.json")).at("results");
+  const auto results = nlohmann::json::parse(io::read_file(folder_ / "run/evaluation/step_0000006.json")).at("tasks");
   ASSERT_EQ(results.size(), 4U);
   for (const auto& result : results) EXPECT_EQ(result.at("samples"), 16) << result.dump();
 }

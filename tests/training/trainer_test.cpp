@@ -273,7 +273,7 @@ TEST_F(Training, WritesTheResolvedConfigurationAndEvaluations) {
   EXPECT_EQ(io::read_file(run + "/config.yaml"), concat("# ", version_line(), "\n", to_yaml(config)));
   for (const char* step : {"step_0000003", "step_0000006"}) {
     const auto json = nlohmann::json::parse(io::read_file(run + "/evaluation/" + step + ".json"));
-    EXPECT_TRUE(json["results"][0]["metrics"].contains("top1")) << json.dump();
+    EXPECT_TRUE(json["tasks"][0]["metrics"].contains("top1")) << json.dump();
   }
 }
 

@@ -29,7 +29,7 @@ TaskResult loss_result(const TrainingRun& run, const Config& config, const LossB
 }
 
 nlohmann::json evaluation_of(const std::string& run, const std::string& step) {
-  return nlohmann::json::parse(io::read_file(run + "/evaluation/" + step + ".json"))["results"];
+  return nlohmann::json::parse(io::read_file(run + "/evaluation/" + step + ".json"))["tasks"];
 }
 
 class ValidationLoss : public RunTest, public ::testing::WithParamInterface<const char*> {};
