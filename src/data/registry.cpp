@@ -2,7 +2,6 @@
 #include "src/data/sources/benchmarks.h"
 #include "src/data/sources/filtered_source.h"
 #include "src/data/sources/mixture.h"
-#include "src/data/sources/parquet.h"
 #include "src/data/sources/tables.h"
 #include "src/data/sources/webdataset/webdataset.h"
 #include "src/data/tokenizers/clip_bpe.h"

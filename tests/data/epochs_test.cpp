@@ -9,7 +9,7 @@
 
 #include "src/data/formats/column_file.h"
 #include "src/data/sources/mixture.h"
-#include "src/data/sources/parquet.h"
+#include "src/data/sources/tables.h"
 #include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"

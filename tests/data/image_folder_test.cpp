@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/data/formats/class_names.h"
+#include "src/data/formats/data_files.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include <tessera/base/log.h>

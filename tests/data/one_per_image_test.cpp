@@ -11,7 +11,6 @@
 #include "src/data/packing/inspect.h"
 #include "src/data/sources/tables.h"
 #include "src/data/sources/mixture.h"
-#include "src/data/sources/parquet.h"
 #include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"

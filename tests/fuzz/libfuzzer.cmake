@@ -3,8 +3,8 @@
 set(TESSERA_FUZZ_LIBRARIES ${PROJECT_SOURCE_DIR}/build CACHE PATH "build folder whose libraries config and model_file link")
 
 file(GLOB parsers ${PROJECT_SOURCE_DIR}/src/data/tokenizers/*.cpp ${PROJECT_SOURCE_DIR}/src/data/tokenizers/json/*.cpp)
-foreach(name formats/byte_stream formats/captions formats/class_names formats/column_file formats/column_path formats/field_expression
-             formats/json_values formats/paths formats/regions formats/row_filter formats/sample_file formats/table
+foreach(name formats/byte_stream formats/captions formats/column_file formats/data_files formats/field_expression
+             formats/json_values formats/paths formats/regions formats/row_filter formats/table
              image/bmp image/decode image/gif image/image_header image/jpeg image/tiff features/feature_files features/feature_folder source
              sources/annotation_files sources/listed_pictures sources/parquet sources/rows sources/tables
              sources/webdataset/index_cache sources/webdataset/shard_stream sources/webdataset/shards)

@@ -76,7 +76,6 @@ bool too_deep(std::string_view text) {
   return depth > kDeepest;
 }
 
-
 bool read_value(const Json& json, std::string& value) {
   if (json.is_string()) value = json.get<std::string>();
   return json.is_string();
@@ -146,8 +145,7 @@ using Event = Json::parse_event_t;
 /// A callback for nlohmann's parser. Depth 0 is the file's object, depth 1 its members, depth 2 the items of its lists.
 class ItemParser {
  public:
-  ItemParser(const std::string& path, const std::map<std::string, JsonItemReader>& readers)
-      : path_(path), readers_(readers) {}
+  ItemParser(const std::string& path, const std::map<std::string, JsonItemReader>& readers) : path_(path), readers_(readers) {}
 
   // The parser discards values for which this returns false.
   bool operator()(int depth, Event event, Json& parsed) {
@@ -156,8 +154,7 @@ class ItemParser {
     if (depth == 1 && event == Event::value && reader_ != nullptr)
       user_error(path_, ": ", printable(name_), ": expected a list, got ", parsed.type_name());
     if (depth == 1 && (event == Event::object_start || event == Event::array_start)) {
-      if (reader_ != nullptr && event == Event::object_start)
-        user_error(path_, ": ", printable(name_), ": expected a list, got an object");
+      if (reader_ != nullptr && event == Event::object_start) user_error(path_, ": ", printable(name_), ": expected a list, got an object");
       return reader_ != nullptr;
     }
     if (depth != 2 || reader_ == nullptr) return true;
@@ -172,8 +169,7 @@ class ItemParser {
   void check_complete() const {
     for (const auto& [name, reader] : readers_)
       if (std::find(seen_.begin(), seen_.end(), name) == seen_.end())
-        user_error(path_, ": has no list \"", name,
-                   "\"; its members are: ", seen_.empty() ? "none" : printable(join_names(seen_), 500));
+        user_error(path_, ": has no list \"", name, "\"; its members are: ", seen_.empty() ? "none" : printable(join_names(seen_), 500));
   }
 
  private:
@@ -212,8 +208,9 @@ void read_objects(const Json& list, std::vector<ObjectAnnotation>& out) {
 
 void read_negatives(const Json& list, std::vector<HardNegative>& out) {
   read_items(list, out, [](const Json& json, HardNegative& negative) {
-    return read_value(json, negative.caption) || (json.is_object() && json.contains("caption") && read_member(json, "kind", negative.kind) &&
-                                                  read_member(json, "caption", negative.caption));
+    return read_value(json, negative.caption) ||
+           (json.is_object() && json.contains("caption") && read_member(json, "kind", negative.kind) &&
+            read_member(json, "caption", negative.caption));
   });
 }
 

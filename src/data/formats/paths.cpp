@@ -1,3 +1,5 @@
+#include "src/data/formats/paths.h"
+
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
@@ -6,7 +8,6 @@
 #include <optional>
 
 #include "src/base/printable.h"
-#include "src/data/formats/paths.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
@@ -86,13 +87,10 @@ std::vector<std::string> expand_range(const std::string& inside, const std::stri
   if ((!letters && !(is_number(first) && is_number(last))) || !is_number(step))
     user_error(printable(whole), ": {", printable(inside),
                "} is not a range: expected two whole numbers or letters, for example {00000..00004}");
-  const auto place = [&](const std::string& end) {
-    return letters ? static_cast<std::int64_t>(kLetters.find(end[0])) : std::stoll(end);
-  };
+  const auto place = [&](const std::string& end) { return letters ? static_cast<std::int64_t>(kLetters.find(end[0])) : std::stoll(end); };
   const std::int64_t from = place(first), to = place(last);
   const std::int64_t apart = std::max<std::int64_t>(std::abs(std::stoll(step)), 1), steps = std::abs(to - from) / apart;
-  if (steps >= kMostNames)
-    user_error(printable(whole), ": {", printable(inside), "} stands for more than ", kMostNames, " names");
+  if (steps >= kMostNames) user_error(printable(whole), ": {", printable(inside), "} stands for more than ", kMostNames, " names");
   const std::size_t width = is_padded(first) || is_padded(last) ? std::max(first.size(), last.size()) : 0;
   std::vector<std::string> out;
   for (std::int64_t i = 0; i <= steps; ++i) {
@@ -142,7 +140,8 @@ class Expansion {
     if (!choices)
       for (const std::string& name : of(inside, depth + 1)) out.push_back("{" + name + "}");
     else
-      for (const std::string& choice : *choices) append(out, choice.find('{') == std::string::npos ? std::vector{choice} : of(choice, depth + 1));
+      for (const std::string& choice : *choices)
+        append(out, choice.find('{') == std::string::npos ? std::vector{choice} : of(choice, depth + 1));
     return out;
   }
 
@@ -153,8 +152,7 @@ class Expansion {
   }
 
   [[noreturn]] void refuse() const {
-    user_error(printable(whole_), ": its braces stand for too many names: at most ", with_thousands(kMostNames),
-               " are read");
+    user_error(printable(whole_), ": its braces stand for too many names: at most ", with_thousands(kMostNames), " are read");
   }
 
   const std::string& whole_;
@@ -224,10 +222,10 @@ std::optional<std::string> scheme_of(const std::string& text) {
 
 std::string command_that_reads(const std::string& address, const std::string& scheme) {
   const std::string word = shell_word(address);
-  return scheme == "s3"                             ? "aws s3 cp " + word + " -"
-         : scheme == "gs"                           ? "gsutil cat " + word
+  return scheme == "s3"                          ? "aws s3 cp " + word + " -"
+         : scheme == "gs"                        ? "gsutil cat " + word
          : scheme == "http" || scheme == "https" ? "curl -sfL " + word
-                                                    : "COMMAND " + word;
+                                                 : "COMMAND " + word;
 }
 
 void refuse_remote(const std::string& text, bool commands) {
@@ -242,7 +240,8 @@ void refuse_remote(const std::string& text, bool commands) {
     return;  // the address is inside braces, which are expanded later
   }
   if (!commands) user_error(text, ": only local files can be read: copy them first and use their paths");
-  user_error(text, ": only local files and commands can be read: copy the files first, or read them through a command, such as path: \"pipe:",
+  user_error(text,
+             ": only local files and commands can be read: copy the files first, or read them through a command, such as path: \"pipe:",
              command_that_reads(text, *scheme), "\"");
 }
 
@@ -286,8 +285,7 @@ std::string found_item(const std::string& item, const std::vector<std::string>& 
   const std::string whole = found_path(item, folders);
   if (whole != item) return whole;
   std::string out;
-  for (const std::string& part : split_outside_braces(item, true))
-    out += (out.empty() ? "" : "::") + found_path(part, folders);
+  for (const std::string& part : split_outside_braces(item, true)) out += (out.empty() ? "" : "::") + found_path(part, folders);
   return out;
 }
 
@@ -333,8 +331,7 @@ std::vector<std::string> expand_paths(const PathList& paths, const std::string& 
   }
   if (out.empty())
     user_error(paths.origin.empty() ? "path" : paths.origin,
-               ": no file is given; expected a file, a list of files, or a pattern such as train-{00000..00004}",
-               extension);
+               ": no file is given; expected a file, a list of files, or a pattern such as train-{00000..00004}", extension);
   check_existence(out, paths);
   return out;
 }

@@ -55,8 +55,7 @@ IdList::IdList(const std::string& path) : file_(path) {
     if (rows.ec == std::errc() && rows.ptr < end && *rows.ptr == ',') std::from_chars(rows.ptr + 1, end, columns);
   }
   const bool table = header.find("'descr':'<u8'") != std::string::npos && columns == 2;
-  if ((!pairs && !table) || (pairs && columns != 0) || size_ < 0 ||
-      header.find("'fortran_order':False") == std::string::npos)
+  if ((!pairs && !table) || (pairs && columns != 0) || size_ < 0 || header.find("'fortran_order':False") == std::string::npos)
     user_error(path, ": expected ids as pairs of uint64 (numpy's dtype \"u8,u8\", as DataComp publishes them), got ",
                printable(header, 100));
   ids_ = written.data() + written.size();
@@ -90,8 +89,7 @@ bool IdList::contains(const SampleId& id) const {
 
 using Json = nlohmann::json;
 
-RowFilter::RowFilter(const std::optional<std::string>& expression, const std::optional<std::string>& ids,
-                     const std::string& id_field) {
+RowFilter::RowFilter(const std::optional<std::string>& expression, const std::optional<std::string>& ids, const std::string& id_field) {
   if (expression) {
     expression_.emplace(*expression);
     fields_ = expression_->fields();

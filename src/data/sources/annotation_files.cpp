@@ -1,5 +1,3 @@
-#include "src/data/sources/benchmarks.h"
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -11,8 +9,9 @@
 
 #include "src/base/printable.h"
 #include "src/data/formats/captions.h"
-#include "src/data/formats/sample_file.h"
+#include "src/data/formats/data_files.h"
 #include "src/data/formats/table.h"
+#include "src/data/sources/benchmarks.h"
 #include "src/data/sources/listed_pictures.h"
 #include "src/io/stand_in.h"
 #include <tessera/base/error.h>
@@ -166,12 +165,10 @@ class Flickr30kReader {
       if (strip(line).empty()) continue;
       const std::size_t tab = line.find('\t'), mark = line.rfind('#', tab);
       if (tab == std::string::npos || mark == std::string::npos || mark == 0) {
-        if (wrong++ == 0)
-          first_wrong = concat(":", number, ": expected IMAGE#NUMBER<tab>CAPTION, got \"", printable(line, 60), "\"");
+        if (wrong++ == 0) first_wrong = concat(":", number, ": expected IMAGE#NUMBER<tab>CAPTION, got \"", printable(line, 60), "\"");
         continue;
       }
-      if (ListedPicture* picture = picture_of(line.substr(0, mark)))
-        add_caption(std::string_view(line).substr(tab + 1), picture->captions);
+      if (ListedPicture* picture = picture_of(line.substr(0, mark))) add_caption(std::string_view(line).substr(tab + 1), picture->captions);
     }
     if (wrong > 0 && list_.pictures.empty()) user_error(settings_.captions, first_wrong);
     if (wrong > 0) log::warning(settings_.captions, first_wrong, "; ", wrong, " such lines are left out");
@@ -219,9 +216,8 @@ class Flickr30k : public ListedPictures {
   Sample get(std::int64_t index) const override {
     Sample sample = ListedPictures::get(index);
     if (!entities_.empty())
-      with_entities(sample.key, [&](const std::string& sentences) {
-        set_entities(sentences, read_of(sample.key, "Annotations", ".xml"), sample);
-      });
+      with_entities(sample.key,
+                    [&](const std::string& sentences) { set_entities(sentences, read_of(sample.key, "Annotations", ".xml"), sample); });
     return sample;
   }
 
@@ -260,7 +256,7 @@ std::shared_ptr<IndexedSource> make_coco_captions(const CocoCaptionsSettings& se
   if (path.empty()) user_error("coco_captions: annotations is not set; expected a file such as captions_train2017.json");
   config::require(path);
   PictureList list{concat("coco_captions ", path), settings.images};
-  std::unordered_map<std::int64_t, std::size_t> numbers;         // indices of images, by id
+  std::unordered_map<std::int64_t, std::size_t> numbers;       // indices of images, by id
   std::vector<std::pair<std::int64_t, std::string>> captions;  // ids of images, and texts
   std::size_t bad_captions = 0, strangers = 0;
   std::string first_bad;
@@ -295,8 +291,7 @@ std::shared_ptr<IndexedSource> make_coco_captions(const CocoCaptionsSettings& se
     else
       add_caption(text, list.pictures[found->second].captions);
   }
-  if (strangers > 0)
-    log::warning(path, ": ", strangers, " of ", captions.size(), " captions belong to images that `images` does not list");
+  if (strangers > 0) log::warning(path, ": ", strangers, " of ", captions.size(), " captions belong to images that `images` does not list");
   list.tables = {path};
   return std::make_shared<ListedPictures>(std::move(list));
 }
@@ -311,21 +306,22 @@ std::shared_ptr<IndexedSource> make_karpathy(const KarpathySettings& settings) {
   const std::map<std::string, std::int64_t> wanted = found;
   std::optional<UserError> first_problem;
   for_each_item(path, {{"images", [&](const JsonItem& item) {
-    try {
-      const std::string split = item.text("split");
-      ++found[split];
-      if (!wanted.contains(split)) return;
-      ListedPicture picture;
-      picture.name = (std::filesystem::path(item.text_or_empty("filepath")) / item.text("filename")).generic_string();
-      const nlohmann::json& sentences = item.list("sentences");
-      for (std::size_t i = 0; i < sentences.size(); ++i)
-        add_caption(JsonItem(sentences[i], concat(item.place(), ".sentences[", i, "]")).text("raw"), picture.captions);
-      list.pictures.push_back(std::move(picture));
-    } catch (const UserError& error) {
-      if (!first_problem) first_problem = error;
-      list.pictures.push_back(bad_item(item, error));
-    }
-  }}});
+                          try {
+                            const std::string split = item.text("split");
+                            ++found[split];
+                            if (!wanted.contains(split)) return;
+                            ListedPicture picture;
+                            picture.name = (std::filesystem::path(item.text_or_empty("filepath")) / item.text("filename")).generic_string();
+                            const nlohmann::json& sentences = item.list("sentences");
+                            for (std::size_t i = 0; i < sentences.size(); ++i)
+                              add_caption(JsonItem(sentences[i], concat(item.place(), ".sentences[", i, "]")).text("raw"),
+                                          picture.captions);
+                            list.pictures.push_back(std::move(picture));
+                          } catch (const UserError& error) {
+                            if (!first_problem) first_problem = error;
+                            list.pictures.push_back(bad_item(item, error));
+                          }
+                        }}});
   for (const auto& [name, none] : wanted) {
     if (found.at(name) > 0) continue;
     if (found.size() == wanted.size() && first_problem) throw *first_problem;  // no item says its split

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "src/data/formats/class_names.h"
+#include "src/data/formats/data_files.h"
 #include "src/data/sources/benchmarks.h"
 #include "src/io/tar.h"
 #include <tessera/base/error.h>

@@ -25,7 +25,8 @@ FilterVerdict judge_sample(const RowFilter& filter, const Sample& sample) {
 std::vector<FilterVerdict> judge_all(const IndexedSource& source, const RowFilter& filter) {
   if (const auto* fields = dynamic_cast<const FieldSource*>(&source)) return fields->judge(filter);
   std::vector<FilterVerdict> out(static_cast<std::size_t>(source.size()));
-  for_each_sample(source, [&](std::int64_t index, const Sample& sample) { out[static_cast<std::size_t>(index)] = judge_sample(filter, sample); });
+  for_each_sample(source,
+                  [&](std::int64_t index, const Sample& sample) { out[static_cast<std::size_t>(index)] = judge_sample(filter, sample); });
   return out;
 }
 
@@ -81,8 +82,7 @@ class FilteredSource : public SourceView, public GroupedSource, public ImageIds 
 /// Drops the samples that do not pass the filter. A sample's position in the stream is the number of passing samples before it.
 class FilteringStream : public SampleStream {
  public:
-  FilteringStream(std::unique_ptr<SampleStream> stream, std::shared_ptr<const RowFilter> filter,
-                  std::int64_t longest_row)
+  FilteringStream(std::unique_ptr<SampleStream> stream, std::shared_ptr<const RowFilter> filter, std::int64_t longest_row)
       : stream_(std::move(stream)), filter_(std::move(filter)), longest_row_(longest_row) {}
 
   std::function<Sample()> next() override {
@@ -90,8 +90,7 @@ class FilteringStream : public SampleStream {
       std::function<Sample()> make = stream_->next();
       try {
         auto sample = std::make_shared<Sample>(make());
-        if (judge_sample(*filter_, *sample).kind == FilterVerdict::passes)
-          return [sample] { return std::move(*sample); };
+        if (judge_sample(*filter_, *sample).kind == FilterVerdict::passes) return [sample] { return std::move(*sample); };
       } catch (const SampleError& error) {
         return [error]() -> Sample { throw error; };
       }
@@ -111,8 +110,7 @@ class FilteredStreamSource : public StreamSource {
                        std::optional<std::int64_t> samples)
       : source_(std::move(source)), filter_(std::move(filter)) {
     size_ = samples ? *samples : counted();
-    described_ = concat(source_->describe(), ", of which ",
-                        samples ? concat("those are used that pass ", filter_->described()) : passing_);
+    described_ = concat(source_->describe(), ", of which ", samples ? concat("those are used that pass ", filter_->described()) : passing_);
   }
 
   std::int64_t size() const override { return size_; }
@@ -161,8 +159,7 @@ std::shared_ptr<Source> filtered(std::shared_ptr<Source> source, const FilterSet
   if (!settings.filter && !settings.filter_ids) return source;
   if (settings.filter_ids) config::require(*settings.filter_ids);
   const auto filter = std::make_shared<const RowFilter>(
-      settings.filter, settings.filter_ids ? std::optional<std::string>(*settings.filter_ids) : std::nullopt,
-      settings.id_field);
+      settings.filter, settings.filter_ids ? std::optional<std::string>(*settings.filter_ids) : std::nullopt, settings.id_field);
   const SourceKind kind = source->kind();
   if (const auto* stream = std::get_if<const StreamSource*>(&kind))
     return std::make_shared<FilteredStreamSource>(std::shared_ptr<const StreamSource>(source, *stream), filter, stream_samples);

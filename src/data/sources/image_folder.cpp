@@ -8,10 +8,9 @@
 #include <unordered_set>
 
 #include "src/data/formats/captions.h"
-#include "src/data/formats/class_names.h"
+#include "src/data/formats/data_files.h"
 #include "src/data/formats/image_endings.h"
 #include "src/data/formats/json_values.h"
-#include "src/data/formats/sample_file.h"
 #include "src/data/sources/benchmarks.h"
 #include "src/data/sources/listed_pictures.h"
 #include "src/data/sources/rows.h"

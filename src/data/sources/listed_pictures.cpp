@@ -7,7 +7,7 @@
 #include "src/data/formats/image_endings.h"
 #include "src/data/formats/captions.h"
 #include "src/data/formats/regions.h"
-#include "src/data/formats/sample_file.h"
+#include "src/data/formats/data_files.h"
 #include "src/data/image/image_file.h"
 #include "src/data/sources/rows.h"
 #include <tessera/base/error.h>

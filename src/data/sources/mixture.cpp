@@ -1,10 +1,11 @@
+#include "src/data/sources/mixture.h"
+
 #include <algorithm>
 #include <array>
 #include <set>
 
 #include <c10/util/Exception.h>
 
-#include "src/data/sources/mixture.h"
 #include <tessera/base/error.h>
 
 namespace tessera {
@@ -24,8 +25,7 @@ auto read_labeled(const std::string& label, const Read& read) {
   try {
     return read();
   } catch (const SampleError& error) {
-    throw SampleError(error.reason(), concat(label, ": ", error.what()),
-                      error.key().empty() ? "" : label + ":" + error.key());
+    throw SampleError(error.reason(), concat(label, ": ", error.what()), error.key().empty() ? "" : label + ":" + error.key());
   }
 }
 
@@ -43,19 +43,15 @@ std::optional<config::Problem> validate(const MixtureSettings& settings) {
     const MixtureComponentSettings& component = settings.sources[i];
     const std::string& label = component.label_or_name();
     if (component.source.name.empty()) return problem(concat("number ", i, " has no source: {source: {name: shapes}}"));
-    if (component.source.name == "mixture")
-      return problem(concat("number ", i, " is a mixture itself: put its sources into this list"));
-    if (!labels.insert(label).second)
-      return problem(concat("label ", label, " is used twice: give each source a label of its own"));
+    if (component.source.name == "mixture") return problem(concat("number ", i, " is a mixture itself: put its sources into this list"));
+    if (!labels.insert(label).second) return problem(concat("label ", label, " is used twice: give each source a label of its own"));
     if (settings.mode != "weighted" && component.weight != 1.0)
-      return problem(concat(label, " has weight ", component.weight, ", but mode is ", settings.mode,
-                            ": weights are for mode weighted"));
+      return problem(concat(label, " has weight ", component.weight, ", but mode is ", settings.mode, ": weights are for mode weighted"));
   }
   return std::nullopt;
 }
 
-Mixture::Mixture(MixtureMode mode, std::vector<Component> components)
-    : mode_(mode), components_(std::move(components)) {
+Mixture::Mixture(MixtureMode mode, std::vector<Component> components) : mode_(mode), components_(std::move(components)) {
   TORCH_CHECK(!components_.empty(), "Mixture: no sources");
   first_.push_back(0);
   for (const Component& component : components_) first_.push_back(first_.back() + component.source->size());
@@ -89,7 +85,7 @@ std::pair<const Mixture::Component&, std::int64_t> Mixture::place_of(std::int64_
 
 std::vector<std::string> Mixture::captions(std::int64_t index) const {
   const auto& [component, place] = place_of(index);
-  return read_labeled(component.label, [&, at = place, &of = component] { return of.source->captions(at); });
+  return read_labeled(component.label, [&] { return component.source->captions(place); });
 }
 
 std::int64_t Mixture::caption_count(std::int64_t index) const {
@@ -118,7 +114,7 @@ std::string Mixture::name_of(std::int64_t index) const {
 
 Sample Mixture::get(std::int64_t index) const {
   const auto& [component, place] = place_of(index);
-  Sample sample = read_labeled(component.label, [&, at = place, &of = component] { return of.source->get(at); });
+  Sample sample = read_labeled(component.label, [&] { return component.source->get(place); });
   sample.key = component.label + ":" + sample.key;
   if (!sample.no_image.empty()) sample.no_image = concat(component.label, ": ", sample.no_image);
   if (same_classes_) return sample;
@@ -131,9 +127,8 @@ Sample Mixture::get(std::int64_t index) const {
 Mixing Mixture::mixing() const {
   Mixing out{mode_, {}};
   for (const Component& component : components_)
-    out.components.push_back(
-        {component.label, concat("source ", component.label, " (", component.source->describe(), ")"),
-         first_[out.components.size()], component.source->size(), component.weight, component.source.get()});
+    out.components.push_back({component.label, concat("source ", component.label, " (", component.source->describe(), ")"),
+                              first_[out.components.size()], component.source->size(), component.weight, component.source.get()});
   return out;
 }
 

@@ -13,7 +13,6 @@
 #include "src/base/printable.h"
 #include "src/data/image/sample_picture.h"
 #include "src/data/sources/source_view.h"
-
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 
@@ -178,9 +177,9 @@ class OnePerImage : public SourceView, public MergedRows {
     std::unique_lock lock(mutex_);
     bad_rows_.insert(bad.begin(), bad.end());
     lock.unlock();
-    warn_once(
-        concat("a row of an image with other rows is bad and left out (", first->reason(), ": ", first->what(), "); further ones are only counted"),
-        told_bad_);
+    warn_once(concat("a row of an image with other rows is bad and left out (", first->reason(), ": ", first->what(),
+                     "); further ones are only counted"),
+              told_bad_);
   }
 
   // Each task makes its own object for the same data, so that what the log says is also remembered outside of the object.

@@ -11,8 +11,8 @@
 
 #include "src/base/digest.h"
 #include "src/base/printable.h"
+#include "src/data/formats/data_files.h"
 #include "src/data/formats/json_values.h"
-#include "src/data/formats/class_names.h"
 #include "src/data/formats/table.h"
 #include "src/data/image/encode.h"
 #include "src/data/image/orientation.h"
@@ -36,11 +36,11 @@ using ItemBody = std::function<void(const Json& item, const std::string& place)>
 /// Names of the members of a JSON item that hold its images and texts. If the item is a list, these names are indices.
 struct OptionLayout {
   std::string name;
-  std::vector<std::string> pictures;     // members that hold the name of an image, or a list of names
-  std::vector<std::string> texts;        // members that hold a text, or a list of texts; correct texts come before wrong ones
-  std::vector<std::string> kind = {};    // members that may hold the item's kind (the first existing one is used); empty: the file's name
-  bool paraphrases = false;              // whether each item has two correct texts, which are its first two
-  bool sets_by_picture = false;          // whether the name of an item's image determines the item's set and pair (What's Up)
+  std::vector<std::string> pictures;   // members that hold the name of an image, or a list of names
+  std::vector<std::string> texts;      // members that hold a text, or a list of texts; correct texts come before wrong ones
+  std::vector<std::string> kind = {};  // members that may hold the item's kind (the first existing one is used); empty: the file's name
+  bool paraphrases = false;            // whether each item has two correct texts, which are its first two
+  bool sets_by_picture = false;        // whether the name of an item's image determines the item's set and pair (What's Up)
   // whether the file holds only correct texts; if so, the wrong options for a text are its words in other orders (ARO's COCO-Order)
   bool word_orders = false;
 };
@@ -260,8 +260,7 @@ void for_items(const std::string& path, const OptionLayout& layout, const ItemBo
       const std::string place = concat(path, ":", ++number);
       if (strip(line).empty()) continue;
       const Json item = Json::parse(line, nullptr, false);
-      if (item.is_discarded())
-        user_error(place, ": is not JSON; expected a list of items, an object of items, or one item per line");
+      if (item.is_discarded()) user_error(place, ": is not JSON; expected a list of items, an object of items, or one item per line");
       body(item, place);
     }
   } else if (whole.is_array()) {
@@ -276,7 +275,8 @@ void for_items(const std::string& path, const OptionLayout& layout, const ItemBo
 }
 
 /// Returns the texts in some members of an item. The value of a member is one text or a list of texts. An image may be given as a number.
-std::vector<std::string> texts_in(const Json& item, const std::string& place, const OptionLayout& layout, const std::vector<std::string>& members) {
+std::vector<std::string> texts_in(const Json& item, const std::string& place, const OptionLayout& layout,
+                                  const std::vector<std::string>& members) {
   std::vector<std::string> out;
   for (const std::string& name : members) {
     const Json* const value = member_of(item, name);
@@ -423,8 +423,7 @@ const std::vector<std::string>& option_layouts() {
 }
 
 OptionSet read_options(const OptionSettings& settings) {
-  if (settings.annotations.items.empty())
-    user_error("options: annotations is not set; expected the files of layout ", settings.layout);
+  if (settings.annotations.items.empty()) user_error("options: annotations is not set; expected the files of layout ", settings.layout);
   if (settings.images.empty()) user_error("options: images is not set; expected the folder of the images");
   config::require(settings.images);
   OptionBuilder builder(settings);

@@ -1,4 +1,4 @@
-#include "src/data/sources/parquet.h"
+#include "src/data/sources/tables.h"
 
 #include <algorithm>
 #include <bit>
@@ -16,7 +16,7 @@
 #include "src/data/formats/column_file.h"
 #include "src/data/formats/in_threads.h"
 #include "src/data/formats/row_filter.h"
-#include "src/data/formats/sample_file.h"
+#include "src/data/formats/data_files.h"
 #include "src/data/sources/one_per_image.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>

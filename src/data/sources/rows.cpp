@@ -9,7 +9,7 @@
 #include "src/base/printable.h"
 #include "src/data/formats/json_values.h"
 #include "src/data/formats/captions.h"
-#include "src/data/formats/class_names.h"
+#include "src/data/formats/data_files.h"
 #include "src/data/formats/regions.h"
 #include "src/data/image/image_file.h"
 #include <tessera/base/error.h>

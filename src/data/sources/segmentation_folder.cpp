@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "src/base/printable.h"
-#include "src/data/formats/class_names.h"
+#include "src/data/formats/data_files.h"
 #include "src/data/sources/listed_pictures.h"
 #include "src/data/sources/benchmarks.h"
 #include "src/io/stand_in.h"

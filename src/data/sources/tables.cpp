@@ -49,7 +49,7 @@ struct RowFiles {
   const RowSettings settings;
   const std::vector<std::string> paths;
   RowMapper::Format format = {.is_list = true};
-  std::string if_empty = ": names no images";  // the message about a list without rows
+  std::string if_empty;  // the message about a list without rows; empty: that of ListedPictures
 };
 
 class CsvRow : public ListRow {
@@ -194,7 +194,7 @@ class ListReader {
 
   PictureList read() {
     for (const std::string& path : files_.paths) read_file(path);
-    if (list_.pictures.empty()) user_error(files_.paths[0], files_.if_empty);
+    if (list_.pictures.empty() && !files_.if_empty.empty()) user_error(files_.paths[0], files_.if_empty);
     for (const std::string& name : settings_.caption_keys)
       if (const auto lacking = captionless_.find(name); lacking != captionless_.end() && !found_.contains(name))
         throw UserError(lacking->second);

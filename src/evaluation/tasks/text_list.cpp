@@ -1,6 +1,6 @@
 #include <filesystem>
 
-#include "src/data/formats/class_names.h"
+#include "src/data/formats/data_files.h"
 #include "src/evaluation/tasks/task_settings.h"
 #include <tessera/base/text.h>
 #include <tessera/config/file_path.h>

@@ -5,7 +5,7 @@
 #include "src/data/formats/column_file.h"
 #include "src/data/formats/json_values.h"
 #include "src/data/formats/row_filter.h"
-#include "src/data/sources/parquet.h"
+#include "src/data/sources/tables.h"
 #include "tests/fuzz/target.h"
 #include <tessera/base/error.h>
 #include <tessera/data/grouped_source.h>

@@ -1,5 +1,3 @@
-#include "src/data/sources/webdataset/shards.h"
-
 #include <array>
 #include <bit>
 #include <cstdlib>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "src/base/digest.h"
+#include "src/data/sources/webdataset/shards.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/io/atomic_file.h>
@@ -34,8 +33,7 @@ struct TarState {
 std::optional<TarState> state_of(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return std::nullopt;
-  return TarState{static_cast<std::uint64_t>(status.st_size),
-                  std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec};
+  return TarState{static_cast<std::uint64_t>(status.st_size), std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec};
 }
 
 bool is_young(const TarState& state) {
@@ -110,8 +108,7 @@ std::optional<io::TarIndex> unpacked(std::string_view in, const TarState& state)
   index.joined = joined != 0;
   index.members.resize(members);
   for (io::TarMember& member : index.members)
-    if (!take_field(in, member.name) || !take_field(in, member.offset) || !take_field(in, member.size))
-      return std::nullopt;
+    if (!take_field(in, member.name) || !take_field(in, member.offset) || !take_field(in, member.size)) return std::nullopt;
   return index;
 }
 
@@ -175,8 +172,7 @@ io::TarIndex IndexCache::index(const std::string& path, const Make& make) const 
                 place.parent_path().string());
     return index;
   }
-  if (!told_.exchange(true))
-    log::info(places[0].parent_path().string(), ": cannot be written; the shards' indices are not kept");
+  if (!told_.exchange(true)) log::info(places[0].parent_path().string(), ": cannot be written; the shards' indices are not kept");
   return index;
 }
 

@@ -1,5 +1,3 @@
-#include "src/data/sources/webdataset/shards.h"
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -12,6 +10,7 @@
 
 #include "src/base/printable.h"
 #include "src/data/formats/in_threads.h"
+#include "src/data/sources/webdataset/shards.h"
 #include "src/io/tar.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
@@ -214,9 +213,7 @@ class StreamedWebDataset : public StreamSource {
   std::int64_t size() const override { return size_; }
   std::int64_t files() const override { return std::ssize(all_->shards); }
   std::int64_t data_file_count() const override { return files(); }
-  DataFile data_file(std::int64_t index) const override {
-    return shard_file(all_->shards.at(static_cast<std::size_t>(index)));
-  }
+  DataFile data_file(std::int64_t index) const override { return shard_file(all_->shards.at(static_cast<std::size_t>(index))); }
   std::vector<std::string> class_names() const override { return all_->mapper.classes(); }
   std::int64_t background_class() const override { return all_->settings.background_class; }
   double depth_units() const override { return all_->settings.depth_units; }
@@ -224,17 +221,14 @@ class StreamedWebDataset : public StreamSource {
     const std::string where = all_->mapper.describe(needed);
     return where.empty() ? where : "In their members, " + where;
   }
-  std::string describe() const override {
-    return concat("webdataset ", named(), ", ", with_thousands(size_), " samples as a stream");
-  }
+  std::string describe() const override { return concat("webdataset ", named(), ", ", with_thousands(size_), " samples as a stream"); }
   std::string describe_order() const override {
-    return concat(files(), " streams are read in a new order each epoch, each by one process, and the next sample is drawn from a buffer of ",
+    return concat(files(),
+                  " streams are read in a new order each epoch, each by one process, and the next sample is drawn from a buffer of ",
                   all_->settings.stream.buffer,
                   ": the order is only approximately random, and a process that reaches the end of its streams early starts them again");
   }
-  std::unique_ptr<SampleStream> open(const StreamStart& start) const override {
-    return std::make_unique<ShuffledStream>(all_, start);
-  }
+  std::unique_ptr<SampleStream> open(const StreamStart& start) const override { return std::make_unique<ShuffledStream>(all_, start); }
 
  private:
   std::string named() const {
@@ -261,8 +255,7 @@ class StreamedWebDataset : public StreamSource {
       log::warning(problem, "; ", own, " samples of it are counted");
     }
     for (const std::string& remark : remarks.lines(indices.size())) log::warning(remark);
-    if (count == 0)
-      user_error(named(), ": holds no samples (files named KEY.jpg, KEY.txt, ...)", problem.empty() ? "" : "; " + problem);
+    if (count == 0) user_error(named(), ": holds no samples (files named KEY.jpg, KEY.txt, ...)", problem.empty() ? "" : "; " + problem);
     return count;
   }
 
@@ -315,8 +308,7 @@ bool TarStream::next(io::TarMember& member) {
       continue;
     }
     io::TarHeader header;
-    const std::string problem =
-        block.size() < io::kBlock ? "the archive ends in the middle of a header" : reader.read(block, header);
+    const std::string problem = block.size() < io::kBlock ? "the archive ends in the middle of a header" : reader.read(block, header);
     if (!problem.empty() && ended_) {
       ignored_ = block.size() + drain();
       return false;
@@ -415,9 +407,8 @@ io::TarIndex index_stream(const std::string& address, const StreamWaitPolicy& wa
 }
 
 bool is_stream(const std::string& address) {
-  return address.starts_with(kCommand) ||
-         std::ranges::any_of(std::array{".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz"},
-                             [&](const char* ending) { return address.ends_with(ending); });
+  return address.starts_with(kCommand) || std::ranges::any_of(std::array{".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz"},
+                                                              [&](const char* ending) { return address.ends_with(ending); });
 }
 
 DataFile shard_file(const std::string& address) {

@@ -9,9 +9,8 @@
 
 #include "src/base/printable.h"
 #include "src/data/formats/json_values.h"
-#include "src/data/formats/class_names.h"
+#include "src/data/formats/data_files.h"
 #include "src/data/formats/in_threads.h"
-#include "src/data/formats/sample_file.h"
 #include "src/io/stand_in.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>

@@ -5,9 +5,9 @@
 #include <unordered_map>
 
 #include "src/base/printable.h"
-#include "src/data/formats/json_values.h"
 #include "src/data/formats/column_file.h"
 #include "src/data/formats/in_threads.h"
+#include "src/data/formats/json_values.h"
 #include "src/data/formats/row_filter.h"
 #include "src/data/sources/webdataset/shards.h"
 #include "src/io/tar.h"
@@ -93,9 +93,7 @@ class WebDataset : public IndexedSource, public FieldSource {
   std::int64_t background_class() const override { return settings_.background_class; }
   double depth_units() const override { return settings_.depth_units; }
 
-  std::string describe() const override {
-    return concat("webdataset ", where(), ", ", with_thousands(size()), " samples");
-  }
+  std::string describe() const override { return concat("webdataset ", where(), ", ", with_thousands(size()), " samples"); }
 
   std::string name_of(std::int64_t index) const override {
     const ShardSample& entry = index_.samples.at(static_cast<std::size_t>(index));
@@ -115,9 +113,7 @@ class WebDataset : public IndexedSource, public FieldSource {
   }
 
   std::int64_t data_file_count() const override { return std::ssize(index_.paths); }
-  DataFile data_file(std::int64_t index) const override {
-    return shard_file(index_.paths.at(static_cast<std::size_t>(index)));
-  }
+  DataFile data_file(std::int64_t index) const override { return shard_file(index_.paths.at(static_cast<std::size_t>(index))); }
 
   // Uses a shard's side table if it has the filter's fields, otherwise the samples' json members.
   std::vector<FilterVerdict> judge(const RowFilter& filter) const override {
@@ -161,11 +157,10 @@ class WebDataset : public IndexedSource, public FieldSource {
     };
     for (const ShardSample& sample : index_.samples) without_image += has_image(sample) ? 0 : 1;
     if (without_image == size())
-      user_error(where(), ": no sample has an image: the members found are ", join_names(member_names()),
-                 ", the image is looked for in ", join_names(settings_.image_keys), " (image_keys)");
+      user_error(where(), ": no sample has an image: the members found are ", join_names(member_names()), ", the image is looked for in ",
+                 join_names(settings_.image_keys), " (image_keys)");
     if (without_image > 0)
-      log::warning(where(), ": ", without_image, " of ", size(), " samples have no image (",
-                   join_names(settings_.image_keys), ")");
+      log::warning(where(), ": ", without_image, " of ", size(), " samples have no image (", join_names(settings_.image_keys), ")");
   }
 
   std::vector<std::string> member_names() const {
