@@ -335,8 +335,8 @@ TEST_F(EvaluateSlots, AllSlotsEqualThePlainEvaluation) {
 TEST_F(EvaluateSlots, ReportShowsWhatSlotsAttendTo) {
   EXPECT_EQ(run(), 0);
   std::set<std::string> tokens;
-  const nlohmann::json results = page_data(io::read_file(options.out + "/report.html")).at("results");
-  for (const auto& result : results)
+  const nlohmann::json shown = page_data(io::read_file(options.out + "/report.html")).at("results");
+  for (const auto& result : shown)
     for (const auto& card : result.at("cards"))
       if (card.at("title") == "Slots")
         for (const auto& token : card.at("items").at(0).at("images").at(1).at("tokens")) tokens.insert(token.at(0).get<std::string>());
