@@ -332,7 +332,8 @@ TEST_F(Slots, SheetsShowTheNamedOrChosenSlots) {
   const auto shown = [&](const std::string& yaml) {
     const TaskResult result = run(yaml, model);
     std::vector<std::string> slots;
-    for (const auto& image : sheets_of(result, "Slots").at(0).at("images"))
+    const nlohmann::json images = sheets_of(result, "Slots").at(0).at("images");
+    for (const auto& image : images)
       if (image.contains("caption")) slots.push_back(image["caption"].get<std::string>().substr(0, 6));
     return slots;
   };
