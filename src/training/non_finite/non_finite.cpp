@@ -20,7 +20,6 @@
 namespace tessera {
 
 struct AnomalyDetector::Impl {
-  std::mutex mutex;
   std::map<const void*, std::string> names;
   std::string place;  // the parameter that was used most recently
   std::string first_infinite, first_nan;
@@ -29,10 +28,16 @@ struct AnomalyDetector::Impl {
 
 namespace {
 
-// The active detector; there is at most one at a time.
+// The active detector; there is at most one at a time. Threads of the loader use operators, too, so the mutex guards it and its members.
 AnomalyDetector::Impl* watching = nullptr;
+std::mutex watching_mutex;
 // True while the detector runs its own operators, which must not be checked.
 thread_local bool testing = false;
+struct Testing {
+  Testing() { testing = true; }
+  ~Testing() { testing = false; }
+  const c10::NoGradGuard no_grad;
+};
 thread_local std::string backward_of;  // name of the autograd node that this thread is running; empty outside a backward pass
 
 // What on_end() must know about the time before an operator or autograd node.
@@ -49,12 +54,10 @@ bool may_give_anything(std::string_view name) {
   return false;
 }
 
-// Calls body(tensor, number of NaNs, number of infinities) for each tensor of numbers among the values.
+// Calls body(tensor, number of NaNs, number of infinities) for each tensor of numbers among the values, if a detector is still active.
 template <class Values, class Body>
 void count_bad(const Values& values, Body&& body) {
-  const c10::NoGradGuard no_grad;
-  const std::lock_guard lock(watching->mutex);
-  testing = true;
+  const Testing guard;
   for (const c10::IValue& value : values)
     for (const at::Tensor& tensor : value.isTensor()       ? std::vector<at::Tensor>{value.toTensor()}
                                     : value.isTensorList() ? value.toTensorVector()
@@ -63,13 +66,14 @@ void count_bad(const Values& values, Body&& body) {
           tensor.is_meta() || !tensor.has_storage())
         continue;
       const at::Tensor plain = tensor.detach();
-      body(tensor, at::isnan(plain).sum().item<std::int64_t>(), at::isinf(plain).sum().item<std::int64_t>());
+      const auto nan = at::isnan(plain).sum().item<std::int64_t>(), infinite = at::isinf(plain).sum().item<std::int64_t>();
+      const std::lock_guard lock(watching_mutex);
+      if (watching != nullptr) body(tensor, nan, infinite);
     }
-  testing = false;
 }
 
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& call) {
-  if (testing || watching == nullptr) return nullptr;
+  if (testing) return nullptr;
   auto before = std::make_unique<Before>();
   if (call.scope() == at::RecordScope::BACKWARD_FUNCTION) {
     before->outer = std::exchange(backward_of, call.name());
@@ -91,7 +95,7 @@ void on_end(const at::RecordFunction& call, at::ObserverContext* context) {
     backward_of = before->outer;
     return;
   }
-  if (testing || watching == nullptr || may_give_anything(call.name())) return;
+  if (testing || may_give_anything(call.name())) return;
   count_bad(call.outputs(), [&](const at::Tensor& tensor, std::int64_t nan, std::int64_t infinite) {
     const auto note = [&](std::string& first, std::int64_t bad, const char* what) {
       if (bad == 0 || !first.empty()) return;
@@ -109,6 +113,7 @@ void on_end(const at::RecordFunction& call, at::ObserverContext* context) {
 
 AnomalyDetector::AnomalyDetector(const std::map<std::string, at::Tensor>& names) : impl_(std::make_unique<Impl>()) {
   for (const auto& [name, tensor] : names) impl_->names.emplace(tensor.const_data_ptr(), name);
+  const std::lock_guard lock(watching_mutex);
   watching = impl_.get();
   impl_->handle = at::addGlobalCallback(at::RecordFunctionCallback(on_start, on_end)
                                             .needsInputs(true)
@@ -118,11 +123,12 @@ AnomalyDetector::AnomalyDetector(const std::map<std::string, at::Tensor>& names)
 
 AnomalyDetector::~AnomalyDetector() {
   at::removeCallback(impl_->handle);
+  const std::lock_guard lock(watching_mutex);
   watching = nullptr;
 }
 
 std::string AnomalyDetector::report() const {
-  const std::lock_guard lock(impl_->mutex);
+  const std::lock_guard lock(watching_mutex);
   const std::string between = impl_->first_infinite.empty() || impl_->first_nan.empty() ? "" : "; ";
   return impl_->first_infinite + between + impl_->first_nan;
 }
