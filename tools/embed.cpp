@@ -66,7 +66,7 @@ void embed_source(const Embedder& embedder, const Options& options, const ViewNe
       keys.push_back(sample.sample.key);
       pixels.push_back(sample.pixels);
     }
-    rows(keys, embedder.images(image_batch(pixels, embedder.preprocessing()), needs));
+    rows(keys, embedder.encode_images(image_batch(pixels, embedder.preprocessing()), needs));
   }
   for (const auto& [reason, count] : reader.statistics().skipped)
     log::warning(kOption, " ", options.data, ": left out ", with_thousands(count), " samples (", reason, ")");

@@ -60,7 +60,7 @@ void embed_files(const Embedder& embedder, const std::vector<std::string>& paths
       names.push_back(paths[i]);
       pixels.push_back(picture);
     }
-    if (!names.empty()) rows(names, embedder.images(image_batch(pixels, embedder.preprocessing()), work.needs));
+    if (!names.empty()) rows(names, embedder.encode_images(image_batch(pixels, embedder.preprocessing()), work.needs));
   });
 }
 
@@ -72,7 +72,7 @@ void embed_texts(const Embedder& embedder, const std::vector<std::string>& texts
       names.push_back(std::to_string(i));
       some.push_back(texts[i]);
     }
-    rows(names, embedder.texts(some, work.needs));
+    rows(names, embedder.encode_texts(some, work.needs));
   });
 }
 

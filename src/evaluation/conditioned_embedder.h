@@ -11,19 +11,19 @@
 namespace tessera {
 
 /// Compares images with texts through the text-conditioned pool that the objective was trained with (FLAIR): each text pools the tokens of
-/// the image (TowerFeatures::tokens). images() therefore always returns tokens. The embeddings of images and texts stay unchanged. The norm
+/// the image (TowerFeatures::tokens). encode_images() therefore always returns tokens. The embeddings of images and texts stay unchanged. The norm
 /// of a class's embedding is the mean of the norms of its prompts' embeddings.
 class ConditionedEmbedder final : public EmbedderView {
  public:
   /// If `candidates` is set, only the `candidates` texts with the greatest cosine are compared with an image through the pool; the
-  /// other texts rank behind them, by cosine. Otherwise all texts are compared through the pool. images() throws UserError if the
+  /// other texts rank behind them, by cosine. Otherwise all texts are compared through the pool. encode_images() throws UserError if the
   /// model's tokens do not fit the pool; the message names `option`, the setting that asked for the pool. `model` must outlive this
   /// object.
   ConditionedEmbedder(const Embedder& model, std::shared_ptr<TextConditionedPool> pool,
                       std::optional<std::int64_t> candidates, std::string option);
 
   using EmbedderView::images;
-  TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const override;
+  TowerFeatures encode_images(const TowerInput& pictures, const ViewNeeds& needs) const override;
   TowerFeatures classes(const TowerFeatures& prompts, std::int64_t per_class) const override;
   at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const override;
   bool compares_by_cosine() const override { return false; }

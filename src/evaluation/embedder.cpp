@@ -73,7 +73,7 @@ config::Size DualEncoderEmbedder::grid() const {
   return model_->grid();
 }
 
-TowerFeatures DualEncoderEmbedder::images(const TowerInput& pictures, const ViewNeeds& needs) const {
+TowerFeatures DualEncoderEmbedder::encode_images(const TowerInput& pictures, const ViewNeeds& needs) const {
   const c10::AutoGradMode no_gradients(false);
   return on_cpu(model_->encode_image(pictures.to(device_of(*model_)), needs));
 }
@@ -82,7 +82,7 @@ bool DualEncoderEmbedder::takes_texts() const {
   return model_->has_text_tower() && tokenizer_ != nullptr;
 }
 
-TowerFeatures DualEncoderEmbedder::texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const {
+TowerFeatures DualEncoderEmbedder::encode_texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const {
   TORCH_CHECK(takes_texts(), "this model takes no texts");
   const c10::AutoGradMode no_gradients(false);
   count_cut_texts(texts);

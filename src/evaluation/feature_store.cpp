@@ -144,8 +144,8 @@ void FeatureStore::save() {
       log::info("--features-cache: ", with_thousands(table->size()), " embeddings written: ", folder_, "/", name);
 }
 
-TowerFeatures CachedEmbedder::texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const {
-  if (texts.empty() || needs != ViewNeeds{}) return EmbedderView::texts(texts, needs);
+TowerFeatures CachedEmbedder::encode_texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const {
+  if (texts.empty() || needs != ViewNeeds{}) return EmbedderView::encode_texts(texts, needs);
   EmbeddingTable& kept = store_.texts();
   std::vector<std::uint64_t> of, new_ones;
   std::vector<std::string> unknown;
@@ -157,9 +157,9 @@ TowerFeatures CachedEmbedder::texts(const std::vector<std::string>& texts, const
   }
   TowerFeatures out;
   if (!unknown.empty()) {
-    const at::Tensor rows = EmbedderView::texts(unknown, needs).global;
+    const at::Tensor rows = EmbedderView::encode_texts(unknown, needs).global;
     // Values that are not finite are never cached; the caller reports them.
-    if (!rows.isfinite().all().item<bool>()) return EmbedderView::texts(texts, needs);
+    if (!rows.isfinite().all().item<bool>()) return EmbedderView::encode_texts(texts, needs);
     kept.add(new_ones, rows);
   }
   out.global = kept.rows(of);

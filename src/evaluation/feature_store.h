@@ -74,7 +74,7 @@ class CachedEmbedder final : public EmbedderView {
  public:
   /// `model` and `store` must outlive this object.
   CachedEmbedder(const Embedder& model, FeatureStore& store) : EmbedderView(model), store_(store) {}
-  TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override;
+  TowerFeatures encode_texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override;
   FeatureStore* feature_store() const override { return &store_; }
 
  private:

@@ -10,7 +10,7 @@ MultiHotEmbedder::MultiHotEmbedder(const Embedder& model, const std::string& opt
   require_token_space(model, option);
 }
 
-TowerFeatures MultiHotEmbedder::texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const {
+TowerFeatures MultiHotEmbedder::encode_texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const {
   const TowerInput input = tokenizer()->encode_batch(texts);
   TowerFeatures out;
   out.global = token_multi_hot(input.ids, input.mask, token_space(), at::tensor(tokenizer()->special_ids(), at::kLong))

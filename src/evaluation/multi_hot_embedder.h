@@ -13,7 +13,7 @@ class MultiHotEmbedder final : public EmbedderView {
  public:
   /// Throws UserError if the model has no token_space(). The message names `option`, the setting that asked for this embedder.
   MultiHotEmbedder(const Embedder& model, const std::string& option);
-  TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override;
+  TowerFeatures encode_texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override;
 };
 
 }  // namespace tessera

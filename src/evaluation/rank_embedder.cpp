@@ -92,7 +92,7 @@ TowerFeatures embed_pictures(const ProcessGroup& group, const Embedder& model, c
   const at::Tensor rows = at::tensor(own_rows(group, count), at::kLong);
   const TowerInput own = map_tensors(pictures, [&](const at::Tensor& tensor) { return tensor.index_select(0, rows); });
   TowerFeatures features;
-  run_on_all_ranks(group, kEmbedding, [&] { features = model.images(own, needs); });
+  run_on_all_ranks(group, kEmbedding, [&] { features = model.encode_images(own, needs); });
   return map_tensors(features, [&](const at::Tensor& tensor) { return gathered(group, tensor, count); });
 }
 
@@ -101,7 +101,7 @@ at::Tensor embed_strings(const ProcessGroup& group, const Embedder& model, const
   std::vector<std::string> own;
   for (const std::int64_t row : own_rows(group, std::ssize(texts))) own.push_back(texts[static_cast<std::size_t>(row)]);
   at::Tensor rows;
-  run_on_all_ranks(group, kEmbedding, [&] { rows = model.texts(own, {}).global; });
+  run_on_all_ranks(group, kEmbedding, [&] { rows = model.encode_texts(own, {}).global; });
   return gathered(group, rows, std::ssize(texts));
 }
 
@@ -155,18 +155,18 @@ void EmbeddingRanks::load(const std::string& checkpoint, const CheckpointOptions
   run_on_all_ranks(group_, "loading the model", [] {});
 }
 
-TowerFeatures RankEmbedder::images(const TowerInput& pictures, const ViewNeeds& needs) const {
+TowerFeatures RankEmbedder::encode_images(const TowerInput& pictures, const ViewNeeds& needs) const {
   const ProcessGroup& group = ranks_.group();
-  if (group.size() == 1 || pictures.values().size(0) == 0) return EmbedderView::images(pictures, needs);
+  if (group.size() == 1 || pictures.values().size(0) == 0) return EmbedderView::encode_images(pictures, needs);
   send(group, RankOrder::images);
   share_needs(group, needs);
   return embed_pictures(group, viewed(), share_pictures(group, pictures), needs);
 }
 
-TowerFeatures RankEmbedder::texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const {
+TowerFeatures RankEmbedder::encode_texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const {
   const ProcessGroup& group = ranks_.group();
   if (group.size() == 1 || texts.empty() || needs != ViewNeeds{} || !compares_by_cosine())
-    return EmbedderView::texts(texts, needs);
+    return EmbedderView::encode_texts(texts, needs);
   if (const auto* model = dynamic_cast<const DualEncoderEmbedder*>(&viewed())) model->count_cut_texts(texts);
   send(group, RankOrder::texts);
   group.broadcast_text(dump_utf8(nlohmann::json(texts)));

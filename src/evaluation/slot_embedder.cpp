@@ -30,8 +30,8 @@ std::int64_t count_slots(const Embedder& model, const std::string& option) {
   if (!model.takes_texts())
     user_error(option, ": slots of images are compared with those of texts, but this model has no text tower");
   const config::Size size = model.preprocessing().image_size;
-  const at::Tensor image = model.images(at::zeros({1, 3, size.height, size.width}, at::kByte), with_slots({})).slots;
-  const at::Tensor text = model.texts({"a"}, with_slots({})).slots;
+  const at::Tensor image = model.encode_images(at::zeros({1, 3, size.height, size.width}, at::kByte), with_slots({})).slots;
+  const at::Tensor text = model.encode_texts({"a"}, with_slots({})).slots;
   if (!image.defined() || !text.defined())
     user_error(option, ": the read-out of this model's ", image.defined() ? "text" : "image",
                " tower outputs no slots: take a model whose towers both read out by slots, as sparo does");
@@ -44,21 +44,21 @@ std::int64_t count_slots(const Embedder& model, const std::string& option) {
 SlotEmbedder::SlotEmbedder(const Embedder& model, const std::vector<std::int64_t>& slots)
     : EmbedderView(model), slots_(at::tensor(slots, at::kLong)) {}
 
-TowerFeatures SlotEmbedder::images(const TowerInput& pictures, const ViewNeeds& needs) const {
+TowerFeatures SlotEmbedder::encode_images(const TowerInput& pictures, const ViewNeeds& needs) const {
   refuse_patches(needs);
-  return of_chosen(EmbedderView::images(pictures, with_slots(needs)), slots_, needs);
+  return of_chosen(EmbedderView::encode_images(pictures, with_slots(needs)), slots_, needs);
 }
 
-TowerFeatures SlotEmbedder::texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const {
-  return of_chosen(EmbedderView::texts(texts, with_slots(needs)), slots_, needs);
+TowerFeatures SlotEmbedder::encode_texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const {
+  return of_chosen(EmbedderView::encode_texts(texts, with_slots(needs)), slots_, needs);
 }
 
 MaskEmbedder::MaskEmbedder(const Embedder& model, at::Tensor weights, std::string path)
     : EmbedderView(model), weights_(std::move(weights)), path_(std::move(path)) {}
 
-TowerFeatures MaskEmbedder::images(const TowerInput& pictures, const ViewNeeds& needs) const {
+TowerFeatures MaskEmbedder::encode_images(const TowerInput& pictures, const ViewNeeds& needs) const {
   refuse_patches(needs);
-  TowerFeatures features = EmbedderView::images(pictures, needs);
+  TowerFeatures features = EmbedderView::encode_images(pictures, needs);
   const std::int64_t width = features.global.size(1), parts = weights_.size(0);
   if (parts == 0 || width % parts != 0)
     user_error("--slots ", path_, ": a mask of ", parts, " weights does not fit this model's embedding of ", width,

@@ -46,10 +46,10 @@ class WordTokenizer final : public Tokenizer {
 class QuarterEmbedder final : public EmbedderView {
  public:
   QuarterEmbedder() : EmbedderView(colors_) {}
-  using Embedder::images;
-  TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const override {
+  using Embedder::encode_images;
+  TowerFeatures encode_images(const TowerInput& pictures, const ViewNeeds& needs) const override {
     const at::Tensor& pixels = pictures.pixels;
-    TowerFeatures out = colors_.images(pictures, needs);
+    TowerFeatures out = colors_.encode_images(pictures, needs);
     const at::Tensor quarters = at::avg_pool2d(pixels.to(at::kFloat) / 100, {4, 4}).flatten(2).transpose(1, 2);  // [B, 4, 3]
     if (needs.encoder_tokens)
       out.encoder_tokens = at::cat({quarters, at::eye(4).unsqueeze(0).expand({pixels.size(0), 4, 4})}, 2);
@@ -130,7 +130,7 @@ class CaptionTasks : public ::testing::Test {
       captions.push_back(sample.sample.captions[0]);
     }
     Features out;
-    out.images["image"] = embedder.images(at::stack(pixels), {.encoder_tokens = true});
+    out.images["image"] = embedder.encode_images(at::stack(pixels), {.encoder_tokens = true});
     out.texts["caption"].input = embedder.tokenizer()->encode_batch(captions);
     const TowerInput phrases = embedder.tokenizer()->encode_batch({"the box", "the box", "the box", "the box"});
     out.texts[kPhrases].input = text_input(phrases.ids.unsqueeze(1), phrases.mask.unsqueeze(1));

@@ -31,14 +31,14 @@ class ColorEmbedder final : public FixedEmbedder {
   bool sparse = false;
 
   ColorEmbedder() : FixedEmbedder(8) {}
-  using Embedder::images;
-  TowerFeatures images(const TowerInput& pictures, const ViewNeeds& /*needs*/) const override {
+  using Embedder::encode_images;
+  TowerFeatures encode_images(const TowerInput& pictures, const ViewNeeds& /*needs*/) const override {
     const at::Tensor& pixels = pictures.pixels;
     TowerFeatures out;
     out.global = pixels.to(at::kDouble).mean({2, 3});
     return out;
   }
-  TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& /*needs*/) const override {
+  TowerFeatures encode_texts(const std::vector<std::string>& texts, const ViewNeeds& /*needs*/) const override {
     TowerFeatures out;
     out.global = at::zeros({std::ssize(texts), 3}, at::kDouble);
     const std::vector<std::string> names = {"red", "green", "blue"};

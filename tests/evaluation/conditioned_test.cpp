@@ -73,7 +73,7 @@ class Conditioned : public Evaluate {
       out.samples.push_back(sample.sample);
       pixels.push_back(sample.pixels);
     }
-    out.images = whole->images(at::stack(pixels), {.tokens = true});
+    out.images = whole->encode_images(at::stack(pixels), {.tokens = true});
     return out;
   }
   /// Computes the cosines [N, M] of images and texts directly in double, with each image pooled for each text. Rounds the cosines, so
@@ -122,7 +122,7 @@ TEST_F(Conditioned, RetrievalComparesEveryImageWithEveryCaption) {
   const TaskResult result = run_one("{name: retrieval, similarity: conditioned, topk: [1, 3]}");
   const Everything all = everything();
   const AllCaptions captions(all.samples);
-  const at::Tensor similarity = composed(all.images.tokens, whole->texts(captions.texts, {}).global);
+  const at::Tensor similarity = composed(all.images.tokens, whole->encode_texts(captions.texts, {}).global);
   expect_recalls(result, recalls(similarity, captions.owner));
   EXPECT_EQ(result.samples, 10);
   EXPECT_TRUE(result.data.ends_with(" (conditioned)")) << result.data;
@@ -149,7 +149,7 @@ TEST_F(Conditioned, RetrievalRanksCandidatesBeforeAllOthers) {
   const TaskResult result = run_one("{name: retrieval, similarity: topk, candidates: 3, topk: [1, 3]}");
   const Everything all = everything();
   const AllCaptions captions(all.samples);
-  const TowerFeatures texts = whole->texts(captions.texts, {});
+  const TowerFeatures texts = whole->encode_texts(captions.texts, {});
   const at::Tensor exact = composed(all.images.tokens, texts.global), cosines = whole->similarity(all.images, texts);
   at::Tensor similarity = cosines - 4;
   const at::Tensor nearest = std::get<1>(cosines.sort(/*stable=*/true, 1, /*descending=*/true)).narrow(1, 0, 3);
@@ -183,7 +183,7 @@ TEST_F(Conditioned, CaptionsOfUnreadableImagesAreNotQueries) {
   const TaskResult result = run_one("{name: retrieval, similarity: conditioned, sentences: true, topk: [1, 3]}");
   const std::vector<std::string> sentences = {"a red circle", "the blue square", "a picture", "a blue circle", "of"};
   expect_recalls(result,
-                 recalls(composed(everything().images.tokens, whole->texts(sentences, {}).global), {0, 0, 0, 1, 1}));
+                 recalls(composed(everything().images.tokens, whole->encode_texts(sentences, {}).global), {0, 0, 0, 1, 1}));
   EXPECT_EQ(result.samples, 2);
   EXPECT_EQ(result.skipped_total(), 1);
   for (const report::Outcomes& outcomes : result.outcomes)
@@ -229,7 +229,7 @@ TEST_F(Conditioned, ZeroShotCombinesTheMeanDirectionAndLengthOfThePrompts) {
   for (const std::string& name : result.classes)
     for (const char* form : {"", "a picture of the "}) prompts.push_back(concat(form, name));
   const std::int64_t classes = std::ssize(result.classes);
-  const at::Tensor embedded = whole->texts(prompts, {}).global.to(at::kDouble).view({classes, 2, 24});
+  const at::Tensor embedded = whole->encode_texts(prompts, {}).global.to(at::kDouble).view({classes, 2, 24});
   const at::Tensor mean = (embedded / embedded.norm(2, {-1}, true)).mean(1);
   const at::Tensor direction = mean / mean.norm(2, {-1}, true) * embedded.norm(2, {-1}).mean(1, true);
   metrics::ZeroShotMeter meter(classes, {1, 2});
@@ -239,7 +239,7 @@ TEST_F(Conditioned, ZeroShotCombinesTheMeanDirectionAndLengthOfThePrompts) {
   EXPECT_EQ(metric(result, "top1"), meter.scores().topk[0]);
   EXPECT_EQ(metric(result, "top2"), meter.scores().topk[1]);
   const ConditionedEmbedder embedder(*whole, context.pool, std::nullopt, "here");
-  EXPECT_TRUE(at::allclose(embedder.classes(whole->texts(prompts, {}), 2).global, direction, 1e-6, 1e-9));
+  EXPECT_TRUE(at::allclose(embedder.classes(whole->encode_texts(prompts, {}), 2).global, direction, 1e-6, 1e-9));
 }
 
 TEST_F(Conditioned, SegmentationComparesEachPatchSeparately) {
@@ -255,7 +255,7 @@ TEST_F(Conditioned, SegmentationComparesEachPatchSeparately) {
   const ConditionedEmbedder embedder(*whole, context.pool, std::nullopt, "here");
   std::vector<std::string> prompts;
   for (const std::string& name : names) prompts.push_back(concat("a photo of a ", name, "."));
-  const at::Tensor classes = embedder.classes(whole->texts(prompts, {}), 1).global;
+  const at::Tensor classes = embedder.classes(whole->encode_texts(prompts, {}), 1).global;
   EvaluationReader reader(context.source, whole->preprocessing(), 100, 1);
   metrics::SegmentationOptions how;
   how.grid = {4, 4};
@@ -265,7 +265,7 @@ TEST_F(Conditioned, SegmentationComparesEachPatchSeparately) {
   const auto pool = checkpoint_pool(loaded);
   const at::NoGradGuard no_grad;
   for (const EvaluationSample& sample : reader.next()) {
-    const at::Tensor tokens = whole->images(sample.pixels.unsqueeze(0), {.tokens = true}).tokens;  // [1, 16, 24]
+    const at::Tensor tokens = whole->encode_images(sample.pixels.unsqueeze(0), {.tokens = true}).tokens;  // [1, 16, 24]
     const at::Tensor target =
         at::from_blob(const_cast<std::uint8_t*>(sample.mask.data()), {32, 32}, at::kByte).to(at::kLong);
     const auto add = [&](metrics::SegmentationMeter& meter, const at::Tensor& scores) {  // [16, C]
@@ -302,7 +302,7 @@ TEST_F(Conditioned, HardNegativesUseThePool) {
   for (std::size_t i = 0; i < all.samples.size(); ++i)
     for (const HardNegative& wrong : all.samples[i].negatives) {
       const at::Tensor scores = composed(all.images.tokens.narrow(0, static_cast<std::int64_t>(i), 1),
-                                         whole->texts({all.samples[i].captions.front(), wrong.caption}, {}).global)[0];
+                                         whole->encode_texts({all.samples[i].captions.front(), wrong.caption}, {}).global)[0];
       right += scores[0].item<double>() > scores[1].item<double>() ? 1 : 0;
       ++pairs;
     }
@@ -325,7 +325,7 @@ TEST_F(Conditioned, OptionsUseThePool) {
                                  ", images: ", folder_.string(), ", similarity: ", similarity, "}")),
                   "accuracy");
   };
-  const TowerFeatures texts = whole->texts(captions, {});
+  const TowerFeatures texts = whole->encode_texts(captions, {});
   const auto first_is_best = [](const at::Tensor& scores) {
     return scores.argmax(1).eq(0).to(at::kDouble).mean().item<double>();
   };

@@ -246,7 +246,7 @@ TEST_F(Evaluate, PublishedModelWithoutTokenizerFilesFailsOnlyAtTheFirstText) {
   const InferenceModel loaded = load_for_inference(test_data("foreign/open_clip_bert"), "cpu");
   EXPECT_EQ(loaded.model->encode_image(at::zeros({1, 3, 16, 16})).global.size(1), 24);
   const DualEncoderEmbedder embedder(loaded.model, loaded.tokenizer);
-  EXPECT_TRUE(contains(error_of([&] { embedder.texts({"a cat"}, {}); }),
+  EXPECT_TRUE(contains(error_of([&] { embedder.encode_texts({"a cat"}, {}); }),
                        "has a text tower, but neither tokenizer.json nor spiece.model"));
 }
 
@@ -450,7 +450,7 @@ TEST_F(EvaluateTokens, SparseRowsCompareLikeDenseOnes) {
   };
   const InferenceModel loaded = load_for_inference(options.checkpoint, "cpu");
   const DualEncoderEmbedder sparse(loaded.model, loaded.tokenizer);
-  EXPECT_TRUE(sparse.compact(sparse.texts({"red"}, {})).global.is_sparse());
+  EXPECT_TRUE(sparse.compact(sparse.encode_texts({"red"}, {})).global.is_sparse());
   EvaluationContext context;
   context.source = sources().make({"shapes"}, "source");
   context.batch_size = 8;

@@ -18,15 +18,15 @@ namespace fs = std::filesystem;
 class CountingEmbedder final : public test::FixedEmbedder {
  public:
   CountingEmbedder() : FixedEmbedder(32) {}
-  using Embedder::images;
-  TowerFeatures images(const TowerInput& input, const ViewNeeds&) const override {
+  using Embedder::encode_images;
+  TowerFeatures encode_images(const TowerInput& input, const ViewNeeds&) const override {
     const at::Tensor& pixels = input.pixels;
     pictures += pixels.size(0);
     TowerFeatures out;
     out.global = pixels.to(at::kFloat).mean({2, 3});
     return out;
   }
-  TowerFeatures texts(const std::vector<std::string>& given, const ViewNeeds&) const override {
+  TowerFeatures encode_texts(const std::vector<std::string>& given, const ViewNeeds&) const override {
     texts_seen += std::ssize(given);
     TowerFeatures out;
     out.global = at::empty({std::ssize(given), 3});

@@ -52,9 +52,9 @@ TEST_F(OwnShapesInEvaluation, EmbedsBatchesLikeSingleImages) {
     for (const EvaluationSample& sample : samples) {
       pixels.push_back(sample.pixels);
       sizes.emplace(sample.pixels.size(1), sample.pixels.size(2));
-      alone.push_back(embedder.images(sample.pixels.unsqueeze(0), {}).global);
+      alone.push_back(embedder.encode_images(sample.pixels.unsqueeze(0), {}).global);
     }
-    batches.push_back(embedder.images(image_batch(pixels, embedder.preprocessing()), {.dense = true}));
+    batches.push_back(embedder.encode_images(image_batch(pixels, embedder.preprocessing()), {.dense = true}));
   }
   EXPECT_GT(sizes.size(), 4U);
   const TowerFeatures all = joined(batches);

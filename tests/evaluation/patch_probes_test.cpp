@@ -23,9 +23,9 @@ class PatchColors final : public EmbedderView {
   PatchColors(const Embedder& embedder, bool blind) : EmbedderView(embedder), blind_(blind) {}
   const Preprocessing& preprocessing() const override { return preprocessing_; }
   config::Size grid() const override { return kPatches; }
-  using Embedder::images;
-  TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const override {
-    TowerFeatures out = EmbedderView::images(pictures, needs);
+  using Embedder::encode_images;
+  TowerFeatures encode_images(const TowerInput& pictures, const ViewNeeds& needs) const override {
+    TowerFeatures out = EmbedderView::encode_images(pictures, needs);
     if (needs.encoder_tokens)
       out.encoder_tokens =
           at::avg_pool2d(pictures.pixels.to(at::kFloat), kSide / kPatches).flatten(2).transpose(1, 2) * (blind_ ? 0 : 1);

@@ -39,7 +39,7 @@ TEST_F(EvaluatePictures, QueriesShowTheNearestImagesAndMeasureNothingElse) {
   const auto samples = reader.next();
   std::vector<at::Tensor> pixels;
   for (const auto& sample : samples) pixels.push_back(sample.pixels);
-  const auto best = embedder.similarity(embedder.images(at::stack(pixels), {}), embedder.texts({"a red circle"}, {}))
+  const auto best = embedder.similarity(embedder.encode_images(at::stack(pixels), {}), embedder.encode_texts({"a red circle"}, {}))
                         .squeeze(1)
                         .argmax()
                         .item<std::int64_t>();
@@ -114,8 +114,8 @@ class Words : public Evaluate {
   std::pair<TowerFeatures, TowerFeatures> features(const std::string& text) {
     const DualEncoderEmbedder embedder(loaded().model, loaded().tokenizer);
     const at::Tensor pixels = EvaluationReader(context.source, embedder.preprocessing(), 1, 1, 1).next().at(0).pixels;
-    return {embedder.images(pixels.unsqueeze(0), {.tokens = true, .dense = true}),
-            embedder.texts({text}, {.tokens = true})};
+    return {embedder.encode_images(pixels.unsqueeze(0), {.tokens = true, .dense = true}),
+            embedder.encode_texts({text}, {.tokens = true})};
   }
   std::shared_ptr<Objective> use_objective(const std::string& yaml) {
     const auto objective = objectives().make(task_of(yaml), "objective", objective_context(*loaded().model));
@@ -202,7 +202,7 @@ TEST_P(Relevance, FollowsTheTextAndKeepsTheModelUnchanged) {
   const DualEncoderEmbedder embedder(loaded.model, loaded.tokenizer);
   at::manual_seed(2);
   const at::Tensor pixels = at::randint(0, 256, {2, 3, side, side}, at::kByte);
-  const TowerFeatures texts = embedder.texts({"a red circle", "the blue square"}, {});
+  const TowerFeatures texts = embedder.encode_texts({"a red circle", "the blue square"}, {});
   const at::Tensor maps = embedder.relevance(pixels, texts);
   EXPECT_EQ(maps.sizes(), (std::vector<std::int64_t>{2, embedder.grid().height, embedder.grid().width}));
   EXPECT_TRUE(maps.ge(0).all().item<bool>());

@@ -49,17 +49,17 @@ Tensors embed(const ProcessGroup& group, const std::string& path) {
     out[name + " alone"] = one.global;
     out[name + " shared"] = all.global;
   };
-  keep("pictures", whole.images(pixels, {}), shared.images(pixels, {}));
-  keep("one picture", whole.images(pixels.narrow(0, 0, 1), {}), shared.images(pixels.narrow(0, 0, 1), {}));
-  keep("texts", whole.texts(texts, {}), shared.texts(texts, {}));
+  keep("pictures", whole.encode_images(pixels, {}), shared.encode_images(pixels, {}));
+  keep("one picture", whole.encode_images(pixels.narrow(0, 0, 1), {}), shared.encode_images(pixels.narrow(0, 0, 1), {}));
+  keep("texts", whole.encode_texts(texts, {}), shared.encode_texts(texts, {}));
   const ViewNeeds patches{.dense = true};
-  out["patches alone"] = whole.images(pixels, patches).dense;
-  out["patches shared"] = shared.images(pixels, patches).dense;
+  out["patches alone"] = whole.encode_images(pixels, patches).dense;
+  out["patches shared"] = shared.encode_images(pixels, patches).dense;
   // All ranks compute tokens; only rank 0 pools them for the texts.
-  const auto pool = std::make_shared<TextConditionedPool>(TextConditionedPoolSettings{}, whole.texts(texts, {}).global.size(1));
+  const auto pool = std::make_shared<TextConditionedPool>(TextConditionedPoolSettings{}, whole.encode_texts(texts, {}).global.size(1));
   const auto compared = [&](const Embedder& model) {
     const ConditionedEmbedder through(model, pool, std::nullopt, "similarity");
-    return through.similarity(through.images(pixels, {}), through.texts(texts, {}));
+    return through.similarity(through.encode_images(pixels, {}), through.encode_texts(texts, {}));
   };
   out["conditioned alone"] = compared(whole);
   out["conditioned shared"] = compared(shared);
@@ -71,17 +71,17 @@ Tensors embed(const ProcessGroup& group, const std::string& path) {
   const TowerInput sequences = image_batch({at::randint(0, 256, {3, 8, 32}, at::kByte), at::randint(0, 256, {3, 24, 16}, at::kByte),
                                             at::randint(0, 256, {3, 8, 8}, at::kByte)},
                                            own_shapes);
-  keep("own shapes", whole.images(sequences, {}), shared.images(sequences, {}));
+  keep("own shapes", whole.encode_images(sequences, {}), shared.encode_images(sequences, {}));
   // Texts that other ranks embed are counted, too.
   whole.tell_of_cut_texts();
-  shared.texts({"a a a a a a a a a", "a", "red red red red red red red red", "a a a a a a a a a", "blue"}, {});
+  shared.encode_texts({"a a a a a a a a a", "a", "red red red red red red red red", "a a a a a a a a a", "blue"}, {});
   testing::internal::CaptureStderr();
   whole.tell_of_cut_texts();
   const std::string said = testing::internal::GetCapturedStderr();
   out["counted"] = at::full({1}, said.find("2 of 4 texts are longer") != std::string::npos ? 1 : 0);
   // A batch that no rank can embed is an error, but afterwards the ranks still embed other batches.
-  EXPECT_ANY_THROW(shared.images(at::zeros({4, 3, 5, 5}, at::kByte), {}));
-  keep("pictures again", whole.images(pixels, {}), shared.images(pixels, {}));
+  EXPECT_ANY_THROW(shared.encode_images(at::zeros({4, 3, 5, 5}, at::kByte), {}));
+  keep("pictures again", whole.encode_images(pixels, {}), shared.encode_images(pixels, {}));
   return out;
 }
 

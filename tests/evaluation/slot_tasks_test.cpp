@@ -26,8 +26,8 @@ class RandomSlots final : public test::FixedEmbedder {
   bool slots = true, attention = true, text_tower = true;
 
   RandomSlots() : FixedEmbedder(16, 2) {}
-  using Embedder::images;
-  TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const override {
+  using Embedder::encode_images;
+  TowerFeatures encode_images(const TowerInput& pictures, const ViewNeeds& needs) const override {
     const at::Tensor& pixels = pictures.pixels;
     std::vector<std::uint64_t> seeds;
     for (std::int64_t i = 0; i < pixels.size(0); ++i) seeds.push_back(pixels[i][0][0][0].item<std::uint8_t>());
@@ -36,7 +36,7 @@ class RandomSlots final : public test::FixedEmbedder {
     return out;
   }
   bool takes_texts() const override { return text_tower; }
-  TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override {
+  TowerFeatures encode_texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override {
     std::vector<std::uint64_t> seeds;
     for (const std::string& text : texts) seeds.push_back(fingerprint(text) >> 1);
     TowerFeatures out = features(seeds, text_slots, 3, needs);
@@ -126,7 +126,7 @@ TEST_F(Slots, AllSlotsEqualThePlainEvaluation) {
   const SlotEmbedder all(model, {3, 0, 1, 4, 2});
   const at::Tensor pixels = at::arange(6, at::kByte).view({6, 1, 1, 1}).expand({6, 3, 16, 16});
   const auto similarity = [&](const Embedder& embedder) {
-    return embedder.similarity(embedder.images(pixels, {}), embedder.texts({"a", "b", "c"}, {}));
+    return embedder.similarity(embedder.encode_images(pixels, {}), embedder.encode_texts({"a", "b", "c"}, {}));
   };
   EXPECT_LT((similarity(all) - similarity(model)).abs().max().item<double>(), 1e-6);
   for (const char* task : {"zero_shot", "retrieval", "hard_negatives", "{name: linear_probe, l2: 0.1}", "knn"}) {
@@ -140,13 +140,13 @@ TEST_F(Slots, AllSlotsEqualThePlainEvaluation) {
 TEST_F(Slots, ChosenSlotsCompareOnlyThose) {
   const at::Tensor pixels = at::full({1, 3, 16, 16}, 9, at::kByte);
   const SlotEmbedder two(model, {4, 1});
-  const at::Tensor found = two.similarity(two.images(pixels, {}), two.texts({"a"}, {}));
-  const at::Tensor picture = model.images(pixels, {.slots = true}).slots[0],
-                   text = model.texts({"a"}, {.slots = true}).slots[0];
+  const at::Tensor found = two.similarity(two.encode_images(pixels, {}), two.encode_texts({"a"}, {}));
+  const at::Tensor picture = model.encode_images(pixels, {.slots = true}).slots[0],
+                   text = model.encode_texts({"a"}, {.slots = true}).slots[0];
   const double expected =
       at::cosine_similarity(picture, text, 1).index_select(0, at::tensor({1, 4}, at::kLong)).mean().item<double>();
   EXPECT_NEAR(found.item<double>(), expected, 1e-6);
-  EXPECT_FALSE(two.images(pixels, {}).slots.defined()) << "slots were not requested";
+  EXPECT_FALSE(two.encode_images(pixels, {}).slots.defined()) << "slots were not requested";
 }
 
 TEST_F(Slots, KeepsTheBestByZeroShotAccuracy) {
@@ -306,10 +306,10 @@ TEST_F(Slots, SheetsShowTheSlotsThatAgreeMost) {
   const nlohmann::json images = sheets[1].at("images");
   EXPECT_EQ(images[0].at("src"), gray_source(20)) << "examples are spread over the data";
   const at::Tensor pixels = at::full({1, 3, 16, 16}, 20, at::kByte);
-  const at::Tensor cosines = at::cosine_similarity(model.images(pixels, {.slots = true}).slots[0],
-                                                   model.texts({"right 20"}, {.slots = true}).slots[0], 1);
+  const at::Tensor cosines = at::cosine_similarity(model.encode_images(pixels, {.slots = true}).slots[0],
+                                                   model.encode_texts({"right 20"}, {.slots = true}).slots[0], 1);
   const at::Tensor order = std::get<1>(cosines.sort(0, true));
-  const at::Tensor attention = model.images(pixels, {.attention = true}).attention[0];
+  const at::Tensor attention = model.encode_images(pixels, {.attention = true}).attention[0];
   ASSERT_EQ(images.size(), 4U) << "the image, and its map for each of three slots";
   for (std::int64_t i = 0; i < 3; ++i) {
     const nlohmann::json& image = images[static_cast<std::size_t>(1 + i)];

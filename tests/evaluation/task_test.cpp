@@ -98,17 +98,17 @@ TEST_F(Tasks, EmbedderRestoresTheModeOfTheModel) {
 
 TEST_F(Tasks, EmbedBatchesOfTextsLikeSingleTexts) {
   const std::vector<std::string> texts = {"dark", "bright", "a picture", "a b c", "z"};
-  const at::Tensor alone = DualEncoderEmbedder(model, tokenizer, 1).texts(texts, {}).global;
-  const at::Tensor together = DualEncoderEmbedder(model, tokenizer, 3).texts(texts, {}).global;
+  const at::Tensor alone = DualEncoderEmbedder(model, tokenizer, 1).encode_texts(texts, {}).global;
+  const at::Tensor together = DualEncoderEmbedder(model, tokenizer, 3).encode_texts(texts, {}).global;
   EXPECT_TRUE(at::allclose(alone, together, 1e-5, 1e-6));
-  EXPECT_EQ(DualEncoderEmbedder(model, tokenizer).texts({}, {}).global.sizes(), alone.slice(0, 0, 0).sizes());
+  EXPECT_EQ(DualEncoderEmbedder(model, tokenizer).encode_texts({}, {}).global.sizes(), alone.slice(0, 0, 0).sizes());
 }
 
 TEST_F(Tasks, CutTextsAreCountedOnce) {
   const std::string longest(40, 'a');
   const DualEncoderEmbedder embedder(model, tokenizer);
-  embedder.texts({longest, "b", longest}, {});
-  embedder.texts({longest}, {});
+  embedder.encode_texts({longest, "b", longest}, {});
+  embedder.encode_texts({longest}, {});
   testing::internal::CaptureStderr();
   embedder.tell_of_cut_texts();
   const std::string said = testing::internal::GetCapturedStderr();
@@ -125,8 +125,8 @@ TEST_F(Tasks, ShowTokensAsTheTextThatTheyAdd) {
 class BrightnessEmbedder final : public test::FixedEmbedder {
  public:
   BrightnessEmbedder() : FixedEmbedder(16, 2) {}
-  using Embedder::images;
-  TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const override {
+  using Embedder::encode_images;
+  TowerFeatures encode_images(const TowerInput& pictures, const ViewNeeds& needs) const override {
     const at::Tensor& pixels = pictures.pixels;
     TowerFeatures out;
     out.global = pixels.to(at::kFloat).mean({1, 2, 3}).unsqueeze(1).div(255);  // [B, 1]
@@ -135,7 +135,7 @@ class BrightnessEmbedder final : public test::FixedEmbedder {
       out.dense = at::cat({bright, bright.logical_not()}, 1).to(at::kFloat).unsqueeze(1).expand({-1, 4, 2});
     return out;
   }
-  TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds&) const override {
+  TowerFeatures encode_texts(const std::vector<std::string>& texts, const ViewNeeds&) const override {
     std::vector<float> rows;
     for (const std::string& text : texts) {
       rows.push_back(text.find("bright") != std::string::npos ? 1 : 0);
@@ -198,7 +198,7 @@ TEST_F(Tasks, RetrievalSheetsShowTheNearestOfAllImages) {
   const DualEncoderEmbedder embedder(model, tokenizer);
   std::vector<at::Tensor> pixels;
   for (std::int64_t i = 0; i < source->count; ++i) pixels.push_back(at::full({3, 16, 16}, 20 * i, at::kByte));
-  const TowerFeatures images = embedder.images(at::stack(pixels), {});
+  const TowerFeatures images = embedder.encode_images(at::stack(pixels), {});
   std::vector<std::string> queries;
   std::vector<std::int64_t> ranks;
   for (const auto& sheet : sheets_of(result, "Text to image")) {
@@ -207,7 +207,7 @@ TEST_F(Tasks, RetrievalSheetsShowTheNearestOfAllImages) {
     queries.push_back(query);
     ranks.push_back(tag == "found first" ? 1 : std::stoll(tag.substr(tag.rfind(' '))));
     const at::Tensor order = std::get<1>(
-        embedder.similarity(images, embedder.texts({"x " + query}, {})).squeeze(1).sort(0, true));
+        embedder.similarity(images, embedder.encode_texts({"x " + query}, {})).squeeze(1).sort(0, true));
     ASSERT_EQ(shown.size(), 6U) << "the right image and five results";
     for (std::int64_t i = 0; i < 5; ++i) {
       const auto image = order[i].item<std::int64_t>();
@@ -472,8 +472,8 @@ TEST_F(TasksOnRows, HardNegativesBelongToTheCaptionOfTheirRow) {
     EvaluationSample sample{.sample = indexed(*data).get(i)};
     prepare_picture(sample, embedder.preprocessing());
     const at::Tensor scores =
-        embedder.similarity(embedder.images(sample.pixels.unsqueeze(0), {}),
-                            embedder.texts({sample.sample.captions[0], sample.sample.negatives[0].caption}, {}));
+        embedder.similarity(embedder.encode_images(sample.pixels.unsqueeze(0), {}),
+                            embedder.encode_texts({sample.sample.captions[0], sample.sample.negatives[0].caption}, {}));
     right += scores[0][0].item<double>() > scores[0][1].item<double>() ? 1 : 0;
   }
   EXPECT_NEAR(metric(rows, "accuracy"), right / static_cast<double>(data->size()), 1e-12);

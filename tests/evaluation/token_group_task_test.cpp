@@ -87,13 +87,13 @@ class ChosenGroups final : public EmbedderView {
   mutable std::int64_t pictures = 0;  // the number of images that the image tower embedded
 
   using EmbedderView::images;
-  TowerFeatures images(const TowerInput& given, const ViewNeeds& needs) const override {
+  TowerFeatures encode_images(const TowerInput& given, const ViewNeeds& needs) const override {
     pictures += given.values().size(0);
-    return EmbedderView::images(given, needs);
+    return EmbedderView::encode_images(given, needs);
   }
 
-  TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override {
-    TowerFeatures out = EmbedderView::texts(texts, needs);
+  TowerFeatures encode_texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override {
+    TowerFeatures out = EmbedderView::encode_texts(texts, needs);
     if (!attention) out.attention = at::Tensor();
     if (tokens) out.tokens = features_of_tokens(out.input.mask);
     if (!out.attention.defined() || group_of == nullptr) return out;
@@ -372,7 +372,7 @@ TEST_F(TokenGroups, AreShownOverWordsAndPatches) {
   EXPECT_EQ(groups, (std::vector<std::int64_t>{-1, 0, 0, 0, 1, 2, 2, 2, -1}));
   EXPECT_EQ(in_phrase, (std::vector<std::int64_t>{0, 1, 1, 1, 0, 1, 1, 1, 0}));
   // The expected groups of the pixels come from the image tower: the attention to the 4 x 4 patches, upsampled to the pixels.
-  const at::Tensor attention = whole.images(at::full({1, 3, 32, 32}, 20, at::kByte), {.attention = true}).attention;
+  const at::Tensor attention = whole.encode_images(at::full({1, 3, 32, 32}, 20, at::kByte), {.attention = true}).attention;
   const at::Tensor pixels = at::upsample_bilinear2d(attention.view({1, 4, 4, 4}).to(at::kDouble), {32, 32}, false);
   const at::Tensor expected = pixels.argmax(1).to(at::kByte).flatten();
   const Image gray{32, 32, std::vector<std::uint8_t>(3 * 32 * 32, 20)};

@@ -34,8 +34,8 @@ class WordEmbedder final : public test::FixedEmbedder {
   mutable std::int64_t embedded_texts = 0;
 
   WordEmbedder() : FixedEmbedder(16, 2) {}
-  using Embedder::images;
-  TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const override {
+  using Embedder::encode_images;
+  TowerFeatures encode_images(const TowerInput& pictures, const ViewNeeds& needs) const override {
     const at::Tensor& pixels = pictures.pixels;
     TowerFeatures out;
     out.global = at::zeros({pixels.size(0), kWords});
@@ -45,7 +45,7 @@ class WordEmbedder final : public test::FixedEmbedder {
     if (needs.tokens) out.tokens = out.global.unsqueeze(1) * at::tensor({1.0F, 2.0F, 3.0F, 5.0F}).view({1, 4, 1});
     return out;
   }
-  TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds&) const override {
+  TowerFeatures encode_texts(const std::vector<std::string>& texts, const ViewNeeds&) const override {
     embedded_texts += std::ssize(texts);
     TowerFeatures out;
     out.global = at::zeros({std::ssize(texts), kWords});
@@ -126,7 +126,7 @@ TEST_F(Tokens, SpecialTokensAreNotEntries) {
   std::vector<std::int64_t> ids;
   for (const std::int64_t entry : space.entries_of("circles [MASK] zebra red red")) ids.push_back(space.id(entry));
   EXPECT_EQ(ids, (std::vector<std::int64_t>{kCircle, kPlural, kRed, kRed}));
-  const at::Tensor activations = space.activations(model.images(at::full({1, 3, 16, 16}, 25, at::kByte), {}));
+  const at::Tensor activations = space.activations(model.encode_images(at::full({1, 3, 16, 16}, 25, at::kByte), {}));
   EXPECT_EQ(activations.sizes(), (at::IntArrayRef{1, kWords - 5}));
   EXPECT_EQ(activations[0][space.entries_of("red").front()].item<float>(), 0.5F);
 }
@@ -136,11 +136,11 @@ TEST_F(Tokens, AreReadBySimilarityToTheirTextsInOtherModels) {
   const TokenSpace space(model, context, {}, "tokens");
   EXPECT_EQ(space.size(), kWords - 6) << "set and ##set have the same text";
   EXPECT_EQ(space.name(space.entries_of("set").front()), "set");
-  const TowerFeatures picture = model.images(at::full({1, 3, 16, 16}, 5, at::kByte), {});
+  const TowerFeatures picture = model.encode_images(at::full({1, 3, 16, 16}, 5, at::kByte), {});
   const at::Tensor activations = space.activations(picture);
   for (const char* word : {"red", "circle", "square"})
     EXPECT_EQ(activations[0][space.entries_of(word).front()].item<double>(),
-              model.similarity(picture, model.texts({word}, {})).item<double>());
+              model.similarity(picture, model.encode_texts({word}, {})).item<double>());
 }
 
 TEST_F(Tokens, VocabularyIsEmbeddedOnceForAllTasks) {
@@ -266,7 +266,7 @@ TEST_F(Tokens, HaveNoHeatMapsInOtherModels) {
 
 TEST_F(Tokens, ReplaceTheTextTower) {
   const MultiHotEmbedder free(model, "");
-  const at::Tensor texts = free.texts({"circles circles red", "zebra"}, {}).global;
+  const at::Tensor texts = free.encode_texts({"circles circles red", "zebra"}, {}).global;
   at::Tensor expected = at::zeros({2, kWords});
   for (const std::int64_t token : {kRed, kCircle, kPlural}) expected[0][token] = 1;
   EXPECT_TRUE(texts.equal(expected)) << texts;

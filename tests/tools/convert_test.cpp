@@ -264,7 +264,7 @@ TEST_F(ConvertOfRun, AnIdOutsideTheTokenTableIsReportedBeforeTheTextTowerReadsIt
   other.vocabulary = tokenizers().make(other.tokenizer, "", {})->vocabulary_bytes();
   save_model_file(path("other.safetensors"), other);
   const InferenceModel loaded = load_for_inference(path("other.safetensors"));
-  EXPECT_EQ(error_of([&] { DualEncoderEmbedder(loaded.model, loaded.tokenizer).texts({"a cat"}, {}); }),
+  EXPECT_EQ(error_of([&] { DualEncoderEmbedder(loaded.model, loaded.tokenizer).encode_texts({"a cat"}, {}); }),
             "the tokenizer clip-bpe has the id 49407, but the text tower's token table has only 120 rows: the checkpoint was made with another "
             "model's vocabulary; convert its weights again with tessera-convert --settings RUN");
 }

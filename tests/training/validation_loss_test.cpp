@@ -45,8 +45,8 @@ TEST_F(ValidationLoss, IsTheMeanOverTheValidationData) {
   const DualEncoderEmbedder embedder(run.model, run.tokenizer);
   double sum = 0;
   for (const EvaluationSample& sample : samples) {
-    const at::Tensor image = embedder.images(sample.pixels.unsqueeze(0), {}).global;
-    const at::Tensor text = embedder.texts({sample.sample.captions.front()}, {}).global;
+    const at::Tensor image = embedder.encode_images(sample.pixels.unsqueeze(0), {}).global;
+    const at::Tensor text = embedder.encode_texts({sample.sample.captions.front()}, {}).global;
     sum += (image - text).square().sum().item<double>();
   }
   ASSERT_EQ(result.metrics.size(), 2u);

@@ -28,14 +28,14 @@ class Embedder {
   virtual config::Size grid() const = 0;
   /// Returns features of one batch of images: the features that similarity() uses, and the features that `needs` asks for. image_batch()
   /// makes such a batch from images, uint8 [3, h, w].
-  virtual TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const = 0;
-  /// Does the same as the other images(), for pixels, uint8 [B, 3, H, W].
-  TowerFeatures images(const at::Tensor& pixels, const ViewNeeds& needs) const { return images(image_input(pixels), needs); }
+  virtual TowerFeatures encode_images(const TowerInput& pictures, const ViewNeeds& needs) const = 0;
+  /// Does the same as the other encode_images(), for pixels, uint8 [B, 3, H, W].
+  TowerFeatures encode_images(const at::Tensor& pixels, const ViewNeeds& needs) const { return encode_images(image_input(pixels), needs); }
 
-  /// Returns true if the model has a text tower. If it has none, texts() throws c10::Error.
+  /// Returns true if the model has a text tower. If it has none, encode_texts() throws c10::Error.
   virtual bool takes_texts() const = 0;
   /// Returns features of any number of texts: the features that similarity() uses, and the features that `needs` asks for.
-  virtual TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const = 0;
+  virtual TowerFeatures encode_texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const = 0;
   /// Returns the features of classes for similarity(). `prompts` holds the features of `per_class` prompts for each class, one class after
   /// the other. The result's `global` [C, D] can be compared by cosine with image patches (TowerFeatures::dense). If the prompts have
   /// slots, the result's `slots` [C, L, V] are the classes' slots (metrics::class_slots).
@@ -88,10 +88,10 @@ class DualEncoderEmbedder : public Embedder {
 
   const Preprocessing& preprocessing() const override;
   config::Size grid() const override;
-  using Embedder::images;
-  TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const override;
+  using Embedder::encode_images;
+  TowerFeatures encode_images(const TowerInput& pictures, const ViewNeeds& needs) const override;
   bool takes_texts() const override;
-  TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override;
+  TowerFeatures encode_texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override;
   TowerFeatures classes(const TowerFeatures& prompts, std::int64_t per_class) const override;
   std::vector<std::string> token_texts(const std::vector<std::int64_t>& ids) const override;
   at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const override;
@@ -101,7 +101,7 @@ class DualEncoderEmbedder : public Embedder {
   std::int64_t token_space() const override;
   at::Tensor token_activations(const TowerFeatures& images, const std::vector<std::int64_t>& ids) const override;
   at::Tensor relevance(const at::Tensor& pixels, const TowerFeatures& texts) const override;
-  /// Counts the texts that exceed the tokenizer's context, each different text once. texts() does so; call this method for texts that
+  /// Counts the texts that exceed the tokenizer's context, each different text once. encode_texts() does so; call this method for texts that
   /// another process embeds.
   void count_cut_texts(const std::vector<std::string>& texts) const;
   /// Logs a warning if texts that exceed the tokenizer's context were counted since the last call of this method.

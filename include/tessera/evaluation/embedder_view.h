@@ -15,13 +15,13 @@ class EmbedderView : public Embedder {
 
   const Preprocessing& preprocessing() const override { return model_.preprocessing(); }
   config::Size grid() const override { return model_.grid(); }
-  using Embedder::images;
-  TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const override {
-    return model_.images(pictures, needs);
+  using Embedder::encode_images;
+  TowerFeatures encode_images(const TowerInput& pictures, const ViewNeeds& needs) const override {
+    return model_.encode_images(pictures, needs);
   }
   bool takes_texts() const override { return model_.takes_texts(); }
-  TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override {
-    return model_.texts(texts, needs);
+  TowerFeatures encode_texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override {
+    return model_.encode_texts(texts, needs);
   }
   TowerFeatures classes(const TowerFeatures& prompts, std::int64_t per_class) const override {
     return model_.classes(prompts, per_class);

@@ -71,7 +71,7 @@ class GradCamTask final : public EvaluationTask {
         settings_.texts.items.empty() ? std::vector{sample.sample.captions.front()} : settings_.texts.items;
     const TowerFeatures features = embed_texts(embedder, texts);
     const at::Tensor picture = sample.pixels.unsqueeze(0);
-    const at::Tensor similarity = embedder.similarity(embedder.images(picture, {}), features);  // [1, texts]
+    const at::Tensor similarity = embedder.similarity(embedder.encode_images(picture, {}), features);  // [1, texts]
     const at::Tensor maps = embedder.relevance(picture.expand({std::ssize(texts), -1, -1, -1}), features);
     report::MapExample out{.image = to_image(sample.pixels),
                    .rows = maps.size(1),

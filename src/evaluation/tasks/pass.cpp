@@ -133,7 +133,7 @@ TowerFeatures Pass::features_of(const std::vector<EvaluationSample>& samples, Em
 TowerFeatures Pass::computed(const std::vector<const EvaluationSample*>& samples) const {
   std::vector<at::Tensor> pixels;
   for (const EvaluationSample* sample : samples) pixels.push_back(sample->pixels);
-  TowerFeatures features = embedder.images(image_batch(pixels, embedder.preprocessing()), needs);
+  TowerFeatures features = embedder.encode_images(image_batch(pixels, embedder.preprocessing()), needs);
   check_finite(features.global, [&](std::size_t row) { return "the image " + samples[row]->sample.key; });
   return features;
 }
@@ -191,7 +191,7 @@ void Pass::run(TaskResult& result, const BatchBody& body) const {
 }
 
 TowerFeatures embed_texts(const Embedder& embedder, const std::vector<std::string>& texts, const ViewNeeds& needs) {
-  const TowerFeatures features = embedder.texts(texts, needs);
+  const TowerFeatures features = embedder.encode_texts(texts, needs);
   check_finite(features.global, [&](std::size_t row) { return concat("the text \"", texts[row], "\""); });
   return features;
 }

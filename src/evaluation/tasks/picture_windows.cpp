@@ -61,7 +61,7 @@ at::Tensor PictureWindows::scores(const Image& picture, const std::string& key) 
 }
 
 at::Tensor PictureWindows::scores_of(const at::Tensor& windows, const std::string& key) const {
-  const at::Tensor maps = patches_.maps(embedder_.images(windows, patches_.needs), grid_);
+  const at::Tensor maps = patches_.maps(embedder_.encode_images(windows, patches_.needs), grid_);
   if (!maps.isfinite().all().item<bool>())
     user_error("the model's patch embeddings of the image ", key, " are not finite: the weights are broken or the ",
                "training diverged; take an earlier checkpoint");

@@ -188,7 +188,7 @@ class TokenGroupTask final : public EvaluationTask {
     }
     const Image image = to_image(sample.pixels);
     out.push_back(report::image_part(image, sample.sample.key));
-    const at::Tensor attention = embedder.images(sample.pixels.unsqueeze(0), {.attention = true}).attention;
+    const at::Tensor attention = embedder.encode_images(sample.pixels.unsqueeze(0), {.attention = true}).attention;
     const config::Size grid = embedder.grid();
     if (!attention.defined() || attention.size(2) != grid.height * grid.width) return out;
     metrics::SegmentationOptions options;
