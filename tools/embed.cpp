@@ -46,7 +46,7 @@ struct Options {
   bool text_encoder_free = false;
 
   bool writes_npy() const { return out.ends_with(".npy"); }
-  bool has_pictures() const { return !images.empty() || !data.empty(); }
+  bool has_images() const { return !images.empty() || !data.empty(); }
 };
 
 at::Tensor unit(const at::Tensor& rows) {
@@ -86,7 +86,7 @@ void embed_images(const Embedder& embedder, const Options& options, const ViewNe
   log::warning("--images: left out ", count);
 }
 
-void embed_pictures(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const tools::Rows& rows) {
+void embed_images(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const tools::Rows& rows) {
   if (options.data.empty())
     embed_images(embedder, options, needs, rows);
   else
@@ -116,8 +116,8 @@ void add_dense(tools::EmbeddingFile& file, const TowerFeatures& features, const 
 void write_dense(const Embedder& embedder, const Options& options) {
   const ViewNeeds needs{.dense = options.dense};
   tools::EmbeddingFile file(options.out);
-  if (options.has_pictures())
-    embed_pictures(embedder, options, needs, [&](const std::vector<std::string>& keys, const TowerFeatures& features) {
+  if (options.has_images())
+    embed_images(embedder, options, needs, [&](const std::vector<std::string>& keys, const TowerFeatures& features) {
       file.add("image_embeddings", for_file(features.global, options));
       if (options.dense) add_dense(file, features, "image_patches", options);
       if (options.dense && features.grids.defined()) file.add("image_grids", features.grids);
@@ -131,7 +131,7 @@ void write_dense(const Embedder& embedder, const Options& options) {
       file.add("text_mask", features.mask.defined() ? features.mask
                                                     : at::ones(features.dense.sizes().slice(0, 2), at::kBool));
     });
-  if (file.empty()) user_error("nothing to embed: ", options.has_pictures() ? options.data : options.texts, " is empty");
+  if (file.empty()) user_error("nothing to embed: ", options.has_images() ? options.data : options.texts, " is empty");
   file.commit({{"normalized", options.raw ? "false" : "true"}});
   for (const auto& [name, shape] : file.shapes()) {
     std::cout << name << " [" << with_thousands(shape[0]);
@@ -147,8 +147,8 @@ void write_sparse(const Embedder& embedder, const Options& options) {
   const tools::Rows append = [&](const std::vector<std::string>& names, const TowerFeatures& features) {
     tools::append_rows(vectors, names, features, options.top);
   };
-  if (options.has_pictures())
-    embed_pictures(embedder, options, {}, append);
+  if (options.has_images())
+    embed_images(embedder, options, {}, append);
   else
     embed_captions(embedder, options, {}, append);
   if (!options.raw) index::scale_to_unit_length(vectors);
@@ -162,7 +162,7 @@ void write_sparse(const Embedder& embedder, const Options& options) {
 }
 
 void check(const Options& options) {
-  if (!options.has_pictures() && options.texts.empty())
+  if (!options.has_images() && options.texts.empty())
     user_error("nothing to embed: give --images FILE..., --source SOURCE or --texts FILE");
   if (!options.images.empty() && !options.data.empty()) user_error("give --images or --source, not both");
   if (options.text_encoder_free && options.sparse.empty())
@@ -172,10 +172,10 @@ void check(const Options& options) {
   if (options.dense && options.out.empty()) user_error("--dense: give --out FILE");
   if (!options.out.empty() && !options.writes_npy() && !options.out.ends_with(".safetensors"))
     user_error("--out ", options.out, ": the ending decides the format: name a file that ends in .safetensors or .npy");
-  if (options.writes_npy() && options.has_pictures() && !options.texts.empty())
+  if (options.writes_npy() && options.has_images() && !options.texts.empty())
     user_error("--out ", options.out,
                ": a .npy file holds either images or texts: name a .safetensors file, or run the program once for each");
-  if (!options.sparse.empty() && options.has_pictures() && !options.texts.empty())
+  if (!options.sparse.empty() && options.has_images() && !options.texts.empty())
     user_error("--sparse: a file holds either images or texts: run the program once for each");
 }
 

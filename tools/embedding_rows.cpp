@@ -16,7 +16,7 @@ namespace tessera::tools {
 namespace {
 
 // Returns the preprocessed image. If it cannot be read, reports it to `bad` and returns an undefined tensor.
-at::Tensor read_picture(const std::string& path, const Preprocessing& preprocessing, const BadFile& bad) {
+at::Tensor read_image(const std::string& path, const Preprocessing& preprocessing, const BadFile& bad) {
   try {
     return to_tensor(preprocess(decode_image(io::read_file(path), kDefaultMaxPixels, preprocessing), preprocessing));
   } catch (const SampleError& error) {
@@ -55,10 +55,10 @@ void embed_files(const Embedder& embedder, const std::vector<std::string>& paths
     std::vector<std::string> names;
     std::vector<at::Tensor> pixels;
     for (std::size_t i = first; i < end; ++i) {
-      const at::Tensor picture = read_picture(paths[i], embedder.preprocessing(), bad);
-      if (!picture.defined()) continue;
+      const at::Tensor image = read_image(paths[i], embedder.preprocessing(), bad);
+      if (!image.defined()) continue;
       names.push_back(paths[i]);
-      pixels.push_back(picture);
+      pixels.push_back(image);
     }
     if (!names.empty()) rows(names, embedder.encode_images(image_batch(pixels, embedder.preprocessing()), work.needs));
   });

@@ -56,7 +56,7 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
       ->check(CLI::Range(1, 1024));
   add_threads(app, options.threads);
   app.add_flag("--json", options.json, "print the results as JSON");
-  app.add_flag("!--no-pictures", options.pictures, "write the report without images");
+  app.add_flag("!--no-pictures", options.images, "write the report without images");
   app.footer(
       "If a task fails, the results of the others are still written; the failed task is named at the end, with exit code 2.\n"
       "\nExamples:\n"

@@ -11,7 +11,7 @@ namespace tessera {
 
 /// What an image encoder returned for a batch of images in an earlier pass, stored with 16 or 32 bits per value. A tensor that was not
 /// stored is undefined.
-struct EncodedPictures {
+struct EncodedImages {
   at::Tensor tokens;       // [B, N, w]
   at::Tensor class_token;  // [B, w]
   at::Tensor attention;    // [B, N, M], each token's weights for the M input positions that it is made from
@@ -36,7 +36,7 @@ struct TowerInput {
   at::Tensor grids;         // int64 [B, 2], the size of each image in patches (height, width); on the CPU even if the view is on a GPU
   at::Tensor regions;       // float32 [B, R, F], a detector's region features; F = 0 if no sample has region features
   at::Tensor ids;           // int64 token ids [B, L], or [B, K, L] in a view with K captions per image
-  EncodedPictures encoded;  // images that the tower's encoder has encoded before (data.features)
+  EncodedImages encoded;  // images that the tower's encoder has encoded before (data.features)
   /// Marks what is real (not padding and not missing), as bool [B, R] for regions, [B, L] or [B, K, L] for ids, [B, T] for patches, and
   /// [B, 1] for pixels and encoded images. A row that is all false means that the sample lacks the view or, in a view with several texts
   /// per image, that the image lacks the row's text. Undefined if everything is real.
@@ -56,7 +56,7 @@ struct TowerInput {
                                : encoded.values();
   }
   /// Whether the view consists of images, which may be encoded already.
-  bool of_pictures() const { return pixels.defined() || patches.defined() || encoded.defined(); }
+  bool of_images() const { return pixels.defined() || patches.defined() || encoded.defined(); }
   /// Returns a copy on the device, except for `lengths` and `grids`. Copies from page-locked memory do not wait.
   TowerInput to(const at::Device& device) const;
 };
@@ -153,7 +153,7 @@ struct Needs {
 /// Calls f(tensor) for each tensor of a view or a batch, including undefined ones, in a fixed order. All code that slices, moves,
 /// repeats, counts or compares batches uses these functions.
 template <class Encoded, class F>
-  requires std::is_same_v<std::remove_const_t<Encoded>, EncodedPictures>
+  requires std::is_same_v<std::remove_const_t<Encoded>, EncodedImages>
 void for_each_tensor(Encoded& encoded, F&& f) {
   f(encoded.tokens);
   f(encoded.class_token);

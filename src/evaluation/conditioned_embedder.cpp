@@ -9,10 +9,10 @@ ConditionedEmbedder::ConditionedEmbedder(const Embedder& model, std::shared_ptr<
                                          std::optional<std::int64_t> candidates, std::string option)
     : EmbedderView(model), pool_(std::move(pool)), candidates_(candidates), option_(std::move(option)) {}
 
-TowerFeatures ConditionedEmbedder::encode_images(const TowerInput& pictures, const ViewNeeds& needs) const {
+TowerFeatures ConditionedEmbedder::encode_images(const TowerInput& images, const ViewNeeds& needs) const {
   ViewNeeds with_tokens = needs;
   with_tokens.tokens = true;
-  TowerFeatures features = EmbedderView::encode_images(pictures, with_tokens);
+  TowerFeatures features = EmbedderView::encode_images(images, with_tokens);
   const std::int64_t width = pool_->width();
   if (!features.tokens.defined() || features.tokens.size(1) == 0)
     user_error(option_, ": this model's image tower outputs no tokens for texts to attend to: take a vit");

@@ -23,7 +23,7 @@ class ConditionedEmbedder final : public EmbedderView {
                       std::optional<std::int64_t> candidates, std::string option);
 
   using EmbedderView::images;
-  TowerFeatures encode_images(const TowerInput& pictures, const ViewNeeds& needs) const override;
+  TowerFeatures encode_images(const TowerInput& images, const ViewNeeds& needs) const override;
   TowerFeatures classes(const TowerFeatures& prompts, std::int64_t per_class) const override;
   at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const override;
   bool compares_by_cosine() const override { return false; }

@@ -73,9 +73,9 @@ config::Size DualEncoderEmbedder::grid() const {
   return model_->grid();
 }
 
-TowerFeatures DualEncoderEmbedder::encode_images(const TowerInput& pictures, const ViewNeeds& needs) const {
+TowerFeatures DualEncoderEmbedder::encode_images(const TowerInput& images, const ViewNeeds& needs) const {
   const c10::AutoGradMode no_gradients(false);
-  return on_cpu(model_->encode_image(pictures.to(device_of(*model_)), needs));
+  return on_cpu(model_->encode_image(images.to(device_of(*model_)), needs));
 }
 
 bool DualEncoderEmbedder::takes_texts() const {

@@ -77,7 +77,7 @@ nlohmann::json origin_of(const InferenceModel& loaded, const EvaluateOptions& op
 }
 
 /// Returns a text such as "224 x 224 pixels, 14 x 14 patches". In naflex mode, the text states the size limits instead.
-std::string describe_pictures(const DualEncoder& model) {
+std::string describe_images(const DualEncoder& model) {
   const Preprocessing& preprocessing = model.settings().preprocessing;
   const config::Size grid = model.grid(), size = preprocessing.image_size;
   if (!keeps_shapes(preprocessing)) return concat(size.height, " x ", size.width, " pixels, ", grid.height, " x ", grid.width, " patches");
@@ -96,7 +96,7 @@ report::ReportHead head_of(const InferenceModel& loaded, const std::string& run_
       {"Text tower", settings.text ? concat(settings.text->encoder.name, " + ", settings.text->readout.name) : "none"},
       {"Parameters", origin.at("parameters")},
       {"Embedding width", std::to_string(loaded.model->embed_dim())},
-      {"Image", describe_pictures(*loaded.model)},
+      {"Image", describe_images(*loaded.model)},
       {"Tokenizer", loaded.tokenizer == nullptr ? "none"
                                                 : concat(loaded.tokenizer->name(), ", ",
                                                          with_thousands(loaded.tokenizer->vocab_size()), " entries")}};
@@ -271,7 +271,7 @@ ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
   EvaluationContext context;
   context.batch_size = suite.batch_size;
   context.threads = options.threads.value_or(suite.threads);
-  context.pictures = options.pictures;
+  context.images = options.images;
   context.out = out;
   warn_of_logit_scale(loaded, suite);
   context.logit_scale = logit_scale_of(loaded.file.weights);

@@ -129,7 +129,7 @@ EmbeddingTable& FeatureStore::table(const std::string& name) {
   return *found;
 }
 
-EmbeddingTable& FeatureStore::pictures(const Source& source) {
+EmbeddingTable& FeatureStore::images(const Source& source) {
   return table("pictures-" + hexadecimal(fingerprint(to_json(fingerprints_of(source)))) + ".safetensors");
 }
 

@@ -54,7 +54,7 @@ class FeatureStore {
   FeatureStore(std::string folder, std::string model);
 
   /// Returns the embeddings of a source's images. Each data set has its own file.
-  EmbeddingTable& pictures(const Source& source);
+  EmbeddingTable& images(const Source& source);
   EmbeddingTable& texts();
   /// Writes new embeddings into the folder, if there is one.
   void save();

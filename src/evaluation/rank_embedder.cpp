@@ -65,10 +65,10 @@ at::Tensor share_tensor(const ProcessGroup& group, const at::Tensor& tensor) {
 }
 
 /// Returns rank 0's images on every rank. The images of other ranks are ignored.
-TowerInput share_pictures(const ProcessGroup& group, TowerInput pictures) {
-  for (at::Tensor* tensor : {&pictures.pixels, &pictures.patches, &pictures.mask, &pictures.grids})
+TowerInput share_images(const ProcessGroup& group, TowerInput images) {
+  for (at::Tensor* tensor : {&images.pixels, &images.patches, &images.mask, &images.grids})
     *tensor = share_tensor(group, *tensor);
-  return pictures;
+  return images;
 }
 
 /// Returns the rows that this rank embeds. Every rank gets the same number of rows, as all_gather() requires. To reach this
@@ -87,10 +87,10 @@ at::Tensor gathered(const ProcessGroup& group, const at::Tensor& own, std::int64
 }
 
 /// Runs on all ranks. Each rank embeds its share of the images and returns the features of all images.
-TowerFeatures embed_pictures(const ProcessGroup& group, const Embedder& model, const TowerInput& pictures, const ViewNeeds& needs) {
-  const std::int64_t count = pictures.values().size(0);
+TowerFeatures embed_images(const ProcessGroup& group, const Embedder& model, const TowerInput& images, const ViewNeeds& needs) {
+  const std::int64_t count = images.values().size(0);
   const at::Tensor rows = at::tensor(own_rows(group, count), at::kLong);
-  const TowerInput own = map_tensors(pictures, [&](const at::Tensor& tensor) { return tensor.index_select(0, rows); });
+  const TowerInput own = map_tensors(images, [&](const at::Tensor& tensor) { return tensor.index_select(0, rows); });
   TowerFeatures features;
   run_on_all_ranks(group, kEmbedding, [&] { features = model.encode_images(own, needs); });
   return map_tensors(features, [&](const at::Tensor& tensor) { return gathered(group, tensor, count); });
@@ -123,7 +123,7 @@ class ServedModel {
   }
   void images() const {
     const ViewNeeds needs = needs_of(share_needs(group_, {}));
-    embed_pictures(group_, *embedder_, share_pictures(group_, {}), needs);
+    embed_images(group_, *embedder_, share_images(group_, {}), needs);
   }
   void texts() const { embed_strings(group_, *embedder_, nlohmann::json::parse(group_.broadcast_text(""))); }
 
@@ -155,12 +155,12 @@ void EmbeddingRanks::load(const std::string& checkpoint, const CheckpointOptions
   run_on_all_ranks(group_, "loading the model", [] {});
 }
 
-TowerFeatures RankEmbedder::encode_images(const TowerInput& pictures, const ViewNeeds& needs) const {
+TowerFeatures RankEmbedder::encode_images(const TowerInput& images, const ViewNeeds& needs) const {
   const ProcessGroup& group = ranks_.group();
-  if (group.size() == 1 || pictures.values().size(0) == 0) return EmbedderView::encode_images(pictures, needs);
+  if (group.size() == 1 || images.values().size(0) == 0) return EmbedderView::encode_images(images, needs);
   send(group, RankOrder::images);
   share_needs(group, needs);
-  return embed_pictures(group, viewed(), share_pictures(group, pictures), needs);
+  return embed_images(group, viewed(), share_images(group, images), needs);
 }
 
 TowerFeatures RankEmbedder::encode_texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const {

@@ -35,7 +35,7 @@ class RankEmbedder final : public EmbedderView {
   /// `model` must be the model that the ranks loaded last. Both arguments must outlive this object.
   RankEmbedder(const Embedder& model, const EmbeddingRanks& ranks) : EmbedderView(model), ranks_(ranks) {}
   using EmbedderView::images;
-  TowerFeatures encode_images(const TowerInput& pictures, const ViewNeeds& needs) const override;
+  TowerFeatures encode_images(const TowerInput& images, const ViewNeeds& needs) const override;
   TowerFeatures encode_texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override;
 
  private:

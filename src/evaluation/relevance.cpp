@@ -11,14 +11,14 @@ namespace tessera {
 namespace {
 
 /// Feature maps of images, and the embeddings computed from these maps.
-struct MappedPictures {
+struct MappedImages {
   at::Tensor map;     // [B, N, w] or, with a class token in front, [B, 1 + N, w]
   at::Tensor global;  // [B, D]
 };
 
 /// Computes the feature maps and embeddings of images. A map is the encoder's output. If the read-out uses only the class token,
 /// the other tokens of the output have no gradient, so the map is the input of the last block instead.
-MappedPictures mapped(DualEncoder& model, const at::Tensor& pixels) {
+MappedImages mapped(DualEncoder& model, const at::Tensor& pixels) {
   Tower& tower = model.image_tower();
   if (tower.encoder().has_class_token() && !tower.readout().reads_tokens()) {
     const BlockInputs blocks;
@@ -28,7 +28,7 @@ MappedPictures mapped(DualEncoder& model, const at::Tensor& pixels) {
   TowerInput input;
   {
     const c10::AutoGradMode no_gradients(false);
-    input.encoded = model.encode_pictures(pixels);
+    input.encoded = model.encode_images(pixels);
   }
   input.encoded.tokens = input.encoded.tokens.detach().requires_grad_();
   return {input.encoded.tokens, model.encode_image(input).global};
@@ -43,17 +43,17 @@ at::Tensor Embedder::relevance(const at::Tensor&, const TowerFeatures&) const {
 at::Tensor DualEncoderEmbedder::relevance(const at::Tensor& pixels, const TowerFeatures& texts) const {
   const c10::AutoGradMode gradients(true);
   const at::Device device = model_->parameters().front().device();
-  const MappedPictures pictures = mapped(*model_, pixels.to(device));
+  const MappedImages images = mapped(*model_, pixels.to(device));
   const config::Size size = grid();
   const std::int64_t patches = size.height * size.width;
-  const std::int64_t first = pictures.map.defined() ? pictures.map.size(1) - patches : -1;
+  const std::int64_t first = images.map.defined() ? images.map.size(1) - patches : -1;
   if (patches == 0 || (first != 0 && first != 1))
     user_error("this model's image encoder outputs no map of features over the image: take one with a vit or a ResNet");
   const at::Tensor cosines =
-      at::cosine_similarity(pictures.global.to(at::kDouble), texts.global.to(device, at::kDouble), 1);
-  const at::Tensor gradient = torch::autograd::grad({cosines.sum()}, {pictures.map}).front();
+      at::cosine_similarity(images.global.to(at::kDouble), texts.global.to(device, at::kDouble), 1);
+  const at::Tensor gradient = torch::autograd::grad({cosines.sum()}, {images.map}).front();
   const at::Tensor map =
-      metrics::grad_cam(pictures.map.detach().narrow(1, first, patches), gradient.narrow(1, first, patches));
+      metrics::grad_cam(images.map.detach().narrow(1, first, patches), gradient.narrow(1, first, patches));
   return map.view({-1, size.height, size.width}).to(at::kCPU, at::kFloat);
 }
 

@@ -44,9 +44,9 @@ std::int64_t count_slots(const Embedder& model, const std::string& option) {
 SlotEmbedder::SlotEmbedder(const Embedder& model, const std::vector<std::int64_t>& slots)
     : EmbedderView(model), slots_(at::tensor(slots, at::kLong)) {}
 
-TowerFeatures SlotEmbedder::encode_images(const TowerInput& pictures, const ViewNeeds& needs) const {
+TowerFeatures SlotEmbedder::encode_images(const TowerInput& images, const ViewNeeds& needs) const {
   refuse_patches(needs);
-  return of_chosen(EmbedderView::encode_images(pictures, with_slots(needs)), slots_, needs);
+  return of_chosen(EmbedderView::encode_images(images, with_slots(needs)), slots_, needs);
 }
 
 TowerFeatures SlotEmbedder::encode_texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const {
@@ -56,9 +56,9 @@ TowerFeatures SlotEmbedder::encode_texts(const std::vector<std::string>& texts, 
 MaskEmbedder::MaskEmbedder(const Embedder& model, at::Tensor weights, std::string path)
     : EmbedderView(model), weights_(std::move(weights)), path_(std::move(path)) {}
 
-TowerFeatures MaskEmbedder::encode_images(const TowerInput& pictures, const ViewNeeds& needs) const {
+TowerFeatures MaskEmbedder::encode_images(const TowerInput& images, const ViewNeeds& needs) const {
   refuse_patches(needs);
-  TowerFeatures features = EmbedderView::encode_images(pictures, needs);
+  TowerFeatures features = EmbedderView::encode_images(images, needs);
   const std::int64_t width = features.global.size(1), parts = weights_.size(0);
   if (parts == 0 || width % parts != 0)
     user_error("--slots ", path_, ": a mask of ", parts, " weights does not fit this model's embedding of ", width,

@@ -19,7 +19,7 @@ class SlotEmbedder final : public EmbedderView {
   /// Each entry of `slots` must be below count_slots().
   SlotEmbedder(const Embedder& model, const std::vector<std::int64_t>& slots);
   using EmbedderView::images;
-  TowerFeatures encode_images(const TowerInput& pictures, const ViewNeeds& needs) const override;
+  TowerFeatures encode_images(const TowerInput& images, const ViewNeeds& needs) const override;
   TowerFeatures encode_texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override;
 
  private:
@@ -34,7 +34,7 @@ class MaskEmbedder final : public EmbedderView {
   /// split into P equal parts. The message names `path`, the mask's file.
   MaskEmbedder(const Embedder& model, at::Tensor weights, std::string path);
   using EmbedderView::images;
-  TowerFeatures encode_images(const TowerInput& pictures, const ViewNeeds& needs) const override;
+  TowerFeatures encode_images(const TowerInput& images, const ViewNeeds& needs) const override;
 
  private:
   at::Tensor weights_;

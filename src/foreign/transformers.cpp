@@ -124,11 +124,11 @@ std::vector<PublishedDraft> transformers_drafts(const ModelFile& file) {
       out.push_back(draft);  // this draft keeps the image processor's settings that came with the model
     }
     draft.files[kConfigName] = config.dump(2) + "\n";
-    const Json pictures = preprocessor_config(file.model.preprocessing, family.processor);
+    const Json images = preprocessor_config(file.model.preprocessing, family.processor);
     nlohmann::ordered_json processor = carried_json(file, "transformers", kProcessorName);
     const bool inside = processor.contains(kImageProcessor);
-    if (inside) processor[kImageProcessor] = pictures;
-    draft.files[inside ? kProcessorName : kPreprocessorName] = (inside ? processor.dump(2) : pictures.dump(2)) + "\n";
+    if (inside) processor[kImageProcessor] = images;
+    draft.files[inside ? kProcessorName : kPreprocessorName] = (inside ? processor.dump(2) : images.dump(2)) + "\n";
     out.push_back(draft);
   }
   return out;

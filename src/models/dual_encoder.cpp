@@ -38,7 +38,7 @@ bool is_optional(const std::string& name) {
 
 /// Marks all tokens of missing images as padding. Regions and texts do not need this, because their encoders apply the
 /// masks themselves.
-void hide_missing_pictures(TowerFeatures& features) {
+void hide_missing_images(TowerFeatures& features) {
   for (at::Tensor* tokens : {&features.tokens, &features.encoder_tokens, &features.dense}) {
     if (!tokens->defined()) continue;
     const at::Tensor there = features.present.unsqueeze(1).expand({-1, tokens->size(1)});
@@ -137,7 +137,7 @@ struct DualEncoder::Impl {
     }
     if (needs.optional && view.mask.defined()) {
       out.present = view.mask.any(1);
-      if (view.of_pictures()) hide_missing_pictures(out);
+      if (view.of_images()) hide_missing_images(out);
     }
     if (needs.input_ids) add_input_ids(view, out);
     return out;
@@ -177,9 +177,9 @@ std::vector<at::Tensor> values_of(TowerInput view) {
 }
 
 // Returns true if one pass of the tower can encode both views. For this, both must have the same kind, row shape and needs. For texts, the
-// need `optional` may differ, because it matters only for images (hide_missing_pictures()).
+// need `optional` may differ, because it matters only for images (hide_missing_images()).
 bool fit_together(const TowerInput& a, const ViewNeeds& a_needs, const TowerInput& b, ViewNeeds b_needs) {
-  if (!a.of_pictures()) b_needs.optional = a_needs.optional;
+  if (!a.of_images()) b_needs.optional = a_needs.optional;
   return a_needs == b_needs && std::ranges::equal(values_of(a), values_of(b), [](const at::Tensor& ours, const at::Tensor& theirs) {
            if (!ours.defined() || !theirs.defined()) return ours.defined() == theirs.defined();
            return ours.sizes() == theirs.sizes() && ours.scalar_type() == theirs.scalar_type();
@@ -339,7 +339,7 @@ TowerFeatures DualEncoder::encode_image(const at::Tensor& pixels, const ViewNeed
   return encode_image(image_input(pixels), needs);
 }
 
-EncodedPictures DualEncoder::encode_pictures(const at::Tensor& pixels) {
+EncodedImages DualEncoder::encode_images(const at::Tensor& pixels) {
   const Encoded encoded = impl_->image->encoder().encode(image_input(impl_->normalize(pixels)));
   TORCH_CHECK(!encoded.mask.defined(), "encode_pictures: the image encoder's tokens have padding");
   return {encoded.tokens, encoded.class_token, encoded.attention};

@@ -8,12 +8,12 @@
 namespace tessera {
 
 RegionTokens::RegionTokens(const RegionSettings& settings, std::int64_t width, bool class_token,
-                           const at::Tensor& of_pictures, torch::nn::Module& encoder)
+                           const at::Tensor& of_images, torch::nn::Module& encoder)
     : settings_(settings), class_token_(class_token) {
   roi_proj_ = encoder.register_module(
       "roi_proj", torch::nn::Linear(torch::nn::LinearOptions(settings.width, width).bias(settings.bias)));
   if (!class_token || settings.class_token == "mean") return;
-  class_embedding_ = of_pictures;
+  class_embedding_ = of_images;
   if (settings.class_token == "learned")
     class_embedding_ =
         encoder.register_parameter("roi_class_embedding", at::randn({width}) / std::sqrt(static_cast<double>(width)));

@@ -39,9 +39,9 @@ class RegionTokens {
     at::Tensor mask;    // bool [B, n + R], in which the class token counts as real; undefined if all tokens are real
   };
 
-  /// class_token: whether to add a class token. of_pictures: the class token of images; must be defined if settings.class_token is
+  /// class_token: whether to add a class token. of_images: the class token of images; must be defined if settings.class_token is
   /// `shared`, otherwise ignored.
-  RegionTokens(const RegionSettings& settings, std::int64_t width, bool class_token, const at::Tensor& of_pictures,
+  RegionTokens(const RegionSettings& settings, std::int64_t width, bool class_token, const at::Tensor& of_images,
                torch::nn::Module& encoder);
   /// Takes regions [B, R, F], and mask bool [B, R] or undefined. Throws c10::Error if F is not the configured width.
   Sequence forward(const at::Tensor& regions, const at::Tensor& mask, LayerNorm* ln_pre);

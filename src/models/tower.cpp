@@ -98,12 +98,12 @@ namespace {
 
 // Returns the encoding of images that was stored earlier. `grid` is the patch grid of the configured image size. Tensors that were not
 // stored are undefined.
-Encoded encoded_before(const EncodedPictures& pictures, config::Size grid) {
+Encoded encoded_before(const EncodedImages& images, config::Size grid) {
   const auto widened = [](const at::Tensor& tensor) { return tensor.defined() ? at_least_float(tensor) : tensor; };
   Encoded out;
-  out.tokens = widened(pictures.tokens);
-  out.class_token = widened(pictures.class_token);
-  out.attention = widened(pictures.attention);
+  out.tokens = widened(images.tokens);
+  out.class_token = widened(images.class_token);
+  out.attention = widened(images.attention);
   out.grid = grid;
   return out;
 }

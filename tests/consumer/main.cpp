@@ -10,10 +10,10 @@
 
 namespace {
 
-void compare(const std::string& run, const std::string& picture_file, const std::vector<std::string>& captions) {
+void compare(const std::string& run, const std::string& image_file, const std::vector<std::string>& captions) {
   const tessera::InferenceModel run_model = tessera::load_for_inference(run);
-  const tessera::Image picture = tessera::decode_image(tessera::io::read_file(picture_file));
-  const at::Tensor pixels = tessera::to_tensor(tessera::preprocess(picture, run_model.file.model.preprocessing));
+  const tessera::Image decoded = tessera::decode_image(tessera::io::read_file(image_file));
+  const at::Tensor pixels = tessera::to_tensor(tessera::preprocess(decoded, run_model.file.model.preprocessing));
   const at::Tensor image = run_model.model->encode_image(pixels.unsqueeze(0)).global;
   const at::Tensor texts = run_model.model->encode_text(run_model.tokenizer->encode_batch(captions)).global;
   std::cout << at::cosine_similarity(image, texts) << "\n";

@@ -5,7 +5,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 #include "tests/support/test_data.h"
 #include <tessera/io/safetensors.h>
 
@@ -17,7 +17,7 @@ const io::TensorFile& references() {
   return file;
 }
 
-Image reference_picture(const std::string& name) {
+Image reference_image(const std::string& name) {
   const at::Tensor rgb = references().tensors.at(name).contiguous();
   const auto* begin = rgb.data_ptr<std::uint8_t>();
   return {rgb.size(0), rgb.size(1), {begin, begin + rgb.numel()}};
@@ -47,9 +47,9 @@ TEST(Augment, EveryOperationMatchesTorchvisionsPixels) {
   int compared = 0;
   for (const auto& [key, expected] : references().tensors) {
     std::istringstream words(key);
-    std::string picture, name;
+    std::string file, name;
     std::vector<std::string> rest;
-    words >> picture >> name;
+    words >> file >> name;
     for (std::string word; words >> word;) rest.push_back(word);
     if (name.empty()) continue;
     const double value = rest.empty() ? 0 : std::stod(rest.back());
@@ -58,9 +58,9 @@ TEST(Augment, EveryOperationMatchesTorchvisionsPixels) {
                       static_cast<float>(std::abs(value)))
           << key;
     }
-    Image image = reference_picture(picture);
+    Image image = reference_image(file);
     apply_named(image, name, value);
-    const Image wanted = reference_picture(key);
+    const Image wanted = reference_image(key);
     std::size_t wrong = 0;
     for (std::size_t i = 0; i < wanted.pixels.size(); ++i) wrong += image.pixels[i] != wanted.pixels[i] ? 1 : 0;
     EXPECT_EQ(wrong, 0U) << key;

@@ -22,12 +22,12 @@ namespace {
 
 // Returns samples that share one tiny image. Each caption holds the sample's key and the caption's number within the sample.
 std::vector<Sample> numbered(std::int64_t count, const std::string& prefix = "") {
-  static const std::string picture = test::encode(test::noise(4, 4, 1), ".png");
+  static const std::string image = test::encode(test::noise(4, 4, 1), ".png");
   std::vector<Sample> out;
   for (std::int64_t i = 0; i < count; ++i) {
     Sample sample;
     sample.key = prefix + std::to_string(i);
-    sample.encoded = picture;
+    sample.encoded = image;
     for (std::int64_t c = 0; c <= i % 3; ++c) sample.captions.push_back(sample.key + "/" + std::to_string(c));
     out.push_back(std::move(sample));
   }

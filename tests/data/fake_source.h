@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 #include "tests/support/error_of.h"
 #include <tessera/data/source.h>
 #include <tessera/data/tokenizers/tokenizer.h>

@@ -31,8 +31,8 @@ FeatureManifest manifest_of(const std::string& dtype = "float32") {
 }
 
 // Image i has class token {i, i + 0.25, i + 0.5} and two patch tokens, which are the class token plus 10 and plus 20.
-EncodedPictures encoded_of(std::int64_t first, std::int64_t count) {
-  EncodedPictures out;
+EncodedImages encoded_of(std::int64_t first, std::int64_t count) {
+  EncodedImages out;
   out.class_token = at::arange(first, first + count).to(at::kFloat).unsqueeze(1) + at::arange(kWidth) * 0.25;
   out.tokens = at::stack({out.class_token + 10, out.class_token + 20}, 1);
   return out;
@@ -82,7 +82,7 @@ TEST_F(FeatureFolderTest, ReadsBackTheWrittenFeatures) {
     EXPECT_EQ(manifest.tensors[1], (FeatureTensor{"tokens", {2, kWidth}}));
     for (std::uint64_t i = 0; i < 10; ++i) {
       const at::Tensor row = floats_of(features.read(concat("k", i), 100 + i), manifest.scalar_type());
-      const EncodedPictures written = encoded_of(static_cast<std::int64_t>(i), 1);
+      const EncodedImages written = encoded_of(static_cast<std::int64_t>(i), 1);
       EXPECT_TRUE(at::equal(row, at::cat({written.class_token.flatten(), written.tokens.flatten()}))) << dtype << i;
     }
   }
@@ -91,8 +91,8 @@ TEST_F(FeatureFolderTest, ReadsBackTheWrittenFeatures) {
 TEST_F(FeatureFolderTest, DistinguishesAMissingSampleFromAChangedImage) {
   write_ten();
   const FeatureFolder features(folder());
-  const auto error = [&](const std::string& key, std::uint64_t picture) {
-    return sample_error_of([&] { features.read(key, picture); });
+  const auto error = [&](const std::string& key, std::uint64_t image) {
+    return sample_error_of([&] { features.read(key, image); });
   };
   EXPECT_EQ(error("k10", 110), "no_features: sample k10: " + folder() + " holds no features for it");
   EXPECT_EQ(error("k3", 104), "other_picture: sample k3: its image is not the one for which " + folder() + " holds features");
@@ -209,7 +209,7 @@ TEST_F(FeatureFolderTest, AnInvalidManifestIsReportedInOneLine) {
 }
 
 TEST_F(FeatureFolderTest, AValueThatOverflowsTheTypeIsReportedWithItsSample) {
-  EncodedPictures encoded;
+  EncodedImages encoded;
   encoded.class_token = at::tensor({1.0, 1e6}, at::kFloat).unsqueeze(1);
   FeatureWriter narrow(folder(), manifest_of("float16")), wide(path("wide"), manifest_of("bfloat16"));
   EXPECT_EQ(error_of([&] {

@@ -8,7 +8,7 @@
 #include "src/data/sources/webdataset/shards.h"
 #include "src/data/tokenizers/clip_bpe.h"
 #include "src/io/tar.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/support/error_of.h"
 #include <tessera/data/image/transforms.h>

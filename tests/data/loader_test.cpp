@@ -382,9 +382,9 @@ TEST(EvaluationReader, ExifRotationTurnsTheImageWithItsMaskDepthAndBoxes) {
   stored.sample.depth = {1, 2, 3, 4, 5, 6};
   stored.sample.objects = {{.box = {0, 1, 1, 2}}};
   EvaluationSample turned = stored;
-  decode_picture(stored, {});
+  decode_image(stored, {});
   EXPECT_EQ(stored.sample.image.height, 2);
-  decode_picture(turned, {.exif_rotation = true});
+  decode_image(turned, {.exif_rotation = true});
   EXPECT_EQ(turned.sample.image.height, 3);
   EXPECT_EQ(turned.sample.mask, (std::vector<std::uint8_t>{4, 1, 5, 2, 6, 3}));
   EXPECT_EQ(turned.sample.depth, (std::vector<float>{4, 1, 5, 2, 6, 3}));
@@ -396,7 +396,7 @@ TEST(EvaluationReader, DoesNotDecodeImagesThatTheTaskDoesNotNeed) {
   std::vector<Sample> samples = make_samples(3);
   samples[1].encoded = "junk";
   samples[2].encoded.clear();
-  EvaluationReader reader(std::make_shared<MemorySource>(samples), small(), 4, 2, -1, EvaluationPictures::as_read);
+  EvaluationReader reader(std::make_shared<MemorySource>(samples), small(), 4, 2, -1, EvaluationImages::as_read);
   std::vector<EvaluationSample> read = reader.next();
   ASSERT_EQ(read.size(), 3U);
   EXPECT_TRUE(reader.statistics().skipped.empty());
@@ -404,10 +404,10 @@ TEST(EvaluationReader, DoesNotDecodeImagesThatTheTaskDoesNotNeed) {
     EXPECT_EQ(read[i].sample.encoded, samples[i].encoded);
     EXPECT_FALSE(read[i].pixels.defined());
   }
-  prepare_picture(read[0], small());
+  prepare_image(read[0], small());
   EXPECT_TRUE(at::equal(read[0].pixels, to_tensor(preprocess(read[0].sample.image, small()))));
-  EXPECT_THROW(prepare_picture(read[1], small()), SampleError);
-  EXPECT_THROW(prepare_picture(read[2], small()), SampleError);
+  EXPECT_THROW(prepare_image(read[1], small()), SampleError);
+  EXPECT_THROW(prepare_image(read[2], small()), SampleError);
 }
 
 }  // namespace

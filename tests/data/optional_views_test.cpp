@@ -213,10 +213,10 @@ TEST(OptionalViews, TheErrorForAnUnknownTextListsTheKnownOnes) {
             "and phrase_negatives");
 }
 
-using OptionalPictures = FolderTest;
+using OptionalImages = FolderTest;
 
 // Samples `a`, `c` and `d` have an image; `b` has none.
-TEST_F(OptionalPictures, ASampleOfATarMayLackItsImage) {
+TEST_F(OptionalImages, ASampleOfATarMayLackItsImage) {
   io::TarWriter tar(path("a.tar"));
   for (const std::string key : {"a", "b", "c", "d"}) {
     if (key != "b") tar.add(key + ".png", test::encode(test::noise(8, 9, 1), ".png"));

@@ -37,8 +37,8 @@ class OptionFiles : public FolderTest {
     const std::size_t place = message.find(folder_.string() + "/");
     return place == std::string::npos ? message : message.substr(place + folder_.string().size() + 1);
   }
-  std::string picture(const OptionSet& set, std::size_t item, std::size_t number) const {
-    return set.pictures->name_of(set.items.at(item).pictures.at(number)).substr(path("pictures").size() + 1);
+  std::string image(const OptionSet& set, std::size_t item, std::size_t number) const {
+    return set.images->name_of(set.items.at(item).images.at(number)).substr(path("pictures").size() + 1);
   }
 };
 
@@ -55,8 +55,8 @@ TEST_F(OptionFiles, SugarCrepeHasAnObjectOfItemsAndOneKindPerFile) {
   EXPECT_EQ(set.items[0].texts, (Texts{"a cat", "a dog"}));
   EXPECT_EQ(set.items[0].kind, "swap_obj");
   EXPECT_EQ(set.items[2].kind, "add_att");
-  EXPECT_EQ(set.pictures->size(), 2) << "an image that several items name must be listed once";
-  EXPECT_EQ(set.items[2].pictures, Numbers{0});
+  EXPECT_EQ(set.images->size(), 2) << "an image that several items name must be listed once";
+  EXPECT_EQ(set.items[2].images, Numbers{0});
   EXPECT_EQ(set.described, "sugarcrepe " + path("swap_obj.json") + " and 1 more files, 3 items");
 }
 
@@ -76,7 +76,7 @@ TEST_F(OptionFiles, ArosOrderTasksReorderTheWordsOfEachCaption) {
   ASSERT_EQ(texts.size(), 5U);
   EXPECT_EQ(texts[0], "a red dog, on the big beach with its ball") << "lower case, without punctuation";
   EXPECT_EQ(set.items[2].texts, texts) << "equal captions must have equal orders";
-  EXPECT_EQ(picture(set, 0, 0), "sub/c.png");
+  EXPECT_EQ(image(set, 0, 0), "sub/c.png");
   EXPECT_EQ(set.items[1].texts, (Texts{"red dog", "dog red", "dog red"})) << "it has no other words and only one run";
 }
 
@@ -140,9 +140,9 @@ TEST_F(OptionFiles, WinogroundNamesImagesWithoutTheirEnding) {
       "examples.jsonl");
   EXPECT_EQ(set.form, OptionForm::pairs);
   ASSERT_EQ(set.items.size(), 2U);
-  EXPECT_EQ(picture(set, 0, 0), "ex_0_img_0.png");
-  EXPECT_EQ(picture(set, 0, 1), "ex_0_img_1.jpg");
-  EXPECT_EQ(set.items[1].pictures, (Numbers{1, 0}));
+  EXPECT_EQ(image(set, 0, 0), "ex_0_img_0.png");
+  EXPECT_EQ(image(set, 0, 1), "ex_0_img_1.jpg");
+  EXPECT_EQ(set.items[1].images, (Numbers{1, 0}));
   EXPECT_EQ(set.items[0].kind, "Object");
 }
 
@@ -151,11 +151,11 @@ TEST_F(OptionFiles, ColorSwapAndColaArePairs) {
                                  R"([{"id": 0, "image_1": "images/a.png", "image_2": "images/b.png", "caption_1": "x",
                                       "caption_2": "y", "image_source": "midjourney"}])");
   EXPECT_EQ(swapped.form, OptionForm::pairs);
-  EXPECT_EQ(picture(swapped, 0, 0), "a.png") << "the folder in its path may be missing";
+  EXPECT_EQ(image(swapped, 0, 0), "a.png") << "the folder in its path may be missing";
   const OptionSet cola = read("cola", R"([["https://host/vg/a.png", "x", "https://host/vg/b.png", "y"]])");
   EXPECT_EQ(cola.form, OptionForm::pairs);
   EXPECT_EQ(cola.items.at(0).texts, (Texts{"x", "y"}));
-  EXPECT_EQ(picture(cola, 0, 1), "b.png");
+  EXPECT_EQ(image(cola, 0, 1), "b.png");
 }
 
 TEST_F(OptionFiles, ValseLeavesOutFoilsThatAnnotatorsRejected) {
@@ -168,7 +168,7 @@ TEST_F(OptionFiles, ValseLeavesOutFoilsThatAnnotatorsRejected) {
   EXPECT_EQ(set.items[0].texts, (Texts{"c", "f"}));
   EXPECT_EQ(set.items[0].kind, "existence");
   EXPECT_EQ(set.skipped.at("not_validated"), 1);
-  EXPECT_EQ(set.pictures->size(), 1) << "no item uses the other image";
+  EXPECT_EQ(set.images->size(), 1) << "no item uses the other image";
 }
 
 TEST_F(OptionFiles, AroCropsTheBoxOfEachItem) {
@@ -177,17 +177,17 @@ TEST_F(OptionFiles, AroCropsTheBoxOfEachItem) {
       R"([{"image_path": "a.png", "bbox_x": 2, "bbox_y": 1, "bbox_w": 5, "bbox_h": 4, "relation_name": "behind", "true_caption": "t", "false_caption": "f"},
           {"image_path": "a.png", "bbox_x": 7, "bbox_y": 0, "bbox_w": 9, "bbox_h": 9, "attributes": ["red", "old"], "true_caption": "t", "false_caption": "f"},
           {"image_path": "a.png", "bbox_x": 90, "bbox_y": 0, "bbox_w": 9, "bbox_h": 9, "attributes": [], "true_caption": "t", "false_caption": "f"}])");
-  ASSERT_EQ(set.pictures->size(), 3) << "each box must become a separate image";
-  const Image whole = test::noise(8, 10, 1), part = set.pictures->get(0).image;
+  ASSERT_EQ(set.images->size(), 3) << "each box must become a separate image";
+  const Image whole = test::noise(8, 10, 1), part = set.images->get(0).image;
   EXPECT_EQ(part.height, 4);
   EXPECT_EQ(part.width, 5);
   EXPECT_EQ(part.pixels.at(0), whole.pixels.at(3 * (1 * 10 + 2))) << "row 1, column 2";
-  const Image cut = set.pictures->get(1).image;
+  const Image cut = set.images->get(1).image;
   EXPECT_EQ(cut.height, 8) << "the box must be clipped to the image";
   EXPECT_EQ(cut.width, 3);
   EXPECT_EQ(set.items[0].kind, "behind");
   EXPECT_EQ(set.items[1].kind, "red, old");
-  EXPECT_EQ(sample_error_of(*set.pictures, 2),
+  EXPECT_EQ(sample_error_of(*set.images, 2),
             "bad_box: sample a.png: the part at row 0, column 90 is outside the image");
 }
 
@@ -199,7 +199,7 @@ TEST_F(OptionFiles, WhatsUpHasOptionsInListsOrRows) {
   EXPECT_EQ(listed.items.at(0).set, "") << "a.png names no objects";
   const OptionSet rows = read("whatsup_qa", R"([[39, "r", "w"]])");
   EXPECT_EQ(rows.items.at(0).texts, (Texts{"r", "w"}));
-  EXPECT_EQ(picture(rows, 0, 0), "000000000039.jpg") << "COCO's file name for image 39";
+  EXPECT_EQ(image(rows, 0, 0), "000000000039.jpg") << "COCO's file name for image 39";
 }
 
 TEST_F(OptionFiles, WhatsUpGroupsImagesOfTheSameObjectsIntoASetOfTwoPairs) {
@@ -244,7 +244,7 @@ TEST_F(OptionFiles, SvoProbesHasTwoImagesPerSentence) {
   EXPECT_EQ(set.form, OptionForm::choice);
   ASSERT_EQ(set.items.size(), 2U);
   EXPECT_EQ(set.items[0].texts, Texts{"A girl, standing."});
-  EXPECT_EQ(set.items[0].pictures, (Numbers{0, 1}));
+  EXPECT_EQ(set.items[0].images, (Numbers{0, 1}));
   EXPECT_EQ(set.items[0].kind, "subject");
   EXPECT_EQ(set.items[1].kind, "object");
   EXPECT_EQ(set.skipped.at("no_text"), 1);
@@ -257,7 +257,7 @@ TEST_F(OptionFiles, MmvpPairsConsecutiveRows) {
   EXPECT_EQ(set.form, OptionForm::pairs);
   EXPECT_EQ(set.items.at(0).texts, (Texts{"a red cup", "a blue cup"}));
   EXPECT_EQ(set.items.at(0).kind, "Color");
-  EXPECT_EQ(picture(set, 0, 0), "Color/1.jpg");
+  EXPECT_EQ(image(set, 0, 0), "Color/1.jpg");
   EXPECT_EQ(error_in("mmvp", rows + "3,Color,odd\n", "Questions.csv"),
             "Questions.csv: its last row has no partner; every two rows are a pair");
 }
@@ -267,10 +267,10 @@ TEST_F(OptionFiles, UserFilesHaveOneImageOrSeveral) {
       read("options", R"([{"image": "a.png", "options": ["right", "wrong", "worse"], "kind": "count"}])");
   EXPECT_EQ(texts.form, OptionForm::choice);
   EXPECT_EQ(texts.items.at(0).kind, "count");
-  const OptionSet pictures = read("options", R"([{"image": ["sub/c.png", "a.png", "b.png"], "options": "c"}])");
-  EXPECT_EQ(pictures.form, OptionForm::choice);
-  EXPECT_EQ(pictures.items.at(0).pictures.size(), 3U);
-  EXPECT_EQ(picture(pictures, 0, 0), "sub/c.png");
+  const OptionSet images = read("options", R"([{"image": ["sub/c.png", "a.png", "b.png"], "options": "c"}])");
+  EXPECT_EQ(images.form, OptionForm::choice);
+  EXPECT_EQ(images.items.at(0).images.size(), 3U);
+  EXPECT_EQ(image(images, 0, 0), "sub/c.png");
 }
 
 TEST_F(OptionFiles, ASingleLineIsAnItem) {

@@ -147,10 +147,10 @@ TEST(OwnShapes, FlipsSwapLeftAndRight) {
   };
   const TowerInput plain = view_of("{crop: evaluation}"), flipped = view_of("{crop: evaluation, flip: 1}");
   const std::int64_t rows = plain.grids[0][0].item<std::int64_t>(), columns = plain.grids[0][1].item<std::int64_t>();
-  const auto picture = [&](const TowerInput& view) {  // the patches as pixels, [rows, columns, 3, h, w]
+  const auto image = [&](const TowerInput& view) {  // the patches as pixels, [rows, columns, 3, h, w]
     return view.patches[0].narrow(0, 0, rows * columns).view({rows, columns, 3, kPatch, kPatch});
   };
-  EXPECT_TRUE(at::equal(picture(flipped), picture(plain).flip({1, 4})));
+  EXPECT_TRUE(at::equal(image(flipped), image(plain).flip({1, 4})));
 }
 
 TEST(OwnShapes, ASampleWithoutAnImageHasOnlyMaskedPatches) {

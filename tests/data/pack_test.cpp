@@ -91,22 +91,22 @@ nlohmann::json fields_of(const IndexedSource& source, std::int64_t index) {
 
 TEST_F(Pack, SideFieldsAreKeptAndMatchTheImageAndTheCaptions) {
   std::vector<Sample> samples = make_samples(3);
-  const Image picture = decode_image(samples[0].encoded);
+  const Image image = decode_image(samples[0].encoded);
   const nlohmann::json given = {{"url", "http://a/b.jpg"},  {"similarity", 0.31},
-                                {"sha256", "00ff"},         {"width", picture.width},
-                                {"height", picture.height}, {"caption", samples[0].captions[0]}};
+                                {"sha256", "00ff"},         {"width", image.width},
+                                {"height", image.height}, {"caption", samples[0].captions[0]}};
   for (Sample& sample : samples) sample.fields = given.dump();
   samples[1].captions = {"written anew"};
   samples[2].fields.clear();
   PackSettings small = settings("a");
-  small.resize = std::min(picture.width, picture.height) / 2;
+  small.resize = std::min(image.width, image.height) / 2;
   pack(MemorySource(samples), "", small);
   const auto read = packed("a");
   const nlohmann::json first = fields_of(*read, 0), second = fields_of(*read, 1);
   for (const char* name : {"url", "similarity", "sha256", "caption"})
     EXPECT_EQ(first.value(name, nlohmann::json()), given[name]) << name;
   const Image shrunk = decode_image(read->get(0).encoded);
-  EXPECT_LT(shrunk.width, picture.width);
+  EXPECT_LT(shrunk.width, image.width);
   EXPECT_EQ(first["width"], shrunk.width);
   EXPECT_EQ(first["height"], shrunk.height);
   EXPECT_EQ(read->get(0).captions, samples[0].captions) << "caption and captions must agree";
@@ -119,8 +119,8 @@ TEST_F(Pack, SideFieldsAreKeptAndMatchTheImageAndTheCaptions) {
 
 TEST_F(Pack, AResizedImageKeepsItsOrientationAndFollowsGrayRange) {
   std::vector<Sample> samples = make_samples(2);
-  const Image picture = decode_image(samples[0].encoded);
-  samples[0].encoded = with_orientation(encode_jpeg(picture, 95), 6);
+  const Image image = decode_image(samples[0].encoded);
+  samples[0].encoded = with_orientation(encode_jpeg(image, 95), 6);
   samples[1].encoded = encode_depth(std::vector<float>(64, 2000), 8, 8, 1);  // a 16-bit gray PNG of the value 2000
   for (const char* format : {"jpg", "png"}) {
     PackSettings small = settings(format);
@@ -130,7 +130,7 @@ TEST_F(Pack, AResizedImageKeepsItsOrientationAndFollowsGrayRange) {
     pack(MemorySource(samples), "", small);
     const std::string turned = packed(format)->get(0).encoded;
     EXPECT_EQ(exif_orientation(turned, read_image_header(turned).kind), 6) << format;
-    EXPECT_EQ(decode_image(turned).width < decode_image(turned).height, picture.width < picture.height)
+    EXPECT_EQ(decode_image(turned).width < decode_image(turned).height, image.width < image.height)
         << "the pixels are not turned";
     EXPECT_NEAR(decode_image(packed(format)->get(1).encoded).pixels[0], 2000 / 16, 1) << format;
   }

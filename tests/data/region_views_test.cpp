@@ -296,7 +296,7 @@ TEST(RegionViews, TrainingExamplesShowBoxesAsOutlines) {
   const auto without = examples("{batch_size: 1, augmentation: {crop: evaluation}}", {.texts = {}});
   EXPECT_EQ(with[0].several.at("phrases").size(), 2U);
   EXPECT_EQ(with[0].several.at("phrase_negatives").size(), 2U);
-  EXPECT_NE(with[0].pictures.at("image").pixels, without[0].pictures.at("image").pixels);
+  EXPECT_NE(with[0].images.at("image").pixels, without[0].images.at("image").pixels);
 }
 
 TEST(NegativesView, DrawsFromTheSamplesNegatives) {

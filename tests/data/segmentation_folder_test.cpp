@@ -3,7 +3,7 @@
 #include "src/data/image/encode.h"
 #include "src/data/sources/benchmarks.h"
 #include "tests/data/fake_source.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 #include "tests/data/temporary_folder.h"
 
 namespace tessera {
@@ -15,9 +15,9 @@ class SegmentationFolder : public FolderTest {
  protected:
   SegmentationFolder() {
     settings.path = folder_.string();
-    settings.pictures = "pictures";
+    settings.images = "pictures";
     settings.masks = "masks";
-    settings.picture_suffix = ".png";
+    settings.image_suffix = ".png";
     add("a", {0, 1, 2, 3, 254, 255});
     add("sub/b", {5, 5, 5, 5, 5, 5});
   }
@@ -75,9 +75,9 @@ TEST_F(SegmentationFolder, MistakesAreReportedInOneLine) {
   EXPECT_EQ(error(), "segmentation_folder: there is no folder " + path("labels") +
                          ": set `path` to the data set's folder, and `masks` to the folder within it");
   settings.masks = "masks";
-  settings.picture_suffix = ".bmp";
+  settings.image_suffix = ".bmp";
   EXPECT_EQ(error(), "segmentation_folder: no file in " + path("pictures") + " ends in .bmp: set picture_suffix");
-  settings.picture_suffix = ".png";
+  settings.image_suffix = ".png";
   write("val.txt", "a\npictures/a.png masks/a.png\n");
   settings.list = "val.txt";
   EXPECT_EQ(error(), path("val.txt") +

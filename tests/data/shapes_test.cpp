@@ -77,16 +77,16 @@ TEST(Shapes, SamplesDoNotDependOnOrderThreadsOrSize) {
 }
 
 TEST(Shapes, SplitsAndSeedsAreDifferentStreams) {
-  std::set<std::vector<std::uint8_t>> pictures;
+  std::set<std::vector<std::uint8_t>> images;
   for (const char* split : {"train", "validation", "test", "held_out"}) {
     for (std::int64_t seed : {0, 1}) {
       ShapesSettings settings = shapes_settings(split);
       settings.seed = seed;
       const ShapesSource source(settings);
-      for (std::int64_t i = 0; i < 20; ++i) pictures.insert(source.get(i).image.pixels);
+      for (std::int64_t i = 0; i < 20; ++i) images.insert(source.get(i).image.pixels);
     }
   }
-  EXPECT_EQ(pictures.size(), 160U);
+  EXPECT_EQ(images.size(), 160U);
 }
 
 TEST(Shapes, CaptionsAreTrueAndNameEveryObject) {

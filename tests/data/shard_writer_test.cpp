@@ -14,7 +14,7 @@
 #include "src/data/packing/pack.h"
 #include "src/data/shapes/shapes.h"
 #include "src/io/tar.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 #include <tessera/data/image/transforms.h>

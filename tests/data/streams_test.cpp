@@ -31,12 +31,12 @@ class Streams : public FolderTest {
 
   // Writes the shards s0.tar, s1.tar, ... and numbers the samples consecutively across them.
   void write_stream_shards(int count) const {
-    const std::string picture = test::encode(test::noise(8, 9, 1), ".png");
+    const std::string image = test::encode(test::noise(8, 9, 1), ".png");
     for (int shard = 0; shard < count; ++shard) {
       io::TarWriter tar(path("s" + std::to_string(shard) + ".tar"));
       for (int i = 0; i < kEach; ++i) {
         const std::string key = std::to_string(shard * kEach + i);
-        tar.add(key + ".png", picture);
+        tar.add(key + ".png", image);
         tar.add(key + ".txt", "caption " + key);
         tar.add(key + ".unused", std::string(3000, 'x'));
       }

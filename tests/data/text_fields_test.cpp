@@ -32,7 +32,7 @@ void expect_fields(const Sample& sample) {
 
 class TextFields : public FolderTest {
  protected:
-  TextFields() { write("a.png", picture_); }
+  TextFields() { write("a.png", image_); }
 
   std::shared_ptr<const IndexedSource> json_lines(const std::string& lines, const Texts& caption_key) const {
     write("data.jsonl", lines);
@@ -47,7 +47,7 @@ class TextFields : public FolderTest {
   std::shared_ptr<const IndexedSource> shard(const std::vector<std::pair<std::string, std::string>>& files) const {
     io::TarWriter tar(path("a.tar"));
     for (const auto& [key, json] : files) {
-      tar.add(key + ".png", picture_);
+      tar.add(key + ".png", image_);
       tar.add(key + ".json", json);
     }
     tar.finish();
@@ -58,7 +58,7 @@ class TextFields : public FolderTest {
     return indexed(make_webdataset(settings));
   }
 
-  std::string picture_ = test::encode(test::noise(8, 9, 1), ".png");
+  std::string image_ = test::encode(test::noise(8, 9, 1), ".png");
 };
 
 TEST_F(TextFields, AreReadFromJsonLines) {

@@ -14,7 +14,7 @@
 #include "src/data/image/resample.h"
 #include "src/data/image/resample_loops.h"
 #include "src/foreign/foreign_model.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/support/golden.h"
 #include "tests/support/test_data.h"
@@ -355,7 +355,7 @@ TEST(Decode, ChecksTheSizeBeforeDecoding) {
             "too_large: the image has 2147483647 x 2147483647 pixels, more than the limit of 178,956,970");
 }
 
-std::string picture_file(const std::string& name) {
+std::string image_file(const std::string& name) {
   return io::read_file(test_data("images/" + name));
 }
 
@@ -363,7 +363,7 @@ TEST(Decode, APartOfAJpegHasThePixelsOfTheWhole) {
   Random random(4, Purpose::shapes);
   for (const char* name : {"small_444.jpg", "small_422.jpg", "small_420.jpg", "small_grey.jpg",
                            "small_444_progressive.jpg", "small_422_progressive.jpg", "small_420_progressive.jpg"}) {
-    const std::string file = picture_file(name);
+    const std::string file = image_file(name);
     const Image whole = decode_image(file);
     for (int round = 0; round < 40; ++round) {
       const std::int64_t height = 1 + random.below(117), width = 1 + random.below(203);
@@ -381,7 +381,7 @@ TEST(Decode, APartOfAJpegHasThePixelsOfTheWhole) {
 
 TEST(Decode, AScaledJpegApproximatesTheResizedImage) {
   for (const char* name : {"large_420.jpg", "large_422_progressive.jpg", "large_grey.jpg"}) {
-    const std::string file = picture_file(name);
+    const std::string file = image_file(name);
     const Image whole = decode_image(file);
     for (const auto& [size, eighths] :
          std::vector<std::pair<std::int64_t, int>>{{30, 1}, {60, 2}, {150, 4}, {250, 8}}) {
@@ -403,7 +403,7 @@ TEST(Decode, AScaledJpegApproximatesTheResizedImage) {
 }
 
 TEST(Decode, APartOfATruncatedJpegIsRefusedLikeTheWhole) {
-  const std::string file = picture_file("small_420.jpg");
+  const std::string file = image_file("small_420.jpg");
   std::vector<std::uint8_t> pixels;
   for (std::size_t size = 700; size < file.size(); size += 97)
     for (const int eighths : {2, 8})
@@ -480,7 +480,7 @@ TEST(Decode, APartOfATurnedJpegHasThePixelsOfTheTurnedWhole) {
   Random random(6, Purpose::shapes);
   const Decoding turning{.exif_rotation = true};
   for (int orientation = 1; orientation <= 8; ++orientation) {
-    const std::string file = with_orientation(picture_file("large_420.jpg"), orientation);
+    const std::string file = with_orientation(image_file("large_420.jpg"), orientation);
     const Image whole = decode_image(file, kDefaultMaxPixels, turning);
     const ImageHeader header = check_image(file, kDefaultMaxPixels, turning);
     ASSERT_EQ(header.height, whole.height);

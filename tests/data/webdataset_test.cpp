@@ -22,9 +22,9 @@ class WebDatasetMembers : public FolderTest {
   std::shared_ptr<const IndexedSource> source_of(const std::vector<std::string>& keys, const Files& files,
                                                  WebDatasetSettings settings = {}) const {
     io::TarWriter tar(path("a.tar"));
-    const std::string picture = test::encode(test::noise(8, 9, 1), ".png");
+    const std::string image = test::encode(test::noise(8, 9, 1), ".png");
     for (const std::string& key : keys) {
-      tar.add(key + ".png", picture);
+      tar.add(key + ".png", image);
       for (const auto& [name, content] : files)
         if (name.starts_with(key + ".")) tar.add(name, content);
     }

@@ -112,9 +112,9 @@ TEST_F(Benchmarks, EverySuiteHasAMiniature) {
 TEST_F(Benchmarks, ImageNetAssignsNamesInTheOrderOfItsThousandFolders) {
   const TemporaryFolder own;
   const fs::path folder = own.path();
-  const std::string picture = encode_png({8, 8, std::vector<std::uint8_t>(8 * 8 * 3, 90)});
+  const std::string image = encode_png({8, 8, std::vector<std::uint8_t>(8 * 8 * 3, 90)});
   for (int i = 0; i < 1000; ++i) fs::create_directories(folder / "imagenet/val" / concat("n", 10000000 + i));
-  io::write_file((folder / "imagenet/val/n10000001/x.JPEG").string(), picture);
+  io::write_file((folder / "imagenet/val/n10000001/x.JPEG").string(), image);
   ::setenv("DATA", folder.c_str(), 1);
   SuiteSettings suite = load("imagenet");
   suite.tasks.at(0).settings.set("templates", config::parse_yaml("['{}']", "test"));  // the suite's 80 templates would take too long

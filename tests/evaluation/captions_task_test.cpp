@@ -47,9 +47,9 @@ class QuarterEmbedder final : public EmbedderView {
  public:
   QuarterEmbedder() : EmbedderView(colors_) {}
   using Embedder::encode_images;
-  TowerFeatures encode_images(const TowerInput& pictures, const ViewNeeds& needs) const override {
-    const at::Tensor& pixels = pictures.pixels;
-    TowerFeatures out = colors_.encode_images(pictures, needs);
+  TowerFeatures encode_images(const TowerInput& images, const ViewNeeds& needs) const override {
+    const at::Tensor& pixels = images.pixels;
+    TowerFeatures out = colors_.encode_images(images, needs);
     const at::Tensor quarters = at::avg_pool2d(pixels.to(at::kFloat) / 100, {4, 4}).flatten(2).transpose(1, 2);  // [B, 4, 3]
     if (needs.encoder_tokens)
       out.encoder_tokens = at::cat({quarters, at::eye(4).unsqueeze(0).expand({pixels.size(0), 4, 4})}, 2);
@@ -63,7 +63,7 @@ class QuarterEmbedder final : public EmbedderView {
 };
 
 /// Black images, each with a colored box. The last image is 16 pixels wide, and evaluation crops it to its middle.
-class BoxedPictures final : public IndexedSource {
+class BoxedImages final : public IndexedSource {
  public:
   std::int64_t size() const override { return 4; }
   Sample get(std::int64_t index) const override {
@@ -111,8 +111,8 @@ class CaptionTasks : public ::testing::Test {
  protected:
   CaptionTasks() {
     at::manual_seed(1);
-    context.source = std::make_shared<BoxedPictures>();
-    context.pictures = true;
+    context.source = std::make_shared<BoxedImages>();
+    context.images = true;
     objective = objectives().make(
         {"weighted_sum", config::parse_yaml("{objectives: [{name: captioning, parallel: 0, referring_weight: 1, coordinate_bins: 8, "
                                             "decoder: {context_length: 8, layers: 1, heads: 2, vocabulary: own, width: 16}}]}", "test")},

@@ -32,8 +32,8 @@ class ColorEmbedder final : public FixedEmbedder {
 
   ColorEmbedder() : FixedEmbedder(8) {}
   using Embedder::encode_images;
-  TowerFeatures encode_images(const TowerInput& pictures, const ViewNeeds& /*needs*/) const override {
-    const at::Tensor& pixels = pictures.pixels;
+  TowerFeatures encode_images(const TowerInput& images, const ViewNeeds& /*needs*/) const override {
+    const at::Tensor& pixels = images.pixels;
     TowerFeatures out;
     out.global = pixels.to(at::kDouble).mean({2, 3});
     return out;

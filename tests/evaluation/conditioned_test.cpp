@@ -118,7 +118,7 @@ struct AllCaptions {
 
 TEST_F(Conditioned, RetrievalComparesEveryImageWithEveryCaption) {
   load();
-  context.pictures = true;
+  context.images = true;
   const TaskResult result = run_one("{name: retrieval, similarity: conditioned, topk: [1, 3]}");
   const Everything all = everything();
   const AllCaptions captions(all.samples);

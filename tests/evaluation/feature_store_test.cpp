@@ -21,7 +21,7 @@ class CountingEmbedder final : public test::FixedEmbedder {
   using Embedder::encode_images;
   TowerFeatures encode_images(const TowerInput& input, const ViewNeeds&) const override {
     const at::Tensor& pixels = input.pixels;
-    pictures += pixels.size(0);
+    images += pixels.size(0);
     TowerFeatures out;
     out.global = pixels.to(at::kFloat).mean({2, 3});
     return out;
@@ -48,7 +48,7 @@ class CountingEmbedder final : public test::FixedEmbedder {
   }
   bool compares_by_cosine() const override { return true; }
 
-  mutable std::int64_t pictures = 0, texts_seen = 0;
+  mutable std::int64_t images = 0, texts_seen = 0;
   bool broken = false;
 };
 
@@ -65,7 +65,7 @@ class FeatureStores : public FolderTest {
   }
   TaskResult run(const std::string& task, const Embedder& embedder) const { return run_task(task_of(task), embedder, context_); }
   /// Returns the path of the only file with image features.
-  std::string pictures_file() const {
+  std::string images_file() const {
     for (const auto& entry : fs::recursive_directory_iterator(folder_))
       if (entry.path().filename().string().starts_with("pictures-")) return entry.path().string();
     return "";
@@ -83,9 +83,9 @@ TEST_F(FeatureStores, TasksShareOnePassOverTheImages) {
   const CachedEmbedder cached(model_, store);
   for (const char* task : kTasks) {
     const TaskResult plain = run(task, model_);
-    model_.pictures = 0;
+    model_.images = 0;
     EXPECT_EQ(run(task, cached).metrics, plain.metrics) << task;
-    all += model_.pictures;
+    all += model_.images;
   }
   EXPECT_EQ(all, 12 + 30);
 }
@@ -97,24 +97,24 @@ TEST_F(FeatureStores, AnotherEvaluationReadsThemBack) {
     for (const char* task : kTasks) first[task] = run(task, CachedEmbedder(model_, store)).metrics;
     store.save();
   }
-  EXPECT_EQ(model_.pictures, 12 + 30);
-  model_.pictures = model_.texts_seen = 0;
+  EXPECT_EQ(model_.images, 12 + 30);
+  model_.images = model_.texts_seen = 0;
   FeatureStore store(folder_.string(), "model");
-  for (const bool with_pictures : {false, true}) {
-    context_.pictures = with_pictures;
+  for (const bool with_images : {false, true}) {
+    context_.images = with_images;
     for (const char* task : kTasks) EXPECT_EQ(run(task, CachedEmbedder(model_, store)).metrics, first.at(task)) << task;
   }
-  EXPECT_EQ(model_.pictures, 0);
+  EXPECT_EQ(model_.images, 0);
   EXPECT_EQ(model_.texts_seen, 0);
 }
 
 TEST_F(FeatureStores, AddNewSamplesAndSeparateModelsAndDataSets) {
   const auto measure = [&](const std::string& model, int samples = -1) {
     FeatureStore store(folder_.string(), model);
-    model_.pictures = 0;
+    model_.images = 0;
     run(concat("{name: zero_shot, max_samples: ", samples, "}"), CachedEmbedder(model_, store));
     store.save();
-    return model_.pictures;
+    return model_.images;
   };
   EXPECT_EQ(measure("a", 5), 5);
   EXPECT_EQ(measure("a"), 7);
@@ -128,21 +128,21 @@ TEST_F(FeatureStores, AddNewSamplesAndSeparateModelsAndDataSets) {
 TEST_F(FeatureStores, RecomputeADamagedFileWithAWarning) {
   const auto measure = [&] {
     FeatureStore store(folder_.string(), "model");
-    model_.pictures = 0;
+    model_.images = 0;
     testing::internal::CaptureStderr();
     const auto metrics = run("zero_shot", CachedEmbedder(model_, store)).metrics;
     store.save();
     return std::pair(metrics, testing::internal::GetCapturedStderr());
   };
   const auto whole = measure().first;
-  const std::string file = pictures_file(), content = io::read_file(file);
+  const std::string file = images_file(), content = io::read_file(file);
   std::string changed = content;
   changed.back() = static_cast<char>(changed.back() ^ 1);
   for (const std::string& damaged : {changed, content.substr(0, content.size() / 2), std::string("no file of ours"), std::string()}) {
     std::ofstream(file, std::ios::binary) << damaged;
     const auto [metrics, lines] = measure();
     EXPECT_EQ(metrics, whole);
-    EXPECT_EQ(model_.pictures, 12);
+    EXPECT_EQ(model_.images, 12);
     EXPECT_TRUE(contains(lines, "--features-cache: computing embeddings again: " + file));
     EXPECT_EQ(io::read_file(file), content) << "the file is repaired";
   }

@@ -21,10 +21,10 @@ class ColorPatches final : public EmbedderView {
   const Preprocessing& preprocessing() const override { return prepared; }
   config::Size grid() const override { return 4; }
   using Embedder::encode_images;
-  TowerFeatures encode_images(const TowerInput& pictures, const ViewNeeds& needs) const override {
-    TowerFeatures out = EmbedderView::encode_images(pictures, needs);
+  TowerFeatures encode_images(const TowerInput& images, const ViewNeeds& needs) const override {
+    TowerFeatures out = EmbedderView::encode_images(images, needs);
     if (needs.dense && gives_patches)
-      out.dense = at::avg_pool2d(pictures.pixels.to(at::kFloat), {2, 2}).flatten(2).transpose(1, 2).contiguous();
+      out.dense = at::avg_pool2d(images.pixels.to(at::kFloat), {2, 2}).flatten(2).transpose(1, 2).contiguous();
     return out;
   }
 

@@ -10,28 +10,28 @@ namespace tessera {
 namespace {
 
 /// Images of one color each, with captions.
-class ColoredPictures final : public IndexedSource {
+class ColoredImages final : public IndexedSource {
  public:
-  struct Picture {
+  struct Image {
     std::uint8_t red, green, blue;
     std::vector<std::string> captions;
   };
-  explicit ColoredPictures(std::vector<Picture> pictures) : pictures_(std::move(pictures)) {}
-  std::int64_t size() const override { return std::ssize(pictures_); }
+  explicit ColoredImages(std::vector<Image> images) : images_(std::move(images)) {}
+  std::int64_t size() const override { return std::ssize(images_); }
   Sample get(std::int64_t index) const override {
-    const Picture& picture = pictures_.at(static_cast<std::size_t>(index));
+    const Image& shown = images_.at(static_cast<std::size_t>(index));
     Sample sample;
     sample.key = concat("picture", index);
-    sample.captions = picture.captions;
+    sample.captions = shown.captions;
     sample.image = {8, 8, {}};
     for (int i = 0; i < 64; ++i)
-      for (const std::uint8_t value : {picture.red, picture.green, picture.blue}) sample.image.pixels.push_back(value);
+      for (const std::uint8_t value : {shown.red, shown.green, shown.blue}) sample.image.pixels.push_back(value);
     return sample;
   }
   std::string describe() const override { return "colored pictures"; }
 
  private:
-  std::vector<Picture> pictures_;
+  std::vector<Image> images_;
 };
 
 class KPrecision : public ::testing::Test {
@@ -39,8 +39,8 @@ class KPrecision : public ::testing::Test {
   // Each image retrieves the caption that names its color. The first image retrieves its own caption. The second and third images are
   // green, so they retrieve the third image's caption.
   KPrecision() {
-    context.source = std::make_shared<ColoredPictures>(
-        std::vector<ColoredPictures::Picture>{{200, 0, 0, {"a red dog runs", "the dog"}},
+    context.source = std::make_shared<ColoredImages>(
+        std::vector<ColoredImages::Image>{{200, 0, 0, {"a red dog runs", "the dog"}},
                                               {0, 200, 0, {"a dog by the wall", "two dogs"}},
                                               {0, 190, 60, {"a green dog and a green cat"}},
                                               {0, 0, 9, {}}});

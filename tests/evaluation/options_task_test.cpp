@@ -102,9 +102,9 @@ TEST_F(OptionTasks, SupportsMaxItemsAndAPromptPrefix) {
 
 TEST_F(OptionTasks, WhatsUpCountsPairsAndSetsThatAreAllRight) {
   std::string items;
-  const auto add = [&](const std::string& picture, int red, int green, const std::string& options) {
-    if (red + green > 0) paint(picture, red, green, 0);
-    items += std::string(items.empty() ? "[" : ",") + R"({"image_path": "data/x/)" + picture +
+  const auto add = [&](const std::string& image, int red, int green, const std::string& options) {
+    if (red + green > 0) paint(image, red, green, 0);
+    items += std::string(items.empty() ? "[" : ",") + R"({"image_path": "data/x/)" + image +
              R"(", "caption_options": )" + options + "}";
   };
   const std::string right = R"(["red", "green"])", wrong = R"(["green", "red"])";

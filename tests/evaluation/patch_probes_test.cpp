@@ -24,11 +24,11 @@ class PatchColors final : public EmbedderView {
   const Preprocessing& preprocessing() const override { return preprocessing_; }
   config::Size grid() const override { return kPatches; }
   using Embedder::encode_images;
-  TowerFeatures encode_images(const TowerInput& pictures, const ViewNeeds& needs) const override {
-    TowerFeatures out = EmbedderView::encode_images(pictures, needs);
+  TowerFeatures encode_images(const TowerInput& images, const ViewNeeds& needs) const override {
+    TowerFeatures out = EmbedderView::encode_images(images, needs);
     if (needs.encoder_tokens)
       out.encoder_tokens =
-          at::avg_pool2d(pictures.pixels.to(at::kFloat), kSide / kPatches).flatten(2).transpose(1, 2) * (blind_ ? 0 : 1);
+          at::avg_pool2d(images.pixels.to(at::kFloat), kSide / kPatches).flatten(2).transpose(1, 2) * (blind_ ? 0 : 1);
     return out;
   }
 

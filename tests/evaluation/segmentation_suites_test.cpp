@@ -12,7 +12,7 @@ namespace {
 
 struct Layout {
   const char* suite;
-  const char* picture;  // path of an image; NAME stands for the sample's name
+  const char* image;  // path of an image; NAME stands for the sample's name
   const char* mask;
   const char* list;                  // path of the list of samples; empty if there is none
   std::vector<std::uint8_t> values;  // pixel values of masks; the last one marks ignored pixels
@@ -55,8 +55,8 @@ class SegmentationSuites : public Evaluate {
     std::vector<std::uint8_t> mask(static_cast<std::size_t>(height * width));
     for (std::size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = static_cast<std::uint8_t>(i * 7 % 251);
     for (std::size_t i = 0; i < mask.size(); ++i) mask[i] = layout.values[i * layout.values.size() / mask.size()];
-    const std::string picture = named(layout.picture, name);
-    write(picture, picture.ends_with(".png") ? encode_png(image) : encode_jpeg(image, 90));
+    const std::string file = named(layout.image, name);
+    write(file, file.ends_with(".png") ? encode_png(image) : encode_jpeg(image, 90));
     write(named(layout.mask, name), encode_mask(mask, height, width));
   }
   void write_layout(const Layout& layout) {

@@ -27,8 +27,8 @@ class RandomSlots final : public test::FixedEmbedder {
 
   RandomSlots() : FixedEmbedder(16, 2) {}
   using Embedder::encode_images;
-  TowerFeatures encode_images(const TowerInput& pictures, const ViewNeeds& needs) const override {
-    const at::Tensor& pixels = pictures.pixels;
+  TowerFeatures encode_images(const TowerInput& images, const ViewNeeds& needs) const override {
+    const at::Tensor& pixels = images.pixels;
     std::vector<std::uint64_t> seeds;
     for (std::int64_t i = 0; i < pixels.size(0); ++i) seeds.push_back(pixels[i][0][0][0].item<std::uint8_t>());
     TowerFeatures out = features(seeds, kSlots, 4, needs);
@@ -141,10 +141,10 @@ TEST_F(Slots, ChosenSlotsCompareOnlyThose) {
   const at::Tensor pixels = at::full({1, 3, 16, 16}, 9, at::kByte);
   const SlotEmbedder two(model, {4, 1});
   const at::Tensor found = two.similarity(two.encode_images(pixels, {}), two.encode_texts({"a"}, {}));
-  const at::Tensor picture = model.encode_images(pixels, {.slots = true}).slots[0],
+  const at::Tensor image = model.encode_images(pixels, {.slots = true}).slots[0],
                    text = model.encode_texts({"a"}, {.slots = true}).slots[0];
   const double expected =
-      at::cosine_similarity(picture, text, 1).index_select(0, at::tensor({1, 4}, at::kLong)).mean().item<double>();
+      at::cosine_similarity(image, text, 1).index_select(0, at::tensor({1, 4}, at::kLong)).mean().item<double>();
   EXPECT_NEAR(found.item<double>(), expected, 1e-6);
   EXPECT_FALSE(two.encode_images(pixels, {}).slots.defined()) << "slots were not requested";
 }
@@ -299,7 +299,7 @@ TEST_F(Slots, MaskOfChosenSlotsHasOneWeightPerSlot) {
 }
 
 TEST_F(Slots, SheetsShowTheSlotsThatAgreeMost) {
-  context.pictures = true;
+  context.images = true;
   const TaskResult result = run("{name: slots, samples: 2, per_sample: 3}", model);
   const nlohmann::json sheets = sheets_of(result, "Slots");
   ASSERT_EQ(sheets.size(), 2U);
@@ -328,7 +328,7 @@ TEST_F(Slots, SheetsShowTheSlotsThatAgreeMost) {
 }
 
 TEST_F(Slots, SheetsShowTheNamedOrChosenSlots) {
-  context.pictures = true;
+  context.images = true;
   const auto shown = [&](const std::string& yaml) {
     const TaskResult result = run(yaml, model);
     std::vector<std::string> slots;

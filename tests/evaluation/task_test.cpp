@@ -76,7 +76,7 @@ class Tasks : public ::testing::Test {
 };
 
 TEST_F(Tasks, ZeroShotIgnoresTheBackground) {
-  context.pictures = true;
+  context.images = true;
   const TaskResult result = run("{name: zero_shot, topk: [1, 2]}");
   EXPECT_EQ(result.samples, 6);
   EXPECT_EQ(result.classes, (std::vector<std::string>{"dark", "bright"}));
@@ -126,8 +126,8 @@ class BrightnessEmbedder final : public test::FixedEmbedder {
  public:
   BrightnessEmbedder() : FixedEmbedder(16, 2) {}
   using Embedder::encode_images;
-  TowerFeatures encode_images(const TowerInput& pictures, const ViewNeeds& needs) const override {
-    const at::Tensor& pixels = pictures.pixels;
+  TowerFeatures encode_images(const TowerInput& images, const ViewNeeds& needs) const override {
+    const at::Tensor& pixels = images.pixels;
     TowerFeatures out;
     out.global = pixels.to(at::kFloat).mean({1, 2, 3}).unsqueeze(1).div(255);  // [B, 1]
     const at::Tensor bright = out.global.gt(0.5);
@@ -193,7 +193,7 @@ TEST_F(Tasks, RetrievalSheetsShowTheNearestOfAllImages) {
     std::fill(sample.image.pixels.begin(), sample.image.pixels.end(), static_cast<std::uint8_t>(20 * index));
     sample.captions = {std::string(1, static_cast<char>('a' + index))};
   };
-  context.pictures = true;
+  context.images = true;
   const TaskResult result = run("{name: retrieval, prompt_prefix: \"x \"}");
   const DualEncoderEmbedder embedder(model, tokenizer);
   std::vector<at::Tensor> pixels;
@@ -229,7 +229,7 @@ TEST_F(Tasks, ShowTheMostConfidentMistakesFirst) {
   source->change = [](std::int64_t index, Sample& sample) {
     std::fill(sample.image.pixels.begin(), sample.image.pixels.end(), static_cast<std::uint8_t>(4 * index));
   };
-  context.pictures = true;
+  context.images = true;
   const TaskResult result = run("{name: zero_shot, topk: [1]}");
   const auto wrong = std::llround((1 - result.metrics.front().second) * 60);
   ASSERT_GT(wrong, 0);
@@ -254,7 +254,7 @@ TEST_F(Tasks, ExamplesAreSpreadOverTheDataAndReplaceSkippedOnes) {
     std::fill(sample.image.pixels.begin(), sample.image.pixels.end(), static_cast<std::uint8_t>(index));
     if (index == 3 || index == 4) sample.label = -1;
   };
-  context.pictures = true;
+  context.images = true;
   std::vector<int> shown;
   for (const auto& example : sheets_of(run("{name: zero_shot}"), "Examples"))
     shown.push_back(std::stoi(example.at("images")[0].at("name").get<std::string>().substr(6)));  // "sample5"
@@ -370,21 +370,21 @@ class TasksOnRows : public Tasks {
         table += concat(written, ",", caption, "\n");
         lines +=
             concat(R"({"image": ")", written, R"(", "caption": ")", caption, R"(", "negatives": ["zz )", c, "\"]}\n");
-        io::write_file(folder / name, picture(i));
+        io::write_file(folder / name, encoded_image(i));
       }
     io::write_file(folder / "rows.csv", table);
     io::write_file(folder / "rows.jsonl", lines);
     source->count = kImages;
     source->change = [](std::int64_t index, Sample& sample) {
       sample.image = {};
-      sample.encoded = picture(index);
+      sample.encoded = encoded_image(index);
       sample.captions.clear();
       for (std::int64_t c = 0; c < kCaptions; ++c)
         sample.captions.push_back(concat(static_cast<char>('a' + 3 * index + c), " dark ", static_cast<char>('b' + c)));
     };
   }
   /// Returns the file of an image that differs from those of other numbers.
-  static std::string picture(std::int64_t number) {
+  static std::string encoded_image(std::int64_t number) {
     Image image{16, 16, std::vector<std::uint8_t>(16 * 16 * 3)};
     for (std::size_t i = 0; i < image.pixels.size(); ++i)
       image.pixels[i] = static_cast<std::uint8_t>(i * i * static_cast<std::size_t>(number + 3) / 7);
@@ -470,7 +470,7 @@ TEST_F(TasksOnRows, HardNegativesBelongToTheCaptionOfTheirRow) {
   double right = 0;
   for (std::int64_t i = 0; i < data->size(); ++i) {
     EvaluationSample sample{.sample = indexed(*data).get(i)};
-    prepare_picture(sample, embedder.preprocessing());
+    prepare_image(sample, embedder.preprocessing());
     const at::Tensor scores =
         embedder.similarity(embedder.encode_images(sample.pixels.unsqueeze(0), {}),
                             embedder.encode_texts({sample.sample.captions[0], sample.sample.negatives[0].caption}, {}));
@@ -574,7 +574,7 @@ TEST_F(Tasks, PixelsOfClassesWithoutAMeaningAreIgnored) {
 
 TEST_F(Tasks, RenamedClassesKeepTheirMeaning) {
   source->background = -1;
-  context.pictures = true;
+  context.images = true;
   const TaskResult own = run("{name: segmentation}");
   const TaskResult renamed = run("{name: segmentation, classes: [night, day, nothing else]}");
   for (const TaskResult* result : {&own, &renamed}) EXPECT_EQ(card_of(*result, "Overlays").at("background"), 2);
@@ -607,7 +607,7 @@ TEST_F(Tasks, SegmentationWithoutMasksOnlyColorsImages) {
   const std::string yaml = "{name: segmentation, classes: [grass, sky, sand, sea]}";
   EXPECT_TRUE(contains(check("{name: segmentation}"), "no sample of plain pictures has a mask"))
       << "without images to show, there is nothing to do";
-  context.pictures = true;
+  context.images = true;
   EXPECT_EQ(check(yaml), "no error") << "classes need not be those of the data";
   for (const std::string windows : {"", ", windows: {short_side: 16}"}) {
     const TaskResult colored = run(yaml.substr(0, yaml.size() - 1) + windows + "}");
@@ -628,7 +628,7 @@ TEST_F(Tasks, OneWindowEqualsTheWholeImage) {
   const auto whole = run("{name: segmentation}").metrics;
   EXPECT_EQ(run("{name: segmentation, windows: {short_side: 16}}").metrics, whole);
   EXPECT_EQ(run("{name: segmentation, windows: {short_side: 0, size: 16, stride: 5}}").metrics, whole);
-  context.pictures = true;
+  context.images = true;
   const TaskResult enlarged = run("{name: segmentation, windows: {short_side: 40}}");
   EXPECT_EQ(sheets_of(enlarged, "Overlays").size(), 6U);
   EXPECT_EQ(sheets_of(enlarged, "Overlays").at(0).at("images")[0].at("src"), sheets_of(run("{name: segmentation}"), "Overlays").at(0).at("images")[0].at("src"))

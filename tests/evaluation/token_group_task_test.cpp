@@ -84,11 +84,11 @@ class ChosenGroups final : public EmbedderView {
   using EmbedderView::EmbedderView;
   std::function<std::int64_t(std::int64_t place)> group_of;
   bool attention = true, tokens = false;
-  mutable std::int64_t pictures = 0;  // the number of images that the image tower embedded
+  mutable std::int64_t images = 0;  // the number of images that the image tower embedded
 
   using EmbedderView::images;
   TowerFeatures encode_images(const TowerInput& given, const ViewNeeds& needs) const override {
-    pictures += given.values().size(0);
+    images += given.values().size(0);
     return EmbedderView::encode_images(given, needs);
   }
 
@@ -312,7 +312,7 @@ TEST_F(TokenGroups, CountForEveryCaptionWithPhrases) {
   for (const char* name : {"entities/Annotations/1.xml", "entities/Annotations/2.xml"})
     write(name, "<annotation></annotation>");
   model.group_of = [](std::int64_t place) { return place < 4 ? 0 : place < 5 ? 1 : 2; };
-  context.pictures = true;
+  context.images = true;
   const TaskResult result =
       run(concat("{name: token_group_iou, source: {name: flickr30k, images: ", path("pictures"), ", entities: ", path("entities"), "}}"));
   const std::map<std::string, double> found = by_name(result);
@@ -337,11 +337,11 @@ TEST_F(TokenGroups, ReadOnlyTheImagesThatAreShown) {
   TaskResult result = run();
   EXPECT_EQ(result.samples, 5);
   EXPECT_TRUE(result.skipped.empty());
-  EXPECT_EQ(model.pictures, 0);
-  context.pictures = true;
+  EXPECT_EQ(model.images, 0);
+  context.images = true;
   result = run("{name: token_group_iou, samples: 5}");
   EXPECT_EQ(result.samples, 5);
-  EXPECT_EQ(model.pictures, 1);
+  EXPECT_EQ(model.images, 1);
   const nlohmann::json sheets = sheets_of(result, "Groups");
   ASSERT_EQ(sheets.size(), 5U);
   for (std::size_t i = 0; i < 4; ++i) {
@@ -354,7 +354,7 @@ TEST_F(TokenGroups, ReadOnlyTheImagesThatAreShown) {
 TEST_F(TokenGroups, AreShownOverWordsAndPatches) {
   source->captions.resize(5, source->captions.front());
   model.group_of = [](std::int64_t place) { return place < 4 ? 0 : place < 5 ? 1 : 2; };
-  context.pictures = true;
+  context.images = true;
   context.out = folder_.string();
   const TaskResult result = run("{name: token_group_iou, samples: 2}");
   const nlohmann::json sheets = sheets_of(result, "Groups");

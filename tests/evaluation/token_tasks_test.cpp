@@ -35,8 +35,8 @@ class WordEmbedder final : public test::FixedEmbedder {
 
   WordEmbedder() : FixedEmbedder(16, 2) {}
   using Embedder::encode_images;
-  TowerFeatures encode_images(const TowerInput& pictures, const ViewNeeds& needs) const override {
-    const at::Tensor& pixels = pictures.pixels;
+  TowerFeatures encode_images(const TowerInput& images, const ViewNeeds& needs) const override {
+    const at::Tensor& pixels = images.pixels;
     TowerFeatures out;
     out.global = at::zeros({pixels.size(0), kWords});
     for (std::int64_t i = 0; i < pixels.size(0); ++i)
@@ -136,11 +136,11 @@ TEST_F(Tokens, AreReadBySimilarityToTheirTextsInOtherModels) {
   const TokenSpace space(model, context, {}, "tokens");
   EXPECT_EQ(space.size(), kWords - 6) << "set and ##set have the same text";
   EXPECT_EQ(space.name(space.entries_of("set").front()), "set");
-  const TowerFeatures picture = model.encode_images(at::full({1, 3, 16, 16}, 5, at::kByte), {});
-  const at::Tensor activations = space.activations(picture);
+  const TowerFeatures image = model.encode_images(at::full({1, 3, 16, 16}, 5, at::kByte), {});
+  const at::Tensor activations = space.activations(image);
   for (const char* word : {"red", "circle", "square"})
     EXPECT_EQ(activations[0][space.entries_of(word).front()].item<double>(),
-              model.similarity(picture, model.encode_texts({word}, {})).item<double>());
+              model.similarity(image, model.encode_texts({word}, {})).item<double>());
 }
 
 TEST_F(Tokens, VocabularyIsEmbeddedOnceForAllTasks) {
@@ -170,8 +170,8 @@ TEST_F(Tokens, ClassNameRanksLikeItsBestToken) {
 }
 
 TEST_F(Tokens, SpecialTokensDoNotCompeteWithClassNames) {
-  for (auto& picture : model.weights)
-    for (std::int64_t special = 0; special < 5; ++special) picture[special] = 9;
+  for (auto& image : model.weights)
+    for (std::int64_t special = 0; special < 5; ++special) image[special] = 9;
   EXPECT_DOUBLE_EQ(numbers("{name: interpretability, topk: [1]}").at("top1"), 2.0 / 3);
 }
 
@@ -196,7 +196,7 @@ TEST_F(Tokens, RejectAnotherVocabularyForTokenWeights) {
 }
 
 TEST_F(Tokens, AreShownByWeight) {
-  context.pictures = true;
+  context.images = true;
   context.out = folder_.string();
   const TaskResult result = run("{name: tokens, samples: 3, per_sample: 2, maps: 1}");
   const nlohmann::json sheets = sheets_of(result, "Tokens");
@@ -224,12 +224,12 @@ TEST_F(Tokens, AreReadWithoutShowingImages) {
 }
 
 TEST_F(Tokens, TokensWithoutWeightAreNotShown) {
-  context.pictures = true;
+  context.images = true;
   EXPECT_EQ(sheets_of(run("{name: tokens, samples: 1}"), "Tokens").at(0).at("cloud").size(), 2U);
 }
 
 TEST_F(Tokens, HeatMapOfAWordIsTheMeanOverItsTokens) {
-  context.pictures = true;
+  context.images = true;
   const TaskResult result = run("{name: tokens, samples: 3, words: [circles, blue]}");
   const nlohmann::json images = sheets_of(result, "Tokens").at(2).at("images");
   ASSERT_EQ(images.size(), 3U);
@@ -252,7 +252,7 @@ TEST_F(Tokens, AreComparedWithTheCaptions) {
 
 TEST_F(Tokens, HaveNoHeatMapsInOtherModels) {
   model.named = false;
-  context.pictures = true;
+  context.images = true;
   const TaskResult result = run("{name: tokens, samples: 1}");
   const nlohmann::json sheet = sheets_of(result, "Tokens").at(0);
   EXPECT_EQ(sheet.at("cloud")[0][0], "red");

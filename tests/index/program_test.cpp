@@ -10,7 +10,7 @@ namespace tessera::index {
 namespace {
 
 // The index stores these weights exactly: 3 is the largest, and 65,535 / 3 is a whole number.
-constexpr const char* kPictures =
+constexpr const char* kImages =
     "{\"id\": \"p1\", \"vector\": {\"red\": 3, \"circle\": 1}}\n"
     "{\"id\": \"p2\", \"vector\": {\"red\": 1, \"square\": 3}}\n"
     "{\"id\": \"p3\", \"vector\": {\"blue\": 3, \"circle\": 3}}\n";
@@ -19,7 +19,7 @@ class IndexProgram : public IndexTest {
  protected:
   void SetUp() override {
     write("words.txt", "red\nblue\ncircle\nsquare\n");
-    write("a.jsonl", kPictures);
+    write("a.jsonl", kImages);
   }
   static std::string run(const std::string& arguments) { return output_of("tessera-index " + arguments); }
   void build() const {

@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-at::Tensor pictures(std::int64_t count, config::Size size = 16) {
+at::Tensor random_images(std::int64_t count, config::Size size = 16) {
   return at::randn({count, 3, size.height, size.width}, at::kDouble);
 }
 
@@ -70,16 +70,16 @@ TEST(TextViews, AreNotEncodedIfOnlyIdsAreRequested) {
 
 TEST(OptionalViews, MissingImageHasNoRealToken) {
   DualEncoder model(small_sparc());
-  TowerInput pictures = image_input(random_pixels(2));
-  pictures.mask = length_mask({1, 0}, 1);
-  const TowerFeatures f = model.encode_image(pictures, {.tokens = true, .dense = true, .encoder_tokens = true, .optional = true});
-  EXPECT_TRUE(at::equal(f.present, pictures.mask.squeeze(1)));
+  TowerInput images = image_input(random_pixels(2));
+  images.mask = length_mask({1, 0}, 1);
+  const TowerFeatures f = model.encode_image(images, {.tokens = true, .dense = true, .encoder_tokens = true, .optional = true});
+  EXPECT_TRUE(at::equal(f.present, images.mask.squeeze(1)));
   EXPECT_TRUE(at::equal(f.mask, f.present.unsqueeze(1).expand({2, 4})));
   for (const at::Tensor& tokens : {f.tokens, f.dense, f.encoder_tokens}) {
     EXPECT_EQ(tokens[1].abs().max().item<float>(), 0);
     EXPECT_GT(tokens[0].abs().min().item<float>(), 0);
   }
-  EXPECT_FALSE(model.encode_image(pictures, {.tokens = true}).mask.defined()) << "all samples have this view";
+  EXPECT_FALSE(model.encode_image(images, {.tokens = true}).mask.defined()) << "all samples have this view";
 }
 
 /// Two equal models in training, in which batch norms follow the image encoder and the projections.
@@ -125,7 +125,7 @@ TEST_F(BatchNorms, DoNotCountTextsThatAnImageLacks) {
 }
 
 TEST_F(BatchNorms, DoNotCountMissingImages) {
-  const at::Tensor images = pictures(4, 32), there = at::tensor({1, 0, 1, 1}).to(at::kBool);
+  const at::Tensor images = random_images(4, 32), there = at::tensor({1, 0, 1, 1}).to(at::kBool);
   TowerInput view = image_input(images);
   view.mask = there.unsqueeze(1);
   const TowerFeatures some = one_.encode_image(view, {.dense = true, .optional = true}), all = other_.encode_image(image_input(images.index({there})), {.dense = true});
@@ -159,7 +159,7 @@ TEST(BatchNorm, NeverReadsRowsThatAreNotReal) {
 }
 
 TEST_F(BatchNorms, StayUnchangedIfTheWholeBatchLacksAView) {
-  TowerInput view = image_input(pictures(2, 32));
+  TowerInput view = image_input(random_images(2, 32));
   view.mask = at::zeros({2, 1}, at::kBool);
   EXPECT_TRUE(one_.encode_image(view, {.optional = true}).global.isfinite().all().item<bool>());
   for (const auto& buffer : one_.named_buffers()) {
@@ -251,7 +251,7 @@ TEST(Views, OfOneSizeShareAPassAndMatchSeparatePasses) {
   model.to(at::kDouble);
   model.train();
   const Passes passes = encode_both_ways<RecordingVit>(
-      model, {{"global", pictures(3)}, {"local", pictures(3, 8)}, {"other", pictures(3)}});
+      model, {{"global", random_images(3)}, {"local", random_images(3, 8)}, {"other", random_images(3)}});
   EXPECT_EQ(passes.batches_together, (std::vector<std::int64_t>{6, 3}));
   EXPECT_EQ(passes.batches_apart, (std::vector<std::int64_t>{3, 3, 3}));
   for (const auto& [name, view] : passes.apart.images) {
@@ -285,7 +285,7 @@ TEST(Views, UseSeparatePassesIfBatchNormMixesRows) {
              {"none"}};
   DualEncoder model(s);
   model.to(at::kDouble);
-  const std::map<std::string, at::Tensor> views = {{"one", pictures(2, 64)}, {"two", pictures(2, 64)}};
+  const std::map<std::string, at::Tensor> views = {{"one", random_images(2, 64)}, {"two", random_images(2, 64)}};
   model.train();
   EXPECT_TRUE(mixes_rows(model.image_tower()));
   const Passes training = encode_both_ways<RecordingResnet>(model, views);

@@ -32,10 +32,10 @@ class Formula {
   at::Tensor clip() const { return mean(globals(), captions(), parameters_.at("logit_scale").exp()); }
 
   at::Tensor distillation() const {
-    const Lists crops = with_text(crop_list()), texts = with_crop(captions()), pictures = teacher_crops(),
+    const Lists crops = with_text(crop_list()), texts = with_crop(captions()), images = teacher_crops(),
                 taught = teacher_captions();
     const at::Tensor scale = parameters_.at("distill_logit_scale").exp();
-    return (mean(pictures, crops, scale) + mean(crops, taught, scale) + mean(pictures, texts, scale) +
+    return (mean(images, crops, scale) + mean(crops, taught, scale) + mean(images, texts, scale) +
             mean(taught, texts, scale)) /
            4;
   }
@@ -113,8 +113,8 @@ class Formula {
   at::Tensor left_out(const at::Tensor& row_there, const Rows& columns) const {
     const at::Tensor absent = (row_there.unsqueeze(1) & columns.there).logical_not();
     if (!masked_) return absent;
-    const at::Tensor& pictures = features_.duplicates.image_group;
-    at::Tensor same = pictures.unsqueeze(1) == pictures;
+    const at::Tensor& images = features_.duplicates.image_group;
+    at::Tensor same = images.unsqueeze(1) == images;
     if (columns.ids.defined()) {
       const at::Tensor equal = features_.duplicates.captions_group.unsqueeze(1) == columns.ids.view({1, -1, 1});  // [B, B, K]
       same = same | (equal & features_.text("captions").present.unsqueeze(1)).any(2);

@@ -129,9 +129,9 @@ TEST(ParameterRules, LayerDecayShrinksTowardsTheInputOfEachTower) {
 
 TEST(ParameterRules, ErrorForAPatternThatMatchesNothingNamesIt) {
   EXPECT_EQ(error_of_rules({.frozen = {"imag"}}), "parameters.frozen: imag matches no parameter: did you mean image?");
-  auto pictures_alone = parameters();
-  std::erase_if(pictures_alone, [](const NamedParameter& each) { return matches("text", each.name); });
-  EXPECT_EQ(error_of([&] { apply_rules(pictures_alone, {.frozen = {"text"}}); }),
+  auto images_alone = parameters();
+  std::erase_if(images_alone, [](const NamedParameter& each) { return matches("text", each.name); });
+  EXPECT_EQ(error_of([&] { apply_rules(images_alone, {.frozen = {"text"}}); }),
             "parameters.frozen: text: this model's text tower has no parameters: leave it out");
   EXPECT_EQ(error_of_rules({.groups = {{{"visual.proy"}, 2.0}}}),
             "parameters.groups[0].match: visual.proy matches no parameter: did you mean visual.proj?");

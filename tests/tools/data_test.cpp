@@ -11,13 +11,13 @@
 namespace tessera {
 namespace {
 
-constexpr const char* kPicture = TESSERA_SOURCE_DIR "/tests/data/images/small_420.jpg";
+constexpr const char* kImage = TESSERA_SOURCE_DIR "/tests/data/images/small_420.jpg";
 
 /// A fixture whose folder holds a valid image, good.jpg, and an empty file, empty.jpg. Tests add tables.
 class DataProgram : public FolderTest {
  protected:
   DataProgram() {
-    std::filesystem::copy_file(kPicture, folder_ / "good.jpg");
+    std::filesystem::copy_file(kImage, folder_ / "good.jpg");
     write("empty.jpg", "");
   }
   static std::string data(const std::string& arguments) { return output_of("tessera-data " + arguments); }

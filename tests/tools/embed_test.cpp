@@ -44,12 +44,12 @@ class EmbedSparse : public FolderTest {
   }
   std::string embed(const std::string& arguments) const { return output_of(command(arguments)); }
 
-  static constexpr const char* kPictures = "--source '{name: shapes, split: test, size: 7}' ";
-  static constexpr const char* kPicture = TESSERA_SOURCE_DIR "/tests/data/images/small_420.jpg";
+  static constexpr const char* kImages = "--source '{name: shapes, split: test, size: 7}' ";
+  static constexpr const char* kImage = TESSERA_SOURCE_DIR "/tests/data/images/small_420.jpg";
 };
 
 TEST_F(EmbedSparse, RowsEqualTheDenseEmbeddings) {
-  for (const auto& [rows, tensor] : {std::pair<std::string, const char*>(kPictures, "image_embeddings"),
+  for (const auto& [rows, tensor] : {std::pair<std::string, const char*>(kImages, "image_embeddings"),
                                      {"--texts " + path("captions.txt"), "text_embeddings"}}) {
     embed(concat(rows, " --batch-size 2 --out ", path("dense.safetensors"), " --sparse ", path("sparse.safetensors")));
     const at::Tensor whole = io::load_safetensors(path("dense.safetensors")).tensors.at(tensor);
@@ -65,8 +65,8 @@ TEST_F(EmbedSparse, RowsEqualTheDenseEmbeddings) {
 }
 
 TEST_F(EmbedSparse, AcceptsATableAsSourceAndErrorsNameTheOption) {
-  write("a.csv", concat("filepath,title\n", kPicture, ",a cat\n", kPicture, ",a dog\n"));
-  write("b.csv", concat("datei,text\n", kPicture, ",eine Katze\n"));
+  write("a.csv", concat("filepath,title\n", kImage, ",a cat\n", kImage, ",a dog\n"));
+  write("b.csv", concat("datei,text\n", kImage, ",eine Katze\n"));
   embed("--source " + path("a.csv") + " --out " + path("a.safetensors"));
   EXPECT_EQ(io::load_safetensors(path("a.safetensors")).tensors.at("image_embeddings").size(0), 2);
   const std::string refusal = refusal_of(command("--source " + path("b.csv") + " --out " + path("b.safetensors")));
@@ -75,7 +75,7 @@ TEST_F(EmbedSparse, AcceptsATableAsSourceAndErrorsNameTheOption) {
 }
 
 TEST_F(EmbedSparse, AnIndexOfImagesAnswersTextQueries) {
-  embed(concat(kPictures, "--sparse ", path("pictures.safetensors"), " --vocabulary ", path("words.txt"), " --out ",
+  embed(concat(kImages, "--sparse ", path("pictures.safetensors"), " --vocabulary ", path("words.txt"), " --out ",
                path("pictures.dense.safetensors")));
   embed(concat("--texts ", path("captions.txt"), " --sparse ", path("captions.jsonl"), " --out ",
                path("captions.dense.safetensors")));
@@ -93,18 +93,18 @@ TEST_F(EmbedSparse, AnIndexOfImagesAnswersTextQueries) {
   double score = 0;
   std::int64_t count = 0;
   for (; lines >> query >> rank >> key >> score; ++count) {
-    const auto picture = std::find(keys.begin(), keys.end(), key) - keys.begin();
+    const auto image = std::find(keys.begin(), keys.end(), key) - keys.begin();
     const at::Tensor row = cosines[std::stoll(query)];
-    EXPECT_NEAR(score, row[picture].item<double>(), 0.01) << "a query's weights are rounded";
-    EXPECT_GE(row[picture].item<double>(), std::get<0>(row.sort(0, true))[std::stoll(rank) - 1].item<double>() - 0.01);
+    EXPECT_NEAR(score, row[image].item<double>(), 0.01) << "a query's weights are rounded";
+    EXPECT_GE(row[image].item<double>(), std::get<0>(row.sort(0, true))[std::stoll(rank) - 1].item<double>() - 0.01);
   }
   EXPECT_EQ(count, 6);
 }
 
 TEST_F(EmbedSparse, SearchEncodesItsQueriesAsEmbedDoes) {
-  const std::string pictures = std::string(kPicture) + " " TESSERA_SOURCE_DIR "/tests/data/images/large_420.jpg";
+  const std::string images = std::string(kImage) + " " TESSERA_SOURCE_DIR "/tests/data/images/large_420.jpg";
   const std::string texts = "--texts " + path("captions.txt");
-  embed(concat(kPictures, "--raw --sparse ", path("pictures.safetensors")));
+  embed(concat(kImages, "--raw --sparse ", path("pictures.safetensors")));
   output_of(concat("tessera-index build ", path("pictures.index"), " ", path("pictures.safetensors")));
   const auto search = [&](const std::string& queries) {
     return output_of(concat("tessera-index search ", path("pictures.index"), " --k 3 --output tsv ", queries));
@@ -120,7 +120,7 @@ TEST_F(EmbedSparse, SearchEncodesItsQueriesAsEmbedDoes) {
   EXPECT_EQ(search(model + texts), by_tower);
   EXPECT_EQ(search(concat(model, "--texts - < ", path("captions.txt"))), by_tower) << "lines from standard input";
   EXPECT_EQ(search(concat(model, texts, " --text-encoder-free")), by_tokens);
-  EXPECT_EQ(search(concat(model, "--images ", pictures)), search_embedded("--images " + pictures));
+  EXPECT_EQ(search(concat(model, "--images ", images)), search_embedded("--images " + images));
 }
 
 TEST_F(EmbedSparse, WithoutTheTextEncoderTextsAreTheirTokens) {
@@ -134,7 +134,7 @@ TEST_F(EmbedSparse, WithoutTheTextEncoderTextsAreTheirTokens) {
 }
 
 TEST_F(EmbedSparse, WritesTheLargestWeightsAsText) {
-  embed(concat(kPictures, "--raw --top 2 --sparse ", path("tokens.txt")));
+  embed(concat(kImages, "--raw --top 2 --sparse ", path("tokens.txt")));
   const std::string text = io::read_file(path("tokens.txt"));
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 7) << text;
   EXPECT_EQ(std::count(text.begin(), text.end(), ':'), 14) << text;
@@ -142,7 +142,7 @@ TEST_F(EmbedSparse, WritesTheLargestWeightsAsText) {
 
 TEST_F(EmbedSparse, WritesNpyWithKeysAndLeavesOutBadSamples) {
   write("broken.jpg", "<html>");
-  write("rows.csv", concat("filepath,title\n", kPicture, ",a\n", path("broken.jpg"), ",b\n", kPicture, ",c\n"));
+  write("rows.csv", concat("filepath,title\n", kImage, ",a\n", path("broken.jpg"), ",b\n", kImage, ",c\n"));
   const std::string text =
       embed(concat("--source '{name: csv, separator: comma, path: ", path("rows.csv"), "}' --out ", path("rows.npy")));
   EXPECT_NE(text.find("left out 1 samples (bad_image)"), std::string::npos) << text;
@@ -155,7 +155,7 @@ TEST_F(EmbedSparse, WritesNpyWithKeysAndLeavesOutBadSamples) {
 }
 
 TEST_F(EmbedSparse, ABrokenImageFileIsReportedAndLeftOut) {
-  const std::string good = kPicture;
+  const std::string good = kImage;
   write("broken.jpg", "<html>");
   const std::string files = concat("--batch-size 1 --out ", path("rows.safetensors"), " --images ", path("broken.jpg"));
   const std::string text = embed(concat(files, " ", good, " ", path("missing.jpg"), " ", good));
@@ -174,7 +174,7 @@ TEST_F(EmbedSparse, ABrokenImageFileIsReportedAndLeftOut) {
 
 TEST_F(EmbedSparse, WritesPatchesAndTokensWithTheEmbeddings) {
   save_model("projection: {name: linear, embed_dim: 8}");
-  const std::string both = concat(kPictures, "--texts ", path("captions.txt"), " --dense --raw --batch-size 2 --out ");
+  const std::string both = concat(kImages, "--texts ", path("captions.txt"), " --dense --raw --batch-size 2 --out ");
   const std::string text = embed(both + path("rows.safetensors"));
   EXPECT_NE(text.find("image_patches [7, 16, 8]\n"), std::string::npos) << text;
   const auto tensors = io::load_safetensors(path("rows.safetensors")).tensors;
@@ -186,7 +186,7 @@ TEST_F(EmbedSparse, WritesPatchesAndTokensWithTheEmbeddings) {
   const at::Tensor apart = (tokens - tensors.at("text_embeddings").unsqueeze(1)).abs().amax(2);
   EXPECT_LT(apart.amin(1).max().item<double>(), 1e-6);
 
-  embed(concat(kPictures, "--dense --type float16 --out ", path("half.npy")));
+  embed(concat(kImages, "--dense --type float16 --out ", path("half.npy")));
   const std::string npy = io::read_file(path("half.patches.npy"));
   EXPECT_NE(npy.find("'descr': '<f2'"), std::string::npos) << npy.substr(0, 128);
   EXPECT_NE(npy.find("'shape': (7, 16, 8)"), std::string::npos) << npy.substr(0, 128);
@@ -214,16 +214,16 @@ TEST_F(EmbedSparse, WritesTheGridsOfPatchesOfImagesThatKeepTheirShapes) {
 
 TEST_F(EmbedSparse, MistakesAreReportedInOneLine) {
   const auto error = [&](const std::string& arguments) { return refusal_of(command(arguments)); };
-  EXPECT_EQ(error(kPictures),
+  EXPECT_EQ(error(kImages),
             "tessera-embed: nowhere to write to: give --out FILE, or --sparse FILE for embeddings over a vocabulary\n");
-  EXPECT_EQ(error(concat(kPictures, "--out ", path("x.txt"))),
+  EXPECT_EQ(error(concat(kImages, "--out ", path("x.txt"))),
             concat("tessera-embed: --out ", path("x.txt"),
                    ": the ending decides the format: name a file that ends in .safetensors or .npy\n"));
-  EXPECT_EQ(error(concat(kPictures, "--sparse x.csr --texts ", path("captions.txt"))),
+  EXPECT_EQ(error(concat(kImages, "--sparse x.csr --texts ", path("captions.txt"))),
             "tessera-embed: --sparse: a file holds either images or texts: run the program once for each\n");
   save_model("projection: {name: linear, embed_dim: 8}");
   EXPECT_EQ(
-      error(concat(kPictures, "--sparse ", path("x.csr"))),
+      error(concat(kImages, "--sparse ", path("x.csr"))),
       "tessera-embed: --sparse: this model's embeddings are not weights of vocabulary tokens: take one whose towers "
       "both read out by token_projection, with projection: none, as in configs/shapes/stair.yaml\n");
 }

@@ -209,7 +209,7 @@ TEST_F(DryRun, ShowsCaptionsAsReadAndMarksCutOnes) {
   for (const TrainingExample& example : report.examples) {
     EXPECT_EQ(example.texts.at("caption").tokens, 8) << "captions of shapes are longer than eight tokens";
     EXPECT_TRUE(example.texts.at("caption").cut);
-    EXPECT_EQ(example.pictures.at("image").height, 16);
+    EXPECT_EQ(example.images.at("image").height, 16);
   }
   const std::string text = to_text(report, config);
   EXPECT_TRUE(contains(text, "caption, 8 tokens, cut: "));

@@ -79,8 +79,8 @@ class EvaluationInARun : public ::testing::Test {
           [](const TextConditionedPoolSettings& settings, const ObjectiveContext& context) {
             return std::make_shared<PooledDistance>(settings, context);
           });
-    const std::string picture = TESSERA_SOURCE_DIR "/docs/images/slots.png";
-    io::write_file(folder_ / "pictures.csv", "filepath\ttitle\tclass\n" + picture + "\ta slot\t0\n");
+    const std::string image = TESSERA_SOURCE_DIR "/docs/images/slots.png";
+    io::write_file(folder_ / "pictures.csv", "filepath\ttitle\tclass\n" + image + "\ta slot\t0\n");
   }
 
   // Returns the settings of a source of images without masks.
@@ -185,9 +185,9 @@ TEST_F(EvaluationInARun, SignalInTheLastTaskStillWritesResultsAndFinishesTheRun)
 }
 
 TEST_F(EvaluationInARun, SkipsBadSamplesAndReportsThemOnceForAnyShare) {
-  const std::string picture = TESSERA_SOURCE_DIR "/tests/data/images/small_grey.jpg";
+  const std::string image = TESSERA_SOURCE_DIR "/tests/data/images/small_grey.jpg";
   std::string list = "filepath\ttitle\n";
-  for (int i = 0; i < 60; ++i) list += concat(picture, "\ta caption ", i, "\n", "missing_", i, ".jpg\tanother ", i, "\n");
+  for (int i = 0; i < 60; ++i) list += concat(image, "\ta caption ", i, "\n", "missing_", i, ".jpg\tanother ", i, "\n");
   io::write_file(folder_ / "bad.csv", list);
   const Config bad = tiny_config(folder_ / "run", {concat("data.validation={name: csv, path: ", folder_ / "bad.csv", "}"),
                                                    "evaluation={every_steps: 3, tasks: [retrieval, validation_loss]}"});

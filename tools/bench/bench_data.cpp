@@ -18,13 +18,13 @@ namespace {
 struct DataOptions {
   std::vector<std::string> shards, sizes, settings;
   std::vector<std::int64_t> threads = {1, 2};
-  std::int64_t pictures = 48, image_size = 224;
+  std::int64_t images = 48, image_size = 224;
   double time_limit = 5;
   std::string json;
   bool quiet = false;
 };
 
-std::array<std::int64_t, 2> parse_picture_size(const std::string& text) {
+std::array<std::int64_t, 2> parse_image_size(const std::string& text) {
   std::array<std::int64_t, 2> size{};
   char cross = 0, rest = 0;
   std::istringstream in(text);
@@ -52,8 +52,8 @@ int run_data(const DataOptions& options) {
   }
   if (options.shards.empty())
     for (const std::string& size : options.sizes) {
-      const auto [width, height] = parse_picture_size(size);
-      settings.sources.push_back(bench::photograph_source(height, width, options.pictures));
+      const auto [width, height] = parse_image_size(size);
+      settings.sources.push_back(bench::photograph_source(height, width, options.images));
     }
   const bench::DataBench bench = measure_data(settings);
   std::cout << to_markdown(bench);
@@ -72,7 +72,7 @@ std::function<int()> add_data_benchmark(CLI::App& command) {
   add_default(command, "--sizes", options->sizes,
               "sizes of generated images (JPEG of quality 90, with noise like a photograph's)")
       ->type_name("WxH");
-  add_default(command, "--pictures", options->pictures, "generated images of each size")
+  add_default(command, "--pictures", options->images, "generated images of each size")
       ->check(CLI::Range(1, 100000));
   add_default(command, "--image-size", options->image_size, "side of the crops in pixels")->check(CLI::Range(1, 4096));
   add_default(command, "--threads", options->threads, "numbers of loader threads to measure")->check(CLI::Range(1, 4096));

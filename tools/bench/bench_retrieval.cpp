@@ -17,7 +17,7 @@ namespace tessera::tools {
 namespace {
 
 struct RetrievalOptions {
-  std::int64_t pictures = 5000, captions = 25000, width = 512;
+  std::int64_t images = 5000, captions = 25000, width = 512;
   std::optional<int> threads;
 };
 
@@ -28,11 +28,11 @@ std::string megabytes(std::int64_t bytes) {
 int run_retrieval(const RetrievalOptions& options) {
   if (options.threads) at::set_num_threads(*options.threads);
   at::manual_seed(0);
-  const at::Tensor images = at::randn({options.pictures, options.width});
-  const at::Tensor owner = at::arange(options.captions, at::kLong).remainder(options.pictures);
+  const at::Tensor images = at::randn({options.images, options.width});
+  const at::Tensor owner = at::arange(options.captions, at::kLong).remainder(options.images);
   at::Tensor texts = at::randn({options.captions, options.width});
-  for (std::int64_t begin = 0; begin < options.captions; begin += options.pictures) {
-    const std::int64_t count = std::min(options.pictures, options.captions - begin);
+  for (std::int64_t begin = 0; begin < options.captions; begin += options.images) {
+    const std::int64_t count = std::min(options.images, options.captions - begin);
     texts.narrow(0, begin, count).add_(images.narrow(0, 0, count), 0.3);
   }
   const std::int64_t before = memory_use(at::kCPU).resident;
@@ -42,7 +42,7 @@ int run_retrieval(const RetrievalOptions& options) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const double cpu = static_cast<double>(std::clock() - cpu_start) / CLOCKS_PER_SEC;
   const std::int64_t peak = memory_use(at::kCPU).resident_peak;
-  std::cout << with_thousands(options.pictures) << " images, " << with_thousands(options.captions) << " captions of width "
+  std::cout << with_thousands(options.images) << " images, " << with_thousands(options.captions) << " captions of width "
             << options.width << ", " << at::get_num_threads() << " threads: " << concat(std::round(seconds * 100) / 100)
             << " s (" << concat(std::round(cpu * 100) / 100) << " s of processor time), peak memory " << megabytes(peak)
             << ", including " << megabytes(before) << " of embeddings and program\n"
@@ -57,7 +57,7 @@ std::function<int()> add_retrieval_benchmark(CLI::App& command) {
   auto options = std::make_shared<RetrievalOptions>();
   command.option_defaults()->take_last();
   const auto count = CLI::Range(std::int64_t{1}, std::int64_t{100'000'000});
-  add_default(command, "--pictures", options->pictures, "number of image embeddings")->check(count);
+  add_default(command, "--pictures", options->images, "number of image embeddings")->check(count);
   add_default(command, "--captions", options->captions, "number of caption embeddings")->check(count);
   add_default(command, "--width", options->width, "width of an embedding")->check(CLI::Range(1, 65536));
   add_threads(command, options->threads);

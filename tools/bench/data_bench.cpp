@@ -51,7 +51,7 @@ DataCost::Threads measure_loader(std::shared_ptr<const Source> source, const Dat
 }
 
 DataCost measure_source(const std::shared_ptr<const IndexedSource>& source, const DataBenchSettings& settings) {
-  const auto make_picture = training_picture_work(settings.preprocessing, settings.loader);
+  const auto make_image = training_image_work(settings.preprocessing, settings.loader);
   DataCost cost{source->describe()};
   std::int64_t count = 0;
   double bytes = 0;
@@ -73,7 +73,7 @@ DataCost measure_source(const std::shared_ptr<const IndexedSource>& source, cons
   cost.bytes = bytes / static_cast<double>(std::max<std::int64_t>(count, 1));
   stage("read + decode whole, full scale", [&](std::int64_t index) { decode_image(source->get(index).encoded); });
   stage("read + decode for the crop + transform",
-        [&](std::int64_t index) { make_picture(source->get(index), index); });
+        [&](std::int64_t index) { make_image(source->get(index), index); });
   for (const std::int64_t threads : settings.threads) {
     if (settings.progress) settings.progress(concat(cost.source, ": loader, ", threads, " threads"));
     cost.loader.push_back(measure_loader(source, settings, Needs{.texts = {}}, threads));

@@ -13,7 +13,7 @@ constexpr double kOctave = 14.0;  // strength of the noise in each octave, in gr
 constexpr double kFinest = 6.0;   // strength of the finest octave; it is low because lenses are soft
 constexpr double kColor = 0.25;  // strength of each color's own noise, relative to the common noise
 
-Image noise_picture(std::int64_t height, std::int64_t width, Random& random) {
+Image noise_image(std::int64_t height, std::int64_t width, Random& random) {
   Image image{height, width, std::vector<std::uint8_t>(static_cast<std::size_t>(height * width * 3))};
   for (std::uint8_t& value : image.pixels) value = static_cast<std::uint8_t>(random.next() >> 24);
   return image;
@@ -67,7 +67,7 @@ Image photograph_like(std::int64_t height, std::int64_t width, std::uint64_t see
   for (int i = 0; i < 12; ++i) add_edges(height, width, random, levels);
   for (std::int64_t grain = 2; grain < std::max(height, width); grain *= 2) {
     const auto cells = [&](std::int64_t length) { return std::max<std::int64_t>(length / grain, 1) + 1; };
-    add_octave(resize(noise_picture(cells(height), cells(width), random), height, width, "bicubic"),
+    add_octave(resize(noise_image(cells(height), cells(width), random), height, width, "bicubic"),
                grain == 2 ? kFinest : kOctave, levels);
   }
   Image image{height, width, std::vector<std::uint8_t>(levels.size())};

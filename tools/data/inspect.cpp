@@ -33,7 +33,7 @@ struct InspectOptions {
   std::vector<std::string> tokenizer_settings;
   InspectSettings inspect;
   std::string sheet;
-  std::int64_t pictures = 24;
+  std::int64_t images = 24;
   std::int64_t columns = 6;
   std::int64_t cell = 192;
   bool json = false;
@@ -158,7 +158,7 @@ int run_inspect(const InspectOptions& options) {
   if (!options.tokenizer.empty())
     settings.tokenizer = tokenizers().make({options.tokenizer, settings_of(options.tokenizer_settings)}, "--tokenizer",
                                            TokenizerContext{});
-  if (!options.sheet.empty()) settings.pictures = options.pictures;
+  if (!options.sheet.empty()) settings.images = options.images;
   std::optional<Progress> progress(std::in_place, "inspect", "samples");
   const Inspection found =
       inspect(*source, settings, [&](std::int64_t done, std::int64_t total) { progress->show(done, total); });
@@ -168,11 +168,11 @@ int run_inspect(const InspectOptions& options) {
   else
     print_report(Json::parse(found.report));
   if (options.sheet.empty()) return 0;
-  if (found.pictures.empty()) user_error("--sheet: no image could be read");
-  if (const std::int64_t lost = undrawable_characters(found.pictures); lost > 0)
+  if (found.images.empty()) user_error("--sheet: no image could be read");
+  if (const std::int64_t lost = undrawable_characters(found.images); lost > 0)
     log::warning("--sheet ", options.sheet, ": the sheet's font has only ASCII: ", with_thousands(lost),
                  lost == 1 ? " character is" : " characters are", " drawn as \"?\"; the captions themselves are intact");
-  io::write_file(options.sheet, encode_png(contact_sheet(found.pictures, options.columns, options.cell)));
+  io::write_file(options.sheet, encode_png(contact_sheet(found.images, options.columns, options.cell)));
   return 0;
 }
 
@@ -197,7 +197,7 @@ Command inspect_command(CLI::App& program) {
   app->add_option("--dump", options->inspect.dump,
                   "file to write with one JSON line per sample: key, captions, SHA-256 of the image, ...");
   app->add_option("--sheet", options->sheet, "PNG file for a contact sheet with captions");
-  add_default(*app, "--pictures", options->pictures, "number of images on the sheet")->check(CLI::Range(1, 10'000));
+  add_default(*app, "--pictures", options->images, "number of images on the sheet")->check(CLI::Range(1, 10'000));
   add_default(*app, "--columns", options->columns, "images per row of the sheet")->check(CLI::Range(1, 100));
   add_default(*app, "--cell", options->cell, "side of an image on the sheet, in pixels")->check(CLI::Range(16, 1024));
   app->add_flag("--json", options->json, "write JSON instead of tables");

@@ -28,7 +28,7 @@ class Embedder {
   virtual config::Size grid() const = 0;
   /// Returns features of one batch of images: the features that similarity() uses, and the features that `needs` asks for. image_batch()
   /// makes such a batch from images, uint8 [3, h, w].
-  virtual TowerFeatures encode_images(const TowerInput& pictures, const ViewNeeds& needs) const = 0;
+  virtual TowerFeatures encode_images(const TowerInput& images, const ViewNeeds& needs) const = 0;
   /// Does the same as the other encode_images(), for pixels, uint8 [B, 3, H, W].
   TowerFeatures encode_images(const at::Tensor& pixels, const ViewNeeds& needs) const { return encode_images(image_input(pixels), needs); }
 
@@ -89,7 +89,7 @@ class DualEncoderEmbedder : public Embedder {
   const Preprocessing& preprocessing() const override;
   config::Size grid() const override;
   using Embedder::encode_images;
-  TowerFeatures encode_images(const TowerInput& pictures, const ViewNeeds& needs) const override;
+  TowerFeatures encode_images(const TowerInput& images, const ViewNeeds& needs) const override;
   bool takes_texts() const override;
   TowerFeatures encode_texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override;
   TowerFeatures classes(const TowerFeatures& prompts, std::int64_t per_class) const override;

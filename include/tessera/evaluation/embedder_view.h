@@ -16,8 +16,8 @@ class EmbedderView : public Embedder {
   const Preprocessing& preprocessing() const override { return model_.preprocessing(); }
   config::Size grid() const override { return model_.grid(); }
   using Embedder::encode_images;
-  TowerFeatures encode_images(const TowerInput& pictures, const ViewNeeds& needs) const override {
-    return model_.encode_images(pictures, needs);
+  TowerFeatures encode_images(const TowerInput& images, const ViewNeeds& needs) const override {
+    return model_.encode_images(images, needs);
   }
   bool takes_texts() const override { return model_.takes_texts(); }
   TowerFeatures encode_texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override {

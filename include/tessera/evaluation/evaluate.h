@@ -60,7 +60,7 @@ struct EvaluateOptions {
   int processes = 1;  // number of processes that embed images and texts; the program starts them
   const EmbeddingRanks* ranks = nullptr;  // the other processes; null if there are none
   bool json = false;  // print the results as JSON instead of the table
-  bool pictures = true;
+  bool images = true;
   /// A function that makes the loss of the loaded model, for the task validation_loss. If the function is empty or returns null, that task
   /// fails with a message. The caller passes it in because objectives belong to the training library, which depends on this library.
   std::function<std::shared_ptr<const RunLoss>(const InferenceModel&)> run_loss;

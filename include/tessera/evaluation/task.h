@@ -29,7 +29,7 @@ struct EvaluationContext {
   std::shared_ptr<TextConditionedPool> pool;   // the objective's pool, for scores conditioned on texts; null if the objective has none
   std::int64_t batch_size = 64;
   std::int64_t threads = 2;
-  bool pictures = false;            // whether tasks should fill TaskResult::cards
+  bool images = false;            // whether tasks should fill TaskResult::cards
   double logit_scale = 100;         // for the report's probabilities, similarities are multiplied by this factor before the softmax
   std::string out;                  // folder for files that tasks write (slot_mask.safetensors); empty: tasks write no files
   std::vector<std::int64_t> slots;  // the slots that the evaluation keeps (--slots); empty: all slots

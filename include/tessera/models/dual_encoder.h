@@ -54,7 +54,7 @@ class DualEncoder : public torch::nn::Module {
   TowerFeatures encode_image(const at::Tensor& pixels, const ViewNeeds& needs = {});
   /// Returns the image encoder's output for pixels of the configured size. A view may hold this output in `encoded` instead of the pixels;
   /// encode_image() then returns the same features.
-  EncodedPictures encode_pictures(const at::Tensor& pixels);
+  EncodedImages encode_images(const at::Tensor& pixels);
   /// Encodes one text view. An undefined mask means that all ids are real. Throws c10::Error if there is no text tower.
   TowerFeatures encode_text(const TowerInput& view, const ViewNeeds& needs = {});
   /// Returns the features that `needs` asks for. Views that have the same shape and the same needs pass through their tower as one larger

@@ -87,7 +87,7 @@ class ReadOut : public torch::nn::Module {
   virtual ReadOutOutput forward(const Encoded& encoded, const ViewNeeds& needs) = 0;
   virtual std::int64_t output_width() const = 0;
   /// Whether the read-out reads the tokens even if the encoder returns a class token. If this function returns false and there is a class
-  /// token, EncodedPictures need not store the tokens for the read-out.
+  /// token, EncodedImages need not store the tokens for the read-out.
   virtual bool reads_tokens() const { return true; }
   /// Maps the name of one of this module's parameters to its name in files (within the tower).
   virtual std::string state_dict_key(const std::string& parameter) const { return "readout." + parameter; }

@@ -171,7 +171,7 @@ struct FeatureFolder::Impl {
     std::unique_ptr<io::MappedFile> file;
     std::int64_t samples = 0;
     std::string_view keys;                           // the keys' bytes, concatenated
-    std::string_view key_ends, pictures, checksums;  // the bytes of int64 [samples] arrays
+    std::string_view key_ends, images, checksums;  // the bytes of int64 [samples] arrays
     std::vector<std::string_view> tensors;           // in the manifest's order
 
     std::uint64_t number(std::string_view numbers, std::int64_t row) const {
@@ -184,7 +184,7 @@ struct FeatureFolder::Impl {
   // Where a sample's features are stored. The list `places` is sorted by `key`, the fingerprint of the sample's key.
   struct Place {
     std::uint64_t key = 0;
-    std::uint64_t picture = 0;
+    std::uint64_t image = 0;
     std::uint32_t shard = 0;
     std::uint32_t row = 0;
   };
@@ -204,7 +204,7 @@ struct FeatureFolder::Impl {
     manifest = parse_manifest(io::read_data_file(path), path, listed);
     for (const FeatureShard& shard : listed) open(shard);
     std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
-      return std::tie(a.key, a.picture, a.shard, a.row) < std::tie(b.key, b.picture, b.shard, b.row);
+      return std::tie(a.key, a.image, a.shard, a.row) < std::tie(b.key, b.image, b.shard, b.row);
     });
   }
 
@@ -228,7 +228,7 @@ struct FeatureFolder::Impl {
     const auto tensor = [&](const std::string& name, at::ScalarType type, const std::vector<std::int64_t>& shape) {
       return tensor_bytes(header, data, name, type, shape, shard.path);
     };
-    shard.pictures = tensor("pictures", at::kLong, {shard.samples});
+    shard.images = tensor("pictures", at::kLong, {shard.samples});
     shard.checksums = tensor("checksums", at::kLong, {shard.samples});
     for (const FeatureTensor& each : manifest.tensors) {
       std::vector<std::int64_t> shape = {shard.samples};
@@ -246,20 +246,20 @@ struct FeatureFolder::Impl {
     for (std::int64_t row = 0; row < shard.samples; ++row) {
       const std::uint64_t end = shard.number(shard.key_ends, row);
       if (end < begin || end > shard.keys.size()) damaged(shard.path, "the ends of its keys are not in order");
-      places.push_back({fingerprint(shard.keys.substr(begin, end - begin)), shard.number(shard.pictures, row),
+      places.push_back({fingerprint(shard.keys.substr(begin, end - begin)), shard.number(shard.images, row),
                         static_cast<std::uint32_t>(shards.size()), static_cast<std::uint32_t>(row)});
       begin = end;
     }
   }
 
-  const Place& find(const std::string& key, std::uint64_t picture) const {
+  const Place& find(const std::string& key, std::uint64_t image) const {
     const std::uint64_t wanted = fingerprint(key);
     const auto first = std::lower_bound(places.begin(), places.end(), wanted,
                                         [](const Place& place, std::uint64_t value) { return place.key < value; });
     if (first == places.end() || first->key != wanted)
       throw SampleError("no_features", concat("sample ", key, ": ", folder, " holds no features for it"));
     for (auto place = first; place != places.end() && place->key == wanted; ++place)
-      if (place->picture == picture) return *place;
+      if (place->image == image) return *place;
     throw SampleError("other_picture", concat("sample ", key, ": its image is not the one for which ", folder,
                                               " holds features"));
   }
@@ -277,8 +277,8 @@ const FeatureManifest& FeatureFolder::manifest() const {
   return impl_->manifest;
 }
 
-std::vector<std::uint8_t> FeatureFolder::read(const std::string& key, std::uint64_t picture) const {
-  const Impl::Place& place = impl_->find(key, picture);
+std::vector<std::uint8_t> FeatureFolder::read(const std::string& key, std::uint64_t image) const {
+  const Impl::Place& place = impl_->find(key, image);
   const Impl::OpenedShard& shard = impl_->shards[place.shard];
   std::vector<std::uint8_t> out;
   out.reserve(static_cast<std::size_t>(impl_->manifest.bytes()));
@@ -327,10 +327,10 @@ struct FeatureWriter::Impl {
   // The contents of the shard that is being written.
   std::map<std::string, std::vector<at::Tensor>> rows;
   std::string keys;
-  std::vector<std::uint64_t> key_ends, pictures, checksums;
+  std::vector<std::uint64_t> key_ends, images, checksums;
 
   std::map<std::string, at::Tensor> kept_of(const std::vector<std::string>& names,
-                                            const EncodedPictures& encoded) const {
+                                            const EncodedImages& encoded) const {
     std::map<std::string, at::Tensor> out;
     const auto keep = [&](const std::string& name, const at::Tensor& tensor) {
       if (!tensor.defined()) return;
@@ -355,7 +355,7 @@ struct FeatureWriter::Impl {
     TORCH_CHECK(tensors == manifest.tensors, "FeatureWriter: the tensors differ from those of earlier calls");
   }
 
-  void add(const std::string& key, std::uint64_t picture, const std::map<std::string, at::Tensor>& kept,
+  void add(const std::string& key, std::uint64_t image, const std::map<std::string, at::Tensor>& kept,
            std::int64_t row) {
     std::string bytes;
     for (const auto& [name, tensor] : kept) {
@@ -364,20 +364,20 @@ struct FeatureWriter::Impl {
     }
     keys += key;
     key_ends.push_back(keys.size());
-    pictures.push_back(picture);
+    images.push_back(image);
     checksums.push_back(fingerprint(bytes));
     ++manifest.samples;
   }
 
   void close_shard() {
-    if (pictures.empty()) return;
+    if (images.empty()) return;
     FeatureShard shard;
     shard.name = kFeatureShardPrefix + numbered(shards.size()) + kFeatureShardSuffix;
-    shard.samples = static_cast<std::int64_t>(pictures.size());
+    shard.samples = static_cast<std::int64_t>(images.size());
     std::map<std::string, at::Tensor> tensors = {
         {"keys", at::from_blob(keys.data(), {static_cast<std::int64_t>(keys.size())}, at::kByte)},
         {"key_ends", numbers(key_ends)},
-        {"pictures", numbers(pictures)},
+        {"pictures", numbers(images)},
         {"checksums", numbers(checksums)}};
     for (const auto& [name, parts] : rows) tensors[name] = at::cat(parts);
     const std::string path = folder + "/" + shard.name;
@@ -387,7 +387,7 @@ struct FeatureWriter::Impl {
     rows.clear();
     keys.clear();
     key_ends.clear();
-    pictures.clear();
+    images.clear();
     checksums.clear();
   }
 };
@@ -402,13 +402,13 @@ FeatureWriter::FeatureWriter(const std::string& folder, FeatureManifest manifest
 
 FeatureWriter::~FeatureWriter() = default;
 
-void FeatureWriter::add(const std::vector<std::string>& keys, const std::vector<std::uint64_t>& pictures,
-                        const EncodedPictures& encoded) {
+void FeatureWriter::add(const std::vector<std::string>& keys, const std::vector<std::uint64_t>& images,
+                        const EncodedImages& encoded) {
   const auto kept = impl_->kept_of(keys, encoded);
   impl_->describe(kept);
-  for (std::size_t i = 0; i < keys.size(); ++i) impl_->add(keys[i], pictures[i], kept, static_cast<std::int64_t>(i));
+  for (std::size_t i = 0; i < keys.size(); ++i) impl_->add(keys[i], images[i], kept, static_cast<std::int64_t>(i));
   for (const auto& [name, tensor] : kept) impl_->rows[name].push_back(tensor);
-  const std::int64_t bytes = impl_->manifest.bytes() * static_cast<std::int64_t>(impl_->pictures.size());
+  const std::int64_t bytes = impl_->manifest.bytes() * static_cast<std::int64_t>(impl_->images.size());
   if (bytes >= impl_->shard_bytes) impl_->close_shard();
 }
 

@@ -15,7 +15,7 @@ namespace tessera {
 
 /// One of the tensors that a feature folder stores for each image.
 struct FeatureTensor {
-  std::string name;                 // tokens, class_token or attention, as in EncodedPictures
+  std::string name;                 // tokens, class_token or attention, as in EncodedImages
   std::vector<std::int64_t> shape;  // shape for one image
 
   std::int64_t numel() const;
@@ -51,10 +51,10 @@ class FeatureFolder {
 
   const std::string& path() const;
   const FeatureManifest& manifest() const;
-  /// Returns the bytes of an image's tensors, one tensor after the other in the manifest's order. `picture` is the image's
+  /// Returns the bytes of an image's tensors, one tensor after the other in the manifest's order. `image` is the image's
   /// fingerprint. Throws SampleError if the key is unknown (`no_features`) or if the features with this key belong to another
   /// image (`other_picture`). Throws UserError if these features are damaged.
-  std::vector<std::uint8_t> read(const std::string& key, std::uint64_t picture) const;
+  std::vector<std::uint8_t> read(const std::string& key, std::uint64_t image) const;
 
  private:
   struct Impl;
@@ -90,8 +90,8 @@ class FeatureWriter {
 
   /// Adds the features of the images with these keys and fingerprints. Every call must pass tensors of the same names and shapes. Throws
   /// UserError naming the sample if a feature is not finite after conversion to the manifest's dtype.
-  void add(const std::vector<std::string>& keys, const std::vector<std::uint64_t>& pictures,
-           const EncodedPictures& encoded);
+  void add(const std::vector<std::string>& keys, const std::vector<std::uint64_t>& images,
+           const EncodedImages& encoded);
   /// Writes the last shard and the manifest, and returns the manifest. `left_out` holds the number of samples that could not be read, keyed
   /// by reason.
   FeatureManifest finish(const std::map<std::string, std::int64_t>& left_out);

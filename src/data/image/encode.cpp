@@ -12,9 +12,9 @@
 namespace tessera {
 namespace {
 
-std::string encode(const char* extension, const cv::Mat& picture, const std::vector<int>& options) {
+std::string encode(const char* extension, const cv::Mat& image, const std::vector<int>& options) {
   std::vector<std::uint8_t> bytes;
-  TORCH_CHECK(cv::imencode(extension, picture, bytes, options), "cannot encode a ", picture.rows, " x ", picture.cols,
+  TORCH_CHECK(cv::imencode(extension, image, bytes, options), "cannot encode a ", image.rows, " x ", image.cols,
               " image as ", extension);
   return {bytes.begin(), bytes.end()};
 }

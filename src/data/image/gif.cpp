@@ -21,7 +21,7 @@ struct Palette {
   std::size_t place = 0, colors = 0;
 };
 
-struct FirstPicture {
+struct FirstImage {
   config::Size screen;
   std::int64_t top = 0, left = 0, height = 0, width = 0;
   bool interlaced = false;
@@ -37,9 +37,9 @@ std::size_t behind_blocks(const ByteReader& in, std::size_t at) {
   return at + 1;
 }
 
-std::optional<FirstPicture> find_first_picture(std::string_view file) {
+std::optional<FirstImage> find_first_image(std::string_view file) {
   const ByteReader in(file);
-  FirstPicture out;
+  FirstImage out;
   const auto palette_at = [&](std::uint8_t flags, std::size_t place) {
     return (flags & 0x80) != 0 ? Palette{place, std::size_t{2} << (flags & 7)} : Palette{};
   };
@@ -159,28 +159,28 @@ std::vector<std::int64_t> row_order(std::int64_t height, bool interlaced) {
 }  // namespace
 
 std::optional<config::Size> gif_size(std::string_view file) {
-  const auto picture = find_first_picture(file);
-  if (!picture) return std::nullopt;
-  return picture->screen;
+  const auto image = find_first_image(file);
+  if (!image) return std::nullopt;
+  return image->screen;
 }
 
 std::vector<std::uint8_t> decode_gif(std::string_view file, const config::Size& size) {
-  const FirstPicture picture = *find_first_picture(file);
+  const FirstImage image = *find_first_image(file);
   const ByteReader in(file);
   const auto color = [&](std::uint8_t index, std::uint8_t* pixel) {
-    const Palette& palette = picture.palette;
+    const Palette& palette = image.palette;
     if (palette.colors > 0 && index >= palette.colors) return;  // a pixel with an index beyond the palette stays black, as in Pillow
     for (std::size_t c = 0; c < 3; ++c) pixel[c] = palette.colors > 0 ? in.byte(palette.place + 3 * index + c) : index;
   };
   std::vector<std::uint8_t> out(static_cast<std::size_t>(size.height * size.width * 3));
-  for (std::size_t i = 0; i < out.size(); i += 3) color(picture.background, out.data() + i);
-  if (picture.height == 0 || picture.width == 0) bad_gif();
+  for (std::size_t i = 0; i < out.size(); i += 3) color(image.background, out.data() + i);
+  if (image.height == 0 || image.width == 0) bad_gif();
   const std::vector<std::uint8_t> indices =
-      decode_indices(in, picture.data, static_cast<std::size_t>(picture.height * picture.width));
+      decode_indices(in, image.data, static_cast<std::size_t>(image.height * image.width));
   const std::uint8_t* index = indices.data();
-  for (const std::int64_t y : row_order(picture.height, picture.interlaced)) {
-    std::uint8_t* pixel = out.data() + ((picture.top + y) * size.width + picture.left) * 3;
-    for (std::int64_t x = 0; x < picture.width; ++x, pixel += 3) {
+  for (const std::int64_t y : row_order(image.height, image.interlaced)) {
+    std::uint8_t* pixel = out.data() + ((image.top + y) * size.width + image.left) * 3;
+    for (std::int64_t x = 0; x < image.width; ++x, pixel += 3) {
       std::fill(pixel, pixel + 3, std::uint8_t{0});
       color(*index++, pixel);
     }

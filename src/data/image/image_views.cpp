@@ -8,7 +8,7 @@
 #include "src/data/image/orientation.h"
 #include "src/data/image/patches.h"
 #include "src/data/image/planes.h"
-#include "src/data/image/sample_picture.h"
+#include "src/data/image/sample_image.h"
 #include "src/data/image/training_views.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -52,15 +52,15 @@ bool moves_objects(const Augmentation& settings) {
 }
 
 // Computes where a view shows a box of its image.
-SeenBox seen(const Box& box, const config::Size& picture, const std::array<double, 4>& part, bool mirrored) {
+SeenBox seen(const Box& box, const config::Size& image, const std::array<double, 4>& part, bool mirrored) {
   const auto along = [&](std::size_t axis, std::int64_t side) {  // returns begin and end, in pixels of the image
     return std::array{std::max<double>(0, static_cast<double>(box[axis])),
                       std::min<double>(static_cast<double>(side), static_cast<double>(box[axis] + box[axis + 2]))};
   };
-  const std::array<double, 2> rows = along(0, picture.height), columns = along(1, picture.width);
+  const std::array<double, 2> rows = along(0, image.height), columns = along(1, image.width);
   if (rows[0] >= rows[1] || columns[0] >= columns[1])
     throw SampleError("bad_box", concat("the box [", box[1], ", ", box[0], ", ", box[1] + box[3], ", ", box[0] + box[2],
-                                        "] is outside the image of ", picture.width, " x ", picture.height,
+                                        "] is outside the image of ", image.width, " x ", image.height,
                                         " pixels"));
   const auto shown = [&](const std::array<double, 2>& range, std::size_t axis) {
     return std::array{std::clamp((range[0] - part[axis]) / part[axis + 2], 0.0, 1.0),
@@ -169,7 +169,7 @@ std::map<std::string, config::Size> image_view_sizes(const Preprocessing& prepro
 
 std::map<std::string, ViewImage> ImageViews::make(const Sample& sample, std::int64_t index, std::int64_t repeat,
                                                   std::int64_t max_patches) const {
-  if (!has_picture(sample)) throw_no_image(sample);
+  if (!has_image(sample)) throw_no_image(sample);
   try {
     return make_views(sample, {index, repeat, max_patches});
   } catch (const SampleError& error) {
@@ -186,25 +186,25 @@ ImageViews::Images ImageViews::make_views(const Sample& sample, const Draw& draw
 
 std::map<std::string, std::vector<SeenBox>> ImageViews::see(const Sample& sample, const std::vector<Box>& boxes,
                                                             std::int64_t index, std::int64_t repeat) const {
-  if (!has_picture(sample)) throw_no_image(sample);
+  if (!has_image(sample)) throw_no_image(sample);
   std::map<std::string, std::vector<SeenBox>> out;
   try {
     const Draw draw{index, repeat, 0};  // max_patches is 0, because it does not affect where a view shows a box
     const ImageHeader header = header_of(sample);
-    const config::Size picture{header.height, header.width}, stored = turned_size(picture, header.orientation);
+    const config::Size image{header.height, header.width}, stored = turned_size(image, header.orientation);
     for (const auto* views : {&crops_, &whole_})
       for (const View& view : *views) {
         if (!view.boxes) continue;
         const Draws draws = draws_of(view, draw);
         std::array<double, 4> part{};
         if (views == &whole_)
-          part = preprocessed_part(picture.height, picture.width, preprocessing_of(view, draw));
+          part = preprocessed_part(image.height, image.width, preprocessing_of(view, draw));
         else
-          std::ranges::copy(crop_of(view, picture, draws), part.begin());
+          std::ranges::copy(crop_of(view, image, draws), part.begin());
         const bool mirrored = draws(Purpose::flip).chance(view.settings.flip);
         std::vector<SeenBox>& shown = out[view.name];
         for (const Box& box : boxes)
-          shown.push_back(seen(turned_box(box, stored, header.orientation), picture, part, mirrored));
+          shown.push_back(seen(turned_box(box, stored, header.orientation), image, part, mirrored));
       }
   } catch (const SampleError& error) {
     throw SampleError(error.reason(), "sample " + sample.key + ": " + error.what());
@@ -220,9 +220,9 @@ ImageHeader ImageViews::header_of(const Sample& sample) const {
   return header;
 }
 
-Box ImageViews::crop_of(const View& view, const config::Size& picture, const Draws& draws) const {
+Box ImageViews::crop_of(const View& view, const config::Size& image, const Draws& draws) const {
   Random random = draws(Purpose::crop);
-  return random_resized_crop(picture.height, picture.width, view.settings.scale, view.settings.ratio,
+  return random_resized_crop(image.height, image.width, view.settings.scale, view.settings.ratio,
                              [&] { return random.uniform(); });
 }
 
@@ -283,7 +283,7 @@ ImageViews::Draws ImageViews::draws_of(const View& view, const Draw& draw) const
   };
 }
 
-std::function<void(const Sample&, std::int64_t)> training_picture_work(const Preprocessing& preprocessing,
+std::function<void(const Sample&, std::int64_t)> training_image_work(const Preprocessing& preprocessing,
                                                                        const ImageSettings& settings) {
   return [views = std::make_shared<ImageViews>(preprocessing, settings, Needs{.texts = {}}, 0)](
              const Sample& sample, std::int64_t index) { views->make(sample, index, 0); };

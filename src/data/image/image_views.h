@@ -79,7 +79,7 @@ class ImageViews {
   void add_view(const std::string& name, bool boxes, const Preprocessing& preprocessing, const ImageSettings& settings);
   Images make_views(const Sample& sample, const Draw& draw) const;
   ImageHeader header_of(const Sample& sample) const;
-  Box crop_of(const View& view, const config::Size& picture, const Draws& draws) const;
+  Box crop_of(const View& view, const config::Size& image, const Draws& draws) const;
   void make_crops(const Sample& sample, const Draw& draw, Images& out) const;
   void make_whole(const Sample& sample, const Draw& draw, Images& out) const;
   ViewImage make_crop(const View& view, const DecodedPart& part, const Crop& crop, const Draws& draws) const;

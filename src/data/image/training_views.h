@@ -18,7 +18,7 @@ std::map<std::string, config::Size> image_view_sizes(const Preprocessing& prepro
 
 /// Returns a function that makes a sample's training image (decoding, random crop, augmentation) and discards it, so that
 /// benchmarks can time the loader's work per image. It throws SampleError naming the key.
-std::function<void(const Sample& sample, std::int64_t index)> training_picture_work(const Preprocessing& preprocessing,
+std::function<void(const Sample& sample, std::int64_t index)> training_image_work(const Preprocessing& preprocessing,
                                                                                    const ImageSettings& settings);
 
 }  // namespace tessera

@@ -136,11 +136,11 @@ Image preprocess(const Image& image, const Preprocessing& settings) {
 
 std::array<double, 4> preprocessed_part(std::int64_t height, std::int64_t width, const Preprocessing& settings) {
   const Geometry g = geometry_of(height, width, settings);
-  const auto in_picture = [](std::int64_t resized, std::int64_t side, std::int64_t resized_side) {
+  const auto in_image = [](std::int64_t resized, std::int64_t side, std::int64_t resized_side) {
     return static_cast<double>(resized) * static_cast<double>(side) / static_cast<double>(resized_side);
   };
-  return {in_picture(g.top, height, g.size.height), in_picture(g.left, width, g.size.width),
-          in_picture(g.target.height, height, g.size.height), in_picture(g.target.width, width, g.size.width)};
+  return {in_image(g.top, height, g.size.height), in_image(g.left, width, g.size.width),
+          in_image(g.target.height, height, g.size.height), in_image(g.target.width, width, g.size.width)};
 }
 
 std::array<double, 4> preprocessed_box(const std::array<std::int64_t, 4>& box, std::int64_t height, std::int64_t width,

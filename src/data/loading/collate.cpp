@@ -11,7 +11,7 @@ namespace tessera {
 
 Batch Collator::collate(std::vector<PreparedSample>& samples) const {
   Batch batch;
-  EncodedPictures encoded;  // shared by all pixel views
+  EncodedImages encoded;  // shared by all pixel views
   for (const auto& [view, wanted] : needs_.images) {
     TowerInput& input = batch.images[view];
     if (wanted.regions) {
@@ -93,7 +93,7 @@ TowerInput Collator::collate_patches(const std::vector<PreparedSample>& samples,
   return out;
 }
 
-EncodedPictures Collator::collate_features(const std::vector<PreparedSample>& samples) const {
+EncodedImages Collator::collate_features(const std::vector<PreparedSample>& samples) const {
   const auto count = static_cast<std::int64_t>(samples.size());
   const at::ScalarType type = features_->manifest().scalar_type();
   std::map<std::string, at::Tensor> tensors;

@@ -36,7 +36,7 @@ class Collator {
  private:
   at::Tensor collate_pixels(const std::vector<PreparedSample>& samples, const std::string& view) const;
   TowerInput collate_patches(const std::vector<PreparedSample>& samples, const std::string& view, config::Size patch) const;
-  EncodedPictures collate_features(const std::vector<PreparedSample>& samples) const;
+  EncodedImages collate_features(const std::vector<PreparedSample>& samples) const;
   at::Tensor collate_presence(const std::vector<PreparedSample>& samples, const std::string& view) const;
   TowerInput collate_regions(const std::vector<PreparedSample>& samples) const;
   std::int64_t text_length(const std::vector<PreparedSample>& samples) const;

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "src/data/image/sample_picture.h"
+#include "src/data/image/sample_image.h"
 #include "src/data/loading/evaluation_reader.h"
 #include "src/data/loading/sample_pass.h"
 #include "src/data/loading/skip_log.h"
@@ -21,34 +21,34 @@ struct Outcome : SampleOutcome {
 };
 
 /// How to process a sample's image.
-struct PictureWork {
+struct ImageWork {
   Preprocessing preprocessing;
-  EvaluationPictures pictures;
-  IsKnownPicture is_known;
+  EvaluationImages images;
+  IsKnownImage is_known;
 };
 
-bool is_known(EvaluationSample& sample, const PictureWork& work) {
-  if (!work.is_known || !has_picture(sample.sample)) return false;
-  sample.picture = picture_fingerprint(sample.sample);
-  return work.is_known(sample.picture);
+bool is_known(EvaluationSample& sample, const ImageWork& work) {
+  if (!work.is_known || !has_image(sample.sample)) return false;
+  sample.image = image_fingerprint(sample.sample);
+  return work.is_known(sample.image);
 }
 
-void process(Sample& read, std::int64_t index, const PictureWork& work, Outcome& out) {
+void process(Sample& read, std::int64_t index, const ImageWork& work, Outcome& out) {
   out.sample.index = index;
   out.sample.sample = std::move(read);
-  if (work.pictures == EvaluationPictures::as_read || is_known(out.sample, work)) return;
-  if (work.pictures == EvaluationPictures::decoded)
-    decode_picture(out.sample, work.preprocessing);
+  if (work.images == EvaluationImages::as_read || is_known(out.sample, work)) return;
+  if (work.images == EvaluationImages::decoded)
+    decode_image(out.sample, work.preprocessing);
   else
-    prepare_picture(out.sample, work.preprocessing);
+    prepare_image(out.sample, work.preprocessing);
   out.claim.set(working_bytes(out.sample.sample) + (out.sample.pixels.defined() ? out.sample.pixels.numel() : 0));
 }
 
 }  // namespace
 
-void decode_picture(EvaluationSample& sample, const Decoding& decoding) {
+void decode_image(EvaluationSample& sample, const Decoding& decoding) {
   Sample& read = sample.sample;
-  sample.picture = picture_fingerprint(read);
+  sample.image = image_fingerprint(read);
   read.image = take_image(read, decoding);
   const auto pixels = static_cast<std::size_t>(read.image.height * read.image.width);
   const auto check = [&](const auto& values, const std::string& what) {
@@ -60,8 +60,8 @@ void decode_picture(EvaluationSample& sample, const Decoding& decoding) {
   check(read.depth, "depth");
 }
 
-void prepare_picture(EvaluationSample& sample, const Preprocessing& preprocessing) {
-  decode_picture(sample, preprocessing);
+void prepare_image(EvaluationSample& sample, const Preprocessing& preprocessing) {
+  decode_image(sample, preprocessing);
   const Sample& read = sample.sample;
   sample.pixels = to_tensor(preprocess(read.image, preprocessing));
   if (!read.mask.empty()) sample.mask = preprocess_mask(read.mask, read.image.height, read.image.width, preprocessing);
@@ -78,7 +78,7 @@ struct EvaluationReader::Impl {
   SkipLog skips;
   SamplePass<Outcome> pass;
 
-  Impl(const std::shared_ptr<const Source>& source, const PictureWork& work, std::int64_t given_batch_size, std::int64_t threads,
+  Impl(const std::shared_ptr<const Source>& source, const ImageWork& work, std::int64_t given_batch_size, std::int64_t threads,
        std::int64_t max_samples, std::shared_ptr<ToldSamples> told)
       : described(source->describe()),
         batch_size(given_batch_size),
@@ -94,9 +94,9 @@ struct EvaluationReader::Impl {
 
 EvaluationReader::EvaluationReader(std::shared_ptr<const Source> source, const Preprocessing& preprocessing,
                                    std::int64_t batch_size, std::int64_t threads, std::int64_t max_samples,
-                                   EvaluationPictures pictures, IsKnownPicture is_known,
+                                   EvaluationImages images, IsKnownImage is_known,
                                    std::shared_ptr<ToldSamples> told)
-    : impl_(std::make_unique<Impl>(source, PictureWork{preprocessing, pictures, std::move(is_known)}, batch_size,
+    : impl_(std::make_unique<Impl>(source, ImageWork{preprocessing, images, std::move(is_known)}, batch_size,
                                    threads, max_samples, std::move(told))) {}
 
 EvaluationReader::~EvaluationReader() = default;

@@ -20,7 +20,7 @@ class ToldSamples;
 struct EvaluationSample {
   std::int64_t index = 0;
   Sample sample;                    // the sample; its `image` is decoded and its `encoded` is empty
-  std::uint64_t picture = 0;        // fingerprint of the image as the source returns it
+  std::uint64_t image = 0;          // fingerprint of the image as the source returns it
   at::Tensor pixels;                // uint8 [3, h, w], after the evaluation transform
   std::vector<std::uint8_t> mask;   // mask [h, w], transformed like the pixels; empty if there is no mask
   std::vector<float> depth;         // depths [h, w], transformed like the pixels; empty if there are none
@@ -28,26 +28,26 @@ struct EvaluationSample {
 
 /// Decodes a sample's image. Throws SampleError if the image is missing or damaged, or if the mask's size differs from the
 /// image's.
-void decode_picture(EvaluationSample& sample, const Decoding& decoding);
+void decode_image(EvaluationSample& sample, const Decoding& decoding);
 
-/// Decodes and transforms a sample's image, and fills in `picture`, `pixels`, `mask` and `depth`. Throws SampleError if the
+/// Decodes and transforms a sample's image, and fills in `image`, `pixels`, `mask` and `depth`. Throws SampleError if the
 /// image is missing or damaged, or if the mask's size differs from the image's.
-void prepare_picture(EvaluationSample& sample, const Preprocessing& preprocessing);
+void prepare_image(EvaluationSample& sample, const Preprocessing& preprocessing);
 
 /// How far an EvaluationReader processes images. `prepared`: images are decoded and transformed. `decoded`: `sample` holds the image and
 /// its mask at their original size. `as_read`: images are not decoded, so they may be missing or damaged; for callers that use only texts.
-enum class EvaluationPictures { prepared, decoded, as_read };
+enum class EvaluationImages { prepared, decoded, as_read };
 
 /// A function that takes an image's fingerprint and returns true if the image need not be prepared. In the EvaluationSample of such an
-/// image, `picture` is set, and `pixels`, `mask` and `depth` stay empty. The function is called from several threads.
-using IsKnownPicture = std::function<bool(std::uint64_t picture)>;
+/// image, `image` is set, and `pixels`, `mask` and `depth` stay empty. The function is called from several threads.
+using IsKnownImage = std::function<bool(std::uint64_t image)>;
 
 /// Reads a source once, in order, with threads that prepare the samples; corrupt samples are skipped and counted.
 class EvaluationReader {
  public:
   EvaluationReader(std::shared_ptr<const Source> source, const Preprocessing& preprocessing, std::int64_t batch_size,
                    std::int64_t threads, std::int64_t max_samples = -1,
-                   EvaluationPictures pictures = EvaluationPictures::prepared, IsKnownPicture is_known = {},
+                   EvaluationImages images = EvaluationImages::prepared, IsKnownImage is_known = {},
                    std::shared_ptr<ToldSamples> told = nullptr);
   ~EvaluationReader();
 

@@ -7,7 +7,7 @@
 #include "src/base/digest.h"
 #include "src/base/printable.h"
 #include "src/data/features/feature_folder.h"
-#include "src/data/image/sample_picture.h"
+#include "src/data/image/sample_image.h"
 #include <tessera/base/error.h>
 #include <tessera/base/random.h>
 #include <tessera/base/text.h>
@@ -40,7 +40,7 @@ std::int64_t lone_group(const Sample& sample) {
 }
 
 std::int64_t image_group_of(const Sample& sample) {
-  return has_picture(sample) ? to_id(picture_fingerprint(sample)) : lone_group(sample);
+  return has_image(sample) ? to_id(image_fingerprint(sample)) : lone_group(sample);
 }
 
 }  // namespace
@@ -59,10 +59,10 @@ std::map<std::string, std::int64_t> texts_per_image(const LoaderSettings& settin
 }
 
 std::vector<std::string> needed_fields(const Needs& needs) {
-  std::set<std::string> pictures;  // image, regions
+  std::set<std::string> images;  // image, regions
   for (const auto& [name, view] : needs.images)
-    if (!view.optional) pictures.insert(view.regions ? "regions" : "image");
-  std::vector<std::string> needed(pictures.begin(), pictures.end());
+    if (!view.optional) images.insert(view.regions ? "regions" : "image");
+  std::vector<std::string> needed(images.begin(), images.end());
   for (const auto& [name, view] : needs.texts)
     if (!view.optional) needed.push_back(name);
   return needed;
@@ -107,7 +107,7 @@ bool SampleTransform::wants_boxes() const {
 
 std::vector<std::string> SampleTransform::fields_of(const Sample& sample) const {
   std::vector<std::string> names;
-  if (has_picture(sample)) names.emplace_back("image");
+  if (has_image(sample)) names.emplace_back("image");
   for (const auto& view : texts_)
     if (view->is_in(sample)) names.push_back(view->name);
   for (const TextField& field : sample.texts) names.push_back("the text field " + printable(field.name));
@@ -126,9 +126,9 @@ std::string SampleTransform::missing_field(const Sample& sample) const {
 }
 
 bool SampleTransform::lacks_features(const Sample& sample) const {
-  if (!features_ || !has_picture(sample)) return false;
+  if (!features_ || !has_image(sample)) return false;
   try {
-    features_->read(sample.key, picture_fingerprint(sample));
+    features_->read(sample.key, image_fingerprint(sample));
     return false;
   } catch (const SampleError&) {
     return true;
@@ -194,7 +194,7 @@ RegionTexts SampleTransform::choose_regions(const Sample& sample, const SampleDr
   const BoxViewSettings& settings = *settings_.boxes;
   Random random(seed_, Purpose::negatives, {static_cast<std::uint64_t>(draw.repeat), static_cast<std::uint64_t>(draw.index), kWordOfBoxes});
   std::vector<const ObjectAnnotation*> objects;
-  if (has_picture(sample)) objects = phrased_objects(sample);
+  if (has_image(sample)) objects = phrased_objects(sample);
   random.shuffle(objects);
   std::vector<Box> boxes;
   for (const ObjectAnnotation* object : objects) boxes.push_back(object->box);
@@ -234,7 +234,7 @@ void SampleTransform::prepare_images(Sample& sample, const SampleDraw& draw, Pre
   if (needs_.duplicates) out.image_group = image_group_of(sample);
   bool pixels = false, regions = false;
   for (const auto& [view, wanted] : needs_.images) {
-    const bool lacks = !(wanted.regions ? has_regions(sample) : has_picture(sample));
+    const bool lacks = !(wanted.regions ? has_regions(sample) : has_image(sample));
     if (lacks && !wanted.optional && wanted.regions)
       throw SampleError("no_regions", "sample " + sample.key + " has no region features");
     if (lacks && !wanted.optional) throw_no_image(sample);
@@ -244,7 +244,7 @@ void SampleTransform::prepare_images(Sample& sample, const SampleDraw& draw, Pre
     (wanted.regions ? regions : pixels) |= !lacks;
   }
   if (pixels && features_)
-    out.features = features_->read(sample.key, picture_fingerprint(sample));
+    out.features = features_->read(sample.key, image_fingerprint(sample));
   else if (pixels)
     out.pixels = images_.make(sample, draw.index, draw.repeat, draw.max_patches);
   if (!regions) return;

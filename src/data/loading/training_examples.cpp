@@ -50,10 +50,10 @@ TrainingExample make_example(const SampleTransform& transform, const Tokenizer* 
       else if (!ids.empty())
         out.texts[view] = text;
     }
-  for (const auto& [view, image] : prepared.pixels) out.pictures[view] = interleaved(image);
+  for (const auto& [view, image] : prepared.pixels) out.images[view] = interleaved(image);
   for (const auto& [view, boxes] : prepared.boxes)
     for (const PreparedBox& box : boxes)
-      if (const auto picture = out.pictures.find(view); box && picture != out.pictures.end()) outline(picture->second, *box);
+      if (const auto image = out.images.find(view); box && image != out.images.end()) outline(image->second, *box);
   return out;
 }
 

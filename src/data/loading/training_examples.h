@@ -24,7 +24,7 @@ struct TrainingExample {
   std::string problem;  // why the sample is skipped; empty: it is not skipped
   std::map<std::string, TextExample> texts;  // keyed by single-text view
   std::map<std::string, std::vector<TextExample>> several;  // keyed by multi-text view; a text without tokens is absent
-  std::map<std::string, Image> pictures;  // augmented images, keyed by pixel view, with an outline around each box
+  std::map<std::string, Image> images;  // augmented images, keyed by pixel view, with an outline around each box
 };
 
 /// Returns up to `per_component` samples of each component of a source, spread over the component (for a stream, its first samples). They

@@ -77,17 +77,17 @@ std::vector<std::string> wrap(const std::string& text, int width) {
 }
 
 cv::Mat fit(const Image& image, int cell) {
-  const cv::Mat picture(static_cast<int>(image.height), static_cast<int>(image.width), CV_8UC3,
+  const cv::Mat shown(static_cast<int>(image.height), static_cast<int>(image.width), CV_8UC3,
                         const_cast<std::uint8_t*>(image.pixels.data()));  // OpenCV has no views of const data
-  const int longest = std::max(picture.rows, picture.cols);
+  const int longest = std::max(shown.rows, shown.cols);
   cv::Mat out;
   if (longest * 2 <= cell) {
-    cv::resize(picture, out, {}, cell / longest, cell / longest, cv::INTER_NEAREST);
+    cv::resize(shown, out, {}, cell / longest, cell / longest, cv::INTER_NEAREST);
   } else {
     const double scale = static_cast<double>(cell) / longest;
     cv::resize(
-        picture, out,
-        {std::max(1, static_cast<int>(picture.cols * scale)), std::max(1, static_cast<int>(picture.rows * scale))}, 0,
+        shown, out,
+        {std::max(1, static_cast<int>(shown.cols * scale)), std::max(1, static_cast<int>(shown.rows * scale))}, 0,
         0, scale < 1 ? cv::INTER_AREA : cv::INTER_CUBIC);
   }
   return out;
@@ -117,9 +117,9 @@ Image contact_sheet(const std::vector<Sample>& samples, std::int64_t columns, st
     TORCH_CHECK(!sample.image.empty(), "contact_sheet: sample ", sample.key, " is not decoded");
     const int left = kMargin + i % across * step_x;
     const int top = kMargin + i / across * step_y;
-    const cv::Mat picture = fit(sample.image, side);
-    picture.copyTo(canvas(
-        cv::Rect(left + (side - picture.cols) / 2, top + (side - picture.rows) / 2, picture.cols, picture.rows)));
+    const cv::Mat shown = fit(sample.image, side);
+    shown.copyTo(canvas(
+        cv::Rect(left + (side - shown.cols) / 2, top + (side - shown.rows) / 2, shown.cols, shown.rows)));
     if (sample.captions.empty()) continue;
     int baseline = top + side + kLineHeight;
     for (const std::string& line : wrap(sample.captions[0], side)) {

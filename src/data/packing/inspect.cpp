@@ -10,7 +10,7 @@
 #include "src/base/digest.h"
 #include "src/base/dump_utf8.h"
 #include "src/data/formats/captions.h"
-#include "src/data/image/sample_picture.h"
+#include "src/data/image/sample_image.h"
 #include "src/data/loading/sample_pass.h"
 #include "src/data/packing/inspect.h"
 #include "src/data/packing/pack.h"
@@ -32,7 +32,7 @@ struct SampleFacts : SampleOutcome {
   std::int64_t line_breaks = 0;                         // number of captions with line breaks
   std::vector<std::int64_t> characters, words, tokens;  // for each caption, its number of characters, words and tokens
   std::vector<std::string> fields;                      // names of the fields that the sample has: "mask", "summary", ...
-  std::uint64_t picture = 0;                            // fingerprint of the image's bytes
+  std::uint64_t image = 0;                            // fingerprint of the image's bytes
   std::uint64_t image_id = 0;                           // as in ImageIds
   std::vector<std::uint64_t> pairs;                     // for each caption, a fingerprint of the image and the caption together
   ImageNotes notes;
@@ -93,14 +93,14 @@ StatisticsJson dump_of(const Sample& sample) {
 void note_facts(Sample& sample, const FactsWanted& wanted, SampleFacts& out) {
   out.bytes = static_cast<std::int64_t>(sample.encoded.size());
   out.digest = digest_of(sample);
-  out.picture = fingerprint(sample.encoded.empty() ? as_bytes(sample.image.pixels) : sample.encoded);
+  out.image = fingerprint(sample.encoded.empty() ? as_bytes(sample.image.pixels) : sample.encoded);
   if (wanted.dump) out.dump = dump_of(sample);
   for (const std::string& caption : sample.captions) {
     if (!is_utf8(caption)) throw SampleError("not_utf8", "sample " + sample.key + ": a caption is not UTF-8");
     out.characters.push_back(count_characters(caption));
     out.words.push_back(count_words(caption));
     out.line_breaks += has_line_break(strip(caption)) ? 1 : 0;
-    out.pairs.push_back(fingerprint(caption, out.picture));
+    out.pairs.push_back(fingerprint(caption, out.image));
     if (wanted.tokenizer) out.tokens.push_back(std::ssize(wanted.tokenizer->encode(caption)));
   }
   const auto note = [&](const char* what, bool there) {
@@ -181,7 +181,7 @@ class DatasetStatistics {
     const bool is_new_image = facts.image_id == 0 || image_ids_.insert(facts.image_id).second;
     if (is_new_image) {
       ++images_;
-      repeats("pictures", pictures_.insert(facts.picture).second);
+      repeats("pictures", contents_.insert(facts.image).second);
     }
     for (const std::uint64_t pair : facts.pairs) repeats("pairs of picture and caption", pairs_.insert(pair).second);
   }
@@ -238,8 +238,8 @@ class DatasetStatistics {
   std::map<std::string, std::vector<std::string>> bad_examples_;
   Counts heights_, widths_, bytes_, captions_, characters_, words_, tokens_, objects_, labels_;
   std::unordered_set<std::string> keys_;
-  std::unordered_set<std::uint64_t> image_ids_, pictures_, pairs_;
-  // what can repeat ("keys", "pictures", ...) -> the number of repetitions, and the key of the sample with the first repetition
+  std::unordered_set<std::uint64_t> image_ids_, contents_, pairs_;
+  // what can repeat ("keys", "images", ...) -> the number of repetitions, and the key of the sample with the first repetition
   std::map<std::string, std::pair<std::int64_t, std::string>> repeated_;
   SetFingerprint fingerprint_;
 };
@@ -249,7 +249,7 @@ class DatasetStatistics {
 Inspection inspect(const Source& source, const InspectSettings& settings,
                    const std::function<void(std::int64_t, std::int64_t)>& progress) {
   const std::int64_t size = source.size(), count = settings.samples > 0 ? std::min(settings.samples, size) : size;
-  const FactsWanted wanted{settings.tokenizer, !settings.dump.empty(), settings.pictures > 0};
+  const FactsWanted wanted{settings.tokenizer, !settings.dump.empty(), settings.images > 0};
   const auto place = [size, count](std::int64_t i) { return i * size / count; };
   SamplePass<SampleFacts> pass(
       {.source = borrowed(source), .count = count, .threads = settings.threads, .ahead = 4 * settings.threads, .place = place},
@@ -266,8 +266,8 @@ Inspection inspect(const Source& source, const InspectSettings& settings,
     if (dump) dump->write(dump_utf8(facts.dump) + "\n");
     statistics.add(facts);
     // Keeps images at regular intervals, so that they are spread over the source.
-    if (wanted.sample && facts.good() && std::ssize(out.pictures) <= i * settings.pictures / count)
-      out.pictures.push_back(std::move(facts.sample));
+    if (wanted.sample && facts.good() && std::ssize(out.images) <= i * settings.images / count)
+      out.images.push_back(std::move(facts.sample));
     progress(i + 1, count);
   }
   if (dump) dump->commit();

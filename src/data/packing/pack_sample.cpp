@@ -13,7 +13,7 @@
 #include "src/data/image/encode.h"
 #include "src/data/image/image_file.h"
 #include "src/data/image/orientation.h"
-#include "src/data/image/sample_picture.h"
+#include "src/data/image/sample_image.h"
 #include "src/data/loading/evaluation_reader.h"
 #include "src/data/packing/pack_sample.h"
 #include <tessera/base/error.h>
@@ -29,7 +29,7 @@ namespace {
 constexpr std::size_t kLongestKey = 70;
 constexpr std::int64_t kTarBlock = 512;
 
-std::string without_picture_extension(std::string name) {
+std::string without_image_extension(std::string name) {
   const std::size_t dot = name.rfind('.');
   if (dot == std::string::npos || dot == 0) return name;
   std::string extension = name.substr(dot + 1);
@@ -126,7 +126,7 @@ void shrink(Sample& sample, std::int64_t shorter) {
   sample.image = std::move(image);
 }
 
-void prepare_picture(Sample& sample, const PackSettings& settings) {
+void prepare_image(Sample& sample, const PackSettings& settings) {
   std::string file = sample.encoded;
   ImageNotes notes;
   sample.image =
@@ -324,7 +324,7 @@ std::string shard_key(const std::string& key) {
   for (std::size_t i = 0; i < folders.size(); ++i) {
     std::string name = folders[i];
     if (i + 1 == folders.size()) {
-      name = without_picture_extension(name);
+      name = without_image_extension(name);
       std::replace(name.begin(), name.end(), '.', '_');
       if (name.empty()) name = "_";
     } else if (name.empty()) {
@@ -342,7 +342,7 @@ void pack_sample(Sample& sample, const PackSettings& settings, const std::vector
                  PackedSample& out) {
   clean_texts(sample);
   if (settings.summarize && sample.summary.empty()) sample.summary = summarize(sample.captions);
-  prepare_picture(sample, settings);
+  prepare_image(sample, settings);
   sample.key = shard_key(sample.key);
   out.files = sample_files(sample, class_names, settings.format, depth_units);
   out.digest = digest_of(sample);

@@ -306,8 +306,8 @@ void blend(std::uint8_t* pixel, const Color& color, double share) {
     pixel[c] = static_cast<std::uint8_t>(pixel[c] + (channels[c] - pixel[c]) * share + 0.5);
 }
 
-void draw_object(const Object& object, std::uint8_t number, Picture& picture) {
-  const std::int64_t width = picture.image.width, height = picture.image.height;
+void draw_object(const Object& object, std::uint8_t number, Drawing& drawing) {
+  const std::int64_t width = drawing.image.width, height = drawing.image.height;
   const double scale = static_cast<double>(std::min(width, height));
   const double center_x = object.x * static_cast<double>(width), center_y = object.y * static_cast<double>(height);
   const double pixels = object.radius * scale, extent = object.radius * reach(object.shape) * scale + 1;
@@ -334,16 +334,16 @@ void draw_object(const Object& object, std::uint8_t number, Picture& picture) {
           object.texture == 0 ? tones.color : towards(tones.color, tones.second, second_tone(object, x, y, pixels));
       color = towards(color, edge, coverage(-distance - edge_width));
       const auto at = static_cast<std::size_t>(row * width + column);
-      blend(&picture.image.pixels[at * 3], color, share);
+      blend(&drawing.image.pixels[at * 3], color, share);
       if (share < 0.5) continue;
-      picture.owner[at] = number;
+      drawing.owner[at] = number;
       top = std::min(top, row);
       bottom = std::max(bottom, row);
       left = std::min(left, column);
       right = std::max(right, column);
     }
   }
-  picture.boxes.push_back({top, left, bottom - top + 1, right - left + 1});
+  drawing.boxes.push_back({top, left, bottom - top + 1, right - left + 1});
 }
 
 // Returns the upper left part of the image.
@@ -358,14 +358,14 @@ Image cut(const Image& image, config::Size size) {
 
 }  // namespace
 
-Picture draw(const Scene& scene, const SceneKey& key, config::Size size) {
-  Picture picture;
+Drawing draw(const Scene& scene, const SceneKey& key, config::Size size) {
+  Drawing drawing;
   Random random = key.random(background_part);
-  picture.image = cut(draw_background(scene.tone, random, std::max(size.height, size.width)), size);
-  picture.owner.assign(static_cast<std::size_t>(size.height * size.width), Picture::kNobody);
+  drawing.image = cut(draw_background(scene.tone, random, std::max(size.height, size.width)), size);
+  drawing.owner.assign(static_cast<std::size_t>(size.height * size.width), Drawing::kNobody);
   for (std::size_t i = 0; i < scene.objects.size(); ++i)
-    draw_object(scene.objects[i], static_cast<std::uint8_t>(i), picture);
-  return picture;
+    draw_object(scene.objects[i], static_cast<std::uint8_t>(i), drawing);
+  return drawing;
 }
 
 }  // namespace tessera::shapes

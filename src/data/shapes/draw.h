@@ -12,7 +12,7 @@ namespace tessera::shapes {
 
 /// A drawn scene. `owner` [height, width] has, for each pixel, the index in Scene::objects of the object there, or kNobody for the
 /// background.
-struct Picture {
+struct Drawing {
   static constexpr std::uint8_t kNobody = 255;
   Image image;
   std::vector<std::uint8_t> owner;
@@ -20,6 +20,6 @@ struct Picture {
 };
 
 /// Draws a scene with anti-aliasing. Uses only +, -, *, /, sqrt and rounding, so that every machine draws the same pixels.
-Picture draw(const Scene& scene, const SceneKey& key, config::Size size);
+Drawing draw(const Scene& scene, const SceneKey& key, config::Size size);
 
 }  // namespace tessera::shapes

@@ -39,11 +39,11 @@ int class_of(const Object& object, bool by_color) {
   return by_color ? object.color : object.shape;
 }
 
-std::vector<std::uint8_t> class_mask(const Picture& picture, const Scene& scene, bool by_color,
+std::vector<std::uint8_t> class_mask(const Drawing& drawing, const Scene& scene, bool by_color,
                                      std::int64_t background) {
-  std::vector<std::uint8_t> mask(picture.owner.size());
-  std::transform(picture.owner.begin(), picture.owner.end(), mask.begin(), [&](std::uint8_t owner) {
-    return static_cast<std::uint8_t>(owner == Picture::kNobody ? background
+  std::vector<std::uint8_t> mask(drawing.owner.size());
+  std::transform(drawing.owner.begin(), drawing.owner.end(), mask.begin(), [&](std::uint8_t owner) {
+    return static_cast<std::uint8_t>(owner == Drawing::kNobody ? background
                                                                : class_of(scene.objects[owner], by_color));
   });
   return mask;
@@ -245,7 +245,7 @@ Sample ShapesSource::get(std::int64_t index) const {
   TORCH_CHECK(index >= 0 && index < settings_.size, "shapes: sample ", index, " of ", settings_.size);
   const SceneKey key{static_cast<std::uint64_t>(settings_.seed), split_of(settings_.split), index};
   const Scene scene = make_scene(key, settings_.objects, settings_.object_sizes);
-  Picture picture = draw(scene, key, size_of(key, settings_));
+  Drawing drawing = draw(scene, key, size_of(key, settings_));
   const bool by_color = settings_.label == "color";
   const std::size_t count = scene.objects.size();
 
@@ -254,12 +254,12 @@ Sample ShapesSource::get(std::int64_t index) const {
   std::snprintf(number.data(), number.size(), "%08lld", static_cast<long long>(index));
   sample.key = settings_.split + "_" + number.data();
   sample.label = class_of(scene.objects[0], by_color);
-  sample.mask = class_mask(picture, scene, by_color, background_class());
+  sample.mask = class_mask(drawing, scene, by_color, background_class());
   sample.object_tags = write_tags(scene);
   for (std::size_t i = 0; i < count; ++i) {
     ObjectAnnotation object;
     object.label = class_of(scene.objects[i], by_color);
-    object.box = picture.boxes[i];
+    object.box = drawing.boxes[i];
     sample.objects.push_back(object);
   }
 
@@ -279,9 +279,9 @@ Sample ShapesSource::get(std::int64_t index) const {
   }
   if (settings_.regions) {
     sample.region_width = kRegionWidth;
-    for (const auto& box : picture.boxes) append_region(picture.image, box, sample.regions);
+    for (const auto& box : drawing.boxes) append_region(drawing.image, box, sample.regions);
   }
-  sample.image = std::move(picture.image);
+  sample.image = std::move(drawing.image);
   return sample;
 }
 

@@ -12,7 +12,7 @@
 #include "src/data/formats/data_files.h"
 #include "src/data/formats/table.h"
 #include "src/data/sources/benchmarks.h"
-#include "src/data/sources/listed_pictures.h"
+#include "src/data/sources/listed_images.h"
 #include "src/io/stand_in.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
@@ -116,7 +116,7 @@ class Flickr30kReader {
       user_error("flickr30k: neither captions nor entities is set; expected results_20130124.token, or the folder of Flickr30k Entities");
   }
 
-  PictureList read() {
+  ImageList read() {
     for (const config::FilePath* path : {&settings_.captions, &settings_.entities, &settings_.split})
       if (!path->empty()) config::require(*path);
     read_split();
@@ -150,11 +150,11 @@ class Flickr30kReader {
       log::warning(settings_.split, ": ", wanted_.size() - numbers_.size(), " of its ", wanted_.size(), " images have no captions");
   }
 
-  ListedPicture* picture_of(const std::string& name) {
+  ListedImage* image_of(const std::string& name) {
     if (!wanted_.empty() && !wanted_.contains(fs::path(name).stem().string())) return nullptr;
-    const auto [number, is_new] = numbers_.emplace(name, list_.pictures.size());
-    if (is_new) list_.pictures.emplace_back().name = name;
-    return &list_.pictures[number->second];
+    const auto [number, is_new] = numbers_.emplace(name, list_.images.size());
+    if (is_new) list_.images.emplace_back().name = name;
+    return &list_.images[number->second];
   }
 
   void read_token() {
@@ -168,9 +168,9 @@ class Flickr30kReader {
         if (wrong++ == 0) first_wrong = concat(":", number, ": expected IMAGE#NUMBER<tab>CAPTION, got \"", printable(line, 60), "\"");
         continue;
       }
-      if (ListedPicture* picture = picture_of(line.substr(0, mark))) add_caption(std::string_view(line).substr(tab + 1), picture->captions);
+      if (ListedImage* image = image_of(line.substr(0, mark))) add_caption(std::string_view(line).substr(tab + 1), image->captions);
     }
-    if (wrong > 0 && list_.pictures.empty()) user_error(settings_.captions, first_wrong);
+    if (wrong > 0 && list_.images.empty()) user_error(settings_.captions, first_wrong);
     if (wrong > 0) log::warning(settings_.captions, first_wrong, "; ", wrong, " such lines are left out");
   }
 
@@ -179,9 +179,9 @@ class Flickr30kReader {
     const std::size_t name = table.column("image_name", "the image"), text = table.column("comment", "its caption");
     std::int64_t without = 0, first = 0;
     for (std::vector<std::string> row; table.next(row);) {
-      ListedPicture* picture = picture_of(std::string(strip(row[name])));
-      if (picture == nullptr) continue;
-      add_caption(row[text], picture->captions);
+      ListedImage* image = image_of(std::string(strip(row[name])));
+      if (image == nullptr) continue;
+      add_caption(row[text], image->captions);
       if (strip(row[text]).empty() && without++ == 0) first = table.line();
     }
     if (without > 0) log::warning(settings_.captions, ": ", without, " rows have no caption (the first: line ", first, ")");
@@ -195,18 +195,18 @@ class Flickr30kReader {
       if (entry.path().extension() == ".txt") names.push_back(entry.path().stem().string() + ".jpg");
     if (failed) user_error(folder.string(), ": cannot be listed: ", failed.message());
     std::sort(names.begin(), names.end());
-    for (const std::string& name : names) picture_of(name);
+    for (const std::string& name : names) image_of(name);
   }
 
   const Flickr30kSettings& settings_;
   std::set<std::string> wanted_;  // names, without extension, of the images to read; empty: all
   std::unordered_map<std::string, std::size_t> numbers_;
-  PictureList list_;
+  ImageList list_;
 };
 
-class Flickr30k : public ListedPictures {
+class Flickr30k : public ListedImages {
  public:
-  Flickr30k(PictureList list, std::string entities) : ListedPictures(std::move(list)), entities_(std::move(entities)) {
+  Flickr30k(ImageList list, std::string entities) : ListedImages(std::move(list)), entities_(std::move(entities)) {
     std::error_code ignored;
     for (const char* folder : {"Sentences", "Annotations"})
       if (!entities_.empty() && !fs::is_directory(fs::path(entities_) / folder, ignored))
@@ -214,7 +214,7 @@ class Flickr30k : public ListedPictures {
   }
 
   Sample get(std::int64_t index) const override {
-    Sample sample = ListedPictures::get(index);
+    Sample sample = ListedImages::get(index);
     if (!entities_.empty())
       with_entities(sample.key,
                     [&](const std::string& sentences) { set_entities(sentences, read_of(sample.key, "Annotations", ".xml"), sample); });
@@ -222,14 +222,14 @@ class Flickr30k : public ListedPictures {
   }
 
   std::vector<std::string> captions(std::int64_t index) const override {
-    if (entities_.empty()) return ListedPictures::captions(index);
+    if (entities_.empty()) return ListedImages::captions(index);
     Sample sample;
     with_entities(fs::path(listed(index).name).filename().string(),
                   [&](const std::string& sentences) { add_entity_sentences(sentences, {}, sample); });
     return std::move(sample.captions);
   }
 
-  bool lacks_caption(std::int64_t index) const override { return entities_.empty() && ListedPictures::lacks_caption(index); }
+  bool lacks_caption(std::int64_t index) const override { return entities_.empty() && ListedImages::lacks_caption(index); }
 
  private:
   // Calls use(the sample's Sentences file), and adds the sample's key to SampleErrors.
@@ -255,23 +255,23 @@ std::shared_ptr<IndexedSource> make_coco_captions(const CocoCaptionsSettings& se
   const config::FilePath& path = settings.annotations;
   if (path.empty()) user_error("coco_captions: annotations is not set; expected a file such as captions_train2017.json");
   config::require(path);
-  PictureList list{concat("coco_captions ", path), settings.images};
+  ImageList list{concat("coco_captions ", path), settings.images};
   std::unordered_map<std::int64_t, std::size_t> numbers;       // indices of images, by id
   std::vector<std::pair<std::int64_t, std::string>> captions;  // ids of images, and texts
   std::size_t bad_captions = 0, strangers = 0;
   std::string first_bad;
   const auto read_image = [&](const JsonItem& item) {
     std::optional<std::int64_t> number;
-    ListedPicture picture;
+    ListedImage image;
     try {
-      picture.name = item.text("file_name");
+      image.name = item.text("file_name");
       number = item.number("id");
     } catch (const UserError& error) {
-      picture = bad_item(item, error);
+      image = bad_item(item, error);
     }
-    if (number && !numbers.emplace(*number, list.pictures.size()).second)
+    if (number && !numbers.emplace(*number, list.images.size()).second)
       user_error(item.place(), ": id ", *number, " is already used by an earlier item");
-    list.pictures.push_back(std::move(picture));
+    list.images.push_back(std::move(image));
   };
   const auto read_caption = [&](const JsonItem& item) {
     try {
@@ -289,18 +289,18 @@ std::shared_ptr<IndexedSource> make_coco_captions(const CocoCaptionsSettings& se
     if (found == numbers.end())
       ++strangers;
     else
-      add_caption(text, list.pictures[found->second].captions);
+      add_caption(text, list.images[found->second].captions);
   }
   if (strangers > 0) log::warning(path, ": ", strangers, " of ", captions.size(), " captions belong to images that `images` does not list");
   list.tables = {path};
-  return std::make_shared<ListedPictures>(std::move(list));
+  return std::make_shared<ListedImages>(std::move(list));
 }
 
 std::shared_ptr<IndexedSource> make_karpathy(const KarpathySettings& settings) {
   const config::FilePath& path = settings.annotations;
   if (path.empty()) user_error("karpathy: annotations is not set; expected a file such as dataset_coco.json");
   config::require(path);
-  PictureList list{concat("karpathy ", path, " (", settings.split, ")"), settings.images};
+  ImageList list{concat("karpathy ", path, " (", settings.split, ")"), settings.images};
   std::map<std::string, std::int64_t> found;
   for (const std::string& name : split(settings.split, '+')) found[name] = 0;
   const std::map<std::string, std::int64_t> wanted = found;
@@ -310,16 +310,16 @@ std::shared_ptr<IndexedSource> make_karpathy(const KarpathySettings& settings) {
                             const std::string split = item.text("split");
                             ++found[split];
                             if (!wanted.contains(split)) return;
-                            ListedPicture picture;
-                            picture.name = (std::filesystem::path(item.text_or_empty("filepath")) / item.text("filename")).generic_string();
+                            ListedImage image;
+                            image.name = (std::filesystem::path(item.text_or_empty("filepath")) / item.text("filename")).generic_string();
                             const nlohmann::json& sentences = item.list("sentences");
                             for (std::size_t i = 0; i < sentences.size(); ++i)
                               add_caption(JsonItem(sentences[i], concat(item.place(), ".sentences[", i, "]")).text("raw"),
-                                          picture.captions);
-                            list.pictures.push_back(std::move(picture));
+                                          image.captions);
+                            list.images.push_back(std::move(image));
                           } catch (const UserError& error) {
                             if (!first_problem) first_problem = error;
-                            list.pictures.push_back(bad_item(item, error));
+                            list.images.push_back(bad_item(item, error));
                           }
                         }}});
   for (const auto& [name, none] : wanted) {
@@ -331,7 +331,7 @@ std::shared_ptr<IndexedSource> make_karpathy(const KarpathySettings& settings) {
     user_error(path, ": has no split \"", name, "\"; there are: ", there.empty() ? "none" : printable(join_names(there), 500));
   }
   list.tables = {path};
-  return std::make_shared<ListedPictures>(std::move(list));
+  return std::make_shared<ListedImages>(std::move(list));
 }
 
 void set_entities(std::string_view sentences, std::string_view xml, Sample& sample) {

@@ -100,10 +100,10 @@ std::shared_ptr<IndexedSource> make_cifar(const CifarSettings& settings);
 /// list, or sorted by name; a key is an image's name within PATH.
 struct SegmentationFolderSettings {
   config::FilePath path;
-  std::string pictures;
+  std::string images;
   std::string masks;
   std::string list;
-  std::string picture_suffix = ".jpg";
+  std::string image_suffix = ".jpg";
   std::string mask_suffix = ".png";
   std::optional<config::FilePath> classes;
   std::vector<std::int64_t> values;
@@ -115,11 +115,11 @@ struct SegmentationFolderSettings {
 template <class Visitor>
 void fields(Visitor& v, SegmentationFolderSettings& s) {
   v("path", s.path, "the data set's folder");
-  v("pictures", s.pictures, "folder of the images within it: JPEGImages, leftImg8bit/val, ...");
+  v("pictures", s.images, "folder of the images within it: JPEGImages, leftImg8bit/val, ...");
   v("masks", s.masks, "folder of the masks within it, PNG files of class values (gray levels or palette indices)");
   v("list", s.list,
     "text file within it that names the samples, one per line, without suffix; empty: all images of the folder and its subfolders");
-  v("picture_suffix", s.picture_suffix, "the image's file name is the sample's name plus this: .jpg, _leftImg8bit.png, ...");
+  v("picture_suffix", s.image_suffix, "the image's file name is the sample's name plus this: .jpg, _leftImg8bit.png, ...");
   v("mask_suffix", s.mask_suffix, "the mask's file name is the sample's name plus this: .png, _gtFine_labelIds.png, ...");
   v("classes", s.classes,
     "file of class names, one class per line, in the order of their values; several names of a class are separated by commas; null: the "

@@ -12,7 +12,7 @@
 #include "src/data/formats/image_endings.h"
 #include "src/data/formats/json_values.h"
 #include "src/data/sources/benchmarks.h"
-#include "src/data/sources/listed_pictures.h"
+#include "src/data/sources/listed_images.h"
 #include "src/data/sources/rows.h"
 #include "src/io/stand_in.h"
 #include <tessera/base/error.h>
@@ -31,7 +31,7 @@ std::string extension_of(const fs::path& path) {
   return extension;
 }
 
-bool is_picture(const fs::path& path) {
+bool is_image(const fs::path& path) {
   return std::ranges::any_of(kImageEndings, [extension = extension_of(path)](const char* ending) { return extension == std::string(".") + ending; });
 }
 
@@ -68,18 +68,18 @@ class FolderReader {
     if (settings.path.empty()) user_error("image_folder: path is not set; expected a folder of images");
     config::require(settings.path);
     if (!fs::is_directory(root_, ignored)) user_error(settings.path, ": expected a folder, got a file");
-    list_pictures();
+    list_images();
     tell_left_out();
     if (settings.texts) find_texts(*settings.texts);
     list.folder = root_.string();
     read_captions();
   }
 
-  PictureList list;
+  ImageList list;
   std::vector<TextFiles> texts;  // one for each image
 
  private:
-  void list_pictures() {
+  void list_images() {
     std::vector<std::string> folders;
     std::int64_t direct = 0;
     try {
@@ -87,7 +87,7 @@ class FolderReader {
         if (entry.path().filename().string().starts_with('.')) continue;
         if (entry.is_directory()) {
           if (!leads_back(entry)) folders.push_back(entry.path().filename().string());
-        } else if (is_picture(entry.path()) && entry.is_regular_file()) {
+        } else if (is_image(entry.path()) && entry.is_regular_file()) {
           ++direct;
         }
       }
@@ -95,11 +95,11 @@ class FolderReader {
       if (are_classes(folders))
         add_classes(folders);
       else
-        add_pictures(all_below(root_), -1);
-      if (list.pictures.empty()) {
+        add_images(all_below(root_), -1);
+      if (list.images.empty()) {
         list.class_names.clear();
         left_out_.clear();
-        add_pictures(fs::directory_iterator(root_), -1);
+        add_images(fs::directory_iterator(root_), -1);
       } else if (direct > 0 && !list.class_names.empty()) {
         log::warning(settings_.path, ": ", with_thousands(direct), direct == 1 ? " image is" : " images are",
                      " directly in it, next to class folders that hold images, and ", direct == 1 ? "is" : "are", " not used");
@@ -107,7 +107,7 @@ class FolderReader {
     } catch (const fs::filesystem_error& error) {
       user_error(error.path1().string(), ": cannot be listed: ", error.code().message());
     }
-    if (list.pictures.empty())
+    if (list.images.empty())
       user_error(settings_.path,
                  ": holds no images (.jpg, .png, .webp, .gif, .bmp, .tif, ...), neither in folders named after classes nor directly");
   }
@@ -136,9 +136,9 @@ class FolderReader {
 
   void add_classes(const std::vector<std::string>& folders) {
     for (const std::string& folder : folders) {
-      const std::size_t before = list.pictures.size();
-      add_pictures(all_below(root_ / folder), std::ssize(list.class_names));
-      if (list.pictures.size() == before) log::warning(settings_.path, ": class folder ", folder, " holds no images");
+      const std::size_t before = list.images.size();
+      add_images(all_below(root_ / folder), std::ssize(list.class_names));
+      if (list.images.size() == before) log::warning(settings_.path, ": class folder ", folder, " holds no images");
       list.class_names.push_back(folder);
     }
   }
@@ -162,7 +162,7 @@ class FolderReader {
   }
 
   template <class Iterator>
-  void add_pictures(Iterator entries, std::int64_t label) {
+  void add_images(Iterator entries, std::int64_t label) {
     std::vector<std::string> found;  // names relative to the folder
     std::unordered_map<std::string, TextFiles> beside;  // by the path without its extension
     for (Iterator end; entries != end; ++entries) {
@@ -181,7 +181,7 @@ class FolderReader {
         TextFiles& files = beside[fs::path(relative).replace_extension().generic_string()];
         std::string& file = extension == ".txt" ? files.text : files.json;
         if (file.empty() || relative.extension() == extension) file = (root_ / relative).string();
-      } else if (is_picture(relative)) {
+      } else if (is_image(relative)) {
         found.push_back(relative.generic_string());
       } else if (entry.path().extension() != ".tsv") {
         ++left_out_[entry.path().extension().string()];
@@ -189,9 +189,9 @@ class FolderReader {
     }
     std::ranges::sort(found);
     for (const std::string& name : found) {
-      ListedPicture& picture = list.pictures.emplace_back();
-      picture.name = name;
-      picture.label = label;
+      ListedImage& image = list.images.emplace_back();
+      image.name = name;
+      image.label = label;
       texts.push_back(beside[fs::path(name).replace_extension().generic_string()]);
     }
   }
@@ -201,7 +201,7 @@ class FolderReader {
     std::size_t found = 0;
     std::error_code ignored;
     const auto path_of = [&](std::size_t i, const char* extension) {
-      return (fs::path(folder.name) / list.pictures[i].name).replace_extension(extension).string();
+      return (fs::path(folder.name) / list.images[i].name).replace_extension(extension).string();
     };
     for (std::size_t i = 0; i < texts.size(); ++i) {
       texts[i].text.clear();
@@ -222,8 +222,8 @@ class FolderReader {
     std::error_code ignored;
     if (!settings_.captions && !fs::exists(path, ignored)) return;
     list.tables = {path};
-    std::unordered_map<std::string, ListedPicture*> known;
-    for (ListedPicture& picture : list.pictures) known[picture.name] = &picture;
+    std::unordered_map<std::string, ListedImage*> known;
+    for (ListedImage& image : list.images) known[image.name] = &image;
     std::size_t line_number = 0, used = 0, unknown = 0;
     std::string first_unknown;
     for (const std::string& line : split(io::read_data_file(path), '\n')) {
@@ -232,9 +232,9 @@ class FolderReader {
       const std::size_t tab = line.find('\t');
       const bool no_tab = tab == std::string::npos;
       const std::string name = fs::path(line.substr(0, tab)).lexically_normal().generic_string();
-      const auto picture = known.find(name);
-      if (!no_tab && picture != known.end()) {
-        add_caption(std::string_view(line).substr(tab + 1), picture->second->captions);
+      const auto image = known.find(name);
+      if (!no_tab && image != known.end()) {
+        add_caption(std::string_view(line).substr(tab + 1), image->second->captions);
         ++used;
       } else if (no_tab || line_number > 1) {  // the first line may be a header
         if (unknown++ == 0) first_unknown = concat("line ", line_number, ": ", no_tab ? "expected IMAGE<tab>CAPTION, got no tab" : name);
@@ -242,7 +242,7 @@ class FolderReader {
     }
     if (used == 0)
       user_error(path, ": names no image of ", settings_.path, first_unknown.empty() ? "" : " (" + first_unknown + ")",
-                 ": expected names relative to the folder, such as ", list.pictures[0].name);
+                 ": expected names relative to the folder, such as ", list.images[0].name);
     if (unknown > 0) log::warning(path, ": ", unknown, " lines name no image of the folder (first: ", first_unknown, ")");
   }
 
@@ -264,10 +264,10 @@ struct FolderRow : Row {
   nlohmann::json lines, side_fields;
 };
 
-class ImageFolder : public ListedPictures {
+class ImageFolder : public ListedImages {
  public:
   ImageFolder(const ImageFolderSettings& settings, FolderReader read)
-      : ListedPictures(std::move(read.list)),
+      : ListedImages(std::move(read.list)),
         settings_(settings),
         texts_(std::move(read.texts)),
         mapper_(rows(), {.side_prefix = "json.", .is_list = true}) {}
@@ -285,7 +285,7 @@ class ImageFolder : public ListedPictures {
   std::vector<std::uint64_t> image_ids() const override { return {}; }
 
   Sample get(std::int64_t index) const override {
-    Sample sample = ListedPictures::get(index);
+    Sample sample = ListedImages::get(index);
     sample.captions.clear();
     return read_keyed(sample.key, [&] {
       read_texts(index, sample);
@@ -309,10 +309,10 @@ class ImageFolder : public ListedPictures {
     if (row.side_fields.is_discarded() && !told_bad_json_.exchange(true))
       log::warning(files.json, ": is not JSON: this file and others like it are skipped");
     mapper_.read_fields(row, sample);
-    const ListedPicture& picture = listed(index);
-    if (!picture.captions.empty()) sample.captions = picture.captions;
-    if (!sample.captions.empty() || !files.text.empty() || picture.label < 0 || settings_.template_.empty()) return;
-    std::string name = class_names()[static_cast<std::size_t>(picture.label)];
+    const ListedImage& image = listed(index);
+    if (!image.captions.empty()) sample.captions = image.captions;
+    if (!sample.captions.empty() || !files.text.empty() || image.label < 0 || settings_.template_.empty()) return;
+    std::string name = class_names()[static_cast<std::size_t>(image.label)];
     std::ranges::replace(name, '_', ' ');
     sample.captions = {fill_template(settings_.template_, name)};
   }

@@ -11,7 +11,7 @@
 #include <unordered_map>
 
 #include "src/base/printable.h"
-#include "src/data/image/sample_picture.h"
+#include "src/data/image/sample_image.h"
 #include "src/data/sources/source_view.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -23,7 +23,7 @@ namespace {
 void add_fingerprints(const IndexedSource& source, std::vector<std::uint64_t>& ids) {
   log::info(source.describe(), ": reading all images to find equal ones");
   for_each_sample(source, [&](std::int64_t index, const Sample& sample) {
-    if (has_picture(sample)) ids[static_cast<std::size_t>(index)] = picture_fingerprint(sample);
+    if (has_image(sample)) ids[static_cast<std::size_t>(index)] = image_fingerprint(sample);
   });
 }
 

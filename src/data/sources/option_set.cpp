@@ -16,8 +16,8 @@
 #include "src/data/formats/table.h"
 #include "src/data/image/encode.h"
 #include "src/data/image/orientation.h"
-#include "src/data/image/sample_picture.h"
-#include "src/data/sources/listed_pictures.h"
+#include "src/data/image/sample_image.h"
+#include "src/data/sources/listed_images.h"
 #include "src/io/stand_in.h"
 #include <tessera/base/error.h>
 #include <tessera/base/random.h>
@@ -36,11 +36,11 @@ using ItemBody = std::function<void(const Json& item, const std::string& place)>
 /// Names of the members of a JSON item that hold its images and texts. If the item is a list, these names are indices.
 struct OptionLayout {
   std::string name;
-  std::vector<std::string> pictures;   // members that hold the name of an image, or a list of names
+  std::vector<std::string> images;   // members that hold the name of an image, or a list of names
   std::vector<std::string> texts;      // members that hold a text, or a list of texts; correct texts come before wrong ones
   std::vector<std::string> kind = {};  // members that may hold the item's kind (the first existing one is used); empty: the file's name
   bool paraphrases = false;            // whether each item has two correct texts, which are its first two
-  bool sets_by_picture = false;        // whether the name of an item's image determines the item's set and pair (What's Up)
+  bool sets_by_image = false;        // whether the name of an item's image determines the item's set and pair (What's Up)
   // whether the file holds only correct texts; if so, the wrong options for a text are its words in other orders (ARO's COCO-Order)
   bool word_orders = false;
 };
@@ -49,13 +49,13 @@ const std::vector<OptionLayout>& json_layouts() {
   static const std::vector<OptionLayout> layouts = {
       {"options", {"image"}, {"options"}, {"kind"}},
       {"sugarcrepe", {"filename"}, {"caption", "negative_caption"}},
-      {.name = "sugarcrepe_pp", .pictures = {"filename"}, .texts = {"caption", "caption2", "negative_caption"}, .paraphrases = true},
+      {.name = "sugarcrepe_pp", .images = {"filename"}, .texts = {"caption", "caption2", "negative_caption"}, .paraphrases = true},
       {"winoground", {"image_0", "image_1"}, {"caption_0", "caption_1"}, {"collapsed_tag", "tag"}},
       {"colorswap", {"image_1", "image_2"}, {"caption_1", "caption_2"}},
       {"valse", {"image_file"}, {"caption", "foil"}},
       {"aro", {"image_path"}, {"true_caption", "false_caption"}, {"relation_name", "attributes"}},
-      {.name = "aro_order", .pictures = {"image"}, .texts = {"caption"}, .word_orders = true},
-      {.name = "whatsup", .pictures = {"image_path"}, .texts = {"caption_options"}, .sets_by_picture = true},
+      {.name = "aro_order", .images = {"image"}, .texts = {"caption"}, .word_orders = true},
+      {.name = "whatsup", .images = {"image_path"}, .texts = {"caption_options"}, .sets_by_image = true},
       {"whatsup_qa", {"0"}, {"1", "2"}},
       {"cola", {"0", "2"}, {"1", "3"}}};
   return layouts;
@@ -138,12 +138,12 @@ class WordOrders {
 };
 
 /// The images of a benchmark. Some are parts of larger images.
-class OptionPictures final : public ListedPictures {
+class OptionImages final : public ListedImages {
  public:
-  OptionPictures(PictureList list, std::vector<std::optional<Box>> parts) : ListedPictures(std::move(list)), parts_(std::move(parts)) {}
+  OptionImages(ImageList list, std::vector<std::optional<Box>> parts) : ListedImages(std::move(list)), parts_(std::move(parts)) {}
 
   Sample get(std::int64_t index) const override {
-    Sample sample = ListedPictures::get(index);
+    Sample sample = ListedImages::get(index);
     const std::optional<Box>& part = parts_.at(static_cast<std::size_t>(index));
     if (!part) return sample;
     ImageNotes notes;
@@ -172,10 +172,10 @@ class OptionBuilder {
   explicit OptionBuilder(const OptionSettings& settings) : settings_(settings) {}
 
   /// Returns the index of an image, or of a part of it, and adds it if it is new.
-  std::int64_t picture(const std::string& name, const std::optional<Box>& part = {}) {
+  std::int64_t image(const std::string& name, const std::optional<Box>& part = {}) {
     const auto [found, is_new] = numbers_.emplace(std::pair(name, part), std::ssize(parts_));
     if (is_new) {
-      list_.pictures.emplace_back().name = find_picture(settings_.images, name);
+      list_.images.emplace_back().name = find_image(settings_.images, name);
       parts_.push_back(part);
     }
     return found->second;
@@ -209,20 +209,20 @@ class OptionBuilder {
     list_.folder = settings_.images;
     list_.tables = files;
     set_.described = concat(list_.described, ", ", with_thousands(std::ssize(set_.items)), " items");
-    set_.pictures = std::make_shared<OptionPictures>(std::move(list_), std::move(parts_));
+    set_.images = std::make_shared<OptionImages>(std::move(list_), std::move(parts_));
     return std::move(set_);
   }
 
  private:
   void take_form(const OptionItem& item, const std::string& place) {
-    const std::size_t pictures = item.pictures.size(), texts = item.texts.size();
+    const std::size_t images = item.images.size(), texts = item.texts.size();
     if (set_.form == OptionForm::paraphrase) {
-      if (pictures == 1 && texts == 3) return;
-      user_error(place, ": has ", pictures, " images and ", texts, " texts; expected one and three");
+      if (images == 1 && texts == 3) return;
+      user_error(place, ": has ", images, " images and ", texts, " texts; expected one and three");
     }
-    const bool pairs = pictures == 2 && texts == 2;
-    if (!pairs && !(pictures == 1 && texts > 1) && !(texts == 1 && pictures > 1))
-      user_error(place, ": has ", pictures, " images and ", texts,
+    const bool pairs = images == 2 && texts == 2;
+    if (!pairs && !(images == 1 && texts > 1) && !(texts == 1 && images > 1))
+      user_error(place, ": has ", images, " images and ", texts,
                  " texts; expected one image with several texts, several images with one text, or two of each");
     const OptionForm form = pairs ? OptionForm::pairs : OptionForm::choice;
     if (!set_.items.empty() && form != set_.form)
@@ -233,7 +233,7 @@ class OptionBuilder {
 
   const OptionSettings& settings_;
   OptionSet set_;
-  PictureList list_;
+  ImageList list_;
   std::vector<std::optional<Box>> parts_;
   std::map<std::pair<std::string, std::optional<Box>>, std::int64_t> numbers_;  // indices of images, by name and part
 };
@@ -281,7 +281,7 @@ std::vector<std::string> texts_in(const Json& item, const std::string& place, co
   for (const std::string& name : members) {
     const Json* const value = member_of(item, name);
     if (value == nullptr) {
-      std::vector<std::string> expected = layout.pictures;
+      std::vector<std::string> expected = layout.images;
       expected.insert(expected.end(), layout.texts.begin(), layout.texts.end());
       const std::vector<std::string> there = json_names(item, 20);
       user_error(place, ": has no ", name, "; layout ", layout.name, " has ", join_names(expected), ", this item has ",
@@ -313,8 +313,8 @@ std::optional<Box> part_of(const Json& item) {
 
 /// Determines an item's set and pair from the name of its image. A set of What's Up shows two objects in four relations, which form two
 /// opposite pairs: cup_left_of_chair.jpeg, cup_right_of_chair.jpeg, cup_on_chair.jpeg, cup_under_chair.jpeg (or in-front_of and behind).
-void take_set(const std::string& picture, OptionItem& item) {
-  const Words words = split(fs::path(picture).stem().string(), '_');
+void take_set(const std::string& image, OptionItem& item) {
+  const Words words = split(fs::path(image).stem().string(), '_');
   if (words.size() < 3) return;
   item.set = words.front() + " " + words.back();
   item.pair = item.set + (words[1] == "left" || words[1] == "right" ? " beside" : " otherwise");
@@ -327,12 +327,12 @@ void read_json_options(const std::string& path, const OptionLayout& layout, Opti
     OptionItem item{{}, texts_in(json, place, layout, layout.texts), layout.kind.empty() ? fs::path(path).stem().string() : ""};
     const auto kind = std::ranges::find_if(layout.kind, [&](const std::string& name) { return member_of(json, name) != nullptr; });
     if (kind != layout.kind.end()) item.kind = json_text(*member_of(json, *kind));
-    const std::vector<std::string> pictures = texts_in(json, place, layout, layout.pictures);
+    const std::vector<std::string> images = texts_in(json, place, layout, layout.images);
     // VALSE's annotators may not have agreed that the foil is wrong.
     if (const Json* const votes = member_of(json, "mturk"); votes != nullptr && votes->is_object() && votes->value("caption", 3) < 2)
       return out.skip("not_validated");
-    for (const std::string& picture : pictures) item.pictures.push_back(out.picture(picture, part_of(json)));
-    if (layout.sets_by_picture) take_set(pictures.front(), item);
+    for (const std::string& image : images) item.images.push_back(out.image(image, part_of(json)));
+    if (layout.sets_by_image) take_set(images.front(), item);
     if (!orders) return out.add(std::move(item), place);
     for (const std::string& caption : std::exchange(item.texts, {})) {
       OptionItem each = item;
@@ -368,7 +368,7 @@ void read_foil(const std::string& path, OptionBuilder& out) {
       out.skip("no_pair");
       continue;
     }
-    for (const std::string& foil : own.foils) out.add({{out.picture(file->second)}, {own.right, foil}, {}}, place);
+    for (const std::string& foil : own.foils) out.add({{out.image(file->second)}, {own.right, foil}, {}}, place);
   }
 }
 
@@ -386,10 +386,10 @@ void read_svo_probes(const std::string& path, OptionBuilder& out) {
     OptionItem item{{}, {row[sentence]}, {}};
     for (const auto& [name, number] : kinds)
       if (yes.contains(strip(row[number]))) item.kind = name;
-    for (const std::size_t picture : {right, wrong}) {
-      const std::string name(strip(row[picture]));
-      if (name.empty()) user_error(place, ": names no image (column ", table.columns()[picture], ")");
-      item.pictures.push_back(out.picture(name));
+    for (const std::size_t image : {right, wrong}) {
+      const std::string name(strip(row[image]));
+      if (name.empty()) user_error(place, ": names no image (column ", table.columns()[image], ")");
+      item.images.push_back(out.image(name));
     }
     out.add(std::move(item), place);
   }
@@ -402,12 +402,12 @@ void read_mmvp(const std::string& path, OptionBuilder& out) {
     user_error(path, ": has the columns ", join_names(table.columns()), "; layout mmvp has a number, a pattern and a statement");
   OptionItem item;
   for (std::vector<std::string> row; table.next(row);) {
-    if (item.pictures.empty()) item.kind = std::string(strip(row[1]));
-    item.pictures.push_back(out.picture((fs::path(item.kind) / strip(row[0])).generic_string()));
+    if (item.images.empty()) item.kind = std::string(strip(row[1]));
+    item.images.push_back(out.image((fs::path(item.kind) / strip(row[0])).generic_string()));
     item.texts.push_back(row[2]);
-    if (item.pictures.size() == 2) out.add(std::exchange(item, {}), concat(path, ":", table.line()));
+    if (item.images.size() == 2) out.add(std::exchange(item, {}), concat(path, ":", table.line()));
   }
-  if (!item.pictures.empty()) user_error(path, ": its last row has no partner; every two rows are a pair");
+  if (!item.images.empty()) user_error(path, ": its last row has no partner; every two rows are a pair");
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ enum class OptionForm {
 
 /// Images and texts that a model has to match.
 struct OptionItem {
-  std::vector<std::int64_t> pictures;  // indices into OptionSet::pictures
+  std::vector<std::int64_t> images;  // indices into OptionSet::images
   std::vector<std::string> texts;
   std::string kind;       // kind of the item, such as "replace_rel"; empty: the benchmark has no kinds
   // items with the same `pair` are also scored as one unit, which is right if all its items are right; empty: no pair
@@ -33,7 +33,7 @@ struct OptionItem {
 struct OptionSet {
   OptionForm form = OptionForm::choice;
   std::vector<OptionItem> items;
-  std::shared_ptr<const IndexedSource> pictures;  // all images, each once, in the order of their first use by an item
+  std::shared_ptr<const IndexedSource> images;  // all images, each once, in the order of their first use by an item
   std::map<std::string, std::int64_t> skipped;    // number of skipped items, keyed by reason: "no_text", "not_validated"
   std::string described;                          // "winoground examples.jsonl, 400 items"
 };
@@ -61,7 +61,7 @@ void fields(Visitor& v, OptionSettings& s) {
 }
 
 /// Throws UserError naming file and item if a file has another layout, or if there are no items or no images. If an image is missing,
-/// reading it from OptionSet::pictures throws SampleError.
+/// reading it from OptionSet::images throws SampleError.
 OptionSet read_options(const OptionSettings& settings);
 
 }  // namespace tessera

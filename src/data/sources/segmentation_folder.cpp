@@ -4,7 +4,7 @@
 
 #include "src/base/printable.h"
 #include "src/data/formats/data_files.h"
-#include "src/data/sources/listed_pictures.h"
+#include "src/data/sources/listed_images.h"
 #include "src/data/sources/benchmarks.h"
 #include "src/io/stand_in.h"
 #include <tessera/base/error.h>
@@ -94,22 +94,22 @@ std::optional<config::Problem> validate(const SegmentationFolderSettings& s) {
 
 std::shared_ptr<IndexedSource> make_segmentation_folder(const SegmentationFolderSettings& settings) {
   config::require(settings.path);
-  require_folder(settings, settings.pictures, "pictures");
+  require_folder(settings, settings.images, "pictures");
   require_folder(settings, settings.masks, "masks");
   const fs::path root(settings.path.name);
-  PictureList list{concat("segmentation_folder ", settings.path, " ", settings.list.empty() ? settings.pictures : settings.list),
+  ImageList list{concat("segmentation_folder ", settings.path, " ", settings.list.empty() ? settings.images : settings.list),
                    settings.path.name};
   if (!settings.list.empty()) list.tables.push_back((root / settings.list).string());
   for (const std::string& name :
-       settings.list.empty() ? names_in(root / settings.pictures, settings.picture_suffix) : listed_names(list.tables[0])) {
-    ListedPicture& picture = list.pictures.emplace_back();
-    picture.name = (fs::path(settings.pictures) / (name + settings.picture_suffix)).generic_string();
-    picture.detail().mask_file = (fs::path(settings.masks) / (name + settings.mask_suffix)).generic_string();
+       settings.list.empty() ? names_in(root / settings.images, settings.image_suffix) : listed_names(list.tables[0])) {
+    ListedImage& image = list.images.emplace_back();
+    image.name = (fs::path(settings.images) / (name + settings.image_suffix)).generic_string();
+    image.detail().mask_file = (fs::path(settings.masks) / (name + settings.mask_suffix)).generic_string();
   }
   list.class_names = class_names_of(settings);
   list.background_class = settings.background_class;
   list.mask_classes = classes_of_values(settings);
-  return std::make_shared<ListedPictures>(std::move(list));
+  return std::make_shared<ListedImages>(std::move(list));
 }
 
 }  // namespace tessera

@@ -10,7 +10,7 @@
 #include "src/data/formats/json_values.h"
 #include "src/data/formats/row_filter.h"
 #include "src/data/formats/table.h"
-#include "src/data/sources/listed_pictures.h"
+#include "src/data/sources/listed_images.h"
 #include "src/io/stand_in.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -49,7 +49,7 @@ struct RowFiles {
   const RowSettings settings;
   const std::vector<std::string> paths;
   RowMapper::Format format = {.is_list = true};
-  std::string if_empty;  // the message about a list without rows; empty: that of ListedPictures
+  std::string if_empty;  // the message about a list without rows; empty: that of ListedImages
 };
 
 class CsvRow : public ListRow {
@@ -181,7 +181,7 @@ class JsonLinesFiles : public RowFiles {
   std::string folder_of(const std::string& path, const std::string& /*first*/) const override {
     return given_.images.empty() ? fs::path(path).parent_path().string() : given_.images.name;
   }
-  std::string image_file(const std::string& folder, const std::string& name) const override { return find_picture(folder, name); }
+  std::string image_file(const std::string& folder, const std::string& name) const override { return find_image(folder, name); }
 
  private:
   const JsonLinesSettings given_;
@@ -192,9 +192,9 @@ class ListReader {
  public:
   explicit ListReader(const RowFiles& files) : files_(files), settings_(files.settings), mapper_(settings_, files.format) {}
 
-  PictureList read() {
+  ImageList read() {
     for (const std::string& path : files_.paths) read_file(path);
-    if (list_.pictures.empty() && !files_.if_empty.empty()) user_error(files_.paths[0], files_.if_empty);
+    if (list_.images.empty() && !files_.if_empty.empty()) user_error(files_.paths[0], files_.if_empty);
     for (const std::string& name : settings_.caption_keys)
       if (const auto lacking = captionless_.find(name); lacking != captionless_.end() && !found_.contains(name))
         throw UserError(lacking->second);
@@ -211,24 +211,24 @@ class ListReader {
   void read_file(const std::string& path) {
     std::optional<std::string> folder, prefix;  // the folder of the file's images, and the text to put before their names
     files_.for_each_row(path, nullptr, [&](const ListRow& row) {
-      ListedPicture picture;
-      picture.name = row.place;
+      ListedImage image;
+      image.name = row.place;
       try {
         if (!row.problem.empty()) throw SampleError("bad_row", row.problem);
-        const std::string image = image_of(row);
+        const std::string given = image_of(row);
         if (!folder) {
-          folder = files_.folder_of(path, image);
+          folder = files_.folder_of(path, given);
           prefix = prefix_of(*folder);
         }
         const auto file = [&](const std::string& name) {
           return name.empty() || prefix->empty() ? name : (fs::path(*prefix) / name).generic_string();
         };
-        picture.name = file(files_.image_file(*folder, image));
-        read_row(row, picture, file);
+        image.name = file(files_.image_file(*folder, given));
+        read_row(row, image, file);
       } catch (const SampleError& error) {
-        picture.detail().bad = error;
+        image.detail().bad = error;
       }
-      list_.pictures.push_back(std::move(picture));
+      list_.images.push_back(std::move(image));
     });
   }
 
@@ -244,9 +244,9 @@ class ListReader {
   }
 
   template <class File>
-  void read_row(const ListRow& row, ListedPicture& picture, const File& file) {
+  void read_row(const ListRow& row, ListedImage& image, const File& file) {
     Sample sample;
-    sample.key = picture.name;
+    sample.key = image.name;
     for (const std::string& name : settings_.caption_keys) {
       if (found_.contains(name)) continue;
       if (row.has(name))
@@ -255,16 +255,16 @@ class ListReader {
         captionless_[name] = lacking(row, name, "caption_keys");
     }
     mapper_.read_fields(row, sample);
-    picture.captions = std::move(sample.captions);
+    image.captions = std::move(sample.captions);
     const auto name_in = [&](const RowSettings::Names& names) { return file(first_text(row, names)); };
     if (std::string label = first_text(row, settings_.label_keys); !label.empty())
-      labels_.push_back({list_.pictures.size(), std::move(label), row.place});
+      labels_.push_back({list_.images.size(), std::move(label), row.place});
     std::string mask = name_in(settings_.mask_keys), depth = name_in(settings_.depth_keys), regions = name_in(settings_.region_keys);
     if (sample.texts.empty() && sample.negatives.empty() && sample.objects.empty() &&
         (sample.summary + sample.object_tags + sample.bad_boxes + mask + depth + regions).empty())
       return;
-    picture.more = std::make_unique<ListedPicture::More>(
-        ListedPicture::More{std::move(sample), std::move(mask), std::move(depth), std::move(regions), std::nullopt});
+    image.more = std::make_unique<ListedImage::More>(
+        ListedImage::More{std::move(sample), std::move(mask), std::move(depth), std::move(regions), std::nullopt});
   }
 
   // Returns the text to put before the names of files in `folder`: the folder's absolute path, or nothing if the first image has the same folder.
@@ -285,16 +285,16 @@ class ListReader {
       for (const WrittenLabel& each : labels_) names.insert(each.text);
       list_.class_names.assign(names.begin(), names.end());
       for (const WrittenLabel& each : labels_)
-        list_.pictures[each.picture].label = std::ranges::lower_bound(list_.class_names, each.text) - list_.class_names.begin();
+        list_.images[each.image].label = std::ranges::lower_bound(list_.class_names, each.text) - list_.class_names.begin();
       return;
     }
     for (const WrittenLabel& each : labels_) {
       try {
         Sample sample;
         set_label(each.text, list_.class_names, sample);
-        list_.pictures[each.picture].label = sample.label;
+        list_.images[each.image].label = sample.label;
       } catch (const SampleError& error) {
-        list_.pictures[each.picture].detail().bad.emplace(error.reason(), concat(each.place, ": ", error.what()));
+        list_.images[each.image].detail().bad.emplace(error.reason(), concat(each.place, ": ", error.what()));
       }
     }
   }
@@ -306,14 +306,14 @@ class ListReader {
 
   /// A class label as written in a list. Kept until the names of all classes are known.
   struct WrittenLabel {
-    std::size_t picture;
+    std::size_t image;
     std::string text, place;
   };
 
   const RowFiles& files_;
   const RowSettings& settings_;
   const RowMapper mapper_;
-  PictureList list_;
+  ImageList list_;
   bool has_folder_ = false;
   std::vector<WrittenLabel> labels_;
   std::set<std::string> found_;                     // the names of caption_keys that some row has
@@ -321,9 +321,9 @@ class ListReader {
 };
 
 /// Images listed in rows. judge() reads the rows again, because a filter may use any field.
-class RowList : public ListedPictures, public FieldSource {
+class RowList : public ListedImages, public FieldSource {
  public:
-  explicit RowList(std::unique_ptr<const RowFiles> files) : ListedPictures(ListReader(*files).read()), files_(std::move(files)) {}
+  explicit RowList(std::unique_ptr<const RowFiles> files) : ListedImages(ListReader(*files).read()), files_(std::move(files)) {}
 
   std::string describe_fields(const std::vector<std::string>& needed) const override {
     const std::string text = describe_rows(files_->settings, class_names().size(), needed);

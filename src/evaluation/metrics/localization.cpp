@@ -157,8 +157,8 @@ TokenLocalization token_localization(const at::Tensor& activations, const config
   const at::Tensor low = flat.amin(1, /*keepdim=*/true), range = flat.amax(1, /*keepdim=*/true) - low;
   // A constant map is divided by 1, so that neither its values nor their gradients are 0 / 0.
   const at::Tensor normalized = (flat - low) / range.masked_fill(range == 0, 1);
-  const auto picture = [&](const at::Tensor& rows) { return rows.unflatten(1, {grid.height, grid.width}); };
-  return {picture(flat), picture(normalized)};
+  const auto image = [&](const at::Tensor& rows) { return rows.unflatten(1, {grid.height, grid.width}); };
+  return {image(flat), image(normalized)};
 }
 
 }  // namespace tessera::metrics

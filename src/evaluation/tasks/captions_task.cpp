@@ -119,7 +119,7 @@ class CaptionsTask final : public EvaluationTask {
           nlohmann::json{{"images", {report::image_part(image, shown_keys[i])}}, {"quote", captions[row]}, {"score", score}});
       for (const std::string& text : references[row]) sheet["list"].push_back({{"text", text}, {"right", true}});
     }
-    if (context.pictures && !shown.empty()) result.add_card(card);
+    if (context.images && !shown.empty()) result.add_card(card);
     return result;
   }
 

@@ -28,7 +28,7 @@ ConditionedRetrieval::ConditionedRetrieval(const Pass& pass, const OwnCaptions& 
                          .source = pass.source,
                          .max_samples = pass.max_samples,
                          .required = pass.required,
-                         .pictures = EvaluationPictures::as_read};
+                         .images = EvaluationImages::as_read};
   TaskResult unused;
   std::vector<std::string> texts;
   texts_alone.run(unused, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures&) {
@@ -38,15 +38,15 @@ ConditionedRetrieval::ConditionedRetrieval(const Pass& pass, const OwnCaptions& 
       texts.insert(texts.end(), captions.begin(), captions.end());
     }
   });
-  const std::int64_t pictures = std::ssize(own_), count = std::ssize(texts);
+  const std::int64_t images = std::ssize(own_), count = std::ssize(texts);
   if (count == 0) throw UserError(no_sentence(*pass.source));
-  if (pictures > kMostScores / count)
-    user_error("retrieval.similarity compares each of ", with_thousands(pictures), " images with each of ",
+  if (images > kMostScores / count)
+    user_error("retrieval.similarity compares each of ", with_thousands(images), " images with each of ",
                with_thousands(count), " captions, and their scores do not fit into memory: set max_samples to ",
                std::max<std::int64_t>(1, kMostScores / count),
                " or less, or take similarity: global");
   texts_ = embed_compactly(embedder_, prefixed(texts, prompt_prefix));
-  scores_ = at::empty({pictures, count}, dtype);
+  scores_ = at::empty({images, count}, dtype);
 }
 
 RetrievalSheets::BatchSimilarity ConditionedRetrieval::add(const std::vector<EvaluationSample>& samples,

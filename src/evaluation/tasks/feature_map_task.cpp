@@ -70,7 +70,7 @@ class FeatureMapTask final : public EvaluationTask {
     result.add_number("pca_variance", plane.variance_share);
     result.add_number("pca_neighbors_kept", metrics::neighbors_kept(rows, plane.points, kNeighbors));
     result.add_number("tsne_neighbors_kept", metrics::neighbors_kept(rows, map, kNeighbors));
-    if (!context.pictures) return result;
+    if (!context.images) return result;
     const std::vector<std::string>& labels = classes ? names : pinned.captions;
     result.add_card({{"type", "curve"},
                      {"title", "Map of features"},
@@ -108,14 +108,14 @@ class FeatureMapTask final : public EvaluationTask {
                               const std::vector<std::string>& class_names, const std::vector<std::string>& texts) {
     nlohmann::json out = {{"title", title}, {"classes", class_names}};
     for (std::int64_t i = 0; i < points.size(0); ++i) {
-      const auto picture = static_cast<std::size_t>(i), text = picture - pinned.images.size();
-      const bool is_text = picture >= pinned.images.size();
-      const std::int64_t class_index = !is_text ? pinned.classes[picture] : class_names.empty() ? -1 : static_cast<std::int64_t>(text);
+      const auto image = static_cast<std::size_t>(i), text = image - pinned.images.size();
+      const bool is_text = image >= pinned.images.size();
+      const std::int64_t class_index = !is_text ? pinned.classes[image] : class_names.empty() ? -1 : static_cast<std::int64_t>(text);
       out["points"].push_back({{"x", points[i][0].item<float>()},
                                {"y", points[i][1].item<float>()},
                                {"class", class_index},
                                {"is_text", is_text},
-                               {"name", is_text ? texts[text] : pinned.keys[picture]}});
+                               {"name", is_text ? texts[text] : pinned.keys[image]}});
     }
     return out;
   }

@@ -50,7 +50,7 @@ class GradCamTask final : public EvaluationTask {
         empty += std::all_of(map.patches.begin(), map.patches.end(), [](float value) { return value == 0; }) ? 1 : 0;
         ++maps;
       }
-      if (context.pictures) sheets.push_back(report::sheet_of(shown));
+      if (context.images) sheets.push_back(report::sheet_of(shown));
     }
     if (!sheets.empty())
       result.add_card({{"type", "overlay"},
@@ -70,9 +70,9 @@ class GradCamTask final : public EvaluationTask {
     const std::vector<std::string> texts =
         settings_.texts.items.empty() ? std::vector{sample.sample.captions.front()} : settings_.texts.items;
     const TowerFeatures features = embed_texts(embedder, texts);
-    const at::Tensor picture = sample.pixels.unsqueeze(0);
-    const at::Tensor similarity = embedder.similarity(embedder.encode_images(picture, {}), features);  // [1, texts]
-    const at::Tensor maps = embedder.relevance(picture.expand({std::ssize(texts), -1, -1, -1}), features);
+    const at::Tensor pixels = sample.pixels.unsqueeze(0);
+    const at::Tensor similarity = embedder.similarity(embedder.encode_images(pixels, {}), features);  // [1, texts]
+    const at::Tensor maps = embedder.relevance(pixels.expand({std::ssize(texts), -1, -1, -1}), features);
     report::MapExample out{.image = to_image(sample.pixels),
                    .rows = maps.size(1),
                    .columns = maps.size(2),

@@ -88,7 +88,7 @@ class HardNegativesTask final : public EvaluationTask {
           names[k] + "_accuracy", {.part = scores.right.masked_select(own), .sample = samples.masked_select(own)}));
       shown.emplace_back(names[k], accuracy);
     }
-    if (context.pictures && !shown.empty()) result.add_card(report::bars_card("Accuracy by kind", shown));
+    if (context.images && !shown.empty()) result.add_card(report::bars_card("Accuracy by kind", shown));
     return result;
   }
 

@@ -65,7 +65,7 @@ class InterpretabilityTask final : public EvaluationTask {
     }
     result.add_number("median_rank", rank.median().item<double>(), MetricRule::Better::lower);
     result.add_number("tokens", static_cast<double>(space.size()));
-    if (context.pictures) add_classes(candidates.names, rank, at::tensor(labels, at::kLong), result);
+    if (context.images) add_classes(candidates.names, rank, at::tensor(labels, at::kLong), result);
     return result;
   }
 

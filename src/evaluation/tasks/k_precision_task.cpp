@@ -43,17 +43,17 @@ class KPrecisionTask final : public EvaluationTask {
     std::vector<std::string> captions, shown;  // shown: keys of the images whose retrieved captions are reported
     std::vector<std::int64_t> owner, shown_rows;
     std::vector<TowerFeatures> batches;
-    std::int64_t pictures = 0;
+    std::int64_t count = 0;
     ExampleChooser examples(pass.total());
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       for (const EvaluationSample& sample : samples) {
         captions.insert(captions.end(), sample.sample.captions.begin(), sample.sample.captions.end());
-        owner.insert(owner.end(), sample.sample.captions.size(), pictures);
+        owner.insert(owner.end(), sample.sample.captions.size(), count);
         if (examples.choose(sample.index)) {
           shown.push_back(sample.sample.key);
-          shown_rows.push_back(pictures);
+          shown_rows.push_back(count);
         }
-        ++pictures;
+        ++count;
       }
       batches.push_back(embedder.compact(features));
     });
@@ -64,7 +64,7 @@ class KPrecisionTask final : public EvaluationTask {
     const auto similarity = [&](metrics::RowRange some_images, metrics::RowRange some_texts) {
       return embedder.similarity(slice(images, some_images), slice(texts, some_texts));
     };
-    const auto top1 = metrics::best_texts(similarity, pictures, std::ssize(captions));
+    const auto top1 = metrics::best_texts(similarity, count, std::ssize(captions));
     const auto scores = metrics::k_precision(top1, captions, owner, lexicon(), settings_.clip_counts);
     add("k_precision", scores.k_precision, scores.per_image, result);
     if (lexicon()) add("k_precision_na", scores.k_precision_na, scores.per_image_na, result);

@@ -44,18 +44,18 @@ at::Tensor judge(OptionForm form, const at::Tensor& scores, const at::Tensor& te
 using Items = std::vector<const OptionItem*>;
 
 /// The embedded images of a benchmark. Images are identified by their number.
-struct EmbeddedPictures {
+struct EmbeddedImages {
   TowerFeatures features;
   std::vector<std::int64_t> row;  // row of each image in `features`; -1 if the image could not be read
 
   bool all_there(const OptionItem& item) const {
-    return std::all_of(item.pictures.begin(), item.pictures.end(),
-                       [&](std::int64_t picture) { return row[static_cast<std::size_t>(picture)] >= 0; });
+    return std::all_of(item.images.begin(), item.images.end(),
+                       [&](std::int64_t image) { return row[static_cast<std::size_t>(image)] >= 0; });
   }
   /// Returns the row of each item's first image, int64 [items].
   at::Tensor first_rows(const Items& items) const {
     std::vector<std::int64_t> rows;
-    for (const OptionItem* item : items) rows.push_back(row[static_cast<std::size_t>(item->pictures.front())]);
+    for (const OptionItem* item : items) rows.push_back(row[static_cast<std::size_t>(item->images.front())]);
     return at::tensor(rows, at::kLong);
   }
 };
@@ -162,11 +162,11 @@ class OptionsTask final : public EvaluationTask {
     const auto wanted = static_cast<std::size_t>(settings_.max_items);
     if (settings_.max_items >= 0 && set.items.size() > wanted) set.items.resize(wanted);
     TaskResult result;
-    const EmbeddedPictures pictures = embed_pictures(set, embedder, context, result);
+    const EmbeddedImages images = embed_images(set, embedder, context, result);
     for (const auto& [reason, count] : set.skipped) result.skipped[reason] += count;
     Items items;
     for (const OptionItem& item : set.items)
-      if (pictures.all_there(item)) items.push_back(&item);
+      if (images.all_there(item)) items.push_back(&item);
     if (items.size() < set.items.size())
       result.skipped["item_without_picture"] += std::ssize(set.items) - std::ssize(items);
     if (items.empty()) user_error(set.described, ": no item has all its images");
@@ -175,11 +175,11 @@ class OptionsTask final : public EvaluationTask {
     for (std::size_t i = 0; i < items.size(); i += kItemsAtATime)
       judge_some({items.begin() + static_cast<std::ptrdiff_t>(i),
                   items.begin() + static_cast<std::ptrdiff_t>(std::min(i + kItemsAtATime, items.size()))},
-                 set.form, pictures, embedder, judged);
+                 set.form, images, embedder, judged);
     result.data = set.described;
     for (const OptionItem* item : items) result.texts += std::ssize(item->texts);
     const at::Tensor right = at::stack(judged);  // bool [items, measures]
-    const at::Tensor sample = pictures.first_rows(items);
+    const at::Tensor sample = images.first_rows(items);
     const ItemKinds kinds(items);
     const std::vector<std::string> measures = measures_of(set.form);
     for (std::size_t m = 0; m < measures.size(); ++m)
@@ -187,20 +187,20 @@ class OptionsTask final : public EvaluationTask {
     add_groups("pair_accuracy", &OptionItem::pair, pairs, items, right.select(1, 0), sample, result);
     add_groups("set_accuracy", &OptionItem::set, sets, items, right.select(1, 0), sample, result);
     result.add_number("items", static_cast<double>(items.size()));
-    if (context.pictures) show_kinds(kinds, measures[0], result);
+    if (context.images) show_kinds(kinds, measures[0], result);
     return result;
   }
 
-  static EmbeddedPictures embed_pictures(const OptionSet& set, const Embedder& embedder,
+  static EmbeddedImages embed_images(const OptionSet& set, const Embedder& embedder,
                                          const EvaluationContext& context, TaskResult& result) {
     std::int64_t count = 0;  // number of distinct images; their indices follow the order in which items first use the images
     for (const OptionItem& item : set.items)
-      count = std::max(count, 1 + *std::max_element(item.pictures.begin(), item.pictures.end()));
-    EmbeddedPictures out;
+      count = std::max(count, 1 + *std::max_element(item.images.begin(), item.images.end()));
+    EmbeddedImages out;
     out.row.assign(static_cast<std::size_t>(count), -1);
     std::int64_t rows = 0;
     std::vector<TowerFeatures> batches;
-    const Pass pass{.embedder = embedder, .context = context, .source = set.pictures, .max_samples = count};
+    const Pass pass{.embedder = embedder, .context = context, .source = set.images, .max_samples = count};
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       for (const EvaluationSample& sample : samples) out.row[static_cast<std::size_t>(sample.index)] = rows++;
       batches.push_back(embedder.compact(features));
@@ -218,22 +218,22 @@ class OptionsTask final : public EvaluationTask {
     if (!shown.empty()) result.add_card(report::bars_card(measure + " by kind", shown));
   }
 
-  void judge_some(const Items& items, OptionForm form, const EmbeddedPictures& pictures, const Embedder& embedder,
+  void judge_some(const Items& items, OptionForm form, const EmbeddedImages& images, const Embedder& embedder,
                   std::vector<at::Tensor>& right) const {
     std::vector<std::string> texts;
-    std::vector<std::int64_t> rows;  // for each item in order, the rows of its images in `pictures.features`
+    std::vector<std::int64_t> rows;  // for each item in order, the rows of its images in `images.features`
     for (const OptionItem* item : items) {
       texts.insert(texts.end(), item->texts.begin(), item->texts.end());
-      for (const std::int64_t picture : item->pictures) rows.push_back(pictures.row[static_cast<std::size_t>(picture)]);
+      for (const std::int64_t image : item->images) rows.push_back(images.row[static_cast<std::size_t>(image)]);
     }
     const TowerFeatures embedded = embed_texts(embedder, prefixed(texts, settings_.prompt_prefix));
-    const at::Tensor scores = embedder.similarity(rows_of(pictures.features, rows), embedded);
-    std::int64_t picture = 0, text = 0;
+    const at::Tensor scores = embedder.similarity(rows_of(images.features, rows), embedded);
+    std::int64_t image = 0, text = 0;
     for (const OptionItem* item : items) {
-      const std::int64_t own_pictures = std::ssize(item->pictures), own_texts = std::ssize(item->texts);
-      right.push_back(judge(form, scores.narrow(0, picture, own_pictures).narrow(1, text, own_texts),
+      const std::int64_t own_images = std::ssize(item->images), own_texts = std::ssize(item->texts);
+      right.push_back(judge(form, scores.narrow(0, image, own_images).narrow(1, text, own_texts),
                             embedded.global.narrow(0, text, own_texts)));
-      picture += own_pictures;
+      image += own_images;
       text += own_texts;
     }
   }

@@ -110,17 +110,17 @@ std::int64_t Pass::total() const {
 EmbeddingTable* Pass::kept() const {
   FeatureStore* const store = embedder.feature_store();
   const bool embeddings_alone =
-      pictures == EvaluationPictures::prepared && needs == ViewNeeds{} && embedder.compares_by_cosine();
-  return store != nullptr && embeddings_alone ? &store->pictures(*source) : nullptr;
+      images == EvaluationImages::prepared && needs == ViewNeeds{} && embedder.compares_by_cosine();
+  return store != nullptr && embeddings_alone ? &store->images(*source) : nullptr;
 }
 
 TowerFeatures Pass::features_of(const std::vector<EvaluationSample>& samples, EmbeddingTable* kept) const {
   std::vector<std::uint64_t> of, new_ones;
   std::vector<const EvaluationSample*> unknown;
   for (const EvaluationSample& sample : samples) {
-    of.push_back(sample.picture);
-    if (kept != nullptr && kept->contains(sample.picture)) continue;
-    new_ones.push_back(sample.picture);
+    of.push_back(sample.image);
+    if (kept != nullptr && kept->contains(sample.image)) continue;
+    new_ones.push_back(sample.image);
     unknown.push_back(&sample);
   }
   if (kept == nullptr) return computed(unknown);
@@ -149,10 +149,10 @@ void Pass::warn_of_equal_images(std::int64_t equal, std::int64_t used, const std
 void Pass::run(TaskResult& result, const BatchBody& body) const {
   result.data = source->describe();
   EmbeddingTable* const table = kept();
-  IsKnownPicture is_known;
+  IsKnownImage is_known;
   if (table != nullptr && !reads_pixels)
-    is_known = [table](std::uint64_t picture) { return table->contains(picture); };
-  EvaluationReader reader(source, embedder.preprocessing(), context.batch_size, context.threads, max_samples, pictures,
+    is_known = [table](std::uint64_t image) { return table->contains(image); };
+  EvaluationReader reader(source, embedder.preprocessing(), context.batch_size, context.threads, max_samples, images,
                           is_known, context.told);
   const std::int64_t before = table != nullptr ? table->size() : 0;
   std::int64_t read = 0, used = 0, equal = 0;
@@ -170,9 +170,9 @@ void Pass::run(TaskResult& result, const BatchBody& body) const {
       used += std::ssize(samples);
       for (const EvaluationSample& sample : samples) {
         result.sample_mark = fingerprint(sample.sample.key, result.sample_mark);
-        if (counts_equal_images && !known.insert(sample.picture).second && equal++ == 0) first_equal = sample.sample.key;
+        if (counts_equal_images && !known.insert(sample.image).second && equal++ == 0) first_equal = sample.sample.key;
       }
-      body(samples, pictures == EvaluationPictures::prepared ? features_of(samples, table) : TowerFeatures());
+      body(samples, images == EvaluationImages::prepared ? features_of(samples, table) : TowerFeatures());
     }
     if (context.progress) context.progress(read, total());
   }

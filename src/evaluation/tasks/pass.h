@@ -74,7 +74,7 @@ struct Pass {
   std::int64_t max_samples = -1;  // maximum number of samples; -1: all
   Required required = {};
   ViewNeeds needs = {};
-  EvaluationPictures pictures = EvaluationPictures::prepared;  // with as_read, images are not embedded, and their features are empty
+  EvaluationImages images = EvaluationImages::prepared;  // with as_read, images are not embedded, and their features are empty
   bool counts_equal_images = false;  // for tasks with equal_images_field()
   bool reads_pixels = true;  // false: the body does not use pixels, so images with cached embeddings need no decoding
 

@@ -4,7 +4,7 @@
 
 #include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/tasks/pass.h"
-#include "src/evaluation/tasks/picture_task_settings.h"
+#include "src/evaluation/tasks/image_task_settings.h"
 #include "src/evaluation/tasks/retrieval_sheets.h"
 #include "src/evaluation/tasks/tasks.h"
 #include "src/report/cards.h"
@@ -47,14 +47,14 @@ class QueryTask final : public EvaluationTask {
                     .source = source,
                     .max_samples = settings_.data.max_samples,
                     .counts_equal_images = true,
-                    .reads_pixels = context.pictures};
+                    .reads_pixels = context.images};
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       const at::Tensor similarity = embedder.similarity(features, texts).to(at::kDouble).contiguous();  // [B, queries]
       for (std::size_t i = 0; i < samples.size(); ++i)
         for (std::size_t q = 0; q < queries.size(); ++q) {
           const double score = similarity.const_data_ptr<double>()[i * queries.size() + q];
           offer_key(queries[q], score, samples[i].sample.key, static_cast<std::size_t>(settings_.top));
-          if (context.pictures) offer_picture(queries[q].sheet, score, samples[i], false, settings_.top);
+          if (context.images) offer_image(queries[q].sheet, score, samples[i], false, settings_.top);
         }
     });
     double best = 0;
@@ -64,7 +64,7 @@ class QueryTask final : public EvaluationTask {
       Reading reading{.of = query.sheet.query_text};
       for (const auto& [score, key] : query.keys) reading.items.emplace_back(key, score);
       result.readings.push_back(std::move(reading));
-      if (context.pictures) sheets.push_back(sheet_of(query.sheet));
+      if (context.images) sheets.push_back(sheet_of(query.sheet));
     }
     result.add_number("mean_best_cosine", best);
     if (!sheets.empty())

@@ -20,8 +20,8 @@ using Corners = std::array<double, 4>;
 
 /// Returns the box of an object after the evaluation transform, clipped at the image's borders; nullopt if the object is not
 /// visible.
-std::optional<Corners> shown(const ObjectAnnotation& object, const Image& picture, const Preprocessing& preprocessing) {
-  Corners out = preprocessed_box(object.box, picture.height, picture.width, preprocessing);
+std::optional<Corners> shown(const ObjectAnnotation& object, const Image& image, const Preprocessing& preprocessing) {
+  Corners out = preprocessed_box(object.box, image.height, image.width, preprocessing);
   for (double& corner : out) corner = std::clamp(corner, 0.0, 1.0);
   if (out[0] >= out[2] || out[1] >= out[3]) return std::nullopt;
   return out;
@@ -74,13 +74,13 @@ class ReferringTask final : public EvaluationTask {
     TaskResult result;
     std::vector<double> overlaps;
     std::vector<std::int64_t> owners;
-    std::int64_t picture = 0;
+    std::int64_t image = 0;
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
-      for (std::size_t i = 0; i < samples.size(); ++i, ++picture) {
+      for (std::size_t i = 0; i < samples.size(); ++i, ++image) {
         const TowerFeatures own = rows_of(features, {static_cast<std::int64_t>(i)});
         for (const double overlap : overlaps_of(samples[i], own, *captioning, embedder)) {
           overlaps.push_back(overlap);
-          owners.push_back(picture);
+          owners.push_back(image);
         }
       }
     });

@@ -88,10 +88,10 @@ TaskRegistry& evaluation_tasks() {
                                  make_options_task);
     list.add<SlotMaskSettings>("slot_mask", "accuracy on hard negatives before and after training a mask over slots (SPARO)",
                                make_slot_mask_task);
-    list.add<SlotPictureSettings>("slots", "attention maps of single slots (SPARO)", make_slots_task);
+    list.add<SlotImageSettings>("slots", "attention maps of single slots (SPARO)", make_slots_task);
     list.add<InterpretabilitySettings>("interpretability", "rank of the class name among all vocabulary tokens (STAIR)",
                                        make_interpretability_task);
-    list.add<TokenPictureSettings>("tokens", "images with their most active vocabulary tokens (STAIR)",
+    list.add<TokenImageSettings>("tokens", "images with their most active vocabulary tokens (STAIR)",
                                    make_tokens_task);
     list.add<TokenGroupSettings>("token_group_iou",
                                  "agreement of a text tower's groups with phrases (text group transformer)",

@@ -67,7 +67,7 @@ void add_retrieval_cards(const std::vector<RetrievalSheet>& sheets, TaskResult& 
       "captions rank lowest, failures first.");
 }
 
-void offer_picture(RetrievalSheet& sheet, double score, const EvaluationSample& sample, bool right, std::int64_t most) {
+void offer_image(RetrievalSheet& sheet, double score, const EvaluationSample& sample, bool right, std::int64_t most) {
   auto& items = sheet.items;
   const auto place = std::upper_bound(items.begin(), items.end(), score,
                                       [](double value, const auto& item) { return value > item.score; });
@@ -135,7 +135,7 @@ void RetrievalSheets::add(const std::vector<EvaluationSample>& samples, const Ba
         query.sheet.query_image = to_image(samples[i].pixels);
         query.sheet.query_name = samples[i].sample.key;
       }
-      offer_picture(query.sheet, similarity[row][static_cast<std::int64_t>(q)].item<double>(), samples[i], right,
+      offer_image(query.sheet, similarity[row][static_cast<std::int64_t>(q)].item<double>(), samples[i], right,
                     kItems);
     }
   }

@@ -63,7 +63,7 @@ class RetrievalTask final : public EvaluationTask {
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       for (const EvaluationSample& sample : samples) add(sample.sample, captions);
       batches.push_back(embedder.compact(features));
-      if (context.pictures) sheets.add(samples, features, captions);
+      if (context.images) sheets.add(samples, features, captions);
     });
 
     if (captions.texts.empty()) throw UserError(no_sentence(*pass.source));
@@ -81,7 +81,7 @@ class RetrievalTask final : public EvaluationTask {
     const auto similarity = [&](std::int64_t row) {
       return embedder.similarity(slice(images, {row, row + 1}), texts).squeeze(0);
     };
-    if (context.pictures) add_retrieval_cards(sheets.finished(similarity, captions, scores), result);
+    if (context.images) add_retrieval_cards(sheets.finished(similarity, captions, scores), result);
     return result;
   }
 
@@ -96,7 +96,7 @@ class RetrievalTask final : public EvaluationTask {
     RetrievalSheets sheets(embedder, settings_.prompt_prefix, pass.total());
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       const auto similarity = compared.add(samples, features);
-      if (context.pictures) sheets.add(samples, similarity, compared.captions());
+      if (context.images) sheets.add(samples, similarity, compared.captions());
     });
     const at::Tensor all = compared.similarity();
     const at::Tensor owner = at::tensor(compared.captions().owner, at::kLong);
@@ -105,7 +105,7 @@ class RetrievalTask final : public EvaluationTask {
     };
     const metrics::RetrievalScores scores = metrics::retrieval_recall(tile, all.size(0), owner, settings_.topk);
     add_recalls(scores, owner, result);
-    if (context.pictures)
+    if (context.images)
       add_retrieval_cards(sheets.finished([&](std::int64_t row) { return all[row]; }, compared.captions(), scores), result);
     return result;
   }
@@ -117,7 +117,7 @@ class RetrievalTask final : public EvaluationTask {
             .max_samples = settings_.data.max_samples,
             .required = captioned(),
             .counts_equal_images = true,
-            .reads_pixels = context.pictures};
+            .reads_pixels = context.images};
   }
 
   // Adds the recalls. The bootstrap draws the captions of one image together, because they are not independent samples.

@@ -60,7 +60,7 @@ class SegmentationProbeTask final : public EvaluationTask {
         (train.features - mean) / scale, train.labels, classes.count(), settings_.l2, nullptr, kTolerance, kIterations);
     TaskResult result;
     const Pass pass = pass_over_patches(embedder, context, classes.source, settings_.max_samples, masked());
-    SegmentationRecord record(classes, pass.total(), context.pictures);
+    SegmentationRecord record(classes, pass.total(), context.images);
     const metrics::SegmentationOptions options = {.grid = {embedder.grid().height, embedder.grid().width}, .candidates = "all"};
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       const std::vector<at::Tensor> targets = masks_of(samples, classes);

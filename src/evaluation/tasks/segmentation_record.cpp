@@ -89,7 +89,7 @@ void check_mask(const std::vector<std::uint8_t>& mask, const std::string& key, c
   }
 }
 
-std::vector<report::Outcomes> outcomes_of_pictures(const metrics::SegmentationScores& scores,
+std::vector<report::Outcomes> outcomes_of_images(const metrics::SegmentationScores& scores,
                                                    std::optional<std::int64_t> background) {
   at::Tensor present = scores.image_union.gt(0);  // [B, C]
   if (background) present.select(1, *background).fill_(false);
@@ -184,18 +184,18 @@ std::vector<at::Tensor> masks_of(const std::vector<EvaluationSample>& samples, c
   return targets;
 }
 
-SegmentationRecord::SegmentationRecord(MaskClasses classes, std::int64_t total, bool pictures)
+SegmentationRecord::SegmentationRecord(MaskClasses classes, std::int64_t total, bool images)
     : classes_(std::move(classes)),
       meter_(classes_.count(), classes_.background(), kIgnoredClass),
       examples_(total),
-      pictures_(pictures),
+      images_(images),
       in_masks_(at::zeros({kIgnoredClass + 1}, at::kBool)) {}
 
 void SegmentationRecord::add(const EvaluationSample& sample, const at::Tensor& target, const at::Tensor& found,
                              const std::function<Image()>& image) {
   const double iou = meter_.add(found.unsqueeze(0), target.unsqueeze(0)).item<double>();
   in_masks_.index_fill_(0, std::get<0>(at::_unique(target)), true);
-  if (pictures_ && examples_.choose(sample.index))
+  if (images_ && examples_.choose(sample.index))
     shown_.push_back(sheet_of(image(), classes_.drawn ? target : at::Tensor(), found, iou, sample.sample.key, classes_.background()));
 }
 
@@ -237,8 +237,8 @@ void SegmentationRecord::write(TaskResult& result) {
   result.add_share("dataset_miou", scores.dataset_miou);
   result.add_share("pixel_accuracy", scores.pixel_accuracy);
   if (background) result.add_share("dataset_miou_with_background", metrics::mean_of_present(scores.class_iou));
-  result.outcomes = outcomes_of_pictures(scores, background);
-  if (!pictures_) return;
+  result.outcomes = outcomes_of_images(scores, background);
+  if (!images_) return;
   std::vector<std::pair<std::string, double>> values;
   for (std::int64_t c = 0; c < classes_.count(); ++c) {
     const double iou = scores.class_iou[c].item<double>();

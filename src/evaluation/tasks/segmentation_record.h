@@ -68,8 +68,8 @@ inline constexpr const char* kIouRule =
 /// Scores images one by one, and keeps some of them for the report.
 class SegmentationRecord {
  public:
-  /// `total` is the number of samples of the pass. If `pictures` is true, some images are kept for the report.
-  SegmentationRecord(MaskClasses classes, std::int64_t total, bool pictures);
+  /// `total` is the number of samples of the pass. If `images` is true, some images are kept for the report.
+  SegmentationRecord(MaskClasses classes, std::int64_t total, bool images);
 
   /// Adds a sample. target and found: int64 [H, W]. image() returns the sample's image.
   void add(const EvaluationSample& sample, const at::Tensor& target, const at::Tensor& found,
@@ -85,7 +85,7 @@ class SegmentationRecord {
   MaskClasses classes_;
   metrics::SegmentationMeter meter_;
   ExampleChooser examples_;
-  bool pictures_;
+  bool images_;
   at::Tensor in_masks_;  // bool [256], true for the mask values that occurred
   std::vector<nlohmann::json> shown_;  // sheets (src/report/cards.h)
 };

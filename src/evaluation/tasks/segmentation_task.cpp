@@ -13,7 +13,7 @@
 #include "src/evaluation/tasks/examples.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/patch_scores.h"
-#include "src/evaluation/tasks/picture_windows.h"
+#include "src/evaluation/tasks/image_windows.h"
 #include "src/evaluation/tasks/segmentation_record.h"
 #include "src/evaluation/tasks/tasks.h"
 #include "src/models/last_block.h"
@@ -108,14 +108,14 @@ class SegmentationTask final : public EvaluationTask {
                     .max_samples = settings_.data.max_samples,
                     .required = classes.masks.drawn ? masked() : Required{},
                     .needs = by_groups() ? ViewNeeds{.slots = true, .attention = true} : patches.needs,
-                    .pictures = settings_.windows ? EvaluationPictures::decoded : EvaluationPictures::prepared};
-    SegmentationRecord record(classes.masks, pass.total(), context.pictures);
+                    .images = settings_.windows ? EvaluationImages::decoded : EvaluationImages::prepared};
+    SegmentationRecord record(classes.masks, pass.total(), context.images);
     TaskResult result;
     result.classes = classes.queries.classes;
     result.prompts = settings_.templates.items;
     add_note(classes.matched, result);
     pass.run(result, settings_.windows ? by_windows(pass, patches, options, classes, record)
-                                       : by_whole_pictures(names.global, patches, options, classes, record));
+                                       : by_whole_images(names.global, patches, options, classes, record));
     record.write(result);
     return result;
   }
@@ -124,7 +124,7 @@ class SegmentationTask final : public EvaluationTask {
   /// that shows images: the images are then colored, but nothing is measured.
   AskedClasses classes_in(const EvaluationContext& context) const {
     const auto source = open_samples(settings_.data.source, context.source, "segmentation.source");
-    const bool drawn = !context.pictures || some_sample_has(*source, settings_.data.max_samples, masked());
+    const bool drawn = !context.images || some_sample_has(*source, settings_.data.max_samples, masked());
     const auto [names, matched] = in_order_of(drawn ? source->class_names() : std::vector<std::string>{},
                                               class_names_for(settings_.classes, *source, "segmentation"), *source);
     ClassQueries queries = class_queries(names, "segmentation.classes");
@@ -168,7 +168,7 @@ class SegmentationTask final : public EvaluationTask {
 
   /// Returns the body of a pass that segments the preprocessed images, which are resized and cropped.
   /// Arguments passed by reference must outlive the pass.
-  BatchBody by_whole_pictures(const at::Tensor& names, const PatchScores& patches,
+  BatchBody by_whole_images(const at::Tensor& names, const PatchScores& patches,
                               const metrics::SegmentationOptions& options, const AskedClasses& classes,
                               SegmentationRecord& record) const {
     return [this, names, &patches, &options, &classes, &record](const std::vector<EvaluationSample>& samples,
@@ -186,7 +186,7 @@ class SegmentationTask final : public EvaluationTask {
   /// reference must outlive the pass.
   BatchBody by_windows(const Pass& pass, const PatchScores& patches, const metrics::SegmentationOptions& options,
                        const AskedClasses& classes, SegmentationRecord& record) const {
-    const PictureWindows windows(pass.embedder, *settings_.windows, patches, pass.context.batch_size);
+    const ImageWindows windows(pass.embedder, *settings_.windows, patches, pass.context.batch_size);
     return [windows, &options, &classes, &record](const std::vector<EvaluationSample>& samples, const TowerFeatures&) {
       for (const EvaluationSample& read : samples) {
         const Sample& sample = read.sample;

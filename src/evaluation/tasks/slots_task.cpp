@@ -20,7 +20,7 @@ struct Attended {
 
 class SlotsTask final : public EvaluationTask {
  public:
-  explicit SlotsTask(SlotPictureSettings settings) : settings_(std::move(settings)) {}
+  explicit SlotsTask(SlotImageSettings settings) : settings_(std::move(settings)) {}
 
   std::string rule() const override {
     return "mean_cosine: the mean cosine between each slot of an image and the same slot of its caption. best_slot_cosine: that of the "
@@ -58,7 +58,7 @@ class SlotsTask final : public EvaluationTask {
       add(cosines, batch.cosines);
       add(image_peaks, batch.images.attention.to(at::kDouble).amax(2));
       add(text_peaks, batch.texts.attention.to(at::kDouble).amax(2));
-      for (std::size_t i = 0; context.pictures && i < samples.size(); ++i)
+      for (std::size_t i = 0; context.images && i < samples.size(); ++i)
         if (examples.choose(samples[i].index))
           shown.push_back(sheet(samples[i], static_cast<std::int64_t>(i), batch, embedder, context));
     });
@@ -124,12 +124,12 @@ class SlotsTask final : public EvaluationTask {
     return out;
   }
 
-  SlotPictureSettings settings_;
+  SlotImageSettings settings_;
 };
 
 }  // namespace
 
-std::shared_ptr<EvaluationTask> make_slots_task(const SlotPictureSettings& settings) {
+std::shared_ptr<EvaluationTask> make_slots_task(const SlotImageSettings& settings) {
   return std::make_shared<SlotsTask>(settings);
 }
 

@@ -361,7 +361,7 @@ void fields(Visitor& v, SlotMaskSettings& s) {
 }
 
 /// Settings of the task that shows attention maps of individual slots.
-struct SlotPictureSettings {
+struct SlotImageSettings {
   TaskData data;
   std::int64_t samples = 8;
   std::int64_t per_sample = 4;
@@ -369,7 +369,7 @@ struct SlotPictureSettings {
 };
 
 template <class Visitor>
-void fields(Visitor& v, SlotPictureSettings& s) {
+void fields(Visitor& v, SlotImageSettings& s) {
   data_fields(v, s.data);
   v("samples", s.samples, "number of images to show, spread over the data", config::at_least(1));
   v("per_sample", s.per_sample, "number of slots to show for each image, those with the greatest cosine between image and caption",
@@ -410,7 +410,7 @@ void fields(Visitor& v, InterpretabilitySettings& s) {
 std::optional<config::Problem> validate(const InterpretabilitySettings& settings);
 
 /// Settings of the task that shows images with their most active tokens.
-struct TokenPictureSettings {
+struct TokenImageSettings {
   TaskData data;
   std::int64_t samples = 6;
   std::int64_t per_sample = 20;
@@ -420,7 +420,7 @@ struct TokenPictureSettings {
 };
 
 template <class Visitor>
-void fields(Visitor& v, TokenPictureSettings& s) {
+void fields(Visitor& v, TokenImageSettings& s) {
   data_fields(v, s.data);
   v("samples", s.samples, "number of images to show, spread over the data", config::at_least(1));
   v("per_sample", s.per_sample, "number of most active tokens to show for each image", config::in_range(1, 100));
@@ -428,7 +428,7 @@ void fields(Visitor& v, TokenPictureSettings& s) {
   v("words", s.words, "words for which to show heat maps over every image; empty: each image's most active tokens");
   vocabulary_fields(v, s.space);
 }
-std::optional<config::Problem> validate(const TokenPictureSettings& settings);
+std::optional<config::Problem> validate(const TokenImageSettings& settings);
 
 /// Settings of the task that measures how well a text tower's groups agree with the phrases of captions (tIoU of the text group
 /// transformer, section 4.4).

@@ -5,7 +5,7 @@
 #include "src/evaluation/tasks/captions_settings.h"
 #include "src/evaluation/tasks/k_precision_settings.h"
 #include "src/evaluation/tasks/option_settings.h"
-#include "src/evaluation/tasks/picture_task_settings.h"
+#include "src/evaluation/tasks/image_task_settings.h"
 #include "src/evaluation/tasks/task_settings.h"
 #include <tessera/evaluation/task.h>
 
@@ -24,9 +24,9 @@ std::shared_ptr<EvaluationTask> make_fgovd_task(const FgOvdSettings& settings);
 std::shared_ptr<EvaluationTask> make_k_precision_task(const KPrecisionSettings& settings);
 std::shared_ptr<EvaluationTask> make_options_task(const OptionTaskSettings& settings);
 std::shared_ptr<EvaluationTask> make_slot_mask_task(const SlotMaskSettings& settings);
-std::shared_ptr<EvaluationTask> make_slots_task(const SlotPictureSettings& settings);
+std::shared_ptr<EvaluationTask> make_slots_task(const SlotImageSettings& settings);
 std::shared_ptr<EvaluationTask> make_interpretability_task(const InterpretabilitySettings& settings);
-std::shared_ptr<EvaluationTask> make_tokens_task(const TokenPictureSettings& settings);
+std::shared_ptr<EvaluationTask> make_tokens_task(const TokenImageSettings& settings);
 std::shared_ptr<EvaluationTask> make_token_group_task(const TokenGroupSettings& settings);
 std::shared_ptr<EvaluationTask> make_feature_map_task(const FeatureMapSettings& settings);
 std::shared_ptr<EvaluationTask> make_grad_cam_task(const GradCamSettings& settings);

@@ -88,7 +88,7 @@ std::optional<config::Problem> validate(const InterpretabilitySettings& settings
   return check_templates(settings.space.templates);
 }
 
-std::optional<config::Problem> validate(const TokenPictureSettings& settings) {
+std::optional<config::Problem> validate(const TokenImageSettings& settings) {
   return check_templates(settings.space.templates);
 }
 

@@ -101,7 +101,7 @@ class TokenGroupTask final : public EvaluationTask {
                     .source = source,
                     .max_samples = settings_.data.max_samples,
                     .required = with_phrases(),
-                    .pictures = EvaluationPictures::as_read};
+                    .images = EvaluationImages::as_read};
     ExampleChooser examples(pass.total(), settings_.samples);
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures&) {
       const GroupedCaptions captions = grouped_captions(samples, embedder, settings_);
@@ -117,11 +117,11 @@ class TokenGroupTask final : public EvaluationTask {
       misspelled_captions += std::count(captions.spelled.begin(), captions.spelled.end(), 0);
       const std::vector<std::int64_t> rows = first_spelled(captions, samples.size());
       misspelled_samples += std::count(rows.begin(), rows.end(), -1);
-      for (std::size_t i = 0; context.pictures && i < samples.size(); ++i) {
+      for (std::size_t i = 0; context.images && i < samples.size(); ++i) {
         if (rows[i] < 0 || !examples.choose(samples[i].index)) continue;
         const nlohmann::json tokens = grouped_tokens(rows[i], captions, scores.assignment);
         json.push_back({{"key", samples[i].sample.key}, {"tokens", tokens}});
-        sheets.push_back({{"images", picture_parts(samples[i], embedder)}, {"groups", nlohmann::json::array()}});
+        sheets.push_back({{"images", image_parts(samples[i], embedder)}, {"groups", nlohmann::json::array()}});
         for (const auto& token : tokens)
           sheets.back()["groups"].push_back(
               {{"text", token["token"]}, {"phrase", token["in_phrase"]}, {"group", token["group"]}, {"weights", token["weights"]}});
@@ -179,10 +179,10 @@ class TokenGroupTask final : public EvaluationTask {
 
   /// Returns the sample's image and, if the image tower has groups, the image in their colors. Returns nothing if the image is missing or
   /// cannot be decoded.
-  static nlohmann::json picture_parts(EvaluationSample sample, const Embedder& embedder) {
+  static nlohmann::json image_parts(EvaluationSample sample, const Embedder& embedder) {
     auto out = nlohmann::json::array();
     try {
-      prepare_picture(sample, embedder.preprocessing());
+      prepare_image(sample, embedder.preprocessing());
     } catch (const SampleError&) {
       return out;
     }

@@ -47,7 +47,7 @@ nlohmann::json sheet_of(const EvaluationSample& sample, const nlohmann::json& ex
 
 class TokensTask final : public EvaluationTask {
  public:
-  explicit TokensTask(TokenPictureSettings settings) : settings_(std::move(settings)) {}
+  explicit TokensTask(TokenImageSettings settings) : settings_(std::move(settings)) {}
 
   std::string rule() const override {
     return "caption_precision@k: the share of an image's k most active tokens that one of its captions contains.";
@@ -85,7 +85,7 @@ class TokensTask final : public EvaluationTask {
         const std::string& key = samples[i].sample.key;
         const nlohmann::json tokens = tokens_of(activations[row], order, space);
         result.readings.push_back(reading_of(key, tokens));
-        if (!context.pictures) continue;
+        if (!context.images) continue;
         auto maps = nlohmann::json::array();
         if (sparse) maps = maps_of(slice(features, {row, row + 1}), tokens, order, embedder, space, words);
         json.push_back({{"key", key}, {"tokens", tokens}, {"maps", maps}});
@@ -170,12 +170,12 @@ class TokensTask final : public EvaluationTask {
     return out;
   }
 
-  TokenPictureSettings settings_;
+  TokenImageSettings settings_;
 };
 
 }  // namespace
 
-std::shared_ptr<EvaluationTask> make_tokens_task(const TokenPictureSettings& settings) {
+std::shared_ptr<EvaluationTask> make_tokens_task(const TokenImageSettings& settings) {
   return std::make_shared<TokensTask>(settings);
 }
 

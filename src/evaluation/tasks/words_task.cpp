@@ -156,7 +156,7 @@ class WordsTask final : public EvaluationTask {
         for (const std::string& text : texts_for(samples[i].sample)) {
           const report::MapExample shown = example(embedder, maps, slice(features, {row, row + 1}), samples[i], text);
           json.push_back(json_of(shown));
-          if (context.pictures) sheets.push_back(report::sheet_of(shown));
+          if (context.images) sheets.push_back(report::sheet_of(shown));
         }
       }
     });

@@ -100,7 +100,7 @@ class ZeroShotTask final : public EvaluationTask {
                     .source = source,
                     .max_samples = settings_.data.max_samples,
                     .required = candidates.asked(*source),
-                    .reads_pixels = context.pictures};
+                    .reads_pixels = context.images};
     ExampleChooser examples(pass.total());
     SurestMistakes mistakes;
     auto spread = nlohmann::json::array();
@@ -110,7 +110,7 @@ class ZeroShotTask final : public EvaluationTask {
       for (const EvaluationSample& sample : samples) own.push_back(candidates.label_of(sample.sample, *source));
       meter.add(similarity, at::tensor(own, at::kLong));
       labels.insert(labels.end(), own.begin(), own.end());
-      for (std::size_t i = 0; context.pictures && i < samples.size(); ++i) {
+      for (std::size_t i = 0; context.images && i < samples.size(); ++i) {
         const at::Tensor row = similarity[static_cast<std::int64_t>(i)];
         const auto shown = [&] { return example(samples[i], own[i], row, context.logit_scale, candidates.names); };
         if (examples.choose(samples[i].index)) spread.push_back(shown());
@@ -133,7 +133,7 @@ class ZeroShotTask final : public EvaluationTask {
       result.notes.push_back(
           concat("top", most, " is 100% for any model, because there are only ", candidates.names.size(), " classes"));
     result.outcomes.push_back(hits_within("mean_per_class", scores.rank, 1, {}, at::tensor(labels, at::kLong)));
-    if (!context.pictures) return result;
+    if (!context.images) return result;
     add_examples("Mistakes", "The mistakes in which the model is most confident, the most confident first.", mistakes.surest_first(), result);
     add_examples("Examples", "Spread evenly over the data.", spread, result);
     add_classes(candidates.names, labels, scores, result);

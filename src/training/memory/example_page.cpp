@@ -38,7 +38,7 @@ nlohmann::json text_part(const std::string& name, const TextExample& text) {
 
 nlohmann::json sheet_of(const TrainingExample& example) {
   nlohmann::json images = nlohmann::json::array(), texts = nlohmann::json::array();
-  for (const auto& [view, picture] : example.pictures) images.push_back(report::image_part(picture, view));
+  for (const auto& [view, image] : example.images) images.push_back(report::image_part(image, view));
   for (const auto& [view, text] : example.texts) texts.push_back(text_part(view, text));
   for (const auto& [view, several] : example.several)
     for (std::size_t k = 0; k < several.size(); ++k) {

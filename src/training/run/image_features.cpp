@@ -65,7 +65,7 @@ void check_encoder(const DualEncoder& model) {
         "its patch_dropout and drop_path to 0");
 }
 
-// Returns the names of the tensors in EncodedPictures that the objective and the read-out use.
+// Returns the names of the tensors in EncodedImages that the objective and the read-out use.
 std::vector<std::string> needed_tensors(const TrainingRun& run) {
   Tower& tower = run.model->image_tower();
   const bool class_token = tower.encoder().has_class_token();
@@ -81,7 +81,7 @@ std::vector<std::string> needed_tensors(const TrainingRun& run) {
   return out;
 }
 
-EncodedPictures without_unneeded(EncodedPictures encoded, const std::vector<std::string>& needed) {
+EncodedImages without_unneeded(EncodedImages encoded, const std::vector<std::string>& needed) {
   const auto drop = [&](const char* name, at::Tensor& tensor) {
     if (std::find(needed.begin(), needed.end(), name) == needed.end()) tensor = at::Tensor();
   };
@@ -118,14 +118,14 @@ FeatureManifest write_image_features(const Config& config) {
   auto last_line = Clock::now();
   for (auto samples = reader.next(); !samples.empty(); samples = reader.next()) {
     std::vector<std::string> keys;
-    std::vector<std::uint64_t> pictures;
+    std::vector<std::uint64_t> images;
     std::vector<at::Tensor> pixels;
     for (const EvaluationSample& sample : samples) {
       keys.push_back(sample.sample.key);
-      pictures.push_back(sample.picture);
+      images.push_back(sample.image);
       pixels.push_back(sample.pixels);
     }
-    writer.add(keys, pictures, without_unneeded(run.model->encode_pictures(at::stack(pixels).to(run.device)), needed));
+    writer.add(keys, images, without_unneeded(run.model->encode_images(at::stack(pixels).to(run.device)), needed));
     if (std::chrono::duration<double>(Clock::now() - last_line).count() < kSecondsBetweenLines) continue;
     last_line = Clock::now();
     log::info("features: ", with_thousands(reader.statistics().samples), " of ", with_thousands(run.train->size()),

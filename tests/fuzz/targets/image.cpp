@@ -37,7 +37,7 @@ std::string with_checksums(std::string_view input) {
 
 const Decoding kTurning{.exif_rotation = true, .gray_range = 4095};
 
-void check_picture(std::string_view file) {
+void check_image(std::string_view file) {
   const ImageHeader header = read_image_header(file);
   allowing<SampleError>([&] {
     const Image image = decode_image(file, kMaxPixels);
@@ -92,7 +92,7 @@ void fuzz_image(std::string_view input) {
   check_reference();
   const bool png = input.starts_with("\x89PNG\r\n\x1A\n");
   const std::string bytes = png && input.size() % 4 != 0 ? with_checksums(input) : std::string(input);
-  check_picture(bytes);
+  check_image(bytes);
   check_part(bytes, {});
   check_part(bytes, kTurning);
   check_mask(bytes);

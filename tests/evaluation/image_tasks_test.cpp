@@ -14,9 +14,9 @@
 namespace tessera {
 namespace {
 
-using EvaluatePictures = Evaluate;
+using EvaluateImages = Evaluate;
 
-TEST_F(EvaluatePictures, QueriesShowTheNearestImagesAndMeasureNothingElse) {
+TEST_F(EvaluateImages, QueriesShowTheNearestImagesAndMeasureNothingElse) {
   options.queries = {"a red circle", "the blue square, of all"};
   options.data = "{name: shapes, split: test, size: 20}";
   EXPECT_EQ(run(), 0);
@@ -48,14 +48,14 @@ TEST_F(EvaluatePictures, QueriesShowTheNearestImagesAndMeasureNothingElse) {
   EXPECT_EQ(sheets.at(0).at("images").at(0).at("name"), nearest) << "the page names the images";
 }
 
-TEST_F(EvaluatePictures, QueryCanBeCombinedWithASuite) {
+TEST_F(EvaluateImages, QueryCanBeCombinedWithASuite) {
   write_suite("source: {name: shapes, split: test, size: 4}\ntasks: [zero_shot]\n");
   options.queries = {"a"};
   EXPECT_EQ(run(), 0);
   EXPECT_EQ(results().at("tasks").size(), 2U);
 }
 
-TEST_F(EvaluatePictures, RejectsAQueryOfAModelWithoutTexts) {
+TEST_F(EvaluateImages, RejectsAQueryOfAModelWithoutTexts) {
   file.tokenizer.name.clear();
   save_model("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}}",
              "text: null");
@@ -65,7 +65,7 @@ TEST_F(EvaluatePictures, RejectsAQueryOfAModelWithoutTexts) {
       "query compares images with texts, but this model has no text tower: linear_probe and knn do not need one");
 }
 
-TEST_F(EvaluatePictures, ReportShowsGradCamAndFeatureMaps) {
+TEST_F(EvaluateImages, ReportShowsGradCamAndFeatureMaps) {
   write_suite(
       "source: {name: shapes, split: test, size: 12}\n"
       "tasks: [{name: grad_cam, samples: 3}, {name: grad_cam, samples: 2, texts: [a red circle, blue]},\n"
@@ -98,7 +98,7 @@ class Words : public Evaluate {
     file.vocabulary += "##s\n.\n";
     save_model_file(options.checkpoint, file);
     context.source = sources().make(task_of("{name: shapes, split: test, size: 2}"), "source");
-    context.pictures = true;
+    context.images = true;
     context.out = folder_.string();
   }
 

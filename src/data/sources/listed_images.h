@@ -12,8 +12,8 @@
 
 namespace tessera {
 
-/// An image file, and what a list of images says about it. File names are relative to PictureList::folder.
-struct ListedPicture {
+/// An image file, and what a list of images says about it. File names are relative to ImageList::folder.
+struct ListedImage {
   struct More {
     Sample known;  // everything except the key, the image, the captions, the label and what the files below hold
     std::string mask_file, depth_file, region_file;
@@ -30,17 +30,17 @@ struct ListedPicture {
 };
 
 /// Returns a bad sample `bad_item` for an item of a JSON list that lacks a member.
-ListedPicture bad_item(const JsonItem& item, const UserError& error);
+ListedImage bad_item(const JsonItem& item, const UserError& error);
 
 /// Finds the image file that a name in a list stands for, and returns the file's path relative to `folder`. Tries the name as written, then
 /// the name without its folders. If the name has no extension, appends each of the usual extensions; if it is also a number, tries the
 /// number with leading zeros too, as COCO writes it. Returns the name itself if no such file exists.
-std::string find_picture(const std::string& folder, const std::string& name);
+std::string find_image(const std::string& folder, const std::string& name);
 
-struct PictureList {
+struct ImageList {
   std::string described;  // "csv a.csv"
   std::string folder;     // folder of the images; empty: the current folder
-  std::vector<ListedPicture> pictures;
+  std::vector<ListedImage> images;
   std::vector<std::string> class_names;
   std::int64_t background_class = -1;
   std::string region_tensor;  // name of the tensor to read from region files; empty: the first tensor is read
@@ -50,13 +50,13 @@ struct PictureList {
 };
 
 /// Images named in a list. A missing image is a SampleError `no_image`.
-class ListedPictures : public IndexedSource, public ImageIds {
+class ListedImages : public IndexedSource, public ImageIds {
  public:
   /// Throws UserError if the list is empty or all its samples are bad, or if none of its first few images exists (the constructor looks
   /// only for these).
-  explicit ListedPictures(PictureList list);
+  explicit ListedImages(ImageList list);
 
-  std::int64_t size() const override { return std::ssize(list_.pictures); }
+  std::int64_t size() const override { return std::ssize(list_.images); }
   Sample get(std::int64_t index) const override;
   std::vector<std::string> class_names() const override { return list_.class_names; }
   std::int64_t background_class() const override { return list_.background_class; }
@@ -70,14 +70,14 @@ class ListedPictures : public IndexedSource, public ImageIds {
   DataFile data_file(std::int64_t index) const override;
 
  protected:
-  const ListedPicture& listed(std::int64_t index) const { return list_.pictures.at(static_cast<std::size_t>(index)); }
+  const ListedImage& listed(std::int64_t index) const { return list_.images.at(static_cast<std::size_t>(index)); }
 
  private:
   std::string path_of(const std::string& name) const;
   void check_first() const;
-  Sample read(const ListedPicture& picture) const;
+  Sample read(const ListedImage& image) const;
 
-  PictureList list_;
+  ImageList list_;
 };
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-#include "src/evaluation/tasks/picture_windows.h"
+#include "src/evaluation/tasks/image_windows.h"
 
 #include <cmath>
 
@@ -30,7 +30,7 @@ config::Size grid_of_window(std::int64_t size, config::Size patch) {
 
 }  // namespace
 
-PictureWindows::PictureWindows(const Embedder& embedder, const WindowSettings& settings, PatchScores patches,
+ImageWindows::ImageWindows(const Embedder& embedder, const WindowSettings& settings, PatchScores patches,
                                std::int64_t batch_size)
     : embedder_(embedder), patches_(std::move(patches)), batch_size_(batch_size) {
   const config::Size image = embedder.preprocessing().image_size;
@@ -40,13 +40,13 @@ PictureWindows::PictureWindows(const Embedder& embedder, const WindowSettings& s
   grid_ = grid_of_window(size_, patch_size_of(embedder));
 }
 
-at::Tensor PictureWindows::scores(const Image& picture, const std::string& key) const {
-  const std::int64_t now = std::min(picture.height, picture.width);
+at::Tensor ImageWindows::scores(const Image& image, const std::string& key) const {
+  const std::int64_t now = std::min(image.height, image.width);
   const std::int64_t wanted = std::max(short_side_ > 0 ? short_side_ : now, size_);
   const double ratio = static_cast<double>(wanted) / static_cast<double>(now);
   const auto scaled = [&](std::int64_t side) { return std::llround(static_cast<double>(side) * ratio); };
-  const Image resized = wanted == now ? picture
-                                      : resize(picture, scaled(picture.height), scaled(picture.width),
+  const Image resized = wanted == now ? image
+                                      : resize(image, scaled(image.height), scaled(image.width),
                                                embedder_.preprocessing().interpolation);
   const at::Tensor pixels = to_tensor(resized);
   const auto corners = metrics::window_corners(resized.height, resized.width, size_, stride_);
@@ -60,7 +60,7 @@ at::Tensor PictureWindows::scores(const Image& picture, const std::string& key) 
   return metrics::join_windows(at::cat(scores), corners, size_, resized.height, resized.width);
 }
 
-at::Tensor PictureWindows::scores_of(const at::Tensor& windows, const std::string& key) const {
+at::Tensor ImageWindows::scores_of(const at::Tensor& windows, const std::string& key) const {
   const at::Tensor maps = patches_.maps(embedder_.encode_images(windows, patches_.needs), grid_);
   if (!maps.isfinite().all().item<bool>())
     user_error("the model's patch embeddings of the image ", key, " are not finite: the weights are broken or the ",

@@ -1,4 +1,4 @@
-#include "src/data/image/sample_picture.h"
+#include "src/data/image/sample_image.h"
 
 #include "src/base/digest.h"
 #include "src/data/image/orientation.h"
@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-std::uint64_t picture_fingerprint(const Sample& sample) {
+std::uint64_t image_fingerprint(const Sample& sample) {
   if (sample.image.empty()) return fingerprint(sample.encoded);
   const auto& pixels = sample.image.pixels;
   return fingerprint({reinterpret_cast<const char*>(pixels.data()), pixels.size()},

@@ -7,13 +7,13 @@
 
 namespace tessera {
 
-inline bool has_picture(const Sample& sample) {
+inline bool has_image(const Sample& sample) {
   return !sample.encoded.empty() || !sample.image.empty();
 }
 
 /// Returns a fingerprint of a sample's image as the source returns it. It covers the file's bytes if present, otherwise the
 /// pixels and the width.
-std::uint64_t picture_fingerprint(const Sample& sample);
+std::uint64_t image_fingerprint(const Sample& sample);
 
 /// Throws the SampleError `no_image` for a sample without an image.
 [[noreturn]] void throw_no_image(const Sample& sample);

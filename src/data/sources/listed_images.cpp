@@ -1,4 +1,4 @@
-#include "src/data/sources/listed_pictures.h"
+#include "src/data/sources/listed_images.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kLookedFor = 20;  // number of the list's first images to look for; if none exists, the folder is reported as wrong
 
-void read_mask(const std::string& path, const PictureList& list, Sample& sample) {
+void read_mask(const std::string& path, const ImageList& list, Sample& sample) {
   Mask mask = decode_mask(read_sample_file(path, "bad_mask"));
   const ImageHeader header = read_image_header(sample.encoded);
   if (header.height > 0 && (header.height != mask.height || header.width != mask.width))
@@ -34,14 +34,14 @@ void read_mask(const std::string& path, const PictureList& list, Sample& sample)
 
 }  // namespace
 
-ListedPicture bad_item(const JsonItem& item, const UserError& error) {
-  ListedPicture out;
+ListedImage bad_item(const JsonItem& item, const UserError& error) {
+  ListedImage out;
   out.name = item.place();
   out.detail().bad.emplace("bad_item", error.what());
   return out;
 }
 
-std::string find_picture(const std::string& folder, const std::string& name) {
+std::string find_image(const std::string& folder, const std::string& name) {
   const std::string last = fs::path(name).filename().string();
   std::vector<std::string> candidates = {name, last};
   if (!fs::path(last).has_extension()) {
@@ -58,37 +58,37 @@ std::string find_picture(const std::string& folder, const std::string& name) {
   return name;
 }
 
-ListedPictures::ListedPictures(PictureList list) : list_(std::move(list)) {
-  if (list_.pictures.empty()) user_error(list_.described, ": names no images");
+ListedImages::ListedImages(ImageList list) : list_(std::move(list)) {
+  if (list_.images.empty()) user_error(list_.described, ": names no images");
   check_first();
   LineBreaks breaks;
-  for (const ListedPicture& picture : list_.pictures) breaks.add(picture.captions);
+  for (const ListedImage& image : list_.images) breaks.add(image.captions);
   if (breaks.are_many()) log::warning(list_.described, ": ", breaks.describe());
 }
 
-void ListedPictures::check_first() const {
-  if (std::ranges::all_of(list_.pictures, &ListedPicture::is_bad)) user_error(list_.pictures[0].more->bad->what());
+void ListedImages::check_first() const {
+  if (std::ranges::all_of(list_.images, &ListedImage::is_bad)) user_error(list_.images[0].more->bad->what());
   std::vector<std::string> missing;
   std::error_code ignored;
-  for (const ListedPicture& picture : list_.pictures) {
-    if (picture.is_bad()) continue;
-    if (fs::exists(path_of(picture.name), ignored)) return;
-    missing.push_back(path_of(picture.name));
+  for (const ListedImage& image : list_.images) {
+    if (image.is_bad()) continue;
+    if (fs::exists(path_of(image.name), ignored)) return;
+    missing.push_back(path_of(image.name));
     if (missing.size() == kLookedFor) break;
   }
   user_error(list_.described, ": none of the first ", missing.size(), " images exists (the first: ", printable(missing.front()),
              "): check the folder of the images");
 }
 
-std::string ListedPictures::path_of(const std::string& name) const {
+std::string ListedImages::path_of(const std::string& name) const {
   return (fs::path(list_.folder) / name).string();  // an absolute name stays as it is
 }
 
-std::string ListedPictures::describe() const {
+std::string ListedImages::describe() const {
   return concat(list_.described, ", ", with_thousands(size()), " samples");
 }
 
-DataFile ListedPictures::data_file(std::int64_t index) const {
+DataFile ListedImages::data_file(std::int64_t index) const {
   const auto tables = std::ssize(list_.tables);
   const std::string& name = index < tables ? list_.tables.at(static_cast<std::size_t>(index)) : listed(index - tables).name;
   const fs::path path(name);
@@ -96,43 +96,43 @@ DataFile ListedPictures::data_file(std::int64_t index) const {
   return {path.is_absolute() ? path.filename().string() : name, path_of(name)};
 }
 
-std::vector<std::string> ListedPictures::captions(std::int64_t index) const {
-  const ListedPicture& picture = listed(index);
-  if (!picture.captions.empty() || !picture.more) return picture.captions;
-  Sample sample = picture.more->known;
+std::vector<std::string> ListedImages::captions(std::int64_t index) const {
+  const ListedImage& image = listed(index);
+  if (!image.captions.empty() || !image.more) return image.captions;
+  Sample sample = image.more->known;
   set_captions_from_fields(sample);
   return std::move(sample.captions);
 }
 
-bool ListedPictures::lacks_caption(std::int64_t index) const {
-  const ListedPicture& picture = listed(index);
-  return picture.captions.empty() && (!picture.more || ListedPictures::captions(index).empty());
+bool ListedImages::lacks_caption(std::int64_t index) const {
+  const ListedImage& image = listed(index);
+  return image.captions.empty() && (!image.more || ListedImages::captions(index).empty());
 }
 
-std::vector<std::uint64_t> ListedPictures::image_ids() const {
+std::vector<std::uint64_t> ListedImages::image_ids() const {
   std::vector<std::uint64_t> out;
   FileIds ids;
-  for (const ListedPicture& picture : list_.pictures) out.push_back(ids.of(path_of(picture.name)));
+  for (const ListedImage& image : list_.images) out.push_back(ids.of(path_of(image.name)));
   return out;
 }
 
-Sample ListedPictures::get(std::int64_t index) const {
-  const ListedPicture& picture = listed(index);
-  return read_keyed(picture.name, [&] { return read(picture); });
+Sample ListedImages::get(std::int64_t index) const {
+  const ListedImage& image = listed(index);
+  return read_keyed(image.name, [&] { return read(image); });
 }
 
-Sample ListedPictures::read(const ListedPicture& picture) const {
-  if (picture.is_bad()) throw *picture.more->bad;
-  Sample sample = picture.more ? picture.more->known : Sample();
-  sample.key = picture.name;
-  sample.label = picture.label;
-  sample.captions = picture.captions;
+Sample ListedImages::read(const ListedImage& image) const {
+  if (image.is_bad()) throw *image.more->bad;
+  Sample sample = image.more ? image.more->known : Sample();
+  sample.key = image.name;
+  sample.label = image.label;
+  sample.captions = image.captions;
   set_captions_from_fields(sample);
-  const std::string path = path_of(picture.name);
+  const std::string path = path_of(image.name);
   sample.encoded = read_sample_file(path, "no_image");
   if (sample.encoded.empty()) throw SampleError("empty_image", path + ": the image has 0 bytes");
-  if (!picture.more) return sample;
-  const auto& [known, mask, depth, regions, bad] = *picture.more;
+  if (!image.more) return sample;
+  const auto& [known, mask, depth, regions, bad] = *image.more;
   try {
     if (!regions.empty()) set_regions(read_sample_file(path_of(regions), "no_regions"), list_.region_tensor, sample);
     if (!mask.empty()) read_mask(path_of(mask), list_, sample);
