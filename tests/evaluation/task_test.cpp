@@ -811,7 +811,7 @@ TEST_F(Tasks, ProbesSayWhichClassesTheyCompareByNumber) {
 TEST(ResolveTasks, NamesTheDataOfASettingThatOnlyDataHave) {
   EXPECT_EQ(tessera::error_of([] { resolve_tasks({task_of("{name: segmentation, background_class: 0}")}, "tasks"); }),
             "task.yaml:1: tasks[0].background_class: unknown key: background_class is a setting of the data "
-            "(webdataset, csv and "
+            "(webdataset, csv, json_lines, parquet and "
             "segmentation_folder): set it where the data are named, as in --data '{name: webdataset, path: ..., background_class: "
             "...}' or source: "
             "{name: webdataset, path: ..., background_class: ...}");

@@ -64,7 +64,6 @@ class WordCache {
     cache.keep(key, out.data() + before, out.size() - before);
   }
 
- private:
   /// Returns the calling thread's cache.
   static WordCache& of_thread() {
     thread_local WordCache cache;
@@ -91,6 +90,7 @@ class WordCache {
     for (std::size_t i = 0; i < count; ++i) slot.ids[i] = static_cast<std::int32_t>(ids[i]);
   }
 
+ private:
   static constexpr unsigned slot_bits = 14;
   struct alignas(64) Slot {  // one CPU cache line
     std::array<std::uint64_t, 4> words{};
