@@ -73,7 +73,7 @@ void embed_source(const Embedder& embedder, const Options& options, const ViewNe
 }
 
 /// Embeds image files; rows are named by the paths. Skips unreadable files with a warning for each.
-void embed_images(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const tools::Rows& rows) {
+void embed_image_files(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const tools::Rows& rows) {
   std::size_t left_out = 0;
   tools::embed_files(embedder, options.images, {options.batch_size, needs}, rows, [&](const std::string& message) {
     ++left_out;
@@ -88,7 +88,7 @@ void embed_images(const Embedder& embedder, const Options& options, const ViewNe
 
 void embed_images(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const tools::Rows& rows) {
   if (options.data.empty())
-    embed_images(embedder, options, needs, rows);
+    embed_image_files(embedder, options, needs, rows);
   else
     embed_source(embedder, options, needs, rows);
 }

@@ -22,7 +22,7 @@ class ConditionedEmbedder final : public EmbedderView {
   ConditionedEmbedder(const Embedder& model, std::shared_ptr<TextConditionedPool> pool,
                       std::optional<std::int64_t> candidates, std::string option);
 
-  using EmbedderView::images;
+  using EmbedderView::encode_images;
   TowerFeatures encode_images(const TowerInput& images, const ViewNeeds& needs) const override;
   TowerFeatures classes(const TowerFeatures& prompts, std::int64_t per_class) const override;
   at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const override;

@@ -34,7 +34,7 @@ class RankEmbedder final : public EmbedderView {
  public:
   /// `model` must be the model that the ranks loaded last. Both arguments must outlive this object.
   RankEmbedder(const Embedder& model, const EmbeddingRanks& ranks) : EmbedderView(model), ranks_(ranks) {}
-  using EmbedderView::images;
+  using EmbedderView::encode_images;
   TowerFeatures encode_images(const TowerInput& images, const ViewNeeds& needs) const override;
   TowerFeatures encode_texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override;
 

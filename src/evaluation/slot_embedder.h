@@ -18,7 +18,7 @@ class SlotEmbedder final : public EmbedderView {
  public:
   /// Each entry of `slots` must be below count_slots().
   SlotEmbedder(const Embedder& model, const std::vector<std::int64_t>& slots);
-  using EmbedderView::images;
+  using EmbedderView::encode_images;
   TowerFeatures encode_images(const TowerInput& images, const ViewNeeds& needs) const override;
   TowerFeatures encode_texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override;
 
@@ -33,7 +33,7 @@ class MaskEmbedder final : public EmbedderView {
   /// `weights` [P] has one weight for each of P equal parts of an image embedding. encode_images() throws UserError if the embedding cannot be
   /// split into P equal parts. The message names `path`, the mask's file.
   MaskEmbedder(const Embedder& model, at::Tensor weights, std::string path);
-  using EmbedderView::images;
+  using EmbedderView::encode_images;
   TowerFeatures encode_images(const TowerInput& images, const ViewNeeds& needs) const override;
 
  private:

@@ -86,7 +86,7 @@ class ChosenGroups final : public EmbedderView {
   bool attention = true, tokens = false;
   mutable std::int64_t images = 0;  // the number of images that the image tower embedded
 
-  using EmbedderView::images;
+  using EmbedderView::encode_images;
   TowerFeatures encode_images(const TowerInput& given, const ViewNeeds& needs) const override {
     images += given.values().size(0);
     return EmbedderView::encode_images(given, needs);
