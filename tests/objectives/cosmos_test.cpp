@@ -113,8 +113,8 @@ class Formula {
   at::Tensor left_out(const at::Tensor& row_there, const Rows& columns) const {
     const at::Tensor absent = (row_there.unsqueeze(1) & columns.there).logical_not();
     if (!masked_) return absent;
-    const at::Tensor& images = features_.duplicates.image_group;
-    at::Tensor same = images.unsqueeze(1) == images;
+    const at::Tensor& groups = features_.duplicates.image_group;
+    at::Tensor same = groups.unsqueeze(1) == groups;
     if (columns.ids.defined()) {
       const at::Tensor equal = features_.duplicates.captions_group.unsqueeze(1) == columns.ids.view({1, -1, 1});  // [B, B, K]
       same = same | (equal & features_.text("captions").present.unsqueeze(1)).any(2);
