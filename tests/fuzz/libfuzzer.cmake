@@ -5,8 +5,8 @@ set(TESSERA_FUZZ_LIBRARIES ${PROJECT_SOURCE_DIR}/build CACHE PATH "build folder 
 file(GLOB parsers ${PROJECT_SOURCE_DIR}/src/data/tokenizers/*.cpp ${PROJECT_SOURCE_DIR}/src/data/tokenizers/json/*.cpp)
 foreach(name formats/byte_stream formats/captions formats/column_file formats/data_files formats/field_expression
              formats/json_values formats/paths formats/regions formats/row_filter formats/table
-             image/bmp image/decode image/gif image/image_header image/jpeg image/tiff features/feature_files features/feature_folder source
-             sources/annotation_files sources/listed_pictures sources/parquet sources/rows sources/tables
+             image/bmp image/decode image/gif image/image_header image/jpeg image/png image/tiff image/webp features/feature_folder source
+             sources/annotation_files sources/listed_images sources/parquet sources/rows sources/tables
              sources/webdataset/index_cache sources/webdataset/shard_stream sources/webdataset/shards)
   list(APPEND parsers ${PROJECT_SOURCE_DIR}/src/data/${name}.cpp)
 endforeach()
@@ -15,6 +15,8 @@ foreach(name pickle pytorch_file safetensors safetensors_header tar zip_checksum
 endforeach()
 file(GLOB index_parsers ${PROJECT_SOURCE_DIR}/src/index/*.cpp)
 list(APPEND parsers ${index_parsers})
+set(fuzz_packages opencv_core opencv_imgproc opencv_imgcodecs PkgConfig::sentencepiece PkgConfig::icu PkgConfig::libarchive
+  PkgConfig::libjpeg PkgConfig::libpng PkgConfig::libtiff PkgConfig::libwebp ZLIB::ZLIB)
 add_library(fuzz_support STATIC target.cpp)
 target_include_directories(fuzz_support PUBLIC ${PROJECT_SOURCE_DIR})
 target_compile_definitions(fuzz_support PUBLIC TESSERA_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
@@ -29,7 +31,7 @@ if(TARGET tessera_arrow)
 endif()
 target_link_libraries(fuzz_parsers
   PUBLIC fuzz_support tessera_kernels ${TORCH_INSTALL_PREFIX}/lib/libtorch_cpu.so ${TORCH_INSTALL_PREFIX}/lib/libc10.so
-  PRIVATE opencv_core opencv_imgproc opencv_imgcodecs PkgConfig::sentencepiece PkgConfig::icu PkgConfig::libarchive PkgConfig::libjpeg PkgConfig::libtiff ZLIB::ZLIB)
+  PRIVATE ${fuzz_packages})
 
 foreach(target ${targets})
   add_executable(fuzz_${target} libfuzzer.cpp targets/${target}.cpp)
@@ -46,7 +48,7 @@ foreach(target config model_file)
   endforeach()
   target_link_libraries(fuzz_${target} PRIVATE ${TESSERA_FUZZ_LIBRARIES}/src/report/libtessera_report.a ${TESSERA_FUZZ_LIBRARIES}/src/libtessera.a
     ${TESSERA_FUZZ_LIBRARIES}/src/ops/libtessera_operators.a ${TESSERA_FUZZ_LIBRARIES}/kernels/libtessera_kernels.a tessera_base ${TORCH_LIBRARIES}
-    opencv_core opencv_imgproc opencv_imgcodecs PkgConfig::sentencepiece PkgConfig::icu PkgConfig::libarchive PkgConfig::libjpeg PkgConfig::libtiff ZLIB::ZLIB gomp)
+    ${fuzz_packages} gomp)
   if(TARGET CUDA::cudart)
     target_link_libraries(fuzz_${target} PRIVATE CUDA::cudart)
   endif()
