@@ -10,7 +10,7 @@ foreach(name formats/byte_stream formats/captions formats/column_file formats/da
              sources/webdataset/index_cache sources/webdataset/shard_stream sources/webdataset/shards)
   list(APPEND parsers ${PROJECT_SOURCE_DIR}/src/data/${name}.cpp)
 endforeach()
-foreach(name pickle pytorch_file safetensors safetensors_header tar zip_checksums)
+foreach(name pickle pytorch_file safetensors safetensors_header tar)
   list(APPEND parsers ${PROJECT_SOURCE_DIR}/src/io/${name}.cpp)
 endforeach()
 file(GLOB index_parsers ${PROJECT_SOURCE_DIR}/src/index/*.cpp)

@@ -66,6 +66,13 @@ class Paths(unittest.TestCase):
                 for path in named_paths(line):
                     self.assertTrue(exists(path, file), f"{name}:{number}: {path} does not exist")
 
+    def test_sources_of_the_fuzz_build_exist(self):
+        """No other build reads this list, so a renamed file would be noticed only when somebody fuzzes."""
+        text = (ROOT / "tests/fuzz/libfuzzer.cmake").read_text(encoding="utf-8")
+        lists = re.findall(r"foreach\(name (.*?)\)\n\s*list\(APPEND parsers \$\{PROJECT_SOURCE_DIR\}/(src/\w+)/", text, re.S)
+        self.assertEqual([folder for _, folder in lists], ["src/data", "src/io"])
+        self.assertEqual([f"{folder}/{name}.cpp" for names, folder in lists for name in names.split() if not (ROOT / folder / f"{name}.cpp").exists()], [])
+
 
 if __name__ == "__main__":
     unittest.main()
