@@ -6,8 +6,9 @@
 A folder may include only from folders to its left in the page's order. The script reads the order from the page: lines of a code block that
 begin with src (for the folders of src/, with kernels/ and tools/) or src/FOLDER (for its parts). A file directly in the folder counts as a
 separate part; parts that the page does not name come last. Lines of a code block that begin with include/tessera list the public headers.
-There are at most 80, and they include only one another. Prints the number of parts and dependencies (pairs of parts in which one includes
-the other) and of public headers. Exit code: 0 if there is no fault; 1 if there is one, after listing the faults.
+There are at most 80, and they include only one another. The column "at most, lines" of the page's table limits the lines of the C++ files in
+each folder of src/ and include/tessera/. Prints the number of parts and dependencies (pairs of parts in which one includes the other), of
+public headers, and of lines. Exit code: 0 if there is no fault; 1 if there is one, after listing the faults.
 """
 import argparse
 import collections
@@ -19,7 +20,7 @@ import sys
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]((?:tessera|src|kernels|tools)/[^">]+)[">]')
 PUBLIC = "include/tessera/"
 MOST_PUBLIC = 80
-ENDINGS = (".h", ".cpp", ".cu", ".cuh")
+ENDINGS = (".h", ".cpp", ".cu", ".cuh", ".inc")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +87,25 @@ def check_public(page, files, includes):
     return f"include/tessera: {len(found)} public headers", faults
 
 
+def read_limits(page):
+    """Returns {"base": 1330, ...}: the most lines that each folder may have, from the column after the folder in the page's table."""
+    return {name.removesuffix(".h"): int(lines.replace(",", ""))
+            for names, lines in re.findall(r"^\| (`[^|]+) \| ([\d,]+) \|", page, re.M) for name in re.findall(r"`([\w.]+)`", names)}
+
+
+def check_lines(root, page, files):
+    """Returns the line to print and the faults of the folders' sizes."""
+    lines = collections.Counter()
+    for file in files:
+        if file.startswith(("src/", PUBLIC)):
+            lines[place(file)[0]] += (root / file).read_text(encoding="utf-8").count("\n")
+    limits = read_limits(page)
+    faults = [f"the page's table has no limit for the lines of {name}" for name in sorted(set(read_orders(page)["src"]) & set(lines) - set(limits))]
+    faults += [f"{name} has {lines[name]:,} lines, more than the {most:,} of the page's table: remove what the new code replaces, or raise the limit "
+               "and say why" for name, most in limits.items() if lines[name] > most]
+    return f"src and include/tessera: {sum(lines.values()):,} lines", faults
+
+
 def check(root, page):
     """Returns the lines to print and the faults."""
     orders = read_orders(page)
@@ -109,8 +129,10 @@ def check(root, page):
                    if here in rank and rank.get(there, len(rank)) > rank[here] for include in those]
     folders = {place(file)[0] for file in files if len(place(file)) > 1}
     faults += [f"{name} is missing from the page's order of src" for name in sorted(folders - set(orders["src"]))]
-    line, more = check_public(page, files, includes)
-    return [*summary, line], faults + more
+    for line, more in (check_public(page, files, includes), check_lines(root, page, files)):
+        summary.append(line)
+        faults += more
+    return summary, faults
 
 
 def main():
