@@ -57,7 +57,7 @@ class RunningDigest {
 
 }  // namespace
 
-DataFingerprint fingerprint_of(const Source& source) {
+DataFingerprint compute_fingerprint(const Source& source) {
   RunningDigest names, sizes, content;
   const auto read = [&](const DataFile& file) { content.add(pieces_of(file)); };
   visit_spread(source, 0, kNames, [&](const DataFile& file) { names.add(file.name); });
@@ -68,10 +68,10 @@ DataFingerprint fingerprint_of(const Source& source) {
   return {source.size(), source.data_file_count(), names.text(), sizes.text(), content.text()};
 }
 
-DataFingerprints fingerprints_of(const Source& source) {
+DataFingerprints compute_fingerprints(const Source& source) {
   DataFingerprints out;
   for (const SourceComponent& component : source.mixing().components)
-    out[component.label] = fingerprint_of(*component.source);
+    out[component.label] = compute_fingerprint(*component.source);
   return out;
 }
 

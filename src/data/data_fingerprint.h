@@ -23,11 +23,11 @@ struct DataFingerprint {
 };
 
 /// Returns the fingerprint of a source that is a single data set, not a mixture (Source::mixing).
-DataFingerprint fingerprint_of(const Source& source);
+DataFingerprint compute_fingerprint(const Source& source);
 
 /// The fingerprints of a source's components, keyed by the components' labels.
 using DataFingerprints = std::map<std::string, DataFingerprint>;
-DataFingerprints fingerprints_of(const Source& source);
+DataFingerprints compute_fingerprints(const Source& source);
 
 std::string to_json(const DataFingerprints& fingerprints);
 /// Parses the text that to_json() returns. Returns an empty map if the text is malformed.

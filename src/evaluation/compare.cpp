@@ -87,7 +87,7 @@ std::string page_path(const std::string& out) {
   return path;
 }
 
-ModelEvaluation evaluation_of(const EvaluateOptions& options, const std::string& model) {
+ModelEvaluation evaluate_or_reuse(const EvaluateOptions& options, const std::string& model) {
   try {
     return evaluate_model(options_of(options, model), /*reuse=*/!options.overwrite);
   } catch (const UserError& error) {
@@ -103,7 +103,7 @@ int compare_models(const EvaluateOptions& options) {
   std::vector<report::MeasuredModel> measured;
   int code = 0;
   for (const std::string& model : options.compare) {
-    const ModelEvaluation evaluation = evaluation_of(options, model);
+    const ModelEvaluation evaluation = evaluate_or_reuse(options, model);
     measured.push_back(
         {evaluation.run_folder.empty() ? evaluation.model_file : evaluation.run_folder, evaluation.folder});
     std::cerr << model << ": " << evaluation.folder << "/results.json"

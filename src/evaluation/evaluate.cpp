@@ -9,7 +9,7 @@
 #include "src/base/dump_utf8.h"
 #include "src/base/progress.h"
 #include "src/config/environment.h"
-#include "src/data/loading/told_samples.h"
+#include "src/data/loading/reported_samples.h"
 #include "src/evaluation/checkpoint_pool.h"
 #include "src/evaluation/earlier_results.h"
 #include "src/evaluation/feature_store.h"
@@ -40,7 +40,7 @@ bool is_objective_parameter(const std::string& name) {
   return name.starts_with("objective.") && last != "center" && last != "document_count" && last != "caption_count" && last != "margin";
 }
 
-ParameterCount parameters_of(const InferenceModel& loaded) {
+ParameterCount count_parameters(const InferenceModel& loaded) {
   ParameterCount count = count_parameters(*loaded.model);
   for (const auto& [name, weights] : loaded.file.weights)
     if (is_objective_parameter(name)) count.objective += weights.numel();
@@ -65,7 +65,7 @@ nlohmann::json origin_of(const InferenceModel& loaded, const EvaluateOptions& op
           {"model_file", loaded.path},
           {"weights", weights_fingerprint(loaded.file.weights)},
           {"model_settings", hexadecimal(fingerprint(model_settings_of(loaded.file).dump()))},
-          {"parameters", describe(parameters_of(loaded))},
+          {"parameters", describe(count_parameters(loaded))},
           {"source", data(suite.source)},
           {"train", data(suite.train)},
           {"batch_size", suite.batch_size},
@@ -277,7 +277,7 @@ ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
   context.logit_scale = logit_scale_of(loaded.file.weights);
   if (options.run_loss) context.loss = options.run_loss(loaded);
   context.pool = checkpoint_pool(loaded);
-  context.told = std::make_shared<ToldSamples>();
+  context.reported = std::make_shared<ReportedSamples>();
   context.vocabulary_texts = std::make_shared<std::map<std::uint64_t, TowerFeatures>>();
   if (suite.source) context.source = sources().make(*suite.source, "source");
   const auto needs_train = [](const config::ModuleSettings& task) {
@@ -313,7 +313,7 @@ ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
     head.facts.emplace_back("Slots", kept.description);
   }
   std::vector<report::TaskOutcomes> outcomes;
-  for (const TaskResult& result : results) outcomes.push_back(outcomes_of(result));
+  for (const TaskResult& result : results) outcomes.push_back(make_outcomes(result));
   io::write_file(out + "/samples.json", dump_utf8(report::to_json(outcomes)) + "\n");
   io::write_file(out + "/results.json", dump_utf8(json, 2) + "\n");
   io::write_file(out + "/report.html", report::evaluation_page(head, results, failures));

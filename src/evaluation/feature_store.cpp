@@ -17,12 +17,12 @@ namespace fs = std::filesystem;
 
 constexpr const char* kTexts = "texts.safetensors";
 
-std::string digest_of(const at::Tensor& rows) {
+std::string compute_digest(const at::Tensor& rows) {
   return hexadecimal(fingerprint({static_cast<const char*>(rows.const_data_ptr()), rows.nbytes()}));
 }
 
 /// Returns what is wrong with a file of embeddings; empty if the file is intact and belongs to the model.
-std::string damage_of(const io::TensorFile& file, const std::string& key) {
+std::string find_damage(const io::TensorFile& file, const std::string& key) {
   const auto of = file.tensors.find("of"), rows = file.tensors.find("embeddings");
   const auto model = file.metadata.find("model"), digest = file.metadata.find("digest");
   if (of == file.tensors.end() || rows == file.tensors.end() || model == file.metadata.end() || digest == file.metadata.end())
@@ -30,7 +30,7 @@ std::string damage_of(const io::TensorFile& file, const std::string& key) {
   if (model->second != key) return "written by another model";
   if (rows->second.dim() != 2 || of->second.scalar_type() != at::kLong || of->second.sizes() != rows->second.sizes().slice(0, 1))
     return "its tensors have unexpected shapes";
-  if (digest->second != digest_of(rows->second)) return "its content does not match its digest";
+  if (digest->second != compute_digest(rows->second)) return "its content does not match its digest";
   return "";
 }
 
@@ -80,7 +80,7 @@ void EmbeddingTable::load(const std::string& path, const std::string& key) {
   std::string damage;
   try {
     const io::TensorFile file = io::load_safetensors(path);
-    damage = damage_of(file, key);
+    damage = find_damage(file, key);
     if (damage.empty()) {
       const at::Tensor& of = file.tensors.at("of");
       const auto* begin = of.const_data_ptr<std::int64_t>();
@@ -108,7 +108,7 @@ bool EmbeddingTable::save(const std::string& path, const std::string& key) {
   const at::Tensor embeddings = rows(of);
   const at::Tensor names = at::empty({std::ssize(of)}, at::kLong);
   std::memcpy(names.data_ptr(), of.data(), of.size() * sizeof(std::uint64_t));
-  io::save_safetensors(path, {{"of", names}, {"embeddings", embeddings}}, {{"model", key}, {"digest", digest_of(embeddings)}});
+  io::save_safetensors(path, {{"of", names}, {"embeddings", embeddings}}, {{"model", key}, {"digest", compute_digest(embeddings)}});
   return true;
 }
 
@@ -130,7 +130,7 @@ EmbeddingTable& FeatureStore::table(const std::string& name) {
 }
 
 EmbeddingTable& FeatureStore::images(const Source& source) {
-  return table("pictures-" + hexadecimal(fingerprint(to_json(fingerprints_of(source)))) + ".safetensors");
+  return table("pictures-" + hexadecimal(fingerprint(to_json(compute_fingerprints(source)))) + ".safetensors");
 }
 
 EmbeddingTable& FeatureStore::texts() {

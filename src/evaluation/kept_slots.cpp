@@ -53,7 +53,7 @@ void warn_of_measured_data(const config::ModuleSettings& chosen_on, const SuiteS
     log::warning("--slots: slots are chosen on samples of a test split", kWayOut);
 }
 
-nlohmann::json json_of(const SlotChoice& choice) {
+nlohmann::json make_json(const SlotChoice& choice) {
   return {{"slots", choice.slots}, {"of", choice.of}, {"data", choice.data}};
 }
 
@@ -110,7 +110,7 @@ KeptSlots keep_slots(const std::string& option, const SuiteSettings& suite, cons
   return {.embedder = std::make_unique<SlotEmbedder>(model, choice.slots),
           .slots = choice.slots,
           .description = choice.describe(),
-          .json = json_of(choice)};
+          .json = make_json(choice)};
 }
 
 }  // namespace tessera

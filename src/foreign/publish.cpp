@@ -249,7 +249,7 @@ class Publication {
           filled.written.emplace(name, tensor);
         } else if (!filled.draft.what.empty() && tensor.sizes() != ours->second.sizes()) {
           continue;  // this draft's configuration describes the resized model
-        } else if (digest_of(ours->second) == changed->second) {
+        } else if (compute_digest(ours->second) == changed->second) {
           filled.replaced[name] = ours->second;
           ours->second = tensor;
         } else if (filled.draft.what.empty()) {

@@ -32,7 +32,7 @@ std::shared_ptr<const PublishedParts> published_parts(const std::string& path, c
 ModelFile load_published_folder(const std::string& folder, const CheckpointOptions& options = {});
 
 /// Returns the SHA-256 of a tensor's bytes as they are stored in a file.
-std::string digest_of(const at::Tensor& tensor);
+std::string compute_digest(const at::Tensor& tensor);
 
 /// Where a model is written to, and what its folder contains besides weights and configuration.
 struct PublishRequest {

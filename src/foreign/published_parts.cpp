@@ -29,7 +29,7 @@ bool holds(const at::Tensor& written, const at::Tensor& theirs) {
 
 }  // namespace
 
-std::string digest_of(const at::Tensor& tensor) {
+std::string compute_digest(const at::Tensor& tensor) {
   const at::Tensor bytes = tensor.detach().cpu().contiguous();
   return sha256({static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()});
 }
@@ -72,7 +72,7 @@ std::shared_ptr<const PublishedParts> published_parts(const std::string& path, c
       const auto found = written.find(name);
       if (found != written.end() && holds(found->second, tensor)) continue;
       parts->tensors[name] = tensor.clone();
-      if (found != written.end()) parts->digests[name] = digest_of(found->second);
+      if (found != written.end()) parts->digests[name] = compute_digest(found->second);
     }
   }
   return parts;

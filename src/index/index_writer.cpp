@@ -109,7 +109,7 @@ void add_segment(const std::string& folder, Manifest& manifest, const QuantizedD
   manifest.segments.push_back({write_segment(folder, file, documents, manifest.layout, threads), {}});
 }
 
-double largest_of(const SparseVectors& vectors) {
+double find_largest(const SparseVectors& vectors) {
   const auto largest = std::max_element(vectors.weights.begin(), vectors.weights.end());
   return largest == vectors.weights.end() ? 1 : *largest;
 }
@@ -157,7 +157,7 @@ Change build_index(const std::string& folder, SparseVectors documents, const Bui
   Change change{documents.rows()};
   if (settings.unit_length) scale_to_unit_length(documents);
   manifest.quantization = {settings.impact_bits,
-                           settings.largest_weight > 0 ? settings.largest_weight : largest_of(documents),
+                           settings.largest_weight > 0 ? settings.largest_weight : find_largest(documents),
                            settings.unit_length};
   manifest.layout = {documents.vocab_size, settings.window, settings.impact_bits};
   if (!settings.names.are_numbers()) {

@@ -118,10 +118,10 @@ class SegmentSearch {
     for (const QueryTerm& term : own_.terms) bound += term.bound;
     if (bound < best_.least()) return false;
     filtered_ = allow(window);
-    const std::size_t first_put_off = put_off();
-    for (std::size_t i = 0; i < first_put_off; ++i) add(window, own_.terms[i]);
-    if (first_put_off < own_.terms.size() && look_up(window, first_put_off)) return true;
-    for (std::size_t i = first_put_off; i < own_.terms.size(); ++i) add(window, own_.terms[i]);
+    const std::size_t first_deferred = defer();
+    for (std::size_t i = 0; i < first_deferred; ++i) add(window, own_.terms[i]);
+    if (first_deferred < own_.terms.size() && look_up(window, first_deferred)) return true;
+    for (std::size_t i = first_deferred; i < own_.terms.size(); ++i) add(window, own_.terms[i]);
     take(window);
     return true;
   }
@@ -187,7 +187,7 @@ class SegmentSearch {
 
   /// Chooses the terms to defer, moves them to the end, and returns the index of the first deferred term. Prefers terms with the highest
   /// cost relative to their bounds. The sum of the deferred terms' bounds stays well below the k-th best dot product found so far.
-  std::size_t put_off() {
+  std::size_t defer() {
     // Terms are deferred as long as the sum of their bounds is at most this share of the k-th best score. A larger share defers more terms,
     // but more documents must be looked up.
     constexpr double kShare = 0.8;
@@ -197,10 +197,10 @@ class SegmentSearch {
     std::sort(terms.begin(), terms.end(), [](const QueryTerm& a, const QueryTerm& b) {
       return a.cost * static_cast<double>(b.bound) < b.cost * static_cast<double>(a.bound);
     });
-    put_off_bound_ = 0;
+    deferred_bound_ = 0;
     std::size_t kept = terms.size();
-    while (kept > 0 && static_cast<double>(put_off_bound_ + terms[kept - 1].bound) <= room)
-      put_off_bound_ += terms[--kept].bound;
+    while (kept > 0 && static_cast<double>(deferred_bound_ + terms[kept - 1].bound) <= room)
+      deferred_bound_ += terms[--kept].bound;
     return kept;
   }
 
@@ -227,7 +227,7 @@ class SegmentSearch {
   /// candidates (the documents that can still enter the k best) in the postings of the deferred terms, pushes the candidates with a large
   /// enough dot product to `best_`, resets the scores to 0, and returns true.
   bool look_up(const Window& window, std::size_t first) {
-    const std::uint64_t least = best_.least() - put_off_bound_;
+    const std::uint64_t least = best_.least() - deferred_bound_;
     const std::int64_t count = 64 * window.words();
     const auto found =
         static_cast<double>(kernels_.count_at_least(own_.scores.data(), count, static_cast<std::uint32_t>(least)));
@@ -242,7 +242,7 @@ class SegmentSearch {
         [&](std::uint16_t document, std::uint32_t product) {
           candidates.push_back({document, product});
         });
-    std::uint64_t rest = put_off_bound_;
+    std::uint64_t rest = deferred_bound_;
     for (std::size_t i = first; i < own_.terms.size() && !candidates.empty(); ++i) {
       add_to_candidates(window, own_.terms[i]);
       rest -= own_.terms[i].bound;
@@ -309,7 +309,7 @@ class SegmentSearch {
   Best& best_;
   const kernels::ImpactScoreKernels& kernels_ = kernels::impact_score_kernels();
   Scratch& own_ = scratch();
-  std::uint64_t put_off_bound_ = 0;
+  std::uint64_t deferred_bound_ = 0;
   bool filtered_ = false;
 };
 

@@ -340,9 +340,9 @@ class PytorchModel {
   /// Returns the state that is read although the user chose none. If there are others, the log says which one it is, once for each file.
   const PickleValue& said(const State& state, const std::vector<State>& states) const {
     static std::mutex mutex;
-    static std::set<std::string> told;
+    static std::set<std::string> reported;
     const std::lock_guard lock(mutex);
-    if (states.size() > 1 && told.insert(path_).second)
+    if (states.size() > 1 && reported.insert(path_).second)
       log::info(path_, ": has the state dicts ", names_of(states), ", of which ", printable(state.first), " is read; choose with ",
                 kHowToChoose);
     return *state.second;

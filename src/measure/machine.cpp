@@ -125,10 +125,10 @@ double fastest_product(const at::Device& device, at::ScalarType type, std::int64
   constexpr double kBudget = 0.5;  // seconds
   constexpr int kEnough = 8;
   const std::function<void()> product = square_product(device, type, side);
-  seconds_of(device, product);  // warm-up: starts threads and chooses an algorithm
+  measure_seconds(device, product);  // warm-up: starts threads and chooses an algorithm
   double fastest = std::numeric_limits<double>::infinity(), spent = 0;
   for (int slower = 0; slower < kEnough && (spent < kBudget || slower < 3); ++slower) {
-    const double seconds = seconds_of(device, product);
+    const double seconds = measure_seconds(device, product);
     spent += seconds;
     if (seconds < fastest) slower = 0;
     fastest = std::min(fastest, seconds);
@@ -218,7 +218,7 @@ bool fits_in_memory(const std::function<void()>& body) {
   }
 }
 
-double seconds_of(const at::Device& device, const std::function<void()>& call) {
+double measure_seconds(const at::Device& device, const std::function<void()>& call) {
   synchronize(device);
   const auto start = Clock::now();
   call();
@@ -234,7 +234,7 @@ double median(std::vector<double> values) {
 
 double median_seconds(const at::Device& device, const std::function<void()>& call, int repeats, double budget) {
   const auto start = Clock::now();
-  const double first = seconds_of(device, call);
+  const double first = measure_seconds(device, call);
   if (first >= budget) return first;
   constexpr double kShortest = 2e-3;
   const int calls = std::max(1, static_cast<int>(std::ceil(kShortest / std::max(first, 1e-6))));
@@ -243,7 +243,7 @@ double median_seconds(const at::Device& device, const std::function<void()>& cal
   };
   std::vector<double> times;
   do {
-    times.push_back(seconds_of(device, several) / calls);
+    times.push_back(measure_seconds(device, several) / calls);
   } while (static_cast<int>(times.size()) < repeats && seconds_since(start) < budget);
   return median(std::move(times));
 }

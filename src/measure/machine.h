@@ -52,7 +52,7 @@ bool out_of_memory(const std::exception& error);
 bool fits_in_memory(const std::function<void()>& body);
 
 /// Returns how many seconds one call takes, including the time until the device has finished its work.
-double seconds_of(const at::Device& device, const std::function<void()>& call);
+double measure_seconds(const at::Device& device, const std::function<void()>& call);
 
 /// Returns the median of `values`, which must not be empty; for an even number of values, the upper of the two middle ones.
 double median(std::vector<double> values);

@@ -53,14 +53,14 @@ void check(const at::Tensor& patches, const at::Tensor& tokens, const at::Tensor
               patches.device(), ", ", tokens.device(), ", ", patch_keep.device(), " and ", token_keep.device());
 }
 
-kernels::MaxSimilarityProblem problem_of(const at::Tensor& patches, const at::Tensor& tokens) {
+kernels::MaxSimilarityProblem make_problem(const at::Tensor& patches, const at::Tensor& tokens) {
   return {patches.size(0), patches.size(1), tokens.size(0), tokens.size(1), patches.size(2), kernel_type(patches)};
 }
 
 // Returns true if the kernels take the rows. On a GPU, long texts may need more shared memory or more threads than a block has.
 bool fits(const at::Tensor& patches, const at::Tensor& tokens) {
   if (patches.is_cuda() && tokens.size(1) > kernels::MaxSimilarityProblem::kMostTokensOnGpu) return false;
-  return has_kernels_for_type(patches, patches.is_cuda() ? kernels::cuda::max_similarity_block_memory(problem_of(patches, tokens)) : 0);
+  return has_kernels_for_type(patches, patches.is_cuda() ? kernels::cuda::max_similarity_block_memory(make_problem(patches, tokens)) : 0);
 }
 
 at::Tensor scratch(const kernels::MaxSimilarityProblem& problem, kernels::Pass pass, const at::Tensor& like) {
@@ -91,7 +91,7 @@ Four forward_on_device(const at::Tensor& patches, const at::Tensor& tokens, cons
   const at::Tensor x = patches.contiguous(), y = tokens.contiguous(), keep_x = patch_keep.contiguous(),
                    keep_y = token_keep.contiguous();
   kernels::MaxSimilarityForward call;
-  call.problem = problem_of(x, y);
+  call.problem = make_problem(x, y);
   call.patches = x.const_data_ptr();
   call.tokens = y.const_data_ptr();
   call.patch_keep = mask_bytes(keep_x);
@@ -124,7 +124,7 @@ Pair backward_on_device(const at::Tensor& grad_i2t, const at::Tensor& grad_t2i, 
                    token_places = best_token.contiguous(), patch_places = best_patch.contiguous();
   const at::Tensor grad_patches = at::empty(x.sizes(), x.options()), grad_tokens = at::empty(y.sizes(), y.options());
   kernels::MaxSimilarityBackward call;
-  call.problem = problem_of(x, y);
+  call.problem = make_problem(x, y);
   call.patches = x.const_data_ptr();
   call.tokens = y.const_data_ptr();
   call.patch_keep = mask_bytes(keep_x);

@@ -47,7 +47,7 @@ struct Call {
   std::int64_t boxes() const { return image.size(0); }
 };
 
-kernels::RoiAlignProblem problem_of(const Call& call, kernels::DataType type) {
+kernels::RoiAlignProblem make_problem(const Call& call, kernels::DataType type) {
   return {call.images,
           call.height,
           call.width,
@@ -120,7 +120,7 @@ at::Tensor forward_on_device(const at::Tensor& features, const at::Tensor& boxes
   if (cells.scalar_type() == at::kDouble) return forward_in_double(call, cells);
   const at::Tensor out = at::empty({call.boxes(), output_size[0], output_size[1], call.channels}, cells.options());
   kernels::RoiAlignForward pass;
-  pass.problem = problem_of(call, kernel_type(cells));
+  pass.problem = make_problem(call, kernel_type(cells));
   const at::Tensor memory = workspace(kernels::roi_align_workspace(pass.problem), cells);
   pass.features = cells.const_data_ptr();
   pass.out = out.mutable_data_ptr();
@@ -149,7 +149,7 @@ at::Tensor backward_on_device(const at::Tensor& gradient, const at::Tensor& boxe
   const at::Tensor first = at::searchsorted(sorted, at::arange(call.images + 1, sorted.options()));
   const at::Tensor out = at::empty({call.images, call.height, call.width, call.channels}, given.options());
   kernels::RoiAlignBackward pass;
-  pass.problem = problem_of(call, kernel_type(given));
+  pass.problem = make_problem(call, kernel_type(given));
   const at::Tensor memory = workspace(kernels::roi_align_workspace(pass.problem), given);
   pass.order = order.const_data_ptr<std::int64_t>();
   pass.first = first.const_data_ptr<std::int64_t>();

@@ -114,7 +114,7 @@ class ProjectedSums : public torch::autograd::Function<ProjectedSums> {
 };
 
 // Returns the softmax of scores [B, L, N] over the real tokens, in float32 or better.
-at::Tensor attention_of(const at::Tensor& scores, const at::Tensor& mask) {
+at::Tensor compute_attention(const at::Tensor& scores, const at::Tensor& mask) {
   const at::Tensor wide = to_compute(scores).contiguous();
   if (!mask.defined()) return wide.softmax(-1);
   const at::Tensor padding = mask.logical_not().unsqueeze(1);  // [B, 1, N]
@@ -132,7 +132,7 @@ SlotAttentionOutputs folded(const SlotAttentionInputs& in, const at::Tensor& tok
   const at::ScalarType type = tokens.scalar_type();
   const at::Tensor directions = at::bmm(queries, to_compute(in.key_weight)).flatten(0, 1).to(type);  // [L, d]
   SlotAttentionOutputs out;
-  out.attention = attention_of(at::matmul(tokens, directions.t()).mT(), in.mask);
+  out.attention = compute_attention(at::matmul(tokens, directions.t()).mT(), in.mask);
   out.heads = ProjectedSums::apply(out.attention.to(type), tokens, in.value_weight.to(type));
   if (!in.value_bias.defined()) return out;
   at::Tensor bias = bias_of_slots(in.value_bias.to(type), s);
@@ -153,7 +153,7 @@ SlotAttentionOutputs projected(const SlotAttentionInputs& in, const at::Tensor& 
   const at::Tensor values = project(in.value_weight, in.value_bias),
                    keys = s.shared ? values : project(in.key_weight, {});
   SlotAttentionOutputs out;
-  out.attention = attention_of(at::matmul(queries.to(type), keys.mT()).flatten(1, 2), in.mask);
+  out.attention = compute_attention(at::matmul(queries.to(type), keys.mT()).flatten(1, 2), in.mask);
   out.heads = at::matmul(out.attention.to(type).unflatten(1, {s.projections, s.group}), values).flatten(1, 2);
   return out;
 }

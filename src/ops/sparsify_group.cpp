@@ -51,7 +51,7 @@ at::Tensor minmax_weights(const at::Tensor& similarity, double threshold) {
   return weights.masked_fill(flat, 1.0 / static_cast<double>(similarity.size(-1)));
 }
 
-at::Tensor weights_of(const Inputs& inputs, bool softmax, Threshold threshold, double softmax_temperature) {
+at::Tensor compute_weights(const Inputs& inputs, bool softmax, Threshold threshold, double softmax_temperature) {
   const at::Tensor similarity = at::matmul(inputs.text, inputs.image.mT());  // [B, L, P]
   const at::Tensor weights =
       softmax ? (similarity / softmax_temperature).softmax(-1)
@@ -82,7 +82,7 @@ at::Tensor operate(const at::Tensor& text_tokens, const at::Tensor& image_tokens
   if (is_composed(text_tokens, image_tokens, dtype)) {
     const Inputs inputs =
         inputs_in(dtype == at::kDouble ? at::kDouble : at::kFloat, text_tokens, image_tokens, text_mask);
-    return at::matmul(weights_of(inputs, softmax, threshold, softmax_temperature), inputs.image).to(tokens);
+    return at::matmul(compute_weights(inputs, softmax, threshold, softmax_temperature), inputs.image).to(tokens);
   }
   return std::get<0>(fused_sparsify_group(text_tokens.to(dtype), image_tokens.to(dtype), text_mask, softmax, threshold,
                                           softmax_temperature))
@@ -147,7 +147,7 @@ at::Tensor sparsify_weights(const at::Tensor& text_tokens, const at::Tensor& ima
   const at::NoGradGuard no_grad;
   check_sparsify_group(text_tokens, image_tokens, text_mask);
   const bool wide = text_tokens.scalar_type() == at::kDouble || image_tokens.scalar_type() == at::kDouble;
-  return weights_of(inputs_in(wide ? at::kDouble : at::kFloat, text_tokens, image_tokens, text_mask),
+  return compute_weights(inputs_in(wide ? at::kDouble : at::kFloat, text_tokens, image_tokens, text_mask),
                     settings.weights == "softmax", settings.threshold_for(image_tokens.size(1)),
                     settings.softmax_temperature);
 }

@@ -18,7 +18,7 @@ using kernels::Pass;
 using Threshold = std::optional<double>;
 using Pair = std::tuple<at::Tensor, at::Tensor>;
 
-kernels::SparsifyGroupProblem problem_of(const at::Tensor& text, const at::Tensor& image, bool softmax,
+kernels::SparsifyGroupProblem make_problem(const at::Tensor& text, const at::Tensor& image, bool softmax,
                                          Threshold threshold, double softmax_temperature) {
   kernels::SparsifyGroupProblem problem;
   problem.batch = text.size(0);
@@ -66,7 +66,7 @@ Pair forward_on_device(const at::Tensor& text_tokens, const at::Tensor& image_to
   at::Tensor statistics =
       at::empty({text.size(0), text.size(1), kernels::kRowStatistics}, text.options().dtype(at::kFloat));
   kernels::SparsifyGroupForward call;
-  call.problem = problem_of(text, image, softmax, threshold, softmax_temperature);
+  call.problem = make_problem(text, image, softmax, threshold, softmax_temperature);
   call.text_tokens = rows_of(text);
   call.image_tokens = rows_of(image);
   call.text_mask = mask_bytes(mask);
@@ -96,7 +96,7 @@ Pair backward_on_device(const at::Tensor& grad_grouped, const at::Tensor& text_t
   if (output_mask[0]) grad_text = at::empty(text.sizes(), text.options());
   if (output_mask[1]) grad_image = at::empty(image.sizes(), image.options());
   kernels::SparsifyGroupBackward call;
-  call.problem = problem_of(text, image, softmax, threshold, softmax_temperature);
+  call.problem = make_problem(text, image, softmax, threshold, softmax_temperature);
   call.text_tokens = rows_of(text);
   call.image_tokens = rows_of(image);
   call.text_mask = mask_bytes(mask);

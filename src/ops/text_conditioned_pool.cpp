@@ -401,7 +401,7 @@ at::Tensor part_of(const at::Tensor& projection, std::int64_t part) {
   return projection.narrow(0, part * width, width);
 }
 
-at::Tensor query_of(const at::Tensor& texts, const TextPoolParameters& p) {
+at::Tensor project_query(const at::Tensor& texts, const TextPoolParameters& p) {
   return at::linear(normalized_over_width(texts, p.query_norm_weight, p.query_norm_bias), part_of(p.in_weight, 0),
                     part_of(p.in_bias, 0));
 }
@@ -469,7 +469,7 @@ at::Tensor text_conditioned_pool(const at::Tensor& image_tokens, const at::Tenso
   };
   const at::Tensor keys = projected(p.key_norm_weight, p.key_norm_bias, 1),
                    values = projected(p.value_norm_weight, p.value_norm_bias, 2);
-  at::Tensor query = by_heads(query_of(queries, p));
+  at::Tensor query = by_heads(project_query(queries, p));
   if (query.dim() == 3) query = query.unsqueeze(0).expand({image_tokens.size(0), -1, -1, -1});
   const at::Tensor attended = at::scaled_dot_product_attention(query.to(keys.scalar_type()), keys, values);
   return at::linear(attended.transpose(1, 2).flatten(2), p.out_weight, p.out_bias);
@@ -493,7 +493,7 @@ at::Tensor text_conditioned_loss(const at::Tensor& image_tokens, const at::Tenso
   const auto ready = [&](const at::Tensor& tensor) { return tensor.to(type).contiguous(); };
   const at::Tensor weight = at::cat({folded_weight(p.key_norm_weight, 1), folded_weight(p.value_norm_weight, 2)}),
                    key_value_bias = at::cat({folded_bias(p.key_norm_bias, 1), folded_bias(p.value_norm_bias, 2)});
-  return ConditionedLoss::apply(ready(tokens), ready(query_of(wide_texts, p) * share), ready(unit_rows(wide_texts)),
+  return ConditionedLoss::apply(ready(tokens), ready(project_query(wide_texts, p) * share), ready(unit_rows(wide_texts)),
                                 ready(weight), ready(key_value_bias), ready(p.out_weight), ready(p.out_bias),
                                 ready(scale), ready(bias),
                                 c10::make_intrusive<PoolCall>(Attention{p.heads, p.zero_token}, pairs));

@@ -45,7 +45,7 @@ void check(const at::Tensor& tokens, const Mask& mask, const at::Tensor& table, 
               mask ? mask->device() : tokens.device(), ", ", table.device(), " and ", bias.device());
 }
 
-kernels::TokenMaxProjectionProblem problem_of(const at::Tensor& tokens, const at::Tensor& table) {
+kernels::TokenMaxProjectionProblem make_problem(const at::Tensor& tokens, const at::Tensor& table) {
   return {tokens.size(0), tokens.size(1), table.size(0), tokens.size(2), kernel_type(tokens)};
 }
 
@@ -72,7 +72,7 @@ Pair forward_on_device(const at::Tensor& tokens, const Mask& mask, const at::Ten
   const at::Tensor encoding = at::empty({x.size(0), rows.size(0)}, offset.options()),
                    argmax = at::empty(encoding.sizes(), offset.options().dtype(at::kLong));
   kernels::TokenMaxProjectionForward call;
-  call.problem = problem_of(x, rows);
+  call.problem = make_problem(x, rows);
   call.tokens = x.const_data_ptr();
   if (mask) call.mask = mask_bytes(real);
   call.table = rows.const_data_ptr();
@@ -101,7 +101,7 @@ Three backward_on_device(const at::Tensor& grad_encoding, const at::Tensor& enco
   if (output_mask[0]) grad_tokens = at::empty(x.sizes(), x.options());
   if (output_mask[1]) grad_table = at::empty(rows.sizes(), rows.options());
   kernels::TokenMaxProjectionBackward call;
-  call.problem = problem_of(x, rows);
+  call.problem = make_problem(x, rows);
   call.tokens = x.const_data_ptr();
   call.table = rows.const_data_ptr();
   call.argmax = places.const_data_ptr<std::int64_t>();

@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-std::vector<at::Tensor> norms_of(const std::vector<at::Tensor>& tensors) {
+std::vector<at::Tensor> compute_norms(const std::vector<at::Tensor>& tensors) {
   if (tensors.empty()) return {};
   std::vector<at::Tensor> norms = at::_foreach_norm(tensors);
   for (at::Tensor& norm : norms) norm = norm.to(norms[0].device(), at::kFloat, /*non_blocking=*/true);
@@ -21,7 +21,7 @@ at::Tensor joint_norm(const std::vector<at::Tensor>& norms) {
 }  // namespace
 
 at::Tensor global_norm(const std::vector<at::Tensor>& tensors) {
-  return joint_norm(norms_of(tensors));
+  return joint_norm(compute_norms(tensors));
 }
 
 at::Tensor clip_grad_norm(const std::vector<at::Tensor>& gradients, std::optional<double> max_norm) {
@@ -33,7 +33,7 @@ GradientNorms clip_grad_norm(const std::vector<at::Tensor>& gradients, std::opti
   TORCH_CHECK(group_of.size() == gradients.size(), "clip_grad_norm: ", gradients.size(), " gradients, groups of ",
               group_of.size());
   const c10::NoGradGuard no_grad;
-  const std::vector<at::Tensor> norms = norms_of(gradients);
+  const std::vector<at::Tensor> norms = compute_norms(gradients);
   GradientNorms out{joint_norm(norms), {}};
   for (std::size_t group = 0; group < groups; ++group) {
     std::vector<at::Tensor> own;

@@ -78,7 +78,7 @@ nlohmann::json bars_card(const std::string& title, const std::vector<std::pair<s
   return {{"type", "bars"}, {"title", title}, {"values", values}};
 }
 
-nlohmann::json sheet_of(const MapExample& example) {
+nlohmann::json make_sheet(const MapExample& example) {
   nlohmann::json out = {{"images", {image_part(example.image, example.name)}}};
   if (!example.text.empty()) out["quote"] = example.text;
   for (const MapExample::Map& map : example.maps)

@@ -53,6 +53,6 @@ struct MapExample {
 };
 
 /// Returns the example as a sheet.
-nlohmann::json sheet_of(const MapExample& example);
+nlohmann::json make_sheet(const MapExample& example);
 
 }  // namespace tessera::report

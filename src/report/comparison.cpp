@@ -326,7 +326,7 @@ std::string comparison_markdown(const std::vector<ComparedRun>& runs) {
 namespace {
 
 /// Returns comparison_json() of runs whose score_rows() are known.
-nlohmann::json json_of(const std::vector<ComparedRun>& runs, const std::vector<ScoreRow>& rows) {
+nlohmann::json make_json(const std::vector<ComparedRun>& runs, const std::vector<ScoreRow>& rows) {
   nlohmann::json out = {
       {"runs", nlohmann::json::array()}, {"scores", nlohmann::json::array()}, {"settings", nlohmann::json::array()}};
   for (const ComparedRun& run : runs)
@@ -358,13 +358,13 @@ nlohmann::json json_of(const std::vector<ComparedRun>& runs, const std::vector<S
 }  // namespace
 
 nlohmann::json comparison_json(const std::vector<ComparedRun>& runs) {
-  return json_of(runs, score_rows(runs));
+  return make_json(runs, score_rows(runs));
 }
 
 std::string comparison_page(const std::vector<ComparedRun>& runs) {
   const std::vector<ScoreRow> rows = score_rows(runs);
   std::vector<ScoreRow> shared = rows;
-  nlohmann::json data = json_of(runs, rows);
+  nlohmann::json data = make_json(runs, rows);
   data["kind"] = "comparison";
   data["percent"] = nlohmann::json::array();
   data["title"] = runs.size() == 1 ? runs.front().name : concat("Comparison of ", runs.size(), " runs");

@@ -53,7 +53,7 @@ Outcomes read_metric(const std::string& name, const Json& json, std::int64_t sam
 
 }  // namespace
 
-std::map<std::string, Interval> intervals_of(const TaskOutcomes& outcomes) {
+std::map<std::string, Interval> compute_intervals(const TaskOutcomes& outcomes) {
   std::map<std::string, Interval> out;
   if (outcomes.samples < 2) return out;
   const auto values = bootstrap_values(outcomes.metrics, outcomes.samples);

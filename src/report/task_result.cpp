@@ -123,7 +123,7 @@ std::string reading_line(const nlohmann::json& reading) {
   return out.line();
 }
 
-report::TaskOutcomes outcomes_of(const TaskResult& result) {
+report::TaskOutcomes make_outcomes(const TaskResult& result) {
   return {result.task, result.data, hexadecimal(result.sample_mark), result.samples, result.outcomes};
 }
 

@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 // How many steps may run before their losses are read back; this bounds the work lost to a non-finite step.
 constexpr std::int64_t kMostUnread = 16;
 
-std::vector<at::Tensor> gradients_of(const Optimizer& optimizer) {
+std::vector<at::Tensor> collect_gradients(const Optimizer& optimizer) {
   std::vector<at::Tensor> out;
   for (const NamedParameter& parameter : optimizer.parameters())
     if (parameter.tensor.grad().defined()) out.push_back(parameter.tensor.grad());
@@ -33,7 +33,7 @@ std::vector<at::Tensor> gradients_of(const Optimizer& optimizer) {
 
 /// Returns the tensors that a step may change besides the optimizer: the buffers, and the objective's numbers, which after_step() clamps.
 std::vector<at::Tensor> changed_by_a_step(const TrainingRun& run) {
-  std::vector<at::Tensor> out = buffers_of(run);
+  std::vector<at::Tensor> out = collect_buffers(run);
   for (at::Tensor& parameter : run.objective->parameters())
     if (parameter.numel() == 1) out.push_back(std::move(parameter));
   return out;
@@ -141,7 +141,7 @@ TrainedStep Trainer::train_step() {
   if (scale_.scale().defined()) step.scale = scale_.numbers();
   step.losses = runner_.run(state_.step, scale_.scale());
   heartbeat_.enter("the optimizer", step.losses.step);
-  scale_.unscale(gradients_of(*run_.optimizer));
+  scale_.unscale(collect_gradients(*run_.optimizer));
   const ClipMode mode = config_.training.clip_mode == "per_tensor" ? ClipMode::per_tensor : ClipMode::global;
   const GradientNorms norms = clip_gradients(*run_.optimizer, grad_norm_groups_, config_.training.clip_norm, mode);
   step.numbers = step_numbers(step.losses, norms, group_, run_.device);
@@ -172,8 +172,8 @@ bool Trainer::read_back() {
   const std::vector<TrainedStep> steps = monitor_.read_back();
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const bool halted = steps[i].decided == NonFiniteGuard::StepDecision::halted;
-    const std::size_t vain = halted ? steps.size() - 1 - i : 0;
-    if (!non_finite_.go_on_after(steps[i], static_cast<std::int64_t>(vain), state_)) return false;
+    const std::size_t wasted = halted ? steps.size() - 1 - i : 0;
+    if (!non_finite_.go_on_after(steps[i], static_cast<std::int64_t>(wasted), state_)) return false;
     monitor_.record(steps[i].row, state_);
     if (halted) break;
   }

@@ -60,7 +60,7 @@ void Trainer::restore_or_initialize(const Resume& resume) {
   std::optional<std::pair<std::string, Checkpoint>> chosen;
   std::string other_data;
   const bool has_other_data = run_on_rank0(group_, "looking for a checkpoint", [&] {
-    run_.data_fingerprint = to_json(fingerprints_of(*run_.train));
+    run_.data_fingerprint = to_json(compute_fingerprints(*run_.train));
     chosen = checkpoints_.choose(resume.from);
     if (chosen) other_data = check_data(run_, chosen->second, chosen->first, resume.allowed);
     return !other_data.empty();
@@ -85,7 +85,7 @@ void Trainer::restore_or_initialize(const Resume& resume) {
       monitor_.resume_at(0, state_.id);
     }
   });
-  const std::map<std::string, at::Tensor> weights = weights_of(*run_.model, *run_.objective);
+  const std::map<std::string, at::Tensor> weights = collect_weights(*run_.model, *run_.objective);
   std::vector<at::Tensor> tensors;
   for (const auto& [name, tensor] : weights) tensors.push_back(tensor);
   broadcast_tensors(tensors, group_);

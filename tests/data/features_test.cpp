@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kWidth = 3;
 
-FeatureManifest manifest_of(const std::string& dtype = "float32") {
+FeatureManifest make_manifest(const std::string& dtype = "float32") {
   FeatureManifest manifest;
   manifest.settings = R"({"model":{"width":3}})";
   manifest.weights = "0123";
@@ -38,7 +38,7 @@ EncodedImages encoded_of(std::int64_t first, std::int64_t count) {
   return out;
 }
 
-at::Tensor floats_of(const std::vector<std::uint8_t>& bytes, at::ScalarType type) {
+at::Tensor read_floats(const std::vector<std::uint8_t>& bytes, at::ScalarType type) {
   const auto count = static_cast<std::int64_t>(bytes.size() / c10::elementSize(type));
   return at::from_blob(const_cast<std::uint8_t*>(bytes.data()), {count}, type).clone().to(at::kFloat);
 }
@@ -49,7 +49,7 @@ class FeatureFolderTest : public FolderTest {
 
   // Writes images 0 to 9 in shards of two; sample i has key "k<i>" and image fingerprint 100 + i.
   void write_ten(const std::string& dtype = "float32") const {
-    FeatureWriter writer(folder(), manifest_of(dtype), 2 * 3 * kWidth * (dtype == "float32" ? 4 : 2));
+    FeatureWriter writer(folder(), make_manifest(dtype), 2 * 3 * kWidth * (dtype == "float32" ? 4 : 2));
     for (std::uint64_t i = 0; i < 10; i += 2)
       writer.add({concat("k", i), concat("k", i + 1)}, {100 + i, 101 + i}, encoded_of(static_cast<std::int64_t>(i), 2));
     writer.finish({{"bad_image", 2}});
@@ -81,7 +81,7 @@ TEST_F(FeatureFolderTest, ReadsBackTheWrittenFeatures) {
     EXPECT_EQ(manifest.tensors[0], (FeatureTensor{"class_token", {kWidth}}));
     EXPECT_EQ(manifest.tensors[1], (FeatureTensor{"tokens", {2, kWidth}}));
     for (std::uint64_t i = 0; i < 10; ++i) {
-      const at::Tensor row = floats_of(features.read(concat("k", i), 100 + i), manifest.scalar_type());
+      const at::Tensor row = read_floats(features.read(concat("k", i), 100 + i), manifest.scalar_type());
       const EncodedImages written = encoded_of(static_cast<std::int64_t>(i), 1);
       EXPECT_TRUE(at::equal(row, at::cat({written.class_token.flatten(), written.tokens.flatten()}))) << dtype << i;
     }
@@ -101,12 +101,12 @@ TEST_F(FeatureFolderTest, DistinguishesAMissingSampleFromAChangedImage) {
 
 TEST_F(FeatureFolderTest, KeysMayRepeatBeEmptyOrHoldAnyBytes) {
   const std::vector<std::string> keys = {"a", "", std::string("a\0b", 3), "a", "\xff"};
-  FeatureWriter writer(folder(), manifest_of());
+  FeatureWriter writer(folder(), make_manifest());
   writer.add(keys, {0, 1, 2, 3, 4}, encoded_of(0, 5));
   writer.finish({});
   const FeatureFolder features(folder());
   for (std::size_t i = 0; i < keys.size(); ++i)
-    EXPECT_EQ(floats_of(features.read(keys[i], i), at::kFloat)[0].item<float>(), static_cast<float>(i));
+    EXPECT_EQ(read_floats(features.read(keys[i], i), at::kFloat)[0].item<float>(), static_cast<float>(i));
 }
 
 // A killed writer leaves shards but no manifest, even if there was a manifest before.
@@ -119,7 +119,7 @@ TEST_F(FeatureFolderTest, AnUnfinishedFolderIsRefused) {
   write_ten();
   FeatureFolder whole(folder());
   {
-    FeatureWriter writer(folder(), manifest_of(), 1);
+    FeatureWriter writer(folder(), make_manifest(), 1);
     writer.add({"k0"}, {100}, encoded_of(7, 1));
     EXPECT_TRUE(fs::exists(shard(0)));
     EXPECT_FALSE(fs::exists(shard(1))) << "the shards of the earlier writer must be removed";
@@ -211,7 +211,7 @@ TEST_F(FeatureFolderTest, AnInvalidManifestIsReportedInOneLine) {
 TEST_F(FeatureFolderTest, AValueThatOverflowsTheTypeIsReportedWithItsSample) {
   EncodedImages encoded;
   encoded.class_token = at::tensor({1.0, 1e6}, at::kFloat).unsqueeze(1);
-  FeatureWriter narrow(folder(), manifest_of("float16")), wide(path("wide"), manifest_of("bfloat16"));
+  FeatureWriter narrow(folder(), make_manifest("float16")), wide(path("wide"), make_manifest("bfloat16"));
   EXPECT_EQ(error_of([&] {
               narrow.add({"good", "large"}, {1, 2}, encoded);
             }),
@@ -227,8 +227,8 @@ class FeatureLoading : public FeatureFolderTest {
     return loader_settings(
         concat("{batch_size: ", batch_size, ", shuffle: false, augmentation: {crop: evaluation}, max_bad_share: 1}"));
   }
-  std::shared_ptr<const FeatureFolder> features_of(const std::vector<Sample>& samples) const {
-    FeatureWriter writer(folder(), manifest_of());
+  std::shared_ptr<const FeatureFolder> encode_images(const std::vector<Sample>& samples) const {
+    FeatureWriter writer(folder(), make_manifest());
     for (std::size_t i = 0; i < samples.size(); ++i)
       writer.add({samples[i].key}, {fingerprint(samples[i].encoded)}, encoded_of(static_cast<std::int64_t>(i), 1));
     writer.finish({});
@@ -245,7 +245,7 @@ class FeatureLoading : public FeatureFolderTest {
 };
 
 TEST_F(FeatureLoading, FeaturesReplaceTheImages) {
-  const auto all = loader(make_samples(8), fixed(4), {}, features_of(make_samples(8)));
+  const auto all = loader(make_samples(8), fixed(4), {}, encode_images(make_samples(8)));
   for (std::int64_t first : {0, 4}) {
     const Batch batch = all->next();
     const TowerInput& view = batch.images.at("image");
@@ -262,7 +262,7 @@ TEST_F(FeatureLoading, SamplesWithoutFeaturesAndChangedImagesAreSkippedAndCounte
   std::vector<Sample> some = make_samples(8), samples = make_samples(8);
   some.erase(some.begin() + 2);
   samples[5].encoded = samples[6].encoded;
-  const auto features = features_of(some);
+  const auto features = encode_images(some);
   const auto batches = loader(samples, fixed(6), {}, features);
   EXPECT_EQ(batches->next().keys, (std::vector<std::string>{"0", "1", "3", "4", "6", "7"}));
   EXPECT_EQ(batches->statistics().skipped,
@@ -271,7 +271,7 @@ TEST_F(FeatureLoading, SamplesWithoutFeaturesAndChangedImagesAreSkippedAndCounte
 
 TEST_F(FeatureLoading, AMissingOptionalImageIsAMaskedRow) {
   std::vector<Sample> samples = make_samples(4);
-  const auto features = features_of(samples);
+  const auto features = encode_images(samples);
   samples[1].encoded.clear();
   Needs needs;
   needs.images["image"].optional = true;
@@ -282,7 +282,7 @@ TEST_F(FeatureLoading, AMissingOptionalImageIsAMaskedRow) {
 }
 
 TEST_F(FeatureLoading, FeaturesOfOtherDataAreReportedAtTheStart) {
-  const auto features = features_of(make_samples(4));
+  const auto features = encode_images(make_samples(4));
   std::vector<Sample> others = make_samples(8);
   for (Sample& sample : others) sample.key += "b";
   EXPECT_EQ(
@@ -293,7 +293,7 @@ TEST_F(FeatureLoading, FeaturesOfOtherDataAreReportedAtTheStart) {
 }
 
 TEST_F(FeatureLoading, RandomViewsAndOtherSizesAreRefused) {
-  const auto features = features_of(make_samples(4));
+  const auto features = encode_images(make_samples(4));
   const auto error = [&](const LoaderSettings& settings, const Needs& needs = {}) {
     return error_of([&] { loader(make_samples(4), settings, needs, features); });
   };

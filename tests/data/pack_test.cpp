@@ -53,11 +53,11 @@ std::vector<Sample> samples_with_bad_ones() {
   return samples;
 }
 
-std::string fingerprint_of(const IndexedSource& source) {
+std::string compute_fingerprint(const IndexedSource& source) {
   SetFingerprint out;
   for (std::int64_t i = source.size(); i-- > 0;) {
     const Sample sample = source.get(i);
-    out.add(sample.key, digest_of(sample));
+    out.add(sample.key, compute_digest(sample));
   }
   return out.text();
 }
@@ -77,7 +77,7 @@ TEST_F(Pack, ReadsBackEqualWithoutTheBadSamples) {
   EXPECT_EQ(first.label, given.label);
   EXPECT_EQ(read->get(17).captions, std::vector<std::string>{"coffee"});
   EXPECT_EQ(read->get(18).key, "a/b.c/pic_name");
-  EXPECT_EQ(fingerprint_of(*read), result.fingerprint);
+  EXPECT_EQ(compute_fingerprint(*read), result.fingerprint);
   const auto manifest = nlohmann::json::parse(io::read_file(result.manifest));
   EXPECT_EQ(manifest["complete"], true);
   EXPECT_EQ(manifest["shards"][0]["samples"], 7);
@@ -341,7 +341,7 @@ TEST_F(Pack, DepthsKeepTheUnitsOfTheirSource) {
   reading.depth_units = 256;
   const auto read = indexed(make_webdataset(reading));
   EXPECT_EQ(read->get(0).depth, samples[0].depth);
-  EXPECT_EQ(fingerprint_of(*read), result.fingerprint);
+  EXPECT_EQ(compute_fingerprint(*read), result.fingerprint);
   EXPECT_EQ(pack(*read, "", settings("again")).fingerprint, result.fingerprint);
   const auto millimeters = std::make_shared<MemorySource>(samples);
   EXPECT_EQ(Mixture(MixtureMode::concat, {{"a", millimeters, 1.0}, {"b", read, 1.0}}).depth_units(), 256);

@@ -76,9 +76,9 @@ class Publish : public FolderTest {
     EXPECT_TRUE(at::allclose(second->encode_text(text).global, first->encode_text(text).global, 1e-5, 1e-6));
   }
 
-  static Json json_of(const std::string& file) { return Json::parse(io::read_file(file)); }
+  static Json make_json(const std::string& file) { return Json::parse(io::read_file(file)); }
   static void change(const std::string& file, const std::function<void(Json&)>& how) {
-    Json json = json_of(file);
+    Json json = make_json(file);
     how(json);
     io::write_file(file, json.dump(2) + "\n");
   }
@@ -136,9 +136,9 @@ TEST_P(RoundTrip, ConfigurationMadeFromSettingsDescribesTheSameModel) {
   file.published = nullptr;
   file.model.preprocessing.mean = {0.1, 0.2, 0.3};
   const PublishedFolder written = write(file, "transformers");
-  EXPECT_EQ("transformers' " + json_of(path("written/config.json")).at("architectures").at(0).get<std::string>(), written.what);
-  EXPECT_EQ(json_of(path("written/config.json")).at("model_type"), json_of(folder + "/config.json").at("model_type"));
-  EXPECT_EQ(json_of(path("written/preprocessor_config.json")).at("image_mean").at(2), 0.3);
+  EXPECT_EQ("transformers' " + make_json(path("written/config.json")).at("architectures").at(0).get<std::string>(), written.what);
+  EXPECT_EQ(make_json(path("written/config.json")).at("model_type"), make_json(folder + "/config.json").at("model_type"));
+  EXPECT_EQ(make_json(path("written/preprocessor_config.json")).at("image_mean").at(2), 0.3);
   expect_same_model(file, path("written"));
   // The written folder must have exactly the tensors of transformers' class.
   NamedTensors theirs = load_foreign_weights(folder);
@@ -169,7 +169,7 @@ TEST_F(Publish, RestoresHalfPrecisionUnlessTheModelChanged) {
   expect_same_files(folder, path("written"));
   file.weights.at("visual.conv1.bias").fill_(1e-9);
   write(file, "transformers");
-  EXPECT_EQ(json_of(path("written/config.json")).at("dtype"), "float32");
+  EXPECT_EQ(make_json(path("written/config.json")).at("dtype"), "float32");
   EXPECT_EQ(load_foreign_weights(path("written")).at("vision_model.embeddings.patch_embedding.bias").scalar_type(), at::kFloat);
 }
 
@@ -206,7 +206,7 @@ TEST_F(Publish, RestoresPositionsOfAnotherSizeUntilTheyAreTrained) {
   EXPECT_EQ(io::read_file(path("written/config.json")), io::read_file(folder + "/config.json")) << "the positions did not change";
   file.weights.at("visual.positional_embedding").add_(1);
   write(file, "transformers");
-  EXPECT_EQ(json_of(path("written/config.json")).at("image_size"), 42);
+  EXPECT_EQ(make_json(path("written/config.json")).at("image_size"), 42);
   EXPECT_EQ(load_foreign_weights(path("written")).at("embeddings.position_embeddings").size(1), 1 + 9);
   EXPECT_TRUE(load_foreign_weights(path("written")).contains("embeddings.mask_token"));
   expect_same_model(file, path("written"));
@@ -218,7 +218,7 @@ TEST_F(Publish, WritesPositionsOfAChosenSizeForTransformers) {
   const std::int64_t positions = file.weights.at("visual.positional_embedding").size(0);
   ASSERT_NE(load_foreign_weights(folder).at("vision_model.embeddings.position_embedding.weight").size(0), positions);
   write(file, "transformers");
-  EXPECT_EQ(json_of(path("written/config.json")).at("vision_config").at("image_size"), 24);
+  EXPECT_EQ(make_json(path("written/config.json")).at("vision_config").at("image_size"), 24);
   EXPECT_EQ(load_foreign_weights(path("written")).at("vision_model.embeddings.position_embedding.weight").size(0), positions);
   expect_same_model(file, path("written"));
 }
@@ -247,7 +247,7 @@ TEST_F(Publish, KeepsTheDecoderOfCocaAfterTraining) {
   const NamedTensors trained = load_weights(path("written/open_clip_model.safetensors"));
   EXPECT_TRUE(at::equal(trained.at("text_decoder.resblocks.0.ln_1.weight"), theirs.at("text_decoder.resblocks.0.ln_1.weight")));
   EXPECT_TRUE(at::equal(trained.at("visual.conv1.weight"), file.weights.at("visual.conv1.weight")));
-  const Json config = json_of(path("written/open_clip_config.json"));
+  const Json config = make_json(path("written/open_clip_config.json"));
   EXPECT_EQ(config.at("preprocess_cfg").at("interpolation"), "bilinear");
   EXPECT_EQ(config.at("model_cfg").at("multimodal_cfg").at("layers"), 1);
 }
@@ -270,7 +270,7 @@ TEST_P(TimmRoundTrip, FindsANameForTheSettingsThatReadsBackTheSame) {
   settings.preprocessing.resize_mode = "squash";
   const ModelFile file = random_model(resolve(settings));
   write(file, "timm");
-  const Json config = json_of(path("written/config.json"));
+  const Json config = make_json(path("written/config.json"));
   EXPECT_EQ(config.at("num_classes"), 0);
   EXPECT_EQ(config.value("model_args", Json::object()).value("depth", 0), vit ? 1 : 0);
   expect_same_model(file, path("written"));
@@ -325,12 +325,12 @@ TEST_F(Publish, WritesAModelTrainedHereForTransformersAndOpenClip) {
   EXPECT_EQ(folder.notes, (std::vector<std::string>{"left out because only training uses them: 1 tensor, objective.queue",
                                                     "its tokenizer clip-bpe is not part of it: pass the ids of the tokenizer that it was "
                                                     "trained with to transformers"}));
-  const Json config = json_of(path("written/config.json"));
+  const Json config = make_json(path("written/config.json"));
   EXPECT_EQ(config.at("text_config").at("eos_token_id"), 49407);
   EXPECT_EQ(config.at("vision_config").at("hidden_act"), "quick_gelu");
   EXPECT_EQ(load_foreign_weights(path("written")).at("logit_scale").item<double>(), 3.5);
   write(file, "open_clip", "open_clip");
-  EXPECT_EQ(json_of(path("open_clip/open_clip_config.json")).at("model_cfg").at("quick_gelu"), true);
+  EXPECT_EQ(make_json(path("open_clip/open_clip_config.json")).at("model_cfg").at("quick_gelu"), true);
   expect_same_model(file, path("open_clip"));
 }
 
@@ -353,7 +353,7 @@ text: {encoder: {name: text_transformer, vocab_size: 40, context_length: 9, widt
 preprocessing: {image_size: 32}
 )");
   EXPECT_EQ(write(file, "open_clip").what, "OpenCLIP's model with its own image tower");  // timm's is vit_xsmall_patch16_clip_224
-  EXPECT_FALSE(json_of(path("written/open_clip_config.json")).at("model_cfg").at("vision_cfg").contains("timm_model_name"));
+  EXPECT_FALSE(make_json(path("written/open_clip_config.json")).at("model_cfg").at("vision_cfg").contains("timm_model_name"));
   const NamedTensors weights = load_weights(path("written/open_clip_model.safetensors"));
   for (const char* name : {"visual.class_embedding", "visual.proj", "transformer.resblocks.0.ln_1.weight", "logit_scale"})
     EXPECT_TRUE(weights.contains(name)) << name;
@@ -371,7 +371,7 @@ preprocessing: {image_size: 64, resize_mode: squash, mean: [0.5, 0.5, 0.5], std:
   for (const auto& [key, value] : {std::pair{"pad_is_text", "true"}, {"context_length", "9"}, {"cleanup", "canonicalize"}})
     small.tokenizer.settings.set(key, config::Node::scalar(value));
   EXPECT_EQ(write(small, "open_clip").what, "OpenCLIP's model with convnext_atto");
-  const Json text = json_of(path("written/open_clip_config.json")).at("model_cfg").at("text_cfg");
+  const Json text = make_json(path("written/open_clip_config.json")).at("model_cfg").at("text_cfg");
   EXPECT_EQ(text.at("pool_type"), "last");
   EXPECT_EQ(text.at("tokenizer_kwargs").at("clean"), "canonicalize");
   EXPECT_TRUE(load_weights(path("written/open_clip_model.safetensors")).contains("text.text_projection.weight"));
@@ -405,7 +405,7 @@ TEST_F(Publish, NamesTheSettingThatALibraryDoesNotSupport) {
 TEST_F(Publish, WritesTowersOfAnyWidthAndPatchSizeForTimm) {
   write(random_model(kOurs), "timm");
   const ForeignModel read = read_foreign_folder(path("written"));
-  const Json arguments = json_of(path("written/config.json")).at("model_args");
+  const Json arguments = make_json(path("written/config.json")).at("model_args");
   EXPECT_TRUE(arguments.contains("embed_dim") && arguments.contains("num_heads")) << arguments;
   EXPECT_EQ(read.model.image.encoder.settings.find("width")->text(), "16");
 }
@@ -422,8 +422,8 @@ TEST_F(Publish, WritesPreprocessingWhereTransformersReadsIt) {
   ModelFile file = through_ours(folder);
   file.model.preprocessing.mean = {0.1, 0.2, 0.3};
   write(file, "transformers");
-  EXPECT_EQ(json_of(path("written/processor_config.json")).at("image_processor").at("image_mean").at(2), 0.3);
-  EXPECT_EQ(json_of(path("written/processor_config.json")).at("processor_class"), "SiglipProcessor");
+  EXPECT_EQ(make_json(path("written/processor_config.json")).at("image_processor").at("image_mean").at(2), 0.3);
+  EXPECT_EQ(make_json(path("written/processor_config.json")).at("processor_class"), "SiglipProcessor");
 }
 
 TEST_F(Publish, LeavesOutTheTokenOfHiddenPatches) {

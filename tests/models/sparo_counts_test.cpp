@@ -32,7 +32,7 @@ struct Cost {
   double giga_multiply_adds = 0;  // for one image-text pair, counted as if every token were projected to the keys of every slot
 };
 
-Cost cost_of(const ModelSettings& s) {
+Cost measure_cost(const ModelSettings& s) {
   DualEncoder model(s);
   model.eval();
   const at::NoGradGuard no_grad;
@@ -46,11 +46,11 @@ Cost cost_of(const ModelSettings& s) {
 }
 
 TEST(SparoCounts, MatchThePaperForVitB32) {
-  const Cost clip = cost_of(architecture("ViT-B-32"));
+  const Cost clip = measure_cost(architecture("ViT-B-32"));
   EXPECT_EQ(clip.parameters, 151'277'313);
   EXPECT_NEAR(clip.giga_multiply_adds, 7.39, 0.005);
   const ModelSettings sparo = with_sparo("ViT-B-32", "{slots: 128}");
-  const Cost kept = cost_of(sparo), replaced = cost_of(without_last_blocks(sparo));
+  const Cost kept = measure_cost(sparo), replaced = measure_cost(without_last_blocks(sparo));
   EXPECT_EQ(kept.parameters, 161'148'801);
   EXPECT_NEAR(kept.giga_multiply_adds, 8.03, 0.005);
   EXPECT_EQ(replaced.parameters, 150'908'545);

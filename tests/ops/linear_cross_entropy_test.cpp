@@ -58,7 +58,7 @@ at::Tensor composed(const LossInputs& in, at::Reduction::Reduction reduction = a
 }
 
 // Returns the gradients of 3 * loss.
-std::vector<at::Tensor> gradients_of(const at::Tensor& loss, const LossInputs& in) {
+std::vector<at::Tensor> collect_gradients(const at::Tensor& loss, const LossInputs& in) {
   return torch::autograd::grad({loss}, in.leaves(), {at::full({}, 3.0, loss.options())});
 }
 
@@ -94,10 +94,10 @@ TEST(LinearCrossEntropyOperator, MatchesTheComposedOperationsForwardAndBackward)
         const at::Tensor ours = fused(in, reduction), theirs = composed(wide, reduction);
         EXPECT_EQ(ours.scalar_type(), at::kFloat);
         expect_near(ours, theirs, 1e-5);
-        const auto gradients = gradients_of(ours, in), wanted = gradients_of(theirs, wide);
+        const auto gradients = collect_gradients(ours, in), wanted = collect_gradients(theirs, wide);
         // The gradients are sums of up to 60,000 products. On some processors, LibTorch's float32 products have errors of 1e-4, so the
         // tolerance includes LibTorch's own error.
-        const auto rounded = gradients_of(composed(in, reduction), in);
+        const auto rounded = collect_gradients(composed(in, reduction), in);
         for (std::size_t i = 0; i < gradients.size(); ++i)
           expect_near(gradients[i], wanted[i], 1e-5, 1.5 * largest_difference(rounded[i], wanted[i]));
       }
@@ -112,7 +112,7 @@ TEST(LinearCrossEntropyOperator, Float64MatchesTheComposedOperations) {
     const at::Tensor ours = fused(in), theirs = composed(in);
     EXPECT_EQ(ours.scalar_type(), at::kDouble);
     expect_near(ours, theirs, 1e-12);
-    const auto gradients = gradients_of(ours, in), wanted = gradients_of(theirs, in);
+    const auto gradients = collect_gradients(ours, in), wanted = collect_gradients(theirs, in);
     for (std::size_t i = 0; i < gradients.size(); ++i) expect_near(gradients[i], wanted[i], 1e-12);
   }
 }
@@ -132,12 +132,12 @@ TEST(LinearCrossEntropyOperator, IgnoredRowsHaveNoEffectAndNoGradient) {
       const LossInputs in = random_loss_inputs({30, 50, 8}, dtype, /*with_bias=*/true, 0.5);
       const at::Tensor ignored = in.targets == kIgnored;
       const at::Tensor clean = fused(in);
-      const auto wanted = gradients_of(clean, in);
+      const auto wanted = collect_gradients(clean, in);
       LossInputs dirty = in;
       dirty.hidden = in.hidden.detach().masked_fill(ignored.unsqueeze(1), spoiled).requires_grad_(true);
       const at::Tensor loss = fused(dirty);
       EXPECT_TRUE(at::equal(loss, clean));
-      const auto gradients = gradients_of(loss, dirty);
+      const auto gradients = collect_gradients(loss, dirty);
       expect_equal(gradients, wanted);
       EXPECT_TRUE(gradients[0].index({ignored}).eq(0).all().item<bool>());
     }
@@ -152,7 +152,7 @@ TEST(LinearCrossEntropyOperator, LossWithoutATargetIsZeroWithoutGradient) {
         in.targets.fill_(kIgnored);
         const at::Tensor loss = fused(in, reduction);
         EXPECT_EQ(loss.item<double>(), 0);
-        for (const at::Tensor& gradient : gradients_of(loss, in)) EXPECT_TRUE(gradient.eq(0).all().item<bool>());
+        for (const at::Tensor& gradient : collect_gradients(loss, in)) EXPECT_TRUE(gradient.eq(0).all().item<bool>());
       }
     }
   }
@@ -173,7 +173,7 @@ TEST(LinearCrossEntropyOperator, LargeLogitsDoNotOverflow) {
     const at::Tensor ours = fused(in), theirs = composed(in);
     EXPECT_TRUE(ours.isfinite().item<bool>());
     expect_near(ours, theirs, 1e-6);
-    const auto gradients = gradients_of(ours, in), wanted = gradients_of(theirs, in);
+    const auto gradients = collect_gradients(ours, in), wanted = collect_gradients(theirs, in);
     for (std::size_t i = 0; i < gradients.size(); ++i) expect_near(gradients[i], wanted[i], 1e-5);
   }
 }
@@ -184,7 +184,7 @@ TEST(LinearCrossEntropyOperator, NanInACountedRowIsNotHidden) {
     in.hidden.detach()[3][1] = kNaN;
     const at::Tensor loss = fused(in);
     EXPECT_TRUE(loss.isnan().item<bool>());
-    EXPECT_TRUE(gradients_of(loss, in)[0][3].isnan().all().item<bool>());
+    EXPECT_TRUE(collect_gradients(loss, in)[0][3].isnan().all().item<bool>());
   }
 }
 
@@ -201,7 +201,7 @@ TEST(LinearCrossEntropyOperator, RetainedGraphRepeatsItsGradient) {
 
 TEST(LinearCrossEntropyOperator, ComputesOnlyRequestedGradients) {
   const LossInputs in = random_loss_inputs({20, 4000, 5}, at::kFloat, /*with_bias=*/true, 0.3);
-  const auto wanted = gradients_of(fused(in), in);
+  const auto wanted = collect_gradients(fused(in), in);
   for (std::size_t only = 0; only < 3; ++only) {
     const LossInputs some = as(in, at::kFloat);
     for (std::size_t i = 0; i < 3; ++i) some.leaves()[i].set_requires_grad(i == only);
@@ -225,7 +225,7 @@ TEST(LinearCrossEntropyOperator, LossWithoutGradientsIsTheSameAndAllocatesNone) 
 TEST(LinearCrossEntropyOperator, AllocatesNoBlockAsLargeAsTheLogits) {
   const LossInputs in = random_loss_inputs({2000, 49408, 4}, at::kFloat, /*with_bias=*/true);
   const LargestAllocation largest;
-  gradients_of(fused(in), in);
+  collect_gradients(fused(in), in);
   EXPECT_LE(largest.bytes(), 4 * 2000 * 49408 / 5);
 }
 
@@ -235,7 +235,7 @@ TEST(LinearCrossEntropyOperator, IsDeterministic) {
     for (int run = 0; run < 2; ++run) {
       const LossInputs in = random_loss_inputs(shape, at::kFloat, /*with_bias=*/true, 0.3);
       const at::Tensor loss = fused(in);
-      runs.push_back(gradients_of(loss, in));
+      runs.push_back(collect_gradients(loss, in));
       runs.back().push_back(loss);
     }
     expect_equal(runs[1], runs[0]);
@@ -248,7 +248,7 @@ TEST(LinearCrossEntropyOperator, NarrowTypesComputeInFloat) {
     const at::Tensor ours = fused(narrow), theirs = fused(wide);
     EXPECT_EQ(ours.scalar_type(), at::kFloat);
     EXPECT_TRUE(at::equal(ours, theirs));
-    const auto gradients = gradients_of(ours, narrow), wanted = gradients_of(theirs, wide);
+    const auto gradients = collect_gradients(ours, narrow), wanted = collect_gradients(theirs, wide);
     for (std::size_t i = 0; i < gradients.size(); ++i) EXPECT_TRUE(at::equal(gradients[i], wanted[i].to(dtype))) << i;
   }
 }
@@ -270,7 +270,7 @@ TEST(LinearCrossEntropyOperator, AcceptsNonContiguousInputs) {
                           at::stack({in.bias, in.bias}, 1).detach().select(1, 0).requires_grad_(true)};
   const at::Tensor ours = fused(strided), theirs = fused(in);
   expect_near(ours, theirs, 1e-6);
-  const auto gradients = gradients_of(ours, strided), wanted = gradients_of(theirs, in);
+  const auto gradients = collect_gradients(ours, strided), wanted = collect_gradients(theirs, in);
   for (std::size_t i = 0; i < gradients.size(); ++i) expect_near(gradients[i], wanted[i], 1e-6);
 }
 
@@ -346,8 +346,8 @@ TEST(LinearSoftCrossEntropyOperator, MatchesTheComposedOperationsForwardAndBackw
         const at::Tensor ours = fused(soft, reduction), theirs = composed(soft, wide, reduction);
         EXPECT_EQ(ours.scalar_type(), at::kFloat);
         expect_near(ours, theirs, 1e-5);
-        const auto gradients = gradients_of(ours, soft.in), wanted = gradients_of(theirs, wide);
-        const auto rounded = gradients_of(composed(soft, soft.in, reduction), soft.in);
+        const auto gradients = collect_gradients(ours, soft.in), wanted = collect_gradients(theirs, wide);
+        const auto rounded = collect_gradients(composed(soft, soft.in, reduction), soft.in);
         for (std::size_t i = 0; i < gradients.size(); ++i)
           expect_near(gradients[i], wanted[i], 1e-5, 1.5 * largest_difference(rounded[i], wanted[i]));
       }
@@ -367,11 +367,11 @@ TEST(LinearSoftCrossEntropyOperator, GradientMatchesFiniteDifferences) {
 TEST(LinearSoftCrossEntropyOperator, TileSizeChangesNothing) {
   const SoftInputs soft = random_soft_inputs({33, 100, 8}, 5, at::kDouble, /*with_bias=*/true);
   const at::Tensor whole = fused(soft);
-  const auto wanted = gradients_of(whole, soft.in);
+  const auto wanted = collect_gradients(whole, soft.in);
   for (const std::int64_t tile : {1, 100, 250, 3300}) {
     const at::Tensor ours = fused(soft, at::Reduction::Mean, tile);
     expect_near(ours, whole, 1e-14);
-    const auto gradients = gradients_of(ours, soft.in);
+    const auto gradients = collect_gradients(ours, soft.in);
     for (std::size_t i = 0; i < gradients.size(); ++i) expect_near(gradients[i], wanted[i], 1e-14);
   }
 }
@@ -385,8 +385,8 @@ TEST(LinearSoftCrossEntropyOperator, RowsWithoutWeightsAddZeroAndCountInTheMean)
     const at::Tensor loss = fused(dirty), clean = fused(soft);
     EXPECT_TRUE(at::equal(loss, clean));
     EXPECT_TRUE(at::allclose(loss * 30, fused(soft, at::Reduction::Sum)));
-    const auto gradients = gradients_of(loss, dirty.in);
-    expect_equal(gradients, gradients_of(clean, soft.in));
+    const auto gradients = collect_gradients(loss, dirty.in);
+    expect_equal(gradients, collect_gradients(clean, soft.in));
     EXPECT_TRUE(gradients[0].index({without}).eq(0).all().item<bool>());
   }
 }
@@ -394,7 +394,7 @@ TEST(LinearSoftCrossEntropyOperator, RowsWithoutWeightsAddZeroAndCountInTheMean)
 TEST(LinearSoftCrossEntropyOperator, AllocatesNoBlockAsLargeAsTheLogits) {
   const SoftInputs soft = random_soft_inputs({2000, 49408, 4}, 77, at::kFloat, /*with_bias=*/true);
   const LargestAllocation largest;
-  gradients_of(fused(soft), soft.in);
+  collect_gradients(fused(soft), soft.in);
   EXPECT_LE(largest.bytes(), 4 * 2000 * 49408 / 5);
 }
 

@@ -69,7 +69,7 @@ SlotAttentionOutputs slot_by_slot(const SlotAttentionInputs& in) {
 }
 
 // Returns the gradients of a loss that is a random weighted sum of both outputs.
-std::vector<at::Tensor> gradients_of(const SlotAttentionOutputs& out, const std::vector<at::Tensor>& leaves) {
+std::vector<at::Tensor> collect_gradients(const SlotAttentionOutputs& out, const std::vector<at::Tensor>& leaves) {
   at::manual_seed(9);
   const at::Tensor loss = (out.heads * at::randn(out.heads.sizes(), at::kDouble)).sum() +
                           (out.attention * at::randn(out.attention.sizes(), at::kDouble)).sum();
@@ -100,8 +100,8 @@ TEST(SlotAttention, MatchesProjectingEveryTokenForEachSlot) {
         const SlotAttentionOutputs ours = slot_attention(in), theirs = slot_by_slot(in);
         expect_slots_near(ours.heads, theirs.heads, 1e-12);
         expect_slots_near(ours.attention, theirs.attention, 1e-12);
-        const auto our_gradients = gradients_of(ours, leaves_of(in)),
-                   their_gradients = gradients_of(theirs, leaves_of(in));
+        const auto our_gradients = collect_gradients(ours, leaves_of(in)),
+                   their_gradients = collect_gradients(theirs, leaves_of(in));
         for (std::size_t i = 0; i < our_gradients.size(); ++i) expect_slots_near(our_gradients[i], their_gradients[i], 1e-11);
       }
     }
@@ -146,7 +146,7 @@ TEST(SlotAttention, PaddingHasNoEffectEvenIfItIsNan) {
     const SlotAttentionOutputs ours = slot_attention(filled), theirs = slot_attention(plain);
     EXPECT_TRUE(at::equal(ours.heads, theirs.heads));
     EXPECT_TRUE(at::equal(ours.attention, theirs.attention));
-    const auto gradients = gradients_of(ours, leaves_of(filled)), wanted = gradients_of(theirs, leaves_of(plain));
+    const auto gradients = collect_gradients(ours, leaves_of(filled)), wanted = collect_gradients(theirs, leaves_of(plain));
     for (std::size_t i = 0; i < gradients.size(); ++i) EXPECT_TRUE(at::equal(gradients[i], wanted[i])) << i;
     EXPECT_EQ(gradients[0].masked_select(~plain.mask.unsqueeze(-1)).abs().sum().item<double>(), 0);
   }
@@ -160,7 +160,7 @@ TEST(SlotAttention, RowWithoutRealTokensGivesZerosAndNoGradient) {
     const SlotAttentionOutputs out = slot_attention(in);
     EXPECT_EQ(out.heads[0].abs().sum().item<double>(), 0) << "the value bias must not appear either";
     EXPECT_EQ(out.attention[0].abs().sum().item<double>(), 0);
-    const auto gradients = gradients_of(out, leaves_of(in));
+    const auto gradients = collect_gradients(out, leaves_of(in));
     for (const at::Tensor& gradient : gradients) EXPECT_TRUE(gradient.isfinite().all().item<bool>());
     EXPECT_EQ(gradients[0][0].abs().sum().item<double>(), 0);
   }
@@ -171,7 +171,7 @@ TEST(SlotAttention, LargeScoresStayFinite) {
   in.queries = (in.queries.detach() * 1e8).requires_grad_(true);
   const SlotAttentionOutputs out = slot_attention(in);
   expect_slots_near(out.attention.sum(2), at::ones({2, 4}), 1e-6);
-  for (const at::Tensor& gradient : gradients_of(out, leaves_of(in)))
+  for (const at::Tensor& gradient : collect_gradients(out, leaves_of(in)))
     EXPECT_TRUE(gradient.isfinite().all().item<bool>());
 }
 
@@ -205,7 +205,7 @@ TEST(SlotAttention, RunsInTheAutocastTypeWithAFloatSoftmax) {
   EXPECT_EQ(low.attention.scalar_type(), at::kFloat);
   expect_slots_near(low.attention.sum(2), at::ones({3, 4}), 1e-5);
   expect_slots_near(low.heads, exact.heads, 0.05);
-  const auto gradients = gradients_of(low, leaves_of(in)), wanted = gradients_of(exact, leaves_of(in));
+  const auto gradients = collect_gradients(low, leaves_of(in)), wanted = collect_gradients(exact, leaves_of(in));
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     EXPECT_EQ(gradients[i].scalar_type(), at::kFloat);
     expect_slots_near(gradients[i], wanted[i], 0.1);

@@ -52,7 +52,7 @@ TokenMaxProjection composed(const ProjectionInputs& in) {
 }
 
 // Returns the gradients of tokens, table and bias for a fixed random gradient of the encoding.
-std::vector<at::Tensor> gradients_of(const at::Tensor& encoding, const ProjectionInputs& in) {
+std::vector<at::Tensor> collect_gradients(const at::Tensor& encoding, const ProjectionInputs& in) {
   at::manual_seed(8);
   const at::Tensor weight = at::randn(encoding.sizes(), at::kDouble).to(encoding.scalar_type());
   return torch::autograd::grad({encoding}, {in.tokens, in.table, in.bias}, {weight});
@@ -83,7 +83,7 @@ TEST(TokenMaxProjectionOperator, MatchesTheComposedOperationsForwardAndBackward)
       EXPECT_EQ(ours.encoding.scalar_type(), at::kFloat);
       expect_near("encoding", ours.encoding, theirs.encoding, 1e-5);
       EXPECT_TRUE(at::equal(ours.argmax, theirs.argmax));
-      const auto gradients = gradients_of(ours.encoding, in), wanted = gradients_of(theirs.encoding, wide);
+      const auto gradients = collect_gradients(ours.encoding, in), wanted = collect_gradients(theirs.encoding, wide);
       for (std::size_t i = 0; i < gradients.size(); ++i)
         expect_near(std::vector{"tokens", "table", "bias"}[i], gradients[i], wanted[i], 1e-5);
     }
@@ -97,7 +97,7 @@ TEST(TokenMaxProjectionOperator, Float64MatchesTheComposedOperations) {
     EXPECT_EQ(ours.encoding.scalar_type(), at::kDouble);
     expect_near("encoding", ours.encoding, theirs.encoding, 1e-12);
     EXPECT_TRUE(at::equal(ours.argmax, theirs.argmax));
-    const auto gradients = gradients_of(ours.encoding, in), wanted = gradients_of(theirs.encoding, in);
+    const auto gradients = collect_gradients(ours.encoding, in), wanted = collect_gradients(theirs.encoding, in);
     for (std::size_t i = 0; i < gradients.size(); ++i) expect_near("gradient", gradients[i], wanted[i], 1e-12);
   }
 }
@@ -137,7 +137,7 @@ TEST(TokenMaxProjectionOperator, PaddingHasNoEffectAndNoGradient) {
       ProjectionInputs in = random_projection_inputs({6, 11, 70, 9}, dtype, 0.5);
       in.mask[2].fill_(false);
       const TokenMaxProjection clean = project(in);
-      const auto wanted = gradients_of(clean.encoding, in);
+      const auto wanted = collect_gradients(clean.encoding, in);
       ProjectionInputs dirty = as(in, dtype);
       dirty.tokens =
           dirty.tokens.detach().masked_fill(in.mask.logical_not().unsqueeze(-1), spoiled).requires_grad_(true);
@@ -146,7 +146,7 @@ TEST(TokenMaxProjectionOperator, PaddingHasNoEffectAndNoGradient) {
       EXPECT_TRUE(at::equal(out.argmax, clean.argmax));
       EXPECT_TRUE(out.encoding[2].eq(0).all().item<bool>());
       EXPECT_TRUE(out.argmax[2].eq(-1).all().item<bool>());
-      const auto gradients = gradients_of(out.encoding, dirty);
+      const auto gradients = collect_gradients(out.encoding, dirty);
       for (std::size_t i = 0; i < gradients.size(); ++i) EXPECT_TRUE(at::equal(gradients[i], wanted[i]));
       EXPECT_TRUE(gradients[0].masked_select(in.mask.logical_not().unsqueeze(-1)).eq(0).all().item<bool>());
     }
@@ -162,7 +162,7 @@ TEST(TokenMaxProjectionOperator, NanAtARealPositionIsNotHidden) {
       EXPECT_TRUE(out.encoding[1].isnan().all().item<bool>());
       EXPECT_TRUE(out.argmax[1].eq(position).all().item<bool>());
       EXPECT_FALSE(out.encoding[0].isnan().any().item<bool>());
-      EXPECT_TRUE(gradients_of(out.encoding, in)[1].isnan().all().item<bool>());
+      EXPECT_TRUE(collect_gradients(out.encoding, in)[1].isnan().all().item<bool>());
     }
   }
 }
@@ -176,7 +176,7 @@ TEST(TokenMaxProjectionOperator, EntryOfZeroHasNoGradient) {
     in.table[8].zero_();
     in.bias[8] = -1;
   }
-  const auto gradients = gradients_of(project(in).encoding, in);
+  const auto gradients = collect_gradients(project(in).encoding, in);
   for (const std::int64_t column : {7, 8}) {
     EXPECT_TRUE(gradients[1][column].eq(0).all().item<bool>());
     EXPECT_EQ(gradients[2][column].item<float>(), 0);
@@ -187,14 +187,14 @@ TEST(TokenMaxProjectionOperator, AllocatesNoBlockLargerThanTheResultsAndTheTable
   const ProjectionInputs in = random_projection_inputs({8, 196, 4000, 16}, at::kFloat);
   const LargestAllocation largest;
   const TokenMaxProjection out = project(in);
-  gradients_of(out.encoding, in);
+  collect_gradients(out.encoding, in);
   EXPECT_LE(largest.bytes(),
             static_cast<std::int64_t>(out.argmax.nbytes()));  // the size of [B, V]; [B, N, V] would take 98 times as much
 }
 
 TEST(TokenMaxProjectionOperator, ComputesOnlyRequestedGradients) {
   ProjectionInputs in = random_projection_inputs({2, 5, 40, 4}, at::kFloat);
-  const auto wanted = gradients_of(project(in).encoding, in);
+  const auto wanted = collect_gradients(project(in).encoding, in);
   for (const int only : {0, 1, 2}) {
     ProjectionInputs some = as(in, at::kFloat);
     at::Tensor* const each[] = {&some.tokens, &some.table, &some.bias};
@@ -218,7 +218,7 @@ TEST(TokenMaxProjectionOperator, NarrowTypesAndAutocastComputeInFloat) {
     const at::Tensor encoding = project(narrow).encoding, wide = project(rounded).encoding;
     EXPECT_EQ(encoding.scalar_type(), at::kFloat);
     EXPECT_TRUE(at::equal(encoding, wide));
-    const auto gradients = gradients_of(encoding, narrow), wanted = gradients_of(wide, rounded);
+    const auto gradients = collect_gradients(encoding, narrow), wanted = collect_gradients(wide, rounded);
     for (std::size_t i = 0; i < gradients.size(); ++i) EXPECT_TRUE(at::equal(gradients[i], wanted[i].to(dtype)));
   }
 }
@@ -233,7 +233,7 @@ TEST(TokenMaxProjectionOperator, AcceptsNonContiguousInputsAndEmptyBatches) {
     const ProjectionInputs none = random_projection_inputs({0, 6, 30, 8}, dtype, 0.7);
     const TokenMaxProjection out = project(none);
     EXPECT_EQ(out.encoding.sizes(), at::IntArrayRef({0, 30}));
-    EXPECT_TRUE(gradients_of(out.encoding, none)[1].eq(0).all().item<bool>());
+    EXPECT_TRUE(collect_gradients(out.encoding, none)[1].eq(0).all().item<bool>());
   }
 }
 

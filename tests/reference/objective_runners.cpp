@@ -12,7 +12,7 @@
 namespace tessera::probe {
 namespace {
 
-Features features_of(const Run& run) {
+Features encode_images(const Run& run) {
   Features features;
   TowerFeatures& image = features.images["image"];
   TowerFeatures& text = features.texts["caption"];
@@ -47,7 +47,7 @@ Outputs run_objective(Run& run, const std::string& name, const Features& feature
 
 // Runs objectives on the features of one image view and one caption.
 Runner pairwise_objective(const std::string& name) {
-  return [name](Run& run) -> Outputs { return run_objective(run, name, features_of(run), 0); };
+  return [name](Run& run) -> Outputs { return run_objective(run, name, encode_images(run), 0); };
 }
 
 Outputs run_stair(Run& run) {

@@ -45,7 +45,7 @@ TEST(Bootstrap, DependsOnlyOnTheSeedAndIsExactForEqualSamples) {
   const auto equal = interval_of(mean_outcomes("loss", {2.5, 2.5, 2.5}), 3);
   EXPECT_DOUBLE_EQ(equal.low, 2.5);
   EXPECT_DOUBLE_EQ(equal.high, 2.5);
-  EXPECT_TRUE(intervals_of({"knn", "d", "", 1, {mean_outcomes("top1", {1})}}).empty()) << "one sample has no interval";
+  EXPECT_TRUE(compute_intervals({"knn", "d", "", 1, {mean_outcomes("top1", {1})}}).empty()) << "one sample has no interval";
 }
 
 TEST(Bootstrap, EntriesOfOneSampleAreDrawnTogether) {

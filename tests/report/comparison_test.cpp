@@ -262,7 +262,7 @@ void write_evaluation(const std::string& folder, int right, int samples, const s
   std::vector<double> values(static_cast<std::size_t>(samples), 0);
   std::fill_n(values.begin(), right, 1.0);
   const TaskOutcomes task{"zero_shot", "d", mark, samples, {mean_outcomes("top1", values)}};
-  const Interval interval = intervals_of(task).at("top1");
+  const Interval interval = compute_intervals(task).at("top1");
   io::write_file(folder + "/samples.json", to_json({task}).dump());
   io::write_file(folder + "/results.json",
                  concat(R"({"step":)", step, R"(,"tasks":[{"task":"zero_shot","data":"d","metrics":{"top1":)", double(right) / samples,

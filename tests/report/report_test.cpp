@@ -128,7 +128,7 @@ TEST(Cards, HoldMapsWithFourDigitsAndMasksAsImages) {
 TEST(Cards, MapsShowTheirTextsAndCosines) {
   report::MapExample example{.image = grey(2, 2), .rows = 1, .columns = 2, .maps = {{"dog", std::nullopt, {0, 1}}, {"cat", 0.25, {1, 0}}},
                              .name = "b.png", .text = "a dog"};
-  const nlohmann::json sheet = report::sheet_of(example);
+  const nlohmann::json sheet = report::make_sheet(example);
   EXPECT_EQ(sheet.at("quote"), "a dog");
   ASSERT_EQ(sheet.at("images").size(), 3U);
   EXPECT_EQ(sheet.at("images").at(0).at("name"), "b.png");

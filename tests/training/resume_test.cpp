@@ -188,7 +188,7 @@ TEST_F(ResumeTest, FingerprintCoversNamesSizesAndSampledContent) {
   write_samples("shards");
   const auto print = [&](const std::string& name) {
     const auto config = tiny_config("runs/x", of_samples(name));
-    return fingerprints_of(*sources().make(config.data.train, "data.train"));
+    return compute_fingerprints(*sources().make(config.data.train, "data.train"));
   };
   const DataFingerprints before = print("shards");
   EXPECT_EQ(before, fingerprints_from_json(to_json(before)));

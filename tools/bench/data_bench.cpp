@@ -22,7 +22,7 @@ double processor_seconds(clockid_t clock) {
 
 // Runs `step` on one sample after another until the time limit. Returns the CPU seconds per sample.
 template <class Step>
-double cost_of(const IndexedSource& source, double time_limit, std::int64_t& samples, Step step) {
+double measure_cost(const IndexedSource& source, double time_limit, std::int64_t& samples, Step step) {
   const double until = steady_seconds() + time_limit;
   std::int64_t index = 0;
   for (; index < std::min<std::int64_t>(source.size(), 8); ++index) step(index);  // warm-up
@@ -64,7 +64,7 @@ DataCost measure_source(const std::shared_ptr<const IndexedSource>& source, cons
         // Corrupt samples count, too, because the loader spends time on them.
       }
     };
-    cost.stages.push_back({name, cost_of(*source, settings.time_limit, cost.samples, tolerant)});
+    cost.stages.push_back({name, measure_cost(*source, settings.time_limit, cost.samples, tolerant)});
   };
   stage("read", [&](std::int64_t index) {
     bytes += static_cast<double>(source->get(index).encoded.size());

@@ -28,7 +28,7 @@ double matrix_product_flops(const KernelBenchSettings& s, at::ScalarType dtype) 
   return 2.0 * std::pow(static_cast<double>(side), 3) / seconds;
 }
 
-std::int64_t peak_of(const at::Device& device, const std::function<void()>& call) {
+std::int64_t measure_peak(const at::Device& device, const std::function<void()>& call) {
   const PeakMemory memory(device);
   call();
   synchronize(device);
@@ -37,10 +37,10 @@ std::int64_t peak_of(const at::Device& device, const std::function<void()>& call
 
 KernelCost measure(const KernelCase& c, const KernelBenchSettings& s) {
   KernelCost cost{c.kernel, c.pass, c.shape, c.dtype, c.flops, c.bytes};
-  cost.memory = peak_of(s.device, c.run_from_start);
+  cost.memory = measure_peak(s.device, c.run_from_start);
   cost.seconds = median_seconds(s.device, c.run, s.repeats, s.time_limit);
   cost.composed_fits = fits_in_memory([&] {
-    cost.composed_memory = peak_of(s.device, c.composed_from_start);
+    cost.composed_memory = measure_peak(s.device, c.composed_from_start);
     cost.composed_seconds = median_seconds(s.device, c.composed, s.repeats, s.time_limit);
   });
   return cost;

@@ -43,12 +43,12 @@ class Side {
   // The first call builds the autograd graph, and later calls use it again.
   void backward() {
     if (outputs_.empty()) outputs_ = function_(inputs_);
-    backward_of(outputs_, /*again=*/true);
+    run_backward(outputs_, /*again=*/true);
   }
-  void both() { backward_of(function_(inputs_), /*again=*/false); }
+  void both() { run_backward(function_(inputs_), /*again=*/false); }
 
  private:
-  void backward_of(const Tensors& outputs, bool again) {
+  void run_backward(const Tensors& outputs, bool again) {
     if (gradients_.empty())
       for (const at::Tensor& output : outputs) gradients_.push_back(at::ones_like(output));
     torch::autograd::grad(outputs, inputs_, gradients_, /*retain_graph=*/again);

@@ -39,8 +39,8 @@ std::vector<PhaseCost> measure_phases(TrainingStep& step, const StepBenchSetting
     step.run(how);
     if (!step.reduces()) continue;
     how.on_phase = {};
-    without.push_back(seconds_of(s.step.device, [&] { step.run(how); }));
-    with.push_back(seconds_of(s.step.device, [&] { step.run(); }));
+    without.push_back(measure_seconds(s.step.device, [&] { step.run(how); }));
+    with.push_back(measure_seconds(s.step.device, [&] { step.run(); }));
   }
   std::vector<PhaseCost> costs;
   for (const std::string& name : names) costs.push_back({name, median(seconds[name])});

@@ -109,7 +109,7 @@ TrainingStep::TrainingStep(const std::string& configuration, const TrainingStepS
   reducer_ = std::make_unique<GradientReducer>(trained, group_, distributed.bucket_mb);
   norm_groups_ = grad_norm_groups(*optimizer_);
   clip_norm_ = clip_norm_of(tree);
-  batch_ = synthetic_batch_of(tree);
+  batch_ = make_synthetic_batch(tree);
   for (auto& [name, view] : batch_.texts)
     shorten_texts(view, caption_lengths(s.caption_lengths, s.batch_size, view.ids.size(-1)));
   if (!s.batch.empty()) take_batch(s.batch);
@@ -130,7 +130,7 @@ std::function<void()> image_forward(const std::string& configuration, const Trai
 }
 
 /// Returns a synthetic batch. The number of texts per image and the crop sizes are as in the configuration's data pipeline.
-Batch TrainingStep::synthetic_batch_of(const config::Node& tree) const {
+Batch TrainingStep::make_synthetic_batch(const config::Node& tree) const {
   std::map<std::string, config::Size> sizes;
   std::map<std::string, std::int64_t> texts;
 #ifdef TESSERA_WITH_DATA

@@ -75,7 +75,7 @@ class TrainingStep {
   std::map<std::string, TowerFeatures> encode(const Batch& batch, bool images, bool views_joined);
   Losses forward(const Batch& batch, const How& how);
   void update(const How& how);
-  Batch synthetic_batch_of(const config::Node& tree) const;
+  Batch make_synthetic_batch(const config::Node& tree) const;
   void take_batch(const std::string& path);
 
   TrainingStepSettings settings_;

@@ -66,8 +66,8 @@ std::string answer_to(const GivenFlag& given, const Parameters& parameters) {
   std::string answer;
   for (const std::string& setting : settings) answer += (answer.empty() ? "--set " : " ") + shell_line({setting});
   if (settings.empty()) answer = without_backticks(given.flag->counterpart());
-  const bool told = (settings.empty() || given.flag->differs(parameters)) && !given.flag->difference.empty();
-  return answer + (told ? " (" + without_backticks(given.flag->difference) + ")" : "");
+  const bool reported = (settings.empty() || given.flag->differs(parameters)) && !given.flag->difference.empty();
+  return answer + (reported ? " (" + without_backticks(given.flag->difference) + ")" : "");
 }
 
 std::string in_backticks(const std::string& value) {

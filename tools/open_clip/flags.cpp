@@ -277,7 +277,7 @@ Settings image_size(const Parameters& p) {
   return {"model.preprocessing.image_size=" + (square ? size.items()[0].text() : p.yaml("force_image_size"))};
 }
 
-std::string json_of(const config::Node& node) {
+std::string make_json(const config::Node& node) {
   return config::to_json(node).dump();
 }
 
@@ -289,7 +289,7 @@ std::string jitter_of(const config::Node& given, double probability) {
   std::string out = "{probability: " + nlohmann::json(probability).dump();
   for (std::size_t i = 0; i < names.size(); ++i) {
     const bool there = list ? i < given.items().size() : i < 3;
-    out += concat(", ", names[i], ": ", there ? json_of(list ? given.items()[i] : given) : "0");
+    out += concat(", ", names[i], ": ", there ? make_json(list ? given.items()[i] : given) : "0");
   }
   return out + "}";
 }
@@ -305,11 +305,11 @@ Settings augmentation(const Parameters& p) {
   const bool use_timm = timm != nullptr && timm->text() == "true";
   Settings out;
   const std::string prefix = "data.loader.augmentation.";
-  if (const config::Node* scale = find("scale")) out.push_back(prefix + "scale=" + json_of(*scale));
-  if (const config::Node* ratio = find("ratio"); ratio != nullptr && use_timm) out.push_back(prefix + "ratio=" + json_of(*ratio));
+  if (const config::Node* scale = find("scale")) out.push_back(prefix + "scale=" + make_json(*scale));
+  if (const config::Node* ratio = find("ratio"); ratio != nullptr && use_timm) out.push_back(prefix + "ratio=" + make_json(*ratio));
   if (jitter != nullptr && (use_timm || often != nullptr))
     out.push_back(prefix + "color_jitter=" + jitter_of(*jitter, use_timm ? 1.0 : std::stod(often->text())));
-  if (const config::Node* gray = find("gray_scale_prob"); gray != nullptr && !use_timm) out.push_back(prefix + "grayscale=" + json_of(*gray));
+  if (const config::Node* gray = find("gray_scale_prob"); gray != nullptr && !use_timm) out.push_back(prefix + "grayscale=" + make_json(*gray));
   return out;
 }
 

@@ -11,7 +11,7 @@
 namespace tessera {
 
 class Objective;
-class ToldSamples;
+class ReportedSamples;
 
 /// The batches on which a loss is measured.
 struct LossBatches {
@@ -19,7 +19,7 @@ struct LossBatches {
   std::optional<std::int64_t> batch_size;  // nullopt: the training batch size
   std::int64_t max_samples = -1;           // maximum number of samples; -1: all
   std::int64_t threads = 2;
-  std::shared_ptr<ToldSamples> told;       // skipped samples that the log has already reported; may be null
+  std::shared_ptr<ReportedSamples> reported;       // skipped samples that the log has already reported; may be null
   std::function<void(std::int64_t done, std::int64_t total)> progress;  // called after each batch; may be empty
 };
 

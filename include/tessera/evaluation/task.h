@@ -18,7 +18,7 @@
 namespace tessera {
 
 class TextConditionedPool;
-class ToldSamples;
+class ReportedSamples;
 
 /// What an evaluation provides to its tasks: data, parts of the model, and settings.
 struct EvaluationContext {
@@ -37,7 +37,7 @@ struct EvaluationContext {
   /// templates (TokenSpace). If null, each task embeds the vocabulary itself.
   std::shared_ptr<std::map<std::uint64_t, TowerFeatures>> vocabulary_texts;
   // skipped samples that the log has already reported; null: each pass over the data reports its skipped samples
-  std::shared_ptr<ToldSamples> told;
+  std::shared_ptr<ReportedSamples> reported;
   /// Called after each batch of images; may be empty.
   std::function<void(std::int64_t done, std::int64_t total)> progress;
 };

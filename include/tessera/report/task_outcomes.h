@@ -20,7 +20,7 @@ struct TaskOutcomes {
 };
 
 /// Returns the 95 % intervals of the metrics that have one.
-std::map<std::string, Interval> intervals_of(const TaskOutcomes& outcomes);
+std::map<std::string, Interval> compute_intervals(const TaskOutcomes& outcomes);
 
 /// Returns the content of samples.json: {"tasks": [{"task", "data", "mark", "samples", "metrics": {name: {"parts", "wholes", "sample",
 /// "group"}}}]}. "wholes" is left out if all its values are 1, "sample" if it is 0, 1, 2, ..., and "group" if all its values are 0.

@@ -99,7 +99,7 @@ struct TaskFailure {
 nlohmann::json to_json(const TaskResult& result);
 
 /// Returns the outcomes of a result for samples.json.
-report::TaskOutcomes outcomes_of(const TaskResult& result);
+report::TaskOutcomes make_outcomes(const TaskResult& result);
 
 /// Returns {"task", "place", "reason", "settings": {...}}.
 nlohmann::json to_json(const TaskFailure& failure);

@@ -28,9 +28,9 @@ constexpr std::int64_t kMostGrowth = 16, kMostCompressed = 64;
 
 /// Limits the memory of one group's values, because a few bytes of a dictionary-encoded column may expand to many gigabytes.
 struct GroupMemory {
-  /// `told` is the group's size in bytes according to the footer, which may be wrong. `file` is the file's size in bytes.
-  GroupMemory(std::int64_t told, std::int64_t file)
-      : limited(&counted, kLeastLimit + kMostGrowth * std::min(told, kMostCompressed * file)) {}
+  /// `reported` is the group's size in bytes according to the footer, which may be wrong. `file` is the file's size in bytes.
+  GroupMemory(std::int64_t reported, std::int64_t file)
+      : limited(&counted, kLeastLimit + kMostGrowth * std::min(reported, kMostCompressed * file)) {}
 
   arrow::ProxyMemoryPool counted{arrow::default_memory_pool()};
   arrow::CappedMemoryPool limited;
@@ -136,24 +136,24 @@ auto number_of(const arrow::Array& array, std::int64_t row) {
   return static_cast<const Array&>(array).Value(row);
 }
 
-Json json_of(const arrow::Array& array, std::int64_t row);
+Json make_json(const arrow::Array& array, std::int64_t row);
 
 template <class List>
 Json items_of(const arrow::Array& array, std::int64_t row) {
   const auto& list = static_cast<const List&>(array);
   Json out = Json::array();
   const std::int64_t begin = list.value_offset(row), end = begin + list.value_length(row);
-  for (std::int64_t i = begin; i < end; ++i) out.push_back(json_of(*list.values(), i));
+  for (std::int64_t i = begin; i < end; ++i) out.push_back(make_json(*list.values(), i));
   return out;
 }
 
 Json members_of(const arrow::StructArray& array, std::int64_t row) {
   Json out = Json::object();
-  for (int i = 0; i < array.num_fields(); ++i) out[array.type()->field(i)->name()] = json_of(*array.field(i), row);
+  for (int i = 0; i < array.num_fields(); ++i) out[array.type()->field(i)->name()] = make_json(*array.field(i), row);
   return out;
 }
 
-Json json_of(const arrow::Array& array, std::int64_t row) {
+Json make_json(const arrow::Array& array, std::int64_t row) {
   if (array.IsNull(row)) return nullptr;
   if (const auto bytes = bytes_of(array, row)) return std::string(*bytes);
   switch (array.type_id()) {
@@ -174,10 +174,10 @@ Json json_of(const arrow::Array& array, std::int64_t row) {
     case arrow::Type::LARGE_LIST: return items_of<arrow::LargeListArray>(array, row);
     case arrow::Type::FIXED_SIZE_LIST: return items_of<arrow::FixedSizeListArray>(array, row);
     case arrow::Type::STRUCT: return members_of(static_cast<const arrow::StructArray&>(array), row);
-    case arrow::Type::EXTENSION: return json_of(*static_cast<const arrow::ExtensionArray&>(array).storage(), row);
+    case arrow::Type::EXTENSION: return make_json(*static_cast<const arrow::ExtensionArray&>(array).storage(), row);
     case arrow::Type::DICTIONARY: {
       const auto& encoded = static_cast<const arrow::DictionaryArray&>(array);
-      return json_of(*encoded.dictionary(), encoded.GetValueIndex(row));
+      return make_json(*encoded.dictionary(), encoded.GetValueIndex(row));
     }
     default: {
       const auto scalar = array.GetScalar(row);
@@ -197,7 +197,7 @@ class ArrowGroup : public ColumnGroup {
   std::int64_t rows() const override { return rows_; }
   Json json(std::size_t column, std::int64_t row) const override {
     const arrow::Array& piece = piece_of(column, row);
-    return json_of(piece, row);
+    return make_json(piece, row);
   }
   std::optional<std::string_view> bytes(std::size_t column, std::int64_t row,
                                         const std::string& member) const override {

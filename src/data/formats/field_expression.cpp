@@ -60,7 +60,7 @@ Truth truth(bool value) {
   return value ? Truth::yes : Truth::no;
 }
 
-Truth negation_of(Truth value) {
+Truth negate(Truth value) {
   return value == Truth::unknown ? value : truth(value == Truth::no);
 }
 
@@ -212,7 +212,7 @@ class Parser {
   static Condition join(std::vector<Condition> parts, Truth deciding) {
     if (parts.size() == 1) return std::move(parts[0]);
     return [parts = std::move(parts), deciding](Values& values) {
-      Truth out = negation_of(deciding);
+      Truth out = negate(deciding);
       const std::size_t before = values.unknown_field;
       for (const Condition& part : parts) {
         const Truth each = part(values);
@@ -227,7 +227,7 @@ class Parser {
   }
 
   static Condition negated(Condition inner) {
-    return [inner = std::move(inner)](Values& values) { return negation_of(inner(values)); };
+    return [inner = std::move(inner)](Values& values) { return negate(inner(values)); };
   }
 
   Condition negation() {

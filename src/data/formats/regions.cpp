@@ -47,7 +47,7 @@ std::vector<std::int64_t> parse_npy_shape(std::string_view text) {
 }
 
 template <class T>
-std::vector<float> floats_of(std::string_view data) {
+std::vector<float> read_floats(std::string_view data) {
   std::vector<float> out(data.size() / sizeof(T));
   for (std::size_t i = 0; i < out.size(); ++i) {
     T value;
@@ -59,10 +59,10 @@ std::vector<float> floats_of(std::string_view data) {
 
 // Converts little-endian numbers to float32; returns nullopt for another type.
 std::optional<std::vector<float>> to_floats(std::string_view data, c10::ScalarType type) {
-  if (type == c10::ScalarType::Half) return floats_of<c10::Half>(data);
-  if (type == c10::ScalarType::BFloat16) return floats_of<c10::BFloat16>(data);
-  if (type == c10::ScalarType::Float) return floats_of<float>(data);
-  return type == c10::ScalarType::Double ? std::optional(floats_of<double>(data)) : std::nullopt;
+  if (type == c10::ScalarType::Half) return read_floats<c10::Half>(data);
+  if (type == c10::ScalarType::BFloat16) return read_floats<c10::BFloat16>(data);
+  if (type == c10::ScalarType::Float) return read_floats<float>(data);
+  return type == c10::ScalarType::Double ? std::optional(read_floats<double>(data)) : std::nullopt;
 }
 
 NpyMatrix read_tensor(std::string_view file, const std::string& wanted) {

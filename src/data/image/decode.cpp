@@ -54,7 +54,7 @@ int choose_eighths(const std::vector<Crop>& crops) {
   return 8;
 }
 
-Box union_of(const std::vector<Crop>& crops) {
+Box unite(const std::vector<Crop>& crops) {
   Box all = crops.front().box;
   for (const Crop& crop : crops) {
     const std::int64_t bottom = std::max(all[0] + all[2], crop.box[0] + crop.box[2]);
@@ -137,7 +137,7 @@ DecodedPart decode_for(std::string_view file, const ImageHeader& header, const s
   }
   const config::Size size = stored_size(header);
   const JpegRequest request{scaling ? choose_eighths(crops) : 8, false,
-                            box_before_turning(union_of(crops), size, header.orientation)};
+                            box_before_turning(unite(crops), size, header.orientation)};
   const JpegPixels part = decode_jpeg(file, size.height, size.width, request, pixels);
   pixels = turned(std::move(pixels), {part.height, part.width}, header.orientation, 3);
   // A side that no whole number of scaled pixels fills is rounded up at its end, which turning may have moved to the beginning. In the turned

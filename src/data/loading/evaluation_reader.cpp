@@ -5,7 +5,7 @@
 #include "src/data/loading/evaluation_reader.h"
 #include "src/data/loading/sample_pass.h"
 #include "src/data/loading/skip_log.h"
-#include "src/data/loading/told_samples.h"
+#include "src/data/loading/reported_samples.h"
 #include <tessera/base/error.h>
 #include <tessera/data/image/transforms.h>
 #include <tessera/data/loading/loader.h>
@@ -79,11 +79,11 @@ struct EvaluationReader::Impl {
   SamplePass<Outcome> pass;
 
   Impl(const std::shared_ptr<const Source>& source, const ImageWork& work, std::int64_t given_batch_size, std::int64_t threads,
-       std::int64_t max_samples, std::shared_ptr<ToldSamples> told)
+       std::int64_t max_samples, std::shared_ptr<ReportedSamples> reported)
       : described(source->describe()),
         batch_size(given_batch_size),
         count(max_samples < 0 ? source->size() : std::min(max_samples, source->size())),
-        skips(described, std::move(told)),
+        skips(described, std::move(reported)),
         pass({.source = source,
               .count = count,
               .threads = threads,
@@ -95,9 +95,9 @@ struct EvaluationReader::Impl {
 EvaluationReader::EvaluationReader(std::shared_ptr<const Source> source, const Preprocessing& preprocessing,
                                    std::int64_t batch_size, std::int64_t threads, std::int64_t max_samples,
                                    EvaluationImages images, IsKnownImage is_known,
-                                   std::shared_ptr<ToldSamples> told)
+                                   std::shared_ptr<ReportedSamples> reported)
     : impl_(std::make_unique<Impl>(source, ImageWork{preprocessing, images, std::move(is_known)}, batch_size,
-                                   threads, max_samples, std::move(told))) {}
+                                   threads, max_samples, std::move(reported))) {}
 
 EvaluationReader::~EvaluationReader() = default;
 

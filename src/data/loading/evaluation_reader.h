@@ -14,7 +14,7 @@
 
 namespace tessera {
 
-class ToldSamples;
+class ReportedSamples;
 
 /// A sample that is ready for evaluation.
 struct EvaluationSample {
@@ -48,7 +48,7 @@ class EvaluationReader {
   EvaluationReader(std::shared_ptr<const Source> source, const Preprocessing& preprocessing, std::int64_t batch_size,
                    std::int64_t threads, std::int64_t max_samples = -1,
                    EvaluationImages images = EvaluationImages::prepared, IsKnownImage is_known = {},
-                   std::shared_ptr<ToldSamples> told = nullptr);
+                   std::shared_ptr<ReportedSamples> reported = nullptr);
   ~EvaluationReader();
 
   /// Returns the next samples, at most batch_size; empty at the end.

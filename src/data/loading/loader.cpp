@@ -13,7 +13,7 @@
 #include "src/data/loading/sample_transform.h"
 #include "src/data/loading/sampler.h"
 #include "src/data/loading/skip_log.h"
-#include "src/data/loading/told_samples.h"
+#include "src/data/loading/reported_samples.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -45,13 +45,13 @@ class ComponentCounts {
  public:
   // `share_setting` is the text that messages put before a value of max_bad_share, for example "--max-bad-share ".
   ComponentCounts(std::vector<SourceComponent> components, const LoaderSettings& settings, std::vector<std::string> needed,
-                  std::string share_setting, const std::shared_ptr<ToldSamples>& told)
+                  std::string share_setting, const std::shared_ptr<ReportedSamples>& reported)
       : components_(std::move(components)),
         max_bad_share_(settings.max_bad_share),
         max_bad_run_(settings.max_bad_run),
         share_setting_(std::move(share_setting)),
         needed_(std::move(needed)) {
-    for (const SourceComponent& component : components_) counts_.push_back({.skips = SkipLog(component.described, told)});
+    for (const SourceComponent& component : components_) counts_.push_back({.skips = SkipLog(component.described, reported)});
   }
 
   void good(std::int64_t component) {
@@ -216,7 +216,7 @@ struct Loader::Impl {
         entries(entries_of(source, settings)),
         sampler(sampler_of(*source, entries.get(), settings.shuffle, seed, slice)),
         per_update(sampler->batches_per_update()),
-        counts(sampler->components(), settings, needed_fields(needs), target.share_setting, target.told),
+        counts(sampler->components(), settings, needed_fields(needs), target.share_setting, target.reported),
         skip_list(target.skipped_file, settings.skipped_list) {
     check_sizes();
     for (std::size_t i = 1; i < settings.resolution.size(); ++i)
@@ -350,7 +350,7 @@ struct Loader::Impl {
       for (PreparedSample& sample : row) sample = {};
     }
     out.claim = fetcher->budget().claim_batch(bytes_of_batches);
-    if (!std::exchange(size_told, true) && 2 * bytes_of_batches > settings.prefetch_mb << 20)
+    if (!std::exchange(size_reported, true) && 2 * bytes_of_batches > settings.prefetch_mb << 20)
       log::warning("data: prefetch_mb ", settings.prefetch_mb, " is less than two batches, which take ",
                    format_bytes(2 * static_cast<double>(bytes_of_batches)), ": no batch is made while another is ready");
   }
@@ -417,7 +417,7 @@ struct Loader::Impl {
   std::vector<std::vector<PreparedSample>> rows;  // samples of each batch of an update
   std::vector<std::int64_t> filled;
   std::int64_t bytes_of_batches = 0;
-  bool size_told = false;
+  bool size_reported = false;
   WaitPolicy wait_policy;
 
   std::shared_ptr<SampleFetcher> fetcher;

@@ -23,21 +23,21 @@ std::string skip_line(const SkipJson& json) {
 }  // namespace
 
 
-ToldSamples::Tell ToldSamples::tell(const std::string& source, const std::string& text) {
+ReportedSamples::Tell ReportedSamples::tell(const std::string& source, const std::string& text) {
   const std::scoped_lock lock(mutex_);
-  std::set<std::string>& told = told_[source];
-  if (told.size() >= kMost || !told.insert(text).second) return Tell::no;
-  return told.size() == kMost ? Tell::last : Tell::yes;
+  std::set<std::string>& reported = reported_[source];
+  if (reported.size() >= kMost || !reported.insert(text).second) return Tell::no;
+  return reported.size() == kMost ? Tell::last : Tell::yes;
 }
 
 void SkipLog::note(const std::string& reason, const std::string& text) {
   ++counts_[reason];
   ++total_;
   if (first_.empty()) first_ = text;
-  const ToldSamples::Tell tell = told_->tell(source_, text);
-  if (tell == ToldSamples::Tell::no) return;
+  const ReportedSamples::Tell tell = reported_->tell(source_, text);
+  if (tell == ReportedSamples::Tell::no) return;
   log::warning("skipped: ", text, " (", reason, ")");
-  if (tell == ToldSamples::Tell::last) log::warning(source_, ": further skipped samples are only counted");
+  if (tell == ReportedSamples::Tell::last) log::warning(source_, ": further skipped samples are only counted");
 }
 
 void SkipList::note(std::int64_t epoch, const std::string& key, const std::string& reason, const std::string& text) {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "src/data/loading/told_samples.h"
+#include "src/data/loading/reported_samples.h"
 #include <tessera/base/error.h>
 
 namespace tessera {
@@ -28,9 +28,9 @@ inline std::string describe_bad_share(double allowed, std::int64_t bad, std::int
 /// Counts skipped samples and logs the first few, each only once.
 class SkipLog {
  public:
-  /// `told` records what other passes over the data have logged already. If it is null, this log keeps its own record.
-  explicit SkipLog(std::string source, std::shared_ptr<ToldSamples> told = nullptr)
-      : source_(std::move(source)), told_(told ? std::move(told) : std::make_shared<ToldSamples>()) {}
+  /// `reported` records what other passes over the data have logged already. If it is null, this log keeps its own record.
+  explicit SkipLog(std::string source, std::shared_ptr<ReportedSamples> reported = nullptr)
+      : source_(std::move(source)), reported_(reported ? std::move(reported) : std::make_shared<ReportedSamples>()) {}
 
   void note(const std::string& reason, const std::string& text);
   std::int64_t total() const { return total_; }
@@ -42,7 +42,7 @@ class SkipLog {
   std::map<std::string, std::int64_t> counts_;
   std::int64_t total_ = 0;
   std::string first_;
-  std::shared_ptr<ToldSamples> told_;
+  std::shared_ptr<ReportedSamples> reported_;
 };
 
 /// Writes a run's list of skipped samples, one JSON object per line: {"epoch", "key", "reason", "text"}. A sample is listed once for each

@@ -92,7 +92,7 @@ StatisticsJson dump_of(const Sample& sample) {
 // Decodes the sample and notes what it has.
 void note_facts(Sample& sample, const FactsWanted& wanted, SampleFacts& out) {
   out.bytes = static_cast<std::int64_t>(sample.encoded.size());
-  out.digest = digest_of(sample);
+  out.digest = compute_digest(sample);
   out.image = fingerprint(sample.encoded.empty() ? as_bytes(sample.image.pixels) : sample.encoded);
   if (wanted.dump) out.dump = dump_of(sample);
   for (const std::string& caption : sample.captions) {

@@ -171,8 +171,8 @@ class Packer {
 
   std::string change_of(const Manifest& there, const std::string& key) const {
     const Manifest before = there.value(key, Manifest());
-    const bool told = key == "settings" && before.is_string();
-    const std::string changes = told ? describe_changes(before.get<std::string>(), manifest_[key]) : "";
+    const bool reported = key == "settings" && before.is_string();
+    const std::string changes = reported ? describe_changes(before.get<std::string>(), manifest_[key]) : "";
     return changes.empty() ? "another " + key : changes;
   }
 
@@ -318,7 +318,7 @@ PackResult pack(const Source& source, const std::string& source_settings, const 
   return packer.result();
 }
 
-SampleDigest digest_of(const Sample& sample) {
+SampleDigest compute_digest(const Sample& sample) {
   Serial out;
   out.text(sample.encoded);
   if (sample.encoded.empty()) out.number(sample.image.height).number(sample.image.width).text(raw(sample.image.pixels));

@@ -68,7 +68,7 @@ PackResult pack(const Source& source, const std::string& source_settings, const 
 struct SampleDigest {
   std::uint64_t low = 0, high = 0;
 };
-SampleDigest digest_of(const Sample& sample);
+SampleDigest compute_digest(const Sample& sample);
 
 /// The fingerprint of a data set. It is equal for data sets with the same samples (key, image file or pixels, and everything
 /// else they hold), regardless of the samples' order and shards.

@@ -268,7 +268,7 @@ bool ends_sentence(const std::string& word) {
 }
 
 // Splits a caption into sentences, and each sentence into words.
-std::vector<Words> sentences_of(const std::string& caption) {
+std::vector<Words> split_sentences(const std::string& caption) {
   std::vector<Words> out(1);
   for (const std::string& line : split(without_brackets(caption), '\n')) {
     for (const std::string& word : split(line, ' ')) {
@@ -345,7 +345,7 @@ void pack_sample(Sample& sample, const PackSettings& settings, const std::vector
   prepare_image(sample, settings);
   sample.key = shard_key(sample.key);
   out.files = sample_files(sample, class_names, settings.format, depth_units);
-  out.digest = digest_of(sample);
+  out.digest = compute_digest(sample);
   out.key = sample.key;
 }
 
@@ -388,7 +388,7 @@ std::vector<SampleFile> sample_files(const Sample& sample, const std::vector<std
 std::string summarize(const std::vector<std::string>& captions, std::size_t max_words) {
   std::vector<Words> sentences;
   for (const std::string& caption : captions)
-    for (Words& sentence : sentences_of(caption)) sentences.push_back(std::move(sentence));
+    for (Words& sentence : split_sentences(caption)) sentences.push_back(std::move(sentence));
   if (sentences.empty()) return "";
   std::map<std::string, int> frequency;
   for (const Words& sentence : sentences)

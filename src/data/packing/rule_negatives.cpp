@@ -83,7 +83,7 @@ Words parts_of(std::string_view text) {
   return out;
 }
 
-std::string plural_of(const std::string& noun) {
+std::string make_plural(const std::string& noun) {
   const auto ends = [&](const char* ending) { return noun.ends_with(ending); };
   if (ends("s") || ends("x") || ends("ch") || ends("sh")) return noun + "es";
   const bool after_vowel =
@@ -219,7 +219,7 @@ void NegativeRules::Impl::add_forms(const std::string& word, WordKind kind, std:
   const std::string singular = word.substr(0, slash);
   forms.push_back({parts_of(singular), kind, group, side, false, first});
   if (kind != WordKind::object) return;
-  const std::string plural = slash == std::string::npos ? plural_of(singular) : word.substr(slash + 1);
+  const std::string plural = slash == std::string::npos ? make_plural(singular) : word.substr(slash + 1);
   forms.push_back({parts_of(plural), kind, group, side, true, first});
   if (plural == singular)
     forms.pop_back();

@@ -306,7 +306,7 @@ class ImageFolder : public ListedImages {
     FolderRow row;
     if (!files.text.empty()) row.lines = split(read_sample_text(files.text), '\n');
     if (!files.json.empty()) row.side_fields = parse_python_json(read_sample_text(files.json));
-    if (row.side_fields.is_discarded() && !told_bad_json_.exchange(true))
+    if (row.side_fields.is_discarded() && !reported_bad_json_.exchange(true))
       log::warning(files.json, ": is not JSON: this file and others like it are skipped");
     mapper_.read_fields(row, sample);
     const ListedImage& image = listed(index);
@@ -320,7 +320,7 @@ class ImageFolder : public ListedImages {
   const ImageFolderSettings settings_;
   const std::vector<TextFiles> texts_;
   const RowMapper mapper_;
-  mutable std::atomic<bool> told_bad_json_ = false;
+  mutable std::atomic<bool> reported_bad_json_ = false;
 };
 
 }  // namespace

@@ -136,7 +136,7 @@ class OnePerImage : public SourceView, public MergedRows {
     if (const std::vector<std::string> different = merged->different(); !different.empty())
       warn_once(concat("the rows of the image ", printable(out.key), " have different ", join_names(different),
                        ": such images count as images without"),
-                told_different_);
+                reported_different_);
     return out;
   }
 
@@ -179,17 +179,17 @@ class OnePerImage : public SourceView, public MergedRows {
     lock.unlock();
     warn_once(concat("a row of an image with other rows is bad and left out (", first->reason(), ": ", first->what(),
                      "); further ones are only counted"),
-              told_bad_);
+              reported_bad_);
   }
 
   // Each task makes its own object for the same data, so that what the log says is also remembered outside of the object.
-  void warn_once(const std::string& text, std::atomic<bool>& told_here) const {
-    if (told_here.exchange(true)) return;
+  void warn_once(const std::string& text, std::atomic<bool>& reported_here) const {
+    if (reported_here.exchange(true)) return;
     static std::mutex mutex;
-    static std::set<std::string> told;
+    static std::set<std::string> reported;
     const std::string line = concat(source_->describe(), ": ", text);
     const std::lock_guard lock(mutex);
-    if (told.insert(line).second) log::warning(line);
+    if (reported.insert(line).second) log::warning(line);
   }
 
   std::span<const std::int64_t> samples_of(std::int64_t index) const {
@@ -200,7 +200,7 @@ class OnePerImage : public SourceView, public MergedRows {
   std::int64_t of_source(std::int64_t index) const override { return samples_of(index).front(); }
 
   const SamplesOfImages samples_;
-  mutable std::atomic<bool> told_different_ = false, told_bad_ = false;
+  mutable std::atomic<bool> reported_different_ = false, reported_bad_ = false;
   mutable std::mutex mutex_;
   mutable std::set<std::int64_t> bad_rows_;
 };

@@ -46,7 +46,7 @@ struct Grams {
   double words = 0;
 };
 
-Grams grams_of(std::string_view caption) {
+Grams count_grams(std::string_view caption) {
   const std::vector<std::string> words = caption_words(caption);
   Grams out;
   out.words = static_cast<double>(words.size());
@@ -86,7 +86,7 @@ class ImageCounts {
   std::map<std::string, double> with_;
 };
 
-double norm_of(const std::map<std::string, double>& weights) {
+double compute_norm(const std::map<std::string, double>& weights) {
   double sum = 0;
   for (const auto& [gram, weight] : weights) sum += weight * weight;
   return std::sqrt(sum);
@@ -98,7 +98,7 @@ double similarity(const Grams& caption, const Grams& reference, double sigma) {
   double sum = 0;
   for (std::size_t n = 0; n < kLongestGram; ++n) {
     const auto &ours = caption.counts[n], &theirs = reference.counts[n];
-    const double norms = norm_of(ours) * norm_of(theirs);
+    const double norms = compute_norm(ours) * compute_norm(theirs);
     if (norms == 0) continue;
     for (const auto& [gram, weight] : ours)
       if (const auto found = theirs.find(gram); found != theirs.end()) sum += std::min(weight, found->second) * found->second / norms;
@@ -186,11 +186,11 @@ CiderScores cider_d(const std::vector<std::string>& captions, const std::vector<
               references.size());
   std::vector<std::vector<Grams>> known(references.size());
   for (std::size_t i = 0; i < references.size(); ++i)
-    for (const std::string& text : references[i]) known[i].push_back(grams_of(text));
+    for (const std::string& text : references[i]) known[i].push_back(count_grams(text));
   const ImageCounts counts(known);
   CiderScores out;
   for (std::size_t i = 0; i < captions.size(); ++i) {
-    Grams caption = grams_of(captions[i]);
+    Grams caption = count_grams(captions[i]);
     counts.weigh(caption);
     double sum = 0;
     for (Grams& reference : known[i]) {

@@ -219,7 +219,7 @@ class SmallProblem {
   int threads_;
 };
 
-at::Tensor logits_of(const at::Tensor& features, const at::Tensor& weight, const at::Tensor& bias) {
+at::Tensor compute_logits(const at::Tensor& features, const at::Tensor& weight, const at::Tensor& bias) {
   return at::addmm(bias, features, weight.t());
 }
 
@@ -250,7 +250,7 @@ LogisticRegression fit_logistic_regression(const at::Tensor& features, const at:
   const auto function = [&](const at::Tensor& point) {
     const at::Tensor u = point.narrow(0, 0, split).view({num_classes, width});
     const at::Tensor weight = u / scale;
-    at::Tensor logits = logits_of(z, u, point.narrow(0, split, num_classes));
+    at::Tensor logits = compute_logits(z, u, point.narrow(0, split, num_classes));
     const double loss = cross_entropy(logits, y, true) + l2 / 2 * weight.square().sum().item<double>();
     const at::Tensor gradient = at::cat({(logits.t().matmul(z) + l2 * weight / scale).flatten(), logits.sum(0)});
     return std::pair(loss, gradient);
@@ -279,14 +279,14 @@ LogisticRegression fit_logistic_regression(const at::Tensor& features, const at:
 }
 
 at::Tensor predict(const LogisticRegression& model, const at::Tensor& features) {
-  return logits_of(features.to(at::kDouble), model.weight, model.bias).argmax(1);
+  return compute_logits(features.to(at::kDouble), model.weight, model.bias).argmax(1);
 }
 
 ClassifierScores measure_classifier(const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& features,
                                     const at::Tensor& labels) {
   check_data("measure_classifier", features, labels, weight.size(0));
   if (labels.numel() == 0) return {};
-  at::Tensor logits = logits_of(features.to(at::kDouble), weight, bias);
+  at::Tensor logits = compute_logits(features.to(at::kDouble), weight, bias);
   const at::Tensor truth = labels.to(logits.device(), at::kLong);
   ClassifierScores out{.prediction = logits.argmax(1)};
   out.top1 = share_equal(out.prediction, truth);
@@ -335,7 +335,7 @@ AdamwProbe linear_probe_adamw(const at::Tensor& features, const at::Tensor& labe
   for (std::int64_t s = 0; s < steps; ++s) {
     const at::Tensor rows = batches[s].to(x.device());
     const at::Tensor input = x.index_select(0, rows);
-    at::Tensor logits = logits_of(input, slots[0].value, slots[1].value);
+    at::Tensor logits = compute_logits(input, slots[0].value, slots[1].value);
     losses.push_back(cross_entropy(logits, y.index_select(0, rows), true));
     const std::array<at::Tensor, 2> gradients = {logits.t().matmul(input), logits.sum(0)};
     const double rate = lr * (1 + std::cos(M_PI * static_cast<double>(s) / static_cast<double>(steps))) / 2;
@@ -351,7 +351,7 @@ AdamwProbe linear_probe_adamw(const at::Tensor& features, const at::Tensor& labe
   out.losses = at::tensor(losses, at::kDouble);
   out.weight = slots[0].value;
   out.bias = slots[1].value;
-  out.train_top1 = share_equal(logits_of(x, out.weight, out.bias).argmax(1), y);
+  out.train_top1 = share_equal(compute_logits(x, out.weight, out.bias).argmax(1), y);
   return out;
 }
 

@@ -187,7 +187,7 @@ void count_images(const Tile& tile, const UnitRows<T>& images, const UnitRows<T>
 }
 
 template <class T>
-CosineRanks ranks_of(const UnitRows<T>& images, const UnitRows<T>& texts, const std::int64_t* owner) {
+CosineRanks compute_ranks(const UnitRows<T>& images, const UnitRows<T>& texts, const std::int64_t* owner) {
   // A bound on the float32 error of a cosine of unit vectors. It covers the rounding of the vectors and of a sum of D products
   // in any order (Higham 2002, 3.1).
   const double error = static_cast<double>(images.width() + 8) * std::ldexp(1.0, -24);
@@ -220,7 +220,7 @@ CosineRanks cosine_ranks(const at::Tensor& images, const at::Tensor& texts, cons
   const at::Tensor own = owner.contiguous();
   const auto* data = own.const_data_ptr<std::int64_t>();
   const auto ranks = [&]<class T>(at::ScalarType type, T) {
-    return ranks_of(UnitRows<T>(images.to(type).contiguous()), UnitRows<T>(texts.to(type).contiguous()), data);
+    return compute_ranks(UnitRows<T>(images.to(type).contiguous()), UnitRows<T>(texts.to(type).contiguous()), data);
   };
   const bool exact = images.scalar_type() == at::kDouble || texts.scalar_type() == at::kDouble;
   return exact ? ranks(at::kDouble, 0.0) : ranks(at::kFloat, 0.0F);

@@ -99,7 +99,7 @@ void check_task(const char* who, const at::Tensor& features, const at::Tensor& c
 }
 
 /// Returns the indices of the names that can be predicted for the pixels of one image, in ascending order.
-at::Tensor candidates_of(const at::Tensor& target, std::int64_t names, const SegmentationOptions& options) {
+at::Tensor find_candidates(const at::Tensor& target, std::int64_t names, const SegmentationOptions& options) {
   const at::Tensor classes = classes_of_names(names, options, target.device());
   if (options.candidates == "present")
     return at::isin(classes, present_classes(target, count_classes(names, options), options)).nonzero().squeeze(1);
@@ -134,7 +134,7 @@ at::Tensor segment_pixels(const at::Tensor& scores, const at::Tensor& target, co
   check_upsample("segment_pixels", options);
   const at::Tensor truth = target.to(scores.device(), at::kLong);
   check_names("segment_pixels", scores.size(0), truth, options);
-  const at::Tensor names = candidates_of(truth, scores.size(0), options);
+  const at::Tensor names = find_candidates(truth, scores.size(0), options);
   if (names.numel() == 0) return at::full_like(truth, options.ignore_index);
   const std::optional<BackgroundThreshold>& threshold = options.background_threshold;
   const std::optional<double> factor = threshold ? threshold->logit_scale : std::nullopt;
@@ -201,7 +201,7 @@ at::Tensor zero_shot_segmentation_by_groups(const at::Tensor& group_features, co
   const at::Tensor masks = group_masks(attention, truth.size(1), truth.size(2), options);
   at::Tensor prediction = at::full_like(truth, options.ignore_index);
   for (std::int64_t b = 0; b < truth.size(0); ++b) {
-    const at::Tensor names = candidates_of(truth[b], class_features.size(0), options);
+    const at::Tensor names = find_candidates(truth[b], class_features.size(0), options);
     if (names.numel() == 0) continue;
     const at::Tensor name_of_group = names.index_select(0, cosines[b].index_select(1, names).argmax(1));
     const at::Tensor class_of_group =

@@ -13,7 +13,7 @@ at::Device device_of(const Captioning& captioning) {
 
 }  // namespace
 
-std::shared_ptr<Captioning> captioning_of(const EvaluationContext& context, const std::string& task) {
+std::shared_ptr<Captioning> make_captioning(const EvaluationContext& context, const std::string& task) {
   if (context.loss != nullptr) {
     const std::shared_ptr<Objective> objective = context.loss->objective();
     if (auto own = std::dynamic_pointer_cast<Captioning>(objective)) return own;

@@ -10,7 +10,7 @@ namespace tessera {
 
 /// Returns the captioning objective of the run or checkpoint; if there are several, the first one by name. If there is none,
 /// throws a TaskMisfit that names the task.
-std::shared_ptr<Captioning> captioning_of(const EvaluationContext& context, const std::string& task);
+std::shared_ptr<Captioning> make_captioning(const EvaluationContext& context, const std::string& task);
 
 /// Moves the features of images to the device of the decoder.
 TowerFeatures on_device_of(const Captioning& captioning, const TowerFeatures& features);

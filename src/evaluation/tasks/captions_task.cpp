@@ -40,7 +40,7 @@ class TokenMeter {
     right_.push_back((hits.right & counted).sum(1).to(at::kCPU, at::kDouble));
     counted_.push_back(counted.sum(1).to(at::kCPU, at::kDouble));
   }
-  report::Outcomes outcomes() const { return outcomes_of("token_accuracy", {.part = at::cat(right_), .whole = at::cat(counted_)}); }
+  report::Outcomes outcomes() const { return make_outcomes("token_accuracy", {.part = at::cat(right_), .whole = at::cat(counted_)}); }
 
  private:
   Captioning& captioning_;
@@ -63,7 +63,7 @@ class CaptionsTask final : public EvaluationTask {
   bool uses_texts() const override { return false; }
 
   void check(const EvaluationContext& context) const override {
-    captioning_of(context, "captions");
+    make_captioning(context, "captions");
     const auto source = open_source(settings_.data.source, context.source, "captions.source");
     check_samples(*source, "source", settings_.data.max_samples, captioned());
   }
@@ -71,7 +71,7 @@ class CaptionsTask final : public EvaluationTask {
   std::vector<std::string> metric_names(const Embedder& /*embedder*/) const override { return {"cider_d", "token_accuracy"}; }
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
-    const std::shared_ptr<Captioning> captioning = captioning_of(context, "captions");
+    const std::shared_ptr<Captioning> captioning = make_captioning(context, "captions");
     if (embedder.tokenizer() == nullptr) user_error("captions: the model has no tokenizer to decode captions with");
     const Tokenizer& tokenizer = *embedder.tokenizer();
     const SpecialIds special = special_ids_of(tokenizer);

@@ -126,7 +126,7 @@ class FgOvdTask final : public EvaluationTask {
     result.add_number(prefix + "mean_rank", place.mean().item<double>(), MetricRule::Better::lower);
     result.add_number(prefix + "boxes", static_cast<double>(ranks.size()));
     result.outcomes.push_back(hits_within(prefix + "accuracy", rank, 1, of));
-    result.outcomes.push_back(outcomes_of(prefix + "mean_rank", {.part = place, .sample = of}));
+    result.outcomes.push_back(make_outcomes(prefix + "mean_rank", {.part = place, .sample = of}));
   }
 
   static void rank_phrases(const BoxChoices& choices, const TowerFeatures& features, const Embedder& embedder,

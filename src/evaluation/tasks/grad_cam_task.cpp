@@ -50,7 +50,7 @@ class GradCamTask final : public EvaluationTask {
         empty += std::all_of(map.patches.begin(), map.patches.end(), [](float value) { return value == 0; }) ? 1 : 0;
         ++maps;
       }
-      if (context.images) sheets.push_back(report::sheet_of(shown));
+      if (context.images) sheets.push_back(report::make_sheet(shown));
     }
     if (!sheets.empty())
       result.add_card({{"type", "overlay"},

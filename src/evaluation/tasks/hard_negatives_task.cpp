@@ -77,14 +77,14 @@ class HardNegativesTask final : public EvaluationTask {
     result.add_share("mean_category_accuracy", scores.mean_category_accuracy);
     const at::Tensor samples = at::tensor(sample, at::kLong), kind = at::tensor(category, at::kLong);
     result.outcomes = {
-        outcomes_of("accuracy", {.part = scores.right, .sample = samples}),
-        outcomes_of("mean_category_accuracy", {.part = scores.right, .sample = samples, .group = kind})};
+        make_outcomes("accuracy", {.part = scores.right, .sample = samples}),
+        make_outcomes("mean_category_accuracy", {.part = scores.right, .sample = samples, .group = kind})};
     std::vector<std::pair<std::string, double>> shown;
     for (std::size_t k = 0; k < names.size(); ++k) {
       const double accuracy = scores.category_accuracy[static_cast<std::int64_t>(k)].item<double>();
       result.add_share(names[k] + "_accuracy", accuracy);
       const at::Tensor own = kind.eq(static_cast<std::int64_t>(k));
-      result.outcomes.push_back(outcomes_of(
+      result.outcomes.push_back(make_outcomes(
           names[k] + "_accuracy", {.part = scores.right.masked_select(own), .sample = samples.masked_select(own)}));
       shown.emplace_back(names[k], accuracy);
     }

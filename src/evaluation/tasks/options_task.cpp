@@ -83,7 +83,7 @@ void add_measure(const std::string& measure, const at::Tensor& right, const at::
   const auto scores = metrics::category_accuracy(right, kinds.of, std::ssize(kinds.names));
   const auto add = [&](const std::string& name, double value, const OutcomeRows& rows) {
     result.add_share(name, value);
-    result.outcomes.push_back(outcomes_of(name, rows));
+    result.outcomes.push_back(make_outcomes(name, rows));
   };
   add(measure, scores.accuracy, {.part = right, .sample = sample});
   if (kinds.names.size() < 2) return;
@@ -125,7 +125,7 @@ void add_groups(const std::string& measure, Group group, const GroupSizes& sizes
   const at::Tensor groups = metrics::all_right(right, at::tensor(number_of, at::kLong), std::ssize(first));
   result.add_share(measure, groups.to(at::kDouble).mean().item<double>());
   result.outcomes.push_back(
-      outcomes_of(measure, {.part = groups, .sample = sample.index_select(0, at::tensor(first, at::kLong))}));
+      make_outcomes(measure, {.part = groups, .sample = sample.index_select(0, at::tensor(first, at::kLong))}));
 }
 
 class OptionsTask final : public EvaluationTask {
@@ -227,7 +227,7 @@ class OptionsTask final : public EvaluationTask {
       for (const std::int64_t image : item->images) rows.push_back(images.row[static_cast<std::size_t>(image)]);
     }
     const TowerFeatures embedded = embed_texts(embedder, prefixed(texts, settings_.prompt_prefix));
-    const at::Tensor scores = embedder.similarity(rows_of(images.features, rows), embedded);
+    const at::Tensor scores = embedder.similarity(select_rows(images.features, rows), embedded);
     std::int64_t image = 0, text = 0;
     for (const OptionItem* item : items) {
       const std::int64_t own_images = std::ssize(item->images), own_texts = std::ssize(item->texts);

@@ -14,7 +14,7 @@ at::Tensor filled_in(const at::Tensor& rows, const at::Tensor& otherwise) {
 
 }  // namespace
 
-report::Outcomes outcomes_of(const std::string& metric, const OutcomeRows& rows) {
+report::Outcomes make_outcomes(const std::string& metric, const OutcomeRows& rows) {
   const at::Tensor part = rows.part.to(at::kCPU, at::kDouble).contiguous();
   const std::int64_t count = part.numel();
   const at::Tensor whole = filled_in(rows.whole, at::ones({count}, at::kDouble));
@@ -34,7 +34,7 @@ report::Outcomes hits_within(const std::string& metric, const at::Tensor& ranks,
   const auto of_rows = [&](const at::Tensor& tensor) {
     return tensor.defined() ? tensor.index_select(0, rows) : tensor;
   };
-  return outcomes_of(metric, {.part = ranks.index_select(0, rows).lt(k),
+  return make_outcomes(metric, {.part = ranks.index_select(0, rows).lt(k),
                               .sample = sample.defined() ? of_rows(sample) : rows,
                               .group = of_rows(group)});
 }

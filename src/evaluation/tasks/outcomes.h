@@ -16,7 +16,7 @@ struct OutcomeRows {
   at::Tensor group = {};   // int64; undefined: each entry is 0
 };
 
-report::Outcomes outcomes_of(const std::string& metric, const OutcomeRows& rows);
+report::Outcomes make_outcomes(const std::string& metric, const OutcomeRows& rows);
 
 /// Returns the outcomes of recall or accuracy at k. ranks: int64 [E], counted from 0; a rank below k is a hit, and entries with -1
 /// are left out. `sample` and `group` are as in OutcomeRows.

@@ -1,5 +1,5 @@
 #include "src/data/loading/evaluation_reader.h"
-#include "src/data/loading/told_samples.h"
+#include "src/data/loading/reported_samples.h"
 #include "src/evaluation/tasks/pass.h"
 
 #include <algorithm>
@@ -43,10 +43,10 @@ void warn_of_twice(const std::vector<std::string>& names, const std::string& tas
   for (std::size_t i = 0; i < names.size(); ++i)
     if (const auto [first, is_new] = seen.emplace(names[i], i); !is_new && twice.size() < 5)
       twice.push_back(concat(printable(names[i], 60), " (", first->second, " and ", i, ")"));
-  static ToldSamples told;  // tasks ask for their classes several times
+  static ReportedSamples reported;  // tasks ask for their classes several times
   const std::string text =
       concat(task, ": classes have the same name: ", join_names(twice), "; the model cannot tell their images apart");
-  if (!twice.empty() && told.tell("classes", text) != ToldSamples::Tell::no) log::warning(text);
+  if (!twice.empty() && reported.tell("classes", text) != ReportedSamples::Tell::no) log::warning(text);
 }
 
 }  // namespace
@@ -114,7 +114,7 @@ EmbeddingTable* Pass::kept() const {
   return store != nullptr && embeddings_alone ? &store->images(*source) : nullptr;
 }
 
-TowerFeatures Pass::features_of(const std::vector<EvaluationSample>& samples, EmbeddingTable* kept) const {
+TowerFeatures Pass::encode_images(const std::vector<EvaluationSample>& samples, EmbeddingTable* kept) const {
   std::vector<std::uint64_t> of, new_ones;
   std::vector<const EvaluationSample*> unknown;
   for (const EvaluationSample& sample : samples) {
@@ -139,7 +139,7 @@ TowerFeatures Pass::computed(const std::vector<const EvaluationSample*>& samples
 }
 
 void Pass::warn_of_equal_images(std::int64_t equal, std::int64_t used, const std::string& first) const {
-  if (context.told && context.told->tell("equal images", source->describe()) == ToldSamples::Tell::no) return;
+  if (context.reported && context.reported->tell("equal images", source->describe()) == ReportedSamples::Tell::no) return;
   log::warning(source->describe(), ": ", with_thousands(equal), " of ", with_thousands(used),
                " images have the same bytes as an earlier image (the first: ", printable(first),
                ") and count as images of their own: the task's group_equal_images: true makes them one image with all "
@@ -153,7 +153,7 @@ void Pass::run(TaskResult& result, const BatchBody& body) const {
   if (table != nullptr && !reads_pixels)
     is_known = [table](std::uint64_t image) { return table->contains(image); };
   EvaluationReader reader(source, embedder.preprocessing(), context.batch_size, context.threads, max_samples, images,
-                          is_known, context.told);
+                          is_known, context.reported);
   const std::int64_t before = table != nullptr ? table->size() : 0;
   std::int64_t read = 0, used = 0, equal = 0;
   std::unordered_set<std::uint64_t> known;
@@ -172,7 +172,7 @@ void Pass::run(TaskResult& result, const BatchBody& body) const {
         result.sample_mark = fingerprint(sample.sample.key, result.sample_mark);
         if (counts_equal_images && !known.insert(sample.image).second && equal++ == 0) first_equal = sample.sample.key;
       }
-      body(samples, images == EvaluationImages::prepared ? features_of(samples, table) : TowerFeatures());
+      body(samples, images == EvaluationImages::prepared ? encode_images(samples, table) : TowerFeatures());
     }
     if (context.progress) context.progress(read, total());
   }
@@ -233,7 +233,7 @@ TowerFeatures embed_classes(const Embedder& embedder, const std::vector<std::str
   return joined(classes);
 }
 
-TowerFeatures rows_of(const TowerFeatures& features, const std::vector<std::int64_t>& rows) {
+TowerFeatures select_rows(const TowerFeatures& features, const std::vector<std::int64_t>& rows) {
   const at::Tensor chosen = at::tensor(rows, at::kLong);
   return map_tensors(features, [&](const at::Tensor& tensor) {
     const at::Tensor some = tensor.index_select(0, chosen);

@@ -87,7 +87,7 @@ struct Pass {
  private:
   /// Returns the cache of embeddings, or null if there is none.
   EmbeddingTable* kept() const;
-  TowerFeatures features_of(const std::vector<EvaluationSample>& samples, EmbeddingTable* kept) const;
+  TowerFeatures encode_images(const std::vector<EvaluationSample>& samples, EmbeddingTable* kept) const;
   TowerFeatures computed(const std::vector<const EvaluationSample*>& samples) const;
   void warn_of_equal_images(std::int64_t equal, std::int64_t used, const std::string& first) const;
 };
@@ -110,7 +110,7 @@ std::vector<T> to_vector(const at::Tensor& values) {
 }
 
 /// Returns the features of the given rows, in the given order. Compact features stay compact.
-TowerFeatures rows_of(const TowerFeatures& features, const std::vector<std::int64_t>& rows);
+TowerFeatures select_rows(const TowerFeatures& features, const std::vector<std::int64_t>& rows);
 
 /// Returns the features of a range of rows. Dense tensors share memory with the original.
 TowerFeatures slice(const TowerFeatures& features, metrics::RowRange rows);

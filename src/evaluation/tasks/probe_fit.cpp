@@ -19,14 +19,14 @@ std::vector<std::int64_t> shuffled(std::int64_t count, std::uint64_t seed) {
   return order;
 }
 
-LabeledFeatures rows_of(const LabeledFeatures& all, const std::vector<std::int64_t>& rows) {
+LabeledFeatures select_rows(const LabeledFeatures& all, const std::vector<std::int64_t>& rows) {
   const at::Tensor index = at::tensor(rows, at::kLong);
   return {all.features.index_select(0, index), all.labels.index_select(0, index)};
 }
 
 /// Returns the rows of each step's batch, [steps, batch]. Each epoch is shuffled separately, and its incomplete last batch is
 /// dropped.
-at::Tensor batches_of(std::int64_t count, std::int64_t epochs, std::int64_t batch) {
+at::Tensor draw_batches(std::int64_t count, std::int64_t epochs, std::int64_t batch) {
   batch = std::min(batch, count);
   const std::int64_t steps = count / batch;
   std::vector<at::Tensor> all;
@@ -40,7 +40,7 @@ at::Tensor batches_of(std::int64_t count, std::int64_t epochs, std::int64_t batc
 metrics::AdamwProbe fit(const LabeledFeatures& train, std::int64_t classes, const LinearProbeSettings& settings, double lr,
                         double weight_decay) {
   const at::Tensor weight = at::zeros({classes, train.features.size(1)}, at::kDouble);
-  const at::Tensor batches = batches_of(train.labels.size(0), settings.epochs, settings.batch_size);
+  const at::Tensor batches = draw_batches(train.labels.size(0), settings.epochs, settings.batch_size);
   return metrics::linear_probe_adamw(train.features, train.labels, weight, at::zeros({classes}, at::kDouble), batches, lr,
                                      weight_decay);
 }
@@ -55,7 +55,7 @@ HeldOut hold_out(const LabeledFeatures& train, const LinearProbeSettings& settin
                " training samples: set ", settings.solver == "adamw" ? "one learning rate and one weight decay" : "l2",
                " instead, or another share");
   const std::vector<std::int64_t> order = shuffled(count, 0);
-  return {rows_of(train, {order.begin(), order.begin() + held}), rows_of(train, {order.begin() + held, order.end()})};
+  return {select_rows(train, {order.begin(), order.begin() + held}), select_rows(train, {order.begin() + held, order.end()})};
 }
 
 AdamwChoice fit_with_adamw(const LabeledFeatures& train, std::int64_t classes, const LinearProbeSettings& settings) {

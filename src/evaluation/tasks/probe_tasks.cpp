@@ -97,7 +97,7 @@ class LinearProbeTask final : public EvaluationTask {
     result.add_share("train_top1", scores.train_top1, MetricRule::Better::neither);
     result.add_number("log_loss", scores.test_log_loss, MetricRule::Better::lower);
     result.add_number("l2", l2);
-    result.outcomes = {outcomes_of("top1", {.part = scores.test_prediction.eq(data.test.labels)})};
+    result.outcomes = {make_outcomes("top1", {.part = scores.test_prediction.eq(data.test.labels)})};
     if (held_out >= 0) result.add_share("validation_top1", held_out);
   }
 
@@ -110,7 +110,7 @@ class LinearProbeTask final : public EvaluationTask {
     result.add_number("log_loss", scores.log_loss, MetricRule::Better::lower);
     result.add_number("lr", choice.lr);
     result.add_number("weight_decay", choice.weight_decay);
-    result.outcomes = {outcomes_of("top1", {.part = scores.prediction.eq(data.test.labels)})};
+    result.outcomes = {make_outcomes("top1", {.part = scores.prediction.eq(data.test.labels)})};
     if (choice.validation_top1) result.add_share("validation_top1", *choice.validation_top1);
   }
 
@@ -167,8 +167,8 @@ class KnnTask final : public EvaluationTask {
     result.add_share("top1", scores.top1);
     result.add_share("top5", scores.top5);
     result.chance["top5"] = std::min(1.0, 5 / static_cast<double>(data.classes));
-    result.outcomes = {outcomes_of("top1", {.part = scores.prediction.eq(data.test.labels)}),
-                       outcomes_of("top5", {.part = scores.in_top5})};
+    result.outcomes = {make_outcomes("top1", {.part = scores.prediction.eq(data.test.labels)}),
+                       make_outcomes("top5", {.part = scores.in_top5})};
     return result;
   }
 

@@ -64,7 +64,7 @@ class QueryTask final : public EvaluationTask {
       Reading reading{.of = query.sheet.query_text};
       for (const auto& [score, key] : query.keys) reading.items.emplace_back(key, score);
       result.readings.push_back(std::move(reading));
-      if (context.images) sheets.push_back(sheet_of(query.sheet));
+      if (context.images) sheets.push_back(make_sheet(query.sheet));
     }
     result.add_number("mean_best_cosine", best);
     if (!sheets.empty())

@@ -27,7 +27,7 @@ std::optional<Corners> shown(const ObjectAnnotation& object, const Image& image,
   return out;
 }
 
-double iou_of(const Corners& a, const Corners& b) {
+double compute_iou(const Corners& a, const Corners& b) {
   const double width = std::min(a[2], b[2]) - std::max(a[0], b[0]), height = std::min(a[3], b[3]) - std::max(a[1], b[1]);
   const double both = std::max(0.0, width) * std::max(0.0, height);
   // The corners of a predicted box may be swapped, in which case its area is 0.
@@ -77,8 +77,8 @@ class ReferringTask final : public EvaluationTask {
     std::int64_t image = 0;
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       for (std::size_t i = 0; i < samples.size(); ++i, ++image) {
-        const TowerFeatures own = rows_of(features, {static_cast<std::int64_t>(i)});
-        for (const double overlap : overlaps_of(samples[i], own, *captioning, embedder)) {
+        const TowerFeatures own = select_rows(features, {static_cast<std::int64_t>(i)});
+        for (const double overlap : measure_overlaps(samples[i], own, *captioning, embedder)) {
           overlaps.push_back(overlap);
           owners.push_back(image);
         }
@@ -87,8 +87,8 @@ class ReferringTask final : public EvaluationTask {
     if (overlaps.empty())
       user_error("referring: no box of ", result.data, " is visible after the evaluation transform: see model.preprocessing.resize_mode");
     const at::Tensor iou = at::tensor(overlaps, at::kDouble), owner = at::tensor(owners, at::kLong);
-    for (report::Outcomes outcomes : {outcomes_of("accuracy", {.part = iou >= kFound, .sample = owner}),
-                                      outcomes_of("mean_iou", {.part = iou, .sample = owner})}) {
+    for (report::Outcomes outcomes : {make_outcomes("accuracy", {.part = iou >= kFound, .sample = owner}),
+                                      make_outcomes("mean_iou", {.part = iou, .sample = owner})}) {
       result.add_share(outcomes.metric, report::value_of(outcomes));
       result.outcomes.push_back(std::move(outcomes));
     }
@@ -98,7 +98,7 @@ class ReferringTask final : public EvaluationTask {
 
  private:
   static std::shared_ptr<Captioning> decoder(const EvaluationContext& context) {
-    auto captioning = captioning_of(context, "referring");
+    auto captioning = make_captioning(context, "referring");
     if (captioning->settings().referring_weight == 0)
       throw TaskMisfit("referring: the decoder has not learned to find boxes (referring_weight of the objective captioning is 0): "
                        "leave the task out");
@@ -107,7 +107,7 @@ class ReferringTask final : public EvaluationTask {
 
   /// Returns, for each object of an image, the IoU of its box with the box that the decoder finds for its phrase. `features` are
   /// the image's features.
-  static std::vector<double> overlaps_of(const EvaluationSample& sample, const TowerFeatures& features, Captioning& captioning,
+  static std::vector<double> measure_overlaps(const EvaluationSample& sample, const TowerFeatures& features, Captioning& captioning,
                                          const Embedder& embedder) {
     std::vector<std::string> phrases;
     std::vector<Corners> boxes;
@@ -125,7 +125,7 @@ class ReferringTask final : public EvaluationTask {
     std::vector<double> out;
     for (std::size_t r = 0; r < boxes.size(); ++r) {
       const auto corners = to_vector<double>(found[static_cast<std::int64_t>(r)]);
-      out.push_back(iou_of(boxes[r], {corners[0], corners[1], corners[2], corners[3]}));
+      out.push_back(compute_iou(boxes[r], {corners[0], corners[1], corners[2], corners[3]}));
     }
     return out;
   }

@@ -3,7 +3,7 @@
 
 #include <c10/util/Exception.h>
 
-#include "src/data/loading/told_samples.h"
+#include "src/data/loading/reported_samples.h"
 #include "src/evaluation/tasks/tasks.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -122,10 +122,10 @@ TaskResult run_task(const config::ModuleSettings& task, const Embedder& embedder
   result.task = task.name;
   result.settings = task.settings;
   result.rule = made->rule();
-  result.intervals = report::intervals_of(outcomes_of(result));
+  result.intervals = report::compute_intervals(make_outcomes(result));
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   for (const std::string& note : result.notes) {
-    if (context.told != nullptr && context.told->tell(task.name + " notes", note) == ToldSamples::Tell::no) continue;
+    if (context.reported != nullptr && context.reported->tell(task.name + " notes", note) == ReportedSamples::Tell::no) continue;
     const bool warns = std::ranges::find(result.warnings, note) != result.warnings.end();
     log::write(warns ? log::Level::warning : log::Level::info, concat(task.name, ": ", note));
   }

@@ -25,7 +25,7 @@ void keep_failures(std::vector<Query>& queries) {
 
 }  // namespace
 
-nlohmann::json sheet_of(const RetrievalSheet& sheet) {
+nlohmann::json make_sheet(const RetrievalSheet& sheet) {
   nlohmann::json out = {{"images", nlohmann::json::array()}};
   const bool known = !sheet.query_image.empty();
   if (known) {
@@ -56,7 +56,7 @@ void add_retrieval_cards(const std::vector<RetrievalSheet>& sheets, TaskResult& 
   const auto add = [&](bool text_to_image, const char* title, const char* note) {
     auto items = nlohmann::json::array();
     for (const RetrievalSheet& sheet : sheets)
-      if (sheet.text_to_image == text_to_image) items.push_back(sheet_of(sheet));
+      if (sheet.text_to_image == text_to_image) items.push_back(make_sheet(sheet));
     if (!items.empty()) result.add_card({{"type", "image"}, {"title", title}, {"note", note}, {"items", items}});
   };
   add(true, "Text to image",

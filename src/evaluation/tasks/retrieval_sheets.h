@@ -39,7 +39,7 @@ struct RetrievalSheet {
 };
 
 /// Returns the sheet as a part of a card (src/report/cards.h).
-nlohmann::json sheet_of(const RetrievalSheet& sheet);
+nlohmann::json make_sheet(const RetrievalSheet& sheet);
 
 /// Adds the sheets of both directions to the report's cards.
 void add_retrieval_cards(const std::vector<RetrievalSheet>& sheets, TaskResult& result);

@@ -63,7 +63,7 @@ class SegmentationProbeTask final : public EvaluationTask {
     SegmentationRecord record(classes, pass.total(), context.images);
     const metrics::SegmentationOptions options = {.grid = {embedder.grid().height, embedder.grid().width}, .candidates = "all"};
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
-      const std::vector<at::Tensor> targets = masks_of(samples, classes);
+      const std::vector<at::Tensor> targets = make_masks(samples, classes);
       const at::Tensor logits = at::linear(((patches_of(features, "segmentation_probe") - mean) / scale).to(at::kDouble), fit.weight, fit.bias)
                                     .transpose(1, 2)
                                     .unflatten(2, {options.grid[0], options.grid[1]})
@@ -112,7 +112,7 @@ class SegmentationProbeTask final : public EvaluationTask {
     TaskResult uncounted;
     pass_over_patches(embedder, context, classes.source, settings_.max_train_samples, masked())
         .run(uncounted, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& batch) {
-          const std::vector<at::Tensor> tokens = patches_of(batch, "segmentation_probe").unbind(), targets = masks_of(samples, classes);
+          const std::vector<at::Tensor> tokens = patches_of(batch, "segmentation_probe").unbind(), targets = make_masks(samples, classes);
           for (std::size_t i = 0; i < samples.size(); ++i) {
             const at::Tensor own = classes_of_patches(targets[i], embedder.grid(), count);
             const at::Tensor chosen = chosen_patches(own, samples[i].index);

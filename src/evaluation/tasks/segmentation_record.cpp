@@ -54,7 +54,7 @@ std::vector<std::uint8_t> to_bytes(const at::Tensor& mask) {
 }
 
 /// Makes a sheet for the report, shrunk to display size. target and found: classes, [H, W]; target is undefined if there is no mask.
-nlohmann::json sheet_of(const Image& image, const at::Tensor& target, const at::Tensor& found, double iou, const std::string& name,
+nlohmann::json make_sheet(const Image& image, const at::Tensor& target, const at::Tensor& found, double iou, const std::string& name,
                         std::optional<std::int64_t> background) {
   constexpr std::int64_t kShown = 224;  // maximum length of an example's shorter side, in pixels
   const double ratio =
@@ -95,11 +95,11 @@ std::vector<report::Outcomes> outcomes_of_images(const metrics::SegmentationScor
   if (background) present.select(1, *background).fill_(false);
   const at::Tensor place = present.nonzero();  // [E, 2]: image, class
   return {report::mean_outcomes("image_miou", to_vector<double>(scores.image_iou)),
-          outcomes_of("dataset_miou", {.part = scores.image_intersection.masked_select(present),
+          make_outcomes("dataset_miou", {.part = scores.image_intersection.masked_select(present),
                                        .whole = scores.image_union.masked_select(present),
                                        .sample = place.select(1, 0),
                                        .group = place.select(1, 1)}),
-          outcomes_of("pixel_accuracy", {.part = scores.image_right, .whole = scores.image_pixels})};
+          make_outcomes("pixel_accuracy", {.part = scores.image_right, .whole = scores.image_pixels})};
 }
 
 }  // namespace
@@ -177,7 +177,7 @@ at::Tensor mask_of(const std::vector<std::uint8_t>& mask, config::Size size, con
   return out;
 }
 
-std::vector<at::Tensor> masks_of(const std::vector<EvaluationSample>& samples, const MaskClasses& classes) {
+std::vector<at::Tensor> make_masks(const std::vector<EvaluationSample>& samples, const MaskClasses& classes) {
   std::vector<at::Tensor> targets;
   for (const EvaluationSample& sample : samples)
     targets.push_back(mask_of(sample.mask, {sample.pixels.size(1), sample.pixels.size(2)}, sample.sample.key, classes));
@@ -196,7 +196,7 @@ void SegmentationRecord::add(const EvaluationSample& sample, const at::Tensor& t
   const double iou = meter_.add(found.unsqueeze(0), target.unsqueeze(0)).item<double>();
   in_masks_.index_fill_(0, std::get<0>(at::_unique(target)), true);
   if (images_ && examples_.choose(sample.index))
-    shown_.push_back(sheet_of(image(), classes_.drawn ? target : at::Tensor(), found, iou, sample.sample.key, classes_.background()));
+    shown_.push_back(make_sheet(image(), classes_.drawn ? target : at::Tensor(), found, iou, sample.sample.key, classes_.background()));
 }
 
 std::vector<std::string> SegmentationRecord::notes() const {

@@ -57,7 +57,7 @@ at::Tensor mask_of(const std::vector<std::uint8_t>& mask, config::Size size, con
                    const MaskClasses& classes);
 
 /// Returns the mask of each prepared sample. Throws like mask_of().
-std::vector<at::Tensor> masks_of(const std::vector<EvaluationSample>& samples, const MaskClasses& classes);
+std::vector<at::Tensor> make_masks(const std::vector<EvaluationSample>& samples, const MaskClasses& classes);
 
 /// The end of the explanation of a task that measures the overlap of regions (EvaluationTask::rule()).
 inline constexpr const char* kIouRule =

@@ -173,7 +173,7 @@ class SegmentationTask final : public EvaluationTask {
                               SegmentationRecord& record) const {
     return [this, names, &patches, &options, &classes, &record](const std::vector<EvaluationSample>& samples,
                                                       const TowerFeatures& features) {
-      const std::vector<at::Tensor> targets = masks_of(samples, classes.masks);
+      const std::vector<at::Tensor> targets = make_masks(samples, classes.masks);
       const std::vector<at::Tensor> found = by_groups()
                                                 ? predict_by_groups(features, names, at::stack(targets), options).unbind()
                                                 : predict_by_patches(features, patches, targets, options);

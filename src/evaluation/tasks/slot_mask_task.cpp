@@ -62,8 +62,8 @@ class SlotMaskTask final : public EvaluationTask {
     const at::Tensor weights = trained.best.weights();
     const at::Tensor after = right(trained.best, test_pairs), before = right(start, test_pairs);
     const at::Tensor sample = at::tensor(test_image, at::kLong);
-    result.outcomes = {outcomes_of("accuracy", {.part = after, .sample = sample}),
-                       outcomes_of("accuracy_before", {.part = before, .sample = sample})};
+    result.outcomes = {make_outcomes("accuracy", {.part = after, .sample = sample}),
+                       make_outcomes("accuracy_before", {.part = before, .sample = sample})};
     result.add_share("accuracy", after.mean().item<double>());
     result.add_share("accuracy_before", before.mean().item<double>(), MetricRule::Better::neither);
     result.add_share("train_accuracy", right(trained.best, train_pairs).mean().item<double>(), MetricRule::Better::neither);

@@ -55,7 +55,7 @@ class ScoreMeter {
       result.add_share(prefix + kNames[i], means[column].item<double>(),
                        prefix.empty() ? MetricRule::Better::higher : MetricRule::Better::neither);
       if (with_outcomes)
-        result.outcomes.push_back(outcomes_of(prefix + kNames[i], {.part = rows.select(1, column), .sample = samples}));
+        result.outcomes.push_back(make_outcomes(prefix + kNames[i], {.part = rows.select(1, column), .sample = samples}));
     }
   }
 

@@ -36,7 +36,7 @@ Reading reading_of(const std::string& key, const nlohmann::json& tokens) {
 }
 
 /// Returns an entry of tokens.json as a sheet of the report.
-nlohmann::json sheet_of(const EvaluationSample& sample, const nlohmann::json& example) {
+nlohmann::json make_sheet(const EvaluationSample& sample, const nlohmann::json& example) {
   const Image image = to_image(sample.pixels);
   nlohmann::json out = {{"images", {report::image_part(image, sample.sample.key)}}};
   for (const auto& token : example.at("tokens")) out["cloud"].push_back({token.at("token"), token.at("weight")});
@@ -89,7 +89,7 @@ class TokensTask final : public EvaluationTask {
         auto maps = nlohmann::json::array();
         if (sparse) maps = maps_of(slice(features, {row, row + 1}), tokens, order, embedder, space, words);
         json.push_back({{"key", key}, {"tokens", tokens}, {"maps", maps}});
-        sheets.push_back(sheet_of(samples[i], json.back()));
+        sheets.push_back(make_sheet(samples[i], json.back()));
       }
       if (!sparse) return;
       images.add(features.global);

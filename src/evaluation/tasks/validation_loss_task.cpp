@@ -39,7 +39,7 @@ class ValidationLossTask final : public EvaluationTask {
             .batch_size = settings_.batch_size,
             .max_samples = settings_.data.max_samples,
             .threads = context.threads,
-            .told = context.told,
+            .reported = context.reported,
             .progress = context.progress};
   }
 

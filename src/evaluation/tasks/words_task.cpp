@@ -109,7 +109,7 @@ config::Size grid_of(const Embedder& embedder, TowerFeatures& image) {
   return grid;
 }
 
-nlohmann::json json_of(const report::MapExample& example) {
+nlohmann::json make_json(const report::MapExample& example) {
   auto maps = nlohmann::json::array();
   for (const report::MapExample::Map& map : example.maps)
     maps.push_back(
@@ -155,8 +155,8 @@ class WordsTask final : public EvaluationTask {
         const auto row = static_cast<std::int64_t>(i);
         for (const std::string& text : texts_for(samples[i].sample)) {
           const report::MapExample shown = example(embedder, maps, slice(features, {row, row + 1}), samples[i], text);
-          json.push_back(json_of(shown));
-          if (context.images) sheets.push_back(report::sheet_of(shown));
+          json.push_back(make_json(shown));
+          if (context.images) sheets.push_back(report::make_sheet(shown));
         }
       }
     });

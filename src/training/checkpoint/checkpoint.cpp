@@ -62,7 +62,7 @@ void sync_path(const std::string& path) {
   ::close(handle);
 }
 
-nlohmann::json manifest_of(const std::string& folder, const RunState& state) {
+nlohmann::json make_manifest(const std::string& folder, const RunState& state) {
   nlohmann::json files;
   for (const char* name : {kModel, kEma, kTeacher, kAdapters, kState}) {
     const std::string path = folder + "/" + name;
@@ -240,7 +240,7 @@ std::string CheckpointFolder::write(const Checkpoint& checkpoint) const {
       io::save_safetensors(aside + "/" + kAdapters, adapters, {{kUpdatesKey, to_json(checkpoint.updates).dump()}});
     io::save_safetensors(aside + "/" + kState, checkpoint.optimizer,
                          {{"run_state", to_json(checkpoint.state).dump()}, {"config", checkpoint.config}, {"data", checkpoint.data}});
-    io::write_file(aside + "/" + kManifest, manifest_of(aside, checkpoint.state).dump(2) + "\n");
+    io::write_file(aside + "/" + kManifest, make_manifest(aside, checkpoint.state).dump(2) + "\n");
     sync_path(aside);
     // Replaces an older checkpoint of the same step, which exists if the run was resumed from an earlier step.
     const std::string old = folder_ + "/.writing_old_" + name;

@@ -215,7 +215,7 @@ bool CheckpointKeeper::is_best(const MeasuredMetrics& measured) {
   try {
     value = judged_value(settings, measured);
   } catch (const UserError& error) {
-    if (!std::exchange(told_not_measured_, true)) report_error_(error.what());
+    if (!std::exchange(reported_not_measured_, true)) report_error_(error.what());
   }
   if (!value) return false;
   judged_ = *value;
@@ -250,7 +250,7 @@ Checkpoint CheckpointKeeper::gather(RunState state) const {
   checkpoint.model = {config_.model,
                       config_.tokenizer.value_or(config::ModuleSettings{}),
                       run_.tokenizer ? run_.tokenizer->vocabulary_bytes() : "",
-                      weights_of(*run_.model, *run_.objective),
+                      collect_weights(*run_.model, *run_.objective),
                       {{"config", checkpoint.config}, {"step", std::to_string(checkpoint.state.step)}},
                       run_.published};
   checkpoint.updates = weight_updates(*run_.model);

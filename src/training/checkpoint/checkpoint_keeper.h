@@ -102,7 +102,7 @@ class CheckpointKeeper {
   CheckpointWriter writer_;
   std::string last_good_;
   std::optional<BestCheckpoint> best_;  // the checkpoint whose name is in the file `best`
-  bool told_not_measured_ = false;
+  bool reported_not_measured_ = false;
   double judged_ = 0;               // the value for which is_best() returned true
   std::int64_t last_saved_ = -1;    // step of this run's last save, which may still be pending
   std::int64_t writing_step_ = -1;  // step of the save being written

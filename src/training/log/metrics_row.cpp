@@ -28,7 +28,7 @@ nlohmann::ordered_json object_of(const std::vector<std::pair<std::string, double
   return out;
 }
 
-nlohmann::ordered_json json_of(const RowPlace& place) {
+nlohmann::ordered_json make_json(const RowPlace& place) {
   return {{"step", place.step}, {"time", place.time}, {"epoch", place.epoch}, {"samples", place.samples}};
 }
 
@@ -39,7 +39,7 @@ std::string utc_time() {
 }
 
 nlohmann::ordered_json to_json(const MetricsRow& r) {
-  nlohmann::ordered_json row = json_of(r);
+  nlohmann::ordered_json row = make_json(r);
   row["lr"] = r.learning_rate;
   row["loss"] = number(r.loss);
   row["terms"] = object_of(r.terms);
@@ -61,7 +61,7 @@ nlohmann::ordered_json to_json(const MetricsRow& r) {
 }
 
 nlohmann::ordered_json to_json(const RowPlace& place, const std::vector<std::pair<std::string, double>>& metrics) {
-  nlohmann::ordered_json row = json_of(place);
+  nlohmann::ordered_json row = make_json(place);
   row["evaluation"] = object_of(metrics);
   return row;
 }

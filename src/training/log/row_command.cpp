@@ -106,8 +106,8 @@ std::string RowCommand::ending() const {
 }
 
 std::optional<std::string> RowCommand::news() {
-  if (told_ || !ended()) return std::nullopt;
-  told_ = true;
+  if (reported_ || !ended()) return std::nullopt;
+  reported_ = true;
   return ending() + "; training continues without it";
 }
 
@@ -129,9 +129,9 @@ std::vector<std::string> RowCommand::close(std::chrono::milliseconds patience) {
     lines.push_back(concat("log.command: ", command_, ": is still running ",
                            format_duration(1e-3 * static_cast<double>(patience.count())),
                            " after the last row; it is left running"));
-  else if (!told_ && (*status_ != 0 || broken_))
+  else if (!reported_ && (*status_ != 0 || broken_))
     lines.push_back(ending());
-  told_ = true;
+  reported_ = true;
   return lines;
 }
 

@@ -47,7 +47,7 @@ class RowCommand {
   pid_t process_ = 0;
   int input_ = -1;
   std::optional<int> status_;
-  bool told_ = false, broken_ = false;  // broken_: the command has stopped reading
+  bool reported_ = false, broken_ = false;  // broken_: the command has stopped reading
   std::deque<std::string> waiting_;     // what is left to write of each row
   std::int64_t written_ = 0, dropped_ = 0;
 };

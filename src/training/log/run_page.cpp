@@ -128,14 +128,14 @@ struct RunPage::Impl {
   std::map<std::string, std::pair<std::int64_t, std::string>> failed;  // key: task; value: step and reason of its last failure
   std::map<std::string, std::map<std::int64_t, std::string>> readings;  // keys: sample, then step
 
-  Json json_of(const Measured& measured) const {
+  Json make_json(const Measured& measured) const {
     const std::string file = "evaluation/" + step_folder_name(measured.step) + ".json";
     Json out = {{"step", measured.step}, {"value", measured.value}};
     if (fs::exists(folder + "/" + file)) out["file"] = file;
     return out;
   }
 
-  Json json_of(const RunStatus& status) const {
+  Json make_json(const RunStatus& status) const {
     return {{"state", status.state},       {"good", status.good},         {"note", status.note},
             {"step", status.step},         {"samples", status.samples},   {"total_steps", status.total_steps},
             {"seconds", status.seconds},   {"skipped", status.skipped},   {"seconds_left", status.seconds_left},
@@ -145,7 +145,7 @@ struct RunPage::Impl {
   Json json(const RunStatus& status) const {
     Json out = {{"kind", "run"},
                 {"title", title},
-                {"status", json_of(status)},
+                {"status", make_json(status)},
                 {"facts", facts},
                 {"curves", curves.to_json()},
                 {"marks", marks},
@@ -161,8 +161,8 @@ struct RunPage::Impl {
     for (const auto& [name, values] : evaluated) {
       Json& each = out["evaluated"].emplace_back(to_json(values.rule));
       each["name"] = name;
-      each["last"] = json_of(values.last);
-      if (values.best) each["best"] = json_of(*values.best);
+      each["last"] = make_json(values.last);
+      if (values.best) each["best"] = make_json(*values.best);
     }
     for (const auto& [task, last] : failed)
       out["failed"].push_back({{"task", task}, {"step", last.first}, {"reason", last.second}});

@@ -55,7 +55,7 @@ std::optional<std::string> epochs_warning(const TrainingRun& run, const Training
 
 constexpr std::int64_t kExamples = 12, kLeastOfEach = 3;  // number of examples in total, and minimum number per data set
 
-std::vector<TrainingExample> examples_of(const TrainingRun& run, const Config& config) {
+std::vector<TrainingExample> read_examples(const TrainingRun& run, const Config& config) {
   const std::int64_t sets = std::ssize(run.train->mixing().components);
   return training_examples(run.train, run.tokenizer, config.model.preprocessing, config.data.loader, run.needs,
                            static_cast<std::uint64_t>(config.seed), std::max(kLeastOfEach, kExamples / sets));
@@ -95,9 +95,9 @@ std::string describe_steps(std::int64_t steps, const std::optional<double>& epoc
 // Returns warnings about unreadable data. A reason that applies to several tasks is reported only once.
 std::vector<std::string> reading_warnings(const Unreadable& unreadable, const std::vector<UnreadTask>& tasks) {
   std::vector<std::string> out;
-  std::set<std::string> told;
+  std::set<std::string> reported;
   const auto tell = [&](const std::string& what, const std::string& reason) {
-    if (!reason.empty() && told.insert(reason).second) out.push_back(concat(what, ": ", reason));
+    if (!reason.empty() && reported.insert(reason).second) out.push_back(concat(what, ": ", reason));
   };
   tell("a run would not start, because its training data cannot be read", unreadable.train);
   tell("a run would not start, because its vocabulary cannot be read", unreadable.tokenizer);
@@ -116,7 +116,7 @@ DryRunReport dry_run(const Config& config, const PlanSettings& settings) {
     make_loader(run, config, {settings.rank, settings.ranks});  // throws if there is less than one batch per rank
     report.sources = run.loader->batches_per_update();
     report.data = run.train->describe();
-    report.examples = examples_of(run, config);
+    report.examples = read_examples(run, config);
   } else {
     report.synthetic = synthetic_samples(run, config, unreadable.train.empty() ? unreadable.tokenizer : unreadable.train);
   }

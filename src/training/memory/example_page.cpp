@@ -36,7 +36,7 @@ nlohmann::json text_part(const std::string& name, const TextExample& text) {
   return {text.text + (text.cut ? "\u2026" : ""), concat(name, ", ", tokens_text(text))};
 }
 
-nlohmann::json sheet_of(const TrainingExample& example) {
+nlohmann::json make_sheet(const TrainingExample& example) {
   nlohmann::json images = nlohmann::json::array(), texts = nlohmann::json::array();
   for (const auto& [view, image] : example.images) images.push_back(report::image_part(image, view));
   for (const auto& [view, text] : example.texts) texts.push_back(text_part(view, text));
@@ -72,7 +72,7 @@ std::string to_text(const std::vector<TrainingExample>& examples) {
 std::string example_page(const std::vector<TrainingExample>& examples, const std::string& title,
                          const std::string& data, const std::string& numbers) {
   auto sheets = nlohmann::json::array();
-  for (const TrainingExample& example : examples) sheets.push_back(sheet_of(example));
+  for (const TrainingExample& example : examples) sheets.push_back(make_sheet(example));
   nlohmann::json plan = {{"title", ""}, {"cards", nlohmann::json::array()}};
   if (!numbers.empty()) plan["cards"].push_back({{"type", "text"}, {"text", numbers}});
   const std::string note = concat("Samples of ", data, " as training reads them: images after augmentation, texts as decoded by the tokenizer. "

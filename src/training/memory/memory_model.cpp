@@ -40,7 +40,7 @@ std::int64_t gradient_bytes(const std::vector<NamedParameter>& parameters) {
 // Returns the tensors that measuring could change: running averages, and the objective's parameters, because some objectives clamp
 // or normalize their parameters in the forward pass.
 std::vector<at::Tensor> changeable(const TrainingRun& run) {
-  std::vector<at::Tensor> out = buffers_of(run), own = run.objective->parameters();
+  std::vector<at::Tensor> out = collect_buffers(run), own = run.objective->parameters();
   out.insert(out.end(), own.begin(), own.end());
   return out;
 }
@@ -221,7 +221,7 @@ class StepModel {
     run_.optimizer->zero_grad();
     base_.samples = sample_.size();
     for (const auto& [name, text] : sample_.texts) base_.text_tokens = std::max(base_.text_tokens, text.ids.size(-1));
-    base_.seconds = seconds_of(run_.device, [&] {
+    base_.seconds = measure_seconds(run_.device, [&] {
       const FlopCounter counter;
       const std::int64_t avoided = AvoidedFlops::total();
       features_ = encode_batch(run_, sample_, config_.training.precision);
@@ -235,11 +235,11 @@ class StepModel {
   }
 
   // Measures the cost of the loss for this many samples. Returns the duration in seconds.
-  double measure_loss_of(std::int64_t samples) {
+  double measure_loss(std::int64_t samples) {
     const StepContext on_rank = step_context(run_, config_, fake_process_group(settings_.rank, settings_.ranks), 0);
     const Features leaves = repeated_leaves(features_, samples);
     base_.loss_measured = samples == base_.batch;
-    return seconds_of(run_.device, [&] {
+    return measure_seconds(run_.device, [&] {
       Losses losses;
       loss_.forward.measure(samples, [&] { losses = run_.objective->forward(leaves, on_rank); });
       loss_.backward.measure(samples, [&] { std::exchange(losses, {}).total.backward(); });
@@ -252,7 +252,7 @@ class StepModel {
     std::int64_t samples = std::min<std::int64_t>(base_.batch, 2);
     GrowthOfTime time;
     for (int sizes = 1;; ++sizes, samples = std::min(base_.batch, 2 * samples)) {
-      const double seconds = measure_loss_of(samples);
+      const double seconds = measure_loss(samples);
       time.add(samples, seconds);
       const bool large = 4 * seconds > kLossSeconds || 4 * loss_.trace(samples).peak() > room,
                  enough = settings_.most_loss_samples > 0 ? 2 * samples > settings_.most_loss_samples : large;
@@ -265,7 +265,7 @@ class StepModel {
         loss_.trace(two_chunks).peak() <= room) {
       loss_ = PassCost(2);
       for (const std::int64_t size : {chunk + 1, chunk + chunk / 2 + 1, two_chunks})
-        if (size <= two_chunks) measure_loss_of(size);
+        if (size <= two_chunks) measure_loss(size);
     }
     base_.loss = std::llround(loss_.trace(base_.batch).peak());
   }
@@ -279,7 +279,7 @@ class StepModel {
   }
 
   void note_what_lasts() {
-    base_.weights = total_bytes(weights_of(*run_.model, *run_.objective));
+    base_.weights = total_bytes(collect_weights(*run_.model, *run_.objective));
     base_.optimizer = total_bytes(run_.optimizer->state());
     if (run_.ema) base_.average += total_bytes(run_.ema->averages());
     if (run_.teacher) base_.average += total_bytes(run_.teacher->ema.averages());

@@ -26,7 +26,7 @@ struct Row {
   std::string note;
 };
 
-std::vector<Row> rows_of(const MemoryPlan& plan) {
+std::vector<Row> make_rows(const MemoryPlan& plan) {
   std::vector<Row> all{
       {"weights", plan.weights, ""},
       {"gradients", plan.gradients, ""},
@@ -78,7 +78,7 @@ std::vector<std::string> ways_out(const MemoryPlan& plan, const Config& config) 
 
 std::string summary(const MemoryPlan& plan) {
   std::string parts;
-  for (const Row& row : rows_of(plan)) parts += concat(parts.empty() ? "" : ", ", row.what, " ", bytes_text(row.bytes));
+  for (const Row& row : make_rows(plan)) parts += concat(parts.empty() ? "" : ", ", row.what, " ", bytes_text(row.bytes));
   if (!plan.gpu && plan.host() > 0) parts += concat(", checkpoint and ready batches ", bytes_text(plan.host()));
   return concat(bytes_text(plan.total()), " of ", bytes_text(plan.available), ", highest in ", plan.peak_phase, " (",
                 parts, ")");
@@ -92,7 +92,7 @@ std::string to_text(const MemoryPlan& plan, const Config& config) {
   };
   out << "memory plan" << (plan.ranks > 1 ? concat(" for each of ", plan.ranks, " ranks") : "") << ", "
       << (plan.gpu ? "on the GPU" : "on the CPU") << "\n";
-  for (const Row& row : rows_of(plan)) line(row.what, bytes_text(row.bytes), row.note);
+  for (const Row& row : make_rows(plan)) line(row.what, bytes_text(row.bytes), row.note);
   line("peak of a step", bytes_text(plan.peak), "in " + plan.peak_phase + "; not all parts exist at the same time");
   if (plan.checkpoint > 0)
     line("checkpoint", bytes_text(plan.checkpoint),

@@ -166,7 +166,7 @@ struct StepReport {
 // Computes the step that follows `done` steps, but not its update. Checks the result of each operator, so it is slow. Every rank must call
 // this function.
 StepReport examine_step(StepRunner& runner, TrainingRun& run, std::int64_t done, double scale) {
-  const std::map<std::string, at::Tensor> weights = weights_of(*run.model, *run.objective);
+  const std::map<std::string, at::Tensor> weights = collect_weights(*run.model, *run.objective);
   std::vector<std::string> bad_weights, bad_gradients;
   for (const auto& [name, tensor] : weights) add_if_bad(name, tensor, bad_weights);
   AccumulatedLosses result;

@@ -35,7 +35,7 @@ config::Node settings_tree(const std::string& json) {
   return config::from_json(nlohmann::json::parse(json), "features");
 }
 
-std::string digest_of(const torch::nn::Module& module) {
+std::string compute_digest(const torch::nn::Module& module) {
   std::uint64_t digest = 0;
   const auto add = [&](const std::string& name, const at::Tensor& tensor) {
     const at::Tensor bytes = tensor.detach().cpu().contiguous();
@@ -104,7 +104,7 @@ FeatureManifest write_image_features(const Config& config) {
 
   FeatureManifest manifest;
   manifest.settings = settings_of(config.model);
-  manifest.weights = digest_of(run.model->image_tower().encoder());
+  manifest.weights = compute_digest(run.model->image_tower().encoder());
   manifest.precision = config.training.precision;
   manifest.data = run.train->describe();
   manifest.dtype = config.data.features->dtype;
@@ -154,7 +154,7 @@ std::shared_ptr<const FeatureFolder> open_image_features(const Config& config, c
 }
 
 void check_feature_weights(const TrainingRun& run) {
-  if (!run.features || run.features->manifest().weights == digest_of(run.model->image_tower().encoder())) return;
+  if (!run.features || run.features->manifest().weights == compute_digest(run.model->image_tower().encoder())) return;
   user_error("data.features: ", run.features->path(), " holds features of an image encoder with other weights",
              kWayOut);
 }

@@ -70,7 +70,7 @@ EvaluationContext evaluation_context(const TrainingRun& run, const Config& confi
   context.logit_scale = logit_scale_of(objective_state(objective));
   context.batch_size = config.evaluation.batch_size;
   context.threads = config.evaluation.threads;
-  context.told = run.told;
+  context.reported = run.reported;
   context.vocabulary_texts = std::make_shared<std::map<std::uint64_t, TowerFeatures>>();
   return context;
 }

@@ -7,7 +7,7 @@
 
 #include "src/base/printable.h"
 #include "src/config/environment.h"
-#include "src/data/loading/told_samples.h"
+#include "src/data/loading/reported_samples.h"
 #include "src/data/sources/one_per_image.h"
 #include "src/objectives/grad_cache.h"
 #include <tessera/base/error.h>
@@ -105,7 +105,7 @@ class LossOfParts final : public RunLoss {
     for (std::int64_t i = 0; i < count; ++i) {
       const Batch batch = loader->next();
       if (loader->epoch() > 0) break;  // the epoch had fewer batches than counted, because unreadable samples were skipped
-      const Losses losses = loss_of(batch.to(parts_.device));
+      const Losses losses = compute_loss(batch.to(parts_.device));
       means.add("loss", losses.total);
       for (const auto& [name, value] : losses.terms)
         if (name != "loss") means.add(name, value);
@@ -117,7 +117,7 @@ class LossOfParts final : public RunLoss {
     result.samples = knows_images ? std::ssize(images) : rows;
     if (knows_images && !parts_.needs.texts.empty()) result.texts = rows;
     for (const auto& [name, value] : means.values()) result.add_number(name, value, MetricRule::Better::lower);
-    if (batches.told == nullptr || batches.told->tell("validation_loss", result.data) != ToldSamples::Tell::no)
+    if (batches.reported == nullptr || batches.reported->tell("validation_loss", result.data) != ReportedSamples::Tell::no)
       warn_of_skipped(result, rows);
     return result;
   }
@@ -132,7 +132,7 @@ class LossOfParts final : public RunLoss {
 
   std::unique_ptr<Loader> loader_for(const LossBatches& batches) const {
     LoaderTarget target;
-    target.told = batches.told;
+    target.reported = batches.reported;
     target.region_width = parts_.model->image_tower().encoder().region_width();
     try {
       return std::make_unique<Loader>(batches.source, parts_.tokenizer, config_.model.preprocessing,
@@ -153,7 +153,7 @@ class LossOfParts final : public RunLoss {
     return std::min(all, batches.max_samples / size);
   }
 
-  Losses loss_of(const Batch& batch) const {
+  Losses compute_loss(const Batch& batch) const {
     at::manual_seed(0);
     return parts_.objective->forward(encode(batch), context_);
   }

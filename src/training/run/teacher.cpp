@@ -17,7 +17,7 @@ std::map<std::string, at::Tensor> objective_state(const Objective& objective) {
   return out;
 }
 
-std::map<std::string, at::Tensor> weights_of(const DualEncoder& model, const Objective& objective) {
+std::map<std::string, at::Tensor> collect_weights(const DualEncoder& model, const Objective& objective) {
   std::map<std::string, at::Tensor> out = model.state_dict();
   out.merge(objective_state(objective));
   return out;
@@ -30,7 +30,7 @@ Teacher make_teacher(std::shared_ptr<DualEncoder> second_model, std::shared_ptr<
     module->eval();
     for (at::Tensor& parameter : module->parameters()) parameter.set_requires_grad(false);
   }
-  Ema ema(weights_of(model, objective), weights_of(*second_model, *second_objective));
+  Ema ema(collect_weights(model, objective), collect_weights(*second_model, *second_objective));
   return {std::move(second_model), std::move(second_objective), std::move(ema)};
 }
 

@@ -18,7 +18,7 @@ std::string objective_name(const std::string& name);
 std::map<std::string, at::Tensor> objective_state(const Objective& objective);
 
 /// Returns the parameters and buffers of model and objective by their names in checkpoints. The tensors share memory with the modules.
-std::map<std::string, at::Tensor> weights_of(const DualEncoder& model, const Objective& objective);
+std::map<std::string, at::Tensor> collect_weights(const DualEncoder& model, const Objective& objective);
 
 /// The moving average of the weights as a separate model, for objectives that need the average's features. Its weights are the tensors that
 /// hold the averages, so checkpoints contain them. It computes in evaluation mode and without gradients. After each optimizer step the

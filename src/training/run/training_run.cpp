@@ -167,7 +167,7 @@ ParameterCount count_parameters(const TrainingRun& run) {
   return out;
 }
 
-std::vector<at::Tensor> buffers_of(const TrainingRun& run) {
+std::vector<at::Tensor> collect_buffers(const TrainingRun& run) {
   std::vector<at::Tensor> out = run.model->buffers(), more = run.objective->buffers();
   out.insert(out.end(), more.begin(), more.end());
   return out;
@@ -203,7 +203,7 @@ NamedTensors base_state(const DualEncoder& model) {
   return out;
 }
 
-NamedTensors adapters_of(const DualEncoder& model) {
+NamedTensors collect_adapters(const DualEncoder& model) {
   NamedTensors out = model.state_dict();
   std::erase_if(out, [](const auto& item) { return !is_adapter(item.first); });
   return out;
@@ -343,7 +343,7 @@ std::vector<std::string> begin_weights(TrainingRun& run, const Config& config) {
                                               [&](const std::string& part) { return matches(part, name); });
   };
   std::map<std::string, at::Tensor> towers = model.state_dict(), own = objective_state(objective);
-  if (start.parts.empty()) towers = adapters_of(model);  // model files contain no adapters, so adapters keep their values
+  if (start.parts.empty()) towers = collect_adapters(model);  // model files contain no adapters, so adapters keep their values
   std::int64_t taken = 0;
   ComparedTowers of{.image = false, .text = false};
   const at::NoGradGuard no_grad;
@@ -430,7 +430,7 @@ TrainingRun build_training_run(const Config& config, const ProcessGroup& group, 
     check_room("gradients and the optimizer's moments", "", sizes_of(config), [&] { return gradients_and_moments(config, parameters); });
   run.optimizer = optimizers().make(config.optimizer, "optimizer", parameters);
   if (config.distributed.shard_optimizer) run.optimizer->shard(group, config.distributed.bucket_mb);
-  if (config.training.ema) run.ema.emplace(weights_of(*run.model, *run.objective), *config.training.ema);
+  if (config.training.ema) run.ema.emplace(collect_weights(*run.model, *run.objective), *config.training.ema);
   if (run.needs.teacher()) {
     auto [model, objective] = build_model_and_objective(config, run.device);
     run.teacher.emplace(make_teacher(std::move(model), std::move(objective), *run.model, *run.objective));
@@ -462,7 +462,7 @@ std::unique_ptr<Loader> make_loader(const TrainingRun& run, const Config& config
   // other's tokens.
   target.whole_texts = config.training.cuda_graph || (shard.count > 1 && gives_text_tokens(run.needs));
   target.features = run.features;
-  target.told = run.told;
+  target.reported = run.reported;
   target.batches_of_run = config.training.steps * config.training.accumulation;
   return std::make_unique<Loader>(run.train, run.tokenizer, config.model.preprocessing, config.data.loader, run.needs,
                                   static_cast<std::uint64_t>(config.seed), shard, target);

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "src/data/loading/told_samples.h"
+#include "src/data/loading/reported_samples.h"
 #include "src/models/parameter_count.h"
 #include "src/training/run/teacher.h"
 #include <tessera/data/loading/loader.h>
@@ -33,7 +33,7 @@ struct TrainingRun {
   std::optional<Ema> ema;
   std::optional<Teacher> teacher;
   Needs needs;
-  std::shared_ptr<ToldSamples> told = std::make_shared<ToldSamples>();  // skipped samples that the log has already reported
+  std::shared_ptr<ReportedSamples> reported = std::make_shared<ReportedSamples>();  // skipped samples that the log has already reported
   std::shared_ptr<const PublishedParts> published;  // parts of the published model's folder that checkpoints also store; null if none
   std::string data_fingerprint;  // fingerprint of the training data, as JSON (data_fingerprint.h); empty if not computed
 };
@@ -72,7 +72,7 @@ std::vector<NamedParameter> trainable_parameters(const DualEncoder& model, const
 ParameterCount count_parameters(const TrainingRun& run);
 
 /// Returns the buffers of the run's model and objective. The tensors are shared with them.
-std::vector<at::Tensor> buffers_of(const TrainingRun& run);
+std::vector<at::Tensor> collect_buffers(const TrainingRun& run);
 
 /// Copies the weights of an earlier model into a run if its settings name one: all weights, or only the weights of the named parts. Resamples
 /// position embeddings to the model's size and skips weights of other objectives. Returns warnings, one line each: settings of the run that

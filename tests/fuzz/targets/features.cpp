@@ -21,7 +21,7 @@ FeatureManifest usual_manifest() {
   return out;
 }
 
-FeatureManifest manifest_of(const std::string& text) {
+FeatureManifest make_manifest(const std::string& text) {
   std::vector<FeatureShard> ignored;
   try {
     return parse_manifest(text, "features.json", ignored);
@@ -37,7 +37,7 @@ void fuzz_features(std::string_view input) {
   static const InputFolder folder;
   const std::size_t mark = input.find("\n%%\n");
   const std::string_view shard = mark == std::string_view::npos ? input : input.substr(mark + 4);
-  const FeatureManifest manifest = manifest_of(std::string(input.substr(0, mark)));
+  const FeatureManifest manifest = make_manifest(std::string(input.substr(0, mark)));
   io::write_file(folder.path() + "/" + kShard, shard);
   io::write_file(folder.path() + "/" + kFeatureManifest,
                  manifest_text(manifest, {{kShard, manifest.samples, static_cast<std::int64_t>(shard.size())}}));

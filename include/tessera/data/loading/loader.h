@@ -16,7 +16,7 @@
 namespace tessera {
 
 class FeatureFolder;
-class ToldSamples;
+class ReportedSamples;
 
 /// What a loader is told in addition to its settings: facts about the run and the model, and how to report skipped samples.
 struct LoaderTarget {
@@ -30,7 +30,7 @@ struct LoaderTarget {
   std::int64_t batches_of_run = 0;  // number of batches in the run; if it is 0 (unknown), `resolution` is ignored
   // error messages that suggest a larger max_bad_share write this text in front of the suggested value
   std::string share_setting = "data.loader.max_bad_share: ";
-  std::shared_ptr<ToldSamples> told;              // the skipped samples that the log has already reported; null: none
+  std::shared_ptr<ReportedSamples> reported;              // the skipped samples that the log has already reported; null: none
 };
 
 /// An endless sequence of training batches. Each epoch is a permutation of the samples; threads decode and collate them. The batches are a

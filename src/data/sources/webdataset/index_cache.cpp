@@ -167,12 +167,12 @@ io::TarIndex IndexCache::index(const std::string& path, const Make& make) const 
   const std::string content = packed(index, *state);
   for (const fs::path& place : places) {
     if (!keep_index(place, content)) continue;
-    if (place != places[0] && !told_.exchange(true))
+    if (place != places[0] && !reported_.exchange(true))
       log::info(fs::path(path).parent_path().string(), ": cannot be written; the shards' indices are kept in ",
                 place.parent_path().string());
     return index;
   }
-  if (!told_.exchange(true)) log::info(places[0].parent_path().string(), ": cannot be written; the shards' indices are not kept");
+  if (!reported_.exchange(true)) log::info(places[0].parent_path().string(), ": cannot be written; the shards' indices are not kept");
   return index;
 }
 

@@ -54,11 +54,11 @@ struct StreamedShards {
   // Warns of what is unusual about a shard with `given` samples. Only the first shard with repeated keys is reported, because there may be
   // thousands, each read once per epoch. The rest is reported only if the samples were not counted, because counting reports all shards.
   void tell_remarks(const std::string& shard, const StreamGrouping& grouping, const TarStream& tar, std::int64_t given) const {
-    if (grouping.repeated() > 0 && !told_repeated.exchange(true))
+    if (grouping.repeated() > 0 && !reported_repeated.exchange(true))
       log::warning(shard, ": ", grouping.repeated(), " keys are repeated after other samples (first: ", grouping.repeated_example(),
                    "); a stream joins only consecutive members, so each of them is a sample of its own. Reported for one shard; others may "
                    "have the same problem");
-    if (!settings.stream.samples || (given > 0 && !tar.joined() && tar.ignored() == 0) || told_remarks.exchange(true)) return;
+    if (!settings.stream.samples || (given > 0 && !tar.joined() && tar.ignored() == 0) || reported_remarks.exchange(true)) return;
     io::TarIndex seen;
     if (!tar.first_member().empty()) seen.members.push_back({.name = tar.first_member()});
     seen.joined = tar.joined();
@@ -72,7 +72,7 @@ struct StreamedShards {
   const std::vector<std::string> shards;
   const ShardMapper mapper;
   std::set<std::string> wanted;  // names of the members to keep
-  mutable std::atomic<bool> told_repeated = false, told_remarks = false;
+  mutable std::atomic<bool> reported_repeated = false, reported_remarks = false;
 };
 
 /// Reads one shard after the other; a shard that fails is read again from its start.

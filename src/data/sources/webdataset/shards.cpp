@@ -97,13 +97,13 @@ std::map<std::string, io::TarIndex> index_tars(const std::vector<std::string>& p
     if (const auto [place, is_new] = indices.try_emplace(path); is_new) order.push_back(&*place);
   std::mutex mutex;  // guards the two variables below
   std::size_t done = 0;
-  auto told = std::chrono::steady_clock::now();
+  auto reported = std::chrono::steady_clock::now();
   for_each_in_threads(order.size(), kIndexThreads, [&](std::size_t i) {
     order[i]->second = cache.index(order[i]->first);
     const std::lock_guard lock(mutex);
     ++done;
-    if (std::chrono::steady_clock::now() - told < kTellEvery) return;
-    told = std::chrono::steady_clock::now();
+    if (std::chrono::steady_clock::now() - reported < kTellEvery) return;
+    reported = std::chrono::steady_clock::now();
     log::info("reading the headers of the shards: ", done, " of ", indices.size());
   });
   return indices;

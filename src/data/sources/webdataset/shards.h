@@ -124,7 +124,7 @@ class IndexCache {
 
  private:
   std::string setting_;
-  mutable std::atomic<bool> told_ = false;
+  mutable std::atomic<bool> reported_ = false;
 };
 
 /// Reads the members of a tar in order, from a stream.

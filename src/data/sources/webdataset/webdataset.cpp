@@ -128,7 +128,7 @@ class WebDataset : public IndexedSource, public FieldSource {
       const io::RandomAccessFile file(path);
       for (std::size_t i = begins[piece]; i < begins[piece + 1]; ++i) {
         const auto known = side.find(index_.samples[i].key);
-        out[i] = known != side.end() ? known->second : filter.judge(json_of(index_.samples[i], file));
+        out[i] = known != side.end() ? known->second : filter.judge(make_json(index_.samples[i], file));
       }
     });
     return out;
@@ -185,7 +185,7 @@ class WebDataset : public IndexedSource, public FieldSource {
   }
 
   // Returns a sample's json member; null if there is none or it is not JSON.
-  static nlohmann::json json_of(const ShardSample& sample, const io::RandomAccessFile& file) {
+  static nlohmann::json make_json(const ShardSample& sample, const io::RandomAccessFile& file) {
     const ShardMember* member = sample.find("json");
     if (member == nullptr) return nullptr;
     nlohmann::json out = parse_python_json(file.read(member->offset, member->size));

@@ -10,7 +10,7 @@ namespace tessera {
 
 /// Remembers which skipped samples the log has reported. Several passes over the same data share one object. The log then reports each
 /// sample only once, and only the first few samples of each source. Thread-safe.
-class ToldSamples {
+class ReportedSamples {
  public:
   enum class Tell { no, yes, last };
 
@@ -21,7 +21,7 @@ class ToldSamples {
  private:
   static constexpr std::size_t kMost = 10;
   std::mutex mutex_;
-  std::map<std::string, std::set<std::string>> told_;
+  std::map<std::string, std::set<std::string>> reported_;
 };
 
 }  // namespace tessera
