@@ -17,7 +17,7 @@ constexpr double kNormEps = 1e-5;
 TextConditionedPool::TextConditionedPool(const TextConditionedPoolSettings& settings, std::int64_t embed_dim)
     : settings_(settings), width_(embed_dim) {
   if (embed_dim % settings.heads != 0)
-    user_error("heads: ", settings.heads, " do not divide the embedding's width of ", embed_dim,
+    user_error("objective.heads: ", settings.heads, " do not divide the embedding's width of ", embed_dim,
                ": set a number that does");
   const auto norm = [&](const char* name) {
     return register_module(name, std::make_shared<LayerNorm>(embed_dim, kNormEps));

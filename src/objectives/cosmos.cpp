@@ -219,7 +219,7 @@ class Cosmos : public ContrastiveObjective {
         views_(global_views_) {
     for (const std::string& view : counted_views("local", settings.local_crops)) views_.push_back(view);
     if (context.embed_dim % settings.heads != 0)
-      user_error("heads: ", settings.heads, " does not divide the embedding's width of ", context.embed_dim,
+      user_error("objective.heads: ", settings.heads, " does not divide the embedding's width of ", context.embed_dim,
                  ": set a number that does");
     const auto pool = [&](const char* name) {
       return register_module(name, std::make_shared<CrossModalPool>(context.embed_dim, settings.heads));

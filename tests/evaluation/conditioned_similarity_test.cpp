@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "src/evaluation/metrics/conditioned_similarity.h"
+#include "tests/support/error_of.h"
 
 namespace tessera {
 namespace {
@@ -69,6 +70,11 @@ TEST_F(ConditionedSimilarities, PreferTheLowerTextAsCandidateForEqualCosines) {
   EXPECT_GE(among[1].item<double>(), -1);
   EXPECT_GE(among[5].item<double>(), -1);
   EXPECT_NEAR(among[6].item<double>(), 1 - 4, 1e-9);
+}
+
+TEST(TextConditionedPool, NamesTheSettingOfHeadsThatDoNotDivideTheWidth) {
+  EXPECT_EQ(error_of([] { TextConditionedPool(TextConditionedPoolSettings{.heads = 2}, 3); }),
+            "objective.heads: 2 do not divide the embedding's width of 3: set a number that does");
 }
 
 }  // namespace

@@ -344,7 +344,7 @@ TEST(Cosmos, ParametersHaveTheirNames) {
 TEST(Cosmos, ReportsMistakes) {
   const auto made_with = [](const std::string& yaml) { return error_of([&] { made_cosmos(yaml); }); };
   EXPECT_EQ(made_with("{global_crops: 0}"), "test:1: cosmos.global_crops: expected from 1 to 100, got 0");
-  EXPECT_NE(made_with("{heads: 3}").find("heads: 3 does not divide the embedding's width of 4"), std::string::npos);
+  EXPECT_NE(made_with("{heads: 3}").find("objective.heads: 3 does not divide the embedding's width of 4"), std::string::npos);
   EXPECT_NE(made_with("{duplicates: some}").find("cosmos.duplicates"), std::string::npos);
   const Features features = cosmos_features(4, /*gaps=*/false);
   const auto forward_with = [](const Features& given, const std::string& more = "") {

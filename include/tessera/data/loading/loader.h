@@ -18,7 +18,7 @@ namespace tessera {
 class FeatureFolder;
 class ReportedSamples;
 
-/// What a loader is told in addition to its settings: facts about the run and the model, and how to report skipped samples.
+/// What a loader needs in addition to its settings: facts about the run and the model, and how to report skipped samples.
 struct LoaderTarget {
   bool pinned = false;       // put tensors in page-locked memory, from which a GPU copies asynchronously; requires a GPU
   std::string skipped_file;  // output file with one JSON object per skipped sample, each on its own line; empty: no file
