@@ -5,7 +5,7 @@ set(TESSERA_FUZZ_LIBRARIES ${PROJECT_SOURCE_DIR}/build CACHE PATH "build folder 
 file(GLOB parsers ${PROJECT_SOURCE_DIR}/src/data/tokenizers/*.cpp ${PROJECT_SOURCE_DIR}/src/data/tokenizers/json/*.cpp)
 foreach(name formats/byte_stream formats/captions formats/column_file formats/data_files formats/field_expression
              formats/json_values formats/paths formats/regions formats/row_filter formats/table
-             image/bmp image/decode image/gif image/image_header image/jpeg image/png image/tiff image/webp features/feature_folder source
+             image/bmp image/decode image/gif image/image_header image/jpeg image/orientation image/png image/tiff image/webp features/feature_folder source
              sources/annotation_files sources/listed_images sources/parquet sources/rows sources/tables
              sources/webdataset/index_cache sources/webdataset/shard_stream sources/webdataset/shards)
   list(APPEND parsers ${PROJECT_SOURCE_DIR}/src/data/${name}.cpp)
