@@ -91,9 +91,7 @@ TEST_F(SuiteFiles, UseTheTasksOfTheRunByDefault) {
   EXPECT_EQ(load_suite({}, run).tasks.at(0).name, "retrieval");
   EXPECT_EQ(
       tessera::error_of([] { load_suite({}, config::Node::map()); }),
-      "nothing to measure: give --suite FILE (" TESSERA_SOURCE_DIR "/configs/suites has some) or --task NAME, one of zero_shot, retrieval, k_precision, "
-      "segmentation, linear_probe, segmentation_probe, depth_probe, knn, hard_negatives, fgovd, options, slot_mask, slots, interpretability, tokens, "
-      "token_group_iou, feature_map, grad_cam, words, query, validation_loss, captions and referring");
+      "nothing to measure: give --suite FILE (" TESSERA_SOURCE_DIR "/configs/suites has some) or --task NAME, one of " + join_names(evaluation_tasks().names()));
 }
 
 TEST_F(SuiteFiles, GuessTheSourceFromThePath) {

@@ -30,7 +30,7 @@ class CheckpointTest : public ::testing::Test {
     checkpoint.model = {config_.model,
                         *config_.tokenizer,
                         parts_.tokenizer->vocabulary_bytes(),
-                        weights_of(*parts_.model, *parts_.objective),
+                        collect_weights(*parts_.model, *parts_.objective),
                         {}};
     return checkpoint;
   }
@@ -56,7 +56,7 @@ TEST_F(CheckpointTest, ReadsBackWholeAndDeletesTheOldest) {
   EXPECT_EQ(newest->second.state.step, 12345678);
   EXPECT_EQ(newest->second.state.data.cursor, 2 * 12345678);
   EXPECT_EQ(newest->second.config, to_yaml(config_));
-  expect_equal(newest->second.model.weights, weights_of(*parts_.model, *parts_.objective));
+  expect_equal(newest->second.model.weights, collect_weights(*parts_.model, *parts_.objective));
 }
 
 TEST_F(CheckpointTest, SkipsATornOrDamagedNewestCheckpoint) {
@@ -157,7 +157,7 @@ TEST_F(CheckpointTest, FailingCopyOrCommandLeavesTheCheckpoint) {
 
 TEST_F(CheckpointTest, WriterSavesTheStateAtItsStart) {
   CheckpointWriter writer(CheckpointFolder(folder_ / "checkpoints", 2), {});
-  const auto weights = weights_of(*parts_.model, *parts_.objective);
+  const auto weights = collect_weights(*parts_.model, *parts_.objective);
   const at::Tensor before = weights.at("visual.conv1.weight").detach().clone();
   writer.begin(at_step(1));
   weights.at("visual.conv1.weight").detach().add_(1.0);  // as if training continued during the save

@@ -22,7 +22,7 @@ class DinoRun : public RunTest {
     Trainer trainer(config, "none");
     if (steps > 0) trainer.run();
     Weights out;
-    for (const auto& [name, tensor] : weights_of(*trainer.training_run().model, *trainer.training_run().objective))
+    for (const auto& [name, tensor] : collect_weights(*trainer.training_run().model, *trainer.training_run().objective))
       out[name] = tensor.detach().clone();
     return out;
   }

@@ -19,7 +19,7 @@ namespace {
 Weights trained(const Config& config, const std::string& resume = "none") {
   Trainer trainer(config, resume);
   trainer.run();
-  return weights_of(*trainer.training_run().model, *trainer.training_run().objective);
+  return collect_weights(*trainer.training_run().model, *trainer.training_run().objective);
 }
 
 class ImageFeatures : public ::testing::TestWithParam<const char*> {

@@ -190,7 +190,7 @@ TEST(MemoryPlan, LeavesTheRunUnchanged) {
       tiny_config("runs/none", {"objective={name: mgca, num_prototypes: 5}", "training.micro_batch=2"});
   TrainingRun run = build_training_run(config), untouched = build_training_run(config);
   plan_memory(run, config);
-  expect_equal(weights_of(*run.model, *run.objective), weights_of(*untouched.model, *untouched.objective));
+  expect_equal(collect_weights(*run.model, *run.objective), collect_weights(*untouched.model, *untouched.objective));
   for (const NamedParameter& each : run.optimizer->parameters()) EXPECT_FALSE(each.tensor.grad().defined());
   EXPECT_EQ(run.loader->position().cursor, 0);
 }

@@ -70,7 +70,7 @@ TEST_F(MixtureTraining, AccumulateAddsTheGradientsOfOneBatchPerSource) {
     }
   }
   EXPECT_EQ(labels, (std::vector<std::string>{"many", "few"}));
-  const auto trained = weights_of(*trainer.training_run().model, *trainer.training_run().objective);
+  const auto trained = collect_weights(*trainer.training_run().model, *trainer.training_run().objective);
   for (std::size_t k = 0; k < parameters.size(); ++k) {
     if (!sums[k].defined()) continue;
     const at::Tensor expected = parameters[k].tensor.detach() - 0.1 * sums[k];
@@ -92,7 +92,7 @@ TEST_F(MixtureTraining, AccumulationCountsBatchesOfEachSource) {
     Trainer trainer(tiny_config(run, with(more, shared), "test_distance"), "none");
     trainer.run();
     EXPECT_EQ(trainer.state().samples, 32);
-    return weights_of(*trainer.training_run().model, *trainer.training_run().objective);
+    return collect_weights(*trainer.training_run().model, *trainer.training_run().objective);
   };
   const auto a = train(big, {}), b = train(small, {"data.loader.batch_size=4", "training.accumulation=2"});
   for (const auto& [name, tensor] : a) EXPECT_TRUE(at::allclose(tensor, b.at(name), 1e-4, 1e-5)) << name;

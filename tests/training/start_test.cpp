@@ -113,7 +113,7 @@ TEST_F(StartOfTraining, TakesTheTemperatureIfBothTowersComeFromTheFolder) {
   const auto fresh_temperature = [&](const TowersOfTest& towers) {
     const Config config = published_config("fresh", towers, {"objective={name: siglip}", tokenizer});
     const Trainer trainer(config, "none");
-    const auto weights = weights_of(*trainer.training_run().model, *trainer.training_run().objective);
+    const auto weights = collect_weights(*trainer.training_run().model, *trainer.training_run().objective);
     return std::pair{weights.at("logit_scale").item<double>(), weights.at("logit_bias").item<double>()};
   };
   const auto both = fresh_temperature({.image = from, .text = from});

@@ -35,8 +35,8 @@ TEST_F(TeacherTest, FollowsTheStudentAsComputedByHand) {
   TrainingRun student = build_training_run(config(folder_ / "hand", settings));
   TrainingRun teacher = build_training_run(config(folder_ / "hand", settings));
   teacher.model->eval();
-  const Weights weights = weights_of(*student.model, *student.objective),
-                averages = weights_of(*teacher.model, *teacher.objective);
+  const Weights weights = collect_weights(*student.model, *student.objective),
+                averages = collect_weights(*teacher.model, *teacher.objective);
   for (std::int64_t step = 0; step < 5; ++step) {
     const Batch batch = student.loader->next();
     Features features = student.model->forward(batch, student.needs);
@@ -90,7 +90,7 @@ TEST_F(TeacherTest, DoesNotChangeInStepsWithoutAnUpdate) {
   Trainer stopped(config(folder_ / "stop", {"checkpoint.every_steps=2", "objective.nan_at=2"}), "none");
   EXPECT_EQ(stopped.run(), Outcome::not_finite);
   const TrainingRun& run = stopped.training_run();
-  expect_equal(weights_of(*run.model, *run.objective), checkpoint("stop", 2).model.weights);
+  expect_equal(collect_weights(*run.model, *run.objective), checkpoint("stop", 2).model.weights);
   expect_equal(run.teacher->ema.averages(), checkpoint("stop", 2).teacher);
 }
 

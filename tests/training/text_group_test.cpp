@@ -24,7 +24,7 @@ TEST_F(TextGroupTraining, FrozenImageEncoderStaysAndItsHeadLearns) {
   const Config config = text_group_config(
       folder_ / "run", {"parameters.frozen=[visual.patch_embed.*, visual.pos_embed, visual.layers.*, visual.norm.*]"});
   const TrainingRun fresh = build_training_run(config);
-  const Weights start = weights_of(*fresh.model, *fresh.objective), end = trained(config);
+  const Weights start = collect_weights(*fresh.model, *fresh.objective), end = trained(config);
   std::int64_t frozen = 0;
   for (const auto& [name, tensor] : end) {
     if (!name.starts_with("visual.")) continue;

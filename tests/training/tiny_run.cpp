@@ -278,7 +278,7 @@ Weights RunTest::fresh(const std::string& name, const std::vector<std::string>& 
 
 Weights end_of(const Trainer& trainer) {
   const TrainingRun& run = trainer.training_run();
-  Weights out = weights_of(*run.model, *run.objective);
+  Weights out = collect_weights(*run.model, *run.objective);
   if (run.teacher)
     for (const auto& [name, tensor] : run.teacher->ema.averages()) out["teacher." + name] = tensor;
   return out;

@@ -168,7 +168,7 @@ TEST_F(Training, UpdateRatesMatchALoopByHand) {
   EXPECT_GT(clipped, 0);
   EXPECT_GT(kept, 0);
   for (const auto& [name, tensor] : weights_at(folder_ / "run"))
-    EXPECT_TRUE(at::allclose(tensor, weights_of(*run.model, *run.objective).at(name), 1e-5, 1e-6)) << name;
+    EXPECT_TRUE(at::allclose(tensor, collect_weights(*run.model, *run.objective).at(name), 1e-5, 1e-6)) << name;
 }
 
 TEST_F(Training, ResumesBitForBitWhileAParameterIsFrozenAndRatesChange) {

@@ -90,14 +90,14 @@ TEST_P(ValidationLoss, IsRepeatableAndChangesNothing) {
   const Config config = system_config(GetParam(), folder_.path(), "run");
   TrainingRun run = build_training_run(config);
   Weights before;
-  for (const auto& [name, tensor] : weights_of(*run.model, *run.objective)) before[name] = tensor.detach().clone();
+  for (const auto& [name, tensor] : collect_weights(*run.model, *run.objective)) before[name] = tensor.detach().clone();
   const Metrics first = loss_result(run, config).metrics;
   run.loader->next();
   at::rand({3});
   EXPECT_EQ(loss_result(run, config).metrics, first);
   ASSERT_GE(first.size(), 1u);
   for (const auto& [name, value] : first) EXPECT_TRUE(std::isfinite(value)) << name;
-  expect_equal(weights_of(*run.model, *run.objective), before);
+  expect_equal(collect_weights(*run.model, *run.objective), before);
   EXPECT_TRUE(run.model->is_training());
   EXPECT_TRUE(run.objective->is_training());
 }
