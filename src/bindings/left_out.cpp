@@ -1,6 +1,6 @@
 // Empty versions of functions of GDAL and OpenEXR, only for the wheel's libtessera.so. OpenCV's imgcodecs, linked from Debian's archive,
-// calls these functions when it lists its codecs, which happens for the first image that is encoded. The wheel leaves out GDAL, GDCM, OpenEXR
-// and OpenJPEG, because Tessera writes only PNG and JPEG with OpenCV.
+// calls these functions when it lists its codecs, which happens for the first image that is encoded. The wheel leaves out GDAL, GDCM,
+// OpenEXR and OpenJPEG, because Tessera writes only PNG and JPEG with OpenCV.
 extern "C" {
 
 void GDALAllRegister() {}

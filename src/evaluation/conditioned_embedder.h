@@ -11,8 +11,8 @@
 namespace tessera {
 
 /// Compares images with texts through the text-conditioned pool that the objective was trained with (FLAIR): each text pools the tokens of
-/// the image (TowerFeatures::tokens). encode_images() therefore always returns tokens. The embeddings of images and texts stay unchanged. The norm
-/// of a class's embedding is the mean of the norms of its prompts' embeddings.
+/// the image (TowerFeatures::tokens). encode_images() therefore always returns tokens. The embeddings of images and texts stay unchanged.
+/// The norm of a class's embedding is the mean of the norms of its prompts' embeddings.
 class ConditionedEmbedder final : public EmbedderView {
  public:
   /// If `candidates` is set, only the `candidates` texts with the greatest cosine are compared with an image through the pool; the

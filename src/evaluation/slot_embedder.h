@@ -12,8 +12,8 @@ namespace tessera {
 std::int64_t count_slots(const Embedder& model, const std::string& option);
 
 /// Restricts a model to some of its slots: the embeddings of images and texts are made from these slots only (metrics::slot_embeddings).
-/// The features `slots` and `attention` still hold all slots. encode_images() throws UserError if `needs` asks for `dense`, because patches do not
-/// belong to slots.
+/// The features `slots` and `attention` still hold all slots. encode_images() throws UserError if `needs` asks for `dense`, because patches
+/// do not belong to slots.
 class SlotEmbedder final : public EmbedderView {
  public:
   /// Each entry of `slots` must be below count_slots().
@@ -30,8 +30,8 @@ class SlotEmbedder final : public EmbedderView {
 /// unchanged. encode_images() throws UserError if `needs` asks for `dense`.
 class MaskEmbedder final : public EmbedderView {
  public:
-  /// `weights` [P] has one weight for each of P equal parts of an image embedding. encode_images() throws UserError if the embedding cannot be
-  /// split into P equal parts. The message names `path`, the mask's file.
+  /// `weights` [P] has one weight for each of P equal parts of an image embedding. encode_images() throws UserError if the embedding cannot
+  /// be split into P equal parts. The message names `path`, the mask's file.
   MaskEmbedder(const Embedder& model, at::Tensor weights, std::string path);
   using EmbedderView::encode_images;
   TowerFeatures encode_images(const TowerInput& images, const ViewNeeds& needs) const override;

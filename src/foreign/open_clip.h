@@ -74,8 +74,9 @@ ModelFile from_open_clip(const std::string& weights, const ModelSettings& model,
 ModelFile from_named_tensors(const std::map<std::string, at::Tensor>& tensors, const ModelSettings& model,
                              const std::string& origin, log::Level resampling = log::Level::warning);
 
-/// Returns the model and preprocessing that open_clip_config.json (`text`) describes, and what is needed to read the model's tensors. Throws
-/// UserError naming `path` and the key if it is not JSON, has a value of the wrong type, or describes something that our models lack.
+/// Returns the model and preprocessing that open_clip_config.json (`text`) describes, and what is needed to read the model's tensors.
+/// Throws UserError naming `path` and the key if it is not JSON, has a value of the wrong type, or describes something that our models
+/// lack.
 ForeignModel open_clip_model(const std::string& text, const std::string& path);
 
 /// Whether the model follows SPARO's code, which has its own file layout and no OpenCLIP configuration.

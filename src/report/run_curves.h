@@ -55,7 +55,8 @@ class RunCurves {
   void add(const nlohmann::json& row);
   void add(double step, const std::string& name, double value);
   /// Returns the curves as the pages hold them: {"steps": [[step, ...], ...], "values": {name: {"steps": index of the curve's steps, "y":
-  /// [...], "low": [...], "high": [...]}}}. A curve has "low" and "high" if its points are means of several values. Numbers have six digits.
+  /// [...], "low": [...], "high": [...]}}}. A curve has "low" and "high" if its points are means of several values. Numbers have six
+  /// digits.
   nlohmann::json to_json() const;
   /// Returns the last value of the curve `name`, or null if there is none.
   const double* last(const std::string& name) const;

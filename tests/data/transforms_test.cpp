@@ -414,8 +414,8 @@ TEST(Decode, APartOfATruncatedJpegIsRefusedLikeTheWhole) {
 }
 
 // tests/data/images/generate.py writes the cases: PNG with gray levels, alpha, palettes, few bits, 16 bits, interlacing and transparency;
-// lossy, lossless and animated WebP; CMYK, progressive and RGB JPEG, also with EXIF orientation; BMP with runs, masks and palettes; GIF; TIFF
-// with strips, tiles and planes; files that lack their end, have junk between their parts or wrong checksums.
+// lossy, lossless and animated WebP; CMYK, progressive and RGB JPEG, also with EXIF orientation; BMP with runs, masks and palettes; GIF;
+// TIFF with strips, tiles and planes; files that lack their end, have junk between their parts or wrong checksums.
 TEST(Decode, EveryFormatDecodesToPillowsPixels) {
   const io::TensorFile formats = all_formats();
   EXPECT_GT(formats.tensors.size(), 150U);
@@ -512,8 +512,8 @@ TEST(Decode, ATiffWithoutTheAlphaThatItNamesKeepsItsColors) {
   EXPECT_TRUE(at::equal(tensor_of(decode_image(tiff)), formats.tensors.at("tiff_raw.rgb")));
 }
 
-// A file that is truncated must be refused with a known reason or have all its pixels; a file with a flipped bit, the right number of pixels.
-// Decoding it twice must have the same result.
+// A file that is truncated must be refused with a known reason or have all its pixels; a file with a flipped bit, the right number of
+// pixels. Decoding it twice must have the same result.
 TEST(Decode, DamagedFilesOfEveryFormatAreRefusedOrDecodedConsistently) {
   const io::TensorFile formats = all_formats();
   const std::set<std::string> known = {"bad_image", "truncated", "too_large", "empty_image"};

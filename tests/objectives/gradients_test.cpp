@@ -24,7 +24,8 @@ TEST_P(ObjectiveGradients, MatchFiniteDifferences) {
 }
 
 // Compares MGCA's prototype term with the same term composed of plain operations. In the composed term, codes are constants, and
-// prototype rows are taken as they are, because they are unit vectors already. The gradients of the composed term match central differences.
+// prototype rows are taken as they are, because they are unit vectors already. The gradients of the composed term match central
+// differences.
 TEST(MgcaPrototypes, GradientsTreatCodesAsConstantsAndPrototypesAsUnitRows) {
   for (const char* temperature : {"0.2", "null"}) {
     const std::string yaml = std::string(

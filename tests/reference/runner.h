@@ -93,8 +93,8 @@ class Runners {
   std::map<std::string, LinesRunner> lines_;
 };
 
-/// Returns the runners of all modules of the core library. Each file tests/reference/NAME_runners.cpp defines a function that adds its runners.
-/// The function is declared in tests/reference/all_runners.h and called in tests/reference/registry.cpp.
+/// Returns the runners of all modules of the core library. Each file tests/reference/NAME_runners.cpp defines a function that adds its
+/// runners. The function is declared in tests/reference/all_runners.h and called in tests/reference/registry.cpp.
 Runners core_runners();
 
 /// Returns core_runners() and the runners of modules that need the data libraries. The function is defined in tessera_data

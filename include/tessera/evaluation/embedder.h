@@ -101,8 +101,8 @@ class DualEncoderEmbedder : public Embedder {
   std::int64_t token_space() const override;
   at::Tensor token_activations(const TowerFeatures& images, const std::vector<std::int64_t>& ids) const override;
   at::Tensor relevance(const at::Tensor& pixels, const TowerFeatures& texts) const override;
-  /// Counts the texts that exceed the tokenizer's context, each different text once. encode_texts() does so; call this method for texts that
-  /// another process embeds.
+  /// Counts the texts that exceed the tokenizer's context, each different text once. encode_texts() does so; call this method for texts
+  /// that another process embeds.
   void count_cut_texts(const std::vector<std::string>& texts) const;
   /// Logs a warning if texts that exceed the tokenizer's context were counted since the last call of this method.
   void tell_of_cut_texts() const;

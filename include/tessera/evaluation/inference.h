@@ -33,8 +33,8 @@ InferenceModel inference_model(ModelFile file, const std::string& path, const st
 /// The factor of the cosines that is used if no other is known: CLIP's maximum.
 inline constexpr double kUsualScale = 100;
 
-/// Returns the learned factor of the cosines, whose logarithm (or the factor itself, see log_of_scale()) is a weight that may have either of
-/// two names. Returns nullopt if there is no such weight, or if it is not finite.
+/// Returns the learned factor of the cosines, whose logarithm (or the factor itself, see log_of_scale()) is a weight that may have either
+/// of two names. Returns nullopt if there is no such weight, or if it is not finite.
 std::optional<double> stored_logit_scale(const std::map<std::string, at::Tensor>& weights);
 /// Returns stored_logit_scale(), or kUsualScale if there is none.
 double logit_scale_of(const std::map<std::string, at::Tensor>& weights);

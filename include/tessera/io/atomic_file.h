@@ -31,8 +31,8 @@ class AtomicFile {
 /// Writes `content` to a file with an AtomicFile.
 void write_file(const std::string& path, std::string_view content);
 
-/// Appends `text` to a file that was opened for appending, usually in one write(2). If it cannot be written completely (for example, because
-/// the disk is full), removes the written part again, sets errno and returns false.
+/// Appends `text` to a file that was opened for appending, usually in one write(2). If it cannot be written completely (for example,
+/// because the disk is full), removes the written part again, sets errno and returns false.
 bool append(int descriptor, std::string_view text);
 
 /// Returns the whole file as bytes. Throws UserError naming the path.

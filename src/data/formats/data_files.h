@@ -37,8 +37,8 @@ class FileIds {
 /// if there is an empty line between names. Warns of names that occur twice.
 std::vector<std::string> read_class_names(const config::FilePath& path);
 
-/// Returns the items of a text file with one item per line. Empty lines and lines that start with # are skipped. Throws UserError if the file
-/// cannot be read.
+/// Returns the items of a text file with one item per line. Empty lines and lines that start with # are skipped. Throws UserError if the
+/// file cannot be read.
 std::vector<std::string> read_list(const std::string& path);
 
 /// Returns the template with its first {} replaced by the class name.

@@ -207,8 +207,8 @@ class Parser {
     return join(std::move(parts), deciding);
   }
 
-  // Combines conditions. If any of them is `deciding`, the result is `deciding`. If none is, but one is unknown, the result is unknown. If all
-  // are the opposite of `deciding`, so is the result.
+  // Combines conditions. If any of them is `deciding`, the result is `deciding`. If none is, but one is unknown, the result is unknown. If
+  // all are the opposite of `deciding`, so is the result.
   static Condition join(std::vector<Condition> parts, Truth deciding) {
     if (parts.size() == 1) return std::move(parts[0]);
     return [parts = std::move(parts), deciding](Values& values) {

@@ -17,8 +17,8 @@ namespace tessera {
 /// surrogate pairs become U+FFFD. Returns a discarded value (is_discarded()) if the text is not JSON or nested more than 100 levels deep.
 nlohmann::json parse_python_json(std::string_view text);
 
-/// Adds the annotated objects of a list, as sample_files() writes them, to `out`. Each item has a box [top, left, height, width]. Invalid items
-/// are ignored; so is a value that is not a list. The same holds for the functions below.
+/// Adds the annotated objects of a list, as sample_files() writes them, to `out`. Each item has a box [top, left, height, width]. Invalid
+/// items are ignored; so is a value that is not a list. The same holds for the functions below.
 void read_objects(const nlohmann::json& list, std::vector<ObjectAnnotation>& out);
 
 /// Adds the hard negatives of a list to `out`. Each item is a text or an object {kind, caption}.

@@ -108,8 +108,8 @@ std::optional<std::vector<std::string>> alternatives(const std::string& inside, 
   return expand_range(inside, whole);
 }
 
-// Expands the braces of a text. Each pair of braces multiplies the number of names, so the number and the bytes of the names are limited during
-// expansion.
+// Expands the braces of a text. Each pair of braces multiplies the number of names, so the number and the bytes of the names are limited
+// during expansion.
 class Expansion {
  public:
   explicit Expansion(const std::string& whole) : whole_(whole) {}

@@ -1,5 +1,5 @@
-// Windows bitmaps: https://learn.microsoft.com/windows/win32/gdi/bitmap-storage. OpenCV gives other pixels than Pillow for 16 bits per pixel
-// and for color masks, and refuses some run-length encoded files.
+// Windows bitmaps: https://learn.microsoft.com/windows/win32/gdi/bitmap-storage. OpenCV gives other pixels than Pillow for 16 bits per
+// pixel and for color masks, and refuses some run-length encoded files.
 #include <algorithm>
 #include <array>
 

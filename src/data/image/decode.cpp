@@ -140,8 +140,8 @@ DecodedPart decode_for(std::string_view file, const ImageHeader& header, const s
                             box_before_turning(unite(crops), size, header.orientation)};
   const JpegPixels part = decode_jpeg(file, size.height, size.width, request, pixels);
   pixels = turned(std::move(pixels), {part.height, part.width}, header.orientation, 3);
-  // A side that no whole number of scaled pixels fills is rounded up at its end, which turning may have moved to the beginning. In the turned
-  // image, the decoded part therefore begins a fraction of a pixel earlier.
+  // A side that no whole number of scaled pixels fills is rounded up at its end, which turning may have moved to the beginning. In the
+  // turned image, the decoded part therefore begins a fraction of a pixel earlier.
   const auto scaled = [&](std::int64_t side) { return (side * request.eighths + 7) / 8; };
   const auto [top, left, height, width] = turned_box({part.top, part.left, part.height, part.width},
                                                      {scaled(size.height), scaled(size.width)}, header.orientation);

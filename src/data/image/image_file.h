@@ -24,8 +24,8 @@ struct ImageHeader {
 /// Reads the kind and the size as stored, with orientation 1.
 ImageHeader read_image_header(std::string_view file);
 
-/// Calls `use` with the marker and the content of each segment of a JPEG file before its first scan, until `use` returns true. Bytes between
-/// segments are skipped, as in libjpeg.
+/// Calls `use` with the marker and the content of each segment of a JPEG file before its first scan, until `use` returns true. Bytes
+/// between segments are skipped, as in libjpeg.
 void for_each_jpeg_segment(std::string_view file,
                            const std::function<bool(std::uint8_t marker, std::string_view content)>& use);
 

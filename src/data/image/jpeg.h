@@ -24,8 +24,8 @@ struct JpegPixels {
 
 /// Decodes to interleaved RGB as Pillow does: with libjpeg's slow integer DCT and fancy upsampling, and for Adobe's CMYK with
 /// Pillow's formula. At full scale the pixels of a region equal those of the whole image. The file is always read to its end,
-/// so that all requests agree on whether it is damaged. It is `truncated` if its bytes end before the last row. `height` and `width` are the
-/// size in its header. Throws SampleError `bad_image` or `truncated`.
+/// so that all requests agree on whether it is damaged. It is `truncated` if its bytes end before the last row. `height` and `width` are
+/// the size in its header. Throws SampleError `bad_image` or `truncated`.
 JpegPixels decode_jpeg(std::string_view file, std::int64_t height, std::int64_t width, const JpegRequest& request,
                        std::vector<std::uint8_t>& pixels);
 

@@ -24,7 +24,8 @@ class PngReader {
   PngReader(const PngReader&) = delete;
   PngReader& operator=(const PngReader&) = delete;
 
-  /// Reads the header. Only the chunks that pixels need are read, so a damaged color profile or text does no harm; transparency is not used.
+  /// Reads the header. Only the chunks that pixels need are read, so a damaged color profile or text does no harm; transparency is not
+  /// used.
   bool start() {
     if (setjmp(jump_) != 0) return false;
     png_set_read_fn(png_, this, on_read);

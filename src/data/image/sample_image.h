@@ -18,8 +18,8 @@ std::uint64_t image_fingerprint(const Sample& sample);
 /// Throws the SampleError `no_image` for a sample without an image.
 [[noreturn]] void throw_no_image(const Sample& sample);
 
-/// Returns a sample's image, decoding it if necessary. If the image is turned, so are the sample's mask, depth and boxes. Throws SampleError
-/// naming the key.
+/// Returns a sample's image, decoding it if necessary. If the image is turned, so are the sample's mask, depth and boxes. Throws
+/// SampleError naming the key.
 Image take_image(Sample& sample, const Decoding& decoding = {}, ImageNotes* notes = nullptr);
 
 }  // namespace tessera

@@ -141,7 +141,8 @@ void check_layout(TIFF* tiff, const Layout& layout) {
     bad_tiff(concat("with ", layout.samples, " values per pixel, which is not supported"));
 }
 
-/// Reads the values of all pixels, [height, width, samples], and reduces them to 8 bits. Of separate planes, only the first `used` are read.
+/// Reads the values of all pixels, [height, width, samples], and reduces them to 8 bits. Of separate planes, only the first `used` are
+/// read.
 class ValueReader {
  public:
   ValueReader(TIFF* tiff, const Layout& layout, GrayLevels& gray)

@@ -78,8 +78,8 @@ std::map<std::string, EntityBox> parse_entity_boxes(std::string_view xml) {
   return boxes;
 }
 
-// Adds a line such as "[/EN#1/people A man] sits ." to the captions, without its brackets, and the phrases in brackets to the objects. The entity
-// "0" is not in the image.
+// Adds a line such as "[/EN#1/people A man] sits ." to the captions, without its brackets, and the phrases in brackets to the objects. The
+// entity "0" is not in the image.
 void add_entity_sentence(std::string_view line, const std::map<std::string, EntityBox>& boxes, Sample& sample) {
   std::string text;
   while (!line.empty()) {

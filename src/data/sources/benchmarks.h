@@ -10,12 +10,12 @@
 #include <tessera/config/file_path.h>
 #include <tessera/data/source.h>
 
-/// Data sets in the layouts in which they are published. The make functions throw UserError naming the file, and the line or item, if a file is
-/// missing or malformed.
+/// Data sets in the layouts in which they are published. The make functions throw UserError naming the file, and the line or item, if a
+/// file is missing or malformed.
 namespace tessera {
 
-/// MS COCO's captions (Chen et al. 2015). One sample is an image with its captions, usually five. Samples are in the order of `images`, captions
-/// in the order of the file; keys are the images' file names.
+/// MS COCO's captions (Chen et al. 2015). One sample is an image with its captions, usually five. Samples are in the order of `images`,
+/// captions in the order of the file; keys are the images' file names.
 struct CocoCaptionsSettings {
   config::FilePath annotations;
   config::FilePath images;
@@ -29,8 +29,8 @@ void fields(Visitor& v, CocoCaptionsSettings& s) {
 
 std::shared_ptr<IndexedSource> make_coco_captions(const CocoCaptionsSettings& settings);
 
-/// Karpathy's splits of COCO, Flickr30k and Flickr8k (Karpathy and Fei-Fei 2015), the usual ones for retrieval. An image with its captions is
-/// one sample. A caption is the field `raw` of a sentence. A key is FILEPATH/FILENAME, from the image's fields `filepath` (optional) and
+/// Karpathy's splits of COCO, Flickr30k and Flickr8k (Karpathy and Fei-Fei 2015), the usual ones for retrieval. An image with its captions
+/// is one sample. A caption is the field `raw` of a sentence. A key is FILEPATH/FILENAME, from the image's fields `filepath` (optional) and
 /// `filename`.
 struct KarpathySettings {
   config::FilePath annotations;
@@ -50,9 +50,10 @@ std::shared_ptr<IndexedSource> make_karpathy(const KarpathySettings& settings);
 /// Flickr30k (Young et al. 2014), optionally with the phrases and boxes of Flickr30k Entities (Plummer et al. 2015). An image with its five
 /// captions is one sample.
 ///
-/// With `entities`, the captions are the sentences of Flickr30k Entities, and each phrase in them is an object without a label. The object's box
-/// encloses all boxes of the phrase. If the phrase has no box (for example, a phrase for a whole scene), the object's box is all zeros. Phrases
-/// that refer to nothing in the image (EN#0) are left out. Reading an image throws SampleError if its Entities files are missing or damaged.
+/// With `entities`, the captions are the sentences of Flickr30k Entities, and each phrase in them is an object without a label. The
+/// object's box encloses all boxes of the phrase. If the phrase has no box (for example, a phrase for a whole scene), the object's box is
+/// all zeros. Phrases that refer to nothing in the image (EN#0) are left out. Reading an image throws SampleError if its Entities files are
+/// missing or damaged.
 struct Flickr30kSettings {
   config::FilePath images;
   config::FilePath captions;
@@ -77,9 +78,9 @@ std::shared_ptr<IndexedSource> make_flickr30k(const Flickr30kSettings& settings)
 /// SampleError `bad_annotation` if a file is damaged.
 void set_entities(std::string_view sentences, std::string_view xml, Sample& sample);
 
-/// CIFAR-10 or CIFAR-100 (Krizhevsky 2009) read from the archives of its "binary version". Sample keys are FILE/NUMBER. Class names come from
-/// batches.meta.txt (CIFAR-10) or fine_label_names.txt (CIFAR-100) in the folder; without batches.meta.txt, built-in names are used for
-/// CIFAR-10.
+/// CIFAR-10 or CIFAR-100 (Krizhevsky 2009) read from the archives of its "binary version". Sample keys are FILE/NUMBER. Class names come
+/// from batches.meta.txt (CIFAR-10) or fine_label_names.txt (CIFAR-100) in the folder; without batches.meta.txt, built-in names are used
+/// for CIFAR-10.
 struct CifarSettings {
   config::FilePath path;
   std::string split = "train";
@@ -96,8 +97,8 @@ void fields(Visitor& v, CifarSettings& s) {
 
 std::shared_ptr<IndexedSource> make_cifar(const CifarSettings& settings);
 
-/// Images and their masks in two folders, under the same names: PATH/PICTURES/NAME.jpg, PATH/MASKS/NAME.png. Samples are in the order of the
-/// list, or sorted by name; a key is an image's name within PATH.
+/// Images and their masks in two folders, under the same names: PATH/PICTURES/NAME.jpg, PATH/MASKS/NAME.png. Samples are in the order of
+/// the list, or sorted by name; a key is an image's name within PATH.
 struct SegmentationFolderSettings {
   config::FilePath path;
   std::string images;

@@ -249,8 +249,8 @@ const Json* member_of(const Json& item, const std::string& name) {
   return item.is_array() && number && std::stoul(name) < item.size() ? &item[std::stoul(name)] : nullptr;
 }
 
-/// Calls the body for the items of a file: a list, an object that maps names to items, or one item per line. A file with one line is itself an
-/// item: an object that has at least one of the layout's text members.
+/// Calls the body for the items of a file: a list, an object that maps names to items, or one item per line. A file with one line is itself
+/// an item: an object that has at least one of the layout's text members.
 void for_items(const std::string& path, const OptionLayout& layout, const ItemBody& body) {
   const std::string text = io::read_data_file(path);
   const Json whole = Json::parse(text, nullptr, false);

@@ -43,8 +43,8 @@ class GroupCache {
   /// `most` is the number of groups to keep.
   explicit GroupCache(std::size_t most) : most_(most) {}
 
-  /// Returns group `number`, and calls `read` if it is not cached. If `read` throws because the group is damaged, the error is cached. If the
-  /// disk fails (std::system_error), the next call reads again.
+  /// Returns group `number`, and calls `read` if it is not cached. If `read` throws because the group is damaged, the error is cached. If
+  /// the disk fails (std::system_error), the next call reads again.
   Group get(std::int64_t number, const std::function<Group()>& read) {
     std::promise<Group> promise;
     std::unique_lock lock(mutex_);

@@ -17,8 +17,8 @@
 
 namespace tessera {
 
-/// The settings that say which fields of a row hold what: the same for tables, JSON lines, Parquet and shards. Each format has its own default
-/// names.
+/// The settings that say which fields of a row hold what: the same for tables, JSON lines, Parquet and shards. Each format has its own
+/// default names.
 struct RowSettings {
   using Names = std::vector<std::string>;
   PathList path;
@@ -95,11 +95,12 @@ std::string first_text(const Row& row, const RowSettings::Names& names);
 void set_captions_from_fields(Sample& sample);
 
 /// Sets a sample's label from a text, which is a class index (-1: no label) or a class name. If `classes` is empty, an index has no upper
-/// limit, and a name is stored as Sample::class_name. Throws SampleError `bad_label` if the index is below -1, or if `classes` is not empty and
-/// lacks the index or name, or has the name twice.
+/// limit, and a name is stored as Sample::class_name. Throws SampleError `bad_label` if the index is below -1, or if `classes` is not empty
+/// and lacks the index or name, or has the name twice.
 void set_label(const std::string& text, const std::vector<std::string>& classes, Sample& sample);
 
-/// Describes where the needed fields come from: "caption is looked for in txt and text (caption_keys)". `classes` is the number of known classes.
+/// Describes where the needed fields come from: "caption is looked for in txt and text (caption_keys)". `classes` is the number of known
+/// classes.
 std::string describe_rows(const RowSettings& settings, std::size_t classes, const std::vector<std::string>& needed);
 
 /// Makes samples from rows according to the settings. Thread-safe.
@@ -108,8 +109,8 @@ class RowMapper {
   /// How a format of rows differs from others.
   struct Format {
     std::string name;  // for messages: "parquet a.parquet"
-    // The prefix of names that refer to side fields, such as "json."; text_fields are written without it. A caption in a side field replaces
-    // equal captions before it.
+    // The prefix of names that refer to side fields, such as "json."; text_fields are written without it. A caption in a side field
+    // replaces equal captions before it.
     std::string side_prefix = {};
     bool each_once = false;      // whether a caption that several fields hold counts once
     bool sentences = false;      // whether each sentence of a caption is a caption of its own

@@ -38,8 +38,8 @@ using TakeRow = std::function<void(const ListRow&)>;
 struct RowFiles {
   RowFiles(const RowSettings& given, const char* ending) : settings(given), paths(expand_paths(given.path, ending)) {}
   virtual ~RowFiles() = default;
-  /// Calls take(row) for all rows of a file. Throws UserError if the file lacks a field that the settings name or, with a filter, one that the
-  /// filter uses.
+  /// Calls take(row) for all rows of a file. Throws UserError if the file lacks a field that the settings name or, with a filter, one that
+  /// the filter uses.
   virtual void for_each_row(const std::string& path, const RowFilter* filter, const TakeRow& take) const = 0;
   /// Returns the folder of the images of a file, given the name of its first image.
   virtual std::string folder_of(const std::string& path, const std::string& first) const = 0;
@@ -267,7 +267,8 @@ class ListReader {
         ListedImage::More{std::move(sample), std::move(mask), std::move(depth), std::move(regions), std::nullopt});
   }
 
-  // Returns the text to put before the names of files in `folder`: the folder's absolute path, or nothing if the first image has the same folder.
+  // Returns the text to put before the names of files in `folder`: the folder's absolute path, or nothing if the first image has the same
+  // folder.
   std::string prefix_of(const std::string& folder) {
     if (!std::exchange(has_folder_, true)) list_.folder = folder;
     return list_.folder == folder ? std::string() : fs::absolute(folder).string();

@@ -88,15 +88,15 @@ void fields(Visitor& v, ParquetSettings& s) {
 /// write.
 CsvSettings csv_settings_of(const std::string& path, const std::string& given);
 
-/// These functions throw UserError naming file and line if a list is malformed, or lacks a column or member that the settings name. Rows that
-/// cannot be read are bad samples.
+/// These functions throw UserError naming file and line if a list is malformed, or lacks a column or member that the settings name. Rows
+/// that cannot be read are bad samples.
 std::shared_ptr<IndexedSource> make_csv(const CsvSettings& settings);
 std::shared_ptr<IndexedSource> make_json_lines(const JsonLinesSettings& settings);
 
-/// The files' footers tell how many rows there are. The rows of a damaged row group are bad samples (`bad_row_group`). A caption that a row has
-/// twice counts once. A folder stands for its .parquet files or, if it has none, for its .arrow files. Throws UserError if a file is missing,
-/// is not a table, has a damaged footer or lacks a column that the first file has. Also throws UserError if no column holds images, or if Arrow
-/// is missing; the message then says what to install.
+/// The files' footers tell how many rows there are. The rows of a damaged row group are bad samples (`bad_row_group`). A caption that a row
+/// has twice counts once. A folder stands for its .parquet files or, if it has none, for its .arrow files. Throws UserError if a file is
+/// missing, is not a table, has a damaged footer or lacks a column that the first file has. Also throws UserError if no column holds
+/// images, or if Arrow is missing; the message then says what to install.
 std::shared_ptr<IndexedSource> make_parquet(const ParquetSettings& settings);
 
 }  // namespace tessera

@@ -52,7 +52,8 @@ Required masked();
 /// Checks a few masks of the source, as check_samples() does. Throws TaskMisfit if a mask has a class without a name.
 void check_masks(const MaskClasses& classes, const std::string& setting, std::int64_t max_samples);
 
-/// Returns the mask as a tensor, int64 [H, W]; all kIgnoredClass if the sample has no mask. Throws TaskMisfit if the mask has a class without a name.
+/// Returns the mask as a tensor, int64 [H, W]; all kIgnoredClass if the sample has no mask. Throws TaskMisfit if the mask has a class
+/// without a name.
 at::Tensor mask_of(const std::vector<std::uint8_t>& mask, config::Size size, const std::string& key,
                    const MaskClasses& classes);
 

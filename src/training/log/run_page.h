@@ -35,8 +35,8 @@ class RunPage {
   /// Sets Objective::chance_levels of the run, which the charts of the loss show.
   void set_chance(std::map<std::string, double> levels);
   void add_row(const nlohmann::json& row);
-  /// Adds a task's result as step_N.json has it: to_json(TaskResult) with its "name". The page shows its readings at the first step, the last
-  /// step, and some steps in between.
+  /// Adds a task's result as step_N.json has it: to_json(TaskResult) with its "name". The page shows its readings at the first step, the
+  /// last step, and some steps in between.
   void add_result(std::int64_t step, const nlohmann::json& result);
   /// Adds a failure of a task. `task` is a name such as "evaluation.tasks[2] (knn)". The page shows the last failure of each task.
   void add_evaluation_failure(std::int64_t step, const std::string& task, const std::string& reason);

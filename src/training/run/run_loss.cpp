@@ -184,8 +184,8 @@ StepContext measuring_context(const Config& config, std::int64_t step) {
   return context;
 }
 
-/// Computes the loss of the run that saved the checkpoint. Builds the objective only when needed, so that tasks that do not compute the loss
-/// can evaluate the model even if the objective cannot be built.
+/// Computes the loss of the run that saved the checkpoint. Builds the objective only when needed, so that tasks that do not compute the
+/// loss can evaluate the model even if the objective cannot be built.
 class CheckpointLoss final : public RunLoss {
  public:
   explicit CheckpointLoss(const InferenceModel& loaded) : loaded_(loaded) {}

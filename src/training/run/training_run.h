@@ -74,10 +74,10 @@ ParameterCount count_parameters(const TrainingRun& run);
 /// Returns the buffers of the run's model and objective. The tensors are shared with them.
 std::vector<at::Tensor> collect_buffers(const TrainingRun& run);
 
-/// Copies the weights of an earlier model into a run if its settings name one: all weights, or only the weights of the named parts. Resamples
-/// position embeddings to the model's size and skips weights of other objectives. Returns warnings, one line each: settings of the run that
-/// differ from those of the weights, a temperature that the file lacks or that is out of the objective's range. Throws UserError naming the
-/// file. It also throws if the file has word counts (SuperCLIP) for a vocabulary other than the tokenizer's.
+/// Copies the weights of an earlier model into a run if its settings name one: all weights, or only the weights of the named parts.
+/// Resamples position embeddings to the model's size and skips weights of other objectives. Returns warnings, one line each: settings of
+/// the run that differ from those of the weights, a temperature that the file lacks or that is out of the objective's range. Throws
+/// UserError naming the file. It also throws if the file has word counts (SuperCLIP) for a vocabulary other than the tokenizer's.
 std::vector<std::string> load_initial_weights(TrainingRun& run, const Config& config);
 
 /// Copies weights, keyed by their names in checkpoints, into model and objective. Throws UserError that names `origin` and the tensor if a

@@ -22,7 +22,8 @@ using Box = std::array<std::int64_t, 4>;
 /// SampleError (`bad_image`, `truncated`, `empty_image`, `too_large`) with a message that says what was found.
 Image decode_image(std::string_view file, std::int64_t max_pixels = kDefaultMaxPixels, const Decoding& decoding = {});
 
-/// Turns an image as its EXIF orientation says: 2 to 4 mirror or rotate by 180 degrees, 5 to 8 exchange rows and columns, others do nothing.
+/// Turns an image as its EXIF orientation says: 2 to 4 mirror or rotate by 180 degrees, 5 to 8 exchange rows and columns, others do
+/// nothing.
 Image turned(const Image& image, int orientation);
 
 /// Resizes with antialiasing. The result equals Pillow's bit for bit (8-bit, two passes). interpolation: bicubic or bilinear.

@@ -170,8 +170,8 @@ class WebDataset : public IndexedSource, public FieldSource {
     return names;
   }
 
-  // Lists the fields of the first json member: " (json: caption and url)". Errors are ignored, because the text is only an addition to a message
-  // about another problem.
+  // Lists the fields of the first json member: " (json: caption and url)". Errors are ignored, because the text is only an addition to a
+  // message about another problem.
   std::string json_fields() const {
     const auto found = std::ranges::find_if(index_.samples, [](const ShardSample& sample) { return sample.find("json") != nullptr; });
     if (found == index_.samples.end()) return {};

@@ -45,8 +45,8 @@ struct config::Value<IndexPlace> {
 };
 
 /// Samples in plain tar shards, grouped as in the WebDataset library: a sample's key is the path up to the first dot of the file name. Each
-/// file is a member of its sample; the member's name is the rest of the file name in lower case ("jpg", "txt"). The fields of the sample's row
-/// are its members and, as json.NAME, the fields of its json member.
+/// file is a member of its sample; the member's name is the rest of the file name in lower case ("jpg", "txt"). The fields of the sample's
+/// row are its members and, as json.NAME, the fields of its json member.
 struct WebDatasetSettings : RowSettings {
   WebDatasetSettings(PathList from = {}) {  // NOLINT: files are a source
     path = std::move(from);

@@ -205,8 +205,8 @@ class TokenSplits {
       if (made.rank != MergeTable::no_rank || !stay_apart(table, merge.left, merge.right, rank)) continue;
       made = {rank, merge.left, merge.right};
     }
-    // Each token has only one split. So an early merge changes nothing if other merges already build its result. An early merge also changes
-    // nothing if its two tokens are never adjacent.
+    // Each token has only one split. So an early merge changes nothing if other merges already build its result. An early merge also
+    // changes nothing if its two tokens are never adjacent.
     return std::none_of(early.begin(), early.end(), [&](std::size_t i) {
       const MergedPair& merge = merges[i];
       return !is_made(merge.id) && is_made(merge.left) && is_made(merge.right) && stay_apart(table, merge.left, merge.right, static_cast<std::int32_t>(i));
