@@ -49,6 +49,18 @@ const icu::Normalizer2& normalizer(Form form, Version version) {
   return *all.at({form, version});
 }
 
+void append_normal(std::u32string_view text, const icu::Normalizer2& rule, std::u32string& out) {
+  const auto length = static_cast<std::int32_t>(text.size());
+  const icu::UnicodeString given = icu::UnicodeString::fromUTF32(reinterpret_cast<const UChar32*>(text.data()), length);
+  UErrorCode status = U_ZERO_ERROR;
+  const icu::UnicodeString normal = rule.normalize(given, status);
+  const std::size_t before = out.size();
+  out.resize(before + static_cast<std::size_t>(normal.length()));
+  const std::int32_t count = normal.toUTF32(reinterpret_cast<UChar32*>(out.data() + before), normal.length(), status);
+  check(status, "normalize a text");
+  out.resize(before + static_cast<std::size_t>(count));
+}
+
 std::uint8_t bit_of(Form form) {
   return static_cast<std::uint8_t>(1U << static_cast<unsigned>(form));
 }
@@ -56,19 +68,23 @@ std::uint8_t bit_of(Form form) {
 }  // namespace
 
 std::u32string normal_form(std::u32string_view text, Form form, Version version) {
-  const auto length = static_cast<std::int32_t>(text.size());
-  const icu::UnicodeString given = icu::UnicodeString::fromUTF32(reinterpret_cast<const UChar32*>(text.data()), length);
-  UErrorCode status = U_ZERO_ERROR;
-  const icu::UnicodeString normal = normalizer(form, version).normalize(given, status);
-  std::u32string out(static_cast<std::size_t>(normal.length()), U'\0');
-  const std::int32_t count = normal.toUTF32(reinterpret_cast<UChar32*>(out.data()), normal.length(), status);
-  check(status, "normalize a text");
-  out.resize(static_cast<std::size_t>(count));
-  return out;
+  const icu::Normalizer2* rule = nullptr;
+  std::u32string out;
+  out.reserve(text.size());
+  std::size_t done = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (!may_change(text[i], form)) continue;
+    const std::size_t begin = std::max(done, i - std::min<std::size_t>(i, 1));  // the character before may absorb this one
+    while (i < text.size() && may_change(text[i], form)) ++i;
+    if (rule == nullptr) rule = &normalizer(form, version);
+    out.append(text, done, begin - done);
+    append_normal(text.substr(begin, i - begin), *rule, out);
+    done = i;
+  }
+  return out.append(text, done);
 }
 
 std::u32string compose(std::u32string_view text) {
-  if (std::none_of(text.begin(), text.end(), [](char32_t code) { return may_change(code, Form::nfc); })) return std::u32string(text);
   return normal_form(text, Form::nfc, Version::unicode14);
 }
 
