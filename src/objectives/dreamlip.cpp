@@ -53,19 +53,28 @@ class MultiPositiveClip : public ContrastiveObjective {
   MultiPositiveClipSettings settings_;
 };
 
-struct SubcaptionGroupingSettings {
-  CaptionSettings captions;
+struct GroupingSettings {
   std::string scope = "batch";
   SparsifySettings sparsify;
 };
 
 template <class Visitor>
-void fields(Visitor& v, SubcaptionGroupingSettings& s) {
-  fields(v, s.captions);
+void fields(Visitor& v, GroupingSettings& s) {
   v("scope", s.scope, "batch: a caption and its grouped patches are contrasted with those of the whole batch; image: only with "
                       "those of the same image",
     config::one_of({"batch", "image"}));
   fields(v, s.sparsify);
+}
+
+struct SubcaptionGroupingSettings {
+  CaptionSettings captions;
+  GroupingSettings grouping;
+};
+
+template <class Visitor>
+void fields(Visitor& v, SubcaptionGroupingSettings& s) {
+  fields(v, s.captions);
+  fields(v, s.grouping);
 }
 
 /// Subcaption-specific grouping (DreamLIP, arXiv 2403.17007, section 3.3): each caption groups the patches of its own image, as a
@@ -82,10 +91,10 @@ class SubcaptionGrouping : public ContrastiveObjective {
     const PairRelation& relation = captions.relation;
     const at::Tensor text = unit_rows(captions.text_global);
     const at::Tensor grouped =
-        sparsify_group(text, unit_rows(captions.image_tokens), captions.present, settings_.sparsify);  // [B, K, D]
+        sparsify_group(text, unit_rows(captions.image_tokens), captions.present, settings_.grouping.sparsify);  // [B, K, D]
     const at::Tensor sharpness = scale(captions.dtype());
     at::Tensor loss;
-    if (settings_.scope == "image") {
+    if (settings_.grouping.scope == "image") {
       loss = relation.mean_of(token_contrast(unit_rows(grouped), text, captions.present, sharpness).sum(), context.group);
     } else {
       PairRelation of_captions;  // each caption and its group are a pair
@@ -106,17 +115,13 @@ class SubcaptionGrouping : public ContrastiveObjective {
 
 struct DreamLipSettings {
   MultiPositiveClipSettings contrast;
-  std::string scope = "batch";
-  SparsifySettings sparsify;
+  GroupingSettings grouping;
 };
 
 template <class Visitor>
 void fields(Visitor& v, DreamLipSettings& s) {
   fields(v, s.contrast);
-  v("scope", s.scope, "batch: a caption and its grouped patches are contrasted with those of the whole batch; image: only with "
-                      "those of the same image",
-    config::one_of({"batch", "image"}));
-  fields(v, s.sparsify);
+  fields(v, s.grouping);
 }
 
 /// DreamLIP (arXiv 2403.17007): the contrast of `multi_positive_clip` and the grouping of `subcaption_grouping`, with one shared
@@ -128,8 +133,7 @@ class DreamLip : public ContrastiveObjective {
     ObjectiveContext shared = context;
     shared.logit_scale = logit_scale();
     contrast_ = std::make_shared<MultiPositiveClip>(settings.contrast, shared);
-    grouping_ = std::make_shared<SubcaptionGrouping>(
-        SubcaptionGroupingSettings{settings.contrast.captions, settings.scope, settings.sparsify}, shared);
+    grouping_ = std::make_shared<SubcaptionGrouping>(SubcaptionGroupingSettings{settings.contrast.captions, settings.grouping}, shared);
   }
 
   Losses forward(const Features& features, const StepContext& context) override {

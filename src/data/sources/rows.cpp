@@ -7,9 +7,9 @@
 
 #include "src/base/dump_utf8.h"
 #include "src/base/printable.h"
-#include "src/data/formats/json_values.h"
 #include "src/data/formats/captions.h"
 #include "src/data/formats/data_files.h"
+#include "src/data/formats/json_values.h"
 #include "src/data/formats/regions.h"
 #include "src/data/image/image_file.h"
 #include <tessera/base/error.h>

@@ -52,6 +52,15 @@ TEST(Normalization, LeavesCharactersThatTheReferenceDoesNotKnow) {
   EXPECT_EQ(unicode::normal_form(U"\uFB01\u00C5", Form::nfkd, Version::hugging_face), U"fiA\u030A");
 }
 
+// Only the characters that may change, and the one before each group of them, are normalized.
+TEST(Normalization, ComposesEachGroupOfMarksWithTheCharacterBeforeIt) {
+  EXPECT_EQ(unicode::compose(U"ae\u0301bo\u0302\u0323c"), U"a\u00E9b\u1ED9c");
+  EXPECT_EQ(unicode::compose(U"e\u0301o\u0302"), U"\u00E9\u00F4") << "two groups without a character between them";
+  EXPECT_EQ(unicode::compose(U"\u0301e"), U"\u0301e") << "a mark without a base";
+  EXPECT_EQ(unicode::compose(U"x\u1100\u1161\u11A8"), U"x\uAC01") << "a Hangul syllable";
+  EXPECT_EQ(unicode::compose(U""), U"");
+}
+
 TEST(Normalization, DecompositionsOfSingleCharactersAreTheirNormalForms) {
   std::size_t count = 0;
   for (char32_t code = 0; code < unicode::code_points; ++code) {

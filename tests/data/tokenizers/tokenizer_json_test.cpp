@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "src/data/tokenizers/json/pattern.h"
-#include "src/foreign/published_tokenizer.h"
 #include "src/data/tokenizers/tokenizer_json.h"
+#include "src/foreign/published_tokenizer.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/test_data.h"
