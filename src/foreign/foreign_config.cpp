@@ -1,6 +1,5 @@
 #include "src/foreign/foreign_config.h"
 
-#include "src/models/projections.h"
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {
@@ -30,11 +29,26 @@ config::Size ForeignConfig::size(const std::string& key, const config::Size& oth
   refuse(key, "is neither a number of pixels nor [height, width]");
 }
 
+void ForeignKeys::size(const char* key, config::Size& value) const {
+  if (from_ != nullptr)
+    value = from_->size(key, value);
+  else
+    (*to_)[key] = size_json(value);
+}
+
+void ForeignKeys::activation(const char* key, std::string& value) const {
+  if (from_ != nullptr)
+    value = from_->activation(key, value);
+  else
+    (*to_)[key] = value == "gelu_tanh" ? "gelu_pytorch_tanh" : value;
+}
+
+config::ModuleSettings module_with(const char* name, const nlohmann::json& settings) {
+  return {name, config::from_json(settings, "")};
+}
+
 config::ModuleSettings linear_to(std::int64_t embed_dim, bool bias) {
-  LinearProjectionSettings settings;
-  settings.embed_dim = embed_dim;
-  settings.bias = bias;
-  return chosen("linear", settings);
+  return module_with("linear", {{"embed_dim", embed_dim}, {"bias", bias}});
 }
 
 nlohmann::json size_json(const config::Size& size) {

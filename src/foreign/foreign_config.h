@@ -61,6 +61,40 @@ class ForeignConfig {
   std::string path_, section_;
 };
 
+/// Goes through the keys of a configuration and the settings that hold their values. One function that lists the keys thus reads as well as
+/// writes a configuration. Reading replaces the settings' values; before it, they are the defaults of missing keys.
+class ForeignKeys {
+ public:
+  explicit ForeignKeys(const ForeignConfig& from) : from_(&from) {}
+  explicit ForeignKeys(nlohmann::json& to) : to_(&to) {}
+
+  template <class T>
+  void operator()(const char* key, T& value) const {
+    if (from_ != nullptr)
+      value = from_->get(key, value);
+    else
+      (*to_)[key] = value;
+  }
+  /// A number of pixels, or [height, width].
+  void size(const char* key, config::Size& value) const;
+  void activation(const char* key, std::string& value) const;
+  /// A key of which our models support only this value, which is the library's default.
+  template <class T>
+  void only(const char* key, const T& value) const {
+    if (from_ != nullptr)
+      from_->expect(key, value);
+    else
+      (*to_)[key] = value;
+  }
+
+ private:
+  const ForeignConfig* from_ = nullptr;
+  nlohmann::json* to_ = nullptr;
+};
+
+/// Returns the module `name` with these settings. All others have their defaults.
+config::ModuleSettings module_with(const char* name, const nlohmann::json& settings);
+
 /// Returns the name and the settings of a module as ModuleSettings.
 template <class Settings>
 config::ModuleSettings chosen(const char* name, const Settings& settings) {

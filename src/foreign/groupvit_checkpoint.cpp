@@ -1,9 +1,7 @@
 #include <ATen/ATen.h>
 
-#include "src/models/groupvit.h"
+#include "src/foreign/foreign_config.h"
 #include "src/foreign/groupvit_checkpoint.h"
-#include "src/models/mlp_head.h"
-#include "src/models/readouts/groups.h"
 #include "src/models/text_transformer.h"
 #include <tessera/base/error.h>
 
@@ -34,17 +32,13 @@ bool is_head(std::string_view theirs) {
 }  // namespace
 
 ModelSettings groupvit_model() {
-  GroupsReadOutSettings head;
-  head.num_layers = 2;
-  head.pool = "before";
   TextTransformerSettings text;
   text.width = 256;
   text.heads = 4;
   text.activation = "quick_gelu";
   ModelSettings out;
-  out.image = {{"groupvit", config::dump(GroupVitSettings())}, {"groups", config::dump(head)}, {"none"}};
-  out.text = TowerSettings{{"text_transformer", config::dump(text)}, {"eos"}, {"mlp"}};
-  out.text->readout.settings.set("position", config::Node::scalar("ids"));
+  out.image = {{"groupvit"}, module_with("groups", {{"num_layers", 2}, {"pool", "before"}}), {"none"}};
+  out.text = TowerSettings{chosen("text_transformer", text), module_with("eos", {{"position", "ids"}}), {"mlp"}};
   out.preprocessing.mean = {0.485, 0.456, 0.406};
   out.preprocessing.std = {0.229, 0.224, 0.225};
   return resolve(out, "groupvit");

@@ -2,8 +2,6 @@
 
 #include "src/models/modified_resnet.h"
 #include "src/foreign/open_clip.h"
-#include "src/models/readouts/attention_pool_2d.h"
-#include "src/models/readouts/pooling.h"
 #include "src/models/text_transformer.h"
 #include "src/models/vit.h"
 #include <tessera/base/error.h>
@@ -71,10 +69,8 @@ TowerSettings openai_resnet(const Shapes& shapes, std::int64_t embed_dim) {
     resnet.layers.at(stage) = shapes.count(concat("visual.layer", stage + 1), ".conv1.weight");
   resnet.width = shapes.size("visual.layer1.0.conv1.weight", 0, 4);
   resnet.image_size = config::Size(shapes.side("visual.attnpool.positional_embedding") * kResnetStride);
-  AttentionPool2dSettings pool;
-  pool.heads = std::max<std::int64_t>(resnet.width * ModifiedResnet::kWidening / kHeadWidth, 1);
-  pool.output_dim = embed_dim;
-  return {chosen("modified_resnet", resnet), chosen("attention_pool_2d", pool), {"none"}};
+  const std::int64_t heads = std::max<std::int64_t>(resnet.width * ModifiedResnet::kWidening / kHeadWidth, 1);
+  return {chosen("modified_resnet", resnet), module_with("attention_pool_2d", {{"heads", heads}, {"output_dim", embed_dim}}), {"none"}};
 }
 
 TowerSettings openai_text(const Shapes& shapes, std::int64_t embed_dim) {
@@ -85,9 +81,7 @@ TowerSettings openai_text(const Shapes& shapes, std::int64_t embed_dim) {
   text.context_length = shapes.size("positional_embedding", 0, 2);
   text.vocab_size = shapes.size("token_embedding.weight", 0, 2);
   text.activation = "quick_gelu";
-  EosSettings eos;
-  eos.position = "ids";
-  return {chosen("text_transformer", text), chosen("eos", eos), linear_to(embed_dim)};
+  return {chosen("text_transformer", text), module_with("eos", {{"position", "ids"}}), linear_to(embed_dim)};
 }
 
 }  // namespace

@@ -100,6 +100,18 @@ bool name_fits(const std::string& pattern, const std::string& name) {
   return match(pattern, name).has_value();
 }
 
+std::vector<TensorRule> attention_rules(const std::string& query, const std::string& key, const std::string& value, const std::string& output) {
+  std::vector<TensorRule> rules = {{{output + ".**"}, {"attn.out_proj.**"}}};
+  for (const char* what : {"weight", "bias"})
+    rules.push_back({{concat(query, ".", what), concat(key, ".", what), concat(value, ".", what)}, {concat("attn.in_proj_", what)}});
+  return rules;
+}
+
+std::vector<TensorRule> joined(std::vector<TensorRule> first, const std::vector<TensorRule>& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
 std::vector<TensorRule> with_prefixes(std::vector<TensorRule> rules, const std::string& theirs, const std::string& ours) {
   for (TensorRule& rule : rules) {
     for (std::string& name : rule.theirs) name.insert(0, theirs);

@@ -32,6 +32,12 @@ struct TensorRule {
 /// Returns the rules with the prefix `theirs` added to the other library's names and the prefix `ours` to our names.
 std::vector<TensorRule> with_prefixes(std::vector<TensorRule> rules, const std::string& theirs, const std::string& ours);
 
+/// Returns the rules for attention whose linear maps of queries, keys, values and outputs have these names, and are separate modules.
+std::vector<TensorRule> attention_rules(const std::string& query, const std::string& key, const std::string& value, const std::string& output);
+
+/// Returns the elements of both lists, in their order.
+std::vector<TensorRule> joined(std::vector<TensorRule> first, const std::vector<TensorRule>& second);
+
 /// Whether a name matches a pattern with `*` and `**`.
 bool name_fits(const std::string& pattern, const std::string& name);
 

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <filesystem>
 
-#include "src/models/mlp_head.h"
 #include "src/models/text_transformer.h"
 #include <tessera/base/text.h>
 #include <tessera/config/shipped.h>
@@ -38,21 +37,18 @@ TextTransformerSettings bert_encoder(const ForeignConfig& c, bool roberta) {
 }
 
 std::vector<TensorRule> bert_rules() {
-  std::vector<TensorRule> rules = with_prefixes(
-      {{{"attention.self.query.weight", "attention.self.key.weight", "attention.self.value.weight"}, {"attn.in_proj_weight"}},
-       {{"attention.self.query.bias", "attention.self.key.bias", "attention.self.value.bias"}, {"attn.in_proj_bias"}},
-       {{"attention.output.dense.**"}, {"attn.out_proj.**"}},
-       {{"attention.output.LayerNorm.**"}, {"ln_1.**"}},
-       {{"intermediate.dense.**"}, {"mlp.c_fc.**"}},
-       {{"output.dense.**"}, {"mlp.c_proj.**"}},
-       {{"output.LayerNorm.**"}, {"ln_2.**"}}},
-      "encoder.layer.*.", "transformer.resblocks.*.");
+  const std::vector<TensorRule> layer = {{{"attention.output.LayerNorm.**"}, {"ln_1.**"}},
+                                         {{"intermediate.dense.**"}, {"mlp.c_fc.**"}},
+                                         {{"output.dense.**"}, {"mlp.c_proj.**"}},
+                                         {{"output.LayerNorm.**"}, {"ln_2.**"}}};
   const std::vector<TensorRule> own = with_prefixes({{{"word_embeddings.weight"}, {"token_embedding.weight"}},
                                                      {{"position_embeddings.weight"}, {"positional_embedding"}},
                                                      {{"token_type_embeddings.weight"}, {"type_embedding"}},
                                                      {{"LayerNorm.**"}, {"ln_pre.**"}}},
                                                     "embeddings.", "");
-  rules.insert(rules.end(), own.begin(), own.end());
+  const auto attention =
+      attention_rules("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense");
+  std::vector<TensorRule> rules = joined(with_prefixes(joined(attention, layer), "encoder.layer.*.", "transformer.resblocks.*."), own);
   // Older files, such as bert-base-uncased's, have other names for the parameters of norms, which transformers also accepts.
   for (const auto& [theirs, ours] : {std::pair{"encoder.layer.*.attention.output.", "transformer.resblocks.*.ln_1."},
                                      {"encoder.layer.*.output.", "transformer.resblocks.*.ln_2."},
@@ -78,18 +74,13 @@ TextTransformerSettings m2m_encoder(const ForeignConfig& c) {
 }
 
 std::vector<TensorRule> m2m_rules() {
-  std::vector<TensorRule> rules = with_prefixes(
-      {{{"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"}, {"attn.in_proj_weight"}},
-       {{"self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"}, {"attn.in_proj_bias"}},
-       {{"self_attn.out_proj.**"}, {"attn.out_proj.**"}},
-       {{"self_attn_layer_norm.**"}, {"ln_1.**"}},
-       {{"fc1.**"}, {"mlp.c_fc.**"}},
-       {{"fc2.**"}, {"mlp.c_proj.**"}},
-       {{"final_layer_norm.**"}, {"ln_2.**"}}},
-      "layers.*.", "transformer.resblocks.*.");
-  rules.push_back({{"embed_tokens.weight"}, {"token_embedding.weight"}});
-  rules.push_back({{"layer_norm.**"}, {"ln_final.**"}});
-  return rules;
+  const std::vector<TensorRule> layer = {{{"self_attn_layer_norm.**"}, {"ln_1.**"}},
+                                         {{"fc1.**"}, {"mlp.c_fc.**"}},
+                                         {{"fc2.**"}, {"mlp.c_proj.**"}},
+                                         {{"final_layer_norm.**"}, {"ln_2.**"}}};
+  const auto attention = attention_rules("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj");
+  return joined(with_prefixes(joined(attention, layer), "layers.*.", "transformer.resblocks.*."),
+                {{{"embed_tokens.weight"}, {"token_embedding.weight"}}, {{"layer_norm.**"}, {"ln_final.**"}}});
 }
 
 /// Returns the read-out for one of OpenCLIP's poolers. has_layer: true if the family's `cls_pooler` applies a layer of
@@ -105,13 +96,9 @@ std::string pooler_readout(const ForeignConfig& c, const std::string& pooler, bo
 config::ModuleSettings text_projection_of(const TextTowerHead& head, std::int64_t width) {
   if (head.projection.empty()) return {"none"};
   if (head.projection == "linear") return linear_to(head.embed_dim);
-  MlpProjectionSettings s;
-  s.embed_dim = head.embed_dim;
-  s.inner_dim = (width + head.embed_dim) / 2;
-  s.norm = "none";
-  s.activation = "gelu";
-  s.hidden_bias = s.bias = false;
-  return chosen("mlp", s);
+  const std::int64_t inner = (width + head.embed_dim) / 2;
+  return module_with("mlp", {{"embed_dim", head.embed_dim}, {"inner_dim", inner}, {"norm", "none"}, {"activation", "gelu"},
+                             {"hidden_bias", false}, {"bias", false}});
 }
 
 }  // namespace

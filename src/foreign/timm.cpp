@@ -6,13 +6,8 @@
 #include <set>
 #include <utility>
 
-#include "src/models/convnext.h"
 #include "src/foreign/draft.h"
 #include "src/foreign/same_model.h"
-#include "src/models/mlp_head.h"
-#include "src/models/projections.h"
-#include "src/models/readouts/map_pool.h"
-#include "src/models/timm_resnet.h"
 #include "src/models/vit.h"
 #include <tessera/base/text.h>
 #include <tessera/config/shipped.h>
@@ -42,75 +37,65 @@ ForeignConfig row_of(const std::string& name, const std::string& path) {
   return row;
 }
 
-/// Returns the rules for the tensors whose names differ between timm's classes. The rules use the names of the class that the table row
-/// belongs to.
-std::vector<TensorRule> names_of_class(const ForeignConfig& row, const VitSettings& vit) {
-  std::vector<TensorRule> block;
-  const auto add = [&](const std::string& prefix, const std::vector<TensorRule>& rules) {
-    const std::vector<TensorRule> named = with_prefixes(rules, prefix, prefix);
-    block.insert(block.end(), named.begin(), named.end());
-  };
-  if (row.get("gamma_names", false)) block = {{{"gamma_1"}, {"ls_1.gamma"}}, {{"gamma_2"}, {"ls_2.gamma"}}};
-  if (row.get("separate_qkv", false))
-    add("attn.", {{{"q_proj.weight", "k_proj.weight", "v_proj.weight"}, {"in_proj_weight"}},
-                  {{"q_proj.bias", "k_proj.bias", "v_proj.bias"}, {"in_proj_bias"}},
-                  {{"q_proj.bias"}, {"q_bias"}},
-                  {{"v_proj.bias"}, {"v_bias"}}});
-  if (vit.mlp == "plain") {
-    add("mlp.", {{{"fc1.**"}, {"c_fc.**"}}});
-  } else if (row.has("packed")) {
-    const bool last = row.get<std::string>("packed", "first") == "last";
-    for (const char* what : {".weight", ".bias"})
-      add("mlp.", {{{concat("fc1", what)}, {concat(last ? "c_fc" : "c_gate", what), concat(last ? "c_gate" : "c_fc", what)}}});
-  } else if (vit.mlp_input_norm) {
-    add("mlp.", {{{"w0.**"}, {"c_gate.**"}}, {{"w1.**"}, {"c_fc.**"}}, {{"w2.**"}, {"c_proj.**"}}});
-  } else {
-    add("mlp.", {{{"fc1_g.**"}, {"c_gate.**"}}, {{"fc1_x.**"}, {"c_fc.**"}}});
-  }
-  std::vector<TensorRule> out = with_prefixes(block, "blocks.*.", "transformer.resblocks.*.");
-  if (vit.stem != "patch") out.push_back({{"patch_embed.backbone.**"}, {"conv1.**"}});
-  if (vit.final_norm == "pooled") out.push_back({{"fc_norm.**"}, {"ln_post.**"}});
-  return out;
-}
-
 /// Returns the rules for a vision transformer. When reading, a tensor may have the name that any of timm's classes gives it. When writing,
-/// the first rule that matches determines the name.
+/// the first rule that matches determines the name, so the rules with the names of the class that the table's row belongs to come first.
 std::vector<TensorRule> vit_rules(const ForeignConfig& row, const VitSettings& vit) {
-  const auto packed = row.get<std::string>("packed", "first");
-  std::vector<TensorRule> out = names_of_class(row, vit);
-  const std::vector<std::string> halves = packed == "last" ? std::vector<std::string>{"c_fc", "c_gate"} : std::vector<std::string>{"c_gate", "c_fc"};
-  const auto half = [&](const char* what) {
-    return std::vector<std::string>{concat("mlp.", halves[0], ".", what), concat("mlp.", halves[1], ".", what)};
+  const bool separate = row.get("separate_qkv", false), gamma = row.get("gamma_names", false), plain = vit.mlp == "plain";
+  const bool packed = !plain && row.has("packed"), last = row.get<std::string>("packed", "first") == "last";
+  const bool swiglu = !plain && !packed && vit.mlp_input_norm, separate_halves = !plain && !packed && !swiglu;
+  const auto halves = [&](const std::string& what) {
+    return std::vector<std::string>{(last ? "mlp.c_fc." : "mlp.c_gate.") + what, (last ? "mlp.c_gate." : "mlp.c_fc.") + what};
   };
-  std::vector<TensorRule> rules = with_prefixes(
-      {{{"norm1.**"}, {"ln_1.**"}},
-       {{"norm2.**"}, {"ln_2.**"}},
-       {{"attn.qkv.weight"}, {"attn.in_proj_weight"}},
-       {{"attn.qkv.bias"}, {"attn.in_proj_bias"}},
-       {{"attn.q_proj.weight", "attn.k_proj.weight", "attn.v_proj.weight"}, {"attn.in_proj_weight"}},
-       {{"attn.q_proj.bias", "attn.k_proj.bias", "attn.v_proj.bias"}, {"attn.in_proj_bias"}},
-       {{"attn.q_bias"}, {"attn.q_bias"}},
-       {{"attn.v_bias"}, {"attn.v_bias"}},
-       {{"attn.q_proj.bias"}, {"attn.q_bias"}},
-       {{"attn.v_proj.bias"}, {"attn.v_bias"}},
-       {{"attn.proj.**"}, {"attn.out_proj.**"}},
-       {{"attn.**"}, {"attn.**"}},
-       {{"ls1.gamma"}, {"ls_1.gamma"}},
-       {{"ls2.gamma"}, {"ls_2.gamma"}},
-       {{"gamma_1"}, {"ls_1.gamma"}},
-       {{"gamma_2"}, {"ls_2.gamma"}},
-       {{"mlp.fc1_g.**"}, {"mlp.c_gate.**"}},
-       {{"mlp.fc1_x.**"}, {"mlp.c_fc.**"}},
-       {{"mlp.fc1.weight"}, half("weight")},
-       {{"mlp.fc1.bias"}, half("bias")},
-       {{"mlp.fc1.**"}, {"mlp.c_fc.**"}},
-       {{"mlp.fc2.**"}, {"mlp.c_proj.**"}},
-       {{"mlp.w0.**"}, {"mlp.c_gate.**"}},
-       {{"mlp.w1.**"}, {"mlp.c_fc.**"}},
-       {{"mlp.w2.**"}, {"mlp.c_proj.**"}},
-       {{"mlp.norm.**"}, {"mlp.norm_in.**"}},
-       {{"mlp.norm.**"}, {"mlp.norm.**"}}},
-      "blocks.*.", "transformer.resblocks.*.");
+  /// A rule, and whether the row's class has its names.
+  struct Choice {
+    TensorRule rule;
+    bool of_class = false;
+  };
+  const std::vector<Choice> of_blocks = {
+      {{{"norm1.**"}, {"ln_1.**"}}},
+      {{{"norm2.**"}, {"ln_2.**"}}},
+      {{{"attn.qkv.weight"}, {"attn.in_proj_weight"}}},
+      {{{"attn.qkv.bias"}, {"attn.in_proj_bias"}}},
+      {{{"attn.q_proj.weight", "attn.k_proj.weight", "attn.v_proj.weight"}, {"attn.in_proj_weight"}}, separate},
+      {{{"attn.q_proj.bias", "attn.k_proj.bias", "attn.v_proj.bias"}, {"attn.in_proj_bias"}}, separate},
+      {{{"attn.q_bias"}, {"attn.q_bias"}}},
+      {{{"attn.v_bias"}, {"attn.v_bias"}}},
+      {{{"attn.q_proj.bias"}, {"attn.q_bias"}}, separate},
+      {{{"attn.v_proj.bias"}, {"attn.v_bias"}}, separate},
+      {{{"attn.proj.**"}, {"attn.out_proj.**"}}},
+      {{{"attn.**"}, {"attn.**"}}},
+      {{{"ls1.gamma"}, {"ls_1.gamma"}}},
+      {{{"ls2.gamma"}, {"ls_2.gamma"}}},
+      {{{"gamma_1"}, {"ls_1.gamma"}}, gamma},
+      {{{"gamma_2"}, {"ls_2.gamma"}}, gamma},
+      {{{"mlp.fc1_g.**"}, {"mlp.c_gate.**"}}, separate_halves},
+      {{{"mlp.fc1_x.**"}, {"mlp.c_fc.**"}}, separate_halves},
+      {{{"mlp.fc1.weight"}, halves("weight")}, packed},
+      {{{"mlp.fc1.bias"}, halves("bias")}, packed},
+      {{{"mlp.fc1.**"}, {"mlp.c_fc.**"}}, plain},
+      {{{"mlp.fc2.**"}, {"mlp.c_proj.**"}}},
+      {{{"mlp.w0.**"}, {"mlp.c_gate.**"}}, swiglu},
+      {{{"mlp.w1.**"}, {"mlp.c_fc.**"}}, swiglu},
+      {{{"mlp.w2.**"}, {"mlp.c_proj.**"}}, swiglu},
+      {{{"mlp.norm.**"}, {"mlp.norm_in.**"}}},
+      {{{"mlp.norm.**"}, {"mlp.norm.**"}}}};
+  const std::vector<Choice> own = {{{{"patch_embed.proj.**"}, {"conv1.**"}}},
+                                   {{{"patch_embed.backbone.**"}, {"conv1.**"}}, vit.stem != "patch"},
+                                   {{{"cls_token"}, {"class_embedding"}, two_ahead}},
+                                   {{{"reg_token"}, {"register_embedding"}, one_ahead}},
+                                   {{{"pos_embed"}, {"positional_embedding"}, one_ahead}},
+                                   {{{"norm_pre.**"}, {"ln_pre.**"}}},
+                                   {{{"norm.**"}, {"ln_post.**"}}},
+                                   {{{"fc_norm.**"}, {"ln_post.**"}}, vit.final_norm == "pooled"},
+                                   {{{"head.weight"}, {"proj"}, transposed}},
+                                   {{{"head.bias"}, {"proj_bias"}}}};
+  const auto chosen_rules = [](const std::vector<Choice>& choices) {
+    std::vector<TensorRule> out;
+    for (const bool of_class : {true, false})
+      for (const Choice& choice : choices)
+        if (choice.of_class == of_class) out.push_back(choice.rule);
+    return out;
+  };
   const std::vector<TensorRule> pool = with_prefixes({{{"latent"}, {"probe"}, two_ahead},
                                                       {{"q.weight", "kv.weight"}, {"attention.in_proj_weight"}, same, {1, 2}},
                                                       {{"q.bias", "kv.bias"}, {"attention.in_proj_bias"}, same, {1, 2}},
@@ -119,18 +104,7 @@ std::vector<TensorRule> vit_rules(const ForeignConfig& row, const VitSettings& v
                                                       {{"mlp.fc1.**"}, {"mlp.c_fc.**"}},
                                                       {{"mlp.fc2.**"}, {"mlp.c_proj.**"}}},
                                                      "attn_pool.", "attn_pool.");
-  const std::vector<TensorRule> own = {{{"patch_embed.proj.**"}, {"conv1.**"}},
-                                       {{"patch_embed.backbone.**"}, {"conv1.**"}},
-                                       {{"cls_token"}, {"class_embedding"}, two_ahead},
-                                       {{"reg_token"}, {"register_embedding"}, one_ahead},
-                                       {{"pos_embed"}, {"positional_embedding"}, one_ahead},
-                                       {{"norm_pre.**"}, {"ln_pre.**"}},
-                                       {{"norm.**"}, {"ln_post.**"}},
-                                       {{"fc_norm.**"}, {"ln_post.**"}},
-                                       {{"head.weight"}, {"proj"}, transposed},
-                                       {{"head.bias"}, {"proj_bias"}}};
-  for (const std::vector<TensorRule>* more : {&std::as_const(rules), &pool, &own}) out.insert(out.end(), more->begin(), more->end());
-  return out;
+  return joined(joined(with_prefixes(chosen_rules(of_blocks), "blocks.*.", "transformer.resblocks.*."), pool), chosen_rules(own));
 }
 
 /// The arguments of create_model that one kind of model supports. `renamed` maps arguments to keys of the table's rows.
@@ -271,14 +245,11 @@ config::ModuleSettings readout_of(const ForeignConfig& row, const std::string& p
   if (pool == "map") {
     const bool prefix = row.get("class_token", true) || row.get<std::int64_t>("registers", 0) > 0;
     if (!row.has("map") && prefix) row.refuse("pool", "has no attention pool, but map was asked for");
-    MapPoolSettings s;
-    for (const ForeignConfig& c : {row, row.section("map")}) {
-      s.heads = c.get("heads", s.heads);
-      s.mlp_hidden = c.get("mlp_hidden", s.mlp_hidden);
-      s.activation = c.get("activation", s.activation);
-      s.norm_eps = c.get("norm_eps", s.norm_eps);
-    }
-    return chosen("map", s);
+    nlohmann::json settings = nlohmann::json::object();
+    for (const ForeignConfig& c : {row, row.section("map")})
+      for (const char* key : {"heads", "mlp_hidden", "activation", "norm_eps"})
+        if (c.has(key)) settings[key] = c.json().at(key);
+    return module_with("map", settings);
   }
   if (pool == "token") return {"cls"};
   if (pool == "avg") return {"gap"};
@@ -287,13 +258,7 @@ config::ModuleSettings readout_of(const ForeignConfig& row, const std::string& p
 
 config::ModuleSettings projection_of(const TimmHead& head) {
   if (head.mlp > 0) {
-    MlpProjectionSettings mlp;
-    mlp.embed_dim = head.mlp;
-    mlp.inner_dim = 2 * head.mlp;
-    mlp.norm = "none";
-    mlp.activation = "gelu";
-    mlp.bias = head.bias;
-    return chosen("mlp", mlp);
+    return module_with("mlp", {{"embed_dim", head.mlp}, {"inner_dim", 2 * head.mlp}, {"norm", "none"}, {"activation", "gelu"}, {"bias", head.bias}});
   }
   const std::int64_t width = head.classifier.value_or(head.linear);
   return width > 0 ? linear_to(width, head.classifier.has_value() || head.bias) : config::ModuleSettings{"none"};

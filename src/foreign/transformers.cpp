@@ -13,7 +13,7 @@ namespace tessera {
 namespace {
 
 /// Reads BERT, RoBERTa, XLM-RoBERTa or the encoder of NLLB as a model with only a text tower, which has no projection.
-ForeignModel text_alone(const ForeignConfig& c) {
+ForeignModel text_encoder(const ForeignConfig& c) {
   const auto kind = c.get<std::string>("model_type", "");
   const bool m2m = kind == "m2m_100";
   TextTowerHead head;
@@ -22,26 +22,24 @@ ForeignModel text_alone(const ForeignConfig& c) {
   const TextTower tower = text_tower(c, head);
   const std::string prefix = m2m ? "model.encoder." : kind == "bert" ? "bert." : "roberta.";
   const Rules bare = text_encoder_rules(c);
-  ForeignModel out;
-  out.image_tower = false;
-  out.model.text = tower.tower;
-  out.rules = joined(joined(with_prefixes(bare, prefix, ""), bare), with_prefixes(bare, "encoder.", ""));
-  if (m2m) out.rules.push_back({{"model.shared.weight"}, {"token_embedding.weight"}});
+  Rules rules = joined(joined(with_prefixes(bare, prefix, ""), bare), with_prefixes(bare, "encoder.", ""));
+  if (m2m) rules.push_back({{"model.shared.weight"}, {"token_embedding.weight"}});
+  std::vector<PartLeftOut> left_out;
   for (const std::string& of : {std::string(), prefix}) {
-    out.left_out.push_back({of + "pooler.**", "the layer after the first token"});
-    out.left_out.push_back({of + "embeddings.position_ids", ""});
-    out.left_out.push_back({of + "embeddings.token_type_ids", ""});
+    left_out.push_back({of + "pooler.**", "the layer after the first token"});
+    left_out.push_back({of + "embeddings.position_ids", ""});
+    left_out.push_back({of + "embeddings.token_type_ids", ""});
   }
-  for (const char* layers : {"cls.**", "lm_head.**", "classifier.**", "qa_outputs.**"}) out.left_out.push_back({layers, "the head for another task"});
-  for (const char* part : {"decoder.**", "model.decoder.**"}) out.left_out.push_back({part, "the text decoder"});
-  return out;
+  for (const char* layers : {"cls.**", "lm_head.**", "classifier.**", "qa_outputs.**"}) left_out.push_back({layers, "the head for another task"});
+  for (const char* part : {"decoder.**", "model.decoder.**"}) left_out.push_back({part, "the text decoder"});
+  return text_tower_alone(tower.tower, rules, left_out);
 }
 
 constexpr Family kTextFamilies[] = {
-    {"bert", text_alone},
-    {"roberta", text_alone},
-    {"xlm-roberta", text_alone},
-    {"m2m_100", text_alone},
+    {"bert", text_encoder},
+    {"roberta", text_encoder},
+    {"xlm-roberta", text_encoder},
+    {"m2m_100", text_encoder},
 };
 
 std::vector<Family> families() {
@@ -62,9 +60,22 @@ constexpr const char* kConfigName = "config.json";
 
 }  // namespace
 
-Rules joined(Rules first, const Rules& second) {
-  first.insert(first.end(), second.begin(), second.end());
-  return first;
+ForeignModel image_tower_alone(const TowerSettings& tower, const Rules& rules, const std::vector<PartLeftOut>& left_out) {
+  ForeignModel out;
+  out.model.image = tower;
+  out.model.text.reset();
+  out.rules = rules;
+  out.left_out = left_out;
+  return out;
+}
+
+ForeignModel text_tower_alone(const TowerSettings& tower, const Rules& rules, const std::vector<PartLeftOut>& left_out) {
+  ForeignModel out;
+  out.image_tower = false;
+  out.model.text = tower;
+  out.rules = rules;
+  out.left_out = left_out;
+  return out;
 }
 
 Rules with_and_without(const Rules& rules, const std::string& prefix, const ForeignConfig& c, const std::set<std::string>& bare) {
@@ -73,36 +84,31 @@ Rules with_and_without(const Rules& rules, const std::string& prefix, const Fore
   return !classes.empty() && bare.contains(classes.front()) ? joined(rules, longer) : joined(longer, rules);
 }
 
-void read_blocks(TransformerSettings& s, const ForeignConfig& c) {
-  s.width = c.get("hidden_size", s.width);
-  s.layers = c.get("num_hidden_layers", s.layers);
-  s.heads = c.get("num_attention_heads", s.heads);
-  s.mlp_hidden = c.get("intermediate_size", s.mlp_hidden.value_or(4 * s.width));
-  s.activation = c.activation("hidden_act", s.activation);
-  s.norm_eps = c.get("layer_norm_eps", s.norm_eps);
+void block_keys(const ForeignKeys& keys, TransformerSettings& s) {
+  keys("hidden_size", s.width);
+  keys("num_hidden_layers", s.layers);
+  keys("num_attention_heads", s.heads);
+  s.mlp_hidden = mlp_width(s);
+  keys("intermediate_size", *s.mlp_hidden);
+  keys.activation("hidden_act", s.activation);
+  keys("layer_norm_eps", s.norm_eps);
 }
 
-void read_images(VitSettings& s, const ForeignConfig& c) {
-  s.image_size = c.size("image_size", s.image_size);
-  s.patch_size = c.size("patch_size", s.patch_size);
+void image_keys(const ForeignKeys& keys, VitSettings& s) {
+  block_keys(keys, s);
+  keys.size("image_size", s.image_size);
+  keys.size("patch_size", s.patch_size);
   s.partial_patches = has_partial_patches(s);
-  c.expect<std::int64_t>("num_channels", 3);
+  keys.only<std::int64_t>("num_channels", 3);
 }
 
-Json joined(Json first, const Json& second, const Json& third) {
+VitSettings vit_settings_of(const ModelFile& file) {
+  return settings_or_default<VitSettings>(file.model.image.encoder, "vit");
+}
+
+Json joined(Json first, const Json& second) {
   first.update(second);
-  first.update(third);
   return first;
-}
-
-Json blocks_config(const TransformerSettings& s) {
-  return {{"hidden_size", s.width},         {"num_hidden_layers", s.layers},
-          {"num_attention_heads", s.heads}, {"intermediate_size", mlp_width(s)},
-          {"layer_norm_eps", s.norm_eps},   {"hidden_act", s.activation == "gelu_tanh" ? "gelu_pytorch_tanh" : s.activation}};
-}
-
-Json images_config(const VitSettings& s) {
-  return {{"image_size", size_json(s.image_size)}, {"patch_size", size_json(s.patch_size)}, {"num_channels", 3}};
 }
 
 std::int64_t embed_dim_of(const TowerSettings& tower) {

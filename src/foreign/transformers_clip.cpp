@@ -1,7 +1,5 @@
 #include "src/foreign/draft.h"
 #include "src/foreign/transformers_family.h"
-#include "src/models/readouts/map_pool.h"
-#include "src/models/readouts/pooling.h"
 #include "src/models/text_transformer.h"
 
 namespace tessera {
@@ -11,14 +9,12 @@ using enum TensorChange;
 
 /// Returns the rules for the layers that CLIP's and SigLIP's towers share.
 Rules layer_rules() {
-  return with_prefixes({{{"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"}, {"attn.in_proj_weight"}},
-                        {{"self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"}, {"attn.in_proj_bias"}},
-                        {{"self_attn.out_proj.**"}, {"attn.out_proj.**"}},
-                        {{"layer_norm1.**"}, {"ln_1.**"}},
+  const Rules others = {{{"layer_norm1.**"}, {"ln_1.**"}},
                         {{"layer_norm2.**"}, {"ln_2.**"}},
                         {{"mlp.fc1.**"}, {"mlp.c_fc.**"}},
-                        {{"mlp.fc2.**"}, {"mlp.c_proj.**"}}},
-                       "encoder.layers.*.", "transformer.resblocks.*.");
+                        {{"mlp.fc2.**"}, {"mlp.c_proj.**"}}};
+  const Rules attention = attention_rules("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj");
+  return with_prefixes(joined(attention, others), "encoder.layers.*.", "transformer.resblocks.*.");
 }
 
 /// Returns the rules for the image tower of CLIP and SigLIP. The names are relative to the tower.
@@ -36,6 +32,7 @@ Rules vision_tower_rules() {
 }
 
 const Rules kVisualProjection = {{{"visual_projection.weight"}, {"visual.proj"}, transposed}};
+const TensorRule kTextProjection = {{"text_projection.weight"}, {"text_projection"}, transposed};
 
 Rules vision_rules() {
   return joined(with_prefixes(vision_tower_rules(), "vision_model.", ""), kVisualProjection);
@@ -56,86 +53,80 @@ Rules text_rules(const Rules& last) {
 const std::vector<PartLeftOut> kCounted = {{"vision_model.embeddings.position_ids", ""}, {"text_model.embeddings.position_ids", ""},
                                            {"embeddings.position_ids", ""}};
 
+/// The keys of a text tower.
+void text_keys(const ForeignKeys& keys, TextTransformerSettings& text) {
+  block_keys(keys, text);
+  keys("max_position_embeddings", text.context_length);
+  keys("vocab_size", text.vocab_size);
+}
+
+/// Returns the output width of CLIP's projections.
+std::int64_t projection_dim(const ForeignConfig& c) {
+  return c.get<std::int64_t>("projection_dim", 512);
+}
+
 TowerSettings clip_vision(const ForeignConfig& c, std::int64_t embed_dim) {
   VitSettings vit;
   vit.patch_size = 32;
   vit.activation = "quick_gelu";
-  read_blocks(vit, c);
-  read_images(vit, c);
+  image_keys(ForeignKeys(c), vit);
   return {chosen("vit", vit), {"cls"}, linear_to(embed_dim)};
 }
 
 TowerSettings clip_text(const ForeignConfig& c, std::int64_t embed_dim) {
   TextTransformerSettings text;
   text.activation = "quick_gelu";
-  read_blocks(text, c);
-  text.context_length = c.get("max_position_embeddings", text.context_length);
-  text.vocab_size = c.get("vocab_size", text.vocab_size);
-  EosSettings eos;
-  eos.position = "ids";
+  text_keys(ForeignKeys(c), text);
   // Older CLIP models mistakenly have 2 as eos_token_id. Their real end token is the one with the largest id.
   constexpr std::int64_t kOldEnd = 2, kClipEnd = 49407;
   const auto id = c.get<std::int64_t>("eos_token_id", kClipEnd);
-  if (id != kOldEnd || c.get<std::string>("model_type", "").starts_with("metaclip_2")) eos.eos_id = id;
-  return {chosen("text_transformer", text), chosen("eos", eos), linear_to(embed_dim)};
+  const bool usual = id == kOldEnd && !c.get<std::string>("model_type", "").starts_with("metaclip_2");
+  const config::ModuleSettings eos = module_with("eos", {{"position", "ids"}, {"eos_id", usual ? Json() : Json(id)}});
+  return {chosen("text_transformer", text), eos, linear_to(embed_dim)};
 }
 
 ForeignModel clip(const ForeignConfig& c) {
-  constexpr std::int64_t kEmbedDim = 512;
-  const std::int64_t embed_dim = c.get<std::int64_t>("projection_dim", kEmbedDim);
   ForeignModel out;
-  out.model.image = clip_vision(c.section("vision_config"), embed_dim);
-  out.model.text = clip_text(c.section("text_config"), embed_dim);
-  out.rules = joined(vision_rules(), text_rules({{{"text_projection.weight"}, {"text_projection"}, transposed},
-                                                 {{"logit_scale"}, {"logit_scale"}}}));
+  out.model.image = clip_vision(c.section("vision_config"), projection_dim(c));
+  out.model.text = clip_text(c.section("text_config"), projection_dim(c));
+  out.rules = joined(vision_rules(), text_rules({kTextProjection, {{"logit_scale"}, {"logit_scale"}}}));
   out.left_out = kCounted;
   return out;
+}
+
+/// Returns the tower without its projection, except for the class ...WithProjection.
+TowerSettings as_in_class(TowerSettings tower, const ForeignConfig& c) {
+  const auto classes = c.get<std::vector<std::string>>("architectures", {});
+  if (classes.empty() || !classes.front().ends_with("WithProjection")) tower.projection = {"none"};
+  return tower;
 }
 
 /// Reads CLIPVisionModel or CLIPVisionModelWithProjection.
 ForeignModel clip_vision_alone(const ForeignConfig& c) {
-  const auto classes = c.get<std::vector<std::string>>("architectures", {});
-  const bool projects = !classes.empty() && classes.front().ends_with("WithProjection");
-  constexpr std::int64_t kEmbedDim = 512;
-  ForeignModel out;
-  out.model.image = clip_vision(c, c.get<std::int64_t>("projection_dim", kEmbedDim));
-  if (!projects) out.model.image.projection = {"none"};
-  out.model.text.reset();
-  out.rules = joined(with_and_without(vision_tower_rules(), "vision_model.", c, {"CLIPVisionModel", "MetaClip2VisionModel"}), kVisualProjection);
-  out.left_out = kCounted;
-  return out;
+  const Rules rules = with_and_without(vision_tower_rules(), "vision_model.", c, {"CLIPVisionModel", "MetaClip2VisionModel"});
+  return image_tower_alone(as_in_class(clip_vision(c, projection_dim(c)), c), joined(rules, kVisualProjection), kCounted);
 }
 
 /// Reads CLIPTextModel or CLIPTextModelWithProjection.
 ForeignModel clip_text_alone(const ForeignConfig& c) {
-  const auto classes = c.get<std::vector<std::string>>("architectures", {});
-  const bool projects = !classes.empty() && classes.front().ends_with("WithProjection");
-  constexpr std::int64_t kEmbedDim = 512;
-  ForeignModel out;
-  out.image_tower = false;
-  out.model.text = clip_text(c, c.get<std::int64_t>("projection_dim", kEmbedDim));
-  if (!projects) out.model.text->projection = {"none"};
-  out.rules = joined(with_and_without(text_tower_rules(), "text_model.", c, {"CLIPTextModel", "MetaClip2TextModel"}),
-                     {{{"text_projection.weight"}, {"text_projection"}, transposed}});
-  out.left_out = kCounted;
-  return out;
+  const Rules rules = with_and_without(text_tower_rules(), "text_model.", c, {"CLIPTextModel", "MetaClip2TextModel"});
+  return text_tower_alone(as_in_class(clip_text(c, projection_dim(c)), c), joined(rules, {kTextProjection}), kCounted);
 }
 
 Json clip_vision_config(const ModelFile& file) {
-  const auto vit = settings_or_default<VitSettings>(file.model.image.encoder, "vit");
-  return joined(blocks_config(vit), images_config(vit),
-                {{"model_type", "clip_vision_model"}, {"projection_dim", embed_dim_of(file.model.image)}});
+  return joined(written(image_keys, vit_settings_of(file)), {{"model_type", "clip_vision_model"}, {"projection_dim", embed_dim_of(file.model.image)}});
 }
 
 Json clip_config(const ModelFile& file) {
   const TowerSettings tower = file.model.text.value_or(TowerSettings{});
   const auto text = settings_or_default<TextTransformerSettings>(tower.encoder, "text_transformer");
-  const auto eos = settings_or_default<EosSettings>(tower.readout, "eos");
+  const Json eos = tower.readout.name == "eos" ? config::to_json(tower.readout.settings) : Json::object();
   // If eos_token_id is 2, the library transformers reads out the token with the largest id. With CLIP's tokenizer, this is the end token,
   // whose id is 49407. So 49407 can be written instead of 2.
-  const std::int64_t end = eos.eos_id.value_or(eos.position == "ids" && file.tokenizer.name != "clip-bpe" ? 2 : 49407);
-  const Json texts = joined(blocks_config(text), {{"model_type", "clip_text_model"}, {"projection_dim", embed_dim_of(tower)}},
-                            {{"max_position_embeddings", text.context_length}, {"vocab_size", text.vocab_size}, {"eos_token_id", end}});
+  const bool largest = eos.value("position", "mask") == "ids" && file.tokenizer.name != "clip-bpe";
+  const Json id = eos.value("eos_id", Json()), end = id.is_null() ? Json(largest ? 2 : 49407) : id;
+  const Json texts = joined(written(text_keys, text),
+                            {{"model_type", "clip_text_model"}, {"projection_dim", embed_dim_of(tower)}, {"eos_token_id", end}});
   return {{"projection_dim", embed_dim_of(file.model.image)}, {"text_config", texts}, {"vision_config", clip_vision_config(file)}};
 }
 
@@ -155,16 +146,11 @@ TowerSettings siglip_vision(const ForeignConfig& c) {
   vit.activation = "gelu_tanh";
   vit.norm_eps = kSmallEps;
   vit.mlp_hidden = 3072;
-  read_blocks(vit, c);
-  read_images(vit, c);
+  image_keys(ForeignKeys(c), vit);
   // Without the attention head (vision_use_head), transformers' classifiers use the mean of the patches.
   if (!c.get("vision_use_head", true)) return {chosen("vit", vit), {"gap"}, {"none"}};
-  MapPoolSettings pool;
-  pool.heads = vit.heads;
-  pool.mlp_hidden = *vit.mlp_hidden;
-  pool.activation = vit.activation;
-  pool.norm_eps = vit.norm_eps;
-  return {chosen("vit", vit), chosen("map", pool), {"none"}};
+  const Json pool = {{"heads", vit.heads}, {"mlp_hidden", *vit.mlp_hidden}, {"activation", vit.activation}, {"norm_eps", vit.norm_eps}};
+  return {chosen("vit", vit), module_with("map", pool), {"none"}};
 }
 
 TowerSettings siglip_text(const ForeignConfig& c) {
@@ -175,58 +161,50 @@ TowerSettings siglip_text(const ForeignConfig& c) {
   text.activation = "gelu_tanh";
   text.norm_eps = kSmallEps;
   text.attention = "bidirectional";
-  read_blocks(text, c);
-  constexpr std::int64_t kLength = 64, kVocabulary = 32000;
-  text.context_length = c.get("max_position_embeddings", kLength);
-  text.vocab_size = c.get("vocab_size", kVocabulary);
+  text.context_length = 64;
+  text.vocab_size = 32000;
+  text_keys(ForeignKeys(c), text);
   return {chosen("text_transformer", text), {"eos"}, linear_to(c.get("projection_size", text.width), /*bias=*/true)};
+}
+
+/// Returns a model of SigLIP, whose images are normalized differently and whose texts include their padding.
+ForeignModel as_siglip(ForeignModel model) {
+  if (model.image_tower) model.model.preprocessing.mean = model.model.preprocessing.std = {0.5, 0.5, 0.5};
+  model.padding_is_text = model.model.text.has_value();
+  model.left_out = kCounted;
+  return model;
 }
 
 ForeignModel siglip(const ForeignConfig& c) {
   ForeignModel out;
   out.model.image = siglip_vision(c.section("vision_config"));
   out.model.text = siglip_text(c.section("text_config"));
-  out.model.preprocessing.mean = out.model.preprocessing.std = {0.5, 0.5, 0.5};
   out.rules = joined(vision_rules(), text_rules({{{"text_model.head.weight"}, {"text_projection"}, transposed},
                                                  {{"text_model.head.bias"}, {"text_projection_bias"}},
                                                  {{"logit_scale"}, {"logit_scale"}, one_ahead},
                                                  {{"logit_bias"}, {"logit_bias"}, one_ahead}}));
-  out.left_out = kCounted;
-  out.padding_is_text = true;
-  return out;
+  return as_siglip(out);
 }
 
 ForeignModel siglip_vision_alone(const ForeignConfig& c) {
-  ForeignModel out;
-  out.model.image = siglip_vision(c);
-  out.model.text.reset();
-  out.model.preprocessing.mean = out.model.preprocessing.std = {0.5, 0.5, 0.5};
-  out.rules = with_and_without(vision_tower_rules(), "vision_model.", c, {"SiglipVisionModel"});
-  out.left_out = kCounted;
-  return out;
+  return as_siglip(image_tower_alone(siglip_vision(c), with_and_without(vision_tower_rules(), "vision_model.", c, {"SiglipVisionModel"}), {}));
 }
 
 ForeignModel siglip_text_alone(const ForeignConfig& c) {
-  ForeignModel out;
-  out.image_tower = false;
-  out.model.text = siglip_text(c);
   const Rules head = {{{"head.weight"}, {"text_projection"}, transposed}, {{"head.bias"}, {"text_projection_bias"}}};
-  out.rules = with_and_without(joined(text_tower_rules(), head), "text_model.", c, {"SiglipTextModel"});
-  out.left_out = kCounted;
-  out.padding_is_text = true;
-  return out;
+  const Rules rules = with_and_without(joined(text_tower_rules(), head), "text_model.", c, {"SiglipTextModel"});
+  return as_siglip(text_tower_alone(siglip_text(c), rules, {}));
 }
 
 Json siglip_vision_config(const ModelFile& file) {
-  const auto vit = settings_or_default<VitSettings>(file.model.image.encoder, "vit");
-  return joined(blocks_config(vit), images_config(vit), {{"model_type", "siglip_vision_model"}, {"vision_use_head", file.model.image.readout.name == "map"}});
+  return joined(written(image_keys, vit_settings_of(file)),
+                {{"model_type", "siglip_vision_model"}, {"vision_use_head", file.model.image.readout.name == "map"}});
 }
 
 Json siglip_config(const ModelFile& file) {
   const TowerSettings tower = file.model.text.value_or(TowerSettings{});
   const auto text = settings_or_default<TextTransformerSettings>(tower.encoder, "text_transformer");
-  const Json texts = joined(blocks_config(text), {{"model_type", "siglip_text_model"}, {"projection_size", embed_dim_of(tower)}},
-                            {{"max_position_embeddings", text.context_length}, {"vocab_size", text.vocab_size}});
+  const Json texts = joined(written(text_keys, text), {{"model_type", "siglip_text_model"}, {"projection_size", embed_dim_of(tower)}});
   return {{"text_config", texts}, {"vision_config", siglip_vision_config(file)}};
 }
 

@@ -29,6 +29,11 @@ std::int64_t swiglu_width(std::int64_t width, std::int64_t ratio) {
   return (width * ratio * 2 / 3 + kMultiple - 1) / kMultiple * kMultiple;
 }
 
+/// Returns the rules for attention whose maps have the names that they have in ViT and DINOv2.
+Rules vit_attention() {
+  return attention_rules("attention.attention.query", "attention.attention.key", "attention.attention.value", "attention.output.dense");
+}
+
 ForeignModel dinov2(const ForeignConfig& c, bool registers) {
   VitSettings vit;
   vit.norm_eps = kDinoEps;
@@ -38,8 +43,7 @@ ForeignModel dinov2(const ForeignConfig& c, bool registers) {
   vit.layer_scale_init = c.get("layerscale_value", 1.0);
   vit.registers = registers ? c.get<std::int64_t>("num_register_tokens", 4) : 0;
   vit.position_resampling = registers ? "antialiased" : "bicubic";
-  read_blocks(vit, c);
-  read_images(vit, c);
+  image_keys(ForeignKeys(c), vit);
   const std::int64_t ratio = c.get<std::int64_t>("mlp_ratio", 4);
   vit.mlp_hidden = ratio * vit.width;
   if (!c.get("qkv_bias", true)) vit.qkv_bias = "none";
@@ -52,20 +56,14 @@ ForeignModel dinov2(const ForeignConfig& c, bool registers) {
                        {{"mlp.weights_in.bias"}, {"mlp.c_gate.bias", "mlp.c_fc.bias"}},
                        {{"mlp.weights_out.**"}, {"mlp.c_proj.**"}}};
   const Rules plain = {{{"mlp.fc1.**"}, {"mlp.c_fc.**"}}, {{"mlp.fc2.**"}, {"mlp.c_proj.**"}}};
-  const Rules layer = {{{"attention.attention.query.weight", "attention.attention.key.weight", "attention.attention.value.weight"}, {"attn.in_proj_weight"}},
-                       {{"attention.attention.query.bias", "attention.attention.key.bias", "attention.attention.value.bias"}, {"attn.in_proj_bias"}},
-                       {{"attention.output.dense.**"}, {"attn.out_proj.**"}}};
-  ForeignModel out;
-  out.model.text.reset();
-  out.model.image = {chosen("vit", vit), {"cls"}, {"none"}};
-  out.rules = with_and_without(dino_rules(joined(layer, vit.mlp == "gated" ? gated : plain), "encoder.layer.*.",
-                                          "embeddings.patch_embeddings.projection", "layernorm"),
-                               registers ? "dinov2_with_registers." : "dinov2.", c, {"Dinov2Model", "Dinov2WithRegistersModel"});
-  out.left_out = {{"embeddings.mask_token", "the token of masked patches"},
-                  {"dinov2.embeddings.mask_token", "the token of masked patches"},
-                  {"dinov2_with_registers.embeddings.mask_token", "the token of masked patches"},
-                  {"classifier.**", "the classifier"}};
-  return out;
+  const Rules layer = joined(vit_attention(), vit.mlp == "gated" ? gated : plain);
+  const Rules rules = with_and_without(dino_rules(layer, "encoder.layer.*.", "embeddings.patch_embeddings.projection", "layernorm"),
+                                       registers ? "dinov2_with_registers." : "dinov2.", c, {"Dinov2Model", "Dinov2WithRegistersModel"});
+  return image_tower_alone({chosen("vit", vit), {"cls"}, {"none"}}, rules,
+                           {{"embeddings.mask_token", "the token of masked patches"},
+                            {"dinov2.embeddings.mask_token", "the token of masked patches"},
+                            {"dinov2_with_registers.embeddings.mask_token", "the token of masked patches"},
+                            {"classifier.**", "the classifier"}});
 }
 
 /// Reads a ViT in the form that Google published.
@@ -76,39 +74,22 @@ ForeignModel vit(const ForeignConfig& c) {
   vit.patch_bias = true;
   vit.position_resampling = "bicubic";
   vit.mlp_hidden = 3072;
-  read_blocks(vit, c);
-  read_images(vit, c);
+  image_keys(ForeignKeys(c), vit);
   if (!c.get("qkv_bias", true)) vit.qkv_bias = "none";
-  const Rules layer = {{{"attention.attention.query.weight", "attention.attention.key.weight", "attention.attention.value.weight"}, {"attn.in_proj_weight"}},
-                       {{"attention.attention.query.bias", "attention.attention.key.bias", "attention.attention.value.bias"}, {"attn.in_proj_bias"}},
-                       {{"attention.output.dense.**"}, {"attn.out_proj.**"}},
-                       {{"layernorm_before.**"}, {"ln_1.**"}},
-                       {{"layernorm_after.**"}, {"ln_2.**"}},
-                       {{"intermediate.dense.**"}, {"mlp.c_fc.**"}},
-                       {{"output.dense.**"}, {"mlp.c_proj.**"}}};
-  ForeignModel out;
-  out.model.text.reset();
-  out.model.image = {chosen("vit", vit), {"cls"}, {"none"}};
+  const Rules layer = joined(vit_attention(), {{{"layernorm_before.**"}, {"ln_1.**"}},
+                                                {{"layernorm_after.**"}, {"ln_2.**"}},
+                                                {{"intermediate.dense.**"}, {"mlp.c_fc.**"}},
+                                                {{"output.dense.**"}, {"mlp.c_proj.**"}}});
+  ForeignModel out = image_tower_alone(
+      {chosen("vit", vit), {"cls"}, {"none"}},
+      with_and_without(dino_rules(layer, "encoder.layer.*.", "embeddings.patch_embeddings.projection", "layernorm"), "vit.", c, {"ViTModel"}),
+      {{"pooler.**", "the layer after the class token"},
+       {"vit.pooler.**", "the layer after the class token"},
+       {"embeddings.mask_token", "the token of masked patches"},
+       {"vit.embeddings.mask_token", "the token of masked patches"},
+       {"decoder.**", "the decoder of masked patches"},
+       {"classifier.**", "the classifier"}});
   out.model.preprocessing.mean = out.model.preprocessing.std = {0.5, 0.5, 0.5};
-  out.rules = with_and_without(dino_rules(layer, "encoder.layer.*.", "embeddings.patch_embeddings.projection", "layernorm"), "vit.", c, {"ViTModel"});
-  out.left_out = {{"pooler.**", "the layer after the class token"},
-                  {"vit.pooler.**", "the layer after the class token"},
-                  {"embeddings.mask_token", "the token of masked patches"},
-                  {"vit.embeddings.mask_token", "the token of masked patches"},
-                  {"decoder.**", "the decoder of masked patches"},
-                  {"classifier.**", "the classifier"}};
-  return out;
-}
-
-Json dinov2_config(const ModelFile& file) {
-  const auto vit = settings_or_default<VitSettings>(file.model.image.encoder, "vit");
-  const bool gated = vit.mlp == "gated";
-  // The file has an integer ratio. From this ratio, transformers computes the gated width and rounds it.
-  const std::int64_t ratio = (mlp_width(vit) * (gated ? 3 : 2) / 2 + vit.width / 2) / vit.width;
-  Json out = joined(blocks_config(vit), images_config(vit),
-                    {{"mlp_ratio", ratio}, {"use_swiglu_ffn", gated}, {"qkv_bias", vit.qkv_bias == "all"}, {"layerscale_value", 1.0}});
-  out.erase("intermediate_size");
-  if (gated) out["hidden_act"] = "gelu";  // not used
   return out;
 }
 
@@ -121,26 +102,22 @@ ForeignModel dinov2_with_registers(const ForeignConfig& c) {
 }
 
 Json vit_config(const ModelFile& file) {
-  const auto vit = settings_or_default<VitSettings>(file.model.image.encoder, "vit");
-  return joined(blocks_config(vit), images_config(vit), {{"qkv_bias", vit.qkv_bias == "all"}});
+  return joined(written(image_keys, vit_settings_of(file)), {{"qkv_bias", vit_settings_of(file).qkv_bias == "all"}});
 }
 
-Json dinov2_with_registers_config(const ModelFile& file) {
-  Json out = dinov2_config(file);
-  out["num_register_tokens"] = settings_or_default<VitSettings>(file.model.image.encoder, "vit").registers;
+Json dinov2_config(const ModelFile& file) {
+  const VitSettings vit = vit_settings_of(file);
+  const bool gated = vit.mlp == "gated";
+  // The file has an integer ratio. From this ratio, transformers computes the gated width and rounds it.
+  const std::int64_t ratio = (mlp_width(vit) * (gated ? 3 : 2) / 2 + vit.width / 2) / vit.width;
+  Json out = joined(vit_config(file), {{"mlp_ratio", ratio}, {"use_swiglu_ffn", gated}, {"layerscale_value", 1.0}});
+  out.erase("intermediate_size");
+  if (gated) out["hidden_act"] = "gelu";  // not used
   return out;
 }
 
-RotarySettings dinov3_rotary(const ForeignConfig& c) {
-  RotarySettings rotary;
-  rotary.base = c.get("rope_theta", 100.0);
-  if (c.has("rope_parameters")) rotary.base = c.section("rope_parameters").get("rope_theta", rotary.base);
-  rotary.coordinates = "centered";
-  rotary.pairs = "halves";
-  if (c.has("pos_embed_shift")) rotary.shift = c.get("pos_embed_shift", 0.0);
-  if (c.has("pos_embed_jitter")) rotary.jitter = c.get("pos_embed_jitter", 1.0);
-  if (c.has("pos_embed_rescale")) rotary.rescale = c.get("pos_embed_rescale", 2.0);
-  return rotary;
+Json dinov2_with_registers_config(const ModelFile& file) {
+  return joined(dinov2_config(file), {{"num_register_tokens", vit_settings_of(file).registers}});
 }
 
 /// Returns the value of the setting qkv_bias. The arguments state whether query, key and value have a bias.
@@ -151,6 +128,25 @@ std::string biases_named(bool query, bool key, bool value) {
   return query ? "query" : key ? "key" : value ? "value" : "none";
 }
 
+/// The keys of DINOv3's ViT. `vit.rotary` must be set.
+void dinov3_keys(const ForeignKeys& keys, VitSettings& vit) {
+  keys("num_register_tokens", vit.registers);
+  keys("rope_theta", vit.rotary->base);
+  image_keys(keys, vit);
+  const auto biased = [&](const std::string& part) {
+    return vit.qkv_bias == "all" || vit.qkv_bias == part || (vit.qkv_bias.starts_with("no_") && vit.qkv_bias != "no_" + part);
+  };
+  bool query = biased("query"), key = biased("key"), value = biased("value"), gated = vit.mlp == "gated";
+  keys("query_bias", query);
+  keys("key_bias", key);
+  keys("value_bias", value);
+  vit.qkv_bias = biases_named(query, key, value);
+  keys("proj_bias", vit.out_bias);
+  keys("mlp_bias", vit.mlp_bias);
+  keys("use_gated_mlp", gated);
+  if (gated) vit.mlp = "gated";
+}
+
 ForeignModel dinov3(const ForeignConfig& c) {
   VitSettings vit;
   vit.width = 384;
@@ -158,47 +154,37 @@ ForeignModel dinov3(const ForeignConfig& c) {
   vit.mlp_hidden = 1536;
   vit.pre_norm = false;
   vit.patch_bias = true;
+  vit.qkv_bias = "no_key";
   vit.layer_scale_init = c.get("layerscale_value", 1.0);
-  vit.registers = c.get<std::int64_t>("num_register_tokens", 0);
   vit.position_embedding = "none";
-  vit.rotary = dinov3_rotary(c);
-  read_blocks(vit, c);
-  read_images(vit, c);
-  vit.qkv_bias = biases_named(c.get("query_bias", true), c.get("key_bias", false), c.get("value_bias", true));
-  vit.out_bias = c.get("proj_bias", true);
-  vit.mlp_bias = c.get("mlp_bias", true);
-  if (c.get("use_gated_mlp", false)) vit.mlp = "gated";
-  const Rules layer = {{{"attention.q_proj.weight", "attention.k_proj.weight", "attention.v_proj.weight"}, {"attn.in_proj_weight"}},
-                       {{"attention.q_proj.bias", "attention.k_proj.bias", "attention.v_proj.bias"}, {"attn.in_proj_bias"}},
-                       {{"attention.q_proj.bias"}, {"attn.q_bias"}},
-                       {{"attention.k_proj.bias"}, {"attn.k_bias"}},
-                       {{"attention.v_proj.bias"}, {"attn.v_bias"}},
-                       {{"attention.o_proj.**"}, {"attn.out_proj.**"}},
-                       {{"mlp.gate_proj.**"}, {"mlp.c_gate.**"}},
-                       {{"mlp.up_proj.**"}, {"mlp.c_fc.**"}},
-                       {{"mlp.down_proj.**"}, {"mlp.c_proj.**"}}};
-  ForeignModel out;
-  out.model.text.reset();
-  out.model.image = {chosen("vit", vit), {"cls"}, {"none"}};
-  out.rules = dino_rules(layer, "layer.*.", "embeddings.patch_embeddings", "norm");
+  RotarySettings& rotary = vit.rotary.emplace();
+  rotary.base = 100;
+  rotary.coordinates = "centered";
+  rotary.pairs = "halves";
+  if (c.has("pos_embed_shift")) rotary.shift = c.get("pos_embed_shift", 0.0);
+  if (c.has("pos_embed_jitter")) rotary.jitter = c.get("pos_embed_jitter", 1.0);
+  if (c.has("pos_embed_rescale")) rotary.rescale = c.get("pos_embed_rescale", 2.0);
+  dinov3_keys(ForeignKeys(c), vit);
+  if (c.has("rope_parameters")) rotary.base = c.section("rope_parameters").get("rope_theta", rotary.base);
+  const Rules layer = joined(attention_rules("attention.q_proj", "attention.k_proj", "attention.v_proj", "attention.o_proj"),
+                             {{{"attention.q_proj.bias"}, {"attn.q_bias"}},
+                              {{"attention.k_proj.bias"}, {"attn.k_bias"}},
+                              {{"attention.v_proj.bias"}, {"attn.v_bias"}},
+                              {{"mlp.gate_proj.**"}, {"mlp.c_gate.**"}},
+                              {{"mlp.up_proj.**"}, {"mlp.c_fc.**"}},
+                              {{"mlp.down_proj.**"}, {"mlp.c_proj.**"}}});
   // If there are no registers, transformers writes an empty tensor for them.
-  out.left_out = {{"embeddings.mask_token", "the token of masked patches"}, {"embeddings.register_tokens", ""}};
-  return out;
+  return image_tower_alone({chosen("vit", vit), {"cls"}, {"none"}}, dino_rules(layer, "layer.*.", "embeddings.patch_embeddings", "norm"),
+                           {{"embeddings.mask_token", "the token of masked patches"}, {"embeddings.register_tokens", ""}});
 }
 
 Json dinov3_config(const ModelFile& file) {
-  const auto vit = settings_or_default<VitSettings>(file.model.image.encoder, "vit");
-  const RotarySettings rotary = vit.rotary.value_or(RotarySettings{});
-  const auto biased = [&](const std::string& part) {
-    return vit.qkv_bias == "all" || vit.qkv_bias == part || (vit.qkv_bias.starts_with("no_") && vit.qkv_bias != "no_" + part);
-  };
-  Json out = joined(blocks_config(vit), images_config(vit),
-                    {{"num_register_tokens", vit.registers}, {"use_gated_mlp", vit.mlp == "gated"}, {"query_bias", biased("query")},
-                     {"key_bias", biased("key")}, {"value_bias", biased("value")}, {"proj_bias", vit.out_bias}, {"mlp_bias", vit.mlp_bias},
-                     {"rope_theta", rotary.base}});
+  VitSettings vit = vit_settings_of(file);
+  if (!vit.rotary) vit.rotary.emplace();
+  Json out = written(dinov3_keys, vit);
   // By default, transformers augments positions in training; null turns that off.
   const std::pair<const char*, std::optional<double>> augmentations[] = {
-      {"pos_embed_shift", rotary.shift}, {"pos_embed_jitter", rotary.jitter}, {"pos_embed_rescale", rotary.rescale}};
+      {"pos_embed_shift", vit.rotary->shift}, {"pos_embed_jitter", vit.rotary->jitter}, {"pos_embed_rescale", vit.rotary->rescale}};
   for (const auto& [key, value] : augmentations) out[key] = value ? Json(*value) : Json(nullptr);
   return out;
 }

@@ -53,20 +53,31 @@ std::span<const Family> clip_families();
 /// Returns the families DINOv2, DINOv3 and ViT.
 std::span<const Family> dino_families();
 
-Rules joined(Rules first, const Rules& second);
-Json joined(Json first, const Json& second, const Json& third = Json::object());
+/// Returns a model with only an image tower or only a text tower.
+ForeignModel image_tower_alone(const TowerSettings& tower, const Rules& rules, const std::vector<PartLeftOut>& left_out);
+ForeignModel text_tower_alone(const TowerSettings& tower, const Rules& rules, const std::vector<PartLeftOut>& left_out);
 
 /// Returns rules that read names with and without `prefix`, which transformers adds if a tower is saved as part of a larger class
 /// (Dinov2ForImageClassification adds `dinov2.`). Names are written without it if config.json names one of the classes in `bare`.
 Rules with_and_without(const Rules& rules, const std::string& prefix, const ForeignConfig& c, const std::set<std::string>& bare);
 
-/// Reads the keys that all families share, and stores their values in `s`. Before the call, `s` must hold the family's defaults.
-void read_blocks(TransformerSettings& s, const ForeignConfig& c);
-void read_images(VitSettings& s, const ForeignConfig& c);
+/// List the keys that all families share. Before reading, the settings must be the family's defaults.
+void block_keys(const ForeignKeys& keys, TransformerSettings& s);
+void image_keys(const ForeignKeys& keys, VitSettings& s);
 
-/// Returns the keys that read_blocks() or read_images() reads, with their values in `s`.
-Json blocks_config(const TransformerSettings& s);
-Json images_config(const VitSettings& s);
+/// Returns the settings of a model's image tower, or default settings if its encoder is not a vit.
+VitSettings vit_settings_of(const ModelFile& file);
+
+/// Returns the keys that `list` lists, with the values of these settings.
+template <class Settings>
+Json written(void (*list)(const ForeignKeys&, Settings&), Settings settings) {
+  Json out;
+  list(ForeignKeys(out), settings);
+  return out;
+}
+
+/// Returns the JSON object `first` with the keys of `second`, whose values take precedence.
+Json joined(Json first, const Json& second);
 
 /// Returns the output width of a tower's linear projection.
 std::int64_t embed_dim_of(const TowerSettings& tower);

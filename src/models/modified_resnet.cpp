@@ -3,6 +3,7 @@
 
 #include "src/models/attention.h"
 #include "src/models/modified_resnet.h"
+#include "src/models/named_parts.h"
 
 namespace tessera {
 namespace {
@@ -11,52 +12,38 @@ torch::nn::Conv2d convolution(std::int64_t in, std::int64_t out, std::int64_t ke
   return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
 }
 
-/// The 1x1 convolution and the norm of a block's shortcut, named `0` and `1` as in a Sequential.
-class Downsample : public torch::nn::Module {
- public:
-  Downsample(std::int64_t in, std::int64_t out, std::int64_t stride) : stride_(stride) {
-    convolution_ = register_module("0", convolution(in, out, 1));
-    norm_ = register_module("1", torch::nn::BatchNorm2d(out));
-  }
-  at::Tensor forward(const at::Tensor& x) {
-    return batch_norm(norm_, convolution_(stride_ > 1 ? at::avg_pool2d(x, stride_) : x));
-  }
-
- private:
-  std::int64_t stride_;
-  torch::nn::Conv2d convolution_{nullptr};
-  torch::nn::BatchNorm2d norm_{nullptr};
-};
-
 class Bottleneck : public torch::nn::Module {
  public:
   static constexpr std::int64_t kExpansion = 4;
 
   Bottleneck(std::int64_t in, std::int64_t planes, std::int64_t stride, bool downsample) : stride_(stride) {
-    conv1_ = register_module("conv1", convolution(in, planes, 1));
-    bn1_ = register_module("bn1", torch::nn::BatchNorm2d(planes));
-    conv2_ = register_module("conv2", convolution(planes, planes, 3));
-    bn2_ = register_module("bn2", torch::nn::BatchNorm2d(planes));
-    conv3_ = register_module("conv3", convolution(planes, planes * kExpansion, 1));
-    bn3_ = register_module("bn3", torch::nn::BatchNorm2d(planes * kExpansion));
-    torch::nn::init::zeros_(bn3_->weight);  // each block starts as the identity, as in CLIP
-    if (downsample)
-      downsample_ = register_module("downsample", std::make_shared<Downsample>(in, planes * kExpansion, stride));
+    const std::array<std::int64_t, 4> channels = {in, planes, planes, planes * kExpansion};
+    for (std::size_t i = 0; i < 3; ++i) {
+      const std::string number = std::to_string(i + 1);
+      convolutions_[i] = register_module("conv" + number, convolution(channels[i], channels[i + 1], i == 1 ? 3 : 1));
+      norms_[i] = register_module("bn" + number, torch::nn::BatchNorm2d(channels[i + 1]));
+    }
+    torch::nn::init::zeros_(norms_[2]->weight);  // each block starts as the identity, as in CLIP
+    if (!downsample) return;
+    const auto names = register_module("downsample", std::make_shared<NamedParts>());
+    around_ = names->add("0", convolution(in, channels[3], 1));
+    around_norm_ = names->add("1", torch::nn::BatchNorm2d(channels[3]));
   }
 
   at::Tensor forward(const at::Tensor& x) {
-    at::Tensor y = at::relu(batch_norm(bn1_, conv1_(x)));
-    y = at::relu(batch_norm(bn2_, conv2_(y)));
-    if (stride_ > 1) y = at::avg_pool2d(y, stride_);
-    y = batch_norm(bn3_, conv3_(y));
-    return at::relu(y + (downsample_ ? downsample_->forward(x) : x));
+    const auto pooled = [&](const at::Tensor& map) { return stride_ > 1 ? at::avg_pool2d(map, stride_) : map; };
+    at::Tensor y = at::relu(batch_norm(norms_[0], convolutions_[0](x)));
+    y = pooled(at::relu(batch_norm(norms_[1], convolutions_[1](y))));
+    y = batch_norm(norms_[2], convolutions_[2](y));
+    return at::relu(y + (around_ ? batch_norm(around_norm_, around_(pooled(x))) : x));
   }
 
  private:
   std::int64_t stride_;
-  torch::nn::Conv2d conv1_{nullptr}, conv2_{nullptr}, conv3_{nullptr};
-  torch::nn::BatchNorm2d bn1_{nullptr}, bn2_{nullptr}, bn3_{nullptr};
-  std::shared_ptr<Downsample> downsample_;
+  std::array<torch::nn::Conv2d, 3> convolutions_{{nullptr, nullptr, nullptr}};
+  std::array<torch::nn::BatchNorm2d, 3> norms_{{nullptr, nullptr, nullptr}};
+  torch::nn::Conv2d around_{nullptr};
+  torch::nn::BatchNorm2d around_norm_{nullptr};
 };
 
 }  // namespace

@@ -7,9 +7,6 @@
 #include "src/foreign/timm.h"
 #include "src/models/modified_resnet.h"
 #include "src/foreign/open_clip.h"
-#include "src/models/readouts/attention_pool_2d.h"
-#include "src/models/readouts/attentional_pool.h"
-#include "src/models/readouts/pooling.h"
 #include "src/models/text_transformer.h"
 #include "src/models/vit.h"
 
@@ -248,10 +245,8 @@ TowerSettings resnet_tower(const OpenClipModel& model) {
   resnet.layers = config::Value<std::array<std::int64_t, 4>>::read(theirs.layers, "model_cfg.vision_cfg.layers", {});
   resnet.width = theirs.width;
   resnet.image_size = theirs.image_size;
-  AttentionPool2dSettings pool;
-  pool.heads = theirs.width * ModifiedResnet::kWidening / theirs.head_width;
-  pool.output_dim = model.embed_dim;
-  return {chosen("modified_resnet", resnet), chosen("attention_pool_2d", pool), {"none"}};
+  const std::int64_t heads = theirs.width * ModifiedResnet::kWidening / theirs.head_width;
+  return {chosen("modified_resnet", resnet), module_with("attention_pool_2d", {{"heads", heads}, {"output_dim", model.embed_dim}}), {"none"}};
 }
 
 TowerSettings image_tower_of(const OpenClipModel& model, const std::string& path) {
@@ -271,11 +266,9 @@ TowerSettings image_tower_of(const OpenClipModel& model, const std::string& path
     if (theirs.pool_type != "tok")
       user_error(path, ": model_cfg.vision_cfg.pool_type is ", theirs.pool_type, ": our attentional pool has only tok, its first query");
     vit.final_norm = "none";
-    AttentionalPoolSettings pool;
-    pool.output_dim = model.embed_dim;
-    pool.heads = theirs.attn_pooler_heads;
-    pool.queries = theirs.attn_pooler_queries;
-    return {chosen("vit", vit), chosen("attentional_pool", pool), {"none"}};
+    const auto pool = module_with("attentional_pool", {{"output_dim", model.embed_dim}, {"heads", theirs.attn_pooler_heads},
+                                                       {"queries", theirs.attn_pooler_queries}});
+    return {chosen("vit", vit), pool, {"none"}};
   }
   return {chosen("vit", vit), {theirs.pool_type == "avg" ? "gap" : "cls"}, linear_to(model.embed_dim)};
 }
@@ -322,11 +315,10 @@ TowerSettings text_tower_of(const OpenClipModel& model) {
   text.vocab_size = theirs.vocab_size;
   if (theirs.no_causal_mask) text.attention = "bidirectional";
   if (theirs.embed_cls) text.class_token = theirs.correct_cls_mask ? "appended" : "shifted";
-  EosSettings eos;
-  eos.position = theirs.pool_type == "last" ? "mask" : "ids";
-  if (theirs.pool_type == "eos") eos.eos_id = theirs.eos_id;
+  nlohmann::json eos = {{"position", theirs.pool_type == "last" ? "mask" : "ids"}};
+  if (theirs.pool_type == "eos") eos["eos_id"] = theirs.eos_id;
   const bool none = theirs.proj_type == "none", first = theirs.embed_cls || theirs.pool_type == "first";
-  return {chosen("text_transformer", text), first ? config::ModuleSettings{"cls"} : chosen("eos", eos),
+  return {chosen("text_transformer", text), first ? config::ModuleSettings{"cls"} : module_with("eos", eos),
           none ? config::ModuleSettings{"none"} : linear_to(model.embed_dim, theirs.proj_bias)};
 }
 

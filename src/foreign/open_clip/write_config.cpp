@@ -3,13 +3,8 @@
 #include "src/foreign/draft.h"
 #include "src/foreign/same_model.h"
 #include "src/foreign/timm.h"
-#include "src/models/mlp_head.h"
 #include "src/models/modified_resnet.h"
 #include "src/foreign/open_clip.h"
-#include "src/models/projections.h"
-#include "src/models/readouts/attention_pool_2d.h"
-#include "src/models/readouts/attentional_pool.h"
-#include "src/models/readouts/pooling.h"
 #include "src/models/text_transformer.h"
 #include "src/models/vit.h"
 #include <tessera/base/error.h>
@@ -46,7 +41,7 @@ class OpenClipConfigWriter {
   std::vector<OpenClipJson> timm_visions() const {
     TimmHead head;
     head.pool = timm_pool_of(image());
-    const std::int64_t width = image_embed_dim();
+    const std::int64_t width = is_map(image().projection) ? embed_dim_of(image().projection) : embed_dim();
     std::vector<OpenClipJson> out;
     for (const char* projection : {"none", "linear", "mlp", ""}) {
       head.linear = projection == std::string_view("linear") ? width : 0;
@@ -83,14 +78,17 @@ class OpenClipConfigWriter {
   const TowerSettings& image() const { return model_.image; }
   const TowerSettings& text() const { return *model_.text; }
 
-  bool has_bias(const config::ModuleSettings& projection) const {
-    if (projection.name == "mlp") return read<MlpProjectionSettings>(projection).bias;
-    return projection.name == "linear" && read<LinearProjectionSettings>(projection).bias;
+  /// Returns all settings of a part of the model.
+  static nlohmann::json settings_of(const config::ModuleSettings& part) { return config::to_json(part.settings); }
+
+  static bool is_map(const config::ModuleSettings& projection) { return projection.name == "mlp" || projection.name == "linear"; }
+
+  static bool has_bias(const config::ModuleSettings& projection) {
+    return is_map(projection) && settings_of(projection).at("bias").get<bool>();
   }
 
-  std::int64_t image_embed_dim() const {
-    if (image().projection.name == "mlp") return read<MlpProjectionSettings>(image().projection).embed_dim;
-    return image().projection.name == "linear" ? read<LinearProjectionSettings>(image().projection).embed_dim : embed_dim();
+  static std::int64_t embed_dim_of(const config::ModuleSettings& projection) {
+    return settings_of(projection).at("embed_dim").get<std::int64_t>();
   }
 
   OpenClipJson model(const OpenClipJson& vision, const OpenClipJson& text_cfg) const {
@@ -109,9 +107,7 @@ class OpenClipConfigWriter {
   }
 
   std::int64_t embed_dim() const {
-    if (text().projection.name == "linear") return read<LinearProjectionSettings>(text().projection).embed_dim;
-    if (text().projection.name == "mlp") return read<MlpProjectionSettings>(text().projection).embed_dim;
-    return read<TextTransformerSettings>(text().encoder).width;
+    return is_map(text().projection) ? embed_dim_of(text().projection) : read<TextTransformerSettings>(text().encoder).width;
   }
 
   // OpenCLIP has one setting for both towers. We take the text tower's value, because the image tower may be a ResNet,
@@ -139,12 +135,12 @@ class OpenClipConfigWriter {
     if (!settings.pre_norm) out["no_ln_pre"] = true;
     if (settings.final_norm == "pooled") out["final_ln_after_pool"] = true;
     if (image().readout.name == "gap") {
-      require(read<PositionsSettings>(image().readout).skip_prefix <= 1, "a mean that skips patches");
+      require(settings_of(image().readout).at("skip_prefix") <= 1, "a mean that skips patches");
       out["pool_type"] = "avg";
     } else if (attentional) {
-      const auto pool = read<AttentionalPoolSettings>(image().readout);
-      require(pool.pool == "first" && pool.project, "an attentional pool that does not project its first query");
-      out.update(OpenClipJson{{"attentional_pool", true}, {"attn_pooler_queries", pool.queries}, {"attn_pooler_heads", pool.heads}});
+      const OpenClipJson pool = settings_of(image().readout);
+      require(pool.at("pool") == "first" && pool.at("project") == true, "an attentional pool that does not project its first query");
+      out.update(OpenClipJson{{"attentional_pool", true}, {"attn_pooler_queries", pool.at("queries")}, {"attn_pooler_heads", pool.at("heads")}});
       require(image().projection.name == "none", "a projection after an attentional pool");
       return out;
     } else if (image().readout.name != "cls") {
@@ -159,12 +155,12 @@ class OpenClipConfigWriter {
     if (image().readout.name != "attention_pool_2d") refuse("the image read-out ", image().readout.name, " of a ResNet");
     require(image().projection.name == "none", "a projection after a ResNet's attention_pool_2d");
     require(settings.image_size.height == settings.image_size.width, "a ResNet for images that are not square");
-    const auto pool = read<AttentionPool2dSettings>(image().readout);
+    const auto heads = settings_of(image().readout).at("heads").get<std::int64_t>();
     return {{"image_size", size_json(settings.image_size)},
             {"layers", settings.layers},
             {"width", settings.width},
             {"patch_size", nullptr},
-            {"head_width", settings.width * ModifiedResnet::kWidening / pool.heads}};
+            {"head_width", settings.width * ModifiedResnet::kWidening / heads}};
   }
 
   OpenClipJson text_transformer() const {
@@ -198,16 +194,17 @@ class OpenClipConfigWriter {
     else if (text().projection.name != "linear")
       refuse("the text tower's projection ", text().projection.name);
     if (class_token) return out;
-    const auto readout = read<EosSettings>(text().readout);
-    if (bidirectional && readout.position == "mask" && !readout.eos_id) {
+    const OpenClipJson readout = settings_of(text().readout);
+    const bool at_mask = readout.at("position") == "mask", at_id = !readout.at("eos_id").is_null();
+    if (bidirectional && at_mask && !at_id) {
       out["pool_type"] = "last";
-    } else if (readout.eos_id) {
+    } else if (at_id) {
       out["pool_type"] = "eos";
-      out["eos_id"] = *readout.eos_id;
+      out["eos_id"] = readout.at("eos_id");
     } else {
       // OpenCLIP searches for the largest id. With CLIP's own tokenizer this is the id of the last real token.
       const bool last_is_largest = file_.tokenizer.name.empty() || file_.tokenizer.name == "clip-bpe";
-      if (readout.position == "mask" && !last_is_largest)
+      if (at_mask && !last_is_largest)
         refuse("the text read-out eos at the last token of the tokenizer ", file_.tokenizer.name);
     }
     return out;

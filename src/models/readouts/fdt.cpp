@@ -4,7 +4,7 @@
 
 #include "src/models/attention.h"
 #include "src/models/readouts/fdt.h"
-#include "src/models/readouts/positions.h"
+#include "src/models/readouts/pooling.h"
 #include <tessera/ops/numeric.h>
 #include <tessera/ops/sparsemax.h>
 

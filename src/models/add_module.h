@@ -1,0 +1,34 @@
+#pragma once
+
+#include <tessera/models/registry.h>
+
+namespace tessera {
+
+/// Adds an encoder, a read-out or a projection that is made from its settings and, except for an encoder, the context.
+template <class Module, class Settings>
+void add_encoder(EncoderRegistry& list, const char* name, const char* help) {
+  list.add<Settings>(name, help, [](const Settings& s) { return std::make_shared<Module>(s); });
+}
+
+template <class Module, class Settings>
+void add_readout(ReadOutRegistry& list, const char* name, const char* help) {
+  list.add<Settings>(name, help, [](const Settings& s, const ReadOutContext& context) { return std::make_shared<Module>(s, context); });
+}
+
+template <class Module, class Settings>
+void add_projection(ProjectionRegistry& list, const char* name, const char* help) {
+  list.add<Settings>(name, help, [](const Settings& s, const ProjectionContext& context) { return std::make_shared<Module>(s, context); });
+}
+
+// Each of these functions adds the module of its name; add_poolings() adds cls, eos, gap, max and cls_mean.
+void add_convnext(EncoderRegistry& list);
+void add_timm_resnet(EncoderRegistry& list);
+void add_attention_pool_2d(ReadOutRegistry& list);
+void add_attentional_pool(ReadOutRegistry& list);
+void add_groups(ReadOutRegistry& list);
+void add_linear_bottleneck(ReadOutRegistry& list);
+void add_map(ReadOutRegistry& list);
+void add_none(ReadOutRegistry& list);
+void add_poolings(ReadOutRegistry& list);
+
+}  // namespace tessera
