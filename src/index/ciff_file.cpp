@@ -76,32 +76,15 @@ class Message : public WireFields {
   const std::string& path_;
 };
 
-struct CiffHeader {
-  std::int64_t version = 0, lists = 0, documents = 0;
-};
-
-CiffHeader read_header(Message message) {
-  CiffHeader header;
-  while (message.next()) {
-    if (message.number == 1) header.version = message.integer();
-    if (message.number == 2) header.lists = message.integer();
-    if (message.number == 3) header.documents = message.integer();
-  }
-  return header;
+/// Reads the fields 1, 2, ... of a message into these numbers, and skips all others.
+void read_integers(Message message, std::initializer_list<std::int64_t*> numbers) {
+  while (message.next())
+    if (message.number >= 1 && message.number <= numbers.size()) *numbers.begin()[message.number - 1] = message.integer();
 }
 
 struct Posting {
   std::int64_t document = 0, frequency = 0;
 };
-
-Posting read_posting(Message message) {
-  Posting posting;
-  while (message.next()) {
-    if (message.number == 1) posting.document = message.integer();
-    if (message.number == 2) posting.frequency = message.integer();
-  }
-  return posting;
-}
 
 struct PostingsList {
   std::string term;
@@ -112,7 +95,9 @@ PostingsList read_list(Message message, const std::string& path) {
   PostingsList list;
   while (message.next()) {
     if (message.number == 1) list.term = message.text();
-    if (message.number == 4) list.postings.push_back(read_posting({message.text(), path}));
+    if (message.number != 4) continue;
+    Posting& posting = list.postings.emplace_back();
+    read_integers({message.text(), path}, {&posting.document, &posting.frequency});
   }
   std::int64_t document = 0;
   for (Posting& posting : list.postings) {
@@ -143,31 +128,32 @@ SparseVectors read_ciff(const std::string& path, const SparseFileOptions& option
   const io::MappedFile mapped(path);
   Message file(mapped.bytes(), path);
   if (file.at_end()) user_error(path, ": the file is empty, expected a ciff file");
-  const CiffHeader header = read_header(file.delimited());
-  if (header.version != 1) user_error(path, ": expected a ciff file of version 1, got version ", header.version);
+  std::int64_t version = 0, lists = 0, documents = 0;
+  read_integers(file.delimited(), {&version, &lists, &documents});
+  if (version != 1) user_error(path, ": expected a ciff file of version 1, got version ", version);
   // Each document and each list takes at least one byte of the file. So a count above the file's size is invalid, and is rejected before
   // memory is allocated for it.
   const auto size = static_cast<std::int64_t>(mapped.bytes().size());
-  if (header.documents < 0 || header.documents > size || header.lists < 0 || header.lists > size) file.refuse();
-  std::vector<std::vector<TokenWeight>> rows(static_cast<std::size_t>(header.documents));
+  if (documents < 0 || documents > size || lists < 0 || lists > size) file.refuse();
+  std::vector<std::vector<TokenWeight>> rows(static_cast<std::size_t>(documents));
   SparseVectors vectors;
   vectors.vocab_size = names.size();
-  for (std::int64_t i = 0; i < header.lists; ++i) {
+  for (std::int64_t i = 0; i < lists; ++i) {
     const PostingsList list = read_list(file.delimited(), path);
     const std::int32_t token = names.at(list.term, path);
     vectors.vocab_size = std::max(vectors.vocab_size, std::int64_t{token} + 1);
     for (const Posting& posting : list.postings) {
-      if (posting.document >= header.documents)
+      if (posting.document >= documents)
         user_error(path, ": token ", printable(list.term, 60), " has the document ", posting.document, " of ",
-                   header.documents);
+                   documents);
       rows[static_cast<std::size_t>(posting.document)].push_back(
           {token, static_cast<float>(static_cast<double>(posting.frequency) / options.ciff_scale)});
     }
   }
   std::vector<std::string> ids(rows.size());
-  for (std::int64_t i = 0; i < header.documents; ++i) {
+  for (std::int64_t i = 0; i < documents; ++i) {
     Document document = read_document(file.delimited());
-    if (document.number < 0 || document.number >= header.documents) file.refuse();
+    if (document.number < 0 || document.number >= documents) file.refuse();
     ids[static_cast<std::size_t>(document.number)] = std::move(document.id);
   }
   if (!file.at_end()) file.refuse();
@@ -206,12 +192,10 @@ void write_ciff(const std::string& path, const SparseVectors& vectors, const Spa
   io::AtomicFile file(path);
   Buffered out(file);
   std::string header;
-  put_number(header, 1, 1);
-  put_number(header, 2, static_cast<std::int64_t>(terms.size()));
-  put_number(header, 3, vectors.rows());
-  put_number(header, 4, static_cast<std::int64_t>(terms.size()));
-  put_number(header, 5, vectors.rows());
-  put_number(header, 6, total);
+  const auto terms_written = static_cast<std::int64_t>(terms.size());
+  std::uint64_t field = 0;
+  for (const std::int64_t number : {std::int64_t{1}, terms_written, vectors.rows(), terms_written, vectors.rows(), total})
+    put_number(header, ++field, number);
   put_double(header, 7, vectors.rows() > 0 ? static_cast<double>(total) / static_cast<double>(vectors.rows()) : 0);
   put_bytes(header, 8, concat("Tessera: weights times ", scale));
   out.write(delimited(header));

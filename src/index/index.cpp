@@ -10,7 +10,6 @@
 #include "src/base/digest.h"
 #include "src/base/printable.h"
 #include "src/index/index.h"
-#include "src/index/manifest.h"
 #include <tessera/base/error.h>
 #include <tessera/io/atomic_file.h>
 
@@ -56,56 +55,44 @@ std::vector<OpenSegment> open_segments(const std::string& folder, const Manifest
   return segments;
 }
 
-const OpenSegment& Index::State::of(std::int64_t document) const {
-  const auto after = std::upper_bound(segments.begin(), segments.end(), document,
-                                      [](std::int64_t number, const OpenSegment& each) { return number < each.first; });
-  return *std::prev(after);
-}
-
 TokenNames names_of(const std::string& folder) {
   return read_names(folder, read_manifest(folder));
 }
 
 Index::Index(const std::string& folder, int threads) {
   for (;;) {
-    auto state = std::make_unique<State>();
-    state->manifest = read_manifest(folder);
+    manifest_ = read_manifest(folder);
     try {
-      state->names = read_names(folder, state->manifest);
-      state->segments = open_segments(folder, state->manifest, threads);
+      names_ = read_names(folder, manifest_);
+      segments_ = open_segments(folder, manifest_, threads);
+      return;
     } catch (const UserError&) {
       // If the manifest has not changed since it was read, rethrows the error. If it has changed, a writer may have removed files that the
       // old manifest names, so the loop opens the new state.
-      if (manifest_text(state->manifest) == manifest_text(read_manifest(folder))) throw;
-      continue;
+      if (manifest_text(manifest_) == manifest_text(read_manifest(folder))) throw;
     }
-    state_ = std::move(state);
-    return;
   }
 }
 
-Index::~Index() = default;
-Index::Index(Index&&) noexcept = default;
-
 std::int64_t Index::documents() const {
   std::int64_t count = document_numbers();
-  for (const OpenSegment& each : state_->segments) count -= each.manifest.removed_count();
+  for (const OpenSegment& each : segments_) count -= each.manifest.removed_count();
   return count;
 }
 
 std::int64_t Index::document_numbers() const {
-  return state_->segments.empty() ? 0 : state_->segments.back().first + state_->segments.back().segment->documents();
+  return segments_.empty() ? 0 : segments_.back().first + segments_.back().segment->documents();
 }
 
 std::string_view Index::id(std::int64_t document) const {
-  const OpenSegment& segment = state_->of(document);
-  return segment.segment->id(document - segment.first);
+  const auto after = std::ranges::upper_bound(segments_, document, {}, &OpenSegment::first);
+  return std::prev(after)->segment->id(document - std::prev(after)->first);
 }
 
 std::vector<std::int64_t> Index::find(std::span<const std::string> ids) const {
   std::unordered_map<std::string_view, std::int64_t> numbers;
   for (const std::string& wanted : ids) numbers.emplace(wanted, -1);
-  for (const OpenSegment& each : state_->segments) {
+  for (const OpenSegment& each : segments_) {
     for (std::int64_t d = 0; d < each.segment->documents(); ++d) {
       const auto found = numbers.find(each.segment->id(d));
       if (found != numbers.end() && !each.manifest.is_removed(d)) found->second = each.first + d;
@@ -119,38 +106,21 @@ std::vector<std::int64_t> Index::find(std::span<const std::string> ids) const {
   return out;
 }
 
-std::int64_t Index::vocab_size() const {
-  return state_->manifest.layout.vocab_size;
-}
-
-const Quantization& Index::quantization() const {
-  return state_->manifest.quantization;
-}
-
-const TokenNames& Index::names() const {
-  return state_->names;
-}
-
 std::int64_t Index::postings() const {
   std::int64_t count = 0;
-  for (const OpenSegment& each : state_->segments) count += each.segment->postings();
+  for (const OpenSegment& each : segments_) count += each.segment->postings();
   return count;
-}
-
-std::int64_t Index::segments() const {
-  return static_cast<std::int64_t>(state_->segments.size());
 }
 
 std::int64_t Index::file_bytes() const {
   std::int64_t bytes = 0;
-  for (const OpenSegment& each : state_->segments) bytes += each.manifest.record.bytes;
+  for (const OpenSegment& each : segments_) bytes += each.manifest.record.bytes;
   return bytes;
 }
 
 SparseVectors Index::stored_vectors() const {
-  const QuantizedDocuments documents = stored_documents(state_->segments, state_->manifest.layout);
-  const Quantization& quantization = state_->manifest.quantization;
-  const double unit = quantization.largest_weight / static_cast<double>(quantization.largest_impact());
+  const QuantizedDocuments documents = stored_documents(segments_, manifest_.layout);
+  const double unit = quantization().largest_weight / static_cast<double>(quantization().largest_impact());
   SparseVectors out{vocab_size(), documents.indptr, documents.tokens, {}, documents.ids};
   for (const std::uint16_t impact : documents.impacts) out.weights.push_back(static_cast<float>(impact * unit));
   return out;

@@ -1,26 +1,16 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "src/index/manifest.h"
 #include "src/index/sparse_vectors.h"
 #include "src/index/token_names.h"
 
 namespace tessera::index {
-
-/// How weights are converted to whole numbers, called impacts: impact = round(weight / largest_weight * (2^impact_bits - 1)). Weights above
-/// largest_weight are clipped to it; weights that round to 0 are left out.
-struct Quantization {
-  int impact_bits = 8;        // 8 or 16
-  double largest_weight = 0;  // weights of this size get the impact 2^impact_bits - 1
-  bool unit_length = false;   // scale documents and queries to length 1 first, so that scores are cosines
-
-  std::int64_t largest_impact() const { return (std::int64_t{1} << impact_bits) - 1; }
-};
 
 /// A query in the form that a search uses: weights are whole multiples of `unit`.
 struct QuantizedQuery {
@@ -65,8 +55,6 @@ class Index {
  public:
   /// Throws UserError naming the file and the problem. `threads` are used for the checks; 0 uses all cores.
   explicit Index(const std::string& folder, int threads = 0);
-  ~Index();
-  Index(Index&&) noexcept;
 
   /// The number of documents, without removed ones.
   std::int64_t documents() const;
@@ -76,11 +64,11 @@ class Index {
   /// Returns the numbers of the documents with these ids, in the order of the ids. Throws UserError for an unknown id.
   std::vector<std::int64_t> find(std::span<const std::string> ids) const;
 
-  std::int64_t vocab_size() const;
-  const Quantization& quantization() const;
-  const TokenNames& names() const;
+  std::int64_t vocab_size() const { return manifest_.layout.vocab_size; }
+  const Quantization& quantization() const { return manifest_.quantization; }
+  const TokenNames& names() const { return names_; }
   std::int64_t postings() const;
-  std::int64_t segments() const;
+  std::int64_t segments() const { return static_cast<std::int64_t>(segments_.size()); }
   std::int64_t file_bytes() const;
 
   /// Returns the `k` documents with the greatest products with the query. Documents count only if their product is above 0 and the filter
@@ -92,8 +80,9 @@ class Index {
   SparseVectors stored_vectors() const;
 
  private:
-  struct State;
-  std::unique_ptr<const State> state_;
+  Manifest manifest_;
+  TokenNames names_;
+  std::vector<OpenSegment> segments_;
 };
 
 /// Searches with every row of `queries` in parallel. Throws UserError like Index::search().

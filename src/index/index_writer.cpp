@@ -9,7 +9,6 @@
 
 #include "src/base/digest.h"
 #include "src/base/printable.h"
-#include "src/index/manifest.h"
 #include "src/index/index_writer.h"
 #include "src/io/file_lock.h"
 #include <tessera/base/error.h>

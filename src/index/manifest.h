@@ -5,10 +5,19 @@
 #include <string>
 #include <vector>
 
-#include "src/index/index.h"
 #include "src/index/segment.h"
 
 namespace tessera::index {
+
+/// How weights are converted to whole numbers, called impacts: impact = round(weight / largest_weight * (2^impact_bits - 1)). Weights above
+/// largest_weight are clipped to it; weights that round to 0 are left out.
+struct Quantization {
+  int impact_bits = 8;        // 8 or 16
+  double largest_weight = 0;  // weights of this size get the impact 2^impact_bits - 1
+  bool unit_length = false;   // scale documents and queries to length 1 first, so that scores are cosines
+
+  std::int64_t largest_impact() const { return (std::int64_t{1} << impact_bits) - 1; }
+};
 
 /// A segment and the documents that were removed from it.
 struct ManifestSegment {
@@ -63,14 +72,5 @@ std::vector<OpenSegment> open_segments(const std::string& folder, const Manifest
 
 /// Returns all documents that are not removed, in their order.
 QuantizedDocuments stored_documents(const std::vector<OpenSegment>& segments, const SegmentLayout& layout);
-
-struct Index::State {
-  Manifest manifest;
-  TokenNames names;
-  std::vector<OpenSegment> segments;
-
-  /// Returns the segment that contains the document with this number.
-  const OpenSegment& of(std::int64_t document) const;
-};
 
 }  // namespace tessera::index

@@ -12,7 +12,7 @@
 #include <optional>
 
 #include "kernels/impact_scores/impact_scores.h"
-#include "src/index/manifest.h"
+#include "src/index/index.h"
 #include <tessera/base/error.h>
 
 namespace tessera::index {
@@ -139,44 +139,38 @@ class SegmentSearch {
 
   /// Sets the bits of the documents that the filter allows. Returns false, and sets no bits, if the filter allows all documents.
   bool allow(const Window& window) {
-    Bits& allowed = own_.allowed;
-    Bits& other = own_.other;
-    const auto each_word = [&](auto&& change) {
-      for (std::int64_t w = 0; w < window.words(); ++w) change(w);
-    };
-    const auto marked = [&](std::int32_t token) -> const Bits& {
-      each_word([&](std::int64_t w) { other[w] = 0; });
-      mark(window, token, other);
-      return other;
-    };
     const std::vector<std::uint64_t>& removed = segment_.manifest.removed;
-    if (removed.empty() && filter_.must.empty() && filter_.must_not.empty() && filter_.should.empty() &&
-        !filter_.only_documents)
-      return false;
-    if (removed.empty())
-      each_word([&](std::int64_t w) { allowed[w] = ~std::uint64_t{0}; });
-    else
-      each_word([&](std::int64_t w) { allowed[w] = ~removed[window.first / 64 + w]; });
+    if (removed.empty() && filter_.must.empty() && filter_.must_not.empty() && filter_.should.empty() && !filter_.only_documents) return false;
+    Bits& other = own_.other;
+    const std::int64_t words = window.words();
+    const auto each_word = [&](auto&& change) {
+      for (std::int64_t w = 0; w < words; ++w) change(own_.allowed[w], w);
+    };
+    const auto clear_other = [&] { std::fill_n(other.begin(), words, std::uint64_t{0}); };
+    const auto keep_other = [&] { each_word([&](std::uint64_t& allowed, std::int64_t w) { allowed &= other[w]; }); };
+    each_word([&](std::uint64_t& allowed, std::int64_t w) { allowed = removed.empty() ? ~std::uint64_t{0} : ~removed[window.first / 64 + w]; });
     for (const std::int32_t token : filter_.must) {
-      const Bits& with = marked(token);
-      each_word([&](std::int64_t w) { allowed[w] &= with[w]; });
+      clear_other();
+      mark(window, token, other);
+      keep_other();
     }
     for (const std::int32_t token : filter_.must_not) {
-      const Bits& with = marked(token);
-      each_word([&](std::int64_t w) { allowed[w] &= ~with[w]; });
+      clear_other();
+      mark(window, token, other);
+      each_word([&](std::uint64_t& allowed, std::int64_t w) { allowed &= ~other[w]; });
     }
     if (!filter_.should.empty()) {
-      each_word([&](std::int64_t w) { other[w] = 0; });
+      clear_other();
       for (const std::int32_t token : filter_.should) mark(window, token, other);
-      each_word([&](std::int64_t w) { allowed[w] &= other[w]; });
+      keep_other();
     }
     if (filter_.only_documents) {
-      each_word([&](std::int64_t w) { other[w] = 0; });
+      clear_other();
       const std::int64_t first = segment_.first + window.first;
       auto each = std::lower_bound(filter_.documents.begin(), filter_.documents.end(), first);
       for (; each != filter_.documents.end() && *each < first + window.documents; ++each)
         other[(*each - first) / 64] |= std::uint64_t{1} << ((*each - first) % 64);
-      each_word([&](std::int64_t w) { allowed[w] &= other[w]; });
+      keep_other();
     }
     return true;
   }
@@ -323,7 +317,7 @@ Hits Index::search(const QuantizedQuery& query, std::int64_t k, const Filter& fi
         user_error("token ", token, " is outside the index's vocabulary of ", vocab_size());
   Hits hits;
   Best best(k);
-  for (const OpenSegment& segment : state_->segments) {
+  for (const OpenSegment& segment : segments_) {
     hits.windows_skipped += quantization().impact_bits == 8
                                 ? SegmentSearch<std::uint8_t>(segment, query, filter, best).run()
                                 : SegmentSearch<std::uint16_t>(segment, query, filter, best).run();

@@ -11,22 +11,28 @@
 namespace tessera::index {
 namespace {
 
-void check_weight(float weight, std::int32_t token, const std::string& place) {
-  if (!std::isfinite(weight) || weight < 0)
-    user_error(place, ": token ", token, " has the weight ", weight, ", expected a number of at least 0");
+/// Sorts a row by tokens and checks it. Errors begin with the text that place() returns.
+template <class Place>
+void sort_row(std::vector<TokenWeight>& row, std::int64_t vocab_size, const Place& place) {
+  bool sorted = true;
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    const auto [token, weight] = row[i];
+    if (!(weight >= 0 && weight <= std::numeric_limits<float>::max()))
+      user_error(place(), ": token ", token, " has the weight ", weight, ", expected a number of at least 0");
+    if (token < 0 || token >= vocab_size) user_error(place(), ": token ", token, " is outside the vocabulary of ", vocab_size);
+    sorted = sorted && (i == 0 || row[i - 1].token < token);
+  }
+  if (sorted) return;
+  std::ranges::sort(row, {}, &TokenWeight::token);
+  const auto twice = std::ranges::adjacent_find(row, {}, &TokenWeight::token);
+  if (twice != row.end()) user_error(place(), ": token ", twice->token, " is listed twice");
 }
 
 }  // namespace
 
 void append_row(SparseVectors& vectors, std::string id, std::vector<TokenWeight> row, const std::string& place) {
   check_id(id, place);
-  std::sort(row.begin(), row.end(), [](const TokenWeight& a, const TokenWeight& b) { return a.token < b.token; });
-  for (std::size_t i = 0; i < row.size(); ++i) {
-    check_weight(row[i].weight, row[i].token, place);
-    if (row[i].token < 0 || row[i].token >= vectors.vocab_size)
-      user_error(place, ": token ", row[i].token, " is outside the vocabulary of ", vectors.vocab_size);
-    if (i > 0 && row[i].token == row[i - 1].token) user_error(place, ": token ", row[i].token, " is listed twice");
-  }
+  sort_row(row, vectors.vocab_size, [&] { return place; });
   for (const TokenWeight& each : row) {
     if (each.weight == 0) continue;
     vectors.tokens.push_back(each.token);
@@ -42,25 +48,10 @@ void normalize_rows(SparseVectors& vectors, const std::string& origin) {
   std::vector<TokenWeight> row;
   std::int64_t kept = 0;
   for (std::int64_t r = 0; r < vectors.rows(); ++r) {
-    const auto place = [&] { return concat(origin, ": row ", r); };
     const std::int64_t begin = std::exchange(vectors.indptr[r], kept);
     row.clear();
-    bool sorted = true;
-    for (std::int64_t i = begin; i < vectors.indptr[r + 1]; ++i) {
-      const TokenWeight each = {vectors.tokens[i], vectors.weights[i]};
-      if (!(each.weight >= 0 && each.weight <= std::numeric_limits<float>::max()))
-        check_weight(each.weight, each.token, place());
-      if (each.token < 0 || each.token >= vectors.vocab_size)
-        user_error(place(), ": token ", each.token, " is outside the vocabulary of ", vectors.vocab_size);
-      sorted = sorted && (row.empty() || row.back().token < each.token);
-      row.push_back(each);
-    }
-    if (!sorted) {
-      std::sort(row.begin(), row.end(), [](const TokenWeight& a, const TokenWeight& b) { return a.token < b.token; });
-      const auto twice = std::adjacent_find(
-          row.begin(), row.end(), [](const TokenWeight& a, const TokenWeight& b) { return a.token == b.token; });
-      if (twice != row.end()) user_error(place(), ": token ", twice->token, " is listed twice");
-    }
+    for (std::int64_t i = begin; i < vectors.indptr[r + 1]; ++i) row.push_back({vectors.tokens[i], vectors.weights[i]});
+    sort_row(row, vectors.vocab_size, [&] { return concat(origin, ": row ", r); });
     for (const TokenWeight& each : row) {
       if (each.weight == 0) continue;
       vectors.tokens[kept] = each.token;
