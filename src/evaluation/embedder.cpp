@@ -7,7 +7,6 @@
 #include "src/evaluation/metrics/sparse.h"
 #include "src/evaluation/metrics/zero_shot.h"
 #include "src/evaluation/token_spans.h"
-#include "src/models/projections.h"
 #include "src/models/token_projection.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
@@ -145,11 +144,11 @@ TowerFeatures DualEncoderEmbedder::compact(const TowerFeatures& features) const 
 }
 
 std::int64_t DualEncoderEmbedder::token_space() const {
-  const auto reads_out_tokens = [](Tower& tower) {
-    return dynamic_cast<TokenProjection*>(&tower.readout()) != nullptr &&
-           dynamic_cast<NoProjection*>(&tower.projection()) != nullptr;
+  const auto reads_out_tokens = [](const TowerSettings& tower) {
+    return tower.readout.name == "token_projection" && tower.projection.name == "none";
   };
-  const bool both = takes_texts() && reads_out_tokens(model_->image_tower()) && reads_out_tokens(model_->text_tower());
+  const ModelSettings& settings = model_->settings();
+  const bool both = takes_texts() && reads_out_tokens(settings.image) && reads_out_tokens(*settings.text);
   return both ? model_->embed_dim() : 0;
 }
 

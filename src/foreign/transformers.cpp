@@ -6,7 +6,6 @@
 
 #include "src/foreign/draft.h"
 #include "src/foreign/text_tower.h"
-#include "src/models/projections.h"
 #include <tessera/base/text.h>
 
 namespace tessera {
@@ -112,7 +111,8 @@ Json joined(Json first, const Json& second) {
 }
 
 std::int64_t embed_dim_of(const TowerSettings& tower) {
-  return settings_or_default<LinearProjectionSettings>(tower.projection, "linear").embed_dim;
+  constexpr std::int64_t kUsual = 512;
+  return tower.projection.name == "linear" ? config::to_json(tower.projection.settings).value("embed_dim", kUsual) : kUsual;
 }
 
 std::vector<PublishedDraft> transformers_drafts(const ModelFile& file) {

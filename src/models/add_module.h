@@ -4,20 +4,16 @@
 
 namespace tessera {
 
-/// Adds an encoder, a read-out or a projection that is made from its settings and, except for an encoder, the context.
+/// Adds an encoder that is made from its settings.
 template <class Module, class Settings>
 void add_encoder(EncoderRegistry& list, const char* name, const char* help) {
   list.add<Settings>(name, help, [](const Settings& s) { return std::make_shared<Module>(s); });
 }
 
+/// Adds a read-out that is made from its settings and the context.
 template <class Module, class Settings>
 void add_readout(ReadOutRegistry& list, const char* name, const char* help) {
   list.add<Settings>(name, help, [](const Settings& s, const ReadOutContext& context) { return std::make_shared<Module>(s, context); });
-}
-
-template <class Module, class Settings>
-void add_projection(ProjectionRegistry& list, const char* name, const char* help) {
-  list.add<Settings>(name, help, [](const Settings& s, const ProjectionContext& context) { return std::make_shared<Module>(s, context); });
 }
 
 // Each of these functions adds the module of its name; add_poolings() adds cls, eos, gap, max and cls_mean.

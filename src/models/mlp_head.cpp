@@ -25,8 +25,4 @@ at::Tensor MlpHead::forward(const at::Tensor& x) {
   return linear_out_(activate(norm_.is_empty() ? inner : batch_norm(norm_, inner), activation_));
 }
 
-MlpProjection::MlpProjection(const MlpProjectionSettings& settings, const ProjectionContext& context)
-    : embed_dim_(settings.embed_dim),
-      head_(register_module("head", std::make_shared<MlpHead>(settings, context.pooled_width, settings.embed_dim))) {}
-
 }  // namespace tessera

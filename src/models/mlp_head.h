@@ -3,7 +3,7 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 
-#include <tessera/models/registry.h>
+#include <tessera/config/fields.h>
 
 namespace tessera {
 
@@ -38,36 +38,6 @@ class MlpHead : public torch::nn::Module {
   std::string activation_;
   torch::nn::Linear hidden_{nullptr}, linear_out_;
   torch::nn::BatchNorm1d norm_{nullptr};
-};
-
-struct MlpProjectionSettings : MlpHeadSettings {
-  MlpProjectionSettings() { num_layers = 2; }
-  std::int64_t embed_dim = 256;
-};
-
-template <class Visitor>
-void fields(Visitor& v, MlpProjectionSettings& s) {
-  v("embed_dim", s.embed_dim, "width of the space that both towers share", config::at_least(1));
-  fields(v, static_cast<MlpHeadSettings&>(s));
-  v("norm", s.norm, "norm after the first of two layers: batch (GroupViT) or none (OpenCLIP)", config::one_of({"batch", "none"}));
-  v("activation", s.activation, "activation after that norm", config::one_of({"gelu", "gelu_tanh", "quick_gelu", "silu", "relu"}));
-  v("hidden_bias", s.hidden_bias, "whether the first of two layers adds a bias");
-  v("bias", s.bias, "whether the last layer adds a bias");
-}
-
-/// `mlp`: an MlpHead on the pooled vector, as in GroupViT and OpenCLIP. In files, the names of its parameters start with `head.`.
-/// Token-level losses receive the encoder's tokens unchanged.
-class MlpProjection : public Projection {
- public:
-  MlpProjection(const MlpProjectionSettings& settings, const ProjectionContext& context);
-  at::Tensor global(const at::Tensor& pooled) override { return head_->forward(pooled); }
-  at::Tensor tokens(const at::Tensor& tokens) override { return tokens; }
-  at::Tensor dense(const at::Tensor& tokens) override { return head_->forward(tokens); }
-  std::int64_t embed_dim() const override { return embed_dim_; }
-
- private:
-  std::int64_t embed_dim_;
-  std::shared_ptr<MlpHead> head_;
 };
 
 }  // namespace tessera

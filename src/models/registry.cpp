@@ -1,8 +1,6 @@
 #include "src/models/add_module.h"
 #include "src/models/groupvit.h"
-#include "src/models/mlp_head.h"
 #include "src/models/modified_resnet.h"
-#include "src/models/projections.h"
 #include "src/models/readouts/fdt.h"
 #include "src/models/readouts/sparo.h"
 #include "src/models/text_group_encoder.h"
@@ -45,21 +43,6 @@ ReadOutRegistry& readouts() {
     add_readout<TokenProjection, TokenProjectionSettings>(
         list, "token_projection", "STAIR's sparse vector over the text tower's vocabulary (projection none)");
     add_none(list);
-    return list;
-  }();
-  return registry;
-}
-
-ProjectionRegistry& projections() {
-  static ProjectionRegistry registry = [] {
-    ProjectionRegistry list("projection");
-    add_projection<LinearProjection, LinearProjectionSettings>(list, "linear", "one matrix (CLIP), with or without bias");
-    add_projection<Adaptor, AdaptorSettings>(list, "adaptor", "SPARC's head");
-    add_projection<MlpProjection, MlpProjectionSettings>(list, "mlp", "GroupViT's head");
-    list.add<config::NoSettings>("none", "the read-out's vector is the embedding",
-                                 [](const config::NoSettings&, const ProjectionContext& context) {
-                                   return std::make_shared<NoProjection>(context);
-                                 });
     return list;
   }();
   return registry;

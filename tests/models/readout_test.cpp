@@ -1,7 +1,5 @@
 #include <torch/csrc/autograd/autograd.h>
 
-#include "src/models/readouts/fdt.h"
-#include "src/models/readouts/linear_bottleneck.h"
 #include "src/models/readouts/sparo.h"
 #include "tests/models/small_models.h"
 #include "tests/support/gradcheck.h"
@@ -164,8 +162,8 @@ TEST(ReadOuts, RefuseTokensThatTheyCannotPoolInOneLine) {
   context.width = 6;
   context.modality = Modality::text;
   const at::Tensor tokens = at::randn({2, 5, 6});
-  LinearBottleneck of_ends({.pool = "eos", .bottleneck_dim = 2, .output_dim = 4}, context);
-  EXPECT_EQ(error_of([&] { of_ends.forward({.tokens = tokens}, {}); }),
+  const auto of_ends = readouts().make({"linear_bottleneck", settings("{pool: eos, bottleneck_dim: 2, output_dim: 4}")}, "", context);
+  EXPECT_EQ(error_of([&] { of_ends->forward({.tokens = tokens}, {}); }),
             "model: readout eos: the encoder returns no token ids to find the end token in: choose another pool, such as gap");
   const auto of_groups = readouts().make({"groups", settings("{output_dim: 4}")}, "", context);
   EXPECT_EQ(error_of([&] { of_groups->forward({.tokens = tokens, .mask = length_mask({5, 3}, 5)}, {}); }),
@@ -177,12 +175,11 @@ TEST(LinearBottleneckReadOut, ReadsTheTokenOfItsPool) {
   context.width = 6;
   context.modality = Modality::text;
   const Encoded encoded{.tokens = at::randn({2, 5, 6}), .mask = length_mask({5, 3}, 5)};
-  LinearBottleneck readout({.pool = "eos", .bottleneck_dim = 2, .output_dim = 4}, context);
-  const auto parameters = readout.named_parameters();
+  const auto readout = readouts().make({"linear_bottleneck", settings("{pool: eos, bottleneck_dim: 2, output_dim: 4}")}, "", context);
+  const auto parameters = readout->named_parameters();
   const at::Tensor ends = at::stack({encoded.tokens[0][4], encoded.tokens[1][2]});
   const at::Tensor middle = at::matmul(ends, parameters["proj"]);
-  expect_close(readout.bottleneck(encoded), middle);
-  expect_close(readout.forward(encoded, {}).embedding,
+  expect_close(readout->forward(encoded, {}).embedding,
                at::linear(middle, parameters["bottleproj.weight"], parameters["bottleproj.bias"]));
 }
 

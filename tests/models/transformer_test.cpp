@@ -1,8 +1,6 @@
 #include "src/models/groupvit.h"
 #include "src/models/leff.h"
 #include "src/models/per_sample_rng.h"
-#include "src/models/readouts/attention_pool_2d.h"
-#include "src/models/readouts/attentional_pool.h"
 #include "src/models/transformer.h"
 #include "src/models/vit.h"
 #include "tests/models/small_models.h"

@@ -3,10 +3,7 @@
 #include "src/evaluation/metrics/localization.h"
 #include "src/models/attention.h"
 #include "src/models/position_embedding.h"
-#include "src/models/projections.h"
 #include "src/models/readouts/fdt.h"
-#include "src/models/readouts/linear_bottleneck.h"
-#include "src/models/readouts/pooling.h"
 #include "src/models/readouts/sparo.h"
 #include "src/models/token_projection.h"
 #include "src/models/vit.h"
@@ -165,7 +162,7 @@ void fields(Visitor& v, SparcHeadSettings& s) {
   v("adaptor_bias", s.adaptor_bias, "as bias in the adaptor projection");
 }
 
-void bind_adaptor(Run& run, Adaptor& adaptor, const std::string& side) {
+void bind_adaptor(Run& run, Projection& adaptor, const std::string& side) {
   adaptor.to(run.device(), run.parameter_dtype());
   for (const auto& item : adaptor.named_parameters()) {
     const bool head = item.key().starts_with("global_head.");
@@ -177,20 +174,23 @@ void bind_adaptor(Run& run, Adaptor& adaptor, const std::string& side) {
 
 Outputs run_sparc_head(Run& run) {
   const auto s = config::read<SparcHeadSettings>(run.settings());
-  const AdaptorSettings adaptor{s.embed_dim, s.adaptor_bias, s.global_head};
-  Adaptor image(adaptor, {s.image_width, s.image_width, Modality::image, run.path()});
-  Adaptor text(adaptor, {s.text_width, s.text_width, Modality::text, run.path()});
-  bind_adaptor(run, image, "image");
-  bind_adaptor(run, text, "text");
-  GapReadOut mean({}, {});
+  config::ModuleSettings adaptor{"adaptor"};
+  adaptor.settings.set("embed_dim", number(s.embed_dim));
+  adaptor.settings.set("bias", Node::scalar(s.adaptor_bias ? "true" : "false"));
+  adaptor.settings.set("global_head", Node::scalar(s.global_head));
+  const auto image = projections().make(adaptor, run.path(), {s.image_width, s.image_width, Modality::image, run.path()});
+  const auto text = projections().make(adaptor, run.path(), {s.text_width, s.text_width, Modality::text, run.path()});
+  bind_adaptor(run, *image, "image");
+  bind_adaptor(run, *text, "text");
+  const auto mean = readouts().make({"gap"}, run.path(), {});
   const at::Tensor& patches = run.input("image_features");
   const at::Tensor& mask = run.input("text_mask");
   const at::Tensor words = zero_padding(run.input("text_features"), mask);  // sets padding to 0, as encoders do
-  return {{"image_tokens", image.tokens(patches)},
-          {"image_global", image.global(mean.forward({.tokens = patches}, {}).embedding)},
-          {"dense_tokens", image.dense(patches)},
-          {"text_tokens", zero_padding(text.tokens(words), mask)},
-          {"text_global", text.global(mean.forward({.tokens = words, .mask = mask}, {}).embedding)}};
+  return {{"image_tokens", image->tokens(patches)},
+          {"image_global", image->global(mean->forward({.tokens = patches}, {}).embedding)},
+          {"dense_tokens", image->dense(patches)},
+          {"text_tokens", zero_padding(text->tokens(words), mask)},
+          {"text_global", text->global(mean->forward({.tokens = words, .mask = mask}, {}).embedding)}};
 }
 
 Runner readout_runner(const std::string& name) {
@@ -212,8 +212,10 @@ Runner readout_runner(const std::string& name) {
     Outputs outputs = {{"embedding", pooled.embedding}};
     if (pooled.slots.defined()) outputs[name == "attentional_pool" ? "queries" : "slots"] = pooled.slots;
     if (pooled.attention.defined()) outputs["attention"] = pooled.attention;
-    if (auto* bottleneck = dynamic_cast<LinearBottleneck*>(readout.get()))
-      outputs["bottleneck"] = bottleneck->bottleneck(encoded);
+    if (name == "linear_bottleneck") {
+      auto& pool = dynamic_cast<ReadOut&>(*readout->named_children()["pool"]);
+      outputs["bottleneck"] = at::matmul(pool.forward(encoded, {}).embedding, readout->named_parameters()["proj"]);
+    }
     if (auto* fdt = dynamic_cast<Fdt*>(readout.get())) {
       const Fdt::Codes codes = fdt->codes(encoded);
       outputs["scores"] = codes.scores;

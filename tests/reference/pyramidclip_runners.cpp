@@ -1,12 +1,10 @@
 #include <ATen/ATen.h>
 
 #include "src/models/leff.h"
-#include "src/models/projections.h"
-#include "src/models/readouts/attention_pool_2d.h"
 #include "src/models/vit.h"
 #include "tests/reference/all_runners.h"
 #include "tests/reference/loss_outputs.h"
-#include <tessera/models/tower.h>
+#include <tessera/models/registry.h>
 #include <tessera/objectives/objective.h>
 
 namespace tessera::probe {
@@ -110,12 +108,10 @@ TowerInput regions_of(const Run& run) {
 // Makes a tower with these ViT settings. The tower accepts images and regions; the case may lack parameters that only images or only
 // regions use.
 std::shared_ptr<Tower> make_tower(Run& run, const VitSettings& vit, std::int64_t output_dim) {
-  LinearProjectionSettings projection;
-  projection.embed_dim = output_dim;
+  config::ModuleSettings projection{"linear"};
+  projection.settings.set("embed_dim", config::Value<std::int64_t>::dump(output_dim));
   SharedParameters shared;
-  auto tower =
-      std::make_shared<Tower>(TowerSettings{{"vit", config::dump(vit)}, {"cls"}, {"linear", config::dump(projection)}},
-                              Modality::image, shared, run.path());
+  auto tower = std::make_shared<Tower>(TowerSettings{{"vit", config::dump(vit)}, {"cls"}, projection}, Modality::image, shared, run.path());
   tower->to(run.device(), run.parameter_dtype());
   for (const auto& [name, tensor] : tower->state_dict())
     if (run.has_parameter(name)) run.bind(name, tensor);
@@ -129,11 +125,13 @@ Outputs run_attention_pool(Run& run, const EncoderCase& s) {
   std::shared_ptr<LayerNorm> ln_pre;
   if (s.roi_ln_pre) ln_pre = front.register_module("ln_pre", std::make_shared<LayerNorm>(s.width, 1e-5));
   run.bind_all(front);
-  AttentionPool2d pool({.heads = s.heads, .output_dim = s.output_dim},
-                       {.width = s.width, .tokens = 1, .grid = {1, 1}, .modality = Modality::image});
-  pool.to(run.device(), run.parameter_dtype());
-  for (const auto& item : pool.named_parameters())
-    if (const std::string name = pool.state_dict_key(item.key()); run.has_parameter(name)) run.bind(name, item.value());
+  config::ModuleSettings choice{"attention_pool_2d"};
+  choice.settings.set("heads", config::Value<std::int64_t>::dump(s.heads));
+  choice.settings.set("output_dim", config::Value<std::int64_t>::dump(s.output_dim));
+  const auto pool = readouts().make(choice, run.path(), {.width = s.width, .tokens = 1, .grid = {1, 1}, .modality = Modality::image});
+  pool->to(run.device(), run.parameter_dtype());
+  for (const auto& item : pool->named_parameters())
+    if (const std::string name = pool->state_dict_key(item.key()); run.has_parameter(name)) run.bind(name, item.value());
 
   const TowerInput input = regions_of(run);
   const at::Tensor x = region_tokens.forward(input.regions, input.mask, ln_pre.get()).tokens;
@@ -141,7 +139,7 @@ Outputs run_attention_pool(Run& run, const EncoderCase& s) {
   encoded.class_token = x.select(1, 0);
   encoded.tokens = x.slice(1, 1);
   encoded.mask = input.mask;
-  return {{"embedding", pool.forward(encoded, {}).embedding}};
+  return {{"embedding", pool->forward(encoded, {}).embedding}};
 }
 
 Outputs run_roi_encoder(Run& run) {

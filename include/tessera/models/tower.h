@@ -100,10 +100,10 @@ class Projection : public torch::nn::Module {
  public:
   /// Maps the read-out's vector: pooled [B, w] -> [B, D].
   virtual at::Tensor global(const at::Tensor& pooled) = 0;
-  /// Maps tokens [B, N, w] -> [B, N, D], the features for token-level losses.
-  virtual at::Tensor tokens(const at::Tensor& tokens) = 0;
+  /// Maps tokens [B, N, w] -> [B, N, D], the features for token-level losses. By default, returns the tokens unchanged.
+  virtual at::Tensor tokens(const at::Tensor& tokens) { return tokens; }
   /// Maps each token with the head that global() uses for the pooled vector: [B, N, w] -> [B, N, D].
-  virtual at::Tensor dense(const at::Tensor& tokens) = 0;
+  virtual at::Tensor dense(const at::Tensor& tokens) { return global(tokens); }
   virtual std::int64_t embed_dim() const = 0;
 };
 
