@@ -26,5 +26,6 @@ void add_linear_bottleneck(ReadOutRegistry& list);
 void add_map(ReadOutRegistry& list);
 void add_none(ReadOutRegistry& list);
 void add_poolings(ReadOutRegistry& list);
+void add_sparo(ReadOutRegistry& list);
 
 }  // namespace tessera

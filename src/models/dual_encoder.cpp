@@ -10,7 +10,6 @@
 #include "src/models/batch_norm.h"
 #include "src/models/per_sample_rng.h"
 #include "src/models/position_embedding.h"
-#include "src/models/readouts/sparo.h"
 #include "src/models/room.h"
 #include <tessera/base/text.h>
 #include <tessera/models/dual_encoder.h>
@@ -49,14 +48,16 @@ void hide_missing_images(TowerFeatures& features) {
 
 /// Checks that both towers have the same number of slots and the same slot width. SPARO compares slot by slot, so equal total widths are
 /// not enough: 64 slots of width 64 cannot be compared with 32 slots of width 128.
-void check_slots_agree(Tower& image, Tower& text, const std::string& path) {
-  const auto* ours = dynamic_cast<const Sparo*>(&image.readout());
-  const auto* theirs = dynamic_cast<const Sparo*>(&text.readout());
-  if (ours == nullptr || theirs == nullptr) return;
-  const SparoSettings &a = ours->settings(), &b = theirs->settings();
-  if (a.slots != b.slots || a.slot_width != b.slot_width)
-    user_error(path, ": the image tower's read-out gives ", a.slots, " slots of ", a.slot_width, ", the text tower's ",
-               b.slots, " of ", b.slot_width, ": make slots and slot_width of both sparo read-outs equal");
+void check_slots_agree(const ModelSettings& model, const std::string& path) {
+  if (!model.text || model.image.readout.name != "sparo" || model.text->readout.name != "sparo") return;
+  const auto number = [](const TowerSettings& tower, const char* key) {
+    return config::Value<std::int64_t>::read(*tower.readout.settings.find(key), key, 0);
+  };
+  const std::int64_t ours = number(model.image, "slots"), width = number(model.image, "slot_width");
+  const std::int64_t theirs = number(*model.text, "slots"), their_width = number(*model.text, "slot_width");
+  if (ours != theirs || width != their_width)
+    user_error(path, ": the image tower's read-out gives ", ours, " slots of ", width, ", the text tower's ", theirs, " of ", their_width,
+               ": make slots and slot_width of both sparo read-outs equal");
 }
 
 std::map<std::string, at::Tensor> without_text_prefix(const std::map<std::string, at::Tensor>& tensors) {
@@ -321,7 +322,7 @@ DualEncoder::DualEncoder(const ModelSettings& settings, const std::string& path)
   impl_->build_towers(full, path);
   if (impl_->text) register_module("text", impl_->text);
   register_module("image", impl_->image);
-  if (impl_->text) check_slots_agree(*impl_->image, *impl_->text, path);
+  check_slots_agree(full, path);
   if (impl_->text && impl_->image->embed_dim() != impl_->text->embed_dim())
     user_error(path, ": the image tower's embedding is ", impl_->image->embed_dim(), " wide, the text tower's ",
                impl_->text->embed_dim(), ": make them equal (projection.embed_dim)");

@@ -2,7 +2,6 @@
 #include "src/models/groupvit.h"
 #include "src/models/modified_resnet.h"
 #include "src/models/readouts/fdt.h"
-#include "src/models/readouts/sparo.h"
 #include "src/models/text_group_encoder.h"
 #include "src/models/text_transformer.h"
 #include "src/models/token_projection.h"
@@ -36,7 +35,7 @@ ReadOutRegistry& readouts() {
     add_map(list);
     add_attentional_pool(list);
     add_attention_pool_2d(list);
-    add_readout<Sparo, SparoSettings>(list, "sparo", "separately attended slots (projection none)");
+    add_sparo(list);
     add_linear_bottleneck(list);
     add_readout<Fdt, FdtSettings>(list, "fdt", "a sparse combination of codes from a codebook that both towers share");
     add_groups(list);

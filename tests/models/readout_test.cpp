@@ -1,6 +1,5 @@
 #include <torch/csrc/autograd/autograd.h>
 
-#include "src/models/readouts/sparo.h"
 #include "tests/models/small_models.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/test_name.h"

@@ -1,7 +1,6 @@
 #include "src/base/avoided_flops.h"
 #include "src/measure/step_meter.h"
 #include "src/foreign/architectures.h"
-#include "src/models/readouts/sparo.h"
 #include "tests/models/small_models.h"
 #include <tessera/models/registry.h>
 
@@ -68,15 +67,13 @@ TEST(SparoCounts, MatchThePaperForTheAblations) {
   const std::int64_t projections = 768 * 512 + 512 * 512;
   const std::int64_t base = numbers_in(DualEncoder(architecture("ViT-B-32"))) + 1 - projections;
   const auto total = [&](const std::string& attention, const std::string& norm, const std::string& projection) {
-    SparoSettings s;
-    s.slots = 128;
-    s.share_values = false;
-    s.cross_attention = attention, s.layer_norm = norm, s.projection = projection;
+    const config::Node sparo = settings("{slots: 128, share_values: false, cross_attention: " + attention + ", layer_norm: " + norm +
+                                        ", projection: " + projection + "}");
     std::int64_t sum = base;
     for (const std::int64_t width : {768, 512}) {
       ReadOutContext context;
       context.width = width;
-      sum += numbers_in(Sparo(s, context));
+      sum += numbers_in(*readouts().make({"sparo", sparo}, "readout", context));
     }
     return sum;
   };
