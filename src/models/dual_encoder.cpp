@@ -67,107 +67,18 @@ std::map<std::string, at::Tensor> without_text_prefix(const std::map<std::string
   return out;
 }
 
-}  // namespace
+void add_input_ids(const TowerInput& view, TowerFeatures& out) {
+  out.input.ids = view.ids;
+  out.input.mask = view.mask;
+}
 
-struct DualEncoder::Impl {
-  ModelSettings settings;
-  SharedParameters shared;
-  std::shared_ptr<Tower> image;
-  std::shared_ptr<Tower> text;  // null if there is no text tower
-  at::Tensor mean;
-  at::Tensor deviation;
-  at::Tensor weight;  // a parameter of the image tower
-
-  void build_towers(const ModelSettings& full, const std::string& path) {
-    if (full.text) text = std::make_shared<Tower>(*full.text, Modality::text, shared, path + ".text");
-    image = std::make_shared<Tower>(full.image, Modality::image, shared, path + ".image");
-  }
-
-  /// Returns normalized pixels in the type of the weights, which Python may have changed (half(), double()).
-  at::Tensor normalize(const at::Tensor& pixels) const {
-    if (!pixels.defined()) return pixels;
-    if (pixels.is_floating_point()) return pixels.to(weight.scalar_type());
-    TORCH_CHECK(pixels.scalar_type() == at::kByte, "encode_image: pixels must be uint8 or floating, got ",
-                pixels.scalar_type());
-    // Python moves only the towers' tensors to another device.
-    const auto moved = [&](const at::Tensor& values) { return values.to(pixels.device(), at::kFloat); };
-    return pixels.to(at::kFloat).div_(255.0).sub_(moved(mean)).div_(moved(deviation)).to(weight.scalar_type());
-  }
-
-  Tower& text_tower() const {
-    TORCH_CHECK(text != nullptr, "this model has no text tower (model.text is null)");
-    return *text;
-  }
-
-  /// Encodes a text view. In a view with K captions per image, each caption is a row of its own for the tower.
-  TowerFeatures encode_captions(Tower& tower, const TowerInput& view, const ViewNeeds& needs) const {
-    const std::int64_t images = view.ids.size(0), captions = view.ids.size(1);
-    const auto flat = [](const at::Tensor& tensor) { return tensor.flatten(0, 1); };
-    const RowRngScope keyed(row_keys_of_parts(images, captions, view.ids.device()));
-    ViewNeeds of_each = needs;
-    of_each.optional = true;  // an image may have fewer captions
-    TowerFeatures out = encode(tower, map_tensors(view, flat), of_each);
-    out = map_tensors(out, [&](const at::Tensor& tensor) { return tensor.unflatten(0, {images, captions}); });
-    out.present = view.mask.defined() ? view.mask.any(2)
-                                      : at::ones({images, captions}, view.ids.options().dtype(at::kBool));
-    return out;
-  }
-
-  /// Normalizes patches [B, T, 3 * h * w]. The pixels of a channel are contiguous within a patch.
-  at::Tensor normalize_patches(const at::Tensor& patches) const {
-    if (!patches.defined()) return patches;
-    TORCH_CHECK(patches.dim() == 3 && patches.size(2) % 3 == 0, "encode_image: patches must be [B, T, 3 * h * w], got ",
-                patches.sizes());
-    return normalize(patches.unflatten(2, {3, 1, patches.size(2) / 3})).flatten(2);
-  }
-
-  TowerFeatures encode(Tower& tower, const TowerInput& view, const ViewNeeds& needs) const {
-    if (view.ids.defined() && view.ids.dim() == 3) return encode_captions(tower, view, needs);
-    TowerInput input = view;
-    input.pixels = normalize(view.pixels);
-    input.patches = normalize_patches(view.patches);
-    if (view.regions.defined() && view.regions.size(2) == 0)  // no sample of the batch has regions
-      input.regions = at::zeros({view.regions.size(0), view.regions.size(1), tower.encoder().region_width()},
-                                view.regions.options());
-    const RealRows present(needs.optional && view.mask.defined() ? view.mask.any(1) : at::Tensor());
-    TowerFeatures out = tower.forward(input, needs);
-    if (settings.unit_length && out.global.defined()) {
-      constexpr double kLeast = 1e-12;
-      out.global = at_least_float(out.global);
-      out.global = out.global / out.global.norm(2, {-1}, /*keepdim=*/true).clamp_min(kLeast);
-    }
-    if (needs.optional && view.mask.defined()) {
-      out.present = view.mask.any(1);
-      if (view.of_images()) hide_missing_images(out);
-    }
-    if (needs.input_ids) add_input_ids(view, out);
-    return out;
-  }
-
-  static void add_input_ids(const TowerInput& view, TowerFeatures& out) {
-    out.input.ids = view.ids;
-    out.input.mask = view.mask;
-  }
-
-  /// Returns the features of a text view that no tower encodes. They contain only the ids.
-  static TowerFeatures ids_alone(const TowerInput& view) {
-    TowerFeatures out;
-    add_input_ids(view, out);
-    if (view.mask.defined()) out.present = view.mask.any(-1);
-    return out;
-  }
-
-  /// Encodes all views of one modality, if possible in one batch.
-  std::map<std::string, TowerFeatures> encode_views(Tower& tower, const std::map<std::string, TowerInput>& views,
-                                                    const std::map<std::string, ViewNeeds>& needs) const;
-
-  at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const {
-    if (is_image_parameter(name)) return image->adapt_weight(name.substr(kImagePrefix.size()), stored);
-    return text ? text->adapt_weight(name, stored) : stored;
-  }
-};
-
-namespace {
+/// Returns the features of a text view that no tower encodes. They contain only the ids.
+TowerFeatures ids_alone(const TowerInput& view) {
+  TowerFeatures out;
+  add_input_ids(view, out);
+  if (view.mask.defined()) out.present = view.mask.any(-1);
+  return out;
+}
 
 // Returns a view's tensors, except for those that tell real entries from padding.
 std::vector<at::Tensor> values_of(TowerInput view) {
@@ -206,9 +117,73 @@ TowerInput stacked(std::vector<TowerInput> views) {
   return joined(parts).image("view").input;
 }
 
+/// Builds both towers.
+struct Towers {
+  Towers(const ModelSettings& settings, SharedParameters& shared, const std::string& path) {
+    if (settings.text) text = std::make_shared<Tower>(*settings.text, Modality::text, shared, path + ".text");
+    image = std::make_shared<Tower>(settings.image, Modality::image, shared, path + ".image");
+  }
+  std::shared_ptr<Tower> text, image;  // text is null if there is no text tower
+};
+
 }  // namespace
 
-std::map<std::string, TowerFeatures> DualEncoder::Impl::encode_views(
+/// Returns normalized pixels in the type of the weights, which Python may have changed (half(), double()).
+at::Tensor DualEncoder::normalize(const at::Tensor& pixels) const {
+  if (!pixels.defined()) return pixels;
+  if (pixels.is_floating_point()) return pixels.to(weight_.scalar_type());
+  TORCH_CHECK(pixels.scalar_type() == at::kByte, "encode_image: pixels must be uint8 or floating, got ",
+              pixels.scalar_type());
+  // Python moves only the towers' tensors to another device.
+  const auto moved = [&](const at::Tensor& values) { return values.to(pixels.device(), at::kFloat); };
+  return pixels.to(at::kFloat).div_(255.0).sub_(moved(mean_)).div_(moved(deviation_)).to(weight_.scalar_type());
+}
+
+/// Normalizes patches [B, T, 3 * h * w]. The pixels of a channel are contiguous within a patch.
+at::Tensor DualEncoder::normalize_patches(const at::Tensor& patches) const {
+  if (!patches.defined()) return patches;
+  TORCH_CHECK(patches.dim() == 3 && patches.size(2) % 3 == 0, "encode_image: patches must be [B, T, 3 * h * w], got ",
+              patches.sizes());
+  return normalize(patches.unflatten(2, {3, 1, patches.size(2) / 3})).flatten(2);
+}
+
+/// Encodes a text view. In a view with K captions per image, each caption is a row of its own for the tower.
+TowerFeatures DualEncoder::encode_captions(Tower& tower, const TowerInput& view, const ViewNeeds& needs) const {
+  const std::int64_t images = view.ids.size(0), captions = view.ids.size(1);
+  const auto flat = [](const at::Tensor& tensor) { return tensor.flatten(0, 1); };
+  const RowRngScope keyed(row_keys_of_parts(images, captions, view.ids.device()));
+  ViewNeeds of_each = needs;
+  of_each.optional = true;  // an image may have fewer captions
+  TowerFeatures out = encode(tower, map_tensors(view, flat), of_each);
+  out = map_tensors(out, [&](const at::Tensor& tensor) { return tensor.unflatten(0, {images, captions}); });
+  out.present = view.mask.defined() ? view.mask.any(2)
+                                    : at::ones({images, captions}, view.ids.options().dtype(at::kBool));
+  return out;
+}
+
+TowerFeatures DualEncoder::encode(Tower& tower, const TowerInput& view, const ViewNeeds& needs) const {
+  if (view.ids.defined() && view.ids.dim() == 3) return encode_captions(tower, view, needs);
+  TowerInput input = view;
+  input.pixels = normalize(view.pixels);
+  input.patches = normalize_patches(view.patches);
+  if (view.regions.defined() && view.regions.size(2) == 0)  // no sample of the batch has regions
+    input.regions = at::zeros({view.regions.size(0), view.regions.size(1), tower.encoder().region_width()}, view.regions.options());
+  const RealRows present(needs.optional && view.mask.defined() ? view.mask.any(1) : at::Tensor());
+  TowerFeatures out = tower.forward(input, needs);
+  if (settings_.unit_length && out.global.defined()) {
+    constexpr double kLeast = 1e-12;
+    out.global = at_least_float(out.global);
+    out.global = out.global / out.global.norm(2, {-1}, /*keepdim=*/true).clamp_min(kLeast);
+  }
+  if (needs.optional && view.mask.defined()) {
+    out.present = view.mask.any(1);
+    if (view.of_images()) hide_missing_images(out);
+  }
+  if (needs.input_ids) add_input_ids(view, out);
+  return out;
+}
+
+std::map<std::string, TowerFeatures> DualEncoder::encode_views(
     Tower& tower, const std::map<std::string, TowerInput>& views, const std::map<std::string, ViewNeeds>& needs) const {
   const bool apart = mixes_rows(tower);
   std::vector<std::pair<std::string, ViewNeeds>> waiting;
@@ -306,34 +281,34 @@ ModelSettings with_image_size(ModelSettings settings, config::Size size) {
   return settings;
 }
 
-DualEncoder::DualEncoder(const ModelSettings& settings, const std::string& path) : impl_(std::make_shared<Impl>()) {
-  impl_->settings = resolve(settings, path);
-  const ModelSettings& full = impl_->settings;
-  config::Node sizes = config::dump(full);
+DualEncoder::DualEncoder(const ModelSettings& settings, const std::string& path) : settings_(resolve(settings, path)) {
+  config::Node sizes = config::dump(settings_);
   sizes.erase("preprocessing");
   check_room("weights", path, sizes, [&] {
-    Impl unfilled;
-    unfilled.build_towers(full, path);
+    SharedParameters shared;
+    const Towers unfilled(settings_, shared, path);
     std::vector<at::Tensor> tensors = tensors_of(*unfilled.image);
     if (!unfilled.text) return tensors;
     for (const at::Tensor& tensor : tensors_of(*unfilled.text)) tensors.push_back(tensor);
     return tensors;
   });
-  impl_->build_towers(full, path);
-  if (impl_->text) register_module("text", impl_->text);
-  register_module("image", impl_->image);
-  check_slots_agree(full, path);
-  if (impl_->text && impl_->image->embed_dim() != impl_->text->embed_dim())
-    user_error(path, ": the image tower's embedding is ", impl_->image->embed_dim(), " wide, the text tower's ",
-               impl_->text->embed_dim(), ": make them equal (projection.embed_dim)");
-  if (keeps_shapes(full.preprocessing)) impl_->image->encoder().patch_of_sequences();
-  impl_->weight = impl_->image->parameters().front();
-  impl_->mean = register_buffer("pixel_mean", channel_values(full.preprocessing.mean));
-  impl_->deviation = register_buffer("pixel_std", channel_values(full.preprocessing.std));
+  const Towers towers(settings_, shared_, path);
+  image_ = towers.image;
+  text_ = towers.text;
+  if (text_) register_module("text", text_);
+  register_module("image", image_);
+  check_slots_agree(settings_, path);
+  if (text_ && image_->embed_dim() != text_->embed_dim())
+    user_error(path, ": the image tower's embedding is ", image_->embed_dim(), " wide, the text tower's ",
+               text_->embed_dim(), ": make them equal (projection.embed_dim)");
+  if (keeps_shapes(settings_.preprocessing)) image_->encoder().patch_of_sequences();
+  weight_ = image_->parameters().front();
+  mean_ = register_buffer("pixel_mean", channel_values(settings_.preprocessing.mean));
+  deviation_ = register_buffer("pixel_std", channel_values(settings_.preprocessing.std));
 }
 
 TowerFeatures DualEncoder::encode_image(const TowerInput& view, const ViewNeeds& needs) {
-  return impl_->encode(*impl_->image, view, needs);
+  return encode(*image_, view, needs);
 }
 
 TowerFeatures DualEncoder::encode_image(const at::Tensor& pixels, const ViewNeeds& needs) {
@@ -341,43 +316,26 @@ TowerFeatures DualEncoder::encode_image(const at::Tensor& pixels, const ViewNeed
 }
 
 EncodedImages DualEncoder::encode_images(const at::Tensor& pixels) {
-  const Encoded encoded = impl_->image->encoder().encode(image_input(impl_->normalize(pixels)));
+  const Encoded encoded = image_->encoder().encode(image_input(normalize(pixels)));
   TORCH_CHECK(!encoded.mask.defined(), "encode_pictures: the image encoder's tokens have padding");
   return {encoded.tokens, encoded.class_token, encoded.attention};
 }
 
 TowerFeatures DualEncoder::encode_text(const TowerInput& view, const ViewNeeds& needs) {
-  return impl_->encode(impl_->text_tower(), view, needs);
+  return encode(text_tower(), view, needs);
 }
 
 Features DualEncoder::forward(const Batch& batch, const Needs& needs) {
   Features features;
-  features.images = impl_->encode_views(*impl_->image, batch.images, needs.images);
-  if (!needs.texts.empty()) features.texts = impl_->encode_views(impl_->text_tower(), batch.texts, needs.texts);
+  features.images = encode_views(*image_, batch.images, needs.images);
+  if (!needs.texts.empty()) features.texts = encode_views(text_tower(), batch.texts, needs.texts);
   features.duplicates = batch.duplicates;
   return features;
 }
 
-const ModelSettings& DualEncoder::settings() const {
-  return impl_->settings;
-}
-std::int64_t DualEncoder::embed_dim() const {
-  return impl_->image->embed_dim();
-}
-config::Size DualEncoder::grid() const {
-  return impl_->image->encoder().grid();
-}
-Tower& DualEncoder::image_tower() const {
-  return *impl_->image;
-}
-bool DualEncoder::has_text_tower() const {
-  return impl_->text != nullptr;
-}
 Tower& DualEncoder::text_tower() const {
-  return impl_->text_tower();
-}
-SharedParameters& DualEncoder::shared() {
-  return impl_->shared;
+  TORCH_CHECK(text_ != nullptr, "this model has no text tower (model.text is null)");
+  return *text_;
 }
 
 bool is_image_parameter(const std::string& name) {
@@ -386,15 +344,15 @@ bool is_image_parameter(const std::string& name) {
 
 std::map<std::string, at::Tensor> DualEncoder::state_dict() const {
   std::map<std::string, at::Tensor> state;
-  if (impl_->text) state = impl_->text->state_dict();
-  for (const auto& [name, tensor] : impl_->image->state_dict()) state[std::string(kImagePrefix) + name] = tensor;
+  if (text_) state = text_->state_dict();
+  for (const auto& [name, tensor] : image_->state_dict()) state[std::string(kImagePrefix) + name] = tensor;
   return state;
 }
 
 std::map<std::string, std::int64_t> DualEncoder::blocks_behind() const {
   std::map<std::string, std::int64_t> out;
-  if (impl_->text) out = impl_->text->blocks_behind();
-  for (const auto& [name, blocks] : impl_->image->blocks_behind()) out[std::string(kImagePrefix) + name] = blocks;
+  if (text_) out = text_->blocks_behind();
+  for (const auto& [name, blocks] : image_->blocks_behind()) out[std::string(kImagePrefix) + name] = blocks;
   return out;
 }
 
@@ -460,7 +418,10 @@ void DualEncoder::load_state(const std::map<std::string, at::Tensor>& tensors, c
       user_error(origin, ": tensor ", name, " ", shape_text(own), " is missing: the file is not of this architecture",
                  names_found(stored, state));
     }
-    const at::Tensor value = impl_->adapt_weight(name, found->second);
+    const at::Tensor& given = found->second;
+    const at::Tensor value = is_image_parameter(name) ? image_->adapt_weight(name.substr(kImagePrefix.size()), given)
+                             : text_                  ? text_->adapt_weight(name, given)
+                                                      : given;
     if (value.sizes() != own.sizes())
       user_error(origin, ": tensor ", name, " is ", shape_text(found->second), ", but the model's settings make it ",
                  shape_text(own));

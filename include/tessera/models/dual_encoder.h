@@ -63,16 +63,16 @@ class DualEncoder : public torch::nn::Module {
   Features forward(const Batch& batch, const Needs& needs);
 
   /// The settings with all defaults filled in.
-  const ModelSettings& settings() const;
-  std::int64_t embed_dim() const;
+  const ModelSettings& settings() const { return settings_; }
+  std::int64_t embed_dim() const { return image_->embed_dim(); }
   /// The image tower's patch grid at the configured image size.
-  config::Size grid() const;
-  Tower& image_tower() const;
-  bool has_text_tower() const;
+  config::Size grid() const { return image_->encoder().grid(); }
+  Tower& image_tower() const { return *image_; }
+  bool has_text_tower() const { return text_ != nullptr; }
   /// Throws c10::Error if the model has no text tower.
   Tower& text_tower() const;
   /// Parameters that objectives may share with the towers.
-  SharedParameters& shared();
+  SharedParameters& shared() { return shared_; }
 
   /// Parameters and buffers under OpenCLIP's names (visual.*, token_embedding.weight, text_projection, ...). The tensors are the model's
   /// own parameters and buffers, not copies; requires_grad distinguishes parameters from buffers.
@@ -86,8 +86,18 @@ class DualEncoder : public torch::nn::Module {
                   log::Level resampling = log::Level::warning);
 
  private:
-  struct Impl;
-  std::shared_ptr<Impl> impl_;
+  at::Tensor normalize(const at::Tensor& pixels) const;
+  at::Tensor normalize_patches(const at::Tensor& patches) const;
+  TowerFeatures encode(Tower& tower, const TowerInput& view, const ViewNeeds& needs) const;
+  TowerFeatures encode_captions(Tower& tower, const TowerInput& view, const ViewNeeds& needs) const;
+  std::map<std::string, TowerFeatures> encode_views(Tower& tower, const std::map<std::string, TowerInput>& views,
+                                                    const std::map<std::string, ViewNeeds>& needs) const;
+
+  ModelSettings settings_;
+  SharedParameters shared_;
+  std::shared_ptr<Tower> image_, text_;  // text_ is null if there is no text tower
+  at::Tensor mean_, deviation_;
+  at::Tensor weight_;  // a parameter of the image tower
 };
 
 /// Whether a name in a model file belongs to the image tower ("visual.*").
