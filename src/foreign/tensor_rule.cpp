@@ -100,7 +100,8 @@ bool name_fits(const std::string& pattern, const std::string& name) {
   return match(pattern, name).has_value();
 }
 
-std::vector<TensorRule> attention_rules(const std::string& query, const std::string& key, const std::string& value, const std::string& output) {
+std::vector<TensorRule> attention_rules(const std::string& query, const std::string& key, const std::string& value,
+                                        const std::string& output) {
   std::vector<TensorRule> rules = {{{output + ".**"}, {"attn.out_proj.**"}}};
   for (const char* what : {"weight", "bias"})
     rules.push_back({{concat(query, ".", what), concat(key, ".", what), concat(value, ".", what)}, {concat("attn.in_proj_", what)}});

@@ -33,7 +33,8 @@ struct TensorRule {
 std::vector<TensorRule> with_prefixes(std::vector<TensorRule> rules, const std::string& theirs, const std::string& ours);
 
 /// Returns the rules for attention whose linear maps of queries, keys, values and outputs have these names, and are separate modules.
-std::vector<TensorRule> attention_rules(const std::string& query, const std::string& key, const std::string& value, const std::string& output);
+std::vector<TensorRule> attention_rules(const std::string& query, const std::string& key, const std::string& value,
+                                        const std::string& output);
 
 /// Returns the elements of both lists, in their order.
 std::vector<TensorRule> joined(std::vector<TensorRule> first, const std::vector<TensorRule>& second);

@@ -29,7 +29,8 @@ ForeignModel text_encoder(const ForeignConfig& c) {
     left_out.push_back({of + "embeddings.position_ids", ""});
     left_out.push_back({of + "embeddings.token_type_ids", ""});
   }
-  for (const char* layers : {"cls.**", "lm_head.**", "classifier.**", "qa_outputs.**"}) left_out.push_back({layers, "the head for another task"});
+  for (const char* layers : {"cls.**", "lm_head.**", "classifier.**", "qa_outputs.**"})
+    left_out.push_back({layers, "the head for another task"});
   for (const char* part : {"decoder.**", "model.decoder.**"}) left_out.push_back({part, "the text decoder"});
   return text_tower_alone(tower.tower, rules, left_out);
 }

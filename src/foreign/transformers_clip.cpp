@@ -114,7 +114,8 @@ ForeignModel clip_text_alone(const ForeignConfig& c) {
 }
 
 Json clip_vision_config(const ModelFile& file) {
-  return joined(written(image_keys, vit_settings_of(file)), {{"model_type", "clip_vision_model"}, {"projection_dim", embed_dim_of(file.model.image)}});
+  return joined(written(image_keys, vit_settings_of(file)),
+                {{"model_type", "clip_vision_model"}, {"projection_dim", embed_dim_of(file.model.image)}});
 }
 
 Json clip_config(const ModelFile& file) {
@@ -187,7 +188,8 @@ ForeignModel siglip(const ForeignConfig& c) {
 }
 
 ForeignModel siglip_vision_alone(const ForeignConfig& c) {
-  return as_siglip(image_tower_alone(siglip_vision(c), with_and_without(vision_tower_rules(), "vision_model.", c, {"SiglipVisionModel"}), {}));
+  const Rules rules = with_and_without(vision_tower_rules(), "vision_model.", c, {"SiglipVisionModel"});
+  return as_siglip(image_tower_alone(siglip_vision(c), rules, {}));
 }
 
 ForeignModel siglip_text_alone(const ForeignConfig& c) {

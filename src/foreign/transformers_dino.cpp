@@ -80,15 +80,14 @@ ForeignModel vit(const ForeignConfig& c) {
                                                 {{"layernorm_after.**"}, {"ln_2.**"}},
                                                 {{"intermediate.dense.**"}, {"mlp.c_fc.**"}},
                                                 {{"output.dense.**"}, {"mlp.c_proj.**"}}});
-  ForeignModel out = image_tower_alone(
-      {chosen("vit", vit), {"cls"}, {"none"}},
-      with_and_without(dino_rules(layer, "encoder.layer.*.", "embeddings.patch_embeddings.projection", "layernorm"), "vit.", c, {"ViTModel"}),
-      {{"pooler.**", "the layer after the class token"},
-       {"vit.pooler.**", "the layer after the class token"},
-       {"embeddings.mask_token", "the token of masked patches"},
-       {"vit.embeddings.mask_token", "the token of masked patches"},
-       {"decoder.**", "the decoder of masked patches"},
-       {"classifier.**", "the classifier"}});
+  const Rules rules = dino_rules(layer, "encoder.layer.*.", "embeddings.patch_embeddings.projection", "layernorm");
+  ForeignModel out = image_tower_alone({chosen("vit", vit), {"cls"}, {"none"}}, with_and_without(rules, "vit.", c, {"ViTModel"}),
+                                       {{"pooler.**", "the layer after the class token"},
+                                        {"vit.pooler.**", "the layer after the class token"},
+                                        {"embeddings.mask_token", "the token of masked patches"},
+                                        {"vit.embeddings.mask_token", "the token of masked patches"},
+                                        {"decoder.**", "the decoder of masked patches"},
+                                        {"classifier.**", "the classifier"}});
   out.model.preprocessing.mean = out.model.preprocessing.std = {0.5, 0.5, 0.5};
   return out;
 }

@@ -140,7 +140,8 @@ class SegmentSearch {
   /// Sets the bits of the documents that the filter allows. Returns false, and sets no bits, if the filter allows all documents.
   bool allow(const Window& window) {
     const std::vector<std::uint64_t>& removed = segment_.manifest.removed;
-    if (removed.empty() && filter_.must.empty() && filter_.must_not.empty() && filter_.should.empty() && !filter_.only_documents) return false;
+    if (removed.empty() && filter_.must.empty() && filter_.must_not.empty() && filter_.should.empty() && !filter_.only_documents)
+      return false;
     Bits& other = own_.other;
     const std::int64_t words = window.words();
     const auto each_word = [&](auto&& change) {
@@ -148,7 +149,7 @@ class SegmentSearch {
     };
     const auto clear_other = [&] { std::fill_n(other.begin(), words, std::uint64_t{0}); };
     const auto keep_other = [&] { each_word([&](std::uint64_t& allowed, std::int64_t w) { allowed &= other[w]; }); };
-    each_word([&](std::uint64_t& allowed, std::int64_t w) { allowed = removed.empty() ? ~std::uint64_t{0} : ~removed[window.first / 64 + w]; });
+    each_word([&](std::uint64_t& allowed, std::int64_t w) { allowed = ~(removed.empty() ? 0 : removed[window.first / 64 + w]); });
     for (const std::int32_t token : filter_.must) {
       clear_other();
       mark(window, token, other);

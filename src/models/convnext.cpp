@@ -191,7 +191,8 @@ class ConvNext : public Encoder {
       for (const auto& block : stages_[stage]) {
         at::Tensor factors;
         if (draws.defined()) {
-          const double rate = settings_.drop_path * static_cast<double>(number) / static_cast<double>(std::max<std::int64_t>(1, blocks - 1));
+          const auto last = static_cast<double>(std::max<std::int64_t>(1, blocks - 1));
+          const double rate = settings_.drop_path * static_cast<double>(number) / last;
           factors = draws.select(1, number).ge(rate) / (1 - rate);
         }
         x = block->forward(x, factors);
@@ -235,8 +236,8 @@ class ConvNext : public Encoder {
       add(0, torch::nn::Conv2dOptions(3, s.widths[0], s.patch_size).stride(s.patch_size));
     } else {
       constexpr std::int64_t kDivisor = 8;
-      // Like timm, rounds to the nearest multiple of 8. If this multiple is more than a tenth below the width, takes the next higher multiple
-      // of 8 instead.
+      // Like timm, rounds to the nearest multiple of 8. If this multiple is more than a tenth below the width, takes the next higher
+      // multiple of 8 instead.
       const auto rounded = [&](std::int64_t width) {
         const std::int64_t near = std::max<std::int64_t>(kDivisor, (width + kDivisor / 2) / kDivisor * kDivisor);
         return 10 * near < 9 * width ? near + kDivisor : near;

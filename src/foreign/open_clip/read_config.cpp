@@ -246,7 +246,8 @@ TowerSettings resnet_tower(const OpenClipModel& model) {
   resnet.width = theirs.width;
   resnet.image_size = theirs.image_size;
   const std::int64_t heads = theirs.width * ModifiedResnet::kWidening / theirs.head_width;
-  return {chosen("modified_resnet", resnet), module_with("attention_pool_2d", {{"heads", heads}, {"output_dim", model.embed_dim}}), {"none"}};
+  const auto pool = module_with("attention_pool_2d", {{"heads", heads}, {"output_dim", model.embed_dim}});
+  return {chosen("modified_resnet", resnet), pool, {"none"}};
 }
 
 TowerSettings image_tower_of(const OpenClipModel& model, const std::string& path) {

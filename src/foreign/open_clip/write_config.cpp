@@ -140,7 +140,9 @@ class OpenClipConfigWriter {
     } else if (attentional) {
       const OpenClipJson pool = settings_of(image().readout);
       require(pool.at("pool") == "first" && pool.at("project") == true, "an attentional pool that does not project its first query");
-      out.update(OpenClipJson{{"attentional_pool", true}, {"attn_pooler_queries", pool.at("queries")}, {"attn_pooler_heads", pool.at("heads")}});
+      out["attentional_pool"] = true;
+      out["attn_pooler_queries"] = pool.at("queries");
+      out["attn_pooler_heads"] = pool.at("heads");
       require(image().projection.name == "none", "a projection after an attentional pool");
       return out;
     } else if (image().readout.name != "cls") {

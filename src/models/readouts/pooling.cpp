@@ -70,7 +70,8 @@ void fields(Visitor& v, LinearBottleneckSettings& s) {
 
 Positions skip_positions(const Encoded& encoded, std::int64_t skip) {
   if (skip >= encoded.tokens.size(1))
-    user_error("model: a read-out's skip_prefix leaves out ", skip, " tokens, but there are only ", encoded.tokens.size(1), ": make it smaller");
+    user_error("model: a read-out's skip_prefix leaves out ", skip, " tokens, but there are only ", encoded.tokens.size(1),
+               ": make it smaller");
   const at::Tensor mask = encoded.mask.defined() ? encoded.mask.slice(1, skip) : encoded.mask;
   return {at_least_float(encoded.tokens.slice(1, skip)), mask};
 }
