@@ -43,10 +43,8 @@ bool sound_bits(const std::uint64_t* bits, std::uint32_t count, const Window& wi
 bool sound_term(const Window& window, const TermEntry& term, int impact_bits) {
   if (term.count < 1 || term.count > window.documents || term.offset % 8 != 0) return false;
   if (term.form != PostingForm::kList && term.form != PostingForm::kBits) return false;
-  const std::uint64_t places =
-      term.form == PostingForm::kBits ? 8 * static_cast<std::uint64_t>(window.words()) : 2 * std::uint64_t{term.count};
-  const std::uint64_t bytes =
-      places + static_cast<std::uint64_t>(impact_bits / 8) * term.count + kernels::kImpactPadding;
+  const std::uint64_t impact_bytes = static_cast<std::uint64_t>(impact_bits / 8) * term.count;
+  const std::uint64_t bytes = window.document_bytes(term) + impact_bytes + kernels::kImpactPadding;
   if (term.offset > window.section.size() || bytes > window.section.size() - term.offset) return false;
   const bool places_sound = term.form == PostingForm::kBits
                                 ? sound_bits(window.bits_of(term), term.count, window)

@@ -90,11 +90,13 @@ struct Window {
   const std::uint64_t* bits_of(const TermEntry& term) const {
     return reinterpret_cast<const std::uint64_t*>(section.data() + term.offset);
   }
+  /// Returns the size in bytes of a term's list or bits of documents.
+  std::uint64_t document_bytes(const TermEntry& term) const {
+    return term.form == PostingForm::kBits ? 8 * static_cast<std::uint64_t>(words()) : 2 * std::uint64_t{term.count};
+  }
   template <class Impact>
   const Impact* impacts_of(const TermEntry& term) const {
-    const std::uint64_t before =
-        term.form == PostingForm::kBits ? 8 * static_cast<std::uint64_t>(words()) : 2 * std::uint64_t{term.count};
-    return reinterpret_cast<const Impact*>(section.data() + term.offset + before);
+    return reinterpret_cast<const Impact*>(section.data() + term.offset + document_bytes(term));
   }
   /// Calls visit(document, impact) for a term's postings in order. `document` is the document's index within the window.
   template <class Impact, class Visit>

@@ -148,11 +148,11 @@ std::optional<config::Problem> validate(const GroupVitSettings& s) {
 }
 
 GroupVit::GroupVit(const GroupVitSettings& settings) : settings_(settings) {
-  patch_embed_ = register_module("patch_embed", std::make_shared<torch::nn::Module>());
-  patch_proj_ = patch_embed_->register_module(
+  const auto patch_embed = register_module("patch_embed", std::make_shared<torch::nn::Module>());
+  patch_proj_ = patch_embed->register_module(
       "proj",
       torch::nn::Conv2d(torch::nn::Conv2dOptions(3, settings.width, settings.patch_size).stride(settings.patch_size)));
-  patch_norm_ = patch_embed_->register_module("norm", std::make_shared<LayerNorm>(settings.width, kGroupVitNormEps));
+  patch_norm_ = patch_embed->register_module("norm", std::make_shared<LayerNorm>(settings.width, kGroupVitNormEps));
   pos_embed_ = register_parameter("pos_embed", 0.02 * at::randn({1, grid().height * grid().width, settings.width}));
   const auto stages = register_module("layers", torch::nn::ModuleList());
   for (std::size_t i = 0; i < settings.depths.size(); ++i) {

@@ -77,7 +77,6 @@ class GroupVit : public Encoder {
   at::Tensor embed_patches(const at::Tensor& pixels, config::Size grid);
 
   GroupVitSettings settings_;
-  std::shared_ptr<torch::nn::Module> patch_embed_;
   torch::nn::Conv2d patch_proj_{nullptr};
   std::shared_ptr<LayerNorm> patch_norm_, norm_;
   at::Tensor pos_embed_;

@@ -43,7 +43,7 @@ std::optional<config::Problem> validate(const TextGroupEncoderSettings& s) {
 TextGroupEncoder::TextGroupEncoder(const TextGroupEncoderSettings& settings) : settings_(settings) {
   const auto table = std::make_shared<TokenEmbedding>(settings.vocab_size, settings.width, settings.token_deviation);
   token_weight_ = table->weight;
-  token_embedding_ = register_module<torch::nn::Module>("token_embedding", table);
+  register_module<torch::nn::Module>("token_embedding", table);
   positional_embedding_ = register_parameter(
       "positional_embedding", settings.position_deviation * at::randn({settings.context_length, settings.width}));
   group_tokens_ = register_parameter("group_tokens", 0.02 * at::randn({settings.num_groups, settings.width}));

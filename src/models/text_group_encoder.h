@@ -76,7 +76,6 @@ class TextGroupEncoder : public Encoder {
 
  private:
   TextGroupEncoderSettings settings_;
-  std::shared_ptr<torch::nn::Module> token_embedding_;
   at::Tensor token_weight_;
   at::Tensor positional_embedding_;
   at::Tensor group_tokens_;

@@ -82,16 +82,15 @@ Tower::Tower(const TowerSettings& settings, Modality modality, SharedParameters&
   register_module("encoder", encoder_);
   register_module("readout", readout_);
   register_module("projection", projection_);
-  const auto encoder_state = encoder_->named_parameters();
-  for (const auto& item : readout_->named_parameters())
-    if (encoder_state.contains(readout_->state_dict_key(item.key())))
-      user_error(path, ".encoder.final_norm: ", settings.readout.name, " brings its own ",
-                 readout_->state_dict_key(item.key()), ": use final_norm: none");
-  const auto projection_state = projection_->named_parameters();
-  for (const auto& item : readout_->named_parameters())
-    if (projection_state.contains(readout_->state_dict_key(item.key())))
-      user_error(path, ".projection: ", settings.readout.name, " brings its own ", readout_->state_dict_key(item.key()),
-                 ": use projection: none");
+  // The read-out's parameters may have names that belong to the encoder's final norm or to the projection.
+  const auto refuse_in = [&](const torch::nn::Module& part, const char* setting, const char* remedy) {
+    const auto parameters = part.named_parameters();
+    for (const auto& item : readout_->named_parameters())
+      if (const std::string name = readout_->state_dict_key(item.key()); parameters.contains(name))
+        user_error(path, setting, settings.readout.name, " brings its own ", name, ": use ", remedy);
+  };
+  refuse_in(*encoder_, ".encoder.final_norm: ", "final_norm: none");
+  refuse_in(*projection_, ".projection: ", "projection: none");
 }
 
 namespace {
