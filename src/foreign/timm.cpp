@@ -259,7 +259,7 @@ config::ModuleSettings readout_of(const ForeignConfig& row, const std::string& p
 config::ModuleSettings projection_of(const TimmHead& head) {
   if (head.mlp > 0) {
     return module_with("mlp", {{"embed_dim", head.mlp}, {"inner_dim", 2 * head.mlp}, {"norm", "none"}, {"activation", "gelu"},
-                               {"bias", head.bias}});
+                               {"hidden_bias", true}, {"bias", head.bias}});
   }
   const std::int64_t width = head.classifier.value_or(head.linear);
   return width > 0 ? linear_to(width, head.classifier.has_value() || head.bias) : config::ModuleSettings{"none"};
