@@ -304,7 +304,10 @@ void compare_trees(const Node& first, const Node& second, const std::string& pat
 
 ModuleSettings RegistryBase::resolve(const ModuleSettings& choice, const std::string& path) const {
   const Entry& entry = entries_[index_of(choice, path)];
-  return {choice.name, marked_like(entry.resolve(choice.settings, path), choice.settings)};
+  const std::shared_ptr<const ReadSettings> read = entry.read(choice.settings, path);
+  Node settings = marked_like(entry.dump(read->value), choice.settings);
+  settings.keep(read);
+  return {choice.name, std::move(settings)};
 }
 
 }  // namespace tessera::config

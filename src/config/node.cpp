@@ -52,6 +52,7 @@ const Node* Node::find(std::string_view key) const {
 
 void Node::set(std::string_view key, Node value) {
   if (kind_ != Kind::map) *this = map({}, mark_);
+  read_.reset();
   for (Member& member : members_)
     if (member.first == key) {
       member.second = std::move(value);
@@ -61,6 +62,7 @@ void Node::set(std::string_view key, Node value) {
 }
 
 void Node::erase(std::string_view key) {
+  read_.reset();
   std::erase_if(members_, [&](const Member& member) { return member.first == key; });
 }
 

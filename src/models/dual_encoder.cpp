@@ -354,6 +354,7 @@ Features DualEncoder::forward(const Batch& batch, const Needs& needs) {
   features.images = impl_->encode_views(*impl_->image, batch.images, needs.images);
   if (!needs.texts.empty()) features.texts = impl_->encode_views(impl_->text_tower(), batch.texts, needs.texts);
   features.duplicates = batch.duplicates;
+  features.extras = batch.extras;
   return features;
 }
 

@@ -2,6 +2,7 @@
 
 #include "src/objectives/common/counted_views.h"
 #include "src/objectives/masked_prediction.h"
+#include <tessera/models/tower.h>
 #include <tessera/ops/numeric.h>
 
 namespace tessera {
@@ -24,7 +25,8 @@ Needs MaskedPrediction::needs() const {
   for (const std::string& view : views_)
     needs.images[view] = {.encoder_tokens = true,
                           .hidden = {.share = settings_.share, .blocks = settings_.shape == "blocks"},
-                          .teacher = true};
+                          .teacher = true,
+                          .extras = {{"hidden", {[](const TowerInput& input, const Encoded&) { return input.hidden; }}}}};
   return needs;
 }
 
@@ -35,7 +37,7 @@ double MaskedPrediction::teacher_momentum(const StepContext& step) const {
 at::Tensor MaskedPrediction::compared_rows(const Features& features, bool of_teacher) const {
   std::vector<at::Tensor> rows;
   for (const std::string& view : views_) {
-    const at::Tensor& hidden = features.image(view).hidden;
+    const at::Tensor& hidden = features.image(view).extras.at("hidden");
     const at::Tensor& tokens = (of_teacher ? features.teacher_image(view) : features.image(view)).encoder_tokens;
     TORCH_CHECK(hidden.defined() && tokens.defined() && hidden.sizes() == tokens.sizes().slice(0, 2),
                 "masked_prediction: the tokens of view ", view, " or the mask of hidden tokens are missing");

@@ -23,8 +23,9 @@ ObjectiveContext objective_context(DualEncoder& model) {
   return context;
 }
 
-std::shared_ptr<Objective> make_objective(const config::ModuleSettings& choice, const std::string& path, const ObjectiveContext& context) {
-  check_room("weights", path, objectives().resolve(choice, path).settings, [&] {
+std::shared_ptr<Objective> make_objective(const config::ModuleSettings& given, const std::string& path, const ObjectiveContext& context) {
+  const config::ModuleSettings choice = objectives().resolve(given, path);
+  check_room("weights", path, choice.settings, [&] {
     SharedParameters shared = context.shared != nullptr ? *context.shared : SharedParameters();  // a copy, so that nothing stays shared
     ObjectiveContext same = context;
     same.shared = &shared;

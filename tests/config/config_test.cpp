@@ -273,6 +273,34 @@ TEST_F(ConfigFiles, ARunOrStageThatIsRenamedKeepsItsSettings) {
   }
 }
 
+struct CountedSettings {
+  std::int64_t size = 1;
+  static inline int reads = 0;
+};
+template <class Visitor>
+void fields(Visitor& v, CountedSettings& s) {
+  v("size", s.size, "a number");
+}
+std::optional<config::Problem> validate(const CountedSettings&) {
+  ++CountedSettings::reads;
+  return std::nullopt;
+}
+
+TEST(Config, RegistryReadsTheSettingsOfAModuleOnce) {
+  config::Registry<std::int64_t> registry("number");
+  registry.add<CountedSettings>("size", "a number", [](const CountedSettings& s) { return std::make_shared<std::int64_t>(s.size); });
+  CountedSettings::reads = 0;
+  config::ModuleSettings choice = registry.resolve({"size", config::parse_yaml("{size: 4}", "a.yaml")}, "module");
+  EXPECT_EQ(*registry.make(choice, "module"), 4);
+  EXPECT_EQ(*registry.make(registry.resolve(choice, "module"), "module"), 4);
+  EXPECT_EQ(CountedSettings::reads, 1);
+  EXPECT_EQ(*registry.make(choice, "elsewhere"), 4);
+  EXPECT_EQ(CountedSettings::reads, 2) << "messages would name another path";
+  choice.settings.set("size", config::Node::scalar("5"));
+  EXPECT_EQ(*registry.make(choice, "module"), 5) << "the settings were changed";
+  EXPECT_EQ(CountedSettings::reads, 3);
+}
+
 TEST(Config, RegistrySuggestsTheNearestModule) {
   struct Thing {};
   config::Registry<Thing> registry("thing");

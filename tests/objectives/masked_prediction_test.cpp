@@ -25,7 +25,7 @@ struct MaskedCase {
     at::manual_seed(1);
     for (const char* view : {"global_0", "global_1"}) {
       features.images[view].encoder_tokens = at::randn({batch, kPatches, kEncoderWidth}, dtype).requires_grad_(true);
-      features.images[view].hidden = at::rand({batch, kPatches}).argsort(std::int64_t{1}) < kPatches / 2;
+      features.images[view].extras["hidden"] = at::rand({batch, kPatches}).argsort(std::int64_t{1}) < kPatches / 2;
       features.teacher_images[view].encoder_tokens = at::randn({batch, kPatches, kEncoderWidth}, dtype);
     }
   }
@@ -57,9 +57,9 @@ double cross_entropy_by_hand(MaskedCase& each, bool all_patches) {
   for (const char* view : {"global_0", "global_1"}) {
     const TowerFeatures& seen = each.features.images.at(view);
     const at::Tensor& whole = each.features.teacher_images.at(view).encoder_tokens;
-    for (std::int64_t b = 0; b < seen.hidden.size(0); ++b)
+    for (std::int64_t b = 0; b < seen.extras.at("hidden").size(0); ++b)
       for (std::int64_t n = 0; n < kPatches; ++n) {
-        if (!all_patches && !seen.hidden[b][n].item<bool>()) continue;
+        if (!all_patches && !seen.extras.at("hidden")[b][n].item<bool>()) continue;
         const at::Tensor goal = MaskedCase::logits(*each.teacher, whole[b][n]) - each.center().squeeze(0);
         const at::Tensor made = MaskedCase::logits(*each.student, seen.encoder_tokens[b][n]);
         sum -= (goal / 0.04).softmax(0).dot((made / 0.1).log_softmax(0)).item<double>();
@@ -111,7 +111,7 @@ TEST(MaskedPrediction, VisiblePatchesAndTeacherGetNoGradient) {
   for (auto& [name, view] : each.features.teacher_images) view.encoder_tokens.requires_grad_(true);
   each.forward().total.backward();
   for (const auto& [name, view] : each.features.images) {
-    EXPECT_EQ(view.encoder_tokens.grad().masked_select(~view.hidden.unsqueeze(2)).abs().sum().item<double>(), 0);
+    EXPECT_EQ(view.encoder_tokens.grad().masked_select(~view.extras.at("hidden").unsqueeze(2)).abs().sum().item<double>(), 0);
     EXPECT_GT(view.encoder_tokens.grad().abs().sum().item<double>(), 0);
   }
   for (const auto& [name, view] : each.features.teacher_images) EXPECT_FALSE(view.encoder_tokens.grad().defined());
@@ -124,7 +124,7 @@ TEST(MaskedPrediction, CenterFollowsTheTeacherLogitsOfComparedPatches) {
   each.center().copy_(start);
   std::vector<at::Tensor> rows;
   for (const char* view : {"global_0", "global_1"}) {
-    const at::Tensor& hidden = each.features.images.at(view).hidden;
+    const at::Tensor& hidden = each.features.images.at(view).extras.at("hidden");
     const at::Tensor chosen = each.features.teacher_images.at(view).encoder_tokens.index({hidden});
     for (std::int64_t i = 0; i < chosen.size(0); ++i) rows.push_back(MaskedCase::logits(*each.teacher, chosen[i]));
   }
@@ -141,7 +141,7 @@ TEST(MaskedPrediction, NeedsHiddenPatchesAndATeacher) {
   EXPECT_EQ(view.hidden, (HiddenPatches{.share = 0.3, .blocks = true}));
   EXPECT_THROW(MaskedCase("share: 0"), UserError);
   EXPECT_THROW(each.student->forward(each.features, {}), c10::Error) << "without a teacher";
-  each.features.images.at("global_0").hidden = at::Tensor();
+  each.features.images.at("global_0").extras["hidden"] = at::Tensor();
   EXPECT_THROW(each.forward(), c10::Error);
 }
 
@@ -155,7 +155,7 @@ TEST(MaskedPrediction, MemoryIsBoundedByTheChunk) {
     Features features;
     TowerFeatures& view = features.images["global_0"];
     view.encoder_tokens = at::randn({32, 64, 4}).requires_grad_(true);
-    view.hidden = at::arange(64).expand({32, 64}) < 32;
+    view.extras["hidden"] = at::arange(64).expand({32, 64}) < 32;
     features.teacher_images["global_0"].encoder_tokens = at::randn({32, 64, 4});
     return MemoryTrace::of([&] { student->forward(features, {.teacher = teacher.get()}).total.backward(); }).peak();
   };

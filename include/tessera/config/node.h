@@ -1,5 +1,7 @@
 #pragma once
 
+#include <any>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,6 +16,12 @@ struct Mark {
   std::string file;
   int line = 0;
   std::string text() const { return line > 0 ? file + ":" + std::to_string(line) : file; }
+};
+
+/// The settings of a module, read from a node (registry.h).
+struct ReadSettings {
+  std::any value;    // the module's struct of settings
+  std::string path;  // the path of the settings in messages
 };
 
 /// A tree of settings that records where each value came from. YAML files, JSON settings and --set overrides are read into it
@@ -56,6 +64,10 @@ class Node {
   /// that is merged with a map counts as {name: NAME}.
   void merge(const Node& over, bool name_chooses = true);
 
+  /// What a registry read from this node; null if nothing was read, or if the node was changed since.
+  const std::shared_ptr<const ReadSettings>& read_settings() const { return read_; }
+  void keep(std::shared_ptr<const ReadSettings> read) { read_ = std::move(read); }
+
   /// Describes the node for error messages: "a list of 3", "a group of settings", ...
   std::string describe() const;
 
@@ -66,6 +78,7 @@ class Node {
   std::vector<Node> items_;
   std::vector<Member> members_;
   Mark mark_;
+  std::shared_ptr<const ReadSettings> read_;
 };
 
 /// Parses YAML text. Error messages name `file`. Throws UserError on malformed YAML, duplicate keys or a second document.
