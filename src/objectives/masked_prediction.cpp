@@ -30,10 +30,6 @@ Needs MaskedPrediction::needs() const {
   return needs;
 }
 
-double MaskedPrediction::teacher_momentum(const StepContext& step) const {
-  return settings_.momentum.at(step);
-}
-
 at::Tensor MaskedPrediction::compared_rows(const Features& features, bool of_teacher) const {
   std::vector<at::Tensor> rows;
   for (const std::string& view : views_) {

@@ -22,8 +22,7 @@ struct MaskedPredictionSettings {
   TeacherMomentum momentum = SelfDistillationSettings::kMomentum;
 };
 
-template <class Visitor>
-void fields(Visitor& v, MaskedPredictionSettings& s) {
+void fields(auto& v, MaskedPredictionSettings& s) {
   v("view", s.view,
     "name of the crops whose patches are predicted; they are the image views VIEW_0, VIEW_1, ...; no other objective may show these "
     "views to the model");
@@ -56,7 +55,7 @@ class MaskedPrediction : public Objective {
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;
   bool follows_step() const override { return true; }
-  double teacher_momentum(const StepContext& step) const override;
+  double teacher_momentum(const StepContext& step) const override { return settings_.momentum.at(step); }
 
  private:
   /// Returns the student's or the teacher's tokens that the loss compares, for all crops: [R, w].

@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 
 #include "src/objectives/pairs/contrast.h"
-#include "src/objectives/pairs/features.h"
 #include "src/objectives/common/reduction.h"
 #include "src/objectives/mgca.h"
 #include <tessera/ops/activation_checkpoint.h>
@@ -50,7 +49,9 @@ at::Tensor sinkhorn_codes(const at::Tensor& scores, double epsilon, std::int64_t
 }
 
 Mgca::Mgca(const MgcaSettings& settings, const ObjectiveContext& context)
-    : ContrastiveObjective(context), settings_(settings), embed_dim_(settings.embed_dim.value_or(context.embed_dim)) {
+    : PairObjective("mgca", {.image_global = true, .text_global = true, .image_tokens = true, .text_tokens = true}, settings, context),
+      embed_dim_(settings.embed_dim.value_or(context.embed_dim)) {
+  if (settings.global_weight != 0) contrasts_ = {"loss_global"};
   prototypes_ = register_module(
       "prototypes", torch::nn::Linear(torch::nn::LinearOptions(embed_dim_, settings.num_prototypes).bias(false)));
   if (settings.cross_attention == "projected") {
@@ -59,10 +60,6 @@ Mgca::Mgca(const MgcaSettings& settings, const ObjectiveContext& context)
     text_attention_ = register_module("text_attention", std::make_shared<MultiHeadAttention>(attention));
     image_attention_ = register_module("image_attention", std::make_shared<MultiHeadAttention>(attention));
   }
-}
-
-Needs Mgca::needs() const {
-  return settings_.pairs.needs({.tokens = true}, {.tokens = true});
 }
 
 // Returns the token losses [B, N] of one direction.
@@ -85,16 +82,7 @@ at::Tensor Mgca::local_loss(const at::Tensor& queries, const at::Tensor& query_m
   return map_tiles(body, {queries, context, masks_queries ? query_mask : context_mask}, shared, settings_.pairs.chunk);
 }
 
-std::map<std::string, double> Mgca::chance_levels(std::int64_t pairs) const {
-  if (settings_.global_weight == 0) return {};
-  return contrast_chance({"loss_global"}, pairs);
-}
-
-Losses Mgca::forward(const Features& features, const StepContext& context) {
-  const NoAutocast no_autocast;
-  const PairFeatures pairs = pair_features(
-      features, "mgca", settings_.pairs,
-      {.image_global = true, .text_global = true, .image_tokens = true, .text_tokens = true}, context.group);
+Losses Mgca::loss(const PairFeatures& pairs, const Features& /*features*/, const StepContext& context) {
   TORCH_CHECK(pairs.image_global.size(1) == embed_dim_,
               "mgca: image_global must be [B, D] with D = embed_dim = ", embed_dim_, ", got ",
               pairs.image_global.sizes());

@@ -3,7 +3,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "src/models/multi_head_attention.h"
-#include <tessera/objectives/contrastive_objective.h>
+#include "src/objectives/pairs/pair_objective.h"
 
 namespace tessera {
 
@@ -23,8 +23,7 @@ struct MgcaSettings {
   double prototype_weight = 1.0;
 };
 
-template <class Visitor>
-void fields(Visitor& v, MgcaSettings& s) {
+void fields(auto& v, MgcaSettings& s) {
   fields(v, s.pairs);
   v("embed_dim", s.embed_dim, "width of the embeddings; null: the model's", config::at_least(1));
   v("num_prototypes", s.num_prototypes, "number of prototypes, K", config::at_least(1));
@@ -48,18 +47,15 @@ std::optional<config::Problem> validate(const MgcaSettings& s);
 /// directions), and makes the cluster assignments of image and text agree. Terms `loss_global`, `loss_local`, `loss_local_text`,
 /// `loss_local_image`, `loss_prototype`; details `image_codes`, `text_codes` [B, K]. Each forward pass normalizes the prototypes' rows in
 /// place.
-class Mgca : public ContrastiveObjective {
+class Mgca : public PairObjective<MgcaSettings> {
  public:
   Mgca(const MgcaSettings& settings, const ObjectiveContext& context);
-  Losses forward(const Features& features, const StepContext& context) override;
-  Needs needs() const override;
-  std::map<std::string, double> chance_levels(std::int64_t pairs) const override;
 
  private:
+  Losses loss(const PairFeatures& pairs, const Features& features, const StepContext& context) override;
   at::Tensor local_loss(const at::Tensor& queries, const at::Tensor& query_mask, const at::Tensor& context,
                         const at::Tensor& context_mask, const MultiHeadAttention* attention);
 
-  MgcaSettings settings_;
   std::int64_t embed_dim_;
   torch::nn::Linear prototypes_{nullptr};
   std::shared_ptr<MultiHeadAttention> text_attention_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <any>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -57,6 +58,9 @@ class Node {
   /// Adds the member or replaces its value; turns a null node into a map.
   void set(std::string_view key, Node value);
   void erase(std::string_view key);
+
+  /// Returns the node with another mark, in which change(place, key, child) replaces each member, and each item, whose key is empty.
+  Node mapped(Mark mark, const std::function<Node(std::size_t place, const std::string& key, const Node& child)>& change) const;
 
   /// Merges `over` into this node. Two maps are merged key by key, and the keys of `over` come last in the result. If the two maps have
   /// different values of `name`, `over` replaces this node instead, because the settings of one module mean nothing to another; this does

@@ -88,7 +88,6 @@ class Registry : public RegistryBase {
 
 /// For modules without settings.
 struct NoSettings {};
-template <class Visitor>
-void fields(Visitor&, NoSettings&) {}
+void fields(auto&, NoSettings&) {}
 
 }  // namespace tessera::config
