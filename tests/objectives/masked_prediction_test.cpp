@@ -4,7 +4,6 @@
 
 #include "src/measure/pass_cost.h"
 #include "src/objectives/dino.h"
-#include "src/objectives/masked_prediction.h"
 #include "tests/support/gradcheck.h"
 #include <tessera/base/error.h>
 
@@ -15,7 +14,7 @@ constexpr std::int64_t kEncoderWidth = 4, kPatches = 6, kOutputs = 5;
 
 struct MaskedCase {
   std::string yaml;
-  std::shared_ptr<MaskedPrediction> student, teacher;
+  std::shared_ptr<Objective> student, teacher;
   Features features;
 
   explicit MaskedCase(const std::string& more = "", std::int64_t batch = 3, at::ScalarType dtype = at::kDouble)
@@ -30,10 +29,10 @@ struct MaskedCase {
     }
   }
 
-  std::shared_ptr<MaskedPrediction> make(std::uint64_t seed, at::ScalarType dtype) const {
+  std::shared_ptr<Objective> make(std::uint64_t seed, at::ScalarType dtype) const {
     at::manual_seed(seed);
-    auto out = std::dynamic_pointer_cast<MaskedPrediction>(objectives().make(
-        {"masked_prediction", config::parse_yaml(yaml, "test")}, "objective", {.embed_dim = 9, .image_width = kEncoderWidth}));
+    auto out = objectives().make({"masked_prediction", config::parse_yaml(yaml, "test")}, "objective",
+                                 {.embed_dim = 9, .image_width = kEncoderWidth});
     out->to(dtype);
     const at::NoGradGuard no_grad;
     for (at::Tensor& parameter : out->parameters())
@@ -45,7 +44,7 @@ struct MaskedCase {
     return student->forward(features, context);
   }
   at::Tensor center() const { return student->named_buffers()["loss.center"]; }
-  static at::Tensor logits(MaskedPrediction& objective, const at::Tensor& row) {
+  static at::Tensor logits(Objective& objective, const at::Tensor& row) {
     return std::dynamic_pointer_cast<DinoHead>(objective.named_modules()["head"])->forward(row.unsqueeze(0)).squeeze(0);
   }
 };
