@@ -139,7 +139,7 @@ class Mgca : public PairObjective<MgcaSettings> {
  private:
   // Returns the token losses [B, N] of one direction.
   at::Tensor local_loss(const at::Tensor& queries, const at::Tensor& query_mask, const at::Tensor& context,
-                              const at::Tensor& context_mask, const MultiHeadAttention* attention) {
+                        const at::Tensor& context_mask, const MultiHeadAttention* attention) {
     const at::Tensor sharpness = inverse_temperature(settings_.local_temperature, queries.scalar_type());
     const bool masks_queries = query_mask.defined();
     const auto body = [masks_queries, heads = settings_.attention_heads,
