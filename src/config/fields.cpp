@@ -253,9 +253,8 @@ void compare_trees(const Node& first, const Node& second, const std::string& pat
 
 ModuleSettings RegistryBase::resolve(const ModuleSettings& choice, const std::string& path) const {
   const Entry& entry = entries_[index_of(choice, path)];
-  const std::shared_ptr<const ReadSettings> read = entry.read(choice.settings, path);
-  Node settings = marked_like(entry.dump(read->value), choice.settings);
-  settings.keep(read);
+  Node settings = marked_like(entry.dump(entry.read(choice.settings, path)->value), choice.settings);
+  settings.keep(entry.read(settings, path));  // this struct knows the places of defaults, too, which messages name (FilePath::origin)
   return {choice.name, std::move(settings)};
 }
 

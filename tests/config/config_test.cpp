@@ -286,19 +286,18 @@ std::optional<config::Problem> validate(const CountedSettings&) {
   return std::nullopt;
 }
 
-TEST(Config, RegistryReadsTheSettingsOfAModuleOnce) {
+TEST(Config, RegistryKeepsTheSettingsThatItHasRead) {
   config::Registry<std::int64_t> registry("number");
   registry.add<CountedSettings>("size", "a number", [](const CountedSettings& s) { return std::make_shared<std::int64_t>(s.size); });
-  CountedSettings::reads = 0;
   config::ModuleSettings choice = registry.resolve({"size", config::parse_yaml("{size: 4}", "a.yaml")}, "module");
-  EXPECT_EQ(*registry.make(choice, "module"), 4);
-  EXPECT_EQ(*registry.make(registry.resolve(choice, "module"), "module"), 4);
-  EXPECT_EQ(CountedSettings::reads, 1);
+  const int reads = CountedSettings::reads;
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(*registry.make(choice, "module"), 4);
+  EXPECT_EQ(CountedSettings::reads, reads);
   EXPECT_EQ(*registry.make(choice, "elsewhere"), 4);
-  EXPECT_EQ(CountedSettings::reads, 2) << "messages would name another path";
+  EXPECT_EQ(CountedSettings::reads, reads + 1) << "messages name another path";
   choice.settings.set("size", config::Node::scalar("5"));
   EXPECT_EQ(*registry.make(choice, "module"), 5) << "the settings were changed";
-  EXPECT_EQ(CountedSettings::reads, 3);
+  EXPECT_EQ(CountedSettings::reads, reads + 2);
 }
 
 TEST(Config, RegistrySuggestsTheNearestModule) {
