@@ -59,6 +59,7 @@ void merge_views(std::map<std::string, ViewNeeds>& into, const std::map<std::str
     both.optional &= view.optional;
     both.teacher_captions = most_captions(both, view);
     both.teacher |= view.teacher;
+    both.extras.insert(view.extras.begin(), view.extras.end());
   }
 }
 
@@ -75,6 +76,7 @@ void Needs::merge(const Needs& other) {
   merge_views(images, other.images);
   merge_views(texts, other.texts);
   duplicates |= other.duplicates;
+  extras.insert(other.extras.begin(), other.extras.end());
 }
 
 bool holds_several_texts(const std::string& view) {
@@ -95,6 +97,13 @@ Batch Batch::to(const at::Device& device) const {
   for (at::Tensor* numbers : {&out.labels, &out.duplicates.image_group, &out.duplicates.caption_group,
                               &out.duplicates.captions_group})
     if (numbers->defined()) *numbers = moved(*numbers, device);
+  for (auto& [name, extra] : out.extras) extra = moved(extra, device);
+  return out;
+}
+
+std::map<std::string, at::Tensor> example_extras(const Needs& needs, std::int64_t count, const at::Device& device) {
+  std::map<std::string, at::Tensor> out;
+  for (const auto& [name, extra] : needs.extras) out[name] = repeated_rows(extra.example.unsqueeze(0).to(device), count);
   return out;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <type_traits>
@@ -8,6 +9,9 @@
 #include <ATen/core/Tensor.h>
 
 namespace tessera {
+
+struct Encoded;
+struct Sample;
 
 /// What an image encoder returned for a batch of images in an earlier pass, stored with 16 or 32 bits per value. A tensor that was not
 /// stored is undefined.
@@ -99,6 +103,7 @@ struct Batch {
   std::map<std::string, TowerInput> texts;
   at::Tensor labels;  // int64 [B]; -1 if the sample has no label
   DuplicateGroups duplicates;
+  std::map<std::string, at::Tensor> extras{};  // [B, ...], the tensors of Needs::extras
   std::vector<std::string> keys;  // sample keys, for messages and error reports
 
   std::int64_t size() const { return static_cast<std::int64_t>(keys.size()); }
@@ -118,6 +123,24 @@ struct HiddenPatches {
   friend bool operator==(const HiddenPatches&, const HiddenPatches&) = default;
 };
 
+/// A tensor that an objective needs from a view and that TowerFeatures has no member for. Its name (ViewNeeds::extras) stands for the
+/// computation: objectives that use the same name share the tensor, so a name must contain all settings that change the result.
+struct TowerExtra {
+  /// Returns a tensor [B, ...] from the encoder's input, whose pixels are normalized, and from its output (tessera/models/tower.h). In a
+  /// view with K texts per image, each text is a row. The values of rows that lack the view are meaningless.
+  std::function<at::Tensor(const TowerInput& input, const Encoded& encoded)> compute;
+
+  friend bool operator==(const TowerExtra&, const TowerExtra&) { return true; }
+};
+
+/// A tensor that an objective needs from the data and that Batch has no member for. Its name (Needs::extras) stands for the content.
+struct DataExtra {
+  /// Returns a sample's tensor, which must have the shape and type of `example` (tessera/sample.h). It is called by several threads, before
+  /// the sample's image is decoded. Throws SampleError to reject the sample.
+  std::function<at::Tensor(const Sample& sample)> read;
+  at::Tensor example;  // the tensor of every sample in measurements without data
+};
+
 /// What an objective needs from one view.
 struct ViewNeeds {
   bool student = true;     // whether the model encodes the view (Features::images, texts); if false, only the teacher does
@@ -128,12 +151,13 @@ struct ViewNeeds {
   bool encoder_tokens = false;  // whether TowerFeatures::encoder_tokens is needed
   bool input_ids = false;  // whether TowerFeatures::input is needed: the ids and mask that the text tower received
   bool boxes = false;      // whether TowerFeatures::boxes is needed; only for image views
-  HiddenPatches hidden;    // which patches of an image view are hidden from the model but not from the teacher (TowerFeatures::hidden)
+  HiddenPatches hidden;    // which patches of an image view are hidden from the model but not from the teacher (TowerInput::hidden)
   bool regions = false;    // whether this image view holds the sample's region features instead of its pixels
   bool optional = false;   // whether samples that lack the view are kept, with a mask row that is all false; if not, they are skipped
   bool teacher = false;    // whether the run's teacher encodes the view too (Features::teacher_images, teacher_texts)
   std::int64_t teacher_captions = 0;  // how many of an image's K captions the teacher encodes; 0: all
   LastBlock last_block = LastBlock::plain;  // kind of last block for `dense` in evaluation mode; all other features use a plain last block
+  std::map<std::string, TowerExtra> extras{};  // TowerFeatures::extras that are needed, if a tower encodes the view
 
   friend bool operator==(const ViewNeeds&, const ViewNeeds&) = default;
 };
@@ -143,6 +167,7 @@ struct Needs {
   std::map<std::string, ViewNeeds> images = {{"image", {}}};
   std::map<std::string, ViewNeeds> texts = {{"caption", {}}};
   bool duplicates = false;  // whether Batch::duplicates is needed
+  std::map<std::string, DataExtra> extras{};  // Features::extras that are needed
 
   /// Whether any view is encoded by a teacher.
   bool teacher() const;
@@ -193,6 +218,7 @@ void for_each_tensor(Whole& batch, F&& f) {
   for (auto& [name, view] : batch.texts) for_each_tensor(view, f);
   f(batch.labels);
   for_each_tensor(batch.duplicates, f);
+  for (auto& [name, extra] : batch.extras) f(extra);
 }
 
 /// Returns a copy of a TowerInput, Batch, TowerFeatures or Features in which each defined tensor is replaced by f(tensor).
@@ -203,6 +229,9 @@ Whole map_tensors(Whole whole, F&& f) {
   });
   return whole;
 }
+
+/// Returns the extras of `count` samples in measurements without data.
+std::map<std::string, at::Tensor> example_extras(const Needs& needs, std::int64_t count, const at::Device& device);
 
 /// Returns samples first .. first + count - 1 of the batch, sharing its memory.
 Batch slice(const Batch& batch, std::int64_t first, std::int64_t count);

@@ -23,8 +23,8 @@ struct TowerFeatures {
   at::Tensor present;    // bool [B], false where the sample lacks the view; undefined: all have it
   TowerInput input;      // the ids and mask that the text tower received
   Boxes boxes;           // the view's boxes, unchanged
-  at::Tensor hidden;     // bool [B, N], true for patches that were hidden from the encoder
   at::Tensor grids;      // int64 [B, 2] on the CPU, numbers of rows and columns of each image's patch grid; only for TowerInput::patches
+  std::map<std::string, at::Tensor> extras{};  // [B, ...], the tensors of ViewNeeds::extras
 };
 
 /// Calls f(tensor) for each tensor, including undefined ones, in a fixed order.
@@ -41,8 +41,8 @@ void for_each_tensor(Tower& features, F&& f) {
   f(features.present);
   for_each_tensor(features.input, f);
   for_each_tensor(features.boxes, f);
-  f(features.hidden);
   f(features.grids);
+  for (auto& [name, extra] : features.extras) f(extra);
 }
 
 /// What an objective can access of a batch: the features, keyed by view name.
@@ -53,6 +53,7 @@ struct Features {
   std::map<std::string, TowerFeatures> teacher_images;
   std::map<std::string, TowerFeatures> teacher_texts;
   DuplicateGroups duplicates;
+  std::map<std::string, at::Tensor> extras{};  // [B, ...], the tensors of Needs::extras
 
   /// Returns the features of the named view. If there is no such view, throws c10::Error naming the existing ones.
   const TowerFeatures& image(const std::string& view = "image") const;
@@ -67,6 +68,7 @@ void for_each_tensor(Whole& features, F&& f) {
   for (auto* views : {&features.images, &features.texts, &features.teacher_images, &features.teacher_texts})
     for (auto& [name, view] : *views) for_each_tensor(view, f);
   for_each_tensor(features.duplicates, f);
+  for (auto& [name, extra] : features.extras) f(extra);
 }
 
 /// Joins the features of consecutive chunks of a batch into features of the whole batch.

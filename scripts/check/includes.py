@@ -27,7 +27,7 @@ ENDINGS = (".h", ".cpp", ".cu", ".cuh", ".inc")
 class Include:
     file: str    # the including file, relative to the root, such as src/data/registry.cpp
     line: int
-    header: str  # the header as written, such as tessera/data/sample.h
+    header: str  # the header as written, such as tessera/data/source.h
 
     def __str__(self):
         return f"{self.file}:{self.line}: {self.header}"

@@ -91,18 +91,10 @@ Node changed(const Node& node, const std::string& path, const Change& change) {
     return !node.quoted() && (text == "null" || text == "~") ? Node::null(node.mark())
                                                              : Node::scalar(text, node.mark(), node.quoted());
   }
-  if (node.is_sequence()) {
-    std::vector<Node> items;
-    for (const Node& item : node.items())
-      items.push_back(changed(item, path + "[" + std::to_string(items.size()) + "]", change));
-    return Node::sequence(std::move(items), node.mark());
-  }
-  if (!node.is_map()) return node;
-  Node out = Node::map({}, node.mark());
-  for (const auto& [key, value] : node.members()) {
-    out.set(key, is_command(key) && value.is_scalar() ? value : changed(value, join_path(path, key), change));
-  }
-  return out;
+  return node.mapped(node.mark(), [&](std::size_t place, const std::string& key, const Node& child) {
+    if (is_command(key) && child.is_scalar()) return child;
+    return changed(child, node.is_map() ? join_path(path, key) : path + "[" + std::to_string(place) + "]", change);
+  });
 }
 
 }  // namespace

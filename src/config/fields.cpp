@@ -96,84 +96,49 @@ void check_limit(const Node& node, const std::string& path, const Limit& limit) 
   }
 }
 
-class KeyLister : public FieldVisitor {
- public:
-  std::vector<std::string> keys;
-
- protected:
-  void field(const char* key, void*, const FieldAccess&, const char*, const Limit&) override { keys.emplace_back(key); }
-};
-
-class Reader : public FieldVisitor {
- public:
-  Reader(const Node& node, const std::string& path) : node_(node), path_(path) {}
-
- protected:
-  void field(const char* key, void* value, const FieldAccess& access, const char*, const Limit& limit) override {
-    const Node* child = node_.find(key);
-    if (child == nullptr) return;
-    const std::string at = join_path(path_, key);
-    access.read(*child, at, value);
-    check_limit(*child, at, limit);
-  }
-
- private:
-  const Node& node_;
-  const std::string& path_;
-};
-
-class Dumper : public FieldVisitor {
- public:
-  Node node = Node::map();
-
- protected:
-  void field(const char* key, void* value, const FieldAccess& access, const char*, const Limit&) override {
-    node.set(key, access.dump(value));
-  }
-};
-
-class DocWriter : public FieldVisitor {
- public:
-  explicit DocWriter(std::string path) : path_(std::move(path)) {}
-  std::vector<FieldDoc> rows;
-
- protected:
-  void field(const char* key, void* value, const FieldAccess& access, const char* help, const Limit& limit) override {
-    const std::string path = join_path(path_, key);
-    DocWriter nested(path);
-    if (access.visit(nested, value)) {
-      rows.insert(rows.end(), nested.rows.begin(), nested.rows.end());
-      return;
-    }
+// Returns a visitor that adds a row for each field of a struct at `path`, and for the fields of structs in it.
+FieldVisitor doc_writer(const std::string& path, std::vector<FieldDoc>& rows) {
+  return FieldVisitor([path, &rows](const char* key, void* value, const FieldAccess& access, const char* help, const Limit& limit) {
+    const std::string own = join_path(path, key);
+    FieldVisitor nested = doc_writer(own, rows);
+    if (access.visit(nested, value)) return;
     const std::string text = to_yaml(access.dump(value));
-    rows.push_back({path, access.type(), std::string(strip(text)), limit.text, help});
-  }
-
- private:
-  std::string path_;
-};
+    rows.push_back({own, access.type(), std::string(strip(text)), limit.text, help});
+  });
+}
 
 }  // namespace
 
 void read_fields(const Node& node, const std::string& path, VisitFields visit, void* value) {
   if (!node.is_map() && !node.is_null()) fail(node, path, "expected a group of settings, got " + node.describe());
-  KeyLister lister;
+  std::vector<std::string> keys;
+  FieldVisitor lister([&](const char* key, const auto&...) { keys.emplace_back(key); });
   visit(lister, value);
-  check_keys(node, path, lister.keys);  // comes first, so that a misspelled key is reported before, say, a missing file
-  Reader reader(node, path);
+  check_keys(node, path, keys);  // comes first, so that a misspelled key is reported before, say, a missing file
+  FieldVisitor reader([&](const char* key, void* field, const FieldAccess& access, const char*, const Limit& limit) {
+    const Node* child = node.find(key);
+    if (child == nullptr) return;
+    const std::string at = join_path(path, key);
+    access.read(*child, at, field);
+    check_limit(*child, at, limit);
+  });
   visit(reader, value);
 }
 
 Node dump_fields(VisitFields visit, void* value) {
-  Dumper dumper;
+  Node node = Node::map();
+  FieldVisitor dumper([&](const char* key, const void* field, const FieldAccess& access, const auto&...) {
+    node.set(key, access.dump(field));
+  });
   visit(dumper, value);
-  return std::move(dumper.node);
+  return node;
 }
 
 std::vector<FieldDoc> document_fields(const std::string& path, VisitFields visit, void* value) {
-  DocWriter writer(path);
+  std::vector<FieldDoc> rows;
+  FieldVisitor writer = doc_writer(path, rows);
   visit(writer, value);
-  return std::move(writer.rows);
+  return rows;
 }
 
 void check_problem(const Node& node, const std::string& path, const std::optional<Problem>& problem) {
@@ -263,27 +228,11 @@ std::size_t RegistryBase::index_of(const ModuleSettings& choice, const std::stri
 }
 
 Node marked_like(const Node& resolved, const Node& written) {
-  switch (resolved.kind()) {
-    case Node::Kind::null:
-      return Node::null(written.mark());
-    case Node::Kind::scalar:
-      return Node::scalar(resolved.text(), written.mark(), resolved.quoted());
-    case Node::Kind::sequence: {
-      std::vector<Node> items;
-      for (std::size_t i = 0; i < resolved.items().size(); ++i)
-        items.push_back(marked_like(resolved.items()[i], i < written.items().size() ? written.items()[i] : written));
-      return Node::sequence(std::move(items), written.mark());
-    }
-    case Node::Kind::map: {
-      Node out = Node::map({}, written.mark());
-      for (const auto& [key, value] : resolved.members()) {
-        const Node* child = written.find(key);
-        out.set(key, marked_like(value, child != nullptr ? *child : written));
-      }
-      return out;
-    }
-  }
-  return resolved;
+  return resolved.mapped(written.mark(), [&](std::size_t place, const std::string& key, const Node& child) {
+    const Node* there = resolved.is_map() ? written.find(key) : nullptr;
+    if (resolved.is_sequence() && place < written.items().size()) there = &written.items()[place];
+    return marked_like(child, there != nullptr ? *there : written);
+  });
 }
 
 void compare_trees(const Node& first, const Node& second, const std::string& path, const SameValue& same, const VisitDifference& visit) {
@@ -304,7 +253,9 @@ void compare_trees(const Node& first, const Node& second, const std::string& pat
 
 ModuleSettings RegistryBase::resolve(const ModuleSettings& choice, const std::string& path) const {
   const Entry& entry = entries_[index_of(choice, path)];
-  return {choice.name, marked_like(entry.resolve(choice.settings, path), choice.settings)};
+  Node settings = marked_like(entry.dump(entry.read(choice.settings, path)->value), choice.settings);
+  settings.keep(entry.read(settings, path));  // this struct knows the places of defaults, too, which messages name (FilePath::origin)
+  return {choice.name, std::move(settings)};
 }
 
 }  // namespace tessera::config

@@ -7,6 +7,7 @@
 
 #include "src/base/printable.h"
 #include "src/config/noncharacter.h"
+#include "src/config/values.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
@@ -52,6 +53,7 @@ const Node* Node::find(std::string_view key) const {
 
 void Node::set(std::string_view key, Node value) {
   if (kind_ != Kind::map) *this = map({}, mark_);
+  read_.reset();
   for (Member& member : members_)
     if (member.first == key) {
       member.second = std::move(value);
@@ -61,7 +63,18 @@ void Node::set(std::string_view key, Node value) {
 }
 
 void Node::erase(std::string_view key) {
+  read_.reset();
   std::erase_if(members_, [&](const Member& member) { return member.first == key; });
+}
+
+Node Node::mapped(Mark mark, const std::function<Node(std::size_t, const std::string&, const Node&)>& change) const {
+  Node out = null(std::move(mark));
+  out.kind_ = kind_;
+  out.quoted_ = quoted_;
+  out.text_ = text_;
+  for (const Node& item : items_) out.items_.push_back(change(out.items_.size(), "", item));
+  for (const auto& [key, member] : members_) out.members_.emplace_back(key, change(out.members_.size(), key, member));
+  return out;
 }
 
 void Node::merge(const Node& over, bool name_chooses) {
@@ -94,25 +107,6 @@ std::string Node::describe() const {
 }
 
 namespace {
-
-// Returns the tree with `mark` on every node. One mark is enough for settings from a command line, which has no line numbers.
-Node marked(const Node& node, const Mark& mark) {
-  switch (node.kind()) {
-    case Node::Kind::null: return Node::null(mark);
-    case Node::Kind::scalar: return Node::scalar(node.text(), mark, node.quoted());
-    case Node::Kind::sequence: {
-      std::vector<Node> items;
-      for (const Node& item : node.items()) items.push_back(marked(item, mark));
-      return Node::sequence(std::move(items), mark);
-    }
-    case Node::Kind::map: {
-      Node out = Node::map({}, mark);
-      for (const auto& [key, value] : node.members()) out.set(key, marked(value, mark));
-      return out;
-    }
-  }
-  return node;
-}
 
 bool is_index(const std::string& key) {
   return !key.empty() && std::all_of(key.begin(), key.end(), [](char c) { return c >= '0' && c <= '9'; });
@@ -178,7 +172,7 @@ void apply_override(Node& root, const std::string& assignment) {
   const std::string_view bare = strip(text);
   if (value.is_null() && !bare.empty() && bare != "~" && bare != "null" && bare != "Null" && bare != "NULL" && bare[0] != '#')
     value = Node::scalar(std::string(bare), {}, true);
-  value = marked(value, Mark{"--set", 0});
+  value = marked_like(value, Node::null({"--set", 0}));  // one mark for all, because a command line has no line numbers
   root = assigned(root, path, 0, value, assignment);
 }
 

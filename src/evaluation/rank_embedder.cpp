@@ -1,7 +1,6 @@
 #include <algorithm>
-#include <cstring>
+#include <array>
 #include <memory>
-#include <type_traits>
 
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
@@ -30,19 +29,19 @@ RankOrder receive_order(const ProcessGroup& group) {
   return static_cast<RankOrder>(word.item<std::int64_t>());
 }
 
-/// Returns the bytes of rank 0's `needs` on every rank.
-at::Tensor share_needs(const ProcessGroup& group, const ViewNeeds& needs) {
-  static_assert(std::is_trivially_copyable_v<ViewNeeds>);
-  at::Tensor bytes = at::zeros({static_cast<std::int64_t>(sizeof(ViewNeeds))}, at::kByte);
-  std::memcpy(bytes.data_ptr(), &needs, sizeof(ViewNeeds));
-  group.broadcast(bytes);
-  return bytes;
-}
-
-ViewNeeds needs_of(const at::Tensor& bytes) {
-  ViewNeeds needs;
-  std::memcpy(&needs, bytes.const_data_ptr(), sizeof(ViewNeeds));
-  return needs;
+/// Returns rank 0's `needs` on every rank.
+ViewNeeds share_needs(const ProcessGroup& group, const ViewNeeds& needs) {
+  constexpr std::array kFlags = {&ViewNeeds::tokens, &ViewNeeds::dense, &ViewNeeds::slots, &ViewNeeds::attention,
+                                 &ViewNeeds::encoder_tokens};
+  at::Tensor sent = at::empty({std::ssize(kFlags) + 1}, at::kLong);
+  auto* const of = sent.data_ptr<std::int64_t>();
+  std::ranges::transform(kFlags, of, [&](bool ViewNeeds::*flag) { return needs.*flag; });
+  of[kFlags.size()] = static_cast<std::int64_t>(needs.last_block);
+  group.broadcast(sent);
+  ViewNeeds out{.last_block = static_cast<LastBlock>(of[kFlags.size()])};
+  for (std::size_t i = 0; i < kFlags.size(); ++i) out.*kFlags[i] = of[i] != 0;
+  TORCH_CHECK(!group.first() || out == needs, "an evaluation task has a need that the ranks do not send");
+  return out;
 }
 
 /// Returns rank 0's tensor on every rank. The tensors of other ranks are ignored.
@@ -122,7 +121,7 @@ class ServedModel {
     });
   }
   void images() const {
-    const ViewNeeds needs = needs_of(share_needs(group_, {}));
+    const ViewNeeds needs = share_needs(group_, {});
     embed_images(group_, *embedder_, share_images(group_, {}), needs);
   }
   void texts() const { embed_strings(group_, *embedder_, nlohmann::json::parse(group_.broadcast_text(""))); }

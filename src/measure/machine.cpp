@@ -106,11 +106,7 @@ bool has_words(std::string_view text, std::string_view name) {
 }
 
 const char* name_of(Arithmetic arithmetic) {
-  if (arithmetic == Arithmetic::float32) return "float32";
-  if (arithmetic == Arithmetic::tf32) return "TF32";
-  if (arithmetic == Arithmetic::bfloat16) return "bf16";
-  if (arithmetic == Arithmetic::float16) return "fp16";
-  return "";
+  return std::array{"float32", "TF32", "bf16", "fp16"}.at(static_cast<std::size_t>(arithmetic));
 }
 
 at::ScalarType type_of(Arithmetic arithmetic) {

@@ -62,6 +62,7 @@ Batch synthetic_batch(const DualEncoder& model, const Needs& needs, std::int64_t
   if (needs.duplicates) batch.duplicates = {at::arange(size, numbers), at::arange(size, numbers)};
   if (needs.duplicates && needs.texts.contains(kCaptions))
     batch.duplicates.captions_group = at::arange(size * texts_of(kCaptions), numbers).view({size, texts_of(kCaptions)});
+  batch.extras = example_extras(needs, size, device);
   batch.keys.assign(static_cast<std::size_t>(size), "synthetic");
   return batch;
 }

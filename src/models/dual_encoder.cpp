@@ -330,6 +330,7 @@ Features DualEncoder::forward(const Batch& batch, const Needs& needs) {
   features.images = encode_views(*image_, batch.images, needs.images);
   if (!needs.texts.empty()) features.texts = encode_views(text_tower(), batch.texts, needs.texts);
   features.duplicates = batch.duplicates;
+  features.extras = batch.extras;
   return features;
 }
 

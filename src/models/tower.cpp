@@ -128,7 +128,6 @@ TowerFeatures Tower::forward(const TowerInput& given, const ViewNeeds& needs) {
   if (needs.slots) out.slots = pooled.slots;
   if (needs.attention) out.attention = pooled.attention;
   out.mask = encoded.mask;
-  out.hidden = input.hidden;
   if (needs.boxes) out.boxes = input.boxes;
   out.grids = input.grids;
   if (needs.tokens) out.tokens = zero_padding(projection_->tokens(encoded.tokens), encoded.mask);
@@ -138,6 +137,7 @@ TowerFeatures Tower::forward(const TowerInput& given, const ViewNeeds& needs) {
     const RealRows real(encoded.mask.defined() ? encoded.mask : RealRows::now());
     out.dense = zero_padding(projection_->dense(patches), encoded.mask);
   }
+  for (const auto& [name, extra] : needs.extras) out.extras[name] = extra.compute(input, encoded);
   return out;
 }
 

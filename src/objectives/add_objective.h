@@ -20,6 +20,8 @@ void add_dreamlip(ObjectiveRegistry& list);
 void add_filip(ObjectiveRegistry& list);
 void add_gloria(ObjectiveRegistry& list);
 void add_koleo(ObjectiveRegistry& list);
+void add_masked_prediction(ObjectiveRegistry& list);
+void add_mgca(ObjectiveRegistry& list);
 void add_multi_positive_clip(ObjectiveRegistry& list);
 void add_multi_positive_sigmoid(ObjectiveRegistry& list);
 void add_pacl(ObjectiveRegistry& list);

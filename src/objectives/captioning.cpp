@@ -67,6 +67,11 @@ at::Tensor first_places(const at::Tensor& all, std::int64_t count) {
   return all.narrow(1, 0, count);
 }
 
+// Maps the corners [..., 4] of boxes, as fractions of the view's size, to their four tokens, int64 [..., 4] in 0..bins - 1.
+at::Tensor box_tokens(const at::Tensor& corners, std::int64_t bins) {
+  return (corners * bins).floor().clamp(0, bins - 1).to(at::kLong);
+}
+
 // Chooses at random, on the CPU, the images of this rank whose captions are predicted in parallel. The choice for an image depends on the
 // image's position in the global batch. The loader deals the images of the global batch to the ranks one by one.
 at::Tensor drawn_parallel(double share, std::int64_t images, const StepContext& context) {
@@ -82,10 +87,6 @@ std::optional<config::Problem> validate(const CaptioningSettings& s) {
   if (s.caption_weight == 0 && !s.uses_boxes())
     return config::Problem{"caption_weight", "is 0, and so are referring_weight and grounded_weight: there is nothing to train on"};
   return std::nullopt;
-}
-
-at::Tensor box_tokens(const at::Tensor& corners, std::int64_t bins) {
-  return (corners * bins).floor().clamp(0, bins - 1).to(at::kLong);
 }
 
 Captioning::Captioning(const CaptioningSettings& settings, const ObjectiveContext& context) : settings_(settings) {
@@ -235,9 +236,7 @@ void Captioning::add_box_losses(const Features& features, const Memory& memory, 
     // If there are no boxes, these tensors get gradients of 0, so that the same parameters have gradients on all ranks.
     const at::Tensor sum = ids.numel() == 0 ? (memory.tokens.sum() + coordinates_.sum() + task_tokens_.sum()) * 0
                                             : sum_of_tiles(memory, body);
-    const at::Tensor loss = mean_over_tokens(sum, predicted, group);
-    losses.terms.emplace_back(name, loss);
-    losses.total = losses.total.defined() ? losses.total + weight * loss : weight * loss;
+    losses.add(name, weight, mean_over_tokens(sum, predicted, group));
   };
   const auto flat = [](const at::Tensor& rows, const Memory& own, std::int64_t first) {
     return rows.narrow(0, first, own.tokens.size(0)).flatten(0, 1);
@@ -259,9 +258,8 @@ Losses Captioning::forward(const Features& features, const StepContext& context)
   Losses losses;
   if (settings_.caption_weight > 0) {
     const Texts texts = texts_of(features.text(settings_.text_view), memory, settings_.text_view);
-    const at::Tensor loss = texts.ids.numel() == 0 ? memory.tokens.sum() * 0 : caption_loss(memory, texts, context);
-    losses.terms.emplace_back("loss_captioning", loss);
-    losses.total = settings_.caption_weight * loss;
+    losses.add("loss_captioning", settings_.caption_weight,
+               texts.ids.numel() == 0 ? memory.tokens.sum() * 0 : caption_loss(memory, texts, context));
   }
   if (settings_.uses_boxes()) add_box_losses(features, memory, context.group, losses);
   return losses;

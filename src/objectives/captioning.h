@@ -21,8 +21,7 @@ struct CaptioningDecoderSettings : CaptionDecoderSettings {
   }
 };
 
-template <class Visitor>
-void fields(Visitor& v, CaptioningDecoderSettings& s) {
+void fields(auto& v, CaptioningDecoderSettings& s) {
   fields(v, static_cast<CaptionDecoderSettings&>(s));
   v("vocabulary", s.vocabulary,
     "shared: the decoder embeds and predicts tokens with the text encoder's token table and has that table's width; own: it has its "
@@ -52,8 +51,7 @@ struct CaptioningSettings {
   bool uses_boxes() const { return referring_weight > 0 || grounded_weight > 0; }
 };
 
-template <class Visitor>
-void fields(Visitor& v, CaptioningSettings& s) {
+void fields(auto& v, CaptioningSettings& s) {
   v("image_view", s.image_view, "the image view that is described");
   v("text_view", s.text_view, "the text view that describes the image; captions: all captions of an image");
   v("skip_absent", s.skip_absent,
@@ -150,8 +148,5 @@ class Captioning : public Objective {
   at::Tensor task_tokens_, mask_token_, coordinates_;
   std::vector<at::Tensor> learned_;  // every tensor that receives a gradient from the decoder's passes
 };
-
-/// Maps the corners [..., 4] of boxes, as fractions of the view's size, to their four tokens, int64 [..., 4] in 0..bins - 1.
-at::Tensor box_tokens(const at::Tensor& corners, std::int64_t bins);
 
 }  // namespace tessera

@@ -16,10 +16,9 @@ Needs CaptionSettings::needs(ViewNeeds image, ViewNeeds text) const {
   return {.images = {{image_view, image}}, .texts = {{text_view, text}}, .duplicates = duplicates != "negative"};
 }
 
-std::map<std::string, double> contrast_chance(std::initializer_list<const char*> terms, std::int64_t pairs) {
-  std::map<std::string, double> levels;
-  for (const char* term : terms) levels[term] = std::log(static_cast<double>(pairs));
-  return levels;
+void Losses::add(std::string name, double weight, const at::Tensor& loss) {
+  total = total.defined() ? total + weight * loss : weight * loss;
+  terms.emplace_back(std::move(name), loss);
 }
 
 ContrastiveObjective::ContrastiveObjective(const ObjectiveContext& context, std::optional<double> initial_logit_scale, bool learned) {
@@ -34,6 +33,12 @@ void ContrastiveObjective::after_step(const StepContext& /*done*/) {
   if (!logit_scale_.defined() || !logit_scale_.requires_grad()) return;
   const at::NoGradGuard no_grad;
   logit_scale_.clamp_(0.0, kLargestLogitScale);
+}
+
+std::map<std::string, double> ContrastiveObjective::chance_levels(std::int64_t pairs) const {
+  std::map<std::string, double> levels;
+  for (const std::string& term : contrasts_) levels[term] = std::log(static_cast<double>(pairs));
+  return levels;
 }
 
 at::Tensor ContrastiveObjective::scale(at::ScalarType dtype) const {

@@ -34,8 +34,7 @@ struct CosmosSettings {
   std::optional<std::int64_t> chunk;
 };
 
-template <class Visitor>
-void fields(Visitor& v, CosmosSettings& s) {
+void fields(auto& v, CosmosSettings& s) {
   v("global_crops", s.global_crops, "number of large crops (the image views global_0, global_1, ...), which student and teacher see",
     config::in_range(1, 100));
   v("local_crops", s.local_crops, "number of small crops (the image views local_0, local_1, ...), which only the student sees",
@@ -51,8 +50,6 @@ void fields(Visitor& v, CosmosSettings& s) {
   v("duplicates", s.duplicates, kDuplicatesHelp, config::one_of({"negative", "masked", "positive"}));
   v("chunk", s.chunk, kCaptionChunkHelp, config::at_least(1));
 }
-
-class CrossModalPool;
 
 struct TokenSequence {
   at::Tensor tokens;  // [B, L, D]
@@ -217,6 +214,7 @@ class Cosmos : public ContrastiveObjective {
         settings_(settings),
         global_views_(counted_views("global", settings.global_crops)),
         views_(global_views_) {
+    contrasts_ = {"loss_clip", "loss_distillation"};
     for (const std::string& view : counted_views("local", settings.local_crops)) views_.push_back(view);
     if (context.embed_dim % settings.heads != 0)
       user_error("objective.heads: ", settings.heads, " does not divide the embedding's width of ", context.embed_dim,
@@ -291,9 +289,6 @@ class Cosmos : public ContrastiveObjective {
   }
 
   double teacher_momentum(const StepContext& step) const override { return settings_.momentum.at(step); }
-  std::map<std::string, double> chance_levels(std::int64_t pairs) const override {
-    return contrast_chance({"loss_clip", "loss_distillation"}, pairs);
-  }
 
  private:
   CosmosSettings settings_;

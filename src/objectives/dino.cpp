@@ -158,10 +158,6 @@ Needs Dino::needs() const {
   return needs;
 }
 
-double Dino::teacher_momentum(const StepContext& step) const {
-  return settings_.momentum.at(step);
-}
-
 namespace {
 
 const at::Tensor& global_of(const TowerFeatures& view) {

@@ -25,8 +25,7 @@ struct DinoHeadSettings {
   bool norm_last_layer = true;
 };
 
-template <class Visitor>
-void fields(Visitor& v, DinoHeadSettings& s) {
+void fields(auto& v, DinoHeadSettings& s) {
   v("out_dim", s.out_dim, "K, number of outputs of the head (unlabeled classes)", config::at_least(1));
   v("layers", s.layers, "number of linear layers of the head's MLP", config::in_range(1, config::kMostCount));
   v("hidden_dim", s.hidden_dim, "hidden width of the head's MLP", config::at_least(1));
@@ -64,8 +63,7 @@ struct DinoLossSettings {
   double center_momentum = 0.9;
 };
 
-template <class Visitor>
-void fields(Visitor& v, DinoLossSettings& s) {
+void fields(auto& v, DinoLossSettings& s) {
   v("student_temperature", s.student_temperature, "temperature of the student's softmax", config::above(0.0));
   v("teacher_temperature", s.teacher_temperature, "temperature of the teacher's softmax", config::above(0.0));
   v("warmup_teacher_temperature", s.warmup_teacher_temperature,
@@ -129,8 +127,7 @@ struct DinoSettings {
   TeacherMomentum momentum;
 };
 
-template <class Visitor>
-void fields(Visitor& v, DinoSettings& s) {
+void fields(auto& v, DinoSettings& s) {
   v("global_crops", s.global_crops, "number of large crops (the image views global_0, global_1, ...), which the teacher sees",
     config::in_range(1, 100));
   v("local_crops", s.local_crops, "number of small crops (the image views local_0, local_1, ...), which only the student sees",
@@ -156,7 +153,7 @@ class Dino : public Objective {
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;
   bool follows_step() const override { return true; }
-  double teacher_momentum(const StepContext& step) const override;
+  double teacher_momentum(const StepContext& step) const override { return settings_.momentum.at(step); }
 
  private:
   DinoSettings settings_;
@@ -177,8 +174,7 @@ struct SelfDistillationSettings : DinoSettings {
   static constexpr TeacherMomentum kMomentum = {0.966, 0.966};
 };
 
-template <class Visitor>
-void fields(Visitor& v, SelfDistillationSettings& s) {
+void fields(auto& v, SelfDistillationSettings& s) {
   fields(v, static_cast<DinoSettings&>(s));
 }
 

@@ -15,8 +15,7 @@ struct MultiPositiveClipSettings {
   std::string denominator = "slot";
 };
 
-template <class Visitor>
-void fields(Visitor& v, MultiPositiveClipSettings& s) {
+void fields(auto& v, MultiPositiveClipSettings& s) {
   fields(v, s.captions);
   v("denominator", s.denominator,
     "which captions share a softmax with an image's positive; slot: the captions in the same slot; all: all captions; negatives: "
@@ -30,7 +29,10 @@ void fields(Visitor& v, MultiPositiveClipSettings& s) {
 class MultiPositiveClip : public ContrastiveObjective {
  public:
   MultiPositiveClip(const MultiPositiveClipSettings& settings, const ObjectiveContext& context)
-      : ContrastiveObjective(context), settings_(settings) {}
+      : ContrastiveObjective(context), settings_(settings) {
+    contrasts_ = {"loss_t2i"};
+    if (settings.denominator == "slot") contrasts_.emplace_back("loss_i2t");
+  }
 
   Losses forward(const Features& features, const StepContext& context) override {
     const NoAutocast no_autocast;
@@ -44,11 +46,6 @@ class MultiPositiveClip : public ContrastiveObjective {
 
   Needs needs() const override { return settings_.captions.needs(); }
 
-  std::map<std::string, double> chance_levels(std::int64_t pairs) const override {
-    if (settings_.denominator != "slot") return contrast_chance({"loss_t2i"}, pairs);
-    return contrast_chance({"loss_i2t", "loss_t2i"}, pairs);
-  }
-
  private:
   MultiPositiveClipSettings settings_;
 };
@@ -58,8 +55,7 @@ struct GroupingSettings {
   SparsifySettings sparsify;
 };
 
-template <class Visitor>
-void fields(Visitor& v, GroupingSettings& s) {
+void fields(auto& v, GroupingSettings& s) {
   v("scope", s.scope, "batch: a caption and its grouped patches are contrasted with those of the whole batch; image: only with "
                       "those of the same image",
     config::one_of({"batch", "image"}));
@@ -71,8 +67,7 @@ struct SubcaptionGroupingSettings {
   GroupingSettings grouping;
 };
 
-template <class Visitor>
-void fields(Visitor& v, SubcaptionGroupingSettings& s) {
+void fields(auto& v, SubcaptionGroupingSettings& s) {
   fields(v, s.captions);
   fields(v, s.grouping);
 }
@@ -118,8 +113,7 @@ struct DreamLipSettings {
   GroupingSettings grouping;
 };
 
-template <class Visitor>
-void fields(Visitor& v, DreamLipSettings& s) {
+void fields(auto& v, DreamLipSettings& s) {
   fields(v, s.contrast);
   fields(v, s.grouping);
 }

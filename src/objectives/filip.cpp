@@ -4,13 +4,11 @@
 
 #include "src/objectives/add_objective.h"
 #include "src/objectives/pairs/contrast.h"
-#include "src/objectives/pairs/features.h"
+#include "src/objectives/pairs/pair_objective.h"
 #include "src/objectives/pairs/ring_columns.h"
 #include <tessera/distributed/collectives.h>
-#include <tessera/objectives/contrastive_objective.h>
 #include <tessera/objectives/patch_weights.h>
 #include <tessera/ops/max_similarity.h>
-#include <tessera/ops/numeric.h>
 
 namespace tessera {
 namespace {
@@ -20,8 +18,7 @@ struct FilipSettings {
   double token_drop_rate = 0.2;
 };
 
-template <class Visitor>
-void fields(Visitor& v, FilipSettings& s) {
+void fields(auto& v, FilipSettings& s) {
   fields(v, s.pairs);
   v("token_drop_rate", s.token_drop_rate,
     "share of each image's patches and of each caption's tokens that training leaves out", config::in_half_open(0.0, 1.0));
@@ -87,15 +84,14 @@ std::pair<at::Tensor, at::Tensor> similarities(const at::Tensor& patches, const 
 /// the patch most similar to it. The similarities [B, B, P, L] are never materialized, forward or backward. Without a chunk, a GPU
 /// processes as many texts at a time as fit into about 64 MB; the CPU's kernel always processes one text at a time. Terms `loss_i2t`,
 /// `loss_t2i`; details `similarity_i2t`, `similarity_t2i` [B, B] (row = image), `patch_keep` [B, P], `token_keep` [B, L].
-class Filip : public ContrastiveObjective, public PatchWeights {
+class Filip : public PairObjective<FilipSettings>, public PatchWeights {
  public:
   Filip(const FilipSettings& settings, const ObjectiveContext& context)
-      : ContrastiveObjective(context), settings_(settings) {}
+      : PairObjective("filip", {.image_tokens = true, .text_tokens = true}, settings, context) {
+    contrasts_ = {"loss_i2t", "loss_t2i"};
+  }
 
-  Losses forward(const Features& features, const StepContext& context) override {
-    const NoAutocast no_autocast;
-    const PairFeatures pairs =
-        pair_features(features, "filip", settings_.pairs, {.image_tokens = true, .text_tokens = true}, context.group);
+  Losses loss(const PairFeatures& pairs, const Features& /*features*/, const StepContext& context) override {
     const at::Tensor patches = unit_rows(pairs.image_tokens);
     const at::Tensor tokens = unit_rows(pairs.text_tokens);
     const double rate = context.training ? settings_.token_drop_rate : 0.0;
@@ -113,12 +109,6 @@ class Filip : public ContrastiveObjective, public PatchWeights {
     return losses;
   }
 
-  Needs needs() const override { return settings_.pairs.needs({.tokens = true}, {.tokens = true}); }
-
-  std::map<std::string, double> chance_levels(std::int64_t pairs) const override {
-    return contrast_chance({"loss_i2t", "loss_t2i"}, pairs);
-  }
-
   at::Tensor patch_weights(const TowerFeatures& images, const TowerFeatures& texts) const override {
     const at::NoGradGuard no_grad;
     return at::matmul(unit_rows(to_compute(texts.tokens)), unit_rows(to_compute(images.tokens)).mT());
@@ -127,9 +117,6 @@ class Filip : public ContrastiveObjective, public PatchWeights {
   const char* describe_weights() const override {
     return "The cosine of a word with each patch, of which filip takes the greatest.";
   }
-
- private:
-  FilipSettings settings_;
 };
 
 }  // namespace

@@ -79,14 +79,6 @@ Flair::Flair(const FlairSettings& settings, const ObjectiveContext& context)
   logit_bias_ = register_parameter("logit_bias", at::full({}, settings.init_logit_bias, at::kFloat));
 }
 
-Needs Flair::needs() const {
-  return settings_.captions.needs({.tokens = true});
-}
-
-Losses Flair::forward(const Features& features, const StepContext& context) {
-  return forward(features, context, {});
-}
-
 Losses Flair::forward(const Features& features, const StepContext& context, const at::Tensor& negative_slots) {
   const NoAutocast no_autocast;
   const ProcessGroup& group = context.group;

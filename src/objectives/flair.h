@@ -18,8 +18,7 @@ struct FlairSettings {
   double init_logit_bias = -10;
 };
 
-template <class Visitor>
-void fields(Visitor& v, FlairSettings& s) {
+void fields(auto& v, FlairSettings& s) {
   fields(v, s.captions);
   fields(v, s.pool);
   v("embed_dim", s.embed_dim, "width of the embeddings; null: the model's", config::at_least(1));
@@ -41,11 +40,11 @@ class Flair : public ContrastiveObjective {
  public:
   /// Throws UserError if the number of heads does not divide the width.
   Flair(const FlairSettings& settings, const ObjectiveContext& context);
-  Losses forward(const Features& features, const StepContext& context) override;
+  Losses forward(const Features& features, const StepContext& context) override { return forward(features, context, {}); }
   /// Does the same, but takes the negatives from `negative_slots` instead of sampling them. `negative_slots` is int64 [C, C] for the C
   /// images of the global batch. Entry (i, j) says which caption of image j, counted from 0, is compared with image i.
   Losses forward(const Features& features, const StepContext& context, const at::Tensor& negative_slots);
-  Needs needs() const override;
+  Needs needs() const override { return settings_.captions.needs({.tokens = true}); }
   bool follows_step() const override { return settings_.negatives == "sampled"; }
 
  private:

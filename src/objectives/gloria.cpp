@@ -4,12 +4,10 @@
 
 #include "src/objectives/add_objective.h"
 #include "src/objectives/pairs/contrast.h"
-#include "src/objectives/pairs/features.h"
+#include "src/objectives/pairs/pair_objective.h"
 #include "src/objectives/pairs/ring_columns.h"
-#include <tessera/objectives/contrastive_objective.h>
 #include <tessera/objectives/patch_weights.h>
 #include <tessera/ops/activation_checkpoint.h>
-#include <tessera/ops/numeric.h>
 
 namespace tessera {
 namespace {
@@ -26,8 +24,7 @@ struct GloriaSettings {
   double local_weight = 1.0;
 };
 
-template <class Visitor>
-void fields(Visitor& v, GloriaSettings& s) {
+void fields(auto& v, GloriaSettings& s) {
   fields(v, s.pairs);
   v("attention_temperature", s.attention_temperature, "temperature of the softmax over patches", config::above(0.0));
   v("score_temperature", s.score_temperature, "temperature of the log-sum-exp over words; null: the learned temperature",
@@ -66,16 +63,15 @@ at::Tensor scores(const GloriaSettings& settings, const at::Tensor& text, const 
 /// GLoRIA (Huang et al. 2021): each word attends to the patches of every image. An image's score for a text is the log-sum-exp,
 /// over the text's words, of the similarity between a word and the patches that it attends to. Terms `loss_global`, `loss_local`;
 /// details `similarity` [B, B].
-class Gloria : public ContrastiveObjective, public PatchWeights {
+class Gloria : public PairObjective<GloriaSettings>, public PatchWeights {
  public:
   Gloria(const GloriaSettings& settings, const ObjectiveContext& context)
-      : ContrastiveObjective(context), settings_(settings) {}
+      : PairObjective("gloria", {.image_global = true, .text_global = true, .image_tokens = true, .text_tokens = true}, settings, context) {
+    if (settings.global_weight != 0) contrasts_.emplace_back("loss_global");
+    if (settings.local_weight != 0) contrasts_.emplace_back("loss_local");
+  }
 
-  Losses forward(const Features& features, const StepContext& context) override {
-    const NoAutocast no_autocast;
-    const PairFeatures pairs = pair_features(
-        features, "gloria", settings_.pairs,
-        {.image_global = true, .text_global = true, .image_tokens = true, .text_tokens = true}, context.group);
+  Losses loss(const PairFeatures& pairs, const Features& /*features*/, const StepContext& context) override {
     const at::Tensor learned = scale(pairs.dtype());
     const Contrast global = global_contrast(pairs.image_global, pairs.text_global, learned, {settings_.pairs.chunk},
                                             context.group, pairs.relation);
@@ -96,15 +92,6 @@ class Gloria : public ContrastiveObjective, public PatchWeights {
     return losses;
   }
 
-  Needs needs() const override { return settings_.pairs.needs({.tokens = true}, {.tokens = true}); }
-
-  std::map<std::string, double> chance_levels(std::int64_t pairs) const override {
-    std::map<std::string, double> levels = contrast_chance({"loss_global", "loss_local"}, pairs);
-    if (settings_.global_weight == 0) levels.erase("loss_global");
-    if (settings_.local_weight == 0) levels.erase("loss_local");
-    return levels;
-  }
-
   at::Tensor patch_weights(const TowerFeatures& images, const TowerFeatures& texts) const override {
     const at::NoGradGuard no_grad;
     const at::Tensor words = to_compute(texts.tokens);
@@ -120,9 +107,6 @@ class Gloria : public ContrastiveObjective, public PatchWeights {
   const char* describe_weights() const override {
     return "The weights with which a word attends to patches in gloria, with the sum 1.";
   }
-
- private:
-  GloriaSettings settings_;
 };
 
 }  // namespace

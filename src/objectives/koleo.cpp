@@ -19,8 +19,7 @@ struct KoleoSettings {
   std::int64_t crops = 2;
 };
 
-template <class Visitor>
-void fields(Visitor& v, KoleoSettings& s) {
+void fields(auto& v, KoleoSettings& s) {
   v("view", s.view, "name of the crops whose embeddings are spread out; they are the image views VIEW_0, VIEW_1, ...");
   v("crops", s.crops, "number of these crops", config::in_range(1, 100));
 }

@@ -17,8 +17,7 @@ struct MultiPositiveSigmoidSettings {
   double init_logit_bias = -10;
 };
 
-template <class Visitor>
-void fields(Visitor& v, MultiPositiveSigmoidSettings& s) {
+void fields(auto& v, MultiPositiveSigmoidSettings& s) {
   fields(v, s.captions);
   v("divisor", s.divisor, "what the sum over pairs is divided by: the number of present captions, or the number of images",
     config::one_of({"captions", "images"}));

@@ -3,13 +3,11 @@
 
 #include "src/objectives/add_objective.h"
 #include "src/objectives/pairs/contrast.h"
-#include "src/objectives/pairs/features.h"
+#include "src/objectives/pairs/pair_objective.h"
 #include "src/objectives/pairs/ring_columns.h"
 #include <tessera/base/error.h>
-#include <tessera/objectives/contrastive_objective.h>
 #include <tessera/objectives/patch_weights.h>
 #include <tessera/ops/activation_checkpoint.h>
-#include <tessera/ops/numeric.h>
 
 namespace tessera {
 namespace {
@@ -25,8 +23,7 @@ struct PaclSettings {
   bool normalize_patches = false;
 };
 
-template <class Visitor>
-void fields(Visitor& v, PaclSettings& s) {
+void fields(auto& v, PaclSettings& s) {
   fields(v, s.pairs);
   v("embed_dim", s.embed_dim, "width of the text embeddings; null: the model's", config::at_least(1));
   v("image_width", s.image_width, "width of the image tokens; null: embed_dim", config::at_least(1));
@@ -75,13 +72,13 @@ class PatchEmbedder : public torch::nn::Module {
 /// Patch aligned contrastive learning (Mukhoti et al. 2023). For each text, an image is represented by the mean of its embedded patches,
 /// weighted by each patch's similarity to the text. The image view's tokens must be [B, P, W]. Terms `loss_i2t`, `loss_t2i`; details
 /// `similarity` [B, B].
-class Pacl : public ContrastiveObjective, public PatchWeights {
+class Pacl : public PairObjective<PaclSettings>, public PatchWeights {
  public:
   Pacl(const PaclSettings& settings, const ObjectiveContext& context)
-      : ContrastiveObjective(context),
-        settings_(settings),
+      : PairObjective("pacl", {.text_global = true, .image_tokens = true, .same_width = false}, settings, context),
         embed_dim_(settings.embed_dim.value_or(context.embed_dim)),
         width_(settings.image_width.value_or(embed_dim_)) {
+    contrasts_ = {"loss_i2t", "loss_t2i"};
     if (!settings.embedder) return;
     const bool linear = settings.embedder_residual == "linear";
     if (!linear && width_ != embed_dim_)
@@ -92,11 +89,7 @@ class Pacl : public ContrastiveObjective, public PatchWeights {
         std::make_shared<PatchEmbedder>(width_, settings.embedder_hidden.value_or(embed_dim_), embed_dim_, linear));
   }
 
-  Losses forward(const Features& features, const StepContext& context) override {
-    const NoAutocast no_autocast;
-    const PairFeatures pairs =
-        pair_features(features, "pacl", settings_.pairs, {.text_global = true, .image_tokens = true, .same_width = false},
-                      context.group);
+  Losses loss(const PairFeatures& pairs, const Features& /*features*/, const StepContext& context) override {
     if (pairs.image_tokens.size(2) != width_)
       user_error("objective pacl: image_tokens must be [B, P, W] with W = image_width = ", width_, ", got ", pairs.image_tokens.sizes());
     TORCH_CHECK(pairs.text_global.size(1) == embed_dim_,
@@ -123,12 +116,6 @@ class Pacl : public ContrastiveObjective, public PatchWeights {
     return losses;
   }
 
-  Needs needs() const override { return settings_.pairs.needs({.tokens = true}); }
-
-  std::map<std::string, double> chance_levels(std::int64_t pairs) const override {
-    return contrast_chance({"loss_i2t", "loss_t2i"}, pairs);
-  }
-
   at::Tensor patch_weights(const TowerFeatures& images, const TowerFeatures& texts) const override {
     const at::NoGradGuard no_grad;
     const at::Tensor patches = unit_rows(embedded(to_compute(images.tokens))),
@@ -147,7 +134,6 @@ class Pacl : public ContrastiveObjective, public PatchWeights {
   /// Returns the patches in the space of texts, [.., D].
   at::Tensor embedded(const at::Tensor& patches) const { return embedder_ ? embedder_->forward(patches) : patches; }
 
-  PaclSettings settings_;
   std::int64_t embed_dim_;
   std::int64_t width_;
   std::shared_ptr<PatchEmbedder> embedder_;  // null without settings.embedder

@@ -64,6 +64,7 @@ PyramidClip::PyramidClip(const PyramidClipSettings& settings, const ObjectiveCon
     : ContrastiveObjective(context), settings_(settings) {
   for (const Group& group : groups_of(settings_))
     for (const std::string& name : *group.pairs) {
+      if (group.weight > 0) contrasts_.push_back(term_name(name));
       ContrastSettings& pair = pairs_[name];
       pair.image_view = kImageViews.at(name[0]);
       pair.text_view = kTextViews.at(name[1]);
@@ -96,15 +97,6 @@ at::Tensor PyramidClip::pair_loss(const ContrastSettings& pair, const Features& 
       .loss;
 }
 
-std::map<std::string, double> PyramidClip::chance_levels(std::int64_t pairs) const {
-  std::map<std::string, double> levels;
-  for (const Group& group : groups_of(settings_))
-    if (group.weight > 0)
-      for (const std::string& name : *group.pairs)
-        levels.merge(contrast_chance({term_name(name).c_str()}, pairs));
-  return levels;
-}
-
 Losses PyramidClip::forward(const Features& features, const StepContext& context) {
   const NoAutocast no_autocast;
   std::map<std::string, at::Tensor> losses;
@@ -115,8 +107,7 @@ Losses PyramidClip::forward(const Features& features, const StepContext& context
   for (const Group& group : groups_of(settings_)) {
     at::Tensor mean = zero;
     for (const std::string& name : *group.pairs) mean = mean + losses[name] / static_cast<double>(group.pairs->size());
-    out.total = out.total.defined() ? out.total + group.weight * mean : group.weight * mean;
-    out.terms.emplace_back(concat("loss_", group.name), mean);
+    out.add(concat("loss_", group.name), group.weight, mean);
   }
   for (const auto& [name, loss] : losses) out.terms.emplace_back(term_name(name), loss);
   return out;

@@ -20,8 +20,7 @@ struct PyramidClipSettings {
   bool local_loss = true;
 };
 
-template <class Visitor>
-void fields(Visitor& v, PyramidClipSettings& s) {
+void fields(auto& v, PyramidClipSettings& s) {
   v("label_smoothing", s.label_smoothing, "share of each pair's target that is spread evenly over its negatives",
     config::in_half_open(0.0, 1.0));
   v("cross_global_weight", s.cross_global_weight, "lambda, the weight of the pairs in cross_global_pairs",
@@ -50,7 +49,6 @@ class PyramidClip : public ContrastiveObjective {
   PyramidClip(const PyramidClipSettings& settings, const ObjectiveContext& context);
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;
-  std::map<std::string, double> chance_levels(std::int64_t pairs) const override;
 
  private:
   at::Tensor pair_loss(const ContrastSettings& pair, const Features& features, const ProcessGroup& group) const;

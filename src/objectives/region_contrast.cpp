@@ -35,8 +35,7 @@ struct RegionContrastSettings {
   std::optional<std::int64_t> chunk;
 };
 
-template <class Visitor>
-void fields(Visitor& v, RegionContrastSettings& s) {
+void fields(auto& v, RegionContrastSettings& s) {
   v("region_weight", s.region_weight, "weight of the contrast between all boxes and all phrases of the batch; 0: off",
     config::at_least(0));
   v("hard_weight", s.hard_weight, "weight of the contrast between each box's phrase and the box's own negatives; 0: off",
@@ -196,11 +195,7 @@ class RegionContrast : public ContrastiveObjective {
     const NoAutocast no_autocast;
     const MatchedRegions regions = regions_of(features);
     Losses out;
-    const auto add = [&](const char* name, double weight, const at::Tensor& loss) {
-      out.total = out.total.defined() ? out.total + weight * loss : weight * loss;
-      out.terms.emplace_back(name, loss);
-    };
-    if (settings_.region_weight > 0) add("loss_region", settings_.region_weight, region_loss(regions, context.group));
+    if (settings_.region_weight > 0) out.add("loss_region", settings_.region_weight, region_loss(regions, context.group));
     if (wants_negatives()) {
       const PhraseGaps gaps = gaps_of(regions);
       const at::Tensor absent = gaps.negative.logical_not(), counted = gaps.negative.any(1);
@@ -210,14 +205,14 @@ class RegionContrast : public ContrastiveObjective {
       if (settings_.hard_weight > 0) {
         const at::Tensor right = at::zeros({gaps.logits.size(0), 1}, gaps.logits.options());
         const at::Tensor choices = at::cat({right, -gaps.logits.masked_fill(absent, -kNoNegative)}, 1);
-        add("loss_hard", settings_.hard_weight, mean_over_boxes(choices.logsumexp(1)));
+        out.add("loss_hard", settings_.hard_weight, mean_over_boxes(choices.logsumexp(1)));
       }
-      if (settings_.rank_weight > 0) add("loss_rank", settings_.rank_weight, rank_loss(gaps, context));
+      if (settings_.rank_weight > 0) out.add("loss_rank", settings_.rank_weight, rank_loss(gaps, context));
       const at::Tensor beaten = gaps.logits.detach().gt(0).logical_or_(absent).all(1);
       out.statistics.emplace_back("hard_accuracy", mean_over_boxes(beaten.to(gaps.logits.scalar_type())));
       if (margin_.defined()) out.statistics.emplace_back("rank_margin", margin_.clone());
     }
-    if (settings_.text_weight > 0) add("loss_text", settings_.text_weight, text_loss(regions, context.group));
+    if (settings_.text_weight > 0) out.add("loss_text", settings_.text_weight, text_loss(regions, context.group));
     return out;
   }
 

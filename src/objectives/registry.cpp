@@ -3,8 +3,6 @@
 #include "src/objectives/captioning.h"
 #include "src/objectives/dino.h"
 #include "src/objectives/flair.h"
-#include "src/objectives/masked_prediction.h"
-#include "src/objectives/mgca.h"
 #include "src/objectives/pyramidclip.h"
 #include "src/objectives/stair.h"
 #include "src/objectives/superclip.h"
@@ -23,8 +21,9 @@ ObjectiveContext objective_context(DualEncoder& model) {
   return context;
 }
 
-std::shared_ptr<Objective> make_objective(const config::ModuleSettings& choice, const std::string& path, const ObjectiveContext& context) {
-  check_room("weights", path, objectives().resolve(choice, path).settings, [&] {
+std::shared_ptr<Objective> make_objective(const config::ModuleSettings& given, const std::string& path, const ObjectiveContext& context) {
+  const config::ModuleSettings choice = objectives().resolve(given, path);
+  check_room("weights", path, choice.settings, [&] {
     SharedParameters shared = context.shared != nullptr ? *context.shared : SharedParameters();  // a copy, so that nothing stays shared
     ObjectiveContext same = context;
     same.shared = &shared;
@@ -42,7 +41,7 @@ ObjectiveRegistry& objectives() {
     add_filip(list);
     add_pacl(list);
     add_gloria(list);
-    add_objective<Mgca, MgcaSettings>(list, "mgca", "multi-granularity cross-modal alignment (Wang et al. 2022)");
+    add_mgca(list);
     add_objective<PyramidClip, PyramidClipSettings>(list, "pyramidclip",
                                           "contrasts of pairs of views over a semantic pyramid (Gao et al. 2022)");
     add_objective<Stair, StairSettings>(list, "stair", "contrast of sparse encodings over the vocabulary (Chen et al. 2023)");
@@ -57,8 +56,7 @@ ObjectiveRegistry& objectives() {
     add_objective<Dino, DinoSettings>(list, "dino", "self-distillation on images without texts (Caron et al. 2021)");
     add_objective<Dino, SelfDistillationSettings>(list, "self_distillation",
                                         "predicts the teacher's output for a large crop from small crops (SILC, TIPS, SigLIP 2)");
-    add_objective<MaskedPrediction, MaskedPredictionSettings>(
-        list, "masked_prediction", "predicts the teacher's output for hidden patches (iBOT, TIPS, SigLIP 2)");
+    add_masked_prediction(list);
     add_koleo(list);
     add_objective<SuperClip, SuperClipSettings>(list, "superclip",
                                       "classification of the image into the words of its caption (SuperCLIP, 2025)");

@@ -3,11 +3,10 @@
 #include <ATen/ATen.h>
 
 #include "src/objectives/add_objective.h"
-#include "src/objectives/pairs/features.h"
 #include "src/objectives/pairs/negatives.h"
+#include "src/objectives/pairs/pair_objective.h"
 #include "src/objectives/pairs/tiled_losses.h"
 #include <tessera/distributed/collectives.h>
-#include <tessera/objectives/contrastive_objective.h>
 #include <tessera/objectives/negative_texts.h>
 #include <tessera/ops/numeric.h>
 
@@ -21,8 +20,7 @@ struct SiglipSettings {
   double init_logit_bias = -10.0;
 };
 
-template <class Visitor>
-void fields(Visitor& v, SiglipSettings& s) {
+void fields(auto& v, SiglipSettings& s) {
   fields(v, s.pairs);
   fields(v, s.negatives);
   v("init_logit_scale", s.init_logit_scale, "initial value of logit_scale, the log of the factor that cosines are multiplied by");
@@ -49,43 +47,38 @@ at::Tensor composed_others(const PairSet& pairs, const at::Tensor& scale, const 
 /// Terms `loss_positive` (the diagonal) and `loss_negative` (the rest); parameters `logit_scale` and `logit_bias`. Hard negatives
 /// add the term `loss_hard_negative`, -1/B sum_bn log sigmoid(-(exp(logit_scale) cos_bn + logit_bias)) over the negatives n that
 /// image b is compared with, and the statistic `negatives_per_image`, the mean number of present negatives.
-class Siglip : public ContrastiveObjective {
+class Siglip : public PairObjective<SiglipSettings> {
  public:
   Siglip(const SiglipSettings& settings, const ObjectiveContext& context)
-      : ContrastiveObjective(context, settings.init_logit_scale), settings_(settings) {
+      : PairObjective("siglip", {.image_global = true, .text_global = true}, settings, context, settings.init_logit_scale) {
     logit_bias_ = register_parameter("logit_bias", at::full({}, settings.init_logit_bias, at::kFloat));
   }
 
-  Losses forward(const Features& features, const StepContext& context) override {
-    const NoAutocast no_autocast;
-    const PairFeatures pairs = pair_features(features, "siglip", ContrastSettings{settings_.pairs},
-                                             {.image_global = true, .text_global = true}, context.group);
+  Losses loss(const PairFeatures& pairs, const Features& features, const StepContext& context) override {
     const at::Tensor image = unit_rows(pairs.image_global), text = unit_rows(pairs.text_global);  // [B, D]
     const at::Tensor factor = scale(pairs.dtype()), bias = logit_bias_.to(pairs.dtype());
     const auto mean_of = [&](const at::Tensor& sum) { return pairs.relation.mean_of(sum, context.group); };
     const PairSet set{image, text.unsqueeze(1), pairs.relation, settings_.pairs.chunk, context.group};
-    const SigmoidLoss loss = set.chunk ? tiled_sigmoid(set, factor, bias)
-                                       : SigmoidLoss{own_sigmoid(set, factor, bias), composed_others(set, factor, bias)};
-    const at::Tensor positive = mean_of(loss.own), negative = mean_of(loss.others);
+    const SigmoidLoss sigmoid = set.chunk ? tiled_sigmoid(set, factor, bias)
+                                          : SigmoidLoss{own_sigmoid(set, factor, bias), composed_others(set, factor, bias)};
+    const at::Tensor positive = mean_of(sigmoid.own), negative = mean_of(sigmoid.others);
     Losses losses{positive + negative, {{"loss_positive", positive}, {"loss_negative", negative}}, {}};
     const NegativeTexts wrong = negative_texts(features, "siglip", settings_.negatives, pairs);
     if (!wrong.defined()) return losses;
     const at::Tensor hard =
         mean_of(negative_sigmoid_sums(image, factor, bias, wrong, settings_.pairs.chunk, context.group).sum());
-    losses.total = losses.total + hard;
-    losses.terms.emplace_back("loss_hard_negative", hard);
+    losses.add("loss_hard_negative", 1, hard);
     losses.statistics = {wrong.count()};
     return losses;
   }
 
   Needs needs() const override {
-    Needs needs = settings_.pairs.needs();
+    Needs needs = PairObjective::needs();
     settings_.negatives.add_needs(needs);
     return needs;
   }
 
  private:
-  SiglipSettings settings_;
   at::Tensor logit_bias_;
 };
 

@@ -3,11 +3,9 @@
 #include "src/objectives/add_objective.h"
 #include "src/objectives/common/reduction.h"
 #include "src/objectives/pairs/contrast.h"
-#include "src/objectives/pairs/features.h"
-#include <tessera/objectives/contrastive_objective.h>
+#include "src/objectives/pairs/pair_objective.h"
 #include <tessera/objectives/patch_weights.h>
 #include <tessera/ops/activation_checkpoint.h>
-#include <tessera/ops/numeric.h>
 #include <tessera/ops/sparsify_group.h>
 
 namespace tessera {
@@ -21,8 +19,7 @@ struct SparcSettings {
   std::string token_reduction = "sequence";
 };
 
-template <class Visitor>
-void fields(Visitor& v, SparcSettings& s) {
+void fields(auto& v, SparcSettings& s) {
   fields(v, s.pairs);
   fields(v, s.sparsify);
   v("global_weight", s.global_weight, "weight of the contrastive loss on global embeddings (lambda_g, eq. 7)",
@@ -36,17 +33,16 @@ void fields(Visitor& v, SparcSettings& s) {
 /// SPARC (Bica et al. 2024): the contrastive loss on global embeddings, and a contrast between each caption's tokens and the patch
 /// embeddings that sparsify_group gathers for them. The grouping runs in bfloat16 if both inputs are bfloat16; everything else is
 /// float32. Terms `loss_global`, `loss_local`.
-class Sparc : public ContrastiveObjective, public PatchWeights {
+class Sparc : public PairObjective<SparcSettings>, public PatchWeights {
  public:
   Sparc(const SparcSettings& settings, const ObjectiveContext& context)
-      : ContrastiveObjective(context), settings_(settings) {}
+      : PairObjective("sparc",
+                      {.image_global = true, .text_global = true, .image_tokens = true, .text_tokens = true, .bfloat16_tokens = true},
+                      settings, context) {
+    if (settings.global_weight != 0) contrasts_ = {"loss_global"};
+  }
 
-  Losses forward(const Features& features, const StepContext& context) override {
-    const NoAutocast no_autocast;
-    const PairFeatures pairs = pair_features(
-        features, "sparc", settings_.pairs,
-        {.image_global = true, .text_global = true, .image_tokens = true, .text_tokens = true, .bfloat16_tokens = true},
-        context.group);
+  Losses loss(const PairFeatures& pairs, const Features& /*features*/, const StepContext& context) override {
     const at::Tensor inverse_temperature = scale(pairs.dtype());
     const Contrast global = global_contrast(pairs.image_global, pairs.text_global, inverse_temperature,
                                             {settings_.pairs.chunk}, context.group, pairs.relation);
@@ -66,13 +62,6 @@ class Sparc : public ContrastiveObjective, public PatchWeights {
     return {total, {{"loss_global", global.loss}, {"loss_local", local}}, {}};
   }
 
-  Needs needs() const override { return settings_.pairs.needs({.tokens = true}, {.tokens = true}); }
-
-  std::map<std::string, double> chance_levels(std::int64_t pairs) const override {
-    if (settings_.global_weight == 0) return {};
-    return contrast_chance({"loss_global"}, pairs);
-  }
-
   at::Tensor patch_weights(const TowerFeatures& images, const TowerFeatures& texts) const override {
     const auto all = [&] { return at::ones(texts.tokens.sizes().slice(0, 2), texts.tokens.options().dtype(at::kBool)); };
     const at::Tensor mask = texts.mask.defined() ? texts.mask : all();
@@ -84,9 +73,6 @@ class Sparc : public ContrastiveObjective, public PatchWeights {
            "0, with the sum 1 "
            "(eq. 2-4).";
   }
-
- private:
-  SparcSettings settings_;
 };
 
 }  // namespace

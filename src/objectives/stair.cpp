@@ -4,11 +4,10 @@
 
 #include "src/models/token_multi_hot.h"
 #include "src/objectives/pairs/contrast.h"
-#include "src/objectives/pairs/features.h"
-#include "src/objectives/flops_regularizer.h"
 #include "src/objectives/stair.h"
 #include <tessera/base/error.h>
-#include <tessera/ops/numeric.h>
+#include <tessera/distributed/collectives.h>
+#include <tessera/ops/flops_regularizer.h>
 
 namespace tessera {
 namespace {
@@ -45,9 +44,20 @@ at::Tensor without_short_rows(const at::Tensor& encoding) {
   return encoding.masked_fill(encoding.detach().norm(2, -1, /*keepdim=*/true) <= kShort, 0.0);
 }
 
+// Returns STAIR's FLOPs regularizer (eq. 6) of the encodings of all ranks: the sum over the V columns of (mean over all rows)^2, a scalar.
+// `encoding` [N, V] has this rank's rows; N may differ between ranks.
+at::Tensor regularizer_of_ranks(const at::Tensor& encoding, const ProcessGroup& group) {
+  if (group.alone()) return flops_regularizer(encoding);
+  const at::Tensor own = flops_column_sums(encoding);  // [V]
+  const at::Tensor rows = at::full({1}, encoding.size(0), own.options());
+  const at::Tensor all = sum_over_ranks(at::cat({own, rows}), group);
+  const at::Tensor mean = all.slice(0, 0, -1) / all[-1].detach();
+  return mean.square().sum();
+}
+
 // Absent pairs are rows of zeros, so the mean over all rows is rescaled to the mean over present rows.
 at::Tensor regularizer(const at::Tensor& encoding, const PairRelation& relation, const ProcessGroup& group) {
-  const at::Tensor loss = flops_regularizer(encoding, group);
+  const at::Tensor loss = regularizer_of_ranks(encoding, group);
   if (!relation.some_absent) return loss;
   const auto rows = static_cast<double>(relation.images());
   return loss * (rows / relation.present.sum().clamp_min(1).to(loss.scalar_type())).square();
@@ -56,12 +66,9 @@ at::Tensor regularizer(const at::Tensor& encoding, const PairRelation& relation,
 }  // namespace
 
 Stair::Stair(const StairSettings& settings, const ObjectiveContext& context)
-    : ContrastiveObjective(context),
-      settings_(settings),
-      special_ids_(at::tensor(special_ids_of(settings, context.shared, context.embed_dim), at::kLong)) {}
-
-Needs Stair::needs() const {
-  return settings_.pairs.needs({}, {.input_ids = settings_.text_token_mask});
+    : PairObjective("stair", {.image_global = true, .text_global = true}, settings, context),
+      special_ids_(at::tensor(special_ids_of(settings, context.shared, context.embed_dim), at::kLong)) {
+  contrasts_ = {"loss_contrastive"};
 }
 
 at::Tensor Stair::text_mask(const TowerInput& input, std::int64_t vocab_size) {
@@ -71,15 +78,8 @@ at::Tensor Stair::text_mask(const TowerInput& input, std::int64_t vocab_size) {
   return token_multi_hot(input.ids, input.mask, vocab_size, special_ids_);
 }
 
-std::map<std::string, double> Stair::chance_levels(std::int64_t pairs) const {
-  return contrast_chance({"loss_contrastive"}, pairs);
-}
-
-Losses Stair::forward(const Features& features, const StepContext& context) {
-  const NoAutocast no_autocast;
+Losses Stair::loss(const PairFeatures& pairs, const Features& features, const StepContext& context) {
   const ProcessGroup& group = context.group;
-  const PairFeatures pairs =
-      pair_features(features, "stair", settings_.pairs, {.image_global = true, .text_global = true}, group);
   const at::Tensor& image = pairs.image_global;
   const std::int64_t batch = image.size(0), vocab_size = image.size(1);
   at::Tensor text = pairs.text_global;

@@ -3,7 +3,7 @@
 #include <optional>
 #include <vector>
 
-#include <tessera/objectives/contrastive_objective.h>
+#include "src/objectives/pairs/pair_objective.h"
 
 namespace tessera {
 
@@ -16,8 +16,7 @@ struct StairSettings {
   std::int64_t lambda_growth_steps = 0;
 };
 
-template <class Visitor>
-void fields(Visitor& v, StairSettings& s) {
+void fields(auto& v, StairSettings& s) {
   fields(v, s.pairs);
   v("text_token_mask", s.text_token_mask,
     "keep a text's encoding only at the tokens that the text contains, except special tokens (stage 1)");
@@ -41,19 +40,17 @@ void fields(Visitor& v, StairSettings& s) {
 /// `active_tokens.text`, the mean number of active tokens per image and per text in the encodings that the loss uses; `dead_tokens.image`
 /// and `dead_tokens.text`, the share of tokens that have not been active since the log's previous row. Details `text_encoding` [B, V] after
 /// the mask, `logits` [B, B] of this rank's pairs (row = image).
-class Stair : public ContrastiveObjective {
+class Stair : public PairObjective<StairSettings> {
  public:
   /// Throws UserError if a special token is outside the vocabulary.
   Stair(const StairSettings& settings, const ObjectiveContext& context);
-  Losses forward(const Features& features, const StepContext& context) override;
-  Needs needs() const override;
-  std::map<std::string, double> chance_levels(std::int64_t pairs) const override;
+  Needs needs() const override { return settings_.pairs.needs({}, {.input_ids = settings_.text_token_mask}); }
   bool follows_step() const override { return settings_.lambda_growth_steps > 0; }
 
  private:
+  Losses loss(const PairFeatures& pairs, const Features& features, const StepContext& context) override;
   at::Tensor text_mask(const TowerInput& input, std::int64_t vocab_size);
 
-  StairSettings settings_;
   at::Tensor special_ids_;  // [S], the ids that text_mask() never keeps
 };
 

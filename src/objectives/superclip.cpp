@@ -212,8 +212,4 @@ void SuperClip::to(torch::Dtype dtype, bool non_blocking) {
   restore_counts(documents, captions);
 }
 
-void SuperClip::to(torch::Device device, bool non_blocking) {
-  Objective::to(device, non_blocking);
-}
-
 }  // namespace tessera

@@ -71,8 +71,7 @@ struct SuperClipSettings {
   std::optional<std::int64_t> chunk;
 };
 
-template <class Visitor>
-void fields(Visitor& v, SuperClipSettings& s) {
+void fields(auto& v, SuperClipSettings& s) {
   v("image_view", s.image_view, "the image view that is classified");
   v("text_view", s.text_view, "the text view whose words are the classes; captions: the words of all captions of an image");
   v("width", s.width, "width of the image encoder's tokens; null: taken from the encoder", config::at_least(1));
@@ -111,7 +110,7 @@ class SuperClip : public Objective {
   /// Overridden so that the counts remain integers.
   void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override;
   void to(torch::Dtype dtype, bool non_blocking = false) override;
-  void to(torch::Device device, bool non_blocking = false) override;
+  using Objective::to;
 
  private:
   WordBags bags_of(const TowerInput& captions) const;

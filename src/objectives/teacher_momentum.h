@@ -14,8 +14,7 @@ struct TeacherMomentum {
   double at(const StepContext& step) const { return half_cosine(step.step, step.total_steps, start, end); }
 };
 
-template <class Visitor>
-void fields(Visitor& v, TeacherMomentum& s) {
+void fields(auto& v, TeacherMomentum& s) {
   v("teacher_momentum", s.start, "momentum of the teacher's moving average at the run's first update",
     config::in_range(0, 1));
   v("teacher_momentum_end", s.end, "the momentum at the run's end, reached by half a cosine", config::in_range(0, 1));

@@ -21,6 +21,7 @@ std::optional<config::Problem> validate(const TextGroupSettings& s) {
 TextGroup::TextGroup(const TextGroupSettings& settings, const ObjectiveContext& context)
     : ContrastiveObjective(context, std::log(1 / settings.temperature), settings.learned_temperature),
       settings_(settings) {
+  if (settings.contrastive_weight != 0) contrasts_ = {"loss_contrastive"};
   if (settings.reconstruction_weight == 0) return;
   if (context.shared == nullptr || !context.shared->token_embedding.defined())
     user_error(
@@ -62,19 +63,10 @@ at::Tensor TextGroup::reconstruction(const TowerFeatures& text, const at::Tensor
   return reduced_caption_loss(at::stack(sums).sum(), mask, settings_.reconstruction_reduction, group);
 }
 
-std::map<std::string, double> TextGroup::chance_levels(std::int64_t pairs) const {
-  if (settings_.contrastive_weight == 0) return {};
-  return contrast_chance({"loss_contrastive"}, pairs);
-}
-
 Losses TextGroup::forward(const Features& features, const StepContext& context) {
   const NoAutocast no_autocast;
   Losses losses;
   at::Tensor present;
-  const auto add = [&](const char* name, double weight, const at::Tensor& loss) {
-    losses.terms.emplace_back(name, loss);
-    losses.total = losses.total.defined() ? losses.total + weight * loss : weight * loss;
-  };
   if (settings_.contrastive_weight > 0) {
     const PairFeatures pairs = pair_features(features, "text_group", settings_.pairs,
                                              {.image_global = true, .text_global = true}, context.group);
@@ -82,14 +74,14 @@ Losses TextGroup::forward(const Features& features, const StepContext& context) 
                                      ? scale(pairs.dtype())
                                      : at::full({}, 1 / settings_.temperature, pairs.image_global.options());
     present = pairs.present;
-    add("loss_contrastive", settings_.contrastive_weight,
-        global_contrast(pairs.image_global, pairs.text_global, sharpness, {settings_.pairs.chunk}, context.group,
-                        pairs.relation)
-            .loss);
+    losses.add("loss_contrastive", settings_.contrastive_weight,
+               global_contrast(pairs.image_global, pairs.text_global, sharpness, {settings_.pairs.chunk}, context.group,
+                               pairs.relation)
+                   .loss);
   }
   if (decoder_)
-    add("loss_reconstruction", settings_.reconstruction_weight,
-        reconstruction(features.text(settings_.pairs.text_view), present, context.group));
+    losses.add("loss_reconstruction", settings_.reconstruction_weight,
+               reconstruction(features.text(settings_.pairs.text_view), present, context.group));
   return losses;
 }
 

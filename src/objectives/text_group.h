@@ -18,8 +18,7 @@ struct TextGroupSettings {
   CaptionDecoderSettings decoder;
 };
 
-template <class Visitor>
-void fields(Visitor& v, TextGroupSettings& s) {
+void fields(auto& v, TextGroupSettings& s) {
   fields(v, s.pairs);
   v("temperature", s.temperature, "temperature tau of the contrast; with learned_temperature, its initial value", config::above(0));
   v("learned_temperature", s.learned_temperature, "make the temperature a parameter, as in CLIP");
@@ -45,7 +44,6 @@ class TextGroup : public ContrastiveObjective {
   TextGroup(const TextGroupSettings& settings, const ObjectiveContext& context);
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;
-  std::map<std::string, double> chance_levels(std::int64_t pairs) const override;
 
  private:
   at::Tensor reconstruction(const TowerFeatures& text, const at::Tensor& present, const ProcessGroup& group);

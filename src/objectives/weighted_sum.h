@@ -27,8 +27,7 @@ struct WeightedSumSettings {
   bool shared_logit_scale = true;
 };
 
-template <class Visitor>
-void fields(Visitor& v, WeightedSumSettings& s) {
+void fields(auto& v, WeightedSumSettings& s) {
   v("objectives", s.objectives,
     "the objectives to add up; each entry has the objective's name, the weight of its loss, a unique label for its terms and "
     "parameters (default: the name), and, next to these keys, the objective's own settings");

@@ -8,7 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <tessera/data/sample.h>
+#include <tessera/sample.h>
 
 /// Parts of cards (TaskResult::cards), as configs/page.html draws them. A card has a "type", and may have a "title" and a "note":
 ///   image, overlay  "items": sheets (below). "layout": the class of the grid that holds them; otherwise each has its own line. "classes" and

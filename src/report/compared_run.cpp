@@ -321,6 +321,13 @@ void name_apart(std::vector<ComparedRun>& runs, const std::vector<fs::path>& pat
   }
 }
 
+/// Adds the path of a file or folder; `problem` is the message if the list has it already.
+void add_path(const std::string& name, const char* problem, std::vector<fs::path>& paths) {
+  const fs::path path = fs::canonical(name);
+  if (std::ranges::find(paths, path) != paths.end()) user_error(name, ": ", problem);
+  paths.push_back(path);
+}
+
 ComparedRun read_compared_run(const std::string& folder, const fs::path& path) {
   ComparedRun run;
   run.folder = folder;
@@ -347,9 +354,7 @@ std::vector<ComparedRun> read_measured_models(const std::vector<MeasuredModel>& 
   std::vector<ComparedRun> runs;
   std::vector<fs::path> paths;
   for (const MeasuredModel& model : models) {
-    const fs::path path = fs::canonical(model.model);
-    if (std::find(paths.begin(), paths.end(), path) != paths.end()) user_error(model.model, ": is given twice");
-    paths.push_back(path);
+    add_path(model.model, "is given twice", paths);
     runs.push_back(read_measured_model(model));
   }
   for (fs::path& path : paths)
@@ -368,10 +373,8 @@ std::vector<ComparedRun> read_compared_runs(const std::vector<std::string>& fold
   std::vector<fs::path> paths;
   for (const std::string& folder : folders) {
     if (!holds_results(folder)) refuse(folder);
-    const fs::path path = fs::canonical(folder);
-    if (std::find(paths.begin(), paths.end(), path) != paths.end()) user_error(folder, ": this run is given twice");
-    paths.push_back(path);
-    runs.push_back(read_compared_run(folder, path));
+    add_path(folder, "this run is given twice", paths);
+    runs.push_back(read_compared_run(folder, paths.back()));
   }
   name_apart(runs, paths);
   return runs;

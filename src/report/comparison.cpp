@@ -100,10 +100,13 @@ OrderedJson differences_json(const ScoreRow& row, const std::vector<ComparedRun>
   return out;
 }
 
-std::optional<std::int64_t> whole_number(const std::string& text) {
+/// Returns the number of steps of a whole run, or nullopt if it is unknown.
+std::optional<std::int64_t> whole_steps(const ComparedRun& run) {
+  const std::string* text = run.setting("training.steps");
+  if (text == nullptr) return std::nullopt;
   std::int64_t value = 0;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return problem == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
+  const auto [end, problem] = std::from_chars(text->data(), text->data() + text->size(), value);
+  return problem == std::errc() && end == text->data() + text->size() ? std::optional(value) : std::nullopt;
 }
 
 /// Returns "evaluation.tasks.knn" for "evaluation.tasks.knn.k", and an empty text for any other setting.
@@ -133,6 +136,36 @@ std::vector<SettingRow> with_missing_tasks_in_one_row(std::vector<SettingRow> ro
     }
   }
   return out;
+}
+
+/// Returns the training steps at which a run's values were measured. There are several steps if some tasks were measured again later.
+std::set<std::int64_t> steps_measured(const std::vector<ScoreRow>& rows, std::size_t run) {
+  std::set<std::int64_t> steps;
+  for (const ScoreRow& row : rows)
+    if (row.steps[run]) steps.insert(*row.steps[run]);
+  return steps;
+}
+
+/// If there are several runs, removes the rows of tasks that only one run has. Returns one line for each run that has such a task, for
+/// example "only a: retrieval (d)" if only the run `a` has the task `retrieval` on the data `d`.
+std::vector<std::string> take_lone_tasks(const std::vector<ComparedRun>& runs, std::vector<ScoreRow>& rows) {
+  if (runs.size() < 2) return {};
+  using Task = std::pair<std::string, std::string>;
+  std::map<Task, std::set<std::size_t>> measured;
+  for (const ScoreRow& row : rows)
+    for (std::size_t i = 0; i < row.values.size(); ++i)
+      if (row.values[i]) measured[{row.task, row.data}].insert(i);
+  std::map<std::size_t, std::vector<std::string>> lone;
+  std::set<Task> named;
+  for (const ScoreRow& row : rows) {
+    const Task task(row.task, row.data);
+    if (measured[task].size() == 1 && named.insert(task).second)
+      lone[*measured[task].begin()].push_back(concat(row.task, " (", row.data, ")"));
+  }
+  std::erase_if(rows, [&](const ScoreRow& row) { return named.contains({row.task, row.data}); });
+  std::vector<std::string> lines;
+  for (const auto& [run, tasks] : lone) lines.push_back(concat("only ", runs[run].name, ": ", join_names(tasks)));
+  return lines;
 }
 
 /// Returns the table's first row, which shows at which step each run was measured. Returns nothing if no evaluation reports its step.
@@ -178,13 +211,6 @@ bool steps_differ(const ScoreRow& row) {
   return steps.size() > 1;
 }
 
-std::set<std::int64_t> steps_measured(const std::vector<ScoreRow>& rows, std::size_t run) {
-  std::set<std::int64_t> steps;
-  for (const ScoreRow& row : rows)
-    if (row.steps[run]) steps.insert(*row.steps[run]);
-  return steps;
-}
-
 std::string note_on_steps(const std::vector<ScoreRow>& rows) {
   if (std::none_of(rows.begin(), rows.end(), steps_differ)) return "";
   return "Measured after different numbers of steps, so none is marked as the best: longer training by itself makes a difference.";
@@ -192,36 +218,14 @@ std::string note_on_steps(const std::vector<ScoreRow>& rows) {
 
 std::string step_text(const ComparedRun& run) {
   if (!run.step) return "-";
-  const std::string* total = run.setting("training.steps");
-  const std::optional<std::int64_t> steps = total == nullptr ? std::nullopt : whole_number(*total);
+  const std::optional<std::int64_t> steps = whole_steps(run);
   return concat(with_thousands(*run.step), steps && *steps >= *run.step ? " of " + with_thousands(*steps) : "", " steps");
 }
 
 std::string state_text(const ComparedRun& run) {
-  const std::string* total = run.setting("training.steps");
-  const std::optional<std::int64_t> steps = total == nullptr ? std::nullopt : whole_number(*total);
+  const std::optional<std::int64_t> steps = whole_steps(run);
   if (!run.step || !steps) return "-";
   return *run.step >= *steps ? "finished" : "not finished";
-}
-
-std::vector<std::string> take_lone_tasks(const std::vector<ComparedRun>& runs, std::vector<ScoreRow>& rows) {
-  if (runs.size() < 2) return {};
-  using Task = std::pair<std::string, std::string>;
-  std::map<Task, std::set<std::size_t>> measured;
-  for (const ScoreRow& row : rows)
-    for (std::size_t i = 0; i < row.values.size(); ++i)
-      if (row.values[i]) measured[{row.task, row.data}].insert(i);
-  std::map<std::size_t, std::vector<std::string>> lone;
-  std::set<Task> named;
-  for (const ScoreRow& row : rows) {
-    const Task task(row.task, row.data);
-    if (measured[task].size() == 1 && named.insert(task).second)
-      lone[*measured[task].begin()].push_back(concat(row.task, " (", row.data, ")"));
-  }
-  std::erase_if(rows, [&](const ScoreRow& row) { return named.contains({row.task, row.data}); });
-  std::vector<std::string> lines;
-  for (const auto& [run, tasks] : lone) lines.push_back(concat("only ", runs[run].name, ": ", join_names(tasks)));
-  return lines;
 }
 
 std::vector<ScoreRow> score_rows(const std::vector<ComparedRun>& runs) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -49,15 +48,8 @@ std::vector<ScoreRow> score_rows(const std::vector<ComparedRun>& runs);
 /// Whether the values of a row belong to weights from different steps; then no value is marked as the best.
 bool steps_differ(const ScoreRow& row);
 
-/// Returns the training steps at which a run's values were measured. There are several steps if some tasks were measured again later.
-std::set<std::int64_t> steps_measured(const std::vector<ScoreRow>& rows, std::size_t run);
-
 /// Returns a note on why nothing is bold in rows whose steps differ; empty if there are no such rows.
 std::string note_on_steps(const std::vector<ScoreRow>& rows);
-
-/// If there are several runs, removes the rows of tasks that only one run has. Returns one line for each run that has such a task, for
-/// example "only a: retrieval (d)" if only the run `a` has the task `retrieval` on the data `d`.
-std::vector<std::string> take_lone_tasks(const std::vector<ComparedRun>& runs, std::vector<ScoreRow>& rows);
 
 /// Returns "47 of 60 steps", or "-" if unknown.
 std::string step_text(const ComparedRun& run);

@@ -273,6 +273,33 @@ TEST_F(ConfigFiles, ARunOrStageThatIsRenamedKeepsItsSettings) {
   }
 }
 
+struct CountedSettings {
+  std::int64_t size = 1;
+  static inline int reads = 0;
+};
+template <class Visitor>
+void fields(Visitor& v, CountedSettings& s) {
+  v("size", s.size, "a number");
+}
+std::optional<config::Problem> validate(const CountedSettings&) {
+  ++CountedSettings::reads;
+  return std::nullopt;
+}
+
+TEST(Config, RegistryKeepsTheSettingsThatItHasRead) {
+  config::Registry<std::int64_t> registry("number");
+  registry.add<CountedSettings>("size", "a number", [](const CountedSettings& s) { return std::make_shared<std::int64_t>(s.size); });
+  config::ModuleSettings choice = registry.resolve({"size", config::parse_yaml("{size: 4}", "a.yaml")}, "module");
+  const int reads = CountedSettings::reads;
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(*registry.make(choice, "module"), 4);
+  EXPECT_EQ(CountedSettings::reads, reads);
+  EXPECT_EQ(*registry.make(choice, "elsewhere"), 4);
+  EXPECT_EQ(CountedSettings::reads, reads + 1) << "messages name another path";
+  choice.settings.set("size", config::Node::scalar("5"));
+  EXPECT_EQ(*registry.make(choice, "module"), 5) << "the settings were changed";
+  EXPECT_EQ(CountedSettings::reads, reads + 2);
+}
+
 TEST(Config, RegistrySuggestsTheNearestModule) {
   struct Thing {};
   config::Registry<Thing> registry("thing");

@@ -54,3 +54,4 @@ cmp one.losses two.losses || fail "two ranks have different losses than one"
 own margin_trainer margin_one 16 --set objective=margin objective.margin=0.1
 own margin_trainer margin_two 8 --set objective=margin objective.margin=0.1 --nproc 2
 cmp margin_one.losses margin_two.losses || fail "two ranks have a different hinge loss than one"
+own classify_trainer classify 16 --set objective=classify

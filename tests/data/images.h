@@ -8,7 +8,7 @@
 #include <opencv2/imgcodecs.hpp>
 
 #include <tessera/base/random.h>
-#include <tessera/data/sample.h>
+#include <tessera/sample.h>
 
 namespace tessera::test {
 

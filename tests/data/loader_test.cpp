@@ -115,6 +115,28 @@ TEST(Loader, ABatchHoldsTheContentOfItsSamples) {
   EXPECT_EQ(text.ids.masked_select(text.mask.logical_not()).abs().sum().item<std::int64_t>(), 0);
 }
 
+TEST(Loader, ABatchHoldsTheExtrasOfItsSamples) {
+  LoaderSettings settings = settings_with(4);
+  settings.shuffle = false;
+  const auto label = [](const Sample& sample) {
+    if (sample.key == "2") throw SampleError("no_label", "sample 2 has no label");
+    return at::full({2}, sample.label, at::kLong);
+  };
+  Needs needs;
+  needs.extras["label"] = {label, at::zeros({2}, at::kLong)};
+  Loader loader = make(make_samples(9), settings, 1, needs);
+  const Batch batch = loader.next();
+  EXPECT_EQ(batch.keys, (std::vector<std::string>{"0", "1", "3", "4"}));
+  EXPECT_TRUE(at::equal(batch.extras.at("label"), at::tensor({0, 0, 1, 1, 0, 0, 1, 1}, at::kLong).view({4, 2})));
+  EXPECT_EQ(loader.statistics().skipped.at("no_label"), 1);
+  EXPECT_TRUE(at::equal(slice(batch, 1, 2).extras.at("label"), batch.extras.at("label").narrow(0, 1, 2)));
+
+  needs.extras["label"].example = at::zeros({}, at::kLong);
+  Loader other = make(make_samples(9), settings, 1, needs);
+  EXPECT_NE(error_of<c10::Error>([&] { other.next(); }).find("the objective's label is Long [2], but its example is Long []"),
+            std::string::npos);
+}
+
 /// A tokenizer like SigLIP's, whose text tower was trained to read the padding.
 class PaddingIsText : public ByteTokenizer {
  public:

@@ -20,9 +20,9 @@ namespace {
 using Counts = std::map<std::string, std::int64_t>;
 using Keys = std::vector<std::string>;
 
-constexpr ViewNeeds kOptional{.optional = true};
-constexpr ViewNeeds kRegions{.regions = true};
-constexpr ViewNeeds kOptionalRegions{.regions = true, .optional = true};
+const ViewNeeds kOptional{.optional = true};
+const ViewNeeds kRegions{.regions = true};
+const ViewNeeds kOptionalRegions{.regions = true, .optional = true};
 
 // Returns samples that all have a summary, object tags, and the features of two regions (three numbers per region).
 std::vector<Sample> full_samples(std::int64_t count) {

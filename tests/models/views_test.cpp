@@ -68,6 +68,27 @@ TEST(TextViews, AreNotEncodedIfOnlyIdsAreRequested) {
   }
 }
 
+TEST(Views, ExtrasAreRowsOfTheirView) {
+  DualEncoder model(small_clip());
+  const TowerExtra mean{[](const TowerInput& input, const Encoded& encoded) {
+    return encoded.tokens.mean({1, 2}) + (input.pixels.defined() ? input.pixels.mean({1, 2, 3}) : input.ids.sum(1));
+  }};
+  const ViewNeeds with_mean{.extras = {{"mean", mean}}};
+  Batch batch;
+  for (const char* view : {"image", "second"}) batch.images[view] = image_input(random_pixels(2));
+  batch.texts[kCaptions] = text_input(at::randint(20, {2, 3, 6}, at::kLong));
+  Needs needs{.images = {{"image", with_mean}, {"second", with_mean}}, .texts = {{kCaptions, with_mean}}};
+  const Features features = model.forward(batch, needs);
+  EXPECT_TRUE(at::allclose(features.image("second").extras.at("mean"),
+                           model.encode_image(batch.images.at("second"), with_mean).extras.at("mean")));
+  EXPECT_EQ(features.text(kCaptions).extras.at("mean").sizes(), at::IntArrayRef({2, 3}));
+  const Features again = joined({features, features});
+  EXPECT_EQ(again.image().extras.at("mean").sizes(), at::IntArrayRef({4}));
+  needs.images["image"] = {};
+  needs.merge({.images = {{"image", with_mean}}, .texts = {}});
+  EXPECT_TRUE(needs.images.at("image").extras.contains("mean"));
+}
+
 TEST(OptionalViews, MissingImageHasNoRealToken) {
   DualEncoder model(small_sparc());
   TowerInput images = image_input(random_pixels(2));

@@ -4,7 +4,6 @@
 
 #include "src/measure/pass_cost.h"
 #include "src/objectives/dino.h"
-#include "src/objectives/masked_prediction.h"
 #include "tests/support/gradcheck.h"
 #include <tessera/base/error.h>
 
@@ -15,7 +14,7 @@ constexpr std::int64_t kEncoderWidth = 4, kPatches = 6, kOutputs = 5;
 
 struct MaskedCase {
   std::string yaml;
-  std::shared_ptr<MaskedPrediction> student, teacher;
+  std::shared_ptr<Objective> student, teacher;
   Features features;
 
   explicit MaskedCase(const std::string& more = "", std::int64_t batch = 3, at::ScalarType dtype = at::kDouble)
@@ -25,15 +24,15 @@ struct MaskedCase {
     at::manual_seed(1);
     for (const char* view : {"global_0", "global_1"}) {
       features.images[view].encoder_tokens = at::randn({batch, kPatches, kEncoderWidth}, dtype).requires_grad_(true);
-      features.images[view].hidden = at::rand({batch, kPatches}).argsort(std::int64_t{1}) < kPatches / 2;
+      features.images[view].extras["hidden"] = at::rand({batch, kPatches}).argsort(std::int64_t{1}) < kPatches / 2;
       features.teacher_images[view].encoder_tokens = at::randn({batch, kPatches, kEncoderWidth}, dtype);
     }
   }
 
-  std::shared_ptr<MaskedPrediction> make(std::uint64_t seed, at::ScalarType dtype) const {
+  std::shared_ptr<Objective> make(std::uint64_t seed, at::ScalarType dtype) const {
     at::manual_seed(seed);
-    auto out = std::dynamic_pointer_cast<MaskedPrediction>(objectives().make(
-        {"masked_prediction", config::parse_yaml(yaml, "test")}, "objective", {.embed_dim = 9, .image_width = kEncoderWidth}));
+    auto out = objectives().make({"masked_prediction", config::parse_yaml(yaml, "test")}, "objective",
+                                 {.embed_dim = 9, .image_width = kEncoderWidth});
     out->to(dtype);
     const at::NoGradGuard no_grad;
     for (at::Tensor& parameter : out->parameters())
@@ -45,7 +44,7 @@ struct MaskedCase {
     return student->forward(features, context);
   }
   at::Tensor center() const { return student->named_buffers()["loss.center"]; }
-  static at::Tensor logits(MaskedPrediction& objective, const at::Tensor& row) {
+  static at::Tensor logits(Objective& objective, const at::Tensor& row) {
     return std::dynamic_pointer_cast<DinoHead>(objective.named_modules()["head"])->forward(row.unsqueeze(0)).squeeze(0);
   }
 };
@@ -57,9 +56,9 @@ double cross_entropy_by_hand(MaskedCase& each, bool all_patches) {
   for (const char* view : {"global_0", "global_1"}) {
     const TowerFeatures& seen = each.features.images.at(view);
     const at::Tensor& whole = each.features.teacher_images.at(view).encoder_tokens;
-    for (std::int64_t b = 0; b < seen.hidden.size(0); ++b)
+    for (std::int64_t b = 0; b < seen.extras.at("hidden").size(0); ++b)
       for (std::int64_t n = 0; n < kPatches; ++n) {
-        if (!all_patches && !seen.hidden[b][n].item<bool>()) continue;
+        if (!all_patches && !seen.extras.at("hidden")[b][n].item<bool>()) continue;
         const at::Tensor goal = MaskedCase::logits(*each.teacher, whole[b][n]) - each.center().squeeze(0);
         const at::Tensor made = MaskedCase::logits(*each.student, seen.encoder_tokens[b][n]);
         sum -= (goal / 0.04).softmax(0).dot((made / 0.1).log_softmax(0)).item<double>();
@@ -111,7 +110,7 @@ TEST(MaskedPrediction, VisiblePatchesAndTeacherGetNoGradient) {
   for (auto& [name, view] : each.features.teacher_images) view.encoder_tokens.requires_grad_(true);
   each.forward().total.backward();
   for (const auto& [name, view] : each.features.images) {
-    EXPECT_EQ(view.encoder_tokens.grad().masked_select(~view.hidden.unsqueeze(2)).abs().sum().item<double>(), 0);
+    EXPECT_EQ(view.encoder_tokens.grad().masked_select(~view.extras.at("hidden").unsqueeze(2)).abs().sum().item<double>(), 0);
     EXPECT_GT(view.encoder_tokens.grad().abs().sum().item<double>(), 0);
   }
   for (const auto& [name, view] : each.features.teacher_images) EXPECT_FALSE(view.encoder_tokens.grad().defined());
@@ -124,7 +123,7 @@ TEST(MaskedPrediction, CenterFollowsTheTeacherLogitsOfComparedPatches) {
   each.center().copy_(start);
   std::vector<at::Tensor> rows;
   for (const char* view : {"global_0", "global_1"}) {
-    const at::Tensor& hidden = each.features.images.at(view).hidden;
+    const at::Tensor& hidden = each.features.images.at(view).extras.at("hidden");
     const at::Tensor chosen = each.features.teacher_images.at(view).encoder_tokens.index({hidden});
     for (std::int64_t i = 0; i < chosen.size(0); ++i) rows.push_back(MaskedCase::logits(*each.teacher, chosen[i]));
   }
@@ -141,7 +140,7 @@ TEST(MaskedPrediction, NeedsHiddenPatchesAndATeacher) {
   EXPECT_EQ(view.hidden, (HiddenPatches{.share = 0.3, .blocks = true}));
   EXPECT_THROW(MaskedCase("share: 0"), UserError);
   EXPECT_THROW(each.student->forward(each.features, {}), c10::Error) << "without a teacher";
-  each.features.images.at("global_0").hidden = at::Tensor();
+  each.features.images.at("global_0").extras["hidden"] = at::Tensor();
   EXPECT_THROW(each.forward(), c10::Error);
 }
 
@@ -155,7 +154,7 @@ TEST(MaskedPrediction, MemoryIsBoundedByTheChunk) {
     Features features;
     TowerFeatures& view = features.images["global_0"];
     view.encoder_tokens = at::randn({32, 64, 4}).requires_grad_(true);
-    view.hidden = at::arange(64).expand({32, 64}) < 32;
+    view.extras["hidden"] = at::arange(64).expand({32, 64}) < 32;
     features.teacher_images["global_0"].encoder_tokens = at::randn({32, 64, 4});
     return MemoryTrace::of([&] { student->forward(features, {.teacher = teacher.get()}).total.backward(); }).peak();
   };

@@ -7,7 +7,9 @@
 #include <tessera/base/text.h>
 #include <tessera/data/tokenizers/tokenizer.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/models/tower.h>
 #include <tessera/objectives/objective.h>
+#include <tessera/sample.h>
 
 namespace tessera {
 namespace {
@@ -59,6 +61,24 @@ class Distance : public Objective {
     return {loss, {{"loss_distance", loss}}};
   }
   Needs needs() const override { return {}; }
+};
+
+// Multiplies the distance by a number from the data, and compares the encoder's tokens, too.
+class Extras : public Objective {
+ public:
+  Losses forward(const Features& features, const StepContext&) override {
+    const TowerFeatures &image = features.image(), &text = features.text();
+    const at::Tensor distances = (image.global - text.global).square().sum(1) +
+                                 (image.extras.at("tokens") - text.extras.at("tokens")).square().sum(1);
+    return {(distances * features.extras.at("length")).mean(), {}};
+  }
+  Needs needs() const override {
+    const TowerExtra sum{[](const TowerInput&, const Encoded& encoded) { return 0.1 * encoded.tokens.sum(1); }};
+    const auto length = [](const Sample& sample) { return at::scalar_tensor(0.01 * static_cast<double>(sample.captions.at(0).size())); };
+    return {.images = {{"image", {.extras = {{"tokens", sum}}}}},
+            .texts = {{"caption", {.extras = {{"tokens", sum}}}}},
+            .extras = {{"length", {length, at::ones({})}}}};
+  }
 };
 
 class NotFinite : public Distance {
@@ -203,6 +223,9 @@ void register_test_modules() {
   objectives().add<config::NoSettings>(
       "test_observed", "squared distance",
       [](const config::NoSettings&, const ObjectiveContext&) { return std::make_shared<Observed>(); });
+  objectives().add<config::NoSettings>(
+      "test_extras", "squared distances with weights from the data",
+      [](const config::NoSettings&, const ObjectiveContext&) { return std::make_shared<Extras>(); });
   objectives().add<TeacherSettings>(
       "test_teacher", "student and teacher",
       [](const TeacherSettings& s, const ObjectiveContext&) { return std::make_shared<StudentAndTeacher>(s); });

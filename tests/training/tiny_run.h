@@ -19,11 +19,11 @@
 
 namespace tessera {
 
-/// Registers modules for tests, as a user's code would: the tokenizer `test_letters`, whose ids are the bytes of a text, and four
+/// Registers modules for tests, as a user's code would: the tokenizer `test_letters`, whose ids are the bytes of a text, and five
 /// objectives, which are means over samples and use no negatives. `test_distance` is the squared distance between an image's embedding and
 /// its text's. `test_not_finite` is the same distance, but in the steps that its settings select, it adds the logarithm of a negative
 /// number. `test_observed` is the same distance, and calls step_observer() before each loss. `test_teacher` compares the image features
-/// with a teacher's.
+/// with a teacher's. `test_extras` needs an extra from each tower and one from the data.
 void register_test_modules();
 
 /// Returns the function that `test_observed` calls before each loss in this process. It may be empty.

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include <tessera/data/loading/loader.h>
-#include <tessera/data/sample.h>
 #include <tessera/data/source.h>
+#include <tessera/sample.h>
 
 namespace tessera::bench {
 

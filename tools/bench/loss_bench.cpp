@@ -14,6 +14,7 @@ namespace tessera::bench {
 namespace {
 
 constexpr std::int64_t kVocabulary = 49408;  // number of token ids if there is no model
+constexpr std::int64_t kPairs = 2;
 constexpr const char* kClipFilip = "{name: weighted_sum, objectives: [{name: clip}, {name: filip}]}";
 
 // An objective, and features of two pairs in the shapes that the objective needs.
@@ -23,8 +24,8 @@ struct Subject {
 };
 
 // Returns the features of a view with `tokens` tokens. The settings give the features' width.
-TowerFeatures features_of_view(const ViewNeeds& wanted, std::int64_t tokens, const LossBenchSettings& s) {
-  constexpr std::int64_t kPairs = 2, kSlots = 8;
+TowerFeatures features_of_view(const ViewNeeds& wanted, TowerInput input, std::int64_t tokens, const LossBenchSettings& s) {
+  constexpr std::int64_t kSlots = 8;
   const at::TensorOptions options(s.device);
   TowerFeatures out;
   out.global = at::zeros({kPairs, s.width}, options);
@@ -36,15 +37,19 @@ TowerFeatures features_of_view(const ViewNeeds& wanted, std::int64_t tokens, con
   if (wanted.boxes)
     out.boxes = {at::tensor({0.25, 0.25, 0.75, 0.75}, options).to(at::kFloat).expand({kPairs, s.captions, 4}),
                  at::ones({kPairs, s.captions}, options.dtype(at::kBool))};
-  if (wanted.hidden.share > 0) out.hidden = (at::arange(tokens, options) < wanted.hidden.share * static_cast<double>(tokens)).expand({kPairs, -1});
+  if (wanted.hidden.share > 0)
+    input.hidden = (at::arange(tokens, options) < wanted.hidden.share * static_cast<double>(tokens)).expand({kPairs, -1});
+  const Encoded encoded{.tokens = at::zeros({kPairs, tokens, s.width}, options)};
+  for (const auto& [name, extra] : wanted.extras) out.extras[name] = extra.compute(input, encoded);
   return out;
 }
 
 TowerFeatures features_of_text(const ViewNeeds& wanted, const LossBenchSettings& s) {
-  TowerFeatures out = features_of_view(wanted, s.tokens, s);
-  const at::Tensor ids = at::zeros({out.global.size(0), s.tokens}, at::TensorOptions(s.device).dtype(at::kLong));
-  out.mask = at::ones_like(ids, at::kBool);
-  if (wanted.input_ids) out.input = text_input(ids, out.mask);
+  const at::Tensor ids = at::zeros({kPairs, s.tokens}, at::TensorOptions(s.device).dtype(at::kLong));
+  const TowerInput input = text_input(ids, at::ones_like(ids, at::kBool));
+  TowerFeatures out = features_of_view(wanted, input, s.tokens, s);
+  out.mask = input.mask;
+  if (wanted.input_ids) out.input = input;
   return out;
 }
 
@@ -78,9 +83,11 @@ Subject make_subject(const NamedObjective& named, const LossBenchSettings& s, Du
     for (auto& [view, wanted] : of_model.images) wanted.student = true;
     out.features = model->forward(synthetic_batch(*model, needs, 2, s.device), of_model);
   } else {
-    for (const auto& [view, wanted] : needs.images) out.features.images[view] = features_of_view(wanted, s.patches, s);
+    const TowerInput pixels = image_input(at::zeros({kPairs, 3, 224, 224}, at::TensorOptions(s.device)));
+    for (const auto& [view, wanted] : needs.images) out.features.images[view] = features_of_view(wanted, pixels, s.patches, s);
     for (const auto& [view, wanted] : needs.texts)
       out.features.texts[view] = holds_several_texts(view) ? features_of_texts(wanted, s) : features_of_text(wanted, s);
+    out.features.extras = example_extras(needs, kPairs, s.device);
     const at::Tensor apart = at::arange(2, at::TensorOptions(s.device));
     if (needs.duplicates) out.features.duplicates = {apart, apart, at::arange(2 * s.captions, apart.options()).view({2, s.captions})};
   }

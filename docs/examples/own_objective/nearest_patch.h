@@ -9,8 +9,7 @@
 struct NearestPatchSettings {
   double word_weight = 0.1;
 };
-template <class Visitor>
-void fields(Visitor& v, NearestPatchSettings& s) {
+void fields(auto& v, NearestPatchSettings& s) {
   v("word_weight", s.word_weight, "weight of the words' distance to their nearest patch", tessera::config::at_least(0));
 }
 

@@ -18,7 +18,7 @@
 /// Each settings struct has one list of fields, which is used for reading, dumping, unknown-key errors and documentation:
 ///
 ///   struct SparcSettings { std::optional<double> threshold; double local_weight = 1.0; };
-///   template <class Visitor> void fields(Visitor& v, SparcSettings& s) {
+///   void fields(auto& v, SparcSettings& s) {
 ///     v("threshold", s.threshold, "min-max weights below it become 0; null means 1/P", config::in_range(0.0, 1.0));
 ///     v("local_weight", s.local_weight, "weight of the token-level loss (lambda_f, eq. 7)", config::at_least(0.0));
 ///   }
@@ -108,16 +108,17 @@ struct FieldAccess {
   bool (*visit)(class FieldVisitor& visitor, void* value);  // visits the fields of a struct; returns false if the value has no fields
 };
 
-/// The visitor that `fields` receives. `fields` calls operator() for each field.
+/// The visitor that `fields` receives. `fields` calls operator() for each field, which calls `on_field`.
 class FieldVisitor {
  public:
-  virtual ~FieldVisitor() = default;
+  using OnField = std::function<void(const char* key, void* value, const FieldAccess& access, const char* help, const Limit& limit)>;
+  explicit FieldVisitor(OnField on_field) : on_field_(std::move(on_field)) {}
 
   template <class T>
   void operator()(const char* key, T& value, const char* help, const Limit& limit = {});
 
- protected:
-  virtual void field(const char* key, void* value, const FieldAccess& access, const char* help, const Limit& limit) = 0;
+ private:
+  OnField on_field_;
 };
 
 /// A function that calls `fields` for the struct that `value` points to.
@@ -310,7 +311,7 @@ inline constexpr FieldAccess kFieldAccess = {
 
 template <class T>
 void FieldVisitor::operator()(const char* key, T& value, const char* help, const Limit& limit) {
-  field(key, &value, kFieldAccess<T>, help, limit);
+  on_field_(key, &value, kFieldAccess<T>, help, limit);
 }
 
 }  // namespace tessera::config

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <any>
+#include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,6 +17,12 @@ struct Mark {
   std::string file;
   int line = 0;
   std::string text() const { return line > 0 ? file + ":" + std::to_string(line) : file; }
+};
+
+/// The settings of a module, read from a node (registry.h).
+struct ReadSettings {
+  std::any value;    // the module's struct of settings
+  std::string path;  // the path of the settings in messages
 };
 
 /// A tree of settings that records where each value came from. YAML files, JSON settings and --set overrides are read into it
@@ -50,11 +59,18 @@ class Node {
   void set(std::string_view key, Node value);
   void erase(std::string_view key);
 
+  /// Returns the node with another mark, in which change(place, key, child) replaces each member, and each item, whose key is empty.
+  Node mapped(Mark mark, const std::function<Node(std::size_t place, const std::string& key, const Node& child)>& change) const;
+
   /// Merges `over` into this node. Two maps are merged key by key, and the keys of `over` come last in the result. If the two maps have
   /// different values of `name`, `over` replaces this node instead, because the settings of one module mean nothing to another; this does
   /// not apply to the group `run`, or if `name_chooses` (a module) is false. Values that are not maps are replaced too. A plain name NAME
   /// that is merged with a map counts as {name: NAME}.
   void merge(const Node& over, bool name_chooses = true);
+
+  /// What a registry read from this node; null if nothing was read, or if the node was changed since.
+  const std::shared_ptr<const ReadSettings>& read_settings() const { return read_; }
+  void keep(std::shared_ptr<const ReadSettings> read) { read_ = std::move(read); }
 
   /// Describes the node for error messages: "a list of 3", "a group of settings", ...
   std::string describe() const;
@@ -66,6 +82,7 @@ class Node {
   std::vector<Node> items_;
   std::vector<Member> members_;
   Mark mark_;
+  std::shared_ptr<const ReadSettings> read_;
 };
 
 /// Parses YAML text. Error messages name `file`. Throws UserError on malformed YAML, duplicate keys or a second document.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <any>
 #include <functional>
 #include <memory>
 #include <string>
@@ -22,13 +23,22 @@ struct Value<ModuleSettings> {
   static std::string type() { return "{name: NAME, settings...}"; }
 };
 
+/// Returns the struct that the node was read into at this path before, or reads the node.
+template <class Settings>
+std::shared_ptr<const ReadSettings> read_once(const Node& node, const std::string& path) {
+  const std::shared_ptr<const ReadSettings>& before = node.read_settings();
+  if (before && before->path == path && std::any_cast<Settings>(&before->value) != nullptr) return before;
+  return std::make_shared<const ReadSettings>(ReadSettings{read<Settings>(node, path), path});
+}
+
 /// The part of a registry that does not depend on its product type: names, validation, documentation.
 class RegistryBase {
  public:
   struct Entry {
     std::string name;
     std::string help;
-    std::function<Node(const Node&, const std::string& path)> resolve;  // validates the settings and fills in defaults
+    std::function<std::shared_ptr<const ReadSettings>(const Node&, const std::string& path)> read;  // validates the settings
+    std::function<Node(const std::any& settings)> dump;
     std::function<std::vector<FieldDoc>()> document;
   };
 
@@ -38,8 +48,8 @@ class RegistryBase {
   std::vector<std::string> names() const;
   bool contains(const std::string& name) const;
 
-  /// Validates a choice and fills in its defaults. Throws UserError for an unknown name (suggesting the nearest valid one) and
-  /// for unknown or wrong settings.
+  /// Validates a choice and fills in its defaults. The result's settings keep the struct that was read, so that make() does not read them
+  /// again. Throws UserError for an unknown name (suggesting the nearest valid one) and for unknown or wrong settings.
   ModuleSettings resolve(const ModuleSettings& choice, const std::string& path) const;
 
  protected:
@@ -59,23 +69,25 @@ class Registry : public RegistryBase {
   template <class Settings>
   void add(const std::string& name, const std::string& help, std::function<std::shared_ptr<Product>(const Settings&, Args...)> factory) {
     if (contains(name)) user_error(kind_, " ", name, " is registered twice");
-    entries_.push_back({name, help,
-                        [](const Node& node, const std::string& path) { return dump(read<Settings>(node, path)); },
+    entries_.push_back({name, help, read_once<Settings>,
+                        [](const std::any& settings) { return dump(std::any_cast<const Settings&>(settings)); },
                         [] { return document<Settings>(); }});
-    factories_.push_back([factory](const Node& node, const std::string& path, Args... args) { return factory(read<Settings>(node, path), args...); });
+    factories_.push_back([factory](const std::any& settings, Args... args) {
+      return factory(std::any_cast<const Settings&>(settings), args...);
+    });
   }
 
   std::shared_ptr<Product> make(const ModuleSettings& choice, const std::string& path, Args... args) const {
-    return factories_[index_of(choice, path)](choice.settings, path, args...);
+    const std::size_t index = index_of(choice, path);
+    return factories_[index](entries_[index].read(choice.settings, path)->value, args...);
   }
 
  private:
-  std::vector<std::function<std::shared_ptr<Product>(const Node&, const std::string&, Args...)>> factories_;
+  std::vector<std::function<std::shared_ptr<Product>(const std::any& settings, Args...)>> factories_;
 };
 
 /// For modules without settings.
 struct NoSettings {};
-template <class Visitor>
-void fields(Visitor&, NoSettings&) {}
+void fields(auto&, NoSettings&) {}
 
 }  // namespace tessera::config

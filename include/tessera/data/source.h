@@ -3,14 +3,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include <tessera/config/registry.h>
 #include <tessera/data/mixing.h>
-#include <tessera/data/sample.h>
+#include <tessera/sample.h>
 
 namespace tessera {
 
@@ -87,21 +86,6 @@ class IndexedSource : public Source {
 /// Returns the source as an IndexedSource. Throws UserError if it is a stream.
 const IndexedSource& indexed(const Source& source);
 std::shared_ptr<const IndexedSource> indexed(const std::shared_ptr<const Source>& source);
-
-/// Thrown if one sample is corrupt or incomplete. The pipeline skips the sample, counts it by `reason` and reports it.
-class SampleError : public std::runtime_error {
- public:
-  /// `reason` is a short fixed word for counting (`no_image`, `bad_image`, `no_caption`, `not_utf8`, `truncated`, ...). `key` is the
-  /// sample's key, if the source already knows it.
-  SampleError(std::string reason, const std::string& text, std::string key = {})
-      : std::runtime_error(text), reason_(std::move(reason)), key_(std::move(key)) {}
-  const std::string& reason() const { return reason_; }
-  const std::string& key() const { return key_; }
-
- private:
-  std::string reason_;
-  std::string key_;
-};
 
 /// Formats the numbers of skipped samples by reason: "20 bad_image, 14 no_caption".
 std::string describe_counts(const std::map<std::string, std::int64_t>& counts);

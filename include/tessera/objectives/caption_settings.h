@@ -26,8 +26,7 @@ struct CaptionSettings {
   Needs needs(ViewNeeds image = {}, ViewNeeds text = {}) const;
 };
 
-template <class Visitor>
-void fields(Visitor& v, CaptionSettings& s) {
+void fields(auto& v, CaptionSettings& s) {
   v("image_view", s.image_view, "the image view");
   v("text_view", s.text_view, "the text view: captions (K captions per image), or a view with one text per image");
   v("duplicates", s.duplicates, kDuplicatesHelp, config::one_of({"negative", "masked", "positive"}));

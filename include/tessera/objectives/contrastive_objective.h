@@ -1,10 +1,10 @@
 #pragma once
 
 #include <cmath>
-#include <initializer_list>
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <tessera/objectives/objective.h>
 
@@ -23,8 +23,7 @@ struct PairSettings {
   Needs needs(ViewNeeds image = {}, ViewNeeds text = {}) const;
 };
 
-template <class Visitor>
-void fields(Visitor& v, PairSettings& s) {
+void fields(auto& v, PairSettings& s) {
   v("image_view", s.image_view, "the image view of each pair");
   v("text_view", s.text_view, "the text view of each pair");
   v("skip_absent", s.skip_absent,
@@ -42,8 +41,7 @@ struct ContrastSettings : PairSettings {
   double label_smoothing = 0;
 };
 
-template <class Visitor>
-void fields(Visitor& v, ContrastSettings& s) {
+void fields(auto& v, ContrastSettings& s) {
   fields(v, static_cast<PairSettings&>(s));
   v("label_smoothing", s.label_smoothing,
     "share of each pair's target that contrasts over the batch spread evenly over the pair's negatives",
@@ -61,9 +59,6 @@ inline double log_of_scale(double stored) {
   return std::isfinite(stored) && stored > 10 ? std::log(stored) : stored;
 }
 
-/// Returns the value of Objective::chance_levels() for `terms` that are softmax contrasts over the batch: log(pairs) for each.
-std::map<std::string, double> contrast_chance(std::initializer_list<const char*> terms, std::int64_t pairs);
-
 /// An objective with a learned temperature. The parameter `logit_scale` is the log of 1/temperature; after_step() clamps the parameter to
 /// [0, log 100], unless it is frozen. forward() uses exp(logit_scale) without clamping. If the context has a logit_scale, the objective
 /// uses it and registers none of its own. If `learned` is false, there is no logit_scale, and scale() must not be called.
@@ -72,6 +67,8 @@ class ContrastiveObjective : public Objective {
   /// `initial_logit_scale` is the initial value that the objective's settings state; without one it is kInitialLogitScale.
   explicit ContrastiveObjective(const ObjectiveContext& context, std::optional<double> initial_logit_scale = {}, bool learned = true);
   void after_step(const StepContext& done) override;
+  /// Returns log(pairs) for each of `contrasts_`.
+  std::map<std::string, double> chance_levels(std::int64_t pairs) const override;
   /// Returns the initial value that the settings state, for an owner of a shared logit_scale.
   std::optional<double> initial_logit_scale() const { return initial_logit_scale_; }
 
@@ -82,6 +79,8 @@ class ContrastiveObjective : public Objective {
   at::Tensor scale(at::ScalarType dtype) const;
   /// Returns 1/temperature for the given fixed temperature, or for the learned one if `temperature` is null.
   at::Tensor inverse_temperature(std::optional<double> temperature, at::ScalarType dtype) const;
+
+  std::vector<std::string> contrasts_;  // names of the loss's terms that are softmax contrasts over the batch
 
  private:
   std::optional<double> initial_logit_scale_;

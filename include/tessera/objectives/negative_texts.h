@@ -17,8 +17,7 @@ struct NegativeTextSettings {
   void add_needs(Needs& needs) const;
 };
 
-template <class Visitor>
-void fields(Visitor& v, NegativeTextSettings& s) {
+void fields(auto& v, NegativeTextSettings& s) {
   v("hard_negatives", s.hard_negatives,
     "which texts of the view `negatives` (data.loader.negatives) an image is also compared with; none; own: the image's own "
     "negatives; all: the negatives of the whole batch (NegCLIP)",

@@ -30,6 +30,9 @@ struct Losses {
   // For each named set of K entries (tokens, prototypes): bool [K], true for the entries that this batch used. Under the set's name, the
   // log reports the share of entries that no step has used since the log's previous row.
   std::vector<std::pair<std::string, at::Tensor>> used{};
+
+  /// Adds a term to the total, with this weight.
+  void add(std::string name, double weight, const at::Tensor& loss);
 };
 
 class Objective;

@@ -9,7 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <tessera/data/sample.h>
+#include <tessera/sample.h>
 
 namespace tessera {
 

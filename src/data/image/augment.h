@@ -5,7 +5,7 @@
 
 #include <tessera/base/random.h>
 #include <tessera/data/image/augmentation.h>
-#include <tessera/data/sample.h>
+#include <tessera/sample.h>
 
 namespace tessera {
 

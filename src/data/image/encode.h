@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <tessera/data/sample.h>
+#include <tessera/sample.h>
 
 namespace tessera {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include <tessera/data/sample.h>
+#include <tessera/sample.h>
 
 namespace tessera {
 

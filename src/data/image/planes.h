@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include <tessera/data/sample.h>
+#include <tessera/sample.h>
 
 namespace tessera {
 

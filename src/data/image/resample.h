@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include <tessera/data/sample.h>
+#include <tessera/sample.h>
 
 namespace tessera {
 

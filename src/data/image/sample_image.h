@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "src/data/image/decode.h"
-#include <tessera/data/sample.h>
+#include <tessera/sample.h>
 
 namespace tessera {
 

@@ -7,8 +7,8 @@
 
 #include <tessera/batch.h>
 #include <tessera/data/image/image_settings.h>
-#include <tessera/data/sample.h>
 #include <tessera/preprocessing.h>
+#include <tessera/sample.h>
 
 namespace tessera {
 

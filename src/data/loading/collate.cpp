@@ -38,6 +38,7 @@ Batch Collator::collate(std::vector<PreparedSample>& samples) const {
     batch.duplicates.caption_group = collate_numbers(samples, &PreparedSample::caption_group);
   if (needs_.duplicates && needs_.texts.contains(kCaptions))
     batch.duplicates.captions_group = collate_captions_group(samples);
+  for (const auto& [name, extra] : needs_.extras) batch.extras[name] = collate_extra(samples, name, extra.example);
   for (PreparedSample& sample : samples) batch.keys.push_back(std::move(sample.key));
   return batch;
 }
@@ -218,6 +219,14 @@ at::Tensor Collator::collate_captions_group(const std::vector<PreparedSample>& s
   at::Tensor out = make({std::ssize(samples), std::ssize(samples.front().captions_group)}, at::kLong);
   auto* to = out.data_ptr<std::int64_t>();
   for (const PreparedSample& sample : samples) to = std::ranges::copy(sample.captions_group, to).out;
+  return out;
+}
+
+at::Tensor Collator::collate_extra(const std::vector<PreparedSample>& samples, const std::string& name, const at::Tensor& example) const {
+  std::vector<std::int64_t> sizes = example.sizes().vec();
+  sizes.insert(sizes.begin(), std::ssize(samples));
+  at::Tensor out = make(sizes, example.scalar_type());
+  for (std::int64_t i = 0; i < out.size(0); ++i) out[i].copy_(samples[static_cast<std::size_t>(i)].extras.at(name));
   return out;
 }
 

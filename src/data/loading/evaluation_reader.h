@@ -8,9 +8,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <tessera/data/loading/loader_statistics.h>
-#include <tessera/data/sample.h>
 #include <tessera/data/source.h>
 #include <tessera/preprocessing.h>
+#include <tessera/sample.h>
 
 namespace tessera {
 

@@ -138,6 +138,7 @@ bool SampleTransform::lacks_features(const Sample& sample) const {
 std::int64_t PreparedSample::bytes() const {
   auto total = static_cast<std::int64_t>(sizeof(float) * regions.capacity() + features.capacity());
   for (const auto& [name, view] : pixels) total += static_cast<std::int64_t>(view.planes.capacity());
+  for (const auto& [name, extra] : extras) total += static_cast<std::int64_t>(extra.nbytes());
   for (const auto& [name, view] : texts)
     for (const auto& tokens : view.ids) total += static_cast<std::int64_t>(sizeof(std::int64_t) * tokens.capacity());
   return total;
@@ -157,6 +158,12 @@ PreparedSample SampleTransform::prepare(Sample sample, const SampleDraw& draw) c
     for (const auto& [name, wanted] : needs_.texts)
       prepare_text(name, sample, {seed_, draw.index, draw.repeat, draw.caption, regions_once, wanted.optional}, out);
     if (wants_boxes()) regions_once();
+    for (const auto& [name, extra] : needs_.extras) {
+      const at::Tensor& own = out.extras[name] = extra.read(sample);
+      TORCH_CHECK(own.sizes() == extra.example.sizes() && own.scalar_type() == extra.example.scalar_type(), "sample ", sample.key,
+                  ": the objective's ", name, " is ", own.scalar_type(), " ", own.sizes(), ", but its example is ",
+                  extra.example.scalar_type(), " ", extra.example.sizes());
+    }
     prepare_images(sample, draw, out);
   } catch (const SampleError& error) {
     out.reject(error);

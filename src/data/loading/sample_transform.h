@@ -40,6 +40,7 @@ struct PreparedSample : SampleOutcome {
   std::int64_t image_group = 0;    // equal for samples with the same image (DuplicateGroups); set only if Needs::duplicates is true
   std::int64_t caption_group = 0;  // equal for samples with the same caption; set only if Needs::duplicates is true
   std::vector<std::int64_t> captions_group;  // group of each text of the view `captions`; 0 if the text is absent
+  std::map<std::string, at::Tensor> extras;  // the sample's tensors of Needs::extras
   std::vector<std::string> found;  // names of the fields that the sample has, for messages; empty if the sample is good
   std::int64_t component = 0;      // component of the source that the sample comes from
 

@@ -8,7 +8,7 @@
 
 #include <tessera/base/random.h>
 #include <tessera/data/loading/loader_settings.h>
-#include <tessera/data/sample.h>
+#include <tessera/sample.h>
 
 namespace tessera {
 

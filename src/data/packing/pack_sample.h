@@ -6,7 +6,7 @@
 
 #include "src/data/loading/sample_reader.h"
 #include "src/data/packing/pack.h"
-#include <tessera/data/sample.h>
+#include <tessera/sample.h>
 
 namespace tessera {
 

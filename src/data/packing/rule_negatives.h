@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <tessera/base/random.h>
-#include <tessera/data/sample.h>
+#include <tessera/sample.h>
 
 namespace tessera {
 

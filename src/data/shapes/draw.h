@@ -6,7 +6,7 @@
 
 #include <src/data/shapes/scene.h>
 #include <tessera/config/fields.h>
-#include <tessera/data/sample.h>
+#include <tessera/sample.h>
 
 namespace tessera::shapes {
 

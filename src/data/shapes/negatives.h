@@ -5,7 +5,7 @@
 
 #include <src/data/shapes/captions.h>
 #include <tessera/base/random.h>
-#include <tessera/data/sample.h>
+#include <tessera/sample.h>
 
 namespace tessera::shapes {
 

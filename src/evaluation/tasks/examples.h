@@ -4,7 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <tessera/data/sample.h>
+#include <tessera/sample.h>
 
 namespace tessera {
 

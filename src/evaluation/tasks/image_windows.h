@@ -6,8 +6,8 @@
 
 #include "src/evaluation/tasks/patch_scores.h"
 #include "src/evaluation/tasks/task_settings.h"
-#include <tessera/data/sample.h>
 #include <tessera/evaluation/embedder.h>
+#include <tessera/sample.h>
 
 namespace tessera {
 

@@ -40,15 +40,7 @@ std::string moved(const std::string& text, const Move& move) {
 Node moved(const Node& node, const Move& move) {
   if (node.is_scalar() && node.mark().file == move.file)
     return Node::scalar(moved(node.text(), move), node.mark(), node.quoted());
-  if (node.is_sequence()) {
-    std::vector<Node> items;
-    for (const Node& item : node.items()) items.push_back(moved(item, move));
-    return Node::sequence(std::move(items), node.mark());
-  }
-  if (!node.is_map()) return node;
-  std::vector<Node::Member> members;
-  for (const auto& [key, value] : node.members()) members.emplace_back(key, moved(value, move));
-  return Node::map(std::move(members), node.mark());
+  return node.mapped(node.mark(), [&](std::size_t, const std::string&, const Node& child) { return moved(child, move); });
 }
 
 void check_storage(const Node& tree, const Move& move) {

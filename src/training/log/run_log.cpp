@@ -10,7 +10,6 @@
 #include "src/base/dump_utf8.h"
 #include "src/training/log/run_log.h"
 #include <tessera/base/error.h>
-#include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/training/config/config.h>
@@ -185,22 +184,10 @@ void RunLog::tick(std::int64_t step) {
   bar_shown_ = true;
 }
 
-void RunLog::line(const std::string& text) {
+void RunLog::say(log::Level level, const std::string& text) {
   if (!active_) return;
   clear();
-  log::info(text);
-}
-
-void RunLog::warning(const std::string& text) {
-  if (!active_) return;
-  clear();
-  log::warning(text);
-}
-
-void RunLog::error(const std::string& text) {
-  if (!active_) return;
-  clear();
-  log::error(text);
+  log::write(level, text);
 }
 
 void RunLog::clear() {

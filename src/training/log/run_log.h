@@ -13,6 +13,7 @@
 #include "src/training/log/metrics_table.h"
 #include "src/training/log/row_command.h"
 #include "src/training/log/run_page.h"
+#include <tessera/base/log.h>
 
 namespace tessera {
 
@@ -48,13 +49,14 @@ class RunLog {
   /// Updates the progress bar. Cheap enough to be called in every step.
   void tick(std::int64_t step);
   /// Writes a line to log.txt and to the terminal, above the progress bar.
-  void line(const std::string& text);
-  void warning(const std::string& text);
-  void error(const std::string& text);
+  void line(const std::string& text) { say(log::Level::info, text); }
+  void warning(const std::string& text) { say(log::Level::warning, text); }
+  void error(const std::string& text) { say(log::Level::error, text); }
   /// Removes the progress bar from the terminal.
   void clear();
 
  private:
+  void say(log::Level level, const std::string& text);
   std::string status(std::int64_t step) const;
   double seconds_left(std::int64_t step) const;
   void report_failed_write(const std::string& path, const std::string& reason);

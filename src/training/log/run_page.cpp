@@ -29,21 +29,6 @@ constexpr int kReloadSeconds = 30;
 constexpr std::size_t kWarnings = 12;
 constexpr std::size_t kReadings = 6;  // maximum number of steps whose output is shown for a sample (TaskResult::readings)
 
-// The value of a metric and the step at which it was measured.
-struct Measured {
-  std::int64_t step;
-  double value;
-};
-
-// Returns the better of two values of a metric. Returns the earlier value if the values are equal, if the new value is not finite, or if
-// neither higher nor lower values of the metric are better.
-std::optional<Measured> better_of(const MetricRule& rule, const std::optional<Measured>& before, const Measured& now) {
-  if (rule.better == MetricRule::Better::neither || !std::isfinite(now.value)) return before;
-  if (!before) return now;
-  const bool improved = rule.better == MetricRule::Better::higher ? now.value > before->value : now.value < before->value;
-  return improved ? now : before;
-}
-
 // Returns true for a warning about skipped samples. The page shows these samples in a table of their own.
 bool tells_of_a_sample(std::string_view warning) {
   return warning.starts_with("warning skipped: ") || warning.ends_with(": further skipped samples are only counted");
@@ -111,82 +96,30 @@ Json checkpoints_in(const std::string& folder) {
 
 }  // namespace
 
-struct RunPage::Impl {
-  std::string folder, title;
-  std::vector<std::pair<std::string, std::string>> facts;
-  report::RunCurves curves;
-  std::vector<double> marks;              // the steps at which settings of the run changed
-  std::map<std::string, double> chance;  // the loss of a model that guesses, by term
-
-  struct Evaluated {
-    MetricRule rule;
-    Measured last;
-    std::optional<Measured> best;  // nullopt if neither higher nor lower values of the metric are better
-  };
-  std::map<std::string, Evaluated, report::NaturalOrder> evaluated;  // key: "task.metric"
-  std::map<std::string, std::string> evaluated_data;  // key: task; value: its data, such as "shapes validation, 500 samples"
-  std::map<std::string, std::pair<std::int64_t, std::string>> failed;  // key: task; value: step and reason of its last failure
-  std::map<std::string, std::map<std::int64_t, std::string>> readings;  // keys: sample, then step
-
-  Json make_json(const Measured& measured) const {
-    const std::string file = "evaluation/" + step_folder_name(measured.step) + ".json";
-    Json out = {{"step", measured.step}, {"value", measured.value}};
-    if (fs::exists(folder + "/" + file)) out["file"] = file;
-    return out;
-  }
-
-  Json make_json(const RunStatus& status) const {
-    return {{"state", status.state},       {"good", status.good},         {"note", status.note},
-            {"step", status.step},         {"samples", status.samples},   {"total_steps", status.total_steps},
-            {"seconds", status.seconds},   {"skipped", status.skipped},   {"seconds_left", status.seconds_left},
-            {"written", utc_now()},        {"reload_seconds", kReloadSeconds}};
-  }
-
-  Json json(const RunStatus& status) const {
-    Json out = {{"kind", "run"},
-                {"title", title},
-                {"status", make_json(status)},
-                {"facts", facts},
-                {"curves", curves.to_json()},
-                {"marks", marks},
-                {"chance", chance},
-                {"evaluated", Json::array()},
-                {"evaluated_data", evaluated_data},
-                {"failed", Json::array()},
-                {"readings", readings},
-                {"checkpoints", checkpoints_in(folder + "/checkpoints")},
-                {"warnings", warnings_of(folder)},
-                {"files", present(folder, {"config.yaml", "metrics.jsonl", "metrics.csv", "log.txt"})}};
-    for (const std::string& trace : names_in(folder, "trace_", ".json")) out["files"].push_back(trace);
-    for (const auto& [name, values] : evaluated) {
-      Json& each = out["evaluated"].emplace_back(to_json(values.rule));
-      each["name"] = name;
-      each["last"] = make_json(values.last);
-      if (values.best) each["best"] = make_json(*values.best);
-    }
-    for (const auto& [task, last] : failed)
-      out["failed"].push_back({{"task", task}, {"step", last.first}, {"reason", last.second}});
-    return out;
-  }
-};
-
-RunPage::RunPage(std::string folder, std::string title, std::vector<std::pair<std::string, std::string>> facts)
-    : impl_(std::make_unique<Impl>()) {
-  impl_->folder = std::move(folder);
-  impl_->title = std::move(title);
-  impl_->facts = std::move(facts);
+// Returns the better of two values of a metric. Returns the earlier value if the values are equal, if the new value is not finite, or if
+// neither higher nor lower values of the metric are better.
+std::optional<RunPage::Measured> RunPage::better_of(const MetricRule& rule, const std::optional<Measured>& before, const Measured& now) {
+  if (rule.better == MetricRule::Better::neither || !std::isfinite(now.value)) return before;
+  if (!before) return now;
+  const bool improved = rule.better == MetricRule::Better::higher ? now.value > before->value : now.value < before->value;
+  return improved ? now : before;
 }
 
-RunPage::~RunPage() = default;
+Json RunPage::make_json(const Measured& measured) const {
+  const std::string file = "evaluation/" + step_folder_name(measured.step) + ".json";
+  Json out = {{"step", measured.step}, {"value", measured.value}};
+  if (fs::exists(folder_ + "/" + file)) out["file"] = file;
+  return out;
+}
 
 void RunPage::resume_at(std::int64_t step) {
-  impl_->curves = {};
-  impl_->marks = steps_of_changes(impl_->folder);
-  impl_->evaluated.clear();
-  impl_->evaluated_data.clear();
-  impl_->failed.clear();
-  impl_->readings.clear();
-  const std::string evaluations = impl_->folder + "/evaluation";
+  curves_ = {};
+  marks_ = steps_of_changes(folder_);
+  evaluated_.clear();
+  evaluated_data_.clear();
+  failed_.clear();
+  readings_.clear();
+  const std::string evaluations = folder_ + "/evaluation";
   for (const std::string& name : names_in(evaluations, "step_", ".json")) {
     const Json file = Json::parse(io::read_file(evaluations + "/" + name), nullptr, false);
     if (!file.is_object() || file.value("step", step + 1) > step) continue;
@@ -196,47 +129,61 @@ void RunPage::resume_at(std::int64_t step) {
   }
 }
 
-void RunPage::set_chance(std::map<std::string, double> levels) {
-  impl_->chance = std::move(levels);
-}
-
-void RunPage::add_row(const nlohmann::json& row) {
-  impl_->curves.add(row);
-}
-
 void RunPage::add_result(std::int64_t step, const nlohmann::json& result) {
   const std::string task = result.value("name", result.value("task", ""));
   const std::string data =
       data_and_counts(result.value("data", ""), result.value("samples", std::int64_t{0}), result.value("texts", std::int64_t{0}));
-  if (!data.empty()) impl_->evaluated_data[task] = data;
+  if (!data.empty()) evaluated_data_[task] = data;
   const Json metrics = result.value("metrics", Json::object());
   for (const auto& [metric, json] : metrics.items()) {
     const double value = json.is_number() ? json.get<double>() : std::nan("");
     const std::string name = task + "." + metric;
-    impl_->curves.add(static_cast<double>(step), "evaluation." + name, value);
-    const auto known = impl_->evaluated.find(name);
+    curves_.add(static_cast<double>(step), "evaluation." + name, value);
+    const auto known = evaluated_.find(name);
     const Measured now{step, value};
     const MetricRule rule = rule_in(result, metric);
-    const auto best = better_of(rule, known == impl_->evaluated.end() ? std::nullopt : known->second.best, now);
-    impl_->evaluated.insert_or_assign(name, Impl::Evaluated{rule, now, best});
+    const auto best = better_of(rule, known == evaluated_.end() ? std::nullopt : known->second.best, now);
+    evaluated_.insert_or_assign(name, Evaluated{rule, now, best});
   }
   const Json readings = result.value("readings", Json::object());
   for (const auto& [sample, reading] : readings.items()) {
-    impl_->readings[sample].insert_or_assign(step, reading_line(reading));
-    thin(impl_->readings[sample]);
+    readings_[sample].insert_or_assign(step, reading_line(reading));
+    thin(readings_[sample]);
   }
 }
 
-void RunPage::add_evaluation_failure(std::int64_t step, const std::string& task, const std::string& reason) {
-  impl_->failed.insert_or_assign(task, std::pair(step, reason));
-}
-
 std::string RunPage::html(const RunStatus& status) const {
-  return report::page(impl_->json(status));
+  const Json state = {{"state", status.state},       {"good", status.good},         {"note", status.note},
+                      {"step", status.step},         {"samples", status.samples},   {"total_steps", status.total_steps},
+                      {"seconds", status.seconds},   {"skipped", status.skipped},   {"seconds_left", status.seconds_left},
+                      {"written", utc_now()},        {"reload_seconds", kReloadSeconds}};
+  Json out = {{"kind", "run"},
+              {"title", title_},
+              {"status", state},
+              {"facts", facts_},
+              {"curves", curves_.to_json()},
+              {"marks", marks_},
+              {"chance", chance_},
+              {"evaluated", Json::array()},
+              {"evaluated_data", evaluated_data_},
+              {"failed", Json::array()},
+              {"readings", readings_},
+              {"checkpoints", checkpoints_in(folder_ + "/checkpoints")},
+              {"warnings", warnings_of(folder_)},
+              {"files", present(folder_, {"config.yaml", "metrics.jsonl", "metrics.csv", "log.txt"})}};
+  for (const std::string& trace : names_in(folder_, "trace_", ".json")) out["files"].push_back(trace);
+  for (const auto& [name, values] : evaluated_) {
+    Json& each = out["evaluated"].emplace_back(to_json(values.rule));
+    each["name"] = name;
+    each["last"] = make_json(values.last);
+    if (values.best) each["best"] = make_json(*values.best);
+  }
+  for (const auto& [task, last] : failed_) out["failed"].push_back({{"task", task}, {"step", last.first}, {"reason", last.second}});
+  return report::page(out);
 }
 
 void RunPage::write(const RunStatus& status) {
-  io::write_file(impl_->folder + "/run.html", html(status));
+  io::write_file(folder_ + "/run.html", html(status));
 }
 
 }  // namespace tessera

@@ -15,7 +15,6 @@
 #include "src/measure/synthetic_batch.h"
 #include "src/objectives/grad_cache.h"
 #include "src/training/memory/memory_plan.h"
-#include "src/training/memory/module_settings.h"
 #include "src/training/step/tensors_kept.h"
 
 namespace tessera {

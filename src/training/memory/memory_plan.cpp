@@ -5,7 +5,6 @@
 
 #include "src/config/values.h"
 #include "src/training/memory/memory_plan.h"
-#include "src/training/memory/module_settings.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
@@ -49,6 +48,15 @@ std::vector<Row> make_rows(const MemoryPlan& plan) {
 
 bool MemoryPlan::fits() const {
   return !refused && total() <= usable(available) && (!gpu || host() <= usable(host_available));
+}
+
+std::vector<ChunkSetting> chunk_settings(const Config& config) {
+  std::vector<ChunkSetting> out;
+  config::for_each_value(config.objective.settings, "objective", [&](const std::string& path, const config::Node& value) {
+    if (path.ends_with(".chunk"))
+      out.push_back({path, config::Value<std::optional<std::int64_t>>::read(value, path, std::nullopt)});
+  });
+  return out;
 }
 
 std::vector<std::string> ways_out(const MemoryPlan& plan, const Config& config) {

@@ -82,6 +82,15 @@ std::string to_text(const MemoryPlan& plan, const Config& config);
 /// Returns a summary for the log and for messages, such as "12.3 GiB of 16.0 GiB, highest in the loss: weights 0.6 GiB, ...".
 std::string summary(const MemoryPlan& plan);
 
+/// A setting `chunk` of an objective.
+struct ChunkSetting {
+  std::string path;                   // its path, such as objective.chunk
+  std::optional<std::int64_t> chunk;  // nullopt: the loss processes the whole batch at once
+};
+
+/// Returns the `chunk` settings of the objective, including those of the objectives in a weighted sum.
+std::vector<ChunkSetting> chunk_settings(const Config& config);
+
 /// Returns settings that would lower this plan's peak, such as "training.micro_batch: auto", most useful first.
 std::vector<std::string> ways_out(const MemoryPlan& plan, const Config& config);
 

@@ -175,11 +175,8 @@ class LossOfParts final : public RunLoss {
   StepContext context_;
 };
 
-StepContext measuring_context(const Config& config, std::int64_t step) {
-  StepContext context;
-  context.step = step;
-  context.seed = static_cast<std::uint64_t>(config.seed);
-  context.total_steps = config.training.steps;
+StepContext measuring_context(const TrainingRun& run, const Config& config, std::int64_t step) {
+  StepContext context = step_context(run, config, {}, step);
   context.training = false;
   return context;
 }
@@ -216,7 +213,7 @@ class CheckpointLoss final : public RunLoss {
     parts.needs = parts.objective->needs();
     load_weights(*parts.model, *parts.objective, loaded_.file.weights, loaded_.path);
     const auto step = loaded_.file.extra.find("step");
-    const StepContext at = measuring_context(config, step != loaded_.file.extra.end() ? std::stoll(step->second) : 0);
+    const StepContext at = measuring_context(parts, config, step != loaded_.file.extra.end() ? std::stoll(step->second) : 0);
     return {std::move(parts), std::move(config), at};
   }
 
@@ -244,10 +241,7 @@ std::shared_ptr<const RunLoss> run_loss(const TrainingRun& run, const Config& co
   parts.objective = of_teacher ? run.teacher->objective : run.objective;
   parts.teacher = run.teacher;
   parts.needs = run.needs;
-  StepContext context = measuring_context(config, step);
-  if (run.loader) context.epoch = run.loader->epoch();
-  if (run.teacher) context.teacher = run.teacher->objective.get();
-  return std::make_shared<LossOfParts>(std::move(parts), config, context);
+  return std::make_shared<LossOfParts>(std::move(parts), config, measuring_context(run, config, step));
 }
 
 std::shared_ptr<const RunLoss> checkpoint_loss(const InferenceModel& loaded) {

@@ -139,8 +139,8 @@ std::vector<at::Tensor> gradients_and_moments(const Config& config, const std::v
   return out;
 }
 
-}  // namespace
-
+// Returns the trainable parameters by their names in checkpoints. The model's parameters have OpenCLIP's names; the objective's parameters
+// have the names of objective_name().
 std::vector<NamedParameter> trainable_parameters(const DualEncoder& model, const Objective& objective) {
   std::map<const void*, std::string> names;
   for (const auto& [name, tensor] : model.state_dict()) names.emplace(tensor.data_ptr(), name);
@@ -159,6 +159,8 @@ std::vector<NamedParameter> trainable_parameters(const DualEncoder& model, const
   for (const auto& item : objective.named_parameters()) add(objective_name(item.key()), item.value());
   return out;
 }
+
+}  // namespace
 
 ParameterCount count_parameters(const TrainingRun& run) {
   ParameterCount out = count_parameters(*run.model, run.objective.get());
@@ -196,16 +198,10 @@ void load_weights(DualEncoder& model, Objective& objective, const std::map<std::
 
 namespace {
 
-/// Returns the model's state without the adapters' tensors, because published files contain no adapters.
-NamedTensors base_state(const DualEncoder& model) {
+/// Returns those tensors of the model's state that are adapters, or those that are not. Published files contain no adapters.
+NamedTensors part_of_state(const DualEncoder& model, bool adapters) {
   NamedTensors out = model.state_dict();
-  std::erase_if(out, [](const auto& item) { return is_adapter(item.first); });
-  return out;
-}
-
-NamedTensors collect_adapters(const DualEncoder& model) {
-  NamedTensors out = model.state_dict();
-  std::erase_if(out, [](const auto& item) { return !is_adapter(item.first); });
+  std::erase_if(out, [&](const auto& item) { return is_adapter(item.first) != adapters; });
   return out;
 }
 
@@ -220,7 +216,7 @@ struct InitialWeights {
 InitialWeights initial_weights(const std::string& given, const std::string& state, const DualEncoder& model) {
   if (is_open_clip_checkpoint(given) || is_foreign_folder(given)) {
     const std::string path = is_foreign_folder(given) ? given : find_open_clip_weights(given);
-    return {published_tensors(path, base_state(model), state), path, published_settings(path, state)};
+    return {published_tensors(path, part_of_state(model, /*adapters=*/false), state), path, published_settings(path, state)};
   }
   const std::string path = find_model_file(given);
   if (!state.empty()) user_error("start.state is ", state, ", but ", path, " has only one set of weights: leave it out");
@@ -257,10 +253,6 @@ void check_counts(const std::string& name, const at::Tensor& own, const InitialW
     user_error(stored.path, ": ", name, " counts the words of a different vocabulary than the file that tokenizer names",
                kPartsWayOut);
 }
-
-}  // namespace
-
-namespace {
 
 /// Returns true if a stored tensor fits a tensor of the objective. OpenCLIP may store logit_scale and logit_bias with shape [1].
 bool fits(const at::Tensor& own, const at::Tensor& stored) {
@@ -314,7 +306,7 @@ std::vector<std::string> begin_tower(TrainingRun& run, const Config& config, con
   config::require(folder);
   DualEncoder& model = *run.model;
   NamedTensors towers = model.state_dict();
-  NamedTensors found = published_tensors(folder.name, base_state(model), config.start.state);
+  NamedTensors found = published_tensors(folder.name, part_of_state(model, /*adapters=*/false), config.start.state);
   std::vector<std::string> random;
   for (auto& [name, own] : towers) {
     if (is_image_parameter(name) != image || is_adapter(name)) continue;
@@ -343,7 +335,7 @@ std::vector<std::string> begin_weights(TrainingRun& run, const Config& config) {
                                               [&](const std::string& part) { return matches(part, name); });
   };
   std::map<std::string, at::Tensor> towers = model.state_dict(), own = objective_state(objective);
-  if (start.parts.empty()) towers = collect_adapters(model);  // model files contain no adapters, so adapters keep their values
+  if (start.parts.empty()) towers = part_of_state(model, /*adapters=*/true);  // model files contain no adapters, so adapters keep their values
   std::int64_t taken = 0;
   ComparedTowers of{.image = false, .text = false};
   const at::NoGradGuard no_grad;
@@ -386,13 +378,6 @@ std::vector<std::string> load_initial_weights(TrainingRun& run, const Config& co
   return out;
 }
 
-bool trains_on_gpu(const Config& config) {
-  const bool gpu = at::hasCUDA();
-  if (config.training.device == "cuda" && !gpu)
-    user_error("training.device is cuda, but LibTorch sees no GPU here: set it to auto or cpu");
-  return gpu && config.training.device != "cpu";
-}
-
 int gpu_of(int local_rank, int visible) {
   if (visible == 1) return 0;
   if (local_rank >= visible)
@@ -402,7 +387,10 @@ int gpu_of(int local_rank, int visible) {
 }
 
 at::Device choose_device(const Config& config, int local_rank) {
-  if (!trains_on_gpu(config)) return at::kCPU;
+  const bool gpu = at::hasCUDA();
+  if (config.training.device == "cuda" && !gpu)
+    user_error("training.device is cuda, but LibTorch sees no GPU here: set it to auto or cpu");
+  if (!gpu || config.training.device == "cpu") return at::kCPU;
   const c10::impl::VirtualGuardImpl gpus(at::kCUDA);
   const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(gpu_of(local_rank, gpus.deviceCount())));
   gpus.setDevice(device);

@@ -38,15 +38,13 @@ struct TrainingRun {
   std::string data_fingerprint;  // fingerprint of the training data, as JSON (data_fingerprint.h); empty if not computed
 };
 
-/// Returns true if the configuration trains on a GPU on this machine. Throws UserError if it requires a GPU and there is none.
-bool trains_on_gpu(const Config& config);
-
 /// Returns the index of a rank's GPU, given its local rank and the number of GPUs that its process sees. The index is the local
 /// rank, or 0 if the process sees only one GPU (srun --gpus-per-task=1 assigns each rank its own). Throws UserError if there is no
 /// GPU for the rank.
 int gpu_of(int local_rank, int visible);
 
-/// Returns the CPU or the rank's GPU. Makes that GPU the current one. Throws UserError like trains_on_gpu() and gpu_of().
+/// Returns the CPU or the rank's GPU, as training.device says. Makes that GPU the current one. Throws UserError like gpu_of(), and if the
+/// configuration requires a GPU and there is none.
 at::Device choose_device(const Config& config, int local_rank);
 
 /// For each part of a configuration's data, the reason why it cannot be read on this machine; empty if it can be read.
@@ -63,10 +61,6 @@ TrainingRun build_training_run(const Config& config, const ProcessGroup& group =
 /// Makes a loader for the batches of one rank's shard of run.train. Throws UserError if there are too few samples for one batch.
 std::unique_ptr<Loader> make_loader(const TrainingRun& run, const Config& config, const RankSlice& shard,
                                     const std::string& skipped_file = "");
-
-/// Returns the trainable parameters by their names in checkpoints. The model's parameters have OpenCLIP's names; the objective's parameters
-/// have the names of objective_name().
-std::vector<NamedParameter> trainable_parameters(const DualEncoder& model, const Objective& objective);
 
 /// Counts the parameters of the run's model and objective, and how many of them are trained.
 ParameterCount count_parameters(const TrainingRun& run);

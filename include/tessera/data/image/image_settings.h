@@ -7,7 +7,7 @@
 
 #include <tessera/config/fields.h>
 #include <tessera/data/image/augmentation.h>
-#include <tessera/data/sample.h>
+#include <tessera/sample.h>
 
 namespace tessera {
 

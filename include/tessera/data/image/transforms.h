@@ -9,8 +9,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <tessera/base/random.h>
-#include <tessera/data/sample.h>
 #include <tessera/preprocessing.h>
+#include <tessera/sample.h>
 
 namespace tessera {
 

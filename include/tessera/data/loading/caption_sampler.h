@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <tessera/config/fields.h>
-#include <tessera/data/sample.h>
+#include <tessera/sample.h>
 
 namespace tessera {
 

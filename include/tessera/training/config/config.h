@@ -26,8 +26,7 @@ struct RunSettings {
   std::string path() const { return folder.value_or("runs/" + name.value_or("run")); }
 };
 
-template <class Visitor>
-void fields(Visitor& v, RunSettings& s) {
+void fields(auto& v, RunSettings& s) {
   v("name", s.name,
     "the run's name; null: the configuration's, sparc_vitb16 for the recipe sparc/vitb16, otherwise the file's name without .yaml");
   v("folder", s.folder, "the run's own folder, relative to the working folder; null: runs/NAME");
@@ -39,8 +38,7 @@ struct FeatureSettings {
   std::string dtype = "float32";
 };
 
-template <class Visitor>
-void fields(Visitor& v, FeatureSettings& s) {
+void fields(auto& v, FeatureSettings& s) {
   v("folder", s.folder, "folder of the features");
   v("dtype", s.dtype, "data type in which trainer --write-features stores them",
     config::one_of({"float32", "bfloat16", "float16"}));
@@ -56,8 +54,7 @@ struct DataSettings {
   LoaderSettings loader;
 };
 
-template <class Visitor>
-void fields(Visitor& v, DataSettings& s) {
+void fields(auto& v, DataSettings& s) {
   v("train", s.train, "source of the training pairs; {name: mixture, ...} for several sources");
   v("validation", s.validation, "source for evaluation tasks without a source of their own");
   v("features", s.features,
@@ -74,8 +71,7 @@ struct StartSettings {
   std::optional<config::FilePath> image, text;
 };
 
-template <class Visitor>
-void fields(Visitor& v, StartSettings& s) {
+void fields(auto& v, StartSettings& s) {
   v("weights", s.weights,
     "model file, checkpoint, run folder, OpenCLIP file, or folder of a transformers or timm model; null: random weights");
   v("state", s.state,
@@ -127,8 +123,7 @@ struct TrainingSettings {
   std::optional<EmaSettings> ema;
 };
 
-template <class Visitor>
-void fields(Visitor& v, TrainingSettings& s) {
+void fields(auto& v, TrainingSettings& s) {
   v("steps", s.steps, "number of optimizer updates of the whole run; null if epochs is set", config::at_least(1));
   v("epochs", s.epochs,
     "number of passes over the training data, instead of steps; the number of steps is then computed from the size of the data, the "
@@ -178,8 +173,7 @@ struct RanksSettings : DistributedSettings {
   double heartbeat = 60;
 };
 
-template <class Visitor>
-void fields(Visitor& v, RanksSettings& s) {
+void fields(auto& v, RanksSettings& s) {
   fields(v, static_cast<DistributedSettings&>(s));
   v("compression", s.compression, "bf16: exchange gradients between ranks as bfloat16, which halves the number of bytes",
     config::one_of({"none", "bf16"}));
@@ -196,8 +190,7 @@ struct KeepBestSettings {
   std::optional<std::string> mode;
 };
 
-template <class Visitor>
-void fields(Visitor& v, KeepBestSettings& s) {
+void fields(auto& v, KeepBestSettings& s) {
   v("metric", s.metric,
     "TASK.METRIC as shown on the run's page, for example retrieval.image_to_text_recall@1, validation_loss.loss or zero_shot.top1");
   v("mode", s.mode,
@@ -217,8 +210,7 @@ struct CheckpointSettings {
   std::optional<std::string> fetch_command;
 };
 
-template <class Visitor>
-void fields(Visitor& v, CheckpointSettings& s) {
+void fields(auto& v, CheckpointSettings& s) {
   v("every_steps", s.every_steps, "number of steps between saves; 0: save only at the end", config::at_least(0));
   v("every_minutes", s.every_minutes, "also save when this many minutes have passed since the last save; 0: do not",
     config::at_least(0));
@@ -250,8 +242,7 @@ struct EvaluationSettings {
   std::vector<config::ModuleSettings> tasks;
 };
 
-template <class Visitor>
-void fields(Visitor& v, EvaluationSettings& s) {
+void fields(auto& v, EvaluationSettings& s) {
   v("every_steps", s.every_steps, "number of steps between evaluations; 0: evaluate only at the end", config::at_least(0));
   v("batch_size", s.batch_size, "number of images that are embedded at a time", config::at_least(1));
   v("threads", s.threads, "number of decoding threads", config::in_range(1, config::kMostThreads));
@@ -272,8 +263,7 @@ struct LogSettings {
   std::optional<std::array<std::int64_t, 2>> profile;
 };
 
-template <class Visitor>
-void fields(Visitor& v, LogSettings& s) {
+void fields(auto& v, LogSettings& s) {
   v("every_steps", s.every_steps, "number of steps between rows of metrics.jsonl and metrics.csv",
     config::at_least(1));
   v("tensorboard", s.tensorboard, "also write TensorBoard event files, into the folder tensorboard of the run's folder");
@@ -314,8 +304,7 @@ struct Config {
   LogSettings log;
 };
 
-template <class Visitor>
-void fields(Visitor& v, Config& s) {
+void fields(auto& v, Config& s) {
   v("seed", s.seed, "seed of all randomness", config::at_least(0));
   v("run", s.run, "where the run's files go");
   v("data", s.data, "what is trained on");

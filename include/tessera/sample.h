@@ -2,7 +2,9 @@
 
 #include <array>
 #include <cstdint>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tessera {
@@ -68,6 +70,21 @@ struct Sample {
   std::int64_t region_width = 0;       // F
   std::vector<HardNegative> negatives;
   std::string fields;  // all fields of the sample's JSON side file, as a JSON object; empty: there is no such file
+};
+
+/// Thrown if one sample is corrupt or incomplete. The pipeline skips the sample, counts it by `reason` and reports it.
+class SampleError : public std::runtime_error {
+ public:
+  /// `reason` is a short fixed word for counting (`no_image`, `bad_image`, `no_caption`, `not_utf8`, `truncated`, ...). `key` is the
+  /// sample's key, if the source already knows it.
+  SampleError(std::string reason, const std::string& text, std::string key = {})
+      : std::runtime_error(text), reason_(std::move(reason)), key_(std::move(key)) {}
+  const std::string& reason() const { return reason_; }
+  const std::string& key() const { return key_; }
+
+ private:
+  std::string reason_;
+  std::string key_;
 };
 
 }  // namespace tessera
