@@ -16,28 +16,32 @@
 /// makes the row's results NaN. Results do not depend on the number of threads and are the same in every run.
 namespace tessera::kernels {
 
-/// All arrays are contiguous.
+/// Rows of logits and of gradients may be padded: `pitch` is the distance between two rows in both arrays.
 struct CrossEntropyTile {
   std::int64_t rows = 0;                  ///< may be 0
   std::int64_t columns = 0;               ///< V, at least 1
-  const float* logits = nullptr;          ///< [rows, V]
+  const void* logits = nullptr;           ///< [rows, V]
   const std::int64_t* targets = nullptr;  ///< [rows, places], below V; equal targets must be adjacent (not checked here)
   float* losses = nullptr;                ///< out [rows]
-  void* gradient = nullptr;               ///< out [rows, V]; null if not needed; in float32 it may be `logits`
-  DataType type = DataType::kFloat32;     ///< the gradient's type
+  void* gradient = nullptr;               ///< out [rows, V]; null if not needed; may be `logits`; the padding may be overwritten
+  DataType type = DataType::kFloat32;     ///< of the logits and the gradient
   std::int64_t places = 1;                ///< at least 1
   const float* weights = nullptr;         ///< [rows, places]; null if all are 1
+  std::int64_t pitch = 0;                 ///< in elements, at least V; 0 means V
+
+  std::int64_t row_pitch() const { return pitch == 0 ? columns : pitch; }
 };
 
 /// Returns a failure with a one-line message that names the first bad argument.
 Status check(const CrossEntropyTile& arguments);
 
-/// The CPU kernel supports only a float32 gradient.
+/// The CPU kernel supports only float32.
 namespace cpu {
 Status cross_entropy_tile(const CrossEntropyTile& arguments, const Parallel& parallel = {});
 }  // namespace cpu
 
-/// The function in this namespace runs on the current device, asynchronously on `stream` (a cudaStream_t).
+/// The function in this namespace runs on the current device, asynchronously on `stream` (a cudaStream_t). All rows must begin at a
+/// multiple of 16 bytes, and a row may have at most 8,192 places.
 namespace cuda {
 Status cross_entropy_tile(const CrossEntropyTile& arguments, void* stream);
 }  // namespace cuda

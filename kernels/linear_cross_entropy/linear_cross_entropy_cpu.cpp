@@ -44,9 +44,9 @@ struct Target {
 };
 
 void finish_row(const CrossEntropyTile& arguments, std::int64_t row) {
-  const float* const logits = arguments.logits + row * arguments.columns;
-  float* const gradient =
-      arguments.gradient == nullptr ? nullptr : static_cast<float*>(arguments.gradient) + row * arguments.columns;
+  const std::int64_t start = row * arguments.row_pitch();
+  const float* const logits = static_cast<const float*>(arguments.logits) + start;
+  float* const gradient = arguments.gradient == nullptr ? nullptr : static_cast<float*>(arguments.gradient) + start;
   const Target target(arguments, row, logits);  // must be computed before the gradient overwrites the logits
   if (!target.any) {
     arguments.losses[row] = 0.0f;

@@ -22,7 +22,9 @@ using Optional = std::optional<at::Tensor>;
 using Wanted = std::array<bool, 3>;  // which of the gradients of hidden, weight and bias are needed
 using Four = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
-constexpr std::int64_t kTileElements = 16 << 20;  // size of one tile of logits
+constexpr std::int64_t kTileElements = 16 << 20;      // logits in one tile on the CPU
+constexpr std::int64_t kTileBytesOnGpu = 512 << 20;  // few large tiles: products with few rows leave most of a GPU idle
+constexpr std::int64_t kRowsTogetherOnGpu = 256;     // a tile of several such groups fills the products' own tiles
 
 const char* name_of(const Optional& target_weights) {
   return target_weights ? "linear_soft_cross_entropy" : "linear_cross_entropy";
@@ -133,25 +135,36 @@ void finish_tile_in_place(at::Tensor logits, const Target& target, const at::Ten
   logits.masked_fill_(ignored.unsqueeze(1), 0);
 }
 
-// Writes the losses [rows] of logits [rows, V]. If `gradient` is defined, also writes the logits' gradient [rows, V]. If `logits` and
-// `gradient` have the same dtype, they must be the same tensor; the gradient then overwrites the logits.
-void finish_tile(const at::Tensor& logits, const Target& target, const at::Tensor& losses,
-                 const at::Tensor& gradient) {
-  if (!has_kernels_for_type(logits)) return finish_tile_in_place(logits, target, losses, gradient.defined());
+// Writes the losses [rows] of logits [rows, V]. With `gradient`, also overwrites the logits with their gradient.
+void finish_tile(const at::Tensor& logits, const Target& target, const at::Tensor& losses, bool gradient) {
+  if (!has_kernels_for_type(logits)) return finish_tile_in_place(logits, target, losses, gradient);
   kernels::CrossEntropyTile call;
   call.rows = logits.size(0);
   call.columns = logits.size(1);
-  call.logits = logits.const_data_ptr<float>();
+  call.pitch = logits.stride(0);
+  call.logits = logits.const_data_ptr();
+  call.type = kernel_type(logits);
   call.targets = target.ids.const_data_ptr<std::int64_t>();
   call.places = target.ids.size(1);
   if (target.weights.defined()) call.weights = target.weights.const_data_ptr<float>();
   call.losses = losses.mutable_data_ptr<float>();
-  if (gradient.defined()) {
-    call.gradient = gradient.mutable_data_ptr();
-    call.type = kernel_type(gradient);
-  }
+  if (gradient) call.gradient = logits.mutable_data_ptr();
   check_status(logits.is_cpu() ? kernels::cpu::cross_entropy_tile(call, torch_threads())
                                : kernels::cuda::cross_entropy_tile(call, current_stream(logits)));
+}
+
+// Returns memory for a tile of whole rows of logits [rows, V]. On a GPU, the rows are padded to a multiple of 16 bytes, so that products and
+// kernels can read and write 16 bytes at a time.
+at::Tensor make_tile(std::int64_t rows, std::int64_t vocabulary, std::optional<std::int64_t> elements, const at::TensorOptions& options) {
+  if (!options.device().is_cuda()) {
+    const std::int64_t most = std::max<std::int64_t>(1, elements.value_or(kTileElements) / vocabulary);
+    return at::empty({std::min(rows, most), vocabulary}, options);
+  }
+  const auto bytes = static_cast<std::int64_t>(options.dtype().itemsize());
+  const std::int64_t step = 16 / bytes, pitch = (vocabulary + step - 1) / step * step;
+  std::int64_t most = elements.value_or(kTileBytesOnGpu / bytes) / pitch;
+  if (!elements && most > kRowsTogetherOnGpu) most = most / kRowsTogetherOnGpu * kRowsTogetherOnGpu;
+  return at::empty({std::min(rows, std::max<std::int64_t>(1, most)), pitch}, options).narrow(1, 0, vocabulary);
 }
 
 // The rows that take part in products, with their targets.
@@ -181,26 +194,25 @@ Four forward_on_device(const at::Tensor& hidden, const at::Tensor& weight, const
   const Rows rows =
       rows_of(hidden, target_weights ? soft_target(targets, *target_weights, vocabulary, compute_dtype(hidden))
                                      : hard_target(targets, vocabulary, ignore_index));
-  const std::int64_t count = rows.x.size(0),
-                     most = std::min(count, std::max<std::int64_t>(1, tile_elements.value_or(kTileElements) / vocabulary));
   const at::TensorOptions numbers = hidden.options().dtype(compute_dtype(hidden));
-  const at::Tensor losses = at::empty({count}, numbers), tile = at::empty({most, vocabulary}, numbers);
-  at::Tensor tile_gradient, grad_hidden, grad_weight, grad_bias;
-  if (wanted[0] || wanted[1] || wanted[2])
-    tile_gradient = hidden.scalar_type() == tile.scalar_type() ? tile : at::empty(tile.sizes(), hidden.options());
+  // The logits have hidden's type, as in a linear layer, so that the gradient can overwrite them and take part in products.
+  const at::Tensor tile = make_tile(rows.x.size(0), vocabulary, tile_elements, hidden.options());
+  const std::int64_t count = rows.x.size(0), most = tile.size(0);
+  const bool gradient = wanted[0] || wanted[1] || wanted[2];
+  const at::Tensor losses = at::empty({count}, numbers);
+  at::Tensor grad_hidden, grad_weight, grad_bias;
   if (wanted[0]) grad_hidden = at::empty(rows.x.sizes(), numbers);
   if (wanted[1]) grad_weight = at::zeros(weight.sizes(), numbers);
   if (wanted[2]) grad_bias = at::zeros({vocabulary}, numbers);
   for (std::int64_t first = 0; first < count; first += most) {
     const std::int64_t height = std::min(most, count - first);
-    const at::Tensor x = rows.x.narrow(0, first, height), logits = tile.narrow(0, 0, height),
-                     gradient = tile_gradient.defined() ? tile_gradient.narrow(0, 0, height) : at::Tensor();
+    const at::Tensor x = rows.x.narrow(0, first, height), logits = tile.narrow(0, 0, height);
     multiply(logits, x, weight.t(), /*add=*/false);
     if (bias) logits.add_(*bias);
     finish_tile(logits, rows.target.narrow(first, height), losses.narrow(0, first, height), gradient);
-    if (wanted[0]) multiply(grad_hidden.narrow(0, first, height), gradient, weight, /*add=*/false);
-    if (wanted[1]) multiply(grad_weight, gradient.t(), x, /*add=*/true);
-    if (wanted[2]) grad_bias.add_(gradient.sum(0, /*keepdim=*/false, grad_bias.scalar_type()));
+    if (wanted[0]) multiply(grad_hidden.narrow(0, first, height), logits, weight, /*add=*/false);
+    if (wanted[1]) multiply(grad_weight, logits.t(), x, /*add=*/true);
+    if (wanted[2]) grad_bias.add_(logits.sum(0, /*keepdim=*/false, grad_bias.scalar_type()));
   }
   if (wanted[0] && rows.places.defined())
     grad_hidden = at::zeros(hidden.sizes(), numbers).index_copy_(0, rows.places, grad_hidden);

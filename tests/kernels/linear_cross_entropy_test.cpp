@@ -17,6 +17,7 @@ struct TileInputs {
   std::vector<std::int64_t> targets;
   std::int64_t places = 1;
   std::vector<float> weights = {};  // empty means all 1
+  DataType type = DataType::kFloat32;
 };
 
 struct TileResults {
@@ -48,11 +49,28 @@ TileInputs random_soft_tile(std::int64_t rows, std::int64_t columns, std::int64_
   return in;
 }
 
-TileResults run_tile(const Backend& on, const TileInputs& in, Gradient where = Gradient::kApart,
-                     DataType type = DataType::kFloat32) {
-  auto logits = on.allocate(to_bytes(in.logits, DataType::kFloat32));
+constexpr float kInPadding = NAN;  // what rows contain between their last column and the next row
+
+/// Returns [rows, columns] as rows that begin at multiples of 16 bytes, as the GPU's kernel needs them.
+std::vector<float> with_padding(const std::vector<float>& values, std::int64_t rows, std::int64_t columns, std::int64_t pitch) {
+  std::vector<float> padded(rows * pitch, kInPadding);
+  for (std::int64_t row = 0; row < rows; ++row)
+    std::copy_n(values.begin() + row * columns, columns, padded.begin() + row * pitch);
+  return padded;
+}
+
+std::vector<float> without_padding(const std::vector<float>& padded, std::int64_t rows, std::int64_t columns, std::int64_t pitch) {
+  std::vector<float> values;
+  for (std::int64_t row = 0; row < rows; ++row)
+    values.insert(values.end(), padded.begin() + row * pitch, padded.begin() + row * pitch + columns);
+  return values;
+}
+
+TileResults run_tile(const Backend& on, const TileInputs& in, Gradient where = Gradient::kApart) {
+  const std::int64_t pitch = (in.columns + 7) / 8 * 8;
+  auto logits = on.allocate(to_bytes(with_padding(in.logits, in.rows, in.columns, pitch), in.type));
   auto losses = on.allocate(to_bytes(std::vector<float>(in.rows, NAN), DataType::kFloat32));
-  auto gradient = on.allocate(to_bytes(std::vector<float>(in.logits.size(), NAN), type));
+  auto gradient = on.allocate(to_bytes(std::vector<float>(in.rows * pitch, NAN), in.type));
   std::vector<unsigned char> bytes(in.targets.size() * sizeof(std::int64_t));
   std::memcpy(bytes.data(), in.targets.data(), bytes.size());
   auto targets = on.allocate(bytes);
@@ -62,20 +80,24 @@ TileResults run_tile(const Backend& on, const TileInputs& in, Gradient where = G
   if (!in.weights.empty()) call.weights = static_cast<const float*>(weights->data());
   call.rows = in.rows;
   call.columns = in.columns;
-  call.logits = static_cast<const float*>(logits->data());
+  call.pitch = pitch;
+  call.logits = logits->data();
   call.targets = static_cast<const std::int64_t*>(targets->data());
   call.losses = static_cast<float*>(losses->data());
   if (where != Gradient::kNone) call.gradient = where == Gradient::kInPlace ? logits->data() : gradient->data();
-  call.type = type;
+  call.type = in.type;
   expect_ok(on.cross_entropy_tile(call));
   Buffer& result = where == Gradient::kInPlace ? *logits : *gradient;
-  return {from_bytes(losses->read(), DataType::kFloat32), from_bytes(result.read(), type)};
+  return {from_bytes(losses->read(), DataType::kFloat32),
+          without_padding(from_bytes(result.read(), in.type), in.rows, in.columns, pitch)};
 }
 
 class CrossEntropyTileKernel : public KernelTest {
  protected:
   /// Compares the kernel's results with those of the definition, computed in float64.
-  void expect_as_defined(const TileInputs& in, DataType type) {
+  void expect_as_defined(TileInputs in, DataType type) {
+    in.type = type;
+    in.logits = rounded(in.logits, type);
     SCOPED_TRACE(testing::Message() << in.rows << " x " << in.columns);
     std::vector<double> losses(in.rows), gradient(in.logits.size());
     for (std::int64_t row = 0; row < in.rows; ++row) {
@@ -98,7 +120,7 @@ class CrossEntropyTileKernel : public KernelTest {
         gradient[row * in.columns + v] = weight * std::exp(logits[v] - top) / sum - target[v];
       }
     }
-    const TileResults ours = run_tile(on, in, Gradient::kApart, type);
+    const TileResults ours = run_tile(on, in, Gradient::kInPlace);
     expect_close("losses", ours.losses, losses, 1e-6);
     expect_close("gradient", ours.gradient, gradient, type == DataType::kFloat32 ? 1e-6 : 4e-3);
   }
@@ -107,7 +129,7 @@ INSTANTIATE_TEST_SUITE_P(On, CrossEntropyTileKernel, testing::ValuesIn(backend_n
 
 TEST_P(CrossEntropyTileKernel, MatchesTheDefinitionAtManyShapes) {
   const std::int64_t shapes[][2] = {{1, 1},  {1, 2},   {2, 3},   {4, 15},   {3, 16},  {3, 17},   {5, 64},
-                                    {2, 67}, {3, 513}, {2, 900}, {2, 2048}, {7, 600}, {1, 20001}};
+                                    {2, 67}, {3, 513}, {2, 900}, {2, 2048}, {7, 600}, {1, 20001}, {2, 30522}, {1, 49408}, {1, 70001}};
   for (const auto& [rows, columns] : shapes) {
     for (const DataType type : types()) expect_as_defined(random_tile(rows, columns), type);
   }
@@ -115,7 +137,7 @@ TEST_P(CrossEntropyTileKernel, MatchesTheDefinitionAtManyShapes) {
 
 TEST_P(CrossEntropyTileKernel, SoftTargetOfFewPlacesMatchesTheDefinition) {
   const std::int64_t shapes[][3] = {{1, 1, 1},   {5, 7, 3},    {4, 15, 2},  {3, 64, 9},
-                                    {6, 513, 40}, {5, 900, 77}, {2, 4000, 1100}};
+                                    {6, 513, 40}, {5, 900, 77}, {2, 4000, 1100}, {1, 12000, 20}};
   for (const auto& [rows, columns, places] : shapes) {
     for (const DataType type : types()) {
       SCOPED_TRACE(places);
@@ -180,6 +202,16 @@ TEST_P(CrossEntropyTileKernel, NanAnywhereInARowIsNotHidden) {
   }
 }
 
+TEST_P(CrossEntropyTileKernel, NarrowGradientIsRoundedOnceInPlace) {
+  if (on_cpu) GTEST_SKIP() << "the CPU has only a float32 kernel";
+  TileInputs in = random_soft_tile(4, 301, 40);
+  in.type = DataType::kBfloat16;
+  in.logits = rounded(in.logits, in.type);
+  TileInputs wide = in;
+  wide.type = DataType::kFloat32;
+  EXPECT_EQ(run_tile(on, in, Gradient::kInPlace).gradient, rounded(run_tile(on, wide).gradient, in.type));
+}
+
 TEST_P(CrossEntropyTileKernel, AcceptsNoRows) {
   EXPECT_TRUE(run_tile(on, {0, 40, {}, {}}).losses.empty());
 }
@@ -196,6 +228,9 @@ TEST_P(CrossEntropyTileKernel, ErrorsNameBadArguments) {
   EXPECT_EQ(message({1, 1, nullptr, &target, &value}), "linear_cross_entropy: logits is a null pointer");
   EXPECT_EQ(message({1, 1, &value, nullptr, &value}), "linear_cross_entropy: targets is a null pointer");
   EXPECT_EQ(message({1, 1, &value, &target, nullptr}), "linear_cross_entropy: losses is a null pointer");
+  CrossEntropyTile overlapping{1, 2, &value, &target, &value};
+  overlapping.pitch = 1;
+  EXPECT_EQ(message(overlapping), "linear_cross_entropy: the row stride of the tile is 1, shorter than a row of 2 elements");
 }
 
 TEST(CrossEntropyTileOnCpu, IsTheSameForAnyNumberOfThreads) {
@@ -210,6 +245,18 @@ TEST(CrossEntropyTileOnCpu, RejectsANarrowGradient) {
   const std::int64_t target = 0;
   EXPECT_EQ(cpu_backend().cross_entropy_tile({1, 1, &value, &target, &value, &value, DataType::kBfloat16}).message(),
             "linear_cross_entropy: the CPU has only a float32 kernel");
+}
+
+TEST(CrossEntropyTileEmulated, RejectsUnalignedRowsAndTooManyPlaces) {
+  alignas(16) float values[8] = {};
+  const std::int64_t target = 0;
+  CrossEntropyTile call{2, 3, values, &target, values, values};
+  EXPECT_EQ(emulation_backend().cross_entropy_tile(call).message(),
+            "linear_cross_entropy: logits must have rows that begin at a multiple of 16 bytes");
+  call.pitch = 4;
+  call.places = 8193;
+  EXPECT_EQ(emulation_backend().cross_entropy_tile(call).message(),
+            "linear_cross_entropy: places must be at most 8192, but is 8193");
 }
 
 TEST(CrossEntropyTileEmulated, ReverseThreadOrderChangesNothing) {

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -20,26 +22,43 @@ class Repeater : public WorkRecorder {
     ++rehearsals;
     work();
   }
-  // A recording on a GPU computes nothing and leaves the gradients unchanged. This substitute runs `work`, so it restores the gradients.
+  // A recording on a GPU computes nothing and leaves existing gradients unchanged. This substitute runs `work`, so it restores the
+  // gradients. Gradients that do not exist yet become tensors of the recording, whose content is undefined until a replay.
   void record(const std::function<void()>& work) override {
     std::vector<at::Tensor> before;
-    for (const at::Tensor& parameter : parameters_) before.push_back(parameter.grad().clone());
+    for (const at::Tensor& parameter : parameters_)
+      before.push_back(parameter.grad().defined() ? parameter.grad().clone() : at::Tensor());
     work();
-    for (std::size_t i = 0; i < parameters_.size(); ++i) parameters_[i].mutable_grad().copy_(before[i]);
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      at::Tensor gradient = parameters_[i].grad();
+      if (before[i].defined())
+        gradient.copy_(before[i]);
+      else if (gradient.defined())
+        own_.emplace_back(i, gradient.fill_(NAN));
+    }
     work_ = work;
     ++recordings;
   }
+  // On a GPU, a replay writes to the recording's own gradients, whatever the parameters' gradients are at that time.
   void replay() override {
     ++replays;
+    for (const auto& [index, gradient] : own_) parameters_[index].mutable_grad().reset();
     work_();
+    for (const auto& [index, gradient] : own_) {
+      gradient.copy_(parameters_[index].grad());
+      parameters_[index].mutable_grad().reset();
+    }
   }
 
   int rehearsals = 0, recordings = 0, replays = 0;
 
  private:
   std::vector<at::Tensor> parameters_;
+  std::vector<std::pair<std::size_t, at::Tensor>> own_;  // the recording's own gradients, with their parameters' indices
   std::function<void()> work_;
 };
+
+using Update = StepGraph::Update;
 
 GraphInputs inputs_of(std::int64_t step, std::int64_t rows = 4) {
   at::manual_seed(static_cast<std::uint64_t>(step) + 1);
@@ -106,11 +125,11 @@ struct Trained {
 };
 
 // Trains with and without a recording. Expects the same losses and gradients in each step.
-void expect_same_steps(const at::Device& device, std::unique_ptr<WorkRecorder> recorder, double tolerance,
+void expect_same_steps(const at::Device& device, std::unique_ptr<WorkRecorder> recorder, Update update, double tolerance,
                        Trained& played) {
   const Trained plain(device);
   const at::Tensor first = played.parameters[0].detach().cpu().clone();
-  StepGraph graph(std::move(recorder), played.parameters, [&](const GraphInputs& in) { return played.work(in); });
+  StepGraph graph(std::move(recorder), played.parameters, update, [&](const GraphInputs& in) { return played.work(in); });
   for (std::int64_t step = 0; step < 8; ++step) {
     const GraphInputs inputs = played.on_device(inputs_of(step));
     for (at::Tensor parameter : plain.parameters) parameter.mutable_grad().reset();
@@ -127,21 +146,25 @@ void expect_same_steps(const at::Device& device, std::unique_ptr<WorkRecorder> r
 }
 
 TEST(StepGraph, ReplayedStepsMatchTheOperators) {
-  Trained played(at::kCPU);
-  expect_same_steps(at::kCPU, std::make_unique<Repeater>(played.parameters), 0, played);
+  for (const Update update : {Update::one_batch, Update::several_batches}) {
+    Trained played(at::kCPU);
+    expect_same_steps(at::kCPU, std::make_unique<Repeater>(played.parameters), update, 0, played);
+  }
 }
 
 TEST(StepGraph, ReplayedStepsMatchTheOperatorsOnAGpu) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
-  Trained played(at::kCUDA);
-  expect_same_steps(at::kCUDA, make_cuda_recorder(), 1e-5, played);
+  for (const Update update : {Update::one_batch, Update::several_batches}) {
+    Trained played(at::kCUDA);
+    expect_same_steps(at::kCUDA, make_cuda_recorder(), update, 1e-5, played);
+  }
 }
 
 // One recording is replayed for captions of any length, so the recorded work must not depend on the lengths.
 TEST(StepGraph, WorkDoesNotSeeTextLengths) {
   const at::Tensor w = at::ones({1}).requires_grad_();
   int calls = 0;
-  StepGraph graph(std::make_unique<Repeater>(std::vector{w}), {w}, [&](const GraphInputs& in) {
+  StepGraph graph(std::make_unique<Repeater>(std::vector{w}), {w}, Update::several_batches, [&](const GraphInputs& in) {
     ++calls;
     EXPECT_FALSE(in.batch.texts.at("caption").lengths.defined());
     Losses losses;
@@ -165,7 +188,7 @@ TEST(StepGraph, SumsTheGradientsOfSeveralBatches) {
   };
   auto recorder = std::make_unique<Repeater>(std::vector<at::Tensor>{w});
   const Repeater& counts = *recorder;
-  StepGraph graph(std::move(recorder), {w}, work);
+  StepGraph graph(std::move(recorder), {w}, Update::several_batches, work);
   for (std::int64_t update = 0; update < 4; ++update) {
     graph.zero_gradients();
     at::Tensor expected = at::zeros({3, 16, 16});
@@ -181,6 +204,21 @@ TEST(StepGraph, SumsTheGradientsOfSeveralBatches) {
   EXPECT_EQ(counts.replays, 5);
 }
 
+TEST(StepGraph, BatchOfAnotherShapeHasItsOwnGradientInAnUpdateOfOneBatch) {
+  const at::Tensor w = at::ones({1}).requires_grad_();
+  StepGraph graph(std::make_unique<Repeater>(std::vector{w}), {w}, Update::one_batch, [&](const GraphInputs& in) {
+    Losses losses;
+    losses.total = in.batch.labels.sum() * w.sum();
+    losses.total.backward();
+    return losses;
+  });
+  for (const std::int64_t rows : {4, 4, 4, 4, 6, 4, 4}) {
+    graph.zero_gradients();
+    graph.run(inputs_of(rows, rows));
+    EXPECT_EQ(w.grad().item<float>(), rows * (rows - 1) / 2);
+  }
+}
+
 TEST(StepGraph, RunsABatchOfAnotherShapeWithoutTheRecording) {
   const at::Tensor w = at::ones({1}).requires_grad_();
   const auto work = [&](const GraphInputs& in) {
@@ -191,7 +229,7 @@ TEST(StepGraph, RunsABatchOfAnotherShapeWithoutTheRecording) {
   };
   auto owned = std::make_unique<Repeater>(std::vector<at::Tensor>{w});
   const Repeater& recorder = *owned;
-  StepGraph graph(std::move(owned), {w}, work);
+  StepGraph graph(std::move(owned), {w}, Update::several_batches, work);
   for (std::int64_t step = 0; step < 4; ++step) graph.run(inputs_of(step));
   EXPECT_EQ(recorder.replays, 1);
   graph.zero_gradients();
@@ -211,7 +249,7 @@ TEST(StepGraph, ReportsAStepThatCannotBeRecorded) {
     }
   };
   const at::Tensor w = at::ones({1}).requires_grad_();
-  StepGraph graph(std::make_unique<Refuser>(std::vector<at::Tensor>{w}), {w}, [&](const GraphInputs&) {
+  StepGraph graph(std::make_unique<Refuser>(std::vector<at::Tensor>{w}), {w}, Update::several_batches, [&](const GraphInputs&) {
     Losses losses;
     losses.total = w.sum();
     return losses;

@@ -18,7 +18,8 @@ namespace tessera {
 /// returns  []      float32 (float64 for float64); 0 if every target is ignored
 /// An ignored row receives no gradient, and its values do not matter, even if they are NaN.
 ///
-/// Only a tile of rows of [T, V] is in memory at a time. When a gradient is needed, the forward pass computes it
+/// Only a tile of rows of [T, V] is in memory at a time: 16,777,216 logits on the CPU, and up to 512 MiB on a GPU, where the logits have
+/// hidden's type. When a gradient is needed, the forward pass computes it
 /// together with the loss, tile by tile, so that no product is computed twice; the backward pass only scales that
 /// gradient. Between the two passes, this gradient takes as much memory as hidden and weight would take in float32.
 /// Results are the same in every run with the same number of threads; with another number, LibTorch's products may sum
@@ -37,7 +38,7 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
 /// ids         [T, n]  int64 in [0, V), n at least 1; any value where the weight is 0
 /// id_weights  [T, n]  any floating type, any sum; receives no gradient
 /// reduction           Sum, or Mean over all T rows, where a row without weights adds 0 but is counted
-/// tile                number of logits in memory at a time, rounded to whole rows (at least one); unset: 16,777,216
+/// tile                number of logits in memory at a time, rounded to whole rows (at least one); unset: as above
 /// returns     []      float32 (float64 for float64)
 /// A row without weights receives no gradient, and its values do not matter, even if they are NaN. Memory use, errors and everything else
 /// are as above.

@@ -35,8 +35,8 @@ std::string first_line(const std::string& text) {
 
 }  // namespace
 
-StepGraph::StepGraph(std::unique_ptr<WorkRecorder> recorder, std::vector<at::Tensor> parameters, Work work)
-    : recorder_(std::move(recorder)), parameters_(std::move(parameters)), work_(std::move(work)) {}
+StepGraph::StepGraph(std::unique_ptr<WorkRecorder> recorder, std::vector<at::Tensor> parameters, Update update, Work work)
+    : recorder_(std::move(recorder)), parameters_(std::move(parameters)), update_(update), work_(std::move(work)) {}
 
 Losses StepGraph::run(const GraphInputs& inputs) {
   GraphInputs given = inputs;
@@ -54,6 +54,7 @@ Losses StepGraph::run(const GraphInputs& inputs) {
   for (std::size_t i = 0; i < to.size(); ++i)
     if (to[i]->defined()) to[i]->copy_(*from[i], /*non_blocking=*/true);
   recorder_->replay();
+  for (std::size_t i = 0; i < recorded_->gradients.size(); ++i) parameters_[i].mutable_grad() = recorded_->gradients[i];
   return recorded_->losses;
 }
 
@@ -61,12 +62,16 @@ void StepGraph::record(const GraphInputs& inputs) {
   auto recording = std::make_unique<Recording>(Recording{inputs, {}});
   for (at::Tensor* tensor : tensors_of(recording->inputs))
     if (tensor->defined()) *tensor = tensor->clone();
+  // Without gradients, the backward pass keeps the tensors that it computes, which belong to the recording, as the parameters' gradients.
+  if (update_ == Update::one_batch) zero_gradients();
   try {
     recorder_->record([this, to = recording.get()] { to->losses = work_(to->inputs); });
   } catch (const c10::Error& error) {
     user_error("training.cuda_graph: the step cannot be recorded (", first_line(error.what_without_backtrace()),
                "): part of it waits for the device; set training.cuda_graph to false");
   }
+  if (update_ == Update::one_batch)
+    for (const at::Tensor& parameter : parameters_) recording->gradients.push_back(parameter.grad());
   // The recording now owns the tensors, so the autograd graph can be released.
   recording->losses.total = recording->losses.total.detach();
   for (auto& [name, value] : recording->losses.terms) value = value.detach();
@@ -74,6 +79,10 @@ void StepGraph::record(const GraphInputs& inputs) {
 }
 
 void StepGraph::zero_gradients() {
+  if (update_ == Update::one_batch) {
+    for (at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
+    return;
+  }
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> gradients;
   for (at::Tensor& parameter : parameters_)

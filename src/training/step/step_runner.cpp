@@ -58,7 +58,8 @@ std::unique_ptr<StepGraph> make_graph(const Config& config, const ProcessGroup& 
                group.backend(), ": set it to false");
   std::vector<at::Tensor> trained;
   for (const NamedParameter& parameter : run.optimizer->parameters()) trained.push_back(parameter.tensor);
-  return std::make_unique<StepGraph>(make_cuda_recorder(), std::move(trained), [&](const GraphInputs& inputs) {
+  const auto update = micro_batches(config, run) == 1 ? StepGraph::Update::one_batch : StepGraph::Update::several_batches;
+  return std::make_unique<StepGraph>(make_cuda_recorder(), std::move(trained), update, [&](const GraphInputs& inputs) {
     const RowRngScope keyed(inputs.rows);
     const Losses losses = forward_loss(run, inputs.batch, config.training.precision,
                                        trained_context(run, config, group, 0));
@@ -86,7 +87,7 @@ AccumulatedLosses StepRunner::run_operators(std::int64_t done, const at::Tensor&
 AccumulatedLosses StepRunner::run(std::int64_t done, const at::Tensor& scale, StepGraph* graph) {
   const double waited = run_.loader->statistics().wait_seconds;
   if (graph_)
-    graph_->zero_gradients();  // a recording needs the gradients at fixed addresses
+    graph_->zero_gradients();  // a recording has the gradients at fixed addresses
   else
     run_.optimizer->zero_grad();
   AccumulatedLosses result;
