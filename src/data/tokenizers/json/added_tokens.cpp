@@ -56,7 +56,7 @@ void AddedTokens::keep(AddedToken token) {
 }
 
 void AddedTokens::build(const Normalizer& normalizer) {
-  std::vector<std::pair<std::string, std::int32_t>> plain, normalized, pieces;
+  ByteTrie::Texts plain, normalized, pieces;
   std::string spare;
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
     if (tokens_[i].whole_piece) {
@@ -64,10 +64,10 @@ void AddedTokens::build(const Normalizer& normalizer) {
       continue;
     }
     Segment segment{tokens_[i].content};
-    if (tokens_[i].normalized) normalizer.apply(segment, spare);
+    if (tokens_[i].normalized) normalizer(segment, spare);
     (tokens_[i].normalized ? normalized : plain).emplace_back(segment.text, static_cast<std::int32_t>(i));
   }
-  const auto make = [](std::vector<std::pair<std::string, std::int32_t>> texts) {
+  const auto make = [](ByteTrie::Texts texts) {
     Matcher out;
     for (const auto& [text, number] : texts)
       if (!text.empty() && !out.first[static_cast<std::uint8_t>(text[0])]) {
