@@ -23,6 +23,9 @@ void choose_web_words(CaptionPlan& plan, const Scene& scene, Random& random);
 /// Returns a phrase such as "the tiny banded crimson disc".
 std::string web_phrase(const Mention& mention);
 
-CaptionText write_web(const CaptionPlan& plan);
+/// Returns the words for the place of a mention, with a space in front; empty if there are none.
+std::string web_place(const Mention& mention);
+/// Returns the text between the mentions i and i + 1.
+std::string web_joint(const CaptionPlan& plan, std::size_t i);
 
 }  // namespace tessera::shapes
