@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/data/tokenizers/json/pattern.h"
-#include "src/data/tokenizers/tokenizer_json.h"
+#include "src/data/tokenizers/engine_tokenizers.h"
 #include "src/foreign/published_tokenizer.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
