@@ -77,7 +77,7 @@ class EngineTokenizer : public Tokenizer {
 
 /// Returns the text, or a copy in `room` in which U+FFFD replaces the bytes that are not UTF-8. This is a `clean` for EngineSettings.
 std::string_view repaired_utf8(std::string_view text, std::string& room) {
-  if (unicode::is_ascii(text) || is_utf8(text)) return text;
+  if (is_utf8(text)) return text;
   return room = repair_utf8(text);
 }
 

@@ -5,6 +5,8 @@
 #include <map>
 #include <optional>
 
+#include <unicode/unistr.h>
+
 #include "src/data/tokenizers/fix_encoding.h"
 #include "src/data/tokenizers/unicode.h"
 #include <tessera/base/text.h>
@@ -16,19 +18,13 @@ namespace {
 
 using Names = std::map<std::string, std::u32string, std::less<>>;
 
-// Parses a table "name=characters name=characters" and appends a semicolon to each name.
-Names parse_names(std::string_view table) {
-  Names out;
-  for (const std::string& item : split(table, ' ')) {
-    const std::size_t equals = item.find('=');
-    out.emplace(item.substr(0, equals) + ";", unicode::decode(std::string_view(item).substr(equals + 1)));
-  }
-  return out;
-}
-
 const Names& html5() {
   static const Names names = [] {
-    Names out = parse_names(entities);
+    Names out;
+    for (const std::string& item : split(entities, ' ')) {  // name=characters
+      const std::size_t equals = item.find('=');
+      out.emplace(item.substr(0, equals) + ";", unicode::decode(std::string_view(item).substr(equals + 1)));
+    }
     for (const std::string& name : split(without_semicolon, ' ')) out.emplace(name, out.at(name + ";"));
     return out;
   }();
@@ -90,15 +86,21 @@ std::optional<Reference> named_reference(std::u32string_view text, std::size_t i
   return Reference{U"&" + std::u32string(text.substr(i, end - i)), end};
 }
 
-// Returns the upper-case names that ftfy adds, except those that HTML5 recognizes anyway.
+std::u32string upper_case(const std::u32string& text) {
+  std::string out;
+  icu::UnicodeString::fromUTF8(unicode::encode(text)).toUpper(icu::Locale::getRoot()).toUTF8String(out);
+  return unicode::decode(out);
+}
+
+// Returns the upper-case names that ftfy adds, except those that HTML5 recognizes anyway. They stand for the upper-case letters.
 const Names& upper_forms() {
   static const Names names = [] {
-    Names out = parse_names(upper_entities);  // entity names in upper case that stand for upper-case letters
+    Names out;
     for (const auto& [name, value] : html5()) {
       if (!name.ends_with(';') || std::any_of(name.begin(), name.end(), [](char c) { return c >= 'A' && c <= 'Z'; })) continue;
       std::u32string upper(name.begin(), name.end());
       for (char32_t& c : upper) c -= c >= U'a' && c <= U'z' ? 0x20 : 0;
-      if (named_reference(upper, 0)->value == U"&" + upper) out.emplace(std::string(upper.begin(), upper.end()), value);
+      if (named_reference(upper, 0)->value == U"&" + upper) out.emplace(std::string(upper.begin(), upper.end()), upper_case(value));
     }
     return out;
   }();

@@ -53,7 +53,7 @@ bool is_ascii(std::string_view text) {
 }
 
 std::u32string decode(std::string_view text) {
-  if (!is_ascii(text) && !is_utf8(text)) return decode(repair_utf8(text));
+  if (!is_utf8(text)) return decode(repair_utf8(text));
   std::u32string out(text.size(), U'\0');
   std::size_t count = 0;
   for (std::size_t at = 0; at < text.size();) out[count++] = next_code(text, at);

@@ -41,18 +41,10 @@ AddedTokens::AddedTokens(const nlohmann::json& json, const Tokens& tokens, const
     token.id = known != ids.end() ? known->second : tokens.find(token.content);
     if (token.id < 0) token.id = next++;
     ids[token.content] = token.id;
-    keep(std::move(token));
+    const auto same = std::ranges::find(tokens_, token.id, &AddedToken::id);  // of several tokens with one id, the last one counts
+    (same == tokens_.end() ? tokens_.emplace_back() : *same) = std::move(token);
   }
   build(normalizer);
-}
-
-// Adds a token. If several tokens have the same id, the last one replaces the others.
-void AddedTokens::keep(AddedToken token) {
-  const auto same = std::find_if(tokens_.begin(), tokens_.end(), [&](const AddedToken& other) { return other.id == token.id; });
-  if (same != tokens_.end())
-    *same = std::move(token);
-  else
-    tokens_.push_back(std::move(token));
 }
 
 void AddedTokens::build(const Normalizer& normalizer) {

@@ -92,7 +92,10 @@ Pattern make_text_pattern(const std::string& text) {
 }
 
 Pattern make_class_pattern(std::uint16_t classes) {
-  return make_row_pattern({0, classes}, 1, 1);
+  return [classes](std::string_view text, std::vector<Span>& out) {
+    for (std::size_t begin = 0, at = 0; at < text.size(); begin = at)
+      if ((next_class(text, at) & classes) != 0) out.push_back({begin, at});
+  };
 }
 
 Pattern make_length_pattern(std::size_t count) {
