@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include "src/data/tokenizers/unicode.h"
 #include <tessera/base/text.h>
@@ -61,41 +60,28 @@ constexpr bool is_windows(int encoding) {
   return (windows_encodings >> encoding & 1) != 0;
 }
 
-// Maps characters that are not ASCII to their bytes in each encoding.
-class Bytes {
- public:
-  Bytes() : rows_(1) {
-    for (std::size_t b = 0x80; b < 0x100; ++b) {
-      set(static_cast<char32_t>(b), latin_1, b);
-      for (int e = 1; e < encoding_count; ++e)
-        set(one_byte_page(static_cast<std::size_t>(e - 1))[b - 0x80], static_cast<Encoding>(e), b);
-    }
-    for (int e = windows_1252; e <= windows_1257; ++e) set(0xFFFD, static_cast<Encoding>(e), static_cast<std::uint8_t>(lost_byte));
-  }
-
-  struct Row {
-    std::uint16_t encodings = 0;
-    std::array<std::uint8_t, encoding_count> bytes{};
-  };
-  const Row& operator[](char32_t code) const { return rows_[index_[code]]; }
-
- private:
-  void set(char32_t code, Encoding encoding, std::size_t byte) {
-    std::uint16_t& index = index_.at(code);
-    if (index == 0) {
-      index = static_cast<std::uint16_t>(rows_.size());
-      rows_.emplace_back();
-    }
-    rows_[index].encodings |= static_cast<std::uint16_t>(1 << encoding);
-    rows_[index].bytes[encoding] = static_cast<std::uint8_t>(byte);
-  }
-
-  unicode::PageTable<std::uint16_t> index_;
-  std::vector<Row> rows_;
+// The encodings that have a character, and its byte in each of them.
+struct CharacterBytes {
+  std::uint16_t encodings = 0;
+  std::array<std::uint8_t, encoding_count> bytes{};
 };
 
-const Bytes& byte_table() {
-  static const Bytes table;
+// Returns the bytes of the characters that are not ASCII.
+const unicode::PageTable<CharacterBytes>& byte_table() {
+  static const unicode::PageTable<CharacterBytes> table = [] {
+    unicode::PageTable<CharacterBytes> out;
+    const auto set = [&](char32_t code, std::size_t encoding, std::size_t byte) {
+      CharacterBytes& character = out.at(code);
+      character.encodings |= static_cast<std::uint16_t>(1 << encoding);
+      character.bytes[encoding] = static_cast<std::uint8_t>(byte);
+    };
+    for (std::size_t b = 0x80; b < 0x100; ++b) {
+      set(static_cast<char32_t>(b), latin_1, b);
+      for (std::size_t e = 1; e < encoding_count; ++e) set(one_byte_page(e - 1)[b - 0x80], e, b);
+    }
+    for (std::size_t e = windows_1252; e <= windows_1257; ++e) set(0xFFFD, e, static_cast<std::uint8_t>(lost_byte));
+    return out;
+  }();
   return table;
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 
+#include <unicode/locid.h>
 #include <unicode/unistr.h>
 
 #include "src/data/tokenizers/fix_encoding.h"
