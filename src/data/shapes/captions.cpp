@@ -4,7 +4,6 @@
 
 #include "src/data/shapes/shapes.h"
 #include <src/data/shapes/captions.h>
-#include <src/data/shapes/web_captions.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 

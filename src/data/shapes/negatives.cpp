@@ -4,7 +4,6 @@
 
 #include "src/data/shapes/shapes.h"
 #include <src/data/shapes/negatives.h>
-#include <src/data/shapes/web_captions.h>
 
 namespace tessera::shapes {
 namespace {

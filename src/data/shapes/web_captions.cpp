@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
 
-#include <src/data/shapes/web_captions.h>
+#include <src/data/shapes/captions.h>
 #include <src/data/shapes/web_words.h>
 
 namespace tessera::shapes {
