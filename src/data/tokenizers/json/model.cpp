@@ -86,11 +86,11 @@ class WordPiece {
   std::size_t longest_;
 };
 
-ModelPart make_word_piece(const nlohmann::json& json, const std::string& origin) {
-  const Part part(json, "model", origin);
+ModelPart make_word_piece(const nlohmann::json& model, const std::string& origin) {
+  const Part part(model, "model", origin);
   part.allow({"unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "vocab"});
-  Tokens tokens = read_vocabulary(json, origin);
-  const nlohmann::json longest = json.value("max_input_chars_per_word", nlohmann::json(100));
+  Tokens tokens = read_vocabulary(model, origin);
+  const nlohmann::json longest = model.value("max_input_chars_per_word", nlohmann::json(100));
   if (!longest.is_number_unsigned()) user_error(origin, ": its model's max_input_chars_per_word is not a number");
   Unknown unknown(tokens, part.text("unk_token", "[UNK]"), origin);
   const auto rules = std::make_shared<const WordPiece>(tokens, part.text("continuing_subword_prefix", "##"), longest.get<std::size_t>(),
@@ -98,10 +98,10 @@ ModelPart make_word_piece(const nlohmann::json& json, const std::string& origin)
   return {[rules](std::string_view word, std::vector<std::int64_t>& out) { rules->append(word, out); }, std::move(tokens)};
 }
 
-ModelPart make_word_level(const nlohmann::json& json, const std::string& origin) {
-  const Part part(json, "model", origin);
+ModelPart make_word_level(const nlohmann::json& model, const std::string& origin) {
+  const Part part(model, "model", origin);
   part.allow({"unk_token", "vocab"});
-  Tokens tokens = read_vocabulary(json, origin);
+  Tokens tokens = read_vocabulary(model, origin);
   const auto words = std::make_shared<const ByteTrie>(ByteTrie::Texts(tokens.ids.begin(), tokens.ids.end()));
   const Unknown unknown(tokens, part.text("unk_token", "<unk>"), origin);
   return {[=](std::string_view word, std::vector<std::int64_t>& out) {
