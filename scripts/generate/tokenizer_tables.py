@@ -24,10 +24,10 @@ def write(name, parts):
 
 
 def filled(indent, items, left="", right=""):
-    """Fills lines of at most 120 columns with items, each line between left and right."""
+    """Fills lines of at most 140 columns with items, each line between left and right."""
     lines, line = [], ""
     for item in items:
-        if line and len(indent + left + line + item + right) > 120:
+        if line and len(indent + left + line + item + right) > 140:
             lines.append(indent + left + line + right)
             line = ""
         line += item
@@ -114,13 +114,9 @@ def entities():
     pairs = lambda values: [f"{name.rstrip(';')}={escape(value)}" for name, value in sorted(values.items())]
     legacy = [name for name in sorted(html5) if not name.endswith(";")]
     assert all(html5[name] == html5[name + ";"] for name in legacy)
-    upper = {name.upper(): value.upper() for name, value in html5.items()
-             if name.endswith(";") and name == name.lower() and html.unescape("&" + name.upper()) == "&" + name.upper()
-             and value != value.upper()}
     write("html_entities.inc", [
         text("entities", pairs({name: value for name, value in html5.items() if name.endswith(";")})),
-        text("without_semicolon", legacy),
-        text("upper_entities", pairs(upper))])
+        text("without_semicolon", legacy)])
 
 
 def pattern_set(item):

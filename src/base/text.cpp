@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <iomanip>
 #include <numeric>
 #include <sstream>
@@ -113,6 +114,12 @@ std::string_view strip(std::string_view text) {
 
 bool is_utf8(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
+    std::uint64_t eight = ~std::uint64_t{0};
+    if (text.size() - i >= sizeof(eight)) std::memcpy(&eight, text.data() + i, sizeof(eight));
+    if ((eight & 0x8080'8080'8080'8080U) == 0) {  // eight characters of ASCII
+      i += sizeof(eight);
+      continue;
+    }
     const Utf8Step step = utf8_step(text, i);
     if (!step.valid) return false;
     i += step.length;

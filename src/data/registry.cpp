@@ -4,10 +4,8 @@
 #include "src/data/sources/mixture.h"
 #include "src/data/sources/tables.h"
 #include "src/data/sources/webdataset/webdataset.h"
-#include "src/data/tokenizers/clip_bpe.h"
+#include "src/data/tokenizers/engine_tokenizers.h"
 #include "src/data/tokenizers/sentencepiece.h"
-#include "src/data/tokenizers/tokenizer_json.h"
-#include "src/data/tokenizers/wordpiece.h"
 #include <tessera/data/source.h>
 #include <tessera/data/tokenizers/tokenizer.h>
 

@@ -5,11 +5,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "src/data/tokenizers/clip_bpe.h"
+#include "src/data/tokenizers/engine_tokenizers.h"
 #include "src/data/tokenizers/json/assembled.h"
 #include "src/data/tokenizers/sentencepiece.h"
 #include "src/data/tokenizers/tokenizer_config.h"
-#include "src/data/tokenizers/tokenizer_json.h"
 #include "src/data/tokenizers/vocabulary_file.h"
 #include "src/io/stand_in.h"
 #include <tessera/base/error.h>

@@ -6,7 +6,7 @@
 #include "src/data/formats/paths.h"
 #include "src/data/image/image_file.h"
 #include "src/data/sources/webdataset/shards.h"
-#include "src/data/tokenizers/clip_bpe.h"
+#include "src/data/tokenizers/engine_tokenizers.h"
 #include "src/io/tar.h"
 #include "tests/data/images.h"
 #include "tests/data/temporary_folder.h"

@@ -1,13 +1,32 @@
 #include "src/data/loading/collate.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
+#include <span>
 
 #include <ATen/ATen.h>
 
 #include "src/data/image/patches.h"
 
 namespace tessera {
+
+// Makes a tensor with a row of the given shape for each sample. A row holds values(sample), which is a span, followed by zeros.
+template <class Values>
+at::Tensor Collator::rows(const std::vector<PreparedSample>& samples, at::IntArrayRef shape, at::ScalarType type, const Values& values) const {
+  std::vector<std::int64_t> sizes = shape.vec();
+  sizes.insert(sizes.begin(), std::ssize(samples));
+  at::Tensor out = make(sizes, type);
+  auto* to = static_cast<std::byte*>(out.data_ptr());
+  const std::size_t bytes = out.nbytes() / samples.size();
+  for (const PreparedSample& sample : samples) {
+    const std::span<const std::byte> row = std::as_bytes(values(sample));
+    if (!row.empty()) std::memcpy(to, row.data(), row.size());
+    std::memset(to + row.size(), 0, bytes - row.size());
+    to += bytes;
+  }
+  return out;
+}
 
 Batch Collator::collate(std::vector<PreparedSample>& samples) const {
   Batch batch;
@@ -37,7 +56,8 @@ Batch Collator::collate(std::vector<PreparedSample>& samples) const {
   if (needs_.duplicates && !compared_text(needs_).empty())
     batch.duplicates.caption_group = collate_numbers(samples, &PreparedSample::caption_group);
   if (needs_.duplicates && needs_.texts.contains(kCaptions))
-    batch.duplicates.captions_group = collate_captions_group(samples);
+    batch.duplicates.captions_group = rows(samples, {std::ssize(samples.front().captions_group)}, at::kLong,
+                                           [](const PreparedSample& sample) { return std::span(sample.captions_group); });
   for (const auto& [name, extra] : needs_.extras) batch.extras[name] = collate_extra(samples, name, extra.example);
   for (PreparedSample& sample : samples) batch.keys.push_back(std::move(sample.key));
   return batch;
@@ -45,18 +65,10 @@ Batch Collator::collate(std::vector<PreparedSample>& samples) const {
 
 at::Tensor Collator::collate_pixels(const std::vector<PreparedSample>& samples, const std::string& view) const {
   const config::Size& size = image_sizes_.at(view);
-  const auto count = static_cast<std::int64_t>(samples.size());
-  const std::int64_t bytes = 3 * size.height * size.width;
-  at::Tensor out = make({count, 3, size.height, size.width}, at::kByte);
-  auto* to = out.data_ptr<std::uint8_t>();
-  for (const PreparedSample& sample : samples) {
-    if (const auto found = sample.pixels.find(view); found != sample.pixels.end())
-      std::memcpy(to, found->second.planes.data(), static_cast<std::size_t>(bytes));
-    else
-      std::memset(to, 0, static_cast<std::size_t>(bytes));
-    to += bytes;
-  }
-  return out;
+  return rows(samples, {3, size.height, size.width}, at::kByte, [&](const PreparedSample& sample) {
+    const auto found = sample.pixels.find(view);
+    return found == sample.pixels.end() ? std::span<const std::uint8_t>() : std::span(found->second.planes);
+  });
 }
 
 // Pads to the largest number of patches in the batch.
@@ -95,23 +107,15 @@ TowerInput Collator::collate_patches(const std::vector<PreparedSample>& samples,
 }
 
 EncodedImages Collator::collate_features(const std::vector<PreparedSample>& samples) const {
-  const auto count = static_cast<std::int64_t>(samples.size());
   const at::ScalarType type = features_->manifest().scalar_type();
   std::map<std::string, at::Tensor> tensors;
   std::size_t offset = 0;  // byte offset into a sample's features
   for (const FeatureTensor& each : features_->manifest().tensors) {
-    std::vector<std::int64_t> shape = {count};
-    shape.insert(shape.end(), each.shape.begin(), each.shape.end());
-    at::Tensor& tensor = tensors[each.name] = make(shape, type);
     const std::size_t bytes = static_cast<std::size_t>(each.numel()) * c10::elementSize(type);
-    auto* to = static_cast<std::uint8_t*>(tensor.data_ptr());
-    for (const PreparedSample& sample : samples) {
-      if (sample.features.empty())
-        std::memset(to, 0, bytes);
-      else
-        std::memcpy(to, sample.features.data() + offset, bytes);
-      to += bytes;
-    }
+    tensors[each.name] = rows(samples, each.shape, type, [&](const PreparedSample& sample) {
+      const std::span<const std::uint8_t> all = sample.features;
+      return all.empty() ? all : all.subspan(offset, bytes);
+    });
     offset += bytes;
   }
   return {tensors["tokens"], tensors["class_token"], tensors["attention"]};
@@ -135,16 +139,12 @@ TowerInput Collator::collate_regions(const std::vector<PreparedSample>& samples)
     most = std::max(most, static_cast<std::int64_t>(sample.regions.size()) / sample.region_width);
   }
   const std::int64_t width = first != nullptr ? first->region_width : 0;
-  const auto count = static_cast<std::int64_t>(samples.size());
   TowerInput out;
-  out.regions = make({count, most, width}, at::kFloat).zero_();
-  out.mask = make({count, most}, at::kBool).zero_();
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::vector<float>& values = samples[static_cast<std::size_t>(i)].regions;
-    if (values.empty()) continue;
-    std::copy(values.begin(), values.end(), out.regions.data_ptr<float>() + i * most * width);
-    std::fill_n(out.mask.data_ptr<bool>() + i * most, static_cast<std::int64_t>(values.size()) / width, true);
-  }
+  out.regions = rows(samples, {most, width}, at::kFloat, [](const PreparedSample& sample) { return std::span(sample.regions); });
+  out.mask = make({std::ssize(samples), most}, at::kBool).zero_();
+  for (std::int64_t i = 0; i < std::ssize(samples); ++i)
+    if (const std::int64_t values = std::ssize(samples[static_cast<std::size_t>(i)].regions); values > 0)
+      std::fill_n(out.mask.data_ptr<bool>() + i * most, values / width, true);
   return out;
 }
 
@@ -215,13 +215,6 @@ TowerInput Collator::collate_rows(const std::vector<const std::vector<std::int64
   return out;
 }
 
-at::Tensor Collator::collate_captions_group(const std::vector<PreparedSample>& samples) const {
-  at::Tensor out = make({std::ssize(samples), std::ssize(samples.front().captions_group)}, at::kLong);
-  auto* to = out.data_ptr<std::int64_t>();
-  for (const PreparedSample& sample : samples) to = std::ranges::copy(sample.captions_group, to).out;
-  return out;
-}
-
 at::Tensor Collator::collate_extra(const std::vector<PreparedSample>& samples, const std::string& name, const at::Tensor& example) const {
   std::vector<std::int64_t> sizes = example.sizes().vec();
   sizes.insert(sizes.begin(), std::ssize(samples));
@@ -230,11 +223,8 @@ at::Tensor Collator::collate_extra(const std::vector<PreparedSample>& samples, c
   return out;
 }
 
-at::Tensor Collator::collate_numbers(const std::vector<PreparedSample>& samples,
-                                     std::int64_t PreparedSample::*number) const {
-  at::Tensor out = make({static_cast<std::int64_t>(samples.size())}, at::kLong);
-  for (std::size_t i = 0; i < samples.size(); ++i) out.data_ptr<std::int64_t>()[i] = samples[i].*number;
-  return out;
+at::Tensor Collator::collate_numbers(const std::vector<PreparedSample>& samples, std::int64_t PreparedSample::*number) const {
+  return rows(samples, {}, at::kLong, [&](const PreparedSample& sample) { return std::span(&(sample.*number), 1); });
 }
 
 at::Tensor Collator::make(at::IntArrayRef sizes, at::ScalarType type) const {

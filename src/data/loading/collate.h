@@ -43,9 +43,10 @@ class Collator {
   TowerInput collate_texts(const std::vector<PreparedSample>& samples, const std::string& view, std::int64_t length) const;
   Boxes collate_boxes(const std::vector<PreparedSample>& samples, const std::string& view) const;
   TowerInput collate_rows(const std::vector<const std::vector<std::int64_t>*>& rows, std::int64_t length) const;
-  at::Tensor collate_captions_group(const std::vector<PreparedSample>& samples) const;
   at::Tensor collate_extra(const std::vector<PreparedSample>& samples, const std::string& name, const at::Tensor& example) const;
   at::Tensor collate_numbers(const std::vector<PreparedSample>& samples, std::int64_t PreparedSample::*number) const;
+  template <class Values>
+  at::Tensor rows(const std::vector<PreparedSample>& samples, at::IntArrayRef shape, at::ScalarType type, const Values& values) const;
   at::Tensor make(at::IntArrayRef sizes, at::ScalarType type) const;
 
   std::shared_ptr<const Tokenizer> tokenizer_;

@@ -42,8 +42,8 @@ void check_component(const std::shared_ptr<const Source>& source, const SourceCo
   if (missing.empty()) return;
   std::string behind;
   for (const std::string& name : missing)
-    if (const TextView* view = transform->find_view(name); view != nullptr && !view->describe_fields().empty())
-      behind += concat("; ", name, " come from ", view->describe_fields(), " (data.loader.", name, ")");
+    if (const TextView* view = transform->find_view(name); view != nullptr && !view->fields.empty())
+      behind += concat("; ", name, " come from ", view->fields, " (data.loader.", name, ")");
   user_error(component.described, ": none of the ", plan.count, " samples checked has all that the objective needs: missing ",
              join_names({missing.begin(), missing.end()}), "; ", describe_fields(found, needed_fields(transform->needs()), component),
              behind);

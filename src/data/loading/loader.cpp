@@ -57,19 +57,16 @@ class ComponentCounts {
   void good(std::int64_t component) {
     Count& count = counts_[static_cast<std::size_t>(component)];
     ++count.good;
-    if (count.run == 0) return;
-    count.run = 0;
-    count.run_reasons.clear();
-    count.run_fields.clear();
+    if (count.run.length > 0) count.run = {};
   }
   // Counts a bad sample. Throws UserError if the share of bad samples is then above max_bad_share, or if the last max_bad_run samples
   // were bad.
   void bad(std::int64_t component, const PreparedSample& sample) {
     Count& count = counts_[static_cast<std::size_t>(component)];
     count.skips.note(sample.bad_reason, sample.bad_text);
-    if (count.run++ == 0) count.run_first = sample.bad_text;
-    ++count.run_reasons[sample.bad_reason];
-    count.run_fields.insert(sample.found.begin(), sample.found.end());
+    if (count.run.length++ == 0) count.run.first = sample.bad_text;
+    ++count.run.reasons[sample.bad_reason];
+    count.run.fields.insert(sample.found.begin(), sample.found.end());
     const SourceComponent& of = components_[static_cast<std::size_t>(component)];
     check_share(of, count);
     check_run(of, count);
@@ -99,14 +96,17 @@ class ComponentCounts {
   }
 
  private:
+  struct Run {  // of consecutive bad samples
+    std::int64_t length = 0;
+    std::map<std::string, std::int64_t> reasons;
+    std::set<std::string> fields;
+    std::string first;
+  };
   struct Count {
     std::int64_t good = 0;
     SkipLog skips;
     std::int64_t reported = 0;
-    std::int64_t run = 0;  // current number of consecutive bad samples
-    std::map<std::string, std::int64_t> run_reasons;
-    std::set<std::string> run_fields;
-    std::string run_first;
+    Run run = {};
   };
   void check_share(const SourceComponent& component, const Count& count) const {
     const std::int64_t bad = count.skips.total(), seen = count.good + bad;
@@ -114,14 +114,14 @@ class ComponentCounts {
     user_error(component.described, ": ", bad, " of the first ", seen, " samples cannot be used (",
                describe_counts(count.skips.counts()), "), ",
                describe_bad_share(max_bad_share_, bad, seen, share_setting_),
-               count.good == 0 ? "; " + describe_fields(count.run_fields, needed_, component) : "",
+               count.good == 0 ? "; " + describe_fields(count.run.fields, needed_, component) : "",
                "; the first: ", count.skips.first());
   }
   void check_run(const SourceComponent& component, const Count& count) const {
-    if (count.run < max_bad_run_) return;
-    user_error(component.described, ": ", count.run, " samples in a row cannot be used (",
-               describe_counts(count.run_reasons), "), as many as max_bad_run allows; ",
-               describe_fields(count.run_fields, needed_, component), "; the first: ", count.run_first);
+    if (count.run.length < max_bad_run_) return;
+    user_error(component.described, ": ", count.run.length, " samples in a row cannot be used (", describe_counts(count.run.reasons),
+               "), as many as max_bad_run allows; ", describe_fields(count.run.fields, needed_, component),
+               "; the first: ", count.run.first);
   }
 
   std::vector<SourceComponent> components_;

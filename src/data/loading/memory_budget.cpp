@@ -8,22 +8,14 @@ namespace tessera {
 
 MemoryBudget::Claim::~Claim() {
   if (!budget_) return;
-  {
-    const std::lock_guard lock(budget_->mutex_);
+  budget_->change([&] {
     budget_->used_ -= bytes_;
     if (is_batch_) --budget_->batches_;
-  }
-  budget_->changed_.notify_all();
+  });
 }
 
 void MemoryBudget::Claim::set(std::int64_t bytes) {
-  if (!budget_) return;
-  {
-    const std::lock_guard lock(budget_->mutex_);
-    budget_->add(bytes - bytes_);
-    bytes_ = bytes;
-  }
-  budget_->changed_.notify_all();
+  if (budget_) budget_->change([&] { budget_->add(bytes - std::exchange(bytes_, bytes)); });
 }
 
 MemoryBudget::Claim MemoryBudget::claim_sample(std::int64_t ticket, std::int64_t bytes) {
@@ -31,18 +23,11 @@ MemoryBudget::Claim MemoryBudget::claim_sample(std::int64_t ticket, std::int64_t
   changed_.wait(lock, [&] { return stopped_ || ticket <= due_ || used_ + bytes <= limit_; });
   if (stopped_) throw Stopped();
   add(bytes);
-  Claim claim;
-  claim.budget_ = shared_from_this();
-  claim.bytes_ = bytes;
-  return claim;
+  return {shared_from_this(), bytes, /*is_batch=*/false};
 }
 
 void MemoryBudget::set_due(std::int64_t ticket) {
-  {
-    const std::lock_guard lock(mutex_);
-    due_ = ticket;
-  }
-  changed_.notify_all();
+  change([&] { due_ = ticket; });
 }
 
 void MemoryBudget::wait_for_batch(std::int64_t bytes) {
@@ -55,19 +40,11 @@ MemoryBudget::Claim MemoryBudget::claim_batch(std::int64_t bytes) {
   const std::lock_guard lock(mutex_);
   add(bytes);
   ++batches_;
-  Claim claim;
-  claim.budget_ = shared_from_this();
-  claim.bytes_ = bytes;
-  claim.is_batch_ = true;
-  return claim;
+  return {shared_from_this(), bytes, /*is_batch=*/true};
 }
 
 void MemoryBudget::stop() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopped_ = true;
-  }
-  changed_.notify_all();
+  change([&] { stopped_ = true; });
 }
 
 std::int64_t MemoryBudget::peak() const {

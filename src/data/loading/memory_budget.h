@@ -30,6 +30,8 @@ class MemoryBudget : public std::enable_shared_from_this<MemoryBudget> {
 
    private:
     friend class MemoryBudget;
+    Claim(std::shared_ptr<MemoryBudget> budget, std::int64_t bytes, bool is_batch)
+        : budget_(std::move(budget)), bytes_(bytes), is_batch_(is_batch) {}
     void swap(Claim& other) noexcept {
       std::swap(budget_, other.budget_);
       std::swap(bytes_, other.bytes_);
@@ -57,6 +59,15 @@ class MemoryBudget : public std::enable_shared_from_this<MemoryBudget> {
 
  private:
   void add(std::int64_t bytes);
+  /// Calls make() with the mutex locked, and then wakes the waiting threads.
+  template <class Make>
+  void change(const Make& make) {
+    {
+      const std::lock_guard lock(mutex_);
+      make();
+    }
+    changed_.notify_all();
+  }
 
   const std::int64_t limit_;
   mutable std::mutex mutex_;

@@ -113,7 +113,19 @@ class StreamReader : public SampleReader {
     if (stopping_.stop_requested()) throw Stopped();
     if (failure_) std::rethrow_exception(failure_);
   }
-  std::function<Sample()> read_bytes(const DataPosition& place);
+
+  std::function<Sample()> read_bytes(const DataPosition& place) {
+    if (!stream_ || at_.epoch != place.epoch) {
+      stream_ = source_->open({seed_, place.epoch, shuffle_, slice_, stopping_.get_token()});
+      at_ = {place.epoch, 0};
+    }
+    for (; at_.cursor < place.cursor; ++at_.cursor) {
+      stream_->next();
+      ++passed_over_;
+    }
+    ++at_.cursor;
+    return stream_->next();
+  }
 
   const std::shared_ptr<const StreamSource> source_;
   const std::uint64_t seed_;
@@ -131,19 +143,6 @@ class StreamReader : public SampleReader {
   std::unique_ptr<SampleStream> stream_;
   DataPosition at_;
 };
-
-std::function<Sample()> StreamReader::read_bytes(const DataPosition& place) {
-  if (!stream_ || at_.epoch != place.epoch) {
-    stream_ = source_->open({seed_, place.epoch, shuffle_, slice_, stopping_.get_token()});
-    at_ = {place.epoch, 0};
-  }
-  for (; at_.cursor < place.cursor; ++at_.cursor) {
-    stream_->next();
-    ++passed_over_;
-  }
-  ++at_.cursor;
-  return stream_->next();
-}
 
 }  // namespace
 

@@ -54,7 +54,7 @@ std::string compared_text(const Needs& needs) {
 std::map<std::string, std::int64_t> texts_per_image(const LoaderSettings& settings) {
   std::map<std::string, std::int64_t> out;
   for (const auto& view : make_text_views(settings))
-    if (view->count > 0 && holds_several_texts(view->name)) out[view->name] = view->count;
+    if (view.count > 0 && holds_several_texts(view.name)) out[view.name] = view.count;
   return out;
 }
 
@@ -86,13 +86,13 @@ SampleTransform::SampleTransform(std::shared_ptr<const Tokenizer> tokenizer, con
 }
 
 const TextView* SampleTransform::find_view(const std::string& name) const {
-  const auto found = std::ranges::find_if(texts_, [&](const auto& view) { return view->name == name; });
-  return found == texts_.end() ? nullptr : found->get();
+  const auto found = std::ranges::find(texts_, name, &TextView::name);
+  return found == texts_.end() ? nullptr : &*found;
 }
 
 void SampleTransform::check_views() const {
   std::vector<std::string> known;
-  for (const auto& view : texts_) known.push_back(view->name);
+  for (const auto& view : texts_) known.push_back(view.name);
   for (const auto& [name, wanted] : needs_.texts)
     if (find_view(name) == nullptr)
       user_error("the objective asks for the text ", name, ", but the data pipeline knows only: ", join_names(known));
@@ -109,7 +109,7 @@ std::vector<std::string> SampleTransform::fields_of(const Sample& sample) const 
   std::vector<std::string> names;
   if (has_image(sample)) names.emplace_back("image");
   for (const auto& view : texts_)
-    if (view->is_in(sample)) names.push_back(view->name);
+    if (view.is_in(sample)) names.push_back(view.name);
   for (const TextField& field : sample.texts) names.push_back("the text field " + printable(field.name));
   if (has_regions(sample)) names.emplace_back("regions");
   if (sample.label >= 0) names.emplace_back("label");

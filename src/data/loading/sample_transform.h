@@ -100,7 +100,7 @@ class SampleTransform {
   std::uint64_t seed_;
   std::int64_t region_width_;
   std::shared_ptr<const FeatureFolder> features_;  // null: images are decoded
-  std::vector<std::unique_ptr<const TextView>> texts_;
+  std::vector<TextView> texts_;
 };
 
 /// Reads samples of every component of a source and throws UserError if none of a component's has all fields and features that the

@@ -18,19 +18,23 @@ std::uint64_t key_word(std::int64_t value) {
   return static_cast<std::uint64_t>(value);
 }
 
+// Returns `count` numbers from `first` on, in random order.
+std::vector<std::int64_t> shuffled(std::int64_t first, std::int64_t count, Random& random) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(count));
+  std::iota(order.begin(), order.end(), first);
+  random.shuffle(order);
+  return order;
+}
+
 // Distributes the groups over `open` rows. Each group goes to the row that is shortest so far, so that the rows have similar lengths.
 // The entry at place p comes from row (p modulo the number of rows). So if the number of rows is a multiple of the number of ranks, each
 // rank reads its own groups.
 std::vector<std::int64_t> grouped_permutation(const EntryGroups& groups, Random random) {
-  std::vector<std::int64_t> order(groups.starts.size() - 1);
-  std::iota(order.begin(), order.end(), std::int64_t{0});
-  random.shuffle(order);
+  const std::vector<std::int64_t> order = shuffled(0, std::ssize(groups.starts) - 1, random);
   std::vector<std::vector<std::int64_t>> rows(static_cast<std::size_t>(std::min(groups.open, std::ssize(order))));
   for (const std::int64_t group : order) {
     const std::int64_t begin = groups.starts[static_cast<std::size_t>(group)];
-    std::vector<std::int64_t> entries(static_cast<std::size_t>(groups.starts[static_cast<std::size_t>(group) + 1] - begin));
-    std::iota(entries.begin(), entries.end(), begin);
-    random.shuffle(entries);
+    const std::vector<std::int64_t> entries = shuffled(begin, groups.starts[static_cast<std::size_t>(group) + 1] - begin, random);
     auto& row = *std::ranges::min_element(rows, {}, [](const auto& each) { return each.size(); });
     row.insert(row.end(), entries.begin(), entries.end());
   }
@@ -152,16 +156,13 @@ std::int64_t Sampler::permuted(std::int64_t row, std::int64_t repeat, std::int64
 }
 
 std::vector<std::int64_t> Sampler::permutation(std::int64_t row, std::int64_t repeat, std::int64_t size) const {
-  if (row != kWholeEpoch && is_grouped(static_cast<std::size_t>(row)))
-    return grouped_permutation(groups_[static_cast<std::size_t>(row)],
-                               Random(seed_, Purpose::shuffle, {key_word(repeat), key_word(row)}));
-  std::vector<std::int64_t> order(static_cast<std::size_t>(size));
-  std::iota(order.begin(), order.end(), std::int64_t{0});
   if (row != kWholeEpoch) {
-    Random(seed_, Purpose::shuffle, {key_word(repeat), key_word(row)}).shuffle(order);
-    return order;
+    Random random(seed_, Purpose::shuffle, {key_word(repeat), key_word(row)});
+    const auto component = static_cast<std::size_t>(row);
+    return is_grouped(component) ? grouped_permutation(groups_[component], random) : shuffled(0, size, random);
   }
-  Random(seed_, Purpose::shuffle, {key_word(repeat)}).shuffle(order);
+  Random of_epoch(seed_, Purpose::shuffle, {key_word(repeat)});
+  std::vector<std::int64_t> order = shuffled(0, size, of_epoch);
   for (std::size_t component = 0; component < groups_.size(); ++component) {
     if (!is_grouped(component)) continue;
     const Share& share = shares_[component];

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <span>
 
@@ -38,20 +39,15 @@ void add_some(std::vector<std::string> texts, std::int64_t count, Random& random
   std::ranges::move(texts, std::back_inserter(out));
 }
 
-// One of the sample's captions, its summary or its object tags.
-class SingleText : public TextView {
- public:
-  using Texts = std::span<const std::string> (*)(const Sample& sample);
-  SingleText(std::string view, Texts texts, std::string choice = "")
-      : TextView(std::move(view), 1, ""), texts_(texts), choice_(std::move(choice)) {}
-
-  bool is_in(const Sample& sample) const override {
-    return std::ranges::any_of(texts_(sample), [](const std::string& text) { return !text.empty(); });
-  }
-
-  std::vector<std::string> choose(const Sample& sample, const TextDraw& draw) const override {
-    std::span<const std::string> texts = texts_(sample);
-    if (!choice_.empty() && draw.caption >= 0)
+// One of the sample's captions, its summary or its object tags. `choice` says which of several texts is used (caption_choice); if it is
+// empty, there is only one.
+TextView single_text(const std::string& name, std::span<const std::string> (*texts_of)(const Sample& sample), const std::string& choice = "") {
+  const auto is_in = [=](const Sample& sample) {
+    return std::ranges::any_of(texts_of(sample), [](const std::string& text) { return !text.empty(); });
+  };
+  const auto choose = [=](const Sample& sample, const TextDraw& draw) -> std::vector<std::string> {
+    std::span<const std::string> texts = texts_of(sample);
+    if (!choice.empty() && draw.caption >= 0)
       texts = draw.caption < std::ssize(texts) ? texts.subspan(static_cast<std::size_t>(draw.caption), 1) : texts.first(0);
     std::vector<std::string> usable;
     std::ranges::copy_if(texts, std::back_inserter(usable), is_usable);
@@ -59,15 +55,12 @@ class SingleText : public TextView {
       refuse(sample, "not_utf8", concat(": its ", name, " is not UTF-8"));
     if (usable.empty() && !draw.optional) refuse(sample, "no_" + name, " has no " + name);
     if (usable.empty()) return {""};
-    if (choice_ != "random") return {usable[0]};
+    if (choice != "random") return {usable[0]};
     const auto repeat = static_cast<std::uint64_t>(draw.repeat), index = static_cast<std::uint64_t>(draw.index);
     return {Random(draw.seed, Purpose::caption, {repeat, index}).pick(usable)};
-  }
-
- private:
-  Texts texts_;
-  std::string choice_;  // which of several texts is used (caption_choice); empty: there is only one
-};
+  };
+  return {name, 1, "", is_in, choose};
+}
 
 constexpr const char* kCaptionsField = "captions";
 
@@ -97,18 +90,13 @@ bool leaves_fields_unnamed(const CaptionViewSettings& settings) {
 // captions, unless the sample has a text field of that name. If the settings name no fields, sentences come from all text fields of the
 // sample, or from its captions if it has no text fields; the choices `all` and `random` use the sample's captions. Texts that are blank or
 // not UTF-8 are ignored.
-class Captions : public TextView {
+class Captions {
  public:
-  explicit Captions(const CaptionViewSettings& settings, std::int64_t per_image)
-      : TextView("captions", per_image,
-                 "several captions of each image, but data.loader.captions is not set: set data.loader.captions.slots, as in [{count: 8, "
-                 "max_sentences: 3}], or choice: all and a count there"),
-        settings_(settings),
-        named_(named_anywhere(settings)),
-        uses_unnamed_(leaves_fields_unnamed(settings)) {}
+  explicit Captions(const CaptionViewSettings& settings)
+      : settings_(settings), named_(named_anywhere(settings)), uses_unnamed_(leaves_fields_unnamed(settings)) {}
 
-  bool is_in(const Sample& sample) const override { return count > 0 && !usable_fields(sample).empty(); }
-  std::vector<std::string> choose(const Sample& sample, const TextDraw& draw) const override {
+  bool are_in(const Sample& sample) const { return !usable_fields(sample).empty(); }
+  std::vector<std::string> choose(const Sample& sample, const TextDraw& draw) const {
     Random random = random_of(draw, Purpose::caption, kWordOfCaptions);
     const std::vector<TextField> fields = usable_fields(sample);
     CaptionSamplerSettings of_sample = settings_;
@@ -125,12 +113,12 @@ class Captions : public TextView {
     out.resize(static_cast<std::size_t>(settings_.count));
     return out;
   }
-  void check_wordless(const Sample& sample, bool optional) const override {
+  void check_wordless(const Sample& sample, bool optional) const {
     for (const TextField& field : fields_of(sample))
       if (!std::ranges::all_of(field.texts, is_utf8)) refuse(sample, "not_utf8", ": its captions are not UTF-8");
     if (!optional) refuse(sample, "no_captions", " has no text for captions; they come from " + describe_fields());
   }
-  std::string describe_fields() const override { return uses_unnamed_ ? "any text field or caption" : join_names(named_); }
+  std::string describe_fields() const { return uses_unnamed_ ? "any text field or caption" : join_names(named_); }
 
  private:
   std::vector<TextField> unnamed_fields(const Sample& sample) const {
@@ -161,69 +149,68 @@ class Captions : public TextView {
   bool uses_unnamed_;               // whether some captions come from fields that the settings do not name
 };
 
+TextView several_captions(const CaptionViewSettings& settings, std::int64_t count) {
+  const auto rules = std::make_shared<const Captions>(settings);
+  return {"captions", count,
+          "several captions of each image, but data.loader.captions is not set: set data.loader.captions.slots, as in [{count: 8, "
+          "max_sentences: 3}], or choice: all and a count there",
+          [=](const Sample& sample) { return count > 0 && rules->are_in(sample); },
+          [=](const Sample& sample, const TextDraw& draw) { return rules->choose(sample, draw); },
+          [=](const Sample& sample, bool optional) { rules->check_wordless(sample, optional); }, rules->describe_fields()};
+}
+
+// A view whose texts choose() takes from samples for which is_in() is true; from others if the view is optional.
+TextView texts_if_in(const std::string& name, std::int64_t count, const std::string& unset, const std::function<bool(const Sample&)>& is_in,
+                     const std::function<std::vector<std::string>(const Sample&, const TextDraw&)>& choose) {
+  return {name, count, unset, is_in, [=](const Sample& sample, const TextDraw& draw) {
+            if (!draw.optional && !is_in(sample)) refuse(sample, "no_" + name, " has no " + name);
+            return choose(sample, draw);
+          }};
+}
+
 // Hard negatives of the image, of the kinds that the settings name.
-class Negatives : public TextView {
- public:
-  Negatives(NegativeViewSettings settings, std::int64_t per_image)
-      : TextView("negatives", per_image, "hard negatives of each image, but data.loader.negatives is not set: set it, as in {count: 1}"),
-        settings_(std::move(settings)) {}
-
-  bool is_in(const Sample& sample) const override { return std::ranges::any_of(chosen_kinds(sample), is_usable); }
-  std::vector<std::string> choose(const Sample& sample, const TextDraw& draw) const override {
-    if (!draw.optional && !is_in(sample)) refuse(sample, "no_" + name, " has no " + name);
-    Random random = random_of(draw, Purpose::negatives, kWordOfNegatives);
-    std::vector<std::string> out;
-    add_some(chosen_kinds(sample), settings_.count, random, out);
-    return out;
-  }
-
- private:
-  std::vector<std::string> chosen_kinds(const Sample& sample) const {
+TextView negatives(const NegativeViewSettings& settings, std::int64_t count) {
+  const auto chosen_kinds = [kinds = settings.kinds](const Sample& sample) {
     std::vector<std::string> out;
     for (const HardNegative& negative : sample.negatives)
-      if (settings_.kinds.empty() || std::ranges::find(settings_.kinds, negative.kind) != settings_.kinds.end())
-        out.push_back(negative.caption);
+      if (kinds.empty() || std::ranges::find(kinds, negative.kind) != kinds.end()) out.push_back(negative.caption);
     return out;
-  }
-  NegativeViewSettings settings_;
-};
+  };
+  return texts_if_in(
+      "negatives", count, "hard negatives of each image, but data.loader.negatives is not set: set it, as in {count: 1}",
+      [=](const Sample& sample) { return std::ranges::any_of(chosen_kinds(sample), is_usable); },
+      [=, wanted = settings.count](const Sample& sample, const TextDraw& draw) {
+        Random random = random_of(draw, Purpose::negatives, kWordOfNegatives);
+        std::vector<std::string> out;
+        add_some(chosen_kinds(sample), wanted, random, out);
+        return out;
+      });
+}
 
 // The phrases of the objects whose boxes a sample's views show, or hard negatives of these phrases.
-class ObjectTexts : public TextView {
- public:
-  ObjectTexts(std::string view, std::vector<std::string> RegionTexts::*texts, std::int64_t per_image, std::string if_unset)
-      : TextView(std::move(view), per_image, std::move(if_unset)), texts_(texts) {}
-
-  bool is_in(const Sample& sample) const override {
-    return std::ranges::any_of(phrased_objects(sample), [this](const auto* object) {
-      return texts_ == &RegionTexts::phrases || std::ranges::any_of(object->negatives, is_usable);
+TextView object_texts(const char* name, std::vector<std::string> RegionTexts::*texts, std::int64_t count, const std::string& unset) {
+  const auto is_in = [=](const Sample& sample) {
+    return std::ranges::any_of(phrased_objects(sample), [=](const auto* object) {
+      return texts == &RegionTexts::phrases || std::ranges::any_of(object->negatives, is_usable);
     });
-  }
-  std::vector<std::string> choose(const Sample& sample, const TextDraw& draw) const override {
-    if (!draw.optional && !is_in(sample)) refuse(sample, "no_" + name, " has no " + name);
-    return draw.regions().*texts_;
-  }
-
- private:
-  std::vector<std::string> RegionTexts::*texts_;
-};
+  };
+  return texts_if_in(name, count, unset, is_in, [=](const Sample&, const TextDraw& draw) { return draw.regions().*texts; });
+}
 
 }  // namespace
 
-std::vector<std::unique_ptr<const TextView>> make_text_views(const LoaderSettings& settings) {
+std::vector<TextView> make_text_views(const LoaderSettings& settings) {
   const std::int64_t captions = settings.captions ? captions_per_image(*settings.captions) : 0;
-  const std::int64_t negatives = settings.negatives ? settings.negatives->count : 0, boxes = settings.boxes ? settings.boxes->count : 0;
-  std::vector<std::unique_ptr<const TextView>> out;
-  out.push_back(std::make_unique<SingleText>("caption", [](const Sample& sample) { return std::span(sample.captions); }, settings.caption_choice));
-  out.push_back(std::make_unique<Captions>(settings.captions.value_or(CaptionViewSettings{}), captions));
-  out.push_back(std::make_unique<SingleText>("summary", [](const Sample& sample) { return std::span(&sample.summary, 1); }));
-  out.push_back(std::make_unique<SingleText>("objects", [](const Sample& sample) { return std::span(&sample.object_tags, 1); }));
-  out.push_back(std::make_unique<Negatives>(settings.negatives.value_or(NegativeViewSettings{}), negatives));
-  out.push_back(std::make_unique<ObjectTexts>("phrases", &RegionTexts::phrases, boxes, kBoxesUnset));
-  out.push_back(std::make_unique<ObjectTexts>(
-      "phrase_negatives", &RegionTexts::negatives, settings.boxes ? boxes * settings.boxes->negatives : 0,
-      boxes == 0 ? kBoxesUnset : "hard negatives of phrases, but data.loader.boxes.negatives is 0: set how many each phrase has"));
-  return out;
+  const std::int64_t wrong = settings.negatives ? settings.negatives->count : 0, boxes = settings.boxes ? settings.boxes->count : 0;
+  return {single_text("caption", [](const Sample& sample) { return std::span(sample.captions); }, settings.caption_choice),
+          several_captions(settings.captions.value_or(CaptionViewSettings{}), captions),
+          single_text("summary", [](const Sample& sample) { return std::span(&sample.summary, 1); }),
+          single_text("objects", [](const Sample& sample) { return std::span(&sample.object_tags, 1); }),
+          negatives(settings.negatives.value_or(NegativeViewSettings{}), wrong),
+          object_texts("phrases", &RegionTexts::phrases, boxes, kBoxesUnset),
+          object_texts("phrase_negatives", &RegionTexts::negatives, settings.boxes ? boxes * settings.boxes->negatives : 0,
+                       boxes == 0 ? kBoxesUnset
+                                  : "hard negatives of phrases, but data.loader.boxes.negatives is 0: set how many each phrase has")};
 }
 
 std::vector<const ObjectAnnotation*> phrased_objects(const Sample& sample) {

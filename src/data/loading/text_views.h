@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -29,26 +28,21 @@ struct TextDraw {
 
 /// A kind of text view: it chooses the texts of a sample. Thread-safe; each choice is a function of TextDraw.
 struct TextView {
-  TextView(std::string view, std::int64_t per_image, std::string if_unset) : name(std::move(view)), count(per_image), unset(std::move(if_unset)) {}
-  virtual ~TextView() = default;
-
+  std::string name;
+  std::int64_t count = 1;  // texts per image; 0 if the settings do not define the view
+  std::string unset;       // for the error if they do not: what the objective asks for, and how to set it
   /// Returns whether the sample has a text for the view.
-  virtual bool is_in(const Sample& sample) const = 0;
+  std::function<bool(const Sample& sample)> is_in;
   /// Returns `count` texts. A blank text counts as absent. Throws SampleError if a text is damaged, or if there is none and the view is not
   /// optional.
-  virtual std::vector<std::string> choose(const Sample& sample, const TextDraw& draw) const = 0;
+  std::function<std::vector<std::string>(const Sample& sample, const TextDraw& draw)> choose;
   /// Throws SampleError if the sample is bad because none of the chosen texts has words.
-  virtual void check_wordless(const Sample& /*sample*/, bool /*optional*/) const {}
-  /// Returns the names of the fields from which the texts come, if the settings choose them.
-  virtual std::string describe_fields() const { return {}; }
-
-  const std::string name;
-  const std::int64_t count;  // texts per image; 0 if the settings do not define the view
-  const std::string unset;   // for the error if they do not: what the objective asks for, and how to set it
+  std::function<void(const Sample& sample, bool optional)> check_wordless = [](const Sample&, bool) {};
+  std::string fields = {};  // the fields from which the texts come, if the settings choose them
 };
 
 /// Makes all text views, in the order in which messages list them.
-std::vector<std::unique_ptr<const TextView>> make_text_views(const LoaderSettings& settings);
+std::vector<TextView> make_text_views(const LoaderSettings& settings);
 
 /// The error if boxes or their texts are needed, but data.loader.boxes is not set.
 inline constexpr const char* kBoxesUnset =

@@ -74,19 +74,13 @@ StatisticsJson to_json(const std::map<Key, std::int64_t>& counts) {
 }
 
 StatisticsJson dump_of(const Sample& sample) {
-  StatisticsJson json;
-  json["key"] = sample.key;
-  json["image_bytes"] = sample.encoded.size();
-  json["image_sha256"] = sha256(sample.encoded.empty() ? as_bytes(sample.image.pixels) : sample.encoded);
-  json["captions"] = sample.captions;
-  json["summary"] = sample.summary;
-  json["object_tags"] = sample.object_tags;
-  json["label"] = sample.label;
-  json["objects"] = sample.objects.size();
-  json["regions"] =
-      sample.region_width > 0 ? static_cast<std::int64_t>(sample.regions.size()) / sample.region_width : 0;
-  json["mask_sha256"] = sample.mask.empty() ? "" : sha256(as_bytes(sample.mask));
-  return json;
+  const std::int64_t regions = sample.region_width > 0 ? static_cast<std::int64_t>(sample.regions.size()) / sample.region_width : 0;
+  return {{"key", sample.key},
+          {"image_bytes", sample.encoded.size()},
+          {"image_sha256", sha256(sample.encoded.empty() ? as_bytes(sample.image.pixels) : sample.encoded)},
+          {"captions", sample.captions}, {"summary", sample.summary}, {"object_tags", sample.object_tags},
+          {"label", sample.label}, {"objects", sample.objects.size()}, {"regions", regions},
+          {"mask_sha256", sample.mask.empty() ? "" : sha256(as_bytes(sample.mask))}};
 }
 
 // Decodes the sample and notes what it has.
@@ -103,18 +97,13 @@ void note_facts(Sample& sample, const FactsWanted& wanted, SampleFacts& out) {
     out.pairs.push_back(fingerprint(caption, out.image));
     if (wanted.tokenizer) out.tokens.push_back(std::ssize(wanted.tokenizer->encode(caption)));
   }
-  const auto note = [&](const char* what, bool there) {
+  const bool captioned = std::ranges::any_of(sample.captions, [](const std::string& text) { return !strip(text).empty(); });
+  for (const auto& [what, there] : {std::pair{"caption", captioned},
+                                    {"label", sample.label >= 0 || !sample.class_name.empty()},
+                                    {"mask", !sample.mask.empty()}, {"depth", !sample.depth.empty()},
+                                    {"summary", !sample.summary.empty()}, {"object tags", !sample.object_tags.empty()},
+                                    {"regions", !sample.regions.empty()}, {"hard negatives", !sample.negatives.empty()}})
     if (there) out.fields.emplace_back(what);
-  };
-  note("caption", std::any_of(sample.captions.begin(), sample.captions.end(),
-                              [](const std::string& text) { return !strip(text).empty(); }));
-  note("label", sample.label >= 0 || !sample.class_name.empty());
-  note("mask", !sample.mask.empty());
-  note("depth", !sample.depth.empty());
-  note("summary", !sample.summary.empty());
-  note("object tags", !sample.object_tags.empty());
-  note("regions", !sample.regions.empty());
-  note("hard negatives", !sample.negatives.empty());
   out.objects = std::ssize(sample.objects);
   out.label = sample.label;
   if (sample.image.empty()) sample.image = take_image(sample, {}, &out.notes);

@@ -52,19 +52,13 @@ class Packer {
  public:
   Packer(const Source& source, const std::string& source_settings, const PackSettings& settings)
       : source_(source), settings_(settings), classes_(source.class_names()) {
-    manifest_["format"] = "tessera pack 1";
-    manifest_["source"] = source.describe();
-    manifest_["source_settings"] = source_settings;
-    manifest_["settings"] = config::to_yaml(config::dump(settings));
-    manifest_["background_class"] = source.background_class();
-    manifest_["classes"] = classes_.size();
-    manifest_["complete"] = false;
-    manifest_["samples"] = 0;
-    manifest_["bytes"] = 0;
-    manifest_["fingerprint"] = fingerprint_.text();
-    manifest_["bad"] = Manifest::object();
-    manifest_["bad_samples"] = Manifest::array();
-    manifest_["shards"] = Manifest::array();
+    manifest_ = {{"format", "tessera pack 1"},
+                 {"source", source.describe()},
+                 {"source_settings", source_settings},
+                 {"settings", config::to_yaml(config::dump(settings))},
+                 {"background_class", source.background_class()}, {"classes", classes_.size()},
+                 {"complete", false}, {"samples", 0}, {"bytes", 0}, {"fingerprint", fingerprint_.text()},
+                 {"bad", Manifest::object()}, {"bad_samples", Manifest::array()}, {"shards", Manifest::array()}};
   }
 
   // Continues from an existing manifest, or starts a new one.
@@ -187,14 +181,9 @@ class Packer {
   }
 
   void add(PackedSample sample) {
-    if (!sample.good()) {
-      note_bad(sample);
-      return;
-    }
-    const bool full =
-        in_shard_ == settings_.samples_per_shard || (settings_.bytes_per_shard > 0 && in_shard_ > 0 &&
-                                                     bytes_ + sample.bytes() + kTarEnd > settings_.bytes_per_shard);
-    if (full) finish_shard();
+    if (!sample.good()) return note_bad(sample);
+    const bool too_large = settings_.bytes_per_shard > 0 && bytes_ + sample.bytes() + kTarEnd > settings_.bytes_per_shard;
+    if (in_shard_ == settings_.samples_per_shard || (too_large && in_shard_ > 0)) finish_shard();
     if (!tar_) tar_.emplace((fs::path(settings_.folder) / file_of(manifest_["shards"].size())).string());
     if (!keys_.insert(sample.key).second) {
       sample.key += concat("-", next_);

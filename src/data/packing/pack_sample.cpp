@@ -170,14 +170,10 @@ std::string extension_of(const std::string& encoded) {
 OrderedJson describe_objects(const std::vector<ObjectAnnotation>& objects, const std::vector<std::string>& class_names) {
   OrderedJson list = OrderedJson::array();
   for (const ObjectAnnotation& object : objects) {
-    OrderedJson item;
-    item["label"] = object.label;
+    OrderedJson item = {{"label", object.label}};
     if (object.label >= 0 && object.label < static_cast<std::int64_t>(class_names.size()))
       item["class"] = class_names[static_cast<std::size_t>(object.label)];
-    item["box"] = object.box;
-    item["phrase"] = object.phrase;
-    item["span"] = object.span;
-    item["caption"] = object.caption;
+    item.update({{"box", object.box}, {"phrase", object.phrase}, {"span", object.span}, {"caption", object.caption}});
     if (!object.negatives.empty()) item["negatives"] = object.negatives;
     list.push_back(std::move(item));
   }

@@ -185,107 +185,99 @@ struct NegativeRules::Impl {
   std::vector<WordForm> forms;
   std::map<std::string, std::vector<std::size_t>> by_first_word;
 
-  void add_line(const std::string& line, std::size_t group, const std::string& place);
-  void add_forms(const std::string& word, WordKind kind, std::size_t group, std::size_t side, const std::string& place);
+  void add_line(const std::string& line, std::size_t group, const std::string& place) {
+    static const std::map<std::string, WordKind> kinds = {
+        {"att", WordKind::attribute}, {"obj", WordKind::object}, {"rel", WordKind::relation}};
+    const std::size_t colon = line.find(':');
+    const Words head = parts_of(line.substr(0, colon));
+    if (colon == std::string::npos || head.size() != 2 || !kinds.contains(head[0]))
+      user_error(place,
+                 ": expected a line such as `att size: small, tiny | large, big`, with the kind att, obj or rel, got ",
+                 printable(line, 60));
+    const std::vector<std::string> sides = split(line.substr(colon + 1), '|');
+    if (sides.size() < 2)
+      user_error(place, ": the class ", printable(head[1]), " has nothing to choose from: put | between its words");
+    for (std::size_t side = 0; side < sides.size(); ++side)
+      for (const std::string& word : split(sides[side], ','))
+        add_forms(std::string(strip(word)), kinds.at(head[0]), group, side, place);
+  }
 
-  std::vector<Found> find(const CutText& text) const;
-  std::vector<Edits> swaps(const CutText& text, const std::vector<Found>& found, WordKind kind) const;
-  std::vector<Edits> replacements(const std::vector<Found>& found, WordKind kind) const;
+  void add_forms(const std::string& word, WordKind kind, std::size_t group, std::size_t side, const std::string& place) {
+    if (word.empty() || word.starts_with('/') || word.ends_with('/'))
+      user_error(place, ": there is no word before or after a comma or |");
+    const std::size_t slash = word.find('/'), first = forms.size();
+    const std::string singular = word.substr(0, slash);
+    forms.push_back({parts_of(singular), kind, group, side, false, first});
+    if (kind != WordKind::object) return;
+    const std::string plural = slash == std::string::npos ? make_plural(singular) : word.substr(slash + 1);
+    forms.push_back({parts_of(plural), kind, group, side, true, first});
+    if (plural == singular)
+      forms.pop_back();
+    else
+      forms[first].pair = first + 1;
+  }
+
+  // Finds the longest form at each position; words inside a form are not matched again.
+  std::vector<Found> find(const CutText& text) const {
+    std::vector<Found> out;
+    for (std::size_t i = 0; i < text.words.size(); ++i) {
+      const auto candidates = by_first_word.find(text.words[i].plain);
+      if (candidates == by_first_word.end()) continue;
+      const auto stands_here = [&](const WordForm& form) {
+        if (i + form.words.size() > text.words.size()) return false;
+        for (std::size_t k = 0; k < form.words.size(); ++k)
+          if (text.words[i + k].plain != form.words[k] || (k > 0 && text.words[i + k - 1].behind != " ")) return false;
+        return true;
+      };
+      std::size_t longest = 0;
+      for (const std::size_t candidate : candidates->second)
+        if (stands_here(forms[candidate])) longest = std::max(longest, forms[candidate].words.size());
+      for (const std::size_t candidate : candidates->second)  // a word may belong to several classes
+        if (forms[candidate].words.size() == longest && stands_here(forms[candidate]))
+          out.push_back({i, &forms[candidate]});
+      if (longest > 0) i += longest - 1;
+    }
+    return out;
+  }
+
+  std::vector<Edits> swaps(const CutText& text, const std::vector<Found>& found, WordKind kind) const {
+    std::vector<bool> attribute(text.words.size()), joiner(text.words.size());
+    for (std::size_t i = 0; i < joiner.size(); ++i) joiner[i] = is_joiner(text.words[i].plain);
+    for (const Found& each : found)
+      if (each.form->kind == WordKind::attribute)
+        std::fill_n(attribute.begin() + static_cast<std::ptrdiff_t>(each.first), each.form->words.size(), true);
+    // Returns true if a word other than a joiner stands between the word forms a and b. Ignores attributes unless attributes_count is set.
+    const auto is_between = [&](const Found& a, const Found& b, bool attributes_count) {
+      for (std::size_t i = a.end(); i < b.first; ++i)
+        if (!joiner[i] && (attributes_count || !attribute[i])) return true;
+      return false;
+    };
+    std::vector<Edits> out;
+    for (std::size_t a = 0; a < found.size(); ++a)
+      for (std::size_t b = a + 1; b < found.size(); ++b) {
+        const WordForm &first = *found[a].form, &second = *found[b].form;
+        if (first.kind != kind || second.kind != kind || found[b].first < found[a].end()) continue;
+        if (kind == WordKind::attribute && excludes(first, second) && is_between(found[a], found[b], false))
+          out.push_back({{found[a], &second}, {found[b], &first}});
+        if (kind != WordKind::object || (first.group == second.group && first.side == second.side)) continue;
+        const bool described = found[a].first > 0 && attribute[found[a].first - 1];
+        if (described || is_between(found[a], found[b], true))
+          out.push_back({{found[a], &in_number(second, first.plural)}, {found[b], &in_number(first, second.plural)}});
+      }
+    return out;
+  }
+
+  std::vector<Edits> replacements(const std::vector<Found>& found, WordKind kind) const {
+    std::vector<Edits> out;
+    for (const Found& each : found)
+      for (const WordForm& other : forms)
+        if (each.form->kind == kind && excludes(*each.form, other) && each.form->plural == other.plural)
+          out.push_back({{each, &other}});
+    return out;
+  }
+
   const WordForm& in_number(const WordForm& form, bool plural) const { return form.plural == plural ? form : forms[form.pair]; }
 };
-
-void NegativeRules::Impl::add_line(const std::string& line, std::size_t group, const std::string& place) {
-  static const std::map<std::string, WordKind> kinds = {
-      {"att", WordKind::attribute}, {"obj", WordKind::object}, {"rel", WordKind::relation}};
-  const std::size_t colon = line.find(':');
-  const Words head = parts_of(line.substr(0, colon));
-  if (colon == std::string::npos || head.size() != 2 || !kinds.contains(head[0]))
-    user_error(place,
-               ": expected a line such as `att size: small, tiny | large, big`, with the kind att, obj or rel, got ",
-               printable(line, 60));
-  const std::vector<std::string> sides = split(line.substr(colon + 1), '|');
-  if (sides.size() < 2)
-    user_error(place, ": the class ", printable(head[1]), " has nothing to choose from: put | between its words");
-  for (std::size_t side = 0; side < sides.size(); ++side)
-    for (const std::string& word : split(sides[side], ','))
-      add_forms(std::string(strip(word)), kinds.at(head[0]), group, side, place);
-}
-
-void NegativeRules::Impl::add_forms(const std::string& word, WordKind kind, std::size_t group, std::size_t side,
-                                    const std::string& place) {
-  if (word.empty() || word.starts_with('/') || word.ends_with('/'))
-    user_error(place, ": there is no word before or after a comma or |");
-  const std::size_t slash = word.find('/'), first = forms.size();
-  const std::string singular = word.substr(0, slash);
-  forms.push_back({parts_of(singular), kind, group, side, false, first});
-  if (kind != WordKind::object) return;
-  const std::string plural = slash == std::string::npos ? make_plural(singular) : word.substr(slash + 1);
-  forms.push_back({parts_of(plural), kind, group, side, true, first});
-  if (plural == singular)
-    forms.pop_back();
-  else
-    forms[first].pair = first + 1;
-}
-
-// Finds the longest form at each position; words inside a form are not matched again.
-std::vector<Found> NegativeRules::Impl::find(const CutText& text) const {
-  std::vector<Found> out;
-  for (std::size_t i = 0; i < text.words.size(); ++i) {
-    const auto candidates = by_first_word.find(text.words[i].plain);
-    if (candidates == by_first_word.end()) continue;
-    const auto stands_here = [&](const WordForm& form) {
-      if (i + form.words.size() > text.words.size()) return false;
-      for (std::size_t k = 0; k < form.words.size(); ++k)
-        if (text.words[i + k].plain != form.words[k] || (k > 0 && text.words[i + k - 1].behind != " ")) return false;
-      return true;
-    };
-    std::size_t longest = 0;
-    for (const std::size_t candidate : candidates->second)
-      if (stands_here(forms[candidate])) longest = std::max(longest, forms[candidate].words.size());
-    for (const std::size_t candidate : candidates->second)  // a word may belong to several classes
-      if (forms[candidate].words.size() == longest && stands_here(forms[candidate]))
-        out.push_back({i, &forms[candidate]});
-    if (longest > 0) i += longest - 1;
-  }
-  return out;
-}
-
-std::vector<Edits> NegativeRules::Impl::swaps(const CutText& text, const std::vector<Found>& found,
-                                              WordKind kind) const {
-  std::vector<bool> attribute(text.words.size()), joiner(text.words.size());
-  for (std::size_t i = 0; i < joiner.size(); ++i) joiner[i] = is_joiner(text.words[i].plain);
-  for (const Found& each : found)
-    if (each.form->kind == WordKind::attribute)
-      std::fill_n(attribute.begin() + static_cast<std::ptrdiff_t>(each.first), each.form->words.size(), true);
-  // Returns true if a word other than a joiner stands between the word forms a and b. Ignores attributes unless attributes_count is set.
-  const auto is_between = [&](const Found& a, const Found& b, bool attributes_count) {
-    for (std::size_t i = a.end(); i < b.first; ++i)
-      if (!joiner[i] && (attributes_count || !attribute[i])) return true;
-    return false;
-  };
-  std::vector<Edits> out;
-  for (std::size_t a = 0; a < found.size(); ++a)
-    for (std::size_t b = a + 1; b < found.size(); ++b) {
-      const WordForm &first = *found[a].form, &second = *found[b].form;
-      if (first.kind != kind || second.kind != kind || found[b].first < found[a].end()) continue;
-      if (kind == WordKind::attribute && excludes(first, second) && is_between(found[a], found[b], false))
-        out.push_back({{found[a], &second}, {found[b], &first}});
-      if (kind != WordKind::object || (first.group == second.group && first.side == second.side)) continue;
-      const bool described = found[a].first > 0 && attribute[found[a].first - 1];
-      if (described || is_between(found[a], found[b], true))
-        out.push_back({{found[a], &in_number(second, first.plural)}, {found[b], &in_number(first, second.plural)}});
-    }
-  return out;
-}
-
-std::vector<Edits> NegativeRules::Impl::replacements(const std::vector<Found>& found, WordKind kind) const {
-  std::vector<Edits> out;
-  for (const Found& each : found)
-    for (const WordForm& other : forms)
-      if (each.form->kind == kind && excludes(*each.form, other) && each.form->plural == other.plural)
-        out.push_back({{each, &other}});
-  return out;
-}
 
 NegativeRules::NegativeRules(std::string_view lexicon, const std::string& origin) {
   auto impl = std::make_unique<Impl>();

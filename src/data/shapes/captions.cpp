@@ -4,7 +4,7 @@
 
 #include "src/data/shapes/shapes.h"
 #include <src/data/shapes/captions.h>
-#include <src/data/shapes/web_captions.h>
+#include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
 namespace tessera::shapes {
@@ -21,11 +21,6 @@ const std::array<std::array<const char*, 2>, 5> kRelationWords = {
 const std::array<const char*, 6> kPlaceWords = {
     "", " at the top", " at the bottom", " on the left", " on the right", " in the middle"};
 const std::array<const char*, 3> kBackgrounds = {"a light background", "a gray background", "a dark background"};
-
-template <class Enum>
-std::size_t at(Enum value) {
-  return static_cast<std::size_t>(value);
-}
 
 // If the centers of two objects are much further apart along one axis than along the other, returns where object `a` is relative to object
 // `b`. Otherwise returns Relation::list, which means that a caption lists the objects without a spatial relation.
@@ -93,6 +88,16 @@ bool fits(const Mention& m, const Object& o) {
   return m.shape == o.shape && (m.color == kUnsaid || m.color == o.color) &&
          (m.texture == kUnsaid || m.texture == o.texture) && (m.size == kUnsaid || m.size == o.size) &&
          stands_at(m.place, o, kPlaceSlack);
+}
+
+// Returns the text between the mentions i and i + 1. If the caption has relations, related mentions form a group, and commas separate the
+// groups: "a left of b, and c".
+std::string joint(const CaptionPlan& plan, std::size_t i) {
+  const auto is_list = [](const Join& join) { return join.relation == Relation::list; };
+  const Join& join = plan.joins[i];
+  if (!is_list(join)) return concat(" ", kRelationWords[at(join.relation)][at(join.wording)], " ");
+  if (std::any_of(plan.joins.begin() + static_cast<std::ptrdiff_t>(i) + 1, plan.joins.end(), is_list)) return ", ";
+  return std::ranges::all_of(plan.joins, is_list) ? " and " : ", and ";
 }
 
 // Tries to assign a different object to each mention, starting with mention `next`.
@@ -220,32 +225,22 @@ std::string noun_phrase(const Mention& m) {
 }
 
 CaptionText write(const CaptionPlan& plan, Tone tone) {
-  if (plan.web) return write_web(plan);
   CaptionText out;
-  out.text = kOpenings[at(plan.opening)];
-  if (plan.mentions.empty()) out.text += kBackgrounds[at(tone)];
-  const bool relations = std::any_of(plan.joins.begin(), plan.joins.end(),
-                                     [](const Join& join) { return join.relation != Relation::list; });
-  // If the caption has relations, related mentions form a group, and commas separate the groups: "a left of b, and c".
-  std::size_t last_list = plan.joins.size();
-  for (std::size_t i = 0; i < plan.joins.size(); ++i)
-    if (plan.joins[i].relation == Relation::list) last_list = i;
+  const bool names_any = !plan.mentions.empty();
+  out.text = plan.web ? plan.web->before : concat(kOpenings[at(plan.opening)], names_any ? "" : kBackgrounds[at(tone)]);
   for (std::size_t i = 0; i < plan.mentions.size(); ++i) {
-    const std::string phrase = noun_phrase(plan.mentions[i]);
+    const Mention& m = plan.mentions[i];
+    const std::string phrase = noun_phrase(m);
     const auto begin = static_cast<std::int64_t>(out.text.size());
     out.text += phrase;
     out.spans.push_back({begin, begin + static_cast<std::int64_t>(phrase.size())});
-    out.text += kPlaceWords[at(plan.mentions[i].place)];
-    if (i >= plan.joins.size()) continue;
-    const Join& join = plan.joins[i];
-    if (join.relation != Relation::list)
-      out.text += std::string(" ") + kRelationWords[at(join.relation)][at(join.wording)] + " ";
-    else if (i == last_list)
-      out.text += relations ? ", and " : " and ";
-    else
-      out.text += ", ";
+    out.text += plan.web ? web_place(m) : kPlaceWords[at(m.place)];
+    if (i < plan.joins.size()) out.text += plan.web ? web_joint(plan, i) : joint(plan, i);
   }
-  if (plan.tone && !plan.mentions.empty()) out.text += std::string(" on ") + kBackgrounds[at(tone)];
+  if (plan.web)
+    for (const std::string& part : plan.web->behind) out.text += part;
+  else if (plan.tone && names_any)
+    out.text += concat(" on ", kBackgrounds[at(tone)]);
   return out;
 }
 

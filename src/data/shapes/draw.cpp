@@ -167,16 +167,9 @@ class Polygon {
 
 // Unit vectors at multiples of 36 degrees, clockwise from straight up. They are constants because the last digit of libm's results differs
 // between machines.
-constexpr std::array<Point, 10> kTenth = {{{0, -1},
-                                           {0.5877852522924731, -0.8090169943749475},
-                                           {0.9510565162951535, -0.3090169943749474},
-                                           {0.9510565162951535, 0.3090169943749474},
-                                           {0.5877852522924731, 0.8090169943749475},
-                                           {0, 1},
-                                           {-0.5877852522924731, 0.8090169943749475},
-                                           {-0.9510565162951535, 0.3090169943749474},
-                                           {-0.9510565162951535, -0.3090169943749474},
-                                           {-0.5877852522924731, -0.8090169943749475}}};
+constexpr double kSin36 = 0.5877852522924731, kCos36 = 0.8090169943749475, kSin72 = 0.9510565162951535, kCos72 = 0.3090169943749474;
+constexpr std::array<Point, 10> kTenth = {{{0, -1}, {kSin36, -kCos36}, {kSin72, -kCos72}, {kSin72, kCos72}, {kSin36, kCos36},
+                                           {0, 1}, {-kSin36, kCos36}, {-kSin72, kCos72}, {-kSin72, -kCos72}, {-kSin36, -kCos36}}};
 
 Polygon star() {
   std::vector<Point> points;
@@ -246,14 +239,8 @@ struct Paint {
 Paint paint(int color, double shade) {
   constexpr Color kWhite = {255, 255, 255};
   constexpr Color kBlack = {0, 0, 0};
-  static constexpr std::array<Color, 8> kColors = {{{222, 38, 38},
-                                                      {247, 142, 20},
-                                                      {246, 222, 48},
-                                                      {44, 160, 66},
-                                                      {50, 208, 220},
-                                                      {38, 84, 220},
-                                                      {132, 52, 178},
-                                                      {247, 128, 196}}};
+  static constexpr std::array<Color, 8> kColors = {{{222, 38, 38}, {247, 142, 20}, {246, 222, 48}, {44, 160, 66},
+                                                    {50, 208, 220}, {38, 84, 220}, {132, 52, 178}, {247, 128, 196}}};
   static constexpr std::array<bool, 8> kLighter = {true, false, false, true, false, true, true, false};
   const auto index = static_cast<std::size_t>(color);
   const Color base = towards(kBlack, kColors[index], shade);

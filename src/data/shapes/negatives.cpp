@@ -1,20 +1,34 @@
+#include <algorithm>
 #include <array>
 #include <utility>
 
 #include "src/data/shapes/shapes.h"
 #include <src/data/shapes/negatives.h>
-#include <src/data/shapes/web_captions.h>
 
 namespace tessera::shapes {
 namespace {
 
 using Attribute = int Mention::*;
 
+/// What belongs to an attribute of mentions.
+struct AttributeKind {
+  Attribute attribute;
+  const std::vector<std::string>& (*names)();
+  int Object::*truth;
+  double WebWords::*word;  // the choice of its word in the style `web`
+};
+
+const AttributeKind& kind_of(Attribute attribute) {
+  static const std::array<AttributeKind, 4> kinds = {{
+      {&Mention::shape, shapes_shape_names, &Object::shape, &WebWords::shape},
+      {&Mention::color, shapes_color_names, &Object::color, &WebWords::color},
+      {&Mention::texture, shapes_texture_names, &Object::texture, &WebWords::texture},
+      {&Mention::size, shapes_size_names, &Object::size, &WebWords::size}}};
+  return *std::ranges::find(kinds, attribute, &AttributeKind::attribute);
+}
+
 int count_of(Attribute attribute) {
-  if (attribute == &Mention::shape) return static_cast<int>(shapes_shape_names().size());
-  if (attribute == &Mention::color) return static_cast<int>(shapes_color_names().size());
-  if (attribute == &Mention::texture) return static_cast<int>(shapes_texture_names().size());
-  return static_cast<int>(shapes_size_names().size());
+  return static_cast<int>(kind_of(attribute).names().size());
 }
 
 int other_value(Attribute attribute, int value, Random& random) {
@@ -27,17 +41,21 @@ Attribute random_adjective(Random& random) {
   return random.pick(adjectives);
 }
 
+Mention& random_mention(CaptionPlan& plan, Random& random) {
+  return plan.mentions[at(random.below(std::ssize(plan.mentions)))];
+}
+
 // Each of these functions makes one kind of edit, which changes one aspect of the plan. A function returns false if the change that it
 // chose at random is impossible.
 
 bool replace_object(CaptionPlan& plan, const Scene&, Random& random) {
-  Mention& m = plan.mentions[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(plan.mentions.size())))];
+  Mention& m = random_mention(plan, random);
   m.shape = other_value(&Mention::shape, m.shape, random);
   return true;
 }
 
 bool replace_attribute(CaptionPlan& plan, const Scene&, Random& random) {
-  Mention& m = plan.mentions[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(plan.mentions.size())))];
+  Mention& m = random_mention(plan, random);
   const Attribute attribute = random_adjective(random);
   if (m.*attribute == kUnsaid) return false;
   m.*attribute = other_value(attribute, m.*attribute, random);
@@ -46,7 +64,7 @@ bool replace_attribute(CaptionPlan& plan, const Scene&, Random& random) {
 
 bool replace_relation(CaptionPlan& plan, const Scene&, Random& random) {
   const std::size_t joins = plan.joins.size();
-  const auto i = static_cast<std::size_t>(random.below(static_cast<std::int64_t>(joins + plan.mentions.size())));
+  const std::size_t i = at(random.below(static_cast<std::int64_t>(joins + plan.mentions.size())));
   if (i < joins) {
     Relation& relation = plan.joins[i].relation;
     relation = opposite(relation);
@@ -57,32 +75,26 @@ bool replace_relation(CaptionPlan& plan, const Scene&, Random& random) {
   return place != Place::unsaid;
 }
 
-// Picks two different mentions. Returns false if there are fewer than two.
-bool two_mentions(CaptionPlan& plan, Random& random, Mention*& a, Mention*& b) {
+// Picks two different mentions. Returns null pointers if there are fewer than two.
+std::pair<Mention*, Mention*> two_mentions(CaptionPlan& plan, Random& random) {
   const auto count = static_cast<std::int64_t>(plan.mentions.size());
-  if (count < 2) return false;
+  if (count < 2) return {};
   const std::int64_t first = random.below(count);
-  a = &plan.mentions[static_cast<std::size_t>(first)];
-  b = &plan.mentions[static_cast<std::size_t>((first + 1 + random.below(count - 1)) % count)];
-  return true;
+  const std::int64_t second = (first + 1 + random.below(count - 1)) % count;
+  return {&plan.mentions[at(first)], &plan.mentions[at(second)]};
 }
 
 // Swaps an attribute between two mentions. In the style `web`, also swaps the words that stand for the attribute.
 void swap_attribute(Attribute attribute, Mention& a, Mention& b) {
   std::swap(a.*attribute, b.*attribute);
-  if (!a.web || !b.web) return;
-  double WebWords::*word = attribute == &Mention::shape   ? &WebWords::shape
-                           : attribute == &Mention::color ? &WebWords::color
-                           : attribute == &Mention::texture ? &WebWords::texture
-                                                            : &WebWords::size;
-  std::swap((*a.web).*word, (*b.web).*word);
+  double WebWords::*word = kind_of(attribute).word;
+  if (a.web && b.web) std::swap((*a.web).*word, (*b.web).*word);
 }
 
 // In half of the cases, swaps only the nouns; otherwise, swaps the whole phrases. Places such as "at the top" are not swapped.
 bool swap_objects(CaptionPlan& plan, const Scene&, Random& random) {
-  Mention* a = nullptr;
-  Mention* b = nullptr;
-  if (!two_mentions(plan, random, a, b) || a->shape == b->shape) return false;
+  const auto [a, b] = two_mentions(plan, random);
+  if (a == nullptr || a->shape == b->shape) return false;
   if (random.chance(0.5)) {
     swap_attribute(&Mention::shape, *a, *b);
   } else {
@@ -94,9 +106,8 @@ bool swap_objects(CaptionPlan& plan, const Scene&, Random& random) {
 }
 
 bool swap_attributes(CaptionPlan& plan, const Scene&, Random& random) {
-  Mention* a = nullptr;
-  Mention* b = nullptr;
-  if (!two_mentions(plan, random, a, b)) return false;
+  const auto [a, b] = two_mentions(plan, random);
+  if (a == nullptr) return false;
   const Attribute attribute = random_adjective(random);
   if (a->*attribute == kUnsaid || b->*attribute == kUnsaid || a->*attribute == b->*attribute) return false;
   swap_attribute(attribute, *a, *b);
@@ -116,14 +127,11 @@ bool add_object(CaptionPlan& plan, const Scene&, Random& random) {
 }
 
 bool add_attribute(CaptionPlan& plan, const Scene& scene, Random& random) {
-  Mention& m = plan.mentions[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(plan.mentions.size())))];
-  const Object& object = scene.objects[static_cast<std::size_t>(m.object)];
+  Mention& m = random_mention(plan, random);
+  const Object& object = scene.objects[at(m.object)];
   const Attribute attribute = random_adjective(random);
   if (m.*attribute != kUnsaid) return false;
-  const int truth = attribute == &Mention::color    ? object.color
-                    : attribute == &Mention::texture ? object.texture
-                                                     : object.size;
-  m.*attribute = other_value(attribute, truth, random);
+  m.*attribute = other_value(attribute, object.*kind_of(attribute).truth, random);
   return true;
 }
 

@@ -8,6 +8,11 @@
 
 namespace tessera::shapes {
 
+/// Returns an enumerator or a number as an index.
+constexpr std::size_t at(auto value) {
+  return static_cast<std::size_t>(value);
+}
+
 enum class Split : std::uint32_t { train, validation, test, held_out };
 
 /// The parts of a sample that have their own stream of random numbers. For caption i, the stream caption_part + i determines the words, and

@@ -19,11 +19,8 @@ namespace {
 using namespace shapes;
 
 Split split_of(const std::string& name) {
-  if (name == "train") return Split::train;
-  if (name == "validation") return Split::validation;
-  if (name == "test") return Split::test;
-  if (name == "held_out") return Split::held_out;
-  user_error("shapes: unknown split ", name, suggestion(name, {"train", "validation", "test", "held_out"}));
+  static const std::vector<std::string> names = {"train", "validation", "test", "held_out"};
+  return static_cast<Split>(std::ranges::find(names, name) - names.begin());
 }
 
 // Returns the size of the image. Its shorter side is settings.image_size, and its longer side is at most settings.aspect times as long.
@@ -74,14 +71,15 @@ Fit draw_fit(const BadCaptionShares& shares, Random& random) {
 // Returns an object with a shape that no object of the scene has.
 Object absent_object(const Scene& scene, Split split, Random& random) {
   Object out;
+  const auto one_of = [&](const std::vector<std::string>& names) { return static_cast<int>(random.below(std::ssize(names))); };
   const auto is_there = [&](const Object& o) { return o.shape == out.shape; };
   do {
-    out.shape = static_cast<int>(random.below(static_cast<std::int64_t>(shapes_shape_names().size())));
-    out.color = static_cast<int>(random.below(static_cast<std::int64_t>(shapes_color_names().size())));
+    out.shape = one_of(shapes_shape_names());
+    out.color = one_of(shapes_color_names());
   } while (std::any_of(scene.objects.begin(), scene.objects.end(), is_there) ||
            shapes_held_out_pair(out.shape, out.color) != (split == Split::held_out));
-  out.texture = static_cast<int>(random.below(static_cast<std::int64_t>(shapes_texture_names().size())));
-  out.size = static_cast<int>(random.below(static_cast<std::int64_t>(shapes_size_names().size())));
+  out.texture = one_of(shapes_texture_names());
+  out.size = one_of(shapes_size_names());
   return out;
 }
 
@@ -236,10 +234,7 @@ std::optional<config::Problem> validate(const ShapesSettings& settings) {
   return std::nullopt;
 }
 
-ShapesSource::ShapesSource(const ShapesSettings& settings)
-    : settings_(config::read<ShapesSettings>(config::dump(settings), "shapes")) {
-  split_of(settings_.split);
-}
+ShapesSource::ShapesSource(const ShapesSettings& settings) : settings_(config::read<ShapesSettings>(config::dump(settings), "shapes")) {}
 
 Sample ShapesSource::get(std::int64_t index) const {
   TORCH_CHECK(index >= 0 && index < settings_.size, "shapes: sample ", index, " of ", settings_.size);

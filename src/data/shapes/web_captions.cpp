@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
 
-#include <src/data/shapes/web_captions.h>
+#include <src/data/shapes/captions.h>
 #include <src/data/shapes/web_words.h>
 
 namespace tessera::shapes {
@@ -33,14 +33,9 @@ constexpr std::array<const char*, 4> kLists = {" and ", " with ", " along with "
 constexpr std::array<const char*, 5> kBackdropWords = {" on ", " against ", " near ", " by ", " over "};
 constexpr std::array<const char*, 5> kTimeWords = {" at ", " in ", " during ", " before ", " after "};
 
-template <class Enum>
-std::size_t index_of(Enum value) {
-  return static_cast<std::size_t>(value);
-}
-
 template <class List>
 auto choose(const List& list, double number) {
-  return list[static_cast<std::size_t>(number * static_cast<double>(list.size()))];
+  return list[at(number * static_cast<double>(list.size()))];
 }
 
 std::string word(Topic topic, Random& random) {
@@ -122,7 +117,7 @@ bool shorten_longest(std::vector<Mention>& mentions) {
 }
 
 void shorten(CaptionPlan& plan) {
-  const auto too_long = [&] { return word_count(write_web(plan).text) > kMostWords; };
+  const auto too_long = [&] { return word_count(write(plan, Tone::light).text) > kMostWords; };
   while (too_long() && !plan.web->behind.empty()) plan.web->behind.pop_back();
   if (too_long()) plan.web->before.clear();
   for (Join& join : plan.joins)
@@ -162,7 +157,7 @@ void choose_web_words(Mention& mention, const Object& object, std::size_t mentio
 
 void choose_web_words(CaptionPlan& plan, const Scene& scene, Random& random) {
   for (Mention& m : plan.mentions)
-    choose_web_words(m, scene.objects[static_cast<std::size_t>(m.object)], plan.mentions.size(), random);
+    choose_web_words(m, scene.objects[at(m.object)], plan.mentions.size(), random);
   for (Join& join : plan.joins) {
     join.web_words = random.uniform();
     const double action = random.uniform();
@@ -194,29 +189,15 @@ std::string web_phrase(const Mention& m) {
   return with_article(words);
 }
 
-CaptionText write_web(const CaptionPlan& plan) {
-  CaptionText out;
-  out.text = plan.web->before;
-  for (std::size_t i = 0; i < plan.mentions.size(); ++i) {
-    const Mention& m = plan.mentions[i];
-    const std::string phrase = web_phrase(m);
-    const auto begin = static_cast<std::int64_t>(out.text.size());
-    out.text += phrase;
-    out.spans.push_back({begin, begin + static_cast<std::int64_t>(phrase.size())});
-    out.text += choose(kPlaces[index_of(m.place)], m.web->place);
-    if (i >= plan.joins.size()) continue;
-    const Join& join = plan.joins[i];
-    if (join.relation == Relation::list) {
-      out.text += i + 1 < plan.joins.size() ? ", " : choose(kLists, join.web_words);
-      continue;
-    }
-    out.text += " ";
-    if (join.web_action >= 0) out.text += topic_words(Topic::action).at(join.web_action) + " ";
-    out.text += choose(kRelations[index_of(join.relation)], join.web_words);
-    out.text += " ";
-  }
-  for (const std::string& part : plan.web->behind) out.text += part;
-  return out;
+std::string web_place(const Mention& mention) {
+  return choose(kPlaces[at(mention.place)], mention.web->place);
+}
+
+std::string web_joint(const CaptionPlan& plan, std::size_t i) {
+  const Join& join = plan.joins[i];
+  if (join.relation == Relation::list) return i + 1 < plan.joins.size() ? ", " : choose(kLists, join.web_words);
+  const std::string action = join.web_action >= 0 ? topic_words(Topic::action).at(join.web_action) + " " : "";
+  return " " + action + choose(kRelations[at(join.relation)], join.web_words) + " ";
 }
 
 }  // namespace tessera::shapes

@@ -15,7 +15,7 @@ class WordList {
   static constexpr double kSynonyms = 1.5;
 
   /// `words` are separated by spaces; `steepness` is kZipf or kSynonyms.
-  explicit WordList(const char* words, double steepness = kZipf);
+  explicit WordList(const std::string& words, double steepness = kZipf);
 
   /// Returns the word that `number` in [0, 1) selects. Uniform random numbers select each word with its frequency.
   const std::string& at(double number) const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <unordered_map>
 
 #include "src/data/tokenizers/fix_encoding.h"
 #include "src/data/tokenizers/html.h"
@@ -85,43 +86,27 @@ using unicode::Replaced;
 
 #include "src/data/tokenizers/tables/width.inc"
 
-struct Ligature {
-  char32_t code;
-  std::u32string_view letters;
-};
-
-constexpr Ligature ligatures[] = {{0x132, U"IJ"},       {0x133, U"ij"},      {0x149, U"\u02BCn"}, {0x1C4, U"D\u017D"},
-                                  {0x1C5, U"D\u017E"},  {0x1C6, U"d\u017E"}, {0x1C7, U"LJ"},      {0x1C8, U"Lj"},
-                                  {0x1C9, U"lj"},       {0x1CA, U"NJ"},      {0x1CB, U"Nj"},      {0x1CC, U"nj"},
-                                  {0x1F1, U"DZ"},       {0x1F2, U"Dz"},      {0x1F3, U"dz"},      {0xFB00, U"ff"},
-                                  {0xFB01, U"fi"},      {0xFB02, U"fl"},     {0xFB03, U"ffi"},    {0xFB04, U"ffl"},
-                                  {0xFB05, U"\u017Ft"}, {0xFB06, U"st"}};
-
-char32_t straight_quote(char32_t code) {
-  if (code == 0x2BC || (code >= 0x2018 && code <= 0x201B)) return U'\'';
-  if (code >= 0x201C && code <= 0x201F) return U'"';
-  return code;
-}
-
-void append_narrow(std::u32string& out, char32_t code) {
-  static const unicode::PageTable<char32_t> narrow = [] {
-    unicode::PageTable<char32_t> table;
-    table.at(0x3000) = U' ';
+// Returns the replacements of ligatures, of wide and narrow characters, of quotes and of line separators.
+const std::unordered_map<char32_t, std::u32string>& replacements() {
+  static const std::unordered_map<char32_t, std::u32string> all = [] {
+    std::unordered_map<char32_t, std::u32string> out = {
+        {0x132, U"IJ"}, {0x133, U"ij"}, {0x149, U"'n"}, {0x1C4, U"D\u017D"}, {0x1C5, U"D\u017E"}, {0x1C6, U"d\u017E"},
+        {0x1C7, U"LJ"}, {0x1C8, U"Lj"}, {0x1C9, U"lj"}, {0x1CA, U"NJ"}, {0x1CB, U"Nj"}, {0x1CC, U"nj"}, {0x1F1, U"DZ"}, {0x1F2, U"Dz"},
+        {0x1F3, U"dz"}, {0xFB00, U"ff"}, {0xFB01, U"fi"}, {0xFB02, U"fl"}, {0xFB03, U"ffi"}, {0xFB04, U"ffl"}, {0xFB05, U"\u017Ft"},
+        {0xFB06, U"st"}, {0xFFE3, U" \u0304"}, {0x3000, U" "}, {0x2028, U"\n"}, {0x2029, U"\n"}, {0x2BC, U"'"}, {0x2018, U"'"},
+        {0x2019, U"'"}, {0x201A, U"'"}, {0x201B, U"'"}, {0x201C, U"\""}, {0x201D, U"\""}, {0x201E, U"\""}, {0x201F, U"\""}};
     for (const Replaced& run : widths)
-      for (std::size_t i = 0; i < run.text.size(); ++i) table.at(run.first + static_cast<char32_t>(i)) = run.text[i];
-    return table;
+      for (std::size_t i = 0; i < run.text.size(); ++i) out.emplace(run.first + static_cast<char32_t>(i), run.text.substr(i, 1));
+    return out;
   }();
-  if (code == 0xFFE3)
-    out += U" \u0304";
-  else
-    out += narrow[code] != 0 ? narrow[code] : straight_quote(code);
+  return all;
 }
 
 // Returns the table of all characters that at least one step changes, moves or checks.
 const unicode::PageTable<std::uint8_t>& unsettled_characters() {
   static const unicode::PageTable<std::uint8_t> table = [] {
-    unicode::PageTable<std::uint8_t> out("0-8 B D-1F 26 7F-9F 2BC 2018-201F 2028-2029 206A-206F 3000 FEFF FF01-FFEF FFF9-FFFC");
-    for (const Ligature& ligature : ligatures) out.at(ligature.code) = 1;
+    unicode::PageTable<std::uint8_t> out("0-8 B D-1F 26 7F-9F 206A-206F FEFF FF01-FFEF FFF9-FFFC");
+    for (const auto& [code, replacement] : replacements()) out.at(code) = 1;
     unicode::mark_changing(out, unicode::Form::nfc, 1);
     return out;
   }();
@@ -140,23 +125,13 @@ std::u32string map_characters(std::u32string_view text) {
       continue;
     }
     const char32_t code = mojibake::windows_1252(text[i]);
-    if (code < 0x80) {
-      if (code != U'\r')
-        out += code;
-      else if (i + 1 >= text.size() || text[i + 1] != U'\n')
-        out += U'\n';
-      continue;
-    }
-    if (code == 0x2028 || code == 0x2029) {
+    const auto found = replacements().find(code);
+    if (found != replacements().end())
+      out += found->second;
+    else if (code != U'\r')
+      out += code;
+    else if (i + 1 >= text.size() || text[i + 1] != U'\n')
       out += U'\n';
-      continue;
-    }
-    const auto* found = std::lower_bound(std::begin(ligatures), std::end(ligatures), code,
-                                         [](const Ligature& entry, char32_t wanted) { return entry.code < wanted; });
-    if (found != std::end(ligatures) && found->code == code)
-      for (const char32_t letter : found->letters) out += straight_quote(letter);
-    else
-      append_narrow(out, code);
   }
   return out;
 }
@@ -172,8 +147,8 @@ std::size_t skip_terminal_escape(std::u32string_view text, std::size_t i) {
 }
 
 bool is_useless_control(char32_t code) {
-  if (code < 0x20) return code != '\t' && code != '\n' && code != '\f' && code != '\r';
-  return code == 0x7F || (code >= 0x206A && code <= 0x206F) || code == 0xFEFF || (code >= 0xFFF9 && code <= 0xFFFC);
+  static const unicode::PageTable<std::uint8_t> useless("0-8 B E-1F 7F 206A-206F FEFF FFF9-FFFC");
+  return useless[code] != 0;
 }
 
 std::u32string remove_controls(std::u32string_view text) {

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include "src/data/tokenizers/unicode.h"
 #include <tessera/base/text.h>
@@ -52,58 +51,37 @@ enum Encoding : std::uint8_t {
 
 constexpr char lost_byte = 0x1A;  // represents a lost character (U+FFFD) in the Windows encodings, as in ftfy
 
-// Returns whether an encoding is a Windows encoding. In these encodings, a byte to which no character is assigned decodes to the code
-// point of the same value. Below 0xA0, this code point is a C1 control, as on the Web.
-constexpr bool is_windows(Encoding encoding) {
-  return encoding >= windows_1252 && encoding <= windows_1257;
+// Sets of encodings, one bit for each. In the Windows encodings, a byte to which no character is assigned decodes to the code point of the
+// same value. Below 0xA0, this code point is a C1 control, as on the Web.
+constexpr std::uint16_t all_encodings = (1 << encoding_count) - 1;
+constexpr std::uint16_t windows_encodings = (2 << windows_1257) - (1 << windows_1252);
+
+constexpr bool is_windows(int encoding) {
+  return (windows_encodings >> encoding & 1) != 0;
 }
 
-constexpr std::uint16_t all_encodings = (1 << encoding_count) - 1;
-
-constexpr std::uint16_t windows_encodings = [] {
-  std::uint16_t bits = 0;
-  for (int e = 0; e < encoding_count; ++e)
-    if (is_windows(static_cast<Encoding>(e))) bits |= static_cast<std::uint16_t>(1 << e);
-  return bits;
-}();
-
-// Maps characters that are not ASCII to their bytes in each encoding.
-class Bytes {
- public:
-  Bytes() : rows_(1) {
-    for (std::size_t b = 0x80; b < 0x100; ++b) {
-      set(static_cast<char32_t>(b), latin_1, b);
-      for (int e = 1; e < encoding_count; ++e)
-        set(one_byte_page(static_cast<std::size_t>(e - 1))[b - 0x80], static_cast<Encoding>(e), b);
-    }
-    for (int e = 0; e < encoding_count; ++e)
-      if (is_windows(static_cast<Encoding>(e)))
-        set(0xFFFD, static_cast<Encoding>(e), static_cast<std::uint8_t>(lost_byte));
-  }
-
-  struct Row {
-    std::uint16_t encodings = 0;
-    std::array<std::uint8_t, encoding_count> bytes{};
-  };
-  const Row& operator[](char32_t code) const { return rows_[index_[code]]; }
-
- private:
-  void set(char32_t code, Encoding encoding, std::size_t byte) {
-    std::uint16_t& index = index_.at(code);
-    if (index == 0) {
-      index = static_cast<std::uint16_t>(rows_.size());
-      rows_.emplace_back();
-    }
-    rows_[index].encodings |= static_cast<std::uint16_t>(1 << encoding);
-    rows_[index].bytes[encoding] = static_cast<std::uint8_t>(byte);
-  }
-
-  unicode::PageTable<std::uint16_t> index_;
-  std::vector<Row> rows_;
+// The encodings that have a character, and its byte in each of them.
+struct CharacterBytes {
+  std::uint16_t encodings = 0;
+  std::array<std::uint8_t, encoding_count> bytes{};
 };
 
-const Bytes& byte_table() {
-  static const Bytes table;
+// Returns the bytes of the characters that are not ASCII.
+const unicode::PageTable<CharacterBytes>& byte_table() {
+  static const unicode::PageTable<CharacterBytes> table = [] {
+    unicode::PageTable<CharacterBytes> out;
+    const auto set = [&](char32_t code, std::size_t encoding, std::size_t byte) {
+      CharacterBytes& character = out.at(code);
+      character.encodings |= static_cast<std::uint16_t>(1 << encoding);
+      character.bytes[encoding] = static_cast<std::uint8_t>(byte);
+    };
+    for (std::size_t b = 0x80; b < 0x100; ++b) {
+      set(static_cast<char32_t>(b), latin_1, b);
+      for (std::size_t e = 1; e < encoding_count; ++e) set(one_byte_page(e - 1)[b - 0x80], e, b);
+    }
+    for (std::size_t e = windows_1252; e <= windows_1257; ++e) set(0xFFFD, e, static_cast<std::uint8_t>(lost_byte));
+    return out;
+  }();
   return table;
 }
 
@@ -157,6 +135,16 @@ class Window {
   std::size_t at_;
 };
 
+// Returns whether one of the bytes 1 to 3 is of the kinds `one`, and the other two are of the kinds `others`.
+bool one_of_three(const Window& w, int one, int others) {
+  for (const std::size_t at : {1, 2, 3}) {
+    bool good = w.is(at, one);
+    for (std::size_t k = 1; k <= 3; ++k) good = good && (k == at || w.is(k, others));
+    if (good) return true;
+  }
+  return false;
+}
+
 // If the window starts with a sequence that would be valid UTF-8 with byte A0 in place of a space, returns the sequence's length; otherwise
 // returns 0. Accepts only sequences that encode likely characters.
 std::size_t altered_length(const Window& w) {
@@ -166,13 +154,7 @@ std::size_t altered_length(const Window& w) {
   if (two) return w.is(1, Window::space) ? 2 : 0;
   if ((lead == 0xE2 || lead == 0xE3) && w.is(1, Window::space) && likely(2)) return 3;
   if (lead >= 0xE0 && lead <= 0xE3 && likely(1) && w.is(2, Window::space)) return 3;
-  if (lead != 0xF0) return 0;
-  for (const std::size_t at : {1, 2, 3}) {
-    bool good = w.is(at, Window::space);
-    for (std::size_t k = 1; k <= 3; ++k) good = good && (k == at || w.is(k, Window::trailing));
-    if (good) return 4;
-  }
-  return 0;
+  return lead == 0xF0 && one_of_three(w, Window::space, Window::trailing) ? 4 : 0;
 }
 
 // Returns the length of the sequence at the window's start if it lost bytes; otherwise 0.
@@ -184,13 +166,7 @@ std::size_t lost_length(const Window& w) {
   if (lead == 0xED && w.in(1, 0xA0, 0xAF) && w[3] == 0xED && w.in(4, 0xB0, 0xBF))  // CESU-8
     if ((w.is(2, gone) && w.is(5, gone | kept)) || (w.is(2, gone | kept) && w.is(5, gone))) return 6;
   if (w.in(0, 0xE0, 0xEF)) return (w.is(1, gone) && w.is(2, kept)) || (w.is(1, kept) && w.is(2, gone)) ? 3 : 0;
-  if (!w.in(0, 0xF0, 0xF4)) return 0;
-  for (const std::size_t at : {1, 2, 3}) {
-    bool good = w.is(at, gone);
-    for (std::size_t k = 1; k <= 3; ++k) good = good && (k == at || w.is(k, kept));
-    if (good) return 4;
-  }
-  return 0;
+  return w.in(0, 0xF0, 0xF4) && one_of_three(w, gone, kept) ? 4 : 0;
 }
 
 bool begins_a_grave_word(std::string_view rest) {
@@ -248,13 +224,9 @@ std::string replace_lost(std::string_view bytes) {
   return out;
 }
 
-// Decodes UTF-8 to code points; also accepts CESU-8's surrogate pairs and Java's C0 80. Returns nullopt if the bytes are not valid.
-std::optional<std::u32string> decode_variants(std::string_view bytes) {
-  if (bytes.find('\xED') == std::string_view::npos && bytes.find('\xC0') == std::string_view::npos) {
-    if (!is_utf8(bytes)) return std::nullopt;
-    return unicode::decode(bytes);
-  }
-  std::string plain;  // the bytes, with CESU-8 pairs and C0 80 converted to UTF-8
+// Returns the bytes with CESU-8's surrogate pairs and Java's C0 80 converted to UTF-8.
+std::string without_variants(std::string_view bytes) {
+  std::string plain;
   plain.reserve(bytes.size());
   for (std::size_t i = 0; i < bytes.size();) {
     const std::string_view rest = bytes.substr(i);
@@ -268,22 +240,21 @@ std::optional<std::u32string> decode_variants(std::string_view bytes) {
       plain += bytes[i++];
     }
   }
-  if (!is_utf8(plain)) return std::nullopt;
-  return unicode::decode(plain);
+  return plain;
 }
 
 // Undoes a wrong decoding of UTF-8. `bytes` is the wrongly decoded text, encoded in the one-byte encoding `encoding`. Decodes `bytes` as
 // UTF-8; at level `full`, repairs damaged UTF-8 first. Returns nullopt if the bytes are not UTF-8.
 std::optional<std::u32string> decode_bytes(std::string bytes, Encoding encoding, Cleanup level) {
-  if (level != Cleanup::full) {
-    if (!is_utf8(bytes)) return std::nullopt;
-    return unicode::decode(bytes);
+  if (level == Cleanup::full) {
+    // MacRoman is excluded from this repair, because in MacRoman the bytes of an en dash and a space would often be mistaken for one
+    // damaged character.
+    if (encoding != mac_roman) bytes = restore_no_break_spaces(std::move(bytes));
+    if (is_windows(encoding)) bytes = replace_lost(bytes);
+    bytes = without_variants(bytes);
   }
-  // MacRoman is excluded from this repair, because in MacRoman the bytes of an en dash and a space would often be mistaken for one damaged
-  // character.
-  if (encoding != mac_roman) bytes = restore_no_break_spaces(std::move(bytes));
-  if (is_windows(encoding)) bytes = replace_lost(bytes);
-  return decode_variants(bytes);
+  if (!is_utf8(bytes)) return std::nullopt;
+  return unicode::decode(bytes);
 }
 
 std::optional<std::u32string> decode_whole(std::u32string_view text, Cleanup level) {
@@ -343,18 +314,14 @@ std::u32string decode_runs(std::u32string_view text, Cleanup level) {
   return out;
 }
 
-std::u32string replace_c1_controls(std::u32string text) {
-  for (char32_t& code : text) code = mojibake::windows_1252(code);
-  return text;
-}
-
 // Makes one round of repairs; returns the text itself if nothing can be repaired.
-std::u32string repaired(const std::u32string& text, Cleanup level) {
+std::u32string repaired(std::u32string text, Cleanup level) {
   const bool ascii = std::all_of(text.begin(), text.end(), [](char32_t code) { return code < 0x80; });
   if (ascii || !mojibake::is_bad(text)) return text;
   if (auto decoded = decode_whole(text, level)) return *decoded;
   if (std::u32string decoded = decode_runs(text, level); decoded != text) return decoded;
-  return replace_c1_controls(text);
+  for (char32_t& code : text) code = mojibake::windows_1252(code);
+  return text;
 }
 
 }  // namespace

@@ -1,8 +1,12 @@
 #include "src/data/tokenizers/html.h"
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <optional>
+
+#include <unicode/locid.h>
+#include <unicode/unistr.h>
 
 #include "src/data/tokenizers/fix_encoding.h"
 #include "src/data/tokenizers/unicode.h"
@@ -15,36 +19,22 @@ namespace {
 
 using Names = std::map<std::string, std::u32string, std::less<>>;
 
-// Parses a table "name=characters name=characters" and appends a semicolon to each name.
-Names parse_names(std::string_view table) {
-  Names out;
-  for (const std::string& item : split(table, ' ')) {
-    const std::size_t equals = item.find('=');
-    out.emplace(item.substr(0, equals) + ";", unicode::decode(std::string_view(item).substr(equals + 1)));
-  }
-  return out;
-}
-
 const Names& html5() {
   static const Names names = [] {
-    Names out = parse_names(entities);
+    Names out;
+    for (const std::string& item : split(entities, ' ')) {  // name=characters
+      const std::size_t equals = item.find('=');
+      out.emplace(item.substr(0, equals) + ";", unicode::decode(std::string_view(item).substr(equals + 1)));
+    }
     for (const std::string& name : split(without_semicolon, ' ')) out.emplace(name, out.at(name + ";"));
     return out;
   }();
   return names;
 }
 
-bool is_upper(char c) {
-  return c >= 'A' && c <= 'Z';
-}
-bool is_digit(char32_t c) {
-  return c >= U'0' && c <= U'9';
-}
-bool is_hex(char32_t c) {
-  return is_digit(c) || (c >= U'a' && c <= U'f') || (c >= U'A' && c <= U'F');
-}
-bool is_alphanumeric(char32_t c) {
-  return is_digit(c) || (c >= U'a' && c <= U'z') || (c >= U'A' && c <= U'Z');
+// Returns whether a character is ASCII and of a kind: std::isdigit, std::isxdigit or std::isalnum.
+bool is(char32_t code, int (*kind)(int)) {
+  return code < 0x80 && kind(static_cast<int>(code)) != 0;
 }
 
 // Returns the value of a numeric reference (HTML5, 12.2.5.80); empty for most controls and for noncharacters.
@@ -69,9 +59,9 @@ std::optional<Reference> numeric_reference(std::u32string_view text, std::size_t
   if (hex) ++k;
   const std::size_t digits = k;
   char32_t number = 0;
-  for (; k < text.size() && (hex ? is_hex(text[k]) : is_digit(text[k])); ++k) {
+  for (; k < text.size() && (hex ? is(text[k], std::isxdigit) : is(text[k], std::isdigit)); ++k) {
     const char32_t c = text[k];
-    const char32_t digit = is_digit(c) ? c - U'0' : (c | 0x20) - U'a' + 10;
+    const char32_t digit = is(c, std::isdigit) ? c - U'0' : (c | 0x20) - U'a' + 10;
     number = std::min<char32_t>(number * (hex ? 16 : 10) + digit, 0x110000);
   }
   if (k == digits) return std::nullopt;
@@ -97,15 +87,21 @@ std::optional<Reference> named_reference(std::u32string_view text, std::size_t i
   return Reference{U"&" + std::u32string(text.substr(i, end - i)), end};
 }
 
-// Returns the upper-case names that ftfy adds, except those that HTML5 recognizes anyway.
+std::u32string upper_case(const std::u32string& text) {
+  std::string out;
+  icu::UnicodeString::fromUTF8(unicode::encode(text)).toUpper(icu::Locale::getRoot()).toUTF8String(out);
+  return unicode::decode(out);
+}
+
+// Returns the upper-case names that ftfy adds, except those that HTML5 recognizes anyway. They stand for the upper-case letters.
 const Names& upper_forms() {
   static const Names names = [] {
-    Names out = parse_names(upper_entities);  // entity names in upper case that stand for upper-case letters
+    Names out;
     for (const auto& [name, value] : html5()) {
-      if (!name.ends_with(';') || std::any_of(name.begin(), name.end(), is_upper)) continue;
+      if (!name.ends_with(';') || std::any_of(name.begin(), name.end(), [](char c) { return c >= 'A' && c <= 'Z'; })) continue;
       std::u32string upper(name.begin(), name.end());
       for (char32_t& c : upper) c -= c >= U'a' && c <= U'z' ? 0x20 : 0;
-      if (named_reference(upper, 0)->value == U"&" + upper) out.emplace(std::string(upper.begin(), upper.end()), value);
+      if (named_reference(upper, 0)->value == U"&" + upper) out.emplace(std::string(upper.begin(), upper.end()), upper_case(value));
     }
     return out;
   }();
@@ -118,7 +114,7 @@ std::optional<Reference> strict_reference(std::u32string_view text, std::size_t 
   const bool number = i < text.size() && text[i] == U'#';
   const std::size_t begin = number ? i + 1 : i;
   std::size_t end = begin;
-  while (end < text.size() && end - begin < longest && is_alphanumeric(text[end])) ++end;
+  while (end < text.size() && end - begin < longest && is(text[end], std::isalnum)) ++end;
   if (end == begin || end >= text.size() || text[end] != U';') return std::nullopt;
   ++end;
   if (number) {
@@ -126,11 +122,10 @@ std::optional<Reference> strict_reference(std::u32string_view text, std::size_t 
     if (!reference || reference->end != end || reference->value == U";") return std::nullopt;
     return reference;
   }
-  const std::string name(text.begin() + static_cast<std::ptrdiff_t>(i),
-                         text.begin() + static_cast<std::ptrdiff_t>(end));
+  const std::u32string_view reference_text = text.substr(i, end - i);
+  const std::string name(reference_text.begin(), reference_text.end());
   for (const Names* names : {&html5(), &upper_forms()})
-    if (const auto found = names->find(name); found != names->end())
-      return Reference{std::u32string(found->second), end};
+    if (const auto found = names->find(name); found != names->end()) return Reference{found->second, end};
   return std::nullopt;
 }
 

@@ -8,34 +8,6 @@
 namespace tessera::unicode {
 namespace {
 
-// Decodes UTF-8 to `out`. Returns false if the text is not well-formed (Unicode, table 3-7); `out` is then unspecified.
-bool decode_valid(std::string_view text, std::u32string& out) {
-  out.resize(text.size());
-  std::size_t count = 0;
-  const auto byte = [&](std::size_t i) { return static_cast<char32_t>(static_cast<std::uint8_t>(text[i])); };
-  for (std::size_t i = 0; i < text.size();) {
-    const char32_t first = byte(i);
-    if (first < 0x80) {
-      out[count++] = first;
-      ++i;
-      continue;
-    }
-    const std::size_t length = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-    if (first < 0xC2 || first > 0xF4 || text.size() - i < length) return false;
-    char32_t code = first & (0xFFu >> (length + 1));
-    for (std::size_t k = 1; k < length; ++k) {
-      if ((byte(i + k) & 0xC0) != 0x80) return false;
-      code = code << 6 | (byte(i + k) & 0x3F);
-    }
-    const bool shortest = length == 2 || (length == 3 ? code >= 0x800 : code >= 0x10000);
-    if (!shortest || code >= code_points || (code >= 0xD800 && code <= 0xDFFF)) return false;
-    out[count++] = code;
-    i += length;
-  }
-  out.resize(count);
-  return true;
-}
-
 template <class T>
 T take_number(std::string_view& text, int base) {
   T number{};
@@ -81,8 +53,11 @@ bool is_ascii(std::string_view text) {
 }
 
 std::u32string decode(std::string_view text) {
-  std::u32string out;
-  if (!decode_valid(text, out)) decode_valid(repair_utf8(text), out);
+  if (!is_utf8(text)) return decode(repair_utf8(text));
+  std::u32string out(text.size(), U'\0');
+  std::size_t count = 0;
+  for (std::size_t at = 0; at < text.size();) out[count++] = next_code(text, at);
+  out.resize(count);
   return out;
 }
 

@@ -54,6 +54,29 @@ class PageTable {
   std::vector<std::array<T, 256>> pages_;
 };
 
+/// Returns the length of the character that starts with the byte `first`, in valid UTF-8.
+inline std::size_t length_of(char first) {
+  const auto byte = static_cast<std::uint8_t>(first);
+  return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+}
+
+/// Returns the character at position `at` of valid UTF-8, and advances `at` past this character.
+inline char32_t next_code(std::string_view text, std::size_t& at) {
+  const auto byte = [&](std::size_t i) { return static_cast<char32_t>(static_cast<std::uint8_t>(text[at + i])); };
+  const char32_t first = byte(0);
+  if (first < 0x80) return ++at, first;
+  if (first < 0xE0) {
+    const char32_t code = (first & 0x1F) << 6 | (byte(1) & 0x3F);
+    return at += 2, code;
+  }
+  if (first < 0xF0) {
+    const char32_t code = (first & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F);
+    return at += 3, code;
+  }
+  const char32_t code = (first & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F);
+  return at += 4, code;
+}
+
 /// Decodes UTF-8 to code points; each maximal invalid part becomes U+FFFD.
 std::u32string decode(std::string_view text);
 

@@ -25,11 +25,6 @@ class MemoryBytes : public ByteStream {
   std::string_view rest_;
 };
 
-std::string vocabulary_example(const std::string& tokenizer) {
-  if (tokenizer == "wordpiece") return "a vocab.txt";
-  return "the vocabulary file; tessera-data train-sentencepiece makes one";
-}
-
 }  // namespace
 
 Vocabulary load_vocabulary(const std::string& tokenizer, const std::string& key, const config::FilePath& path,
@@ -38,7 +33,7 @@ Vocabulary load_vocabulary(const std::string& tokenizer, const std::string& key,
   if (path.empty()) {
     if (!context.missing.empty()) user_error(context.missing);
     user_error(path.origin, path.origin.empty() ? "" : ": ", tokenizer, ": ", key, " is not set: give the path of ",
-               vocabulary_example(tokenizer));
+               tokenizer == "wordpiece" ? "a vocab.txt" : "the vocabulary file; tessera-data train-sentencepiece makes one");
   }
   if (!path.origin.empty()) config::require(path);
   const std::string origin = concat(tokenizer, ": ", key, ": ");

@@ -6,8 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "src/data/tokenizers/clip_bpe.h"
-#include "src/data/tokenizers/wordpiece.h"
+#include "src/data/tokenizers/engine_tokenizers.h"
 #include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/data/tokenizers/json/pattern.h"
-#include "src/data/tokenizers/tokenizer_json.h"
+#include "src/data/tokenizers/engine_tokenizers.h"
 #include "src/foreign/published_tokenizer.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
@@ -357,7 +357,7 @@ TEST(TokenizerJson, RegularExpressionsHaveTheWordCharactersOfOniguruma) {
                                              Case{R"(\p{Word}+)", "a\u200Db\u00BD", {"a", "b\u00BD"}},
                                              Case{R"([\p{Word}]+)", "a\u200Db\u00BD", {"a", "b"}}}) {
     std::vector<json_tokenizer::Span> spans;
-    json_tokenizer::make_icu_pattern(regex, "test")->find(text, spans);
+    json_tokenizer::make_icu_pattern(regex, "test")(text, spans);
     std::vector<std::string> found;
     for (const auto& [begin, end] : spans) found.push_back(text.substr(begin, end - begin));
     EXPECT_EQ(found, matches) << regex;

@@ -1,9 +1,8 @@
 // Encodes captions of arbitrary bytes. The first byte selects the tokenizer; the rest is the text.
 #include <vector>
 
-#include "src/data/tokenizers/clip_bpe.h"
+#include "src/data/tokenizers/engine_tokenizers.h"
 #include "src/data/tokenizers/sentencepiece.h"
-#include "src/data/tokenizers/wordpiece.h"
 #include "tests/fuzz/target.h"
 #include "tests/fuzz/tokenizers.h"
 

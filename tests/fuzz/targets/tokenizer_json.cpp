@@ -1,6 +1,6 @@
 // Reads tokenizer.json files with any combination of parts. Either the tokenizer converts texts to ids of its vocabulary, or an error
 // explains what is wrong with the file.
-#include "src/data/tokenizers/tokenizer_json.h"
+#include "src/data/tokenizers/engine_tokenizers.h"
 #include "tests/fuzz/target.h"
 #include <tessera/base/error.h>
 

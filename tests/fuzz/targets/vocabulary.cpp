@@ -1,10 +1,9 @@
 // Reads vocabulary files. The first byte selects the tokenizer; the rest is the file.
 #include <cstdint>
 
-#include "src/data/tokenizers/clip_bpe.h"
+#include "src/data/tokenizers/engine_tokenizers.h"
 #include "src/data/tokenizers/sentencepiece.h"
 #include "src/data/tokenizers/vocabulary_file.h"
-#include "src/data/tokenizers/wordpiece.h"
 #include "tests/fuzz/target.h"
 #include "tests/fuzz/tokenizers.h"
 #include <tessera/base/error.h>

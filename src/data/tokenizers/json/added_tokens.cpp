@@ -41,22 +41,14 @@ AddedTokens::AddedTokens(const nlohmann::json& json, const Tokens& tokens, const
     token.id = known != ids.end() ? known->second : tokens.find(token.content);
     if (token.id < 0) token.id = next++;
     ids[token.content] = token.id;
-    keep(std::move(token));
+    const auto same = std::ranges::find(tokens_, token.id, &AddedToken::id);  // of several tokens with one id, the last one counts
+    (same == tokens_.end() ? tokens_.emplace_back() : *same) = std::move(token);
   }
   build(normalizer);
 }
 
-// Adds a token. If several tokens have the same id, the last one replaces the others.
-void AddedTokens::keep(AddedToken token) {
-  const auto same = std::find_if(tokens_.begin(), tokens_.end(), [&](const AddedToken& other) { return other.id == token.id; });
-  if (same != tokens_.end())
-    *same = std::move(token);
-  else
-    tokens_.push_back(std::move(token));
-}
-
 void AddedTokens::build(const Normalizer& normalizer) {
-  std::vector<std::pair<std::string, std::int32_t>> plain, normalized, pieces;
+  ByteTrie::Texts plain, normalized, pieces;
   std::string spare;
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
     if (tokens_[i].whole_piece) {
@@ -64,10 +56,10 @@ void AddedTokens::build(const Normalizer& normalizer) {
       continue;
     }
     Segment segment{tokens_[i].content};
-    if (tokens_[i].normalized) normalizer.apply(segment, spare);
+    if (tokens_[i].normalized) normalizer(segment, spare);
     (tokens_[i].normalized ? normalized : plain).emplace_back(segment.text, static_cast<std::int32_t>(i));
   }
-  const auto make = [](std::vector<std::pair<std::string, std::int32_t>> texts) {
+  const auto make = [](ByteTrie::Texts texts) {
     Matcher out;
     for (const auto& [text, number] : texts)
       if (!text.empty() && !out.first[static_cast<std::uint8_t>(text[0])]) {

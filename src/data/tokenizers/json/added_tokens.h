@@ -49,7 +49,6 @@ class AddedTokens {
     std::vector<bool> first = std::vector<bool>(256);
     std::string firsts;  // each byte with which a token starts
   };
-  void keep(AddedToken token);
   void build(const Normalizer& normalizer);
   bool stands_alone(std::string_view text, std::size_t begin, std::size_t end) const;
 

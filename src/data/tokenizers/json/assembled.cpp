@@ -49,7 +49,11 @@ class File {
   const json& get(const char* part) const { return file_[part]; }
   bool has(const std::string& token) const { return ids_.contains(token); }
 
-  json pair_of(const std::string& token) const { return json::array({token, id_of(token)}); }
+  /// Sets the two special tokens that RoBERTa and CLIP add to a text.
+  void set_pair(const std::string& begin, const std::string& end) {
+    const auto pair_of = [&](const std::string& token) { return json::array({token, id_of(token)}); };
+    set("post_processor", {{"type", "RobertaProcessing"}, {"sep", pair_of(end)}, {"cls", pair_of(begin)}});
+  }
   /// Sets the template that adds special tokens to a text. In `pieces`, "$A" is the text; the others are special tokens.
   void set_template(const std::vector<std::string>& pieces) {
     json single = json::array(), tokens = json::object();
@@ -95,7 +99,7 @@ void finish_clip(File& file, const TokenizerConfig& config) {
   file.set_model({{"end_of_word_suffix", "</w>"}, {"unk_token", unknown}, {"fuse_unk", false}, {"byte_fallback", false}});
   file.set("normalizer", clip_normalizer());
   file.set("pre_tokenizer", clip_pre_tokenizer());
-  file.set("post_processor", {{"type", "RobertaProcessing"}, {"sep", file.pair_of(end)}, {"cls", file.pair_of(begin)}});
+  file.set_pair(begin, end);
   file.add_special({begin, end, config.token("pad_token", "<|endoftext|>"), unknown});
 }
 
@@ -107,8 +111,7 @@ void finish_gpt2(File& file, const TokenizerConfig& config) {
 
 void finish_roberta(File& file, const TokenizerConfig& config) {
   const std::string begin = config.token("cls_token", "<s>"), end = config.token("sep_token", "</s>");
-  if (file.has(begin) && file.has(end))
-    file.set("post_processor", {{"type", "RobertaProcessing"}, {"sep", file.pair_of(end)}, {"cls", file.pair_of(begin)}});
+  if (file.has(begin) && file.has(end)) file.set_pair(begin, end);
   finish_gpt2(file, config);
   file.add_special({begin, config.token("pad_token", "<pad>"), end, config.token("unk_token", "<unk>"),
                     config.token("mask_token", "<mask>")});

@@ -224,10 +224,10 @@ struct Settings {
 };
 
 /// Byte pair encoding. The characters of a word become symbols, which are merged pair by pair in the order of the merges.
-class Bpe : public Model {
+class Bpe {
  public:
   Bpe(const Tokens& tokens, const std::vector<MergedPair>& merges, Settings settings)
-      : settings_(std::move(settings)), merges_(merges.size()), owner_(next_cache_owner()) {
+      : settings_(std::move(settings)), merges_(merges.size()) {
     for (std::size_t rank = 0; rank < merges.size(); ++rank)
       merges_.insert(merges[rank].left, merges[rank].right, static_cast<std::int32_t>(rank), merges[rank].id);
     if (!settings_.unknown.empty()) unknown_ = tokens.find(settings_.unknown);
@@ -236,12 +236,7 @@ class Bpe : public Model {
     if (rows_of_characters(merges)) splits_ = TokenSplits(merges, merges_, symbols_of(tokens));
   }
 
-  void encode(std::string_view word, std::vector<std::int64_t>& out) const override {
-    WordCache::encode(word, owner_, out, [this](std::string_view text, std::vector<std::int64_t>& ids) { append_word(text, ids); });
-  }
-
- private:
-  void append_word(std::string_view word, std::vector<std::int64_t>& out) const {
+  void append(std::string_view word, std::vector<std::int64_t>& out) const {
     if (settings_.ignore_merges)
       if (const std::int32_t id = whole_.find(word); id != ByteTrie::none) return out.push_back(id);
     thread_local std::vector<std::int32_t> symbols;
@@ -262,6 +257,7 @@ class Bpe : public Model {
     }
   }
 
+ private:
   /// Returns whether append_row() may be used with this model. This requires that unknown characters become tokens (and are not dropped),
   /// that these tokens never merge, and that a token has the same spelling everywhere in a word (no prefix and no suffix).
   bool rows_of_characters(const std::vector<MergedPair>& merges) const {
@@ -381,7 +377,7 @@ class Bpe : public Model {
         single_[place][byte] = tokens.find(spelled(std::string_view(&c, 1), place));
       }
     if (settings_.bytes && affixes_ && !settings_.ignore_merges) return;  // then nothing uses `whole_` (CLIP)
-    std::vector<std::pair<std::string, std::int32_t>> texts;
+    ByteTrie::Texts texts;
     for (const auto& [token, id] : tokens.ids)
       if (const auto text = settings_.bytes ? bytes_of_characters(token) : token) texts.emplace_back(*text, id);
     whole_ = ByteTrie(std::move(texts));
@@ -408,7 +404,6 @@ class Bpe : public Model {
   std::array<std::array<std::int32_t, 256>, 4> single_{};  // ids of ASCII characters or bytes: [place_of()][character or byte]
   std::array<std::int32_t, 256> byte_tokens_{};
   std::int32_t unknown_ = -1;
-  std::uint32_t owner_;
 };
 
 /// Returns the two tokens of a merge, written as "a b" or ["a", "b"].
@@ -441,16 +436,17 @@ std::vector<MergedPair> read_merges(const nlohmann::json& merges, const Tokens& 
 }  // namespace
 
 ModelPart make_bpe(const nlohmann::json& json, bool bytes, const std::string& origin) {
-  allow_members(json, {"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"}, origin);
+  const Part part(json, "model", origin);
+  part.allow({"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges",
+              "vocab", "merges"});
   if (json.contains("dropout") && json.at("dropout").is_number() && json.at("dropout").get<double>() > 0)
     user_error(origin, ": its model's dropout is not supported");
   if (!json.contains("merges") || !json.at("merges").is_array()) user_error(origin, ": its model has no merges: the file is damaged");
   Tokens tokens = read_vocabulary(json, origin);
-  Settings settings{text_member(json, "unk_token", "", origin), text_member(json, "continuing_subword_prefix", "", origin),
-                    text_member(json, "end_of_word_suffix", "", origin), flag_member(json, "fuse_unk", origin),
-                    flag_member(json, "byte_fallback", origin), flag_member(json, "ignore_merges", origin), bytes, origin};
+  Settings settings{part.text("unk_token", ""), part.text("continuing_subword_prefix", ""), part.text("end_of_word_suffix", ""),
+                    part.flag("fuse_unk", false), part.flag("byte_fallback", false), part.flag("ignore_merges", false), bytes, origin};
   const std::vector<MergedPair> merges = read_merges(json.at("merges"), tokens, settings.prefix.size(), origin);
-  auto model = std::make_shared<Bpe>(tokens, merges, std::move(settings));
+  Model model = cached(std::make_shared<const Bpe>(tokens, merges, std::move(settings)));
   return {std::move(model), std::move(tokens)};
 }
 

@@ -8,7 +8,7 @@ namespace tessera::json_tokenizer {
 /// Builds the trie of sorted texts and places its nodes in blocks of 256 units.
 class ByteTrie::Builder {
  public:
-  Builder(const std::vector<std::pair<std::string, std::int32_t>>& texts, std::vector<Unit>& units) : texts_(texts), units_(units) {
+  Builder(const Texts& texts, std::vector<Unit>& units) : texts_(texts), units_(units) {
     units_.assign(block_size, {});
     std::vector<Range> waiting = {{0, texts.size(), 0, 0}};
     while (!waiting.empty()) {
@@ -75,16 +75,16 @@ class ByteTrie::Builder {
     return out;
   }
 
-  const std::vector<std::pair<std::string, std::int32_t>>& texts_;
+  const Texts& texts_;
   std::vector<Unit>& units_;
   std::vector<Block> open_;
   std::vector<std::uint8_t> bytes_;   // the bytes of one node's children
   std::vector<std::size_t> begins_;   // index of each child's first text, then the index after the last text
 };
 
-ByteTrie::ByteTrie(std::vector<std::pair<std::string, std::int32_t>> texts) {
+ByteTrie::ByteTrie(Texts texts) {
   std::stable_sort(texts.begin(), texts.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<std::pair<std::string, std::int32_t>> distinct;
+  Texts distinct;
   distinct.reserve(texts.size());
   for (auto& text : texts) {
     if (!distinct.empty() && distinct.back().first == text.first)

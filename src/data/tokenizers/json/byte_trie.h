@@ -14,10 +14,11 @@ namespace tessera::json_tokenizer {
 class ByteTrie {
  public:
   static constexpr std::int32_t none = -1;
+  using Texts = std::vector<std::pair<std::string, std::int32_t>>;
 
   ByteTrie() : units_(256) {}
   /// Numbers must not be negative. If a text appears several times, its last number counts. Empty texts are never found.
-  explicit ByteTrie(std::vector<std::pair<std::string, std::int32_t>> texts);
+  explicit ByteTrie(Texts texts);
 
   /// Calls visit(length, number) for each stored text that is a prefix of `text`, the shortest first.
   template <class Visit>

@@ -48,27 +48,8 @@ void lower_ascii(std::string& text);
 
 constexpr char32_t capital_dotted_i = 0x130;
 
-inline std::size_t length_of(char first) {
-  const auto byte = static_cast<std::uint8_t>(first);
-  return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
-}
-
-/// Returns the character at position `at`, and advances `at` past this character.
-inline char32_t next_code(std::string_view text, std::size_t& at) {
-  const auto byte = [&](std::size_t i) { return static_cast<char32_t>(static_cast<std::uint8_t>(text[at + i])); };
-  const char32_t first = byte(0);
-  if (first < 0x80) return ++at, first;
-  if (first < 0xE0) {
-    const char32_t code = (first & 0x1F) << 6 | (byte(1) & 0x3F);
-    return at += 2, code;
-  }
-  if (first < 0xF0) {
-    const char32_t code = (first & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F);
-    return at += 3, code;
-  }
-  const char32_t code = (first & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F);
-  return at += 4, code;
-}
+using unicode::length_of;
+using unicode::next_code;
 
 inline char32_t code_at(std::string_view text, std::size_t at) {
   return next_code(text, at);

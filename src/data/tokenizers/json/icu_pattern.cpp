@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cctype>
+#include <memory>
 
 #include <unicode/regex.h>
 
@@ -90,12 +91,8 @@ class Translation {
       case 'D': out_ += "[^\\p{Nd}" + newer_members("Nd") + "]"; break;
       case 'h': out_ += "[0-9a-fA-F]"; break;
       case 'H': out_ += "[^0-9a-fA-F]"; break;
-      case 'p':
-      case 'P': property(next); break;
-      case 'G':
-      case 'K':
-      case 'g':
-      case 'k': not_understood();
+      case 'p': case 'P': property(next); break;
+      case 'G': case 'K': case 'g': case 'k': not_understood();
       default: (out_ += '\\') += next;
     }
   }
@@ -172,19 +169,19 @@ class Place {
   std::int32_t units_ = 0;
 };
 
-class IcuPattern : public Pattern {
- public:
-  IcuPattern(const std::string& regex, const std::string& origin) : shown_(shown(regex)) {
-    UErrorCode status = U_ZERO_ERROR;
-    constexpr std::uint32_t flags = UREGEX_MULTILINE | UREGEX_UNIX_LINES;
-    regex_.reset(icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(Translation(regex, origin).text()), flags, status));
-    if (U_FAILURE(status)) user_error(origin, ": the regular expression ", shown_, " is not supported");
-  }
+}  // namespace
 
-  void find(std::string_view utf8, std::vector<Span>& out) const override {
+Pattern make_icu_pattern(const std::string& regex, const std::string& origin) {
+  UErrorCode compiled = U_ZERO_ERROR;
+  constexpr std::uint32_t flags = UREGEX_MULTILINE | UREGEX_UNIX_LINES;
+  const std::string translated = Translation(regex, origin).text();
+  const std::shared_ptr<const icu::RegexPattern> pattern(
+      icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(translated), flags, compiled));
+  if (U_FAILURE(compiled)) user_error(origin, ": the regular expression ", shown(regex), " is not supported");
+  return [pattern, regex](std::string_view utf8, std::vector<Span>& out) {
     const icu::UnicodeString text = icu::UnicodeString::fromUTF8(icu::StringPiece(utf8.data(), static_cast<std::int32_t>(utf8.size())));
     UErrorCode status = U_ZERO_ERROR;
-    const std::unique_ptr<icu::RegexMatcher> matcher(regex_->matcher(text, status));
+    const std::unique_ptr<icu::RegexMatcher> matcher(pattern->matcher(text, status));
     Place begins(utf8), ends(utf8);
     std::int32_t last_end = -1;
     for (std::int32_t from = 0; U_SUCCESS(status) && from <= text.length() && matcher->find(from, status) && U_SUCCESS(status);) {
@@ -197,18 +194,9 @@ class IcuPattern : public Pattern {
       out.push_back({begins.bytes_of(begin), ends.bytes_of(end)});
       from = last_end = end;
     }
-    if (U_FAILURE(status)) user_error("tokenizer_json: the regular expression ", shown_, " failed on a text of ", utf8.size(), " bytes");
-  }
-
- private:
-  std::shared_ptr<const icu::RegexPattern> regex_;
-  std::string shown_;
-};
-
-}  // namespace
-
-std::shared_ptr<const Pattern> make_icu_pattern(const std::string& regex, const std::string& origin) {
-  return std::make_shared<IcuPattern>(regex, origin);
+    if (U_FAILURE(status))
+      user_error("tokenizer_json: the regular expression ", shown(regex), " failed on a text of ", utf8.size(), " bytes");
+  };
 }
 
 }  // namespace tessera::json_tokenizer

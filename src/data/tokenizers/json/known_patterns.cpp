@@ -12,41 +12,29 @@ namespace {
 
 constexpr std::uint16_t of_words = letter | number | white_space;
 
-std::size_t length_at(std::string_view text, std::size_t at) {
-  return length_of(text[at]);
-}
-
 // Returns the end of a run of characters that are neither letters, numbers nor white space.
 std::size_t end_of_others(std::string_view text, std::size_t at) {
-  while (at < text.size()) {
-    std::size_t next = at;
+  for (std::size_t next = at; next < text.size(); at = next)
     if ((next_class(text, next) & of_words) != 0) break;
-    at = next;
-  }
   return at;
 }
 
-// Returns the end of the contraction ('s|'t|'re|'ve|'m|'ll|'d) whose apostrophe is at `at`, or 0 if there is none.
+// Returns the end of the contraction ('s|'t|'re|'ve|'m|'ll|'d) whose apostrophe is at `at`, or 0 if there is none. With `any_case`, ignores
+// case; U+017F then counts as an s.
+template <bool any_case>
 std::size_t end_of_contraction(std::string_view text, std::size_t at) {
-  const std::string_view rest = text.substr(at + 1, 2);
-  if (rest.empty()) return 0;
-  if (rest[0] == 's' || rest[0] == 't' || rest[0] == 'm' || rest[0] == 'd') return at + 2;
-  return rest == "re" || rest == "ve" || rest == "ll" ? at + 3 : 0;
-}
-
-// Does the same as end_of_contraction(), but ignores case. U+017F counts as an s.
-std::size_t end_of_contraction_of_any_case(std::string_view text, std::size_t at) {
-  std::array<char, 2> lower{};
+  std::array<char, 2> letters{};
   std::array<std::size_t, 2> ends{};
   std::size_t next = at + 1;
   for (std::size_t i = 0; i < 2 && next < text.size(); ++i) {
     const char32_t code = next_code(text, next);
-    lower[i] = code == 0x17F ? 's' : code < 0x80 ? static_cast<char>(code >= 'A' && code <= 'Z' ? code + 32 : code) : '\0';
+    const char32_t lower = !any_case ? code : code == 0x17F ? U's' : code >= 'A' && code <= 'Z' ? code + 32 : code;
+    letters[i] = lower < 0x80 ? static_cast<char>(lower) : '\0';
     ends[i] = next;
   }
-  const std::array<char, 2>& c = lower;
-  if (c[0] == 's' || c[0] == 't' || c[0] == 'm' || c[0] == 'd') return ends[0];
-  return (c[0] == 'r' && c[1] == 'e') || (c[0] == 'v' && c[1] == 'e') || (c[0] == 'l' && c[1] == 'l') ? ends[1] : 0;
+  const std::string_view two(letters.data(), 2);
+  if (two[0] == 's' || two[0] == 't' || two[0] == 'm' || two[0] == 'd') return ends[0];
+  return two == "re" || two == "ve" || two == "ll" ? ends[1] : 0;
 }
 
 // Returns the end of the match of \s+(?!\S)|\s+. The match is a run of white space. It leaves out the last character of the run if the run
@@ -58,68 +46,51 @@ std::size_t end_of_space(std::string_view text, std::size_t at) {
   return last > at ? last : end;
 }
 
-struct Gpt2 {
-  static std::size_t end(std::string_view text, std::size_t at) {
-    if (text[at] == '\'')
-      if (const std::size_t found = end_of_contraction(text, at); found != 0) return found;
-    std::size_t from = at;
-    if (text[at] == ' ' && at + 1 < text.size()) ++from;
-    std::size_t next = from;
-    const std::uint16_t first = next_class(text, next) & of_words;
-    if (first == letter || first == number) return end_of_row(text, next, first);
-    if (first == 0) return end_of_others(text, next);
-    return end_of_space(text, at);
-  }
-};
+std::size_t end_of_gpt2(std::string_view text, std::size_t at) {
+  if (text[at] == '\'')
+    if (const std::size_t found = end_of_contraction<false>(text, at); found != 0) return found;
+  std::size_t next = text[at] == ' ' && at + 1 < text.size() ? at + 1 : at;
+  const std::uint16_t first = next_class(text, next) & of_words;
+  if (first == letter || first == number) return end_of_row(text, next, first);
+  if (first == 0) return end_of_others(text, next);
+  return end_of_space(text, at);
+}
 
 // The split pattern of Llama 3 (splits numbers into pieces of up to three digits) and of Qwen 2 (splits numbers into single digits).
 template <int digits>
-struct Cl100k {
-  static std::size_t end(std::string_view text, std::size_t at) {
-    if (text[at] == '\'')
-      if (const std::size_t found = end_of_contraction_of_any_case(text, at); found != 0) return found;
-    std::size_t next = at;
-    const std::uint16_t first = next_class(text, next) & of_words;
-    if (first == letter) return end_of_row(text, next, letter);
-    const bool line_break = text[at] == '\r' || text[at] == '\n';
-    if (first != number && !line_break && next < text.size() && (class_of(code_at(text, next)) & letter) != 0)
-      return end_of_row(text, next, letter);
-    if (first == number) return end_of_number(text, next);
-    const bool spaced = text[at] == ' ' && next < text.size() && (class_of(code_at(text, next)) & of_words) == 0;
-    if (first == 0 || spaced) {
-      std::size_t end = end_of_others(text, next);
-      while (end < text.size() && (text[end] == '\r' || text[end] == '\n')) ++end;
-      return end;
-    }
-    const std::size_t row = end_of_row(text, at, white_space);
-    const std::size_t last_break = text.substr(at, row - at).find_last_of("\r\n");
-    return last_break != std::string_view::npos ? at + last_break + 1 : end_of_space(text, at);
+std::size_t end_of_cl100k(std::string_view text, std::size_t at) {
+  if (text[at] == '\'')
+    if (const std::size_t found = end_of_contraction<true>(text, at); found != 0) return found;
+  std::size_t next = at;
+  const std::uint16_t first = next_class(text, next) & of_words;
+  if (first == letter) return end_of_row(text, next, letter);
+  const bool line_break = text[at] == '\r' || text[at] == '\n';
+  if (first != number && !line_break && next < text.size() && (class_of(code_at(text, next)) & letter) != 0)
+    return end_of_row(text, next, letter);
+  if (first == number) {
+    for (int i = 1; i < digits && next < text.size() && (class_of(code_at(text, next)) & number) != 0; ++i) next += length_of(text[next]);
+    return next;
   }
+  const bool spaced = text[at] == ' ' && next < text.size() && (class_of(code_at(text, next)) & of_words) == 0;
+  if (first == 0 || spaced) {
+    const std::size_t end = end_of_others(text, next);
+    return std::min(text.find_first_not_of("\r\n", end), text.size());
+  }
+  const std::size_t row = end_of_row(text, at, white_space);
+  const std::size_t last_break = text.substr(at, row - at).find_last_of("\r\n");
+  return last_break != std::string_view::npos ? at + last_break + 1 : end_of_space(text, at);
+}
 
- private:
-  static std::size_t end_of_number(std::string_view text, std::size_t at) {
-    for (int i = 1; i < digits && at < text.size() && (class_of(code_at(text, at)) & number) != 0; ++i) at += length_at(text, at);
-    return at;
-  }
-};
-
-/// A pattern whose matches cover the text.
-template <class Scanner>
-class CoveringPattern : public Pattern {
- public:
-  void find(std::string_view text, std::vector<Span>& out) const override {
-    for (std::size_t at = 0; at < text.size();) {
-      const std::size_t end = Scanner::end(text, at);
-      out.push_back({at, end});
-      at = end;
-    }
-  }
-};
+/// A pattern whose matches cover the text. end_of(text, at) returns the end of the match at `at`.
+template <std::size_t end_of(std::string_view, std::size_t)>
+void find_covering(std::string_view text, std::vector<Span>& out) {
+  for (std::size_t at = 0; at < text.size(); at = out.back().end) out.push_back({at, end_of(text, at)});
+}
 
 // The kinds of characters that a published CLIP tokenizer.json distinguishes: letter, number, white space, and others (0).
 struct PublishedClip {
   static std::uint16_t kind(char32_t code) { return class_of(code) & of_words; }
-  static std::size_t end_of_contraction(std::string_view text, std::size_t at) { return json_tokenizer::end_of_contraction(text, at); }
+  static constexpr bool any_case = false;
 };
 
 // The same for OpenCLIP's tokenizer. No part of its pattern matches U+0345, because the Python package `regex` treats this character as a
@@ -134,18 +105,18 @@ struct OpenClip {
     if (code >= 0x1C && code <= 0x1F) return white_space;
     return code == 0x345 ? unmatched : std::uint16_t{0};
   }
-  static std::size_t end_of_contraction(std::string_view text, std::size_t at) { return end_of_contraction_of_any_case(text, at); }
+  static constexpr bool any_case = true;
 };
 
 /// CLIP's pattern, which does not match white space. `tokens` are special tokens that are matches of their own.
 template <class Kinds>
-class ClipPattern : public Pattern {
+class ClipPattern {
  public:
   explicit ClipPattern(std::vector<std::string_view> tokens = {}) : tokens_(std::move(tokens)) {
     for (char32_t code = 0; code < 0x80; ++code) ascii_[code] = Kinds::kind(code);
   }
 
-  void find(std::string_view text, std::vector<Span>& out) const override {
+  void operator()(std::string_view text, std::vector<Span>& out) const {
     for (std::size_t at = 0; at < text.size();) {
       std::size_t end = at;
       const std::uint16_t kind = next_kind(text, end);
@@ -175,7 +146,7 @@ class ClipPattern : public Pattern {
 
   // Returns the end of the special token or the contraction at `at`, or 0 if there is none.
   std::size_t end_of_special(std::string_view text, std::size_t at) const {
-    if (text[at] == '\'') return Kinds::end_of_contraction(text, at);
+    if (text[at] == '\'') return end_of_contraction<Kinds::any_case>(text, at);
     if (text[at] == '<')
       for (const std::string_view token : tokens_)
         if (text.substr(at).starts_with(token)) return at + token.size();
@@ -188,23 +159,20 @@ class ClipPattern : public Pattern {
 
 }  // namespace
 
-std::shared_ptr<const Pattern> make_known_pattern(const std::string& regex) {
-  constexpr std::string_view contractions = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|";
-  constexpr std::string_view rest = "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
-  constexpr std::string_view clip = "'s|'t|'re|'ve|'m|'ll|'d|[\\p{L}]+|[\\p{N}]|[^\\s\\p{L}\\p{N}]+";
-  const auto is_cl100k = [&](std::string_view digits) { return regex == std::string(contractions) + std::string(digits) + std::string(rest); };
-  if (regex == gpt2_pattern) return std::make_shared<CoveringPattern<Gpt2>>();
-  if (regex == clip) return std::make_shared<ClipPattern<PublishedClip>>();
-  if (regex == "<\\|startoftext\\|>|<\\|endoftext\\|>|" + std::string(clip))
-    return std::make_shared<ClipPattern<PublishedClip>>(std::vector<std::string_view>{"<|startoftext|>", "<|endoftext|>"});
-  if (is_cl100k("\\p{N}{1,3}")) return std::make_shared<CoveringPattern<Cl100k<3>>>();
-  if (is_cl100k("\\p{N}")) return std::make_shared<CoveringPattern<Cl100k<1>>>();
+Pattern make_known_pattern(const std::string& regex) {
+  const std::string contractions = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|";
+  const std::string rest = "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+  const std::string clip = "'s|'t|'re|'ve|'m|'ll|'d|[\\p{L}]+|[\\p{N}]|[^\\s\\p{L}\\p{N}]+";
+  if (regex == gpt2_pattern) return find_covering<end_of_gpt2>;
+  if (regex == clip) return ClipPattern<PublishedClip>();
+  if (regex == "<\\|startoftext\\|>|<\\|endoftext\\|>|" + clip) return ClipPattern<PublishedClip>({"<|startoftext|>", "<|endoftext|>"});
+  if (regex == contractions + "\\p{N}{1,3}" + rest) return find_covering<end_of_cl100k<3>>;
+  if (regex == contractions + "\\p{N}" + rest) return find_covering<end_of_cl100k<1>>;
   return nullptr;
 }
 
-std::shared_ptr<const Pattern> make_open_clip_pattern() {
-  // The pattern ignores case, so U+017F counts as an s.
-  return std::make_shared<ClipPattern<OpenClip>>(std::vector<std::string_view>{"<start_of_text>", "<\u017Ftart_of_text>", "<end_of_text>"});
+Pattern make_open_clip_pattern() {
+  return ClipPattern<OpenClip>({"<start_of_text>", "<\u017Ftart_of_text>", "<end_of_text>"});  // ignores case, so U+017F counts as an s
 }
 
 }  // namespace tessera::json_tokenizer

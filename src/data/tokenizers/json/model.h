@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -11,13 +11,8 @@
 
 namespace tessera::json_tokenizer {
 
-/// A tokenizer.json's `model`: converts pieces to ids. Thread-safe.
-class Model {
- public:
-  virtual ~Model() = default;
-  /// Appends the ids of one piece, which must not be empty.
-  virtual void encode(std::string_view piece, std::vector<std::int64_t>& out) const = 0;
-};
+/// A tokenizer.json's `model`: appends the ids of one piece, which must not be empty. Thread-safe.
+using Model = std::function<void(std::string_view piece, std::vector<std::int64_t>& out)>;
 
 /// The tokens of a model, as written in its file.
 struct Tokens {
@@ -31,7 +26,7 @@ struct Tokens {
 };
 
 struct ModelPart {
-  std::shared_ptr<const Model> model;
+  Model encode;
   Tokens tokens;
 };
 
@@ -45,19 +40,11 @@ bool reads_bytes(const nlohmann::json& json);
 
 /// Each of these functions reads one type of `model`. `json` must be an object.
 ModelPart make_bpe(const nlohmann::json& json, bool bytes, const std::string& origin);
-ModelPart make_word_piece(const nlohmann::json& json, const std::string& origin);
 ModelPart make_unigram(const nlohmann::json& json, const std::string& origin);
-ModelPart make_word_level(const nlohmann::json& json, const std::string& origin);
 
 /// Reads the model's `vocab`, an object that maps tokens to ids.
 Tokens read_vocabulary(const nlohmann::json& model, const std::string& origin);
 /// Returns the name of the token that represents a byte, such as <0x0A>. Such tokens spell characters that the vocabulary lacks.
 std::string byte_token(std::uint8_t byte);
-/// Throws UserError if the model has members that are not in `keys`.
-void allow_members(const nlohmann::json& model, std::initializer_list<std::string_view> keys, const std::string& origin);
-/// text_member() reads a text, or returns `otherwise` if the member is missing or null. flag_member() reads true or false, or returns false
-/// if the member is missing or null.
-std::string text_member(const nlohmann::json& model, const char* key, const std::string& otherwise, const std::string& origin);
-bool flag_member(const nlohmann::json& model, const char* key, const std::string& origin);
 
 }  // namespace tessera::json_tokenizer

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <memory>
+#include <functional>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -14,19 +14,15 @@ struct Segment {
   std::size_t head = 0;
 };
 
-/// A normalization step of a tokenizer.json, applied before texts are split. Thread-safe.
-class Normalizer {
- public:
-  virtual ~Normalizer() = default;
-  /// Changes the segment's text in place; `spare` is a buffer that the caller keeps between calls.
-  virtual void apply(Segment& segment, std::string& spare) const = 0;
-};
+/// A normalization step of a tokenizer.json, applied before texts are split. It changes the segment's text in place; `spare` is a buffer
+/// that the caller keeps between calls. Thread-safe.
+using Normalizer = std::function<void(Segment& segment, std::string& spare)>;
 
 /// Reads the `normalizer` of a tokenizer.json; if it is null, returns a normalizer that changes nothing. Throws UserError
 /// naming `origin` and the normalizer's type if it is not supported.
-std::shared_ptr<const Normalizer> make_normalizer(const nlohmann::json& json, const std::string& origin);
+Normalizer make_normalizer(const nlohmann::json& json, const std::string& origin);
 
 /// Makes a normalizer from SentencePiece's character map, which consists of a size, a double array, and zero-terminated texts.
-std::shared_ptr<const Normalizer> make_precompiled(const std::string& map, const std::string& origin);
+Normalizer make_precompiled(const std::string& map, const std::string& origin);
 
 }  // namespace tessera::json_tokenizer

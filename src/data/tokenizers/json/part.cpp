@@ -1,7 +1,5 @@
 #include "src/data/tokenizers/json/part.h"
 
-#include <algorithm>
-
 #include "src/data/tokenizers/json/characters.h"
 #include <tessera/base/error.h>
 
@@ -15,15 +13,22 @@ std::string shown(const std::string& text) {
 }
 
 Part::Part(const nlohmann::json& json, const char* what, const std::string& origin) : json_(json), what_(what), origin_(origin) {
+  if (what_ == "model") return;
   if (!json.is_object() || !json.contains("type") || !json.at("type").is_string())
     user_error(origin, ": a ", what, " has no type: the file is damaged");
   type_ = json.at("type").get<std::string>();
 }
 
-void Part::allow(std::initializer_list<std::string_view> keys) const {
-  for (const auto& [key, value] : json_.items())
-    if (key != "type" && std::find(keys.begin(), keys.end(), key) == keys.end())
-      user_error(origin_, ": ", shown(key), " of its ", what_, " ", shown(type_), " is not supported");
+std::string Part::name_of(std::string_view key) const {
+  return what_ == "model" ? concat("its model's ", key) : concat(key, " of its ", what_, " ", type_);
+}
+
+void Part::allow(const Keys& keys) const {
+  for (const auto& [key, value] : json_.items()) {
+    if (key == "type" || std::ranges::find(keys, key) != keys.end()) continue;
+    const std::string name = what_ == "model" ? name_of(shown(key)) : concat(shown(key), " of its ", what_, " ", shown(type_));
+    user_error(origin_, ": ", name, " is not supported");
+  }
 }
 
 const nlohmann::json& Part::at(const char* key) const {
@@ -33,19 +38,19 @@ const nlohmann::json& Part::at(const char* key) const {
 
 std::string Part::text(const char* key) const {
   const nlohmann::json& value = at(key);
-  if (!value.is_string()) user_error(origin_, ": ", key, " of its ", what_, " ", type_, " is not a text");
+  if (!value.is_string()) user_error(origin_, ": ", name_of(key), " is not a text");
   return value.get<std::string>();
 }
 
 std::string Part::character(const char* key) const {
   const std::string value = text(key);
-  if (value.empty() || length_of(value[0]) != value.size()) user_error(origin_, ": ", key, " of its ", what_, " ", type_, " is not one character");
+  if (value.empty() || length_of(value[0]) != value.size()) user_error(origin_, ": ", name_of(key), " is not one character");
   return value;
 }
 
 bool Part::flag(const char* key, bool otherwise) const {
   if (!has(key)) return otherwise;
-  if (!json_.at(key).is_boolean()) user_error(origin_, ": ", key, " of its ", what_, " ", type_, " is neither true nor false");
+  if (!json_.at(key).is_boolean()) user_error(origin_, ": ", name_of(key), " is neither true nor false");
   return json_.at(key).get<bool>();
 }
 

@@ -11,18 +11,6 @@
 namespace tessera::json_tokenizer {
 namespace {
 
-class TextPattern : public Pattern {
- public:
-  explicit TextPattern(std::string text) : text_(std::move(text)) {}
-  void find(std::string_view text, std::vector<Span>& out) const override {
-    for (std::size_t at = text.find(text_); at != std::string_view::npos; at = text.find(text_, at + text_.size()))
-      out.push_back({at, at + text_.size()});
-  }
-
- private:
-  std::string text_;
-};
-
 constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
 
 /// The characters that a run consists of: one character, or the characters of a class.
@@ -36,26 +24,19 @@ struct Members {
   }
 };
 
-class RowPattern : public Pattern {
- public:
-  RowPattern(Members members, std::size_t least, std::size_t most) : members_(members), least_(least), most_(most) {}
-
-  void find(std::string_view text, std::vector<Span>& out) const override {
+Pattern make_row_pattern(const Members& members, std::size_t least, std::size_t most) {
+  return [=](std::string_view text, std::vector<Span>& out) {
     for (std::size_t at = 0; at < text.size();) {
       std::size_t count = 0, end = at, next = at;
-      while (end < text.size() && count < most_ && members_.has(next_code(text, next))) {
+      while (end < text.size() && count < most && members.has(next_code(text, next))) {
         end = next;
         ++count;
       }
-      if (count >= least_) out.push_back({at, end});
+      if (count >= least) out.push_back({at, end});
       at = count > 0 ? end : next;
     }
-  }
-
- private:
-  Members members_;
-  std::size_t least_, most_;
-};
+  };
+}
 
 /// Parses the character or class at the start of `rest`, and removes it from `rest`.
 std::optional<Members> take_members(std::string_view& rest) {
@@ -94,35 +75,46 @@ std::optional<std::pair<std::size_t, std::size_t>> count_of(std::string_view res
   return std::pair{*least, *most};
 }
 
+/// Returns a scanner for runs of one class of characters, such as `\s+` or ` {2,}`; null for any other expression.
+Pattern find_row_pattern(std::string_view regex) {
+  const auto members = take_members(regex);
+  const auto count = members ? count_of(regex) : std::nullopt;
+  return count ? make_row_pattern(*members, count->first, count->second) : nullptr;
+}
+
 }  // namespace
 
-std::shared_ptr<const Pattern> make_text_pattern(const std::string& text) {
-  return std::make_shared<TextPattern>(text);
+Pattern make_text_pattern(const std::string& text) {
+  return [wanted = text](std::string_view searched, std::vector<Span>& out) {
+    for (std::size_t at = searched.find(wanted); at != std::string_view::npos; at = searched.find(wanted, at + wanted.size()))
+      out.push_back({at, at + wanted.size()});
+  };
 }
 
-std::shared_ptr<const Pattern> make_regex_pattern(const std::string& regex, const std::string& origin) {
-  if (auto known = make_known_pattern(regex)) return known;
-  if (auto row = make_row_pattern(regex)) return row;
-  return make_icu_pattern(regex, origin);
+Pattern make_class_pattern(std::uint16_t classes) {
+  return [classes](std::string_view text, std::vector<Span>& out) {
+    for (std::size_t begin = 0, at = 0; at < text.size(); begin = at)
+      if ((next_class(text, at) & classes) != 0) out.push_back({begin, at});
+  };
 }
 
-std::shared_ptr<const Pattern> make_pattern(const nlohmann::json& json, const std::string& origin) {
+Pattern make_length_pattern(std::size_t count) {
+  return make_row_pattern({unicode::code_points, 0, /*negated=*/true}, 1, count);
+}
+
+Pattern make_pattern(const nlohmann::json& json, const std::string& origin) {
   const bool single = json.is_object() && json.size() == 1;
-  if (single && json.contains("String") && json.at("String").is_string()) {
+  const auto holds = [&](const char* key) { return single && json.contains(key) && json.at(key).is_string(); };
+  if (holds("String")) {
     const auto text = json.at("String").get<std::string>();
     if (text.empty()) user_error(origin, ": a pattern is empty");
     return make_text_pattern(text);
   }
-  if (single && json.contains("Regex") && json.at("Regex").is_string()) return make_regex_pattern(json.at("Regex").get<std::string>(), origin);
-  user_error(origin, ": a pattern is neither a String nor a Regex: no other kind is supported");
-}
-
-std::shared_ptr<const Pattern> make_row_pattern(const std::string& regex) {
-  std::string_view rest = regex;
-  const auto members = take_members(rest);
-  const auto count = members ? count_of(rest) : std::nullopt;
-  if (!count) return nullptr;
-  return std::make_shared<RowPattern>(*members, count->first, count->second);
+  if (!holds("Regex")) user_error(origin, ": a pattern is neither a String nor a Regex: no other kind is supported");
+  const auto regex = json.at("Regex").get<std::string>();
+  if (Pattern known = make_known_pattern(regex)) return known;
+  if (Pattern row = find_row_pattern(regex)) return row;
+  return make_icu_pattern(regex, origin);
 }
 
 }  // namespace tessera::json_tokenizer

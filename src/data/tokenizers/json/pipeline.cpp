@@ -33,7 +33,7 @@ Pipeline::Pipeline(const nlohmann::json& file, const std::string& origin)
     : normalizer_(make_normalizer(member(file, "normalizer"), origin)),
       splitting_(make_pre_tokenizer(member(file, "pre_tokenizer"), reads_bytes(member(file, "model")), origin)),
       model_(make_model(member(file, "model"), splitting_.bytes, origin)),
-      added_(member(file, "added_tokens"), model_.tokens, *normalizer_, origin),
+      added_(member(file, "added_tokens"), model_.tokens, normalizer_, origin),
       ends_(read_post_processor(member(file, "post_processor"), origin)),
       decoder_(make_decoder(member(file, "decoder"), origin)),
       longest_(no_limit) {
@@ -135,7 +135,7 @@ void Pipeline::encode_part(std::string_view text, std::size_t head, std::size_t 
   thread_local Room room;
   room.segment.text.assign(text);
   room.segment.head = head;
-  normalizer_->apply(room.segment, room.spare);
+  normalizer_(room.segment, room.spare);
   room.parts.clear();
   added_.find(room.segment.text, /*normalized=*/true, room.parts);
   for (const AddedPart& part : room.parts) {
@@ -147,14 +147,14 @@ void Pipeline::encode_part(std::string_view text, std::size_t head, std::size_t 
     Pieces& pieces = room.pieces;
     pieces.text.assign(room.segment.text, part.begin, part.end - part.begin);
     pieces.pieces.assign(1, {0, pieces.text.size(), room.segment.head - std::min(room.segment.head, part.begin)});
-    splitting_.pre_tokenizer->split(pieces, room.spare_pieces);
+    splitting_.split(pieces, room.spare_pieces);
     for (const Piece& piece : pieces.pieces) {
       if (ids.size() >= limit) return;
       const std::string_view word = pieces.of(piece);
       if (const std::int32_t id = added_.find_piece(word); id >= 0)
         ids.push_back(id);
       else
-        model_.model->encode(word, ids);
+        model_.encode(word, ids);
     }
   }
 }
@@ -163,7 +163,7 @@ std::string Pipeline::decode(const std::vector<std::int64_t>& ids) const {
   std::vector<std::string> tokens;
   for (const std::int64_t id : ids)
     if (!std::binary_search(special_ids_.begin(), special_ids_.end(), id)) tokens.push_back(tokens_[static_cast<std::size_t>(id)]);
-  decoder_->decode(tokens);
+  decoder_(tokens);
   std::string out;
   for (const std::string& token : tokens) out += token;
   for (std::size_t at = word_end_.empty() ? std::string::npos : out.find(word_end_); at != std::string::npos; at = out.find(word_end_, at + 1))

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,17 +25,12 @@ struct SpecialEnds {
 /// post-processor's type if it is not supported.
 SpecialEnds read_post_processor(const nlohmann::json& json, const std::string& origin);
 
-/// Converts tokens back to text. Thread-safe.
-class Decoder {
- public:
-  virtual ~Decoder() = default;
-  /// Changes the tokens in place, and may join tokens. The concatenation of the result is the text.
-  virtual void decode(std::vector<std::string>& tokens) const = 0;
-};
+/// Converts tokens back to text: changes the tokens in place, and may join them. The concatenation of the result is the text. Thread-safe.
+using Decoder = std::function<void(std::vector<std::string>& tokens)>;
 
 /// Reads the `decoder` of a tokenizer.json; if it is null, returns a decoder that puts spaces between tokens. Throws UserError
 /// naming `origin` and the decoder's type if it is not supported.
-std::shared_ptr<const Decoder> make_decoder(const nlohmann::json& json, const std::string& origin);
+Decoder make_decoder(const nlohmann::json& json, const std::string& origin);
 
 /// Converts text to ids and ids to text by the rules of a tokenizer.json, like the `tokenizers` package. Thread-safe.
 class Pipeline {
@@ -67,12 +62,12 @@ class Pipeline {
   std::vector<std::int64_t> encode_into(std::size_t room, std::string_view text) const;
   void encode_part(std::string_view text, std::size_t head, std::size_t limit, std::vector<std::int64_t>& ids) const;
 
-  std::shared_ptr<const Normalizer> normalizer_;
+  Normalizer normalizer_;
   Splitting splitting_;
   ModelPart model_;
   AddedTokens added_;
   SpecialEnds ends_;
-  std::shared_ptr<const Decoder> decoder_;
+  Decoder decoder_;
   std::string word_end_;  // the mark at the end of words; where decoder_ leaves it in the text, decode() replaces it by a space
   std::vector<std::string> tokens_;  // tokens by id
   std::vector<std::int64_t> special_ids_;

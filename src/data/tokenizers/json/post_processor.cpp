@@ -28,9 +28,14 @@ std::vector<std::int64_t> ids_of_special(const Part& part, const nlohmann::json&
   return out;
 }
 
-SpecialEnds read_template(const Part& part) {
-  part.allow({"single", "pair", "special_tokens"});
-  SpecialEnds out;
+/// Sets the special tokens of a text. Only one part may do so.
+void set_ends(const Part& part, SpecialEnds own, SpecialEnds& out) {
+  if (out.size() > 0) part.refuse("adds tokens although another part does so already, which is not supported");
+  out = std::move(own);
+}
+
+void add_template(const Part& part, SpecialEnds& out) {
+  SpecialEnds own;
   int texts = 0;
   for (const nlohmann::json& piece : part.at("single")) {
     if (piece.contains("Sequence")) {
@@ -38,42 +43,29 @@ SpecialEnds read_template(const Part& part) {
       ++texts;
       continue;
     }
-    std::vector<std::int64_t>& end = texts > 0 ? out.behind : out.before;
+    std::vector<std::int64_t>& end = texts > 0 ? own.behind : own.before;
     const std::vector<std::int64_t> ids = ids_of_special(part, piece.at("SpecialToken"));
     end.insert(end.end(), ids.begin(), ids.end());
   }
   if (texts != 1) part.refuse("must name the text exactly once");
-  return out;
+  set_ends(part, std::move(own), out);
 }
 
-SpecialEnds read_pair_of_tokens(const Part& part) {
-  part.allow({"sep", "cls", "trim_offsets", "add_prefix_space"});
-  return {{id_of_pair(part, "cls")}, {id_of_pair(part, "sep")}};
-}
-
-/// Reads a part into `out`; only one part may add tokens.
-void read_part(const nlohmann::json& described, const std::string& origin, int depth, SpecialEnds& out) {
-  constexpr int deepest = 16;
-  const Part part(described, "post_processor", origin);
-  if (part.type() == "Sequence") {
-    part.allow({"processors"});
-    if (depth == deepest) part.refuse("is nested too deeply");
-    for (const nlohmann::json& each : part.at("processors")) read_part(each, origin, depth + 1, out);
-    return;
-  }
-  if (part.type() == "ByteLevel") return part.allow({"add_prefix_space", "trim_offsets", "use_regex"});
-  const bool pair = part.type() == "RobertaProcessing" || part.type() == "BertProcessing";
-  if (!pair && part.type() != "TemplateProcessing") part.unknown();
-  const SpecialEnds own = pair ? read_pair_of_tokens(part) : read_template(part);
-  if (out.size() > 0) part.refuse("adds tokens although another part does so already, which is not supported");
-  out = own;
+void add_pair(const Part& part, SpecialEnds& out) {
+  set_ends(part, {{id_of_pair(part, "cls")}, {id_of_pair(part, "sep")}}, out);
 }
 
 }  // namespace
 
 SpecialEnds read_post_processor(const nlohmann::json& json, const std::string& origin) {
+  static const Keys of_pair = {"sep", "cls", "trim_offsets", "add_prefix_space"};
+  static const std::vector<PartType<SpecialEnds>> types = {
+      {"ByteLevel", {"add_prefix_space", "trim_offsets", "use_regex"}, [](const Part&, SpecialEnds&) {}},
+      {"RobertaProcessing", of_pair, add_pair},
+      {"BertProcessing", of_pair, add_pair},
+      {"TemplateProcessing", {"single", "pair", "special_tokens"}, add_template}};
   SpecialEnds out;
-  if (!json.is_null()) read_part(json, origin, 0, out);
+  if (!json.is_null()) read_part(json, "post_processor", "processors", types, origin, out);
   return out;
 }
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -26,16 +26,11 @@ struct Pieces {
   std::string_view of(const Piece& piece) const { return std::string_view(text).substr(piece.begin, piece.end - piece.begin); }
 };
 
-/// A step that splits pieces into smaller ones. Thread-safe.
-class PreTokenizer {
- public:
-  virtual ~PreTokenizer() = default;
-  /// Splits `pieces` in place. `spare` is a buffer that the caller keeps between calls.
-  virtual void split(Pieces& pieces, Pieces& spare) const = 0;
-};
+/// A step that splits pieces into smaller ones, in place. `spare` is a buffer that the caller keeps between calls. Thread-safe.
+using PreTokenizer = std::function<void(Pieces& pieces, Pieces& spare)>;
 
 struct Splitting {
-  std::shared_ptr<const PreTokenizer> pre_tokenizer;
+  PreTokenizer split;
   bool bytes = false;  // whether pieces are raw bytes; if so, the file writes each byte b of a token as character_of_byte(b)
 };
 

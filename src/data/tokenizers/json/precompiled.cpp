@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <unicode/uchar.h>
@@ -74,8 +75,10 @@ std::size_t end_of_grapheme(std::string_view text, std::size_t at) {
   return end;
 }
 
-class Precompiled : public Normalizer {
+/// Not copyable, because ascii_ refers to texts_.
+class Precompiled {
  public:
+  Precompiled(const Precompiled&) = delete;
   Precompiled(std::string_view map, const std::string& origin) {
     const auto damaged = [&] { user_error(origin, ": the map of its normalizer Precompiled is damaged"); };
     std::uint32_t size = 0;
@@ -95,7 +98,7 @@ class Precompiled : public Normalizer {
     line_break_changes_ = replacement("\r\n").has_value();
   }
 
-  void apply(Segment& segment, std::string& spare) const override {
+  void apply(Segment& segment, std::string& spare) const {
     const std::string& text = segment.text;
     if (unicode::is_ascii(text) && !changes_ascii(text)) return;
     spare.clear();
@@ -178,8 +181,8 @@ class Precompiled : public Normalizer {
 
 }  // namespace
 
-std::shared_ptr<const Normalizer> make_precompiled(const std::string& map, const std::string& origin) {
-  return std::make_shared<Precompiled>(map, origin);
+Normalizer make_precompiled(const std::string& map, const std::string& origin) {
+  return [rules = std::make_shared<const Precompiled>(map, origin)](Segment& segment, std::string& spare) { rules->apply(segment, spare); };
 }
 
 }  // namespace tessera::json_tokenizer

@@ -17,12 +17,12 @@ namespace {
 constexpr double unknown_penalty = 10.0;
 
 /// Finds the tokens with the largest sum of scores by the Viterbi algorithm. Text that no token covers is unknown.
-class Unigram : public Model {
+class Unigram {
  public:
   Unigram(const std::vector<std::pair<std::string, double>>& vocabulary, std::int32_t unknown, bool byte_fallback, std::string origin)
-      : unknown_(unknown), owner_(next_cache_owner()), origin_(std::move(origin)) {
+      : unknown_(unknown), origin_(std::move(origin)) {
     double lowest = std::numeric_limits<double>::infinity();
-    std::vector<std::pair<std::string, std::int32_t>> texts;
+    ByteTrie::Texts texts;
     for (const auto& [token, score] : vocabulary) {
       texts.emplace_back(token, static_cast<std::int32_t>(scores_.size()));
       scores_.push_back(score);
@@ -33,19 +33,7 @@ class Unigram : public Model {
     for (unsigned byte = 0; byte < 256; ++byte) bytes_[byte] = byte_fallback ? tokens_.find(byte_token(static_cast<std::uint8_t>(byte))) : ByteTrie::none;
   }
 
-  void encode(std::string_view word, std::vector<std::int64_t>& out) const override {
-    WordCache::encode(word, owner_, out, [this](std::string_view text, std::vector<std::int64_t>& ids) { append_best(text, ids); });
-  }
-
- private:
-  /// The best tokenization of the text up to a position.
-  struct Way {
-    double score = 0;
-    std::uint32_t length = 0;  // length of the last token; 0: no tokenization ends at this position
-    std::int32_t id = 0;
-  };
-
-  void append_best(std::string_view text, std::vector<std::int64_t>& out) const {
+  void append(std::string_view text, std::vector<std::int64_t>& out) const {
     thread_local std::vector<Way> ways;
     ways.assign(text.size() + 1, {});
     for (std::size_t at = 0; at < text.size(); at += length_of(text[at])) add_tokens(text, at, ways);
@@ -60,6 +48,14 @@ class Unigram : public Model {
     }
     std::reverse(out.begin() + static_cast<std::ptrdiff_t>(before), out.end());
   }
+
+ private:
+  /// The best tokenization of the text up to a position.
+  struct Way {
+    double score = 0;
+    std::uint32_t length = 0;  // length of the last token; 0: no tokenization ends at this position
+    std::int32_t id = 0;
+  };
 
   void add_tokens(std::string_view text, std::size_t at, std::vector<Way>& ways) const {
     const double here = ways[at].score;
@@ -100,7 +96,6 @@ class Unigram : public Model {
   std::array<std::int32_t, 256> bytes_{};
   std::int32_t unknown_;
   double unknown_score_;
-  std::uint32_t owner_;
   std::string origin_;
 };
 
@@ -140,7 +135,8 @@ double as_read_there(double score) {
 }  // namespace
 
 ModelPart make_unigram(const nlohmann::json& json, const std::string& origin) {
-  allow_members(json, {"unk_id", "vocab", "byte_fallback"}, origin);
+  const Part part(json, "model", origin);
+  part.allow({"unk_id", "vocab", "byte_fallback"});
   if (!json.contains("vocab") || !json.at("vocab").is_array()) user_error(origin, ": its model has no vocab: the file is damaged");
   std::vector<std::pair<std::string, double>> vocabulary;
   Tokens tokens;
@@ -151,12 +147,12 @@ ModelPart make_unigram(const nlohmann::json& json, const std::string& origin) {
     tokens.ids.insert_or_assign(vocabulary.back().first, static_cast<std::int32_t>(tokens.count++));
   }
   std::int32_t unknown = -1;
-  if (json.contains("unk_id") && !json.at("unk_id").is_null()) {
+  if (part.has("unk_id")) {
     const nlohmann::json& id = json.at("unk_id");
     if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= vocabulary.size()) user_error(origin, ": its model's unk_id is not in its vocab");
     unknown = id.get<std::int32_t>();
   }
-  auto model = std::make_shared<Unigram>(vocabulary, unknown, flag_member(json, "byte_fallback", origin), origin);
+  Model model = cached(std::make_shared<const Unigram>(vocabulary, unknown, part.flag("byte_fallback", false), origin));
   return {std::move(model), std::move(tokens)};
 }
 

@@ -1,11 +1,14 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <string_view>
 #include <vector>
+
+#include "src/data/tokenizers/json/model.h"
 
 namespace tessera::json_tokenizer {
 
@@ -103,6 +106,17 @@ class WordCache {
 };
 
 /// Returns a new number that identifies a model in the caches.
-std::uint32_t next_cache_owner();
+inline std::uint32_t next_cache_owner() {
+  static std::atomic<std::uint32_t> last = 0;
+  return ++last;
+}
+
+/// Returns a model that keeps the ids of recent words. Words that are not kept are encoded by rules->append(word, ids).
+template <class Rules>
+Model cached(std::shared_ptr<const Rules> rules) {
+  return [rules = std::move(rules), owner = next_cache_owner()](std::string_view piece, std::vector<std::int64_t>& out) {
+    WordCache::encode(piece, owner, out, [&](std::string_view word, std::vector<std::int64_t>& ids) { rules->append(word, ids); });
+  };
+}
 
 }  // namespace tessera::json_tokenizer

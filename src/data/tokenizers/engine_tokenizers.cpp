@@ -1,12 +1,15 @@
-#include "src/data/tokenizers/clip_bpe.h"
+#include "src/data/tokenizers/engine_tokenizers.h"
 
 #include <algorithm>
+#include <functional>
 #include <vector>
 
 #include "src/data/tokenizers/caption_cleanup.h"
-#include "src/data/tokenizers/engine_tokenizer.h"
 #include "src/data/tokenizers/json/assembled.h"
 #include "src/data/tokenizers/json/characters.h"
+#include "src/data/tokenizers/json/pipeline.h"
+#include "src/data/tokenizers/tokenizer_config.h"
+#include "src/data/tokenizers/vocabulary_file.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/config/shipped.h>
@@ -15,6 +18,77 @@ namespace tessera {
 namespace {
 
 using nlohmann::json;
+
+/// What a setting of the configuration adds to the rules of its tokenizer.json.
+struct EngineSettings {
+  std::string name;  // the setting's name, for error messages
+  std::int64_t context_length = 0;
+  std::int64_t pad_id = 0;
+  bool pad_is_text = false;
+  std::int64_t zero_id = -1;  // the id to replace by 0; -1: none
+  /// Returns the text to encode, as valid UTF-8: `text` itself, or a cleaned copy that the function stores in `room`.
+  std::function<std::string_view(std::string_view text, std::string& room)> clean;
+};
+
+/// A tokenizer that runs on the engine. Thread-safe.
+class EngineTokenizer : public Tokenizer {
+ public:
+  /// `file` holds the rules: a tokenizer.json, or what a preset (clip-bpe, wordpiece) makes of `vocabulary`. Throws UserError naming
+  /// `vocabulary.origin` if the rules are damaged or not supported.
+  EngineTokenizer(EngineSettings settings, Vocabulary vocabulary, const json& file)
+      : settings_(std::move(settings)), bytes_(std::move(vocabulary.bytes)), pipeline_(file, vocabulary.origin) {}
+
+  std::vector<std::int64_t> encode(std::string_view text) const override {
+    thread_local std::string room;
+    std::vector<std::int64_t> ids = pipeline_.encode(settings_.clean(text, room), static_cast<std::size_t>(settings_.context_length));
+    if (settings_.zero_id >= 0) std::replace(ids.begin(), ids.end(), settings_.zero_id, std::int64_t{0});
+    return ids;
+  }
+
+  std::int64_t count_ids(std::string_view text) const override {
+    std::string room;
+    return std::ssize(pipeline_.encode_whole(settings_.clean(text, room)));
+  }
+
+  std::string decode(const std::vector<std::int64_t>& ids) const override {
+    for (const std::int64_t id : ids)
+      if (id < 0 || id >= vocab_size()) user_error(settings_.name, ": id ", id, " is not in 0..", vocab_size() - 1);
+    const std::vector<std::int64_t>& behind = pipeline_.ends().behind;
+    const auto end = behind.empty() ? ids.end() : std::find(ids.begin(), ids.end(), behind.back());  // padding follows the end token
+    return pipeline_.decode({ids.begin(), end});
+  }
+
+  std::int64_t vocab_size() const override { return pipeline_.size(); }
+  std::int64_t context_length() const override { return settings_.context_length; }
+  std::int64_t pad_id() const override { return settings_.pad_id; }
+  bool pad_is_text() const override { return settings_.pad_is_text; }
+  std::vector<std::int64_t> special_ids() const override { return pipeline_.special_ids(); }
+  std::string name() const override { return settings_.name; }
+  const std::string& vocabulary_bytes() const override { return bytes_; }
+  /// Returns the number of special tokens around a text, and the maximum number of ids including them.
+  std::size_t special_ends() const { return pipeline_.ends().size(); }
+  std::size_t most_ids() const { return std::min(static_cast<std::size_t>(settings_.context_length), pipeline_.longest()); }
+
+ private:
+  EngineSettings settings_;
+  std::string bytes_;
+  json_tokenizer::Pipeline pipeline_;
+};
+
+/// Returns the text, or a copy in `room` in which U+FFFD replaces the bytes that are not UTF-8. This is a `clean` for EngineSettings.
+std::string_view repaired_utf8(std::string_view text, std::string& room) {
+  if (is_utf8(text)) return text;
+  return room = repair_utf8(text);
+}
+
+EngineSettings engine_settings(const TokenizerJsonSettings& settings) {
+  EngineSettings out{"tokenizer_json", settings.context_length, settings.pad_id, settings.pad_is_text, settings.zero_id, repaired_utf8};
+  if (settings.cleanup != "none")
+    out.clean = [cleanup = settings.cleanup](std::string_view text, std::string& room) -> std::string_view {
+      return room = cleaned_caption(repaired_utf8(text, room), cleanup);
+    };
+  return out;
+}
 
 constexpr std::size_t clip_merges = 48'894;
 constexpr std::string_view clip_word_end = "</w>";
@@ -82,7 +156,35 @@ json open_clip_rules(std::string_view merges, const std::string& origin) {
   return file;
 }
 
+/// Returns the lines of a vocab.txt. A line that is not UTF-8 keeps its id, but U+FFFD makes it a piece that no cleaned text contains.
+std::vector<std::string> read_pieces(const Vocabulary& vocabulary) {
+  std::vector<std::string> pieces = split_lines(vocabulary.bytes);
+  for (const char* special : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"})
+    if (std::find(pieces.begin(), pieces.end(), special) == pieces.end())
+      user_error(vocabulary.origin, ": has no ", special, " among its ", pieces.size(),
+                 " lines; expected BERT's vocab.txt, one piece per line");
+  for (std::string& piece : pieces)
+    if (!is_utf8(piece)) piece = repair_utf8(piece);
+  return pieces;
+}
+
 }  // namespace
+
+std::shared_ptr<Tokenizer> make_tokenizer_json(const TokenizerJsonSettings& settings, const TokenizerContext& context) {
+  const bool from_file = context.vocabulary.empty() && !settings.model.empty();
+  Vocabulary vocabulary = load_vocabulary("tokenizer_json", "model", settings.model, context);
+  const std::string origin = vocabulary.origin;
+  try {
+    if (from_file) vocabulary.bytes = json_tokenizer::assembled(settings.model.name, std::move(vocabulary.bytes));
+    const json file = parse_json_object(vocabulary.bytes, origin);
+    auto tokenizer = std::make_shared<EngineTokenizer>(engine_settings(settings), std::move(vocabulary), file);
+    const std::size_t special = tokenizer->special_ends(), room = tokenizer->most_ids();
+    if (room <= special) user_error(origin, ": context_length ", room, " leaves no room for text next to ", special, " special tokens");
+    return tokenizer;
+  } catch (const json::exception& error) {
+    user_error(origin, ": is not a tokenizer.json, or is damaged: ", error.what());
+  }
+}
 
 json clip_tokenizer_json(std::string_view merges, const std::string& origin, const std::string& start, const std::string& end) {
   json::object_t vocabulary;
@@ -124,6 +226,17 @@ std::shared_ptr<Tokenizer> make_clip_bpe(const ClipBpeSettings& settings, const 
     json_tokenizer::lower_ascii(room);
     return room;
   };
+  return std::make_shared<EngineTokenizer>(std::move(engine), std::move(vocabulary), rules);
+}
+
+std::shared_ptr<Tokenizer> make_wordpiece(const WordPieceSettings& settings, const TokenizerContext& context) {
+  Vocabulary vocabulary = load_vocabulary("wordpiece", "vocab", settings.vocab, context);
+  const TokenizerConfig config(json{{"do_lower_case", settings.lower_case}});
+  json rules = json_tokenizer::of_word_pieces(read_pieces(vocabulary), config, vocabulary.origin);
+  rules["decoder"]["cleanup"] = false;
+  rules["decoder"]["strips_first"] = true;
+  EngineSettings engine{.name = "wordpiece", .context_length = settings.context_length, .clean = repaired_utf8};
+  engine.pad_id = rules["model"]["vocab"]["[PAD]"].get<std::int64_t>();
   return std::make_shared<EngineTokenizer>(std::move(engine), std::move(vocabulary), rules);
 }
 
