@@ -11,7 +11,6 @@
 #include "src/config/environment.h"
 #include "src/data/loading/reported_samples.h"
 #include "src/evaluation/checkpoint_pool.h"
-#include "src/evaluation/earlier_results.h"
 #include "src/evaluation/feature_store.h"
 #include "src/evaluation/kept_slots.h"
 #include "src/evaluation/model_evaluation.h"
@@ -136,6 +135,40 @@ nlohmann::json results_of(const InferenceModel& loaded, const nlohmann::json& or
 bool holds_results(const std::string& folder) {
   std::error_code ignored;
   return fs::exists(fs::path(folder) / "results.json", ignored) || fs::exists(fs::path(folder) / "report.html", ignored);
+}
+
+bool same_tasks(const nlohmann::json& results, const std::vector<config::ModuleSettings>& tasks) {
+  const auto list = results.find("tasks");
+  if (list == results.end() || !list->is_array() || list->size() != tasks.size()) return false;
+  for (std::size_t i = 0; i < tasks.size(); ++i)
+    if (list->at(i).value("task", "") != tasks[i].name ||
+        list->at(i).value("settings", nlohmann::json()) != config::to_json(tasks[i].settings))
+      return false;
+  return true;
+}
+
+bool same_origin(const nlohmann::json& results, const nlohmann::json& origin) {
+  const auto keys = {"weights", "model_settings", "source", "train", "batch_size", "version", "commit"};
+  return std::all_of(keys.begin(), keys.end(),
+                     [&](const char* key) { return results.contains(key) && results.at(key) == origin.at(key); });
+}
+
+/// Returns the last of the folders FOLDER, FOLDER-2, FOLDER-3, ... (FOLDER is `usual`) whose results can be reused. Results can be reused
+/// if their weights, data, batch size and version equal those in `origin`, their tasks and task settings equal `tasks`, all slots were
+/// used, and no task failed. Returns an empty string if there is no such folder.
+std::string earlier_results(const std::string& usual, const nlohmann::json& origin,
+                            const std::vector<config::ModuleSettings>& tasks) {
+  std::string found, folder = usual;
+  std::error_code ignored;
+  for (int number = 2; fs::is_regular_file(folder + "/results.json", ignored); ++number) {
+    const auto json = nlohmann::json::parse(io::read_file(folder + "/results.json"), nullptr, false);
+    const bool whole = json.is_object() && !json.contains("slots") && json.contains("failed") && json["failed"].empty();
+    if (whole && same_origin(json, origin) && same_tasks(json, tasks) &&
+        fs::is_regular_file(folder + "/samples.json", ignored))
+      found = folder;
+    folder = concat(usual, "-", number);
+  }
+  return found;
 }
 
 std::string usual_folder(const std::string& run_folder, const std::string& model_file) {

@@ -14,6 +14,7 @@
 #include "src/evaluation/metrics/segmentation.h"
 #include "src/evaluation/metrics/localization.h"
 #include "src/evaluation/metrics/zero_shot.h"
+#include "tests/reference/whole_metrics.h"
 #include <tessera/base/random.h>
 
 namespace tessera::metrics {

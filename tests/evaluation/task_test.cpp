@@ -4,7 +4,6 @@
 #include "src/data/image/encode.h"
 #include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/tasks/candidates.h"
-#include "src/evaluation/tasks/task_settings.h"
 #include "tests/evaluation/color_embedder.h"
 #include "tests/evaluation/letter_tokenizer.h"
 #include "tests/evaluation/task_case.h"

@@ -10,6 +10,7 @@
 #include "src/evaluation/metrics/localization.h"
 #include "src/evaluation/metrics/zero_shot.h"
 #include "tests/reference/all_runners.h"
+#include "tests/reference/whole_metrics.h"
 #include <tessera/base/text.h>
 #include <tessera/config/fields.h>
 

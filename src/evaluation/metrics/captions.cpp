@@ -172,15 +172,6 @@ KPrecisionScores k_precision(const std::vector<std::int64_t>& top1, const std::v
   return out;
 }
 
-KPrecisionScores k_precision(const at::Tensor& scores, const std::vector<std::string>& captions,
-                             const std::vector<std::int64_t>& caption_image,
-                             const std::optional<std::vector<std::string>>& lexicon, bool clip_counts) {
-  TORCH_CHECK(scores.dim() == 2 && scores.size(1) == static_cast<std::int64_t>(captions.size()),
-              "k_precision: scores must be [N, ", captions.size(), "], got ", scores.sizes());
-  const auto all = [&](RowRange images, RowRange) { return scores.slice(0, images.begin, images.end); };
-  return k_precision(best_texts(all, scores.size(0), scores.size(1)), captions, caption_image, lexicon, clip_counts);
-}
-
 CiderScores cider_d(const std::vector<std::string>& captions, const std::vector<std::vector<std::string>>& references, double sigma) {
   TORCH_CHECK(captions.size() == references.size(), "cider_d: captions for ", captions.size(), " images, but references for ",
               references.size());

@@ -37,11 +37,6 @@ KPrecisionScores k_precision(const std::vector<std::int64_t>& top1, const std::v
                              const std::vector<std::int64_t>& caption_image,
                              const std::optional<std::vector<std::string>>& lexicon, bool clip_counts = false);
 
-/// Does the same as the other k_precision(); here top1[n] is the caption with the greatest score for image n. scores: float [N, M].
-KPrecisionScores k_precision(const at::Tensor& scores, const std::vector<std::string>& captions,
-                             const std::vector<std::int64_t>& caption_image,
-                             const std::optional<std::vector<std::string>>& lexicon, bool clip_counts = false);
-
 struct CiderScores {
   std::vector<double> per_image;
   double mean = 0;

@@ -18,7 +18,6 @@ PairScores category_accuracy(const at::Tensor& right, const at::Tensor& category
               "category_accuracy: category must lie in 0..", categories - 1);
   const at::Tensor group = category.to(right.device(), at::kLong);
   PairScores out;
-  out.right = right;
   out.accuracy = share_true(right);
   out.category_count = at::bincount(group, {}, categories);
   const at::Tensor counts = out.category_count.to(at::kDouble);
@@ -26,15 +25,6 @@ PairScores category_accuracy(const at::Tensor& right, const at::Tensor& category
   out.category_accuracy = at::where(counts.gt(0), hits / counts.clamp_min(1), -1.0);
   out.mean_category_accuracy = mean_of_present(out.category_accuracy);
   return out;
-}
-
-PairScores pairwise_accuracy(const at::Tensor& positive_scores, const at::Tensor& negative_scores,
-                             const at::Tensor& category, std::int64_t categories) {
-  TORCH_CHECK(positive_scores.dim() == 1 && positive_scores.sizes() == negative_scores.sizes() &&
-                  positive_scores.sizes() == category.sizes(),
-              "pairwise_accuracy: scores and category must be [N], got ", positive_scores.sizes(), ", ",
-              negative_scores.sizes(), " and ", category.sizes());
-  return category_accuracy(positive_scores.gt(negative_scores), category, categories);
 }
 
 WinogroundScores winoground(const at::Tensor& scores) {

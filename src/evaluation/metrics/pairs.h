@@ -7,7 +7,6 @@
 namespace tessera::metrics {
 
 struct PairScores {
-  at::Tensor right;              // [N] bool
   double accuracy = 0;           // share of right samples among all samples
   at::Tensor category_accuracy;  // [K] double; -1 if the category has no sample
   double mean_category_accuracy = 0;
@@ -17,11 +16,6 @@ struct PairScores {
 /// Returns the share of true entries in `right`, bool [N], over all samples and for each category. category: int64 [N] in
 /// 0..categories-1.
 PairScores category_accuracy(const at::Tensor& right, const at::Tensor& category, std::int64_t categories);
-
-/// Returns the share of right pairs. A pair is right only if its positive score is greater than its negative score; equal scores and NaN
-/// are wrong (as in SugarCrepe, SVO probes, FOIL). positive_scores and negative_scores: float [N]. category: int64 [N] in 0..categories-1.
-PairScores pairwise_accuracy(const at::Tensor& positive_scores, const at::Tensor& negative_scores,
-                             const at::Tensor& category, std::int64_t categories);
 
 struct WinogroundScores {
   double text_score = 0;
@@ -49,7 +43,7 @@ ParaphraseScores paraphrase(const at::Tensor& image_scores, const at::Tensor& te
 at::Tensor all_right(const at::Tensor& right, const at::Tensor& group, std::int64_t groups);
 
 /// Returns, for each row of scores [N, K], whether the first score is greater than all others: bool [N]. Equal scores and NaN count as
-/// false. K must be at least 2.
+/// false (as in SugarCrepe, SVO probes, FOIL). K must be at least 2.
 at::Tensor first_is_best(const at::Tensor& scores);
 
 }  // namespace tessera::metrics

@@ -226,26 +226,12 @@ CosineRanks cosine_ranks(const at::Tensor& images, const at::Tensor& texts, cons
   return exact ? ranks(at::kDouble, 0.0) : ranks(at::kFloat, 0.0F);
 }
 
-/// Returns the rank of each query's best correct candidate, or -1 if the query has none. A candidate is correct if it has the
-/// same id as the query, and this id is not -1. `scores_of` returns the similarities of a range of queries with all candidates.
-/// The ids are int64.
-at::Tensor best_right_rank(const std::function<at::Tensor(RowRange)>& scores_of, const at::Tensor& query_id,
-                           const at::Tensor& candidate_id) {
-  const std::int64_t queries = query_id.size(0), count = candidate_id.size(0);
-  at::Tensor ranks = at::full({queries}, -1, query_id.options());
-  if (count == 0) return ranks;
-  const at::Tensor index = at::arange(count, query_id.options()).unsqueeze(0);
-  for_tiles(queries, count, [&](std::int64_t begin, std::int64_t end) {
-    const at::Tensor scores = at::nan_to_num(scores_of({begin, end}), -INFINITY);
-    const at::Tensor id = query_id.slice(0, begin, end).unsqueeze(1);
-    const at::Tensor right = at::logical_and(candidate_id.unsqueeze(0).eq(id), id.ge(0));
-    const at::Tensor best = at::where(right, scores, -INFINITY).amax(1, true);
-    const at::Tensor at_best = at::logical_and(right, scores.eq(best));
-    const at::Tensor first = at::where(at_best, index, count).amin(1, true);
-    const at::Tensor before = at::logical_or(scores.gt(best), at::logical_and(scores.eq(best), index.lt(first))).sum(1);
-    // If the scores of a query are NaN, its correct candidate ranks last, not first.
-    const at::Tensor place = at::where(best.squeeze(1).eq(-INFINITY), count, before);
-    ranks.slice(0, begin, end).copy_(at::where(right.any(1), place, -1));
+/// Returns best_right_rank() of all queries. `scores_of` returns the similarities of a range of queries with all candidates.
+at::Tensor rank_in_tiles(const std::function<at::Tensor(RowRange)>& scores_of, const at::Tensor& query_id, const at::Tensor& candidate_id) {
+  at::Tensor ranks = at::full_like(query_id, -1);
+  if (candidate_id.size(0) == 0) return ranks;
+  for_tiles(query_id.size(0), candidate_id.size(0), [&](std::int64_t begin, std::int64_t end) {
+    ranks.slice(0, begin, end).copy_(best_right_rank(scores_of({begin, end}), query_id.slice(0, begin, end), candidate_id));
   });
   return ranks;
 }
@@ -264,12 +250,8 @@ RetrievalScores retrieval_recall(const SimilarityTile& similarity, std::int64_t 
   check_owner(owner, images);
   const at::Tensor image = at::arange(images, owner.options());
   RetrievalScores out;
-  out.image_to_text_rank = best_right_rank([&](RowRange rows) { return similarity(rows, {0, texts}); }, image, owner);
-  out.text_to_image_rank = best_right_rank(
-      [&](RowRange rows) {
-        return similarity({0, images}, rows).t();
-      },
-      owner, image);
+  out.image_to_text_rank = rank_in_tiles([&](RowRange rows) { return similarity(rows, {0, texts}); }, image, owner);
+  out.text_to_image_rank = rank_in_tiles([&](RowRange rows) { return similarity({0, images}, rows).t(); }, owner, image);
   out.image_to_text = recall_at(out.image_to_text_rank, topk);
   out.text_to_image = recall_at(out.text_to_image_rank, topk);
   return out;

@@ -87,17 +87,6 @@ void check_names(const char* who, std::int64_t names, const at::Tensor& target, 
   if (options.candidates == "present") check_targets(who, target, count_classes(names, options), options.ignore_index);
 }
 
-/// Checks the inputs of a segmentation. `features` [B, N, D] are the features of patches or groups.
-void check_task(const char* who, const at::Tensor& features, const at::Tensor& class_features, const at::Tensor& target,
-                const SegmentationOptions& options) {
-  TORCH_CHECK(class_features.dim() == 2 && class_features.size(1) == features.size(2), who,
-              ": class_features must be [C, ", features.size(2), "], got ", class_features.sizes());
-  TORCH_CHECK(target.dim() == 3 && target.size(0) == features.size(0), who, ": target must be [", features.size(0),
-              ", H, W], got ", target.sizes());
-  check_upsample(who, options);
-  check_names(who, class_features.size(0), target, options);
-}
-
 /// Returns the indices of the names that can be predicted for the pixels of one image, in ascending order.
 at::Tensor find_candidates(const at::Tensor& target, std::int64_t names, const SegmentationOptions& options) {
   const at::Tensor classes = classes_of_names(names, options, target.device());
@@ -109,24 +98,6 @@ at::Tensor find_candidates(const at::Tensor& target, std::int64_t names, const S
 }
 
 }  // namespace
-
-SegmentationPrediction zero_shot_segmentation(const at::Tensor& patch_features, const at::Tensor& class_features,
-                                              const at::Tensor& target, const SegmentationOptions& options) {
-  const auto [rows, columns] = options.grid;
-  TORCH_CHECK(patch_features.dim() == 3 && patch_features.size(1) == rows * columns,
-              "zero_shot_segmentation: patch_features must be [B, ", rows, " * ", columns, ", D], got ",
-              patch_features.sizes());
-  check_task("zero_shot_segmentation", patch_features, class_features, target, options);
-  const at::Tensor truth = target.to(patch_features.device(), at::kLong);
-
-  SegmentationPrediction out;
-  const at::Tensor cosines = CosinesWith(class_features)(patch_features);  // [B, P, C]
-  out.patch_similarity = cosines.transpose(1, 2).reshape({truth.size(0), class_features.size(0), rows, columns});
-  out.prediction = at::empty_like(truth);
-  for (std::int64_t b = 0; b < truth.size(0); ++b)
-    out.prediction[b].copy_(segment_pixels(out.patch_similarity[b], truth[b], options));
-  return out;
-}
 
 at::Tensor segment_pixels(const at::Tensor& scores, const at::Tensor& target, const SegmentationOptions& options) {
   TORCH_CHECK(scores.dim() == 3 && target.dim() == 2, "segment_pixels: expected scores [N, rows, columns] and target ",
@@ -195,7 +166,12 @@ at::Tensor zero_shot_segmentation_by_groups(const at::Tensor& group_features, co
                   group_features.size(1) == attention.size(1),
               kWho, ": group_features [B, K, D] and attention [B, K, P] must agree, got ", group_features.sizes(),
               " and ", attention.sizes());
-  check_task(kWho, group_features, class_features, target, options);
+  TORCH_CHECK(class_features.dim() == 2 && class_features.size(1) == group_features.size(2), kWho, ": class_features must be [C, ",
+              group_features.size(2), "], got ", class_features.sizes());
+  TORCH_CHECK(target.dim() == 3 && target.size(0) == group_features.size(0), kWho, ": target must be [", group_features.size(0),
+              ", H, W], got ", target.sizes());
+  check_upsample(kWho, options);
+  check_names(kWho, class_features.size(0), target, options);
   const at::Tensor truth = target.to(group_features.device(), at::kLong);
   const at::Tensor cosines = CosinesWith(class_features)(group_features);  // [B, K, C]
   const at::Tensor masks = group_masks(attention, truth.size(1), truth.size(2), options);
@@ -272,13 +248,6 @@ SegmentationScores SegmentationMeter::scores() const {
   const auto pixels = out.image_pixels.sum().item<std::int64_t>();
   out.pixel_accuracy = pixels > 0 ? out.image_right.sum().item<double>() / static_cast<double>(pixels) : 0.0;
   return out;
-}
-
-SegmentationScores segmentation_scores(const at::Tensor& prediction, const at::Tensor& target, std::int64_t num_classes,
-                                       std::optional<std::int64_t> background_index, std::int64_t ignore_index) {
-  SegmentationMeter meter(num_classes, background_index, ignore_index);
-  meter.add(prediction, target);
-  return meter.scores();
 }
 
 }  // namespace tessera::metrics

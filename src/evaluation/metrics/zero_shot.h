@@ -36,10 +36,4 @@ class ZeroShotMeter {
 at::Tensor class_embeddings(const at::Tensor& prompt_features, const at::Tensor& prompt_class,
                             std::int64_t num_classes);
 
-/// Returns ZeroShotMeter's scores for the cosines of image_features, float [N, D], with class_embeddings(). labels: int64 [N];
-/// images with the label -1 are left out of all means. Throws c10::Error if shapes do not match or classes are out of range.
-ZeroShotScores zero_shot_classification(const at::Tensor& image_features, const at::Tensor& labels,
-                                        const at::Tensor& prompt_features, const at::Tensor& prompt_class,
-                                        std::int64_t num_classes, const std::vector<std::int64_t>& topk = {1, 5});
-
 }  // namespace tessera::metrics

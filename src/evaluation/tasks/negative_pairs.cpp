@@ -1,4 +1,5 @@
-#include "src/data/loading/evaluation_reader.h"
+#include <ATen/ATen.h>
+
 #include "src/evaluation/tasks/negative_pairs.h"
 
 namespace tessera {
@@ -20,6 +21,19 @@ NegativePairs::NegativePairs(const std::vector<EvaluationSample>& samples) {
 Required with_negatives() {
   return {[](const Sample& sample) { return !sample.captions.empty() && !sample.negatives.empty(); }, "no_negatives",
           "hard negatives"};
+}
+
+at::Tensor run_over_pairs(const Pass& pass, TaskResult& result, const PairsBody& body) {
+  ImageNumbers images(*pass.source);
+  std::vector<std::int64_t> image;
+  pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
+    const NegativePairs pairs(samples);
+    for (const std::int64_t row : pairs.image) image.push_back(images.of(samples[static_cast<std::size_t>(row)]));
+    result.texts += std::ssize(pairs.texts);
+    body(pairs, features, embed_texts(pass.embedder, pairs.texts));
+  });
+  result.samples = images.count();
+  return at::tensor(image, at::kLong);
 }
 
 }  // namespace tessera

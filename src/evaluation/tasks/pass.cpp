@@ -1,7 +1,3 @@
-#include "src/data/loading/evaluation_reader.h"
-#include "src/data/loading/reported_samples.h"
-#include "src/evaluation/tasks/pass.h"
-
 #include <algorithm>
 #include <map>
 #include <unordered_set>
@@ -11,9 +7,12 @@
 #include "src/base/digest.h"
 #include "src/base/printable.h"
 #include "src/data/image/patches.h"
+#include "src/data/loading/reported_samples.h"
 #include "src/evaluation/metrics/sparse.h"
+#include "src/evaluation/tasks/pass.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
+#include <tessera/data/stream.h>
 
 namespace tessera {
 namespace {
@@ -49,6 +48,50 @@ void warn_of_twice(const std::vector<std::string>& names, const std::string& tas
   if (!twice.empty() && reported.tell("classes", text) != ReportedSamples::Tell::no) log::warning(text);
 }
 
+// Usually the first few samples already have what a task needs, but sometimes only one sample in a few hundred has it.
+constexpr std::int64_t kFewSamples = 8, kMostSamples = 256;
+
+struct Looks {
+  std::int64_t readable = 0, having = 0;
+};
+
+/// Returns a function that returns a different sample at each of at most `looks` calls. The returned samples are spread over the first
+/// `count` samples of the source. If the source is a stream, its first samples are returned.
+std::function<Sample()> some_samples(const Source& source, std::int64_t count, std::int64_t looks) {
+  const SourceKind kind = source.kind();
+  if (const auto* stream = std::get_if<const StreamSource*>(&kind)) {
+    StreamStart start;
+    start.shuffle = false;
+    return [samples = std::shared_ptr<SampleStream>((*stream)->open(start))] { return samples->next()(); };
+  }
+  return [&samples = indexed(source), count, looks, next = std::int64_t{0}]() mutable {
+    return samples.get(next++ * count / looks);
+  };
+}
+
+Looks look_at(const Source& source, std::int64_t count, std::int64_t most, const Required& required,
+              const std::function<void(const Sample&)>& look) {
+  const std::int64_t looks = std::min(count, most);
+  const auto next = some_samples(source, count, looks);
+  Looks out;
+  for (std::int64_t i = 0; i < looks; ++i) {
+    try {
+      const Sample sample = next();
+      ++out.readable;
+      if (!required.in(sample)) continue;
+      ++out.having;
+      if (look) look(sample);
+    } catch (const SampleError&) {
+      continue;  // the task itself will count this sample as skipped
+    }
+  }
+  return out;
+}
+
+std::int64_t looked_through(const Source& source, std::int64_t max_samples) {
+  return max_samples < 0 ? source.size() : std::min(max_samples, source.size());
+}
+
 }  // namespace
 
 std::shared_ptr<const Source> open_source(const std::optional<config::ModuleSettings>& choice,
@@ -56,14 +99,14 @@ std::shared_ptr<const Source> open_source(const std::optional<config::ModuleSett
   return one_sample_per_image(open_samples(choice, fallback, key));
 }
 
-std::shared_ptr<const Source> open_source(const TaskData& data, const std::shared_ptr<const Source>& fallback,
-                                          const std::string& key) {
-  const std::shared_ptr<const Source> source = open_samples(data.source, fallback, key);
-  if (data.group_equal_images && std::holds_alternative<const StreamSource*>(source->kind()))
+std::shared_ptr<const Source> open_grouped_source(const std::optional<config::ModuleSettings>& choice,
+                                                  const std::shared_ptr<const Source>& fallback, const std::string& key) {
+  const std::shared_ptr<const Source> source = open_samples(choice, fallback, key);
+  if (std::holds_alternative<const StreamSource*>(source->kind()))
     user_error(key.substr(0, key.rfind('.')), ".group_equal_images: ", source->describe(),
                ": is a stream, which can only be read in order, but images are compared with all others: leave the "
                "setting out, or use local, uncompressed tar files");
-  return one_sample_per_image(source, data.group_equal_images);
+  return one_sample_per_image(source, /*equal_bytes=*/true);
 }
 
 std::shared_ptr<const Source> open_samples(const std::optional<config::ModuleSettings>& choice,
@@ -101,6 +144,24 @@ Required captioned() {
 std::string lacking(const Source& source, const Required& required) {
   const std::string where = required.field.empty() ? "" : source.describe_fields({required.field});
   return concat("has ", required.name, where.empty() ? "" : ". ", where);
+}
+
+bool some_sample_has(const Source& source, std::int64_t max_samples, const Required& required,
+                     const std::function<void(const Sample&)>& look) {
+  const std::int64_t count = looked_through(source, max_samples);
+  Looks seen = look_at(source, count, kFewSamples, required, look);
+  if (seen.having == 0) seen = look_at(source, count, kMostSamples, required, look);
+  return seen.having > 0 || seen.readable == 0;
+}
+
+void check_samples(const Source& source, const std::string& setting, std::int64_t max_samples, const Required& required,
+                   const std::function<void(const Sample&)>& look) {
+  if (some_sample_has(source, max_samples, required, look)) return;
+  const std::int64_t count = looked_through(source, max_samples);
+  const std::string which = count <= kMostSamples ? "no sample of " + source.describe()
+                                                  : concat("none of ", kMostSamples, " samples of ", source.describe());
+  throw TaskMisfit(concat(which, " ", lacking(source, required), ": name other data in its `", setting,
+                          "`, or leave the task out"));
 }
 
 std::int64_t Pass::total() const {
@@ -188,6 +249,24 @@ void Pass::run(TaskResult& result, const BatchBody& body) const {
               with_thousands(used), " image embeddings came from the cache");
   if (read == 0) user_error(source->describe(), ": none of its ", with_thousands(total()), " samples could be read");
   if (used == 0) user_error(source->describe(), ": no sample ", lacking(*source, required));
+}
+
+const at::Tensor& patches_of(const TowerFeatures& features, const std::string& task) {
+  if (!features.encoder_tokens.defined() || features.mask.defined())
+    user_error(task, ": this model's image encoder outputs no grid of patches");
+  return features.encoder_tokens;
+}
+
+std::vector<std::string> first_captions(const std::vector<EvaluationSample>& samples) {
+  std::vector<std::string> captions;
+  for (const EvaluationSample& sample : samples) captions.push_back(sample.sample.captions.front());
+  return captions;
+}
+
+std::vector<std::string> tokens_of(const Embedder& embedder, const TowerInput& input, std::int64_t row) {
+  const at::Tensor ids = input.ids[row];
+  const std::int64_t count = input.mask.defined() ? input.mask[row].sum().item<std::int64_t>() : ids.size(0);
+  return embedder.token_texts(to_vector<std::int64_t>(ids.narrow(0, 0, count)));
 }
 
 TowerFeatures embed_texts(const Embedder& embedder, const std::vector<std::string>& texts, const ViewNeeds& needs) {

@@ -18,16 +18,16 @@
 namespace tessera {
 
 /// Opens the source that a task names; if it names none, returns `fallback`, the run's source. `key` is the setting's path
-/// ("zero_shot.source"). Samples that name the same image file are one sample (one_sample_per_image()). Throws UserError if there is
-/// neither.
-std::shared_ptr<const Source> open_source(const std::optional<config::ModuleSettings>& choice,
-                                          const std::shared_ptr<const Source>& fallback, const std::string& key);
-/// As above, but for a task with equal_images_field().
-std::shared_ptr<const Source> open_source(const TaskData& data, const std::shared_ptr<const Source>& fallback,
-                                          const std::string& key);
-/// As open_source(), but every sample stays a sample of its own.
+/// ("zero_shot.source"). Every sample stays a sample of its own. Throws UserError if there is neither.
 std::shared_ptr<const Source> open_samples(const std::optional<config::ModuleSettings>& choice,
                                            const std::shared_ptr<const Source>& fallback, const std::string& key);
+/// As open_samples(), but samples that name the same image file are one sample (one_sample_per_image()).
+std::shared_ptr<const Source> open_source(const std::optional<config::ModuleSettings>& choice,
+                                          const std::shared_ptr<const Source>& fallback, const std::string& key);
+/// As open_source(), but samples whose images have equal bytes are one sample, too, for which all images are read. Throws UserError for a
+/// stream.
+std::shared_ptr<const Source> open_grouped_source(const std::optional<config::ModuleSettings>& choice,
+                                                  const std::shared_ptr<const Source>& fallback, const std::string& key);
 
 /// Numbers the images of a source from open_samples(), in the order in which of() is first called with them.
 class ImageNumbers {
@@ -62,6 +62,17 @@ Required captioned();
 /// source can tell, where the source looks for the required field.
 std::string lacking(const Source& source, const Required& required);
 
+/// Checks that a task's data contain what the task requires. Reads a few samples: from a stream, the first samples; from any other source,
+/// samples spread over the first max_samples (-1: all). If none of these samples has what is required, reads more. Ignores samples that
+/// cannot be read. Calls `look` with each sample that has what is required; `look` may throw. Throws TaskMisfit if no sample has what is
+/// required. `setting` is the name of the task's setting that selects the data ("source").
+void check_samples(const Source& source, const std::string& setting, std::int64_t max_samples, const Required& required,
+                   const std::function<void(const Sample&)>& look = {});
+
+/// Returns false if check_samples() would throw because no sample has what is required. Calls `look` like check_samples().
+bool some_sample_has(const Source& source, std::int64_t max_samples, const Required& required,
+                     const std::function<void(const Sample&)>& look = {});
+
 /// A function that is called with samples and the features of their images; row i of the features belongs to sample i.
 using BatchBody = std::function<void(const std::vector<EvaluationSample>& samples, const TowerFeatures& features)>;
 
@@ -91,6 +102,16 @@ struct Pass {
   TowerFeatures computed(const std::vector<const EvaluationSample*>& samples) const;
   void warn_of_equal_images(std::int64_t equal, std::int64_t used, const std::string& first) const;
 };
+
+/// Returns the encoder's patch tokens, [B, rows * columns, D], of a pass that needs `encoder_tokens`. Throws UserError if they do not form a
+/// grid. `task` is the task's registered name, for the message.
+const at::Tensor& patches_of(const TowerFeatures& features, const std::string& task);
+
+/// Returns the first caption of each sample.
+std::vector<std::string> first_captions(const std::vector<EvaluationSample>& samples);
+
+/// Returns the tokens of a text without padding (Embedder::token_texts). `input` holds the ids of texts, of which `row` is one.
+std::vector<std::string> tokens_of(const Embedder& embedder, const TowerInput& input, std::int64_t row);
 
 /// Embeds texts. Throws UserError if an embedding is not finite.
 TowerFeatures embed_texts(const Embedder& embedder, const std::vector<std::string>& texts, const ViewNeeds& needs = {});

@@ -1,16 +1,26 @@
-#include "src/evaluation/tasks/probe_fit.h"
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
 #include <ATen/ATen.h>
 
+#include "src/evaluation/tasks/probe_fit.h"
 #include <tessera/base/error.h>
 #include <tessera/base/random.h>
 
 namespace tessera {
 namespace {
+
+std::optional<config::Problem> check_adamw_probe(const LinearProbeSettings& settings) {
+  if (settings.l2) return config::Problem{"l2", "belongs to solver: lbfgs; with adamw set weight_decays"};
+  for (const auto& [key, list] : {std::pair("learning_rates", settings.learning_rates), {"weight_decays", settings.weight_decays}})
+    if (list.empty()) return config::Problem{key, "is empty: give at least one"};
+  if (settings.validation_share == 0 && settings.learning_rates.size() * settings.weight_decays.size() > 1)
+    return config::Problem{"validation_share",
+                           "is 0, but the sweep over learning_rates and weight_decays needs held-out samples: give one of "
+                           "each, or a share above 0"};
+  return std::nullopt;
+}
 
 std::vector<std::int64_t> shuffled(std::int64_t count, std::uint64_t seed) {
   std::vector<std::int64_t> order(static_cast<std::size_t>(count));
@@ -46,6 +56,15 @@ metrics::AdamwProbe fit(const LabeledFeatures& train, std::int64_t classes, cons
 }
 
 }  // namespace
+
+std::optional<config::Problem> validate(const LinearProbeSettings& settings) {
+  if (settings.solver == "adamw") return check_adamw_probe(settings);
+  if (!settings.l2 && settings.validation_share == 0) {
+    return config::Problem{"validation_share",
+                           "is 0, but l2 is null and its sweep needs held-out samples: set l2, or a share above 0"};
+  }
+  return std::nullopt;
+}
 
 HeldOut hold_out(const LabeledFeatures& train, const LinearProbeSettings& settings) {
   const std::int64_t count = train.labels.size(0);

@@ -1,10 +1,8 @@
-#include "src/data/loading/evaluation_reader.h"
-#include "src/evaluation/tasks/retrieval_sheets.h"
-
 #include <algorithm>
 
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/tasks/pass.h"
+#include "src/evaluation/tasks/retrieval_sheets.h"
 #include "src/report/cards.h"
 #include <tessera/base/text.h>
 
@@ -24,6 +22,12 @@ void keep_failures(std::vector<Query>& queries) {
 }
 
 }  // namespace
+
+void Captions::add(const std::vector<std::string>& own) {
+  texts.insert(texts.end(), own.begin(), own.end());
+  owner.insert(owner.end(), own.size(), std::ssize(by_image));
+  by_image.push_back(own);
+}
 
 nlohmann::json make_sheet(const RetrievalSheet& sheet) {
   nlohmann::json out = {{"images", nlohmann::json::array()}};
@@ -57,7 +61,7 @@ void add_retrieval_cards(const std::vector<RetrievalSheet>& sheets, TaskResult& 
     auto items = nlohmann::json::array();
     for (const RetrievalSheet& sheet : sheets)
       if (sheet.text_to_image == text_to_image) items.push_back(make_sheet(sheet));
-    if (!items.empty()) result.add_card({{"type", "image"}, {"title", title}, {"note", note}, {"items", items}});
+    add_items({{"type", "image"}, {"title", title}, {"note", note}}, items, result);
   };
   add(true, "Text to image",
       "The five nearest images of each caption, with their cosines; the right one has a green box. Of 32 captions of the first batch, these "

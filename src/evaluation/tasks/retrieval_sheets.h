@@ -7,10 +7,9 @@
 
 #include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/metrics/retrieval.h"
-#include "src/evaluation/tasks/examples.h"
+#include "src/evaluation/tasks/results.h"
 #include <tessera/data/loading/loader.h>
 #include <tessera/evaluation/embedder.h>
-#include <nlohmann/json_fwd.hpp>
 
 namespace tessera {
 
@@ -19,6 +18,9 @@ struct Captions {
   std::vector<std::string> texts;
   std::vector<std::int64_t> owner;
   std::vector<std::vector<std::string>> by_image;
+
+  /// Adds the captions of the next image.
+  void add(const std::vector<std::string>& own);
 };
 
 /// A caption with the images found for it, or an image with the captions found for it; best first.

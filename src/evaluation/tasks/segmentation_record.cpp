@@ -1,6 +1,3 @@
-#include "src/data/loading/evaluation_reader.h"
-#include "src/evaluation/tasks/segmentation_record.h"
-
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -11,8 +8,7 @@
 
 #include "src/base/printable.h"
 #include "src/evaluation/metrics/cosine.h"
-#include "src/evaluation/tasks/check_samples.h"
-#include "src/evaluation/tasks/outcomes.h"
+#include "src/evaluation/tasks/segmentation_record.h"
 #include "src/report/cards.h"
 #include <tessera/base/text.h>
 #include <tessera/data/image/transforms.h>
@@ -215,16 +211,15 @@ std::vector<std::string> SegmentationRecord::notes() const {
 
 void SegmentationRecord::write(TaskResult& result) {
   const std::optional<std::int64_t> background = classes_.background();
-  if (!shown_.empty())
-    result.add_card({{"type", "overlay"},
-                     {"title", "Overlays"},
-                     {"note", "Each image with its true mask, if it has one, and its predicted mask, in the colors of the legend below it; classes "
-                              "named after a color have that color. IoU: the mean over the image's classes."},
-                     {"layout", "overlays"},
-                     {"columns", "three"},
-                     {"classes", classes_.names},
-                     {"background", background.value_or(-1)},
-                     {"items", shown_}});
+  add_items({{"type", "overlay"},
+             {"title", "Overlays"},
+             {"note", "Each image with its true mask, if it has one, and its predicted mask, in the colors of the legend below it; classes "
+                      "named after a color have that color. IoU: the mean over the image's classes."},
+             {"layout", "overlays"},
+             {"columns", "three"},
+             {"classes", classes_.names},
+             {"background", background.value_or(-1)}},
+            shown_, result);
   if (!classes_.drawn) {
     result.notes.push_back(
         "no sample has a mask: each pixel is colored by the class whose text is nearest, and nothing is measured");
@@ -239,12 +234,9 @@ void SegmentationRecord::write(TaskResult& result) {
   if (background) result.add_share("dataset_miou_with_background", metrics::mean_of_present(scores.class_iou));
   result.outcomes = outcomes_of_images(scores, background);
   if (!images_) return;
-  std::vector<std::pair<std::string, double>> values;
-  for (std::int64_t c = 0; c < classes_.count(); ++c) {
-    const double iou = scores.class_iou[c].item<double>();
-    if (iou >= 0 && c != background) values.emplace_back(classes_.names[static_cast<std::size_t>(c)], iou);
-  }
-  if (!values.empty()) result.add_card(report::bars_card("IoU by class", values));
+  const at::Tensor shares = scores.class_iou.clone();
+  if (background) shares[*background] = -1;
+  add_bars("IoU by class", classes_.names, shares, result);
 }
 
 }  // namespace tessera

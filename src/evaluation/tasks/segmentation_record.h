@@ -9,13 +9,9 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/metrics/segmentation.h"
-#include "src/evaluation/tasks/examples.h"
 #include "src/evaluation/tasks/pass.h"
-#include <nlohmann/json_fwd.hpp>
-
-#include <tessera/report/task_result.h>
+#include "src/evaluation/tasks/results.h"
 
 namespace tessera {
 
@@ -88,7 +84,7 @@ class SegmentationRecord {
   ExampleChooser examples_;
   bool images_;
   at::Tensor in_masks_;  // bool [256], true for the mask values that occurred
-  std::vector<nlohmann::json> shown_;  // sheets (src/report/cards.h)
+  nlohmann::json shown_ = nlohmann::json::array();  // sheets (src/report/cards.h)
 };
 
 }  // namespace tessera

@@ -1,27 +1,29 @@
-#include <algorithm>
 #include <functional>
-#include <optional>
 
-#include <ATen/ATen.h>
-#include <nlohmann/json.hpp>
-
-#include "src/base/dump_utf8.h"
-#include "src/data/loading/evaluation_reader.h"
-#include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/conditioned.h"
-#include "src/evaluation/tasks/examples.h"
-#include "src/evaluation/tasks/pass.h"
+#include "src/evaluation/tasks/data_task.h"
 #include "src/evaluation/tasks/patch_scores.h"
-#include "src/evaluation/tasks/tasks.h"
 #include "src/evaluation/token_spans.h"
-#include "src/report/cards.h"
-#include <tessera/base/text.h>
-#include <tessera/io/atomic_file.h>
 #include <tessera/objectives/objective.h>
 #include <tessera/objectives/patch_weights.h>
 
 namespace tessera {
 namespace {
+
+struct WordMapSettings {
+  TaskData data;
+  std::int64_t samples = 4;
+  TextList texts;
+  std::int64_t max_words = 24;
+};
+
+template <class Visitor>
+void fields(Visitor& v, WordMapSettings& s) {
+  data_fields(v, s.data);
+  v("samples", s.samples, "number of images to show, spread over the data", config::at_least(1));
+  v("texts", s.texts, "texts whose words are shown on every image; empty: each image's first caption");
+  v("max_words", s.max_words, "number of words to show of a longer text", config::in_range(1, 200));
+}
 
 std::vector<std::string> texts_of_words(const std::vector<TextWord>& words) {
   std::vector<std::string> texts;
@@ -117,19 +119,9 @@ nlohmann::json make_json(const report::MapExample& example) {
   return {{"key", example.name}, {"text", example.text}, {"maps", maps}};
 }
 
-class WordsTask final : public EvaluationTask {
+/// Shows where in images the single words of texts are found.
+class WordsTask final : public DataTask<WordMapSettings> {
  public:
-  explicit WordsTask(WordMapSettings settings) : settings_(std::move(settings)) {}
-
-  std::string rule() const override {
-    return "Nothing is measured: heat maps show where in an image each word of a text is found.";
-  }
-
-  void check(const EvaluationContext& context) const override {
-    const auto source = open_source(settings_.data.source, context.source, "words.source");
-    if (settings_.texts.items.empty()) check_samples(*source, "source", settings_.data.max_samples, captioned());
-  }
-
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     if (embedder.tokenizer() == nullptr) user_error("words: the model has no tokenizer, so its texts have no words");
     const Comparing part = comparing_part(context);
@@ -138,12 +130,7 @@ class WordsTask final : public EvaluationTask {
     const WordMaps maps = part.weights ? maps_by_objective(embedder, part)
                           : pooled     ? maps_by_pool(*pooled)
                                        : maps_by_cosine(embedder);
-    const Pass pass{.embedder = pooled ? *pooled : embedder,
-                    .context = context,
-                    .source = open_source(settings_.data.source, context.source, "words.source"),
-                    .max_samples = settings_.data.max_samples,
-                    .required = required(),
-                    .needs = maps.needs};
+    const Pass pass = pass_over_data(pooled ? *pooled : embedder, context, maps.needs);
     TaskResult result;
     result.prompts = settings_.texts.items;
     if (!maps.note.empty()) result.notes.push_back(maps.note);
@@ -160,18 +147,17 @@ class WordsTask final : public EvaluationTask {
         }
       }
     });
-    if (!sheets.empty())
-      result.add_card({{"type", "overlay"},
-                       {"title", "Words"},
-                       {"note", maps.rule + " The numbers are in words.json. The colors of each map reach from its smallest to its greatest value."},
-                       {"columns", "five"},
-                       {"items", sheets}});
-    if (!context.out.empty()) io::write_file(context.out + "/words.json", dump_utf8(json, 1) + "\n");
+    add_items({{"type", "overlay"},
+               {"title", "Words"},
+               {"note", maps.rule + " The numbers are in words.json. The colors of each map reach from its smallest to its greatest value."},
+               {"columns", "five"}},
+              sheets, result);
+    write_json(context.out, "words.json", json);
     return result;
   }
 
  private:
-  Required required() const { return settings_.texts.items.empty() ? captioned() : Required{}; }
+  Required required() const override { return settings_.texts.items.empty() ? captioned() : Required{}; }
 
   std::vector<std::string> texts_for(const Sample& sample) const {
     return settings_.texts.items.empty() ? std::vector{sample.captions.front()} : settings_.texts.items;
@@ -198,10 +184,7 @@ class WordsTask final : public EvaluationTask {
   report::MapExample example(const Embedder& embedder, const WordMaps& maps, TowerFeatures image,
                      const EvaluationSample& sample, const std::string& text) const {
     const TowerFeatures features = embed_texts(embedder, {text}, maps.text_needs);
-    const std::int64_t length = features.input.ids.size(1);
-    const std::int64_t tokens = features.input.mask.defined() ? features.input.mask.sum().item<std::int64_t>() : length;
-    const auto ids = to_vector<std::int64_t>(features.input.ids[0].narrow(0, 0, tokens));
-    std::vector<TextWord> words = words_of(text, embedder.token_texts(ids), /*cut=*/true);
+    std::vector<TextWord> words = words_of(text, tokens_of(embedder, features.input, 0), /*cut=*/true);
     if (std::ssize(words) > settings_.max_words) words.resize(static_cast<std::size_t>(settings_.max_words));
     const config::Size grid = grid_of(embedder, image);
     report::MapExample out{.image = to_image(sample.pixels),
@@ -219,14 +202,14 @@ class WordsTask final : public EvaluationTask {
       out.maps.push_back({words[w].text, std::nullopt, to_vector<float>(weights[static_cast<std::int64_t>(w)])});
     return out;
   }
-
-  WordMapSettings settings_;
 };
 
 }  // namespace
 
-std::shared_ptr<EvaluationTask> make_words_task(const WordMapSettings& settings) {
-  return std::make_shared<WordsTask>(settings);
+void add_words(TaskRegistry& list) {
+  add_task<WordsTask>(
+      list, "words", "where in images the single words of a text are found (SPARC, FILIP, PACL)",
+      "Nothing is measured: heat maps show where in an image each word of a text is found.");
 }
 
 }  // namespace tessera
