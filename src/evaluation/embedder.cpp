@@ -153,8 +153,7 @@ void DualEncoderEmbedder::tell_of_cut_texts() const {
 TowerFeatures DualEncoderEmbedder::classes(const TowerFeatures& prompts, std::int64_t per_class) const {
   const std::int64_t count = prompts.global.size(0) / per_class;
   TowerFeatures out;
-  out.global =
-      metrics::class_embeddings(prompts.global, at::arange(count, at::kLong).repeat_interleave(per_class), count);
+  out.global = metrics::class_embeddings(prompts.global, at::arange(count, at::kLong).repeat_interleave(per_class), count);
   if (prompts.slots.defined()) out.slots = metrics::class_slots(prompts.slots.unflatten(0, {count, per_class}));
   return out;
 }
@@ -177,15 +176,13 @@ TowerFeatures DualEncoderEmbedder::compact(const TowerFeatures& features) const 
 
 std::int64_t DualEncoderEmbedder::token_space() const {
   const auto reads_out_tokens = [](Tower& tower) {
-    return dynamic_cast<TokenProjection*>(&tower.readout()) != nullptr &&
-           dynamic_cast<NoProjection*>(&tower.projection()) != nullptr;
+    return dynamic_cast<TokenProjection*>(&tower.readout()) != nullptr && dynamic_cast<NoProjection*>(&tower.projection()) != nullptr;
   };
   const bool both = takes_texts() && reads_out_tokens(model_->image_tower()) && reads_out_tokens(model_->text_tower());
   return both ? model_->embed_dim() : 0;
 }
 
-at::Tensor DualEncoderEmbedder::token_activations(const TowerFeatures& images,
-                                                  const std::vector<std::int64_t>& ids) const {
+at::Tensor DualEncoderEmbedder::token_activations(const TowerFeatures& images, const std::vector<std::int64_t>& ids) const {
   if (token_space() == 0) return Embedder::token_activations(images, ids);
   const c10::AutoGradMode no_gradients(false);
   const at::Device device = device_of(*model_);
@@ -202,19 +199,16 @@ at::Tensor DualEncoderEmbedder::relevance(const at::Tensor& pixels, const TowerF
   const std::int64_t first = images.map.defined() ? images.map.size(1) - patches : -1;
   if (patches == 0 || (first != 0 && first != 1))
     user_error("this model's image encoder outputs no map of features over the image: take one with a vit or a ResNet");
-  const at::Tensor cosines =
-      at::cosine_similarity(images.global.to(at::kDouble), texts.global.to(device, at::kDouble), 1);
+  const at::Tensor cosines = at::cosine_similarity(images.global.to(at::kDouble), texts.global.to(device, at::kDouble), 1);
   const at::Tensor gradient = torch::autograd::grad({cosines.sum()}, {images.map}).front();
-  const at::Tensor map =
-      metrics::grad_cam(images.map.detach().narrow(1, first, patches), gradient.narrow(1, first, patches));
+  const at::Tensor map = metrics::grad_cam(images.map.detach().narrow(1, first, patches), gradient.narrow(1, first, patches));
   return map.view({-1, size.height, size.width}).to(at::kCPU, at::kFloat);
 }
 
 TowerFeatures joined(const std::vector<TowerFeatures>& batches) {
   std::vector<Features> chunks(batches.size());
   for (std::size_t i = 0; i < batches.size(); ++i) chunks[i].images["image"] = batches[i];
-  return map_tensors(joined(chunks).image(),
-                     [](const at::Tensor& tensor) { return tensor.is_sparse() ? tensor.coalesce() : tensor; });
+  return map_tensors(joined(chunks).image(), [](const at::Tensor& tensor) { return tensor.is_sparse() ? tensor.coalesce() : tensor; });
 }
 
 }  // namespace tessera

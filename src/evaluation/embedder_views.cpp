@@ -16,8 +16,7 @@ ViewNeeds with_slots(ViewNeeds needs) {
 
 void refuse_patches(const ViewNeeds& needs) {
   if (needs.dense)
-    user_error(
-        "--slots changes the embeddings of whole images, not those of patches: measure segmentation without it");
+    user_error("--slots changes the embeddings of whole images, not those of patches: measure segmentation without it");
 }
 
 TowerFeatures of_chosen(TowerFeatures features, const at::Tensor& chosen, const ViewNeeds& needs) {
@@ -29,6 +28,12 @@ TowerFeatures of_chosen(TowerFeatures features, const at::Tensor& chosen, const 
 
 }  // namespace
 
+void check_same_slots(const std::string& option, const at::Tensor& images, const at::Tensor& texts) {
+  if (images.sizes().slice(1) != texts.sizes().slice(1))
+    user_error(option, ": this model's towers output different slots, ", images.size(1), " of width ", images.size(2),
+               " for images and ", texts.size(1), " of width ", texts.size(2), " for texts");
+}
+
 std::int64_t count_slots(const Embedder& model, const std::string& option) {
   if (!model.takes_texts())
     user_error(option, ": slots of images are compared with those of texts, but this model has no text tower");
@@ -38,9 +43,7 @@ std::int64_t count_slots(const Embedder& model, const std::string& option) {
   if (!image.defined() || !text.defined())
     user_error(option, ": the read-out of this model's ", image.defined() ? "text" : "image",
                " tower outputs no slots: take a model whose towers both read out by slots, as sparo does");
-  if (image.sizes() != text.sizes())
-    user_error(option, ": this model's towers output different slots, ", image.size(1), " of width ", image.size(2),
-               " for images and ", text.size(1), " of width ", text.size(2), " for texts");
+  check_same_slots(option, image, text);
   return image.size(1);
 }
 
@@ -64,8 +67,7 @@ TowerFeatures MaskEmbedder::encode_images(const TowerInput& images, const ViewNe
   TowerFeatures features = EmbedderView::encode_images(images, needs);
   const std::int64_t width = features.global.size(1), parts = weights_.size(0);
   if (parts == 0 || width % parts != 0)
-    user_error("--slots ", path_, ": a mask of ", parts, " weights does not fit this model's embedding of ", width,
-               " dimensions");
+    user_error("--slots ", path_, ": a mask of ", parts, " weights does not fit this model's embedding of ", width, " dimensions");
   features.global = features.global * weights_.to(features.global.scalar_type()).repeat_interleave(width / parts);
   return features;
 }
@@ -77,8 +79,7 @@ MultiHotEmbedder::MultiHotEmbedder(const Embedder& model, const std::string& opt
 TowerFeatures MultiHotEmbedder::encode_texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const {
   const TowerInput input = tokenizer()->encode_batch(texts);
   TowerFeatures out;
-  out.global = token_multi_hot(input.ids, input.mask, token_space(), at::tensor(tokenizer()->special_ids(), at::kLong))
-                   .to(at::kFloat);
+  out.global = token_multi_hot(input.ids, input.mask, token_space(), at::tensor(tokenizer()->special_ids(), at::kLong)).to(at::kFloat);
   if (needs.input_ids) out.input = input;
   return out;
 }

@@ -11,6 +11,9 @@
 
 namespace tessera {
 
+/// Throws UserError unless the slots of images [B, L, V] and texts agree in number and width. The message begins with `option`.
+void check_same_slots(const std::string& option, const at::Tensor& images, const at::Tensor& texts);
+
 /// Returns the number of slots that each tower of a model outputs, found by encoding a blank image and a text. Throws UserError if the
 /// towers output no slots or different numbers of slots. The message names `option`, the setting that asked for slots.
 std::int64_t count_slots(const Embedder& model, const std::string& option);

@@ -88,8 +88,7 @@ report::ReportHead head_of(const InferenceModel& loaded, const std::string& run_
                    const nlohmann::json& origin) {
   const ModelSettings& settings = loaded.model->settings();
   report::ReportHead head;
-  head.title =
-      run_folder.empty() ? fs::path(loaded.path).filename().string() : fs::path(run_folder).filename().string();
+  head.title = run_folder.empty() ? fs::path(loaded.path).filename().string() : fs::path(run_folder).filename().string();
   head.facts = {
       {"Image tower", concat(settings.image.encoder.name, " + ", settings.image.readout.name)},
       {"Text tower", settings.text ? concat(settings.text->encoder.name, " + ", settings.text->readout.name) : "none"},
@@ -149,15 +148,13 @@ bool same_tasks(const nlohmann::json& results, const std::vector<config::ModuleS
 
 bool same_origin(const nlohmann::json& results, const nlohmann::json& origin) {
   const auto keys = {"weights", "model_settings", "source", "train", "batch_size", "version", "commit"};
-  return std::all_of(keys.begin(), keys.end(),
-                     [&](const char* key) { return results.contains(key) && results.at(key) == origin.at(key); });
+  return std::all_of(keys.begin(), keys.end(), [&](const char* key) { return results.contains(key) && results.at(key) == origin.at(key); });
 }
 
 /// Returns the last of the folders FOLDER, FOLDER-2, FOLDER-3, ... (FOLDER is `usual`) whose results can be reused. Results can be reused
 /// if their weights, data, batch size and version equal those in `origin`, their tasks and task settings equal `tasks`, all slots were
 /// used, and no task failed. Returns an empty string if there is no such folder.
-std::string earlier_results(const std::string& usual, const nlohmann::json& origin,
-                            const std::vector<config::ModuleSettings>& tasks) {
+std::string earlier_results(const std::string& usual, const nlohmann::json& origin, const std::vector<config::ModuleSettings>& tasks) {
   std::string found, folder = usual;
   std::error_code ignored;
   for (int number = 2; fs::is_regular_file(folder + "/results.json", ignored); ++number) {
@@ -234,8 +231,7 @@ Outcomes run_tasks(const std::vector<config::ModuleSettings>& tasks, SharedFeatu
   }
   make_folder(context.out);
   for (const std::size_t i : fitting) {
-    Progress progress(tasks.size() > 1 ? concat(tasks[i].name, " (", i + 1, " of ", tasks.size(), ")") : tasks[i].name,
-                      "images");
+    Progress progress(tasks.size() > 1 ? concat(tasks[i].name, " (", i + 1, " of ", tasks.size(), ")") : tasks[i].name, "images");
     context.progress = [&](std::int64_t done, std::int64_t total) { progress.show(done, total); };
     auto outcome = try_task(tasks, i, "tasks", embedder, context);
     if (auto* failure = std::get_if<TaskFailure>(&outcome))
@@ -254,8 +250,7 @@ std::string output_folder(const EvaluateOptions& options, const std::string& usu
   if (options.overwrite) return options.out.empty() ? usual : options.out;
   if (!options.out.empty()) {
     if (holds_results(options.out))
-      user_error("--out ", options.out, ": holds the results of an earlier evaluation: name another folder, or add ",
-                 "--overwrite");
+      user_error("--out ", options.out, ": holds the results of an earlier evaluation: name another folder, or add ", "--overwrite");
     return options.out;
   }
   std::string folder = usual;
@@ -334,8 +329,7 @@ ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
     kept = keep_slots(options.slots, suite, run_config_of(loaded), loaded, model, context, out);
   const Embedder& embedder = kept.embedder ? *kept.embedder : model;
   context.slots = kept.slots;
-  SharedFeatures features(embedder, options.features_cache, suite.tasks.size(),
-                          [&] { return features_key(loaded, kept, options.slots); });
+  SharedFeatures features(embedder, options.features_cache, suite.tasks.size(), [&] { return features_key(loaded, kept, options.slots); });
   const auto [results, failures] = run_tasks(suite.tasks, features, context);
   whole.tell_of_cut_texts();
 

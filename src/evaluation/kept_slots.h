@@ -49,8 +49,7 @@ struct SlotChoice {
 
 /// Scores each slot separately and keeps the best slots. `count` is the model's number of slots. Throws UserError if `settings` asks for
 /// more slots than the model has, or if the data lack labels or class names.
-SlotChoice choose_slots(const Embedder& model, std::int64_t count, const SlotSettings& settings,
-                        const EvaluationContext& context);
+SlotChoice choose_slots(const Embedder& model, std::int64_t count, const SlotSettings& settings, const EvaluationContext& context);
 
 /// Returns 16 hexadecimal digits that identify the weights. A slot file stores these digits to say which model it belongs to.
 std::string weights_fingerprint(const std::map<std::string, at::Tensor>& weights);

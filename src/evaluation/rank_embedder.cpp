@@ -19,28 +19,19 @@ enum class RankOrder : std::int64_t { load, images, texts, stop };
 
 constexpr const char* kEmbedding = "embedding a share of a batch";
 
-void send(const ProcessGroup& group, RankOrder order) {
+/// Returns rank 0's order on every rank. The orders of other ranks are ignored.
+RankOrder share_order(const ProcessGroup& group, RankOrder order) {
   at::Tensor word = at::full({1}, static_cast<std::int64_t>(order), at::kLong);
-  group.broadcast(word);
-}
-
-RankOrder receive_order(const ProcessGroup& group) {
-  at::Tensor word = at::zeros({1}, at::kLong);
   group.broadcast(word);
   return static_cast<RankOrder>(word.item<std::int64_t>());
 }
 
-/// Returns the bytes of rank 0's `needs` on every rank.
-at::Tensor share_needs(const ProcessGroup& group, const ViewNeeds& needs) {
+/// Returns rank 0's needs on every rank. The needs of other ranks are ignored.
+ViewNeeds share_needs(const ProcessGroup& group, ViewNeeds needs) {
   static_assert(std::is_trivially_copyable_v<ViewNeeds>);
   at::Tensor bytes = at::zeros({static_cast<std::int64_t>(sizeof(ViewNeeds))}, at::kByte);
   std::memcpy(bytes.data_ptr(), &needs, sizeof(ViewNeeds));
   group.broadcast(bytes);
-  return bytes;
-}
-
-ViewNeeds needs_of(const at::Tensor& bytes) {
-  ViewNeeds needs;
   std::memcpy(&needs, bytes.const_data_ptr(), sizeof(ViewNeeds));
   return needs;
 }
@@ -122,7 +113,7 @@ class ServedModel {
     });
   }
   void images() const {
-    const ViewNeeds needs = needs_of(share_needs(group_, {}));
+    const ViewNeeds needs = share_needs(group_, {});
     embed_images(group_, *embedder_, share_images(group_, {}), needs);
   }
   void texts() const { embed_strings(group_, *embedder_, nlohmann::json::parse(group_.broadcast_text(""))); }
@@ -139,14 +130,14 @@ class ServedModel {
 EmbeddingRanks::~EmbeddingRanks() {
   if (group_.size() == 1) return;
   try {
-    send(group_, RankOrder::stop);
+    share_order(group_, RankOrder::stop);
   } catch (const std::exception&) {  // ignored, because the other ranks have already ended
   }
 }
 
 void EmbeddingRanks::load(const std::string& checkpoint, const CheckpointOptions& options) const {
   if (group_.size() == 1) return;
-  send(group_, RankOrder::load);
+  share_order(group_, RankOrder::load);
   std::vector<std::int64_t> size;
   if (options.image_size) size = {options.image_size->height, options.image_size->width};
   const nlohmann::json order = {
@@ -158,7 +149,7 @@ void EmbeddingRanks::load(const std::string& checkpoint, const CheckpointOptions
 TowerFeatures RankEmbedder::encode_images(const TowerInput& images, const ViewNeeds& needs) const {
   const ProcessGroup& group = ranks_.group();
   if (group.size() == 1 || images.values().size(0) == 0) return EmbedderView::encode_images(images, needs);
-  send(group, RankOrder::images);
+  share_order(group, RankOrder::images);
   share_needs(group, needs);
   return embed_images(group, viewed(), share_images(group, images), needs);
 }
@@ -168,7 +159,7 @@ TowerFeatures RankEmbedder::encode_texts(const std::vector<std::string>& texts, 
   if (group.size() == 1 || texts.empty() || needs != ViewNeeds{} || !compares_by_cosine())
     return EmbedderView::encode_texts(texts, needs);
   if (const auto* model = dynamic_cast<const DualEncoderEmbedder*>(&viewed())) model->count_cut_texts(texts);
-  send(group, RankOrder::texts);
+  share_order(group, RankOrder::texts);
   group.broadcast_text(dump_utf8(nlohmann::json(texts)));
   TowerFeatures out;
   out.global = embed_strings(group, viewed(), texts);
@@ -179,7 +170,7 @@ void serve_embeddings(const ProcessGroup& group, const std::string& device) {
   log::set_level(log::Level::error);  // rank 0 logs the same warnings about the model
   ServedModel model(group, device);
   for (;;) {
-    const RankOrder order = receive_order(group);
+    const RankOrder order = share_order(group, RankOrder::stop);
     if (order == RankOrder::stop) return;
     try {
       if (order == RankOrder::load) model.load();

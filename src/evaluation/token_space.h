@@ -43,8 +43,7 @@ class TokenSpace {
  public:
   /// `task` is the task's registered name, for messages. The tokens' texts are embedded once for all tasks of `context`. Throws UserError
   /// if the settings name a vocabulary although the model has a token_space(), or if neither the settings nor the model have a vocabulary.
-  TokenSpace(const Embedder& model, const EvaluationContext& context, const VocabularySettings& settings,
-             const std::string& task);
+  TokenSpace(const Embedder& model, const EvaluationContext& context, const VocabularySettings& settings, const std::string& task);
 
   std::int64_t size() const { return std::ssize(names_); }
   /// Returns the readable name of an entry: its name from vocabulary_names(), or the text that represents it in comparisons with images.

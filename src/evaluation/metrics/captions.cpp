@@ -14,15 +14,14 @@
 namespace tessera::metrics {
 namespace {
 
-double mean_of_valid(const std::vector<double>& values, std::int64_t& count) {
-  double sum = 0;
-  count = 0;
+double mean_of_valid(const std::vector<double>& values) {
+  double sum = 0, count = 0;
   for (const double value : values) {
     if (value == -1) continue;
     sum += value;
     ++count;
   }
-  return count > 0 ? sum / static_cast<double>(count) : 0.0;
+  return count > 0 ? sum / count : 0.0;
 }
 
 /// Returns the share of `words` that occur in `truth`, which holds the count of each word. Returns -1 if `words` is empty.
@@ -114,8 +113,7 @@ std::vector<std::string> caption_words(std::string_view caption) {
   std::string word;
   for (const char c : caption) {
     const bool upper = c >= 'A' && c <= 'Z';
-    const bool kept =
-        upper || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || static_cast<unsigned char>(c) >= 0x80;
+    const bool kept = upper || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || static_cast<unsigned char>(c) >= 0x80;
     if (kept) {
       word += upper ? static_cast<char>(c - 'A' + 'a') : c;
     } else if (!word.empty()) {
@@ -167,8 +165,8 @@ KPrecisionScores k_precision(const std::vector<std::int64_t>& top1, const std::v
     out.per_image.push_back(share_known(all, truth[n], clip_counts));
     out.per_image_na.push_back(share_known(some, truth[n], clip_counts));
   }
-  out.k_precision = mean_of_valid(out.per_image, out.count);
-  out.k_precision_na = mean_of_valid(out.per_image_na, out.count_na);
+  out.k_precision = mean_of_valid(out.per_image);
+  out.k_precision_na = mean_of_valid(out.per_image_na);
   return out;
 }
 

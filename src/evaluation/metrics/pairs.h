@@ -18,15 +18,12 @@ struct PairScores {
 PairScores category_accuracy(const at::Tensor& right, const at::Tensor& category, std::int64_t categories);
 
 struct WinogroundScores {
-  double text_score = 0;
-  double image_score = 0;
-  double group_score = 0;
   at::Tensor text_correct;   // [N] bool
   at::Tensor image_correct;  // [N] bool
 };
 
-/// Returns the Winoground scores (Thrush et al. 2022, eq. 1-3). All comparisons are strict. The indices of scores [N, 2, 2] are the
-/// sample, the caption and the image.
+/// Returns which samples are right (Winoground, Thrush et al. 2022, eq. 1-3). All comparisons are strict. The indices of scores [N, 2, 2]
+/// are the sample, the caption and the image.
 WinogroundScores winoground(const at::Tensor& scores);
 
 struct ParaphraseScores {

@@ -41,8 +41,7 @@ at::Tensor segment_pixels(const at::Tensor& scores, const at::Tensor& target, co
 /// Returns the top left corners of square windows, with sides of `size` pixels, that together cover an image. There is a window every
 /// `stride` pixels; the last windows are moved back to end at the image's edge (mmsegmentation's slide_inference). height and width must be
 /// at least `size`.
-std::vector<std::array<std::int64_t, 2>> window_corners(std::int64_t height, std::int64_t width, std::int64_t size,
-                                                        std::int64_t stride);
+std::vector<std::array<std::int64_t, 2>> window_corners(std::int64_t height, std::int64_t width, std::int64_t size, std::int64_t stride);
 
 /// Merges the scores of windows into scores of the whole image, float32 [N, height, width]: resizes each window's scores bilinearly
 /// to the window's pixels, and averages scores where windows overlap. scores: float [W, N, rows, columns], of the windows at
@@ -53,8 +52,7 @@ at::Tensor join_windows(const at::Tensor& scores, const std::vector<std::array<s
 /// Returns the group of each pixel, int64 [B, height, width]. As in the code of GroupViT's authors, each group's weights for the patches
 /// are resized to the pixels, and the group with the greatest weight wins (the lower group at ties). attention: float [B, K, P], the
 /// weights. Only the options grid and upsample are used.
-at::Tensor group_masks(const at::Tensor& attention, std::int64_t height, std::int64_t width,
-                       const SegmentationOptions& options);
+at::Tensor group_masks(const at::Tensor& attention, std::int64_t height, std::int64_t width, const SegmentationOptions& options);
 
 /// Segments images without training, by groups (Xu et al. 2022, section 3.4): each group takes its nearest class (the lower class
 /// at ties), and each pixel takes the class of its group. Returns classes, int64 [B, H, W]. group_features: float [B, K, D].
@@ -83,8 +81,7 @@ struct SegmentationScores {
 /// 0..num_classes-1 matches no class.
 class SegmentationMeter {
  public:
-  SegmentationMeter(std::int64_t num_classes, std::optional<std::int64_t> background_index,
-                    std::int64_t ignore_index = 255);
+  SegmentationMeter(std::int64_t num_classes, std::optional<std::int64_t> background_index, std::int64_t ignore_index = 255);
   /// Adds a batch and returns its image_iou [B]. prediction and target: int64 [B, H, W].
   at::Tensor add(const at::Tensor& prediction, const at::Tensor& target);
   SegmentationScores scores() const;

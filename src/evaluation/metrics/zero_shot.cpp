@@ -3,10 +3,8 @@
 
 namespace tessera::metrics {
 
-at::Tensor class_embeddings(const at::Tensor& prompt_features, const at::Tensor& prompt_class,
-                            std::int64_t num_classes) {
-  TORCH_CHECK(prompt_features.dim() == 2, "class_embeddings: prompt_features must be [M, D], got ",
-              prompt_features.sizes());
+at::Tensor class_embeddings(const at::Tensor& prompt_features, const at::Tensor& prompt_class, std::int64_t num_classes) {
+  TORCH_CHECK(prompt_features.dim() == 2, "class_embeddings: prompt_features must be [M, D], got ", prompt_features.sizes());
   TORCH_CHECK(prompt_class.dim() == 1 && prompt_class.size(0) == prompt_features.size(0),
               "class_embeddings: prompt_class must be [", prompt_features.size(0), "], got ", prompt_class.sizes());
   const at::Tensor owner = prompt_class.to(prompt_features.device());
@@ -21,8 +19,7 @@ at::Tensor class_embeddings(const at::Tensor& prompt_features, const at::Tensor&
   return unit_rows(sums / counts.unsqueeze(1));
 }
 
-ZeroShotMeter::ZeroShotMeter(std::int64_t num_classes, std::vector<std::int64_t> topk)
-    : num_classes_(num_classes), topk_(std::move(topk)) {
+ZeroShotMeter::ZeroShotMeter(std::int64_t num_classes, std::vector<std::int64_t> topk) : num_classes_(num_classes), topk_(std::move(topk)) {
   TORCH_CHECK(num_classes > 0, "zero_shot_classification: num_classes must be positive");
 }
 

@@ -33,7 +33,6 @@ class ZeroShotMeter {
 
 /// Returns one embedding per class, double [num_classes, D]: unit(mean of the class's unit prompts) (Radford et al. 2021, 3.1.4),
 /// or a row of zeros for a class without prompts. prompt_features: float [M, D]. prompt_class: int64 [M] in 0..num_classes-1.
-at::Tensor class_embeddings(const at::Tensor& prompt_features, const at::Tensor& prompt_class,
-                            std::int64_t num_classes);
+at::Tensor class_embeddings(const at::Tensor& prompt_features, const at::Tensor& prompt_class, std::int64_t num_classes);
 
 }  // namespace tessera::metrics

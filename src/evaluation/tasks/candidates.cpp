@@ -41,8 +41,7 @@ Names spaced(const Names& names) {
 
 /// Returns the index of the shortest name that contains `words` (`whole`: that equals them) and that is not taken; -1 if there is none.
 /// All names are spaced().
-std::int64_t place_of_words(const Names& names, const std::string& words, bool whole,
-                            const std::vector<std::int64_t>& taken) {
+std::int64_t place_of_words(const Names& names, const std::string& words, bool whole, const std::vector<std::int64_t>& taken) {
   std::int64_t best = -1;
   std::size_t least = std::string::npos;
   for (std::size_t i = 0; words != " " && i < names.size(); ++i) {
@@ -143,8 +142,7 @@ void add_note(const NamedClasses& matched, TaskResult& result, const std::string
   if (matched.guessed) result.warnings.push_back(result.notes.back());
 }
 
-std::function<std::int64_t(const Sample&)> labels_of_train(const Source& train, const Source& test,
-                                                           TaskResult& result) {
+std::function<std::int64_t(const Sample&)> labels_of_train(const Source& train, const Source& test, TaskResult& result) {
   const Names known = train.class_names(), own = test.class_names();
   NamedClasses matched = match_names(known, own);
   add_note(matched, result, "test and training data: ");

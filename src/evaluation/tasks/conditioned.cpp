@@ -10,8 +10,7 @@ std::optional<config::Problem> validate(const SimilaritySettings& settings) {
                                               "out: set one of the two to its default")};
 }
 
-void check_conditioned(const EvaluationContext& context, const std::string& setting, const std::string& value,
-                       const std::string& usual) {
+void check_conditioned(const EvaluationContext& context, const std::string& setting, const std::string& value, const std::string& usual) {
   if (value == usual) return;
   if (context.pool == nullptr)
     throw TaskMisfit(concat(setting, " is ", value,
@@ -51,8 +50,8 @@ std::string similarity_sentence(const SimilaritySettings& settings) {
   if (settings.similarity == "conditioned")
     return " A text is compared with the image embedding that the objective's pool makes for it (similarity: conditioned).";
   if (settings.similarity == "topk")
-    return concat(" The ", settings.candidates, " texts nearest to an image's embedding are compared with the embeddings that they pool from "
-                  "it, by the objective's pool; all others rank behind them, with their cosine minus 4 (similarity: topk).");
+    return concat(" The ", settings.candidates, " texts nearest to an image's embedding are compared with the embeddings that they pool "
+                  "from it, by the objective's pool; all others rank behind them, with their cosine minus 4 (similarity: topk).");
   return "";
 }
 

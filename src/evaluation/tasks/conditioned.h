@@ -50,8 +50,9 @@ void check_conditioned(const EvaluationContext& context, const std::string& sett
 
 /// Returns an embedder that compares images and texts through the context's text-conditioned pool. See ConditionedEmbedder for
 /// `candidates`. Throws like check_conditioned().
-ConditionedEmbedder conditioned(const Embedder& model, const EvaluationContext& context, const std::string& setting, const std::string& value,
-                                const std::string& usual = "global", std::optional<std::int64_t> candidates = std::nullopt);
+ConditionedEmbedder conditioned(const Embedder& model, const EvaluationContext& context, const std::string& setting,
+                                const std::string& value, const std::string& usual = "global",
+                                std::optional<std::int64_t> candidates = std::nullopt);
 
 /// Calls `measure` with an embedder that compares images and texts as the settings of the task say, and adds the way of comparing to the
 /// description of the result's data: " (conditioned)", " (conditioned, 128 candidates)" or " (no text encoder)". Throws like

@@ -24,6 +24,12 @@ class TaskWithSettings : public EvaluationTask {
  public:
   using Settings = S;
 
+  /// Must be called once, before all other methods; add_task() calls this method.
+  void begin(const char* name, const char* rule, const S& settings) {
+    name_ = name;
+    rule_ = rule;
+    settings_ = settings;
+  }
   std::string rule() const override { return rule_; }
 
  protected:
@@ -42,11 +48,10 @@ class TaskWithSettings : public EvaluationTask {
   }
 
   std::string name_;  // the registered name, with which the names of settings begin in messages ("zero_shot.source")
-  const char* rule_ = "";
   S settings_;
 
-  template <class Made>
-  friend void add_task(TaskRegistry& list, const char* name, const char* help, const char* rule);
+ private:
+  const char* rule_ = "";
 };
 
 /// Adds a task to the registry. `rule` is what EvaluationTask::rule() returns, unless the task overrides this method.
@@ -55,10 +60,7 @@ void add_task(TaskRegistry& list, const char* name, const char* help, const char
   using Settings = typename Made::Settings;
   list.add<Settings>(name, help, [name, rule](const Settings& settings) {
     const auto task = std::make_shared<Made>();
-    TaskWithSettings<Settings>& base = *task;
-    base.name_ = name;
-    base.rule_ = rule;
-    base.settings_ = settings;
+    task->begin(name, rule, settings);
     return task;
   });
 }
@@ -77,19 +79,20 @@ class DataTask : public TaskWithSettings<S> {
   using TaskWithSettings<S>::name_;
   using TaskWithSettings<S>::settings_;
 
-  /// Returns whether samples that name the same image file are one sample. If they are not, every sample counts.
-  virtual bool joins_samples() const { return true; }
+  /// Returns which samples count as one, unless the settings group equal images.
+  virtual Joined joined() const { return Joined::same_file; }
 
-  std::shared_ptr<const Source> source_in(const EvaluationContext& context) const {
-    const auto open = joins_samples() ? open_source : open_samples;
-    return open(settings_.data.source, context.source, name_ + ".source");
+  std::shared_ptr<const Source> source_in(const EvaluationContext& context) const { return open(context, joined()); }
+
+  /// Returns a pass over the required samples. Opens the source.
+  Pass pass_over_data(const Embedder& embedder, const EvaluationContext& context, const ViewNeeds& needs = {}) const {
+    return this->pass_over(open(context, settings_.data.group_equal_images ? Joined::same_bytes : joined()), settings_.data.max_samples,
+                           embedder, context, needs);
   }
 
-  /// Returns a pass over the required samples. Opens the source, with equal images as one sample if the settings say so.
-  Pass pass_over_data(const Embedder& embedder, const EvaluationContext& context, const ViewNeeds& needs = {}) const {
-    auto source = settings_.data.group_equal_images ? open_grouped_source(settings_.data.source, context.source, name_ + ".source")
-                                                    : source_in(context);
-    return this->pass_over(std::move(source), settings_.data.max_samples, embedder, context, needs);
+ private:
+  std::shared_ptr<const Source> open(const EvaluationContext& context, Joined which) const {
+    return open_source(settings_.data.source, context.source, name_ + ".source", which);
   }
 };
 
@@ -110,10 +113,10 @@ class TrainTestTask : public TaskWithSettings<S> {
   using TaskWithSettings<S>::settings_;
 
   std::shared_ptr<const Source> train_source(const EvaluationContext& context) const {
-    return open_samples(settings_.train, context.train_source, name_ + ".train");
+    return open_source(settings_.train, context.train_source, name_ + ".train");
   }
   std::shared_ptr<const Source> test_source(const EvaluationContext& context) const {
-    return open_samples(settings_.source, context.source, name_ + ".source");
+    return open_source(settings_.source, context.source, name_ + ".source");
   }
 
   Pass train_pass(const Embedder& embedder, const EvaluationContext& context, const ViewNeeds& needs = {}) const {

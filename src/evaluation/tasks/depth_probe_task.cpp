@@ -117,8 +117,7 @@ class DepthProbeTask final : public TrainTestTask<DepthProbeSettings> {
   }
 
   /// Adds the samples' patches to the fit. The target of a patch is the mean logarithm of its known depths.
-  void learn(const std::vector<EvaluationSample>& samples, const TowerFeatures& features, const Embedder& embedder,
-             RidgeFit& fit) const {
+  void learn(const std::vector<EvaluationSample>& samples, const TowerFeatures& features, const Embedder& embedder, RidgeFit& fit) const {
     const std::vector<at::Tensor> tokens = patches_of(features, "depth_probe").unbind();
     const config::Size grid = embedder.grid();
     for (std::size_t i = 0; i < samples.size(); ++i) {

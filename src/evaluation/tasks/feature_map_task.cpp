@@ -51,8 +51,7 @@ class FeatureMapTask final : public DataTask<FeatureMapSettings> {
     if (classes) add_note(classes->matched, result);
     const Pinned pinned = pin(pass, classes, result);
     if (pinned.images.size() < 4)
-      user_error("feature_map: ", pass.source->describe(), " has only ", pinned.images.size(),
-                 " images: a map needs at least 4");
+      user_error("feature_map: ", pass.source->describe(), " has only ", pinned.images.size(), " images: a map needs at least 4");
     std::vector<std::string> names;
     at::Tensor texts;
     if (classes) {
@@ -76,9 +75,11 @@ class FeatureMapTask final : public DataTask<FeatureMapSettings> {
     const std::vector<std::string>& labels = classes ? names : pinned.captions;
     result.add_card({{"type", "curve"},
                      {"title", "Map of features"},
-                     {"note", "Dots are images, squares are texts. Points near each other have similar embeddings, as far as two dimensions can show "
-                              "it. Images and texts are each centered on their own mean. Distances between far clusters of t-SNE have no meaning."},
-                     {"plots", {chart("Principal components", plane.points, pinned, names, labels), chart("t-SNE", map, pinned, names, labels)}}});
+                     {"note", "Dots are images, squares are texts. Points near each other have similar embeddings, as far as two "
+                              "dimensions can show it. Images and texts are each centered on their own mean. Distances between far clusters of t-SNE "
+                              "have no meaning."},
+                     {"plots",
+                      {chart("Principal components", plane.points, pinned, names, labels), chart("t-SNE", map, pinned, names, labels)}}});
     return result;
   }
 

@@ -72,10 +72,7 @@ struct BoxChoices {
 
 /// Returns the embeddings of boxes, [K, D]. An embedding is the mean of the patches in the box.
 at::Tensor embed_boxes(const at::Tensor& patches, const BoxChoices& choices, config::Size grid) {
-  if (!patches.defined()) user_error("fgovd: this model's image tower outputs no patch embeddings");
-  if (patches.size(1) != grid.height * grid.width)
-    user_error("fgovd: this model's image tower outputs ", patches.size(1), " groups, not ", grid.height, " x ",
-               grid.width, " patches, and the embedding of a box is made from patches");
+  check_patch_grid("fgovd", patches, grid, ", and the embedding of a box is made from patches");
   return roi_align(patches.unflatten(1, {grid.height, grid.width}), at::tensor(choices.corners).view({-1, 4}),
                    at::tensor(choices.image, at::kLong))
       .flatten(1);
@@ -106,7 +103,7 @@ class FgOvdTask final : public DataTask<FgOvdSettings> {
     if (settings_.sets.empty()) return {{"", source_in(context)}};
     Sets out;
     for (const auto& [name, source] : settings_.sets)
-      out.emplace_back(name, open_source(source, nullptr, "fgovd.sets." + name));
+      out.emplace_back(name, open_source(source, nullptr, "fgovd.sets." + name, joined()));
     return out;
   }
 

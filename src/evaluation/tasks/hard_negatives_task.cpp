@@ -32,7 +32,7 @@ class HardNegativesTask final : public DataTask<HardNegativeSettings> {
 
  private:
   Required required() const override { return with_negatives(); }
-  bool joins_samples() const override { return false; }
+  Joined joined() const override { return Joined::none; }
 
   TaskResult measure(const Embedder& embedder, const EvaluationContext& context) const {
     TaskResult result;

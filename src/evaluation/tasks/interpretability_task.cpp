@@ -48,9 +48,7 @@ class InterpretabilityTask final : public DataTask<InterpretabilitySettings> {
     std::vector<std::int64_t> labels;
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       const std::vector<std::int64_t> own = candidates.labels_of(samples);
-      ranks.push_back(metrics::interpretability_ranking(space.activations(features), at::tensor(own, at::kLong),
-                                                        class_entries, settings_.topk)
-                          .rank);
+      ranks.push_back(metrics::interpretability_ranking(space.activations(features), at::tensor(own, at::kLong), class_entries));
       labels.insert(labels.end(), own.begin(), own.end());
     });
     const at::Tensor rank = at::cat(ranks);  // [N], counted from 1
@@ -62,7 +60,7 @@ class InterpretabilityTask final : public DataTask<InterpretabilitySettings> {
   }
 
  private:
-  bool joins_samples() const override { return false; }
+  Joined joined() const override { return Joined::none; }
 
   /// Returns the vocabulary entries of each class name, int64 [C, S], padded with -1. Throws UserError if none of the class
   /// names has an entry.
@@ -83,8 +81,7 @@ class InterpretabilityTask final : public DataTask<InterpretabilitySettings> {
     return out;
   }
 
-  void add_classes(const std::vector<std::string>& names, const at::Tensor& rank, const at::Tensor& labels,
-                   TaskResult& result) const {
+  void add_classes(const std::vector<std::string>& names, const at::Tensor& rank, const at::Tensor& labels, TaskResult& result) const {
     const std::int64_t k = settings_.topk.front();
     const at::Tensor shares = at::full({std::ssize(names)}, -1, at::kDouble);
     for (std::int64_t c = 0; c < shares.size(0); ++c)

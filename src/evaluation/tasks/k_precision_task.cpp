@@ -39,24 +39,18 @@ class KPrecisionTask final : public DataTask<KPrecisionSettings> {
     TaskResult result;
     Captions captions;
     std::vector<std::pair<std::string, std::size_t>> shown;  // key and row of the images whose retrieved captions are reported
-    std::vector<TowerFeatures> batches;
     ExampleChooser examples(pass.total());
-    pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
+    const TowerFeatures images = pass.run_and_keep(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures&) {
       for (const EvaluationSample& sample : samples) {
         if (examples.choose(sample.index)) shown.emplace_back(sample.sample.key, captions.by_image.size());
         captions.add(sample.sample.captions);
       }
-      batches.push_back(embedder.compact(features));
     });
 
     const std::vector<std::string>& all = captions.texts;
     result.texts = std::ssize(all);
-    const TowerFeatures images = joined(batches);
     const TowerFeatures texts = embed_compactly(embedder, prefixed(all, settings_.prompt_prefix));
-    const auto similarity = [&](metrics::RowRange some_images, metrics::RowRange some_texts) {
-      return embedder.similarity(slice(images, some_images), slice(texts, some_texts));
-    };
-    const auto top1 = metrics::best_texts(similarity, std::ssize(captions.by_image), result.texts);
+    const auto top1 = metrics::best_texts(similarity_tile(embedder, images, texts), std::ssize(captions.by_image), result.texts);
     const auto scores = metrics::k_precision(top1, all, captions.owner, lexicon(), settings_.clip_counts);
     add("k_precision", scores.k_precision, scores.per_image, result);
     if (lexicon()) add("k_precision_na", scores.k_precision_na, scores.per_image_na, result);

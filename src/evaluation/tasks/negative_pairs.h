@@ -24,8 +24,8 @@ Required with_negatives();
 /// A function that is called with the pairs of each batch, the features of its images, and those of the pairs' texts.
 using PairsBody = std::function<void(const NegativePairs& pairs, const TowerFeatures& images, const TowerFeatures& texts)>;
 
-/// Runs a pass over samples with_negatives() from open_samples(). Returns the number of each pair's image, int64 [pairs]: the result counts
-/// samples of the same image once.
+/// Runs a pass over samples with_negatives(), which are not joined. Returns the number of each pair's image, int64 [pairs]. The result
+/// counts samples of the same image once.
 at::Tensor run_over_pairs(const Pass& pass, TaskResult& result, const PairsBody& body);
 
 }  // namespace tessera

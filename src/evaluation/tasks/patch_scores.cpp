@@ -9,13 +9,7 @@
 namespace tessera {
 namespace {
 
-/// Throws UserError if `patches` do not form the grid.
-void check_grid(const at::Tensor& patches, config::Size grid) {
-  if (!patches.defined()) user_error("segmentation: this model's image tower outputs no patch embeddings");
-  if (patches.size(1) != grid.height * grid.width)
-    user_error("segmentation: this model's image tower outputs ", patches.size(1), " groups, not ", grid.height, " x ",
-               grid.width, " patches: take by: groups");
-}
+constexpr const char* kAdvice = ": take by: groups";
 
 /// Returns the size of the model's patches in pixels.
 config::Size patch_size_of(const Embedder& embedder) {
@@ -36,6 +30,13 @@ config::Size grid_of_window(std::int64_t size, config::Size patch) {
 
 }  // namespace
 
+void check_patch_grid(const std::string& task, const at::Tensor& patches, config::Size grid, const std::string& advice) {
+  if (!patches.defined()) user_error(task, ": this model's image tower outputs no patch embeddings");
+  if (patches.size(1) != grid.height * grid.width)
+    user_error(task, ": this model's image tower outputs ", patches.size(1), " groups, not ", grid.height, " x ", grid.width, " patches",
+               advice);
+}
+
 void check_patch_width(const std::string& task, std::int64_t patches, std::int64_t texts) {
   if (patches != texts)
     user_error(task, ": this model's patch embeddings are ", patches, " wide and those of its texts ", texts,
@@ -49,7 +50,7 @@ at::Tensor PatchScores::maps(const TowerFeatures& images, config::Size grid) con
 
 PatchScores cosines_of_patches(const at::Tensor& names, LastBlock last_block) {
   const auto compare = [cosines = metrics::CosinesWith(names)](const TowerFeatures& images, config::Size grid) {
-    check_grid(images.dense, grid);
+    check_patch_grid("segmentation", images.dense, grid, kAdvice);
     check_patch_width("segmentation", images.dense.size(2), cosines.width());
     return cosines(images.dense);
   };
@@ -58,7 +59,7 @@ PatchScores cosines_of_patches(const at::Tensor& names, LastBlock last_block) {
 
 PatchScores conditioned_patches(const ConditionedEmbedder& model, const TowerFeatures& names, bool attention) {
   const auto compare = [&model, names, attention](const TowerFeatures& images, config::Size grid) {
-    check_grid(images.tokens, grid);
+    check_patch_grid("segmentation", images.tokens, grid, kAdvice);
     const metrics::ConditionedSimilarity& scores = model.with(names);
     return attention ? scores.attention(images.tokens) : scores.of_patches(images.tokens);
   };
@@ -81,8 +82,7 @@ at::Tensor ImageWindows::scores(const Image& image, const std::string& key) cons
   const double ratio = static_cast<double>(wanted) / static_cast<double>(now);
   const auto scaled = [&](std::int64_t side) { return std::llround(static_cast<double>(side) * ratio); };
   const Image resized = wanted == now ? image
-                                      : resize(image, scaled(image.height), scaled(image.width),
-                                               embedder_.preprocessing().interpolation);
+                                      : resize(image, scaled(image.height), scaled(image.width), embedder_.preprocessing().interpolation);
   const at::Tensor pixels = to_tensor(resized);
   const auto corners = metrics::window_corners(resized.height, resized.width, size_, stride_);
   std::vector<at::Tensor> windows, scores;

@@ -13,6 +13,9 @@
 
 namespace tessera {
 
+/// Throws UserError if there are no `patches` [B, P, D], or if they do not form the grid. `task` is the task's registered name, `advice`
+/// the end of the message.
+void check_patch_grid(const std::string& task, const at::Tensor& patches, config::Size grid, const std::string& advice);
 /// Throws UserError unless patches and texts have embeddings of the same width. `task` is the task's registered name, for the message.
 void check_patch_width(const std::string& task, std::int64_t patches, std::int64_t texts);
 

@@ -51,8 +51,7 @@ metrics::AdamwProbe fit(const LabeledFeatures& train, std::int64_t classes, cons
                         double weight_decay) {
   const at::Tensor weight = at::zeros({classes, train.features.size(1)}, at::kDouble);
   const at::Tensor batches = draw_batches(train.labels.size(0), settings.epochs, settings.batch_size);
-  return metrics::linear_probe_adamw(train.features, train.labels, weight, at::zeros({classes}, at::kDouble), batches, lr,
-                                     weight_decay);
+  return metrics::linear_probe_adamw(train.features, train.labels, weight, at::zeros({classes}, at::kDouble), batches, lr, weight_decay);
 }
 
 }  // namespace
@@ -60,8 +59,7 @@ metrics::AdamwProbe fit(const LabeledFeatures& train, std::int64_t classes, cons
 std::optional<config::Problem> validate(const LinearProbeSettings& settings) {
   if (settings.solver == "adamw") return check_adamw_probe(settings);
   if (!settings.l2 && settings.validation_share == 0) {
-    return config::Problem{"validation_share",
-                           "is 0, but l2 is null and its sweep needs held-out samples: set l2, or a share above 0"};
+    return config::Problem{"validation_share", "is 0, but l2 is null and its sweep needs held-out samples: set l2, or a share above 0"};
   }
   return std::nullopt;
 }
@@ -84,8 +82,7 @@ AdamwChoice fit_with_adamw(const LabeledFeatures& train, std::int64_t classes, c
     for (const double lr : settings.learning_rates)
       for (const double weight_decay : settings.weight_decays) {
         const auto probe = fit(parts.rest, classes, settings, lr, weight_decay);
-        const double top1 =
-            metrics::measure_classifier(probe.weight, probe.bias, parts.validation.features, parts.validation.labels).top1;
+        const double top1 = metrics::measure_classifier(probe.weight, probe.bias, parts.validation.features, parts.validation.labels).top1;
         if (best.validation_top1 && top1 <= *best.validation_top1) continue;
         best = {.probe = {}, .lr = lr, .weight_decay = weight_decay, .validation_top1 = top1};
       }

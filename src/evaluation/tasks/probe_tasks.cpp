@@ -93,8 +93,7 @@ class LinearProbeTask final : public ClassifierTask<LinearProbeSettings> {
 
   void measure_adamw(const TrainAndTest& data, TaskResult& result) const {
     const AdamwChoice choice = fit_with_adamw(data.train, data.classes, settings_);
-    const auto scores =
-        metrics::measure_classifier(choice.probe.weight, choice.probe.bias, data.test.features, data.test.labels);
+    const auto scores = metrics::measure_classifier(choice.probe.weight, choice.probe.bias, data.test.features, data.test.labels);
     add_scores(scores.prediction.eq(data.test.labels), scores.top1, choice.probe.train_top1, scores.log_loss, result);
     result.add_number("lr", choice.lr);
     result.add_number("weight_decay", choice.weight_decay);

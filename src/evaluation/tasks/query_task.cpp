@@ -23,20 +23,6 @@ std::optional<config::Problem> validate(const QuerySettings& s) {
   return std::nullopt;
 }
 
-/// The images that are nearest to one text so far, best first.
-struct Nearest {
-  RetrievalSheet sheet;
-  std::vector<std::pair<double, std::string>> keys;  // the cosines and keys of these images
-};
-
-void offer_key(Nearest& nearest, double score, const std::string& key, std::size_t most) {
-  auto& keys = nearest.keys;
-  const auto place = std::upper_bound(keys.begin(), keys.end(), score,
-                                      [](double value, const auto& each) { return value > each.first; });
-  keys.insert(place, {score, key});
-  if (keys.size() > most) keys.pop_back();
-}
-
 /// Shows the images nearest to given texts.
 class QueryTask final : public DataTask<QuerySettings> {
  public:
@@ -47,9 +33,9 @@ class QueryTask final : public DataTask<QuerySettings> {
     pass.counts_equal_images = true;
     pass.reads_pixels = context.images;
     const TowerFeatures texts = embed_texts(embedder, settings_.texts.items);
-    std::vector<Nearest> queries;
+    std::vector<RetrievalSheet> queries;
     for (const std::string& text : settings_.texts.items)
-      queries.push_back({{.text_to_image = true, .query_text = text, .rank = -1}, {}});
+      queries.push_back({.text_to_image = true, .query_text = text, .rank = -1});
     TaskResult result;
     result.prompts = settings_.texts.items;
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
@@ -57,18 +43,18 @@ class QueryTask final : public DataTask<QuerySettings> {
       for (std::size_t i = 0; i < samples.size(); ++i)
         for (std::size_t q = 0; q < queries.size(); ++q) {
           const double score = similarity.const_data_ptr<double>()[i * queries.size() + q];
-          offer_key(queries[q], score, samples[i].sample.key, static_cast<std::size_t>(settings_.top));
-          if (context.images) offer_image(queries[q].sheet, score, samples[i], false, settings_.top);
+          offer(queries[q].items, score, settings_.top, [&] {
+            return RetrievalSheet::Item{context.images ? to_image(samples[i].pixels) : Image(), samples[i].sample.key};
+          });
         }
     });
     double best = 0;
     auto sheets = nlohmann::json::array();
-    for (Nearest& query : queries) {
-      best += query.keys.front().first / static_cast<double>(queries.size());
-      Reading reading{.of = query.sheet.query_text};
-      for (const auto& [score, key] : query.keys) reading.items.emplace_back(key, score);
-      result.readings.push_back(std::move(reading));
-      if (context.images) sheets.push_back(make_sheet(query.sheet));
+    for (const RetrievalSheet& query : queries) {
+      best += query.items.front().score / static_cast<double>(queries.size());
+      Reading& reading = result.readings.emplace_back(Reading{.of = query.query_text});
+      for (const RetrievalSheet::Item& item : query.items) reading.items.emplace_back(item.text, item.score);
+      if (context.images) sheets.push_back(make_sheet(query));
     }
     result.add_number("mean_best_cosine", best);
     add_items({{"type", "image"},

@@ -12,29 +12,10 @@
 namespace tessera {
 
 // Each of these functions, in the task's file, adds the task of its name.
-void add_zero_shot(TaskRegistry& list);
-void add_retrieval(TaskRegistry& list);
-void add_k_precision(TaskRegistry& list);
-void add_segmentation(TaskRegistry& list);
-void add_linear_probe(TaskRegistry& list);
-void add_segmentation_probe(TaskRegistry& list);
-void add_depth_probe(TaskRegistry& list);
-void add_knn(TaskRegistry& list);
-void add_hard_negatives(TaskRegistry& list);
-void add_fgovd(TaskRegistry& list);
-void add_options(TaskRegistry& list);
-void add_slot_mask(TaskRegistry& list);
-void add_slots(TaskRegistry& list);
-void add_interpretability(TaskRegistry& list);
-void add_tokens(TaskRegistry& list);
-void add_token_group_iou(TaskRegistry& list);
-void add_feature_map(TaskRegistry& list);
-void add_grad_cam(TaskRegistry& list);
-void add_words(TaskRegistry& list);
-void add_query(TaskRegistry& list);
-void add_validation_loss(TaskRegistry& list);
-void add_captions(TaskRegistry& list);
-void add_referring(TaskRegistry& list);
+using AddTask = void(TaskRegistry& list);
+AddTask add_zero_shot, add_retrieval, add_k_precision, add_segmentation, add_linear_probe, add_segmentation_probe, add_depth_probe,
+    add_knn, add_hard_negatives, add_fgovd, add_options, add_slot_mask, add_slots, add_interpretability, add_tokens,
+    add_token_group_iou, add_feature_map, add_grad_cam, add_words, add_query, add_validation_loss, add_captions, add_referring;
 
 namespace {
 
@@ -96,29 +77,11 @@ void refuse_settings_of_data(const config::ModuleSettings& task, const std::stri
 TaskRegistry& evaluation_tasks() {
   static TaskRegistry registry = [] {
     TaskRegistry list("evaluation task");
-    add_zero_shot(list);
-    add_retrieval(list);
-    add_k_precision(list);
-    add_segmentation(list);
-    add_linear_probe(list);
-    add_segmentation_probe(list);
-    add_depth_probe(list);
-    add_knn(list);
-    add_hard_negatives(list);
-    add_fgovd(list);
-    add_options(list);
-    add_slot_mask(list);
-    add_slots(list);
-    add_interpretability(list);
-    add_tokens(list);
-    add_token_group_iou(list);
-    add_feature_map(list);
-    add_grad_cam(list);
-    add_words(list);
-    add_query(list);
-    add_validation_loss(list);
-    add_captions(list);
-    add_referring(list);
+    for (AddTask* const add :
+         {add_zero_shot, add_retrieval, add_k_precision, add_segmentation, add_linear_probe, add_segmentation_probe, add_depth_probe,
+          add_knn, add_hard_negatives, add_fgovd, add_options, add_slot_mask, add_slots, add_interpretability, add_tokens,
+          add_token_group_iou, add_feature_map, add_grad_cam, add_words, add_query, add_validation_loss, add_captions, add_referring})
+      add(list);
     return list;
   }();
   return registry;
@@ -172,8 +135,7 @@ void check_task(const config::ModuleSettings& task, const Embedder& embedder, co
   make_task(task, embedder)->check(context);
 }
 
-std::vector<config::ModuleSettings> resolve_tasks(const std::vector<config::ModuleSettings>& tasks,
-                                                  const std::string& path) {
+std::vector<config::ModuleSettings> resolve_tasks(const std::vector<config::ModuleSettings>& tasks, const std::string& path) {
   std::vector<config::ModuleSettings> out;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     const std::string at = concat(path, "[", i, "]");

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -47,8 +48,8 @@ struct ItemKinds {
 };
 
 /// Adds the share of items that are right as the metric `measure`, the mean over the kinds as mean_category_MEASURE, and the share of each
-/// kind as KIND_MEASURE. Returns the shares of the kinds, double [kinds]. right: bool [items]. `sample` is int64 [items], the image that each
-/// item belongs to, because items of the same image are not independent.
+/// kind as KIND_MEASURE. Returns the shares of the kinds, double [kinds]. right: bool [items]. `sample` is int64 [items], the image that
+/// each item belongs to, because items of the same image are not independent.
 at::Tensor add_by_kind(const std::string& measure, const at::Tensor& right, const at::Tensor& sample, const ItemKinds& kinds,
                        TaskResult& result);
 
@@ -64,6 +65,16 @@ void add_bars(const std::string& title, const std::vector<std::string>& names, c
 
 /// Writes a file beside the results; does nothing if tasks write no files (`folder` is empty).
 void write_json(const std::string& folder, const std::string& name, const nlohmann::json& json);
+
+/// Adds make(), with this score, to `best` if it is among the `most` items with the greatest scores so far. The greatest comes first; at
+/// ties, the earlier item does.
+template <class Item, class Make>
+void offer(std::vector<Item>& best, double score, std::int64_t most, const Make& make) {
+  const auto place = std::upper_bound(best.begin(), best.end(), score, [](double value, const Item& item) { return value > item.score; });
+  if (place == best.end() && std::ssize(best) == most) return;
+  best.insert(place, make())->score = score;
+  if (std::ssize(best) > most) best.pop_back();
+}
 
 /// Number of images that a task shows in the report.
 inline constexpr std::int64_t kExampleImages = 12;

@@ -160,16 +160,13 @@ class RetrievalTask final : public DataTask<RetrievalSettings> {
     const Embedder& embedder = pass.embedder;
     TaskResult result;
     Captions captions;
-    std::vector<TowerFeatures> batches;
     RetrievalSheets sheets(embedder, settings_.prompt_prefix, pass.total());
-    pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
+    const BatchBody body = [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       for (const EvaluationSample& sample : samples) captions.add(own_captions(sample.sample));
-      batches.push_back(embedder.compact(features));
       if (pass.context.images) sheets.add(samples, features, captions);
-    });
-
+    };
+    const TowerFeatures images = pass.run_and_keep(result, body);
     if (captions.texts.empty()) refuse_without_sentences(*pass.source);
-    const TowerFeatures images = joined(batches);
     const TowerFeatures texts = embed_compactly(embedder, prefixed(captions.texts, settings_.prompt_prefix));
     const at::Tensor owner = at::tensor(captions.owner, at::kLong);
     const metrics::RetrievalScores scores = ranked(embedder, images, texts, owner);
@@ -191,8 +188,7 @@ class RetrievalTask final : public DataTask<RetrievalSettings> {
     // Float32 is precise enough for conditioned scores. But with topk, a text that is not a candidate gets its cosine minus 4 as its
     // score, and float32 would lose the order of such scores.
     const at::ScalarType dtype = settings_.compared.similarity == "topk" ? at::kDouble : at::kFloat;
-    ConditionedRetrieval compared(
-        pass, [this](const Sample& sample) { return own_captions(sample); }, settings_.prompt_prefix, dtype);
+    ConditionedRetrieval compared(pass, [this](const Sample& sample) { return own_captions(sample); }, settings_.prompt_prefix, dtype);
     TaskResult result;
     RetrievalSheets sheets(pass.embedder, settings_.prompt_prefix, pass.total());
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
@@ -222,10 +218,7 @@ class RetrievalTask final : public DataTask<RetrievalSettings> {
                                   const at::Tensor& owner) const {
     if (embedder.compares_by_cosine() && !images.global.is_sparse() && !texts.global.is_sparse())
       return metrics::retrieval_recall(images.global, texts.global, owner, settings_.topk);
-    const auto similarity = [&](metrics::RowRange some_images, metrics::RowRange some_texts) {
-      return embedder.similarity(slice(images, some_images), slice(texts, some_texts));
-    };
-    return metrics::retrieval_recall(similarity, images.global.size(0), owner, settings_.topk);
+    return metrics::retrieval_recall(similarity_tile(embedder, images, texts), images.global.size(0), owner, settings_.topk);
   }
 
   std::vector<std::string> own_captions(const Sample& sample) const {

@@ -37,9 +37,7 @@ at::Tensor classes_of_patches(const at::Tensor& target, config::Size grid, std::
                                 .flatten(0, 1)
                                 .flatten(1);  // [P, pixels]
   const at::Tensor counts =
-      at::zeros({pixels.size(0), kIgnoredClass + 1}, pixels.options())
-          .scatter_add_(1, pixels, at::ones_like(pixels))
-          .slice(1, 0, classes);
+      at::zeros({pixels.size(0), kIgnoredClass + 1}, pixels.options()).scatter_add_(1, pixels, at::ones_like(pixels)).slice(1, 0, classes);
   const auto [most, label] = counts.max(1);
   return label.masked_fill(most == 0, kIgnoredClass);
 }
@@ -70,7 +68,8 @@ class SegmentationProbeTask final : public TrainTestTask<SegmentationProbeSettin
     const metrics::SegmentationOptions options = {.grid = {embedder.grid().height, embedder.grid().width}, .candidates = "all"};
     test_data.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       const std::vector<at::Tensor> targets = make_masks(samples, classes);
-      const at::Tensor logits = at::linear(((patches_of(features, "segmentation_probe") - mean) / scale).to(at::kDouble), fit.weight, fit.bias)
+      const at::Tensor scaled = (patches_of(features, "segmentation_probe") - mean) / scale;
+      const at::Tensor logits = at::linear(scaled.to(at::kDouble), fit.weight, fit.bias)
                                     .transpose(1, 2)
                                     .unflatten(2, {options.grid[0], options.grid[1]})
                                     .to(at::kFloat);  // [B, C, rows, columns]
@@ -80,8 +79,7 @@ class SegmentationProbeTask final : public TrainTestTask<SegmentationProbeSettin
                    [&] { return to_image(samples[i].pixels); });
     });
     result.classes = classes.names;
-    result.data += concat(" (fitted on ", with_thousands(train.labels.size(0)), " patches of ",
-                          train_data.source->describe(), ")");
+    result.data += concat(" (fitted on ", with_thousands(train.labels.size(0)), " patches of ", train_data.source->describe(), ")");
     record.write(result);
     return result;
   }
@@ -105,8 +103,7 @@ class SegmentationProbeTask final : public TrainTestTask<SegmentationProbeSettin
     const MaskClasses classes = classes_in(pass.source);
     const std::int64_t count = test.count();
     if (classes.count() != count)
-      throw TaskMisfit(concat("segmentation_probe: the training data have ", classes.count(), " classes, the test data ",
-                              count));
+      throw TaskMisfit(concat("segmentation_probe: the training data have ", classes.count(), " classes, the test data ", count));
     if (match_names(classes.names, test.names).by_name)
       throw TaskMisfit(concat("segmentation_probe: some classes have other numbers in the training data, ", classes.source->describe(),
                               ", than in the test data, ", test.source->describe()));

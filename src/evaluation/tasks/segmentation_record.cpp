@@ -30,8 +30,7 @@ std::string plain_name(std::string name) {
 }
 
 std::optional<std::int64_t> called_background(const std::vector<std::string>& names) {
-  const auto found =
-      std::ranges::find_if(names, [](const std::string& name) { return plain_name(name) == "background"; });
+  const auto found = std::ranges::find_if(names, [](const std::string& name) { return plain_name(name) == "background"; });
   return found == names.end() ? std::nullopt : std::optional(found - names.begin());
 }
 
@@ -53,12 +52,10 @@ std::vector<std::uint8_t> to_bytes(const at::Tensor& mask) {
 nlohmann::json make_sheet(const Image& image, const at::Tensor& target, const at::Tensor& found, double iou, const std::string& name,
                         std::optional<std::int64_t> background) {
   constexpr std::int64_t kShown = 224;  // maximum length of an example's shorter side, in pixels
-  const double ratio =
-      std::min(1.0, static_cast<double>(kShown) / static_cast<double>(std::min(image.height, image.width)));
+  const double ratio = std::min(1.0, static_cast<double>(kShown) / static_cast<double>(std::min(image.height, image.width)));
   Preprocessing settings;
   settings.resize_mode = "squash";
-  settings.image_size = {std::llround(static_cast<double>(image.height) * ratio),
-                         std::llround(static_cast<double>(image.width) * ratio)};
+  settings.image_size = {std::llround(static_cast<double>(image.height) * ratio), std::llround(static_cast<double>(image.width) * ratio)};
   const Image shown = preprocess(image, settings);
   nlohmann::json out = {{"images", {report::image_part(shown, name)}}};
   std::set<std::int64_t> classes;
@@ -85,8 +82,7 @@ void check_mask(const std::vector<std::uint8_t>& mask, const std::string& key, c
   }
 }
 
-std::vector<report::Outcomes> outcomes_of_images(const metrics::SegmentationScores& scores,
-                                                   std::optional<std::int64_t> background) {
+std::vector<report::Outcomes> outcomes_of_images(const metrics::SegmentationScores& scores, std::optional<std::int64_t> background) {
   at::Tensor present = scores.image_union.gt(0);  // [B, C]
   if (background) present.select(1, *background).fill_(false);
   const at::Tensor place = present.nonzero();  // [E, 2]: image, class
@@ -162,12 +158,10 @@ void check_masks(const MaskClasses& classes, const std::string& setting, std::in
                 [&](const Sample& sample) { check_mask(sample.mask, sample.key, classes); });
 }
 
-at::Tensor mask_of(const std::vector<std::uint8_t>& mask, config::Size size, const std::string& key,
-                   const MaskClasses& classes) {
+at::Tensor mask_of(const std::vector<std::uint8_t>& mask, config::Size size, const std::string& key, const MaskClasses& classes) {
   if (mask.empty()) return at::full({size.height, size.width}, kIgnoredClass, at::kLong);
   check_mask(mask, key, classes);
-  at::Tensor out =
-      at::from_blob(const_cast<std::uint8_t*>(mask.data()), {size.height, size.width}, at::kByte).to(at::kLong);
+  at::Tensor out = at::from_blob(const_cast<std::uint8_t*>(mask.data()), {size.height, size.width}, at::kByte).to(at::kLong);
   for (std::int64_t c = 0; c < classes.count(); ++c)
     if (classes.is_ignored(c)) out.masked_fill_(out == c, kIgnoredClass);
   return out;
@@ -204,8 +198,7 @@ std::vector<std::string> SegmentationRecord::notes() const {
   const std::size_t count = absent.size();
   if (count > kMost) absent.resize(kMost);
   if (count > 0)
-    out.push_back(concat(count, " of ", classes_.count(), " classes occur in no mask: ", join_names(absent),
-                         count > kMost ? ", ..." : ""));
+    out.push_back(concat(count, " of ", classes_.count(), " classes occur in no mask: ", join_names(absent), count > kMost ? ", ..." : ""));
   return out;
 }
 
@@ -221,8 +214,7 @@ void SegmentationRecord::write(TaskResult& result) {
              {"background", background.value_or(-1)}},
             shown_, result);
   if (!classes_.drawn) {
-    result.notes.push_back(
-        "no sample has a mask: each pixel is colored by the class whose text is nearest, and nothing is measured");
+    result.notes.push_back("no sample has a mask: each pixel is colored by the class whose text is nearest, and nothing is measured");
     return;
   }
   const std::vector<std::string> own = notes();

@@ -175,21 +175,18 @@ class SegmentationTask final : public DataTask<SegmentationSettings> {
     if (settings_.patches == "cosine") {
       const AskedClasses classes = classes_in(context);
       const TowerFeatures names = embed_classes(embedder, classes.queries.names, settings_.templates);
-      return measure(embedder, context, classes, names,
-                     cosines_of_patches(names.global, last_block_named(settings_.last_block)));
+      return measure(embedder, context, classes, names, cosines_of_patches(names.global, last_block_named(settings_.last_block)));
     }
-    const ConditionedEmbedder through =
-        conditioned(embedder, context, "segmentation.patches", settings_.patches, "cosine");
+    const ConditionedEmbedder through = conditioned(embedder, context, "segmentation.patches", settings_.patches, "cosine");
     const AskedClasses classes = classes_in(context);
     const TowerFeatures names = embed_classes(through, classes.queries.names, settings_.templates);
-    TaskResult result = measure(through, context, classes, names,
-                                conditioned_patches(through, names, settings_.patches == "attention"));
+    TaskResult result = measure(through, context, classes, names, conditioned_patches(through, names, settings_.patches == "attention"));
     result.data += concat(" (patches: ", settings_.patches, ")");
     return result;
   }
 
  private:
-  bool joins_samples() const override { return false; }
+  Joined joined() const override { return Joined::none; }
 
   TaskResult measure(const Embedder& embedder, const EvaluationContext& context, const AskedClasses& classes,
                      const TowerFeatures& names, const PatchScores& patches) const {
@@ -236,8 +233,7 @@ class SegmentationTask final : public DataTask<SegmentationSettings> {
     }
   }
 
-  metrics::SegmentationOptions options_for(const Embedder& embedder, const EvaluationContext& context,
-                                           const AskedClasses& classes) const {
+  metrics::SegmentationOptions options_for(const Embedder& embedder, const EvaluationContext& context, const AskedClasses& classes) const {
     metrics::SegmentationOptions options;
     if (!keeps_shapes(embedder.preprocessing()) || by_groups())
       options.grid = {embedder.grid().height, embedder.grid().width};

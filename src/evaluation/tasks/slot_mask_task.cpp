@@ -33,8 +33,7 @@ std::int64_t parts_of(const SlotMaskSettings& settings, const TowerFeatures& fea
   if (settings.granularity == "dimension") return width;
   if (settings.slots) {
     if (width % *settings.slots != 0)
-      user_error("slot_mask.slots: embeddings of ", width, " dimensions cannot be split into ", *settings.slots,
-                 " equal parts");
+      user_error("slot_mask.slots: embeddings of ", width, " dimensions cannot be split into ", *settings.slots, " equal parts");
     return *settings.slots;
   }
   // Computes the embedding's number of slots from the widths, because `features.slots` holds all slots of the model even if the evaluation
@@ -61,8 +60,7 @@ class SlotMaskTask final : public TrainTestTask<SlotMaskSettings> {
                          train.source->describe(), ")");
 
     const auto start = metrics::SlotMask::start(train_pairs.squares.size(1));
-    const auto trained =
-        metrics::train_slot_mask(start, train_pairs, settings_.steps, settings_.lr, settings_.momentum);
+    const auto trained = metrics::train_slot_mask(start, train_pairs, settings_.steps, settings_.lr, settings_.momentum);
     const at::Tensor weights = trained.best.weights();
     const at::Tensor after = right(trained.best, test_pairs), before = right(start, test_pairs);
     add_share("accuracy", after.mean().item<double>(), {.part = after, .sample = sample}, result);

@@ -1,3 +1,4 @@
+#include "src/evaluation/embedder_views.h"
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/tasks/data_task.h"
 
@@ -72,10 +73,7 @@ class SlotsTask final : public DataTask<SlotImageSettings> {
       user_error(
           "slots: this model's read-outs output no slots with attention: take a model whose towers both read out by "
           "slots, as sparo does");
-    if (images.slots.sizes() != texts.slots.sizes())
-      user_error("slots: this model's towers output different slots, ", images.slots.size(1), " of width ",
-                 images.slots.size(2), " for images and ", texts.slots.size(1), " of width ", texts.slots.size(2),
-                 " for texts");
+    check_same_slots("slots", images.slots, texts.slots);
     return {images, texts, (metrics::unit_rows(images.slots) * metrics::unit_rows(texts.slots)).sum(2)};
   }
 

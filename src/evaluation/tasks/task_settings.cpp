@@ -19,8 +19,7 @@ TextList config::Value<TextList>::read(const Node& node, const std::string& path
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(file.name, ignored)) {
     fail(node, path,
-         concat("there is no file \"", text, "\"", searched_text(file.searched),
-                ": give a list, or a file with one item per line"));
+         concat("there is no file \"", text, "\"", searched_text(file.searched), ": give a list, or a file with one item per line"));
   }
   out.items = read_list(file);
   if (out.items.empty()) fail(node, path, concat(file, " is empty: expected one item per line"));

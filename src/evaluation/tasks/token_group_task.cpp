@@ -58,8 +58,7 @@ std::int64_t mark(const std::vector<std::array<std::int64_t, 2>>& spans,
     real[token] = spans[t][1] > spans[t][0];
     count += real[token] ? 1 : 0;
     for (std::size_t s = 0; s < phrases.size(); ++s)
-      inside[static_cast<std::int64_t>(s)][token] =
-          real[token] && spans[t][0] >= phrases[s][0] && spans[t][0] < phrases[s][1];
+      inside[static_cast<std::int64_t>(s)][token] = real[token] && spans[t][0] >= phrases[s][0] && spans[t][0] < phrases[s][1];
   }
   return count;
 }
@@ -149,8 +148,7 @@ at::Tensor equal_chunks(const GroupedCaptions& captions) {
 constexpr std::uint64_t kSeed = 0;  // seed of the random groups
 
 Required with_phrases() {
-  return {[](const Sample& sample) { return !phrased_captions(sample).empty(); }, "no_phrases",
-          "a caption with annotated phrases"};
+  return {[](const Sample& sample) { return !phrased_captions(sample).empty(); }, "no_phrases", "a caption with annotated phrases"};
 }
 
 /// Returns the indices of captions that have a score. per_caption: [B, 4].
@@ -215,8 +213,7 @@ class TokenGroupTask final : public DataTask<TokenGroupSettings> {
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures&) {
       const GroupedCaptions captions = grouped_captions(samples, embedder, clusters);
       groups = captions.weights.size(1);
-      const at::Tensor sample =
-          at::tensor(std::vector<std::int64_t>(captions.sample.begin(), captions.sample.end()), at::kLong) + seen;
+      const at::Tensor sample = at::tensor(std::vector<std::int64_t>(captions.sample.begin(), captions.sample.end()), at::kLong) + seen;
       seen += std::ssize(samples);
       const metrics::TokenGroupScores scores = own.add(captions.weights, captions, sample);
       chunks.add(equal_chunks(captions), captions, sample);

@@ -49,7 +49,8 @@ nlohmann::json make_sheet(const EvaluationSample& sample, const nlohmann::json& 
   nlohmann::json out = {{"images", {report::image_part(image, sample.sample.key)}}};
   for (const auto& token : example.at("tokens")) out["cloud"].push_back({token.at("token"), token.at("weight")});
   for (const auto& map : example.at("maps"))
-    out["images"].push_back(report::heat_part(image, map.at("activation").get<std::vector<float>>(), map.at("rows"), map.at("columns"), map.at("word")));
+    out["images"].push_back(report::heat_part(image, map.at("activation").get<std::vector<float>>(), map.at("rows"), map.at("columns"),
+                                              map.at("word")));
   return out;
 }
 
@@ -70,8 +71,7 @@ class TokensTask final : public DataTask<TokenImageSettings> {
     ExampleChooser examples(pass.total(), settings_.samples);
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       const at::Tensor activations = space.activations(features);
-      const at::Tensor best =
-          metrics::best_first(activations, std::max<std::int64_t>(kCaptionTokens, settings_.per_sample));
+      const at::Tensor best = metrics::best_first(activations, std::max<std::int64_t>(kCaptionTokens, settings_.per_sample));
       std::vector<std::string> captions;
       for (std::size_t i = 0; i < samples.size(); ++i) {
         const auto row = static_cast<std::int64_t>(i);
@@ -133,8 +133,7 @@ class TokensTask final : public DataTask<TokenImageSettings> {
     }
     const auto count = std::min<std::ptrdiff_t>(kCaptionTokens, std::ssize(order));
     const auto hits = std::count_if(order.begin(), order.begin() + count, [&](std::int64_t entry) {
-      return activations[entry].item<double>() > 0 &&
-             std::find(contained.begin(), contained.end(), entry) != contained.end();
+      return activations[entry].item<double>() > 0 && std::find(contained.begin(), contained.end(), entry) != contained.end();
     });
     return static_cast<double>(hits) / static_cast<double>(count);
   }
@@ -161,8 +160,7 @@ class TokensTask final : public DataTask<TokenImageSettings> {
     }
     auto out = nlohmann::json::array();
     for (const Word& word : words) {
-      const at::Tensor map =
-          metrics::token_localization(embedder.token_activations(features, word.ids), grid).normalized;
+      const at::Tensor map = metrics::token_localization(embedder.token_activations(features, word.ids), grid).normalized;
       out.push_back({{"word", word.text}, {"rows", grid.height}, {"columns", grid.width}, {"activation", to_vector<float>(map)}});
     }
     return out;

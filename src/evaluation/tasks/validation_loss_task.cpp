@@ -41,7 +41,7 @@ class ValidationLossTask final : public DataTask<ValidationLossSettings> {
   }
 
  private:
-  bool joins_samples() const override { return false; }
+  Joined joined() const override { return Joined::none; }
 
   LossBatches batches(const EvaluationContext& context) const {
     return {.source = source_in(context),

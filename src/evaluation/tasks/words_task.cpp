@@ -70,12 +70,9 @@ WordMaps maps_by_objective(const Embedder& embedder, const Comparing& part) {
       const TowerFeatures alone = embed_texts(embedder, texts_of_words(words));
       const TowerFeatures repeated =
           map_tensors(image, [&](const at::Tensor& tensor) { return tensor.repeat_interleave(std::ssize(words), 0); });
-      return weights->patch_weights(on_device(repeated, device), on_device(alone, device))
-          .squeeze(1)
-          .to(at::kCPU, at::kFloat);
+      return weights->patch_weights(on_device(repeated, device), on_device(alone, device)).squeeze(1).to(at::kCPU, at::kFloat);
     }
-    const at::Tensor by_token =
-        weights->patch_weights(on_device(image, device), on_device(text, device))[0].to(at::kCPU, at::kFloat);
+    const at::Tensor by_token = weights->patch_weights(on_device(image, device), on_device(text, device))[0].to(at::kCPU, at::kFloat);
     std::vector<at::Tensor> maps;
     for (const TextWord& word : words)
       maps.push_back(by_token.index_select(0, at::tensor(word.tokens, at::kLong)).mean(0));
@@ -114,8 +111,7 @@ config::Size grid_of(const Embedder& embedder, TowerFeatures& image) {
 nlohmann::json make_json(const report::MapExample& example) {
   auto maps = nlohmann::json::array();
   for (const report::MapExample::Map& map : example.maps)
-    maps.push_back(
-        {{"word", map.text}, {"rows", example.rows}, {"columns", example.columns}, {"weights", map.patches}});
+    maps.push_back({{"word", map.text}, {"rows", example.rows}, {"columns", example.columns}, {"weights", map.patches}});
   return {{"key", example.name}, {"text", example.text}, {"maps", maps}};
 }
 
@@ -127,9 +123,7 @@ class WordsTask final : public DataTask<WordMapSettings> {
     const Comparing part = comparing_part(context);
     std::optional<ConditionedEmbedder> pooled;
     if (!part.weights && context.pool) pooled.emplace(conditioned(embedder, context, "words", "attention", "cosine"));
-    const WordMaps maps = part.weights ? maps_by_objective(embedder, part)
-                          : pooled     ? maps_by_pool(*pooled)
-                                       : maps_by_cosine(embedder);
+    const WordMaps maps = part.weights ? maps_by_objective(embedder, part) : pooled     ? maps_by_pool(*pooled) : maps_by_cosine(embedder);
     const Pass pass = pass_over_data(pooled ? *pooled : embedder, context, maps.needs);
     TaskResult result;
     result.prompts = settings_.texts.items;
@@ -149,7 +143,8 @@ class WordsTask final : public DataTask<WordMapSettings> {
     });
     add_items({{"type", "overlay"},
                {"title", "Words"},
-               {"note", maps.rule + " The numbers are in words.json. The colors of each map reach from its smallest to its greatest value."},
+               {"note", maps.rule + " The numbers are in words.json. The colors of each map reach from its smallest to its greatest "
+                                    "value."},
                {"columns", "five"}},
               sheets, result);
     write_json(context.out, "words.json", json);
@@ -195,9 +190,7 @@ class WordsTask final : public DataTask<WordMapSettings> {
                    .text = text};
     if (words.empty()) return out;
     const at::Tensor weights = maps.of(image, grid, features, words);
-    if (weights.size(1) != grid.height * grid.width)
-      user_error("words: this model's image tower outputs ", weights.size(1), " groups, not ", grid.height, " x ",
-                 grid.width, " patches");
+    check_patch_grid("words", weights, grid, "");
     for (std::size_t w = 0; w < words.size(); ++w)
       out.maps.push_back({words[w].text, std::nullopt, to_vector<float>(weights[static_cast<std::int64_t>(w)])});
     return out;

@@ -1,6 +1,3 @@
-#include <functional>
-#include <map>
-
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/metrics/zero_shot.h"
 #include "src/evaluation/tasks/candidates.h"
@@ -35,26 +32,13 @@ std::optional<config::Problem> validate(const ZeroShotSettings& settings) {
 }
 
 constexpr std::int64_t kBars = 5;
-constexpr std::size_t kFailures = 12;
+constexpr std::int64_t kFailures = 12;
 constexpr std::size_t kGreatestConfusion = 40;
 
-/// Keeps the mistakes with the greatest margins. The margin is the predicted class's score minus the right class's score.
-class SurestMistakes {
- public:
-  /// Returns true if a mistake with this margin would be kept.
-  bool takes(double margin) const { return margin > 0 && (kept_.size() < kFailures || margin > kept_.rbegin()->first); }
-  void add(double margin, nlohmann::json example) {
-    kept_.emplace(margin, std::move(example));
-    if (kept_.size() > kFailures) kept_.erase(std::prev(kept_.end()));
-  }
-  nlohmann::json surest_first() const {
-    auto out = nlohmann::json::array();
-    for (const auto& [margin, example] : kept_) out.push_back(example);
-    return out;
-  }
-
- private:
-  std::multimap<double, nlohmann::json, std::greater<>> kept_;
+/// A mistake of the model. The score is the predicted class's similarity minus the right class's.
+struct Mistake {
+  double score = 0;
+  nlohmann::json example;
 };
 
 class ZeroShotTask final : public DataTask<ZeroShotSettings> {
@@ -82,7 +66,7 @@ class ZeroShotTask final : public DataTask<ZeroShotSettings> {
   }
 
  private:
-  bool joins_samples() const override { return false; }
+  Joined joined() const override { return Joined::none; }
 
   TaskResult measure(const Embedder& embedder, const EvaluationContext& context) const {
     Pass pass = pass_over_data(embedder, context);
@@ -99,7 +83,7 @@ class ZeroShotTask final : public DataTask<ZeroShotSettings> {
     pass.required = candidates.asked();
     pass.reads_pixels = context.images;
     ExampleChooser examples(pass.total());
-    SurestMistakes mistakes;
+    std::vector<Mistake> mistakes;
     auto spread = nlohmann::json::array();
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       const at::Tensor similarity = embedder.similarity(features, classes);  // [B, C]
@@ -111,7 +95,7 @@ class ZeroShotTask final : public DataTask<ZeroShotSettings> {
         const auto shown = [&] { return example(samples[i], own[i], row, context.logit_scale, candidates.names); };
         if (examples.choose(samples[i].index)) spread.push_back(shown());
         const double margin = own[i] < 0 ? 0 : (row.max() - row[own[i]]).item<double>();
-        if (mistakes.takes(margin)) mistakes.add(margin, shown());
+        if (margin > 0) offer(mistakes, margin, kFailures, [&] { return Mistake{.example = shown()}; });
       }
     });
     const metrics::ZeroShotScores scores = meter.scores();
@@ -122,7 +106,9 @@ class ZeroShotTask final : public DataTask<ZeroShotSettings> {
       result.notes.push_back(concat("top", most, " is 100% for any model, because there are only ", count, " classes"));
     result.outcomes.push_back(hits_within("mean_per_class", scores.rank, 1, {}, at::tensor(labels, at::kLong)));
     if (!context.images) return result;
-    add_examples("Mistakes", "The mistakes in which the model is most confident, the most confident first.", mistakes.surest_first(), result);
+    auto surest = nlohmann::json::array();
+    for (const Mistake& mistake : mistakes) surest.push_back(mistake.example);
+    add_examples("Mistakes", "The mistakes in which the model is most confident, the most confident first.", surest, result);
     add_examples("Examples", "Spread evenly over the data.", spread, result);
     add_classes(candidates.names, labels, scores, result);
     return result;
@@ -144,8 +130,8 @@ class ZeroShotTask final : public DataTask<ZeroShotSettings> {
 
   static void add_examples(const std::string& title, const std::string& note, const nlohmann::json& examples, TaskResult& result) {
     const char* const reading =
-        " Next to each image is its true class: \u2713 if the text of this class is the nearest, \u2717 if another one is. Below it are the "
-        "nearest classes with the model's probabilities among all classes; the true one is outlined.";
+        " Next to each image is its true class: \u2713 if the text of this class is the nearest, \u2717 if another one is. Below it are "
+        "the nearest classes with the model's probabilities among all classes; the true one is outlined.";
     add_items({{"type", "image"}, {"title", title}, {"note", note + (result.cards.empty() ? reading : "")}, {"layout", "examples"}},
               examples, result);
   }
