@@ -6,7 +6,7 @@
 
 #include "src/data/image/patches.h"
 #include "src/data/loading/evaluation_reader.h"
-#include "src/evaluation/multi_hot_embedder.h"
+#include "src/evaluation/embedder_views.h"
 #include "src/evaluation/token_space.h"
 #include "src/index/sparse_files.h"
 #include "src/io/stand_in.h"

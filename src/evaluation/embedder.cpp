@@ -1,12 +1,15 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include "src/base/digest.h"
 #include "src/evaluation/metrics/cosine.h"
+#include "src/evaluation/metrics/localization.h"
 #include "src/evaluation/metrics/slots.h"
 #include "src/evaluation/metrics/sparse.h"
 #include "src/evaluation/metrics/zero_shot.h"
 #include "src/evaluation/token_spans.h"
+#include "src/models/block_inputs.h"
 #include "src/models/token_projection.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
@@ -36,6 +39,30 @@ void check_ids(const at::Tensor& ids, const Tokenizer& tokenizer, const Encoder&
                "--settings RUN");
 }
 
+/// Feature maps of images, and the embeddings computed from these maps.
+struct MappedImages {
+  at::Tensor map;     // [B, N, w] or, with a class token in front, [B, 1 + N, w]
+  at::Tensor global;  // [B, D]
+};
+
+/// Computes the feature maps and embeddings of images. A map is the encoder's output. If the read-out uses only the class token,
+/// the other tokens of the output have no gradient, so the map is the input of the last block instead.
+MappedImages mapped(DualEncoder& model, const at::Tensor& pixels) {
+  Tower& tower = model.image_tower();
+  if (tower.encoder().has_class_token() && !tower.readout().reads_tokens()) {
+    const BlockInputs blocks;
+    const at::Tensor global = model.encode_image(pixels).global;
+    return {blocks.last(), global};
+  }
+  TowerInput input;
+  {
+    const c10::AutoGradMode no_gradients(false);
+    input.encoded = model.encode_images(pixels);
+  }
+  input.encoded.tokens = input.encoded.tokens.detach().requires_grad_();
+  return {input.encoded.tokens, model.encode_image(input).global};
+}
+
 }  // namespace
 
 std::vector<std::string> Embedder::token_texts(const std::vector<std::int64_t>& ids) const {
@@ -46,6 +73,10 @@ std::vector<std::string> Embedder::token_texts(const std::vector<std::int64_t>& 
 
 at::Tensor Embedder::token_activations(const TowerFeatures&, const std::vector<std::int64_t>&) const {
   TORCH_CHECK(false, "this model's patches have no activations of vocabulary tokens");
+}
+
+at::Tensor Embedder::relevance(const at::Tensor&, const TowerFeatures&) const {
+  TORCH_CHECK(false, "this model's features have no gradients");
 }
 
 DualEncoderEmbedder::DualEncoderEmbedder(std::shared_ptr<DualEncoder> model, std::shared_ptr<const Tokenizer> tokenizer,
@@ -121,8 +152,7 @@ void DualEncoderEmbedder::tell_of_cut_texts() const {
 TowerFeatures DualEncoderEmbedder::classes(const TowerFeatures& prompts, std::int64_t per_class) const {
   const std::int64_t count = prompts.global.size(0) / per_class;
   TowerFeatures out;
-  out.global =
-      metrics::class_embeddings(prompts.global, at::arange(count, at::kLong).repeat_interleave(per_class), count);
+  out.global = metrics::class_embeddings(prompts.global, at::arange(count, at::kLong).repeat_interleave(per_class), count);
   if (prompts.slots.defined()) out.slots = metrics::class_slots(prompts.slots.unflatten(0, {count, per_class}));
   return out;
 }
@@ -152,8 +182,7 @@ std::int64_t DualEncoderEmbedder::token_space() const {
   return both ? model_->embed_dim() : 0;
 }
 
-at::Tensor DualEncoderEmbedder::token_activations(const TowerFeatures& images,
-                                                  const std::vector<std::int64_t>& ids) const {
+at::Tensor DualEncoderEmbedder::token_activations(const TowerFeatures& images, const std::vector<std::int64_t>& ids) const {
   if (token_space() == 0) return Embedder::token_activations(images, ids);
   const c10::AutoGradMode no_gradients(false);
   const at::Device device = device_of(*model_);
@@ -161,11 +190,25 @@ at::Tensor DualEncoderEmbedder::token_activations(const TowerFeatures& images,
   return readout.activations(images.tokens.to(device), at::tensor(ids, at::kLong).to(device)).to(at::kCPU, at::kFloat);
 }
 
+at::Tensor DualEncoderEmbedder::relevance(const at::Tensor& pixels, const TowerFeatures& texts) const {
+  const c10::AutoGradMode gradients(true);
+  const at::Device device = device_of(*model_);
+  const MappedImages images = mapped(*model_, pixels.to(device));
+  const config::Size size = grid();
+  const std::int64_t patches = size.height * size.width;
+  const std::int64_t first = images.map.defined() ? images.map.size(1) - patches : -1;
+  if (patches == 0 || (first != 0 && first != 1))
+    user_error("this model's image encoder outputs no map of features over the image: take one with a vit or a ResNet");
+  const at::Tensor cosines = at::cosine_similarity(images.global.to(at::kDouble), texts.global.to(device, at::kDouble), 1);
+  const at::Tensor gradient = torch::autograd::grad({cosines.sum()}, {images.map}).front();
+  const at::Tensor map = metrics::grad_cam(images.map.detach().narrow(1, first, patches), gradient.narrow(1, first, patches));
+  return map.view({-1, size.height, size.width}).to(at::kCPU, at::kFloat);
+}
+
 TowerFeatures joined(const std::vector<TowerFeatures>& batches) {
   std::vector<Features> chunks(batches.size());
   for (std::size_t i = 0; i < batches.size(); ++i) chunks[i].images["image"] = batches[i];
-  return map_tensors(joined(chunks).image(),
-                     [](const at::Tensor& tensor) { return tensor.is_sparse() ? tensor.coalesce() : tensor; });
+  return map_tensors(joined(chunks).image(), [](const at::Tensor& tensor) { return tensor.is_sparse() ? tensor.coalesce() : tensor; });
 }
 
 }  // namespace tessera

@@ -11,7 +11,6 @@
 #include "src/config/environment.h"
 #include "src/data/loading/reported_samples.h"
 #include "src/evaluation/checkpoint_pool.h"
-#include "src/evaluation/earlier_results.h"
 #include "src/evaluation/feature_store.h"
 #include "src/evaluation/kept_slots.h"
 #include "src/evaluation/model_evaluation.h"
@@ -89,8 +88,7 @@ report::ReportHead head_of(const InferenceModel& loaded, const std::string& run_
                    const nlohmann::json& origin) {
   const ModelSettings& settings = loaded.model->settings();
   report::ReportHead head;
-  head.title =
-      run_folder.empty() ? fs::path(loaded.path).filename().string() : fs::path(run_folder).filename().string();
+  head.title = run_folder.empty() ? fs::path(loaded.path).filename().string() : fs::path(run_folder).filename().string();
   head.facts = {
       {"Image tower", concat(settings.image.encoder.name, " + ", settings.image.readout.name)},
       {"Text tower", settings.text ? concat(settings.text->encoder.name, " + ", settings.text->readout.name) : "none"},
@@ -136,6 +134,38 @@ nlohmann::json results_of(const InferenceModel& loaded, const nlohmann::json& or
 bool holds_results(const std::string& folder) {
   std::error_code ignored;
   return fs::exists(fs::path(folder) / "results.json", ignored) || fs::exists(fs::path(folder) / "report.html", ignored);
+}
+
+bool same_tasks(const nlohmann::json& results, const std::vector<config::ModuleSettings>& tasks) {
+  const auto list = results.find("tasks");
+  if (list == results.end() || !list->is_array() || list->size() != tasks.size()) return false;
+  for (std::size_t i = 0; i < tasks.size(); ++i)
+    if (list->at(i).value("task", "") != tasks[i].name ||
+        list->at(i).value("settings", nlohmann::json()) != config::to_json(tasks[i].settings))
+      return false;
+  return true;
+}
+
+bool same_origin(const nlohmann::json& results, const nlohmann::json& origin) {
+  const auto keys = {"weights", "model_settings", "source", "train", "batch_size", "version", "commit"};
+  return std::all_of(keys.begin(), keys.end(), [&](const char* key) { return results.contains(key) && results.at(key) == origin.at(key); });
+}
+
+/// Returns the last of the folders FOLDER, FOLDER-2, FOLDER-3, ... (FOLDER is `usual`) whose results can be reused. Results can be reused
+/// if their weights, data, batch size and version equal those in `origin`, their tasks and task settings equal `tasks`, all slots were
+/// used, and no task failed. Returns an empty string if there is no such folder.
+std::string earlier_results(const std::string& usual, const nlohmann::json& origin, const std::vector<config::ModuleSettings>& tasks) {
+  std::string found, folder = usual;
+  std::error_code ignored;
+  for (int number = 2; fs::is_regular_file(folder + "/results.json", ignored); ++number) {
+    const auto json = nlohmann::json::parse(io::read_file(folder + "/results.json"), nullptr, false);
+    const bool whole = json.is_object() && !json.contains("slots") && json.contains("failed") && json["failed"].empty();
+    if (whole && same_origin(json, origin) && same_tasks(json, tasks) &&
+        fs::is_regular_file(folder + "/samples.json", ignored))
+      found = folder;
+    folder = concat(usual, "-", number);
+  }
+  return found;
 }
 
 std::string usual_folder(const std::string& run_folder, const std::string& model_file) {
@@ -201,8 +231,7 @@ Outcomes run_tasks(const std::vector<config::ModuleSettings>& tasks, SharedFeatu
   }
   make_folder(context.out);
   for (const std::size_t i : fitting) {
-    Progress progress(tasks.size() > 1 ? concat(tasks[i].name, " (", i + 1, " of ", tasks.size(), ")") : tasks[i].name,
-                      "images");
+    Progress progress(tasks.size() > 1 ? concat(tasks[i].name, " (", i + 1, " of ", tasks.size(), ")") : tasks[i].name, "images");
     context.progress = [&](std::int64_t done, std::int64_t total) { progress.show(done, total); };
     auto outcome = try_task(tasks, i, "tasks", embedder, context);
     if (auto* failure = std::get_if<TaskFailure>(&outcome))
@@ -221,8 +250,7 @@ std::string output_folder(const EvaluateOptions& options, const std::string& usu
   if (options.overwrite) return options.out.empty() ? usual : options.out;
   if (!options.out.empty()) {
     if (holds_results(options.out))
-      user_error("--out ", options.out, ": holds the results of an earlier evaluation: name another folder, or add ",
-                 "--overwrite");
+      user_error("--out ", options.out, ": holds the results of an earlier evaluation: name another folder, or add ", "--overwrite");
     return options.out;
   }
   std::string folder = usual;
@@ -301,8 +329,7 @@ ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
     kept = keep_slots(options.slots, suite, run_config_of(loaded), loaded, model, context, out);
   const Embedder& embedder = kept.embedder ? *kept.embedder : model;
   context.slots = kept.slots;
-  SharedFeatures features(embedder, options.features_cache, suite.tasks.size(),
-                          [&] { return features_key(loaded, kept, options.slots); });
+  SharedFeatures features(embedder, options.features_cache, suite.tasks.size(), [&] { return features_key(loaded, kept, options.slots); });
   const auto [results, failures] = run_tasks(suite.tasks, features, context);
   whole.tell_of_cut_texts();
 

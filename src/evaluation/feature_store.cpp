@@ -53,8 +53,7 @@ void EmbeddingTable::insert(const std::vector<std::uint64_t>& of, const at::Tens
 
 void EmbeddingTable::add(const std::vector<std::uint64_t>& of, const at::Tensor& rows) {
   const std::lock_guard lock(mutex_);
-  TORCH_CHECK(rows.dim() == 2 && rows.size(0) == std::ssize(of), "EmbeddingTable: rows must be [", of.size(), ", D], got ",
-              rows.sizes());
+  TORCH_CHECK(rows.dim() == 2 && rows.size(0) == std::ssize(of), "EmbeddingTable: rows must be [", of.size(), ", D], got ", rows.sizes());
   TORCH_CHECK(chunks_.empty() || (chunks_[0].size(1) == rows.size(1) && chunks_[0].dtype() == rows.dtype()),
               "EmbeddingTable: the rows of one model have one width");
   insert(of, rows);
@@ -73,6 +72,23 @@ at::Tensor EmbeddingTable::rows(const std::vector<std::uint64_t>& of) const {
     to += bytes;
   }
   return out;
+}
+
+at::Tensor EmbeddingTable::rows(const std::vector<std::uint64_t>& of,
+                                const std::function<at::Tensor(const std::vector<std::size_t>& missing)>& compute) {
+  std::vector<std::size_t> missing;
+  std::vector<std::uint64_t> new_ones;
+  for (std::size_t i = 0; i < of.size(); ++i) {
+    if (contains(of[i])) continue;
+    missing.push_back(i);
+    new_ones.push_back(of[i]);
+  }
+  if (!missing.empty()) {
+    const at::Tensor computed = compute(missing);
+    if (!computed.defined()) return computed;
+    add(new_ones, computed);
+  }
+  return rows(of);
 }
 
 void EmbeddingTable::load(const std::string& path, const std::string& key) {
@@ -146,24 +162,17 @@ void FeatureStore::save() {
 
 TowerFeatures CachedEmbedder::encode_texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const {
   if (texts.empty() || needs != ViewNeeds{}) return EmbedderView::encode_texts(texts, needs);
-  EmbeddingTable& kept = store_.texts();
-  std::vector<std::uint64_t> of, new_ones;
-  std::vector<std::string> unknown;
-  for (const std::string& text : texts) {
-    of.push_back(fingerprint(text));
-    if (kept.contains(of.back())) continue;
-    new_ones.push_back(of.back());
-    unknown.push_back(text);
-  }
+  std::vector<std::uint64_t> of;
+  for (const std::string& text : texts) of.push_back(fingerprint(text));
   TowerFeatures out;
-  if (!unknown.empty()) {
+  out.global = store_.texts().rows(of, [&](const std::vector<std::size_t>& missing) {
+    std::vector<std::string> unknown;
+    for (const std::size_t i : missing) unknown.push_back(texts[i]);
     const at::Tensor rows = EmbedderView::encode_texts(unknown, needs).global;
     // Values that are not finite are never cached; the caller reports them.
-    if (!rows.isfinite().all().item<bool>()) return EmbedderView::encode_texts(texts, needs);
-    kept.add(new_ones, rows);
-  }
-  out.global = kept.rows(of);
-  return out;
+    return rows.isfinite().all().item<bool>() ? rows : at::Tensor();
+  });
+  return out.global.defined() ? out : EmbedderView::encode_texts(texts, needs);
 }
 
 }  // namespace tessera

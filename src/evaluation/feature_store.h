@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -25,6 +26,9 @@ class EmbeddingTable {
   void add(const std::vector<std::uint64_t>& of, const at::Tensor& rows);
   /// Returns the rows [B, D] of these fingerprints, all of which must be in the table.
   at::Tensor rows(const std::vector<std::uint64_t>& of) const;
+  /// As the other rows(), but first adds the rows that are missing: compute() takes their indices in `of`, and returns the rows, or an
+  /// undefined tensor, which is then returned, too.
+  at::Tensor rows(const std::vector<std::uint64_t>& of, const std::function<at::Tensor(const std::vector<std::size_t>& missing)>& compute);
 
   /// Fills the table from a file that save() wrote with the same `key`. Does nothing if the file does not exist. If the file is damaged or
   /// has another model's key, ignores the file and logs a warning.

@@ -18,13 +18,9 @@ enum class RankOrder : std::int64_t { load, images, texts, stop };
 
 constexpr const char* kEmbedding = "embedding a share of a batch";
 
-void send(const ProcessGroup& group, RankOrder order) {
+/// Returns rank 0's order on every rank. The orders of other ranks are ignored.
+RankOrder share_order(const ProcessGroup& group, RankOrder order) {
   at::Tensor word = at::full({1}, static_cast<std::int64_t>(order), at::kLong);
-  group.broadcast(word);
-}
-
-RankOrder receive_order(const ProcessGroup& group) {
-  at::Tensor word = at::zeros({1}, at::kLong);
   group.broadcast(word);
   return static_cast<RankOrder>(word.item<std::int64_t>());
 }
@@ -138,14 +134,14 @@ class ServedModel {
 EmbeddingRanks::~EmbeddingRanks() {
   if (group_.size() == 1) return;
   try {
-    send(group_, RankOrder::stop);
+    share_order(group_, RankOrder::stop);
   } catch (const std::exception&) {  // ignored, because the other ranks have already ended
   }
 }
 
 void EmbeddingRanks::load(const std::string& checkpoint, const CheckpointOptions& options) const {
   if (group_.size() == 1) return;
-  send(group_, RankOrder::load);
+  share_order(group_, RankOrder::load);
   std::vector<std::int64_t> size;
   if (options.image_size) size = {options.image_size->height, options.image_size->width};
   const nlohmann::json order = {
@@ -157,7 +153,7 @@ void EmbeddingRanks::load(const std::string& checkpoint, const CheckpointOptions
 TowerFeatures RankEmbedder::encode_images(const TowerInput& images, const ViewNeeds& needs) const {
   const ProcessGroup& group = ranks_.group();
   if (group.size() == 1 || images.values().size(0) == 0) return EmbedderView::encode_images(images, needs);
-  send(group, RankOrder::images);
+  share_order(group, RankOrder::images);
   share_needs(group, needs);
   return embed_images(group, viewed(), share_images(group, images), needs);
 }
@@ -167,7 +163,7 @@ TowerFeatures RankEmbedder::encode_texts(const std::vector<std::string>& texts, 
   if (group.size() == 1 || texts.empty() || needs != ViewNeeds{} || !compares_by_cosine())
     return EmbedderView::encode_texts(texts, needs);
   if (const auto* model = dynamic_cast<const DualEncoderEmbedder*>(&viewed())) model->count_cut_texts(texts);
-  send(group, RankOrder::texts);
+  share_order(group, RankOrder::texts);
   group.broadcast_text(dump_utf8(nlohmann::json(texts)));
   TowerFeatures out;
   out.global = embed_strings(group, viewed(), texts);
@@ -178,7 +174,7 @@ void serve_embeddings(const ProcessGroup& group, const std::string& device) {
   log::set_level(log::Level::error);  // rank 0 logs the same warnings about the model
   ServedModel model(group, device);
   for (;;) {
-    const RankOrder order = receive_order(group);
+    const RankOrder order = share_order(group, RankOrder::stop);
     if (order == RankOrder::stop) return;
     try {
       if (order == RankOrder::load) model.load();

@@ -52,6 +52,12 @@ const config::Node* find_path(const config::Node& root, const std::string& path)
   return node;
 }
 
+/// Returns the tree with the overrides applied.
+config::Node overridden(config::Node tree, const EvaluateOptions& options) {
+  for (const std::string& assignment : options.overrides) config::apply_override(tree, assignment);
+  return tree;
+}
+
 /// Reads a suite file, which may also be a plain list of tasks.
 config::Node suite_tree(const EvaluateOptions& options) {
   const std::string path = config::find_configuration(options.suite);
@@ -59,21 +65,15 @@ config::Node suite_tree(const EvaluateOptions& options) {
   for (const auto& [name, value] : config::defaults_used(list))
     log::info(path, ": the environment variable ", name, " is not set, so the default ", value, " is used");
   if (!list.is_sequence()) return config::load_yaml(options.suite, options.overrides);
-  config::Node tree = config::Node::map({{"tasks", list}});
-  for (const std::string& assignment : options.overrides) config::apply_override(tree, assignment);
-  return config::expand_environment(tree);
+  return config::expand_environment(overridden(config::Node::map({{"tasks", list}}), options));
 }
 
 config::Node tree_of(const EvaluateOptions& options, const config::Node& run_config) {
   if (!options.suite.empty() && !options.task.empty()) user_error("give --suite or --task, not both");
-  config::Node tree = config::Node::map();
   if (!options.task.empty()) {
-    // With --task, overrides change the settings of that task.
-    config::Node task = config::Node::map();
-    for (const std::string& assignment : options.overrides) config::apply_override(task, assignment);
+    config::Node task = overridden(config::Node::map(), options);  // with --task, overrides change the settings of that task
     task.set("name", config::Node::scalar(options.task, {"--task", 0}, true));
-    tree.set("tasks", config::Node::sequence({task}));
-    return tree;
+    return config::Node::map({{"tasks", config::Node::sequence({task})}});
   }
   if (!options.suite.empty()) return suite_tree(options);
   const config::Node* tasks = find_path(run_config, "evaluation.tasks");
@@ -81,17 +81,14 @@ config::Node tree_of(const EvaluateOptions& options, const config::Node& run_con
     user_error("nothing to measure: give --suite FILE (", config::shipped_folder(), "/suites has some) or --task NAME, one of ",
                join_names(evaluation_tasks().names()));
   }
-  tree.set("tasks", *tasks);
-  for (const std::string& assignment : options.overrides) config::apply_override(tree, assignment);
-  return tree;
+  return overridden(config::Node::map({{"tasks", *tasks}}), options);
 }
 
 /// Makes the task that runs --query.
 config::Node query_task(const std::vector<std::string>& queries) {
   std::vector<config::Node> texts;
   for (const std::string& text : queries) texts.push_back(config::Node::scalar(text, {"--query", 0}, true));
-  return config::Node::map(
-      {{"name", config::Node::scalar("query", {"--query", 0}, true)}, {"texts", config::Node::sequence(texts)}});
+  return config::Node::map({{"name", config::Node::scalar("query", {"--query", 0}, true)}, {"texts", config::Node::sequence(texts)}});
 }
 
 /// Returns the tasks. If there are queries, appends the task that runs these queries. If neither --suite nor --task is given, this task is
@@ -99,10 +96,8 @@ config::Node query_task(const std::vector<std::string>& queries) {
 config::Node tree_with_queries(const EvaluateOptions& options, const config::Node& run_config) {
   if (options.queries.empty()) return tree_of(options, run_config);
   config::Node own = query_task(options.queries);
-  if (options.suite.empty() && options.task.empty()) {
-    for (const std::string& assignment : options.overrides) config::apply_override(own, assignment);
-    return config::Node::map({{"tasks", config::Node::sequence({own})}});
-  }
+  if (options.suite.empty() && options.task.empty())
+    return config::Node::map({{"tasks", config::Node::sequence({overridden(own, options)})}});
   config::Node tree = tree_of(options, run_config);
   std::vector<config::Node> tasks;
   if (const config::Node* others = tree.find("tasks"); others != nullptr && others->is_sequence()) tasks = others->items();
@@ -130,8 +125,7 @@ config::ModuleSettings source_from_text(const std::string& text, const std::stri
                ": only .tar, .tar.gz, .tgz, .parquet, .arrow, .csv, .tsv and .jsonl files are recognized; give {name: SOURCE, path: ", text,
                "} for other files");
   }
-  user_error(option, " ", text, ": there is no such file or folder, and no source of this name",
-             suggestion(text, sources().names()));
+  user_error(option, " ", text, ": there is no such file or folder, and no source of this name", suggestion(text, sources().names()));
 }
 
 void check_data_options(const EvaluateOptions& options) {

@@ -15,6 +15,20 @@
 
 namespace tessera {
 
+/// Settings for the vocabulary whose tokens describe image embeddings (TokenSpace).
+struct VocabularySettings {
+  std::optional<config::ModuleSettings> vocabulary;
+  TextList templates = {"{}"};
+};
+
+template <class Visitor>
+void fields(Visitor& v, VocabularySettings& s) {
+  v("vocabulary", s.vocabulary,
+    "tokenizer whose tokens' texts are compared with images, such as {name: wordpiece, vocab: vocab.txt}; null: the model's own. "
+    "Leave it out for models whose embeddings are weights of vocabulary tokens");
+  v("templates", s.templates, "prompts with {} for a token's text, used if tokens' texts are compared with images");
+}
+
 /// Returns readable names for the first `count` ids of a vocabulary, such as "red", or "##ing" for a token that continues a word.
 /// If a name is empty or already belongs to an earlier id, the id is appended: "#0", "red#265". All names are distinct.
 std::vector<std::string> vocabulary_names(const Tokenizer& tokenizer, std::int64_t count);
@@ -29,8 +43,7 @@ class TokenSpace {
  public:
   /// `task` is the task's registered name, for messages. The tokens' texts are embedded once for all tasks of `context`. Throws UserError
   /// if the settings name a vocabulary although the model has a token_space(), or if neither the settings nor the model have a vocabulary.
-  TokenSpace(const Embedder& model, const EvaluationContext& context, const VocabularySettings& settings,
-             const std::string& task);
+  TokenSpace(const Embedder& model, const EvaluationContext& context, const VocabularySettings& settings, const std::string& task);
 
   std::int64_t size() const { return std::ssize(names_); }
   /// Returns the readable name of an entry: its name from vocabulary_names(), or the text that represents it in comparisons with images.

@@ -4,7 +4,7 @@
 #include "src/data/image/encode.h"
 #include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/checkpoint_pool.h"
-#include "src/evaluation/conditioned_embedder.h"
+#include "src/evaluation/embedder_views.h"
 #include "src/evaluation/metrics/retrieval.h"
 #include "src/evaluation/metrics/segmentation.h"
 #include "src/evaluation/metrics/zero_shot.h"

@@ -5,7 +5,6 @@
 #include "src/data/image/patches.h"
 #include "src/data/loading/evaluation_reader.h"
 #include "src/data/shapes/shapes.h"
-#include "src/evaluation/tasks/task_settings.h"
 #include "tests/evaluation/letter_tokenizer.h"
 #include "tests/evaluation/task_case.h"
 #include <tessera/data/image/transforms.h>

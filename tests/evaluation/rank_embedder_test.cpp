@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "src/data/image/patches.h"
-#include "src/evaluation/conditioned_embedder.h"
+#include "src/evaluation/embedder_views.h"
 #include "src/evaluation/rank_embedder.h"
 #include "tests/distributed/ranks.h"
 #include <tessera/base/error.h>

@@ -6,8 +6,7 @@
 #include "src/evaluation/kept_slots.h"
 #include "src/evaluation/metrics/slots.h"
 #include "src/evaluation/metrics/zero_shot.h"
-#include "src/evaluation/slot_choice.h"
-#include "src/evaluation/slot_embedder.h"
+#include "src/evaluation/embedder_views.h"
 #include "tests/evaluation/color_embedder.h"
 #include "tests/evaluation/task_case.h"
 #include <tessera/io/safetensors.h>

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/token_spans.h"
 #include "tests/evaluation/task_case.h"
 #include <tessera/evaluation/embedder_view.h>

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/evaluation/metrics/zero_shot.h"
-#include "src/evaluation/multi_hot_embedder.h"
+#include "src/evaluation/embedder_views.h"
 #include "src/evaluation/token_space.h"
 #include "tests/evaluation/color_embedder.h"
 #include "tests/evaluation/task_case.h"

@@ -10,6 +10,7 @@
 #include "src/evaluation/metrics/localization.h"
 #include "src/evaluation/metrics/zero_shot.h"
 #include "tests/reference/all_runners.h"
+#include "tests/reference/whole_metrics.h"
 #include <tessera/base/text.h>
 #include <tessera/config/fields.h>
 
@@ -127,8 +128,8 @@ Outputs k_precision(Run& run) {
           {"per_image_na", numbers(out.per_image_na)},
           {"k_precision", number(out.k_precision)},
           {"k_precision_na", number(out.k_precision_na)},
-          {"count", whole(out.count)},
-          {"count_na", whole(out.count_na)}};
+          {"count", numbers(out.per_image).ne(-1).sum()},
+          {"count_na", numbers(out.per_image_na).ne(-1).sum()}};
 }
 
 Outputs zero_shot_segmentation(Run& run) {
@@ -209,9 +210,10 @@ Outputs pairwise_accuracy(Run& run) {
 Outputs winoground(Run& run) {
   read_settings(run, {});
   const auto out = metrics::winoground(run.input("scores"));
-  return {{"text_score", number(out.text_score)},
-          {"image_score", number(out.image_score)},
-          {"group_score", number(out.group_score)},
+  const auto share = [](const at::Tensor& right) { return number(right.numel() > 0 ? right.to(at::kDouble).mean().item<double>() : 0); };
+  return {{"text_score", share(out.text_correct)},
+          {"image_score", share(out.image_correct)},
+          {"group_score", share(at::logical_and(out.text_correct, out.image_correct))},
           {"text_correct", out.text_correct},
           {"image_correct", out.image_correct}};
 }
@@ -219,16 +221,20 @@ Outputs winoground(Run& run) {
 Outputs token_group_iou(Run& run) {
   read_settings(run, {});
   const auto out = metrics::token_group_iou(run.input("weights"), run.input("text_mask"), run.input("segments"));
-  return {{"assignment", out.assignment}, {"per_caption", out.per_caption},     {"captions", whole(out.captions)},
-          {"iou", number(out.iou)},       {"precision", number(out.precision)}, {"recall", number(out.recall)},
-          {"f1", number(out.f1)}};
+  const auto mean = [&](std::int64_t column) { return number(metrics::mean_of_present(out.per_caption.select(1, column))); };
+  return {{"assignment", out.assignment},
+          {"per_caption", out.per_caption},
+          {"captions", out.per_caption.select(1, 0).ge(0).sum()},
+          {"iou", mean(0)},
+          {"precision", mean(1)},
+          {"recall", mean(2)},
+          {"f1", mean(3)}};
 }
 
 Outputs interpretability_ranking(Run& run) {
   const MetricSettings s = read_settings(run, {"topk"}, {.topk = {1, 10, 50, 100}});
-  const auto out = metrics::interpretability_ranking(run.input("activations"), run.input("labels"),
-                                                     run.input("class_token_ids"), s.topk);
-  return {{"rank", out.rank}, {"topk", numbers(out.topk)}};
+  const at::Tensor rank = metrics::interpretability_ranking(run.input("activations"), run.input("labels"), run.input("class_token_ids"));
+  return {{"rank", rank}, {"topk", numbers(metrics::recall_at(at::where(rank.lt(0), -1, rank - 1), s.topk))}};
 }
 
 Outputs sparsity_statistics(Run& run) {

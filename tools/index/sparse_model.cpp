@@ -1,6 +1,6 @@
 #include "tools/index/sparse_model.h"
 
-#include "src/evaluation/multi_hot_embedder.h"
+#include "src/evaluation/embedder_views.h"
 #include "src/evaluation/token_space.h"
 #include "tools/embedding_rows.h"
 

@@ -14,15 +14,14 @@
 namespace tessera::metrics {
 namespace {
 
-double mean_of_valid(const std::vector<double>& values, std::int64_t& count) {
-  double sum = 0;
-  count = 0;
+double mean_of_valid(const std::vector<double>& values) {
+  double sum = 0, count = 0;
   for (const double value : values) {
     if (value == -1) continue;
     sum += value;
     ++count;
   }
-  return count > 0 ? sum / static_cast<double>(count) : 0.0;
+  return count > 0 ? sum / count : 0.0;
 }
 
 /// Returns the share of `words` that occur in `truth`, which holds the count of each word. Returns -1 if `words` is empty.
@@ -114,8 +113,7 @@ std::vector<std::string> caption_words(std::string_view caption) {
   std::string word;
   for (const char c : caption) {
     const bool upper = c >= 'A' && c <= 'Z';
-    const bool kept =
-        upper || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || static_cast<unsigned char>(c) >= 0x80;
+    const bool kept = upper || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || static_cast<unsigned char>(c) >= 0x80;
     if (kept) {
       word += upper ? static_cast<char>(c - 'A' + 'a') : c;
     } else if (!word.empty()) {
@@ -167,18 +165,9 @@ KPrecisionScores k_precision(const std::vector<std::int64_t>& top1, const std::v
     out.per_image.push_back(share_known(all, truth[n], clip_counts));
     out.per_image_na.push_back(share_known(some, truth[n], clip_counts));
   }
-  out.k_precision = mean_of_valid(out.per_image, out.count);
-  out.k_precision_na = mean_of_valid(out.per_image_na, out.count_na);
+  out.k_precision = mean_of_valid(out.per_image);
+  out.k_precision_na = mean_of_valid(out.per_image_na);
   return out;
-}
-
-KPrecisionScores k_precision(const at::Tensor& scores, const std::vector<std::string>& captions,
-                             const std::vector<std::int64_t>& caption_image,
-                             const std::optional<std::vector<std::string>>& lexicon, bool clip_counts) {
-  TORCH_CHECK(scores.dim() == 2 && scores.size(1) == static_cast<std::int64_t>(captions.size()),
-              "k_precision: scores must be [N, ", captions.size(), "], got ", scores.sizes());
-  const auto all = [&](RowRange images, RowRange) { return scores.slice(0, images.begin, images.end); };
-  return k_precision(best_texts(all, scores.size(0), scores.size(1)), captions, caption_image, lexicon, clip_counts);
 }
 
 CiderScores cider_d(const std::vector<std::string>& captions, const std::vector<std::vector<std::string>>& references, double sigma) {

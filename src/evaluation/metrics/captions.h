@@ -18,8 +18,6 @@ struct KPrecisionScores {
   std::vector<double> per_image_na;  // k-precision of each image over lexicon words; -1 if the image's best caption has no lexicon word
   double k_precision = 0;
   double k_precision_na = 0;
-  std::int64_t count = 0;  // number of images that have a value
-  std::int64_t count_na = 0;
 };
 
 /// Splits a caption into words: maximal runs of ASCII letters, digits and non-ASCII characters. Makes ASCII letters lower-case.
@@ -37,11 +35,6 @@ KPrecisionScores k_precision(const std::vector<std::int64_t>& top1, const std::v
                              const std::vector<std::int64_t>& caption_image,
                              const std::optional<std::vector<std::string>>& lexicon, bool clip_counts = false);
 
-/// Does the same as the other k_precision(); here top1[n] is the caption with the greatest score for image n. scores: float [N, M].
-KPrecisionScores k_precision(const at::Tensor& scores, const std::vector<std::string>& captions,
-                             const std::vector<std::int64_t>& caption_image,
-                             const std::optional<std::vector<std::string>>& lexicon, bool clip_counts = false);
-
 struct CiderScores {
   std::vector<double> per_image;
   double mean = 0;
@@ -55,7 +48,6 @@ struct CiderScores {
 /// caption_words() (k_precision.h) splits captions into lower-case words and numbers. Scores range from 0 to 10; 10 means that all
 /// n-grams agree. An image without references scores 0. In a set of one image all n-grams have weight 0. Throws c10::Error if
 /// `captions` and `references` have different sizes.
-CiderScores cider_d(const std::vector<std::string>& captions, const std::vector<std::vector<std::string>>& references,
-                    double sigma = 6);
+CiderScores cider_d(const std::vector<std::string>& captions, const std::vector<std::vector<std::string>>& references, double sigma = 6);
 
 }  // namespace tessera::metrics

@@ -22,21 +22,16 @@ at::Tensor of_first_equal(const at::Tensor& values, const at::Tensor& ids) {
 }  // namespace
 
 ConditionedSimilarity::Distinct ConditionedSimilarity::distinct_rows(const at::Tensor& texts) {
-  TORCH_CHECK(texts.dim() == 2 && texts.size(0) > 0, "conditioned similarity: texts must be [M, D], got ",
-              texts.sizes());
-  const auto [rows, place, counts] = at::unique_dim(texts.detach().cpu(), 0, /*sorted=*/true, /*return_inverse=*/true);
+  TORCH_CHECK(texts.dim() == 2 && texts.size(0) > 0, "conditioned similarity: texts must be [M, D], got ", texts.sizes());
+  const auto [rows, place, counts] = at::unique_dim(texts, 0, /*sorted=*/true, /*return_inverse=*/true);
   return {rows, place};
 }
 
 ConditionedSimilarity::ConditionedSimilarity(TextConditionedPool& pool, const at::Tensor& texts)
-    : ConditionedSimilarity(pool, texts, distinct_rows(texts)) {}
-
-ConditionedSimilarity::ConditionedSimilarity(TextConditionedPool& pool, const at::Tensor& texts,
-                                             const Distinct& distinct)
-    : texts_(texts.detach().cpu()), place_(distinct.place), scores_(pool, distinct.rows) {}
+    : texts_(texts.detach().cpu()), distinct_(distinct_rows(texts_)), scores_(pool, distinct_.rows) {}
 
 at::Tensor ConditionedSimilarity::of_all(const at::Tensor& distinct) const {
-  return exact_on_cpu(distinct).index_select(-1, place_);
+  return exact_on_cpu(distinct).index_select(-1, distinct_.place);
 }
 
 at::Tensor ConditionedSimilarity::global(const at::Tensor& image_global) const {
@@ -47,11 +42,10 @@ at::Tensor ConditionedSimilarity::exact(const at::Tensor& image_tokens) const {
   return of_all(scores_.similarity(image_tokens));
 }
 
-at::Tensor ConditionedSimilarity::among_nearest(const at::Tensor& image_global, const at::Tensor& image_tokens,
-                                                std::int64_t k) const {
+at::Tensor ConditionedSimilarity::among_nearest(const at::Tensor& image_global, const at::Tensor& image_tokens, std::int64_t k) const {
   at::Tensor out = global(image_global);
   const at::Tensor candidates = best_first(out, k);  // [N, k]
-  const at::Tensor distinct = place_.index_select(0, candidates.flatten()).view_as(candidates);
+  const at::Tensor distinct = distinct_.place.index_select(0, candidates.flatten()).view_as(candidates);
   const at::Tensor scores = exact_on_cpu(scores_.similarity(image_tokens, distinct));
   out.sub_(kBelowCandidates);
   for (std::int64_t n = 0; n < out.size(0); ++n)

@@ -32,15 +32,14 @@ class ConditionedSimilarity {
  private:
   at::Tensor of_all(const at::Tensor& distinct) const;
 
-  at::Tensor texts_;  // [M, D]
-  at::Tensor place_;  // [M] int64, index of each text among the distinct texts
-  TextConditionedScores scores_;
-
   struct Distinct {
-    at::Tensor rows, place;
+    at::Tensor rows, place;  // the distinct texts, and the index of each text [M] among them, int64
   };
-  ConditionedSimilarity(TextConditionedPool& pool, const at::Tensor& texts, const Distinct& distinct);
   static Distinct distinct_rows(const at::Tensor& texts);
+
+  at::Tensor texts_;  // [M, D]
+  Distinct distinct_;
+  TextConditionedScores scores_;
 };
 
 }  // namespace tessera::metrics

@@ -57,6 +57,19 @@ at::Tensor best_first(const at::Tensor& values, std::int64_t k) {
   return order.narrow(-1, 0, k).contiguous();
 }
 
+at::Tensor best_right_rank(const at::Tensor& scores, const at::Tensor& query_id, const at::Tensor& candidate_id) {
+  const std::int64_t count = candidate_id.size(0);
+  const at::Tensor index = at::arange(count, candidate_id.options()).unsqueeze(0);
+  const at::Tensor known = at::nan_to_num(scores, -INFINITY), id = query_id.unsqueeze(1);
+  const at::Tensor right = at::logical_and(candidate_id.unsqueeze(0).eq(id), id.ge(0));
+  const at::Tensor best = at::where(right, known, -INFINITY).amax(1, true);
+  const at::Tensor first = at::where(at::logical_and(right, known.eq(best)), index, count).amin(1, true);
+  const at::Tensor before = at::logical_or(known.gt(best), at::logical_and(known.eq(best), index.lt(first))).sum(1);
+  // If the scores of a query are NaN, its correct candidate ranks last, not first.
+  const at::Tensor place = at::where(best.squeeze(1).eq(-INFINITY), count, before);
+  return at::where(right.any(1), place, -1);
+}
+
 std::vector<double> recall_at(const at::Tensor& ranks, const std::vector<std::int64_t>& topk) {
   const at::Tensor counted = ranks.ge(0);
   const auto total = counted.sum().item<std::int64_t>();

@@ -35,6 +35,11 @@ void for_tiles(std::int64_t rows, std::int64_t columns, const std::function<void
 /// Returns the indices [T, k] of the k greatest values in each row of values [T, M], best first. Equal values are ordered by index.
 at::Tensor best_first(const at::Tensor& values, std::int64_t k);
 
+/// Returns the rank of each query's best correct candidate, int64 [T], counted from 0; -1 if the query has none. A candidate is correct if
+/// it has the same id as the query, and this id is not negative. Equal scores are ordered by index; a correct candidate whose score is NaN
+/// ranks last. scores: [T, M]. query_id: int64 [T]. candidate_id: int64 [M], M at least 1.
+at::Tensor best_right_rank(const at::Tensor& scores, const at::Tensor& query_id, const at::Tensor& candidate_id);
+
 /// For every k in `topk`, returns the share of ranks that are below k. Leaves out ranks of -1. Returns 0 if all ranks are -1.
 std::vector<double> recall_at(const at::Tensor& ranks, const std::vector<std::int64_t>& topk);
 

@@ -83,8 +83,7 @@ std::vector<std::pair<std::int64_t, std::int64_t>> best_matching(const std::vect
 }
 
 TokenGroupScores token_group_iou(const at::Tensor& weights, const at::Tensor& text_mask, const at::Tensor& segments) {
-  TORCH_CHECK(weights.dim() == 3 && weights.size(1) > 0, "token_group_iou: weights must be [B, K, L], got ",
-              weights.sizes());
+  TORCH_CHECK(weights.dim() == 3 && weights.size(1) > 0, "token_group_iou: weights must be [B, K, L], got ", weights.sizes());
   const std::int64_t captions = weights.size(0), groups = weights.size(1), length = weights.size(2);
   TORCH_CHECK(text_mask.dim() == 2 && text_mask.size(0) == captions && text_mask.size(1) == length,
               "token_group_iou: text_mask must be [", captions, ", ", length, "], got ", text_mask.sizes());
@@ -132,13 +131,7 @@ TokenGroupScores token_group_iou(const at::Tensor& weights, const at::Tensor& te
     }
     for (std::int64_t i = 0; i < 4; ++i)
       out.per_caption[b][i] = sums[static_cast<std::size_t>(i)] / static_cast<double>(pairs.size());
-    ++out.captions;
   }
-  const auto mean = [&](std::int64_t column) { return mean_of_present(out.per_caption.select(1, column)); };
-  out.iou = mean(0);
-  out.precision = mean(1);
-  out.recall = mean(2);
-  out.f1 = mean(3);
   return out;
 }
 

@@ -16,11 +16,6 @@ std::vector<std::pair<std::int64_t, std::int64_t>> best_matching(const std::vect
 struct TokenGroupScores {
   at::Tensor assignment;   // [B, L] int64, group of each token; -1 for padding
   at::Tensor per_caption;  // [B, 4] double: IoU, precision, recall, F1; -1 if the caption has no phrase
-  std::int64_t captions = 0;
-  double iou = 0;
-  double precision = 0;
-  double recall = 0;
-  double f1 = 0;
 };
 
 /// Measures how well groups of text tokens agree with annotated phrases. Each token belongs to the group that has the greatest weight for

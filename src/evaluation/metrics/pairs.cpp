@@ -2,13 +2,6 @@
 #include "src/evaluation/metrics/pairs.h"
 
 namespace tessera::metrics {
-namespace {
-
-double share_true(const at::Tensor& flags) {
-  return flags.numel() > 0 ? flags.to(at::kDouble).mean().item<double>() : 0.0;
-}
-
-}  // namespace
 
 PairScores category_accuracy(const at::Tensor& right, const at::Tensor& category, std::int64_t categories) {
   TORCH_CHECK(right.dim() == 1 && right.sizes() == category.sizes(),
@@ -18,8 +11,7 @@ PairScores category_accuracy(const at::Tensor& right, const at::Tensor& category
               "category_accuracy: category must lie in 0..", categories - 1);
   const at::Tensor group = category.to(right.device(), at::kLong);
   PairScores out;
-  out.right = right;
-  out.accuracy = share_true(right);
+  out.accuracy = right.numel() > 0 ? right.to(at::kDouble).mean().item<double>() : 0.0;
   out.category_count = at::bincount(group, {}, categories);
   const at::Tensor counts = out.category_count.to(at::kDouble);
   const at::Tensor hits = at::bincount(group, right.to(at::kDouble), categories).to(at::kDouble);
@@ -28,28 +20,14 @@ PairScores category_accuracy(const at::Tensor& right, const at::Tensor& category
   return out;
 }
 
-PairScores pairwise_accuracy(const at::Tensor& positive_scores, const at::Tensor& negative_scores,
-                             const at::Tensor& category, std::int64_t categories) {
-  TORCH_CHECK(positive_scores.dim() == 1 && positive_scores.sizes() == negative_scores.sizes() &&
-                  positive_scores.sizes() == category.sizes(),
-              "pairwise_accuracy: scores and category must be [N], got ", positive_scores.sizes(), ", ",
-              negative_scores.sizes(), " and ", category.sizes());
-  return category_accuracy(positive_scores.gt(negative_scores), category, categories);
-}
-
 WinogroundScores winoground(const at::Tensor& scores) {
   TORCH_CHECK(scores.dim() == 3 && scores.size(1) == 2 && scores.size(2) == 2,
               "winoground: scores must be [N, 2, 2], got ", scores.sizes());
   const auto score = [&](std::int64_t caption, std::int64_t image) {
     return scores.select(1, caption).select(1, image);
   };
-  WinogroundScores out;
-  out.text_correct = at::logical_and(score(0, 0).gt(score(1, 0)), score(1, 1).gt(score(0, 1)));
-  out.image_correct = at::logical_and(score(0, 0).gt(score(0, 1)), score(1, 1).gt(score(1, 0)));
-  out.text_score = share_true(out.text_correct);
-  out.image_score = share_true(out.image_correct);
-  out.group_score = share_true(at::logical_and(out.text_correct, out.image_correct));
-  return out;
+  return {.text_correct = at::logical_and(score(0, 0).gt(score(1, 0)), score(1, 1).gt(score(0, 1))),
+          .image_correct = at::logical_and(score(0, 0).gt(score(0, 1)), score(1, 1).gt(score(1, 0)))};
 }
 
 ParaphraseScores paraphrase(const at::Tensor& image_scores, const at::Tensor& text_scores) {
@@ -71,8 +49,7 @@ at::Tensor all_right(const at::Tensor& right, const at::Tensor& group, std::int6
 }
 
 at::Tensor first_is_best(const at::Tensor& scores) {
-  TORCH_CHECK(scores.dim() == 2 && scores.size(1) > 1, "first_is_best: scores must be [N, K], K > 1, got ",
-              scores.sizes());
+  TORCH_CHECK(scores.dim() == 2 && scores.size(1) > 1, "first_is_best: scores must be [N, K], K > 1, got ", scores.sizes());
   return scores.narrow(1, 0, 1).gt(scores.narrow(1, 1, scores.size(1) - 1)).all(1);
 }
 

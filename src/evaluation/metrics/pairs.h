@@ -7,7 +7,6 @@
 namespace tessera::metrics {
 
 struct PairScores {
-  at::Tensor right;              // [N] bool
   double accuracy = 0;           // share of right samples among all samples
   at::Tensor category_accuracy;  // [K] double; -1 if the category has no sample
   double mean_category_accuracy = 0;
@@ -18,21 +17,13 @@ struct PairScores {
 /// 0..categories-1.
 PairScores category_accuracy(const at::Tensor& right, const at::Tensor& category, std::int64_t categories);
 
-/// Returns the share of right pairs. A pair is right only if its positive score is greater than its negative score; equal scores and NaN
-/// are wrong (as in SugarCrepe, SVO probes, FOIL). positive_scores and negative_scores: float [N]. category: int64 [N] in 0..categories-1.
-PairScores pairwise_accuracy(const at::Tensor& positive_scores, const at::Tensor& negative_scores,
-                             const at::Tensor& category, std::int64_t categories);
-
 struct WinogroundScores {
-  double text_score = 0;
-  double image_score = 0;
-  double group_score = 0;
   at::Tensor text_correct;   // [N] bool
   at::Tensor image_correct;  // [N] bool
 };
 
-/// Returns the Winoground scores (Thrush et al. 2022, eq. 1-3). All comparisons are strict. The indices of scores [N, 2, 2] are the
-/// sample, the caption and the image.
+/// Returns which samples are right (Winoground, Thrush et al. 2022, eq. 1-3). All comparisons are strict. The indices of scores [N, 2, 2]
+/// are the sample, the caption and the image.
 WinogroundScores winoground(const at::Tensor& scores);
 
 struct ParaphraseScores {
@@ -49,7 +40,7 @@ ParaphraseScores paraphrase(const at::Tensor& image_scores, const at::Tensor& te
 at::Tensor all_right(const at::Tensor& right, const at::Tensor& group, std::int64_t groups);
 
 /// Returns, for each row of scores [N, K], whether the first score is greater than all others: bool [N]. Equal scores and NaN count as
-/// false. K must be at least 2.
+/// false (as in SugarCrepe, SVO probes, FOIL). K must be at least 2.
 at::Tensor first_is_best(const at::Tensor& scores);
 
 }  // namespace tessera::metrics

@@ -12,11 +12,9 @@
 namespace tessera::metrics {
 namespace {
 
-// For each query, the rank of the correct answer with the highest cosine. RetrievalScores defines the ranks.
-struct CosineRanks {
-  at::Tensor image;  // [N] int64, for each image: the rank of the nearest of its own texts
-  at::Tensor text;   // [M] int64, for each text: the rank of its image
-};
+RetrievalScores scores_of_ranks(const at::Tensor& image_to_text, const at::Tensor& text_to_image, const std::vector<std::int64_t>& topk) {
+  return {recall_at(image_to_text, topk), recall_at(text_to_image, topk), image_to_text, text_to_image};
+}
 
 constexpr std::int64_t kImagesOfTile = 1024, kTextsOfTile = 4096;
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
@@ -187,7 +185,8 @@ void count_images(const Tile& tile, const UnitRows<T>& images, const UnitRows<T>
 }
 
 template <class T>
-CosineRanks compute_ranks(const UnitRows<T>& images, const UnitRows<T>& texts, const std::int64_t* owner) {
+RetrievalScores compute_scores(const UnitRows<T>& images, const UnitRows<T>& texts, const std::int64_t* owner,
+                               const std::vector<std::int64_t>& topk) {
   // A bound on the float32 error of a cosine of unit vectors. It covers the rounding of the vectors and of a sum of D products
   // in any order (Higham 2002, 3.1).
   const double error = static_cast<double>(images.width() + 8) * std::ldexp(1.0, -24);
@@ -209,50 +208,36 @@ CosineRanks compute_ranks(const UnitRows<T>& images, const UnitRows<T>& texts, c
       count_images(tile, images, texts, of_texts);
     }
   }
-  return {of_images.ranks(texts.size()), of_texts.ranks(images.size())};
+  return scores_of_ranks(of_images.ranks(texts.size()), of_texts.ranks(images.size()), topk);
 }
 
-// Computes the ranks in both directions. Each tile of the cosine matrix is computed only once, in float32, for both directions. If a
+// Computes the scores in both directions. Each tile of the cosine matrix is computed only once, in float32, for both directions. If a
 // cosine is so close to a correct answer's cosine that rounding could change their order, it is recomputed in double precision. Needs
 // memory for one tile and a few numbers per row. images: floating-point [N, D]. texts: floating-point [M, D]. owner: int64 [M], each
 // text's image, below N; negative if the text has none. All tensors must be on the CPU.
-CosineRanks cosine_ranks(const at::Tensor& images, const at::Tensor& texts, const at::Tensor& owner) {
+RetrievalScores cosine_scores(const at::Tensor& images, const at::Tensor& texts, const at::Tensor& owner,
+                              const std::vector<std::int64_t>& topk) {
   const at::Tensor own = owner.contiguous();
   const auto* data = own.const_data_ptr<std::int64_t>();
-  const auto ranks = [&]<class T>(at::ScalarType type, T) {
-    return compute_ranks(UnitRows<T>(images.to(type).contiguous()), UnitRows<T>(texts.to(type).contiguous()), data);
+  const auto scores = [&]<class T>(at::ScalarType type, T) {
+    return compute_scores(UnitRows<T>(images.to(type).contiguous()), UnitRows<T>(texts.to(type).contiguous()), data, topk);
   };
   const bool exact = images.scalar_type() == at::kDouble || texts.scalar_type() == at::kDouble;
-  return exact ? ranks(at::kDouble, 0.0) : ranks(at::kFloat, 0.0F);
+  return exact ? scores(at::kDouble, 0.0) : scores(at::kFloat, 0.0F);
 }
 
-/// Returns the rank of each query's best correct candidate, or -1 if the query has none. A candidate is correct if it has the
-/// same id as the query, and this id is not -1. `scores_of` returns the similarities of a range of queries with all candidates.
-/// The ids are int64.
-at::Tensor best_right_rank(const std::function<at::Tensor(RowRange)>& scores_of, const at::Tensor& query_id,
-                           const at::Tensor& candidate_id) {
-  const std::int64_t queries = query_id.size(0), count = candidate_id.size(0);
-  at::Tensor ranks = at::full({queries}, -1, query_id.options());
-  if (count == 0) return ranks;
-  const at::Tensor index = at::arange(count, query_id.options()).unsqueeze(0);
-  for_tiles(queries, count, [&](std::int64_t begin, std::int64_t end) {
-    const at::Tensor scores = at::nan_to_num(scores_of({begin, end}), -INFINITY);
-    const at::Tensor id = query_id.slice(0, begin, end).unsqueeze(1);
-    const at::Tensor right = at::logical_and(candidate_id.unsqueeze(0).eq(id), id.ge(0));
-    const at::Tensor best = at::where(right, scores, -INFINITY).amax(1, true);
-    const at::Tensor at_best = at::logical_and(right, scores.eq(best));
-    const at::Tensor first = at::where(at_best, index, count).amin(1, true);
-    const at::Tensor before = at::logical_or(scores.gt(best), at::logical_and(scores.eq(best), index.lt(first))).sum(1);
-    // If the scores of a query are NaN, its correct candidate ranks last, not first.
-    const at::Tensor place = at::where(best.squeeze(1).eq(-INFINITY), count, before);
-    ranks.slice(0, begin, end).copy_(at::where(right.any(1), place, -1));
+/// Returns best_right_rank() of all queries. `scores_of` returns the similarities of a range of queries with all candidates.
+at::Tensor rank_in_tiles(const std::function<at::Tensor(RowRange)>& scores_of, const at::Tensor& query_id, const at::Tensor& candidate_id) {
+  at::Tensor ranks = at::full_like(query_id, -1);
+  if (candidate_id.size(0) == 0) return ranks;
+  for_tiles(query_id.size(0), candidate_id.size(0), [&](std::int64_t begin, std::int64_t end) {
+    ranks.slice(0, begin, end).copy_(best_right_rank(scores_of({begin, end}), query_id.slice(0, begin, end), candidate_id));
   });
   return ranks;
 }
 
 void check_owner(const at::Tensor& owner, std::int64_t images) {
-  TORCH_CHECK(owner.numel() == 0 || owner.max().item<std::int64_t>() < images,
-              "retrieval_recall: text_image must lie below ", images);
+  TORCH_CHECK(owner.numel() == 0 || owner.max().item<std::int64_t>() < images, "retrieval_recall: text_image must lie below ", images);
 }
 
 }  // namespace
@@ -263,16 +248,9 @@ RetrievalScores retrieval_recall(const SimilarityTile& similarity, std::int64_t 
   const std::int64_t texts = owner.size(0);
   check_owner(owner, images);
   const at::Tensor image = at::arange(images, owner.options());
-  RetrievalScores out;
-  out.image_to_text_rank = best_right_rank([&](RowRange rows) { return similarity(rows, {0, texts}); }, image, owner);
-  out.text_to_image_rank = best_right_rank(
-      [&](RowRange rows) {
-        return similarity({0, images}, rows).t();
-      },
-      owner, image);
-  out.image_to_text = recall_at(out.image_to_text_rank, topk);
-  out.text_to_image = recall_at(out.text_to_image_rank, topk);
-  return out;
+  const auto nearest_texts = [&](RowRange rows) { return similarity(rows, {0, texts}); };
+  const auto nearest_images = [&](RowRange rows) { return similarity({0, images}, rows).t(); };
+  return scores_of_ranks(rank_in_tiles(nearest_texts, image, owner), rank_in_tiles(nearest_images, owner, image), topk);
 }
 
 RetrievalScores retrieval_recall(const at::Tensor& image_features, const at::Tensor& text_features,
@@ -284,15 +262,10 @@ RetrievalScores retrieval_recall(const at::Tensor& image_features, const at::Ten
               "retrieval_recall: text_image must be [", text_features.size(0), "], got ", text_image.sizes());
   const at::Tensor owner = text_image.to(at::kCPU, at::kLong);
   check_owner(owner, image_features.size(0));
-  const CosineRanks ranks = cosine_ranks(image_features.to(at::kCPU), text_features.to(at::kCPU), owner);
-  return {.image_to_text = recall_at(ranks.image, topk),
-          .text_to_image = recall_at(ranks.text, topk),
-          .image_to_text_rank = ranks.image,
-          .text_to_image_rank = ranks.text};
+  return cosine_scores(image_features.to(at::kCPU), text_features.to(at::kCPU), owner, topk);
 }
 
-std::pair<at::Tensor, at::Tensor> nearest_by_cosine(const at::Tensor& queries, const at::Tensor& candidates,
-                                                    std::int64_t k) {
+std::pair<at::Tensor, at::Tensor> nearest_by_cosine(const at::Tensor& queries, const at::Tensor& candidates, std::int64_t k) {
   TORCH_CHECK(queries.dim() == 2 && candidates.dim() == 2 && queries.size(1) == candidates.size(1),
               "nearest_by_cosine: features must be [Q, D] and [M, D], got ", queries.sizes(), " and ",
               candidates.sizes());

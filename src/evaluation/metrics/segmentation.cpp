@@ -24,8 +24,7 @@ at::Tensor present_classes(const at::Tensor& target, std::int64_t num_classes, c
 }
 
 void check_targets(const char* who, const at::Tensor& target, std::int64_t num_classes, std::int64_t ignore_index) {
-  const at::Tensor wrong =
-      at::logical_and(target.ne(ignore_index), at::logical_or(target.lt(0), target.ge(num_classes)));
+  const at::Tensor wrong = at::logical_and(target.ne(ignore_index), at::logical_or(target.lt(0), target.ge(num_classes)));
   TORCH_CHECK(!wrong.any().item<bool>(), who, ": target must lie in 0..", num_classes - 1, " or be ", ignore_index);
 }
 
@@ -80,22 +79,10 @@ void check_names(const char* who, std::int64_t names, const at::Tensor& target, 
   TORCH_CHECK(classes.empty() || std::ssize(classes) == names, who, ": class_of_name lists ", classes.size(),
               " names, but there are ", names);
   TORCH_CHECK(std::is_sorted(classes.begin(), classes.end()), who, ": class_of_name must be ascending");
-  TORCH_CHECK(!options.background_threshold || options.background_index, who,
-              ": background_threshold needs background_index");
+  TORCH_CHECK(!options.background_threshold || options.background_index, who, ": background_threshold needs background_index");
   TORCH_CHECK(options.candidates == "present" || options.candidates == "foreground" || options.candidates == "all", who,
               ": candidates is ", options.candidates, ", expected present, foreground or all");
   if (options.candidates == "present") check_targets(who, target, count_classes(names, options), options.ignore_index);
-}
-
-/// Checks the inputs of a segmentation. `features` [B, N, D] are the features of patches or groups.
-void check_task(const char* who, const at::Tensor& features, const at::Tensor& class_features, const at::Tensor& target,
-                const SegmentationOptions& options) {
-  TORCH_CHECK(class_features.dim() == 2 && class_features.size(1) == features.size(2), who,
-              ": class_features must be [C, ", features.size(2), "], got ", class_features.sizes());
-  TORCH_CHECK(target.dim() == 3 && target.size(0) == features.size(0), who, ": target must be [", features.size(0),
-              ", H, W], got ", target.sizes());
-  check_upsample(who, options);
-  check_names(who, class_features.size(0), target, options);
 }
 
 /// Returns the indices of the names that can be predicted for the pixels of one image, in ascending order.
@@ -110,24 +97,6 @@ at::Tensor find_candidates(const at::Tensor& target, std::int64_t names, const S
 
 }  // namespace
 
-SegmentationPrediction zero_shot_segmentation(const at::Tensor& patch_features, const at::Tensor& class_features,
-                                              const at::Tensor& target, const SegmentationOptions& options) {
-  const auto [rows, columns] = options.grid;
-  TORCH_CHECK(patch_features.dim() == 3 && patch_features.size(1) == rows * columns,
-              "zero_shot_segmentation: patch_features must be [B, ", rows, " * ", columns, ", D], got ",
-              patch_features.sizes());
-  check_task("zero_shot_segmentation", patch_features, class_features, target, options);
-  const at::Tensor truth = target.to(patch_features.device(), at::kLong);
-
-  SegmentationPrediction out;
-  const at::Tensor cosines = CosinesWith(class_features)(patch_features);  // [B, P, C]
-  out.patch_similarity = cosines.transpose(1, 2).reshape({truth.size(0), class_features.size(0), rows, columns});
-  out.prediction = at::empty_like(truth);
-  for (std::int64_t b = 0; b < truth.size(0); ++b)
-    out.prediction[b].copy_(segment_pixels(out.patch_similarity[b], truth[b], options));
-  return out;
-}
-
 at::Tensor segment_pixels(const at::Tensor& scores, const at::Tensor& target, const SegmentationOptions& options) {
   TORCH_CHECK(scores.dim() == 3 && target.dim() == 2, "segment_pixels: expected scores [N, rows, columns] and target ",
               "[H, W], got ", scores.sizes(), " and ", target.sizes());
@@ -138,17 +107,14 @@ at::Tensor segment_pixels(const at::Tensor& scores, const at::Tensor& target, co
   if (names.numel() == 0) return at::full_like(truth, options.ignore_index);
   const std::optional<BackgroundThreshold>& threshold = options.background_threshold;
   const std::optional<double> factor = threshold ? threshold->logit_scale : std::nullopt;
-  const BestName best =
-      best_name(scores, names, truth.size(0), truth.size(1), options.upsample == "bilinear", factor);
-  const at::Tensor found =
-      classes_of_names(scores.size(0), options, scores.device()).index_select(0, best.name.flatten()).view_as(truth);
+  const BestName best = best_name(scores, names, truth.size(0), truth.size(1), options.upsample == "bilinear", factor);
+  const at::Tensor found = classes_of_names(scores.size(0), options, scores.device()).index_select(0, best.name.flatten()).view_as(truth);
   if (!threshold) return found;
   const at::Tensor certainty = factor ? (*factor * best.score - best.log_sum).exp() : best.score;
   return found.masked_fill(certainty.lt(threshold->value), *options.background_index);
 }
 
-std::vector<std::array<std::int64_t, 2>> window_corners(std::int64_t height, std::int64_t width, std::int64_t size,
-                                                        std::int64_t stride) {
+std::vector<std::array<std::int64_t, 2>> window_corners(std::int64_t height, std::int64_t width, std::int64_t size, std::int64_t stride) {
   TORCH_CHECK(size > 0 && stride > 0 && height >= size && width >= size, "window_corners: windows of ", size, " every ",
               stride, " pixels do not cover ", height, " x ", width);
   const auto count = [&](std::int64_t side) { return (side - size + stride - 1) / stride + 1; };
@@ -173,8 +139,7 @@ at::Tensor join_windows(const at::Tensor& scores, const std::vector<std::array<s
   return sum.div_(count);
 }
 
-at::Tensor group_masks(const at::Tensor& attention, std::int64_t height, std::int64_t width,
-                       const SegmentationOptions& options) {
+at::Tensor group_masks(const at::Tensor& attention, std::int64_t height, std::int64_t width, const SegmentationOptions& options) {
   const auto [rows, columns] = options.grid;
   TORCH_CHECK(attention.dim() == 3 && attention.size(2) == rows * columns, "group_masks: attention must be [B, K, ",
               rows, " * ", columns, "], got ", attention.sizes());
@@ -195,7 +160,12 @@ at::Tensor zero_shot_segmentation_by_groups(const at::Tensor& group_features, co
                   group_features.size(1) == attention.size(1),
               kWho, ": group_features [B, K, D] and attention [B, K, P] must agree, got ", group_features.sizes(),
               " and ", attention.sizes());
-  check_task(kWho, group_features, class_features, target, options);
+  TORCH_CHECK(class_features.dim() == 2 && class_features.size(1) == group_features.size(2), kWho, ": class_features must be [C, ",
+              group_features.size(2), "], got ", class_features.sizes());
+  TORCH_CHECK(target.dim() == 3 && target.size(0) == group_features.size(0), kWho, ": target must be [", group_features.size(0),
+              ", H, W], got ", target.sizes());
+  check_upsample(kWho, options);
+  check_names(kWho, class_features.size(0), target, options);
   const at::Tensor truth = target.to(group_features.device(), at::kLong);
   const at::Tensor cosines = CosinesWith(class_features)(group_features);  // [B, K, C]
   const at::Tensor masks = group_masks(attention, truth.size(1), truth.size(2), options);
@@ -204,8 +174,7 @@ at::Tensor zero_shot_segmentation_by_groups(const at::Tensor& group_features, co
     const at::Tensor names = find_candidates(truth[b], class_features.size(0), options);
     if (names.numel() == 0) continue;
     const at::Tensor name_of_group = names.index_select(0, cosines[b].index_select(1, names).argmax(1));
-    const at::Tensor class_of_group =
-        classes_of_names(class_features.size(0), options, truth.device()).index_select(0, name_of_group);
+    const at::Tensor class_of_group = classes_of_names(class_features.size(0), options, truth.device()).index_select(0, name_of_group);
     prediction[b].copy_(class_of_group.index_select(0, masks[b].flatten()).view_as(truth[b]));
   }
   return prediction;
@@ -266,19 +235,11 @@ SegmentationScores SegmentationMeter::scores() const {
   out.images = out.image_iou.ne(-1).sum().item<std::int64_t>();
   out.intersection = out.image_intersection.sum(0);
   out.union_ = out.image_union.sum(0);
-  out.class_iou = at::where(out.union_.gt(0),
-                            out.intersection.to(at::kDouble) / out.union_.clamp_min(1).to(at::kDouble), -1.0);
+  out.class_iou = at::where(out.union_.gt(0), out.intersection.to(at::kDouble) / out.union_.clamp_min(1).to(at::kDouble), -1.0);
   out.dataset_miou = mean_of_present(out.class_iou, background_index_.value_or(-1));
   const auto pixels = out.image_pixels.sum().item<std::int64_t>();
   out.pixel_accuracy = pixels > 0 ? out.image_right.sum().item<double>() / static_cast<double>(pixels) : 0.0;
   return out;
-}
-
-SegmentationScores segmentation_scores(const at::Tensor& prediction, const at::Tensor& target, std::int64_t num_classes,
-                                       std::optional<std::int64_t> background_index, std::int64_t ignore_index) {
-  SegmentationMeter meter(num_classes, background_index, ignore_index);
-  meter.add(prediction, target);
-  return meter.scores();
 }
 
 }  // namespace tessera::metrics

@@ -31,29 +31,17 @@ struct SegmentationOptions {
   std::optional<BackgroundThreshold> background_threshold;  // requires background_index
 };
 
-struct SegmentationPrediction {
-  at::Tensor prediction;        // [B, H, W] int64; all ignore_index for an image without candidates
-  at::Tensor patch_similarity;  // [B, C, rows, columns] double, cosines
-};
-
-/// Segments images without training, by patches (SPARC, section 4.4): compares each patch with the class embeddings, resizes the
-/// resulting maps to the target, and assigns each pixel the class with the greatest score (the lower class at ties).
-/// patch_features: float [B, P, D], P = rows * columns. class_features: float [C, D], of classes or names. target: int64 [B, H, W].
-/// Throws c10::Error if shapes do not match or a target is neither in 0..C-1 nor ignore_index.
-SegmentationPrediction zero_shot_segmentation(const at::Tensor& patch_features, const at::Tensor& class_features,
-                                              const at::Tensor& target, const SegmentationOptions& options);
-
-/// Returns the class of each pixel, int64 [H, W]. Resizes the scores to the target and gives each pixel the candidate class whose name has
-/// the greatest score (at ties, the name with the lower index). scores: float [N, rows, columns], cosines with N class names. target: int64
-/// [H, W]. If options.candidates is "present", the classes in the target are the candidates. Throws like zero_shot_segmentation(). The
-/// option `grid` is not used.
+/// Segments an image without training (SPARC, section 4.4). Returns the class of each pixel, int64 [H, W]; all ignore_index if there are no
+/// candidates. Resizes the scores of patches to the target and gives each pixel the candidate class whose name has the greatest score (at
+/// ties, the name with the lower index). scores: float [N, rows, columns], cosines with N class names. target: int64 [H, W]. If
+/// options.candidates is "present", the classes in the target are the candidates. Throws c10::Error if shapes do not match, or if these
+/// classes are neither in 0..C-1 nor ignore_index. The option `grid` is not used.
 at::Tensor segment_pixels(const at::Tensor& scores, const at::Tensor& target, const SegmentationOptions& options);
 
 /// Returns the top left corners of square windows, with sides of `size` pixels, that together cover an image. There is a window every
 /// `stride` pixels; the last windows are moved back to end at the image's edge (mmsegmentation's slide_inference). height and width must be
 /// at least `size`.
-std::vector<std::array<std::int64_t, 2>> window_corners(std::int64_t height, std::int64_t width, std::int64_t size,
-                                                        std::int64_t stride);
+std::vector<std::array<std::int64_t, 2>> window_corners(std::int64_t height, std::int64_t width, std::int64_t size, std::int64_t stride);
 
 /// Merges the scores of windows into scores of the whole image, float32 [N, height, width]: resizes each window's scores bilinearly
 /// to the window's pixels, and averages scores where windows overlap. scores: float [W, N, rows, columns], of the windows at
@@ -64,12 +52,11 @@ at::Tensor join_windows(const at::Tensor& scores, const std::vector<std::array<s
 /// Returns the group of each pixel, int64 [B, height, width]. As in the code of GroupViT's authors, each group's weights for the patches
 /// are resized to the pixels, and the group with the greatest weight wins (the lower group at ties). attention: float [B, K, P], the
 /// weights. Only the options grid and upsample are used.
-at::Tensor group_masks(const at::Tensor& attention, std::int64_t height, std::int64_t width,
-                       const SegmentationOptions& options);
+at::Tensor group_masks(const at::Tensor& attention, std::int64_t height, std::int64_t width, const SegmentationOptions& options);
 
 /// Segments images without training, by groups (Xu et al. 2022, section 3.4): each group takes its nearest class (the lower class
 /// at ties), and each pixel takes the class of its group. Returns classes, int64 [B, H, W]. group_features: float [B, K, D].
-/// class_features: float [C, D]. attention is as in group_masks(); target and errors are as in zero_shot_segmentation().
+/// class_features: float [C, D]. target: int64 [B, H, W]. attention is as in group_masks(). Throws like segment_pixels().
 at::Tensor zero_shot_segmentation_by_groups(const at::Tensor& group_features, const at::Tensor& attention,
                                             const at::Tensor& class_features, const at::Tensor& target,
                                             const SegmentationOptions& options);
@@ -90,11 +77,11 @@ struct SegmentationScores {
   at::Tensor image_pixels;        // [B] int64, number of pixels that are not ignored
 };
 
-/// Accumulates segmentation_scores() batch by batch.
+/// Scores predictions against targets, batch by batch. Pixels with the target ignore_index do not count. A prediction outside
+/// 0..num_classes-1 matches no class.
 class SegmentationMeter {
  public:
-  SegmentationMeter(std::int64_t num_classes, std::optional<std::int64_t> background_index,
-                    std::int64_t ignore_index = 255);
+  SegmentationMeter(std::int64_t num_classes, std::optional<std::int64_t> background_index, std::int64_t ignore_index = 255);
   /// Adds a batch and returns its image_iou [B]. prediction and target: int64 [B, H, W].
   at::Tensor add(const at::Tensor& prediction, const at::Tensor& target);
   SegmentationScores scores() const;
@@ -105,11 +92,5 @@ class SegmentationMeter {
   std::int64_t ignore_index_;
   std::vector<at::Tensor> image_iou_, intersection_, union_, right_, pixels_;  // one tensor per batch
 };
-
-/// Scores predictions against targets. Pixels with the target ignore_index do not count. A prediction outside
-/// 0..num_classes-1 matches no class.
-SegmentationScores segmentation_scores(const at::Tensor& prediction, const at::Tensor& target, std::int64_t num_classes,
-                                       std::optional<std::int64_t> background_index = std::nullopt,
-                                       std::int64_t ignore_index = 255);
 
 }  // namespace tessera::metrics

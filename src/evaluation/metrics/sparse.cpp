@@ -54,8 +54,7 @@ at::Tensor narrow_rows(const at::Tensor& rows, std::int64_t begin, std::int64_t 
   const auto first = ends[0].item<std::int64_t>(), entries = ends[1].item<std::int64_t>() - first;
   at::Tensor own = indices.narrow(1, first, entries).clone();
   own[0] -= begin;
-  return at::sparse_coo_tensor(own, rows.values().narrow(0, first, entries), {count, rows.size(1)}, rows.options(),
-                               /*is_coalesced=*/true);
+  return at::sparse_coo_tensor(own, rows.values().narrow(0, first, entries), {count, rows.size(1)}, rows.options(), /*is_coalesced=*/true);
 }
 
 at::Tensor sparse_cosines(const at::Tensor& a, const at::Tensor& b) {
@@ -70,8 +69,7 @@ at::Tensor sparse_cosines(const at::Tensor& a, const at::Tensor& b) {
       left.for_entries(i, [&](std::int64_t column, double value) { dense[static_cast<std::size_t>(column)] = value; });
       for (std::int64_t j = 0; j < right.count; ++j) {
         double sum = 0;
-        right.for_entries(
-            j, [&](std::int64_t column, double value) { sum += value * dense[static_cast<std::size_t>(column)]; });
+        right.for_entries(j, [&](std::int64_t column, double value) { sum += value * dense[static_cast<std::size_t>(column)]; });
         out[i * right.count + j] = sum;
       }
       left.for_entries(i, [&](std::int64_t column, double) { dense[static_cast<std::size_t>(column)] = 0; });
@@ -80,14 +78,11 @@ at::Tensor sparse_cosines(const at::Tensor& a, const at::Tensor& b) {
   return cosines;
 }
 
-InterpretabilityScores interpretability_ranking(const at::Tensor& activations, const at::Tensor& labels,
-                                                const at::Tensor& class_token_ids,
-                                                const std::vector<std::int64_t>& topk) {
+at::Tensor interpretability_ranking(const at::Tensor& activations, const at::Tensor& labels, const at::Tensor& class_token_ids) {
   TORCH_CHECK(activations.dim() == 2 && labels.dim() == 1 && labels.size(0) == activations.size(0),
               "interpretability_ranking: activations and labels must be [N, V] and [N], got ", activations.sizes(),
               " and ", labels.sizes());
-  TORCH_CHECK(class_token_ids.dim() == 2, "interpretability_ranking: class_token_ids must be [C, S], got ",
-              class_token_ids.sizes());
+  TORCH_CHECK(class_token_ids.dim() == 2, "interpretability_ranking: class_token_ids must be [C, S], got ", class_token_ids.sizes());
   const std::int64_t vocabulary = activations.size(1);
   const auto options = labels.options().device(activations.device()).dtype(at::kLong);
   const at::Tensor tokens = class_token_ids.to(options);
@@ -96,8 +91,7 @@ InterpretabilityScores interpretability_ranking(const at::Tensor& activations, c
               "interpretability_ranking: class_token_ids must lie below ", vocabulary);
   TORCH_CHECK(truth.numel() == 0 || truth.max().item<std::int64_t>() < tokens.size(0),
               "interpretability_ranking: labels must lie below ", tokens.size(0));
-  InterpretabilityScores out;
-  out.rank = at::empty_like(truth);
+  const at::Tensor ranks = at::empty_like(truth);
   for_tiles(activations.size(0), vocabulary, [&](std::int64_t begin, std::int64_t end) {
     const at::Tensor values = at::nan_to_num(activations.slice(0, begin, end), -INFINITY, INFINITY, -INFINITY);
     const at::Tensor label = truth.slice(0, begin, end);
@@ -109,11 +103,9 @@ InterpretabilityScores interpretability_ranking(const at::Tensor& activations, c
       // The count of values >= `best` includes `best` itself, so the count is the rank, counted from 1.
       rank = at::where(real.any(1), values.ge(best).sum(1), rank);
     }
-    out.rank.slice(0, begin, end).copy_(at::where(label.lt(0), -1, rank));
+    ranks.slice(0, begin, end).copy_(at::where(label.lt(0), -1, rank));
   });
-  const at::Tensor from_zero = at::where(out.rank.lt(0), -1, out.rank - 1);
-  out.topk = recall_at(from_zero, topk);
-  return out;
+  return ranks;
 }
 
 void SparsityMeter::add(const at::Tensor& encoding) {

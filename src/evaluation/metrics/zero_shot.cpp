@@ -3,10 +3,8 @@
 
 namespace tessera::metrics {
 
-at::Tensor class_embeddings(const at::Tensor& prompt_features, const at::Tensor& prompt_class,
-                            std::int64_t num_classes) {
-  TORCH_CHECK(prompt_features.dim() == 2, "class_embeddings: prompt_features must be [M, D], got ",
-              prompt_features.sizes());
+at::Tensor class_embeddings(const at::Tensor& prompt_features, const at::Tensor& prompt_class, std::int64_t num_classes) {
+  TORCH_CHECK(prompt_features.dim() == 2, "class_embeddings: prompt_features must be [M, D], got ", prompt_features.sizes());
   TORCH_CHECK(prompt_class.dim() == 1 && prompt_class.size(0) == prompt_features.size(0),
               "class_embeddings: prompt_class must be [", prompt_features.size(0), "], got ", prompt_class.sizes());
   const at::Tensor owner = prompt_class.to(prompt_features.device());
@@ -21,8 +19,7 @@ at::Tensor class_embeddings(const at::Tensor& prompt_features, const at::Tensor&
   return unit_rows(sums / counts.unsqueeze(1));
 }
 
-ZeroShotMeter::ZeroShotMeter(std::int64_t num_classes, std::vector<std::int64_t> topk)
-    : num_classes_(num_classes), topk_(std::move(topk)) {
+ZeroShotMeter::ZeroShotMeter(std::int64_t num_classes, std::vector<std::int64_t> topk) : num_classes_(num_classes), topk_(std::move(topk)) {
   TORCH_CHECK(num_classes > 0, "zero_shot_classification: num_classes must be positive");
 }
 
@@ -34,15 +31,8 @@ void ZeroShotMeter::add(const at::Tensor& similarity, const at::Tensor& labels) 
   const at::Tensor truth = labels.to(similarity.device(), at::kLong);
   TORCH_CHECK(truth.numel() == 0 || truth.max().item<std::int64_t>() < num_classes_,
               "zero_shot_classification: labels must lie below ", num_classes_);
-  const at::Tensor scores = at::nan_to_num(similarity, -INFINITY);
-  const at::Tensor label = truth.clamp_min(0).unsqueeze(1);
-  const at::Tensor own = scores.gather(1, label);
-  const at::Tensor index = at::arange(num_classes_, truth.options()).unsqueeze(0);
-  const at::Tensor before = at::logical_or(scores.gt(own), at::logical_and(scores.eq(own), index.lt(label))).sum(1);
-  // A feature with NaN values matches no class.
-  const at::Tensor place = at::where(own.squeeze(1).eq(-INFINITY), num_classes_, before);
-  predictions_.push_back(scores.argmax(1));
-  ranks_.push_back(at::where(truth.lt(0), -1, place));
+  predictions_.push_back(at::nan_to_num(similarity, -INFINITY).argmax(1));
+  ranks_.push_back(best_right_rank(similarity, truth, at::arange(num_classes_, truth.options())));
   labels_.push_back(truth);
 }
 
@@ -63,23 +53,6 @@ ZeroShotScores ZeroShotMeter::scores() const {
   out.per_class = at::where(counts.gt(0), hits / counts.clamp_min(1), -1.0);
   out.mean_per_class = mean_of_present(out.per_class);
   return out;
-}
-
-ZeroShotScores zero_shot_classification(const at::Tensor& image_features, const at::Tensor& labels,
-                                        const at::Tensor& prompt_features, const at::Tensor& prompt_class,
-                                        std::int64_t num_classes, const std::vector<std::int64_t>& topk) {
-  TORCH_CHECK(
-      image_features.dim() == 2 && prompt_features.dim() == 2 && image_features.size(1) == prompt_features.size(1),
-      "zero_shot_classification: features must be [N, D] and [M, D], got ", image_features.sizes(), " and ",
-      prompt_features.sizes());
-  TORCH_CHECK(labels.dim() == 1 && labels.size(0) == image_features.size(0),
-              "zero_shot_classification: labels must be [", image_features.size(0), "], got ", labels.sizes());
-  ZeroShotMeter meter(num_classes, topk);
-  const CosinesWith cosines_with(class_embeddings(prompt_features, prompt_class, num_classes));
-  for_tiles(image_features.size(0), num_classes, [&](std::int64_t begin, std::int64_t end) {
-    meter.add(cosines_with(image_features.slice(0, begin, end)), labels.slice(0, begin, end));
-  });
-  return meter.scores();
 }
 
 }  // namespace tessera::metrics

@@ -33,13 +33,6 @@ class ZeroShotMeter {
 
 /// Returns one embedding per class, double [num_classes, D]: unit(mean of the class's unit prompts) (Radford et al. 2021, 3.1.4),
 /// or a row of zeros for a class without prompts. prompt_features: float [M, D]. prompt_class: int64 [M] in 0..num_classes-1.
-at::Tensor class_embeddings(const at::Tensor& prompt_features, const at::Tensor& prompt_class,
-                            std::int64_t num_classes);
-
-/// Returns ZeroShotMeter's scores for the cosines of image_features, float [N, D], with class_embeddings(). labels: int64 [N];
-/// images with the label -1 are left out of all means. Throws c10::Error if shapes do not match or classes are out of range.
-ZeroShotScores zero_shot_classification(const at::Tensor& image_features, const at::Tensor& labels,
-                                        const at::Tensor& prompt_features, const at::Tensor& prompt_class,
-                                        std::int64_t num_classes, const std::vector<std::int64_t>& topk = {1, 5});
+at::Tensor class_embeddings(const at::Tensor& prompt_features, const at::Tensor& prompt_class, std::int64_t num_classes);
 
 }  // namespace tessera::metrics

@@ -1,5 +1,3 @@
-#include "src/evaluation/tasks/candidates.h"
-
 #include <algorithm>
 #include <cctype>
 #include <numeric>
@@ -8,6 +6,7 @@
 #include <unordered_map>
 
 #include "src/base/printable.h"
+#include "src/evaluation/tasks/candidates.h"
 #include <tessera/base/text.h>
 
 namespace tessera {
@@ -42,8 +41,7 @@ Names spaced(const Names& names) {
 
 /// Returns the index of the shortest name that contains `words` (`whole`: that equals them) and that is not taken; -1 if there is none.
 /// All names are spaced().
-std::int64_t place_of_words(const Names& names, const std::string& words, bool whole,
-                            const std::vector<std::int64_t>& taken) {
+std::int64_t place_of_words(const Names& names, const std::string& words, bool whole, const std::vector<std::int64_t>& taken) {
   std::int64_t best = -1;
   std::size_t least = std::string::npos;
   for (std::size_t i = 0; words != " " && i < names.size(); ++i) {
@@ -144,8 +142,7 @@ void add_note(const NamedClasses& matched, TaskResult& result, const std::string
   if (matched.guessed) result.warnings.push_back(result.notes.back());
 }
 
-std::function<std::int64_t(const Sample&)> labels_of_train(const Source& train, const Source& test,
-                                                           TaskResult& result) {
+std::function<std::int64_t(const Sample&)> labels_of_train(const Source& train, const Source& test, TaskResult& result) {
   const Names known = train.class_names(), own = test.class_names();
   NamedClasses matched = match_names(known, own);
   add_note(matched, result, "test and training data: ");
@@ -165,11 +162,11 @@ Required labeled_or_named() {
   return out;
 }
 
-std::int64_t Candidates::label_of(const Sample& sample, const Source& source) const {
+std::int64_t Candidates::label_of(const Sample& sample) const {
   const auto not_listed = [&](const std::string& name) {
-    throw TaskMisfit(concat(source.describe(), " has a sample of class \"", printable(name, 60),
+    throw TaskMisfit(concat(source->describe(), " has a sample of class \"", printable(name, 60),
                             "\", which is not among ", task, ".classes (", names.size(), "): list it there",
-                            where_labels_are(source)));
+                            where_labels_are(*source)));
   };
   if (sample.label < 0) {
     const auto found = place_in(names, sample.class_name);
@@ -178,36 +175,43 @@ std::int64_t Candidates::label_of(const Sample& sample, const Source& source) co
   }
   const std::size_t known = place.size(), label = static_cast<std::size_t>(sample.label);
   if (label >= known)
-    throw TaskMisfit(concat(source.describe(), " has a sample of class ", sample.label, ", but there are only ", known,
+    throw TaskMisfit(concat(source->describe(), " has a sample of class ", sample.label, ", but there are only ", known,
                             " class names (0 to ", known - 1, "): list them all in ", task,
-                            ".classes, or in `classes` of the data", where_labels_are(source)));
+                            ".classes, or in `classes` of the data", where_labels_are(*source)));
   if (place[label] == kNotAsked) not_listed(source_names[label]);
   return place[label];
 }
 
-Required Candidates::asked(const Source& source) const {
+std::vector<std::int64_t> Candidates::labels_of(const std::vector<EvaluationSample>& samples) const {
+  std::vector<std::int64_t> labels;
+  for (const EvaluationSample& sample : samples) labels.push_back(label_of(sample.sample));
+  return labels;
+}
+
+Required Candidates::asked() const {
   Required out = labeled_or_named();
-  out.in = [this, &source, named = out.in](const Sample& sample) {
-    return named(sample) && label_of(sample, source) >= 0;
-  };
+  out.in = [this, named = out.in](const Sample& sample) { return named(sample) && label_of(sample) >= 0; };
   return out;
 }
 
-Candidates candidates_for(const TextList& classes, const Source& source, const std::string& task) {
-  const Names own = source.class_names();
-  Candidates out{.task = task, .names = {}, .place = {}, .source_names = own};
-  const Names names = class_names_for(classes, source, task);
+void Candidates::check(std::int64_t max_samples) const {
+  check_samples(*source, "source", max_samples, labeled_or_named(), [this](const Sample& sample) { label_of(sample); });
+}
+
+Candidates candidates_for(const TextList& classes, std::shared_ptr<const Source> source, const std::string& task) {
+  const Names own = source->class_names(), names = class_names_for(classes, *source, task);
+  Candidates out{.source = std::move(source), .task = task, .names = {}, .place = {}, .source_names = own};
   if (!classes.items.empty()) out.matched = match_names(names, own);
   if (out.matched.by_name) {
     out.names = names;
-    out.place = places_of_labels(out.matched.place, source.background_class());
+    out.place = places_of_labels(out.matched.place, out.source->background_class());
     return out;
   }
   if (!own.empty() && names.size() > own.size())
-    throw TaskMisfit(concat(source.describe(), " has ", own.size(), " classes, but ", task, ".classes names ", names.size(),
+    throw TaskMisfit(concat(out.source->describe(), " has ", own.size(), " classes, but ", task, ".classes names ", names.size(),
                             ", which would be matched by their order: leave out classes that the data do not have, or use "
                             "the data's own class names"));
-  const std::int64_t background = classes.items.empty() ? source.background_class() : -1;
+  const std::int64_t background = classes.items.empty() ? out.source->background_class() : -1;
   for (std::size_t i = 0; i < names.size(); ++i) {
     const bool left_out = static_cast<std::int64_t>(i) == background;
     out.place.push_back(left_out ? -1 : std::ssize(out.names));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -28,8 +29,9 @@ NamedClasses match_names(const std::vector<std::string>& task, const std::vector
 /// Adds the note, if there is one, to the result's notes, with a text `before` it; a guess is also a warning.
 void add_note(const NamedClasses& matched, TaskResult& result, const std::string& before = "");
 
-/// The classes among which an image is classified.
+/// The classes among which the images of a source are classified.
 struct Candidates {
+  std::shared_ptr<const Source> source;
   std::string task;  // the task's registered name, for messages
   std::vector<std::string> names;
   /// For each label of the source, the index of its class in `names`. The value is -1 for the background of masks, which has no
@@ -42,11 +44,15 @@ struct Candidates {
 
   /// Returns the index of the sample's class in `names`, or -1 for the background. Throws TaskMisfit if the label has no name or
   /// the name is not in `names`.
-  std::int64_t label_of(const Sample& sample, const Source& source) const;
+  std::int64_t label_of(const Sample& sample) const;
+  /// Returns label_of() for each sample.
+  std::vector<std::int64_t> labels_of(const std::vector<EvaluationSample>& samples) const;
 
   /// Returns the requirement that a sample has a label other than background. Images that show only background are then
-  /// skipped. This object and `source` must outlive the result.
-  Required asked(const Source& source) const;
+  /// skipped. This object must outlive the result.
+  Required asked() const;
+  /// Checks a few samples of the source, as check_samples() does. Throws TaskMisfit if they have no labels, or like label_of().
+  void check(std::int64_t max_samples) const;
 };
 
 /// Returns a function that maps the label of a sample of `test` to the label of its class in `train`. It changes no label, unless the
@@ -60,6 +66,6 @@ Required labeled_or_named();
 
 /// Returns the classes in a task's setting `classes` or, if the setting is empty, the source's classes. match_names() decides how the
 /// task's names belong to the source's classes. Throws TaskMisfit if there are no class names.
-Candidates candidates_for(const TextList& classes, const Source& source, const std::string& task);
+Candidates candidates_for(const TextList& classes, std::shared_ptr<const Source> source, const std::string& task);
 
 }  // namespace tessera

@@ -1,18 +1,21 @@
-#include <ATen/ATen.h>
-
-#include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/metrics/captions.h"
 #include "src/evaluation/tasks/caption_decoding.h"
-#include "src/evaluation/tasks/check_samples.h"
-#include "src/evaluation/tasks/examples.h"
-#include "src/evaluation/tasks/outcomes.h"
-#include "src/evaluation/tasks/pass.h"
-#include "src/evaluation/tasks/tasks.h"
-#include "src/report/cards.h"
-#include <tessera/base/text.h>
+#include "src/evaluation/tasks/data_task.h"
 
 namespace tessera {
 namespace {
+
+struct CaptionsSettings {
+  TaskData data;
+  std::int64_t samples = 12;
+};
+
+template <class Visitor>
+void fields(Visitor& v, CaptionsSettings& s) {
+  data_fields(v, s.data);
+  equal_images_field(v, s.data);
+  v("samples", s.samples, "number of images to show with their captions, spread over the data", config::at_least(0));
+}
 
 /// Decodes token ids [B, T] to texts. The ids after the end of a text are -1.
 std::vector<std::string> decoded(const at::Tensor& ids, const Tokenizer& tokenizer) {
@@ -32,9 +35,7 @@ class TokenMeter {
       : captioning_(captioning), tokenizer_(tokenizer), begin_(begin) {}
 
   void add(const TowerFeatures& images, const std::vector<EvaluationSample>& samples) {
-    std::vector<std::string> captions;
-    for (const EvaluationSample& sample : samples) captions.push_back(sample.sample.captions.front());
-    const TowerInput input = on_device_of(captioning_, tokenizer_.encode_batch(captions));
+    const TowerInput input = on_device_of(captioning_, tokenizer_.encode_batch(first_captions(samples)));
     const TokenHits hits = captioning_.token_hits(images, input.ids, input.mask);
     const at::Tensor counted = hits.counted & (input.ids != begin_);  // the begin token is not counted, because every text starts with it
     right_.push_back((hits.right & counted).sum(1).to(at::kCPU, at::kDouble));
@@ -49,23 +50,15 @@ class TokenMeter {
   std::vector<at::Tensor> right_, counted_;
 };
 
-class CaptionsTask final : public EvaluationTask {
+/// Scores the captions of images that the captioning objective's decoder writes.
+class CaptionsTask final : public DataTask<CaptionsSettings> {
  public:
-  explicit CaptionsTask(CaptionsSettings settings) : settings_(std::move(settings)) {}
-
-  std::string rule() const override {
-    return "cider_d: how well the decoder's caption agrees in words and their order with the image's own captions; words that occur with "
-           "few images weigh more (CIDEr-D, 0 to 10). token_accuracy: the share of the tokens of the first caption that the decoder "
-           "predicts as the most likely, given those before them.";
-  }
-
   // The decoder reads and writes texts, but the text tower does not embed any.
   bool uses_texts() const override { return false; }
 
   void check(const EvaluationContext& context) const override {
     make_captioning(context, "captions");
-    const auto source = open_source(settings_.data.source, context.source, "captions.source");
-    check_samples(*source, "source", settings_.data.max_samples, captioned());
+    DataTask::check(context);
   }
 
   std::vector<std::string> metric_names(const Embedder& /*embedder*/) const override { return {"cider_d", "token_accuracy"}; }
@@ -75,29 +68,25 @@ class CaptionsTask final : public EvaluationTask {
     if (embedder.tokenizer() == nullptr) user_error("captions: the model has no tokenizer to decode captions with");
     const Tokenizer& tokenizer = *embedder.tokenizer();
     const SpecialIds special = special_ids_of(tokenizer);
-    const Pass pass{.embedder = embedder,
-                    .context = context,
-                    .source = open_source(settings_.data, context.source, "captions.source"),
-                    .max_samples = settings_.data.max_samples,
-                    .required = captioned(),
-                    .needs = {.encoder_tokens = true},
-                    .counts_equal_images = true};
+    Pass pass = pass_over_data(embedder, context, {.encoder_tokens = true});
+    pass.counts_equal_images = true;
     TaskResult result;
     TokenMeter tokens(*captioning, tokenizer, special.begin);
     std::vector<std::string> captions;
     std::vector<std::vector<std::string>> references;
-    std::vector<std::pair<Image, std::size_t>> shown;  // images of the report, with their rows in `captions`
-    std::vector<std::string> shown_keys;
+    struct Shown {
+      std::string key;
+      Image image;
+      std::size_t row;  // in `captions`
+    };
+    std::vector<Shown> shown;
     ExampleChooser examples(pass.total(), settings_.samples);
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       const TowerFeatures images = on_device_of(*captioning, features);
       tokens.add(images, samples);
       const auto written = decoded(captioning->write(images, special.ends).to(at::kCPU), tokenizer);
       for (std::size_t i = 0; i < samples.size(); ++i) {
-        if (examples.choose(samples[i].index)) {
-          shown.emplace_back(to_image(samples[i].pixels), captions.size());
-          shown_keys.push_back(samples[i].sample.key);
-        }
+        if (examples.choose(samples[i].index)) shown.push_back({samples[i].sample.key, to_image(samples[i].pixels), captions.size()});
         captions.push_back(written[i]);
         result.texts += std::ssize(samples[i].sample.captions);
         references.push_back(samples[i].sample.captions);
@@ -108,29 +97,34 @@ class CaptionsTask final : public EvaluationTask {
     result.outcomes.push_back(report::mean_outcomes("cider_d", scores.per_image));
     result.outcomes.push_back(tokens.outcomes());
     result.add_share("token_accuracy", report::value_of(result.outcomes.back()));
-    nlohmann::json card = {{"type", "image"},
-                           {"title", "Captions"},
-                           {"note", "The decoder's captions for images spread over the data, their CIDEr-D, and the images' own captions."}};
-    for (std::size_t i = 0; i < shown.size(); ++i) {
-      const auto& [image, row] = shown[i];
+    auto sheets = nlohmann::json::array();
+    for (const auto& [key, image, row] : shown) {
       const std::string score = fixed(scores.per_image[row], 2);
-      result.readings.push_back({shown_keys[i], concat(captions[row], " (", score, ")")});
-      nlohmann::json& sheet = card["items"].emplace_back(
-          nlohmann::json{{"images", {report::image_part(image, shown_keys[i])}}, {"quote", captions[row]}, {"score", score}});
+      result.readings.push_back({key, concat(captions[row], " (", score, ")")});
+      if (!context.images) continue;
+      nlohmann::json& sheet = sheets.emplace_back(
+          nlohmann::json{{"images", {report::image_part(image, key)}}, {"quote", captions[row]}, {"score", score}});
       for (const std::string& text : references[row]) sheet["list"].push_back({{"text", text}, {"right", true}});
     }
-    if (context.images && !shown.empty()) result.add_card(card);
+    add_items({{"type", "image"},
+               {"title", "Captions"},
+               {"note", "The decoder's captions for images spread over the data, their CIDEr-D, and the images' own captions."}},
+              sheets, result);
     return result;
   }
 
  private:
-  CaptionsSettings settings_;
+  Required required() const override { return captioned(); }
 };
 
 }  // namespace
 
-std::shared_ptr<EvaluationTask> make_captions_task(const CaptionsSettings& settings) {
-  return std::make_shared<CaptionsTask>(settings);
+void add_captions(TaskRegistry& list) {
+  add_task<CaptionsTask>(
+      list, "captions", "captions that the captioning objective's decoder writes (CIDEr-D), and the decoder's token accuracy",
+      "cider_d: how well the decoder's caption agrees in words and their order with the image's own captions; words that occur with "
+      "few images weigh more (CIDEr-D, 0 to 10). token_accuracy: the share of the tokens of the first caption that the decoder "
+      "predicts as the most likely, given those before them.");
 }
 
 }  // namespace tessera

@@ -1,19 +1,29 @@
 // The task depth_probe, which predicts depth from frozen patch features by a linear map.
 #include <cmath>
 
-#include <ATen/ATen.h>
-
-#include "src/data/loading/evaluation_reader.h"
-#include "src/evaluation/tasks/check_samples.h"
-#include "src/evaluation/tasks/frozen_patches.h"
-#include "src/evaluation/tasks/pass.h"
-#include "src/evaluation/tasks/tasks.h"
-#include <tessera/base/text.h>
+#include "src/evaluation/tasks/data_task.h"
 
 namespace tessera {
 namespace {
 
-constexpr const char* kDepthTask = "depth_probe";
+struct DepthProbeSettings : TrainTestData {
+  double l2 = 1e-4;
+  double nearest = 0.001;
+  double farthest = 10;
+};
+
+template <class Visitor>
+void fields(Visitor& v, DepthProbeSettings& s) {
+  train_test_fields(v, s, "data set with depths to fit the map on; null: the run's training data");
+  v("l2", s.l2, "weight of the L2 penalty of the map, for features scaled to standard deviation 1", config::at_least(0));
+  v("nearest", s.nearest, "smallest depth in meters; closer pixels do not count, and predictions are at least this", config::above(0));
+  v("farthest", s.farthest, "greatest depth in meters; farther pixels do not count, and predictions are at most this", config::above(0));
+}
+
+std::optional<config::Problem> validate(const DepthProbeSettings& s) {
+  if (s.nearest < s.farthest) return std::nullopt;
+  return config::Problem{"nearest", concat("is ", s.nearest, ", expected less than farthest, ", s.farthest)};
+}
 
 Required with_depth() {
   return {[](const Sample& sample) { return !sample.depth.empty(); }, "no_depth", "depths", "depth"};
@@ -74,38 +84,21 @@ struct DepthScores {
   }
 };
 
-class DepthProbeTask final : public EvaluationTask {
+class DepthProbeTask final : public TrainTestTask<DepthProbeSettings> {
  public:
-  explicit DepthProbeTask(const DepthProbeSettings& settings) : settings_(settings) {}
-
-  std::string rule() const override {
-    return "A linear map of the image encoder's patches, fitted on the logarithm of the training data's depths, predicts depths. "
-           "rms_error: the root of the mean squared error in meters. relative_error: the mean of |predicted - true| / true. "
-           "delta1_accuracy: the share of pixels where the greater of the two is less than 1.25 times the other. Each is computed over an "
-           "image's known pixels and then averaged over images.";
-  }
-
-  bool uses_texts() const override { return false; }
-
-  void check(const EvaluationContext& context) const override {
-    check_train_and_test(kDepthTask, settings_, context, with_depth());
-  }
-
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
-    const auto train = train_source(context);
+    const Pass train = train_pass(embedder, context, {.encoder_tokens = true});
     RidgeFit fit;
     TaskResult uncounted;
-    pass_over_patches(embedder, context, train, settings_.max_train_samples, with_depth())
-        .run(uncounted, [&](const auto& samples, const TowerFeatures& features) { learn(samples, features, embedder, fit); });
+    train.run(uncounted, [&](const auto& samples, const TowerFeatures& features) { learn(samples, features, embedder, fit); });
     if (fit.count() == 0) user_error("depth_probe: no patch of the training data has a known depth in range");
     const at::Tensor map = fit.solve(settings_.l2);
     TaskResult result;
     DepthScores scores;
-    pass_over_patches(embedder, context, test_source(context), settings_.max_samples, with_depth())
-        .run(result, [&](const auto& samples, const TowerFeatures& features) {
-          measure(samples, features, embedder, map, scores);
-        });
-    result.data += concat(" (fitted on ", with_thousands(fit.count()), " patches of ", train->describe(), ")");
+    test_pass(embedder, context, {.encoder_tokens = true}).run(result, [&](const auto& samples, const TowerFeatures& features) {
+      measure(samples, features, embedder, map, scores);
+    });
+    result.data += concat(" (fitted on ", with_thousands(fit.count()), " patches of ", train.source->describe(), ")");
     for (const auto& [metric, values] : {std::pair{"rms_error", &scores.rms_error},
                                          {"relative_error", &scores.relative_error},
                                          {"delta1_accuracy", &scores.delta1_accuracy}})
@@ -117,21 +110,15 @@ class DepthProbeTask final : public EvaluationTask {
   }
 
  private:
-  std::shared_ptr<const Source> train_source(const EvaluationContext& context) const {
-    return open_samples(settings_.train, context.train_source, "depth_probe.train");
-  }
-  std::shared_ptr<const Source> test_source(const EvaluationContext& context) const {
-    return open_samples(settings_.source, context.source, "depth_probe.source");
-  }
+  Required required() const override { return with_depth(); }
 
   at::Tensor is_counted(const at::Tensor& depth) const {
     return (depth >= settings_.nearest) & (depth <= settings_.farthest);
   }
 
   /// Adds the samples' patches to the fit. The target of a patch is the mean logarithm of its known depths.
-  void learn(const std::vector<EvaluationSample>& samples, const TowerFeatures& features, const Embedder& embedder,
-             RidgeFit& fit) const {
-    const std::vector<at::Tensor> tokens = patches_of(features, kDepthTask).unbind();
+  void learn(const std::vector<EvaluationSample>& samples, const TowerFeatures& features, const Embedder& embedder, RidgeFit& fit) const {
+    const std::vector<at::Tensor> tokens = patches_of(features, "depth_probe").unbind();
     const config::Size grid = embedder.grid();
     for (std::size_t i = 0; i < samples.size(); ++i) {
       const at::Tensor depth = depth_of(samples[i]).unsqueeze(0);
@@ -150,7 +137,7 @@ class DepthProbeTask final : public EvaluationTask {
                const at::Tensor& map, DepthScores& scores) const {
     const config::Size grid = embedder.grid();
     const std::int64_t width = map.size(0) - 1;
-    const at::Tensor logs = (patches_of(features, kDepthTask).to(at::kDouble).matmul(map.slice(0, 0, width)) + map[width])
+    const at::Tensor logs = (patches_of(features, "depth_probe").to(at::kDouble).matmul(map.slice(0, 0, width)) + map[width])
                                 .view({-1, 1, grid.height, grid.width});
     for (std::size_t i = 0; i < samples.size(); ++i) {
       const at::Tensor truth = depth_of(samples[i]).to(at::kDouble), known = is_counted(truth);
@@ -166,19 +153,17 @@ class DepthProbeTask final : public EvaluationTask {
       scores.add(predicted.masked_select(known), truth.masked_select(known));
     }
   }
-
-  DepthProbeSettings settings_;
 };
 
 }  // namespace
 
-std::optional<config::Problem> validate(const DepthProbeSettings& s) {
-  if (s.nearest < s.farthest) return std::nullopt;
-  return config::Problem{"nearest", concat("is ", s.nearest, ", expected less than farthest, ", s.farthest)};
-}
-
-std::shared_ptr<EvaluationTask> make_depth_probe_task(const DepthProbeSettings& settings) {
-  return std::make_shared<DepthProbeTask>(settings);
+void add_depth_probe(TaskRegistry& list) {
+  add_task<DepthProbeTask>(
+      list, "depth_probe", "depth by a linear map of frozen patch features (DINOv2)",
+      "A linear map of the image encoder's patches, fitted on the logarithm of the training data's depths, predicts depths. "
+      "rms_error: the root of the mean squared error in meters. relative_error: the mean of |predicted - true| / true. "
+      "delta1_accuracy: the share of pixels where the greater of the two is less than 1.25 times the other. Each is computed over an "
+      "image's known pixels and then averaged over images.");
 }
 
 }  // namespace tessera

@@ -1,18 +1,27 @@
-#include <ATen/ATen.h>
-
-#include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/metrics/point_sets.h"
 #include "src/evaluation/tasks/candidates.h"
-#include "src/evaluation/tasks/examples.h"
-#include "src/evaluation/tasks/pass.h"
-#include "src/evaluation/tasks/tasks.h"
-#include <nlohmann/json.hpp>
-
-#include <tessera/base/text.h>
+#include "src/evaluation/tasks/data_task.h"
 
 namespace tessera {
 namespace {
+
+struct FeatureMapSettings {
+  TaskData data;
+  TextList classes;
+  TextList templates = {kUsualPrompt};
+  std::int64_t samples = 300;
+};
+
+template <class Visitor>
+void fields(Visitor& v, FeatureMapSettings& s) {
+  data_fields(v, s.data);
+  v("classes", s.classes, "class names, one per label; empty: those of the source, or captions if it has none");
+  v("templates", s.templates, "prompts with {} for the class name; the embeddings of several prompts are averaged");
+  v("samples", s.samples, "number of images on the map, spread over the data", config::in_range(4, 1000));
+}
+
+std::optional<config::Problem> validate(const FeatureMapSettings& s) { return check_templates(s.templates); }
 
 constexpr std::int64_t kNeighbors = 10;
 
@@ -30,31 +39,23 @@ at::Tensor centered(const at::Tensor& rows) {
   return unit - unit.mean(0, true);
 }
 
-class FeatureMapTask final : public EvaluationTask {
+/// Draws a map of image and text features in two dimensions.
+class FeatureMapTask final : public DataTask<FeatureMapSettings> {
  public:
-  explicit FeatureMapTask(FeatureMapSettings settings) : settings_(std::move(settings)) {}
-
-  std::string rule() const override {
-    return "pca_variance: the share of the points' variance along two principal components. neighbors_kept: the share of each point's ten "
-           "nearest neighbors that are also among its ten nearest on the map.";
-  }
-
-  void check(const EvaluationContext& context) const override {
-    open_source(settings_.data.source, context.source, "feature_map.source");
-  }
-
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
-    const auto source = open_source(settings_.data.source, context.source, "feature_map.source");
+    const Pass pass = pass_over_data(embedder, context);
     TaskResult result;
-    const bool classes = !settings_.classes.items.empty() || !source->class_names().empty();
-    const Pinned pinned = pin(embedder, context, source, classes, result);
+    std::optional<Candidates> classes;
+    if (!settings_.classes.items.empty() || !pass.source->class_names().empty())
+      classes = candidates_for(settings_.classes, pass.source, "feature_map");
+    if (classes) add_note(classes->matched, result);
+    const Pinned pinned = pin(pass, classes, result);
     if (pinned.images.size() < 4)
-      user_error("feature_map: ", source->describe(), " has only ", pinned.images.size(),
-                 " images: a map needs at least 4");
+      user_error("feature_map: ", pass.source->describe(), " has only ", pinned.images.size(), " images: a map needs at least 4");
     std::vector<std::string> names;
     at::Tensor texts;
     if (classes) {
-      names = candidates_for(settings_.classes, *source, "feature_map").names;
+      names = classes->names;
       texts = embed_classes(embedder, names, settings_.templates).global;
       result.classes = names;
       result.prompts = settings_.templates.items;
@@ -74,29 +75,25 @@ class FeatureMapTask final : public EvaluationTask {
     const std::vector<std::string>& labels = classes ? names : pinned.captions;
     result.add_card({{"type", "curve"},
                      {"title", "Map of features"},
-                     {"note", "Dots are images, squares are texts. Points near each other have similar embeddings, as far as two dimensions can show "
-                              "it. Images and texts are each centered on their own mean. Distances between far clusters of t-SNE have no meaning."},
-                     {"plots", {chart("Principal components", plane.points, pinned, names, labels), chart("t-SNE", map, pinned, names, labels)}}});
+                     {"note", "Dots are images, squares are texts. Points near each other have similar embeddings, as far as two "
+                              "dimensions can show it. Images and texts are each centered on their own mean. Distances between far clusters of t-SNE "
+                              "have no meaning."},
+                     {"plots",
+                      {chart("Principal components", plane.points, pinned, names, labels), chart("t-SNE", map, pinned, names, labels)}}});
     return result;
   }
 
  private:
-  Pinned pin(const Embedder& embedder, const EvaluationContext& context, const std::shared_ptr<const Source>& source,
-             bool classes, TaskResult& result) const {
+  Pinned pin(const Pass& pass, const std::optional<Candidates>& classes, TaskResult& result) const {
     Pinned out;
-    std::optional<Candidates> candidates;
-    if (classes) candidates = candidates_for(settings_.classes, *source, "feature_map");
-    if (classes) add_note(candidates->matched, result);
-    const Pass pass{
-        .embedder = embedder, .context = context, .source = source, .max_samples = settings_.data.max_samples};
     ExampleChooser chooser(pass.total(), settings_.samples);
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       for (std::size_t i = 0; i < samples.size(); ++i) {
         if (!chooser.choose(samples[i].index)) continue;
         const Sample& sample = samples[i].sample;
         out.images.push_back(features.global[static_cast<std::int64_t>(i)].clone());
-        const bool labeled = candidates && (sample.label >= 0 || !sample.class_name.empty());
-        out.classes.push_back(labeled ? candidates->label_of(sample, *source) : -1);
+        const bool labeled = classes && (sample.label >= 0 || !sample.class_name.empty());
+        out.classes.push_back(labeled ? classes->label_of(sample) : -1);
         out.keys.push_back(sample.key);
         if (!classes && !sample.captions.empty()) out.captions.push_back(sample.captions.front());
       }
@@ -119,18 +116,15 @@ class FeatureMapTask final : public EvaluationTask {
     }
     return out;
   }
-
-  FeatureMapSettings settings_;
 };
 
 }  // namespace
 
-std::shared_ptr<EvaluationTask> make_feature_map_task(const FeatureMapSettings& settings) {
-  return std::make_shared<FeatureMapTask>(settings);
-}
-
-std::optional<config::Problem> validate(const FeatureMapSettings& s) {
-  return check_templates(s.templates);
+void add_feature_map(TaskRegistry& list) {
+  add_task<FeatureMapTask>(
+      list, "feature_map", "features of images and class texts in two dimensions (PCA, t-SNE)",
+      "pca_variance: the share of the points' variance along two principal components. neighbors_kept: the share of each point's ten "
+      "nearest neighbors that are also among its ten nearest on the map.");
 }
 
 }  // namespace tessera

@@ -1,18 +1,32 @@
-#include <algorithm>
 #include <array>
+#include <map>
 
-#include <ATen/ATen.h>
-
-#include "src/data/loading/evaluation_reader.h"
-#include "src/evaluation/tasks/check_samples.h"
-#include "src/evaluation/tasks/outcomes.h"
-#include "src/evaluation/tasks/pass.h"
-#include "src/evaluation/tasks/tasks.h"
+#include "src/evaluation/tasks/data_task.h"
+#include "src/evaluation/tasks/patch_scores.h"
 #include <tessera/data/image/transforms.h>
 #include <tessera/ops/roi_align.h>
 
 namespace tessera {
 namespace {
+
+struct FgOvdSettings {
+  TaskData data;
+  std::map<std::string, config::ModuleSettings> sets;
+  std::string prompt_prefix;
+};
+
+template <class Visitor>
+void fields(Visitor& v, FgOvdSettings& s) {
+  data_fields(v, s.data);
+  v("sets", s.sets,
+    "data sets by difficulty, each of which is reported separately: {hard: {name: json_lines, ...}, easy: ...}; empty: only `source`");
+  v("prompt_prefix", s.prompt_prefix, "text put before every text, such as \"a photo of \"");
+}
+
+std::optional<config::Problem> validate(const FgOvdSettings& settings) {
+  if (settings.sets.empty() || !settings.data.source) return std::nullopt;
+  return config::Problem{"sets", "is set, and `source` is, too: set only one of the two"};
+}
 
 bool has_choice(const ObjectAnnotation& object) {
   return object.box[2] > 0 && object.box[3] > 0 && !object.phrase.empty() && !object.negatives.empty();
@@ -58,24 +72,15 @@ struct BoxChoices {
 
 /// Returns the embeddings of boxes, [K, D]. An embedding is the mean of the patches in the box.
 at::Tensor embed_boxes(const at::Tensor& patches, const BoxChoices& choices, config::Size grid) {
-  if (!patches.defined()) user_error("fgovd: this model's image tower outputs no patch embeddings");
-  if (patches.size(1) != grid.height * grid.width)
-    user_error("fgovd: this model's image tower outputs ", patches.size(1), " groups, not ", grid.height, " x ",
-               grid.width, " patches, and the embedding of a box is made from patches");
+  check_patch_grid("fgovd", patches, grid, ", and the embedding of a box is made from patches");
   return roi_align(patches.unflatten(1, {grid.height, grid.width}), at::tensor(choices.corners).view({-1, 4}),
                    at::tensor(choices.image, at::kLong))
       .flatten(1);
 }
 
-class FgOvdTask final : public EvaluationTask {
+/// Classifies boxes, where each box has its own list of candidate texts (FG-OVD, Bianchi et al. 2024).
+class FgOvdTask final : public DataTask<FgOvdSettings> {
  public:
-  explicit FgOvdTask(FgOvdSettings settings) : settings_(std::move(settings)) {}
-
-  std::string rule() const override {
-    return "accuracy: the share of boxes that are nearer to their phrase than to each of its hard negatives. mean_rank: the mean rank of "
-           "the phrase among them, 1 at best. With several data sets, the names of the numbers begin with the set's name.";
-  }
-
   void check(const EvaluationContext& context) const override {
     for (const auto& [name, source] : sets(context))
       check_samples(*source, name.empty() ? "source" : "sets." + name, settings_.data.max_samples, with_choices());
@@ -89,25 +94,22 @@ class FgOvdTask final : public EvaluationTask {
   }
 
  private:
+  Required required() const override { return with_choices(); }
+
   using Sets = std::vector<std::pair<std::string, std::shared_ptr<const Source>>>;
 
   /// Returns the data sets with their names, which are degrees of difficulty. If there is only one data set, its name is empty.
   Sets sets(const EvaluationContext& context) const {
-    if (settings_.sets.empty()) return {{"", open_source(settings_.data.source, context.source, "fgovd.source")}};
+    if (settings_.sets.empty()) return {{"", source_in(context)}};
     Sets out;
     for (const auto& [name, source] : settings_.sets)
-      out.emplace_back(name, open_source(source, nullptr, "fgovd.sets." + name));
+      out.emplace_back(name, open_source(source, nullptr, "fgovd.sets." + name, joined()));
     return out;
   }
 
   void measure(const std::string& prefix, const std::shared_ptr<const Source>& source, const Embedder& embedder,
                const EvaluationContext& context, TaskResult& result) const {
-    const Pass pass{.embedder = embedder,
-                    .context = context,
-                    .source = source,
-                    .max_samples = settings_.data.max_samples,
-                    .required = with_choices(),
-                    .needs = {.dense = true}};
+    const Pass pass = pass_over(source, settings_.data.max_samples, embedder, context, {.dense = true});
     std::vector<std::int64_t> ranks, sample;  // for each box: the rank of its right phrase (0 is best), and the index of its image
     std::int64_t seen = 0;
     const std::string before = result.data;
@@ -122,10 +124,9 @@ class FgOvdTask final : public EvaluationTask {
     if (ranks.empty()) user_error(source->describe(), ": all boxes are outside of the preprocessed images");
     const at::Tensor rank = at::tensor(ranks, at::kLong), of = at::tensor(sample, at::kLong);
     const at::Tensor place = rank.to(at::kDouble) + 1;
-    result.add_share(prefix + "accuracy", rank.eq(0).to(at::kDouble).mean().item<double>());
+    add_share(prefix + "accuracy", rank.eq(0).to(at::kDouble).mean().item<double>(), {.part = rank.eq(0), .sample = of}, result);
     result.add_number(prefix + "mean_rank", place.mean().item<double>(), MetricRule::Better::lower);
     result.add_number(prefix + "boxes", static_cast<double>(ranks.size()));
-    result.outcomes.push_back(hits_within(prefix + "accuracy", rank, 1, of));
     result.outcomes.push_back(make_outcomes(prefix + "mean_rank", {.part = place, .sample = of}));
   }
 
@@ -134,10 +135,7 @@ class FgOvdTask final : public EvaluationTask {
     const TowerFeatures texts = embed_texts(embedder, choices.texts);
     TowerFeatures boxes;
     boxes.global = embed_boxes(features.dense, choices, embedder.grid());
-    if (boxes.global.size(1) != texts.global.size(1))
-      user_error("fgovd: this model's patch embeddings are ", boxes.global.size(1), " wide and those of its texts ",
-                 texts.global.size(1),
-                 ": take a read-out that keeps the tokens' width (gap, cls, max, eos), so that patches compare with texts");
+    check_patch_width("fgovd", boxes.global.size(1), texts.global.size(1));
     const at::Tensor scores = embedder.similarity(boxes, texts);  // [boxes, texts]
     std::int64_t text = 0;
     for (std::size_t i = 0; i < choices.options.size(); ++i) {
@@ -146,19 +144,15 @@ class FgOvdTask final : public EvaluationTask {
       text += choices.options[i];
     }
   }
-
-  FgOvdSettings settings_;
 };
 
 }  // namespace
 
-std::optional<config::Problem> validate(const FgOvdSettings& settings) {
-  if (settings.sets.empty() || !settings.data.source) return std::nullopt;
-  return config::Problem{"sets", "is set, and `source` is, too: set only one of the two"};
-}
-
-std::shared_ptr<EvaluationTask> make_fgovd_task(const FgOvdSettings& settings) {
-  return std::make_shared<FgOvdTask>(settings);
+void add_fgovd(TaskRegistry& list) {
+  add_task<FgOvdTask>(
+      list, "fgovd", "choosing the phrase of a box among its hard negatives (FG-OVD)",
+      "accuracy: the share of boxes that are nearer to their phrase than to each of its hard negatives. mean_rank: the mean rank of "
+      "the phrase among them, 1 at best. With several data sets, the names of the numbers begin with the set's name.");
 }
 
 }  // namespace tessera

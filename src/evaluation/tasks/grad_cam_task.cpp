@@ -1,36 +1,26 @@
-#include <ATen/ATen.h>
-
-#include "src/data/loading/evaluation_reader.h"
-#include "src/evaluation/tasks/check_samples.h"
-#include "src/evaluation/tasks/examples.h"
-#include "src/evaluation/tasks/pass.h"
-#include "src/evaluation/tasks/tasks.h"
-#include "src/report/cards.h"
+#include "src/evaluation/tasks/data_task.h"
 
 namespace tessera {
 namespace {
 
-class GradCamTask final : public EvaluationTask {
+struct GradCamSettings {
+  TaskData data;
+  std::int64_t samples = 8;
+  TextList texts;
+};
+
+template <class Visitor>
+void fields(Visitor& v, GradCamSettings& s) {
+  data_fields(v, s.data);
+  v("samples", s.samples, "number of images to show, spread over the data", config::at_least(1));
+  v("texts", s.texts, "texts for which every image's map is shown; empty: each image's first caption");
+}
+
+/// Heat maps that show which parts of an image contribute to the image's similarity with a text.
+class GradCamTask final : public DataTask<GradCamSettings> {
  public:
-  explicit GradCamTask(GradCamSettings settings) : settings_(std::move(settings)) {}
-
-  std::string rule() const override {
-    return "mean_cosine: the mean cosine between the images shown and their texts. empty_maps: the share of maps that are 0 everywhere, "
-           "because no feature speaks for the text.";
-  }
-
-  void check(const EvaluationContext& context) const override {
-    const auto source = open_source(settings_.data.source, context.source, "grad_cam.source");
-    if (settings_.texts.items.empty()) check_samples(*source, "source", settings_.data.max_samples, captioned());
-  }
-
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
-    const auto source = open_source(settings_.data.source, context.source, "grad_cam.source");
-    const Pass pass{.embedder = embedder,
-                    .context = context,
-                    .source = source,
-                    .max_samples = settings_.data.max_samples,
-                    .required = settings_.texts.items.empty() ? captioned() : Required{}};
+    const Pass pass = pass_over_data(embedder, context);
     ExampleChooser examples(pass.total(), settings_.samples);
     std::vector<EvaluationSample> chosen;
     TaskResult result;
@@ -52,20 +42,21 @@ class GradCamTask final : public EvaluationTask {
       }
       if (context.images) sheets.push_back(report::make_sheet(shown));
     }
-    if (!sheets.empty())
-      result.add_card({{"type", "overlay"},
-                       {"title", "Grad-CAM"},
-                       {"note", "Where in the image its similarity with the text comes from: strongest where its features speak most for the "
-                                "text. The number after the text is the cosine. The colors of each map reach from its smallest to its greatest "
-                                "value."},
-                       {"columns", "five"},
-                       {"items", sheets}});
+    add_items({{"type", "overlay"},
+               {"title", "Grad-CAM"},
+               {"note", "Where in the image its similarity with the text comes from: strongest where its features speak most for the "
+                        "text. The number after the text is the cosine. The colors of each map reach from its smallest to its greatest "
+                        "value."},
+               {"columns", "five"}},
+              sheets, result);
     result.add_number("mean_cosine", cosines / maps);
     result.add_number("empty_maps", empty / maps);
     return result;
   }
 
  private:
+  Required required() const override { return settings_.texts.items.empty() ? captioned() : Required{}; }
+
   report::MapExample example(const Embedder& embedder, const EvaluationSample& sample) const {
     const std::vector<std::string> texts =
         settings_.texts.items.empty() ? std::vector{sample.sample.captions.front()} : settings_.texts.items;
@@ -84,14 +75,15 @@ class GradCamTask final : public EvaluationTask {
     }
     return out;
   }
-
-  GradCamSettings settings_;
 };
 
 }  // namespace
 
-std::shared_ptr<EvaluationTask> make_grad_cam_task(const GradCamSettings& settings) {
-  return std::make_shared<GradCamTask>(settings);
+void add_grad_cam(TaskRegistry& list) {
+  add_task<GradCamTask>(
+      list, "grad_cam", "where in an image its similarity with a caption comes from (Grad-CAM)",
+      "mean_cosine: the mean cosine between the images shown and their texts. empty_maps: the share of maps that are 0 everywhere, "
+      "because no feature speaks for the text.");
 }
 
 }  // namespace tessera

@@ -1,41 +1,44 @@
-#include <algorithm>
-
-#include <ATen/ATen.h>
-
-#include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/metrics/sparse.h"
 #include "src/evaluation/tasks/candidates.h"
-#include "src/evaluation/tasks/check_samples.h"
-#include "src/evaluation/tasks/outcomes.h"
-#include "src/evaluation/tasks/pass.h"
-#include "src/evaluation/tasks/tasks.h"
+#include "src/evaluation/tasks/data_task.h"
 #include "src/evaluation/token_space.h"
-#include "src/report/cards.h"
-#include <tessera/base/text.h>
 
 namespace tessera {
 namespace {
 
-class InterpretabilityTask final : public EvaluationTask {
+struct InterpretabilitySettings {
+  TaskData data;
+  TextList classes;
+  std::vector<std::int64_t> topk = {1, 10, 50, 100};
+  VocabularySettings space;
+};
+
+template <class Visitor>
+void fields(Visitor& v, InterpretabilitySettings& s) {
+  data_fields(v, s.data);
+  v("classes", s.classes, "class names, one per label; empty: those of the source");
+  v("topk", s.topk, "the values k for which to report the accuracy: the class name is among the k most active tokens",
+    config::at_least(1));
+  fields(v, s.space);
+}
+
+std::optional<config::Problem> validate(const InterpretabilitySettings& settings) {
+  if (auto problem = check_topk(settings.topk)) return problem;
+  return check_templates(settings.space.templates);
+}
+
+/// Measures the rank of the class name among all tokens of a vocabulary (Chen et al. 2023, section 5).
+class InterpretabilityTask final : public DataTask<InterpretabilitySettings> {
  public:
-  explicit InterpretabilityTask(InterpretabilitySettings settings) : settings_(std::move(settings)) {}
-
-  std::string rule() const override {
-    return "top k: the share of images whose class name is among the k most active of all tokens. median_rank: the median of its rank "
-           "among them, from 1.";
-  }
-
   void check(const EvaluationContext& context) const override {
-    const auto source = open_samples(settings_.data.source, context.source, "interpretability.source");
-    const Candidates candidates = candidates_for(settings_.classes, *source, "interpretability");
-    check_samples(*source, "source", settings_.data.max_samples, labeled_or_named(),
-                  [&](const Sample& sample) { candidates.label_of(sample, *source); });
+    candidates_for(settings_.classes, source_in(context), "interpretability").check(settings_.data.max_samples);
   }
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
-    const auto source = open_samples(settings_.data.source, context.source, "interpretability.source");
-    const Candidates candidates = candidates_for(settings_.classes, *source, "interpretability");
+    Pass pass = pass_over_data(embedder, context);
+    const Candidates candidates = candidates_for(settings_.classes, pass.source, "interpretability");
+    pass.required = candidates.asked();
     const TokenSpace space(embedder, context, settings_.space, "interpretability");
     const at::Tensor class_entries = entries_of(candidates.names, space);
     TaskResult result;
@@ -43,26 +46,13 @@ class InterpretabilityTask final : public EvaluationTask {
     add_note(candidates.matched, result);
     std::vector<at::Tensor> ranks;
     std::vector<std::int64_t> labels;
-    const Pass pass{.embedder = embedder,
-                    .context = context,
-                    .source = source,
-                    .max_samples = settings_.data.max_samples,
-                    .required = candidates.asked(*source)};
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
-      std::vector<std::int64_t> own;
-      for (const EvaluationSample& sample : samples) own.push_back(candidates.label_of(sample.sample, *source));
-      ranks.push_back(metrics::interpretability_ranking(space.activations(features), at::tensor(own, at::kLong),
-                                                        class_entries, settings_.topk)
-                          .rank);
+      const std::vector<std::int64_t> own = candidates.labels_of(samples);
+      ranks.push_back(metrics::interpretability_ranking(space.activations(features), at::tensor(own, at::kLong), class_entries));
       labels.insert(labels.end(), own.begin(), own.end());
     });
     const at::Tensor rank = at::cat(ranks);  // [N], counted from 1
-    const std::vector<double> shares = metrics::recall_at(rank - 1, settings_.topk);
-    for (std::size_t i = 0; i < settings_.topk.size(); ++i) {
-      const std::string name = concat("top", settings_.topk[i]);
-      result.add_share(name, shares[i]);
-      result.outcomes.push_back(hits_within(name, rank - 1, settings_.topk[i]));
-    }
+    add_hits("top", settings_.topk, rank - 1, result);
     result.add_number("median_rank", rank.median().item<double>(), MetricRule::Better::lower);
     result.add_number("tokens", static_cast<double>(space.size()));
     if (context.images) add_classes(candidates.names, rank, at::tensor(labels, at::kLong), result);
@@ -70,6 +60,8 @@ class InterpretabilityTask final : public EvaluationTask {
   }
 
  private:
+  Joined joined() const override { return Joined::none; }
+
   /// Returns the vocabulary entries of each class name, int64 [C, S], padded with -1. Throws UserError if none of the class
   /// names has an entry.
   static at::Tensor entries_of(const std::vector<std::string>& names, const TokenSpace& space) {
@@ -89,25 +81,22 @@ class InterpretabilityTask final : public EvaluationTask {
     return out;
   }
 
-  void add_classes(const std::vector<std::string>& names, const at::Tensor& rank, const at::Tensor& labels,
-                   TaskResult& result) const {
+  void add_classes(const std::vector<std::string>& names, const at::Tensor& rank, const at::Tensor& labels, TaskResult& result) const {
     const std::int64_t k = settings_.topk.front();
-    std::vector<std::pair<std::string, double>> values;
-    for (std::size_t c = 0; c < names.size(); ++c) {
-      const at::Tensor own = labels.eq(static_cast<std::int64_t>(c));
-      if (own.any().item<bool>())
-        values.emplace_back(names[c], metrics::recall_at(rank.masked_select(own) - 1, {k}).front());
-    }
-    if (!values.empty()) result.add_card(report::bars_card(concat("Class name among the first ", k, k == 1 ? " token" : " tokens", " by class"), values));
+    const at::Tensor shares = at::full({std::ssize(names)}, -1, at::kDouble);
+    for (std::int64_t c = 0; c < shares.size(0); ++c)
+      if (const at::Tensor own = rank.masked_select(labels.eq(c)); own.numel() > 0) shares[c] = metrics::recall_at(own - 1, {k}).front();
+    add_bars(concat("Class name among the first ", k, k == 1 ? " token" : " tokens", " by class"), names, shares, result);
   }
-
-  InterpretabilitySettings settings_;
 };
 
 }  // namespace
 
-std::shared_ptr<EvaluationTask> make_interpretability_task(const InterpretabilitySettings& settings) {
-  return std::make_shared<InterpretabilityTask>(settings);
+void add_interpretability(TaskRegistry& list) {
+  add_task<InterpretabilityTask>(
+      list, "interpretability", "rank of the class name among all vocabulary tokens (STAIR)",
+      "top k: the share of images whose class name is among the k most active of all tokens. median_rank: the median of its rank "
+      "among them, from 1.");
 }
 
 }  // namespace tessera

@@ -1,31 +1,32 @@
-#include <ATen/ATen.h>
-
-#include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/metrics/captions.h"
-#include "src/evaluation/tasks/check_samples.h"
-#include "src/evaluation/tasks/examples.h"
-#include "src/evaluation/tasks/pass.h"
+#include "src/evaluation/tasks/data_task.h"
 #include "src/evaluation/tasks/retrieval_sheets.h"
-#include "src/evaluation/tasks/tasks.h"
-#include <tessera/base/text.h>
 
 namespace tessera {
 namespace {
 
-class KPrecisionTask final : public EvaluationTask {
+struct KPrecisionSettings {
+  TaskData data;
+  TextList lexicon;
+  std::string prompt_prefix;
+  bool clip_counts = false;
+};
+
+template <class Visitor>
+void fields(Visitor& v, KPrecisionSettings& s) {
+  data_fields(v, s.data);
+  equal_images_field(v, s.data);
+  v("lexicon", s.lexicon,
+    "nouns and adjectives in lower case (in a file, one per line), the only words that k_precision_na counts; empty: k_precision_na "
+    "is not measured");
+  v("prompt_prefix", s.prompt_prefix, "text put before every caption, such as \"a photo of \"; its words do not count");
+  v("clip_counts", s.clip_counts,
+    "count a word at most as often as it occurs in the image's own captions; false: count every occurrence (SPARC)");
+}
+
+/// Measures how far captions retrieved for an image agree with the image's own captions (Bica et al. 2024, section 4.3).
+class KPrecisionTask final : public DataTask<KPrecisionSettings> {
  public:
-  explicit KPrecisionTask(KPrecisionSettings settings) : settings_(std::move(settings)) {}
-
-  std::string rule() const override {
-    return "k_precision: the share of the words of an image's nearest caption that occur in the image's own captions, averaged over "
-           "images. k_precision_na: the same for nouns and adjectives only, over captions that have some.";
-  }
-
-  void check(const EvaluationContext& context) const override {
-    const auto source = open_source(settings_.data.source, context.source, "k_precision.source");
-    check_samples(*source, "source", settings_.data.max_samples, captioned());
-  }
-
   std::vector<std::string> metric_names(const Embedder& /*embedder*/) const override {
     std::vector<std::string> out = {"k_precision"};
     if (!settings_.lexicon.items.empty()) out.push_back("k_precision_na");
@@ -33,51 +34,36 @@ class KPrecisionTask final : public EvaluationTask {
   }
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
-    const Pass pass{.embedder = embedder,
-                    .context = context,
-                    .source = open_source(settings_.data, context.source, "k_precision.source"),
-                    .max_samples = settings_.data.max_samples,
-                    .required = captioned(),
-                    .counts_equal_images = true};
+    Pass pass = pass_over_data(embedder, context);
+    pass.counts_equal_images = true;
     TaskResult result;
-    std::vector<std::string> captions, shown;  // shown: keys of the images whose retrieved captions are reported
-    std::vector<std::int64_t> owner, shown_rows;
-    std::vector<TowerFeatures> batches;
-    std::int64_t count = 0;
+    Captions captions;
+    std::vector<std::pair<std::string, std::size_t>> shown;  // key and row of the images whose retrieved captions are reported
     ExampleChooser examples(pass.total());
-    pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
+    const TowerFeatures images = pass.run_and_keep(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures&) {
       for (const EvaluationSample& sample : samples) {
-        captions.insert(captions.end(), sample.sample.captions.begin(), sample.sample.captions.end());
-        owner.insert(owner.end(), sample.sample.captions.size(), count);
-        if (examples.choose(sample.index)) {
-          shown.push_back(sample.sample.key);
-          shown_rows.push_back(count);
-        }
-        ++count;
+        if (examples.choose(sample.index)) shown.emplace_back(sample.sample.key, captions.by_image.size());
+        captions.add(sample.sample.captions);
       }
-      batches.push_back(embedder.compact(features));
     });
 
-    result.texts = std::ssize(captions);
-    const TowerFeatures images = joined(batches);
-    const TowerFeatures texts = embed_compactly(embedder, prefixed(captions, settings_.prompt_prefix));
-    const auto similarity = [&](metrics::RowRange some_images, metrics::RowRange some_texts) {
-      return embedder.similarity(slice(images, some_images), slice(texts, some_texts));
-    };
-    const auto top1 = metrics::best_texts(similarity, count, std::ssize(captions));
-    const auto scores = metrics::k_precision(top1, captions, owner, lexicon(), settings_.clip_counts);
+    const std::vector<std::string>& all = captions.texts;
+    result.texts = std::ssize(all);
+    const TowerFeatures texts = embed_compactly(embedder, prefixed(all, settings_.prompt_prefix));
+    const auto top1 = metrics::best_texts(similarity_tile(embedder, images, texts), std::ssize(captions.by_image), result.texts);
+    const auto scores = metrics::k_precision(top1, all, captions.owner, lexicon(), settings_.clip_counts);
     add("k_precision", scores.k_precision, scores.per_image, result);
     if (lexicon()) add("k_precision_na", scores.k_precision_na, scores.per_image_na, result);
-    for (std::size_t i = 0; i < shown.size(); ++i) {
-      const auto row = static_cast<std::size_t>(shown_rows[i]);
-      const std::string& chosen = captions[static_cast<std::size_t>(scores.top1[row])];
-      result.readings.push_back(
-          {shown[i], concat(chosen, " (", format_metric(result.rule_of("k_precision"), scores.per_image[row]), ")")});
+    for (const auto& [key, row] : shown) {
+      const std::string& chosen = all[static_cast<std::size_t>(scores.top1[row])];
+      result.readings.push_back({key, concat(chosen, " (", format_metric(result.rule_of("k_precision"), scores.per_image[row]), ")")});
     }
     return result;
   }
 
  private:
+  Required required() const override { return captioned(); }
+
   std::optional<std::vector<std::string>> lexicon() const {
     if (settings_.lexicon.items.empty()) return std::nullopt;
     return settings_.lexicon.items;
@@ -89,14 +75,15 @@ class KPrecisionTask final : public EvaluationTask {
     result.add_share(name, value);
     result.outcomes.push_back(report::mean_outcomes(name, per_image));
   }
-
-  KPrecisionSettings settings_;
 };
 
 }  // namespace
 
-std::shared_ptr<EvaluationTask> make_k_precision_task(const KPrecisionSettings& settings) {
-  return std::make_shared<KPrecisionTask>(settings);
+void add_k_precision(TaskRegistry& list) {
+  add_task<KPrecisionTask>(
+      list, "k_precision", "agreement of captions retrieved for images with the images' own captions (SPARC)",
+      "k_precision: the share of the words of an image's nearest caption that occur in the image's own captions, averaged over "
+      "images. k_precision_na: the same for nouns and adjectives only, over captions that have some.");
 }
 
 }  // namespace tessera

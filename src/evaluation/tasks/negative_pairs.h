@@ -1,9 +1,9 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
-#include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/tasks/pass.h"
 
 namespace tessera {
@@ -20,5 +20,12 @@ struct NegativePairs {
 
 /// Returns the requirement that a sample has a caption and hard negatives.
 Required with_negatives();
+
+/// A function that is called with the pairs of each batch, the features of its images, and those of the pairs' texts.
+using PairsBody = std::function<void(const NegativePairs& pairs, const TowerFeatures& images, const TowerFeatures& texts)>;
+
+/// Runs a pass over samples with_negatives(), which are not joined. Returns the number of each pair's image, int64 [pairs]. The result
+/// counts samples of the same image once.
+at::Tensor run_over_pairs(const Pass& pass, TaskResult& result, const PairsBody& body);
 
 }  // namespace tessera

@@ -1,21 +1,28 @@
-#include <algorithm>
 #include <map>
-#include <set>
 
-#include <ATen/ATen.h>
-
-#include "src/data/loading/evaluation_reader.h"
+#include "src/data/sources/option_set.h"
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/metrics/pairs.h"
 #include "src/evaluation/tasks/conditioned.h"
-#include "src/evaluation/tasks/outcomes.h"
-#include "src/evaluation/tasks/pass.h"
+#include "src/evaluation/tasks/data_task.h"
 #include "src/evaluation/tasks/retrieval_sheets.h"
-#include "src/evaluation/tasks/tasks.h"
-#include "src/report/cards.h"
 
 namespace tessera {
 namespace {
+
+struct OptionTaskSettings : OptionSettings {
+  std::string prompt_prefix;
+  std::int64_t max_items = -1;
+  SimilaritySettings compared;
+};
+
+template <class Visitor>
+void fields(Visitor& v, OptionTaskSettings& s) {
+  fields(v, static_cast<OptionSettings&>(s));
+  v("prompt_prefix", s.prompt_prefix, "text put before every option's text, such as \"a photo of \" (MMVP)");
+  v("max_items", s.max_items, "use only the first N items; -1: all", config::at_least(-1));
+  similarity_field(v, s.compared);
+}
 
 constexpr std::size_t kItemsAtATime = 64;
 
@@ -60,41 +67,10 @@ struct EmbeddedImages {
   }
 };
 
-/// The kinds of items: their names, and the kind of each item as an index.
-struct ItemKinds {
-  std::vector<std::string> names;
-  at::Tensor of;  // [items] int64
-
-  explicit ItemKinds(const Items& items) {
-    std::set<std::string> sorted;
-    for (const OptionItem* item : items) sorted.insert(item->kind);
-    names.assign(sorted.begin(), sorted.end());
-    std::vector<std::int64_t> numbers;
-    for (const OptionItem* item : items)
-      numbers.push_back(std::lower_bound(names.begin(), names.end(), item->kind) - names.begin());
-    of = at::tensor(numbers, at::kLong);
-  }
-};
-
-/// Adds a measure's result for all items together, and its result for each kind of item. `right` is bool [items]. `sample` is
-/// int64 [items], the image that each item belongs to. `sample` is needed because items of the same image are not independent.
-void add_measure(const std::string& measure, const at::Tensor& right, const at::Tensor& sample, const ItemKinds& kinds,
-                 TaskResult& result) {
-  const auto scores = metrics::category_accuracy(right, kinds.of, std::ssize(kinds.names));
-  const auto add = [&](const std::string& name, double value, const OutcomeRows& rows) {
-    result.add_share(name, value);
-    result.outcomes.push_back(make_outcomes(name, rows));
-  };
-  add(measure, scores.accuracy, {.part = right, .sample = sample});
-  if (kinds.names.size() < 2) return;
-  add("mean_category_" + measure, scores.mean_category_accuracy, {.part = right, .sample = sample, .group = kinds.of});
-  for (std::size_t k = 0; k < kinds.names.size(); ++k) {
-    const auto kind = static_cast<std::int64_t>(k);
-    const at::Tensor own = kinds.of.eq(kind);
-    add((kinds.names[k].empty() ? "other" : kinds.names[k]) + "_" + measure,
-        scores.category_accuracy[kind].item<double>(),
-        {.part = right.masked_select(own), .sample = sample.masked_select(own)});
-  }
+std::vector<std::string> kinds_of(const Items& items) {
+  std::vector<std::string> kinds;
+  for (const OptionItem* item : items) kinds.push_back(item->kind);
+  return kinds;
 }
 
 using Group = std::string OptionItem::*;  // a pointer to the member OptionItem::pair or OptionItem::set
@@ -123,36 +99,30 @@ void add_groups(const std::string& measure, Group group, const GroupSizes& sizes
   }
   if (first.empty()) return;
   const at::Tensor groups = metrics::all_right(right, at::tensor(number_of, at::kLong), std::ssize(first));
-  result.add_share(measure, groups.to(at::kDouble).mean().item<double>());
-  result.outcomes.push_back(
-      make_outcomes(measure, {.part = groups, .sample = sample.index_select(0, at::tensor(first, at::kLong))}));
+  add_share(measure, groups.to(at::kDouble).mean().item<double>(),
+            {.part = groups, .sample = sample.index_select(0, at::tensor(first, at::kLong))}, result);
 }
 
-class OptionsTask final : public EvaluationTask {
+/// Reads items from a benchmark's own files. An item has right and wrong options for the same image or text.
+class OptionsTask final : public TaskWithSettings<OptionTaskSettings> {
  public:
-  explicit OptionsTask(OptionTaskSettings settings) : settings_(std::move(settings)) {}
-
   std::string rule() const override {
-    return std::string("accuracy: the share of items whose right option is nearer than all others. For two images with one caption each, text_score is "
+    return "accuracy: the share of items whose right option is nearer than all others. For two images with one caption each, text_score is "
            "the share of items in which each image is nearer to its own caption, image_score the share in which each caption is nearer to "
            "its own image, and group_score the share with both. For two right captions and a wrong one, image_to_text_accuracy is the "
            "share in which the image is nearer to both right ones, and text_only_accuracy the share in which these are nearer to each "
            "other than to the wrong one. pair_accuracy, set_accuracy: the share of pairs and of sets of images (What's Up) in which all "
-           "items are right.") +
-           similarity_sentence({.similarity = settings_.similarity});
+           "items are right." + similarity_sentence(settings_.compared);
   }
 
   void check(const EvaluationContext& context) const override {
-    check_conditioned(context, "options.similarity", settings_.similarity, "global");
+    check_conditioned(context, "options.similarity", settings_.compared.similarity);
     read_options(settings_);
   }
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
-    if (settings_.similarity == "global") return measure(embedder, context);
-    TaskResult result =
-        measure(conditioned(embedder, context, "options.similarity", settings_.similarity, "global"), context);
-    result.data += " (conditioned)";
-    return result;
+    return measure_by_similarity("options", settings_.compared, embedder, context,
+                                 [&](const Embedder& model) { return measure(model, context); });
   }
 
  private:
@@ -180,42 +150,40 @@ class OptionsTask final : public EvaluationTask {
     for (const OptionItem* item : items) result.texts += std::ssize(item->texts);
     const at::Tensor right = at::stack(judged);  // bool [items, measures]
     const at::Tensor sample = images.first_rows(items);
-    const ItemKinds kinds(items);
+    ItemKinds kinds(kinds_of(items));
+    const bool has_unnamed = kinds.names.front().empty();  // the first name in alphabetical order
+    if (has_unnamed) kinds.names.front() = "other";
     const std::vector<std::string> measures = measures_of(set.form);
-    for (std::size_t m = 0; m < measures.size(); ++m)
-      add_measure(measures[m], right.select(1, static_cast<std::int64_t>(m)), sample, kinds, result);
+    std::vector<at::Tensor> shares;  // of the kinds, for each measure
+    for (std::size_t m = 0; m < measures.size(); ++m) {
+      const at::Tensor own = right.select(1, static_cast<std::int64_t>(m));
+      if (kinds.names.size() > 1)
+        shares.push_back(add_by_kind(measures[m], own, sample, kinds, result));
+      else
+        add_share(measures[m], own.to(at::kDouble).mean().item<double>(), {.part = own, .sample = sample}, result);
+    }
     add_groups("pair_accuracy", &OptionItem::pair, pairs, items, right.select(1, 0), sample, result);
     add_groups("set_accuracy", &OptionItem::set, sets, items, right.select(1, 0), sample, result);
     result.add_number("items", static_cast<double>(items.size()));
-    if (context.images) show_kinds(kinds, measures[0], result);
+    if (context.images && !shares.empty()) {
+      if (has_unnamed) shares[0][0] = -1;  // a bar needs a name of the benchmark
+      add_bars(measures[0] + " by kind", kinds.names, shares[0], result);
+    }
     return result;
   }
 
-  static EmbeddedImages embed_images(const OptionSet& set, const Embedder& embedder,
-                                         const EvaluationContext& context, TaskResult& result) {
+  static EmbeddedImages embed_images(const OptionSet& set, const Embedder& embedder, const EvaluationContext& context, TaskResult& result) {
     std::int64_t count = 0;  // number of distinct images; their indices follow the order in which items first use the images
     for (const OptionItem& item : set.items)
       count = std::max(count, 1 + *std::max_element(item.images.begin(), item.images.end()));
     EmbeddedImages out;
     out.row.assign(static_cast<std::size_t>(count), -1);
     std::int64_t rows = 0;
-    std::vector<TowerFeatures> batches;
     const Pass pass{.embedder = embedder, .context = context, .source = set.images, .max_samples = count};
-    pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
+    out.features = pass.run_and_keep(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures&) {
       for (const EvaluationSample& sample : samples) out.row[static_cast<std::size_t>(sample.index)] = rows++;
-      batches.push_back(embedder.compact(features));
     });
-    out.features = joined(batches);
     return out;
-  }
-
-  static void show_kinds(const ItemKinds& kinds, const std::string& measure, TaskResult& result) {
-    std::vector<std::pair<std::string, double>> shown;
-    const std::map<std::string, double> values(result.metrics.begin(), result.metrics.end());
-    for (const std::string& name : kinds.names)
-      if (const auto found = values.find(name + "_" + measure); found != values.end())
-        shown.emplace_back(name, found->second);
-    if (!shown.empty()) result.add_card(report::bars_card(measure + " by kind", shown));
   }
 
   void judge_some(const Items& items, OptionForm form, const EmbeddedImages& images, const Embedder& embedder,
@@ -237,14 +205,12 @@ class OptionsTask final : public EvaluationTask {
       text += own_texts;
     }
   }
-
-  OptionTaskSettings settings_;
 };
 
 }  // namespace
 
-std::shared_ptr<EvaluationTask> make_options_task(const OptionTaskSettings& settings) {
-  return std::make_shared<OptionsTask>(settings);
+void add_options(TaskRegistry& list) {
+  add_task<OptionsTask>(list, "options", "right options against wrong ones, for the files of Winoground, SugarCrepe++, VALSE and others");
 }
 
 }  // namespace tessera

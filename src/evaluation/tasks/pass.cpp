@@ -1,9 +1,6 @@
-#include "src/data/loading/evaluation_reader.h"
-#include "src/data/loading/reported_samples.h"
-#include "src/evaluation/tasks/pass.h"
-
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <unordered_set>
 
 #include <ATen/ATen.h>
@@ -11,9 +8,12 @@
 #include "src/base/digest.h"
 #include "src/base/printable.h"
 #include "src/data/image/patches.h"
+#include "src/data/loading/reported_samples.h"
 #include "src/evaluation/metrics/sparse.h"
+#include "src/evaluation/tasks/pass.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
+#include <tessera/data/stream.h>
 
 namespace tessera {
 namespace {
@@ -44,41 +44,74 @@ void warn_of_twice(const std::vector<std::string>& names, const std::string& tas
     if (const auto [first, is_new] = seen.emplace(names[i], i); !is_new && twice.size() < 5)
       twice.push_back(concat(printable(names[i], 60), " (", first->second, " and ", i, ")"));
   static ReportedSamples reported;  // tasks ask for their classes several times
-  const std::string text =
-      concat(task, ": classes have the same name: ", join_names(twice), "; the model cannot tell their images apart");
+  const std::string text = concat(task, ": classes have the same name: ", join_names(twice), "; the model cannot tell their images apart");
   if (!twice.empty() && reported.tell("classes", text) != ReportedSamples::Tell::no) log::warning(text);
+}
+
+// Usually the first few samples already have what a task needs, but sometimes only one sample in a few hundred has it.
+constexpr std::int64_t kFewSamples = 8, kMostSamples = 256;
+
+struct Looks {
+  std::int64_t readable = 0, having = 0;
+};
+
+/// Returns a function that returns a different sample at each of at most `looks` calls. The returned samples are spread over the first
+/// `count` samples of the source. If the source is a stream, its first samples are returned.
+std::function<Sample()> some_samples(const Source& source, std::int64_t count, std::int64_t looks) {
+  const SourceKind kind = source.kind();
+  if (const auto* stream = std::get_if<const StreamSource*>(&kind)) {
+    StreamStart start;
+    start.shuffle = false;
+    return [samples = std::shared_ptr<SampleStream>((*stream)->open(start))] { return samples->next()(); };
+  }
+  return [&samples = indexed(source), count, looks, next = std::int64_t{0}]() mutable {
+    return samples.get(next++ * count / looks);
+  };
+}
+
+Looks look_at(const Source& source, std::int64_t count, std::int64_t most, const Required& required,
+              const std::function<void(const Sample&)>& look) {
+  const std::int64_t looks = std::min(count, most);
+  const auto next = some_samples(source, count, looks);
+  Looks out;
+  for (std::int64_t i = 0; i < looks; ++i) {
+    try {
+      const Sample sample = next();
+      ++out.readable;
+      if (!required.in(sample)) continue;
+      ++out.having;
+      if (look) look(sample);
+    } catch (const SampleError&) {
+      continue;  // the task itself will count this sample as skipped
+    }
+  }
+  return out;
+}
+
+std::int64_t looked_through(const Source& source, std::int64_t max_samples) {
+  return max_samples < 0 ? source.size() : std::min(max_samples, source.size());
+}
+
+/// Returns the end of an error message that begins with "no sample". The end states what is required ("has a class label") and, if the
+/// source can tell, where the source looks for the required field.
+std::string lacking(const Source& source, const Required& required) {
+  const std::string where = required.field.empty() ? "" : source.describe_fields({required.field});
+  return concat("has ", required.name, where.empty() ? "" : ". ", where);
 }
 
 }  // namespace
 
 std::shared_ptr<const Source> open_source(const std::optional<config::ModuleSettings>& choice,
-                                          const std::shared_ptr<const Source>& fallback, const std::string& key) {
-  return one_sample_per_image(open_samples(choice, fallback, key));
-}
-
-std::shared_ptr<const Source> open_source(const TaskData& data, const std::shared_ptr<const Source>& fallback,
-                                          const std::string& key) {
-  const std::shared_ptr<const Source> source = open_samples(data.source, fallback, key);
-  if (data.group_equal_images && std::holds_alternative<const StreamSource*>(source->kind()))
+                                          const std::shared_ptr<const Source>& fallback, const std::string& key, Joined joined) {
+  if (!choice && fallback == nullptr)
+    user_error(key, " is not set, and there is no data of a run to fall back on: set it, for example to {name: shapes, split: test}");
+  const std::shared_ptr<const Source> source = choice ? sources().make(*choice, key) : fallback;
+  if (joined == Joined::none) return source;
+  if (joined == Joined::same_bytes && std::holds_alternative<const StreamSource*>(source->kind()))
     user_error(key.substr(0, key.rfind('.')), ".group_equal_images: ", source->describe(),
                ": is a stream, which can only be read in order, but images are compared with all others: leave the "
                "setting out, or use local, uncompressed tar files");
-  return one_sample_per_image(source, data.group_equal_images);
-}
-
-std::shared_ptr<const Source> open_samples(const std::optional<config::ModuleSettings>& choice,
-                                           const std::shared_ptr<const Source>& fallback, const std::string& key) {
-  if (choice) return sources().make(*choice, key);
-  if (fallback == nullptr) {
-    user_error(
-        key, " is not set, and there is no data of a run to fall back on: set it, for example to {name: shapes, split: test}");
-  }
-  return fallback;
-}
-
-std::int64_t ImageNumbers::of(const EvaluationSample& sample) {
-  const std::uint64_t id = ids_.empty() ? 0 : ids_.at(static_cast<std::size_t>(sample.index));
-  return known_.emplace(std::pair(id, id == 0 ? sample.index : 0), count()).first->second;
+  return one_sample_per_image(source, joined == Joined::same_bytes);
 }
 
 std::vector<std::string> class_names_for(const TextList& classes, const Source& source, const std::string& task) {
@@ -98,9 +131,21 @@ Required captioned() {
   return {[](const Sample& sample) { return !sample.captions.empty(); }, "no_caption", "a caption", "caption"};
 }
 
-std::string lacking(const Source& source, const Required& required) {
-  const std::string where = required.field.empty() ? "" : source.describe_fields({required.field});
-  return concat("has ", required.name, where.empty() ? "" : ". ", where);
+bool some_sample_has(const Source& source, std::int64_t max_samples, const Required& required,
+                     const std::function<void(const Sample&)>& look) {
+  const std::int64_t count = looked_through(source, max_samples);
+  Looks seen = look_at(source, count, kFewSamples, required, look);
+  if (seen.having == 0) seen = look_at(source, count, kMostSamples, required, look);
+  return seen.having > 0 || seen.readable == 0;
+}
+
+void check_samples(const Source& source, const std::string& setting, std::int64_t max_samples, const Required& required,
+                   const std::function<void(const Sample&)>& look) {
+  if (some_sample_has(source, max_samples, required, look)) return;
+  const std::int64_t count = looked_through(source, max_samples);
+  const std::string which = count <= kMostSamples ? "no sample of " + source.describe()
+                                                  : concat("none of ", kMostSamples, " samples of ", source.describe());
+  throw TaskMisfit(concat(which, " ", lacking(source, required), ": name other data in its `", setting, "`, or leave the task out"));
 }
 
 std::int64_t Pass::total() const {
@@ -109,32 +154,26 @@ std::int64_t Pass::total() const {
 
 EmbeddingTable* Pass::kept() const {
   FeatureStore* const store = embedder.feature_store();
-  const bool embeddings_alone =
-      images == EvaluationImages::prepared && needs == ViewNeeds{} && embedder.compares_by_cosine();
+  const bool embeddings_alone = images == EvaluationImages::prepared && needs == ViewNeeds{} && embedder.compares_by_cosine();
   return store != nullptr && embeddings_alone ? &store->images(*source) : nullptr;
 }
 
 TowerFeatures Pass::encode_images(const std::vector<EvaluationSample>& samples, EmbeddingTable* kept) const {
-  std::vector<std::uint64_t> of, new_ones;
-  std::vector<const EvaluationSample*> unknown;
-  for (const EvaluationSample& sample : samples) {
-    of.push_back(sample.image);
-    if (kept != nullptr && kept->contains(sample.image)) continue;
-    new_ones.push_back(sample.image);
-    unknown.push_back(&sample);
-  }
-  if (kept == nullptr) return computed(unknown);
-  if (!unknown.empty()) kept->add(new_ones, computed(unknown).global);
+  std::vector<std::size_t> all(samples.size());
+  std::iota(all.begin(), all.end(), 0);
+  if (kept == nullptr) return computed(samples, all);
+  std::vector<std::uint64_t> of;
+  for (const EvaluationSample& sample : samples) of.push_back(sample.image);
   TowerFeatures features;
-  features.global = kept->rows(of);
+  features.global = kept->rows(of, [&](const std::vector<std::size_t>& missing) { return computed(samples, missing).global; });
   return features;
 }
 
-TowerFeatures Pass::computed(const std::vector<const EvaluationSample*>& samples) const {
+TowerFeatures Pass::computed(const std::vector<EvaluationSample>& samples, const std::vector<std::size_t>& chosen) const {
   std::vector<at::Tensor> pixels;
-  for (const EvaluationSample* sample : samples) pixels.push_back(sample->pixels);
+  for (const std::size_t i : chosen) pixels.push_back(samples[i].pixels);
   TowerFeatures features = embedder.encode_images(image_batch(pixels, embedder.preprocessing()), needs);
-  check_finite(features.global, [&](std::size_t row) { return "the image " + samples[row]->sample.key; });
+  check_finite(features.global, [&](std::size_t row) { return "the image " + samples[chosen[row]].sample.key; });
   return features;
 }
 
@@ -190,6 +229,39 @@ void Pass::run(TaskResult& result, const BatchBody& body) const {
   if (used == 0) user_error(source->describe(), ": no sample ", lacking(*source, required));
 }
 
+const at::Tensor& patches_of(const TowerFeatures& features, const std::string& task) {
+  if (!features.encoder_tokens.defined() || features.mask.defined())
+    user_error(task, ": this model's image encoder outputs no grid of patches");
+  return features.encoder_tokens;
+}
+
+TowerFeatures Pass::run_and_keep(TaskResult& result, const BatchBody& body) const {
+  std::vector<TowerFeatures> batches;
+  run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
+    body(samples, features);
+    batches.push_back(embedder.compact(features));
+  });
+  return joined(batches);
+}
+
+metrics::SimilarityTile similarity_tile(const Embedder& embedder, const TowerFeatures& images, const TowerFeatures& texts) {
+  return [&embedder, images, texts](metrics::RowRange some_images, metrics::RowRange some_texts) {
+    return embedder.similarity(slice(images, some_images), slice(texts, some_texts));
+  };
+}
+
+std::vector<std::string> first_captions(const std::vector<EvaluationSample>& samples) {
+  std::vector<std::string> captions;
+  for (const EvaluationSample& sample : samples) captions.push_back(sample.sample.captions.front());
+  return captions;
+}
+
+std::vector<std::string> tokens_of(const Embedder& embedder, const TowerInput& input, std::int64_t row) {
+  const at::Tensor ids = input.ids[row];
+  const std::int64_t count = input.mask.defined() ? input.mask[row].sum().item<std::int64_t>() : ids.size(0);
+  return embedder.token_texts(to_vector<std::int64_t>(ids.narrow(0, 0, count)));
+}
+
 TowerFeatures embed_texts(const Embedder& embedder, const std::vector<std::string>& texts, const ViewNeeds& needs) {
   const TowerFeatures features = embedder.encode_texts(texts, needs);
   check_finite(features.global, [&](std::size_t row) { return concat("the text \"", texts[row], "\""); });
@@ -226,8 +298,7 @@ TowerFeatures embed_classes(const Embedder& embedder, const std::vector<std::str
   for (std::size_t i = 0; i < names.size(); ++i) {
     for (const std::string& form : templates.items) prompts.push_back(filled(form, names[i]));
     if (i + 1 < names.size() && prompts.size() + forms <= kTextsAtATime) continue;
-    classes.push_back(
-        embedder.compact(embedder.classes(embed_texts(embedder, prompts, needs), static_cast<std::int64_t>(forms))));
+    classes.push_back(embedder.compact(embedder.classes(embed_texts(embedder, prompts, needs), static_cast<std::int64_t>(forms))));
     prompts.clear();
   }
   return joined(classes);

@@ -17,30 +17,14 @@
 
 namespace tessera {
 
+/// Which samples of a source are one: none, those that name the same image file, or also those whose images have equal bytes, for which all
+/// images are read (one_sample_per_image()).
+enum class Joined { none, same_file, same_bytes };
+
 /// Opens the source that a task names; if it names none, returns `fallback`, the run's source. `key` is the setting's path
-/// ("zero_shot.source"). Samples that name the same image file are one sample (one_sample_per_image()). Throws UserError if there is
-/// neither.
+/// ("zero_shot.source"). Throws UserError if there is neither, or if images of a stream are to be compared by their bytes.
 std::shared_ptr<const Source> open_source(const std::optional<config::ModuleSettings>& choice,
-                                          const std::shared_ptr<const Source>& fallback, const std::string& key);
-/// As above, but for a task with equal_images_field().
-std::shared_ptr<const Source> open_source(const TaskData& data, const std::shared_ptr<const Source>& fallback,
-                                          const std::string& key);
-/// As open_source(), but every sample stays a sample of its own.
-std::shared_ptr<const Source> open_samples(const std::optional<config::ModuleSettings>& choice,
-                                           const std::shared_ptr<const Source>& fallback, const std::string& key);
-
-/// Numbers the images of a source from open_samples(), in the order in which of() is first called with them.
-class ImageNumbers {
- public:
-  explicit ImageNumbers(const Source& source) : ids_(image_ids_of(source)) {}
-  /// Returns the number of a sample's image. Samples that name the same file have the same image.
-  std::int64_t of(const EvaluationSample& sample);
-  std::int64_t count() const { return std::ssize(known_); }
-
- private:
-  std::vector<std::uint64_t> ids_;
-  std::map<std::pair<std::uint64_t, std::int64_t>, std::int64_t> known_;  // key: the image's id or, if it has none, the sample
-};
+                                          const std::shared_ptr<const Source>& fallback, const std::string& key, Joined joined = Joined::none);
 
 /// Returns the class names in the setting `classes` or, if it is empty, the source's class names. Throws TaskMisfit if there are
 /// none. `task` is the task's registered name, for the message.
@@ -58,9 +42,16 @@ Required labeled();
 /// Returns the requirement that a sample has a caption.
 Required captioned();
 
-/// Returns the end of an error message that begins with "no sample". The end states what is required ("has a class label") and, if the
-/// source can tell, where the source looks for the required field.
-std::string lacking(const Source& source, const Required& required);
+/// Checks that a task's data contain what the task requires. Reads a few samples: from a stream, the first samples; from any other source,
+/// samples spread over the first max_samples (-1: all). If none of these samples has what is required, reads more. Ignores samples that
+/// cannot be read. Calls `look` with each sample that has what is required; `look` may throw. Throws TaskMisfit if no sample has what is
+/// required. `setting` is the name of the task's setting that selects the data ("source").
+void check_samples(const Source& source, const std::string& setting, std::int64_t max_samples, const Required& required,
+                   const std::function<void(const Sample&)>& look = {});
+
+/// Returns false if check_samples() would throw because no sample has what is required. Calls `look` like check_samples().
+bool some_sample_has(const Source& source, std::int64_t max_samples, const Required& required,
+                     const std::function<void(const Sample&)>& look = {});
 
 /// A function that is called with samples and the features of their images; row i of the features belongs to sample i.
 using BatchBody = std::function<void(const std::vector<EvaluationSample>& samples, const TowerFeatures& features)>;
@@ -83,14 +74,26 @@ struct Pass {
   /// Calls `body` with each batch. Adds to the result's `samples`, `skipped` and `equal_images`, and sets its `data`. Throws UserError if
   /// an embedding is not finite or no sample is usable.
   void run(TaskResult& result, const BatchBody& body) const;
+  /// Does the same, and returns the compact features (Embedder::compact) of all images.
+  TowerFeatures run_and_keep(TaskResult& result, const BatchBody& body) const;
 
  private:
   /// Returns the cache of embeddings, or null if there is none.
   EmbeddingTable* kept() const;
   TowerFeatures encode_images(const std::vector<EvaluationSample>& samples, EmbeddingTable* kept) const;
-  TowerFeatures computed(const std::vector<const EvaluationSample*>& samples) const;
+  TowerFeatures computed(const std::vector<EvaluationSample>& samples, const std::vector<std::size_t>& chosen) const;
   void warn_of_equal_images(std::int64_t equal, std::int64_t used, const std::string& first) const;
 };
+
+/// Returns the encoder's patch tokens, [B, rows * columns, D], of a pass that needs `encoder_tokens`. Throws UserError if they do not form
+/// a grid. `task` is the task's registered name, for the message.
+const at::Tensor& patches_of(const TowerFeatures& features, const std::string& task);
+
+/// Returns the first caption of each sample.
+std::vector<std::string> first_captions(const std::vector<EvaluationSample>& samples);
+
+/// Returns the tokens of a text without padding (Embedder::token_texts). `input` holds the ids of texts, of which `row` is one.
+std::vector<std::string> tokens_of(const Embedder& embedder, const TowerInput& input, std::int64_t row);
 
 /// Embeds texts. Throws UserError if an embedding is not finite.
 TowerFeatures embed_texts(const Embedder& embedder, const std::vector<std::string>& texts, const ViewNeeds& needs = {});
@@ -111,6 +114,9 @@ std::vector<T> to_vector(const at::Tensor& values) {
 
 /// Returns the features of the given rows, in the given order. Compact features stay compact.
 TowerFeatures select_rows(const TowerFeatures& features, const std::vector<std::int64_t>& rows);
+
+/// Returns a function that compares ranges of images and texts.
+metrics::SimilarityTile similarity_tile(const Embedder& embedder, const TowerFeatures& images, const TowerFeatures& texts);
 
 /// Returns the features of a range of rows. Dense tensors share memory with the original.
 TowerFeatures slice(const TowerFeatures& features, metrics::RowRange rows);

@@ -1,29 +1,47 @@
-#include "src/evaluation/tasks/patch_scores.h"
+#include <cmath>
 
 #include "src/evaluation/metrics/cosine.h"
+#include "src/evaluation/metrics/segmentation.h"
+#include "src/evaluation/tasks/patch_scores.h"
 #include <tessera/base/error.h>
+#include <tessera/data/image/transforms.h>
 
 namespace tessera {
 namespace {
 
-/// Throws UserError if `patches` do not form the grid.
-void check_grid(const at::Tensor& patches, config::Size grid) {
-  if (!patches.defined()) user_error("segmentation: this model's image tower outputs no patch embeddings");
-  if (patches.size(1) != grid.height * grid.width)
-    user_error("segmentation: this model's image tower outputs ", patches.size(1), " groups, not ", grid.height, " x ",
-               grid.width, " patches: take by: groups");
+constexpr const char* kAdvice = ": take by: groups";
+
+/// Returns the size of the model's patches in pixels.
+config::Size patch_size_of(const Embedder& embedder) {
+  const Preprocessing& preprocessing = embedder.preprocessing();
+  if (keeps_shapes(preprocessing)) return *preprocessing.patch_size;
+  const config::Size image = preprocessing.image_size, grid = embedder.grid();
+  return {image.height / grid.height, image.width / grid.width};
 }
 
-/// Throws UserError if `patches` do not form the grid, or cannot be compared with texts of width `text_width`.
-void check_patches(const at::Tensor& patches, config::Size grid, std::int64_t text_width) {
-  check_grid(patches, grid);
-  if (patches.size(2) != text_width)
-    user_error("segmentation: this model's patch embeddings are ", patches.size(2), " wide and those of its texts ",
-               text_width,
-               ": take a read-out that keeps the tokens' width (gap, cls, max, eos), so that patches compare with texts");
+/// Returns the grid of a window's patches.
+config::Size grid_of_window(std::int64_t size, config::Size patch) {
+  const auto [height, width] = patch;
+  if (size % height != 0 || size % width != 0)
+    user_error("segmentation.windows.size is ", size, ", but this model's patches are ", height, " x ", width,
+               ": take a multiple, such as ", std::max<std::int64_t>(1, size / height) * height);
+  return {size / height, size / width};
 }
 
 }  // namespace
+
+void check_patch_grid(const std::string& task, const at::Tensor& patches, config::Size grid, const std::string& advice) {
+  if (!patches.defined()) user_error(task, ": this model's image tower outputs no patch embeddings");
+  if (patches.size(1) != grid.height * grid.width)
+    user_error(task, ": this model's image tower outputs ", patches.size(1), " groups, not ", grid.height, " x ", grid.width, " patches",
+               advice);
+}
+
+void check_patch_width(const std::string& task, std::int64_t patches, std::int64_t texts) {
+  if (patches != texts)
+    user_error(task, ": this model's patch embeddings are ", patches, " wide and those of its texts ", texts,
+               ": take a read-out that keeps the tokens' width (gap, cls, max, eos), so that patches compare with texts");
+}
 
 at::Tensor PatchScores::maps(const TowerFeatures& images, config::Size grid) const {
   const at::Tensor scores = of(images, grid);
@@ -32,7 +50,8 @@ at::Tensor PatchScores::maps(const TowerFeatures& images, config::Size grid) con
 
 PatchScores cosines_of_patches(const at::Tensor& names, LastBlock last_block) {
   const auto compare = [cosines = metrics::CosinesWith(names)](const TowerFeatures& images, config::Size grid) {
-    check_patches(images.dense, grid, cosines.width());
+    check_patch_grid("segmentation", images.dense, grid, kAdvice);
+    check_patch_width("segmentation", images.dense.size(2), cosines.width());
     return cosines(images.dense);
   };
   return {.needs = {.dense = true, .last_block = last_block}, .names = names.size(0), .of = compare};
@@ -40,11 +59,48 @@ PatchScores cosines_of_patches(const at::Tensor& names, LastBlock last_block) {
 
 PatchScores conditioned_patches(const ConditionedEmbedder& model, const TowerFeatures& names, bool attention) {
   const auto compare = [&model, names, attention](const TowerFeatures& images, config::Size grid) {
-    check_grid(images.tokens, grid);
+    check_patch_grid("segmentation", images.tokens, grid, kAdvice);
     const metrics::ConditionedSimilarity& scores = model.with(names);
     return attention ? scores.attention(images.tokens) : scores.of_patches(images.tokens);
   };
   return {.needs = {.tokens = true}, .names = names.global.size(0), .of = compare};
+}
+
+ImageWindows::ImageWindows(const Embedder& embedder, const WindowSettings& settings, PatchScores patches,
+                               std::int64_t batch_size)
+    : embedder_(embedder), patches_(std::move(patches)), batch_size_(batch_size) {
+  const config::Size image = embedder.preprocessing().image_size;
+  size_ = settings.size.value_or(std::min(image.height, image.width));
+  stride_ = settings.stride.value_or(std::max<std::int64_t>(1, size_ / 2));
+  short_side_ = settings.short_side;
+  grid_ = grid_of_window(size_, patch_size_of(embedder));
+}
+
+at::Tensor ImageWindows::scores(const Image& image, const std::string& key) const {
+  const std::int64_t now = std::min(image.height, image.width);
+  const std::int64_t wanted = std::max(short_side_ > 0 ? short_side_ : now, size_);
+  const double ratio = static_cast<double>(wanted) / static_cast<double>(now);
+  const auto scaled = [&](std::int64_t side) { return std::llround(static_cast<double>(side) * ratio); };
+  const Image resized = wanted == now ? image
+                                      : resize(image, scaled(image.height), scaled(image.width), embedder_.preprocessing().interpolation);
+  const at::Tensor pixels = to_tensor(resized);
+  const auto corners = metrics::window_corners(resized.height, resized.width, size_, stride_);
+  std::vector<at::Tensor> windows, scores;
+  for (std::size_t i = 0; i < corners.size(); ++i) {
+    windows.push_back(pixels.narrow(1, corners[i][0], size_).narrow(2, corners[i][1], size_));
+    if (std::ssize(windows) < batch_size_ && i + 1 < corners.size()) continue;
+    scores.push_back(scores_of(at::stack(windows), key));
+    windows.clear();
+  }
+  return metrics::join_windows(at::cat(scores), corners, size_, resized.height, resized.width);
+}
+
+at::Tensor ImageWindows::scores_of(const at::Tensor& windows, const std::string& key) const {
+  const at::Tensor maps = patches_.maps(embedder_.encode_images(windows, patches_.needs), grid_);
+  if (!maps.isfinite().all().item<bool>())
+    user_error("the model's patch embeddings of the image ", key, " are not finite: the weights are broken or the ",
+               "training diverged; take an earlier checkpoint");
+  return maps.to(at::kFloat);
 }
 
 }  // namespace tessera

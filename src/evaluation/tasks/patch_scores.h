@@ -1,13 +1,23 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <optional>
+#include <string>
 
 #include <ATen/core/Tensor.h>
 
-#include "src/evaluation/conditioned_embedder.h"
-#include "src/evaluation/tasks/task_settings.h"
+#include "src/evaluation/embedder_views.h"
+#include <tessera/config/fields.h>
+#include <tessera/sample.h>
 
 namespace tessera {
+
+/// Throws UserError if there are no `patches` [B, P, D], or if they do not form the grid. `task` is the task's registered name, `advice`
+/// the end of the message.
+void check_patch_grid(const std::string& task, const at::Tensor& patches, config::Size grid, const std::string& advice);
+/// Throws UserError unless patches and texts have embeddings of the same width. `task` is the task's registered name, for the message.
+void check_patch_width(const std::string& task, std::int64_t patches, std::int64_t texts);
 
 /// A way to score image patches against texts. In this file, the word `names` stands for the texts.
 struct PatchScores {
@@ -29,5 +39,41 @@ PatchScores cosines_of_patches(const at::Tensor& names, LastBlock last_block);
 /// only this patch is pooled. With `attention`, it is the attention of the name to the patch. `names` are features of texts or classes.
 /// `model` must outlive the result.
 PatchScores conditioned_patches(const ConditionedEmbedder& model, const TowerFeatures& names, bool attention);
+
+/// Settings for segmenting whole images by overlapping windows of the model's input size.
+struct WindowSettings {
+  std::int64_t short_side = 336;
+  std::optional<std::int64_t> size;
+  std::optional<std::int64_t> stride;
+};
+
+template <class Visitor>
+void fields(Visitor& v, WindowSettings& s) {
+  v("short_side", s.short_side,
+    "size in pixels to which an image's shorter side is resized, keeping the aspect ratio; 0: do not resize. The image is made at "
+    "least as large as one window",
+    config::at_least(0));
+  v("size", s.size, "side of a window in pixels; null: the model's image size", config::at_least(1));
+  v("stride", s.stride, "pixels from one window to the next; null: half a window", config::at_least(1));
+}
+
+/// Compares a whole image with texts, window by window, so that the image keeps its aspect ratio and is not cropped.
+class ImageWindows {
+ public:
+  /// Embeds `batch_size` windows at a time. Throws UserError if a window's size is not a multiple of the patch size.
+  ImageWindows(const Embedder& embedder, const WindowSettings& settings, PatchScores patches, std::int64_t batch_size);
+
+  /// Returns the scores of the resized image's pixels, float32 [N, height, width]. A pixel's scores are averaged over the windows that
+  /// contain it. Throws UserError if the model's patches cannot be scored or a score is not finite. `key` names the image in messages.
+  at::Tensor scores(const Image& image, const std::string& key) const;
+
+ private:
+  at::Tensor scores_of(const at::Tensor& windows, const std::string& key) const;
+
+  const Embedder& embedder_;
+  PatchScores patches_;
+  std::int64_t batch_size_, size_, stride_, short_side_;
+  config::Size grid_;  // the grid of a window's patches
+};
 
 }  // namespace tessera

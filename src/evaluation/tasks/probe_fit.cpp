@@ -1,16 +1,26 @@
-#include "src/evaluation/tasks/probe_fit.h"
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
 #include <ATen/ATen.h>
 
+#include "src/evaluation/tasks/probe_fit.h"
 #include <tessera/base/error.h>
 #include <tessera/base/random.h>
 
 namespace tessera {
 namespace {
+
+std::optional<config::Problem> check_adamw_probe(const LinearProbeSettings& settings) {
+  if (settings.l2) return config::Problem{"l2", "belongs to solver: lbfgs; with adamw set weight_decays"};
+  for (const auto& [key, list] : {std::pair("learning_rates", settings.learning_rates), {"weight_decays", settings.weight_decays}})
+    if (list.empty()) return config::Problem{key, "is empty: give at least one"};
+  if (settings.validation_share == 0 && settings.learning_rates.size() * settings.weight_decays.size() > 1)
+    return config::Problem{"validation_share",
+                           "is 0, but the sweep over learning_rates and weight_decays needs held-out samples: give one of "
+                           "each, or a share above 0"};
+  return std::nullopt;
+}
 
 std::vector<std::int64_t> shuffled(std::int64_t count, std::uint64_t seed) {
   std::vector<std::int64_t> order(static_cast<std::size_t>(count));
@@ -41,11 +51,18 @@ metrics::AdamwProbe fit(const LabeledFeatures& train, std::int64_t classes, cons
                         double weight_decay) {
   const at::Tensor weight = at::zeros({classes, train.features.size(1)}, at::kDouble);
   const at::Tensor batches = draw_batches(train.labels.size(0), settings.epochs, settings.batch_size);
-  return metrics::linear_probe_adamw(train.features, train.labels, weight, at::zeros({classes}, at::kDouble), batches, lr,
-                                     weight_decay);
+  return metrics::linear_probe_adamw(train.features, train.labels, weight, at::zeros({classes}, at::kDouble), batches, lr, weight_decay);
 }
 
 }  // namespace
+
+std::optional<config::Problem> validate(const LinearProbeSettings& settings) {
+  if (settings.solver == "adamw") return check_adamw_probe(settings);
+  if (!settings.l2 && settings.validation_share == 0) {
+    return config::Problem{"validation_share", "is 0, but l2 is null and its sweep needs held-out samples: set l2, or a share above 0"};
+  }
+  return std::nullopt;
+}
 
 HeldOut hold_out(const LabeledFeatures& train, const LinearProbeSettings& settings) {
   const std::int64_t count = train.labels.size(0);
@@ -65,8 +82,7 @@ AdamwChoice fit_with_adamw(const LabeledFeatures& train, std::int64_t classes, c
     for (const double lr : settings.learning_rates)
       for (const double weight_decay : settings.weight_decays) {
         const auto probe = fit(parts.rest, classes, settings, lr, weight_decay);
-        const double top1 =
-            metrics::measure_classifier(probe.weight, probe.bias, parts.validation.features, parts.validation.labels).top1;
+        const double top1 = metrics::measure_classifier(probe.weight, probe.bias, parts.validation.features, parts.validation.labels).top1;
         if (best.validation_top1 && top1 <= *best.validation_top1) continue;
         best = {.probe = {}, .lr = lr, .weight_decay = weight_decay, .validation_top1 = top1};
       }

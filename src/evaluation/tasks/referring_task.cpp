@@ -1,17 +1,18 @@
-#include <algorithm>
-
-#include <ATen/ATen.h>
-
-#include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/tasks/caption_decoding.h"
-#include "src/evaluation/tasks/check_samples.h"
-#include "src/evaluation/tasks/outcomes.h"
-#include "src/evaluation/tasks/pass.h"
-#include "src/evaluation/tasks/tasks.h"
+#include "src/evaluation/tasks/data_task.h"
 #include <tessera/data/image/transforms.h>
 
 namespace tessera {
 namespace {
+
+struct ReferringSettings {
+  TaskData data;
+};
+
+template <class Visitor>
+void fields(Visitor& v, ReferringSettings& s) {
+  data_fields(v, s.data);
+}
 
 constexpr double kFound = 0.5;  // a box counts as found if its IoU is at least this
 
@@ -44,20 +45,14 @@ Required with_boxed_phrases() {
           "an object with a phrase and a box"};
 }
 
-class ReferringTask final : public EvaluationTask {
+/// Measures how well the captioning objective's decoder locates the object that a phrase names.
+class ReferringTask final : public DataTask<ReferringSettings> {
  public:
-  explicit ReferringTask(ReferringSettings settings) : settings_(std::move(settings)) {}
-
-  std::string rule() const override {
-    return "accuracy: the share of boxes that the decoder finds from their phrase with an IoU (overlap divided by union) of at least 0.5. "
-           "mean_iou: the mean of the IoU.";
-  }
-
   bool uses_texts() const override { return false; }
 
   void check(const EvaluationContext& context) const override {
     decoder(context);
-    check_samples(*source(context), "source", settings_.data.max_samples, with_boxed_phrases());
+    DataTask::check(context);
   }
 
   std::vector<std::string> metric_names(const Embedder& /*embedder*/) const override { return {"accuracy", "mean_iou"}; }
@@ -65,12 +60,7 @@ class ReferringTask final : public EvaluationTask {
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     const std::shared_ptr<Captioning> captioning = decoder(context);
     if (embedder.tokenizer() == nullptr) user_error("referring: the model has no tokenizer");
-    const Pass pass{.embedder = embedder,
-                    .context = context,
-                    .source = source(context),
-                    .max_samples = settings_.data.max_samples,
-                    .required = with_boxed_phrases(),
-                    .needs = {.encoder_tokens = true}};
+    const Pass pass = pass_over_data(embedder, context, {.encoder_tokens = true});
     TaskResult result;
     std::vector<double> overlaps;
     std::vector<std::int64_t> owners;
@@ -97,6 +87,8 @@ class ReferringTask final : public EvaluationTask {
   }
 
  private:
+  Required required() const override { return with_boxed_phrases(); }
+
   static std::shared_ptr<Captioning> decoder(const EvaluationContext& context) {
     auto captioning = make_captioning(context, "referring");
     if (captioning->settings().referring_weight == 0)
@@ -129,18 +121,15 @@ class ReferringTask final : public EvaluationTask {
     }
     return out;
   }
-
-  std::shared_ptr<const Source> source(const EvaluationContext& context) const {
-    return open_source(settings_.data.source, context.source, "referring.source");
-  }
-
-  ReferringSettings settings_;
 };
 
 }  // namespace
 
-std::shared_ptr<EvaluationTask> make_referring_task(const ReferringSettings& settings) {
-  return std::make_shared<ReferringTask>(settings);
+void add_referring(TaskRegistry& list) {
+  add_task<ReferringTask>(
+      list, "referring", "boxes that the captioning objective's decoder finds for phrases (LocCa)",
+      "accuracy: the share of boxes that the decoder finds from their phrase with an IoU (overlap divided by union) of at least 0.5. "
+      "mean_iou: the mean of the IoU.");
 }
 
 }  // namespace tessera

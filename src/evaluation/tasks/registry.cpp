@@ -4,11 +4,19 @@
 #include <c10/util/Exception.h>
 
 #include "src/data/loading/reported_samples.h"
-#include "src/evaluation/tasks/tasks.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
+#include <tessera/data/tokenizers/tokenizer.h>
+#include <tessera/evaluation/task.h>
 
 namespace tessera {
+
+// Each of these functions, in the task's file, adds the task of its name.
+using AddTask = void(TaskRegistry& list);
+AddTask add_zero_shot, add_retrieval, add_k_precision, add_segmentation, add_linear_probe, add_segmentation_probe, add_depth_probe,
+    add_knn, add_hard_negatives, add_fgovd, add_options, add_slot_mask, add_slots, add_interpretability, add_tokens,
+    add_token_group_iou, add_feature_map, add_grad_cam, add_words, add_query, add_validation_loss, add_captions, add_referring;
+
 namespace {
 
 std::shared_ptr<EvaluationTask> make_task(const config::ModuleSettings& task, const Embedder& embedder) {
@@ -69,47 +77,11 @@ void refuse_settings_of_data(const config::ModuleSettings& task, const std::stri
 TaskRegistry& evaluation_tasks() {
   static TaskRegistry registry = [] {
     TaskRegistry list("evaluation task");
-    list.add<ZeroShotSettings>("zero_shot", "zero-shot classification with prompts", make_zero_shot_task);
-    list.add<RetrievalSettings>("retrieval", "image-text retrieval, recall at k in both directions", make_retrieval_task);
-    list.add<KPrecisionSettings>("k_precision", "agreement of captions retrieved for images with the images' own captions (SPARC)",
-                                 make_k_precision_task);
-    list.add<SegmentationSettings>("segmentation", "zero-shot segmentation by patches (SPARC)", make_segmentation_task);
-    list.add<LinearProbeSettings>("linear_probe", "logistic regression on image embeddings (CLIP)",
-                                  make_linear_probe_task);
-    list.add<SegmentationProbeSettings>("segmentation_probe", "segmentation by a linear classifier on frozen patch features (DINOv2)",
-                                        make_segmentation_probe_task);
-    list.add<DepthProbeSettings>("depth_probe", "depth by a linear map of frozen patch features (DINOv2)", make_depth_probe_task);
-    list.add<KnnSettings>("knn", "classification by nearest neighbors among image embeddings (DINO)", make_knn_task);
-    list.add<HardNegativeSettings>("hard_negatives", "right captions against wrong ones of the same image (SugarCrepe)",
-                                   make_hard_negatives_task);
-    list.add<FgOvdSettings>("fgovd", "choosing the phrase of a box among its hard negatives (FG-OVD)", make_fgovd_task);
-    list.add<OptionTaskSettings>("options",
-                                 "right options against wrong ones, for the files of Winoground, SugarCrepe++, VALSE and others",
-                                 make_options_task);
-    list.add<SlotMaskSettings>("slot_mask", "accuracy on hard negatives before and after training a mask over slots (SPARO)",
-                               make_slot_mask_task);
-    list.add<SlotImageSettings>("slots", "attention maps of single slots (SPARO)", make_slots_task);
-    list.add<InterpretabilitySettings>("interpretability", "rank of the class name among all vocabulary tokens (STAIR)",
-                                       make_interpretability_task);
-    list.add<TokenImageSettings>("tokens", "images with their most active vocabulary tokens (STAIR)",
-                                   make_tokens_task);
-    list.add<TokenGroupSettings>("token_group_iou",
-                                 "agreement of a text tower's groups with phrases (text group transformer)",
-                                 make_token_group_task);
-    list.add<FeatureMapSettings>("feature_map", "features of images and class texts in two dimensions (PCA, t-SNE)",
-                                 make_feature_map_task);
-    list.add<GradCamSettings>("grad_cam", "where in an image its similarity with a caption comes from (Grad-CAM)",
-                              make_grad_cam_task);
-    list.add<WordMapSettings>("words", "where in images the single words of a text are found (SPARC, FILIP, PACL)",
-                              make_words_task);
-    list.add<QuerySettings>("query", "the images that are nearest to texts", make_query_task);
-    list.add<ValidationLossSettings>("validation_loss", "the loss of the run's objective on the validation data",
-                                     make_validation_loss_task);
-    list.add<CaptionsSettings>("captions", "captions that the captioning objective's decoder writes (CIDEr-D), and the decoder's "
-                                           "token accuracy",
-                               make_captions_task);
-    list.add<ReferringSettings>("referring", "boxes that the captioning objective's decoder finds for phrases (LocCa)",
-    make_referring_task);
+    for (AddTask* const add :
+         {add_zero_shot, add_retrieval, add_k_precision, add_segmentation, add_linear_probe, add_segmentation_probe, add_depth_probe,
+          add_knn, add_hard_negatives, add_fgovd, add_options, add_slot_mask, add_slots, add_interpretability, add_tokens,
+          add_token_group_iou, add_feature_map, add_grad_cam, add_words, add_query, add_validation_loss, add_captions, add_referring})
+      add(list);
     return list;
   }();
   return registry;
@@ -163,8 +135,7 @@ void check_task(const config::ModuleSettings& task, const Embedder& embedder, co
   make_task(task, embedder)->check(context);
 }
 
-std::vector<config::ModuleSettings> resolve_tasks(const std::vector<config::ModuleSettings>& tasks,
-                                                  const std::string& path) {
+std::vector<config::ModuleSettings> resolve_tasks(const std::vector<config::ModuleSettings>& tasks, const std::string& path) {
   std::vector<config::ModuleSettings> out;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     const std::string at = concat(path, "[", i, "]");

@@ -1,10 +1,8 @@
-#include "src/data/loading/evaluation_reader.h"
-#include "src/evaluation/tasks/retrieval_sheets.h"
-
 #include <algorithm>
 
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/tasks/pass.h"
+#include "src/evaluation/tasks/retrieval_sheets.h"
 #include "src/report/cards.h"
 #include <tessera/base/text.h>
 
@@ -18,12 +16,17 @@ constexpr std::int64_t kItems = 5;
 /// Sorts the queries by the rank of the correct item, worst rank first, and keeps only the first kSheets queries.
 template <class Query>
 void keep_failures(std::vector<Query>& queries) {
-  std::stable_sort(queries.begin(), queries.end(),
-                   [](const Query& a, const Query& b) { return a.sheet.rank > b.sheet.rank; });
+  std::stable_sort(queries.begin(), queries.end(), [](const Query& a, const Query& b) { return a.sheet.rank > b.sheet.rank; });
   queries.resize(static_cast<std::size_t>(std::min(kSheets, std::ssize(queries))));
 }
 
 }  // namespace
+
+void Captions::add(const std::vector<std::string>& own) {
+  texts.insert(texts.end(), own.begin(), own.end());
+  owner.insert(owner.end(), own.size(), std::ssize(by_image));
+  by_image.push_back(own);
+}
 
 nlohmann::json make_sheet(const RetrievalSheet& sheet) {
   nlohmann::json out = {{"images", nlohmann::json::array()}};
@@ -31,7 +34,8 @@ nlohmann::json make_sheet(const RetrievalSheet& sheet) {
   if (known) {
     const std::string place = sheet.rank == 0 ? "found first" : concat("right item at place ", sheet.rank + 1);
     out["tag"] = {{"text", sheet.rank < 0 ? "no right item" : place}, {"kind", sheet.rank == 0 ? "good" : "bad"}};
-    out["images"].push_back(report::image_part(sheet.query_image, sheet.query_name, !sheet.query_name.empty() ? "" : sheet.text_to_image ? "ground truth" : "query"));
+    const char* const caption = !sheet.query_name.empty() ? "" : sheet.text_to_image ? "ground truth" : "query";
+    out["images"].push_back(report::image_part(sheet.query_image, sheet.query_name, caption));
   }
   if (sheet.text_to_image) {
     out["quote"] = sheet.query_text;
@@ -57,23 +61,14 @@ void add_retrieval_cards(const std::vector<RetrievalSheet>& sheets, TaskResult& 
     auto items = nlohmann::json::array();
     for (const RetrievalSheet& sheet : sheets)
       if (sheet.text_to_image == text_to_image) items.push_back(make_sheet(sheet));
-    if (!items.empty()) result.add_card({{"type", "image"}, {"title", title}, {"note", note}, {"items", items}});
+    add_items({{"type", "image"}, {"title", title}, {"note", note}}, items, result);
   };
   add(true, "Text to image",
-      "The five nearest images of each caption, with their cosines; the right one has a green box. Of 32 captions of the first batch, these "
-      "are the ones whose image ranks lowest, failures first.");
+      "The five nearest images of each caption, with their cosines; the right one has a green box. Of 32 captions of the first batch, "
+      "these are the ones whose image ranks lowest, failures first.");
   add(false, "Image to text",
       "The five nearest captions of each image; its own have a green box. Of 32 images spread over the data, these are the ones whose "
       "captions rank lowest, failures first.");
-}
-
-void offer_image(RetrievalSheet& sheet, double score, const EvaluationSample& sample, bool right, std::int64_t most) {
-  auto& items = sheet.items;
-  const auto place = std::upper_bound(items.begin(), items.end(), score,
-                                      [](double value, const auto& item) { return value > item.score; });
-  if (place == items.end() && std::ssize(items) == most) return;
-  items.insert(place, {to_image(sample.pixels), sample.sample.key, score, right});
-  if (std::ssize(items) > most) items.pop_back();
 }
 
 std::vector<std::string> prefixed(const std::vector<std::string>& texts, const std::string& prefix) {
@@ -93,11 +88,8 @@ void RetrievalSheets::choose_captions(const Captions& captions) {
   }
 }
 
-void RetrievalSheets::add(const std::vector<EvaluationSample>& samples, const TowerFeatures& features,
-                          const Captions& captions) {
-  add(
-      samples,
-      [&](const std::vector<std::int64_t>& rows) {
+void RetrievalSheets::add(const std::vector<EvaluationSample>& samples, const TowerFeatures& features, const Captions& captions) {
+  add(samples, [&](const std::vector<std::int64_t>& rows) {
         if (!queries_.global.defined()) {
           std::vector<std::string> texts;
           for (const std::int64_t row : rows) texts.push_back(captions.texts[static_cast<std::size_t>(row)]);
@@ -108,8 +100,7 @@ void RetrievalSheets::add(const std::vector<EvaluationSample>& samples, const To
       captions);
 }
 
-void RetrievalSheets::add(const std::vector<EvaluationSample>& samples, const BatchSimilarity& similarity_of,
-                          const Captions& captions) {
+void RetrievalSheets::add(const std::vector<EvaluationSample>& samples, const BatchSimilarity& similarity_of, const Captions& captions) {
   const std::int64_t first = std::ssize(captions.by_image) - std::ssize(samples);
   if (first == 0) choose_captions(captions);
   for (std::size_t i = 0; i < samples.size(); ++i) {
@@ -135,8 +126,9 @@ void RetrievalSheets::add(const std::vector<EvaluationSample>& samples, const Ba
         query.sheet.query_image = to_image(samples[i].pixels);
         query.sheet.query_name = samples[i].sample.key;
       }
-      offer_image(query.sheet, similarity[row][static_cast<std::int64_t>(q)].item<double>(), samples[i], right,
-                    kItems);
+      offer(query.sheet.items, similarity[row][static_cast<std::int64_t>(q)].item<double>(), kItems, [&] {
+        return RetrievalSheet::Item{.image = to_image(samples[i].pixels), .text = samples[i].sample.key, .right = right};
+      });
     }
   }
 }
@@ -155,8 +147,7 @@ std::vector<RetrievalSheet> RetrievalSheets::finished(const RowSimilarity& simil
     for (std::int64_t i = 0; i < best.size(0); ++i) {
       const auto text = best[i].item<std::int64_t>();
       const auto place = static_cast<std::size_t>(text);
-      query.sheet.items.push_back(
-          {{}, captions.texts[place], similarity[text].item<double>(), captions.owner[place] == query.row});
+      query.sheet.items.push_back({{}, captions.texts[place], similarity[text].item<double>(), captions.owner[place] == query.row});
     }
     out.push_back(std::move(query.sheet));
   }

@@ -7,10 +7,9 @@
 
 #include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/metrics/retrieval.h"
-#include "src/evaluation/tasks/examples.h"
+#include "src/evaluation/tasks/results.h"
 #include <tessera/data/loading/loader.h>
 #include <tessera/evaluation/embedder.h>
-#include <nlohmann/json_fwd.hpp>
 
 namespace tessera {
 
@@ -19,6 +18,9 @@ struct Captions {
   std::vector<std::string> texts;
   std::vector<std::int64_t> owner;
   std::vector<std::vector<std::string>> by_image;
+
+  /// Adds the captions of the next image.
+  void add(const std::vector<std::string>& own);
 };
 
 /// A caption with the images found for it, or an image with the captions found for it; best first.
@@ -47,9 +49,6 @@ void add_retrieval_cards(const std::vector<RetrievalSheet>& sheets, TaskResult& 
 /// Returns the texts, each with `prefix` in front.
 std::vector<std::string> prefixed(const std::vector<std::string>& texts, const std::string& prefix);
 
-/// Adds the sample's image to the sheet if it is among the best `most` images so far. At ties, the earlier image comes first.
-void offer_image(RetrievalSheet& sheet, double score, const EvaluationSample& sample, bool right, std::int64_t most);
-
 /// Makes a report's retrieval sheets in one pass over the images. Keeps only images that the report may show. The query captions come from
 /// the first batch, so that every image can be compared with them during the pass. The query images are spread over the whole pass. Makes
 /// sheets only for the queries whose correct items rank worst.
@@ -66,8 +65,7 @@ class RetrievalSheets {
   /// A function that returns the similarities of an image, given by its row, with all captions: [M].
   using RowSimilarity = std::function<at::Tensor(std::int64_t image)>;
   /// Returns the sheets. Must be called after the last batch.
-  std::vector<RetrievalSheet> finished(const RowSimilarity& similarity, const Captions& captions,
-                                       const metrics::RetrievalScores& scores);
+  std::vector<RetrievalSheet> finished(const RowSimilarity& similarity, const Captions& captions, const metrics::RetrievalScores& scores);
 
  private:
   struct Query {

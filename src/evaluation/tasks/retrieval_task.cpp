@@ -1,40 +1,143 @@
-#include <ATen/ATen.h>
+#include <functional>
+#include <map>
 
 #include "src/data/formats/captions.h"
-#include "src/data/loading/evaluation_reader.h"
-#include "src/evaluation/multi_hot_embedder.h"
-#include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/conditioned.h"
-#include "src/evaluation/tasks/conditioned_retrieval.h"
-#include "src/evaluation/tasks/outcomes.h"
-#include "src/evaluation/tasks/pass.h"
+#include "src/evaluation/tasks/data_task.h"
 #include "src/evaluation/tasks/retrieval_sheets.h"
-#include "src/evaluation/tasks/sparsity_metrics.h"
-#include "src/evaluation/tasks/tasks.h"
-#include <tessera/base/text.h>
 
 namespace tessera {
 namespace {
 
-class RetrievalTask final : public EvaluationTask {
- public:
-  explicit RetrievalTask(RetrievalSettings settings) : settings_(std::move(settings)) {}
+struct RetrievalSettings {
+  TaskData data;
+  std::int64_t captions_per_image = 0;
+  std::vector<std::int64_t> topk = {1, 5, 10};
+  bool sentences = false;
+  std::string prompt_prefix;
+  SimilaritySettings compared;
+};
 
+template <class Visitor>
+void fields(Visitor& v, RetrievalSettings& s) {
+  data_fields(v, s.data);
+  equal_images_field(v, s.data);
+  v("captions_per_image", s.captions_per_image, "use only the first N captions of each image; 0: all", config::at_least(0));
+  v("topk", s.topk, "the values k for which to report the recall", config::at_least(1));
+  v("sentences", s.sentences,
+    "treat each sentence of a caption as a caption; texts are split at full stops, line ends and </s> (FLAIR's fine-grained retrieval)");
+  v("prompt_prefix", s.prompt_prefix, "text put before every caption, such as \"a photo of \"");
+  fields(v, s.compared);
+}
+
+std::optional<config::Problem> validate(const RetrievalSettings& settings) {
+  if (auto problem = validate(settings.compared)) return problem;
+  return check_topk(settings.topk);
+}
+
+// The maximum number of scores. At this number, the scores take 8 GB in float32 and 16 GB in double.
+constexpr std::int64_t kMostScores = std::int64_t{2} << 30;
+
+/// A function that returns, for one sample, the captions to use.
+using OwnCaptions = std::function<std::vector<std::string>(const Sample& sample)>;
+
+[[noreturn]] void refuse_without_sentences(const Source& source) {
+  user_error("retrieval: no caption of ", source.describe(), " contains a sentence: take sentences: false");
+}
+
+/// Compares the images of a pass with all captions of the same data. The tokens of all images would take too much memory (0.4 MB
+/// per image with 196 patches of width 512). So captions are read and embedded first, and for each batch of images only the scores
+/// are kept.
+class ConditionedRetrieval {
+ public:
+  /// Reads all captions of the pass, without decoding images, and embeds them, each with `prompt_prefix` in front. Scores are
+  /// stored in `dtype`. Throws UserError if there would be more than kMostScores scores.
+  ConditionedRetrieval(const Pass& pass, const OwnCaptions& own, const std::string& prompt_prefix, at::ScalarType dtype)
+      : embedder_(pass.embedder) {
+    EvaluationContext silent = pass.context;
+    silent.progress = nullptr;
+    const Pass texts_alone{.embedder = pass.embedder,
+                           .context = silent,
+                           .source = pass.source,
+                           .max_samples = pass.max_samples,
+                           .required = pass.required,
+                           .images = EvaluationImages::as_read};
+    TaskResult unused;
+    std::vector<std::string> texts;
+    texts_alone.run(unused, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures&) {
+      for (const EvaluationSample& sample : samples) {
+        const Own& read = own_[sample.index] = {std::ssize(texts), own(sample.sample)};
+        texts.insert(texts.end(), read.captions.begin(), read.captions.end());
+      }
+    });
+    const std::int64_t images = std::ssize(own_), count = std::ssize(texts);
+    if (count == 0) refuse_without_sentences(*pass.source);
+    if (images > kMostScores / count)
+      user_error("retrieval.similarity compares each of ", with_thousands(images), " images with each of ", with_thousands(count),
+                 " captions, and their scores do not fit into memory: set max_samples to ", std::max<std::int64_t>(1, kMostScores / count),
+                 " or less, or take similarity: global");
+    texts_ = embed_compactly(embedder_, prefixed(texts, prompt_prefix));
+    scores_ = at::empty({images, count}, dtype);
+  }
+
+  /// Adds the next batch of the pass. Returns a function that compares the images of the batch with some captions, as
+  /// RetrievalSheets requires.
+  RetrievalSheets::BatchSimilarity add(const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
+    const at::Tensor scores = scores_.narrow(0, std::ssize(captions_.by_image), std::ssize(samples));
+    for (const EvaluationSample& sample : samples) {
+      const auto found = own_.find(sample.index);
+      TORCH_CHECK(found != own_.end(), "retrieval: the data returned different samples when they were read again");
+      const auto& [column, captions] = found->second;
+      for (std::int64_t i = 0; i < std::ssize(captions); ++i) columns_.push_back(column + i);
+      captions_.add(captions);
+      own_.erase(found);
+    }
+    scores.copy_(embedder_.similarity(features, texts_));
+    return [this, scores](const std::vector<std::int64_t>& rows) {
+      return scores.index_select(1, at::tensor(columns_, at::kLong).index_select(0, at::tensor(rows, at::kLong)));
+    };
+  }
+
+  /// Returns the similarities between the N images that were added and their M captions, floating-point [N, M]. add()
+  /// compared the images with all captions of the data, but captions of unreadable images have no column here.
+  at::Tensor similarity() const {
+    const at::Tensor seen = scores_.narrow(0, 0, std::ssize(captions_.by_image));
+    if (std::ssize(columns_) == seen.size(1)) return seen;
+    return seen.index_select(1, at::tensor(columns_, at::kLong));
+  }
+
+  /// Returns the captions of the images that were added.
+  const Captions& captions() const { return captions_; }
+
+ private:
+  struct Own {
+    std::int64_t column = 0;  // the column of the first caption
+    std::vector<std::string> captions;
+  };
+
+  const Embedder& embedder_;
+  std::map<std::int64_t, Own> own_;  // the captions that add() has not yet met, by sample index
+  TowerFeatures texts_;
+  at::Tensor scores_;  // [all images, all captions], filled row by row
+  Captions captions_;
+  std::vector<std::int64_t> columns_;  // for each caption in captions_, its column in scores_
+};
+
+class RetrievalTask final : public DataTask<RetrievalSettings> {
+ public:
   std::string rule() const override {
-    return std::string("recall@k: the share of captions whose image is among the k nearest of all images (text_to_image), and of images with one of "
-           "their captions among the k nearest of all captions (image_to_text).") +
-           similarity_sentence(settings_.compared);
+    return "recall@k: the share of captions whose image is among the k nearest of all images (text_to_image), and of images with one of "
+           "their captions among the k nearest of all captions (image_to_text)." + similarity_sentence(settings_.compared);
   }
 
   void check(const EvaluationContext& context) const override {
-    check_conditioned(context, "retrieval.similarity", settings_.compared.similarity, "global");
-    const auto source = open_source(settings_.data.source, context.source, "retrieval.source");
-    check_samples(*source, "source", settings_.data.max_samples, captioned());
+    check_conditioned(context, "retrieval.similarity", settings_.compared.similarity);
+    DataTask::check(context);
   }
 
   std::vector<std::string> metric_names(const Embedder& embedder) const override {
     // returns no names, because add_sparsity() may add further metrics, whose names are not known here
-    if (embedder.token_space() > 0 || settings_.text_encoder_free) return {};
+    if (embedder.token_space() > 0 || settings_.compared.text_encoder_free) return {};
     std::vector<std::string> out;
     for (const char* direction : {"image_to_text", "text_to_image"})
       for (const std::int64_t k : settings_.topk) out.push_back(concat(direction, "_recall@", k));
@@ -42,32 +145,28 @@ class RetrievalTask final : public EvaluationTask {
   }
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
-    if (settings_.compared.similarity != "global") {
-      TaskResult result = measure_conditioned(conditioned(embedder, context, "retrieval", settings_.compared), context);
-      result.data += described(settings_.compared);
-      return result;
-    }
-    if (!settings_.text_encoder_free) return measure(embedder, context);
-    TaskResult result = measure(MultiHotEmbedder(embedder, "retrieval.text_encoder_free"), context);
-    result.data += " (no text encoder)";
-    return result;
+    return measure_by_similarity("retrieval", settings_.compared, embedder, context, [&](const Embedder& model) {
+      Pass pass = pass_over_data(model, context);
+      pass.counts_equal_images = true;
+      pass.reads_pixels = context.images;
+      return settings_.compared.similarity == "global" ? measure(pass) : measure_conditioned(pass);
+    });
   }
 
  private:
-  TaskResult measure(const Embedder& embedder, const EvaluationContext& context) const {
-    const Pass pass = pass_of(embedder, context);
+  Required required() const override { return captioned(); }
+
+  TaskResult measure(const Pass& pass) const {
+    const Embedder& embedder = pass.embedder;
     TaskResult result;
     Captions captions;
-    std::vector<TowerFeatures> batches;
     RetrievalSheets sheets(embedder, settings_.prompt_prefix, pass.total());
-    pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
-      for (const EvaluationSample& sample : samples) add(sample.sample, captions);
-      batches.push_back(embedder.compact(features));
-      if (context.images) sheets.add(samples, features, captions);
-    });
-
-    if (captions.texts.empty()) throw UserError(no_sentence(*pass.source));
-    const TowerFeatures images = joined(batches);
+    const BatchBody body = [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
+      for (const EvaluationSample& sample : samples) captions.add(own_captions(sample.sample));
+      if (pass.context.images) sheets.add(samples, features, captions);
+    };
+    const TowerFeatures images = pass.run_and_keep(result, body);
+    if (captions.texts.empty()) refuse_without_sentences(*pass.source);
     const TowerFeatures texts = embed_compactly(embedder, prefixed(captions.texts, settings_.prompt_prefix));
     const at::Tensor owner = at::tensor(captions.owner, at::kLong);
     const metrics::RetrievalScores scores = ranked(embedder, images, texts, owner);
@@ -81,22 +180,20 @@ class RetrievalTask final : public EvaluationTask {
     const auto similarity = [&](std::int64_t row) {
       return embedder.similarity(slice(images, {row, row + 1}), texts).squeeze(0);
     };
-    if (context.images) add_retrieval_cards(sheets.finished(similarity, captions, scores), result);
+    if (pass.context.images) add_retrieval_cards(sheets.finished(similarity, captions, scores), result);
     return result;
   }
 
-  TaskResult measure_conditioned(const Embedder& embedder, const EvaluationContext& context) const {
-    const Pass pass = pass_of(embedder, context);
+  TaskResult measure_conditioned(const Pass& pass) const {
     // Float32 is precise enough for conditioned scores. But with topk, a text that is not a candidate gets its cosine minus 4 as its
     // score, and float32 would lose the order of such scores.
     const at::ScalarType dtype = settings_.compared.similarity == "topk" ? at::kDouble : at::kFloat;
-    ConditionedRetrieval compared(
-        pass, [this](const Sample& sample) { return own_captions(sample); }, settings_.prompt_prefix, dtype);
+    ConditionedRetrieval compared(pass, [this](const Sample& sample) { return own_captions(sample); }, settings_.prompt_prefix, dtype);
     TaskResult result;
-    RetrievalSheets sheets(embedder, settings_.prompt_prefix, pass.total());
+    RetrievalSheets sheets(pass.embedder, settings_.prompt_prefix, pass.total());
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       const auto similarity = compared.add(samples, features);
-      if (context.images) sheets.add(samples, similarity, compared.captions());
+      if (pass.context.images) sheets.add(samples, similarity, compared.captions());
     });
     const at::Tensor all = compared.similarity();
     const at::Tensor owner = at::tensor(compared.captions().owner, at::kLong);
@@ -105,46 +202,23 @@ class RetrievalTask final : public EvaluationTask {
     };
     const metrics::RetrievalScores scores = metrics::retrieval_recall(tile, all.size(0), owner, settings_.topk);
     add_recalls(scores, owner, result);
-    if (context.images)
+    if (pass.context.images)
       add_retrieval_cards(sheets.finished([&](std::int64_t row) { return all[row]; }, compared.captions(), scores), result);
     return result;
-  }
-
-  Pass pass_of(const Embedder& embedder, const EvaluationContext& context) const {
-    return {.embedder = embedder,
-            .context = context,
-            .source = open_source(settings_.data, context.source, "retrieval.source"),
-            .max_samples = settings_.data.max_samples,
-            .required = captioned(),
-            .counts_equal_images = true,
-            .reads_pixels = context.images};
   }
 
   // Adds the recalls. The bootstrap draws the captions of one image together, because they are not independent samples.
   void add_recalls(const metrics::RetrievalScores& scores, const at::Tensor& owner, TaskResult& result) const {
     result.texts = owner.size(0);
-    for (std::size_t i = 0; i < settings_.topk.size(); ++i) {
-      const std::string name = concat("image_to_text_recall@", settings_.topk[i]);
-      result.add_share(name, scores.image_to_text[i]);
-      result.outcomes.push_back(hits_within(name, scores.image_to_text_rank, settings_.topk[i]));
-    }
-    for (std::size_t i = 0; i < settings_.topk.size(); ++i) {
-      const std::string name = concat("text_to_image_recall@", settings_.topk[i]);
-      result.add_share(name, scores.text_to_image[i]);
-      result.chance[name] = std::min(
-          1.0, static_cast<double>(settings_.topk[i]) / static_cast<double>(scores.image_to_text_rank.size(0)));
-      result.outcomes.push_back(hits_within(name, scores.text_to_image_rank, settings_.topk[i], owner));
-    }
+    add_hits("image_to_text_recall@", settings_.topk, scores.image_to_text_rank, result);
+    add_hits("text_to_image_recall@", settings_.topk, scores.text_to_image_rank, result, scores.image_to_text_rank.size(0), owner);
   }
 
   metrics::RetrievalScores ranked(const Embedder& embedder, const TowerFeatures& images, const TowerFeatures& texts,
                                   const at::Tensor& owner) const {
     if (embedder.compares_by_cosine() && !images.global.is_sparse() && !texts.global.is_sparse())
       return metrics::retrieval_recall(images.global, texts.global, owner, settings_.topk);
-    const auto similarity = [&](metrics::RowRange some_images, metrics::RowRange some_texts) {
-      return embedder.similarity(slice(images, some_images), slice(texts, some_texts));
-    };
-    return metrics::retrieval_recall(similarity, images.global.size(0), owner, settings_.topk);
+    return metrics::retrieval_recall(similarity_tile(embedder, images, texts), images.global.size(0), owner, settings_.topk);
   }
 
   std::vector<std::string> own_captions(const Sample& sample) const {
@@ -157,24 +231,12 @@ class RetrievalTask final : public EvaluationTask {
       for (std::string& sentence : caption_sentences(caption)) sentences.push_back(std::move(sentence));
     return sentences;
   }
-
-  void add(const Sample& sample, Captions& captions) const {
-    const std::int64_t image = std::ssize(captions.by_image);
-    std::vector<std::string> own = own_captions(sample);
-    for (const std::string& text : own) {
-      captions.texts.push_back(text);
-      captions.owner.push_back(image);
-    }
-    captions.by_image.push_back(std::move(own));
-  }
-
-  RetrievalSettings settings_;
 };
 
 }  // namespace
 
-std::shared_ptr<EvaluationTask> make_retrieval_task(const RetrievalSettings& settings) {
-  return std::make_shared<RetrievalTask>(settings);
+void add_retrieval(TaskRegistry& list) {
+  add_task<RetrievalTask>(list, "retrieval", "image-text retrieval, recall at k in both directions");
 }
 
 }  // namespace tessera

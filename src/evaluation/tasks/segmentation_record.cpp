@@ -1,6 +1,3 @@
-#include "src/data/loading/evaluation_reader.h"
-#include "src/evaluation/tasks/segmentation_record.h"
-
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -11,8 +8,7 @@
 
 #include "src/base/printable.h"
 #include "src/evaluation/metrics/cosine.h"
-#include "src/evaluation/tasks/check_samples.h"
-#include "src/evaluation/tasks/outcomes.h"
+#include "src/evaluation/tasks/segmentation_record.h"
 #include "src/report/cards.h"
 #include <tessera/base/text.h>
 #include <tessera/data/image/transforms.h>
@@ -34,8 +30,7 @@ std::string plain_name(std::string name) {
 }
 
 std::optional<std::int64_t> called_background(const std::vector<std::string>& names) {
-  const auto found =
-      std::ranges::find_if(names, [](const std::string& name) { return plain_name(name) == "background"; });
+  const auto found = std::ranges::find_if(names, [](const std::string& name) { return plain_name(name) == "background"; });
   return found == names.end() ? std::nullopt : std::optional(found - names.begin());
 }
 
@@ -57,12 +52,10 @@ std::vector<std::uint8_t> to_bytes(const at::Tensor& mask) {
 nlohmann::json make_sheet(const Image& image, const at::Tensor& target, const at::Tensor& found, double iou, const std::string& name,
                         std::optional<std::int64_t> background) {
   constexpr std::int64_t kShown = 224;  // maximum length of an example's shorter side, in pixels
-  const double ratio =
-      std::min(1.0, static_cast<double>(kShown) / static_cast<double>(std::min(image.height, image.width)));
+  const double ratio = std::min(1.0, static_cast<double>(kShown) / static_cast<double>(std::min(image.height, image.width)));
   Preprocessing settings;
   settings.resize_mode = "squash";
-  settings.image_size = {std::llround(static_cast<double>(image.height) * ratio),
-                         std::llround(static_cast<double>(image.width) * ratio)};
+  settings.image_size = {std::llround(static_cast<double>(image.height) * ratio), std::llround(static_cast<double>(image.width) * ratio)};
   const Image shown = preprocess(image, settings);
   nlohmann::json out = {{"images", {report::image_part(shown, name)}}};
   std::set<std::int64_t> classes;
@@ -89,8 +82,7 @@ void check_mask(const std::vector<std::uint8_t>& mask, const std::string& key, c
   }
 }
 
-std::vector<report::Outcomes> outcomes_of_images(const metrics::SegmentationScores& scores,
-                                                   std::optional<std::int64_t> background) {
+std::vector<report::Outcomes> outcomes_of_images(const metrics::SegmentationScores& scores, std::optional<std::int64_t> background) {
   at::Tensor present = scores.image_union.gt(0);  // [B, C]
   if (background) present.select(1, *background).fill_(false);
   const at::Tensor place = present.nonzero();  // [E, 2]: image, class
@@ -166,12 +158,10 @@ void check_masks(const MaskClasses& classes, const std::string& setting, std::in
                 [&](const Sample& sample) { check_mask(sample.mask, sample.key, classes); });
 }
 
-at::Tensor mask_of(const std::vector<std::uint8_t>& mask, config::Size size, const std::string& key,
-                   const MaskClasses& classes) {
+at::Tensor mask_of(const std::vector<std::uint8_t>& mask, config::Size size, const std::string& key, const MaskClasses& classes) {
   if (mask.empty()) return at::full({size.height, size.width}, kIgnoredClass, at::kLong);
   check_mask(mask, key, classes);
-  at::Tensor out =
-      at::from_blob(const_cast<std::uint8_t*>(mask.data()), {size.height, size.width}, at::kByte).to(at::kLong);
+  at::Tensor out = at::from_blob(const_cast<std::uint8_t*>(mask.data()), {size.height, size.width}, at::kByte).to(at::kLong);
   for (std::int64_t c = 0; c < classes.count(); ++c)
     if (classes.is_ignored(c)) out.masked_fill_(out == c, kIgnoredClass);
   return out;
@@ -208,26 +198,23 @@ std::vector<std::string> SegmentationRecord::notes() const {
   const std::size_t count = absent.size();
   if (count > kMost) absent.resize(kMost);
   if (count > 0)
-    out.push_back(concat(count, " of ", classes_.count(), " classes occur in no mask: ", join_names(absent),
-                         count > kMost ? ", ..." : ""));
+    out.push_back(concat(count, " of ", classes_.count(), " classes occur in no mask: ", join_names(absent), count > kMost ? ", ..." : ""));
   return out;
 }
 
 void SegmentationRecord::write(TaskResult& result) {
   const std::optional<std::int64_t> background = classes_.background();
-  if (!shown_.empty())
-    result.add_card({{"type", "overlay"},
-                     {"title", "Overlays"},
-                     {"note", "Each image with its true mask, if it has one, and its predicted mask, in the colors of the legend below it; classes "
-                              "named after a color have that color. IoU: the mean over the image's classes."},
-                     {"layout", "overlays"},
-                     {"columns", "three"},
-                     {"classes", classes_.names},
-                     {"background", background.value_or(-1)},
-                     {"items", shown_}});
+  add_items({{"type", "overlay"},
+             {"title", "Overlays"},
+             {"note", "Each image with its true mask, if it has one, and its predicted mask, in the colors of the legend below it; classes "
+                      "named after a color have that color. IoU: the mean over the image's classes."},
+             {"layout", "overlays"},
+             {"columns", "three"},
+             {"classes", classes_.names},
+             {"background", background.value_or(-1)}},
+            shown_, result);
   if (!classes_.drawn) {
-    result.notes.push_back(
-        "no sample has a mask: each pixel is colored by the class whose text is nearest, and nothing is measured");
+    result.notes.push_back("no sample has a mask: each pixel is colored by the class whose text is nearest, and nothing is measured");
     return;
   }
   const std::vector<std::string> own = notes();
@@ -239,12 +226,9 @@ void SegmentationRecord::write(TaskResult& result) {
   if (background) result.add_share("dataset_miou_with_background", metrics::mean_of_present(scores.class_iou));
   result.outcomes = outcomes_of_images(scores, background);
   if (!images_) return;
-  std::vector<std::pair<std::string, double>> values;
-  for (std::int64_t c = 0; c < classes_.count(); ++c) {
-    const double iou = scores.class_iou[c].item<double>();
-    if (iou >= 0 && c != background) values.emplace_back(classes_.names[static_cast<std::size_t>(c)], iou);
-  }
-  if (!values.empty()) result.add_card(report::bars_card("IoU by class", values));
+  const at::Tensor shares = scores.class_iou.clone();
+  if (background) shares[*background] = -1;
+  add_bars("IoU by class", classes_.names, shares, result);
 }
 
 }  // namespace tessera

@@ -9,13 +9,9 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/metrics/segmentation.h"
-#include "src/evaluation/tasks/examples.h"
 #include "src/evaluation/tasks/pass.h"
-#include <nlohmann/json_fwd.hpp>
-
-#include <tessera/report/task_result.h>
+#include "src/evaluation/tasks/results.h"
 
 namespace tessera {
 
@@ -54,8 +50,7 @@ void check_masks(const MaskClasses& classes, const std::string& setting, std::in
 
 /// Returns the mask as a tensor, int64 [H, W]; all kIgnoredClass if the sample has no mask. Throws TaskMisfit if the mask has a class
 /// without a name.
-at::Tensor mask_of(const std::vector<std::uint8_t>& mask, config::Size size, const std::string& key,
-                   const MaskClasses& classes);
+at::Tensor mask_of(const std::vector<std::uint8_t>& mask, config::Size size, const std::string& key, const MaskClasses& classes);
 
 /// Returns the mask of each prepared sample. Throws like mask_of().
 std::vector<at::Tensor> make_masks(const std::vector<EvaluationSample>& samples, const MaskClasses& classes);
@@ -73,8 +68,7 @@ class SegmentationRecord {
   SegmentationRecord(MaskClasses classes, std::int64_t total, bool images);
 
   /// Adds a sample. target and found: int64 [H, W]. image() returns the sample's image.
-  void add(const EvaluationSample& sample, const at::Tensor& target, const at::Tensor& found,
-           const std::function<Image()>& image);
+  void add(const EvaluationSample& sample, const at::Tensor& target, const at::Tensor& found, const std::function<Image()>& image);
   /// Adds the metrics image_miou, dataset_miou, pixel_accuracy and, if there is a background class, dataset_miou_with_background to
   /// the result. Also adds the contribution of each image to the first three metrics, the images that were kept for the report, and notes
   /// on the classes. Without masks, adds no metrics.
@@ -88,7 +82,7 @@ class SegmentationRecord {
   ExampleChooser examples_;
   bool images_;
   at::Tensor in_masks_;  // bool [256], true for the mask values that occurred
-  std::vector<nlohmann::json> shown_;  // sheets (src/report/cards.h)
+  nlohmann::json shown_ = nlohmann::json::array();  // sheets (src/report/cards.h)
 };
 
 }  // namespace tessera

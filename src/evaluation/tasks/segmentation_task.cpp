@@ -1,25 +1,117 @@
-#include <algorithm>
 #include <utility>
 
-#include <ATen/ATen.h>
-
-#include "src/data/loading/evaluation_reader.h"
-#include "src/evaluation/metrics/cosine.h"
+#include "src/base/printable.h"
 #include "src/evaluation/metrics/segmentation.h"
 #include "src/evaluation/tasks/candidates.h"
-#include "src/evaluation/tasks/check_samples.h"
-#include "src/evaluation/tasks/class_queries.h"
 #include "src/evaluation/tasks/conditioned.h"
-#include "src/evaluation/tasks/examples.h"
-#include "src/evaluation/tasks/pass.h"
+#include "src/evaluation/tasks/data_task.h"
 #include "src/evaluation/tasks/patch_scores.h"
-#include "src/evaluation/tasks/image_windows.h"
 #include "src/evaluation/tasks/segmentation_record.h"
-#include "src/evaluation/tasks/tasks.h"
 #include "src/models/last_block.h"
 
 namespace tessera {
 namespace {
+
+struct SegmentationSettings {
+  TaskData data;
+  TextList classes;
+  TextList templates = {kUsualPrompt};
+  std::string by = "patches";
+  std::string patches = "cosine";
+  std::string last_block = "plain";
+  std::string upsample = "bilinear";
+  std::string candidates = "present";
+  std::optional<WindowSettings> windows;
+  std::optional<double> background_threshold;
+  std::string threshold_of = "probability";
+  std::optional<double> logit_scale;
+};
+
+template <class Visitor>
+void fields(Visitor& v, SegmentationSettings& s) {
+  data_fields(v, s.data);
+  v("classes", s.classes,
+    "class names, one entry per mask value; empty: those of the source. An entry can have several names, separated by commas "
+    "(person, man, woman), of which the best one counts; text before a colon is only displayed (background: sky, wall)");
+  v("templates", s.templates, "prompts with {} for the class name; the embeddings of several prompts are averaged");
+  v("by", s.by,
+    "what is classified; patches: each patch by itself; groups: the image tower's groups, whose class all pixels of the group get "
+    "(GroupViT)",
+    config::one_of({"patches", "groups"}));
+  v("patches", s.patches,
+    "how patches are compared with texts; cosine: by the cosine of their embeddings; for models with a text-conditioned pool "
+    "(FLAIR) also conditioned: by the cosine of a text's embedding with only that patch pooled for the text, or attention: by the "
+    "text's attention to the patch",
+    config::one_of({"cosine", "conditioned", "attention"}));
+  v("last_block", s.last_block,
+    "how the last block of a ViT computes patches; plain: as in training; maskclip, sclip, clearclip, naclip: with the changes of "
+    "these papers, which need no training (docs/evaluation.md)",
+    config::one_of({"plain", "maskclip", "sclip", "clearclip", "naclip"}));
+  v("upsample", s.upsample, "how similarities or group weights of patches are resized to pixels",
+    config::one_of({"bilinear", "nearest"}));
+  v("candidates", s.candidates,
+    "which classes can be predicted for an image; present: those in its ground truth (SPARC's protocol); all: every class; "
+    "foreground: every class except background, which is predicted only by background_threshold",
+    config::one_of({"present", "foreground", "all"}));
+  v("windows", s.windows,
+    "segment whole images by sliding windows, with masks at their original size: {short_side: 336, size: 224, stride: 112}; null: "
+    "segment images and masks as cropped by the model's preprocessing");
+  v("background_threshold", s.background_threshold,
+    "pixels whose best class scores below this value become background; null: only pixels whose best name is a background name",
+    config::in_range(-1, 1));
+  v("threshold_of", s.threshold_of,
+    "what background_threshold applies to; probability: the softmax, over all names, of logit_scale times the cosines; cosine: the "
+    "cosine",
+    config::one_of({"probability", "cosine"}));
+  v("logit_scale", s.logit_scale,
+    "factor of the cosines in the softmax of threshold_of: probability; null: the model's learned factor, or 100 if it has none or several",
+    config::above(0));
+}
+
+std::optional<config::Problem> validate(const SegmentationSettings& settings) {
+  if (settings.by == "groups" && settings.last_block != "plain")
+    return config::Problem{"last_block", "changes the patches, but `by` is groups: set one of the two to its default"};
+  if (settings.by == "groups" && settings.windows)
+    return config::Problem{"windows", "is for patches, but `by` is groups: set one of the two to its default"};
+  if (settings.by == "groups" && settings.background_threshold)
+    return config::Problem{"background_threshold", "is for patches, but `by` is groups: set one of the two to its default"};
+  if (settings.by == "groups" && settings.patches != "cosine")
+    return config::Problem{"patches", "sets how patches are compared, but `by` is groups: set one of the two to its default"};
+  if (settings.patches != "cosine" && settings.last_block != "plain")
+    return config::Problem{"last_block", concat("changes the patch embeddings, but `patches` is ", settings.patches,
+                                                ", whose pool was trained on plain ones: set one of the two to its default")};
+  if (settings.patches == "attention" && settings.background_threshold && settings.threshold_of == "probability")
+    return config::Problem{"threshold_of", "is probability, which needs cosines, but patches: attention gives weights: take cosine, "
+                                           "and background_threshold applies to the weight"};
+  return check_templates(settings.templates);
+}
+
+/// The names of mask classes; each name is a text query. A class can have several names ("person, man, woman"). It can also have
+/// a display name, which is not a text query ("background: sky, wall").
+struct ClassQueries {
+  std::vector<std::string> classes;    // display name of each class: the text before the colon, or the first name
+  std::vector<std::string> names;      // all names, class by class
+  std::vector<std::int64_t> class_of;  // the class of each name
+};
+
+/// Parses the setting `classes`. Throws UserError for an empty name.
+ClassQueries class_queries(const std::vector<std::string>& lines) {
+  ClassQueries out;
+  for (const std::string& line : lines) {
+    const std::size_t colon = line.find(':');
+    const std::size_t first = out.names.size();
+    for (const std::string& part : split(colon == std::string::npos ? line : line.substr(colon + 1), ',')) {
+      const std::string name(strip(part));
+      if (name.empty())
+        user_error("segmentation.classes: class ", out.classes.size(), ", \"", printable(line, 60),
+                   "\", has an empty name: expected NAME, NAME, ... or CLASS: NAME, NAME, ...");
+      out.names.push_back(name);
+      out.class_of.push_back(std::ssize(out.classes));
+    }
+    out.classes.push_back(colon == std::string::npos ? out.names[first] : std::string(strip(line.substr(0, colon))));
+  }
+  return out;
+}
 
 /// The classes of the masks, and the text queries of these classes.
 struct AskedClasses {
@@ -29,7 +121,7 @@ struct AskedClasses {
 };
 
 std::vector<std::string> displayed(const std::vector<std::string>& lines) {
-  return class_queries(lines, "segmentation.classes").classes;
+  return class_queries(lines).classes;
 }
 
 /// Returns the names that a task gives the classes of masks, in the order of the data's `known` names. Throws TaskMisfit if the numbers
@@ -53,10 +145,8 @@ std::pair<std::vector<std::string>, NamedClasses> in_order_of(const std::vector<
   return {std::move(sorted), matched};
 }
 
-class SegmentationTask final : public EvaluationTask {
+class SegmentationTask final : public DataTask<SegmentationSettings> {
  public:
-  explicit SegmentationTask(SegmentationSettings settings) : settings_(std::move(settings)) {}
-
   std::string rule() const override {
     std::string rule = concat("Each pixel takes the class whose text is nearest to its ", by_groups() ? "group" : "patch");
     if (settings_.candidates == "present")
@@ -85,30 +175,26 @@ class SegmentationTask final : public EvaluationTask {
     if (settings_.patches == "cosine") {
       const AskedClasses classes = classes_in(context);
       const TowerFeatures names = embed_classes(embedder, classes.queries.names, settings_.templates);
-      return measure(embedder, context, classes, names,
-                     cosines_of_patches(names.global, last_block_named(settings_.last_block)));
+      return measure(embedder, context, classes, names, cosines_of_patches(names.global, last_block_named(settings_.last_block)));
     }
-    const ConditionedEmbedder through =
-        conditioned(embedder, context, "segmentation.patches", settings_.patches, "cosine");
+    const ConditionedEmbedder through = conditioned(embedder, context, "segmentation.patches", settings_.patches, "cosine");
     const AskedClasses classes = classes_in(context);
     const TowerFeatures names = embed_classes(through, classes.queries.names, settings_.templates);
-    TaskResult result = measure(through, context, classes, names,
-                                conditioned_patches(through, names, settings_.patches == "attention"));
+    TaskResult result = measure(through, context, classes, names, conditioned_patches(through, names, settings_.patches == "attention"));
     result.data += concat(" (patches: ", settings_.patches, ")");
     return result;
   }
 
  private:
+  Joined joined() const override { return Joined::none; }
+
   TaskResult measure(const Embedder& embedder, const EvaluationContext& context, const AskedClasses& classes,
                      const TowerFeatures& names, const PatchScores& patches) const {
     const metrics::SegmentationOptions options = options_for(embedder, context, classes);
-    const Pass pass{.embedder = embedder,
-                    .context = context,
-                    .source = classes.masks.source,
-                    .max_samples = settings_.data.max_samples,
-                    .required = classes.masks.drawn ? masked() : Required{},
-                    .needs = by_groups() ? ViewNeeds{.slots = true, .attention = true} : patches.needs,
-                    .images = settings_.windows ? EvaluationImages::decoded : EvaluationImages::prepared};
+    Pass pass = pass_over(classes.masks.source, settings_.data.max_samples, embedder, context,
+                          by_groups() ? ViewNeeds{.slots = true, .attention = true} : patches.needs);
+    if (classes.masks.drawn) pass.required = masked();
+    if (settings_.windows) pass.images = EvaluationImages::decoded;
     SegmentationRecord record(classes.masks, pass.total(), context.images);
     TaskResult result;
     result.classes = classes.queries.classes;
@@ -123,11 +209,11 @@ class SegmentationTask final : public EvaluationTask {
   /// Returns the classes of the task. Throws TaskMisfit if they do not fit the data's classes. Data without masks fit an evaluation
   /// that shows images: the images are then colored, but nothing is measured.
   AskedClasses classes_in(const EvaluationContext& context) const {
-    const auto source = open_samples(settings_.data.source, context.source, "segmentation.source");
+    const auto source = source_in(context);
     const bool drawn = !context.images || some_sample_has(*source, settings_.data.max_samples, masked());
     const auto [names, matched] = in_order_of(drawn ? source->class_names() : std::vector<std::string>{},
                                               class_names_for(settings_.classes, *source, "segmentation"), *source);
-    ClassQueries queries = class_queries(names, "segmentation.classes");
+    ClassQueries queries = class_queries(names);
     const std::vector<std::string> own = drawn ? displayed(source->class_names()) : std::vector<std::string>{};
     MaskClasses masks = mask_classes(source, queries.classes, "segmentation.classes", {}, own);
     masks.drawn = drawn;
@@ -147,8 +233,7 @@ class SegmentationTask final : public EvaluationTask {
     }
   }
 
-  metrics::SegmentationOptions options_for(const Embedder& embedder, const EvaluationContext& context,
-                                           const AskedClasses& classes) const {
+  metrics::SegmentationOptions options_for(const Embedder& embedder, const EvaluationContext& context, const AskedClasses& classes) const {
     metrics::SegmentationOptions options;
     if (!keeps_shapes(embedder.preprocessing()) || by_groups())
       options.grid = {embedder.grid().height, embedder.grid().width};
@@ -232,14 +317,12 @@ class SegmentationTask final : public EvaluationTask {
                  "reads out by groups, as groupvit does, or by: patches");
     return metrics::zero_shot_segmentation_by_groups(images.slots, images.attention, names, targets, options);
   }
-
-  SegmentationSettings settings_;
 };
 
 }  // namespace
 
-std::shared_ptr<EvaluationTask> make_segmentation_task(const SegmentationSettings& settings) {
-  return std::make_shared<SegmentationTask>(settings);
+void add_segmentation(TaskRegistry& list) {
+  add_task<SegmentationTask>(list, "segmentation", "zero-shot segmentation by patches (SPARC)");
 }
 
 }  // namespace tessera

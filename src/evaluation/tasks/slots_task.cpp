@@ -1,16 +1,25 @@
-#include <ATen/ATen.h>
-
-#include "src/data/loading/evaluation_reader.h"
+#include "src/evaluation/embedder_views.h"
 #include "src/evaluation/metrics/cosine.h"
-#include "src/evaluation/tasks/check_samples.h"
-#include "src/evaluation/tasks/examples.h"
-#include "src/evaluation/tasks/pass.h"
-#include "src/evaluation/tasks/tasks.h"
-#include "src/report/cards.h"
-#include <tessera/base/text.h>
+#include "src/evaluation/tasks/data_task.h"
 
 namespace tessera {
 namespace {
+
+struct SlotImageSettings {
+  TaskData data;
+  std::int64_t samples = 8;
+  std::int64_t per_sample = 4;
+  std::vector<std::int64_t> slots;
+};
+
+template <class Visitor>
+void fields(Visitor& v, SlotImageSettings& s) {
+  data_fields(v, s.data);
+  v("samples", s.samples, "number of images to show, spread over the data", config::at_least(1));
+  v("per_sample", s.per_sample, "number of slots to show for each image, those with the greatest cosine between image and caption",
+    config::at_least(1));
+  v("slots", s.slots, "slots to show for every image; empty: the best slots of each image", config::at_least(0));
+}
 
 /// The slots and attention of both towers for the samples of a batch.
 struct Attended {
@@ -18,40 +27,18 @@ struct Attended {
   at::Tensor cosines;  // [B, L], cosine of each image slot with the text slot of the same index
 };
 
-class SlotsTask final : public EvaluationTask {
+/// Shows attention maps of individual slots.
+class SlotsTask final : public DataTask<SlotImageSettings> {
  public:
-  explicit SlotsTask(SlotImageSettings settings) : settings_(std::move(settings)) {}
-
-  std::string rule() const override {
-    return "mean_cosine: the mean cosine between each slot of an image and the same slot of its caption. best_slot_cosine: that of the "
-           "slot where it is greatest. image_peak, text_peak: the mean of a slot's greatest attention weight in image and text (1: it "
-           "attends to a single place).";
-  }
-
-  void check(const EvaluationContext& context) const override {
-    const auto source = open_source(settings_.data.source, context.source, "slots.source");
-    check_samples(*source, "source", settings_.data.max_samples, captioned());
-  }
-
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
-    const auto source = open_source(settings_.data.source, context.source, "slots.source");
-    const ViewNeeds needs{.slots = true, .attention = true};
     TaskResult result;
     at::Tensor cosines, image_peaks, text_peaks;  // for each slot, the sum over all samples, [L]
-    const Pass pass{.embedder = embedder,
-                    .context = context,
-                    .source = source,
-                    .max_samples = settings_.data.max_samples,
-                    .required = captioned(),
-                    .needs = needs};
+    const Pass pass = pass_over_data(embedder, context, {.slots = true, .attention = true});
     ExampleChooser examples(pass.total(), settings_.samples);
     auto shown = nlohmann::json::array();
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
-      std::vector<std::string> captions;
-      for (const EvaluationSample& sample : samples) captions.push_back(sample.sample.captions.front());
-      ViewNeeds text_needs = needs;
-      text_needs.input_ids = true;
-      const Attended batch = attended(features, embed_texts(embedder, captions, text_needs));
+      const ViewNeeds text_needs{.slots = true, .attention = true, .input_ids = true};
+      const Attended batch = attended(features, embed_texts(embedder, first_captions(samples), text_needs));
       const auto add = [](at::Tensor& sum, const at::Tensor& rows) {
         sum = sum.defined() ? sum + rows.sum(0) : rows.sum(0);
       };
@@ -69,26 +56,24 @@ class SlotsTask final : public EvaluationTask {
     result.add_number("best_slot_cosine", cosines.max().item<double>() / static_cast<double>(result.samples));
     result.add_number("image_peak", mean(image_peaks));
     result.add_number("text_peak", mean(text_peaks));
-    if (!shown.empty())
-      result.add_card({{"type", "overlay"},
-                       {"title", "Slots"},
-                       {"note", "What single slots attend to: red patches of the image (the scale is below) and dark words of the caption; a "
-                                "middle dot is a token without text. The number is the cosine between the image's slot and the caption's."},
-                       {"columns", "five"},
-                       {"items", shown}});
+    add_items({{"type", "overlay"},
+               {"title", "Slots"},
+               {"note", "What single slots attend to: red patches of the image (the scale is below) and dark words of the caption; a "
+                        "middle dot is a token without text. The number is the cosine between the image's slot and the caption's."},
+               {"columns", "five"}},
+              shown, result);
     return result;
   }
 
  private:
+  Required required() const override { return captioned(); }
+
   static Attended attended(const TowerFeatures& images, const TowerFeatures& texts) {
     if (!images.slots.defined() || !texts.slots.defined() || !images.attention.defined() || !texts.attention.defined())
       user_error(
           "slots: this model's read-outs output no slots with attention: take a model whose towers both read out by "
           "slots, as sparo does");
-    if (images.slots.sizes() != texts.slots.sizes())
-      user_error("slots: this model's towers output different slots, ", images.slots.size(1), " of width ",
-                 images.slots.size(2), " for images and ", texts.slots.size(1), " of width ", texts.slots.size(2),
-                 " for texts");
+    check_same_slots("slots", images.slots, texts.slots);
     return {images, texts, (metrics::unit_rows(images.slots) * metrics::unit_rows(texts.slots)).sum(2)};
   }
 
@@ -111,11 +96,9 @@ class SlotsTask final : public EvaluationTask {
     const config::Size grid = embedder.grid();
     const Image image = to_image(sample.pixels);
     nlohmann::json out = {{"images", {report::image_part(image, sample.sample.key)}}};
-    const at::Tensor ids = batch.texts.input.ids[row], mask = batch.texts.input.mask;
-    const std::int64_t tokens = mask.defined() ? mask[row].sum().item<std::int64_t>() : ids.size(0);
-    const std::vector<std::string> texts = embedder.token_texts(to_vector<std::int64_t>(ids.narrow(0, 0, tokens)));
+    const std::vector<std::string> texts = tokens_of(embedder, batch.texts.input, row);
     for (const std::int64_t slot : shown_slots(batch.cosines[row], context)) {
-      const auto weights = to_vector<float>(batch.texts.attention[row][slot].narrow(0, 0, tokens));
+      const auto weights = to_vector<float>(batch.texts.attention[row][slot].narrow(0, 0, std::ssize(texts)));
       nlohmann::json part = report::heat_part(image, to_vector<float>(batch.images.attention[row][slot]), grid.height, grid.width,
                                               concat("slot ", slot, " \u00b7 ", fixed(batch.cosines[row][slot].item<double>(), 2)));
       for (std::size_t t = 0; t < texts.size(); ++t) part["tokens"].push_back({texts[t], weights[t]});
@@ -123,14 +106,16 @@ class SlotsTask final : public EvaluationTask {
     }
     return out;
   }
-
-  SlotImageSettings settings_;
 };
 
 }  // namespace
 
-std::shared_ptr<EvaluationTask> make_slots_task(const SlotImageSettings& settings) {
-  return std::make_shared<SlotsTask>(settings);
+void add_slots(TaskRegistry& list) {
+  add_task<SlotsTask>(
+      list, "slots", "attention maps of single slots (SPARO)",
+      "mean_cosine: the mean cosine between each slot of an image and the same slot of its caption. best_slot_cosine: that of the "
+      "slot where it is greatest. image_peak, text_peak: the mean of a slot's greatest attention weight in image and text (1: it "
+      "attends to a single place).");
 }
 
 }  // namespace tessera

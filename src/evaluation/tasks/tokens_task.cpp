@@ -1,23 +1,31 @@
-#include <algorithm>
-
-#include <ATen/ATen.h>
-#include <nlohmann/json.hpp>
-
-#include "src/base/dump_utf8.h"
-#include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/metrics/localization.h"
-#include "src/evaluation/tasks/examples.h"
-#include "src/evaluation/tasks/pass.h"
-#include "src/evaluation/tasks/sparsity_metrics.h"
-#include "src/evaluation/tasks/tasks.h"
+#include "src/evaluation/tasks/data_task.h"
 #include "src/evaluation/token_space.h"
-#include "src/report/cards.h"
-#include <tessera/base/text.h>
-#include <tessera/io/atomic_file.h>
 
 namespace tessera {
 namespace {
+
+struct TokenImageSettings {
+  TaskData data;
+  std::int64_t samples = 6;
+  std::int64_t per_sample = 20;
+  std::int64_t maps = 3;
+  std::vector<std::string> words;
+  VocabularySettings space;
+};
+
+template <class Visitor>
+void fields(Visitor& v, TokenImageSettings& s) {
+  data_fields(v, s.data);
+  v("samples", s.samples, "number of images to show, spread over the data", config::at_least(1));
+  v("per_sample", s.per_sample, "number of most active tokens to show for each image", config::in_range(1, 100));
+  v("maps", s.maps, "number of an image's most active tokens for which to show a heat map", config::at_least(0));
+  v("words", s.words, "words for which to show heat maps over every image; empty: each image's most active tokens");
+  fields(v, s.space);
+}
+
+std::optional<config::Problem> validate(const TokenImageSettings& settings) { return check_templates(settings.space.templates); }
 
 constexpr std::int64_t kCaptionTokens = 5;  // the k in the metric caption_precision@k
 constexpr std::size_t kReadTokens = 10;     // maximum number of tokens that the run's log lists for an image
@@ -41,38 +49,29 @@ nlohmann::json make_sheet(const EvaluationSample& sample, const nlohmann::json& 
   nlohmann::json out = {{"images", {report::image_part(image, sample.sample.key)}}};
   for (const auto& token : example.at("tokens")) out["cloud"].push_back({token.at("token"), token.at("weight")});
   for (const auto& map : example.at("maps"))
-    out["images"].push_back(report::heat_part(image, map.at("activation").get<std::vector<float>>(), map.at("rows"), map.at("columns"), map.at("word")));
+    out["images"].push_back(report::heat_part(image, map.at("activation").get<std::vector<float>>(), map.at("rows"), map.at("columns"),
+                                              map.at("word")));
   return out;
 }
 
-class TokensTask final : public EvaluationTask {
+/// Shows images with their most active tokens.
+class TokensTask final : public DataTask<TokenImageSettings> {
  public:
-  explicit TokensTask(TokenImageSettings settings) : settings_(std::move(settings)) {}
-
-  std::string rule() const override {
-    return "caption_precision@k: the share of an image's k most active tokens that one of its captions contains.";
-  }
+  void check(const EvaluationContext& /*context*/) const override {}
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
-    const auto source = open_source(settings_.data.source, context.source, "tokens.source");
+    const bool sparse = embedder.token_space() > 0;
+    const Pass pass = pass_over_data(embedder, context, {.tokens = sparse});
     const TokenSpace space(embedder, context, settings_.space, "tokens");
     const std::vector<Word> words = given_words(embedder, space);
-    const bool sparse = embedder.token_space() > 0;
     TaskResult result;
     metrics::SparsityMeter images, texts;
     std::vector<double> in_captions;  // for each image with captions: the share of its most active tokens that occur in the captions
     auto json = nlohmann::json::array(), sheets = json;
-    const Pass pass{.embedder = embedder,
-                    .context = context,
-                    .source = source,
-                    .max_samples = settings_.data.max_samples,
-                    .required = {},
-                    .needs = {.tokens = sparse}};
     ExampleChooser examples(pass.total(), settings_.samples);
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       const at::Tensor activations = space.activations(features);
-      const at::Tensor best =
-          metrics::best_first(activations, std::max<std::int64_t>(kCaptionTokens, settings_.per_sample));
+      const at::Tensor best = metrics::best_first(activations, std::max<std::int64_t>(kCaptionTokens, settings_.per_sample));
       std::vector<std::string> captions;
       for (std::size_t i = 0; i < samples.size(); ++i) {
         const auto row = static_cast<std::int64_t>(i);
@@ -101,13 +100,12 @@ class TokensTask final : public EvaluationTask {
       if (std::ssize(in_captions) == result.samples) result.outcomes.push_back(report::mean_outcomes(name, in_captions));
     }
     add_sparsity(result, images, texts);
-    if (!sheets.empty())
-      result.add_card({{"type", "overlay"},
-                       {"title", "Tokens"},
-                       {"note", "The most active tokens of each image, larger if more active, and maps of single words, scaled from the patch "
-                                "where a word is least active to the one where it is most active."},
-                       {"items", sheets}});
-    if (!json.empty() && !context.out.empty()) io::write_file(context.out + "/tokens.json", dump_utf8(json, 1) + "\n");
+    add_items({{"type", "overlay"},
+               {"title", "Tokens"},
+               {"note", "The most active tokens of each image, larger if more active, and maps of single words, scaled from the patch "
+                        "where a word is least active to the one where it is most active."}},
+              sheets, result);
+    if (!json.empty()) write_json(context.out, "tokens.json", json);
     return result;
   }
 
@@ -135,8 +133,7 @@ class TokensTask final : public EvaluationTask {
     }
     const auto count = std::min<std::ptrdiff_t>(kCaptionTokens, std::ssize(order));
     const auto hits = std::count_if(order.begin(), order.begin() + count, [&](std::int64_t entry) {
-      return activations[entry].item<double>() > 0 &&
-             std::find(contained.begin(), contained.end(), entry) != contained.end();
+      return activations[entry].item<double>() > 0 && std::find(contained.begin(), contained.end(), entry) != contained.end();
     });
     return static_cast<double>(hits) / static_cast<double>(count);
   }
@@ -163,20 +160,19 @@ class TokensTask final : public EvaluationTask {
     }
     auto out = nlohmann::json::array();
     for (const Word& word : words) {
-      const at::Tensor map =
-          metrics::token_localization(embedder.token_activations(features, word.ids), grid).normalized;
+      const at::Tensor map = metrics::token_localization(embedder.token_activations(features, word.ids), grid).normalized;
       out.push_back({{"word", word.text}, {"rows", grid.height}, {"columns", grid.width}, {"activation", to_vector<float>(map)}});
     }
     return out;
   }
-
-  TokenImageSettings settings_;
 };
 
 }  // namespace
 
-std::shared_ptr<EvaluationTask> make_tokens_task(const TokenImageSettings& settings) {
-  return std::make_shared<TokensTask>(settings);
+void add_tokens(TaskRegistry& list) {
+  add_task<TokensTask>(
+      list, "tokens", "images with their most active vocabulary tokens (STAIR)",
+      "caption_precision@k: the share of an image's k most active tokens that one of its captions contains.");
 }
 
 }  // namespace tessera

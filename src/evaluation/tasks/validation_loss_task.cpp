@@ -1,18 +1,25 @@
-#include "src/evaluation/tasks/pass.h"
-#include "src/evaluation/tasks/tasks.h"
-#include <tessera/base/error.h>
+#include "src/evaluation/tasks/data_task.h"
 
 namespace tessera {
 namespace {
 
-class ValidationLossTask final : public EvaluationTask {
+struct ValidationLossSettings {
+  TaskData data;
+  std::optional<std::int64_t> batch_size;
+};
+
+template <class Visitor>
+void fields(Visitor& v, ValidationLossSettings& s) {
+  data_fields(v, s.data);
+  v("batch_size", s.batch_size,
+    "number of samples in a batch, which are each other's negatives; null: data.loader.batch_size. An incomplete last batch is not "
+    "measured",
+    config::at_least(1));
+}
+
+/// Measures the training loss on held-out data.
+class ValidationLossTask final : public DataTask<ValidationLossSettings> {
  public:
-  explicit ValidationLossTask(ValidationLossSettings settings) : settings_(std::move(settings)) {}
-
-  std::string rule() const override {
-    return "loss: the mean of the training objective over batches of held-out data.";
-  }
-
   // Returns false to skip the general check for a text tower. The objective itself checks for all towers that the objective needs.
   bool uses_texts() const override { return false; }
 
@@ -34,22 +41,24 @@ class ValidationLossTask final : public EvaluationTask {
   }
 
  private:
+  Joined joined() const override { return Joined::none; }
+
   LossBatches batches(const EvaluationContext& context) const {
-    return {.source = open_samples(settings_.data.source, context.source, "validation_loss.source"),
+    return {.source = source_in(context),
             .batch_size = settings_.batch_size,
             .max_samples = settings_.data.max_samples,
             .threads = context.threads,
             .reported = context.reported,
             .progress = context.progress};
   }
-
-  ValidationLossSettings settings_;
 };
 
 }  // namespace
 
-std::shared_ptr<EvaluationTask> make_validation_loss_task(const ValidationLossSettings& settings) {
-  return std::make_shared<ValidationLossTask>(settings);
+void add_validation_loss(TaskRegistry& list) {
+  add_task<ValidationLossTask>(
+      list, "validation_loss", "the loss of the run's objective on the validation data",
+      "loss: the mean of the training objective over batches of held-out data.");
 }
 
 }  // namespace tessera

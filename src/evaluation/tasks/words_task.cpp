@@ -1,27 +1,29 @@
-#include <algorithm>
 #include <functional>
-#include <optional>
 
-#include <ATen/ATen.h>
-#include <nlohmann/json.hpp>
-
-#include "src/base/dump_utf8.h"
-#include "src/data/loading/evaluation_reader.h"
-#include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/conditioned.h"
-#include "src/evaluation/tasks/examples.h"
-#include "src/evaluation/tasks/pass.h"
+#include "src/evaluation/tasks/data_task.h"
 #include "src/evaluation/tasks/patch_scores.h"
-#include "src/evaluation/tasks/tasks.h"
 #include "src/evaluation/token_spans.h"
-#include "src/report/cards.h"
-#include <tessera/base/text.h>
-#include <tessera/io/atomic_file.h>
 #include <tessera/objectives/objective.h>
 #include <tessera/objectives/patch_weights.h>
 
 namespace tessera {
 namespace {
+
+struct WordMapSettings {
+  TaskData data;
+  std::int64_t samples = 4;
+  TextList texts;
+  std::int64_t max_words = 24;
+};
+
+template <class Visitor>
+void fields(Visitor& v, WordMapSettings& s) {
+  data_fields(v, s.data);
+  v("samples", s.samples, "number of images to show, spread over the data", config::at_least(1));
+  v("texts", s.texts, "texts whose words are shown on every image; empty: each image's first caption");
+  v("max_words", s.max_words, "number of words to show of a longer text", config::in_range(1, 200));
+}
 
 std::vector<std::string> texts_of_words(const std::vector<TextWord>& words) {
   std::vector<std::string> texts;
@@ -68,12 +70,9 @@ WordMaps maps_by_objective(const Embedder& embedder, const Comparing& part) {
       const TowerFeatures alone = embed_texts(embedder, texts_of_words(words));
       const TowerFeatures repeated =
           map_tensors(image, [&](const at::Tensor& tensor) { return tensor.repeat_interleave(std::ssize(words), 0); });
-      return weights->patch_weights(on_device(repeated, device), on_device(alone, device))
-          .squeeze(1)
-          .to(at::kCPU, at::kFloat);
+      return weights->patch_weights(on_device(repeated, device), on_device(alone, device)).squeeze(1).to(at::kCPU, at::kFloat);
     }
-    const at::Tensor by_token =
-        weights->patch_weights(on_device(image, device), on_device(text, device))[0].to(at::kCPU, at::kFloat);
+    const at::Tensor by_token = weights->patch_weights(on_device(image, device), on_device(text, device))[0].to(at::kCPU, at::kFloat);
     std::vector<at::Tensor> maps;
     for (const TextWord& word : words)
       maps.push_back(by_token.index_select(0, at::tensor(word.tokens, at::kLong)).mean(0));
@@ -112,38 +111,20 @@ config::Size grid_of(const Embedder& embedder, TowerFeatures& image) {
 nlohmann::json make_json(const report::MapExample& example) {
   auto maps = nlohmann::json::array();
   for (const report::MapExample::Map& map : example.maps)
-    maps.push_back(
-        {{"word", map.text}, {"rows", example.rows}, {"columns", example.columns}, {"weights", map.patches}});
+    maps.push_back({{"word", map.text}, {"rows", example.rows}, {"columns", example.columns}, {"weights", map.patches}});
   return {{"key", example.name}, {"text", example.text}, {"maps", maps}};
 }
 
-class WordsTask final : public EvaluationTask {
+/// Shows where in images the single words of texts are found.
+class WordsTask final : public DataTask<WordMapSettings> {
  public:
-  explicit WordsTask(WordMapSettings settings) : settings_(std::move(settings)) {}
-
-  std::string rule() const override {
-    return "Nothing is measured: heat maps show where in an image each word of a text is found.";
-  }
-
-  void check(const EvaluationContext& context) const override {
-    const auto source = open_source(settings_.data.source, context.source, "words.source");
-    if (settings_.texts.items.empty()) check_samples(*source, "source", settings_.data.max_samples, captioned());
-  }
-
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     if (embedder.tokenizer() == nullptr) user_error("words: the model has no tokenizer, so its texts have no words");
     const Comparing part = comparing_part(context);
     std::optional<ConditionedEmbedder> pooled;
     if (!part.weights && context.pool) pooled.emplace(conditioned(embedder, context, "words", "attention", "cosine"));
-    const WordMaps maps = part.weights ? maps_by_objective(embedder, part)
-                          : pooled     ? maps_by_pool(*pooled)
-                                       : maps_by_cosine(embedder);
-    const Pass pass{.embedder = pooled ? *pooled : embedder,
-                    .context = context,
-                    .source = open_source(settings_.data.source, context.source, "words.source"),
-                    .max_samples = settings_.data.max_samples,
-                    .required = required(),
-                    .needs = maps.needs};
+    const WordMaps maps = part.weights ? maps_by_objective(embedder, part) : pooled     ? maps_by_pool(*pooled) : maps_by_cosine(embedder);
+    const Pass pass = pass_over_data(pooled ? *pooled : embedder, context, maps.needs);
     TaskResult result;
     result.prompts = settings_.texts.items;
     if (!maps.note.empty()) result.notes.push_back(maps.note);
@@ -160,18 +141,18 @@ class WordsTask final : public EvaluationTask {
         }
       }
     });
-    if (!sheets.empty())
-      result.add_card({{"type", "overlay"},
-                       {"title", "Words"},
-                       {"note", maps.rule + " The numbers are in words.json. The colors of each map reach from its smallest to its greatest value."},
-                       {"columns", "five"},
-                       {"items", sheets}});
-    if (!context.out.empty()) io::write_file(context.out + "/words.json", dump_utf8(json, 1) + "\n");
+    add_items({{"type", "overlay"},
+               {"title", "Words"},
+               {"note", maps.rule + " The numbers are in words.json. The colors of each map reach from its smallest to its greatest "
+                                    "value."},
+               {"columns", "five"}},
+              sheets, result);
+    write_json(context.out, "words.json", json);
     return result;
   }
 
  private:
-  Required required() const { return settings_.texts.items.empty() ? captioned() : Required{}; }
+  Required required() const override { return settings_.texts.items.empty() ? captioned() : Required{}; }
 
   std::vector<std::string> texts_for(const Sample& sample) const {
     return settings_.texts.items.empty() ? std::vector{sample.captions.front()} : settings_.texts.items;
@@ -198,10 +179,7 @@ class WordsTask final : public EvaluationTask {
   report::MapExample example(const Embedder& embedder, const WordMaps& maps, TowerFeatures image,
                      const EvaluationSample& sample, const std::string& text) const {
     const TowerFeatures features = embed_texts(embedder, {text}, maps.text_needs);
-    const std::int64_t length = features.input.ids.size(1);
-    const std::int64_t tokens = features.input.mask.defined() ? features.input.mask.sum().item<std::int64_t>() : length;
-    const auto ids = to_vector<std::int64_t>(features.input.ids[0].narrow(0, 0, tokens));
-    std::vector<TextWord> words = words_of(text, embedder.token_texts(ids), /*cut=*/true);
+    std::vector<TextWord> words = words_of(text, tokens_of(embedder, features.input, 0), /*cut=*/true);
     if (std::ssize(words) > settings_.max_words) words.resize(static_cast<std::size_t>(settings_.max_words));
     const config::Size grid = grid_of(embedder, image);
     report::MapExample out{.image = to_image(sample.pixels),
@@ -212,21 +190,19 @@ class WordsTask final : public EvaluationTask {
                    .text = text};
     if (words.empty()) return out;
     const at::Tensor weights = maps.of(image, grid, features, words);
-    if (weights.size(1) != grid.height * grid.width)
-      user_error("words: this model's image tower outputs ", weights.size(1), " groups, not ", grid.height, " x ",
-                 grid.width, " patches");
+    check_patch_grid("words", weights, grid, "");
     for (std::size_t w = 0; w < words.size(); ++w)
       out.maps.push_back({words[w].text, std::nullopt, to_vector<float>(weights[static_cast<std::int64_t>(w)])});
     return out;
   }
-
-  WordMapSettings settings_;
 };
 
 }  // namespace
 
-std::shared_ptr<EvaluationTask> make_words_task(const WordMapSettings& settings) {
-  return std::make_shared<WordsTask>(settings);
+void add_words(TaskRegistry& list) {
+  add_task<WordsTask>(
+      list, "words", "where in images the single words of a text are found (SPARC, FILIP, PACL)",
+      "Nothing is measured: heat maps show where in an image each word of a text is found.");
 }
 
 }  // namespace tessera

@@ -1,65 +1,56 @@
-#include <algorithm>
-#include <functional>
-#include <map>
-
-#include <ATen/ATen.h>
-
-#include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/metrics/zero_shot.h"
-#include "src/evaluation/multi_hot_embedder.h"
 #include "src/evaluation/tasks/candidates.h"
-#include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/conditioned.h"
-#include "src/evaluation/tasks/examples.h"
-#include "src/evaluation/tasks/outcomes.h"
-#include "src/evaluation/tasks/pass.h"
-#include "src/evaluation/tasks/tasks.h"
-#include "src/report/cards.h"
-#include <tessera/base/text.h>
+#include "src/evaluation/tasks/data_task.h"
 
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kBars = 5;
-constexpr std::size_t kFailures = 12;
-constexpr std::size_t kGreatestConfusion = 40;
-
-/// Keeps the mistakes with the greatest margins. The margin is the predicted class's score minus the right class's score.
-class SurestMistakes {
- public:
-  /// Returns true if a mistake with this margin would be kept.
-  bool takes(double margin) const { return margin > 0 && (kept_.size() < kFailures || margin > kept_.rbegin()->first); }
-  void add(double margin, nlohmann::json example) {
-    kept_.emplace(margin, std::move(example));
-    if (kept_.size() > kFailures) kept_.erase(std::prev(kept_.end()));
-  }
-  nlohmann::json surest_first() const {
-    auto out = nlohmann::json::array();
-    for (const auto& [margin, example] : kept_) out.push_back(example);
-    return out;
-  }
-
- private:
-  std::multimap<double, nlohmann::json, std::greater<>> kept_;
+struct ZeroShotSettings {
+  TaskData data;
+  TextList classes;
+  TextList templates = {kUsualPrompt};
+  std::vector<std::int64_t> topk = {1, 5};
+  SimilaritySettings compared;
 };
 
-class ZeroShotTask final : public EvaluationTask {
- public:
-  explicit ZeroShotTask(ZeroShotSettings settings) : settings_(std::move(settings)) {}
+template <class Visitor>
+void fields(Visitor& v, ZeroShotSettings& s) {
+  data_fields(v, s.data);
+  v("classes", s.classes, "class names, one per label; empty: those of the source");
+  v("templates", s.templates, "prompts with {} for the class name; the embeddings of several prompts are averaged (Radford et al. "
+                              "2021, 3.1.4)");
+  v("topk", s.topk, "the values k for which to report the accuracy: the right class is among the k best", config::at_least(1));
+  fields(v, s.compared);
+}
 
+std::optional<config::Problem> validate(const ZeroShotSettings& settings) {
+  if (auto problem = check_topk(settings.topk)) return problem;
+  if (auto problem = validate(settings.compared)) return problem;
+  return check_templates(settings.templates);
+}
+
+constexpr std::int64_t kBars = 5;
+constexpr std::int64_t kFailures = 12;
+constexpr std::size_t kGreatestConfusion = 40;
+
+/// A mistake of the model. The score is the predicted class's similarity minus the right class's.
+struct Mistake {
+  double score = 0;
+  nlohmann::json example;
+};
+
+class ZeroShotTask final : public DataTask<ZeroShotSettings> {
+ public:
   std::string rule() const override {
-    return std::string("top k: the share of images whose class is among the k nearest class texts (cosine). mean_per_class: the mean over classes of "
-           "each class's top 1.") +
-           similarity_sentence(settings_.compared);
+    return "top k: the share of images whose class is among the k nearest class texts (cosine). mean_per_class: the mean over classes of "
+           "each class's top 1." + similarity_sentence(settings_.compared);
   }
 
   void check(const EvaluationContext& context) const override {
-    check_conditioned(context, "zero_shot.similarity", settings_.compared.similarity, "global");
-    const auto source = open_samples(settings_.data.source, context.source, "zero_shot.source");
-    const Candidates candidates = candidates_for(settings_.classes, *source, "zero_shot");
-    check_samples(*source, "source", settings_.data.max_samples, labeled_or_named(),
-                  [&](const Sample& sample) { candidates.label_of(sample, *source); });
+    check_conditioned(context, "zero_shot.similarity", settings_.compared.similarity);
+    candidates_for(settings_.classes, source_in(context), "zero_shot").check(settings_.data.max_samples);
   }
 
   std::vector<std::string> metric_names(const Embedder&) const override {
@@ -70,24 +61,18 @@ class ZeroShotTask final : public EvaluationTask {
   }
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
-    if (settings_.compared.similarity != "global") return measure_conditioned(embedder, context);
-    if (!settings_.text_encoder_free) return measure(embedder, context);
-    TaskResult result = measure(MultiHotEmbedder(embedder, "zero_shot.text_encoder_free"), context);
-    result.data += " (no text encoder)";
-    return result;
+    return measure_by_similarity("zero_shot", settings_.compared, embedder, context,
+                                 [&](const Embedder& model) { return measure(model, context); });
   }
 
  private:
-  TaskResult measure_conditioned(const Embedder& embedder, const EvaluationContext& context) const {
-    TaskResult result = measure(conditioned(embedder, context, "zero_shot", settings_.compared), context);
-    result.data += described(settings_.compared);
-    return result;
-  }
+  Joined joined() const override { return Joined::none; }
 
   TaskResult measure(const Embedder& embedder, const EvaluationContext& context) const {
-    const auto source = open_samples(settings_.data.source, context.source, "zero_shot.source");
-    const Candidates candidates = candidates_for(settings_.classes, *source, "zero_shot");
-    metrics::ZeroShotMeter meter(std::ssize(candidates.names), settings_.topk);
+    Pass pass = pass_over_data(embedder, context);
+    const Candidates candidates = candidates_for(settings_.classes, pass.source, "zero_shot");
+    const std::int64_t count = std::ssize(candidates.names);
+    metrics::ZeroShotMeter meter(count, settings_.topk);
     const TowerFeatures classes = embed_classes(embedder, candidates.names, settings_.templates);
 
     TaskResult result;
@@ -95,19 +80,14 @@ class ZeroShotTask final : public EvaluationTask {
     add_note(candidates.matched, result);
     result.prompts = settings_.templates.items;
     std::vector<std::int64_t> labels;
-    const Pass pass{.embedder = embedder,
-                    .context = context,
-                    .source = source,
-                    .max_samples = settings_.data.max_samples,
-                    .required = candidates.asked(*source),
-                    .reads_pixels = context.images};
+    pass.required = candidates.asked();
+    pass.reads_pixels = context.images;
     ExampleChooser examples(pass.total());
-    SurestMistakes mistakes;
+    std::vector<Mistake> mistakes;
     auto spread = nlohmann::json::array();
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       const at::Tensor similarity = embedder.similarity(features, classes);  // [B, C]
-      std::vector<std::int64_t> own;
-      for (const EvaluationSample& sample : samples) own.push_back(candidates.label_of(sample.sample, *source));
+      const std::vector<std::int64_t> own = candidates.labels_of(samples);
       meter.add(similarity, at::tensor(own, at::kLong));
       labels.insert(labels.end(), own.begin(), own.end());
       for (std::size_t i = 0; context.images && i < samples.size(); ++i) {
@@ -115,26 +95,20 @@ class ZeroShotTask final : public EvaluationTask {
         const auto shown = [&] { return example(samples[i], own[i], row, context.logit_scale, candidates.names); };
         if (examples.choose(samples[i].index)) spread.push_back(shown());
         const double margin = own[i] < 0 ? 0 : (row.max() - row[own[i]]).item<double>();
-        if (mistakes.takes(margin)) mistakes.add(margin, shown());
+        if (margin > 0) offer(mistakes, margin, kFailures, [&] { return Mistake{.example = shown()}; });
       }
     });
     const metrics::ZeroShotScores scores = meter.scores();
-    for (std::size_t i = 0; i < settings_.topk.size(); ++i) {
-      const std::string name = concat("top", settings_.topk[i]);
-      result.add_share(name, scores.topk[i]);
-      result.chance[name] =
-          std::min(1.0, static_cast<double>(settings_.topk[i]) / static_cast<double>(candidates.names.size()));
-      result.outcomes.push_back(hits_within(name, scores.rank, settings_.topk[i]));
-    }
+    add_hits("top", settings_.topk, scores.rank, result, count);
     result.add_share("mean_per_class", scores.mean_per_class);
-    result.chance["mean_per_class"] = 1 / static_cast<double>(candidates.names.size());
-    const auto most = *std::ranges::max_element(settings_.topk);
-    if (most >= std::ssize(candidates.names))
-      result.notes.push_back(
-          concat("top", most, " is 100% for any model, because there are only ", candidates.names.size(), " classes"));
+    result.chance["mean_per_class"] = 1 / static_cast<double>(count);
+    if (const auto most = *std::ranges::max_element(settings_.topk); most >= count)
+      result.notes.push_back(concat("top", most, " is 100% for any model, because there are only ", count, " classes"));
     result.outcomes.push_back(hits_within("mean_per_class", scores.rank, 1, {}, at::tensor(labels, at::kLong)));
     if (!context.images) return result;
-    add_examples("Mistakes", "The mistakes in which the model is most confident, the most confident first.", mistakes.surest_first(), result);
+    auto surest = nlohmann::json::array();
+    for (const Mistake& mistake : mistakes) surest.push_back(mistake.example);
+    add_examples("Mistakes", "The mistakes in which the model is most confident, the most confident first.", surest, result);
     add_examples("Examples", "Spread evenly over the data.", spread, result);
     add_classes(candidates.names, labels, scores, result);
     return result;
@@ -155,25 +129,16 @@ class ZeroShotTask final : public EvaluationTask {
   }
 
   static void add_examples(const std::string& title, const std::string& note, const nlohmann::json& examples, TaskResult& result) {
-    if (examples.empty()) return;
     const char* const reading =
-        " Next to each image is its true class: \u2713 if the text of this class is the nearest, \u2717 if another one is. Below it are the "
-        "nearest classes with the model's probabilities among all classes; the true one is outlined.";
-    result.add_card({{"type", "image"},
-                     {"title", title},
-                     {"note", note + (result.cards.empty() ? reading : "")},
-                     {"layout", "examples"},
-                     {"items", examples}});
+        " Next to each image is its true class: \u2713 if the text of this class is the nearest, \u2717 if another one is. Below it are "
+        "the nearest classes with the model's probabilities among all classes; the true one is outlined.";
+    add_items({{"type", "image"}, {"title", title}, {"note", note + (result.cards.empty() ? reading : "")}, {"layout", "examples"}},
+              examples, result);
   }
 
   static void add_classes(const std::vector<std::string>& names, const std::vector<std::int64_t>& labels,
                           const metrics::ZeroShotScores& scores, TaskResult& result) {
-    std::vector<std::pair<std::string, double>> values;
-    for (std::size_t c = 0; c < names.size(); ++c) {
-      const double accuracy = scores.per_class[static_cast<std::int64_t>(c)].item<double>();
-      if (accuracy >= 0) values.emplace_back(names[c], accuracy);
-    }
-    if (!values.empty()) result.add_card(report::bars_card("Accuracy by class", values));
+    add_bars("Accuracy by class", names, scores.per_class, result);
     if (names.size() > kGreatestConfusion) return;
     std::vector<std::vector<std::int64_t>> confusion(names.size(), std::vector<std::int64_t>(names.size(), 0));
     const auto* guesses = scores.prediction.const_data_ptr<std::int64_t>();
@@ -185,14 +150,12 @@ class ZeroShotTask final : public EvaluationTask {
                      {"names", names},
                      {"rows", confusion}});
   }
-
-  ZeroShotSettings settings_;
 };
 
 }  // namespace
 
-std::shared_ptr<EvaluationTask> make_zero_shot_task(const ZeroShotSettings& settings) {
-  return std::make_shared<ZeroShotTask>(settings);
+void add_zero_shot(TaskRegistry& list) {
+  add_task<ZeroShotTask>(list, "zero_shot", "zero-shot classification with prompts");
 }
 
 }  // namespace tessera

@@ -1,7 +1,7 @@
 #include <sstream>
 
 #include "src/data/sources/mixture.h"
-#include "src/evaluation/tasks/task_settings.h"
+#include "src/evaluation/tasks/patch_scores.h"
 #include "src/models/vit.h"
 #include <tessera/base/error.h>
 #include <tessera/data/tokenizers/tokenizer.h>
