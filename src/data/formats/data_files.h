@@ -22,7 +22,7 @@ std::string read_sample_text(const std::string& path);
 /// or a pointer of Git LFS.
 std::string checked_text(std::string text, const std::string& place);
 
-/// Numbers files for ImageIds. The object remembers the folders that it has looked up, so make one for each list.
+/// Numbers files for Source::image_ids(). The object remembers the folders that it has looked up, so make one for each list.
 class FileIds {
  public:
   /// Returns a number that is the same for all ways to write a file's path: a.png, ./a.png, /data/a.png, and through links. A link to a

@@ -17,11 +17,9 @@
 #include "src/data/formats/in_threads.h"
 #include "src/data/formats/row_filter.h"
 #include "src/data/formats/data_files.h"
-#include "src/data/sources/one_per_image.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
-#include <tessera/data/grouped_source.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {
@@ -186,7 +184,7 @@ bool holds_binary(const Column& column) {
   return column.kind == Column::Kind::binary || std::ranges::any_of(column.members, holds_binary);
 }
 
-class ParquetSource : public IndexedSource, public GroupedSource, public FieldSource, public ImageIds {
+class ParquetSource : public IndexedSource, public FieldSource {
  public:
   explicit ParquetSource(const ParquetSettings& settings)
       : settings_(settings), paths_(table_files(settings.path)), files_(paths_.size()) {

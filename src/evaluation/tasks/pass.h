@@ -32,7 +32,7 @@ std::shared_ptr<const Source> open_samples(const std::optional<config::ModuleSet
 /// Numbers the images of a source from open_samples(), in the order in which of() is first called with them.
 class ImageNumbers {
  public:
-  explicit ImageNumbers(const Source& source) : ids_(image_ids_of(source)) {}
+  explicit ImageNumbers(const Source& source) : ids_(source.image_ids()) {}
   /// Returns the number of a sample's image. Samples that name the same file have the same image.
   std::int64_t of(const EvaluationSample& sample);
   std::int64_t count() const { return std::ssize(known_); }
