@@ -129,6 +129,16 @@ Sample read_keyed(const std::string& key, const Read& read) {
   }
 }
 
+/// Calls `read` and returns its result. If `read` throws a SampleError, throws it with `place` before its text and with this key.
+template <class Read>
+auto read_at(const std::string& place, const std::string& key, const Read& read) {
+  try {
+    return read();
+  } catch (const SampleError& error) {
+    throw SampleError(error.reason(), place + ": " + error.what(), key);
+  }
+}
+
 using SourceRegistry = config::Registry<Source>;
 SourceRegistry& sources();
 

@@ -13,13 +13,6 @@
 #include <tessera/data/source.h>
 
 namespace tessera {
-namespace {
-
-[[noreturn]] void bad_image(const std::string& text) {
-  throw SampleError("bad_image", text);
-}
-
-}  // namespace
 
 ImageHeader check_image(std::string_view file, std::int64_t max_pixels, const Decoding& decoding) {
   if (file.empty()) throw SampleError("empty_image", "the image has 0 bytes");

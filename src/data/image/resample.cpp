@@ -107,14 +107,6 @@ void copy(const PixelView& view, const Target& out) {
     std::memcpy(out.data + y * out.stride, view.data + y * view.stride, static_cast<std::size_t>(view.width * 3));
 }
 
-void mirror_rows(const Target& out, std::int64_t height, std::int64_t width) {
-  for (std::int64_t y = 0; y < height; ++y) {
-    std::uint8_t* row = out.data + y * out.stride;
-    for (std::int64_t a = 0, b = width - 1; a < b; ++a, --b)
-      std::swap_ranges(row + 3 * a, row + 3 * a + 3, row + 3 * b);
-  }
-}
-
 PixelView part(const PixelView& view, Range rows, Range columns) {
   return {view.data + rows.begin * view.stride + columns.begin * 3, rows.count, columns.count, view.stride};
 }
@@ -149,7 +141,7 @@ void resample(const PixelView& view, const Axis& vertical, const Axis& horizonta
       copy(part(used, rows, all(used.width)), out);
     else
       resample_height(used, down, out);
-    if (mirrored) mirror_rows(out, window.height, window.width);
+    if (mirrored) mirror_rows(out.data, window.height, window.width, out.stride);
     return;
   }
   if (same(vertical, height)) return resample_width(part(view, rows, all(view.width)), across, out, scratch);
@@ -187,6 +179,13 @@ Range touched(double begin, double length, std::int64_t inputs) {
 }
 
 }  // namespace
+
+void mirror_rows(std::uint8_t* pixels, std::int64_t height, std::int64_t width, std::int64_t stride) {
+  for (std::int64_t y = 0; y < height; ++y) {
+    std::uint8_t* row = pixels + y * stride;
+    for (std::int64_t a = 0, b = width - 1; a < b; ++a, --b) std::swap_ranges(row + 3 * a, row + 3 * a + 3, row + 3 * b);
+  }
+}
 
 Image resample(const PixelView& view, std::int64_t height, std::int64_t width, Filter filter,
                const OutputWindow& window) {

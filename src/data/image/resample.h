@@ -44,6 +44,12 @@ Image resample(const PixelView& view, std::int64_t height, std::int64_t width, F
 /// Computes the whole resized image.
 Image resample(const PixelView& view, std::int64_t height, std::int64_t width, Filter filter);
 
+/// Flips the rows of an interleaved RGB image horizontally. `stride` is the number of bytes from one row to the next.
+void mirror_rows(std::uint8_t* pixels, std::int64_t height, std::int64_t width, std::int64_t stride);
+
+/// Writes an interleaved image [H, W, 3] as planes [3, H, W] to `out`.
+void write_planes(const Image& image, std::uint8_t* out);
+
 /// Resizes the box to height x width and writes it to `out` as interleaved RGB; `mirrored` flips it horizontally. For a box of
 /// whole pixels the result is the same as for a view that consists of only these pixels.
 void resample_box(const PixelView& view, const SourceBox& box, std::int64_t height, std::int64_t width, Filter filter,

@@ -32,7 +32,7 @@ void turn_annotations(Sample& sample, const config::Size& stored, int orientatio
 Image take_image(Sample& sample, const Decoding& decoding, ImageNotes* notes) {
   if (!sample.image.empty()) return std::move(sample.image);
   if (sample.encoded.empty()) throw_no_image(sample);
-  try {
+  return read_at("sample " + sample.key, {}, [&] {
     ImageNotes found;
     Image image = decode_with_notes(sample.encoded, kDefaultMaxPixels, decoding, found);
     if (decoding.exif_rotation)
@@ -40,9 +40,7 @@ Image take_image(Sample& sample, const Decoding& decoding, ImageNotes* notes) {
     if (notes != nullptr) *notes = found;
     sample.encoded.clear();
     return image;
-  } catch (const SampleError& error) {
-    throw SampleError(error.reason(), "sample " + sample.key + ": " + error.what());
-  }
+  });
 }
 
 }  // namespace tessera

@@ -9,12 +9,10 @@
 #include <tiffio.h>
 
 #include "src/base/printable.h"
-#include "src/data/image/byte_reader.h"
 #include "src/data/image/jpeg.h"
 #include "src/data/image/orientation.h"
 #include "src/data/image/raster_files.h"
 #include <tessera/base/error.h>
-#include <tessera/data/source.h>
 
 namespace tessera {
 namespace {
@@ -31,12 +29,8 @@ void keep_error(const char*, const char* format, va_list values) {
     libtiff_error = text.data();
 }
 
-[[noreturn]] void bad_tiff(const std::string& text) {
-  throw SampleError("bad_image", "a TIFF file " + text);
-}
-
 [[noreturn]] void damaged_tiff() {
-  bad_tiff("that is corrupt or cut off" + (libtiff_error.empty() ? "" : ": " + printable(libtiff_error)));
+  bad_image("a TIFF file that is corrupt or cut off" + (libtiff_error.empty() ? "" : ": " + printable(libtiff_error)));
 }
 
 /// Lets libtiff read a file in memory.
@@ -123,7 +117,7 @@ std::size_t colors_of(const Layout& layout) {
     case PHOTOMETRIC_SEPARATED:
       return 4;
     default:
-      bad_tiff(concat("with color space ", layout.color, ", which is not supported"));
+      bad_image(concat("a TIFF file with color space ", layout.color, ", which is not supported"));
   }
 }
 
@@ -132,13 +126,13 @@ void check_layout(TIFF* tiff, const Layout& layout) {
   const bool few_bits = (bits == 1 || bits == 2 || bits == 4) && colors == 1 && layout.samples == 1;
   const bool palette = layout.color == PHOTOMETRIC_PALETTE, deep = layout.deep_gray() && (bits == 12 || bits == 32);
   if (!few_bits && !deep && bits != 8 && (bits != 16 || palette))
-    bad_tiff(concat("with ", bits, " bits for each of ", layout.samples, " values per pixel, which is not supported"));
+    bad_image(concat("a TIFF file with ", bits, " bits for each of ", layout.samples, " values per pixel, which is not supported"));
   // Pillow reads signed gray levels, too, and those of 8 bits as unsigned.
   const bool signed_gray = layout.is_signed && layout.gray() && (bits == 8 || layout.deep_gray());
   if (!signed_gray && field<std::uint16_t>(tiff, TIFFTAG_SAMPLEFORMAT, SAMPLEFORMAT_UINT) != SAMPLEFORMAT_UINT)
-    bad_tiff("with values that are not unsigned integers, which is not supported");
+    bad_image("a TIFF file with values that are not unsigned integers, which is not supported");
   if (layout.samples < colors || layout.samples > kMostSamples)
-    bad_tiff(concat("with ", layout.samples, " values per pixel, which is not supported"));
+    bad_image(concat("a TIFF file with ", layout.samples, " values per pixel, which is not supported"));
 }
 
 /// Reads the values of all pixels, [height, width, samples], and reduces them to 8 bits. Of separate planes, only the first `used` are
@@ -160,7 +154,7 @@ class ValueReader {
 
  private:
   void prepare(std::uint64_t bytes) {
-    if (bytes == 0 || bytes > kMostTileBytes + 2 * out_.size()) bad_tiff("with strips or tiles of an impossible size");
+    if (bytes == 0 || bytes > kMostTileBytes + 2 * out_.size()) bad_image("a TIFF file with strips or tiles of an impossible size");
     buffer_.resize(static_cast<std::size_t>(bytes));
   }
 
@@ -216,7 +210,7 @@ class ValueReader {
     const std::int64_t deep = deep_value(row, number);
     if (!layout_.deep_gray()) return static_cast<std::uint8_t>(deep >> 8);
     if (deep < 0 || deep > 65535)
-      bad_tiff(concat("with the gray level ", deep, "; only levels from 0 to 65535 are supported"));
+      bad_image(concat("a TIFF file with the gray level ", deep, "; only levels from 0 to 65535 are supported"));
     return gray_.of(static_cast<std::uint32_t>(deep));
   }
 
@@ -248,7 +242,7 @@ class Coloring {
         has_alpha_(layout.extra == EXTRASAMPLE_ASSOCALPHA && layout.samples > 3) {
     if (layout.color == PHOTOMETRIC_PALETTE &&
         TIFFGetField(tiff, TIFFTAG_COLORMAP, &palette_[0], &palette_[1], &palette_[2]) == 0)
-      bad_tiff("without its palette");
+      bad_image("a TIFF file without its palette");
   }
 
   /// Returns the number of samples that color() uses.
@@ -379,7 +373,7 @@ std::vector<std::uint8_t> decode_tiff(std::string_view file, const config::Size&
   const Layout layout = layout_of(tiff.get());
   const int orientation = kept_orientation(field<std::uint16_t>(tiff.get(), TIFFTAG_ORIENTATION, ORIENTATION_TOPLEFT));
   const config::Size stored{static_cast<std::int64_t>(layout.height), static_cast<std::int64_t>(layout.width)};
-  if (turned_size(stored, orientation) != size) bad_tiff("with a size other than its header's");
+  if (turned_size(stored, orientation) != size) bad_image("a TIFF file with a size other than its header's");
   return turned(read_pixels(tiff.get(), layout, gray), stored, orientation, 3);
 }
 

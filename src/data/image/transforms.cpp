@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 
 #include "src/data/image/patches.h"
-#include "src/data/image/planes.h"
 #include "src/data/image/resample.h"
 #include "src/data/image/resample_loops.h"
 #include <tessera/data/image/transforms.h>
