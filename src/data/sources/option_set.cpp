@@ -205,7 +205,7 @@ class OptionBuilder {
   /// Returns the set. `files` are the annotation files. Throws UserError if there are no items.
   OptionSet finished(const std::vector<std::string>& files) && {
     if (set_.items.empty()) user_error(files.at(0), ": holds no items of layout ", settings_.layout);
-    list_.described = concat(settings_.layout, " ", files[0], files.size() > 1 ? concat(" and ", files.size() - 1, " more files") : "");
+    list_.described = concat(settings_.layout, " ", first_and_more(files, "files"));
     list_.folder = settings_.images;
     list_.tables = files;
     set_.described = concat(list_.described, ", ", with_thousands(std::ssize(set_.items)), " items");

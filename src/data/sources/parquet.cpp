@@ -209,8 +209,7 @@ class ParquetSource : public IndexedSource, public FieldSource {
   }
 
   std::string describe() const override {
-    return concat("parquet ", paths_[0], paths_.size() == 1 ? "" : concat(" and ", paths_.size() - 1, " more files"), ", ",
-                  with_thousands(size()), " samples");
+    return concat("parquet ", first_and_more(paths_, "files"), ", ", with_thousands(size()), " samples");
   }
 
   std::string name_of(std::int64_t index) const override {
@@ -254,9 +253,7 @@ class ParquetSource : public IndexedSource, public FieldSource {
       for (const std::string& name : kept_) row.side_fields[name] = row.value(name);
       row.files = &file_columns_;
       row.folder = folder_of(place.file);
-      mapper_->read_fields(row, sample);
-      mapper_->read_label(row, sample);
-      mapper_->read_files(row, sample);
+      mapper_->read(row, sample);
       if (sample.encoded.empty())
         sample.no_image = concat("sample ", printable(sample.key), " has no image: its column ", printable(image_.column), " is null");
       return std::move(sample);
@@ -366,8 +363,7 @@ class ParquetSource : public IndexedSource, public FieldSource {
         log::warning(paths_[file], ": is cut off or damaged after its first ", with_thousands(first), " rows, which are used (",
                      printable(files_[file]->problem()), ")");
     }
-    if (groups_.empty())
-      user_error(paths_[0], paths_.size() > 1 ? concat(" and ", paths_.size() - 1, " more files") : "", ": hold no rows");
+    if (groups_.empty()) user_error(first_and_more(paths_, "files"), ": hold no rows");
     // The number of open groups is a power of two. So if the number of ranks is also a power of two, and not larger than the number of open
     // groups, each rank reads groups of its own.
     const std::int64_t fit = std::clamp<std::int64_t>((settings_.memory_mb << 20) / largest, 1, kMostOpenGroups);

@@ -103,7 +103,7 @@ char separator_for(const CsvSettings& settings, const std::string& path) {
 class CsvFiles : public RowFiles {
  public:
   explicit CsvFiles(const CsvSettings& given) : RowFiles(given, ".csv"), given_(given) {
-    format.name = concat("csv ", paths[0], paths.size() == 1 ? "" : concat(" and ", paths.size() - 1, " more tables"));
+    format.name = concat("csv ", first_and_more(paths, "tables"));
     if (given.caption_keys.empty() && given.text_fields.empty())
       user_error("csv: caption_keys is empty; expected at least one column, or text_fields");
     if (given.root) config::require(*given.root);

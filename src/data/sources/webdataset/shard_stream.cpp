@@ -88,7 +88,7 @@ class ShardSequence {
         if (!shard_) begin_shard();
         if (std::shared_ptr<RawSample> raw = shard_->next()) {
           ++given_;
-          return [all = all_, raw = std::move(raw)] { return all->mapper.load(raw->shard, raw->key, *raw); };
+          return [all = all_, raw = std::move(raw)] { return all->mapper.load(std::move(*raw)); };
         }
         all_->tell_remarks(shards_[at_], shard_->grouping(), shard_->tar(), given_);
         end_shard();
@@ -187,9 +187,7 @@ class ShuffledStream : public SampleStream {
   }
 
   void begin_pass() {
-    if (!given_)
-      user_error(own_[0], own_.size() > 1 ? concat(" and ", own_.size() - 1, " more streams") : "",
-                 ": hold no samples (files named KEY.jpg, KEY.txt, ...)");
+    if (!given_) user_error(first_and_more(own_, "streams"), ": hold no samples (files named KEY.jpg, KEY.txt, ...)");
     given_ = false;
     if (start_.shuffle) draws_.shuffle(own_);
     sequence_.emplace(all_, own_, start_.stop);
@@ -231,9 +229,7 @@ class StreamedWebDataset : public StreamSource {
   std::unique_ptr<SampleStream> open(const StreamStart& start) const override { return std::make_unique<ShuffledStream>(all_, start); }
 
  private:
-  std::string named() const {
-    return concat(all_->shards[0], all_->shards.size() == 1 ? "" : concat(" and ", all_->shards.size() - 1, " more shards"));
-  }
+  std::string named() const { return first_and_more(all_->shards, "shards"); }
 
   std::int64_t counted() const {
     log::info(named(), ": counting the samples, which reads everything once; set stream.samples to avoid it");
@@ -278,22 +274,19 @@ std::string TarStream::take(std::uint64_t size) {
   return out;
 }
 
-void TarStream::pass_over_content() {
-  std::array<char, 1 << 14> buffer{};
-  for (std::uint64_t size = std::exchange(content_, 0) + std::exchange(filling_, 0); size > 0;) {
-    const std::size_t count = bytes_->read(buffer.data(), static_cast<std::size_t>(std::min<std::uint64_t>(size, buffer.size())));
-    at_ += count;
-    size -= count;
-    if (count == 0) throw StreamError("the archive ends in the middle of " + name_);
-  }
-}
-
-// Reads to the end of the stream, because a command's exit code is checked only there.
-std::uint64_t TarStream::drain() {
+// Reads up to `most` bytes, and returns their number, which is smaller only at the end of the stream.
+std::uint64_t TarStream::skip(std::uint64_t most) {
   std::array<char, 1 << 14> buffer{};
   std::uint64_t total = 0;
-  while (const std::size_t count = bytes_->read(buffer.data(), buffer.size())) total += count;
+  for (std::size_t count = 1; total < most && count > 0; total += count)
+    count = bytes_->read(buffer.data(), static_cast<std::size_t>(std::min<std::uint64_t>(most - total, buffer.size())));
+  at_ += total;
   return total;
+}
+
+void TarStream::pass_over_content() {
+  const std::uint64_t size = std::exchange(content_, 0) + std::exchange(filling_, 0);
+  if (skip(size) < size) throw StreamError("the archive ends in the middle of " + name_);
 }
 
 bool TarStream::next(io::TarMember& member) {
@@ -310,7 +303,7 @@ bool TarStream::next(io::TarMember& member) {
     io::TarHeader header;
     const std::string problem = block.size() < io::kBlock ? "the archive ends in the middle of a header" : reader.read(block, header);
     if (!problem.empty() && ended_) {
-      ignored_ = block.size() + drain();
+      ignored_ = block.size() + skip(UINT64_MAX);  // to the end, because a command's exit code is checked only there
       return false;
     }
     if (!problem.empty() && begin == 0) {
@@ -349,11 +342,6 @@ std::string TarStream::content() {
   return out;
 }
 
-const std::string* RawSample::find(const std::string& name) const {
-  const auto found = std::ranges::find(members, name, &std::pair<std::string, std::string>::first);
-  return found == members.end() ? nullptr : &found->second;
-}
-
 bool StreamGrouping::begins(const std::string& key, const std::string& name) {
   const bool is_new = names_.empty() || key != key_ || names_.contains(name);
   if (is_new) {
@@ -373,12 +361,8 @@ std::shared_ptr<RawSample> ShardStream::next() {
   for (std::string key, name; tar_.next(member);) {
     if (!split_member_path(member.name, key, name)) continue;
     std::shared_ptr<RawSample> complete;
-    if (grouping_.begins(key, name)) {
-      complete = std::exchange(open_, std::make_shared<RawSample>());
-      open_->shard = address_;
-      open_->key = key;
-    }
-    if (wanted_.contains(name)) open_->members.emplace_back(name, tar_.content());
+    if (grouping_.begins(key, name)) complete = std::exchange(open_, std::make_shared<RawSample>(address_, key));
+    if (wanted_.contains(name)) open_->members.emplace(name, tar_.content());
     if (complete) return complete;
   }
   return std::exchange(open_, nullptr);

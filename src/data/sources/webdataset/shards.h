@@ -69,6 +69,7 @@ ShardIndex index_shards(const std::vector<std::string>& paths, const std::string
 /// The files of one sample of a shard, from an index or a stream, as a row.
 class ShardRow : public Row {
  public:
+  ShardRow(std::string of, std::string name) : shard(std::move(of)), key(std::move(name)) {}
   virtual bool has(const std::string& name) const = 0;
   /// Returns the bytes of a member, which must exist. Throws SampleError if they cannot be read.
   virtual std::string read(const std::string& name) const = 0;
@@ -79,6 +80,7 @@ class ShardRow : public Row {
   const nlohmann::json* side() const override;
   std::string bad_side() const override;
 
+  const std::string shard, key;
   bool splits_lines = false;  // whether value() makes each line of a member a text of its own
 
  private:
@@ -92,17 +94,21 @@ class ShardMapper {
   /// Searches for classes.txt next to `first_shard`, unless `first_shard` is empty.
   ShardMapper(const WebDatasetSettings& settings, const std::string& first_shard);
 
-  /// Makes the sample of this key in a shard; any field may be missing, even the image. Only masks, depths and region features
-  /// are decoded. Throws SampleError naming shard and key if members are damaged.
-  Sample load(const std::string& shard, const std::string& key, ShardRow& row) const;
+  /// Makes the sample of a row; any field may be missing, even the image. Only masks, depths and region features are decoded. Throws
+  /// SampleError naming shard and key if members are damaged.
+  Sample load(ShardRow&& row) const;
   /// Returns the captions that load() would return, reading only texts. Throws as load() does, except for errors about images.
-  std::vector<std::string> captions(const std::string& shard, const std::string& key, ShardRow& row) const;
+  std::vector<std::string> captions(ShardRow&& row) const;
   /// Returns the number of captions that captions() would return. Reads members only if their names do not determine this number.
-  std::int64_t count_captions(const std::string& shard, const std::string& key, ShardRow& row) const;
+  std::int64_t count_captions(ShardRow&& row) const;
   const std::vector<std::string>& classes() const { return rows_.classes(); }
   std::string describe(const std::vector<std::string>& needed) const { return describe_rows(rows_.settings(), classes().size(), needed); }
 
  private:
+  // Calls read(row, sample) and returns the sample.
+  template <class Read>
+  Sample read(ShardRow& row, const Read& read) const;
+
   RowMapper rows_;
   bool caption_lines_;
 };
@@ -148,8 +154,8 @@ class TarStream {
 
  private:
   std::string take(std::uint64_t size);
+  std::uint64_t skip(std::uint64_t most);
   void pass_over_content();
-  std::uint64_t drain();
 
   std::unique_ptr<ByteStream> bytes_;
   std::uint64_t at_ = 0;
@@ -162,15 +168,11 @@ class TarStream {
 
 /// A sample as stored in a shard: the bytes of its members.
 struct RawSample : ShardRow {
-  std::string shard;
-  std::string key;
-  std::vector<std::pair<std::string, std::string>> members;  // name and bytes
+  using ShardRow::ShardRow;
+  bool has(const std::string& name) const override { return members.contains(name); }
+  std::string read(const std::string& name) const override { return members.at(name); }
 
-  bool has(const std::string& name) const override { return find(name) != nullptr; }
-  std::string read(const std::string& name) const override { return *find(name); }
-
- private:
-  const std::string* find(const std::string& name) const;
+  std::map<std::string, std::string> members;  // the bytes, by name
 };
 
 /// Detects where a new sample starts: at a new key, or at a member name that the current sample already has.
