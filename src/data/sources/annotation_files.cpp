@@ -104,8 +104,7 @@ void add_entity_sentence(std::string_view line, const std::map<std::string, Enti
 }
 
 void add_entity_sentences(std::string_view sentences, const std::map<std::string, EntityBox>& boxes, Sample& sample) {
-  for (const std::string& line : split(sentences, '\n'))
-    if (!strip(line).empty()) add_entity_sentence(strip(line), boxes, sample);
+  for_each_line(sentences, [&](const std::string& line, std::int64_t) { add_entity_sentence(strip(line), boxes, sample); });
 }
 
 /// Reads the images and captions of Flickr30k's own files.
@@ -138,8 +137,8 @@ class Flickr30kReader {
  private:
   void read_split() {
     if (settings_.split.empty()) return;
-    for (const std::string& line : split(io::read_data_file(settings_.split), '\n'))
-      if (!strip(line).empty()) wanted_.insert(fs::path(strip(line)).stem().string());
+    for_each_line(io::read_data_file(settings_.split),
+                  [&](const std::string& line, std::int64_t) { wanted_.insert(fs::path(strip(line)).stem().string()); });
     if (wanted_.empty()) user_error(settings_.split, ": is empty; expected numbers of images, one per line");
   }
 
@@ -158,18 +157,16 @@ class Flickr30kReader {
   }
 
   void read_token() {
-    std::int64_t number = 0, wrong = 0;
+    std::int64_t wrong = 0;
     std::string first_wrong;
-    for (const std::string& line : split(io::read_data_file(settings_.captions), '\n')) {
-      ++number;
-      if (strip(line).empty()) continue;
+    for_each_line(io::read_data_file(settings_.captions), [&](const std::string& line, std::int64_t number) {
       const std::size_t tab = line.find('\t'), mark = line.rfind('#', tab);
       if (tab == std::string::npos || mark == std::string::npos || mark == 0) {
         if (wrong++ == 0) first_wrong = concat(":", number, ": expected IMAGE#NUMBER<tab>CAPTION, got \"", printable(line, 60), "\"");
-        continue;
+      } else if (ListedImage* image = image_of(line.substr(0, mark))) {
+        add_caption(std::string_view(line).substr(tab + 1), image->captions);
       }
-      if (ListedImage* image = image_of(line.substr(0, mark))) add_caption(std::string_view(line).substr(tab + 1), image->captions);
-    }
+    });
     if (wrong > 0 && list_.images.empty()) user_error(settings_.captions, first_wrong);
     if (wrong > 0) log::warning(settings_.captions, first_wrong, "; ", wrong, " such lines are left out");
   }
@@ -216,32 +213,23 @@ class Flickr30k : public ListedImages {
   Sample get(std::int64_t index) const override {
     Sample sample = ListedImages::get(index);
     if (!entities_.empty())
-      with_entities(sample.key,
-                    [&](const std::string& sentences) { set_entities(sentences, read_of(sample.key, "Annotations", ".xml"), sample); });
+      read_at("sample " + sample.key, sample.key, [&] {
+        set_entities(read_of(sample.key, "Sentences", ".txt"), read_of(sample.key, "Annotations", ".xml"), sample);
+      });
     return sample;
   }
 
   std::vector<std::string> captions(std::int64_t index) const override {
     if (entities_.empty()) return ListedImages::captions(index);
     Sample sample;
-    with_entities(fs::path(listed(index).name).filename().string(),
-                  [&](const std::string& sentences) { add_entity_sentences(sentences, {}, sample); });
+    const std::string key = fs::path(listed(index).name).filename().string();
+    read_at("sample " + key, key, [&] { add_entity_sentences(read_of(key, "Sentences", ".txt"), {}, sample); });
     return std::move(sample.captions);
   }
 
   bool lacks_caption(std::int64_t index) const override { return entities_.empty() && ListedImages::lacks_caption(index); }
 
  private:
-  // Calls use(the sample's Sentences file), and adds the sample's key to SampleErrors.
-  template <class Use>
-  void with_entities(const std::string& key, const Use& use) const {
-    try {
-      use(read_of(key, "Sentences", ".txt"));
-    } catch (const SampleError& error) {
-      throw SampleError(error.reason(), concat("sample ", key, ": ", error.what()), key);
-    }
-  }
-
   std::string read_of(const std::string& key, const char* folder, const char* extension) const {
     return read_sample_file((fs::path(entities_) / folder / fs::path(key).stem().concat(extension)).string(), "bad_annotation");
   }

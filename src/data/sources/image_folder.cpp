@@ -224,11 +224,9 @@ class FolderReader {
     list.tables = {path};
     std::unordered_map<std::string, ListedImage*> known;
     for (ListedImage& image : list.images) known[image.name] = &image;
-    std::size_t line_number = 0, used = 0, unknown = 0;
+    std::size_t used = 0, unknown = 0;
     std::string first_unknown;
-    for (const std::string& line : split(io::read_data_file(path), '\n')) {
-      ++line_number;
-      if (strip(line).empty()) continue;
+    for_each_line(io::read_data_file(path), [&](const std::string& line, std::int64_t line_number) {
       const std::size_t tab = line.find('\t');
       const bool no_tab = tab == std::string::npos;
       const std::string name = fs::path(line.substr(0, tab)).lexically_normal().generic_string();
@@ -239,7 +237,7 @@ class FolderReader {
       } else if (no_tab || line_number > 1) {  // the first line may be a header
         if (unknown++ == 0) first_unknown = concat("line ", line_number, ": ", no_tab ? "expected IMAGE<tab>CAPTION, got no tab" : name);
       }
-    }
+    });
     if (used == 0)
       user_error(path, ": names no image of ", settings_.path, first_unknown.empty() ? "" : " (" + first_unknown + ")",
                  ": expected names relative to the folder, such as ", list.images[0].name);

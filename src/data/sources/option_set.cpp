@@ -255,14 +255,12 @@ void for_items(const std::string& path, const OptionLayout& layout, const ItemBo
   const std::string text = io::read_data_file(path);
   const Json whole = Json::parse(text, nullptr, false);
   if (whole.is_discarded()) {
-    std::size_t number = 0;
-    for (const std::string& line : split(text, '\n')) {
-      const std::string place = concat(path, ":", ++number);
-      if (strip(line).empty()) continue;
+    for_each_line(text, [&](const std::string& line, std::int64_t number) {
+      const std::string place = concat(path, ":", number);
       const Json item = Json::parse(line, nullptr, false);
       if (item.is_discarded()) user_error(place, ": is not JSON; expected a list of items, an object of items, or one item per line");
       body(item, place);
-    }
+    });
   } else if (whole.is_array()) {
     for (std::size_t i = 0; i < whole.size(); ++i) body(whole[i], concat(path, ": item ", i));
   } else if (!whole.is_object()) {

@@ -203,10 +203,7 @@ class ParquetSource : public IndexedSource, public FieldSource {
   std::vector<std::int64_t> group_starts() const override { return starts_; }
   std::int64_t open_groups() const override { return open_groups_; }
   std::int64_t data_file_count() const override { return std::ssize(paths_); }
-  DataFile data_file(std::int64_t index) const override {
-    const std::string& path = paths_.at(static_cast<std::size_t>(index));
-    return {fs::path(path).filename().string(), path};
-  }
+  DataFile data_file(std::int64_t index) const override { return data_file_at(paths_.at(static_cast<std::size_t>(index))); }
 
   std::string describe() const override {
     return concat("parquet ", first_and_more(paths_, "files"), ", ", with_thousands(size()), " samples");

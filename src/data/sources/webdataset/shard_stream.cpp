@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "src/base/printable.h"
+#include "src/data/formats/data_files.h"
 #include "src/data/formats/in_threads.h"
 #include "src/data/sources/webdataset/shards.h"
 #include "src/io/tar.h"
@@ -396,8 +397,7 @@ bool is_stream(const std::string& address) {
 }
 
 DataFile shard_file(const std::string& address) {
-  if (address.starts_with(kCommand)) return {address, ""};
-  return {std::filesystem::path(address).filename().string(), address};
+  return address.starts_with(kCommand) ? DataFile{address, ""} : data_file_at(address);
 }
 
 std::vector<std::string> expand_shards(const PathList& paths) {
