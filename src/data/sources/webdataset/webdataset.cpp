@@ -52,15 +52,15 @@ SideTable judge_side_table(const std::string& shard, const RowFilter& filter) {
   std::vector<std::string> names = {"key"};
   std::vector<std::vector<std::string>> below;
   for (const std::string& field : filter.fields()) {
-    const auto column = find_column(file->columns(), field);
+    const auto column = find_column(file->columns, field);
     if (!column) return {};
     names.push_back(column->column);
     below.push_back(column->below);
   }
-  if (!find_column(file->columns(), names[0])) return {};
+  if (!find_column(file->columns, names[0])) return {};
   SideTable out;
   try {
-    for (std::int64_t number = 0; number < std::ssize(file->group_rows()); ++number) {
+    for (std::int64_t number = 0; number < std::ssize(file->group_rows); ++number) {
       const auto group = file->read(number, names);
       for (std::int64_t row = 0; row < group->rows(); ++row)
         if (const auto key = group->bytes(0, row))
