@@ -144,45 +144,31 @@ class ValueReader {
 
   std::vector<std::uint8_t> read(std::size_t used) {
     const std::size_t planes = layout_.separate ? used : 1;
-    for (std::size_t plane = 0; plane < planes; ++plane)
-      if (TIFFIsTiled(tiff_) != 0)
-        read_tiles(plane);
-      else
-        read_strips(plane);
+    for (std::size_t plane = 0; plane < planes; ++plane) read_plane(plane);
     return std::move(out_);
   }
 
  private:
-  void prepare(std::uint64_t bytes) {
-    if (bytes == 0 || bytes > kMostTileBytes + 2 * out_.size()) bad_image("a TIFF file with strips or tiles of an impossible size");
+  // Reads tiles, or strips, which are as wide as the image and may end with it.
+  void read_plane(std::size_t plane) {
+    const bool tiled = TIFFIsTiled(tiff_) != 0;
+    const tmsize_t bytes = tiled ? TIFFTileSize(tiff_) : TIFFStripSize(tiff_);
+    if (bytes <= 0 || static_cast<std::uint64_t>(bytes) > kMostTileBytes + 2 * out_.size())
+      bad_image("a TIFF file with strips or tiles of an impossible size");
     buffer_.resize(static_cast<std::size_t>(bytes));
-  }
-
-  void read_strips(std::size_t plane) {
-    prepare(static_cast<std::uint64_t>(std::max<tmsize_t>(TIFFStripSize(tiff_), 0)));
-    const std::size_t rows = std::min<std::size_t>(
-        std::max<std::uint32_t>(field<std::uint32_t>(tiff_, TIFFTAG_ROWSPERSTRIP, 1), 1), layout_.height);
-    for (std::size_t top = 0; top < layout_.height; top += rows) {
-      const std::uint32_t strip =
-          TIFFComputeStrip(tiff_, static_cast<std::uint32_t>(top), static_cast<std::uint16_t>(plane));
-      const tmsize_t got = TIFFReadEncodedStrip(tiff_, strip, buffer_.data(), static_cast<tmsize_t>(buffer_.size()));
-      const std::size_t count = std::min(rows, layout_.height - top);
-      if (got < 0 || static_cast<std::size_t>(got) < count * row_bytes(layout_.width)) damaged_tiff();
-      place(plane, top, 0, count, layout_.width, layout_.width);
-    }
-  }
-
-  void read_tiles(std::size_t plane) {
-    prepare(static_cast<std::uint64_t>(std::max<tmsize_t>(TIFFTileSize(tiff_), 0)));
-    const std::size_t height = field<std::uint32_t>(tiff_, TIFFTAG_TILELENGTH, 0),
-                      width = field<std::uint32_t>(tiff_, TIFFTAG_TILEWIDTH, 0);
-    if (height == 0 || width == 0 || buffer_.size() / height < row_bytes(width)) damaged_tiff();
+    const std::size_t height = tiled ? field<std::uint32_t>(tiff_, TIFFTAG_TILELENGTH, 0)
+                                     : std::min<std::size_t>(std::max(field<std::uint32_t>(tiff_, TIFFTAG_ROWSPERSTRIP, 1), 1U), layout_.height);
+    const std::size_t width = tiled ? field<std::uint32_t>(tiff_, TIFFTAG_TILEWIDTH, 0) : layout_.width;
+    if (tiled && (height == 0 || width == 0 || buffer_.size() / height < row_bytes(width))) damaged_tiff();
     for (std::size_t top = 0; top < layout_.height; top += height)
       for (std::size_t left = 0; left < layout_.width; left += width) {
-        const tmsize_t got = TIFFReadTile(tiff_, buffer_.data(), static_cast<std::uint32_t>(left),
-                                          static_cast<std::uint32_t>(top), 0, static_cast<std::uint16_t>(plane));
-        if (got < 0 || static_cast<std::size_t>(got) < height * row_bytes(width)) damaged_tiff();
-        place(plane, top, left, std::min(height, layout_.height - top), std::min(width, layout_.width - left), width);
+        const auto x = static_cast<std::uint32_t>(left), y = static_cast<std::uint32_t>(top);
+        const auto sample = static_cast<std::uint16_t>(plane);
+        const tmsize_t got = tiled ? TIFFReadTile(tiff_, buffer_.data(), x, y, 0, sample)
+                                   : TIFFReadEncodedStrip(tiff_, TIFFComputeStrip(tiff_, y, sample), buffer_.data(), bytes);
+        const std::size_t rows = std::min(height, layout_.height - top);
+        if (got < 0 || static_cast<std::size_t>(got) < (tiled ? height : rows) * row_bytes(width)) damaged_tiff();
+        place(plane, top, left, rows, std::min(width, layout_.width - left), width);
       }
   }
 

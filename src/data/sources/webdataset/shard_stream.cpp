@@ -3,10 +3,11 @@
 #include <atomic>
 #include <filesystem>
 #include <functional>
-#include <mutex>
+#include <map>
 #include <optional>
 #include <set>
 #include <thread>
+#include <unordered_set>
 
 #include "src/base/printable.h"
 #include "src/data/formats/data_files.h"
@@ -37,6 +38,97 @@ constexpr std::size_t kCountingThreads = 4;
 // These constants, in the keys of two random number generators, make the order of shards and the order in the buffer independent.
 constexpr std::uint64_t kOrderOfShards = 0x5348, kOrderInBuffer = 0x4255;
 constexpr std::chrono::milliseconds kLongestPause{30'000};
+
+/// A sample as stored in a shard: the bytes of its members.
+struct RawSample : ShardRow {
+  using ShardRow::ShardRow;
+  bool has(const std::string& name) const override { return members.contains(name); }
+  std::string read(const std::string& name) const override { return members.at(name); }
+
+  std::map<std::string, std::string> members;  // the bytes, by name
+};
+
+/// Detects where a new sample starts: at a new key, or at a member name that the current sample already has.
+class StreamGrouping {
+ public:
+  bool begins(const std::string& key, const std::string& name) {
+    const bool is_new = names_.empty() || key != key_ || names_.contains(name);
+    if (is_new) {
+      names_.clear();
+      key_ = key;
+      if (!keys_.insert(std::hash<std::string>()(key)).second && repeated_++ == 0) repeated_example_ = key;
+    }
+    names_.insert(name);
+    return is_new;
+  }
+
+  /// The number of samples with a key that occurred before in this shard.
+  std::int64_t repeated() const { return repeated_; }
+  const std::string& repeated_example() const { return repeated_example_; }
+
+ private:
+  std::string key_;
+  std::unordered_set<std::string> names_;  // names of the current sample's members
+  // hashes of all keys so far; they take less memory than the keys, of which a shard may hold millions
+  std::unordered_set<std::size_t> keys_;
+  std::int64_t repeated_ = 0;
+  std::string repeated_example_;
+};
+
+/// Reads the samples of a shard that is a stream: consecutive members with the same key form a sample.
+class ShardStream {
+ public:
+  /// `wanted` has the names of the members to keep; it must outlive the stream. The constructor and next() throw StreamError.
+  ShardStream(const std::string& address, const StreamWaitPolicy& wait_policy, const std::set<std::string>& wanted)
+      : address_(address), wanted_(wanted), tar_(decompress(open_bytes(address, wait_policy))) {}
+
+  /// Returns the next sample; null at the end.
+  std::shared_ptr<RawSample> next() {
+    io::TarMember member;
+    for (std::string key, name; tar_.next(member);) {
+      if (!split_member_path(member.name, key, name)) continue;
+      std::shared_ptr<RawSample> complete;
+      if (grouping_.begins(key, name)) complete = std::exchange(open_, std::make_shared<RawSample>(address_, key));
+      if (wanted_.contains(name)) open_->members.emplace(name, tar_.content());
+      if (complete) return complete;
+    }
+    return std::exchange(open_, nullptr);
+  }
+
+  const StreamGrouping& grouping() const { return grouping_; }
+  const TarStream& tar() const { return tar_; }
+
+ private:
+  const std::string address_;
+  const std::set<std::string>& wanted_;
+  TarStream tar_;
+  StreamGrouping grouping_;
+  std::shared_ptr<RawSample> open_;  // the current sample; more members may follow
+};
+
+// Returns how many samples ShardStream would make from these members.
+std::int64_t count_streamed(const std::vector<io::TarMember>& members) {
+  StreamGrouping grouping;
+  std::int64_t count = 0;
+  std::string key, name;
+  for (const io::TarMember& member : members)
+    if (split_member_path(member.name, key, name) && grouping.begins(key, name)) ++count;
+  return count;
+}
+
+// Indexes a tar that is a stream, as index_tar does for other tars. Offsets count uncompressed bytes.
+io::TarIndex index_stream(const std::string& address, const StreamWaitPolicy& wait_policy) {
+  io::TarIndex index;
+  try {
+    TarStream tar(decompress(open_bytes(address, wait_policy)));
+    for (io::TarMember member; tar.next(member);) index.members.push_back(member);
+    index.joined = tar.joined();
+    index.ignored = tar.ignored();
+  } catch (const StreamError& error) {
+    index.problem = error.what();
+  }
+  return index;
+}
 
 /// The state that all streams of one source share.
 struct StreamedShards {
@@ -341,54 +433,6 @@ std::string TarStream::content() {
   if (out.size() < content_) throw StreamError("the archive ends in the middle of " + name_);
   content_ = 0;
   return out;
-}
-
-bool StreamGrouping::begins(const std::string& key, const std::string& name) {
-  const bool is_new = names_.empty() || key != key_ || names_.contains(name);
-  if (is_new) {
-    names_.clear();
-    key_ = key;
-    if (!keys_.insert(std::hash<std::string>()(key)).second && repeated_++ == 0) repeated_example_ = key;
-  }
-  names_.insert(name);
-  return is_new;
-}
-
-ShardStream::ShardStream(const std::string& address, const StreamWaitPolicy& wait_policy, const std::set<std::string>& wanted)
-    : address_(address), wanted_(wanted), tar_(decompress(open_bytes(address, wait_policy))) {}
-
-std::shared_ptr<RawSample> ShardStream::next() {
-  io::TarMember member;
-  for (std::string key, name; tar_.next(member);) {
-    if (!split_member_path(member.name, key, name)) continue;
-    std::shared_ptr<RawSample> complete;
-    if (grouping_.begins(key, name)) complete = std::exchange(open_, std::make_shared<RawSample>(address_, key));
-    if (wanted_.contains(name)) open_->members.emplace(name, tar_.content());
-    if (complete) return complete;
-  }
-  return std::exchange(open_, nullptr);
-}
-
-std::int64_t count_streamed(const std::vector<io::TarMember>& members) {
-  StreamGrouping grouping;
-  std::int64_t count = 0;
-  std::string key, name;
-  for (const io::TarMember& member : members)
-    if (split_member_path(member.name, key, name) && grouping.begins(key, name)) ++count;
-  return count;
-}
-
-io::TarIndex index_stream(const std::string& address, const StreamWaitPolicy& wait_policy) {
-  io::TarIndex index;
-  try {
-    TarStream tar(decompress(open_bytes(address, wait_policy)));
-    for (io::TarMember member; tar.next(member);) index.members.push_back(member);
-    index.joined = tar.joined();
-    index.ignored = tar.ignored();
-  } catch (const StreamError& error) {
-    index.problem = error.what();
-  }
-  return index;
 }
 
 bool is_stream(const std::string& address) {

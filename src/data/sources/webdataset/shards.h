@@ -6,9 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -165,59 +163,6 @@ class TarStream {
   bool joined_ = false;
   std::uint64_t ignored_ = 0;
 };
-
-/// A sample as stored in a shard: the bytes of its members.
-struct RawSample : ShardRow {
-  using ShardRow::ShardRow;
-  bool has(const std::string& name) const override { return members.contains(name); }
-  std::string read(const std::string& name) const override { return members.at(name); }
-
-  std::map<std::string, std::string> members;  // the bytes, by name
-};
-
-/// Detects where a new sample starts: at a new key, or at a member name that the current sample already has.
-class StreamGrouping {
- public:
-  bool begins(const std::string& key, const std::string& name);
-
-  /// The number of samples with a key that occurred before in this shard.
-  std::int64_t repeated() const { return repeated_; }
-  const std::string& repeated_example() const { return repeated_example_; }
-
- private:
-  std::string key_;
-  std::unordered_set<std::string> names_;  // names of the current sample's members
-  // hashes of all keys so far; they take less memory than the keys, of which a shard may hold millions
-  std::unordered_set<std::size_t> keys_;
-  std::int64_t repeated_ = 0;
-  std::string repeated_example_;
-};
-
-/// Reads the samples of a shard that is a stream: consecutive members with the same key form a sample.
-class ShardStream {
- public:
-  /// `wanted` has the names of the members to keep; it must outlive the stream. The constructor and next() throw StreamError.
-  ShardStream(const std::string& address, const StreamWaitPolicy& wait_policy, const std::set<std::string>& wanted);
-
-  /// Returns the next sample; null at the end.
-  std::shared_ptr<RawSample> next();
-
-  const StreamGrouping& grouping() const { return grouping_; }
-  const TarStream& tar() const { return tar_; }
-
- private:
-  const std::string address_;
-  const std::set<std::string>& wanted_;
-  TarStream tar_;
-  StreamGrouping grouping_;
-  std::shared_ptr<RawSample> open_;  // the current sample; more members may follow
-};
-
-/// Returns how many samples ShardStream would make from these members.
-std::int64_t count_streamed(const std::vector<io::TarMember>& members);
-
-/// Indexes a tar that is a stream, as index_tar does for other tars. Offsets count uncompressed bytes.
-io::TarIndex index_stream(const std::string& address, const StreamWaitPolicy& wait_policy);
 
 /// Returns true if the address is a command ("pipe:...") or has the name of a compressed tar.
 bool is_stream(const std::string& address);
