@@ -7,7 +7,7 @@
 #include "src/base/digest.h"
 #include "src/data/image/orientation.h"
 #include "src/data/image/patches.h"
-#include "src/data/image/sample_image.h"
+#include "src/data/image/decode.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/data/image/transforms.h>

@@ -9,7 +9,6 @@
 #include <tiffio.h>
 
 #include "src/base/printable.h"
-#include "src/data/image/jpeg.h"
 #include "src/data/image/orientation.h"
 #include "src/data/image/raster_files.h"
 #include <tessera/base/error.h>

@@ -10,7 +10,7 @@
 #include "src/base/digest.h"
 #include "src/base/dump_utf8.h"
 #include "src/data/formats/captions.h"
-#include "src/data/image/sample_image.h"
+#include "src/data/image/decode.h"
 #include "src/data/loading/sample_pass.h"
 #include "src/data/packing/inspect.h"
 #include "src/data/packing/pack.h"

@@ -22,7 +22,6 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-using EntityBox = std::array<std::int64_t, 4>;
 
 constexpr std::string_view kMark = "[/EN#";
 
@@ -52,20 +51,20 @@ std::int64_t xml_pixel(std::string_view box, const char* name) {
   return std::llround(value);
 }
 
-EntityBox box_around(const EntityBox& a, const EntityBox& b) {
+Box box_around(const Box& a, const Box& b) {
   const std::int64_t top = std::min(a[0], b[0]), left = std::min(a[1], b[1]);
   return {top, left, std::max(a[0] + a[2], b[0] + b[2]) - top, std::max(a[1] + a[3], b[1] + b[3]) - left};
 }
 
 // Returns a map from each entity that has boxes in an Annotations file to the box [top, left, height, width] that encloses these boxes.
-std::map<std::string, EntityBox> parse_entity_boxes(std::string_view xml) {
+std::map<std::string, Box> parse_entity_boxes(std::string_view xml) {
   if (xml_elements(xml, "annotation").empty()) refuse_entity("its Annotations file holds no <annotation>");
-  std::map<std::string, EntityBox> boxes;
+  std::map<std::string, Box> boxes;
   for (const std::string_view object : xml_elements(xml, "object")) {
-    std::optional<EntityBox> whole;
+    std::optional<Box> whole;
     for (const std::string_view box : xml_elements(object, "bndbox")) {
       const std::int64_t left = xml_pixel(box, "xmin"), top = xml_pixel(box, "ymin");
-      const EntityBox read = {top, left, xml_pixel(box, "ymax") - top, xml_pixel(box, "xmax") - left};
+      const Box read = {top, left, xml_pixel(box, "ymax") - top, xml_pixel(box, "xmax") - left};
       if (read[2] < 0 || read[3] < 0) refuse_entity("a box of its Annotations file ends before it begins");
       whole = whole ? box_around(*whole, read) : read;
     }
@@ -80,7 +79,7 @@ std::map<std::string, EntityBox> parse_entity_boxes(std::string_view xml) {
 
 // Adds a line such as "[/EN#1/people A man] sits ." to the captions, without its brackets, and the phrases in brackets to the objects. The
 // entity "0" is not in the image.
-void add_entity_sentence(std::string_view line, const std::map<std::string, EntityBox>& boxes, Sample& sample) {
+void add_entity_sentence(std::string_view line, const std::map<std::string, Box>& boxes, Sample& sample) {
   std::string text;
   while (!line.empty()) {
     const std::size_t open = line.find(kMark);
@@ -103,7 +102,7 @@ void add_entity_sentence(std::string_view line, const std::map<std::string, Enti
   sample.captions.push_back(std::move(text));
 }
 
-void add_entity_sentences(std::string_view sentences, const std::map<std::string, EntityBox>& boxes, Sample& sample) {
+void add_entity_sentences(std::string_view sentences, const std::map<std::string, Box>& boxes, Sample& sample) {
   for_each_line(sentences, [&](const std::string& line, std::int64_t) { add_entity_sentence(strip(line), boxes, sample); });
 }
 

@@ -11,7 +11,7 @@
 #include <unordered_map>
 
 #include "src/base/printable.h"
-#include "src/data/image/sample_image.h"
+#include "src/data/image/decode.h"
 #include "src/data/sources/source_view.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>

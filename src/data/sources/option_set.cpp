@@ -16,7 +16,7 @@
 #include "src/data/formats/table.h"
 #include "src/data/image/encode.h"
 #include "src/data/image/orientation.h"
-#include "src/data/image/sample_image.h"
+#include "src/data/image/decode.h"
 #include "src/data/sources/listed_images.h"
 #include "src/io/stand_in.h"
 #include <tessera/base/error.h>
