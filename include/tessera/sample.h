@@ -21,10 +21,13 @@ struct Image {
   bool empty() const { return pixels.empty(); }
 };
 
+/// A box: top, left, height and width in pixels.
+using Box = std::array<std::int64_t, 4>;
+
 /// One annotated object of an image.
 struct ObjectAnnotation {
   std::int64_t label = -1;             // class index
-  std::array<std::int64_t, 4> box{};   // top, left, height, width in pixels
+  Box box{};
   std::string phrase;                  // describes the object, usually in the words of a caption
   std::array<std::int64_t, 2> span{};  // bytes [begin, end) of the phrase in a caption; empty: the phrase is not in any caption
   std::int64_t caption = 0;            // index of the caption that `span` refers to

@@ -21,7 +21,7 @@ namespace {
 using Texts = std::vector<std::string>;
 
 /// Samples whose image files are known by number; 0: unknown.
-class NumberedSource final : public MemorySource, public ImageIds {
+class NumberedSource final : public MemorySource {
  public:
   NumberedSource(std::vector<Sample> samples, std::vector<std::uint64_t> ids)
       : MemorySource(std::move(samples)), ids_(std::move(ids)) {}
@@ -141,7 +141,7 @@ TEST_F(OnePerImage, BadRowsAreLeftOutAndToldOnce) {
       "a row of an image with other rows is bad and left out (bad_label: " + path("t.csv") + ":2: ";
   EXPECT_NE(log.find(line), std::string::npos) << log;
   EXPECT_EQ(log.find(line), log.rfind(line)) << "once";
-  EXPECT_EQ(bad_rows_of(*one), 2);
+  EXPECT_EQ(one->bad_rows(), 2);
   EXPECT_TRUE(sample_error_of(*one, 1).starts_with("bad_label: " + path("t.csv") + ":5: ")) << "all its rows are bad";
 }
 

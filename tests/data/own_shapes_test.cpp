@@ -6,7 +6,6 @@
 
 #include "src/data/image/image_views.h"
 #include "src/data/image/patches.h"
-#include "src/data/image/training_views.h"
 #include "src/data/shapes/shapes.h"
 #include "tests/data/batches.h"
 #include "tests/data/fake_source.h"

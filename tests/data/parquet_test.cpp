@@ -13,7 +13,6 @@
 #include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
-#include <tessera/data/grouped_source.h>
 #include <tessera/data/source.h>
 #include <tessera/io/atomic_file.h>
 
@@ -214,9 +213,8 @@ TEST_F(Parquet, ATruncatedArrowStreamReturnsItsCompleteBatches) {
 
 TEST_F(Parquet, RowGroupsAreTheGroupsOfTheOrder) {
   const auto source = make_parquet(rows_in("plain-*.parquet"));
-  const auto& grouped = dynamic_cast<const GroupedSource&>(*source);
-  EXPECT_EQ(grouped.group_starts(), (std::vector<std::int64_t>{0, 8, 16, 24, 32, 40}));
-  EXPECT_EQ(grouped.open_groups(), 64);
+  EXPECT_EQ(source->group_starts(), (std::vector<std::int64_t>{0, 8, 16, 24, 32, 40}));
+  EXPECT_EQ(source->open_groups(), 64);
 }
 
 TEST_F(Parquet, ResumesAtTheSameSampleAnywhereWithAnyNumberOfThreads) {

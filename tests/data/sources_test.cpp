@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/data/image/sample_image.h"
+#include "src/data/image/decode.h"
 #include "src/data/shapes/shapes.h"
 #include "src/data/sources/webdataset/webdataset.h"
 #include "src/io/tar.h"

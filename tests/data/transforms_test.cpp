@@ -9,7 +9,7 @@
 
 #include "src/data/image/decode.h"
 #include "src/data/image/image_file.h"
-#include "src/data/image/jpeg.h"
+#include "src/data/image/raster_files.h"
 #include "src/data/image/orientation.h"
 #include "src/data/image/resample.h"
 #include "src/data/image/resample_loops.h"

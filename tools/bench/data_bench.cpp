@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/clock.h"
-#include "src/data/image/training_views.h"
+#include "src/data/image/image_views.h"
 #include "src/measure/machine.h"
 #include "src/report/markdown_table.h"
 #include "tools/bench/data_bench.h"

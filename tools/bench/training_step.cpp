@@ -13,7 +13,7 @@
 #include <tessera/base/text.h>
 #include <tessera/io/safetensors.h>
 #ifdef TESSERA_WITH_DATA
-#include "src/data/image/training_views.h"
+#include "src/data/image/image_views.h"
 #include <tessera/data/loading/loader.h>
 #include <tessera/objectives/make_objective.h>
 #endif

@@ -53,6 +53,18 @@ class Source {
   }
   /// Returns a description for logs: "shapes train, 10,000 samples".
   virtual std::string describe() const = 0;
+  /// Returns a number for each sample that is equal for samples that name the same image file (lists with one row per caption), or 0 if
+  /// nothing is known about the sample. Empty if nothing is known about any sample. Reads images only if their names do not suffice.
+  virtual std::vector<std::uint64_t> image_ids() const { return {}; }
+  /// For a source that joins several rows to one sample: returns the number of bad rows among those read so far that were left out, because
+  /// another row of their image is good.
+  virtual std::int64_t bad_rows() const { return 0; }
+  /// For a source that stores its samples in groups and reads each group as a whole (Parquet's row groups): returns the index of each
+  /// group's first sample, ascending, followed by the total number of samples. A fully random order would read a whole group for every
+  /// sample, so training draws its samples from a few open groups at a time. Empty if there are no groups.
+  virtual std::vector<std::int64_t> group_starts() const { return {}; }
+  /// Returns the number of groups that are open at the same time.
+  virtual std::int64_t open_groups() const { return 1; }
   /// Returns the number of files that the samples come from; may be 0. data_file() returns lists and annotations before the other files.
   /// The data set's fingerprint (data_fingerprint.h) covers all these files.
   virtual std::int64_t data_file_count() const { return 0; }
@@ -98,6 +110,16 @@ Sample read_keyed(const std::string& key, const Read& read) {
   } catch (const SampleError& error) {
     if (!error.key().empty()) throw;
     throw SampleError(error.reason(), error.what(), key);
+  }
+}
+
+/// Calls `read` and returns its result. If `read` throws a SampleError, throws it with `place` before its text and with this key.
+template <class Read>
+auto read_at(const std::string& place, const std::string& key, const Read& read) {
+  try {
+    return read();
+  } catch (const SampleError& error) {
+    throw SampleError(error.reason(), place + ": " + error.what(), key);
   }
 }
 

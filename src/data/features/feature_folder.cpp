@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include <ATen/ATen.h>
+#include <nlohmann/json.hpp>
 
 #include "src/base/digest.h"
 #include "src/base/dump_utf8.h"
@@ -92,7 +93,7 @@ FeatureShard shard_in(const OrderedJson& json) {
   return out;
 }
 
-FeatureManifest manifest_in(const OrderedJson& json, std::vector<FeatureShard>& shards) {
+FeatureManifest manifest_in(const OrderedJson& json) {
   FeatureManifest out;
   require(json.at("settings").is_object(), "settings");
   out.settings = json.at("settings").dump();
@@ -107,8 +108,8 @@ FeatureManifest manifest_in(const OrderedJson& json, std::vector<FeatureShard>& 
   for (const OrderedJson& tensor : json.at("tensors")) out.tensors.push_back(tensor_in(tensor));
   std::int64_t samples = 0;
   for (const OrderedJson& shard : json.at("shards")) {
-    shards.push_back(shard_in(shard));
-    samples += shards.back().samples;
+    out.shards.push_back(shard_in(shard));
+    samples += out.shards.back().samples;
     require(samples <= out.samples, "samples of shards");
   }
   require(samples == out.samples, "samples of shards");
@@ -131,6 +132,12 @@ void remove_earlier(const std::string& folder) {
     if (name.starts_with(kFeatureShardPrefix) && name.find(kFeatureShardSuffix) != std::string::npos)
       fs::remove(entry.path(), ignored);
   }
+}
+
+std::uint64_t number_at(std::string_view numbers, std::int64_t row) {
+  std::uint64_t out = 0;
+  std::memcpy(&out, numbers.data() + row * static_cast<std::int64_t>(sizeof(out)), sizeof(out));
+  return out;
 }
 
 // Returns the values as int64, because safetensors readers do not support unsigned 64-bit numbers.
@@ -164,153 +171,96 @@ std::int64_t FeatureManifest::bytes() const {
   return values * static_cast<std::int64_t>(c10::elementSize(scalar_type()));
 }
 
-struct FeatureFolder::Impl {
-  // A shard that is mapped into memory.
-  struct OpenedShard {
-    std::string path;
-    std::unique_ptr<io::MappedFile> file;
-    std::int64_t samples = 0;
-    std::string_view keys;                           // the keys' bytes, concatenated
-    std::string_view key_ends, images, checksums;  // the bytes of int64 [samples] arrays
-    std::vector<std::string_view> tensors;           // in the manifest's order
-
-    std::uint64_t number(std::string_view numbers, std::int64_t row) const {
-      std::uint64_t out = 0;
-      std::memcpy(&out, numbers.data() + row * static_cast<std::int64_t>(sizeof(out)), sizeof(out));
-      return out;
-    }
-  };
-
-  // Where a sample's features are stored. The list `places` is sorted by `key`, the fingerprint of the sample's key.
-  struct Place {
-    std::uint64_t key = 0;
-    std::uint64_t image = 0;
-    std::uint32_t shard = 0;
-    std::uint32_t row = 0;
-  };
-
-  std::string folder;
-  FeatureManifest manifest;
-  std::vector<OpenedShard> shards;
-  std::vector<Place> places;
-
-  explicit Impl(std::string given) : folder(std::move(given)) {
-    const std::string path = folder + "/" + kFeatureManifest;
-    std::error_code ignored;
-    if (!std::filesystem::exists(path, ignored))
-      user_error(folder, ": holds no features, or not all of them (", kFeatureManifest,
-                 " is written last): write them with trainer --write-features");
-    std::vector<FeatureShard> listed;
-    manifest = parse_manifest(io::read_data_file(path), path, listed);
-    for (const FeatureShard& shard : listed) open(shard);
-    std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
-      return std::tie(a.key, a.image, a.shard, a.row) < std::tie(b.key, b.image, b.shard, b.row);
-    });
-  }
-
-  void open(const FeatureShard& listed) {
-    OpenedShard shard;
-    shard.path = folder + "/" + listed.name;
-    shard.file = with_way_out([&] { return std::make_unique<io::MappedFile>(shard.path); });
-    shard.samples = listed.samples;
-    const std::string_view bytes = shard.file->bytes();
-    if (static_cast<std::int64_t>(bytes.size()) != listed.bytes)
-      damaged(shard.path, concat("is ", bytes.size(), " bytes long, but the manifest says ", listed.bytes));
-    std::uint64_t length = 0;
-    if (bytes.size() < sizeof(length)) damaged(shard.path, "it has no header");
-    std::memcpy(&length, bytes.data(), sizeof(length));
-    const std::size_t rest = bytes.size() - sizeof(length);
-    if (length > rest || length > io::kMaxHeaderBytes) damaged(shard.path, "its header is longer than the file");
-    const std::string text(bytes.substr(sizeof(length), length));
-    const io::SafetensorsHeader header =
-        with_way_out([&] { return io::parse_safetensors_header(text, rest - length, shard.path); });
-    const std::string_view data = bytes.substr(sizeof(length) + length);
-    const auto tensor = [&](const std::string& name, at::ScalarType type, const std::vector<std::int64_t>& shape) {
-      return tensor_bytes(header, data, name, type, shape, shard.path);
-    };
-    shard.images = tensor("pictures", at::kLong, {shard.samples});
-    shard.checksums = tensor("checksums", at::kLong, {shard.samples});
-    for (const FeatureTensor& each : manifest.tensors) {
-      std::vector<std::int64_t> shape = {shard.samples};
-      shape.insert(shape.end(), each.shape.begin(), each.shape.end());
-      shard.tensors.push_back(tensor(each.name, manifest.scalar_type(), shape));
-    }
-    shard.keys = tensor("keys", at::kByte, {});
-    shard.key_ends = tensor("key_ends", at::kLong, {shard.samples});
-    add_places(shard);
-    shards.push_back(std::move(shard));
-  }
-
-  void add_places(const OpenedShard& shard) {
-    std::uint64_t begin = 0;
-    for (std::int64_t row = 0; row < shard.samples; ++row) {
-      const std::uint64_t end = shard.number(shard.key_ends, row);
-      if (end < begin || end > shard.keys.size()) damaged(shard.path, "the ends of its keys are not in order");
-      places.push_back({fingerprint(shard.keys.substr(begin, end - begin)), shard.number(shard.images, row),
-                        static_cast<std::uint32_t>(shards.size()), static_cast<std::uint32_t>(row)});
-      begin = end;
-    }
-  }
-
-  const Place& find(const std::string& key, std::uint64_t image) const {
-    const std::uint64_t wanted = fingerprint(key);
-    const auto first = std::lower_bound(places.begin(), places.end(), wanted,
-                                        [](const Place& place, std::uint64_t value) { return place.key < value; });
-    if (first == places.end() || first->key != wanted)
-      throw SampleError("no_features", concat("sample ", key, ": ", folder, " holds no features for it"));
-    for (auto place = first; place != places.end() && place->key == wanted; ++place)
-      if (place->image == image) return *place;
-    throw SampleError("other_picture", concat("sample ", key, ": its image is not the one for which ", folder,
-                                              " holds features"));
-  }
-};
-
-FeatureFolder::FeatureFolder(const std::string& folder) : impl_(std::make_unique<Impl>(folder)) {}
-
-FeatureFolder::~FeatureFolder() = default;
-
-const std::string& FeatureFolder::path() const {
-  return impl_->folder;
+FeatureFolder::FeatureFolder(std::string folder) : folder_(std::move(folder)) {
+  const std::string path = folder_ + "/" + kFeatureManifest;
+  std::error_code ignored;
+  if (!fs::exists(path, ignored))
+    user_error(folder_, ": holds no features, or not all of them (", kFeatureManifest,
+               " is written last): write them with trainer --write-features");
+  manifest_ = parse_manifest(io::read_data_file(path), path);
+  for (const FeatureShard& shard : manifest_.shards) open(shard);
+  std::ranges::sort(places_);
 }
 
-const FeatureManifest& FeatureFolder::manifest() const {
-  return impl_->manifest;
+void FeatureFolder::open(const FeatureShard& listed) {
+  OpenedShard shard;
+  shard.path = folder_ + "/" + listed.name;
+  shard.file = with_way_out([&] { return std::make_unique<io::MappedFile>(shard.path); });
+  shard.samples = listed.samples;
+  const std::string_view bytes = shard.file->bytes();
+  if (static_cast<std::int64_t>(bytes.size()) != listed.bytes)
+    damaged(shard.path, concat("is ", bytes.size(), " bytes long, but the manifest says ", listed.bytes));
+  if (bytes.size() < sizeof(std::uint64_t)) damaged(shard.path, "it has no header");
+  const std::uint64_t length = number_at(bytes, 0), rest = bytes.size() - sizeof(length);
+  if (length > rest || length > io::kMaxHeaderBytes) damaged(shard.path, "its header is longer than the file");
+  const std::string text(bytes.substr(sizeof(length), length));
+  const io::SafetensorsHeader header = with_way_out([&] { return io::parse_safetensors_header(text, rest - length, shard.path); });
+  const std::string_view data = bytes.substr(sizeof(length) + length);
+  const auto tensor = [&](const std::string& name, at::ScalarType type, const std::vector<std::int64_t>& shape) {
+    return tensor_bytes(header, data, name, type, shape, shard.path);
+  };
+  shard.images = tensor("pictures", at::kLong, {shard.samples});
+  shard.checksums = tensor("checksums", at::kLong, {shard.samples});
+  for (const FeatureTensor& each : manifest_.tensors) {
+    std::vector<std::int64_t> shape = {shard.samples};
+    shape.insert(shape.end(), each.shape.begin(), each.shape.end());
+    shard.tensors.push_back(tensor(each.name, manifest_.scalar_type(), shape));
+  }
+  shard.keys = tensor("keys", at::kByte, {});
+  shard.key_ends = tensor("key_ends", at::kLong, {shard.samples});
+  std::uint64_t begin = 0;
+  for (std::int64_t row = 0; row < shard.samples; ++row) {
+    const std::uint64_t end = number_at(shard.key_ends, row);
+    if (end < begin || end > shard.keys.size()) damaged(shard.path, "the ends of its keys are not in order");
+    places_.push_back({fingerprint(shard.keys.substr(begin, end - begin)), number_at(shard.images, row),
+                       static_cast<std::uint32_t>(shards_.size()), static_cast<std::uint32_t>(row)});
+    begin = end;
+  }
+  shards_.push_back(std::move(shard));
+}
+
+const FeatureFolder::Place& FeatureFolder::find(const std::string& key, std::uint64_t image) const {
+  const auto found = std::ranges::equal_range(places_, fingerprint(key), {}, &Place::key);
+  if (found.empty()) throw SampleError("no_features", concat("sample ", key, ": ", folder_, " holds no features for it"));
+  const auto place = std::ranges::find(found, image, &Place::image);
+  if (place != found.end()) return *place;
+  throw SampleError("other_picture", concat("sample ", key, ": its image is not the one for which ", folder_, " holds features"));
 }
 
 std::vector<std::uint8_t> FeatureFolder::read(const std::string& key, std::uint64_t image) const {
-  const Impl::Place& place = impl_->find(key, image);
-  const Impl::OpenedShard& shard = impl_->shards[place.shard];
+  const Place& place = find(key, image);
+  const OpenedShard& shard = shards_[place.shard];
   std::vector<std::uint8_t> out;
-  out.reserve(static_cast<std::size_t>(impl_->manifest.bytes()));
+  out.reserve(static_cast<std::size_t>(manifest_.bytes()));
   for (const std::string_view tensor : shard.tensors) {
     const std::size_t bytes = tensor.size() / static_cast<std::size_t>(shard.samples);
     const std::string_view row = tensor.substr(place.row * bytes, bytes);
     out.insert(out.end(), row.begin(), row.end());
   }
   const std::string_view kept(reinterpret_cast<const char*>(out.data()), out.size());
-  if (fingerprint(kept) != shard.number(shard.checksums, place.row))
+  if (fingerprint(kept) != number_at(shard.checksums, place.row))
     damaged(shard.path, concat("the features of sample ", key, " do not match their checksum"));
   return out;
 }
 
-std::string manifest_text(const FeatureManifest& manifest, const std::vector<FeatureShard>& shards) {
+std::string manifest_text(const FeatureManifest& manifest) {
   OrderedJson json{{"format", kFormat},           {"settings", OrderedJson::parse(manifest.settings)},
                    {"weights", manifest.weights}, {"precision", manifest.precision},
                    {"data", manifest.data},       {"dtype", manifest.dtype},
                    {"samples", manifest.samples}, {"left_out", manifest.left_out}};
   for (const FeatureTensor& tensor : manifest.tensors)
     json["tensors"].push_back({{"name", tensor.name}, {"shape", tensor.shape}});
-  for (const FeatureShard& shard : shards)
+  for (const FeatureShard& shard : manifest.shards)
     json["shards"].push_back({{"name", shard.name}, {"samples", shard.samples}, {"bytes", shard.bytes}});
   return dump_utf8(json, 1) + "\n";
 }
 
-FeatureManifest parse_manifest(const std::string& text, const std::string& path, std::vector<FeatureShard>& shards) {
+FeatureManifest parse_manifest(const std::string& text, const std::string& path) {
   bool readable = true;
   try {
     const OrderedJson json = parse_json(text);
     readable = json.at("format") == kFormat;
-    if (readable) return manifest_in(json, shards);
+    if (readable) return manifest_in(json);
   } catch (const nlohmann::json::exception&) {
   } catch (const std::invalid_argument&) {
   }
@@ -318,105 +268,75 @@ FeatureManifest parse_manifest(const std::string& text, const std::string& path,
   user_error(path, ": is not a manifest of features, or is damaged; ", kFeatureWayOut);
 }
 
-struct FeatureWriter::Impl {
-  std::string folder;
-  FeatureManifest manifest;
-  std::int64_t shard_bytes;
-  std::vector<FeatureShard> shards;
-
-  // The contents of the shard that is being written.
-  std::map<std::string, std::vector<at::Tensor>> rows;
-  std::string keys;
-  std::vector<std::uint64_t> key_ends, images, checksums;
-
-  std::map<std::string, at::Tensor> kept_of(const std::vector<std::string>& names,
-                                            const EncodedImages& encoded) const {
-    std::map<std::string, at::Tensor> out;
-    const auto keep = [&](const std::string& name, const at::Tensor& tensor) {
-      if (!tensor.defined()) return;
-      const at::Tensor kept = tensor.detach().to(at::kCPU, manifest.scalar_type()).contiguous();
-      const at::Tensor finite = kept.isfinite().flatten(1).all(1);
-      if (!finite.all().item<bool>())
-        user_error("sample ", names[static_cast<std::size_t>(finite.logical_not().nonzero()[0].item<std::int64_t>())],
-                   ": its features from the image encoder are not finite as ", manifest.dtype,
-                   manifest.dtype == "float16" ? ": set data.features.dtype to bfloat16 or float32" : "");
-      out[name] = kept;
-    };
-    keep("tokens", encoded.tokens);
-    keep("class_token", encoded.class_token);
-    keep("attention", encoded.attention);
-    return out;
-  }
-
-  void describe(const std::map<std::string, at::Tensor>& kept) {
-    std::vector<FeatureTensor> tensors;
-    for (const auto& [name, tensor] : kept) tensors.push_back({name, tensor.sizes().slice(1).vec()});
-    if (manifest.tensors.empty()) manifest.tensors = tensors;
-    TORCH_CHECK(tensors == manifest.tensors, "FeatureWriter: the tensors differ from those of earlier calls");
-  }
-
-  void add(const std::string& key, std::uint64_t image, const std::map<std::string, at::Tensor>& kept,
-           std::int64_t row) {
-    std::string bytes;
-    for (const auto& [name, tensor] : kept) {
-      const at::Tensor one = tensor[row];
-      bytes.append(static_cast<const char*>(one.data_ptr()), one.nbytes());
-    }
-    keys += key;
-    key_ends.push_back(keys.size());
-    images.push_back(image);
-    checksums.push_back(fingerprint(bytes));
-    ++manifest.samples;
-  }
-
-  void close_shard() {
-    if (images.empty()) return;
-    FeatureShard shard;
-    shard.name = kFeatureShardPrefix + numbered(shards.size()) + kFeatureShardSuffix;
-    shard.samples = static_cast<std::int64_t>(images.size());
-    std::map<std::string, at::Tensor> tensors = {
-        {"keys", at::from_blob(keys.data(), {static_cast<std::int64_t>(keys.size())}, at::kByte)},
-        {"key_ends", numbers(key_ends)},
-        {"pictures", numbers(images)},
-        {"checksums", numbers(checksums)}};
-    for (const auto& [name, parts] : rows) tensors[name] = at::cat(parts);
-    const std::string path = folder + "/" + shard.name;
-    io::save_safetensors(path, tensors);
-    shard.bytes = static_cast<std::int64_t>(fs::file_size(path));
-    shards.push_back(std::move(shard));
-    rows.clear();
-    keys.clear();
-    key_ends.clear();
-    images.clear();
-    checksums.clear();
-  }
-};
-
-FeatureWriter::FeatureWriter(const std::string& folder, FeatureManifest manifest, std::int64_t shard_bytes)
-    : impl_(std::make_unique<Impl>()) {
-  impl_->folder = folder;
-  impl_->manifest = std::move(manifest);
-  impl_->shard_bytes = shard_bytes;
-  remove_earlier(folder);
+FeatureWriter::FeatureWriter(std::string folder, FeatureManifest manifest, std::int64_t shard_bytes)
+    : folder_(std::move(folder)), manifest_(std::move(manifest)), shard_bytes_(shard_bytes) {
+  remove_earlier(folder_);
 }
 
-FeatureWriter::~FeatureWriter() = default;
+FeatureWriter::Tensors FeatureWriter::kept_of(const std::vector<std::string>& names, const EncodedImages& encoded) const {
+  Tensors out;
+  const auto keep = [&](const std::string& name, const at::Tensor& tensor) {
+    if (!tensor.defined()) return;
+    const at::Tensor kept = tensor.detach().to(at::kCPU, manifest_.scalar_type()).contiguous();
+    const at::Tensor finite = kept.isfinite().flatten(1).all(1);
+    if (!finite.all().item<bool>())
+      user_error("sample ", names[static_cast<std::size_t>(finite.logical_not().nonzero()[0].item<std::int64_t>())],
+                 ": its features from the image encoder are not finite as ", manifest_.dtype,
+                 manifest_.dtype == "float16" ? ": set data.features.dtype to bfloat16 or float32" : "");
+    out[name] = kept;
+  };
+  keep("tokens", encoded.tokens);
+  keep("class_token", encoded.class_token);
+  keep("attention", encoded.attention);
+  return out;
+}
 
-void FeatureWriter::add(const std::vector<std::string>& keys, const std::vector<std::uint64_t>& images,
-                        const EncodedImages& encoded) {
-  const auto kept = impl_->kept_of(keys, encoded);
-  impl_->describe(kept);
-  for (std::size_t i = 0; i < keys.size(); ++i) impl_->add(keys[i], images[i], kept, static_cast<std::int64_t>(i));
-  for (const auto& [name, tensor] : kept) impl_->rows[name].push_back(tensor);
-  const std::int64_t bytes = impl_->manifest.bytes() * static_cast<std::int64_t>(impl_->images.size());
-  if (bytes >= impl_->shard_bytes) impl_->close_shard();
+void FeatureWriter::describe(const Tensors& kept) {
+  std::vector<FeatureTensor> tensors;
+  for (const auto& [name, tensor] : kept) tensors.push_back({name, tensor.sizes().slice(1).vec()});
+  if (manifest_.tensors.empty()) manifest_.tensors = tensors;
+  TORCH_CHECK(tensors == manifest_.tensors, "FeatureWriter: the tensors differ from those of earlier calls");
+}
+
+void FeatureWriter::close_shard() {
+  if (open_.images.empty()) return;
+  FeatureShard shard{kFeatureShardPrefix + numbered(manifest_.shards.size()) + kFeatureShardSuffix, std::ssize(open_.images)};
+  Tensors tensors = {{"keys", at::from_blob(open_.keys.data(), {std::ssize(open_.keys)}, at::kByte)},
+                     {"key_ends", numbers(open_.key_ends)},
+                     {"pictures", numbers(open_.images)},
+                     {"checksums", numbers(open_.checksums)}};
+  for (const auto& [name, parts] : open_.rows) tensors[name] = at::cat(parts);
+  const std::string path = folder_ + "/" + shard.name;
+  io::save_safetensors(path, tensors);
+  shard.bytes = static_cast<std::int64_t>(fs::file_size(path));
+  manifest_.shards.push_back(std::move(shard));
+  open_ = {};
+}
+
+void FeatureWriter::add(const std::vector<std::string>& keys, const std::vector<std::uint64_t>& images, const EncodedImages& encoded) {
+  const Tensors kept = kept_of(keys, encoded);
+  describe(kept);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    std::string bytes;
+    for (const auto& [name, tensor] : kept) {
+      const at::Tensor one = tensor[static_cast<std::int64_t>(i)];
+      bytes.append(static_cast<const char*>(one.data_ptr()), one.nbytes());
+    }
+    open_.keys += keys[i];
+    open_.key_ends.push_back(open_.keys.size());
+    open_.images.push_back(images[i]);
+    open_.checksums.push_back(fingerprint(bytes));
+    ++manifest_.samples;
+  }
+  for (const auto& [name, tensor] : kept) open_.rows[name].push_back(tensor);
+  if (manifest_.bytes() * std::ssize(open_.images) >= shard_bytes_) close_shard();
 }
 
 FeatureManifest FeatureWriter::finish(const std::map<std::string, std::int64_t>& left_out) {
-  impl_->close_shard();
-  impl_->manifest.left_out = left_out;
-  io::write_file(impl_->folder + "/" + kFeatureManifest, manifest_text(impl_->manifest, impl_->shards));
-  return impl_->manifest;
+  close_shard();
+  manifest_.left_out = left_out;
+  io::write_file(folder_ + "/" + kFeatureManifest, manifest_text(manifest_));
+  return manifest_;
 }
 
 }  // namespace tessera

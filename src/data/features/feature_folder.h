@@ -4,11 +4,12 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <c10/core/ScalarType.h>
-#include <nlohmann/json.hpp>
 
+#include "src/io/mapped_file.h"
 #include <tessera/batch.h>
 
 namespace tessera {
@@ -22,6 +23,13 @@ struct FeatureTensor {
   friend bool operator==(const FeatureTensor&, const FeatureTensor&) = default;
 };
 
+/// The manifest's entry for a shard.
+struct FeatureShard {
+  std::string name;
+  std::int64_t samples = 0;
+  std::int64_t bytes = 0;  // size of the file
+};
+
 /// The manifest of a feature folder.
 struct FeatureManifest {
   std::string settings;   // JSON of the settings that determine the encoder's output
@@ -32,6 +40,7 @@ struct FeatureManifest {
   std::int64_t samples = 0;
   std::map<std::string, std::int64_t> left_out;  // number of samples that could not be read, keyed by reason
   std::vector<FeatureTensor> tensors;
+  std::vector<FeatureShard> shards;
 
   /// Returns the tensor of this name; null if it is not stored.
   const FeatureTensor* find(const std::string& name) const;
@@ -46,19 +55,41 @@ class FeatureFolder {
  public:
   /// Reads the manifest and each shard's keys. Throws UserError if the features are missing or incomplete, or if a shard is
   /// missing or damaged.
-  explicit FeatureFolder(const std::string& folder);
-  ~FeatureFolder();
+  explicit FeatureFolder(std::string folder);
 
-  const std::string& path() const;
-  const FeatureManifest& manifest() const;
+  const std::string& path() const { return folder_; }
+  const FeatureManifest& manifest() const { return manifest_; }
   /// Returns the bytes of an image's tensors, one tensor after the other in the manifest's order. `image` is the image's
   /// fingerprint. Throws SampleError if the key is unknown (`no_features`) or if the features with this key belong to another
   /// image (`other_picture`). Throws UserError if these features are damaged.
   std::vector<std::uint8_t> read(const std::string& key, std::uint64_t image) const;
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  // A shard that is mapped into memory.
+  struct OpenedShard {
+    std::string path;
+    std::unique_ptr<io::MappedFile> file;
+    std::int64_t samples = 0;
+    std::string_view keys;                         // the keys' bytes, concatenated
+    std::string_view key_ends, images, checksums;  // the bytes of int64 [samples] arrays
+    std::vector<std::string_view> tensors;         // in the manifest's order
+  };
+
+  // Where a sample's features are stored. The list `places_` is sorted, first by `key`, the fingerprint of the sample's key.
+  struct Place {
+    std::uint64_t key = 0, image = 0;
+    std::uint32_t shard = 0, row = 0;
+
+    friend auto operator<=>(const Place&, const Place&) = default;
+  };
+
+  void open(const FeatureShard& listed);
+  const Place& find(const std::string& key, std::uint64_t image) const;
+
+  const std::string folder_;
+  FeatureManifest manifest_;
+  std::vector<OpenedShard> shards_;
+  std::vector<Place> places_;
 };
 
 inline constexpr const char* kFeatureManifest = "features.json";
@@ -66,18 +97,11 @@ inline constexpr const char* kFeatureShardPrefix = "features-";
 inline constexpr const char* kFeatureShardSuffix = ".safetensors";
 inline constexpr const char* kFeatureWayOut = "write the features again with trainer --write-features";
 
-/// The manifest's entry for a shard.
-struct FeatureShard {
-  std::string name;
-  std::int64_t samples = 0;
-  std::int64_t bytes = 0;  // size of the file
-};
-
 /// Returns the text of a manifest file.
-std::string manifest_text(const FeatureManifest& manifest, const std::vector<FeatureShard>& shards);
+std::string manifest_text(const FeatureManifest& manifest);
 
 /// Parses the text of a manifest. Throws UserError naming `path` if the text is malformed.
-FeatureManifest parse_manifest(const std::string& text, const std::string& path, std::vector<FeatureShard>& shards);
+FeatureManifest parse_manifest(const std::string& text, const std::string& path);
 
 /// Writes a feature folder. Files of an earlier writer are removed first. A shard appears in the folder when it is complete,
 /// and the manifest is written last. A folder without a manifest counts as having no features.
@@ -85,8 +109,7 @@ class FeatureWriter {
  public:
   /// The caller sets the manifest's settings, weights, precision, data and dtype; the writer fills in the rest. A shard is closed when it
   /// reaches shard_bytes. Throws UserError if the folder cannot be written.
-  FeatureWriter(const std::string& folder, FeatureManifest manifest, std::int64_t shard_bytes = std::int64_t{1} << 28);
-  ~FeatureWriter();
+  FeatureWriter(std::string folder, FeatureManifest manifest, std::int64_t shard_bytes = std::int64_t{1} << 28);
 
   /// Adds the features of the images with these keys and fingerprints. Every call must pass tensors of the same names and shapes. Throws
   /// UserError naming the sample if a feature is not finite after conversion to the manifest's dtype.
@@ -97,8 +120,22 @@ class FeatureWriter {
   FeatureManifest finish(const std::map<std::string, std::int64_t>& left_out);
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  using Tensors = std::map<std::string, at::Tensor>;
+  // The contents of the shard that is being written.
+  struct OpenShard {
+    std::map<std::string, std::vector<at::Tensor>> rows;
+    std::string keys;
+    std::vector<std::uint64_t> key_ends, images, checksums;
+  };
+
+  Tensors kept_of(const std::vector<std::string>& names, const EncodedImages& encoded) const;
+  void describe(const Tensors& kept);
+  void close_shard();
+
+  const std::string folder_;
+  FeatureManifest manifest_;
+  const std::int64_t shard_bytes_;
+  OpenShard open_;
 };
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 #include <arrow/ipc/reader.h>
 #include <arrow/util/float16.h>
 #include <arrow/util/io_util.h>
+#include <arrow/visit_array_inline.h>
 #include <cstring>
 #include <parquet/arrow/reader.h>
 #include <parquet/exception.h>
@@ -112,78 +113,71 @@ Column column_of(const std::string& name, const arrow::DataType& type, int depth
   return out;
 }
 
-std::optional<std::string_view> bytes_of(const arrow::Array& array, std::int64_t row) {
-  if (array.IsNull(row)) return std::nullopt;
-  switch (array.type_id()) {
-    case arrow::Type::STRING:
-    case arrow::Type::BINARY: return static_cast<const arrow::BinaryArray&>(array).GetView(row);
-    case arrow::Type::LARGE_STRING:
-    case arrow::Type::LARGE_BINARY: return static_cast<const arrow::LargeBinaryArray&>(array).GetView(row);
-    case arrow::Type::STRING_VIEW:
-    case arrow::Type::BINARY_VIEW: return static_cast<const arrow::BinaryViewArray&>(array).GetView(row);
-    case arrow::Type::FIXED_SIZE_BINARY: return static_cast<const arrow::FixedSizeBinaryArray&>(array).GetView(row);
-    case arrow::Type::EXTENSION: return bytes_of(*static_cast<const arrow::ExtensionArray&>(array).storage(), row);
-    case arrow::Type::DICTIONARY: {
-      const auto& encoded = static_cast<const arrow::DictionaryArray&>(array);
-      return bytes_of(*encoded.dictionary(), encoded.GetValueIndex(row));
-    }
-    default: return std::nullopt;
-  }
-}
+using Bytes = std::optional<std::string_view>;
 
-template <class Array>
-auto number_of(const arrow::Array& array, std::int64_t row) {
-  return static_cast<const Array&>(array).Value(row);
-}
-
+Bytes bytes_of(const arrow::Array& array, std::int64_t row);
 Json make_json(const arrow::Array& array, std::int64_t row);
 
-template <class List>
-Json items_of(const arrow::Array& array, std::int64_t row) {
-  const auto& list = static_cast<const List&>(array);
-  Json out = Json::array();
-  const std::int64_t begin = list.value_offset(row), end = begin + list.value_length(row);
-  for (std::int64_t i = begin; i < end; ++i) out.push_back(make_json(*list.values(), i));
-  return out;
+/// Calls of(the values of an array, row) for an array whose values are stored in another array; returns nullopt for other arrays.
+template <class Of>
+auto of_stored(const arrow::Array& array, std::int64_t row, const Of& of) -> std::optional<decltype(of(array, row))> {
+  if (array.type_id() == arrow::Type::EXTENSION) return of(*static_cast<const arrow::ExtensionArray&>(array).storage(), row);
+  if (array.type_id() != arrow::Type::DICTIONARY) return std::nullopt;
+  const auto& encoded = static_cast<const arrow::DictionaryArray&>(array);
+  return of(*encoded.dictionary(), encoded.GetValueIndex(row));
 }
 
-Json members_of(const arrow::StructArray& array, std::int64_t row) {
-  Json out = Json::object();
-  for (int i = 0; i < array.num_fields(); ++i) out[array.type()->field(i)->name()] = make_json(*array.field(i), row);
+template <class Use>
+struct TypeVisitor {
+  const Use& use;
+
+  template <class Array>
+  arrow::Status Visit(const Array& array) const {
+    use(array);
+    return arrow::Status::OK();
+  }
+};
+
+/// Calls use(array) with the array in its own type.
+template <class Use>
+void with_type(const arrow::Array& array, const Use& use) {
+  const TypeVisitor<Use> visitor{use};
+  check(arrow::VisitArrayInline(array, &visitor));
+}
+
+Bytes bytes_of(const arrow::Array& array, std::int64_t row) {
+  if (array.IsNull(row)) return std::nullopt;
+  if (const auto stored = of_stored(array, row, bytes_of)) return *stored;
+  Bytes out;
+  with_type(array, [&]<class Array>(const Array& typed) {
+    if constexpr (arrow::has_string_view<typename Array::TypeClass>::value) out = typed.GetView(row);
+  });
   return out;
 }
 
 Json make_json(const arrow::Array& array, std::int64_t row) {
   if (array.IsNull(row)) return nullptr;
-  if (const auto bytes = bytes_of(array, row)) return std::string(*bytes);
-  switch (array.type_id()) {
-    case arrow::Type::BOOL: return number_of<arrow::BooleanArray>(array, row);
-    case arrow::Type::INT8: return number_of<arrow::Int8Array>(array, row);
-    case arrow::Type::INT16: return number_of<arrow::Int16Array>(array, row);
-    case arrow::Type::INT32: return number_of<arrow::Int32Array>(array, row);
-    case arrow::Type::INT64: return number_of<arrow::Int64Array>(array, row);
-    case arrow::Type::UINT8: return number_of<arrow::UInt8Array>(array, row);
-    case arrow::Type::UINT16: return number_of<arrow::UInt16Array>(array, row);
-    case arrow::Type::UINT32: return number_of<arrow::UInt32Array>(array, row);
-    case arrow::Type::UINT64: return number_of<arrow::UInt64Array>(array, row);
-    case arrow::Type::HALF_FLOAT: return arrow::util::Float16::FromBits(number_of<arrow::HalfFloatArray>(array, row)).ToFloat();
-    case arrow::Type::FLOAT: return number_of<arrow::FloatArray>(array, row);
-    case arrow::Type::DOUBLE: return number_of<arrow::DoubleArray>(array, row);
-    case arrow::Type::LIST:
-    case arrow::Type::MAP: return items_of<arrow::ListArray>(array, row);
-    case arrow::Type::LARGE_LIST: return items_of<arrow::LargeListArray>(array, row);
-    case arrow::Type::FIXED_SIZE_LIST: return items_of<arrow::FixedSizeListArray>(array, row);
-    case arrow::Type::STRUCT: return members_of(static_cast<const arrow::StructArray&>(array), row);
-    case arrow::Type::EXTENSION: return make_json(*static_cast<const arrow::ExtensionArray&>(array).storage(), row);
-    case arrow::Type::DICTIONARY: {
-      const auto& encoded = static_cast<const arrow::DictionaryArray&>(array);
-      return make_json(*encoded.dictionary(), encoded.GetValueIndex(row));
+  if (const Bytes bytes = bytes_of(array, row)) return std::string(*bytes);
+  if (const auto stored = of_stored(array, row, make_json)) return *stored;
+  Json out;
+  with_type(array, [&]<class Array>(const Array& typed) {
+    using Type = typename Array::TypeClass;
+    if constexpr (std::is_same_v<Type, arrow::HalfFloatType>) {
+      out = arrow::util::Float16::FromBits(typed.Value(row)).ToFloat();
+    } else if constexpr (arrow::is_boolean_type<Type>::value || arrow::is_number_type<Type>::value) {
+      out = typed.Value(row);
+    } else if constexpr (arrow::is_list_type<Type>::value || std::is_same_v<Type, arrow::MapType>) {
+      out = Json::array();
+      const std::int64_t begin = typed.value_offset(row), end = begin + typed.value_length(row);
+      for (std::int64_t i = begin; i < end; ++i) out.push_back(make_json(*typed.values(), i));
+    } else if constexpr (std::is_same_v<Type, arrow::StructType>) {
+      out = Json::object();
+      for (int i = 0; i < typed.num_fields(); ++i) out[typed.type()->field(i)->name()] = make_json(*typed.field(i), row);
+    } else if (const auto scalar = typed.GetScalar(row); scalar.ok()) {
+      out = (*scalar)->ToString();
     }
-    default: {
-      const auto scalar = array.GetScalar(row);
-      return scalar.ok() ? Json((*scalar)->ToString()) : Json(nullptr);
-    }
-  }
+  });
+  return out;
 }
 
 /// The columns of one group. A column whose size exceeds 32 bits may consist of several chunks.
@@ -199,8 +193,7 @@ class ArrowGroup : public ColumnGroup {
     const arrow::Array& piece = piece_of(column, row);
     return make_json(piece, row);
   }
-  std::optional<std::string_view> bytes(std::size_t column, std::int64_t row,
-                                        const std::string& member) const override {
+  Bytes bytes(std::size_t column, std::int64_t row, const std::string& member) const override {
     const arrow::Array& piece = piece_of(column, row);
     if (member.empty()) return bytes_of(piece, row);
     if (piece.type_id() != arrow::Type::STRUCT || piece.IsNull(row)) return std::nullopt;
@@ -236,12 +229,6 @@ auto column_of_name(const Table& table, const std::string& name) {
 /// The common base of Parquet and Arrow files.
 class ArrowFile : public ColumnFile {
  public:
-  const std::vector<Column>& columns() const override { return columns_; }
-  const std::vector<std::int64_t>& group_rows() const override { return group_rows_; }
-  std::int64_t group_bytes(std::int64_t group) const override {
-    return group_bytes_.at(static_cast<std::size_t>(group));
-  }
-  const std::string& problem() const override { return problem_; }
   std::string metadata(const std::string& key) const override {
     if (!metadata_) return {};
     const int place = metadata_->FindKey(key);
@@ -251,12 +238,9 @@ class ArrowFile : public ColumnFile {
  protected:
   void take(const arrow::Schema& schema) {
     metadata_ = schema.metadata();
-    for (const auto& field : schema.fields()) columns_.push_back(column_of(field->name(), *field->type()));
+    for (const auto& field : schema.fields()) columns.push_back(column_of(field->name(), *field->type()));
   }
 
-  std::vector<Column> columns_;
-  std::vector<std::int64_t> group_rows_, group_bytes_;
-  std::string problem_;
   std::shared_ptr<const arrow::KeyValueMetadata> metadata_;
 };
 
@@ -276,8 +260,8 @@ class ParquetFile : public ArrowFile {
         const auto group = footer->RowGroup(i);
         if (group->num_rows() < 0 || group->num_rows() > kMostRows)
           throw std::runtime_error("a row group with an impossible number of rows");
-        group_rows_.push_back(group->num_rows());
-        group_bytes_.push_back(std::max<std::int64_t>(group->total_byte_size(), 0));
+        group_rows.push_back(group->num_rows());
+        group_bytes.push_back(std::max<std::int64_t>(group->total_byte_size(), 0));
       }
       return 0;
     });
@@ -285,20 +269,20 @@ class ParquetFile : public ArrowFile {
 
   std::shared_ptr<const ColumnGroup> read(std::int64_t group, const std::vector<std::string>& names) const override {
     return reading([&]() -> std::shared_ptr<const ColumnGroup> {
-      const auto memory = std::make_shared<GroupMemory>(group_bytes(group), file_bytes_);
+      const auto memory = std::make_shared<GroupMemory>(group_bytes.at(static_cast<std::size_t>(group)), file_bytes_);
       const auto reader = open(&memory->limited);
       const auto footer = reader->parquet_reader()->metadata();
-      const std::int64_t rows = group_rows_.at(static_cast<std::size_t>(group));
+      const std::int64_t rows = group_rows.at(static_cast<std::size_t>(group));
       if (group >= footer->num_row_groups() || footer->RowGroup(static_cast<int>(group))->num_rows() != rows)
         throw std::runtime_error("the file has changed since it was opened");
       const auto table = checked(reader->ReadRowGroup(static_cast<int>(group), leaves(*footer->schema(), names)));
-      std::vector<std::shared_ptr<arrow::ChunkedArray>> columns;
+      std::vector<std::shared_ptr<arrow::ChunkedArray>> read;
       for (const std::string& name : names) {
         const auto column = column_of_name(*table, name);
         if (column->length() != rows) throw std::runtime_error("column " + name + " has a different number of rows");
-        columns.push_back(column);
+        read.push_back(column);
       }
-      return std::make_shared<ArrowGroup>(columns, rows, memory);
+      return std::make_shared<ArrowGroup>(read, rows, memory);
     });
   }
 
@@ -333,29 +317,29 @@ class ArrowIpcFile : public ArrowFile {
     else
       read_file();
     const std::int64_t size = checked(file_->GetSize());
-    for (const auto& batch : batches_) group_rows_.push_back(batch->num_rows());
-    group_bytes_.assign(batches_.size(), size / std::max<std::int64_t>(1, std::ssize(batches_)));
+    for (const auto& batch : batches_) group_rows.push_back(batch->num_rows());
+    group_bytes.assign(batches_.size(), size / std::max<std::int64_t>(1, std::ssize(batches_)));
   }
 
   std::shared_ptr<const ColumnGroup> read(std::int64_t group, const std::vector<std::string>& names) const override {
     const auto& batch = batches_.at(static_cast<std::size_t>(group));
-    std::vector<std::shared_ptr<arrow::ChunkedArray>> columns;
+    std::vector<std::shared_ptr<arrow::ChunkedArray>> read;
     for (const std::string& name : names) {
       const auto column = column_of_name(*batch, name);
       check(column->ValidateFull());  // offsets in a damaged file may point anywhere
-      columns.push_back(std::make_shared<arrow::ChunkedArray>(column));
+      read.push_back(std::make_shared<arrow::ChunkedArray>(column));
     }
-    return std::make_shared<ArrowGroup>(columns, batch->num_rows(), nullptr);
+    return std::make_shared<ArrowGroup>(read, batch->num_rows(), nullptr);
   }
 
  private:
   void read_stream() {
     const auto reader = checked(arrow::ipc::RecordBatchStreamReader::Open(file_));
     take(*reader->schema());
-    while (problem_.empty()) {
+    while (problem.empty()) {
       std::shared_ptr<arrow::RecordBatch> batch;
       if (const arrow::Status status = reader->ReadNext(&batch); !status.ok())
-        problem_ = one_line(status.message());
+        problem = one_line(status.message());
       else if (!batch)
         return;
       else

@@ -8,6 +8,7 @@
 #include <exception>
 #include <fcntl.h>
 #include <poll.h>
+#include <span>
 #include <spawn.h>
 #include <string>
 #include <sys/wait.h>
@@ -26,58 +27,35 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kSlice{100};  // how often a wait checks `stop`
 
-class FileBytes : public ByteStream {
+constexpr std::string_view kPipe = "pipe:";
+
+/// The bytes of a file, or the output of a command.
+class DescriptorBytes : public ByteStream {
  public:
-  FileBytes(const std::string& path, std::stop_token stop)
-      : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), stop_(std::move(stop)) {
-    if (descriptor_ < 0) throw StreamError(concat("cannot be opened: ", std::strerror(errno)));
-  }
-  ~FileBytes() override { ::close(descriptor_); }
-  FileBytes(const FileBytes&) = delete;
-  FileBytes& operator=(const FileBytes&) = delete;
-
-  std::size_t read(char* out, std::size_t size) override {
-    while (true) {
-      if (stop_.stop_requested()) throw Stopped();  // a stream may skip many samples before it returns one
-      const ssize_t count = ::read(descriptor_, out, size);
-      if (count >= 0) return static_cast<std::size_t>(count);
-      if (errno != EINTR) throw StreamError(concat("cannot be read: ", std::strerror(errno)));
-    }
+  DescriptorBytes(const std::string& address, const StreamWaitPolicy& wait_policy) : patience_(wait_policy) {
+    if (address.starts_with(kPipe))
+      start(address.substr(kPipe.size()));
+    else if (descriptor_ = ::open(address.c_str(), O_RDONLY | O_CLOEXEC); descriptor_ < 0)
+      throw StreamError(concat("cannot be opened: ", std::strerror(errno)));
   }
 
- private:
-  int descriptor_;
-  const std::stop_token stop_;
-};
-
-class CommandBytes : public ByteStream {
- public:
-  CommandBytes(const std::string& command, const StreamWaitPolicy& wait_policy) : patience_(wait_policy) {
-    std::array<int, 2> ends{};
-    if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw StreamError(concat("no pipe: ", std::strerror(errno)));
-    descriptor_ = ends[0];
-    const int failed = spawn(command, ends[1]);
-    ::close(ends[1]);
-    if (failed == 0) return;
+  ~DescriptorBytes() override {
     ::close(descriptor_);
-    throw StreamError(concat("cannot be started: ", std::strerror(failed)));
+    if (process_ < 0) return;
+    ::kill(-process_, SIGKILL);
+    ::waitpid(process_, nullptr, 0);
   }
-
-  ~CommandBytes() override {
-    ::close(descriptor_);
-    end_process();
-  }
-  CommandBytes(const CommandBytes&) = delete;
-  CommandBytes& operator=(const CommandBytes&) = delete;
+  DescriptorBytes(const DescriptorBytes&) = delete;
+  DescriptorBytes& operator=(const DescriptorBytes&) = delete;
 
   std::size_t read(char* out, std::size_t size) override {
     const auto deadline = Clock::now() + patience_.timeout;
     while (true) {
       pollfd waited{descriptor_, POLLIN, 0};
       const int ready = ::poll(&waited, 1, static_cast<int>(kSlice.count()));
-      if (patience_.stop.stop_requested()) throw Stopped();
+      if (patience_.stop.stop_requested()) throw Stopped();  // a stream may skip many samples before it returns one
       if (ready <= 0) {
-        if (Clock::now() > deadline) throw StreamError(concat("wrote no output for ", static_cast<double>(patience_.timeout.count()) / 1000, " s"));
+        if (process_ >= 0 && Clock::now() > deadline) throw StreamError(concat("wrote no output for ", static_cast<double>(patience_.timeout.count()) / 1000, " s"));
         continue;
       }
       const ssize_t count = ::read(descriptor_, out, size);
@@ -89,6 +67,17 @@ class CommandBytes : public ByteStream {
   }
 
  private:
+  void start(const std::string& command) {
+    std::array<int, 2> ends{};
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw StreamError(concat("no pipe: ", std::strerror(errno)));
+    descriptor_ = ends[0];
+    const int failed = spawn(command, ends[1]);
+    ::close(ends[1]);
+    if (failed == 0) return;
+    ::close(descriptor_);
+    throw StreamError(concat("cannot be started: ", std::strerror(failed)));
+  }
+
   int spawn(const std::string& command, int output) {
     posix_spawn_file_actions_t actions{};
     posix_spawnattr_t attributes{};
@@ -129,41 +118,38 @@ class CommandBytes : public ByteStream {
     if (WEXITSTATUS(status) != 0) throw StreamError(concat("ended with exit code ", WEXITSTATUS(status)));
   }
 
-  void end_process() {
-    if (process_ < 0) return;
-    ::kill(-process_, SIGKILL);
-    ::waitpid(process_, nullptr, 0);
-  }
-
   StreamWaitPolicy patience_;
   int descriptor_ = -1;
-  pid_t process_ = -1;
+  pid_t process_ = -1;  // -1: a file, or a command that has ended
 };
 
-constexpr std::size_t kInputBytes = 1 << 16;
-
-/// A stream whose first bytes have already been read. It returns these bytes again, then the rest.
-class Continued : public ByteStream {
+/// Reads a stream in pieces.
+class Pieces {
  public:
-  Continued(std::string begun, std::unique_ptr<ByteStream> rest) : begun_(std::move(begun)), rest_(std::move(rest)) {}
+  explicit Pieces(std::unique_ptr<ByteStream> bytes) : bytes_(std::move(bytes)) {}
 
-  std::size_t read(char* out, std::size_t size) override {
-    if (at_ == begun_.size()) return rest_->read(out, size);
-    const std::size_t count = begun_.copy(out, size, at_);
-    at_ += count;
-    return count;
+  /// Returns whether the stream begins with these bytes, before next() is first called.
+  bool begin_with(std::string_view start) {
+    for (std::size_t count = 1; begun_ < start.size() && count > 0; begun_ += count)
+      count = bytes_->read(input_.data() + begun_, input_.size() - begun_);
+    return std::string_view(input_.data(), begun_).starts_with(start);
+  }
+  /// Returns the next bytes, which are valid until the next call; empty at the end.
+  std::span<char> next() {
+    if (const std::size_t begun = std::exchange(begun_, 0); begun > 0) return {input_.data(), begun};
+    return {input_.data(), bytes_->read(input_.data(), input_.size())};
   }
 
  private:
-  const std::string begun_;
-  std::size_t at_ = 0;
-  std::unique_ptr<ByteStream> rest_;
+  std::unique_ptr<ByteStream> bytes_;
+  std::array<char, 1 << 16> input_{};
+  std::size_t begun_ = 0;  // number of bytes that begin_with() has read
 };
 
 /// Decompresses gzip with one or more members. libarchive reads gzip too, but does not check its checksums.
 class Gunzipped : public ByteStream {
  public:
-  explicit Gunzipped(std::unique_ptr<ByteStream> bytes) : bytes_(std::move(bytes)) {
+  explicit Gunzipped(std::unique_ptr<Pieces> bytes) : bytes_(std::move(bytes)) {
     constexpr int any_window_of_gzip = 16 + MAX_WBITS;
     if (::inflateInit2(&state_, any_window_of_gzip) != Z_OK) throw StreamError("zlib cannot be started");
   }
@@ -202,15 +188,15 @@ class Gunzipped : public ByteStream {
 
   bool fill() {
     if (state_.avail_in > 0) return true;
-    state_.avail_in = static_cast<uInt>(bytes_->read(input_.data(), input_.size()));
-    state_.next_in = reinterpret_cast<Bytef*>(input_.data());
-    return state_.avail_in > 0;
+    const std::span<char> piece = bytes_->next();
+    state_.avail_in = static_cast<uInt>(piece.size());
+    state_.next_in = reinterpret_cast<Bytef*>(piece.data());
+    return !piece.empty();
   }
 
   [[noreturn]] static void fail(const char* text) { throw StreamError(concat("cannot be decompressed: gzip: ", text)); }
 
-  std::unique_ptr<ByteStream> bytes_;
-  std::array<char, kInputBytes> input_{};
+  std::unique_ptr<Pieces> bytes_;
   z_stream state_{};
   bool in_member_ = false;
 };
@@ -219,7 +205,7 @@ class Gunzipped : public ByteStream {
 /// "raw").
 class Unarchived : public ByteStream {
  public:
-  explicit Unarchived(std::unique_ptr<ByteStream> bytes) : bytes_(std::move(bytes)), reader_(::archive_read_new(), ::archive_read_free) {
+  explicit Unarchived(std::unique_ptr<Pieces> bytes) : bytes_(std::move(bytes)), reader_(::archive_read_new(), ::archive_read_free) {
     for (const auto add : {::archive_read_support_filter_zstd, ::archive_read_support_filter_bzip2, ::archive_read_support_filter_xz,
                            ::archive_read_support_format_raw, ::archive_read_support_format_empty})
       add(reader_.get());
@@ -241,8 +227,9 @@ class Unarchived : public ByteStream {
   static la_ssize_t take(archive* reader, void* self, const void** out) {
     auto* const of = static_cast<Unarchived*>(self);
     try {
-      *out = of->input_.data();
-      return static_cast<la_ssize_t>(of->bytes_->read(of->input_.data(), of->input_.size()));
+      const std::span<char> piece = of->bytes_->next();
+      *out = piece.data();
+      return static_cast<la_ssize_t>(piece.size());
     } catch (const std::exception& error) {
       of->failure_ = std::current_exception();
       ::archive_set_error(reader, EIO, "%s", error.what());
@@ -257,9 +244,8 @@ class Unarchived : public ByteStream {
     throw StreamError(concat("cannot be decompressed: ", text == nullptr ? "damaged" : text));
   }
 
-  std::unique_ptr<ByteStream> bytes_;
+  std::unique_ptr<Pieces> bytes_;
   std::unique_ptr<archive, int (*)(archive*)> reader_;
-  std::array<char, kInputBytes> input_{};
   std::exception_ptr failure_;
   bool empty_ = false;
 };
@@ -267,37 +253,25 @@ class Unarchived : public ByteStream {
 /// Detects the compression format at the first read.
 class Decompressed : public ByteStream {
  public:
-  explicit Decompressed(std::unique_ptr<ByteStream> bytes) : bytes_(std::move(bytes)) {}
+  explicit Decompressed(std::unique_ptr<ByteStream> bytes) : bytes_(std::make_unique<Pieces>(std::move(bytes))) {}
 
   std::size_t read(char* out, std::size_t size) override {
-    if (!std::exchange(opened_, true)) open();
-    return bytes_->read(out, size);
+    if (format_ == nullptr && bytes_->begin_with("\x1F\x8B"))
+      format_ = std::make_unique<Gunzipped>(std::move(bytes_));
+    else if (format_ == nullptr)
+      format_ = std::make_unique<Unarchived>(std::move(bytes_));
+    return format_->read(out, size);
   }
 
  private:
-  void open() {
-    std::string begun(2, '\0');
-    std::size_t length = 0;
-    while (const std::size_t count = length < begun.size() ? bytes_->read(begun.data() + length, begun.size() - length) : 0) length += count;
-    begun.resize(length);
-    const bool is_gzip = begun == "\x1F\x8B";
-    auto whole = std::make_unique<Continued>(std::move(begun), std::move(bytes_));
-    if (is_gzip)
-      bytes_ = std::make_unique<Gunzipped>(std::move(whole));
-    else
-      bytes_ = std::make_unique<Unarchived>(std::move(whole));
-  }
-
-  std::unique_ptr<ByteStream> bytes_;
-  bool opened_ = false;
+  std::unique_ptr<Pieces> bytes_;
+  std::unique_ptr<ByteStream> format_;
 };
 
 }  // namespace
 
 std::unique_ptr<ByteStream> open_bytes(const std::string& address, const StreamWaitPolicy& wait_policy) {
-  constexpr std::string_view kPipe = "pipe:";
-  if (address.starts_with(kPipe)) return std::make_unique<CommandBytes>(address.substr(kPipe.size()), wait_policy);
-  return std::make_unique<FileBytes>(address, wait_policy.stop);
+  return std::make_unique<DescriptorBytes>(address, wait_policy);
 }
 
 std::unique_ptr<ByteStream> decompress(std::unique_ptr<ByteStream> bytes) {

@@ -43,17 +43,15 @@ class ColumnGroup {
 class ColumnFile {
  public:
   virtual ~ColumnFile() = default;
-  virtual const std::vector<Column>& columns() const = 0;
   /// Returns the value of a key ("huggingface") in the schema's metadata, or an empty text.
   virtual std::string metadata(const std::string& key) const = 0;
-  /// Returns the number of rows of each group, from the file's footer.
-  virtual const std::vector<std::int64_t>& group_rows() const = 0;
-  /// Estimates the memory that a group takes with all its columns.
-  virtual std::int64_t group_bytes(std::int64_t group) const = 0;
-  /// Returns what is wrong with the file after its last readable group, or an empty text.
-  virtual const std::string& problem() const = 0;
   /// Reads only the named columns of a group. COLUMN.MEMBER reads a structure with only this member, if the format allows it.
   virtual std::shared_ptr<const ColumnGroup> read(std::int64_t group, const std::vector<std::string>& names) const = 0;
+
+  std::vector<Column> columns;
+  std::vector<std::int64_t> group_rows;   // number of rows of each group, from the file's footer
+  std::vector<std::int64_t> group_bytes;  // estimates of the memory that each group takes with all its columns
+  std::string problem;                    // what is wrong with the file after its last readable group; empty: nothing
 };
 
 /// Opens a table. Throws UserError naming the file if it is missing, is not a table or has a damaged footer. Also throws

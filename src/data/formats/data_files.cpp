@@ -22,6 +22,10 @@ constexpr std::size_t kLongestPath = 1000;  // maximum length of a path or error
 
 }  // namespace
 
+DataFile data_file_at(const std::string& path) {
+  return {std::filesystem::path(path).filename().string(), path};
+}
+
 std::string read_sample_file(const std::string& path, const char* missing) {
   try {
     return io::read_file(path);

@@ -2,12 +2,18 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include <tessera/base/text.h>
 #include <tessera/config/file_path.h>
+#include <tessera/data/source.h>
 
 namespace tessera {
+
+/// Returns a local file as a source's data file, named without its folder.
+DataFile data_file_at(const std::string& path);
 
 /// Returns the bytes of a file that belongs to one sample. If only this sample is bad, throws SampleError: with the reason
 /// `missing` if the file does not exist, or with "unreadable" if the file is a folder or permission is denied. Throws UserError
@@ -22,7 +28,7 @@ std::string read_sample_text(const std::string& path);
 /// or a pointer of Git LFS.
 std::string checked_text(std::string text, const std::string& place);
 
-/// Numbers files for ImageIds. The object remembers the folders that it has looked up, so make one for each list.
+/// Numbers files for Source::image_ids(). The object remembers the folders that it has looked up, so make one for each list.
 class FileIds {
  public:
   /// Returns a number that is the same for all ways to write a file's path: a.png, ./a.png, /data/a.png, and through links. A link to a
@@ -36,6 +42,14 @@ class FileIds {
 /// Reads class names from a text file, one per line, ignoring empty lines at the end. Throws UserError if the file is missing, or
 /// if there is an empty line between names. Warns of names that occur twice.
 std::vector<std::string> read_class_names(const config::FilePath& path);
+
+/// Calls use(line, its number from 1) for the lines of a text that are not blank.
+template <class Use>
+void for_each_line(std::string_view text, const Use& use) {
+  std::int64_t number = 0;
+  for (const std::string& line : split(text, '\n'))
+    if (++number; !strip(line).empty()) use(line, number);
+}
 
 /// Returns the items of a text file with one item per line. Empty lines and lines that start with # are skipped. Throws UserError if the
 /// file cannot be read.

@@ -102,74 +102,10 @@ Truth compare(const Json& a, const std::string& sign, const Json& b) {
                (*order > 0 && (sign[0] == '>' || sign == "!=")));
 }
 
-class Tokens {
- public:
-  explicit Tokens(const std::string& text) : text_(text) {}
-
-  Token next() {
-    while (std::isspace(here()) != 0) ++at_;
-    Token token;
-    token.begin = at_;
-    if (at_ == text_.size()) return token;
-    const int c = here(), after = here(1);
-    if (c == '\'' || c == '"' || c == '`') return quoted(static_cast<char>(c), token);
-    if (is_digit(c) || ((c == '-' || c == '.') && (is_digit(after) || after == '.'))) return number(token);
-    if (is_word(c)) {
-      token.kind = Token::Kind::word;
-      while (is_word(here()) || is_digit(here()) || here() == '.') token.text += text_[at_++];
-      return token;
-    }
-    token.kind = Token::Kind::sign;
-    for (const std::string_view sign : {"==", "!=", "<>", "<=", ">=", "=", "<", ">", "(", ")", ","})
-      if (text_.compare(at_, sign.size(), sign) == 0) {
-        token.text = sign;
-        at_ += sign.size();
-        return token;
-      }
-    fail(at_, concat("\"", printable(text_.substr(at_, 1)), "\" is not understood"));
-  }
-
-  [[noreturn]] void fail(std::size_t place, const std::string& problem) const {
-    user_error("filter \"", printable(text_, 300), "\": at character ", place + 1, ": ", problem);
-  }
-
- private:
-  // Returns the byte at the current position, or `more` bytes after it; 0 at the end.
-  int here(std::size_t more = 0) const { return at_ + more < text_.size() ? static_cast<unsigned char>(text_[at_ + more]) : 0; }
-  static bool is_digit(int c) { return c >= '0' && c <= '9'; }
-  static bool is_word(int c) { return std::isalpha(c) != 0 || c == '_' || c >= 0x80; }
-
-  // Reads a text in quotes. A quote inside the text is doubled.
-  Token quoted(char quote, Token token) {
-    token.kind = quote == '`' ? Token::Kind::field : Token::Kind::text;
-    for (++at_; at_ < text_.size(); ++at_) {
-      if (text_[at_] == quote && text_[++at_] != quote) return token;  // the text ends in a zero byte
-      token.text += text_[at_];
-    }
-    fail(token.begin, "the quote that opens here is never closed");
-  }
-
-  Token number(Token token) {
-    token.kind = Token::Kind::number;
-    const auto belongs = [this](int c) {
-      const char before = text_[at_ - 1];
-      return is_digit(c) || c == '.' || is_word(c) || ((c == '-' || c == '+') && (before == 'e' || before == 'E'));
-    };
-    do token.text += text_[at_++];
-    while (belongs(here()));
-    const auto value = parse_number(token.text);
-    if (!value) fail(token.begin, concat("\"", printable(token.text, 60), "\" is not a number"));
-    token.value = *value;
-    return token;
-  }
-
-  const std::string& text_;
-  std::size_t at_ = 0;
-};
-
+/// Parses an expression by recursive descent.
 class Parser {
  public:
-  Parser(const std::string& text, std::vector<std::string>& names) : tokens_(text), fields_(names) { take(); }
+  Parser(const std::string& text, std::vector<std::string>& names) : text_(text), fields_(names) { take(); }
 
   Condition parse() {
     Condition out = any();
@@ -178,7 +114,55 @@ class Parser {
   }
 
  private:
-  void take() { token_ = tokens_.next(); }
+  // Returns the byte at the current position, or `more` bytes after it; 0 at the end.
+  int here(std::size_t more = 0) const { return at_ + more < text_.size() ? static_cast<unsigned char>(text_[at_ + more]) : 0; }
+  static bool is_digit(int c) { return c >= '0' && c <= '9'; }
+  static bool is_letter(int c) { return std::isalpha(c) != 0 || c == '_' || c >= 0x80; }
+
+  // Reads the next token.
+  void take() {
+    while (std::isspace(here()) != 0) ++at_;
+    token_ = {};
+    token_.begin = at_;
+    if (at_ == text_.size()) return;
+    const int c = here(), after = here(1);
+    if (c == '\'' || c == '"' || c == '`') return take_quoted(static_cast<char>(c));
+    if (is_digit(c) || ((c == '-' || c == '.') && (is_digit(after) || after == '.'))) return take_number();
+    token_.kind = is_letter(c) ? Token::Kind::word : Token::Kind::sign;
+    while (is_letter(c) && (is_letter(here()) || is_digit(here()) || here() == '.')) token_.text += text_[at_++];
+    for (const std::string_view sign : {"==", "!=", "<>", "<=", ">=", "=", "<", ">", "(", ")", ","})
+      if (token_.text.empty() && text_.compare(at_, sign.size(), sign) == 0) token_.text = sign;
+    if (token_.text.empty()) fail(at_, concat("\"", printable(text_.substr(at_, 1)), "\" is not understood"));
+    at_ = token_.begin + token_.text.size();
+  }
+
+  // Reads a text in quotes. A quote inside the text is doubled.
+  void take_quoted(char quote) {
+    token_.kind = quote == '`' ? Token::Kind::field : Token::Kind::text;
+    for (++at_; at_ < text_.size(); ++at_) {
+      if (text_[at_] == quote && text_[++at_] != quote) return;  // the text ends in a zero byte
+      token_.text += text_[at_];
+    }
+    fail(token_.begin, "the quote that opens here is never closed");
+  }
+
+  void take_number() {
+    token_.kind = Token::Kind::number;
+    const auto belongs = [this](int c) {
+      const char before = text_[at_ - 1];
+      return is_digit(c) || c == '.' || is_letter(c) || ((c == '-' || c == '+') && (before == 'e' || before == 'E'));
+    };
+    do token_.text += text_[at_++];
+    while (belongs(here()));
+    const auto value = parse_number(token_.text);
+    if (!value) fail(token_.begin, concat("\"", printable(token_.text, 60), "\" is not a number"));
+    token_.value = *value;
+  }
+
+  [[noreturn]] void fail(std::size_t place, const std::string& problem) const {
+    user_error("filter \"", printable(text_, 300), "\": at character ", place + 1, ": ", problem);
+  }
+
   bool is_word(const char* word) const { return token_.kind == Token::Kind::word && lower_case(token_.text) == word; }
   bool take_if(bool there) {
     if (there) take();
@@ -188,8 +172,8 @@ class Parser {
   bool take_sign(const char* sign) { return take_if(token_.kind == Token::Kind::sign && token_.text == sign); }
 
   [[noreturn]] void expected(const std::string& what) const {
-    tokens_.fail(token_.begin, concat("expected ", what, ", got ",
-                                      token_.kind == Token::Kind::end ? "the end" : concat("\"", printable(token_.text, 60), "\"")));
+    fail(token_.begin,
+         concat("expected ", what, ", got ", token_.kind == Token::Kind::end ? "the end" : concat("\"", printable(token_.text, 60), "\"")));
   }
 
   Condition any() {
@@ -231,7 +215,7 @@ class Parser {
   }
 
   Condition negation() {
-    if (++depth_ > kDeepestExpression) tokens_.fail(token_.begin, "nested too deeply");
+    if (++depth_ > kDeepestExpression) fail(token_.begin, "nested too deeply");
     Condition out = take_word("not") ? negated(negation()) : condition();
     --depth_;
     return out;
@@ -321,9 +305,10 @@ class Parser {
     return place;
   }
 
-  Tokens tokens_;
+  const std::string& text_;
+  std::size_t at_ = 0;
   std::vector<std::string>& fields_;
-  Token token_;
+  Token token_;  // the next token
   int depth_ = 0;
 };
 

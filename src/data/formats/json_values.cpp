@@ -115,7 +115,7 @@ bool read_member(const Json& object, const char* name, T& value) {
 
 // Returns the top, left, height and width of the pixels that a box [left, top, right, bottom] touches, or nullopt if `corners` is not a
 // box.
-std::optional<std::array<std::int64_t, 4>> pixels_of(const Json& corners) {
+std::optional<Box> pixels_of(const Json& corners) {
   constexpr double kFarthest = 1e9;
   if (!corners.is_array() || corners.size() != 4) return std::nullopt;
   std::array<double, 4> at{};
@@ -126,7 +126,7 @@ std::optional<std::array<std::int64_t, 4>> pixels_of(const Json& corners) {
   }
   if (!(at[0] < at[2] && at[1] < at[3])) return std::nullopt;
   const auto left = static_cast<std::int64_t>(std::floor(at[0])), top = static_cast<std::int64_t>(std::floor(at[1]));
-  return std::array{top, left, static_cast<std::int64_t>(std::ceil(at[3])) - top, static_cast<std::int64_t>(std::ceil(at[2])) - left};
+  return Box{top, left, static_cast<std::int64_t>(std::ceil(at[3])) - top, static_cast<std::int64_t>(std::ceil(at[2])) - left};
 }
 
 bool has_box(const Json& item) {

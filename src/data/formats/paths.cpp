@@ -312,6 +312,10 @@ std::string local_path(const std::string& name) {
   return name;
 }
 
+std::string first_and_more(const std::vector<std::string>& paths, const char* what) {
+  return paths.size() == 1 ? paths[0] : concat(paths[0], " and ", paths.size() - 1, " more ", what);
+}
+
 std::vector<std::string> expand_paths(const PathList& paths, const std::string& extension, bool commands) {
   std::vector<std::string> out;
   std::error_code ignored;

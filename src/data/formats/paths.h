@@ -28,6 +28,9 @@ std::string local_path(const std::string& name);
 /// `commands` is true if the caller accepts "pipe:COMMAND", so that messages may suggest it.
 std::vector<std::string> expand_paths(const PathList& paths, const std::string& extension, bool commands = false);
 
+/// Names several files in a message: "a.tar and 7 more shards".
+std::string first_and_more(const std::vector<std::string>& paths, const char* what);
+
 namespace config {
 template <>
 struct Value<PathList> {

@@ -19,9 +19,9 @@ void apply_operation(Image& image, std::string_view name, double magnitude);
 double magnitude_of(std::string_view name, std::int64_t bin, std::int64_t bins, std::int64_t height,
                     std::int64_t width);
 
-void rand_augment(Image& image, const RandAugment& settings, Random& random);
+void rand_augment(Image& image, const RandAugment& settings, Random random);
 /// Applies AutoAugment with the policy learned on ImageNet (Cubuk et al., 2019).
-void auto_augment(Image& image, Random& random);
+void auto_augment(Image& image, Random random);
 
 // In-place operations on 8-bit RGB images. Results are bit-identical to torchvision's for PIL images (torchvision 0.26, Pillow 13).
 

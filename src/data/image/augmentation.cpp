@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-void jitter_colors(Image& image, const ColorJitter& settings, Random& random) {
+void jitter_colors(Image& image, const ColorJitter& settings, Random random) {
   if (!random.chance(settings.probability)) return;
   const auto factor = [&](double strength) { return random.uniform(std::max(0.0, 1 - strength), 1 + strength); };
   std::vector<int> order = {0, 1, 2, 3};
@@ -23,6 +23,11 @@ void jitter_colors(Image& image, const ColorJitter& settings, Random& random) {
   }
 }
 
+std::optional<config::Problem> ordered(const char* key, const std::array<double, 2>& range) {
+  if (range[0] <= range[1]) return std::nullopt;
+  return config::Problem{key, concat("expected [low, high], got [", range[0], ", ", range[1], "]")};
+}
+
 }  // namespace
 
 bool changes_pixels(const Augmentation& settings) {
@@ -32,18 +37,9 @@ bool changes_pixels(const Augmentation& settings) {
 }
 
 void augment(Image& image, const Augmentation& settings, const std::function<Random(Purpose)>& draws) {
-  if (settings.auto_augment == "imagenet") {
-    Random random = draws(Purpose::auto_augment);
-    auto_augment(image, random);
-  }
-  if (settings.rand_augment.operations > 0) {
-    Random random = draws(Purpose::rand_augment);
-    rand_augment(image, settings.rand_augment, random);
-  }
-  if (settings.color_jitter.probability > 0) {
-    Random random = draws(Purpose::color);
-    jitter_colors(image, settings.color_jitter, random);
-  }
+  if (settings.auto_augment == "imagenet") auto_augment(image, draws(Purpose::auto_augment));
+  if (settings.rand_augment.operations > 0) rand_augment(image, settings.rand_augment, draws(Purpose::rand_augment));
+  if (settings.color_jitter.probability > 0) jitter_colors(image, settings.color_jitter, draws(Purpose::color));
   if (settings.grayscale > 0 && draws(Purpose::grayscale).chance(settings.grayscale)) to_grayscale(image);
   if (settings.blur.probability > 0) {
     Random random = draws(Purpose::blur);
@@ -55,18 +51,12 @@ void augment(Image& image, const Augmentation& settings, const std::function<Ran
 }
 
 std::optional<config::Problem> validate(const Augmentation& s) {
-  const auto ordered = [](const char* key, const std::array<double, 2>& range) -> std::optional<config::Problem> {
-    if (range[0] <= range[1]) return std::nullopt;
-    return config::Problem{key, concat("expected [low, high], got [", range[0], ", ", range[1], "]")};
-  };
-  if (auto problem = ordered("scale", s.scale)) return problem;
-  if (auto problem = ordered("ratio", s.ratio)) return problem;
-  return std::nullopt;
+  const auto scale = ordered("scale", s.scale);
+  return scale ? scale : ordered("ratio", s.ratio);
 }
 
 std::optional<config::Problem> validate(const Blur& s) {
-  if (s.radius[0] <= s.radius[1]) return std::nullopt;
-  return config::Problem{"radius", concat("expected [low, high], got [", s.radius[0], ", ", s.radius[1], "]")};
+  return ordered("radius", s.radius);
 }
 
 std::optional<config::Problem> validate(const ImageSettings& s) {

@@ -23,26 +23,10 @@ constexpr double kShift = 150.0 / 331.0;
 // The operations in RandAugment's order. Invert comes last, because only AutoAugment uses it.
 constexpr std::array<Operation, 15> kOperations = {{
     {"Identity", [](Image&, double) {}},
-    {"ShearX",
-     [](Image& image, double m) {
-       affine(image, {1, m, 0, 0, 1, 0});
-     },
-     0, 0.3, true},
-    {"ShearY",
-     [](Image& image, double m) {
-       affine(image, {1, 0, 0, m, 1, 0});
-     },
-     0, 0.3, true},
-    {"TranslateX",
-     [](Image& image, double m) {
-       affine(image, {1, 0, -std::trunc(m), 0, 1, 0});
-     },
-     0, kShift, true, true},
-    {"TranslateY",
-     [](Image& image, double m) {
-       affine(image, {1, 0, 0, 0, 1, -std::trunc(m)});
-     },
-     0, kShift, true, false, true},
+    {"ShearX", [](Image& image, double m) { affine(image, {1, m, 0, 0, 1, 0}); }, 0, 0.3, true},
+    {"ShearY", [](Image& image, double m) { affine(image, {1, 0, 0, m, 1, 0}); }, 0, 0.3, true},
+    {"TranslateX", [](Image& image, double m) { affine(image, {1, 0, -std::trunc(m), 0, 1, 0}); }, 0, kShift, true, true},
+    {"TranslateY", [](Image& image, double m) { affine(image, {1, 0, 0, 0, 1, -std::trunc(m)}); }, 0, kShift, true, false, true},
     {"Rotate", rotate, 0, 30, true},
     {"Brightness", [](Image& image, double m) { adjust_brightness(image, 1 + m); }, 0, 0.9, true},
     {"Color", [](Image& image, double m) { adjust_saturation(image, 1 + m); }, 0, 0.9, true},
@@ -111,7 +95,7 @@ void apply_operation(Image& image, std::string_view name, double magnitude) {
   operation_named(name).apply(image, magnitude);
 }
 
-void rand_augment(Image& image, const RandAugment& settings, Random& random) {
+void rand_augment(Image& image, const RandAugment& settings, Random random) {
   for (std::int64_t i = 0; i < settings.operations; ++i) {
     const Operation& operation = kOperations[static_cast<std::size_t>(random.below(kRandOperations))];
     apply_operation(image, operation.name,
@@ -119,7 +103,7 @@ void rand_augment(Image& image, const RandAugment& settings, Random& random) {
   }
 }
 
-void auto_augment(Image& image, Random& random) {
+void auto_augment(Image& image, Random random) {
   for (const PolicyStep& step : kImagenet[static_cast<std::size_t>(random.below(kImagenet.size()))]) {
     // The magnitude is drawn even if the step is not applied, so that later steps get the same random numbers in either case.
     const bool applied = random.chance(step.probability);

@@ -3,19 +3,13 @@
 #include <algorithm>
 #include <array>
 
-#include "src/data/image/byte_reader.h"
 #include "src/data/image/raster_files.h"
 #include <tessera/base/error.h>
-#include <tessera/data/source.h>
 
 namespace tessera {
 namespace {
 
 constexpr std::size_t kFileHeader = 14, kOldHeader = 12;
-
-[[noreturn]] void bad_bmp(const std::string& text) {
-  throw SampleError("bad_image", "a BMP file " + text);
-}
 
 struct BmpHeader {
   std::int64_t height = 0, width = 0;
@@ -71,7 +65,7 @@ std::array<Channel, 3> channels_of(const BmpHeader& header) {
   for (std::size_t i = 0; i < 3; ++i) {
     std::uint32_t mask = header.masks[i], shift = 0;
     for (; mask != 0 && (mask & 1U) == 0; ++shift) mask >>= 1;
-    if (mask != 31 && mask != 63 && mask != 255) bad_bmp("with color masks that are not supported");
+    if (mask != 31 && mask != 63 && mask != 255) bad_image("a BMP file with color masks that are not supported");
     out[i] = {shift, mask};
   }
   return out;
@@ -112,7 +106,7 @@ std::vector<std::uint8_t> decode_runs(std::string_view file, const BmpHeader& he
       in_row += second;
     }
   }
-  if (out.size() < count) bad_bmp("that is corrupt or cut off");
+  if (out.size() < count) bad_image("a BMP file that is corrupt or cut off");
   return out;
 }
 
@@ -129,18 +123,18 @@ std::vector<std::uint8_t> decode_bmp(std::string_view file, const config::Size& 
   const std::uint32_t bits = header.bits;
   const bool indexed = bits == 1 || bits == 4 || bits == 8;
   if (!indexed && bits != 16 && bits != 24 && bits != 32)
-    bad_bmp(concat("with ", bits, " bits per pixel, which is not supported"));
+    bad_image(concat("a BMP file with ", bits, " bits per pixel, which is not supported"));
   if (header.compression > kBitFields || (header.compression == kBitFields && indexed))
-    bad_bmp(concat("with compression ", header.compression, ", which is not supported"));
+    bad_image(concat("a BMP file with compression ", header.compression, ", which is not supported"));
   const ByteReader in(file);
   const auto height = static_cast<std::size_t>(size.height), width = static_cast<std::size_t>(size.width);
   std::vector<std::uint8_t> out(height * width * 3);
   const bool runs = header.compression == kRle8 || header.compression == kRle4;
-  if (runs && !indexed) bad_bmp("with run-length encoding but without a palette");
+  if (runs && !indexed) bad_image("a BMP file with run-length encoding but without a palette");
   const std::size_t row_bytes = (width * bits + 31) / 32 * 4, used = (width * bits + 7) / 8;
   // The padding of the last row may be missing.
   if (!runs && (header.pixels > file.size() || file.size() - header.pixels < (height - 1) * row_bytes + used))
-    bad_bmp("that is corrupt or cut off");
+    bad_image("a BMP file that is corrupt or cut off");
   const std::vector<std::uint8_t> indices = runs ? decode_runs(file, header) : std::vector<std::uint8_t>();
   const std::array<Channel, 3> channels = indexed ? std::array<Channel, 3>{} : channels_of(header);
   for (std::size_t y = 0; y < height; ++y) {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "src/base/digest.h"
 #include "src/data/image/image_file.h"
-#include "src/data/image/jpeg.h"
 #include "src/data/image/orientation.h"
 #include "src/data/image/raster_files.h"
 #include "src/io/stand_in.h"
@@ -13,13 +13,6 @@
 #include <tessera/data/source.h>
 
 namespace tessera {
-namespace {
-
-[[noreturn]] void bad_image(const std::string& text) {
-  throw SampleError("bad_image", text);
-}
-
-}  // namespace
 
 ImageHeader check_image(std::string_view file, std::int64_t max_pixels, const Decoding& decoding) {
   if (file.empty()) throw SampleError("empty_image", "the image has 0 bytes");
@@ -99,6 +92,14 @@ Image decode_file(std::string_view file, const ImageHeader& header, GrayLevels g
   return {header.height, header.width, turned(std::move(pixels), size, header.orientation, 3)};
 }
 
+// Turns everything that is measured in the pixels of the image as stored.
+void turn_annotations(Sample& sample, const config::Size& stored, int orientation) {
+  const auto pixels = static_cast<std::size_t>(stored.height * stored.width);
+  if (sample.mask.size() == pixels) sample.mask = turned(std::move(sample.mask), stored, orientation, 1);
+  if (sample.depth.size() == pixels) sample.depth = turned(std::move(sample.depth), stored, orientation, 1);
+  for (ObjectAnnotation& object : sample.objects) object.box = turned_box(object.box, stored, orientation);
+}
+
 }  // namespace
 
 SourceBox DecodedPart::at(const Box& box) const {
@@ -116,6 +117,31 @@ Image decode_with_notes(std::string_view file, std::int64_t max_pixels, const De
   const ImageHeader header = check_image(file, max_pixels, decoding);
   notes.orientation = exif_orientation(file, header.kind);
   return decode_file(file, header, {decoding.gray_range}, notes);
+}
+
+std::uint64_t image_fingerprint(const Sample& sample) {
+  if (sample.image.empty()) return fingerprint(sample.encoded);
+  const auto& pixels = sample.image.pixels;
+  return fingerprint({reinterpret_cast<const char*>(pixels.data()), pixels.size()},
+                     static_cast<std::uint64_t>(sample.image.width));
+}
+
+void throw_no_image(const Sample& sample) {
+  throw SampleError("no_image", sample.no_image.empty() ? "sample " + sample.key + " has no image" : sample.no_image);
+}
+
+Image take_image(Sample& sample, const Decoding& decoding, ImageNotes* notes) {
+  if (!sample.image.empty()) return std::move(sample.image);
+  if (sample.encoded.empty()) throw_no_image(sample);
+  return read_at("sample " + sample.key, {}, [&] {
+    ImageNotes found;
+    Image image = decode_with_notes(sample.encoded, kDefaultMaxPixels, decoding, found);
+    if (decoding.exif_rotation)
+      turn_annotations(sample, turned_size({image.height, image.width}, found.orientation), found.orientation);
+    if (notes != nullptr) *notes = found;
+    sample.encoded.clear();
+    return image;
+  });
 }
 
 Image turned(const Image& image, int orientation) {

@@ -39,6 +39,21 @@ struct ImageNotes {
 /// Does the same as decode_image() and fills in `notes`.
 Image decode_with_notes(std::string_view file, std::int64_t max_pixels, const Decoding& decoding, ImageNotes& notes);
 
+inline bool has_image(const Sample& sample) {
+  return !sample.encoded.empty() || !sample.image.empty();
+}
+
+/// Returns a fingerprint of a sample's image as the source returns it. It covers the file's bytes if present, otherwise the pixels and the
+/// width.
+std::uint64_t image_fingerprint(const Sample& sample);
+
+/// Throws the SampleError `no_image` for a sample without an image.
+[[noreturn]] void throw_no_image(const Sample& sample);
+
+/// Returns a sample's image, decoding it if necessary. If the image is turned, so are the sample's mask, depth and boxes. Throws SampleError
+/// naming the key.
+Image take_image(Sample& sample, const Decoding& decoding = {}, ImageNotes* notes = nullptr);
+
 /// Decodes the part of the image that the crops need. With `scaling`, a JPEG is decoded at 1/8, 1/4 or 1/2 scale if every crop then has at
 /// least its final size (Crop::size). The smallest such scale is used. The pixels are valid until this thread decodes the next image.
 /// `header` is from check_image() with the same `decoding`; the crops are boxes of the turned image.

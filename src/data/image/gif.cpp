@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "src/data/image/byte_reader.h"
 #include "src/data/image/raster_files.h"
-#include <tessera/data/source.h>
 
 namespace tessera {
 namespace {
@@ -13,7 +11,7 @@ namespace {
 constexpr std::size_t kMostCodes = 4096;
 
 [[noreturn]] void bad_gif() {
-  throw SampleError("bad_image", "a GIF file that is corrupt or cut off");
+  bad_image("a GIF file that is corrupt or cut off");
 }
 
 /// A palette's offset in the file and its number of colors. If a file has no palette, `colors` is 0, and indices are gray levels.

@@ -9,45 +9,38 @@
 namespace tessera {
 namespace {
 
-std::int64_t big_endian(std::string_view file, std::size_t at, std::size_t bytes) {
-  std::int64_t value = 0;
-  if (at + bytes > file.size()) return 0;
-  for (std::size_t i = 0; i < bytes; ++i) value = value << 8 | static_cast<std::uint8_t>(file[at + i]);
-  return value;
+// Returns a number of `count` bytes, or 0 if the file ends before its last byte.
+std::int64_t number_in(std::string_view file, std::size_t at, std::size_t count, bool big_endian = false) {
+  return at + count > file.size() ? 0 : static_cast<std::int64_t>(ByteReader(file, big_endian).number(at, count));
 }
 
-std::int64_t little_endian(std::string_view file, std::size_t at, std::size_t bytes) {
-  std::int64_t value = 0;
-  if (at + bytes > file.size()) return 0;
-  for (std::size_t i = bytes; i > 0; --i) value = value << 8 | static_cast<std::uint8_t>(file[at + i - 1]);
-  return value;
-}
-
-// Reads the frame header (SOF), which holds the size.
-void read_jpeg_size(std::string_view file, ImageHeader& header) {
+// Returns the size in the frame header (SOF).
+std::optional<config::Size> jpeg_size(std::string_view file) {
+  std::optional<config::Size> size;
   for_each_jpeg_segment(file, [&](std::uint8_t marker, std::string_view content) {
     const bool frame = marker >= 0xC0 && marker <= 0xCF && marker != 0xC4 && marker != 0xC8 && marker != 0xCC;
-    if (!frame) return false;
-    header.height = big_endian(content, 1, 2);
-    header.width = big_endian(content, 3, 2);
-    return true;
+    if (frame) size = {number_in(content, 1, 2, true), number_in(content, 3, 2, true)};
+    return frame;
   });
+  return size;
 }
 
-void read_webp_size(std::string_view file, ImageHeader& header) {
-  const std::string_view chunk = file.substr(12, 4);
-  if (chunk == "VP8X") {
-    header.width = little_endian(file, 24, 3) + 1;
-    header.height = little_endian(file, 27, 3) + 1;
-  } else if (chunk == "VP8L") {
-    const std::int64_t bits = little_endian(file, 21, 4);
-    header.width = (bits & 0x3FFF) + 1;
-    header.height = (bits >> 14 & 0x3FFF) + 1;
-  } else if (chunk == "VP8 ") {
-    header.width = little_endian(file, 26, 2) & 0x3FFF;
-    header.height = little_endian(file, 28, 2) & 0x3FFF;
-  }
+// libpng skips unknown chunks before IHDR, so the size must not be read from another chunk.
+std::optional<config::Size> png_size(std::string_view file) {
+  if (file.size() <= 16 || file.substr(12, 4) != "IHDR") return std::nullopt;
+  return config::Size{number_in(file, 20, 4, true), number_in(file, 16, 4, true)};
 }
+
+std::optional<config::Size> webp_size(std::string_view file) {
+  const std::string_view chunk = file.substr(12, 4);
+  const std::int64_t bits = number_in(file, 21, 4);
+  if (chunk == "VP8X") return config::Size{number_in(file, 27, 3) + 1, number_in(file, 24, 3) + 1};
+  if (chunk == "VP8L") return config::Size{(bits >> 14 & 0x3FFF) + 1, (bits & 0x3FFF) + 1};
+  if (chunk == "VP8 ") return config::Size{number_in(file, 28, 2) & 0x3FFF, number_in(file, 26, 2) & 0x3FFF};
+  return std::nullopt;
+}
+
+using namespace std::string_view_literals;
 
 bool is_printable(std::string_view bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](char c) {
@@ -57,7 +50,6 @@ bool is_printable(std::string_view bytes) {
 }
 
 std::string describe_other(std::string_view file) {
-  using namespace std::string_view_literals;
   struct Known {
     std::string_view start;
     const char* name;
@@ -89,11 +81,27 @@ std::string describe_other(std::string_view file) {
   return "of an unknown kind (it starts with " + hex + "...)";
 }
 
-void set_header(ImageKind kind, const char* description, const std::optional<config::Size>& size, ImageHeader& header) {
-  header.kind = kind;
-  header.description = description;
-  header.height = size ? size->height : 0;
-  header.width = size ? size->width : 0;
+struct ImageFormat {
+  ImageKind kind;
+  const char* description;
+  std::vector<std::string_view> starts;
+  std::optional<config::Size> (*size)(std::string_view file);
+};
+
+// Returns the format of a file; null if it is none of these.
+const ImageFormat* format_of(std::string_view file) {
+  static const std::array<ImageFormat, 6> formats = {
+      {{ImageKind::jpeg, "a JPEG file", {"\xFF\xD8\xFF"sv}, jpeg_size},
+       {ImageKind::png, "a PNG file", {"\x89PNG\r\n\x1A\n"sv}, png_size},
+       {ImageKind::webp, "a WebP file", {"RIFF"sv}, webp_size},
+       {ImageKind::gif, "a GIF file", {"GIF87a"sv, "GIF89a"sv}, gif_size},
+       {ImageKind::tiff, "a TIFF file", {"II*\0"sv, "MM\0*"sv, "II+\0"sv, "MM\0+"sv}, tiff_size},
+       {ImageKind::bmp, "a BMP file", {"BM"sv}, bmp_size}}};
+  const auto* const found = std::ranges::find_if(formats, [&](const ImageFormat& format) {
+    return std::ranges::any_of(format.starts, [&](std::string_view start) { return file.starts_with(start); });
+  });
+  if (found == formats.end() || (found->kind == ImageKind::webp && (file.size() < 16 || file.substr(8, 4) != "WEBP"sv))) return nullptr;
+  return found->kind == ImageKind::bmp && !bmp_size(file) ? nullptr : found;  // a text may also start with BM
 }
 
 }  // namespace
@@ -106,41 +114,17 @@ void for_each_jpeg_segment(std::string_view file,
     const auto marker = static_cast<std::uint8_t>(file[at++]);
     if (marker == 0xD9 || marker == 0xDA) return;
     if (marker <= 0x01 || (marker >= 0xD0 && marker <= 0xD8)) continue;  // not a marker, or a marker without content
-    const auto length = static_cast<std::size_t>(big_endian(file, at, 2));
+    const auto length = static_cast<std::size_t>(number_in(file, at, 2, true));
     if (length < 2 || use(marker, file.substr(std::min(at + 2, file.size()), length - 2))) return;
     at += length;
   }
 }
 
 ImageHeader read_image_header(std::string_view file) {
-  using namespace std::string_view_literals;
-  ImageHeader header;
-  if (file.starts_with("\xFF\xD8\xFF"sv)) {
-    header.kind = ImageKind::jpeg;
-    header.description = "a JPEG file";
-    read_jpeg_size(file, header);
-  } else if (file.starts_with("\x89PNG\r\n\x1A\n"sv)) {
-    header.kind = ImageKind::png;
-    header.description = "a PNG file";
-    // libpng skips unknown chunks before IHDR, so the size must not be read from another chunk.
-    if (file.size() > 16 && file.substr(12, 4) == "IHDR") {
-      header.width = big_endian(file, 16, 4);
-      header.height = big_endian(file, 20, 4);
-    }
-  } else if (file.size() >= 16 && file.starts_with("RIFF"sv) && file.substr(8, 4) == "WEBP"sv) {
-    header.kind = ImageKind::webp;
-    header.description = "a WebP file";
-    read_webp_size(file, header);
-  } else if (file.starts_with("GIF87a"sv) || file.starts_with("GIF89a"sv)) {
-    set_header(ImageKind::gif, "a GIF file", gif_size(file), header);
-  } else if (file.starts_with("II*\0"sv) || file.starts_with("MM\0*"sv) || file.starts_with("II+\0"sv) || file.starts_with("MM\0+"sv)) {
-    set_header(ImageKind::tiff, "a TIFF file", tiff_size(file), header);
-  } else if (file.starts_with("BM"sv) && bmp_size(file)) {  // the size is checked, because a text may also start with BM
-    set_header(ImageKind::bmp, "a BMP file", bmp_size(file), header);
-  } else {
-    header.description = describe_other(file);
-  }
-  return header;
+  const ImageFormat* const format = format_of(file);
+  if (format == nullptr) return {ImageKind::other, describe_other(file)};
+  const config::Size size = format->size(file).value_or(config::Size{0, 0});
+  return {format->kind, format->description, size.height, size.width};
 }
 
 }  // namespace tessera

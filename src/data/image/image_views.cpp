@@ -7,9 +7,7 @@
 #include "src/base/digest.h"
 #include "src/data/image/orientation.h"
 #include "src/data/image/patches.h"
-#include "src/data/image/planes.h"
-#include "src/data/image/sample_image.h"
-#include "src/data/image/training_views.h"
+#include "src/data/image/decode.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/data/image/transforms.h>
@@ -17,10 +15,6 @@
 
 namespace tessera {
 namespace {
-
-std::uint64_t draw_word(std::int64_t value) {
-  return static_cast<std::uint64_t>(value);
-}
 
 // Finds the settings of a view by its name. A view with a numbered name, such as "local_3", uses the settings of "local".
 const ViewSettings* find_view(const std::map<std::string, ViewSettings>& views, const std::string& name) {
@@ -72,15 +66,6 @@ SeenBox seen(const Box& box, const config::Size& image, const std::array<double,
   const double area = (y[1] - y[0]) * part[2] * (x[1] - x[0]) * part[3];
   return {{static_cast<float>(x[0]), static_cast<float>(y[0]), static_cast<float>(x[1]), static_cast<float>(y[1])},
           area / ((rows[1] - rows[0]) * (columns[1] - columns[0]))};
-}
-
-// Flips an image horizontally.
-void mirror(Image& image) {
-  for (std::int64_t y = 0; y < image.height; ++y) {
-    std::uint8_t* row = image.pixels.data() + y * image.width * 3;
-    for (std::int64_t x = 0; x < image.width / 2; ++x)
-      std::swap_ranges(row + 3 * x, row + 3 * x + 3, row + 3 * (image.width - 1 - x));
-  }
 }
 
 ViewImage view_image(const Image& image) {
@@ -170,25 +155,20 @@ std::map<std::string, config::Size> image_view_sizes(const Preprocessing& prepro
 std::map<std::string, ViewImage> ImageViews::make(const Sample& sample, std::int64_t index, std::int64_t repeat,
                                                   std::int64_t max_patches) const {
   if (!has_image(sample)) throw_no_image(sample);
-  try {
-    return make_views(sample, {index, repeat, max_patches});
-  } catch (const SampleError& error) {
-    throw SampleError(error.reason(), "sample " + sample.key + ": " + error.what());
-  }
-}
-
-ImageViews::Images ImageViews::make_views(const Sample& sample, const Draw& draw) const {
-  Images out;
-  if (!crops_.empty()) make_crops(sample, draw, out);
-  if (!whole_.empty()) make_whole(sample, draw, out);
-  return out;
+  return read_at("sample " + sample.key, {}, [&] {
+    const Draw draw{index, repeat, max_patches};
+    Images out;
+    if (!crops_.empty()) make_crops(sample, draw, out);
+    if (!whole_.empty()) make_whole(sample, draw, out);
+    return out;
+  });
 }
 
 std::map<std::string, std::vector<SeenBox>> ImageViews::see(const Sample& sample, const std::vector<Box>& boxes,
                                                             std::int64_t index, std::int64_t repeat) const {
   if (!has_image(sample)) throw_no_image(sample);
-  std::map<std::string, std::vector<SeenBox>> out;
-  try {
+  return read_at("sample " + sample.key, {}, [&] {
+    std::map<std::string, std::vector<SeenBox>> out;
     const Draw draw{index, repeat, 0};  // max_patches is 0, because it does not affect where a view shows a box
     const ImageHeader header = header_of(sample);
     const config::Size image{header.height, header.width}, stored = turned_size(image, header.orientation);
@@ -206,10 +186,8 @@ std::map<std::string, std::vector<SeenBox>> ImageViews::see(const Sample& sample
         for (const Box& box : boxes)
           shown.push_back(seen(turned_box(box, stored, header.orientation), image, part, mirrored));
       }
-  } catch (const SampleError& error) {
-    throw SampleError(error.reason(), "sample " + sample.key + ": " + error.what());
-  }
-  return out;
+    return out;
+  });
 }
 
 ImageHeader ImageViews::header_of(const Sample& sample) const {
@@ -258,7 +236,7 @@ void ImageViews::make_whole(const Sample& sample, const Draw& draw, Images& out)
   for (const View& view : whole_) {
     const Draws draws = draws_of(view, draw);
     Image image = preprocess(sample.image.empty() ? decoded : sample.image, preprocessing_of(view, draw));
-    if (draws(Purpose::flip).chance(view.settings.flip)) mirror(image);
+    if (draws(Purpose::flip).chance(view.settings.flip)) mirror_rows(image.pixels.data(), image.height, image.width, image.width * 3);
     if (changes_pixels(view.settings)) augment(image, view.settings, draws);
     out[view.name] = view_image(image);
   }
@@ -278,8 +256,8 @@ Preprocessing ImageViews::preprocessing_of(const View& view, const Draw& draw) c
 // Returns the random numbers of a view. Each view has its own.
 ImageViews::Draws ImageViews::draws_of(const View& view, const Draw& draw) const {
   return [seed = seed_, word = view.word, draw](Purpose purpose) {
-    if (word == 0) return Random(seed, purpose, {draw_word(draw.repeat), draw_word(draw.index)});
-    return Random(seed, purpose, {draw_word(draw.repeat), draw_word(draw.index), word});
+    const auto repeat = static_cast<std::uint64_t>(draw.repeat), index = static_cast<std::uint64_t>(draw.index);
+    return word == 0 ? Random(seed, purpose, {repeat, index}) : Random(seed, purpose, {repeat, index, word});
   };
 }
 

@@ -77,7 +77,6 @@ class ImageViews {
   using Draws = std::function<Random(Purpose)>;
 
   void add_view(const std::string& name, bool boxes, const Preprocessing& preprocessing, const ImageSettings& settings);
-  Images make_views(const Sample& sample, const Draw& draw) const;
   ImageHeader header_of(const Sample& sample) const;
   Box crop_of(const View& view, const config::Size& image, const Draws& draws) const;
   void make_crops(const Sample& sample, const Draw& draw, Images& out) const;
@@ -94,5 +93,13 @@ class ImageViews {
   std::uint64_t seed_;
   std::vector<View> crops_, whole_;  // views with random crops, and views of the whole image
 };
+
+/// Returns the height and width that the loader gives to each pixel view in `needs`. Throws UserError if a view is not configured.
+std::map<std::string, config::Size> image_view_sizes(const Preprocessing& preprocessing, const ImageSettings& settings, const Needs& needs);
+
+/// Returns a function that makes a sample's training image (decoding, random crop, augmentation) and discards it, so that benchmarks can
+/// time the loader's work per image. It throws SampleError naming the key.
+std::function<void(const Sample& sample, std::int64_t index)> training_image_work(const Preprocessing& preprocessing,
+                                                                                   const ImageSettings& settings);
 
 }  // namespace tessera

@@ -1,5 +1,3 @@
-#include "src/data/image/jpeg.h"
-
 #include <algorithm>
 #include <csetjmp>
 #include <cstdio>
@@ -8,7 +6,7 @@
 #include <string>
 
 #include "src/base/printable.h"
-#include <tessera/data/source.h>
+#include "src/data/image/raster_files.h"
 
 namespace tessera {
 namespace {
@@ -186,7 +184,7 @@ JpegPixels decode_jpeg(std::string_view file, std::int64_t height, std::int64_t 
   const auto check = [&](bool good) {
     if (decoder.lacks_rows() || (!good && decoder.at_end()))
       throw SampleError("truncated", "the JPEG file ends in the middle of the image");
-    if (!good) throw SampleError("bad_image", "the JPEG file cannot be decoded: " + printable(decoder.error()));
+    if (!good) bad_image("the JPEG file cannot be decoded: " + printable(decoder.error()));
   };
   check(decoder.start(file, height, width, request, out));
   const auto row = static_cast<std::size_t>(out.width) * static_cast<std::size_t>(decoder.channels());

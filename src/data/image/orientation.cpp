@@ -5,7 +5,6 @@
 #include <zlib.h>
 
 #include "src/base/digest.h"
-#include "src/data/image/byte_reader.h"
 #include "src/data/image/raster_files.h"
 
 namespace tessera {

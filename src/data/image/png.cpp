@@ -6,7 +6,6 @@
 
 #include "src/base/printable.h"
 #include "src/data/image/raster_files.h"
-#include <tessera/data/source.h>
 
 namespace tessera {
 namespace {
@@ -108,10 +107,10 @@ class PngReader {
 
 std::vector<std::uint8_t> read_png(PngReader& reader, const config::Size& size, bool convert) {
   const auto check = [&](bool good) {
-    if (!good) throw SampleError("bad_image", "the PNG file cannot be decoded: " + printable(reader.error()));
+    if (!good) bad_image("the PNG file cannot be decoded: " + printable(reader.error()));
   };
   check(reader.start());
-  if (reader.size() != size) throw SampleError("bad_image", "a PNG file with a size other than its header's");
+  if (reader.size() != size) bad_image("a PNG file with a size other than its header's");
   check(!convert || reader.convert());
   check(reader.prepare());
   std::vector<std::uint8_t> out(reader.row_bytes() * static_cast<std::size_t>(size.height));

@@ -107,14 +107,6 @@ void copy(const PixelView& view, const Target& out) {
     std::memcpy(out.data + y * out.stride, view.data + y * view.stride, static_cast<std::size_t>(view.width * 3));
 }
 
-void mirror_rows(const Target& out, std::int64_t height, std::int64_t width) {
-  for (std::int64_t y = 0; y < height; ++y) {
-    std::uint8_t* row = out.data + y * out.stride;
-    for (std::int64_t a = 0, b = width - 1; a < b; ++a, --b)
-      std::swap_ranges(row + 3 * a, row + 3 * a + 3, row + 3 * b);
-  }
-}
-
 PixelView part(const PixelView& view, Range rows, Range columns) {
   return {view.data + rows.begin * view.stride + columns.begin * 3, rows.count, columns.count, view.stride};
 }
@@ -129,10 +121,9 @@ bool same(const Axis& axis, std::int64_t n_out) {
 
 // `vertical` and `horizontal` specify the part of `view` to resize.
 void resample(const PixelView& view, const Axis& vertical, const Axis& horizontal, std::int64_t height,
-              std::int64_t width, Filter filter, const OutputWindow& window, bool mirrored, const Target& out) {
+              std::int64_t width, Filter filter, const Box& window, bool mirrored, const Target& out) {
   thread_local Scratch scratch;
-  const Range rows{window.top, window.height};
-  const Range columns{window.left, window.width};
+  const Range rows{window[0], window[2]}, columns{window[1], window[3]};
   Weights& down = scratch.down;
   Weights& across = scratch.across;
   if (!same(vertical, height)) {
@@ -149,7 +140,7 @@ void resample(const PixelView& view, const Axis& vertical, const Axis& horizonta
       copy(part(used, rows, all(used.width)), out);
     else
       resample_height(used, down, out);
-    if (mirrored) mirror_rows(out, window.height, window.width);
+    if (mirrored) mirror_rows(out.data, rows.count, columns.count, out.stride);
     return;
   }
   if (same(vertical, height)) return resample_width(part(view, rows, all(view.width)), across, out, scratch);
@@ -188,12 +179,17 @@ Range touched(double begin, double length, std::int64_t inputs) {
 
 }  // namespace
 
-Image resample(const PixelView& view, std::int64_t height, std::int64_t width, Filter filter,
-               const OutputWindow& window) {
-  Image out{window.height, window.width,
-            std::vector<std::uint8_t>(static_cast<std::size_t>(window.height * window.width * 3))};
+void mirror_rows(std::uint8_t* pixels, std::int64_t height, std::int64_t width, std::int64_t stride) {
+  for (std::int64_t y = 0; y < height; ++y) {
+    std::uint8_t* row = pixels + y * stride;
+    for (std::int64_t a = 0, b = width - 1; a < b; ++a, --b) std::swap_ranges(row + 3 * a, row + 3 * a + 3, row + 3 * b);
+  }
+}
+
+Image resample(const PixelView& view, std::int64_t height, std::int64_t width, Filter filter, const Box& window) {
+  Image out{window[2], window[3], std::vector<std::uint8_t>(static_cast<std::size_t>(window[2] * window[3] * 3))};
   resample(view, whole_axis(view.height), whole_axis(view.width), height, width, filter, window, false,
-           {out.pixels.data(), window.width * 3});
+           {out.pixels.data(), window[3] * 3});
   return out;
 }
 

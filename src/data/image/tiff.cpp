@@ -9,12 +9,9 @@
 #include <tiffio.h>
 
 #include "src/base/printable.h"
-#include "src/data/image/byte_reader.h"
-#include "src/data/image/jpeg.h"
 #include "src/data/image/orientation.h"
 #include "src/data/image/raster_files.h"
 #include <tessera/base/error.h>
-#include <tessera/data/source.h>
 
 namespace tessera {
 namespace {
@@ -31,12 +28,8 @@ void keep_error(const char*, const char* format, va_list values) {
     libtiff_error = text.data();
 }
 
-[[noreturn]] void bad_tiff(const std::string& text) {
-  throw SampleError("bad_image", "a TIFF file " + text);
-}
-
 [[noreturn]] void damaged_tiff() {
-  bad_tiff("that is corrupt or cut off" + (libtiff_error.empty() ? "" : ": " + printable(libtiff_error)));
+  bad_image("a TIFF file that is corrupt or cut off" + (libtiff_error.empty() ? "" : ": " + printable(libtiff_error)));
 }
 
 /// Lets libtiff read a file in memory.
@@ -123,7 +116,7 @@ std::size_t colors_of(const Layout& layout) {
     case PHOTOMETRIC_SEPARATED:
       return 4;
     default:
-      bad_tiff(concat("with color space ", layout.color, ", which is not supported"));
+      bad_image(concat("a TIFF file with color space ", layout.color, ", which is not supported"));
   }
 }
 
@@ -132,13 +125,13 @@ void check_layout(TIFF* tiff, const Layout& layout) {
   const bool few_bits = (bits == 1 || bits == 2 || bits == 4) && colors == 1 && layout.samples == 1;
   const bool palette = layout.color == PHOTOMETRIC_PALETTE, deep = layout.deep_gray() && (bits == 12 || bits == 32);
   if (!few_bits && !deep && bits != 8 && (bits != 16 || palette))
-    bad_tiff(concat("with ", bits, " bits for each of ", layout.samples, " values per pixel, which is not supported"));
+    bad_image(concat("a TIFF file with ", bits, " bits for each of ", layout.samples, " values per pixel, which is not supported"));
   // Pillow reads signed gray levels, too, and those of 8 bits as unsigned.
   const bool signed_gray = layout.is_signed && layout.gray() && (bits == 8 || layout.deep_gray());
   if (!signed_gray && field<std::uint16_t>(tiff, TIFFTAG_SAMPLEFORMAT, SAMPLEFORMAT_UINT) != SAMPLEFORMAT_UINT)
-    bad_tiff("with values that are not unsigned integers, which is not supported");
+    bad_image("a TIFF file with values that are not unsigned integers, which is not supported");
   if (layout.samples < colors || layout.samples > kMostSamples)
-    bad_tiff(concat("with ", layout.samples, " values per pixel, which is not supported"));
+    bad_image(concat("a TIFF file with ", layout.samples, " values per pixel, which is not supported"));
 }
 
 /// Reads the values of all pixels, [height, width, samples], and reduces them to 8 bits. Of separate planes, only the first `used` are
@@ -150,45 +143,31 @@ class ValueReader {
 
   std::vector<std::uint8_t> read(std::size_t used) {
     const std::size_t planes = layout_.separate ? used : 1;
-    for (std::size_t plane = 0; plane < planes; ++plane)
-      if (TIFFIsTiled(tiff_) != 0)
-        read_tiles(plane);
-      else
-        read_strips(plane);
+    for (std::size_t plane = 0; plane < planes; ++plane) read_plane(plane);
     return std::move(out_);
   }
 
  private:
-  void prepare(std::uint64_t bytes) {
-    if (bytes == 0 || bytes > kMostTileBytes + 2 * out_.size()) bad_tiff("with strips or tiles of an impossible size");
+  // Reads tiles, or strips, which are as wide as the image and may end with it.
+  void read_plane(std::size_t plane) {
+    const bool tiled = TIFFIsTiled(tiff_) != 0;
+    const tmsize_t bytes = tiled ? TIFFTileSize(tiff_) : TIFFStripSize(tiff_);
+    if (bytes <= 0 || static_cast<std::uint64_t>(bytes) > kMostTileBytes + 2 * out_.size())
+      bad_image("a TIFF file with strips or tiles of an impossible size");
     buffer_.resize(static_cast<std::size_t>(bytes));
-  }
-
-  void read_strips(std::size_t plane) {
-    prepare(static_cast<std::uint64_t>(std::max<tmsize_t>(TIFFStripSize(tiff_), 0)));
-    const std::size_t rows = std::min<std::size_t>(
-        std::max<std::uint32_t>(field<std::uint32_t>(tiff_, TIFFTAG_ROWSPERSTRIP, 1), 1), layout_.height);
-    for (std::size_t top = 0; top < layout_.height; top += rows) {
-      const std::uint32_t strip =
-          TIFFComputeStrip(tiff_, static_cast<std::uint32_t>(top), static_cast<std::uint16_t>(plane));
-      const tmsize_t got = TIFFReadEncodedStrip(tiff_, strip, buffer_.data(), static_cast<tmsize_t>(buffer_.size()));
-      const std::size_t count = std::min(rows, layout_.height - top);
-      if (got < 0 || static_cast<std::size_t>(got) < count * row_bytes(layout_.width)) damaged_tiff();
-      place(plane, top, 0, count, layout_.width, layout_.width);
-    }
-  }
-
-  void read_tiles(std::size_t plane) {
-    prepare(static_cast<std::uint64_t>(std::max<tmsize_t>(TIFFTileSize(tiff_), 0)));
-    const std::size_t height = field<std::uint32_t>(tiff_, TIFFTAG_TILELENGTH, 0),
-                      width = field<std::uint32_t>(tiff_, TIFFTAG_TILEWIDTH, 0);
-    if (height == 0 || width == 0 || buffer_.size() / height < row_bytes(width)) damaged_tiff();
+    const std::size_t height = tiled ? field<std::uint32_t>(tiff_, TIFFTAG_TILELENGTH, 0)
+                                     : std::min<std::size_t>(std::max(field<std::uint32_t>(tiff_, TIFFTAG_ROWSPERSTRIP, 1), 1U), layout_.height);
+    const std::size_t width = tiled ? field<std::uint32_t>(tiff_, TIFFTAG_TILEWIDTH, 0) : layout_.width;
+    if (tiled && (height == 0 || width == 0 || buffer_.size() / height < row_bytes(width))) damaged_tiff();
     for (std::size_t top = 0; top < layout_.height; top += height)
       for (std::size_t left = 0; left < layout_.width; left += width) {
-        const tmsize_t got = TIFFReadTile(tiff_, buffer_.data(), static_cast<std::uint32_t>(left),
-                                          static_cast<std::uint32_t>(top), 0, static_cast<std::uint16_t>(plane));
-        if (got < 0 || static_cast<std::size_t>(got) < height * row_bytes(width)) damaged_tiff();
-        place(plane, top, left, std::min(height, layout_.height - top), std::min(width, layout_.width - left), width);
+        const auto x = static_cast<std::uint32_t>(left), y = static_cast<std::uint32_t>(top);
+        const auto sample = static_cast<std::uint16_t>(plane);
+        const tmsize_t got = tiled ? TIFFReadTile(tiff_, buffer_.data(), x, y, 0, sample)
+                                   : TIFFReadEncodedStrip(tiff_, TIFFComputeStrip(tiff_, y, sample), buffer_.data(), bytes);
+        const std::size_t rows = std::min(height, layout_.height - top);
+        if (got < 0 || static_cast<std::size_t>(got) < (tiled ? height : rows) * row_bytes(width)) damaged_tiff();
+        place(plane, top, left, rows, std::min(width, layout_.width - left), width);
       }
   }
 
@@ -216,7 +195,7 @@ class ValueReader {
     const std::int64_t deep = deep_value(row, number);
     if (!layout_.deep_gray()) return static_cast<std::uint8_t>(deep >> 8);
     if (deep < 0 || deep > 65535)
-      bad_tiff(concat("with the gray level ", deep, "; only levels from 0 to 65535 are supported"));
+      bad_image(concat("a TIFF file with the gray level ", deep, "; only levels from 0 to 65535 are supported"));
     return gray_.of(static_cast<std::uint32_t>(deep));
   }
 
@@ -248,7 +227,7 @@ class Coloring {
         has_alpha_(layout.extra == EXTRASAMPLE_ASSOCALPHA && layout.samples > 3) {
     if (layout.color == PHOTOMETRIC_PALETTE &&
         TIFFGetField(tiff, TIFFTAG_COLORMAP, &palette_[0], &palette_[1], &palette_[2]) == 0)
-      bad_tiff("without its palette");
+      bad_image("a TIFF file without its palette");
   }
 
   /// Returns the number of samples that color() uses.
@@ -379,7 +358,7 @@ std::vector<std::uint8_t> decode_tiff(std::string_view file, const config::Size&
   const Layout layout = layout_of(tiff.get());
   const int orientation = kept_orientation(field<std::uint16_t>(tiff.get(), TIFFTAG_ORIENTATION, ORIENTATION_TOPLEFT));
   const config::Size stored{static_cast<std::int64_t>(layout.height), static_cast<std::int64_t>(layout.width)};
-  if (turned_size(stored, orientation) != size) bad_tiff("with a size other than its header's");
+  if (turned_size(stored, orientation) != size) bad_image("a TIFF file with a size other than its header's");
   return turned(read_pixels(tiff.get(), layout, gray), stored, orientation, 3);
 }
 

@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 
 #include "src/data/image/patches.h"
-#include "src/data/image/planes.h"
 #include "src/data/image/resample.h"
 #include "src/data/image/resample_loops.h"
 #include <tessera/data/image/transforms.h>
@@ -143,7 +142,7 @@ std::array<double, 4> preprocessed_part(std::int64_t height, std::int64_t width,
           in_image(g.target.height, height, g.size.height), in_image(g.target.width, width, g.size.width)};
 }
 
-std::array<double, 4> preprocessed_box(const std::array<std::int64_t, 4>& box, std::int64_t height, std::int64_t width,
+std::array<double, 4> preprocessed_box(const Box& box, std::int64_t height, std::int64_t width,
                                        const Preprocessing& settings) {
   const std::array<double, 4> part = preprocessed_part(height, width, settings);
   const auto share = [&](std::int64_t place, std::size_t axis) {

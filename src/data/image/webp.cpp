@@ -1,15 +1,9 @@
 #include <webp/decode.h>
 
-#include "src/data/image/byte_reader.h"
 #include "src/data/image/raster_files.h"
-#include <tessera/data/source.h>
 
 namespace tessera {
 namespace {
-
-[[noreturn]] void bad_webp(const std::string& text) {
-  throw SampleError("bad_image", "a WebP file " + text);
-}
 
 /// An image's data and its place on the canvas.
 struct Frame {
@@ -27,7 +21,7 @@ Frame first_frame(std::string_view file) {
     if (file.substr(at, 4) == "ANMF" && in.u32(at + 4) >= kHead)
       return {file.substr(at + 8 + kHead, in.u32(at + 4) - kHead), 2 * static_cast<std::size_t>(in.number(at + 11, 3)),
               2 * static_cast<std::size_t>(in.number(at + 8, 3))};
-  bad_webp("that ends before its first image");
+  bad_image("a WebP file that ends before its first image");
 }
 
 }  // namespace
@@ -37,18 +31,18 @@ std::vector<std::uint8_t> decode_webp(std::string_view file, const config::Size&
   const auto height = static_cast<std::size_t>(size.height), width = static_cast<std::size_t>(size.width);
   const auto* data = reinterpret_cast<const std::uint8_t*>(frame.data.data());
   WebPDecoderConfig config;
-  if (WebPInitDecoderConfig(&config) == 0) bad_webp("that this version of libwebp cannot read");
+  if (WebPInitDecoderConfig(&config) == 0) bad_image("a WebP file that this version of libwebp cannot read");
   const auto check = [](VP8StatusCode status) {
     if (status == VP8_STATUS_NOT_ENOUGH_DATA || status == VP8_STATUS_SUSPENDED)
-      bad_webp("that ends in the middle of the image");
-    if (status != VP8_STATUS_OK) bad_webp("that is damaged");
+      bad_image("a WebP file that ends in the middle of the image");
+    if (status != VP8_STATUS_OK) bad_image("a WebP file that is damaged");
   };
   check(WebPGetFeatures(data, frame.data.size(), &config.input));
   const auto rows = static_cast<std::size_t>(config.input.height),
              columns = static_cast<std::size_t>(config.input.width);
   const bool fits = frame.data.size() < file.size() ? frame.top + rows <= height && frame.left + columns <= width
                                                     : rows == height && columns == width;
-  if (!fits) bad_webp("with a size other than its header's");
+  if (!fits) bad_image("a WebP file with a size other than its header's");
   std::vector<std::uint8_t> out(height * width * 3);  // black around the first frame, as in Pillow
   const std::size_t place = (frame.top * width + frame.left) * 3;
   config.output.colorspace = MODE_RGB;

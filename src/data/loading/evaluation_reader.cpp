@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "src/data/image/sample_image.h"
+#include "src/data/image/decode.h"
 #include "src/data/loading/evaluation_reader.h"
 #include "src/data/loading/sample_pass.h"
 #include "src/data/loading/skip_log.h"

@@ -17,7 +17,6 @@
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
-#include <tessera/data/grouped_source.h>
 #include <tessera/data/loading/loader.h>
 #include <tessera/data/mixing.h>
 #include <tessera/data/stream.h>
@@ -168,9 +167,7 @@ const StreamSource* stream_of(const Source& source) {
 
 // Returns the component's groups. Their starts are indices of entries if `entries` is not null, otherwise of samples.
 EntryGroups groups_of(const SourceComponent& component, const CaptionEntries* entries) {
-  const auto* grouped = dynamic_cast<const GroupedSource*>(component.source);
-  if (grouped == nullptr) return {};
-  EntryGroups out{grouped->group_starts(), grouped->open_groups()};
+  EntryGroups out{component.source->group_starts(), component.source->open_groups()};
   if (entries != nullptr)
     for (std::int64_t& start : out.starts) start = entries->first_of(component.first + start) - entries->first_of(component.first);
   return out;

@@ -7,7 +7,7 @@
 #include "src/base/digest.h"
 #include "src/base/printable.h"
 #include "src/data/features/feature_folder.h"
-#include "src/data/image/sample_image.h"
+#include "src/data/image/decode.h"
 #include <tessera/base/error.h>
 #include <tessera/base/random.h>
 #include <tessera/base/text.h>

@@ -26,7 +26,7 @@ struct Segment {
   std::int64_t shared_size = 0;   // length of the segment, counted over the places of all ranks
 };
 
-/// Groups of a component's entries. Each group is read as a whole (GroupedSource).
+/// Groups of a component's entries. Each group is read as a whole (Source::group_starts()).
 struct EntryGroups {
   std::vector<std::int64_t> starts;  // index of each group's first entry, ascending, followed by the number of entries; empty: no groups
   std::int64_t open = 1;             // number of groups open at a time

@@ -10,11 +10,10 @@
 #include "src/base/digest.h"
 #include "src/base/dump_utf8.h"
 #include "src/data/formats/captions.h"
-#include "src/data/image/sample_image.h"
+#include "src/data/image/decode.h"
 #include "src/data/loading/sample_pass.h"
 #include "src/data/packing/inspect.h"
 #include "src/data/packing/pack.h"
-#include "src/data/sources/one_per_image.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
@@ -33,7 +32,7 @@ struct SampleFacts : SampleOutcome {
   std::vector<std::int64_t> characters, words, tokens;  // for each caption, its number of characters, words and tokens
   std::vector<std::string> fields;                      // names of the fields that the sample has: "mask", "summary", ...
   std::uint64_t image = 0;                            // fingerprint of the image's bytes
-  std::uint64_t image_id = 0;                           // as in ImageIds
+  std::uint64_t image_id = 0;                           // as in Source::image_ids()
   std::vector<std::uint64_t> pairs;                     // for each caption, a fingerprint of the image and the caption together
   ImageNotes notes;
   SampleDigest digest;
@@ -247,7 +246,7 @@ Inspection inspect(const Source& source, const InspectSettings& settings,
   if (wanted.dump) dump.emplace(settings.dump);
   Inspection out;
   DatasetStatistics statistics;
-  const std::vector<std::uint64_t> image_ids = image_ids_of(source);
+  const std::vector<std::uint64_t> image_ids = source.image_ids();
   for (std::int64_t i = 0; i < count; ++i) {
     SampleFacts facts = pass.next();
     if (!image_ids.empty()) facts.image_id = image_ids.at(static_cast<std::size_t>(place(i)));

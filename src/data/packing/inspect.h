@@ -20,7 +20,7 @@ struct InspectSettings {
 };
 
 struct Inspection {
-  /// A JSON object with the keys source, samples, read, images (ImageIds), captions, captions_with_line_breaks, fingerprint (null unless
+  /// A JSON object with the keys source, samples, read, images (Source::image_ids()), captions, captions_with_line_breaks, fingerprint (null unless
   /// all samples were read), bad (by reason), bad_examples (by reason), repeated (keys, pictures, pairs), image_sizes,
   /// different_image_sizes, width, height, file_bytes, captions_per_sample, characters_per_caption, words_per_caption, tokens_per_caption,
   /// objects_per_sample, labels, samples_with (by field), exif_orientation (images with another one than 1) and gray_16_bit (their count

@@ -13,7 +13,7 @@
 #include "src/data/image/encode.h"
 #include "src/data/image/image_file.h"
 #include "src/data/image/orientation.h"
-#include "src/data/image/sample_image.h"
+#include "src/data/image/decode.h"
 #include "src/data/loading/evaluation_reader.h"
 #include "src/data/packing/pack_sample.h"
 #include <tessera/base/error.h>

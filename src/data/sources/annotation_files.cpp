@@ -22,7 +22,6 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-using EntityBox = std::array<std::int64_t, 4>;
 
 constexpr std::string_view kMark = "[/EN#";
 
@@ -52,20 +51,20 @@ std::int64_t xml_pixel(std::string_view box, const char* name) {
   return std::llround(value);
 }
 
-EntityBox box_around(const EntityBox& a, const EntityBox& b) {
+Box box_around(const Box& a, const Box& b) {
   const std::int64_t top = std::min(a[0], b[0]), left = std::min(a[1], b[1]);
   return {top, left, std::max(a[0] + a[2], b[0] + b[2]) - top, std::max(a[1] + a[3], b[1] + b[3]) - left};
 }
 
 // Returns a map from each entity that has boxes in an Annotations file to the box [top, left, height, width] that encloses these boxes.
-std::map<std::string, EntityBox> parse_entity_boxes(std::string_view xml) {
+std::map<std::string, Box> parse_entity_boxes(std::string_view xml) {
   if (xml_elements(xml, "annotation").empty()) refuse_entity("its Annotations file holds no <annotation>");
-  std::map<std::string, EntityBox> boxes;
+  std::map<std::string, Box> boxes;
   for (const std::string_view object : xml_elements(xml, "object")) {
-    std::optional<EntityBox> whole;
+    std::optional<Box> whole;
     for (const std::string_view box : xml_elements(object, "bndbox")) {
       const std::int64_t left = xml_pixel(box, "xmin"), top = xml_pixel(box, "ymin");
-      const EntityBox read = {top, left, xml_pixel(box, "ymax") - top, xml_pixel(box, "xmax") - left};
+      const Box read = {top, left, xml_pixel(box, "ymax") - top, xml_pixel(box, "xmax") - left};
       if (read[2] < 0 || read[3] < 0) refuse_entity("a box of its Annotations file ends before it begins");
       whole = whole ? box_around(*whole, read) : read;
     }
@@ -80,7 +79,7 @@ std::map<std::string, EntityBox> parse_entity_boxes(std::string_view xml) {
 
 // Adds a line such as "[/EN#1/people A man] sits ." to the captions, without its brackets, and the phrases in brackets to the objects. The
 // entity "0" is not in the image.
-void add_entity_sentence(std::string_view line, const std::map<std::string, EntityBox>& boxes, Sample& sample) {
+void add_entity_sentence(std::string_view line, const std::map<std::string, Box>& boxes, Sample& sample) {
   std::string text;
   while (!line.empty()) {
     const std::size_t open = line.find(kMark);
@@ -103,9 +102,8 @@ void add_entity_sentence(std::string_view line, const std::map<std::string, Enti
   sample.captions.push_back(std::move(text));
 }
 
-void add_entity_sentences(std::string_view sentences, const std::map<std::string, EntityBox>& boxes, Sample& sample) {
-  for (const std::string& line : split(sentences, '\n'))
-    if (!strip(line).empty()) add_entity_sentence(strip(line), boxes, sample);
+void add_entity_sentences(std::string_view sentences, const std::map<std::string, Box>& boxes, Sample& sample) {
+  for_each_line(sentences, [&](const std::string& line, std::int64_t) { add_entity_sentence(strip(line), boxes, sample); });
 }
 
 /// Reads the images and captions of Flickr30k's own files.
@@ -138,8 +136,8 @@ class Flickr30kReader {
  private:
   void read_split() {
     if (settings_.split.empty()) return;
-    for (const std::string& line : split(io::read_data_file(settings_.split), '\n'))
-      if (!strip(line).empty()) wanted_.insert(fs::path(strip(line)).stem().string());
+    for_each_line(io::read_data_file(settings_.split),
+                  [&](const std::string& line, std::int64_t) { wanted_.insert(fs::path(strip(line)).stem().string()); });
     if (wanted_.empty()) user_error(settings_.split, ": is empty; expected numbers of images, one per line");
   }
 
@@ -158,18 +156,16 @@ class Flickr30kReader {
   }
 
   void read_token() {
-    std::int64_t number = 0, wrong = 0;
+    std::int64_t wrong = 0;
     std::string first_wrong;
-    for (const std::string& line : split(io::read_data_file(settings_.captions), '\n')) {
-      ++number;
-      if (strip(line).empty()) continue;
+    for_each_line(io::read_data_file(settings_.captions), [&](const std::string& line, std::int64_t number) {
       const std::size_t tab = line.find('\t'), mark = line.rfind('#', tab);
       if (tab == std::string::npos || mark == std::string::npos || mark == 0) {
         if (wrong++ == 0) first_wrong = concat(":", number, ": expected IMAGE#NUMBER<tab>CAPTION, got \"", printable(line, 60), "\"");
-        continue;
+      } else if (ListedImage* image = image_of(line.substr(0, mark))) {
+        add_caption(std::string_view(line).substr(tab + 1), image->captions);
       }
-      if (ListedImage* image = image_of(line.substr(0, mark))) add_caption(std::string_view(line).substr(tab + 1), image->captions);
-    }
+    });
     if (wrong > 0 && list_.images.empty()) user_error(settings_.captions, first_wrong);
     if (wrong > 0) log::warning(settings_.captions, first_wrong, "; ", wrong, " such lines are left out");
   }
@@ -216,32 +212,23 @@ class Flickr30k : public ListedImages {
   Sample get(std::int64_t index) const override {
     Sample sample = ListedImages::get(index);
     if (!entities_.empty())
-      with_entities(sample.key,
-                    [&](const std::string& sentences) { set_entities(sentences, read_of(sample.key, "Annotations", ".xml"), sample); });
+      read_at("sample " + sample.key, sample.key, [&] {
+        set_entities(read_of(sample.key, "Sentences", ".txt"), read_of(sample.key, "Annotations", ".xml"), sample);
+      });
     return sample;
   }
 
   std::vector<std::string> captions(std::int64_t index) const override {
     if (entities_.empty()) return ListedImages::captions(index);
     Sample sample;
-    with_entities(fs::path(listed(index).name).filename().string(),
-                  [&](const std::string& sentences) { add_entity_sentences(sentences, {}, sample); });
+    const std::string key = fs::path(listed(index).name).filename().string();
+    read_at("sample " + key, key, [&] { add_entity_sentences(read_of(key, "Sentences", ".txt"), {}, sample); });
     return std::move(sample.captions);
   }
 
   bool lacks_caption(std::int64_t index) const override { return entities_.empty() && ListedImages::lacks_caption(index); }
 
  private:
-  // Calls use(the sample's Sentences file), and adds the sample's key to SampleErrors.
-  template <class Use>
-  void with_entities(const std::string& key, const Use& use) const {
-    try {
-      use(read_of(key, "Sentences", ".txt"));
-    } catch (const SampleError& error) {
-      throw SampleError(error.reason(), concat("sample ", key, ": ", error.what()), key);
-    }
-  }
-
   std::string read_of(const std::string& key, const char* folder, const char* extension) const {
     return read_sample_file((fs::path(entities_) / folder / fs::path(key).stem().concat(extension)).string(), "bad_annotation");
   }

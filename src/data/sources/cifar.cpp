@@ -49,10 +49,7 @@ class Cifar : public IndexedSource {
   }
 
   std::int64_t data_file_count() const override { return std::ssize(paths_); }
-  DataFile data_file(std::int64_t index) const override {
-    const fs::path& path = paths_.at(static_cast<std::size_t>(index));
-    return {path.filename().string(), path.string()};
-  }
+  DataFile data_file(std::int64_t index) const override { return data_file_at(paths_.at(static_cast<std::size_t>(index)).string()); }
 
   Sample get(std::int64_t index) const override {
     const auto number = static_cast<std::size_t>(std::ranges::upper_bound(first_, index) - first_.begin() - 1);

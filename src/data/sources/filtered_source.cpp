@@ -6,12 +6,10 @@
 
 #include "src/data/formats/json_values.h"
 #include "src/data/formats/row_filter.h"
-#include "src/data/sources/one_per_image.h"
 #include "src/data/sources/source_view.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
-#include <tessera/data/grouped_source.h>
 #include <tessera/data/stream.h>
 
 namespace tessera {
@@ -36,7 +34,7 @@ std::vector<FilterVerdict> judge_all(const IndexedSource& source, const RowFilte
              nowhere.empty() ? "" : concat("; no sample has the side field ", nowhere, ", or none has it of that type"));
 }
 
-class FilteredSource : public SourceView, public GroupedSource, public ImageIds {
+class FilteredSource : public SourceView {
  public:
   FilteredSource(std::shared_ptr<const IndexedSource> source, const RowFilter& filter) : SourceView(std::move(source)) {
     const std::vector<FilterVerdict> verdicts = judge_all(*source_, filter);
@@ -53,7 +51,7 @@ class FilteredSource : public SourceView, public GroupedSource, public ImageIds 
   std::string describe() const override { return described_; }
 
   std::vector<std::uint64_t> image_ids() const override {
-    const std::vector<std::uint64_t> all = image_ids_of(*source_);
+    const std::vector<std::uint64_t> all = source_->image_ids();
     std::vector<std::uint64_t> out;
     for (const std::int64_t index : indices_)
       if (!all.empty()) out.push_back(all.at(static_cast<std::size_t>(index)));
@@ -63,18 +61,17 @@ class FilteredSource : public SourceView, public GroupedSource, public ImageIds 
   // Returns the source's group_starts() with indices that count only the samples that pass. Groups without such samples are left out.
   std::vector<std::int64_t> group_starts() const override {
     std::vector<std::int64_t> out;
-    for (const std::int64_t start : grouped_ != nullptr ? grouped_->group_starts() : std::vector<std::int64_t>()) {
+    for (const std::int64_t start : source_->group_starts()) {
       const std::int64_t place = std::ranges::lower_bound(indices_, start) - indices_.begin();
       if (out.empty() || place > out.back()) out.push_back(place);
     }
     return out;
   }
-  std::int64_t open_groups() const override { return grouped_ != nullptr ? grouped_->open_groups() : 1; }
+  std::int64_t open_groups() const override { return source_->open_groups(); }
 
  private:
   std::int64_t of_source(std::int64_t index) const override { return indices_.at(static_cast<std::size_t>(index)); }
 
-  const GroupedSource* const grouped_ = dynamic_cast<const GroupedSource*>(source_.get());
   std::vector<std::int64_t> indices_;  // indices, in the source, of the samples that pass
   std::string described_;
 };

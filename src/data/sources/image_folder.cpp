@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <map>
 #include <set>
-#include <type_traits>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -51,10 +50,6 @@ bool is_img2dataset_shard(const fs::path& folder) {
   return std::ranges::any_of(fs::directory_iterator(folder), [](const fs::directory_entry& entry) { return is_text(entry.path()); });
 }
 
-fs::recursive_directory_iterator all_below(const fs::path& folder) {
-  return fs::recursive_directory_iterator(folder, fs::directory_options::follow_directory_symlink);
-}
-
 /// The files with the texts of an image; empty paths if it has none.
 struct TextFiles {
   std::string text, json;
@@ -95,11 +90,11 @@ class FolderReader {
       if (are_classes(folders))
         add_classes(folders);
       else
-        add_images(all_below(root_), -1);
+        add_images(root_, -1);
       if (list.images.empty()) {
         list.class_names.clear();
         left_out_.clear();
-        add_images(fs::directory_iterator(root_), -1);
+        add_images(root_, -1, /*deep=*/false);
       } else if (direct > 0 && !list.class_names.empty()) {
         log::warning(settings_.path, ": ", with_thousands(direct), direct == 1 ? " image is" : " images are",
                      " directly in it, next to class folders that hold images, and ", direct == 1 ? "is" : "are", " not used");
@@ -137,7 +132,7 @@ class FolderReader {
   void add_classes(const std::vector<std::string>& folders) {
     for (const std::string& folder : folders) {
       const std::size_t before = list.images.size();
-      add_images(all_below(root_ / folder), std::ssize(list.class_names));
+      add_images(root_ / folder, std::ssize(list.class_names));
       if (list.images.size() == before) log::warning(settings_.path, ": class folder ", folder, " holds no images");
       list.class_names.push_back(folder);
     }
@@ -161,18 +156,15 @@ class FolderReader {
     return true;
   }
 
-  template <class Iterator>
-  void add_images(Iterator entries, std::int64_t label) {
+  // Adds the images in a folder and, if `deep`, in the folders below it.
+  void add_images(const fs::path& folder, std::int64_t label, bool deep = true) {
     std::vector<std::string> found;  // names relative to the folder
     std::unordered_map<std::string, TextFiles> beside;  // by the path without its extension
-    for (Iterator end; entries != end; ++entries) {
+    fs::recursive_directory_iterator entries(folder, fs::directory_options::follow_directory_symlink);
+    for (; entries != fs::recursive_directory_iterator(); ++entries) {
       const fs::directory_entry& entry = *entries;
       const bool hidden = entry.path().filename().string().starts_with('.');
-      if constexpr (std::is_same_v<Iterator, fs::recursive_directory_iterator>)
-        if (leads_back(entry) || (hidden && entry.is_directory())) {
-          entries.disable_recursion_pending();
-          continue;
-        }
+      if (!deep || leads_back(entry) || (hidden && entry.is_directory())) entries.disable_recursion_pending();
       if (hidden || !entry.is_regular_file()) continue;
       const fs::path relative = entry.path().lexically_relative(root_);
       if (is_text(relative)) {
@@ -224,11 +216,9 @@ class FolderReader {
     list.tables = {path};
     std::unordered_map<std::string, ListedImage*> known;
     for (ListedImage& image : list.images) known[image.name] = &image;
-    std::size_t line_number = 0, used = 0, unknown = 0;
+    std::size_t used = 0, unknown = 0;
     std::string first_unknown;
-    for (const std::string& line : split(io::read_data_file(path), '\n')) {
-      ++line_number;
-      if (strip(line).empty()) continue;
+    for_each_line(io::read_data_file(path), [&](const std::string& line, std::int64_t line_number) {
       const std::size_t tab = line.find('\t');
       const bool no_tab = tab == std::string::npos;
       const std::string name = fs::path(line.substr(0, tab)).lexically_normal().generic_string();
@@ -239,7 +229,7 @@ class FolderReader {
       } else if (no_tab || line_number > 1) {  // the first line may be a header
         if (unknown++ == 0) first_unknown = concat("line ", line_number, ": ", no_tab ? "expected IMAGE<tab>CAPTION, got no tab" : name);
       }
-    }
+    });
     if (used == 0)
       user_error(path, ": names no image of ", settings_.path, first_unknown.empty() ? "" : " (" + first_unknown + ")",
                  ": expected names relative to the folder, such as ", list.images[0].name);

@@ -91,9 +91,7 @@ std::string ListedImages::describe() const {
 DataFile ListedImages::data_file(std::int64_t index) const {
   const auto tables = std::ssize(list_.tables);
   const std::string& name = index < tables ? list_.tables.at(static_cast<std::size_t>(index)) : listed(index - tables).name;
-  const fs::path path(name);
-  if (index < tables) return {path.filename().string(), name};
-  return {path.is_absolute() ? path.filename().string() : name, path_of(name)};
+  return index < tables || fs::path(name).is_absolute() ? data_file_at(name) : DataFile{name, path_of(name)};
 }
 
 std::vector<std::string> ListedImages::captions(std::int64_t index) const {
@@ -132,15 +130,13 @@ Sample ListedImages::read(const ListedImage& image) const {
   sample.encoded = read_sample_file(path, "no_image");
   if (sample.encoded.empty()) throw SampleError("empty_image", path + ": the image has 0 bytes");
   if (!image.more) return sample;
-  const auto& [known, mask, depth, regions, bad] = *image.more;
-  try {
-    if (!regions.empty()) set_regions(read_sample_file(path_of(regions), "no_regions"), list_.region_tensor, sample);
-    if (!mask.empty()) read_mask(path_of(mask), list_, sample);
-    if (!depth.empty()) sample.depth = decode_depth(read_sample_file(path_of(depth), "bad_depth"), list_.depth_units);
-  } catch (const SampleError& error) {
-    throw SampleError(error.reason(), concat("sample ", sample.key, ": ", error.what()));
-  }
-  return sample;
+  const ListedImage::More& more = *image.more;
+  return read_at("sample " + sample.key, {}, [&] {
+    if (!more.region_file.empty()) set_regions(read_sample_file(path_of(more.region_file), "no_regions"), list_.region_tensor, sample);
+    if (!more.mask_file.empty()) read_mask(path_of(more.mask_file), list_, sample);
+    if (!more.depth_file.empty()) sample.depth = decode_depth(read_sample_file(path_of(more.depth_file), "bad_depth"), list_.depth_units);
+    return std::move(sample);
+  });
 }
 
 }  // namespace tessera

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "src/data/formats/json_values.h"
-#include "src/data/sources/one_per_image.h"
 #include <tessera/data/source.h>
 
 namespace tessera {
@@ -50,7 +49,7 @@ struct ImageList {
 };
 
 /// Images named in a list. A missing image is a SampleError `no_image`.
-class ListedImages : public IndexedSource, public ImageIds {
+class ListedImages : public IndexedSource {
  public:
   /// Throws UserError if the list is empty or all its samples are bad, or if none of its first few images exists (the constructor looks
   /// only for these).

@@ -101,7 +101,7 @@ bool Mixture::lacks_caption(std::int64_t index) const {
 std::vector<std::uint64_t> Mixture::image_ids() const {
   std::vector<std::uint64_t> out;
   for (std::size_t i = 0; i < components_.size(); ++i) {
-    std::ranges::copy(image_ids_of(*components_[i].source), std::back_inserter(out));
+    std::ranges::copy(components_[i].source->image_ids(), std::back_inserter(out));
     out.resize(static_cast<std::size_t>(first_[i + 1]));  // 0, nothing known, for the samples of other sources
   }
   return out;

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "src/data/sources/one_per_image.h"
 #include <tessera/data/source.h>
 
 namespace tessera {
@@ -59,7 +58,7 @@ std::optional<config::Problem> validate(const MixtureSettings& settings);
 /// Several sources as one. In the mixture's own order, which evaluation uses, the sources come one after another; in training the sampler
 /// orders the samples as the mode requires. Keys and messages of samples start with "LABEL:". Labels, masks and objects keep their classes
 /// only if all sources have the same class names.
-class Mixture : public IndexedSource, public ImageIds {
+class Mixture : public IndexedSource {
  public:
   struct Component {
     std::string label;

@@ -11,7 +11,7 @@
 #include <unordered_map>
 
 #include "src/base/printable.h"
-#include "src/data/image/sample_image.h"
+#include "src/data/image/decode.h"
 #include "src/data/sources/source_view.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -117,7 +117,7 @@ class MergedSample {
   std::set<std::string> different_;
 };
 
-class OnePerImage : public SourceView, public MergedRows {
+class OnePerImage : public SourceView {
  public:
   OnePerImage(std::shared_ptr<const IndexedSource> source, SamplesOfImages samples)
       : SourceView(std::move(source)), samples_(std::move(samples)) {}
@@ -207,18 +207,8 @@ class OnePerImage : public SourceView, public MergedRows {
 
 }  // namespace
 
-std::vector<std::uint64_t> image_ids_of(const Source& source) {
-  const auto* ids = dynamic_cast<const ImageIds*>(&source);
-  return ids != nullptr ? ids->image_ids() : std::vector<std::uint64_t>();
-}
-
-std::int64_t bad_rows_of(const Source& source) {
-  const auto* rows = dynamic_cast<const MergedRows*>(&source);
-  return rows != nullptr ? rows->bad_rows() : 0;
-}
-
 std::shared_ptr<const Source> one_sample_per_image(const std::shared_ptr<const Source>& source, bool equal_bytes) {
-  std::vector<std::uint64_t> ids = image_ids_of(*source);
+  std::vector<std::uint64_t> ids = source->image_ids();
   if (equal_bytes) {
     ids.resize(static_cast<std::size_t>(source->size()));
     add_fingerprints(indexed(*source), ids);

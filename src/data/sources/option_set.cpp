@@ -16,7 +16,7 @@
 #include "src/data/formats/table.h"
 #include "src/data/image/encode.h"
 #include "src/data/image/orientation.h"
-#include "src/data/image/sample_image.h"
+#include "src/data/image/decode.h"
 #include "src/data/sources/listed_images.h"
 #include "src/io/stand_in.h"
 #include <tessera/base/error.h>
@@ -61,81 +61,70 @@ const std::vector<OptionLayout>& json_layouts() {
   return layouts;
 }
 
-/// Makes wrong word orders of captions (ARO's order tasks, Yuksekgonul et al. 2023, section 2.3).
-class WordOrders {
- public:
-  /// `lexicon` is a file of nouns and adjectives in lower case, one per line.
-  explicit WordOrders(const std::string& lexicon) {
-    for (const std::string& word : read_list(lexicon)) lexicon_.insert(word);
+// Splits a caption into lower-case words as ARO does, at white space and `marks`. Commas and apostrophes stay with their words.
+Words words_of(std::string caption) {
+  constexpr std::string_view marks = ".!\"()*#:;~";
+  for (char& c : caption) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    if (c == '\n' || c == '\t' || marks.find(c) != std::string_view::npos) c = ' ';
   }
+  Words words = split(caption, ' ');
+  std::erase(words, std::string());
+  return words;
+}
 
-  /// Returns the caption in lower case and without punctuation, then up to four other orders of its words. Each of these shuffles one
-  /// thing: the nouns and adjectives, all other words, the order of the caption's runs of three words, or the words within each run. Orders
-  /// equal to the caption's own are left out. The same caption always yields the same orders.
-  std::vector<std::string> of(const std::string& caption) const {
-    constexpr int tries_of_each = 20;  // number of attempts to find a different order, which may not exist if words are repeated
-    const Words words = words_of(caption);
-    std::vector<std::size_t> named, others;
-    for (std::size_t i = 0; i < words.size(); ++i) (lexicon_.contains(bare(words[i])) ? named : others).push_back(i);
-    std::vector<Words> runs;
-    for (std::size_t i = 0; i < words.size(); ++i) (i % 3 == 0 ? runs.emplace_back() : runs.back()).push_back(words[i]);
-    const auto order_of = [&](std::size_t kind, Random& random) {
-      if (kind < 2) return shuffled_at(words, kind == 0 ? named : others, random);
-      std::vector<Words> moved = runs;
-      if (kind == 2) random.shuffle(moved);
-      Words out;
-      for (Words& run : moved) {
-        if (kind == 3) random.shuffle(run);
-        out.insert(out.end(), run.begin(), run.end());
-      }
-      return out;
-    };
-    std::vector<std::string> texts = {sentence_of(words)};
-    for (std::size_t kind = 0; kind < 4; ++kind) {
-      Random random(0, Purpose::shuffle, {crc32(texts[0]), kind});
-      Words order = words;
-      for (int tries = 0; tries < tries_of_each && order == words; ++tries) order = order_of(kind, random);
-      if (order != words) texts.push_back(sentence_of(order));
+std::string sentence_of(const Words& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+  return text;
+}
+
+// Shuffles the words at `places` and leaves all others in place.
+Words shuffled_at(Words words, const std::vector<std::size_t>& places, Random& random) {
+  Words moved;
+  for (const std::size_t place : places) moved.push_back(words[place]);
+  random.shuffle(moved);
+  for (std::size_t i = 0; i < places.size(); ++i) words[places[i]] = moved[i];
+  return words;
+}
+
+// Returns a word in the form used by the lexicon: "cat" for "cat,".
+std::string bare(std::string word) {
+  std::erase_if(word, [](char c) { return c == ',' || c == '\'' || c == '?'; });
+  return word;
+}
+
+/// Makes wrong word orders of a caption (ARO's order tasks, Yuksekgonul et al. 2023, section 2.3). `lexicon` has nouns and adjectives in lower
+/// case. Returns the caption in lower case and without punctuation, then up to four other orders of its words. Each of these shuffles one
+/// thing: the nouns and adjectives, all other words, the order of the caption's runs of three words, or the words within each run. Orders
+/// equal to the caption's own are left out. The same caption always yields the same orders.
+std::vector<std::string> word_orders(const std::string& caption, const std::set<std::string>& lexicon) {
+  constexpr int tries_of_each = 20;  // number of attempts to find a different order, which may not exist if words are repeated
+  const Words words = words_of(caption);
+  std::vector<std::size_t> named, others;
+  for (std::size_t i = 0; i < words.size(); ++i) (lexicon.contains(bare(words[i])) ? named : others).push_back(i);
+  std::vector<Words> runs;
+  for (std::size_t i = 0; i < words.size(); ++i) (i % 3 == 0 ? runs.emplace_back() : runs.back()).push_back(words[i]);
+  const auto order_of = [&](std::size_t kind, Random& random) {
+    if (kind < 2) return shuffled_at(words, kind == 0 ? named : others, random);
+    std::vector<Words> moved = runs;
+    if (kind == 2) random.shuffle(moved);
+    Words out;
+    for (Words& run : moved) {
+      if (kind == 3) random.shuffle(run);
+      out.insert(out.end(), run.begin(), run.end());
     }
-    return texts;
+    return out;
+  };
+  std::vector<std::string> texts = {sentence_of(words)};
+  for (std::size_t kind = 0; kind < 4; ++kind) {
+    Random random(0, Purpose::shuffle, {crc32(texts[0]), kind});
+    Words order = words;
+    for (int tries = 0; tries < tries_of_each && order == words; ++tries) order = order_of(kind, random);
+    if (order != words) texts.push_back(sentence_of(order));
   }
-
- private:
-  // Splits a caption into lower-case words as ARO does, at white space and `marks`. Commas and apostrophes stay with their words.
-  static Words words_of(std::string caption) {
-    constexpr std::string_view marks = ".!\"()*#:;~";
-    for (char& c : caption) {
-      if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-      if (c == '\n' || c == '\t' || marks.find(c) != std::string_view::npos) c = ' ';
-    }
-    Words words = split(caption, ' ');
-    std::erase(words, std::string());
-    return words;
-  }
-
-  static std::string sentence_of(const Words& words) {
-    std::string text;
-    for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
-    return text;
-  }
-
-  // Shuffles the words at `places` and leaves all others in place.
-  static Words shuffled_at(Words words, const std::vector<std::size_t>& places, Random& random) {
-    Words moved;
-    for (const std::size_t place : places) moved.push_back(words[place]);
-    random.shuffle(moved);
-    for (std::size_t i = 0; i < places.size(); ++i) words[places[i]] = moved[i];
-    return words;
-  }
-
-  // Returns a word in the form used by the lexicon: "cat" for "cat,".
-  static std::string bare(std::string word) {
-    std::erase_if(word, [](char c) { return c == ',' || c == '\'' || c == '?'; });
-    return word;
-  }
-
-  std::set<std::string> lexicon_;
-};
+  return texts;
+}
 
 /// The images of a benchmark. Some are parts of larger images.
 class OptionImages final : public ListedImages {
@@ -190,13 +179,14 @@ class OptionBuilder {
     set_.items.push_back(std::move(item));
   }
 
-  /// Returns the path of the lexicon that the layout needs. Throws UserError if none is set.
-  const std::string& lexicon() const {
+  /// Returns the words of the lexicon that the layout needs. Throws UserError if none is set.
+  std::set<std::string> lexicon() const {
     if (settings_.lexicon.empty())
       user_error("options: lexicon is not set; layout ", settings_.layout, " needs a file of nouns and adjectives, one per line (",
                  config::shipped_folder(), "/lexicons/nouns_adjectives_small.txt has some)");
     config::require(settings_.lexicon);
-    return settings_.lexicon;
+    const std::vector<std::string> words = read_list(settings_.lexicon);
+    return {words.begin(), words.end()};
   }
 
   void skip(const std::string& reason) { ++set_.skipped[reason]; }
@@ -205,7 +195,7 @@ class OptionBuilder {
   /// Returns the set. `files` are the annotation files. Throws UserError if there are no items.
   OptionSet finished(const std::vector<std::string>& files) && {
     if (set_.items.empty()) user_error(files.at(0), ": holds no items of layout ", settings_.layout);
-    list_.described = concat(settings_.layout, " ", files[0], files.size() > 1 ? concat(" and ", files.size() - 1, " more files") : "");
+    list_.described = concat(settings_.layout, " ", first_and_more(files, "files"));
     list_.folder = settings_.images;
     list_.tables = files;
     set_.described = concat(list_.described, ", ", with_thousands(std::ssize(set_.items)), " items");
@@ -255,14 +245,12 @@ void for_items(const std::string& path, const OptionLayout& layout, const ItemBo
   const std::string text = io::read_data_file(path);
   const Json whole = Json::parse(text, nullptr, false);
   if (whole.is_discarded()) {
-    std::size_t number = 0;
-    for (const std::string& line : split(text, '\n')) {
-      const std::string place = concat(path, ":", ++number);
-      if (strip(line).empty()) continue;
+    for_each_line(text, [&](const std::string& line, std::int64_t number) {
+      const std::string place = concat(path, ":", number);
       const Json item = Json::parse(line, nullptr, false);
       if (item.is_discarded()) user_error(place, ": is not JSON; expected a list of items, an object of items, or one item per line");
       body(item, place);
-    }
+    });
   } else if (whole.is_array()) {
     for (std::size_t i = 0; i < whole.size(); ++i) body(whole[i], concat(path, ": item ", i));
   } else if (!whole.is_object()) {
@@ -322,7 +310,7 @@ void take_set(const std::string& image, OptionItem& item) {
 
 void read_json_options(const std::string& path, const OptionLayout& layout, OptionBuilder& out) {
   if (layout.paraphrases) out.expect_paraphrases();
-  const std::optional<WordOrders> orders = layout.word_orders ? std::optional(WordOrders(out.lexicon())) : std::nullopt;
+  const std::set<std::string> lexicon = layout.word_orders ? out.lexicon() : std::set<std::string>();
   for_items(path, layout, [&](const Json& json, const std::string& place) {
     OptionItem item{{}, texts_in(json, place, layout, layout.texts), layout.kind.empty() ? fs::path(path).stem().string() : ""};
     const auto kind = std::ranges::find_if(layout.kind, [&](const std::string& name) { return member_of(json, name) != nullptr; });
@@ -333,10 +321,10 @@ void read_json_options(const std::string& path, const OptionLayout& layout, Opti
       return out.skip("not_validated");
     for (const std::string& image : images) item.images.push_back(out.image(image, part_of(json)));
     if (layout.sets_by_image) take_set(images.front(), item);
-    if (!orders) return out.add(std::move(item), place);
+    if (!layout.word_orders) return out.add(std::move(item), place);
     for (const std::string& caption : std::exchange(item.texts, {})) {
       OptionItem each = item;
-      each.texts = orders->of(caption);
+      each.texts = word_orders(caption, lexicon);
       if (each.texts.size() < 2)
         out.skip("one_order");  // such as a single word
       else

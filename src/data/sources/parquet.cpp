@@ -17,11 +17,9 @@
 #include "src/data/formats/in_threads.h"
 #include "src/data/formats/row_filter.h"
 #include "src/data/formats/data_files.h"
-#include "src/data/sources/one_per_image.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
-#include <tessera/data/grouped_source.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {
@@ -115,16 +113,11 @@ std::vector<std::string> table_files(const PathList& paths) {
   return out.empty() ? expand_paths(paths, ".parquet") : out;
 }
 
-/// A column or a member of a column that the settings name as COLUMN.MEMBER.MEMBER...
-struct ReadColumn {
-  std::size_t place = 0;  // of the column in ColumnSet::names
-  std::vector<std::string> below;
-};
-
 /// Columns that are read together.
 struct ColumnSet {
-  std::vector<std::string> names;
-  std::map<std::string, ReadColumn> fields;  // by the name in the settings
+  Names names;
+  // By the name in the settings (COLUMN.MEMBER.MEMBER...): the column's place in `names`, and the members below it.
+  std::map<std::string, std::pair<std::size_t, Names>> fields;
 
   std::size_t add(const std::string& column) {
     const auto found = std::ranges::find(names, column);
@@ -135,25 +128,19 @@ struct ColumnSet {
   void add(const std::string& name, const ColumnPath& path) { fields[name] = {add(path.column), path.below}; }
 };
 
-/// A column that holds files or names them.
+/// A column that holds files or names them. Members are those of the column's structure; an empty name stands for the column itself.
 struct FileColumn {
-  enum class Form { bytes, file_name, bytes_or_file_name };
   std::size_t place = 0;
-  std::string column, member;  // the member of the column's structure; empty: the column itself
-  Form form = Form::bytes;
-
-  std::string bytes_member() const { return form == Form::bytes_or_file_name ? "bytes" : member; }
-  std::string name_member() const { return form == Form::bytes_or_file_name ? "path" : member; }
+  std::string column;
+  std::optional<std::string> bytes_member, name_member;  // nullopt: the column has no bytes, or no names
 };
-
-using FileColumns = std::map<std::string, FileColumn>;  // by the name in the settings
 
 struct ParquetRow : Row {
   ParquetRow(const ColumnGroup& of, std::int64_t number, const ColumnSet& columns) : group(of), row(number), set(columns) {}
 
   Json value(const std::string& name) const override {
     const auto found = set.fields.find(name);
-    return found == set.fields.end() ? Json() : value_below(group.json(found->second.place, row), found->second.below);
+    return found == set.fields.end() ? Json() : value_below(group.json(found->second.first, row), found->second.second);
   }
   std::optional<std::string> text(const std::string& name) const override {
     return set.fields.contains(name) ? std::optional(json_text(value(name))) : std::nullopt;
@@ -162,10 +149,9 @@ struct ParquetRow : Row {
     const auto found = files->find(name);
     if (found == files->end()) return std::nullopt;
     const FileColumn& column = found->second;
-    if (column.form != FileColumn::Form::file_name)
-      if (const auto bytes = group.bytes(column.place, row, column.bytes_member())) return std::string(*bytes);
-    if (column.form == FileColumn::Form::bytes) return std::nullopt;
-    const auto path = group.bytes(column.place, row, column.name_member());
+    const auto bytes = column.bytes_member ? group.bytes(column.place, row, *column.bytes_member) : std::nullopt;
+    if (bytes) return std::string(*bytes);
+    const auto path = column.name_member ? group.bytes(column.place, row, *column.name_member) : std::nullopt;
     return path && !path->empty() ? std::optional(read_sample_file((folder / std::string(*path)).string(), missing)) : std::nullopt;
   }
   const Json* side() const override { return &side_fields; }
@@ -173,7 +159,7 @@ struct ParquetRow : Row {
   const ColumnGroup& group;
   const std::int64_t row;
   const ColumnSet& set;
-  const FileColumns* files = nullptr;
+  const std::map<std::string, FileColumn>* files = nullptr;  // by the name in the settings
   fs::path folder;  // of the files that the row names
   Json side_fields = Json::object();
 };
@@ -186,7 +172,7 @@ bool holds_binary(const Column& column) {
   return column.kind == Column::Kind::binary || std::ranges::any_of(column.members, holds_binary);
 }
 
-class ParquetSource : public IndexedSource, public GroupedSource, public FieldSource, public ImageIds {
+class ParquetSource : public IndexedSource, public FieldSource {
  public:
   explicit ParquetSource(const ParquetSettings& settings)
       : settings_(settings), paths_(table_files(settings.path)), files_(paths_.size()) {
@@ -205,14 +191,10 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
   std::vector<std::int64_t> group_starts() const override { return starts_; }
   std::int64_t open_groups() const override { return open_groups_; }
   std::int64_t data_file_count() const override { return std::ssize(paths_); }
-  DataFile data_file(std::int64_t index) const override {
-    const std::string& path = paths_.at(static_cast<std::size_t>(index));
-    return {fs::path(path).filename().string(), path};
-  }
+  DataFile data_file(std::int64_t index) const override { return data_file_at(paths_.at(static_cast<std::size_t>(index))); }
 
   std::string describe() const override {
-    return concat("parquet ", paths_[0], paths_.size() == 1 ? "" : concat(" and ", paths_.size() - 1, " more files"), ", ",
-                  with_thousands(size()), " samples");
+    return concat("parquet ", first_and_more(paths_, "files"), ", ", with_thousands(size()), " samples");
   }
 
   std::string name_of(std::int64_t index) const override {
@@ -222,7 +204,7 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
 
   std::string describe_fields(const std::vector<std::string>& needed) const override {
     const std::string where = describe_rows(settings_, class_names().size(), needed);
-    return concat("Its columns are ", column_names(files_[0]->columns()), where.empty() ? "" : "; ", where);
+    return concat("Its columns are ", column_names(files_[0]->columns), where.empty() ? "" : "; ", where);
   }
 
   // Reads only the columns that the filter uses.
@@ -256,9 +238,7 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
       for (const std::string& name : kept_) row.side_fields[name] = row.value(name);
       row.files = &file_columns_;
       row.folder = folder_of(place.file);
-      mapper_->read_fields(row, sample);
-      mapper_->read_label(row, sample);
-      mapper_->read_files(row, sample);
+      mapper_->read(row, sample);
       if (sample.encoded.empty())
         sample.no_image = concat("sample ", printable(sample.key), " has no image: its column ", printable(image_.column), " is null");
       return std::move(sample);
@@ -304,9 +284,9 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
   }
 
   void find_image_ids() const {
-    const std::string member = image_.name_member(), column = image_.column + (member.empty() ? "" : "." + member);
-    const bool named = image_.form != FileColumn::Form::bytes && find_column(columns(), column);
-    const bool keyed = !key_.empty() && image_.form != FileColumn::Form::file_name;
+    const std::string member = image_.name_member.value_or(""), column = image_.column + (member.empty() ? "" : "." + member);
+    const bool named = image_.name_member && find_column(columns(), column);
+    const bool keyed = !key_.empty() && image_.bytes_member;
     if (!named && !keyed) return;
     ColumnSet set;
     const std::size_t name_place = named ? set.add(column) : 0;
@@ -327,7 +307,7 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
     std::unordered_map<std::uint64_t, std::int64_t> rows_of;
     for (const std::uint64_t id : ids) ++rows_of[id];
     std::ranges::replace_if(ids, [&](std::uint64_t id) { return id == 0 || rows_of.at(id) == 1; }, 0);
-    if (image_.form != FileColumn::Form::file_name) add_bytes(ids);
+    if (image_.bytes_member) add_bytes(ids);
     ids_ = std::move(ids);
   }
 
@@ -342,7 +322,7 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
     const auto add = [&](std::size_t number, const ColumnGroup& group) {
       for (std::int64_t row = 0; row < group.rows(); ++row)
         if (std::uint64_t& id = ids_of(number)[static_cast<std::size_t>(row)]; id != 0)
-          if (const auto bytes = group.bytes(0, row, image_.bytes_member())) id = fingerprint(*bytes, id);
+          if (const auto bytes = group.bytes(0, row, *image_.bytes_member)) id = fingerprint(*bytes, id);
     };
     for_each_group({image_.column}, "equal images", add,
                    [&](std::size_t number) { return std::ranges::any_of(ids_of(number), [](std::uint64_t id) { return id != 0; }); });
@@ -356,20 +336,19 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
     std::int64_t largest = 1;
     starts_ = {0};
     for (std::size_t file = 0; file < files_.size(); ++file) {
-      const std::vector<std::int64_t>& rows = files_[file]->group_rows();
+      const std::vector<std::int64_t>& rows = files_[file]->group_rows;
       std::int64_t first = 0;
       for (std::size_t i = 0; i < rows.size(); first += rows[i++]) {
         if (rows[i] == 0) continue;
         groups_.push_back({file, static_cast<std::int64_t>(i), first});
         starts_.push_back(starts_.back() + rows[i]);
-        largest = std::max(largest, files_[file]->group_bytes(static_cast<std::int64_t>(i)));
+        largest = std::max(largest, files_[file]->group_bytes[i]);
       }
-      if (!files_[file]->problem().empty())
+      if (!files_[file]->problem.empty())
         log::warning(paths_[file], ": is cut off or damaged after its first ", with_thousands(first), " rows, which are used (",
-                     printable(files_[file]->problem()), ")");
+                     printable(files_[file]->problem), ")");
     }
-    if (groups_.empty())
-      user_error(paths_[0], paths_.size() > 1 ? concat(" and ", paths_.size() - 1, " more files") : "", ": hold no rows");
+    if (groups_.empty()) user_error(first_and_more(paths_, "files"), ": hold no rows");
     // The number of open groups is a power of two. So if the number of ranks is also a power of two, and not larger than the number of open
     // groups, each rank reads groups of its own.
     const std::int64_t fit = std::clamp<std::int64_t>((settings_.memory_mb << 20) / largest, 1, kMostOpenGroups);
@@ -379,7 +358,7 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
                    ", more than memory_mb: write files with smaller row groups (row_group_size=1000)");
   }
 
-  const std::vector<Column>& columns() const { return files_[0]->columns(); }
+  const std::vector<Column>& columns() const { return files_[0]->columns; }
 
   ColumnPath require_column(const std::string& name, const char* setting) const {
     if (auto path = find_column(columns(), name)) return *std::move(path);
@@ -416,7 +395,7 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
         kept_.push_back(column.name);
     if (settings_.side_fields) kept_ = *settings_.side_fields;
     for (const std::string& name : kept_) columns_.add(name, require_column(name, "side_fields"));
-    const bool own_classes = !settings_.classes && !chosen.label_keys.empty() && columns_.fields[chosen.label_keys[0]].below.empty();
+    const bool own_classes = !settings_.classes && !chosen.label_keys.empty() && columns_.fields[chosen.label_keys[0]].second.empty();
     mapper_ = std::make_unique<const RowMapper>(chosen, RowMapper::Format{.name = "parquet " + paths_[0], .each_once = true},
                                                 own_classes ? classes_in_metadata(chosen.label_keys[0]) : Names());
   }
@@ -428,7 +407,6 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
   }
 
   FileColumn file_column(const std::string& name, const char* setting) {
-    using Form = FileColumn::Form;
     const ColumnPath path = *find_column(columns(), name);
     const auto& members = std::ranges::find(columns(), path.column, &Column::name)->members;
     const bool is_pair = path.kind == Column::Kind::structure && path.below.empty() &&
@@ -436,8 +414,11 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
     if (path.below.size() > 1 || (!is_pair && path.kind != Column::Kind::binary && path.kind != Column::Kind::text))
       user_error(paths_[0], ": column ", printable(name), " (", setting, ") is of type ", printable(path.type),
                  "; expected an image's bytes, {bytes, path} or a file name");
-    return {columns_.add(path.column), path.column, path.below.empty() ? std::string() : path.below[0],
-            is_pair ? Form::bytes_or_file_name : path.kind == Column::Kind::binary ? Form::bytes : Form::file_name};
+    const std::string member = path.below.empty() ? "" : path.below[0];
+    FileColumn out{columns_.add(path.column), path.column};
+    if (path.kind != Column::Kind::text) out.bytes_member = is_pair ? "bytes" : member;
+    if (path.kind != Column::Kind::binary) out.name_member = is_pair ? "path" : member;
+    return out;
   }
 
   // Reads the class names of a column from the metadata that Hugging Face's datasets write.
@@ -454,7 +435,7 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
   void check_columns() const {
     for (std::size_t i = 1; i < files_.size(); ++i)
       for (const std::string& name : columns_.names) {
-        const auto here = find_column(files_[i]->columns(), name);
+        const auto here = find_column(files_[i]->columns, name);
         if (!here || (name == image_.column && here->kind != find_column(columns(), name)->kind))
           user_error(paths_[i], here ? ": its column " : ": has no column ", printable(name),
                      here ? concat(" is of type ", printable(here->type)) : "", ", unlike ", paths_[0]);
@@ -491,7 +472,7 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
   std::int64_t open_groups_ = 1;
 
   ColumnSet columns_, text_columns_;  // all columns that samples need; the columns of their texts
-  FileColumns file_columns_;
+  std::map<std::string, FileColumn> file_columns_;  // by the name in the settings
   FileColumn image_;
   std::string key_;  // the column of keys; empty if there is none
   Names kept_;       // the columns of the side fields

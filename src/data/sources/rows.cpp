@@ -187,11 +187,9 @@ void RowMapper::read_fields(const Row& row, Sample& sample) const {
   sample.object_tags = first_text(row, settings_.object_keys);
 }
 
-void RowMapper::read_label(const Row& row, Sample& sample) const {
+void RowMapper::read(const Row& row, Sample& sample) const {
+  read_fields(row, sample);
   if (const std::string label = first_text(row, settings_.label_keys); !label.empty()) set_label(label, classes_, sample);
-}
-
-void RowMapper::read_files(const Row& row, Sample& sample) const {
   if (auto image = first_file(row, settings_.image_keys, "no_image")) {
     if (image->empty()) throw SampleError("empty_image", "the image has 0 bytes");
     sample.encoded = *std::move(image);

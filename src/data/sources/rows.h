@@ -121,13 +121,13 @@ class RowMapper {
   /// Reads `classes`, or else takes `classes_there`.
   RowMapper(RowSettings settings, Format format, std::vector<std::string> classes_there = {});
 
-  /// Sets the captions and text fields of a sample that has a key. These functions throw SampleError if the row is damaged.
+  /// Sets everything that a row has in a sample with a key. A sample without an image keeps `encoded` empty. These functions throw
+  /// SampleError if the row is damaged.
+  void read(const Row& row, Sample& sample) const;
+  /// Sets the captions and text fields.
   void read_texts(const Row& row, Sample& sample) const;
   /// Sets everything except the label and what files hold.
   void read_fields(const Row& row, Sample& sample) const;
-  void read_label(const Row& row, Sample& sample) const;
-  /// Sets the image, the mask, the depths and the region features. A sample without an image keeps `encoded` empty.
-  void read_files(const Row& row, Sample& sample) const;
 
   const RowSettings& settings() const { return settings_; }
   const std::vector<std::string>& classes() const { return classes_; }

@@ -36,15 +36,12 @@ void require_folder(const SegmentationFolderSettings& s, const std::string& name
 
 std::vector<std::string> listed_names(const std::string& path) {
   std::vector<std::string> names;
-  std::size_t number = 0;
-  for (const std::string& line : split(io::read_data_file(path), '\n')) {
-    ++number;
+  for_each_line(io::read_data_file(path), [&](const std::string& line, std::int64_t number) {
     const std::string name(strip(line));
-    if (name.empty()) continue;
     if (name.find_first_of(" \t") != std::string::npos)
       user_error(path, ":", number, ": expected the name of one sample, without suffix, got \"", printable(name, 60), "\"");
     names.push_back(name);
-  }
+  });
   if (names.empty()) user_error(path, ": names no sample");
   return names;
 }

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "src/base/printable.h"
+#include "src/data/formats/data_files.h"
 #include "src/data/formats/json_values.h"
 #include "src/data/formats/row_filter.h"
 #include "src/data/formats/table.h"
@@ -103,7 +104,7 @@ char separator_for(const CsvSettings& settings, const std::string& path) {
 class CsvFiles : public RowFiles {
  public:
   explicit CsvFiles(const CsvSettings& given) : RowFiles(given, ".csv"), given_(given) {
-    format.name = concat("csv ", paths[0], paths.size() == 1 ? "" : concat(" and ", paths.size() - 1, " more tables"));
+    format.name = concat("csv ", first_and_more(paths, "tables"));
     if (given.caption_keys.empty() && given.text_fields.empty())
       user_error("csv: caption_keys is empty; expected at least one column, or text_fields");
     if (given.root) config::require(*given.root);
@@ -164,18 +165,15 @@ class JsonLinesFiles : public RowFiles {
   }
 
   void for_each_row(const std::string& path, const RowFilter* /*filter*/, const TakeRow& take) const override {
-    std::size_t number = 0;
-    for (const std::string& line : split(io::read_data_file(path), '\n')) {
-      ++number;
-      if (strip(line).empty()) continue;
+    for_each_line(io::read_data_file(path), [&](const std::string& line, std::int64_t number) {
       Json item = parse_python_json(line);
       const bool is_object = item.is_object();
-      if (is_object && !given_.split.empty() && item.value("split", Json()) != given_.split) continue;
+      if (is_object && !given_.split.empty() && item.value("split", Json()) != given_.split) return;
       JsonRow row(std::move(item));
       row.place = concat(path, ":", number);
       if (!is_object) row.problem = row.place + ": expected one JSON object per line";
       take(row);
-    }
+    });
   }
 
   std::string folder_of(const std::string& path, const std::string& /*first*/) const override {

@@ -26,7 +26,7 @@ Required with_negatives() {
 }
 
 at::Tensor run_over_pairs(const Pass& pass, TaskResult& result, const PairsBody& body) {
-  const std::vector<std::uint64_t> ids = image_ids_of(*pass.source);
+  const std::vector<std::uint64_t> ids = pass.source->image_ids();
   std::map<std::pair<std::uint64_t, std::int64_t>, std::int64_t> numbers;  // key: the image's id or, if it has none, the sample
   std::vector<std::int64_t> image;
   const auto number_of = [&](const EvaluationSample& sample) {

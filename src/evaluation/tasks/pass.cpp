@@ -218,7 +218,7 @@ void Pass::run(TaskResult& result, const BatchBody& body) const {
   for (const auto& [reason, count] : reader.statistics().skipped) result.skipped[reason] += count;
   result.samples += used;
   result.equal_images += equal;
-  if (const std::int64_t bad = bad_rows_of(*source); bad > 0)
+  if (const std::int64_t bad = source->bad_rows(); bad > 0)
     result.notes.push_back(concat(with_thousands(bad), bad == 1 ? " row is" : " rows are",
                                   " bad and left out; the images have other rows"));
   if (equal > 0) warn_of_equal_images(equal, used, first_equal);

@@ -3,7 +3,7 @@
 #include <set>
 #include <sstream>
 
-#include "src/data/image/training_views.h"
+#include "src/data/image/image_views.h"
 #include "src/measure/step_meter.h"
 #include "src/training/log/advice.h"
 #include "src/training/memory/dry_run.h"

@@ -8,7 +8,7 @@
 #include <ATen/ATen.h>
 
 #include "src/base/avoided_flops.h"
-#include "src/data/image/training_views.h"
+#include "src/data/image/image_views.h"
 #include "src/distributed/fake_process_group.h"
 #include "src/measure/machine.h"
 #include "src/measure/pass_cost.h"

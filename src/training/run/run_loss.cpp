@@ -8,7 +8,6 @@
 #include "src/base/printable.h"
 #include "src/config/environment.h"
 #include "src/data/loading/reported_samples.h"
-#include "src/data/sources/one_per_image.h"
 #include "src/objectives/grad_cache.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
@@ -99,7 +98,7 @@ class LossOfParts final : public RunLoss {
     TaskResult result;
     result.data = batches.source->describe();
     Means means;
-    const bool knows_images = !image_ids_of(*batches.source).empty();  // then keys name the images' files
+    const bool knows_images = !batches.source->image_ids().empty();  // then keys name the images' files
     std::unordered_set<std::string> images;
     std::int64_t rows = 0;
     for (std::int64_t i = 0; i < count; ++i) {

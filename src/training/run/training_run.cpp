@@ -8,7 +8,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "src/base/machine_memory.h"
-#include "src/data/image/training_views.h"
+#include "src/data/image/image_views.h"
 #include "src/models/autocast.h"
 #include "src/foreign/foreign_model.h"
 #include "src/foreign/open_clip.h"

@@ -22,9 +22,8 @@ FeatureManifest usual_manifest() {
 }
 
 FeatureManifest make_manifest(const std::string& text) {
-  std::vector<FeatureShard> ignored;
   try {
-    return parse_manifest(text, "features.json", ignored);
+    return parse_manifest(text, "features.json");
   } catch (const UserError& error) {
     check_message(error);
     return usual_manifest();
@@ -37,10 +36,10 @@ void fuzz_features(std::string_view input) {
   static const InputFolder folder;
   const std::size_t mark = input.find("\n%%\n");
   const std::string_view shard = mark == std::string_view::npos ? input : input.substr(mark + 4);
-  const FeatureManifest manifest = make_manifest(std::string(input.substr(0, mark)));
+  FeatureManifest manifest = make_manifest(std::string(input.substr(0, mark)));
   io::write_file(folder.path() + "/" + kShard, shard);
-  io::write_file(folder.path() + "/" + kFeatureManifest,
-                 manifest_text(manifest, {{kShard, manifest.samples, static_cast<std::int64_t>(shard.size())}}));
+  manifest.shards = {{kShard, manifest.samples, static_cast<std::int64_t>(shard.size())}};
+  io::write_file(folder.path() + "/" + kFeatureManifest, manifest_text(manifest));
   allowing<UserError>([&] {
     const FeatureFolder features(folder.path());
     for (std::uint64_t i = 0; i < 4; ++i) {

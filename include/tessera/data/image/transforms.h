@@ -14,9 +14,6 @@
 
 namespace tessera {
 
-/// A box: top, left, height and width in pixels.
-using Box = std::array<std::int64_t, 4>;
-
 /// Decodes the bytes of a JPEG, PNG, WebP, GIF, BMP or TIFF file (of an animation, the first frame) to 8-bit RGB, as OpenCLIP does in
 /// training (convert("RGB") first). Alpha is dropped, palette transparency is ignored, and Adobe CMYK is converted as Pillow does. Throws
 /// SampleError (`bad_image`, `truncated`, `empty_image`, `too_large`) with a message that says what was found.
@@ -40,7 +37,7 @@ std::array<double, 4> preprocessed_part(std::int64_t height, std::int64_t width,
 
 /// Converts a box [top, left, height, width] in pixels of an image to coordinates in the output of preprocess(). Returns left, top, right
 /// and bottom as fractions of the output's width and height. A fraction is below 0 or above 1 if the box extends beyond the output.
-std::array<double, 4> preprocessed_box(const std::array<std::int64_t, 4>& box, std::int64_t height, std::int64_t width,
+std::array<double, 4> preprocessed_box(const Box& box, std::int64_t height, std::int64_t width,
                                        const Preprocessing& settings);
 
 /// Applies the geometry of preprocess() to a class mask, with nearest neighbor resampling. mask [H, W] -> [h, w].

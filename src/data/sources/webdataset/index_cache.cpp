@@ -1,4 +1,3 @@
-#include <array>
 #include <bit>
 #include <cstdlib>
 #include <cstring>
@@ -42,29 +41,28 @@ bool is_young(const TarState& state) {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec - state.changed < kTooYoung;
 }
 
-template <class T>
-void put_field(std::string& out, T value) {
-  std::array<char, sizeof(T)> bytes{};
-  std::memcpy(bytes.data(), &value, sizeof(T));
-  out.append(bytes.data(), bytes.size());
+void put(std::string& out, const std::string& text) {
+  const std::uint64_t size = text.size();
+  out.append(reinterpret_cast<const char*>(&size), sizeof(size)).append(text);
 }
 
-void put_field(std::string& out, const std::string& text) {
-  put_field(out, std::uint64_t{text.size()});
-  out += text;
+template <class Number>
+void put(std::string& out, Number value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-template <class T>
-bool take_field(std::string_view& in, T& value) {
-  if (in.size() < sizeof(T)) return false;
-  std::memcpy(&value, in.data(), sizeof(T));
-  in.remove_prefix(sizeof(T));
+// The functions take() read a value, and return false if the index ends before its last byte.
+template <class Number>
+bool take(std::string_view& in, Number& value) {
+  if (in.size() < sizeof(value)) return false;
+  std::memcpy(&value, in.data(), sizeof(value));
+  in.remove_prefix(sizeof(value));
   return true;
 }
 
-bool take_field(std::string_view& in, std::string& text) {
+bool take(std::string_view& in, std::string& text) {
   std::uint64_t size = 0;
-  if (!take_field(in, size) || size > in.size()) return false;
+  if (!take(in, size) || size > in.size()) return false;
   text.assign(in.substr(0, size));
   in.remove_prefix(size);
   return true;
@@ -72,43 +70,33 @@ bool take_field(std::string_view& in, std::string& text) {
 
 std::string packed(const io::TarIndex& index, const TarState& state) {
   std::string out(kMagic);
-  put_field(out, state.size);
-  put_field(out, state.changed);
-  put_field(out, index.problem);
-  put_field(out, index.problem_offset);
-  put_field(out, index.cut_member);
-  put_field(out, std::uint64_t{index.joined});
-  put_field(out, index.ignored);
-  put_field(out, std::uint64_t{index.members.size()});
-  for (const io::TarMember& member : index.members) {
-    put_field(out, member.name);
-    put_field(out, member.offset);
-    put_field(out, member.size);
-  }
-  put_field(out, fingerprint(out));
+  const auto put_all = [&](const auto&... values) { (put(out, values), ...); };
+  put_all(state.size, state.changed, index.problem, index.problem_offset, index.cut_member, std::uint64_t{index.joined}, index.ignored,
+          std::uint64_t{index.members.size()});
+  for (const io::TarMember& member : index.members) put_all(member.name, member.offset, member.size);
+  put(out, fingerprint(out));
   return out;
 }
 
 // Returns nullopt if the cached index is damaged, has another version, or belongs to another state of the tar.
 std::optional<io::TarIndex> unpacked(std::string_view in, const TarState& state) {
-  std::uint64_t stored = 0, members = 0;
+  std::uint64_t stored = 0, joined = 0, members = 0;
   if (in.size() < kMagic.size() + sizeof(stored) || !in.starts_with(kMagic)) return std::nullopt;
   std::string_view end = in.substr(in.size() - sizeof(stored));
   in.remove_suffix(sizeof(stored));
-  take_field(end, stored);
+  take(end, stored);
   if (fingerprint(in) != stored) return std::nullopt;
   in.remove_prefix(kMagic.size());
   TarState then;
   io::TarIndex index;
-  std::uint64_t joined = 0;
-  if (!take_field(in, then.size) || !take_field(in, then.changed) || then != state || !take_field(in, index.problem) ||
-      !take_field(in, index.problem_offset) || !take_field(in, index.cut_member) || !take_field(in, joined) ||
-      !take_field(in, index.ignored) || !take_field(in, members) || members > in.size())
+  const auto take_all = [&](auto&... values) { return (take(in, values) && ...); };
+  if (!take_all(then.size, then.changed) || then != state) return std::nullopt;
+  if (!take_all(index.problem, index.problem_offset, index.cut_member, joined, index.ignored, members) || members > in.size())
     return std::nullopt;
   index.joined = joined != 0;
   index.members.resize(members);
   for (io::TarMember& member : index.members)
-    if (!take_field(in, member.name) || !take_field(in, member.offset) || !take_field(in, member.size)) return std::nullopt;
+    if (!take_all(member.name, member.offset, member.size)) return std::nullopt;
   return index;
 }
 

@@ -3,12 +3,14 @@
 #include <atomic>
 #include <filesystem>
 #include <functional>
-#include <mutex>
+#include <map>
 #include <optional>
 #include <set>
 #include <thread>
+#include <unordered_set>
 
 #include "src/base/printable.h"
+#include "src/data/formats/data_files.h"
 #include "src/data/formats/in_threads.h"
 #include "src/data/sources/webdataset/shards.h"
 #include "src/io/tar.h"
@@ -36,6 +38,97 @@ constexpr std::size_t kCountingThreads = 4;
 // These constants, in the keys of two random number generators, make the order of shards and the order in the buffer independent.
 constexpr std::uint64_t kOrderOfShards = 0x5348, kOrderInBuffer = 0x4255;
 constexpr std::chrono::milliseconds kLongestPause{30'000};
+
+/// A sample as stored in a shard: the bytes of its members.
+struct RawSample : ShardRow {
+  using ShardRow::ShardRow;
+  bool has(const std::string& name) const override { return members.contains(name); }
+  std::string read(const std::string& name) const override { return members.at(name); }
+
+  std::map<std::string, std::string> members;  // the bytes, by name
+};
+
+/// Detects where a new sample starts: at a new key, or at a member name that the current sample already has.
+class StreamGrouping {
+ public:
+  bool begins(const std::string& key, const std::string& name) {
+    const bool is_new = names_.empty() || key != key_ || names_.contains(name);
+    if (is_new) {
+      names_.clear();
+      key_ = key;
+      if (!keys_.insert(std::hash<std::string>()(key)).second && repeated_++ == 0) repeated_example_ = key;
+    }
+    names_.insert(name);
+    return is_new;
+  }
+
+  /// The number of samples with a key that occurred before in this shard.
+  std::int64_t repeated() const { return repeated_; }
+  const std::string& repeated_example() const { return repeated_example_; }
+
+ private:
+  std::string key_;
+  std::unordered_set<std::string> names_;  // names of the current sample's members
+  // hashes of all keys so far; they take less memory than the keys, of which a shard may hold millions
+  std::unordered_set<std::size_t> keys_;
+  std::int64_t repeated_ = 0;
+  std::string repeated_example_;
+};
+
+/// Reads the samples of a shard that is a stream: consecutive members with the same key form a sample.
+class ShardStream {
+ public:
+  /// `wanted` has the names of the members to keep; it must outlive the stream. The constructor and next() throw StreamError.
+  ShardStream(const std::string& address, const StreamWaitPolicy& wait_policy, const std::set<std::string>& wanted)
+      : address_(address), wanted_(wanted), tar_(decompress(open_bytes(address, wait_policy))) {}
+
+  /// Returns the next sample; null at the end.
+  std::shared_ptr<RawSample> next() {
+    io::TarMember member;
+    for (std::string key, name; tar_.next(member);) {
+      if (!split_member_path(member.name, key, name)) continue;
+      std::shared_ptr<RawSample> complete;
+      if (grouping_.begins(key, name)) complete = std::exchange(open_, std::make_shared<RawSample>(address_, key));
+      if (wanted_.contains(name)) open_->members.emplace(name, tar_.content());
+      if (complete) return complete;
+    }
+    return std::exchange(open_, nullptr);
+  }
+
+  const StreamGrouping& grouping() const { return grouping_; }
+  const TarStream& tar() const { return tar_; }
+
+ private:
+  const std::string address_;
+  const std::set<std::string>& wanted_;
+  TarStream tar_;
+  StreamGrouping grouping_;
+  std::shared_ptr<RawSample> open_;  // the current sample; more members may follow
+};
+
+// Returns how many samples ShardStream would make from these members.
+std::int64_t count_streamed(const std::vector<io::TarMember>& members) {
+  StreamGrouping grouping;
+  std::int64_t count = 0;
+  std::string key, name;
+  for (const io::TarMember& member : members)
+    if (split_member_path(member.name, key, name) && grouping.begins(key, name)) ++count;
+  return count;
+}
+
+// Indexes a tar that is a stream, as index_tar does for other tars. Offsets count uncompressed bytes.
+io::TarIndex index_stream(const std::string& address, const StreamWaitPolicy& wait_policy) {
+  io::TarIndex index;
+  try {
+    TarStream tar(decompress(open_bytes(address, wait_policy)));
+    for (io::TarMember member; tar.next(member);) index.members.push_back(member);
+    index.joined = tar.joined();
+    index.ignored = tar.ignored();
+  } catch (const StreamError& error) {
+    index.problem = error.what();
+  }
+  return index;
+}
 
 /// The state that all streams of one source share.
 struct StreamedShards {
@@ -88,7 +181,7 @@ class ShardSequence {
         if (!shard_) begin_shard();
         if (std::shared_ptr<RawSample> raw = shard_->next()) {
           ++given_;
-          return [all = all_, raw = std::move(raw)] { return all->mapper.load(raw->shard, raw->key, *raw); };
+          return [all = all_, raw = std::move(raw)] { return all->mapper.load(std::move(*raw)); };
         }
         all_->tell_remarks(shards_[at_], shard_->grouping(), shard_->tar(), given_);
         end_shard();
@@ -187,9 +280,7 @@ class ShuffledStream : public SampleStream {
   }
 
   void begin_pass() {
-    if (!given_)
-      user_error(own_[0], own_.size() > 1 ? concat(" and ", own_.size() - 1, " more streams") : "",
-                 ": hold no samples (files named KEY.jpg, KEY.txt, ...)");
+    if (!given_) user_error(first_and_more(own_, "streams"), ": hold no samples (files named KEY.jpg, KEY.txt, ...)");
     given_ = false;
     if (start_.shuffle) draws_.shuffle(own_);
     sequence_.emplace(all_, own_, start_.stop);
@@ -231,9 +322,7 @@ class StreamedWebDataset : public StreamSource {
   std::unique_ptr<SampleStream> open(const StreamStart& start) const override { return std::make_unique<ShuffledStream>(all_, start); }
 
  private:
-  std::string named() const {
-    return concat(all_->shards[0], all_->shards.size() == 1 ? "" : concat(" and ", all_->shards.size() - 1, " more shards"));
-  }
+  std::string named() const { return first_and_more(all_->shards, "shards"); }
 
   std::int64_t counted() const {
     log::info(named(), ": counting the samples, which reads everything once; set stream.samples to avoid it");
@@ -278,22 +367,19 @@ std::string TarStream::take(std::uint64_t size) {
   return out;
 }
 
-void TarStream::pass_over_content() {
-  std::array<char, 1 << 14> buffer{};
-  for (std::uint64_t size = std::exchange(content_, 0) + std::exchange(filling_, 0); size > 0;) {
-    const std::size_t count = bytes_->read(buffer.data(), static_cast<std::size_t>(std::min<std::uint64_t>(size, buffer.size())));
-    at_ += count;
-    size -= count;
-    if (count == 0) throw StreamError("the archive ends in the middle of " + name_);
-  }
-}
-
-// Reads to the end of the stream, because a command's exit code is checked only there.
-std::uint64_t TarStream::drain() {
+// Reads up to `most` bytes, and returns their number, which is smaller only at the end of the stream.
+std::uint64_t TarStream::skip(std::uint64_t most) {
   std::array<char, 1 << 14> buffer{};
   std::uint64_t total = 0;
-  while (const std::size_t count = bytes_->read(buffer.data(), buffer.size())) total += count;
+  for (std::size_t count = 1; total < most && count > 0; total += count)
+    count = bytes_->read(buffer.data(), static_cast<std::size_t>(std::min<std::uint64_t>(most - total, buffer.size())));
+  at_ += total;
   return total;
+}
+
+void TarStream::pass_over_content() {
+  const std::uint64_t size = std::exchange(content_, 0) + std::exchange(filling_, 0);
+  if (skip(size) < size) throw StreamError("the archive ends in the middle of " + name_);
 }
 
 bool TarStream::next(io::TarMember& member) {
@@ -310,7 +396,7 @@ bool TarStream::next(io::TarMember& member) {
     io::TarHeader header;
     const std::string problem = block.size() < io::kBlock ? "the archive ends in the middle of a header" : reader.read(block, header);
     if (!problem.empty() && ended_) {
-      ignored_ = block.size() + drain();
+      ignored_ = block.size() + skip(UINT64_MAX);  // to the end, because a command's exit code is checked only there
       return false;
     }
     if (!problem.empty() && begin == 0) {
@@ -349,71 +435,13 @@ std::string TarStream::content() {
   return out;
 }
 
-const std::string* RawSample::find(const std::string& name) const {
-  const auto found = std::ranges::find(members, name, &std::pair<std::string, std::string>::first);
-  return found == members.end() ? nullptr : &found->second;
-}
-
-bool StreamGrouping::begins(const std::string& key, const std::string& name) {
-  const bool is_new = names_.empty() || key != key_ || names_.contains(name);
-  if (is_new) {
-    names_.clear();
-    key_ = key;
-    if (!keys_.insert(std::hash<std::string>()(key)).second && repeated_++ == 0) repeated_example_ = key;
-  }
-  names_.insert(name);
-  return is_new;
-}
-
-ShardStream::ShardStream(const std::string& address, const StreamWaitPolicy& wait_policy, const std::set<std::string>& wanted)
-    : address_(address), wanted_(wanted), tar_(decompress(open_bytes(address, wait_policy))) {}
-
-std::shared_ptr<RawSample> ShardStream::next() {
-  io::TarMember member;
-  for (std::string key, name; tar_.next(member);) {
-    if (!split_member_path(member.name, key, name)) continue;
-    std::shared_ptr<RawSample> complete;
-    if (grouping_.begins(key, name)) {
-      complete = std::exchange(open_, std::make_shared<RawSample>());
-      open_->shard = address_;
-      open_->key = key;
-    }
-    if (wanted_.contains(name)) open_->members.emplace_back(name, tar_.content());
-    if (complete) return complete;
-  }
-  return std::exchange(open_, nullptr);
-}
-
-std::int64_t count_streamed(const std::vector<io::TarMember>& members) {
-  StreamGrouping grouping;
-  std::int64_t count = 0;
-  std::string key, name;
-  for (const io::TarMember& member : members)
-    if (split_member_path(member.name, key, name) && grouping.begins(key, name)) ++count;
-  return count;
-}
-
-io::TarIndex index_stream(const std::string& address, const StreamWaitPolicy& wait_policy) {
-  io::TarIndex index;
-  try {
-    TarStream tar(decompress(open_bytes(address, wait_policy)));
-    for (io::TarMember member; tar.next(member);) index.members.push_back(member);
-    index.joined = tar.joined();
-    index.ignored = tar.ignored();
-  } catch (const StreamError& error) {
-    index.problem = error.what();
-  }
-  return index;
-}
-
 bool is_stream(const std::string& address) {
   return address.starts_with(kCommand) || std::ranges::any_of(std::array{".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz"},
                                                               [&](const char* ending) { return address.ends_with(ending); });
 }
 
 DataFile shard_file(const std::string& address) {
-  if (address.starts_with(kCommand)) return {address, ""};
-  return {std::filesystem::path(address).filename().string(), address};
+  return address.starts_with(kCommand) ? DataFile{address, ""} : data_file_at(address);
 }
 
 std::vector<std::string> expand_shards(const PathList& paths) {

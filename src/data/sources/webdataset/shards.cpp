@@ -109,21 +109,10 @@ std::map<std::string, io::TarIndex> index_tars(const std::vector<std::string>& p
   return indices;
 }
 
-/// Calls `read`, and adds the names of shard and sample to the SampleErrors that it throws.
-template <class Read>
-auto read_named(const std::string& shard, const std::string& key, const Read& read) {
-  try {
-    return read();
-  } catch (const SampleError& error) {
-    throw SampleError(error.reason(), concat(shard, ": sample ", key, ": ", error.what()), key);
-  }
-}
-
 }  // namespace
 
 const ShardMember* ShardSample::find(const std::string& name) const {
-  const auto found =
-      std::find_if(members.begin(), members.end(), [&](const ShardMember& member) { return member.name == name; });
+  const auto found = std::ranges::find(members, name, &ShardMember::name);
   return found == members.end() ? nullptr : &*found;
 }
 
@@ -233,36 +222,34 @@ ShardMapper::ShardMapper(const WebDatasetSettings& given, const std::string& fir
            .break_hint = ": for text members, caption_lines: true makes each line a caption"}),
       caption_lines_(given.caption_lines) {}
 
-Sample ShardMapper::load(const std::string& shard, const std::string& key, ShardRow& row) const {
+template <class Read>
+Sample ShardMapper::read(ShardRow& row, const Read& read) const {
   Sample sample;
-  sample.key = key;
+  sample.key = row.key;
   row.splits_lines = caption_lines_;
-  read_named(shard, key, [&] {
-    rows_.read_fields(row, sample);
-    rows_.read_label(row, sample);
-    rows_.read_files(row, sample);
-  });
-  if (sample.encoded.empty())
-    sample.no_image = concat(shard, ": sample ", key, ": has no image; expected one of the members ", join_names(rows_.settings().image_keys));
+  read_at(concat(row.shard, ": sample ", row.key), row.key, [&] { read(row, sample); });
   return sample;
 }
 
-std::vector<std::string> ShardMapper::captions(const std::string& shard, const std::string& key, ShardRow& row) const {
-  Sample sample;
-  sample.key = key;
-  row.splits_lines = caption_lines_;
-  read_named(shard, key, [&] { rows_.read_texts(row, sample); });
-  return std::move(sample.captions);
+Sample ShardMapper::load(ShardRow&& row) const {
+  Sample sample = read(row, [&](const Row& each, Sample& out) { rows_.read(each, out); });
+  if (sample.encoded.empty())
+    sample.no_image = concat(row.shard, ": sample ", row.key, ": has no image; expected one of the members ", join_names(rows_.settings().image_keys));
+  return sample;
 }
 
-std::int64_t ShardMapper::count_captions(const std::string& shard, const std::string& key, ShardRow& row) const {
+std::vector<std::string> ShardMapper::captions(ShardRow&& row) const {
+  return read(row, [&](const Row& each, Sample& out) { rows_.read_texts(each, out); }).captions;
+}
+
+std::int64_t ShardMapper::count_captions(ShardRow&& row) const {
   const RowSettings& settings = rows_.settings();
   const auto in_json = std::ranges::count_if(settings.caption_keys, [](const std::string& name) { return name.starts_with(kJsonField); });
   const auto texts = std::ranges::count_if(settings.caption_keys, [&](const std::string& name) { return row.has(name); });
   // If several members may hold captions, they must be read, because blank captions do not count. A single member need not be read: if it
   // is blank, the sample is bad anyway.
   const bool reads_json = row.has("json") && (in_json > 0 || (!settings.text_fields.empty() && texts == 0));
-  return reads_json || caption_lines_ || texts > 1 ? std::ssize(captions(shard, key, row)) : texts;
+  return reads_json || caption_lines_ || texts > 1 ? std::ssize(captions(std::move(row))) : texts;
 }
 
 }  // namespace tessera

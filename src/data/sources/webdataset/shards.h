@@ -6,9 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -69,6 +67,7 @@ ShardIndex index_shards(const std::vector<std::string>& paths, const std::string
 /// The files of one sample of a shard, from an index or a stream, as a row.
 class ShardRow : public Row {
  public:
+  ShardRow(std::string of, std::string name) : shard(std::move(of)), key(std::move(name)) {}
   virtual bool has(const std::string& name) const = 0;
   /// Returns the bytes of a member, which must exist. Throws SampleError if they cannot be read.
   virtual std::string read(const std::string& name) const = 0;
@@ -79,6 +78,7 @@ class ShardRow : public Row {
   const nlohmann::json* side() const override;
   std::string bad_side() const override;
 
+  const std::string shard, key;
   bool splits_lines = false;  // whether value() makes each line of a member a text of its own
 
  private:
@@ -92,17 +92,21 @@ class ShardMapper {
   /// Searches for classes.txt next to `first_shard`, unless `first_shard` is empty.
   ShardMapper(const WebDatasetSettings& settings, const std::string& first_shard);
 
-  /// Makes the sample of this key in a shard; any field may be missing, even the image. Only masks, depths and region features
-  /// are decoded. Throws SampleError naming shard and key if members are damaged.
-  Sample load(const std::string& shard, const std::string& key, ShardRow& row) const;
+  /// Makes the sample of a row; any field may be missing, even the image. Only masks, depths and region features are decoded. Throws
+  /// SampleError naming shard and key if members are damaged.
+  Sample load(ShardRow&& row) const;
   /// Returns the captions that load() would return, reading only texts. Throws as load() does, except for errors about images.
-  std::vector<std::string> captions(const std::string& shard, const std::string& key, ShardRow& row) const;
+  std::vector<std::string> captions(ShardRow&& row) const;
   /// Returns the number of captions that captions() would return. Reads members only if their names do not determine this number.
-  std::int64_t count_captions(const std::string& shard, const std::string& key, ShardRow& row) const;
+  std::int64_t count_captions(ShardRow&& row) const;
   const std::vector<std::string>& classes() const { return rows_.classes(); }
   std::string describe(const std::vector<std::string>& needed) const { return describe_rows(rows_.settings(), classes().size(), needed); }
 
  private:
+  // Calls read(row, sample) and returns the sample.
+  template <class Read>
+  Sample read(ShardRow& row, const Read& read) const;
+
   RowMapper rows_;
   bool caption_lines_;
 };
@@ -148,8 +152,8 @@ class TarStream {
 
  private:
   std::string take(std::uint64_t size);
+  std::uint64_t skip(std::uint64_t most);
   void pass_over_content();
-  std::uint64_t drain();
 
   std::unique_ptr<ByteStream> bytes_;
   std::uint64_t at_ = 0;
@@ -159,63 +163,6 @@ class TarStream {
   bool joined_ = false;
   std::uint64_t ignored_ = 0;
 };
-
-/// A sample as stored in a shard: the bytes of its members.
-struct RawSample : ShardRow {
-  std::string shard;
-  std::string key;
-  std::vector<std::pair<std::string, std::string>> members;  // name and bytes
-
-  bool has(const std::string& name) const override { return find(name) != nullptr; }
-  std::string read(const std::string& name) const override { return *find(name); }
-
- private:
-  const std::string* find(const std::string& name) const;
-};
-
-/// Detects where a new sample starts: at a new key, or at a member name that the current sample already has.
-class StreamGrouping {
- public:
-  bool begins(const std::string& key, const std::string& name);
-
-  /// The number of samples with a key that occurred before in this shard.
-  std::int64_t repeated() const { return repeated_; }
-  const std::string& repeated_example() const { return repeated_example_; }
-
- private:
-  std::string key_;
-  std::unordered_set<std::string> names_;  // names of the current sample's members
-  // hashes of all keys so far; they take less memory than the keys, of which a shard may hold millions
-  std::unordered_set<std::size_t> keys_;
-  std::int64_t repeated_ = 0;
-  std::string repeated_example_;
-};
-
-/// Reads the samples of a shard that is a stream: consecutive members with the same key form a sample.
-class ShardStream {
- public:
-  /// `wanted` has the names of the members to keep; it must outlive the stream. The constructor and next() throw StreamError.
-  ShardStream(const std::string& address, const StreamWaitPolicy& wait_policy, const std::set<std::string>& wanted);
-
-  /// Returns the next sample; null at the end.
-  std::shared_ptr<RawSample> next();
-
-  const StreamGrouping& grouping() const { return grouping_; }
-  const TarStream& tar() const { return tar_; }
-
- private:
-  const std::string address_;
-  const std::set<std::string>& wanted_;
-  TarStream tar_;
-  StreamGrouping grouping_;
-  std::shared_ptr<RawSample> open_;  // the current sample; more members may follow
-};
-
-/// Returns how many samples ShardStream would make from these members.
-std::int64_t count_streamed(const std::vector<io::TarMember>& members);
-
-/// Indexes a tar that is a stream, as index_tar does for other tars. Offsets count uncompressed bytes.
-io::TarIndex index_stream(const std::string& address, const StreamWaitPolicy& wait_policy);
 
 /// Returns true if the address is a command ("pipe:...") or has the name of a compressed tar.
 bool is_stream(const std::string& address);

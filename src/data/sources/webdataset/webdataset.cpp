@@ -23,7 +23,7 @@ constexpr std::size_t kFilterThreads = 8;
 
 class IndexedRow : public ShardRow {
  public:
-  IndexedRow(const ShardSample& entry, const std::string& path) : entry_(entry), file_(path) {}
+  IndexedRow(const ShardSample& entry, const std::string& path) : ShardRow(path, entry.key), entry_(entry), file_(path) {}
 
   bool has(const std::string& name) const override { return entry_.find(name) != nullptr; }
   std::string read(const std::string& name) const override {
@@ -52,15 +52,15 @@ SideTable judge_side_table(const std::string& shard, const RowFilter& filter) {
   std::vector<std::string> names = {"key"};
   std::vector<std::vector<std::string>> below;
   for (const std::string& field : filter.fields()) {
-    const auto column = find_column(file->columns(), field);
+    const auto column = find_column(file->columns, field);
     if (!column) return {};
     names.push_back(column->column);
     below.push_back(column->below);
   }
-  if (!find_column(file->columns(), names[0])) return {};
+  if (!find_column(file->columns, names[0])) return {};
   SideTable out;
   try {
-    for (std::int64_t number = 0; number < std::ssize(file->group_rows()); ++number) {
+    for (std::int64_t number = 0; number < std::ssize(file->group_rows); ++number) {
       const auto group = file->read(number, names);
       for (std::int64_t row = 0; row < group->rows(); ++row)
         if (const auto key = group->bytes(0, row))
@@ -73,15 +73,6 @@ SideTable judge_side_table(const std::string& shard, const RowFilter& filter) {
 }
 
 class WebDataset : public IndexedSource, public FieldSource {
-  // Returns use(shard, key, row) for a sample.
-  template <class Use>
-  auto with_row(std::int64_t index, const Use& use) const {
-    const ShardSample& entry = index_.samples.at(static_cast<std::size_t>(index));
-    const std::string& path = index_.paths[entry.shard];
-    IndexedRow row(entry, path);
-    return use(path, entry.key, row);
-  }
-
  public:
   WebDataset(const WebDatasetSettings& settings, const std::vector<std::string>& shards)
       : settings_(settings), index_(index_shards(shards, settings.index_cache)), mapper_(settings, index_.paths[0]) {
@@ -100,12 +91,8 @@ class WebDataset : public IndexedSource, public FieldSource {
     return concat("sample ", entry.key, " of ", index_.paths[entry.shard]);
   }
 
-  std::vector<std::string> captions(std::int64_t index) const override {
-    return with_row(index, [&](auto&&... row) { return mapper_.captions(row...); });
-  }
-  std::int64_t caption_count(std::int64_t index) const override {
-    return with_row(index, [&](auto&&... row) { return mapper_.count_captions(row...); });
-  }
+  std::vector<std::string> captions(std::int64_t index) const override { return mapper_.captions(row_of(index)); }
+  std::int64_t caption_count(std::int64_t index) const override { return mapper_.count_captions(row_of(index)); }
 
   std::string describe_fields(const std::vector<std::string>& needed) const override {
     const std::string where = mapper_.describe(needed);
@@ -134,14 +121,15 @@ class WebDataset : public IndexedSource, public FieldSource {
     return out;
   }
 
-  Sample get(std::int64_t index) const override {
-    return with_row(index, [&](auto&&... row) { return mapper_.load(row...); });
-  }
+  Sample get(std::int64_t index) const override { return mapper_.load(row_of(index)); }
 
  private:
-  std::string where() const {
-    return concat(index_.paths[0], index_.paths.size() == 1 ? "" : concat(" and ", index_.paths.size() - 1, " more shards"));
+  IndexedRow row_of(std::int64_t index) const {
+    const ShardSample& entry = index_.samples.at(static_cast<std::size_t>(index));
+    return {entry, index_.paths[entry.shard]};
   }
+
+  std::string where() const { return first_and_more(index_.paths, "shards"); }
 
   void report() const {
     for (const std::string& problem : index_.problems) log::warning(problem);
