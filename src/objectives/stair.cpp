@@ -44,9 +44,17 @@ at::Tensor without_short_rows(const at::Tensor& encoding) {
   return encoding.masked_fill(encoding.detach().norm(2, -1, /*keepdim=*/true) <= kShort, 0.0);
 }
 
-// Returns STAIR's FLOPs regularizer (eq. 6) of the encodings of all ranks: the sum over the V columns of (mean over all rows)^2, a scalar.
-// `encoding` [N, V] has this rank's rows; N may differ between ranks.
-at::Tensor regularizer_of_ranks(const at::Tensor& encoding, const ProcessGroup& group) {
+// Absent pairs are rows of zeros, so the mean over all rows is rescaled to the mean over present rows.
+at::Tensor regularizer(const at::Tensor& encoding, const PairRelation& relation, const ProcessGroup& group) {
+  const at::Tensor loss = flops_regularizer(encoding, group);
+  if (!relation.some_absent) return loss;
+  const auto rows = static_cast<double>(relation.images());
+  return loss * (rows / relation.present.sum().clamp_min(1).to(loss.scalar_type())).square();
+}
+
+}  // namespace
+
+at::Tensor flops_regularizer(const at::Tensor& encoding, const ProcessGroup& group) {
   if (group.alone()) return flops_regularizer(encoding);
   const at::Tensor own = flops_column_sums(encoding);  // [V]
   const at::Tensor rows = at::full({1}, encoding.size(0), own.options());
@@ -54,16 +62,6 @@ at::Tensor regularizer_of_ranks(const at::Tensor& encoding, const ProcessGroup& 
   const at::Tensor mean = all.slice(0, 0, -1) / all[-1].detach();
   return mean.square().sum();
 }
-
-// Absent pairs are rows of zeros, so the mean over all rows is rescaled to the mean over present rows.
-at::Tensor regularizer(const at::Tensor& encoding, const PairRelation& relation, const ProcessGroup& group) {
-  const at::Tensor loss = regularizer_of_ranks(encoding, group);
-  if (!relation.some_absent) return loss;
-  const auto rows = static_cast<double>(relation.images());
-  return loss * (rows / relation.present.sum().clamp_min(1).to(loss.scalar_type())).square();
-}
-
-}  // namespace
 
 Stair::Stair(const StairSettings& settings, const ObjectiveContext& context)
     : PairObjective("stair", {.image_global = true, .text_global = true}, settings, context),

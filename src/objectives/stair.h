@@ -54,4 +54,9 @@ class Stair : public PairObjective<StairSettings> {
   at::Tensor special_ids_;  // [S], the ids that text_mask() never keeps
 };
 
+/// Returns STAIR's FLOPs regularizer (eq. 6) of the encodings of all ranks: sum over k of (mean over all rows i of encoding_ik)^2, the same
+/// scalar on every rank. `encoding` [N, V] has this rank's rows; N may differ between ranks. Ranks exchange only their column sums [V] and,
+/// in the backward pass, the gradients of these sums. tessera/ops/flops_regularizer.h documents types and errors.
+at::Tensor flops_regularizer(const at::Tensor& encoding, const ProcessGroup& group);
+
 }  // namespace tessera

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "src/distributed/gradient_reducer.h"
-#include "src/objectives/flops_regularizer.h"
+#include "src/objectives/stair.h"
 #include "tests/distributed/ranks.h"
 #include "tests/objectives/pairs.h"
 #include "tests/ops/largest_allocation.h"

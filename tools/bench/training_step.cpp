@@ -235,7 +235,7 @@ at::Tensor TrainingStep::run_recorded() {
   if (!graph_) {
     std::vector<at::Tensor> trained;
     for (const NamedParameter& parameter : optimizer_->parameters()) trained.push_back(parameter.tensor);
-    graph_ = std::make_unique<StepGraph>(make_cuda_recorder(), std::move(trained), [this](const GraphInputs& inputs) {
+    graph_ = std::make_unique<StepGraph>(make_cuda_recorder(), std::move(trained), StepGraph::Update::one_batch, [this](const GraphInputs& inputs) {
       Losses losses = forward(inputs.batch, {});
       reducer_->backward(losses.total, /*reduce=*/false);
       return losses;
