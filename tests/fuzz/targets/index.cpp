@@ -93,7 +93,7 @@ void fuzz_index(std::string_view input) {
     check_search(Index(folder.path(), 1));
   });
   allowing<UserError>([&] {
-    parse_manifest(std::string(input), "manifest.json");
+    tessera::index::parse_manifest(std::string(input), "manifest.json");
   });
   file.write(input);
   for (const char* format : {"csr", "jsonl", "ciff"}) {
