@@ -43,7 +43,7 @@ class Expectation:
 
 
 EXPECTED = [
-    Expectation(r"sum_columns<\w+>", registers=64, loads=8),
+    Expectation(r"sum_columns<\w+>", registers=80, loads=8),  # three blocks of 256 threads per multiprocessor
     Expectation(r"write_gradient<\w+>", registers=64, stores=4),
     Expectation(r"sparsify_group_(for|back)ward_kernel<Bfloat16, .*>", instructions=("HMMA", "LDGSTS")),
     Expectation(r"sparsify_group_(for|back)ward_kernel<float, .*>", instructions=("FFMA", "LDGSTS")),
@@ -147,12 +147,15 @@ def parse(resources, code):
             used[architecture, name] = int(found[1]), int(found[2])
     kernels = []
     for line in code.splitlines():
-        if ";" not in line:  # most lines hold only the encoding of an instruction
+        text = line.lstrip()
+        if text.startswith("/* "):  # the encoding of an instruction, on a line of its own
+            continue
+        if not text.startswith("/*"):
             if found := re.match(r"arch = (\w+)", line):
                 architecture = found[1]
             elif found := re.match(r"\s*Function : (\S+)$", line):
                 kernels.append(Kernel(found[1], architecture, *used[architecture, found[1]], []))
-        elif found := re.match(r"\s*/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+ )?\s*([A-Z][\w.]*)\s*([^;]*?)\s*;", line):
+        elif found := re.match(r"\s*/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+ )?\s*([A-Z][\w.]*)\s*(.*?)(?: *;| {3,}|$)", line):
             kernels[-1].instructions.append(Instruction(int(found[1], 16), found[2], found[3]))
     for kernel, name in zip(kernels, readable([kernel.name for kernel in kernels])):
         kernel.name = name

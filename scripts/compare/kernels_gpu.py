@@ -247,7 +247,7 @@ def measure(torch, args, name, sizes, dtype, ceilings):
         row[side] = {"quartiles_ms": statistics.quantiles(values, n=4, method="inclusive"), "extra_bytes": sides.extra_memory(side)}
     if args.recorded:
         for side, values in sides.milliseconds(sides.recorded()).items():
-            row[side]["recorded_ms"] = statistics.median(values)
+            row.setdefault(side, {})["recorded_ms"] = statistics.median(values)
     return row
 
 
@@ -255,13 +255,13 @@ def cells(row, args):
     shape = " ".join(f"{key}={value}" for key, value in row.items() if key in SMALL)
 
     def milliseconds(side):
-        if side not in row:
+        if "quartiles_ms" not in row.get(side, {}):
             return "does not fit"
         low, median, high = row[side]["quartiles_ms"]
         return f"{median:.3g} ({low:.3g} to {high:.3g})"
 
     def times_as_fast(side):
-        return f"{row[side]['quartiles_ms'][1] / row['ours']['quartiles_ms'][1]:.2f}" if side in row else "-"
+        return f"{row[side]['quartiles_ms'][1] / row['ours']['quartiles_ms'][1]:.2f}" if "quartiles_ms" in row.get(side, {}) else "-"
 
     def megabytes(side):
         extra = row.get(side, {}).get("extra_bytes")

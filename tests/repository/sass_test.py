@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Runs scripts/check/sass.py on short listings in the form of cuobjdump's, correct ones and ones with each kind of fault."""
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -67,6 +68,11 @@ class MachineCode(unittest.TestCase):
         waiting = [line.replace("R8, desc", "R4, desc") for line in LOOP]
         self.assertEqual(len(faults(kernel(waiting), loads=2)), 1)
 
+    def test_instructions_may_end_with_annotations_instead_of_semicolons(self):
+        listed = re.sub(r" ;     .*", "          &wr=sb0 ?WAIT1_END_GROUP;", code(LOOP))
+        each, = sass.parse(RESOURCES, listed)
+        self.assertEqual(faults(each, loads=2, stores=1), [])
+
     def test_narrow_accesses_do_not_count(self):
         narrow = [line.replace(".128", "") for line in LOOP]
         self.assertEqual(len(faults(kernel(narrow), loads=1, stores=1)), 2)
@@ -79,6 +85,21 @@ class MachineCode(unittest.TestCase):
         ran = subprocess.run([sys.executable, ROOT / "scripts/check/sass.py", shutil.which("true")], capture_output=True, text=True)
         self.assertEqual(ran.returncode, 77)
         self.assertTrue(ran.stdout.startswith("skipped: "), ran.stdout)
+
+
+class Messages(unittest.TestCase):
+    def compile(self, messages, code=0):
+        command = ["sh", "-c", f"echo out; echo '{messages}' >&2; exit {code}"]
+        ran = subprocess.run([ROOT / "cmake/ptxas_messages.sh", *command], capture_output=True, text=True)
+        self.assertEqual(ran.stdout, "out\n")
+        return ran.returncode, ran.stderr
+
+    def test_serialized_products_fail_and_all_else_passes_through(self):
+        slow = "ptxas info    : (C7511) Potential Performance Loss: wgmma.mma_async instructions are serialized"
+        code, messages = self.compile(slow)
+        self.assertEqual(code, 1)
+        self.assertTrue(messages.startswith(slow + "\nerror: "), messages)
+        self.assertEqual(self.compile("ptxas info    : (C7521) other", 3), (3, "ptxas info    : (C7521) other\n"))
 
 
 if __name__ == "__main__":
