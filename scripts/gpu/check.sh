@@ -314,9 +314,11 @@ part() {
 
 # offers WORD PROGRAM...: whether the program's help contains the word. In a dry run, every program offers everything.
 offers() {
-  local word=$1
+  local word=$1 help
   shift
-  [[ $dry == yes ]] || "$@" --help 2>/dev/null | grep -qwe "$word"
+  [[ $dry == no ]] || return 0
+  help=$("$@" --help 2>/dev/null)
+  grep -qwe "$word" <<<"$help"
 }
 
 # The parts are in the order of their importance, in case that the time does not suffice.
