@@ -30,13 +30,10 @@ Status sparsify_group_forward(const SparsifyGroupForward&, void*) {
 Status sparsify_group_backward(const SparsifyGroupBackward&, void*) {
   return missing("sparsify_group");
 }
-std::size_t flops_workspace(std::int64_t, std::int64_t) {
+std::size_t flops_workspace(const FlopsForward&) {
   return 0;
 }
-Status flops_column_sums(const FlopsColumnSums&, void*) {
-  return missing("flops_regularizer");
-}
-Status flops_from_sums(const FlopsFromSums&, void*) {
+Status flops_forward(const FlopsForward&, void*) {
   return missing("flops_regularizer");
 }
 Status flops_backward(const FlopsBackward&, void*) {

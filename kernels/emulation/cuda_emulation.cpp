@@ -229,14 +229,12 @@ void run(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, const std::fun
   m.shared.resize(dynamic_shared_bytes);
   while (m.fibers.size() < block.x) m.fibers.push_back(std::make_unique<Fiber>());
   m.warps.resize((block.x + 31) / 32);
-  for (unsigned z = 0; z < grid.z; ++z) {
-    for (unsigned y = 0; y < grid.y; ++y) {
-      for (unsigned x = 0; x < grid.x; ++x) {
-        m.place.block = dim3(x, y, z);
-        prepare_block(block.x);
-        run_block(block.x);
-      }
-    }
+  const std::size_t blocks = std::size_t{grid.x} * grid.y * grid.z;
+  for (std::size_t i = 0; i < blocks; ++i) {
+    const auto block_index = static_cast<unsigned>(in_order(i, blocks));
+    m.place.block = dim3(block_index % grid.x, block_index / grid.x % grid.y, block_index / grid.x / grid.y);
+    prepare_block(block.x);
+    run_block(block.x);
   }
 }
 

@@ -15,7 +15,9 @@
 ///   - A read before the wait for an asynchronous copy finds old data, because the copy happens at the wait.
 ///   - Access to a word at a misaligned address, which a GPU rejects, stops the run with a message.
 ///   - Shared memory that is read before it is written contains NaN.
-///   - Races show when the threads run in another order (set_schedule).
+///   - Races show when the threads and the blocks run in another order (set_schedule).
+///
+/// The emulation cannot find a missing memory fence, because a thread sees all writes of others at once.
 #define __global__
 #define __device__
 #define __host__
@@ -46,7 +48,7 @@ struct Place {
   dim3 thread, block, block_size, grid_size;
 };
 
-/// The order in which the runnable threads of a block run.
+/// The order in which the runnable threads of a block run, and in which the blocks of a grid run.
 enum class Schedule { kForward, kReverse };
 void set_schedule(Schedule schedule);
 
@@ -84,6 +86,13 @@ void wait_for_copies(int groups_left);
 
 inline void __syncthreads() {
   ::tessera::kernels::emulation::block_barrier();
+}
+inline void __threadfence() {}
+/// Adds `value` to the number at `address`. Returns the number that was there before.
+inline unsigned atomicAdd(unsigned* address, unsigned value) {
+  const unsigned before = *address;
+  *address += value;
+  return before;
 }
 inline void __syncwarp(unsigned = 0xffffffffu) {
   ::tessera::kernels::emulation::warp_barrier();

@@ -39,7 +39,7 @@ void add_rows(const Element* from, std::int64_t row_stride, std::int64_t rows, s
 }
 
 template <class Element>
-void sum_tile(const FlopsColumnSums& arguments, std::int64_t first) {
+void sum_tile(const FlopsForward& arguments, std::int64_t first, float* sums) {
   const std::int64_t columns = std::min(kTileColumns, arguments.columns - first);
   float block[kTileColumns];
   double total[kTileColumns] = {};
@@ -49,28 +49,25 @@ void sum_tile(const FlopsColumnSums& arguments, std::int64_t first) {
              std::min(kBlockRows, arguments.rows - row), columns, block);
     for (std::int64_t c = 0; c < columns; ++c) total[c] += block[c];
   }
-  for (std::int64_t c = 0; c < columns; ++c) arguments.column_sum[first + c] = static_cast<float>(total[c]);
+  for (std::int64_t c = 0; c < columns; ++c) sums[first + c] = static_cast<float>(total[c]);
 }
 
 }  // namespace
 
-Status flops_column_sums(const FlopsColumnSums& arguments, const Parallel& parallel) {
+Status flops_forward(const FlopsForward& arguments, const Parallel& parallel) {
   if (Status status = check(arguments); !status.ok()) return status;
+  float* const sums = arguments.column_sum != nullptr ? arguments.column_sum : arguments.column_mean;
   for_each_item(parallel, (arguments.columns + kTileColumns - 1) / kTileColumns, [&](int, std::int64_t tile) {
     if (arguments.type == DataType::kBfloat16) {
-      sum_tile<std::uint16_t>(arguments, tile * kTileColumns);
+      sum_tile<std::uint16_t>(arguments, tile * kTileColumns, sums);
     } else {
-      sum_tile<float>(arguments, tile * kTileColumns);
+      sum_tile<float>(arguments, tile * kTileColumns, sums);
     }
   });
-  return {};
-}
-
-Status flops_from_sums(const FlopsFromSums& arguments) {
-  if (Status status = check(arguments); !status.ok()) return status;
+  if (arguments.loss == nullptr) return {};
   double loss = 0.0;
   for (std::int64_t c = 0; c < arguments.columns; ++c) {
-    const double mean = static_cast<double>(arguments.column_sum[c]) / static_cast<double>(arguments.rows);
+    const double mean = static_cast<double>(sums[c]) / static_cast<double>(arguments.rows);
     arguments.column_mean[c] = static_cast<float>(mean);
     loss += mean * mean;
   }
@@ -79,7 +76,8 @@ Status flops_from_sums(const FlopsFromSums& arguments) {
 }
 
 Status flops_backward(const FlopsBackward& arguments, const Parallel& parallel) {
-  if (Status status = check(arguments); !status.ok() || arguments.rows == 0) return status;
+  const std::int64_t rows = arguments.written_rows;
+  if (Status status = check(arguments); !status.ok() || arguments.rows == 0 || rows == 0) return status;
   const std::size_t row_bytes = static_cast<std::size_t>(arguments.columns) * size_of(arguments.type);
   const float scale = 2.0f / static_cast<float>(arguments.rows) * *arguments.grad_loss;
   std::vector<char> gradient(row_bytes);  // the same for every row
@@ -93,8 +91,8 @@ Status flops_backward(const FlopsBackward& arguments, const Parallel& parallel) 
     }
   }
   constexpr std::int64_t kRowsAtOnce = 16;
-  for_each_item(parallel, (arguments.rows + kRowsAtOnce - 1) / kRowsAtOnce, [&](int, std::int64_t item) {
-    const std::int64_t end = std::min(arguments.rows, (item + 1) * kRowsAtOnce);
+  for_each_item(parallel, (rows + kRowsAtOnce - 1) / kRowsAtOnce, [&](int, std::int64_t item) {
+    const std::int64_t end = std::min(rows, (item + 1) * kRowsAtOnce);
     for (std::int64_t row = item * kRowsAtOnce; row < end; ++row) {
       std::memcpy(static_cast<char*>(arguments.grad_encoding) +
                       row * arguments.row_stride * static_cast<std::int64_t>(size_of(arguments.type)),

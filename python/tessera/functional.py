@@ -83,20 +83,22 @@ def sparsify_group(text_tokens: Tensor, image_tokens: Tensor, text_mask: Optiona
                                        sparsify=sparsify, softmax_temperature=softmax_temperature)
 
 
-def flops_regularizer(encoding: Tensor) -> Tensor:
+def flops_regularizer(encoding: Tensor, *, dense_gradient: bool = False) -> Tensor:
     """STAIR's FLOPs regularizer (Chen et al. 2023, eq. 6; Paria et al. 2020): the sum over columns of (mean over rows)^2.
 
     It estimates the multiplications per pair of encodings in an exact search, and pushes rarely used columns to 0.
 
-    encoding  [N, V]  N and V at least 1; float32, bfloat16, float16 or float64
-    returns   []      float32 (float64 for float64)
-    raises    RuntimeError
+    encoding        [N, V]  N and V at least 1; float32, bfloat16, float16 or float64
+    dense_gradient  The gradient is the same in every row. Autograd receives it as a view that repeats one row [V] and takes no other
+                    memory; a leaf's .grad is dense. True: write all rows, so that hooks can change the gradient in place (not for float64)
+    returns         []      float32 (float64 for float64)
+    raises          RuntimeError
     Differentiable once, or in float64 any number of times; keeps [V] for the backward pass. It covers only the rows of this process.
 
     >>> flops_regularizer(torch.tensor([[1.0, 0.0, 2.0], [3.0, 0.0, 0.0]]))      # the means are 2, 0, 1
     tensor(5.)
     """
-    return _operators().flops_regularizer(encoding)
+    return _operators().flops_regularizer(encoding, dense_gradient=dense_gradient)
 
 
 def max_similarity(patches: Tensor, tokens: Tensor, patch_keep: Optional[Tensor] = None, token_keep: Optional[Tensor] = None, *,

@@ -4,13 +4,14 @@ set -uo pipefail
 
 usage() {
   cat <<'EOT'
-usage: scripts/gpu/check.sh [--dry-run] [STAGE...]     runs the named stages; by default all of them, in this order:
+usage: scripts/gpu/check.sh [--dry-run] [STAGE...]     runs the named stages; by default all of them but speed, in this order:
   probe     describes the machine and checks that the programs start
   build     builds the core's programs for this GPU in build-gpu/; does nothing with a bundle
   test      kernels, operators, attention, recorded steps and NCCL on the GPU; a skipped test counts as failed
   sanitize  compute-sanitizer's memcheck, racecheck, synccheck and initcheck on the kernels' tests
   bench     kernels and losses; kernels compared with eager and compiled PyTorch; AdamW compared with PyTorch's; a profile of one kernel
   step      training steps, compared with OpenCLIP's eager and compiled ones
+  speed     the kernels and the step whose speed docs/benchmarks.md predicts; the most important measurements of bench and step in one stage
   train     the trainer with all configurations of shapes, compared with the CPU; interrupted runs, which resume (needs a bundle)
 usage: scripts/gpu/check.sh --pack DIR                 on a machine with a network: downloads OpenCLIP for Python and the Debian packages of a
                                                        build into DIR, for a machine without a network
@@ -28,7 +29,7 @@ EOT
 }
 die() { echo "gpu_check: $*" >&2; exit 2; }
 
-known=(probe build test sanitize bench step train)
+known=(probe build test sanitize bench step speed train)
 stages=() dry=no
 while (($# > 0)); do
   case $1 in
@@ -40,7 +41,7 @@ while (($# > 0)); do
   esac
   shift
 done
-((${#stages[@]} > 0)) || stages=("${known[@]}")
+((${#stages[@]} > 0)) || stages=(probe build test sanitize bench step train)
 
 if [[ -n "${pack:-}" ]]; then
   mkdir -p "$pack" && cd "$pack" || exit
@@ -231,7 +232,7 @@ choose_toolkit() {
 
 # ---- the stages; the time limits of a stage's pieces add up to no more than the stage's time limit
 
-declare -A seconds=([probe]=120 [build]=570 [test]=550 [sanitize]=570 [bench]=570 [step]=570 [train]=420)
+declare -A seconds=([probe]=120 [build]=570 [test]=550 [sanitize]=570 [bench]=570 [step]=570 [speed]=575 [train]=420)
 
 stage_probe() {
   ! piece machine 60 bash -c describe_machine || section machine <"$folder/machine.log"
@@ -303,6 +304,53 @@ stage_step() {
   table clip_256 40 "${bench[@]}" clip_vitb16 --batch-size 256 "${many[@]}" --recorded --json "$folder/clip_256.json"
   table "beside_openclip_$large" 200 "${beside[@]}" --batch-size "$large"
   table beside_openclip_256 140 "${beside[@]}" --batch-size 256 --recorded
+}
+
+# part COMMAND...: runs a piece of the stage and writes the reports, so that the results are there even if the stage does not end.
+part() {
+  "$@"
+  [[ $dry == yes ]] || write_reports
+}
+
+# offers WORD PROGRAM...: whether the program's help contains the word. In a dry run, every program offers everything.
+offers() {
+  local word=$1 help
+  shift
+  [[ $dry == no ]] || return 0
+  help=$("$@" --help 2>/dev/null)
+  grep -qwe "$word" <<<"$help"
+}
+
+# The parts are in the order of their importance, in case that the time does not suffice.
+stage_speed() {
+  local bench=("${run[@]}" "$programs/bin/tessera-bench") python=("${run[@]}" python3) both=()
+  local device=(--device cuda --quiet) pairs=(--device cuda --dtype bfloat16 --batch-size 512)
+  part table ceilings 10 "${bench[@]}" kernels "${device[@]}" --ceilings --time-limit 1 --json "$folder/ceilings.json"
+  part tests correct 90 kernels_tests 'On/SparsifyGroup*/cuda:On/FlopsRegularizer*/cuda:On/ResidualNorm*/cuda:On/Gemm*/cuda'
+  if offers tune "${bench[@]}"; then
+    part piece tune 120 "${bench[@]}" tune --device cuda --json "$folder/tuning.json"
+  else
+    row tune "not available: tessera-bench has no command tune" 0
+  fi
+  local beside_pytorch=("${python[@]}" scripts/compare/kernels_gpu.py --library "$programs/lib/libtessera_ops.so" --recorded --operators)
+  part table kernels 60 "${beside_pytorch[@]}" sparsify_group flops_regularizer flops_regularizer_written flops_regularizer_added     --json "$folder/kernels.json"
+  part table other_kernels 40 "${beside_pytorch[@]}" linear_cross_entropy token_max_projection max_similarity --dtypes bfloat16     --json "$folder/other_kernels.json"
+  local step=("${python[@]}" scripts/compare/step.py --bench "$programs/bin/tessera-bench" "${pairs[@]}" --model ViT-B-16
+              --config openclip_vitb16 --compile --repetitions 5)
+  ! offers --residual "${python[@]}" scripts/compare/step.py || both=(--residual float32 bfloat16)
+  part table step_coco 85 "${step[@]}" --captions coco "${both[@]}"
+  part table step_full 55 "${step[@]}" --captions full "${both[@]}"
+  local ledger=("${bench[@]}" step openclip_vitb16 "${pairs[@]}" --caption-lengths coco --repeats 5 --phases --operators 30 --quiet)
+  part table ledger 25 "${ledger[@]}" --json "$folder/ledger.json"
+  ! offers --residual "${bench[@]}" step ||
+    part table ledger_bfloat16 25 "${ledger[@]}" --residual bfloat16 --json "$folder/ledger_bfloat16.json"
+  local kernel=("${bench[@]:${#run[@]}}" kernels "${device[@]}" --repeats 1 --dtypes bfloat16 --sparsify-group 1024x55x196x512
+                --flops-regularizer 8192x30522)
+  local ncu=("${run[@]}" ncu --clock-control none --kernel-name 'regex:sparsify_group|sum_columns|write_gradient|residual_norm')
+  available ncu "${ncu[@]}" --launch-count 1 "${kernel[@]}" || return
+  ! piece ncu 60 "${ncu[@]}" --launch-count 12 --set detailed "${kernel[@]}" ||
+    grep -E '^ +[a-z_]+.*\(|Duration|(Memory|DRAM|\(SM\)) Throughput|L2 Hit Rate|Registers Per|Achieved Occupancy' "$folder/ncu.log" |
+      section ncu
 }
 
 stage_train() {

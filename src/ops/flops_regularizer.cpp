@@ -24,55 +24,40 @@ void check(const at::Tensor& encoding) {
               "flops_regularizer: encoding must hold at least one row and one column, got ", encoding.sym_sizes());
 }
 
-struct ColumnSums {
-  at::Tensor sums;       // [V] float32
-  at::Tensor workspace;  // scratch memory, used again by flops_from_sums
-};
-
-// Computes the sums with the device's kernel. encoding: float32 or bfloat16.
-ColumnSums column_sums_on_device(const at::Tensor& encoding) {
+// Runs the device's kernel, which writes the results that `out` points to. encoding: float32 or bfloat16.
+void run_forward(const at::Tensor& encoding, kernels::FlopsForward out) {
   const at::Tensor rows = contiguous_rows(encoding);
+  out.rows = rows.size(0);
+  out.columns = rows.size(1);
+  out.type = kernel_type(rows);
+  out.encoding = rows.const_data_ptr();
+  out.row_stride = rows.stride(0);
   const bool on_cpu = rows.device().is_cpu();
-  const at::Tensor out = at::empty({rows.size(1)}, rows.options().dtype(at::kFloat));
-  const at::Tensor memory = workspace(on_cpu ? 0 : kernels::cuda::flops_workspace(rows.size(0), rows.size(1)), rows);
-  kernels::FlopsColumnSums sums;
-  sums.rows = rows.size(0);
-  sums.columns = rows.size(1);
-  sums.type = kernel_type(rows);
-  sums.encoding = rows.const_data_ptr();
-  sums.row_stride = rows.stride(0);
-  sums.column_sum = out.mutable_data_ptr<float>();
-  sums.workspace = memory.mutable_data_ptr();
-  check_status(on_cpu ? kernels::cpu::flops_column_sums(sums, torch_threads())
-                      : kernels::cuda::flops_column_sums(sums, current_stream(rows)));
-  return {out, memory};
+  const at::Tensor memory = workspace(on_cpu ? 0 : kernels::cuda::flops_workspace(out), rows);
+  out.workspace = memory.mutable_data_ptr();
+  check_status(on_cpu ? kernels::cpu::flops_forward(out, torch_threads())
+                      : kernels::cuda::flops_forward(out, current_stream(rows)));
 }
 
 // Returns the loss, and the column means [V] that the backward pass needs.
-Pair forward_on_device(const at::Tensor& encoding) {
+Pair forward_on_device(const at::Tensor& encoding, bool) {
   check(encoding);
   TORCH_CHECK(encoding.scalar_type() == at::kFloat || encoding.scalar_type() == at::kBFloat16,
               "_flops_regularizer: encoding must be float32 or bfloat16, got ", encoding.scalar_type());
   const c10::OptionalDeviceGuard device(encoding.device());
-  const auto [mean, memory] = column_sums_on_device(encoding);  // flops_from_sums overwrites the sums with the means
-  const at::Tensor loss = at::empty({}, mean.options());
-  kernels::FlopsFromSums means;
-  means.rows = encoding.size(0);
-  means.columns = encoding.size(1);
-  means.column_sum = means.column_mean = mean.mutable_data_ptr<float>();
-  means.loss = loss.mutable_data_ptr<float>();
-  means.workspace = memory.mutable_data_ptr();
-  check_status(mean.device().is_cpu() ? kernels::cpu::flops_from_sums(means)
-                                      : kernels::cuda::flops_from_sums(means, current_stream(mean)));
+  const at::TensorOptions floats = encoding.options().dtype(at::kFloat);
+  const at::Tensor loss = at::empty({}, floats), mean = at::empty({encoding.size(1)}, floats);
+  run_forward(encoding, {.column_mean = mean.mutable_data_ptr<float>(), .loss = loss.mutable_data_ptr<float>()});
   return {loss, mean};
 }
 
+// Returns the gradient of one row [V], which is the same for all rows, or of all rows [N, V].
 at::Tensor backward_on_device(const at::Tensor& grad_loss, const at::Tensor& column_mean, c10::SymInt row_count,
-                              at::ScalarType dtype) {
+                              at::ScalarType dtype, bool dense) {
   const std::int64_t rows = row_count.expect_int();
   const c10::OptionalDeviceGuard device(column_mean.device());
   const at::Tensor weight = grad_loss.to(at::kFloat).contiguous(), mean = column_mean.contiguous();
-  const at::Tensor gradient = at::empty({rows, mean.size(0)}, mean.options().dtype(dtype));
+  const at::Tensor gradient = at::empty({dense ? rows : 1, mean.size(0)}, mean.options().dtype(dtype));
   kernels::FlopsBackward call;
   call.rows = rows;
   call.columns = mean.size(0);
@@ -80,35 +65,41 @@ at::Tensor backward_on_device(const at::Tensor& grad_loss, const at::Tensor& col
   call.column_mean = mean.const_data_ptr<float>();
   call.grad_loss = weight.const_data_ptr<float>();
   call.grad_encoding = gradient.mutable_data_ptr();
+  call.written_rows = gradient.size(0);
   call.row_stride = call.columns;
   check_status(mean.device().is_cpu() ? kernels::cpu::flops_backward(call, torch_threads())
                                       : kernels::cuda::flops_backward(call, current_stream(mean)));
-  return gradient;
+  return dense ? gradient : gradient.view({-1});
 }
 
-Pair forward_on_meta(const at::Tensor& encoding) {
+Pair forward_on_meta(const at::Tensor& encoding, bool) {
   check(encoding);
   const at::TensorOptions floats = encoding.options().dtype(at::kFloat);
   return {at::empty_symint(c10::SymIntArrayRef{}, floats), at::empty_symint({encoding.sym_size(1)}, floats)};
 }
 
-at::Tensor backward_on_meta(const at::Tensor&, const at::Tensor& column_mean, c10::SymInt rows, at::ScalarType dtype) {
-  return at::empty_symint({std::move(rows), column_mean.sym_size(0)}, column_mean.options().dtype(dtype));
+at::Tensor backward_on_meta(const at::Tensor&, const at::Tensor& column_mean, c10::SymInt rows, at::ScalarType dtype,
+                            bool dense) {
+  const at::TensorOptions options = column_mean.options().dtype(dtype);
+  return dense ? at::empty_symint({std::move(rows), column_mean.sym_size(0)}, options)
+               : at::empty_symint({column_mean.sym_size(0)}, options);
 }
 
-Pair call_forward(const at::Tensor& encoding) {
+Pair call_forward(const at::Tensor& encoding, bool dense_gradient) {
   static const auto forward = operation<decltype(forward_on_device)>("tessera::_flops_regularizer");
-  return forward.call(encoding);
+  return forward.call(encoding, dense_gradient);
 }
 
 class FusedFlopsRegularizer : public torch::autograd::Function<FusedFlopsRegularizer> {
  public:
-  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const at::Tensor& encoding) {
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const at::Tensor& encoding,
+                                                bool dense_gradient) {
     const at::AutoDispatchBelowADInplaceOrView below;
-    const auto [loss, mean] = call_forward(encoding);
+    const auto [loss, mean] = call_forward(encoding, dense_gradient);
     ctx->save_for_backward({mean});
     ctx->saved_data["rows"] = encoding.sym_size(0);
     ctx->saved_data["dtype"] = encoding.scalar_type();
+    ctx->saved_data["dense"] = dense_gradient;
     ctx->mark_non_differentiable({mean});
     return {loss, mean};
   }
@@ -118,8 +109,11 @@ class FusedFlopsRegularizer : public torch::autograd::Function<FusedFlopsRegular
     TORCH_CHECK(!at::GradMode::is_enabled(),
                 "flops_regularizer has no second derivatives in float32 and bfloat16: give it a float64 encoding");
     static const auto backward = operation<decltype(backward_on_device)>("tessera::_flops_regularizer_backward");
-    return {backward.call(gradients[0], ctx->get_saved_variables()[0], ctx->saved_data["rows"].toSymInt(),
-                          ctx->saved_data["dtype"].toScalarType())};
+    const c10::SymInt rows = ctx->saved_data["rows"].toSymInt();
+    const bool dense = ctx->saved_data["dense"].toBool();
+    const at::Tensor gradient = backward.call(gradients[0], ctx->get_saved_variables()[0], rows,
+                                              ctx->saved_data["dtype"].toScalarType(), dense);
+    return {dense ? gradient : gradient.expand_symint({rows, gradient.sym_size(0)}), at::Tensor()};
   }
 };
 
@@ -129,7 +123,9 @@ class FusedColumnSums : public torch::autograd::Function<FusedColumnSums> {
     const c10::OptionalDeviceGuard device(encoding.device());
     ctx->saved_data["rows"] = encoding.size(0);
     ctx->saved_data["dtype"] = encoding.scalar_type();
-    return column_sums_on_device(encoding).sums;
+    const at::Tensor sums = at::empty({encoding.size(1)}, encoding.options().dtype(at::kFloat));
+    run_forward(encoding, {.column_sum = sums.mutable_data_ptr<float>()});
+    return sums;
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
@@ -138,8 +134,8 @@ class FusedColumnSums : public torch::autograd::Function<FusedColumnSums> {
   }
 };
 
-Pair forward_with_gradient(const at::Tensor& encoding) {
-  const auto both = FusedFlopsRegularizer::apply(encoding);
+Pair forward_with_gradient(const at::Tensor& encoding, bool dense_gradient) {
+  const auto both = FusedFlopsRegularizer::apply(encoding, dense_gradient);
   return {both[0], both[1]};
 }
 
@@ -151,15 +147,15 @@ at::Tensor to_kernel_type(const at::Tensor& encoding) {
   return encoding.scalar_type() == at::kBFloat16 ? encoding : encoding.to(at::kFloat);
 }
 
-at::Tensor operate(const at::Tensor& encoding) {
+at::Tensor operate(const at::Tensor& encoding, bool dense_gradient) {
   check(encoding);
   if (is_composed(encoding)) return to_compute(encoding).mean(0).square().sum();
-  return std::get<0>(call_forward(to_kernel_type(encoding)));
+  return std::get<0>(call_forward(to_kernel_type(encoding), dense_gradient));
 }
 
-at::Tensor operate_without_autocast(const at::Tensor& encoding) {
+at::Tensor operate_without_autocast(const at::Tensor& encoding, bool dense_gradient) {
   const NoAutocast no_autocast;
-  return operate(encoding);
+  return operate(encoding, dense_gradient);
 }
 
 }  // namespace flops_regularizer_parts
@@ -167,21 +163,22 @@ at::Tensor operate_without_autocast(const at::Tensor& encoding) {
 
 void define_flops_regularizer(torch::Library& library) {
   using namespace flops_regularizer_parts;
-  library.def("flops_regularizer(Tensor encoding) -> Tensor", {at::Tag::pt2_compliant_tag});
-  library.def("_flops_regularizer(Tensor encoding) -> (Tensor loss, Tensor column_mean)", {at::Tag::pt2_compliant_tag});
+  library.def("flops_regularizer(Tensor encoding, *, bool dense_gradient=False) -> Tensor", {at::Tag::pt2_compliant_tag});
+  library.def("_flops_regularizer(Tensor encoding, bool dense_gradient=False) -> (Tensor loss, Tensor column_mean)",
+              {at::Tag::pt2_compliant_tag});
   library.def(
-      "_flops_regularizer_backward(Tensor grad_loss, Tensor column_mean, SymInt rows, ScalarType dtype) -> Tensor",
+      "_flops_regularizer_backward(Tensor grad_loss, Tensor column_mean, SymInt rows, ScalarType dtype, bool dense) -> Tensor",
       {at::Tag::pt2_compliant_tag});
   implement<operate, operate_without_autocast>(library, "flops_regularizer");
   implement_passes<forward_on_device, backward_on_device, forward_on_meta, backward_on_meta, forward_with_gradient>(
       library, "_flops_regularizer");
 }
 
-at::Tensor flops_regularizer(const at::Tensor& encoding) {
+at::Tensor flops_regularizer(const at::Tensor& encoding, bool dense_gradient) {
   using namespace flops_regularizer_parts;
   register_operators();
   static const auto registered = operation<decltype(operate)>("tessera::flops_regularizer");
-  return registered.call(encoding);
+  return registered.call(encoding, dense_gradient);
 }
 
 at::Tensor flops_column_sums(const at::Tensor& encoding) {

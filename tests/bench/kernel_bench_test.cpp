@@ -95,20 +95,61 @@ TEST(KernelBench, MeasuresEveryPassInEveryType) {
   settings.repeats = 1;
   settings.time_limit = 0.2;
   const KernelBench bench = measure_kernels(settings);
-  ASSERT_EQ(bench.costs.size(), 18u);
+  ASSERT_EQ(bench.costs.size(), 22u);
   for (const KernelCost& cost : bench.costs) {
     EXPECT_GT(cost.seconds, 0) << cost.kernel << cost.pass;
     EXPECT_GT(cost.composed_seconds, 0) << cost.kernel << cost.pass;
     EXPECT_GT(cost.memory, 0) << cost.kernel << cost.pass;
     EXPECT_GT(cost.composed_memory, 0) << cost.kernel << cost.pass;
     EXPECT_GT(bench.product_flops(cost.dtype), 0);
+    EXPECT_GT(cost.bytes, 0) << cost.kernel << cost.pass;
+    EXPECT_GT(bench.roofline_seconds(cost), 0) << cost.kernel << cost.pass;
   }
   EXPECT_GT(bench.peak.bandwidth, 0);
   const KernelCost& forward = bench.costs.front();
   EXPECT_EQ(forward.bytes, 4.0 * (2 * 2 * 5 * 16 + 2 * 9 * 16 + 2 * 5 * 3)) << "text, grouped, patches, statistics";
   const auto json = nlohmann::json::parse(to_json(bench));
-  EXPECT_EQ(json["kernels"].size(), 18u);
+  EXPECT_EQ(json["kernels"].size(), 22u);
   EXPECT_NE(to_markdown(bench).find("| sparsify_group forward "), std::string::npos);
+}
+
+TEST(KernelBench, TheRooflineIsTheSlowerOfMovingAndComputing) {
+  KernelBench bench;
+  bench.peak = {.bandwidth = 100, .cached = 400, .products = {{at::kFloat, 1000}, {at::kBFloat16, 8000}}};
+  KernelCost& cost = bench.costs.emplace_back();
+  cost.bytes = 50;
+  cost.seconds = 2;
+  EXPECT_EQ(bench.roofline_seconds(cost), 0.5);
+  cost.flops = 1000;
+  EXPECT_EQ(bench.roofline_seconds(cost), 1);
+  EXPECT_NE(to_markdown(bench).find(" 50.0% |       50.0% |"), std::string::npos) << to_markdown(bench);
+  EXPECT_EQ(nlohmann::json::parse(to_json(bench))["kernels"][0]["roofline_seconds"], 1.0);
+  cost.dtype = at::kBFloat16;
+  EXPECT_EQ(bench.roofline_seconds(cost), 0.5) << "bfloat16 is faster";
+}
+
+TEST(KernelBench, RowsOfFlopsRegularizerWriteOneRowOrAllOrAdd) {
+  const std::vector<KernelCase> cases = flops_regularizer_cases({4, 33}, at::kCPU, at::kBFloat16);
+  ASSERT_EQ(cases.size(), 4u);
+  const double means = 33 * 4, row = 33 * 2, all = 4 * row;
+  EXPECT_EQ(cases[0].bytes, all + means);
+  EXPECT_EQ(cases[1].bytes, means + row);
+  EXPECT_EQ(cases[2].bytes, means + all);
+  EXPECT_EQ(cases[3].bytes, means + row + 2 * all);
+  for (const KernelCase& each : cases) {
+    each.run();
+    each.composed();
+  }
+}
+
+TEST(KernelBench, WithoutShapesOnlyThePeakRatesAreReported) {
+  KernelBenchSettings settings;
+  settings.dtypes = {at::kFloat};
+  settings.repeats = 1;
+  settings.time_limit = 0.2;
+  const std::string report = to_markdown(measure_kernels(settings));
+  EXPECT_NE(report.find("GB/s, in the cache "), std::string::npos) << report;
+  EXPECT_EQ(report.find('|'), std::string::npos) << report;
 }
 
 TEST(KernelBench, ReportsACompositionThatDoesNotFit) {

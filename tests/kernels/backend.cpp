@@ -76,9 +76,8 @@ Backend cpu_backend(int threads, const std::string& instruction_set) {
   };
   result.sparsify_group_forward = on_cpu(cpu::sparsify_group_forward);
   result.sparsify_group_backward = on_cpu(cpu::sparsify_group_backward);
-  result.flops_workspace = [](auto, auto) { return std::size_t{0}; };
-  result.flops_column_sums = on_cpu(cpu::flops_column_sums);
-  result.flops_from_sums = cpu::flops_from_sums;
+  result.flops_workspace = [](const auto&) { return std::size_t{0}; };
+  result.flops_forward = on_cpu(cpu::flops_forward);
   result.flops_backward = on_cpu(cpu::flops_backward);
   result.cross_entropy_tile = on_cpu(cpu::cross_entropy_tile);
   result.max_similarity_workspace = [](const auto&, Pass) { return std::size_t{0}; };
@@ -109,8 +108,7 @@ Backend emulation_backend() {
   result.sparsify_group_forward = emulated(emulation::sparsify_group_forward);
   result.sparsify_group_backward = emulated(emulation::sparsify_group_backward);
   result.flops_workspace = emulation::flops_workspace;
-  result.flops_column_sums = emulated(emulation::flops_column_sums);
-  result.flops_from_sums = emulated(emulation::flops_from_sums);
+  result.flops_forward = emulated(emulation::flops_forward);
   result.flops_backward = emulated(emulation::flops_backward);
   result.cross_entropy_tile = emulated(emulation::cross_entropy_tile);
   result.max_similarity_workspace = emulation::max_similarity_workspace;

@@ -41,9 +41,8 @@ struct Backend {
   std::function<std::size_t(const SparsifyGroupProblem&, Pass)> sparsify_group_workspace;
   std::function<Status(const SparsifyGroupForward&)> sparsify_group_forward;
   std::function<Status(const SparsifyGroupBackward&)> sparsify_group_backward;
-  std::function<std::size_t(std::int64_t, std::int64_t)> flops_workspace;
-  std::function<Status(const FlopsColumnSums&)> flops_column_sums;
-  std::function<Status(const FlopsFromSums&)> flops_from_sums;
+  std::function<std::size_t(const FlopsForward&)> flops_workspace;
+  std::function<Status(const FlopsForward&)> flops_forward;
   std::function<Status(const FlopsBackward&)> flops_backward;
   std::function<Status(const CrossEntropyTile&)> cross_entropy_tile;
   std::function<std::size_t(const MaxSimilarityProblem&, Pass)> max_similarity_workspace;

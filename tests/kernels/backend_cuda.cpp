@@ -70,8 +70,7 @@ std::unique_ptr<Backend> cuda_backend() {
   result->sparsify_group_forward = launched(cuda::sparsify_group_forward);
   result->sparsify_group_backward = launched(cuda::sparsify_group_backward);
   result->flops_workspace = cuda::flops_workspace;
-  result->flops_column_sums = launched(cuda::flops_column_sums);
-  result->flops_from_sums = launched(cuda::flops_from_sums);
+  result->flops_forward = launched(cuda::flops_forward);
   result->flops_backward = launched(cuda::flops_backward);
   result->cross_entropy_tile = launched(cuda::cross_entropy_tile);
   result->max_similarity_workspace = cuda::max_similarity_workspace;

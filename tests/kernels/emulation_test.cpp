@@ -81,6 +81,24 @@ TEST(Emulation, RaceGivesDifferentResultsInDifferentSchedules) {
   EXPECT_NE(forward, reverse);
 }
 
+TEST(Emulation, BlocksRunInTheOrderOfTheScheduleAndCountWithAtomicAdditions) {
+  const auto ranks = [] {
+    unsigned counter = 0;
+    std::vector<unsigned> before(6);  // how many blocks ran before each block
+    run(dim3(3, 2), dim3(33), 0, [&] {
+      __threadfence();
+      __syncthreads();
+      if (threadIdx.x == 0) before[blockIdx.y * 3 + blockIdx.x] = atomicAdd(&counter, 1u);
+    });
+    EXPECT_EQ(counter, 6u);
+    return before;
+  };
+  EXPECT_EQ(ranks(), (std::vector<unsigned>{0, 1, 2, 3, 4, 5}));
+  set_schedule(Schedule::kReverse);
+  EXPECT_EQ(ranks(), (std::vector<unsigned>{5, 4, 3, 2, 1, 0}));
+  set_schedule(Schedule::kForward);
+}
+
 TEST(EmulationDeathTest, BarrierThatSomeThreadsMissStopsTheRun) {
   EXPECT_DEATH(run(dim3(1), dim3(32), 0,
                    [] {

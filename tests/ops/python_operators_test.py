@@ -67,7 +67,21 @@ class FlopsRegularizer(unittest.TestCase):
     def test_opcheck(self):
         for dtype in (torch.float32, torch.float64):
             torch.library.opcheck(tessera.flops_regularizer.default, (torch.rand(4, 9, dtype=dtype, requires_grad=True),))
-        torch.library.opcheck(tessera._flops_regularizer.default, (torch.rand(4, 9, requires_grad=True),))
+        for dense in (False, True):
+            torch.library.opcheck(tessera.flops_regularizer.default, (torch.rand(4, 9, requires_grad=True),), {"dense_gradient": dense})
+            torch.library.opcheck(tessera._flops_regularizer.default, (torch.rand(4, 9, requires_grad=True), dense))
+
+    def test_compiled_steps_have_the_same_gradients(self):
+        weights = torch.rand(4, 9, requires_grad=True)
+
+        def step(x):
+            encoding = torch.relu(x)
+            return tessera.flops_regularizer(encoding) + encoding.square().sum() + tessera.flops_regularizer(2 * x, dense_gradient=True)
+
+        expected, = torch.autograd.grad(step(weights), weights)
+        for dynamic in (False, True):
+            compiled = torch.compile(step, backend="aot_eager", fullgraph=True, dynamic=dynamic)
+            torch.testing.assert_close(torch.autograd.grad(compiled(weights), weights)[0], expected)
 
 
 class RoiAlign(unittest.TestCase):

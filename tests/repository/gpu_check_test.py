@@ -35,6 +35,7 @@ class DryRun(unittest.TestCase):
     def test_stages_end_within_ten_minutes_and_their_pieces_fit_into_them(self):
         stages = dry_run(TESSERA_GPU_BUNDLE="given")
         self.assertEqual(list(stages), STAGES)
+        stages |= dry_run("speed")
         for name, (seconds, pieces) in stages.items():
             self.assertLess(seconds, 590, name)
             self.assertLessEqual(sum(limit for limit, _ in pieces.values()), seconds, name)
@@ -45,12 +46,12 @@ class DryRun(unittest.TestCase):
         self.assertEqual(list(dry_run("bench", "probe")), ["bench", "probe"])
         wrong = subprocess.run([ROOT / "scripts/gpu/check.sh", "benches"], capture_output=True, text=True)
         self.assertEqual(wrong.returncode, 2)
-        self.assertEqual(wrong.stderr, "gpu_check: no stage benches; there are: " + " ".join(STAGES) + "\n")
+        self.assertEqual(wrong.stderr, "gpu_check: no stage benches; there are: probe build test sanitize bench step speed train\n")
 
     def test_files_in_the_commands_exist_in_the_repository(self):
         programs = (ROOT / "scripts/gpu/bundle.sh").read_text()
         sources = "\n".join(path.read_text() for path in ROOT.glob("tests/*/CMakeLists.txt"))
-        for _, pieces in dry_run(TESSERA_GPU_BUNDLE="given").values():
+        for _, pieces in (dry_run(TESSERA_GPU_BUNDLE="given") | dry_run("speed", TESSERA_GPU_BUNDLE="given")).values():
             for _, command in pieces.values():
                 for path in re.findall(r"(?<= )(?:scripts|tests|configs)/\S+", command):
                     self.assertTrue((ROOT / path).exists(), path)
@@ -64,6 +65,12 @@ class DryRun(unittest.TestCase):
         for name in ("test", "sanitize", "train"):
             for _, command in stages[name][1].values():
                 self.assertIn("/gpu_bundle/run.sh ", command)
+
+
+    def test_speed_has_its_parts_in_the_order_of_their_importance(self):
+        pieces = dry_run("speed", TESSERA_GPU_BUNDLE="given")["speed"][1]
+        self.assertEqual(list(pieces), ["ceilings", "correct", "tune", "kernels", "other_kernels", "step_coco", "step_full", "ledger",
+                                        "ledger_bfloat16", "ncu"])
 
 
 class Reports(unittest.TestCase):
@@ -154,6 +161,24 @@ class Reports(unittest.TestCase):
         self.assertIn("(The rest is in the archive.)", summary)
         with tarfile.open(self.root / "out/report.tar.gz") as archive:
             self.assertIn(b"| row 2000 |", archive.extractfile("report/test/attention.log").read())
+
+    def test_speed_writes_each_result_at_once_and_skips_what_programs_do_not_offer(self):
+        for name in ("bin/tessera-bench", "tests/kernels_tests"):
+            self.write(f"bundle/gpu_bundle/{name}", "#!/bin/sh\n" + PASSES)
+        self.write("tools/python3", 'cp out/summary.md "seen.$$" 2>/dev/null; echo "| operator | ms |"\n')
+        code, summary = self.check("speed")
+        self.assertEqual(code, 0, self.output)
+        for row in (r"ceilings \| passed", r"correct \| passed", r"tune \| not available: tessera-bench has no command tune",
+                    r"step_full \| passed", r"ledger \| passed", r"ncu \| not available"):
+            self.assertRegex(summary, r"\| speed \| " + row)
+        self.assertNotIn("ledger_bfloat16", summary)
+        seen = [path.read_text() for path in self.root.glob("seen.*")]
+        self.assertTrue(any("| speed | correct | passed |" in text and "| speed | ncu |" not in text for text in seen), seen)
+
+        self.write("bundle/gpu_bundle/bin/tessera-bench", "#!/bin/sh\necho '  tune  choose tiles'; echo '  --residual TYPE'\n")
+        code, summary = self.check("speed")
+        self.assertRegex(summary, r"\| speed \| tune \| passed")
+        self.assertRegex(summary, r"\| speed \| ledger_bfloat16 \| passed")
 
     def test_a_missing_gpu_or_libtorch_is_reported_in_one_line(self):
         (self.root / "torch/lib/libtorch.so").unlink()

@@ -12,8 +12,7 @@
 namespace tessera::bench {
 namespace {
 
-double triad_bandwidth(const KernelBenchSettings& s) {
-  const std::int64_t count = std::int64_t{1} << (s.device.is_cpu() ? 25 : 28);
+double triad_bandwidth(const KernelBenchSettings& s, std::int64_t count) {
   const at::TensorOptions options = at::TensorOptions(s.device).dtype(at::kFloat);
   at::Tensor a = at::zeros({count}, options);
   const at::Tensor b = at::ones({count}, options), c = at::ones({count}, options);
@@ -85,10 +84,17 @@ double KernelBench::product_flops(at::ScalarType dtype) const {
   return best;
 }
 
+double KernelBench::roofline_seconds(const KernelCost& cost) const {
+  const double computing = cost.flops > 0 ? cost.flops / product_flops(cost.dtype) : 0;
+  return std::max(cost.bytes / peak.bandwidth, computing);
+}
+
 KernelBench measure_kernels(const KernelBenchSettings& s) {
   KernelBench bench;
   bench.machine = machine_name(s.device);
-  bench.peak.bandwidth = triad_bandwidth(s);
+  const bool cpu = s.device.is_cpu();
+  bench.peak.bandwidth = triad_bandwidth(s, std::int64_t{1} << (cpu ? 25 : 28));
+  bench.peak.cached = triad_bandwidth(s, std::int64_t{1} << (cpu ? 15 : 21));
   std::vector<at::ScalarType> types = {at::kFloat};
   if (std::count(s.dtypes.begin(), s.dtypes.end(), at::kBFloat16) > 0) types.push_back(at::kBFloat16);
   for (const at::ScalarType dtype : types) bench.peak.products.push_back({dtype, matrix_product_flops(s, dtype)});

@@ -59,6 +59,7 @@ struct MachinePeak {
     double flops;  // FLOP/s of a large square matrix product
   };
   double bandwidth = 0;  // bytes per second that STREAM's triad (`a = b + s * c`) moves on large float32 arrays
+  double cached = 0;     // the same on arrays that fit into the cache (a GPU's second-level cache)
   std::vector<Product> products;
 };
 
@@ -81,8 +82,12 @@ struct KernelBench {
   /// Returns the FLOP rate in `dtype` or the FLOP rate in float32, whichever is higher. CPUs without bfloat16 units are slower in bfloat16
   /// than in float32.
   double product_flops(at::ScalarType dtype) const;
+  /// Returns the shortest time that the machine's peak rates allow for the pass: the time to move its bytes or to compute its FLOPs,
+  /// whichever is longer.
+  double roofline_seconds(const KernelCost& cost) const;
 };
 
+/// Measures the machine's peak rates, and the kernels with all shapes in the settings.
 KernelBench measure_kernels(const KernelBenchSettings& settings);
 
 std::string to_markdown(const KernelBench& bench);

@@ -144,13 +144,35 @@ std::vector<KernelCase> sparsify_group_cases(const GroupShape& shape, const at::
 std::vector<KernelCase> flops_regularizer_cases(const EncodingShape& shape, const at::Device& device,
                                                 at::ScalarType dtype) {
   const at::Tensor encoding = at::rand({shape.rows, shape.columns}, at::TensorOptions(device).dtype(dtype));
-  return both_passes({"flops_regularizer",
-                      concat("N=", shape.rows, " V=", shape.columns),
-                      {encoding},
-                      [](const Tensors& x) { return Tensors{flops_regularizer(x[0])}; },
-                      [](const Tensors& x) { return Tensors{composed_flops_regularizer(x[0])}; },
-                      {0, bytes_of(encoding)},
-                      {0, bytes_of(encoding)}});
+  const double all = bytes_of(encoding), row = all / static_cast<double>(shape.rows),
+               means = sizeof(float) * static_cast<double>(shape.columns);
+  const std::string sizes = concat("N=", shape.rows, " V=", shape.columns);
+  // The gradient is one row that all rows share.
+  std::vector<KernelCase> cases =
+      both_passes({"flops_regularizer",
+                   sizes,
+                   {encoding},
+                   [](const Tensors& x) { return Tensors{flops_regularizer(x[0])}; },
+                   [](const Tensors& x) { return Tensors{composed_flops_regularizer(x[0])}; },
+                   {0, all + means},
+                   {0, means + row}});
+  const auto add_backward = [&](const char* kind, const Function& fused, const Function& composed, double bytes) {
+    cases.push_back(both_passes({"flops_regularizer", sizes, {encoding}, fused, composed, {}, {0, bytes}}).back());
+    cases.back().pass += concat(", ", kind);
+  };
+  add_backward(
+      "all rows written", [](const Tensors& x) { return Tensors{flops_regularizer(x[0], /*dense_gradient=*/true)}; },
+      [](const Tensors& x) {
+        const at::Tensor same = x[0].alias();
+        same.register_hook([](const at::Tensor& gradient) { return gradient.contiguous(); });
+        return Tensors{composed_flops_regularizer(same)};
+      },
+      means + all);
+  // The encoding has a second consumer, whose gradient is dense, so autograd adds the two gradients.
+  add_backward(
+      "added to another", [](const Tensors& x) { return Tensors{flops_regularizer(x[0]), x[0].alias()}; },
+      [](const Tensors& x) { return Tensors{composed_flops_regularizer(x[0]), x[0].alias()}; }, means + row + 2 * all);
+  return cases;
 }
 
 std::vector<KernelCase> slot_attention_cases(const SlotShape& shape, const at::Device& device, at::ScalarType dtype) {

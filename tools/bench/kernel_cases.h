@@ -47,7 +47,8 @@ at::Tensor composed_linear_cross_entropy(const at::Tensor& hidden, const at::Ten
 at::Tensor composed_linear_soft_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& ids,
                                               const at::Tensor& weights);
 
-/// Each of these functions returns one case for the forward pass and one for the backward pass.
+/// Each of these functions returns one case for the forward pass and one for the backward pass. For flops_regularizer, which returns one
+/// row as the gradient of all rows, two more cases write all rows and add the row to a dense gradient.
 std::vector<KernelCase> sparsify_group_cases(const GroupShape& shape, const at::Device& device, at::ScalarType dtype);
 std::vector<KernelCase> flops_regularizer_cases(const EncodingShape& shape, const at::Device& device,
                                                 at::ScalarType dtype);

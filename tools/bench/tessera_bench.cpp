@@ -182,6 +182,7 @@ struct KernelsCommand {
   Common common{9, 20};
   std::vector<std::string> groups, encodings, similarities, slots, projections, cross_entropies, soft_cross_entropies,
       dtypes = {"float32", "bfloat16"};
+  bool ceilings = false;
 
   void add_to(CLI::App& command) {
     command.add_option("--sparsify-group", groups, "shapes BxLxPxD (default 64x55x196x512; more on a GPU)")
@@ -219,11 +220,12 @@ struct KernelsCommand {
         ->type_name("SHAPE");
     add_default(command, "--dtypes", dtypes, "float32, bfloat16 or both")
         ->check(CLI::IsMember({"float32", "bfloat16"}));
+    command.add_flag("--ceilings", ceilings, "measure only the machine's bandwidths and matrix products");
     common.add_to(command);
     command.footer(
         "Compares each pass of each kernel with the same pass composed of LibTorch's operators. Bandwidth counts the bytes\n"
         "that must at least be moved, relative to a triad over large arrays measured at the start; product peak is relative\n"
-        "to a large matrix product. The process keeps freed memory. Peak memory is the memory of outputs and scratch; for\n"
+        "to a large matrix product, and roofline to the slower of these two. The process keeps freed memory. Peak memory is the memory of outputs and scratch; for\n"
         "backward passes it is counted from the start of the forward pass.\n\n"
         "  tessera-bench kernels\n"
         "  tessera-bench kernels --device cuda --json kernels.json\n"
@@ -237,6 +239,7 @@ struct KernelsCommand {
     common.apply_to(settings);
     settings.dtypes.clear();
     for (const std::string& name : dtypes) settings.dtypes.push_back(dtype_of(name));
+    if (ceilings) return common.report(measure_kernels(settings));
     if (groups.empty() && encodings.empty() && similarities.empty() && slots.empty() && projections.empty() &&
         cross_entropies.empty() && soft_cross_entropies.empty()) {
       groups = {"64x55x196x512"};

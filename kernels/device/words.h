@@ -1,0 +1,59 @@
+#pragma once
+
+// Reads and writes arrays that are too large for the caches in words of 16 bytes.
+#include <cstring>
+
+#include "kernels/device/primitives.h"
+
+namespace tessera::kernels {
+namespace {
+
+/// 16 bytes of adjacent elements: four float32 or eight bfloat16. The bytes stay packed in four registers until element() unpacks one. (The
+/// compiler would give each bfloat16 of a Piece its own register, and then keep fewer loads in flight.)
+struct alignas(16) Word {
+  std::uint32_t parts[4];
+};
+template <class Element>
+constexpr int kWordElements = static_cast<int>(sizeof(Word) / sizeof(Element));
+
+template <class Element>
+__device__ __forceinline__ float element(const Word& word, int index) {
+  const std::uint32_t bits = word.parts[index];
+#if defined(TESSERA_CUDA_EMULATION)
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+#else
+  return __uint_as_float(bits);
+#endif
+}
+template <>
+__device__ __forceinline__ float element<Bfloat16>(const Word& word, int index) {
+  const std::uint32_t pair = word.parts[index / 2];
+  return to_float(Bfloat16{static_cast<std::uint16_t>(index % 2 == 0 ? pair : pair >> 16)});
+}
+
+/// Returns the word at an address, which must be a multiple of 16. The word does not stay in the first-level cache, so the kernel should
+/// read it only once, and it may not write it.
+__device__ __forceinline__ Word load_once(const void* address) {
+#if defined(TESSERA_CUDA_EMULATION)
+  return word_at<Word>(address);
+#else
+  Word word;
+  asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(word.parts[0]), "=r"(word.parts[1]), "=r"(word.parts[2]), "=r"(word.parts[3])
+      : "l"(address));
+  return word;
+#endif
+}
+/// Writes a word that the kernel does not read again.
+__device__ __forceinline__ void store_once(void* address, const Word& word) {
+#if defined(TESSERA_CUDA_EMULATION)
+  word_at<Word>(address) = word;
+#else
+  __stcs(static_cast<uint4*>(address), make_uint4(word.parts[0], word.parts[1], word.parts[2], word.parts[3]));
+#endif
+}
+
+}  // namespace
+}  // namespace tessera::kernels
