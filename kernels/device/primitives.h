@@ -43,6 +43,17 @@ __device__ __forceinline__ Bfloat16 from_float<Bfloat16>(float value) {
 #endif
 }
 
+/// Returns two adjacent elements of bfloat16 in one word.
+__device__ __forceinline__ std::uint32_t bfloat16_pair(float first, float second) {
+#if defined(TESSERA_CUDA_EMULATION)
+  return float_to_bfloat16(first) | static_cast<std::uint32_t>(float_to_bfloat16(second)) << 16;
+#else
+  std::uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  return pair;
+#endif
+}
+
 /// kCount adjacent elements, which are loaded and stored as one word.
 template <class Element, int kCount>
 struct alignas(sizeof(Element) * kCount) Piece {
@@ -141,6 +152,33 @@ inline void multiply_bfloat16(float (&c)[4], const std::uint32_t (&a)[4], const 
   }
 }
 
+/// Rounds to the nearest number with 10 explicit bits of mantissa, and ties away from zero.
+inline std::uint32_t to_tf32(float value) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return (bits & 0x7f800000u) == 0x7f800000u ? bits : (bits + 0x1000u) & 0xffffe000u;
+}
+inline float tf32_value(std::uint32_t bits) {
+  const std::uint32_t used = bits & 0xffffe000u;  // a tensor core ignores the other bits
+  float value;
+  std::memcpy(&value, &used, sizeof(value));
+  return value;
+}
+inline void multiply_tf32(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  MultiplyShare mine;
+  std::memcpy(mine.a, a, sizeof(a));
+  std::memcpy(mine.b, b, sizeof(b));
+  const auto& shares = emulation::exchange(&mine, sizeof(mine));
+  const unsigned lane = threadIdx.x % 32;
+  for (unsigned i = 0; i < 4; ++i) {
+    const unsigned row = lane / 4, column = lane % 4 * 2 + i % 2, lower = i / 2;  // c[i] belongs to row + 8 * lower
+    for (unsigned k = 0; k < 8; ++k) {
+      c[i] += tf32_value(shares.get<MultiplyShare>(row * 4 + k % 4).a[lower + k / 4 * 2]) *
+              tf32_value(shares.get<MultiplyShare>(column * 4 + k % 4).b[k / 4]);
+    }
+  }
+}
+
 #else
 
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
@@ -199,6 +237,22 @@ __device__ __forceinline__ void multiply_bfloat16(float (&c)[4], const std::uint
                                                   const std::uint32_t (&b)[2]) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+      "%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/// Rounds to TensorFloat-32: to the nearest number with 10 explicit bits of mantissa, and ties away from zero.
+__device__ __forceinline__ std::uint32_t to_tf32(float value) {
+  std::uint32_t bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
+  return bits;
+}
+/// Computes c[16, 8] += a[16, 8] b[8, 8] of TensorFloat-32 numbers on a tensor core, with float32 sums.
+__device__ __forceinline__ void multiply_tf32(float (&c)[4], const std::uint32_t (&a)[4],
+                                              const std::uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
       "%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
