@@ -325,8 +325,8 @@ __device__ __forceinline__ float row_sum(float value) {
   return value + __shfl_xor_sync(kAllLanes, value, 2);
 }
 
-/// Lane pairs n and n + kDistance exchange words: the lower lane gives the second word and the upper lane the first one. Then the lower lane
-/// has both lanes' first words, and the upper lane both lanes' second words, in the order of the lanes.
+/// Lanes n and n + kDistance exchange words: the lower lane gives the second word and the upper lane the first one. Then the lower lane has
+/// both lanes' first words, and the upper lane both lanes' second words, in the order of the lanes.
 template <int kDistance, class Word>
 __device__ __forceinline__ void exchange_words(Word& first, Word& second) {
   const bool upper = (threadIdx.x & kDistance) != 0;
@@ -336,8 +336,8 @@ __device__ __forceinline__ void exchange_words(Word& first, Word& second) {
 }
 
 /// Stores the 16 x 8 tiles of a warp, which are adjacent columns from column0 on. at(row) returns the row's address, or null for a row
-/// that is not stored. If `aligned` is true, rows begin at multiples of 16 bytes and have a multiple of 16 bytes. Lanes then exchange results
-/// such that each of them stores 16 adjacent bytes (of a single tile, 4 or 8 bytes; of two tiles of bfloat16, 8 bytes).
+/// that is not stored. If `aligned` is true, rows begin at multiples of 16 bytes and have a multiple of 16 bytes. Lanes then exchange
+/// results such that each of them stores 16 adjacent bytes (of a single tile, 4 or 8 bytes; of two tiles of bfloat16, 8 bytes).
 template <class Element, int kTiles, class At>
 __device__ __forceinline__ void store_tiles(const float (&sums)[kTiles][4], int column0, int width, bool aligned, At at) {
   const int lane = threadIdx.x % 32, quarter = lane % 4;

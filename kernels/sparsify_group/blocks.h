@@ -147,8 +147,8 @@ struct TileMask {
   }
 };
 
-/// A warp's share of the product of weights [tokens, patches] with a slice of the patches [patches, columns]: kTiles tiles of 8 columns, from
-/// the tile `column_tile` on, for the 16 tokens from `row` on.
+/// A warp's share of the product of weights [tokens, patches] with a slice of the patches [patches, columns]: kTiles tiles of 8 columns,
+/// from the tile `column_tile` on, for the 16 tokens from `row` on.
 template <class Element, int kSliceBytes, int kTiles>
 __device__ __forceinline__ void multiply_by_patches(float (&sums)[kTiles][4], const Element* weights, int pitch, int row,
                                                     const unsigned char* image_slice, int column_tile, int patch_rows, bool tf32) {

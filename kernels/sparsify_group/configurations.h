@@ -57,7 +57,8 @@ constexpr int kRowNumbers = 8;  // floats for each token of a tile, see blocks.h
 struct SparsifyGroupSizes {
   std::int64_t patch_rows, rows, weight_pitch, numbers, weights, similarity_stage, product_stage, sums;
 
-  SparsifyGroupSizes(std::int64_t patches, DataType type, Pass pass, const SparsifyGroupConfiguration& configuration, std::int64_t row_tiles)
+  SparsifyGroupSizes(std::int64_t patches, DataType type, Pass pass, const SparsifyGroupConfiguration& configuration,
+                     std::int64_t row_tiles)
       : patch_rows((patches + 15) / 16 * 16), rows(16 * row_tiles) {
     const std::int64_t element = static_cast<std::int64_t>(size_of(type)), matrices = pass == Pass::kBackward ? 2 : 1;
     // An odd number of 16-byte words, so that eight rows are in different banks.

@@ -43,8 +43,8 @@ constexpr std::int64_t kMostPatchesOnGpu = 1024;
 /// Returns the names of the GPU kernels' instantiations: tokens x patches of a block / bytes of a slice.
 std::vector<std::string> sparsify_group_configurations();
 
-/// Returns how many bytes of shared memory a block of the GPU kernels needs at least, for both passes. With more, it is faster. `patches` is
-/// at most kMostPatchesOnGpu.
+/// Returns how many bytes of shared memory a block of the GPU kernels needs at least, for both passes. With more, it is faster. `patches`
+/// is at most kMostPatchesOnGpu.
 std::size_t sparsify_group_block_memory(std::int64_t patches, DataType type);
 
 /// Returns 1/P, rounded once to float32. The comparison with the threshold requires this rounding.

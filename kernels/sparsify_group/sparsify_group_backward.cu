@@ -1,11 +1,11 @@
 // Backward: A block of 16 warps processes one pair. It loops over tiles of the pair's tokens, which are as large as in the forward pass if
 // shared memory allows it. T are the tokens, V the patches, C the grouped patches, and A the weights. For each tile:
-//   1. Compute S = T V^T again, and dA = dC V^T, from slices of T, dC and V that pass through a ring of buffers. The first 8 warps compute S,
-//      the others dA, as in the forward pass. Both stay in registers.
-//   2. The first 8 warps write the weights A to shared memory. A weight of -0 marks a patch at the minimum. The others then find the sums of
-//      each row that the gradient dS of the similarities needs, and write dS to shared memory.
-//   3. For the same slices again: compute dT = dS V and dV = A^T dC + dS^T T. A warp computes dV for 16 patches; units of 16 tokens of dT go
-//      first to warps that have no patches.
+//   1. Compute S = T V^T again, and dA = dC V^T, from slices of T, dC and V that pass through a ring of buffers. The first 8 warps compute
+//      S, the others dA, as in the forward pass. Both stay in registers.
+//   2. The first 8 warps write the weights A to shared memory. A weight of -0 marks a patch at the minimum. The others then find the sums
+//      of each row that the gradient dS of the similarities needs, and write dS to shared memory.
+//   3. For the same slices again: compute dT = dS V and dV = A^T dC + dS^T T. A warp computes dV for 16 patches; units of 16 tokens of dT
+//      go first to warps that have no patches.
 // A pair's dV belongs to one block, so no atomics are needed, and results are the same in every run. If there are several tiles of tokens,
 // dV is summed in float32. A float32 dV is summed in place. A bfloat16 dV is summed in a workspace of [blocks, P, D]; the grid is then
 // limited to kMostBlocksWithSums, and a block processes several pairs.

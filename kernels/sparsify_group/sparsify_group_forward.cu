@@ -1,7 +1,7 @@
 // Forward: A block of 8 warps processes one pair and a tile of its tokens: up to 80 tokens for up to 256 patches, 32 for up to 640, and 16
 // for up to 1,024, or fewer if they do not fit into shared memory (configurations.h).
-//   1. Compute S = T V^T for all patches. T and V are read once, in slices of 128 or 64 bytes of each row, through a ring of buffers. A warp
-//      has the similarities of all tokens of the tile and of every eighth group of 8 patches, in registers.
+//   1. Compute S = T V^T for all patches. T and V are read once, in slices of 128 or 64 bytes of each row, through a ring of buffers. A
+//      warp has the similarities of all tokens of the tile and of every eighth group of 8 patches, in registers.
 //   2. Find the minimum and the maximum of each row, then the weights and their sum. Warps exchange these numbers through shared memory, in
 //      the order of the warps. Then the weights go to shared memory, while the first slices of step 3 arrive.
 //   3. Compute grouped = A V, a slice at a time. V is read a second time, from the second-level cache. A unit of a warp's work is 16 tokens
@@ -101,8 +101,8 @@ struct ForwardBlock {
     __syncthreads();
   }
 
-  /// Replaces the similarities by weights that are not yet normalized, and finds their sums. `partial` has room for a float for each row and
-  /// warp.
+  /// Replaces the similarities by weights that are not yet normalized, and finds their sums. `partial` has room for a float for each row
+  /// and warp.
   __device__ __forceinline__ void weigh(Similarities& sums, float* partial) const {
     product.for_each_row([&](int i, int h, int row) {
       const float lowest = numbers[row].lowest, highest = numbers[row].highest, cut = numbers[row].cut;

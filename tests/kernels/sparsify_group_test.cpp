@@ -1,5 +1,3 @@
-#include <array>
-
 #include "kernels/sparsify_group/configurations.h"
 #include "kernels/sparsify_group/row_rules.h"
 #include "tests/kernels/sparsify_group_case.h"
@@ -172,9 +170,9 @@ TEST_P(SparsifyGroup, RowsMayBeFartherApartThanTheirWidth) {
   }
 }
 
-// Among the many values of large shapes, rounding could move some across the threshold. So similarities are small whole numbers, which every
-// order of summation computes exactly, and no normalized similarity is near the threshold: they are fractions k / n with n < 200, and each
-// of them differs from this threshold by at least 0.0008.
+// Among the many values of large shapes, rounding could move some across the threshold. So similarities are small whole numbers, which
+// every order of summation computes exactly, and no normalized similarity is near the threshold: they are fractions k / n with n < 200, and
+// each of them differs from this threshold by at least 0.0008.
 SparsifyGroupInputs whole_number_inputs(SparsifyGroupProblem problem) {
   problem.threshold = 0.33418f;
   SparsifyGroupInputs inputs = random_inputs(problem, true);
@@ -382,7 +380,8 @@ TEST(SparsifyGroupPlan, TokensArePaddedToSixteenAndPassOnceIfMemoryAllows) {
   const auto plan_of = [](std::int64_t tokens, std::int64_t patches, DataType type, Pass pass, std::size_t memory) {
     return choose_plan(problem_of(1, tokens, patches, 512, type), pass, {0, memory});
   };
-  for (const auto& [tokens, tiles, row_tiles] : {std::array{55, 1, 4}, std::array{76, 1, 5}, std::array{80, 1, 5}, std::array{81, 2, 3}, std::array{128, 2, 4}}) {
+  constexpr int expected[][3] = {{55, 1, 4}, {76, 1, 5}, {80, 1, 5}, {81, 2, 3}, {128, 2, 4}};
+  for (const auto& [tokens, tiles, row_tiles] : expected) {
     const SparsifyGroupPlan plan = plan_of(tokens, 196, DataType::kBfloat16, Pass::kBackward, 227 * kKiB);
     EXPECT_EQ(plan.token_tiles, tiles) << tokens;
     EXPECT_EQ(plan.row_tiles, row_tiles) << tokens;
