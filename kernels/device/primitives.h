@@ -15,6 +15,25 @@ struct Bfloat16 {
   std::uint16_t bits;
 };
 
+__device__ __forceinline__ float bits_to_float(std::uint32_t bits) {
+#if defined(TESSERA_CUDA_EMULATION)
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+#else
+  return __uint_as_float(bits);
+#endif
+}
+__device__ __forceinline__ std::uint32_t float_to_bits(float value) {
+#if defined(TESSERA_CUDA_EMULATION)
+  std::uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return bits;
+#else
+  return __float_as_uint(value);
+#endif
+}
+
 __device__ __forceinline__ float to_float(float value) {
   return value;
 }
@@ -152,17 +171,8 @@ inline void multiply_bfloat16(float (&c)[4], const std::uint32_t (&a)[4], const 
   }
 }
 
-/// Rounds to the nearest number with 10 explicit bits of mantissa, and ties away from zero.
-inline std::uint32_t to_tf32(float value) {
-  std::uint32_t bits;
-  std::memcpy(&bits, &value, sizeof(bits));
-  return (bits & 0x7f800000u) == 0x7f800000u ? bits : (bits + 0x1000u) & 0xffffe000u;
-}
 inline float tf32_value(std::uint32_t bits) {
-  const std::uint32_t used = bits & 0xffffe000u;  // a tensor core ignores the other bits
-  float value;
-  std::memcpy(&value, &used, sizeof(value));
-  return value;
+  return bits_to_float(bits & 0xffffe000u);
 }
 inline void multiply_tf32(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
   MultiplyShare mine;
@@ -242,13 +252,8 @@ __device__ __forceinline__ void multiply_bfloat16(float (&c)[4], const std::uint
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/// Rounds to TensorFloat-32: to the nearest number with 10 explicit bits of mantissa, and ties away from zero.
-__device__ __forceinline__ std::uint32_t to_tf32(float value) {
-  std::uint32_t bits;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
-  return bits;
-}
-/// Computes c[16, 8] += a[16, 8] b[8, 8] of TensorFloat-32 numbers on a tensor core, with float32 sums.
+/// Computes c[16, 8] += a[16, 8] b[8, 8] of TensorFloat-32 numbers on a tensor core, with float32 sums. TensorFloat-32 is float32 with 10
+/// explicit bits of mantissa; the 13 lower bits are ignored.
 __device__ __forceinline__ void multiply_tf32(float (&c)[4], const std::uint32_t (&a)[4],
                                               const std::uint32_t (&b)[2]) {
   asm volatile(

@@ -89,8 +89,8 @@ struct Ring {
   }
 };
 
-/// Operands of multiply instructions. `words` functions load what a lane needs; for the layouts, see multiply_bfloat16 and multiply_tf32
-/// in primitives.h. A `step` is 32 bytes of depth: 16 elements of bfloat16 or 8 of float32.
+/// Operands of multiply instructions. An A holds 16 rows, and a B 8 columns, at the depths of one instruction: 32 bytes of each row. For the
+/// lanes' shares, see multiply_bfloat16 and multiply_tf32 in primitives.h. `tf32` matters for float32 only.
 template <class Element>
 struct TensorCore;
 
@@ -103,21 +103,29 @@ struct TensorCore<Bfloat16> {
   struct B {
     std::uint32_t words[2];
   };
-  static __device__ __forceinline__ A prepare(const std::uint32_t (&words)[4]) { return {{words[0], words[1], words[2], words[3]}}; }
-  static __device__ __forceinline__ B prepare(std::uint32_t first, std::uint32_t second) { return {{first, second}}; }
-  static __device__ __forceinline__ void multiply(float (&sums)[4], const A& a, const B& b, bool) {
-    multiply_bfloat16(sums, a.words, b.words);
+  static __device__ __forceinline__ A prepare_a(const std::uint32_t (&words)[4], bool) {
+    return {{words[0], words[1], words[2], words[3]}};
+  }
+  static __device__ __forceinline__ B prepare_b(std::uint32_t first, std::uint32_t second, bool) { return {{first, second}}; }
+
+  /// Adds the products with the first `count` of the columns' tiles to the sums from sums[first] on.
+  template <int kSums, int kTiles>
+  static __device__ __forceinline__ void multiply(float (&sums)[kSums][4], int first, const A& a, const B (&b)[kTiles], int count, bool) {
+#pragma unroll
+    for (int j = 0; j < kTiles; ++j) {
+      if (j < count) multiply_bfloat16(sums[first + j], a.words, b[j].words);
+    }
   }
 
   /// Loads the rows m0 .. m0 + 15 at the depths k0 .. k0 + 15 of a matrix whose depth runs along its rows.
-  static __device__ __forceinline__ A load_rows(const Bfloat16* matrix, int pitch, int m0, int k0) {
+  static __device__ __forceinline__ A load_rows(const Bfloat16* matrix, int pitch, int m0, int k0, bool) {
     const int lane = threadIdx.x % 32;
     A a;
     load_matrices<false>(a.words, matrix + (m0 + lane % 16) * pitch + k0 + lane / 16 * 8);
     return a;
   }
   /// Loads the columns m0 .. m0 + 15 at the depths k0 .. k0 + 15 of a matrix whose depth runs along its columns.
-  static __device__ __forceinline__ A load_columns(const Bfloat16* matrix, int pitch, int m0, int k0) {
+  static __device__ __forceinline__ A load_columns(const Bfloat16* matrix, int pitch, int m0, int k0, bool) {
     const int lane = threadIdx.x % 32;
     A a;
     load_matrices<true>(a.words, matrix + (k0 + lane % 8 + lane / 16 * 8) * pitch + m0 + lane / 8 % 2 * 8);
@@ -125,7 +133,7 @@ struct TensorCore<Bfloat16> {
   }
   /// Loads kTiles tiles of 8 columns, from the tile `first` on, at the depths k0 .. k0 + 15 of a slice whose depth runs along its columns.
   template <int kRowBytes, int kTiles>
-  static __device__ __forceinline__ void load_columns(B (&b)[kTiles], const unsigned char* slice, int first, int k0) {
+  static __device__ __forceinline__ void load_columns(B (&b)[kTiles], const unsigned char* slice, int first, int k0, bool) {
     const int lane = threadIdx.x % 32, row = k0 + lane % 16;
     if constexpr (kTiles == 1) {
       load_matrices<true>(b[0].words, slice + Slice<kRowBytes>::offset(row, first));
@@ -134,15 +142,15 @@ struct TensorCore<Bfloat16> {
       for (int j = 0; j < kTiles; j += 2) {
         std::uint32_t words[4];
         load_matrices<true>(words, slice + Slice<kRowBytes>::offset(row, first + j + lane / 16));
-        b[j] = prepare(words[0], words[1]);
-        b[j + 1] = prepare(words[2], words[3]);
+        b[j] = {{words[0], words[1]}};
+        b[j + 1] = {{words[2], words[3]}};
       }
     }
   }
 };
 
 /// float32 as the sum of two TensorFloat-32 numbers. Of the four partial products, the smallest one is left out, so that the relative error
-/// is about 2^-22. With `rounded`, computes only the largest one.
+/// is about 2^-22. With `tf32`, computes only the largest one.
 template <>
 struct TensorCore<float> {
   static constexpr int kDepth = 8;
@@ -152,73 +160,68 @@ struct TensorCore<float> {
   struct B {
     std::uint32_t high[2], low[2];
   };
-  static __device__ __forceinline__ float as_float(std::uint32_t bits) {
-#if defined(TESSERA_CUDA_EMULATION)
-    float value;
-    std::memcpy(&value, &bits, sizeof(value));
-    return value;
-#else
-    return __uint_as_float(bits);
-#endif
+  /// Rounds `value` to TensorFloat-32. The rest needs no rounding, because the tensor core ignores its last bits. If `value` is NaN, its
+  /// rounded bits may be those of a number, but the rest is NaN; with `tf32`, this NaN is added to the number.
+  static __device__ __forceinline__ void split(std::uint32_t word, bool tf32, std::uint32_t& high, std::uint32_t& low) {
+    high = (word + 0x1000u) & 0xffffe000u;
+    const float rest = bits_to_float(word) - bits_to_float(high);
+    if (tf32) high = float_to_bits(fmaf(rest, 0.0f, bits_to_float(high)));
+    low = float_to_bits(rest);
   }
-  static __device__ __forceinline__ void split(float value, std::uint32_t& high, std::uint32_t& low) {
-    high = to_tf32(value);
-    low = to_tf32(value - as_float(high));
-  }
-  static __device__ __forceinline__ A prepare(const std::uint32_t (&words)[4]) {
+  static __device__ __forceinline__ A prepare_a(const std::uint32_t (&words)[4], bool tf32) {
     A a;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) split(as_float(words[i]), a.high[i], a.low[i]);
+    for (int i = 0; i < 4; ++i) split(words[i], tf32, a.high[i], a.low[i]);
     return a;
   }
-  static __device__ __forceinline__ B prepare(std::uint32_t first, std::uint32_t second) {
+  static __device__ __forceinline__ B prepare_b(std::uint32_t first, std::uint32_t second, bool tf32) {
     B b;
-    split(as_float(first), b.high[0], b.low[0]);
-    split(as_float(second), b.high[1], b.low[1]);
+    split(first, tf32, b.high[0], b.low[0]);
+    split(second, tf32, b.high[1], b.low[1]);
     return b;
   }
-  static __device__ __forceinline__ void multiply(float (&sums)[4], const A& a, const B& b, bool rounded) {
-    if (!rounded) {
-      multiply_tf32(sums, a.low, b.high);
-      multiply_tf32(sums, a.high, b.low);
+  template <int kSums, int kTiles>
+  static __device__ __forceinline__ void multiply(float (&sums)[kSums][4], int first, const A& a, const B (&b)[kTiles], int count,
+                                                  bool tf32) {
+    if (!tf32) {
+#pragma unroll
+      for (int j = 0; j < kTiles; ++j) {
+        if (j < count) multiply_tf32(sums[first + j], a.low, b[j].high);
+      }
+#pragma unroll
+      for (int j = 0; j < kTiles; ++j) {
+        if (j < count) multiply_tf32(sums[first + j], a.high, b[j].low);
+      }
     }
-    multiply_tf32(sums, a.high, b.high);
+#pragma unroll
+    for (int j = 0; j < kTiles; ++j) {
+      if (j < count) multiply_tf32(sums[first + j], a.high, b[j].high);
+    }
   }
 
   // The depths of an instruction are 0 .. 7, of which a lane has l%4 and l%4 + 4. Here, these are the matrix's depths 2 (l%4) and
   // 2 (l%4) + 1, in both operands. Then the lanes of a load find their words in different banks.
-  static __device__ __forceinline__ A load_rows(const float* matrix, int pitch, int m0, int k0) {
+  static __device__ __forceinline__ A load_rows(const float* matrix, int pitch, int m0, int k0, bool tf32) {
+    using Words = Piece<std::uint32_t, 2>;
     const int lane = threadIdx.x % 32;
     const float* const from = matrix + (m0 + lane / 4) * pitch + k0 + lane % 4 * 2;
-    const float2 upper = word_at<float2>(from), lower = word_at<float2>(from + 8 * pitch);
-    A a;
-    split(upper.x, a.high[0], a.low[0]);
-    split(lower.x, a.high[1], a.low[1]);
-    split(upper.y, a.high[2], a.low[2]);
-    split(lower.y, a.high[3], a.low[3]);
-    return a;
+    const Words upper = word_at<Words>(from), lower = word_at<Words>(from + 8 * pitch);
+    return prepare_a({upper.values[0], lower.values[0], upper.values[1], lower.values[1]}, tf32);
   }
-  static __device__ __forceinline__ A load_columns(const float* matrix, int pitch, int m0, int k0) {
+  static __device__ __forceinline__ A load_columns(const float* matrix, int pitch, int m0, int k0, bool tf32) {
     const int lane = threadIdx.x % 32;
     const float* const from = matrix + (k0 + lane % 4 * 2) * pitch + m0 + lane / 4;
-    A a;
-    split(from[0], a.high[0], a.low[0]);
-    split(from[8], a.high[1], a.low[1]);
-    split(from[pitch], a.high[2], a.low[2]);
-    split(from[pitch + 8], a.high[3], a.low[3]);
-    return a;
+    return prepare_a(
+        {float_to_bits(from[0]), float_to_bits(from[8]), float_to_bits(from[pitch]), float_to_bits(from[pitch + 8])}, tf32);
   }
   template <int kRowBytes, int kTiles>
-  static __device__ __forceinline__ void load_columns(B (&b)[kTiles], const unsigned char* slice, int first, int k0) {
+  static __device__ __forceinline__ void load_columns(B (&b)[kTiles], const unsigned char* slice, int first, int k0, bool tf32) {
     const int lane = threadIdx.x % 32, row = k0 + lane % 4 * 2, piece = lane / 16;
+    const auto word = [&](int tile, int k) {
+      return word_at<std::uint32_t>(slice + Slice<kRowBytes>::offset(row + k, 2 * tile + piece) + lane / 4 % 4 * 4);
+    };
 #pragma unroll
-    for (int j = 0; j < kTiles; ++j) {
-#pragma unroll
-      for (int k = 0; k < 2; ++k) {
-        const unsigned char* const from = slice + Slice<kRowBytes>::offset(row + k, 2 * (first + j) + piece);
-        split(reinterpret_cast<const float*>(from)[lane / 4 % 4], b[j].high[k], b[j].low[k]);
-      }
-    }
+    for (int j = 0; j < kTiles; ++j) b[j] = prepare_b(word(first + j, 0), word(first + j, 1), tf32);
   }
 };
 
@@ -229,10 +232,9 @@ template <class Element, int kRowBytes, int kRowTiles, int kColumnTiles>
 struct SliceProduct {
   static_assert(kColumnTiles % 2 == 0);
   using Core = TensorCore<Element>;
-  static constexpr int kPairs = kColumnTiles / 2;
-  // Registers hold the tiles of one operand, while those of the other one pass.
+  // Registers hold the tiles of one operand, while those of the other one pass. If they hold rows, columns pass in pairs.
   static constexpr bool kHoldsRows = kRowTiles <= 2;
-  static constexpr int kHeldPairs = sizeof(Element) == 4 ? 1 : kPairs;
+  static constexpr int kHeldColumns = kHoldsRows ? 2 : kColumnTiles;
 
   unsigned rows;
   int warp, columns;
@@ -244,63 +246,45 @@ struct SliceProduct {
   __device__ __forceinline__ bool has_row(int i) const { return (rows >> i & 1u) != 0; }
   __device__ __forceinline__ int column(int j) const { return 8 * (warp + 8 * j); }
 
-  static __device__ __forceinline__ typename Core::A load_row(const unsigned char* a, int i, int step) {
+  static __device__ __forceinline__ typename Core::A load_row(const unsigned char* a, int i, int step, bool tf32) {
     const int lane = threadIdx.x % 32;
     std::uint32_t words[4];
     load_matrices<false>(words, a + i * 16 * kRowBytes + (Slice<kRowBytes>::offset(lane % 16, lane / 16) ^ (32 * step)));
-    return Core::prepare(words);
+    return Core::prepare_a(words, tf32);
   }
-  /// Loads the tiles 2 p and 2 p + 1. If only the first one exists, the second one is a copy of it.
-  __device__ __forceinline__ void load_pair_of_tiles(typename Core::B (&b)[2], const unsigned char* second, int p, int step) const {
-    const int lane = threadIdx.x % 32, j = 2 * p + (lane >= 16 && 2 * p + 1 < columns ? 1 : 0);
+  /// Loads the tiles j and j + 1 into b[0] and b[1]. If only the first one exists, the second one is a copy of it.
+  __device__ __forceinline__ void load_two(typename Core::B* b, const unsigned char* second, int j, int step, bool tf32) const {
+    const int lane = threadIdx.x % 32, mine = j + (lane >= 16 && j + 1 < columns ? 1 : 0);
     std::uint32_t words[4];
-    load_matrices<false>(words, second + (Slice<kRowBytes>::offset(column(j) + lane % 8, lane / 8 % 2) ^ (32 * step)));
-    b[0] = Core::prepare(words[0], words[1]);
-    b[1] = Core::prepare(words[2], words[3]);
+    load_matrices<false>(words, second + (Slice<kRowBytes>::offset(column(mine) + lane % 8, lane / 8 % 2) ^ (32 * step)));
+    b[0] = Core::prepare_b(words[0], words[1], tf32);
+    b[1] = Core::prepare_b(words[2], words[3], tf32);
   }
 
   /// Adds the products of the slices to the tiles.
   __device__ __forceinline__ void accumulate(float (&sums)[kRowTiles][kColumnTiles][4], const unsigned char* first,
-                                             const unsigned char* second, bool rounded) const {
+                                             const unsigned char* second, bool tf32) const {
     if (columns == 0) return;
 #pragma unroll
     for (int step = 0; step < Slice<kRowBytes>::kSteps; ++step) {
-      if constexpr (kHoldsRows) {
-        typename Core::A a[kRowTiles];
+      typename Core::A a[kHoldsRows ? kRowTiles : 1];
+#pragma unroll
+      for (int i = 0; kHoldsRows && i < kRowTiles; ++i) {
+        if (has_row(i)) a[i] = load_row(first, i, step, tf32);
+      }
+#pragma unroll
+      for (int j0 = 0; j0 < kColumnTiles; j0 += kHeldColumns) {
+        if (j0 >= columns) continue;
+        typename Core::B b[kHeldColumns];
+#pragma unroll
+        for (int j = 0; j < kHeldColumns; j += 2) {
+          if (j0 + j < columns) load_two(b + j, second, j0 + j, step, tf32);
+        }
 #pragma unroll
         for (int i = 0; i < kRowTiles; ++i) {
-          if (has_row(i)) a[i] = load_row(first, i, step);
-        }
-#pragma unroll
-        for (int p = 0; p < kPairs; ++p) {
-          if (2 * p >= columns) continue;
-          typename Core::B b[2];
-          load_pair_of_tiles(b, second, p, step);
-#pragma unroll
-          for (int i = 0; i < kRowTiles; ++i) {
-            if (!has_row(i)) continue;
-            Core::multiply(sums[i][2 * p], a[i], b[0], rounded);
-            Core::multiply(sums[i][2 * p + 1], a[i], b[1], rounded);
-          }
-        }
-      } else {
-#pragma unroll
-        for (int p0 = 0; p0 < kPairs; p0 += kHeldPairs) {
-          if (2 * p0 >= columns) continue;
-          typename Core::B b[kHeldPairs][2];
-#pragma unroll
-          for (int p = 0; p < kHeldPairs; ++p) {
-            if (2 * (p0 + p) < columns) load_pair_of_tiles(b[p], second, p0 + p, step);
-          }
-#pragma unroll
-          for (int i = 0; i < kRowTiles; ++i) {
-            if (!has_row(i)) continue;
-            const typename Core::A a = load_row(first, i, step);
-#pragma unroll
-            for (int j = 0; j < 2 * kHeldPairs; ++j) {
-              if (2 * p0 + j < columns) Core::multiply(sums[i][2 * p0 + j], a, b[j / 2][j % 2], rounded);
-            }
-          }
+          if (!has_row(i)) continue;
+          if constexpr (!kHoldsRows) a[0] = load_row(first, i, step, tf32);
+          Core::multiply(sums[i], j0, a[kHoldsRows ? i : 0], b, columns - j0, tf32);
         }
       }
     }

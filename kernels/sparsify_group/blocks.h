@@ -153,13 +153,12 @@ template <class Element, int kSliceBytes, int kTiles>
 __device__ __forceinline__ void multiply_by_patches(float (&sums)[kTiles][4], const Element* weights, int pitch, int row,
                                                     const unsigned char* image_slice, int column_tile, int patch_rows, bool tf32) {
   using Core = TensorCore<Element>;
-#pragma unroll 2
+  constexpr int kUnrolled = sizeof(Element) == 2 ? 4 : 2;  // steps whose operands are loaded before the first of them is multiplied
+#pragma unroll kUnrolled
   for (int k = 0; k < patch_rows; k += Core::kDepth) {
     typename Core::B b[kTiles];
-    Core::template load_columns<kSliceBytes>(b, image_slice, column_tile, k);
-    const typename Core::A a = Core::load_rows(weights, pitch, row, k);
-#pragma unroll
-    for (int j = 0; j < kTiles; ++j) Core::multiply(sums[j], a, b[j], tf32);
+    Core::template load_columns<kSliceBytes>(b, image_slice, column_tile, k, tf32);
+    Core::multiply(sums, 0, Core::load_rows(weights, pitch, row, k, tf32), b, kTiles, tf32);
   }
 }
 

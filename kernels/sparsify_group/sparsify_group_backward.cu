@@ -225,6 +225,7 @@ struct BackwardBlock {
   __device__ __forceinline__ void grad_image(int step, const unsigned char* buffer, bool first, bool last) const {
     using Core = TensorCore<Element>;
     const int column0 = step * kSliceColumns;
+    const bool tf32 = arguments.tf32;
     for (int patch0 = 16 * static_cast<int>(threadIdx.x / 32); patch0 < arguments.patches; patch0 += 16 * kWarps) {
       float sums[kSliceTiles][4];
       clear(sums);
@@ -233,14 +234,10 @@ struct BackwardBlock {
 #pragma unroll
         for (int k = 16 * i; k < 16 * i + 16; k += Core::kDepth) {
           typename Core::B b[kSliceTiles];
-          Core::template load_columns<kSliceBytes>(b, buffer + grad_offset(), 0, k);
-          typename Core::A a = Core::load_columns(weights, arguments.weight_pitch, patch0, k);
-#pragma unroll
-          for (int j = 0; j < kSliceTiles; ++j) Core::multiply(sums[j], a, b[j], arguments.tf32);
-          Core::template load_columns<kSliceBytes>(b, buffer + text_offset(), 0, k);
-          a = Core::load_columns(gradients, arguments.weight_pitch, patch0, k);
-#pragma unroll
-          for (int j = 0; j < kSliceTiles; ++j) Core::multiply(sums[j], a, b[j], arguments.tf32);
+          Core::template load_columns<kSliceBytes>(b, buffer + grad_offset(), 0, k, tf32);
+          Core::multiply(sums, 0, Core::load_columns(weights, arguments.weight_pitch, patch0, k, tf32), b, kSliceTiles, tf32);
+          Core::template load_columns<kSliceBytes>(b, buffer + text_offset(), 0, k, tf32);
+          Core::multiply(sums, 0, Core::load_columns(gradients, arguments.weight_pitch, patch0, k, tf32), b, kSliceTiles, tf32);
         }
       }
       if (first && last) {

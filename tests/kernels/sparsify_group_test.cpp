@@ -1,3 +1,5 @@
+#include <cstring>
+
 #include "kernels/sparsify_group/configurations.h"
 #include "kernels/sparsify_group/row_rules.h"
 #include "tests/kernels/sparsify_group_case.h"
@@ -149,14 +151,20 @@ TEST_P(SparsifyGroup, PaddingIsNeverReadAndGetsZeros) {
   }
 }
 
+// The second NaN is the one that GPUs compute. If it is rounded like a number, it becomes -0.
 TEST_P(SparsifyGroup, NanInARealTokenIsNotHidden) {
-  SparsifyGroupInputs inputs = random_inputs(problem_of(1, 3, 6, 8), false);
-  inputs.text[8] = NAN;
-  const SparsifyGroupResults ours = run(on, inputs);
-  for (int d = 0; d < 8; ++d) {
-    EXPECT_FALSE(std::isnan(ours.grouped[d]));
-    EXPECT_TRUE(std::isnan(ours.grouped[8 + d]));
-    EXPECT_TRUE(std::isnan(ours.grad_text[8 + d]));
+  for (const std::uint32_t bits : {0x7fc00000u, 0x7fffffffu}) {
+    for (const bool tf32 : {false, true}) {
+      SparsifyGroupInputs inputs = random_inputs(problem_of(1, 3, 6, 8), false);
+      inputs.problem.tf32 = tf32;
+      std::memcpy(&inputs.text[8], &bits, sizeof(bits));
+      const SparsifyGroupResults ours = run(on, inputs);
+      for (int d = 0; d < 8; ++d) {
+        EXPECT_FALSE(std::isnan(ours.grouped[d]));
+        EXPECT_TRUE(std::isnan(ours.grouped[8 + d]));
+        EXPECT_TRUE(std::isnan(ours.grad_text[8 + d]));
+      }
+    }
   }
 }
 
@@ -185,7 +193,7 @@ SparsifyGroupInputs whole_number_inputs(SparsifyGroupProblem problem) {
 
 // The first shape has more pairs than blocks can run at once. The others have captions and features of training, and more patches.
 TEST_P(SparsifyGroup, MatchesTheDefinitionAtTheSizesOfTraining) {
-  constexpr std::int64_t shapes[][4] = {{300, 90, 40, 32}, {2, 55, 196, 512}, {2, 76, 196, 512}, {1, 55, 576, 128}};
+  constexpr std::int64_t shapes[][4] = {{300, 90, 20, 16}, {2, 55, 196, 512}, {2, 76, 196, 512}, {1, 55, 576, 128}};
   for (const auto& [batch, tokens, patches, width] : shapes) {
     for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
       SCOPED_TRACE(testing::Message() << batch << " x " << tokens << " x " << patches << " x " << width
@@ -201,8 +209,8 @@ constexpr std::size_t kBlockMemories[] = {227 * kKiB, 163 * kKiB, 99 * kKiB};  /
 // Also with less shared memory, so that tiles have fewer tokens and rings fewer buffers.
 TEST_P(SparsifyGroup, EveryConfigurationMatchesTheDefinition) {
   if (on_cpu) GTEST_SKIP() << "configurations are for GPUs";
-  constexpr std::int64_t shapes[][4] = {{2, 76, 196, 136}, {1, 55, 250, 72},  {1, 128, 33, 40}, {2, 1, 1, 8},  {1, 17, 8, 64},
-                                        {1, 81, 15, 130},  {1, 16, 129, 200}, {1, 40, 300, 24}, {1, 18, 640, 72}};
+  constexpr std::int64_t shapes[][4] = {{1, 76, 196, 136}, {1, 55, 250, 40}, {1, 128, 33, 40}, {2, 1, 1, 8}, {1, 17, 8, 64},
+                                        {1, 81, 15, 130},  {1, 16, 129, 72}, {1, 40, 300, 24}, {1, 18, 640, 40}};
   for (const SparsifyGroupConfiguration& configuration : kSparsifyGroupConfigurations) {
     for (const auto& [batch, tokens, patches, width] : shapes) {
       for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
@@ -361,13 +369,13 @@ TEST(SparsifyGroupOnCpu, UsesTheThreadsOfTheCaller) {
 
 // If threads raced, their results would differ between two orders of execution.
 TEST(SparsifyGroupEmulated, ResultsDoNotDependOnTheOrderOfThreads) {
-  constexpr std::int64_t shapes[][2] = {{20, 40}, {76, 130}, {20, 300}, {20, 700}};
+  constexpr std::int64_t shapes[][2] = {{20, 40}, {76, 130}, {20, 300}, {10, 700}};
   for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
     for (const auto& [tokens, patches] : shapes) {
       for (const std::size_t memory : kBlockMemories) {
         SCOPED_TRACE(testing::Message() << tokens << " x " << patches << " " << memory);
         if (memory < sparsify_group_block_memory(patches, type)) continue;
-        SparsifyGroupInputs inputs = random_inputs(problem_of(2, tokens, patches, 168, type), true);
+        SparsifyGroupInputs inputs = random_inputs(problem_of(1, tokens, patches, 168, type), true);
         inputs.problem.block_memory = memory;
         const auto results = [&] { return run(emulation_backend(), inputs); };
         expect_equal(in_reverse_order(results), results());
