@@ -39,6 +39,7 @@ __device__ __forceinline__ void copy_slice(unsigned char* to, const Element* fro
       copy_async(target, copies ? source : from, copies);
     } else {
       Element* const elements = reinterpret_cast<Element*>(target);
+#pragma unroll 1  // for less code, which appears in several places
       for (int e = 0; e < kPerPiece; ++e) {
         elements[e] = real && column + e < width ? source[e] : from_float<Element>(0.0f);
       }

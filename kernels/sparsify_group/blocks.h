@@ -153,7 +153,8 @@ template <class Element, int kSliceBytes, int kTiles>
 __device__ __forceinline__ void multiply_by_patches(float (&sums)[kTiles][4], const Element* weights, int pitch, int row,
                                                     const unsigned char* image_slice, int column_tile, int patch_rows, bool tf32) {
   using Core = TensorCore<Element>;
-  constexpr int kUnrolled = sizeof(Element) == 2 ? 4 : 2;  // steps whose operands are loaded before the first of them is multiplied
+  // The number of steps whose operands are loaded before the first of them is multiplied.
+  [[maybe_unused]] constexpr int kUnrolled = sizeof(Element) == 2 ? 4 : 2;
 #pragma unroll kUnrolled
   for (int k = 0; k < patch_rows; k += Core::kDepth) {
     typename Core::B b[kTiles];
