@@ -90,8 +90,8 @@ struct Ring {
   }
 };
 
-/// Operands of multiply instructions. An A holds 16 rows, and a B 8 columns, at the depths of one instruction: 32 bytes of each row. For the
-/// lanes' shares, see multiply_bfloat16 and multiply_tf32 in primitives.h. `tf32` matters for float32 only.
+/// Operands of multiply instructions. An A holds 16 rows, and a B 8 columns, at the depths of one instruction: 32 bytes of each row. For
+/// the shares of lanes, see multiply_bfloat16 and multiply_tf32 in primitives.h. `tf32` matters for float32 only.
 template <class Element>
 struct TensorCore;
 

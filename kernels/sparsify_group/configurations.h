@@ -107,7 +107,7 @@ inline SparsifyGroupPlan make_plan(const SparsifyGroupProblem& problem, Pass pas
 }
 
 /// Returns the best plan of the configuration `name`, or of all configurations if `name` is null. In the forward pass, prefers blocks that
-/// leave room for a second one if the number of passes stays the same and three buffers fit.
+/// leave room for a second one if the number of passes stays the same and the first ring has three buffers.
 inline SparsifyGroupPlan best_plan(const SparsifyGroupProblem& problem, Pass pass, const char* name, std::size_t memory) {
   constexpr std::size_t kReserved = 1024;  // bytes of shared memory that the system takes for each block
   SparsifyGroupPlan best;
