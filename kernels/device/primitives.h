@@ -15,6 +15,25 @@ struct Bfloat16 {
   std::uint16_t bits;
 };
 
+__device__ __forceinline__ float bits_to_float(std::uint32_t bits) {
+#if defined(TESSERA_CUDA_EMULATION)
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+#else
+  return __uint_as_float(bits);
+#endif
+}
+__device__ __forceinline__ std::uint32_t float_to_bits(float value) {
+#if defined(TESSERA_CUDA_EMULATION)
+  std::uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return bits;
+#else
+  return __float_as_uint(value);
+#endif
+}
+
 __device__ __forceinline__ float to_float(float value) {
   return value;
 }
@@ -40,6 +59,17 @@ __device__ __forceinline__ Bfloat16 from_float<Bfloat16>(float value) {
   std::uint16_t bits;
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
   return {bits};
+#endif
+}
+
+/// Returns two adjacent elements of bfloat16 in one word.
+__device__ __forceinline__ std::uint32_t bfloat16_pair(float first, float second) {
+#if defined(TESSERA_CUDA_EMULATION)
+  return float_to_bfloat16(first) | static_cast<std::uint32_t>(float_to_bfloat16(second)) << 16;
+#else
+  std::uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  return pair;
 #endif
 }
 
@@ -141,6 +171,24 @@ inline void multiply_bfloat16(float (&c)[4], const std::uint32_t (&a)[4], const 
   }
 }
 
+inline float tf32_value(std::uint32_t bits) {
+  return bits_to_float(bits & 0xffffe000u);
+}
+inline void multiply_tf32(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  MultiplyShare mine;
+  std::memcpy(mine.a, a, sizeof(a));
+  std::memcpy(mine.b, b, sizeof(b));
+  const auto& shares = emulation::exchange(&mine, sizeof(mine));
+  const unsigned lane = threadIdx.x % 32;
+  for (unsigned i = 0; i < 4; ++i) {
+    const unsigned row = lane / 4, column = lane % 4 * 2 + i % 2, lower = i / 2;  // c[i] belongs to row + 8 * lower
+    for (unsigned k = 0; k < 8; ++k) {
+      c[i] += tf32_value(shares.get<MultiplyShare>(row * 4 + k % 4).a[lower + k / 4 * 2]) *
+              tf32_value(shares.get<MultiplyShare>(column * 4 + k % 4).b[k / 4]);
+    }
+  }
+}
+
 #else
 
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
@@ -199,6 +247,17 @@ __device__ __forceinline__ void multiply_bfloat16(float (&c)[4], const std::uint
                                                   const std::uint32_t (&b)[2]) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+      "%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/// Computes c[16, 8] += a[16, 8] b[8, 8] of TensorFloat-32 numbers on a tensor core, with float32 sums. TensorFloat-32 is float32 with 10
+/// explicit bits of mantissa; the 13 lower bits are ignored.
+__device__ __forceinline__ void multiply_tf32(float (&c)[4], const std::uint32_t (&a)[4],
+                                              const std::uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
       "%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));

@@ -1,11 +1,9 @@
 #pragma once
 
-// Code that the forward and backward kernels share: matrix arguments, the rules for a row's weights, masks, and
-// functions that store results.
-#include <algorithm>
-
-#include "kernels/device/pairs.h"
-#include "kernels/device/staging.h"
+// Code that the forward and backward kernels share: arguments, the rules for a row's weights, masks, and the products with the weights.
+#include "kernels/device/block_memory.h"
+#include "kernels/device/tensor_core.h"
+#include "kernels/sparsify_group/configurations.h"
 #include "kernels/sparsify_group/row_rules.h"
 #include "kernels/sparsify_group/sparsify_group.h"
 
@@ -30,66 +28,176 @@ Matrices<Element> matrices(const Rows& rows) {
   return {static_cast<Element*>(rows.data), rows.batch_stride, rows.row_stride};
 }
 
-/// Whether rows can be read 16 bytes at a time.
-inline bool aligned_rows(const void* data, std::int64_t batch_stride, std::int64_t row_stride, std::int64_t width,
-                         DataType type) {
+/// Whether rows can be read and written 16 bytes at a time. True if there are no rows.
+template <class AnyRows>
+bool aligned_rows(const AnyRows& rows, std::int64_t width, DataType type) {
   const std::int64_t per_vector = 16 / static_cast<std::int64_t>(size_of(type));
-  return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && batch_stride % per_vector == 0 &&
-         row_stride % per_vector == 0 && width % per_vector == 0;
-}
-inline bool aligned_rows(const ConstRows& rows, std::int64_t width, DataType type) {
-  return aligned_rows(rows.data, rows.batch_stride, rows.row_stride, width, type);
+  return rows.data == nullptr || (reinterpret_cast<std::uintptr_t>(rows.data) % 16 == 0 && rows.batch_stride % per_vector == 0 &&
+                                  rows.row_stride % per_vector == 0 && width % per_vector == 0);
 }
 
-struct RowRules {
-  bool softmax;
-  float threshold;
-  float inverse_temperature;
-};
-inline RowRules row_rules(const SparsifyGroupProblem& problem) {
-  return {problem.weights == PatchWeights::kSoftmax, problem.threshold, 1.0f / problem.softmax_temperature};
+/// The GPU that the calling thread uses; in the emulation, one with the memory of an H100.
+inline TunedDevice current_device() {
+#if defined(TESSERA_CUDA_EMULATION)
+  return {90, 227 * 1024};
+#else
+  int device = 0, major = 0, minor = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  return {10 * major + minor, cuda::block_memory(device)};
+#endif
 }
+
+/// Calls start(constants) with the constants of the plan's configuration as template arguments: kRowTiles, kColumnTiles, kSliceBytes.
+template <int kRowTilesValue, int kColumnTilesValue, int kSliceBytesValue>
+struct ConfigurationConstants {
+  static constexpr int kRowTiles = kRowTilesValue, kColumnTiles = kColumnTilesValue, kSliceBytes = kSliceBytesValue;
+};
+template <std::size_t kIndex = 0, class Start>
+Status with_constants(const SparsifyGroupConfiguration* configuration, Start start) {
+  constexpr SparsifyGroupConfiguration kThis = kSparsifyGroupConfigurations[kIndex];
+  if (configuration == kSparsifyGroupConfigurations + kIndex) {
+    return start(ConfigurationConstants<kThis.row_tiles, kThis.column_tiles, kThis.slice_bytes>());
+  }
+  if constexpr (kIndex + 1 < sizeof(kSparsifyGroupConfigurations) / sizeof(kThis)) {
+    return with_constants<kIndex + 1>(configuration, start);
+  }
+  return Status::failure("sparsify_group: no GPU kernel for this number of patches fits into the shared memory of a block");
+}
+
+/// What both passes need. Offsets and numbers of buffers are those of SparsifyGroupPlan.
+struct CommonArguments {
+  int tokens, patches, width, token_tiles, row_tiles;
+  bool softmax, tf32, aligned_inputs, aligned_outputs;
+  float threshold, inverse_temperature;
+  int weight_pitch, weights, similarity_ring, product_ring, similarity_stage_bytes, product_stage_bytes;
+  int similarity_stages, product_stages;
+  const std::uint8_t* mask;
+
+  CommonArguments(const SparsifyGroupProblem& problem, const SparsifyGroupPlan& plan, const std::uint8_t* text_mask)
+      : tokens(static_cast<int>(problem.tokens)),
+        patches(static_cast<int>(problem.patches)),
+        width(static_cast<int>(problem.width)),
+        token_tiles(plan.token_tiles),
+        row_tiles(plan.row_tiles),
+        softmax(problem.weights == PatchWeights::kSoftmax),
+        tf32(problem.tf32),
+        aligned_inputs(true),
+        aligned_outputs(true),
+        threshold(problem.threshold),
+        inverse_temperature(1.0f / problem.softmax_temperature),
+        weight_pitch(plan.weight_pitch),
+        weights(plan.weights),
+        similarity_ring(plan.similarity_ring),
+        product_ring(plan.product_ring),
+        similarity_stage_bytes(plan.similarity_stage_bytes),
+        product_stage_bytes(plan.product_stage_bytes),
+        similarity_stages(plan.similarity_stages),
+        product_stages(plan.product_stages),
+        mask(text_mask) {}
+
+  __device__ __forceinline__ int patch_rows() const { return (patches + 15) / 16 * 16; }
+  __device__ __forceinline__ int tile_tokens() const { return 16 * row_tiles; }
+};
 
 __device__ __forceinline__ bool is_flat(float lowest, float highest) {
   return highest - lowest <= kFlatRow * fmaxf(fabsf(lowest), fabsf(highest));
 }
 
-/// The layout of a [kRows, 64] tile of a matrix in shared memory. Products that sum over patches or tokens use it.
-template <class Element>
-struct RowStage {
-  static constexpr int kColumns = 64;
-  static constexpr int kRows = 128 / static_cast<int>(sizeof(Element));
-  static constexpr int kPitch = kColumns + 16 / static_cast<int>(sizeof(Element));
-  static constexpr int kElements = kRows * kPitch;
+/// The numbers of a token that all threads need, in shared memory.
+struct alignas(16) RowNumbers {
+  float lowest, highest;  // of the similarities
+  float cut;              // weights of similarities below lowest + cut are 0
+  float scale;            // 1 / sum of the weights before the normalization
+  float mean;             // of the gradient of the weights, by weight
+  float at_lowest;        // the share of the minimum's gradient that each patch at the minimum gets
+  float unused[2];
 };
+static_assert(sizeof(RowNumbers) == 4 * kRowNumbers);
 
-/// Returns one bit for each of 32 tokens of a pair, from token `first` on. A bit is set if its token is real. All lanes
-/// of the calling warp get the result.
-__device__ __forceinline__ unsigned real_bits(const std::uint8_t* mask, std::int64_t pair, int tokens, int first) {
-  const int token = first + static_cast<int>(threadIdx.x % 32);
-  const bool real = token < tokens && (mask == nullptr || mask[pair * tokens + token] != 0);
-  return __ballot_sync(kAllLanes, real ? 1 : 0);
-}
-
-/// The mask of tokens first .. first + kTokens - 1, in registers of every thread. kTokens is at most 64.
-template <int kTokens>
+/// The mask of up to 96 tokens from `first` on, in registers of every thread.
 struct TileMask {
-  unsigned low, high;
-  __device__ __forceinline__ TileMask(const std::uint8_t* mask, std::int64_t pair, int tokens, int first)
-      : low(real_bits(mask, pair, tokens, first)), high(0) {
-    if constexpr (kTokens > 32) high = real_bits(mask, pair, tokens, first + 32);
-    if constexpr (kTokens < 32) low &= (1u << kTokens) - 1u;
+  unsigned words[3];
+
+  /// Returns one bit for each of 32 tokens, from token `first` on. A bit is set if its token is real. All lanes of the calling warp get the
+  /// result.
+  static __device__ __forceinline__ unsigned real_bits(const std::uint8_t* mask, std::int64_t pair, int tokens, int first, int end) {
+    const int token = first + static_cast<int>(threadIdx.x % 32);
+    const bool real = token < tokens && token < end && (mask == nullptr || mask[pair * tokens + token] != 0);
+    return __ballot_sync(kAllLanes, real ? 1 : 0);
+  }
+  __device__ __forceinline__ TileMask(const CommonArguments& arguments, std::int64_t pair, int first) {
+#pragma unroll
+    for (int i = 0; i < 3; ++i) {
+      words[i] = real_bits(arguments.mask, pair, arguments.tokens, first + 32 * i, first + arguments.tile_tokens());
+    }
   }
   __device__ __forceinline__ bool real(int row) const {
-    return ((row < 32 ? low >> row : high >> (row - 32)) & 1u) != 0;
+    const unsigned word = row < 32 ? words[0] : row < 64 ? words[1] : words[2];
+    return (word >> (row & 31) & 1u) != 0;
   }
-  __device__ __forceinline__ bool any() const { return (low | high) != 0; }
-  /// Returns a bit for each tile of 16 rows. Bit t is set if one of the rows 16 t .. 16 t + 15 is real.
+  __device__ __forceinline__ bool any() const { return (words[0] | words[1] | words[2]) != 0; }
+  /// Returns a bit for each tile of 16 rows. Bit i is set if one of the rows 16 i .. 16 i + 15 is real.
   __device__ __forceinline__ unsigned row_tiles() const {
-    return ((low & 0xffffu) != 0 ? 1u : 0u) | ((low >> 16) != 0 ? 2u : 0u) | ((high & 0xffffu) != 0 ? 4u : 0u) |
-           ((high >> 16) != 0 ? 8u : 0u);
+    unsigned tiles = 0;
+#pragma unroll
+    for (int i = 0; i < 6; ++i) tiles |= (words[i / 2] >> (i % 2 * 16) & 0xffffu) != 0 ? 1u << i : 0u;
+    return tiles;
   }
 };
+
+/// A warp's share of the product of weights [tokens, patches] with a slice of the patches [patches, columns]: kTiles tiles of 8 columns,
+/// from the tile `column_tile` on, for the 16 tokens from `row` on.
+template <class Element, int kSliceBytes, int kTiles>
+__device__ __forceinline__ void multiply_by_patches(float (&sums)[kTiles][4], const Element* weights, int pitch, int row,
+                                                    const unsigned char* image_slice, int column_tile, int patch_rows, bool tf32) {
+  using Core = TensorCore<Element>;
+  // The number of steps whose operands are loaded before the first of them is multiplied.
+  [[maybe_unused]] constexpr int kUnrolled = sizeof(Element) == 2 ? 4 : 2;
+#pragma unroll kUnrolled
+  for (int k = 0; k < patch_rows; k += Core::kDepth) {
+    typename Core::B b[kTiles];
+    Core::template load_columns<kSliceBytes>(b, image_slice, column_tile, k, tf32);
+    Core::multiply(sums, 0, Core::load_rows(weights, pitch, row, k, tf32), b, kTiles, tf32);
+  }
+}
+
+/// The units of work into which a product with the patches is divided: 16 tokens and kTiles tiles of 8 columns, so that there are about as
+/// many units as groups of 8 warps can share.
+template <class Element, int kRowTiles, int kSliceBytes>
+struct PatchUnits {
+  static constexpr int kSliceTiles = kSliceBytes / static_cast<int>(sizeof(Element)) / 8;  // tiles of 8 columns in a slice
+  static constexpr int kTiles = kRowTiles * kSliceTiles >= 32 ? 4 : kRowTiles * kSliceTiles >= 16 ? 2 : 1;
+  static constexpr int kPerRow = kSliceTiles / kTiles;
+};
+
+template <int kTiles>
+__device__ __forceinline__ void clear(float (&sums)[kTiles][4]) {
+#pragma unroll
+  for (int j = 0; j < kTiles; ++j) sums[j][0] = sums[j][1] = sums[j][2] = sums[j][3] = 0.0f;
+}
+template <int kRows, int kTiles>
+__device__ __forceinline__ void clear(float (&sums)[kRows][kTiles][4]) {
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) clear(sums[i]);
+}
+
+/// Stores tiles of 8 columns for the 16 tokens from `row` on, with zeros for padding.
+template <class Element, int kTiles>
+__device__ __forceinline__ void put_token_rows(float (&sums)[kTiles][4], const Matrices<Element>& to, const CommonArguments& arguments,
+                                               const TileMask& mask, std::int64_t pair, int first_token, int row, int column) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    if (mask.real(row + static_cast<int>(threadIdx.x % 32 / 4) + 8 * h)) continue;
+#pragma unroll
+    for (int j = 0; j < kTiles; ++j) sums[j][2 * h] = sums[j][2 * h + 1] = 0.0f;
+  }
+  store_tiles<Element>(sums, column, arguments.width, arguments.aligned_outputs, [&](int offset) {
+    const int token = first_token + row + offset;
+    return token < arguments.tokens ? to.row(pair, token) : nullptr;
+  });
+}
 
 }  // namespace
 }  // namespace tessera::kernels

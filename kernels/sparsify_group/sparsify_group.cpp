@@ -1,6 +1,9 @@
 #include "kernels/sparsify_group/sparsify_group.h"
 
+#include <limits>
+
 #include "kernels/argument_check.h"
+#include "kernels/sparsify_group/configurations.h"
 
 namespace tessera::kernels {
 namespace {
@@ -26,6 +29,22 @@ void check_output(ArgumentCheck& found, const char* name, const Rows& rows, std:
 }
 
 }  // namespace
+
+std::vector<std::string> sparsify_group_configurations() {
+  std::vector<std::string> names;
+  for (const SparsifyGroupConfiguration& configuration : kSparsifyGroupConfigurations) names.emplace_back(configuration.name);
+  return names;
+}
+
+std::size_t sparsify_group_block_memory(std::int64_t patches, DataType type) {
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (const SparsifyGroupConfiguration& configuration : kSparsifyGroupConfigurations) {
+    if (patches > configuration.patches()) continue;
+    const SparsifyGroupSizes sizes(patches, type, Pass::kBackward, configuration, 1);  // the backward pass needs more than the forward pass
+    least = std::min(least, std::max(sizes.similarity_bytes(1), sizes.product_bytes(1)));
+  }
+  return static_cast<std::size_t>(least);
+}
 
 Status check(const SparsifyGroupForward& arguments) {
   const SparsifyGroupProblem& problem = arguments.problem;

@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "kernels/parallel.h"
 #include "kernels/status.h"
@@ -31,12 +33,19 @@ struct SparsifyGroupProblem {
   PatchWeights weights = PatchWeights::kMinMax;
   float threshold = 0.0f;            ///< in [0, 1]; the paper uses 1/P (`paper_threshold`), and 0 keeps everything
   float softmax_temperature = 1.0f;  ///< above 0; used by kSoftmax only
+  bool tf32 = false;                 ///< on a GPU: multiply float32 in TensorFloat-32, with one product instead of three
+  const char* configuration = nullptr;  ///< on a GPU: one of sparsify_group_configurations(); null if the kernel chooses
+  std::size_t block_memory = 0;         ///< on a GPU: the shared memory that a block may use; 0 for all that it has
 };
 
 constexpr std::int64_t kMostPatchesOnGpu = 1024;
 
-/// The shared memory that a block of the GPU kernels may need: no more than a block of an A100 can use.
-constexpr std::size_t kSparsifyGroupBlockMemory = 163 * 1024;
+/// Returns the names of the GPU kernels' instantiations: tokens x patches of a block / bytes of a slice.
+std::vector<std::string> sparsify_group_configurations();
+
+/// Returns how many bytes of shared memory a block of the GPU kernels needs at least, for both passes. With more, it is faster. `patches`
+/// is at most kMostPatchesOnGpu.
+std::size_t sparsify_group_block_memory(std::int64_t patches, DataType type);
 
 /// Returns 1/P, rounded once to float32. The comparison with the threshold requires this rounding.
 inline float paper_threshold(std::int64_t patches) {

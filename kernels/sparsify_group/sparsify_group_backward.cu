@@ -1,396 +1,381 @@
-// Backward: A block of 16 warps (8 for float32, see kWarps) processes one pair. It loops over tiles of the pair's
-// tokens (64 tokens for up to 256 patches, otherwise 16). T are the tokens, V the patches, and C the grouped patches.
-// For each tile:
-//   1. Compute S = T V^T again, and dA = dC V^T. V is read once for both. S and dA go to shared memory as float32.
-//   2. With one warp per row, replace S by the weights a, and dA by the gradient ds of the similarities, in place.
-//   3. Compute dT = dS V.
-//   4. Compute dV += A^T dC + dS^T T.
-// A pair's dV belongs to one block, so no atomics are needed, and results are the same in every run. If there are
-// several tiles of tokens, dV is summed in float32. A float32 dV is summed in place. A bfloat16 dV is summed in a
-// workspace of [blocks, P, D]; the grid is then limited to kMostBlocksWithSums, and a block processes several pairs.
-// Global memory traffic per pair: T and dC twice, V three times (mostly from the L2 cache), dT and dV once.
+// Backward: A block of 16 warps processes one pair. It loops over tiles of the pair's tokens, which are as large as in the forward pass if
+// shared memory allows it. T are the tokens, V the patches, C the grouped patches, and A the weights. For each tile:
+//   1. Compute S = T V^T again, and dA = dC V^T, from slices of T, dC and V that pass through a ring of buffers. The first 8 warps compute
+//      S, the others dA, as in the forward pass. Both stay in registers.
+//   2. The first 8 warps write the weights A to shared memory. A weight of -0 marks a patch at the minimum. The others then find the sums
+//      of each row that the gradient dS of the similarities needs, and write dS to shared memory.
+//   3. For the same slices again: compute dT = dS V and dV = A^T dC + dS^T T. A warp computes dV for 16 patches; units of 16 tokens of dT
+//      go first to warps that have no patches.
+// A pair's dV belongs to one block, so no atomics are needed, and results are the same in every run. If there are several tiles of tokens,
+// dV is summed in float32. A float32 dV is summed in place. A bfloat16 dV is summed in a workspace of [blocks, P, D]; the grid is then
+// limited to kMostBlocksWithSums, and a block processes several pairs.
+// Global memory traffic per pair and tile: T, dC and V twice (the second time mostly from the second-level cache), dT and dV once.
 #include "kernels/sparsify_group/blocks.h"
 
 namespace tessera::kernels {
 namespace {
 
-/// Step 1 sums two matrices in registers. With 16 warps there are 128 registers per thread, and the float32 sums and
-/// operands do not fit (the inner loop spilled a dozen sums). With 8 warps there are 255 registers, and they fit.
-template <class Element>
-constexpr int kWarps = sizeof(Element) == 4 ? 8 : 16;
-template <class Element>
-constexpr int kThreads = 32 * kWarps<Element>;
+constexpr int kGroupWarps = 8;
+constexpr int kWarps = 2 * kGroupWarps;
+constexpr int kThreads = 32 * kWarps;
 constexpr std::int64_t kMostBlocksWithSums = 264;  // two per multiprocessor of an H100
 
 template <class Element>
-struct BackwardArguments {
-  int batch, tokens, patches, width;
-  RowRules rules;
-  bool aligned;
+struct BackwardArguments : CommonArguments {
+  using CommonArguments::CommonArguments;
+  std::int64_t batch;
   Matrices<const Element> text, image, grad_grouped;
   Matrices<Element> grad_text, grad_image;
-  const std::uint8_t* mask;
   const float* row_statistics;
   float* sums;  // [gridDim.x, P, D]; null if dV is summed in place
 };
 
-/// kPassTiles is the number of 8-column tiles that a warp computes in one pass of step 1.
-template <class Element, int kRowTiles, int kCapacity, int kPassTiles>
-struct BackwardLayout {
-  static constexpr int kTokens = 16 * kRowTiles;
-  static constexpr int kPassPatches = 8 * kPassTiles * kWarps<Element>;
-  static constexpr int kPitch = kCapacity + 4;
-  static constexpr int kMatrixFloats = kTokens * kPitch;
-  static constexpr int kMatricesBytes = 2 * kMatrixFloats * 4;
-  static constexpr int kWidthStageElements = (2 * kTokens + kPassPatches) * WidthStage<Element>::kPitch;
-  static constexpr int kWidthStageBytes = 2 * kWidthStageElements * static_cast<int>(sizeof(Element));
-  static constexpr int kRowStageBytes = 2 * RowStage<Element>::kElements * static_cast<int>(sizeof(Element));
-  static constexpr bool kOverlaps = kCapacity <= kPassPatches;
-  static_assert(!kOverlaps || kWidthStageBytes <= kMatricesBytes, "the staging area must fit over the matrices");
-  static constexpr int kBytes =
-      kMatricesBytes + (kOverlaps || kRowStageBytes > kWidthStageBytes ? kRowStageBytes : kWidthStageBytes);
-  static_assert(kBytes <= kSparsifyGroupBlockMemory);
-  static constexpr int kElementPitch = kPitch * 4 / static_cast<int>(sizeof(Element));
-};
-
-template <class Element, int kRowTiles, int kCapacity, int kPassTiles>
+template <class Element, class Constants>
 struct BackwardBlock {
-  using Layout = BackwardLayout<Element, kRowTiles, kCapacity, kPassTiles>;
-  using Mask = TileMask<Layout::kTokens>;
+  static constexpr int kRowTiles = Constants::kRowTiles, kColumnTiles = Constants::kColumnTiles, kSliceBytes = Constants::kSliceBytes;
+  static constexpr int kSliceColumns = kSliceBytes / static_cast<int>(sizeof(Element));
+  static constexpr int kSliceTiles = kSliceColumns / 8;
+  using Product = SliceProduct<Element, kSliceBytes, kRowTiles, kColumnTiles>;
+  using Units = PatchUnits<Element, kRowTiles, kSliceBytes>;
+  using Results = float[kRowTiles][kColumnTiles][4];
 
   const BackwardArguments<Element>& arguments;
-  float* const s;   // [kTokens, kPitch]: first the similarities, then the weights
-  float* const da;  // [kTokens, kPitch]: first the gradient of the weights, then the gradient of the similarities
-  Element* const width_staging;
-  Element* const row_staging;
+  const std::int64_t pair;
+  const int first_token;
+  const TileMask mask;
+  const Product product;
+  RowNumbers* const numbers;
+  Element* const weights;
+  Element* const gradients;  // of the similarities
 
-  __device__ __forceinline__ void multiply_by_image(std::int64_t pair, int first_token, const Mask& mask) const {
-    using Stage = WidthStage<Element>;
-    const int warp = threadIdx.x / 32;
-    const Element* const text = arguments.text.row(pair, first_token);
-    const Element* const grad = arguments.grad_grouped.row(pair, first_token);
-    const int steps = (arguments.width + Stage::kDepth - 1) / Stage::kDepth;
-    for (int patch0 = 0; patch0 < arguments.patches; patch0 += Layout::kPassPatches) {
-      const int left = arguments.patches - patch0;
-      const int patches = left < Layout::kPassPatches ? left : Layout::kPassPatches;
-      const Element* const image = arguments.image.row(pair, patch0);
-      const WarpTiles tiles{0, 16, mask.row_tiles(), 8 * warp, 8 * kWarps<Element>, patches};
-      float s_sums[kRowTiles][kPassTiles][4], da_sums[kRowTiles][kPassTiles][4];
-      clear(s_sums);
-      clear(da_sums);
-      pipeline(
-          steps,
-          [&](int step, int buffer) {
-            Element* const text_stage = width_staging + buffer * Layout::kWidthStageElements;
-            Element* const grad_stage = text_stage + Layout::kTokens * Stage::kPitch;
-            Element* const image_stage = grad_stage + Layout::kTokens * Stage::kPitch;
-            const int column = step * Stage::kDepth;
-            const auto real = [&](int row) { return mask.real(row); };
-            stage<kThreads<Element>>(text_stage, Stage::kPitch, Layout::kTokens, 4, text, arguments.text.row_stride,
-                                     column, arguments.width, arguments.aligned, real);
-            stage<kThreads<Element>>(grad_stage, Stage::kPitch, Layout::kTokens, 4, grad,
-                                     arguments.grad_grouped.row_stride, column, arguments.width, arguments.aligned,
-                                     real);
-            stage<kThreads<Element>>(image_stage, Stage::kPitch, rounded_up(patches, 8), 4, image,
-                                     arguments.image.row_stride, column, arguments.width, arguments.aligned,
-                                     [&](int row) { return row < patches; });
-          },
-          [&](int, int buffer) {
-            const Element* const text_stage = width_staging + buffer * Layout::kWidthStageElements;
-            const Element* const grad_stage = text_stage + Layout::kTokens * Stage::kPitch;
-            const Element* const image_stage = grad_stage + Layout::kTokens * Stage::kPitch;
-            accumulate<DepthAlong::kRow, DepthAlong::kRow>(s_sums, tiles, Stage::kDepth, text_stage, Stage::kPitch,
-                                                           image_stage, Stage::kPitch);
-            accumulate<DepthAlong::kRow, DepthAlong::kRow>(da_sums, tiles, Stage::kDepth, grad_stage, Stage::kPitch,
-                                                           image_stage, Stage::kPitch);
-          });
-      put(s_sums, tiles, s + patch0);
-      put(da_sums, tiles, da + patch0);
-      __syncthreads();
-    }
+  static __device__ __forceinline__ bool computes_similarities() { return threadIdx.x < 32 * kGroupWarps; }
+  __device__ __forceinline__ int text_offset() const { return arguments.patch_rows() * kSliceBytes; }
+  __device__ __forceinline__ int grad_offset() const { return text_offset() + arguments.tile_tokens() * kSliceBytes; }
+
+  /// Copies a slice of V, T and dC.
+  __device__ __forceinline__ void copy_inputs(int step, unsigned char* buffer) const {
+    const int column = step * kSliceColumns;
+    const auto real = [&](int row) { return mask.real(row); };
+    copy_slice<kThreads, kSliceBytes>(buffer, arguments.image.row(pair, 0), arguments.image.row_stride, column, arguments.width,
+                                      arguments.patch_rows(), arguments.aligned_inputs,
+                                      [&](int row) { return row < arguments.patches; });
+    copy_slice<kThreads, kSliceBytes>(buffer + text_offset(), arguments.text.row(pair, first_token), arguments.text.row_stride, column,
+                                      arguments.width, arguments.tile_tokens(), arguments.aligned_inputs, real);
+    copy_slice<kThreads, kSliceBytes>(buffer + grad_offset(), arguments.grad_grouped.row(pair, first_token),
+                                      arguments.grad_grouped.row_stride, column, arguments.width, arguments.tile_tokens(),
+                                      arguments.aligned_inputs, real);
   }
 
-  static __device__ __forceinline__ void put(const float (&sums)[kRowTiles][kPassTiles][4], const WarpTiles& tiles,
-                                             float* to) {
-    for_each_pair(sums, tiles, [&](int row, int column, float first, float second) {
-      to[row * Layout::kPitch + column] = first;
-      to[row * Layout::kPitch + column + 1] = second;
+  /// Reads the statistics of the forward pass.
+  __device__ __forceinline__ void read_statistics() const {
+    const int row = threadIdx.x;
+    if (row >= arguments.tile_tokens() || !mask.real(row)) return;
+    const float* const from = arguments.row_statistics + (pair * arguments.tokens + first_token + row) * kRowStatistics;
+    numbers[row].lowest = from[0];
+    numbers[row].highest = from[1];
+    numbers[row].cut = arguments.softmax ? 0.0f : kept_from(from[1] - from[0], arguments.threshold);
+    numbers[row].scale = 1.0f / from[2];
+  }
+
+  __device__ __forceinline__ bool is_flat_row(int row) const {
+    return !arguments.softmax && is_flat(numbers[row].lowest, numbers[row].highest);
+  }
+  /// The lane's first column of the warp's tile j.
+  __device__ __forceinline__ int lane_column(int j) const { return product.column(j) + 2 * static_cast<int>(threadIdx.x % 4); }
+
+  /// Writes the weights to shared memory, with zeros for padding and past the last patch.
+  __device__ __forceinline__ void put_weights(const Results& similarities) const {
+    const float uniform = 1.0f / static_cast<float>(arguments.patches);
+    product.for_each_row([&](int i, int h, int row) {
+      const bool real = mask.real(row), flat = is_flat_row(row);
+      const float lowest = numbers[row].lowest, highest = numbers[row].highest, cut = numbers[row].cut, scale = numbers[row].scale;
+#pragma unroll
+      for (int j = 0; j < kColumnTiles; ++j) {
+        if (product.column(j) >= arguments.patch_rows()) continue;
+        float values[2];
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const float similarity = similarities[i][j][2 * h + e], above = similarity - lowest;
+          const float weight = arguments.softmax ? expf((similarity - highest) * arguments.inverse_temperature) * scale
+                               : flat            ? uniform
+                               : above <= 0.0f   ? -0.0f
+                               : above < cut     ? 0.0f
+                                                 : above * scale;
+          values[e] = real && lane_column(j) + e < arguments.patches ? weight : 0.0f;
+        }
+        word_at<Pair<Element>>(weights + row * arguments.weight_pitch + lane_column(j)) =
+            Pair<Element>{{from_float<Element>(values[0]), from_float<Element>(values[1])}};
+      }
     });
   }
 
-  /// Replaces a row of similarities by its weights, and the gradient of the weights by the gradient of the
-  /// similarities. All lanes of a warp call this function together.
-  __device__ __forceinline__ void differentiate_row(std::int64_t token_index, bool real, float* s_row,
-                                                    float* da_row) const {
-    constexpr int kValues = kCapacity / 32;
-    const int lane = threadIdx.x % 32;
-    float weights[kValues], gradients[kValues];
+  struct PatchWeight {
+    float weight;
+    bool at_lowest, kept;
+  };
+  __device__ __forceinline__ PatchWeight patch_weight(Element stored, float cut) const {
+    const float weight = to_float(stored);
+    const bool at_lowest = !arguments.softmax && weight == 0.0f && copysignf(1.0f, weight) < 0.0f;
+    return {weight, at_lowest, at_lowest ? cut <= 0.0f : weight != 0.0f};
+  }
+
+  /// Finds the mean of each row of the weights' gradients, and the gradient of the minimum. `partial` has room for four floats for each row
+  /// and warp of a group.
+  __device__ __forceinline__ void find_means(const Results& weight_gradients, float4* partial) const {
+    if (!computes_similarities()) {
+      product.for_each_row([&](int i, int h, int row) {
+        const bool real = mask.real(row);
+        const float cut = numbers[row].cut;
+        float mean = 0.0f, kept_count = 0.0f, kept_sum = 0.0f, ties = 0.0f;
 #pragma unroll
-    for (int i = 0; i < kValues; ++i) weights[i] = gradients[i] = 0.0f;
-    if (real) {
-      const float* const statistics = arguments.row_statistics + token_index * kRowStatistics;
-      const float lowest = statistics[0], highest = statistics[1], scale = 1.0f / statistics[2];
-      const bool softmax = arguments.rules.softmax;
-      const bool flat = !softmax && is_flat(lowest, highest);
-      const float cut = softmax ? 0.0f : kept_from(highest - lowest, arguments.rules.threshold);
-      const float uniform = 1.0f / static_cast<float>(arguments.patches);
-      // `weights` holds the similarities until the second of the two loops replaces them.
+        for (int j = 0; j < kColumnTiles; ++j) {
+          if (product.column(j) >= arguments.patch_rows()) continue;
+          const Pair<Element> pair_of_weights = word_at<Pair<Element>>(weights + row * arguments.weight_pitch + lane_column(j));
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            if (!real || lane_column(j) + e >= arguments.patches) continue;
+            const PatchWeight patch = patch_weight(pair_of_weights.values[e], cut);
+            const float gradient = weight_gradients[i][j][2 * h + e];
+            mean += patch.weight * gradient;
+            kept_count += patch.kept ? 1.0f : 0.0f;
+            kept_sum += patch.kept ? gradient : 0.0f;
+            ties += patch.at_lowest ? 1.0f : 0.0f;
+          }
+        }
+        mean = row_sum(mean);
+        kept_count = row_sum(kept_count);
+        kept_sum = row_sum(kept_sum);
+        ties = row_sum(ties);
+        if (threadIdx.x % 4 == 0) partial[row * kGroupWarps + product.warp] = {mean, kept_count, kept_sum, ties};
+      });
+    }
+    __syncthreads();
+    const int row = threadIdx.x;
+    if (row < arguments.tile_tokens() && mask.real(row)) {
       float mean = 0.0f, kept_count = 0.0f, kept_sum = 0.0f, ties = 0.0f;
-#pragma unroll
-      for (int i = 0; i < kValues; ++i) {
-        if (lane + 32 * i >= arguments.patches) continue;
-        weights[i] = s_row[lane + 32 * i];
-        gradients[i] = da_row[lane + 32 * i];
-        const float above = weights[i] - lowest;
-        const bool dropped = above < cut;
-        const float weight = softmax   ? expf((weights[i] - highest) * arguments.rules.inverse_temperature) * scale
-                             : dropped ? 0.0f
-                                       : above * scale;
-        mean += weight * gradients[i];
-        kept_count += dropped ? 0.0f : 1.0f;
-        kept_sum += dropped ? 0.0f : gradients[i];
-        ties += above <= 0.0f ? 1.0f : 0.0f;
+      for (int warp = 0; warp < kGroupWarps; ++warp) {
+        const float4 share = partial[row * kGroupWarps + warp];
+        mean += share.x;
+        kept_count += share.y;
+        kept_sum += share.z;
+        ties += share.w;
       }
-      mean = warp_sum(mean);
-      kept_count = warp_sum(kept_count);
-      kept_sum = warp_sum(kept_sum);
-      ties = warp_sum(ties);
-      const float at_lowest = (mean * kept_count - kept_sum) * scale / fmaxf(ties, 1.0f);
+      numbers[row].mean = mean;
+      numbers[row].at_lowest = (mean * kept_count - kept_sum) * numbers[row].scale / fmaxf(ties, 1.0f);
+    }
+    __syncthreads();
+  }
+
+  /// Writes the gradients of the similarities to shared memory, with zeros for padding and past the last patch.
+  __device__ __forceinline__ void put_gradients(const Results& weight_gradients) const {
+    if (computes_similarities()) return;
+    product.for_each_row([&](int i, int h, int row) {
+      const bool real = mask.real(row), flat = is_flat_row(row);
+      const float cut = numbers[row].cut, scale = numbers[row].scale, mean = numbers[row].mean, at_lowest = numbers[row].at_lowest;
 #pragma unroll
-      for (int i = 0; i < kValues; ++i) {
-        if (lane + 32 * i >= arguments.patches) continue;
-        const float above = weights[i] - lowest;
-        if (softmax) {
-          weights[i] = expf((weights[i] - highest) * arguments.rules.inverse_temperature) * scale;
-          gradients[i] = weights[i] * (gradients[i] - mean) * arguments.rules.inverse_temperature;
-        } else if (flat) {
-          weights[i] = uniform;
-          gradients[i] = 0.0f;
-        } else {
-          const bool dropped = above < cut;
-          weights[i] = dropped ? 0.0f : above * scale;
-          gradients[i] = (dropped ? 0.0f : (gradients[i] - mean) * scale) + (above <= 0.0f ? at_lowest : 0.0f);
+      for (int j = 0; j < kColumnTiles; ++j) {
+        if (product.column(j) >= arguments.patch_rows()) continue;
+        const int place = row * arguments.weight_pitch + lane_column(j);
+        const Pair<Element> pair_of_weights = word_at<Pair<Element>>(weights + place);
+        float values[2];
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const PatchWeight patch = patch_weight(pair_of_weights.values[e], cut);
+          const float above_mean = weight_gradients[i][j][2 * h + e] - mean;
+          const float gradient = arguments.softmax ? patch.weight * above_mean * arguments.inverse_temperature
+                                 : flat            ? 0.0f
+                                                   : (patch.kept ? above_mean * scale : 0.0f) + (patch.at_lowest ? at_lowest : 0.0f);
+          values[e] = real && lane_column(j) + e < arguments.patches ? gradient : 0.0f;
+        }
+        word_at<Pair<Element>>(gradients + place) = Pair<Element>{{from_float<Element>(values[0]), from_float<Element>(values[1])}};
+      }
+    });
+  }
+
+  /// Returns one bit for each unit of dT that this warp computes. Warps without patches come first, with two units each; then all warps do.
+  __device__ __forceinline__ unsigned text_units() const {
+    const int warp = threadIdx.x / 32, units = arguments.row_tiles * Units::kPerRow;
+    const int patch_tiles = arguments.patch_rows() / 16, idle = patch_tiles < kWarps ? kWarps - patch_tiles : 0;
+    unsigned mine = 0;
+    for (int unit = 0; unit < units; ++unit) {
+      const int from_last = unit < 2 * idle ? unit % idle : (unit - idle) % kWarps;
+      mine |= kWarps - 1 - from_last == warp ? 1u << unit : 0u;
+    }
+    return mine;
+  }
+
+  /// Computes a slice of dT = dS V.
+  __device__ __forceinline__ void grad_text(unsigned units, int step, const unsigned char* buffer) const {
+    for (; units != 0; units &= units - 1) {
+      const int unit = __ffs(static_cast<int>(units)) - 1;
+      const int i = unit / Units::kPerRow, column_tile = unit % Units::kPerRow * Units::kTiles;
+      float sums[Units::kTiles][4];
+      clear(sums);
+      if (product.has_row(i)) {
+        multiply_by_patches<Element, kSliceBytes>(sums, gradients, arguments.weight_pitch, 16 * i, buffer, column_tile,
+                                                  arguments.patch_rows(), arguments.tf32);
+      }
+      put_token_rows<Element>(sums, arguments.grad_text, arguments, mask, pair, first_token, 16 * i,
+                              step * kSliceColumns + 8 * column_tile);
+    }
+  }
+
+  /// Adds a slice of A^T dC + dS^T T to dV. `first` and `last` mark the pair's first and last tile that has real tokens. The first tile
+  /// overwrites dV, so dV need not be initialized.
+  __device__ __forceinline__ void grad_image(int step, const unsigned char* buffer, bool first, bool last) const {
+    using Core = TensorCore<Element>;
+    const int column0 = step * kSliceColumns;
+    const bool tf32 = arguments.tf32;
+    for (int patch0 = 16 * static_cast<int>(threadIdx.x / 32); patch0 < arguments.patches; patch0 += 16 * kWarps) {
+      float sums[kSliceTiles][4];
+      clear(sums);
+      for (int i = 0; i < arguments.row_tiles; ++i) {
+        if (!product.has_row(i)) continue;
+#pragma unroll
+        for (int k = 16 * i; k < 16 * i + 16; k += Core::kDepth) {
+          typename Core::B b[kSliceTiles];
+          Core::template load_columns<kSliceBytes>(b, buffer + grad_offset(), 0, k, tf32);
+          Core::multiply(sums, 0, Core::load_columns(weights, arguments.weight_pitch, patch0, k, tf32), b, kSliceTiles, tf32);
+          Core::template load_columns<kSliceBytes>(b, buffer + text_offset(), 0, k, tf32);
+          Core::multiply(sums, 0, Core::load_columns(gradients, arguments.weight_pitch, patch0, k, tf32), b, kSliceTiles, tf32);
         }
       }
-    }
-    __syncwarp();  // all lanes have read before the first one writes
-#pragma unroll
-    for (int i = 0; i < kValues; ++i) {
-      reinterpret_cast<Element*>(s_row)[lane + 32 * i] = from_float<Element>(weights[i]);
-      reinterpret_cast<Element*>(da_row)[lane + 32 * i] = from_float<Element>(gradients[i]);
-    }
-  }
-
-  /// Computes dT = dS V.
-  __device__ __forceinline__ void grad_text(std::int64_t pair, int first_token, const Mask& mask) const {
-    using Stage = RowStage<Element>;
-    constexpr int kGroups = kWarps<Element> / 8;  // groups of 8 warps; a group takes every kGroups-th 16-row tile
-    constexpr int kRowsPerWarp = (kRowTiles + kGroups - 1) / kGroups;
-    const int chunks = (arguments.patches + Stage::kRows - 1) / Stage::kRows;
-    const int blocks = (arguments.width + Stage::kColumns - 1) / Stage::kColumns;
-    const int warp = threadIdx.x / 32, first_tile = warp / 8;
-    unsigned exists = 0, active = 0;
-    for (int i = 0; i < kRowsPerWarp; ++i) {
-      const int tile = first_tile + kGroups * i;
-      exists |= tile < kRowTiles ? 1u << i : 0u;
-      active |= tile < kRowTiles && (mask.row_tiles() >> tile & 1u) != 0 ? 1u << i : 0u;
-    }
-    const WarpTiles tiles{16 * first_tile, 16 * kGroups, active, 8 * (warp % 8), 0, Stage::kColumns};
-    float sums[kRowsPerWarp][1][4];
-    pipeline(
-        chunks * blocks,
-        [&](int step, int buffer) {
-          const int patch0 = step % chunks * Stage::kRows;
-          stage<kThreads<Element>>(row_staging + buffer * Stage::kElements, Stage::kPitch, Stage::kRows,
-                                   Stage::kColumns * static_cast<int>(sizeof(Element)) / 16,
-                                   arguments.image.row(pair, patch0), arguments.image.row_stride,
-                                   step / chunks * Stage::kColumns, arguments.width, arguments.aligned,
-                                   [&](int row) { return patch0 + row < arguments.patches; });
-        },
-        [&](int step, int buffer) {
-          const int chunk = step % chunks, patch0 = chunk * Stage::kRows, column0 = step / chunks * Stage::kColumns;
-          if (chunk == 0) clear(sums);
-          const int left = rounded_up(arguments.patches - patch0, Fragments<Element>::kStep);
-          accumulate<DepthAlong::kRow, DepthAlong::kColumn>(
-              sums, tiles, left < Stage::kRows ? left : Stage::kRows, reinterpret_cast<const Element*>(da) + patch0,
-              Layout::kElementPitch, row_staging + buffer * Stage::kElements, Stage::kPitch);
-          if (chunk + 1 < chunks) return;
-          WarpTiles all = tiles;
-          all.rows = exists;  // includes rows of padding, which are stored as zeros
-          for_each_pair(sums, all, [&](int row, int column, float first, float second) {
-            if (first_token + row >= arguments.tokens) return;
-            const bool real = mask.real(row);
-            store_pair(arguments.grad_text.row(pair, first_token + row), column0 + column, arguments.width,
-                       real ? first : 0.0f, real ? second : 0.0f);
-          });
-        });
-  }
-
-  /// Adds A^T dC + dS^T T to dV. `first` and `last` mark the pair's first and last tile that has real tokens. The first
-  /// tile overwrites dV, so dV need not be initialized.
-  __device__ __forceinline__ void grad_image(std::int64_t pair, int first_token, const Mask& mask, bool first,
-                                             bool last) const {
-    using Stage = RowStage<Element>;
-    constexpr int kChunkTokens = Layout::kTokens < Stage::kRows ? Layout::kTokens : Stage::kRows;
-    constexpr int kChunks = Layout::kTokens / kChunkTokens;
-    const int blocks = (arguments.width + Stage::kColumns - 1) / Stage::kColumns;
-    for (int round = 0; round < arguments.patches; round += 16 * kWarps<Element>) {
-      const int patch0 = round + 16 * static_cast<int>(threadIdx.x / 32);
-      const WarpTiles tiles{patch0, 0, patch0 < arguments.patches ? 1u : 0u, 0, 8, Stage::kColumns};
-      float sums[1][Stage::kColumns / 8][4];
-      pipeline(
-          2 * kChunks * blocks,
-          [&](int step, int buffer) {
-            const int chunk = step % kChunks, part = step / kChunks % 2, token0 = chunk * kChunkTokens;
-            const Matrices<const Element>& source = part == 0 ? arguments.grad_grouped : arguments.text;
-            stage<kThreads<Element>>(row_staging + buffer * Stage::kElements, Stage::kPitch, kChunkTokens,
-                                     Stage::kColumns * static_cast<int>(sizeof(Element)) / 16,
-                                     source.row(pair, first_token + token0), source.row_stride,
-                                     step / (2 * kChunks) * Stage::kColumns, arguments.width, arguments.aligned,
-                                     [&](int row) { return mask.real(token0 + row); });
-          },
-          [&](int step, int buffer) {
-            const int chunk = step % kChunks, part = step / kChunks % 2;
-            if (chunk == 0 && part == 0) clear(sums);
-            const Element* const a = reinterpret_cast<const Element*>(part == 0 ? s : da);
-            accumulate<DepthAlong::kColumn, DepthAlong::kColumn>(
-                sums, tiles, kChunkTokens, a + chunk * kChunkTokens * Layout::kElementPitch, Layout::kElementPitch,
-                row_staging + buffer * Stage::kElements, Stage::kPitch);
-            if (chunk + 1 == kChunks && part == 1) {
-              add_to_image(pair, sums, tiles, step / (2 * kChunks) * Stage::kColumns, first, last);
-            }
-          });
-    }
-  }
-
-  template <int kColumns>
-  __device__ __forceinline__ void add_to_image(std::int64_t pair, const float (&sums)[1][kColumns][4],
-                                               const WarpTiles& tiles, int column0, bool first, bool last) const {
-    for_each_pair(sums, tiles, [&](int patch, int column, float value0, float value1) {
-      if (patch >= arguments.patches) return;
-      column += column0;
-      Element* const row = arguments.grad_image.row(pair, patch);
-      float* const sum_row =
-          arguments.sums == nullptr
-              ? nullptr
-              : arguments.sums + (static_cast<std::int64_t>(blockIdx.x) * arguments.patches + patch) * arguments.width;
-      if (!first) {
-        if (column < arguments.width) value0 += sum_row != nullptr ? sum_row[column] : to_float(row[column]);
-        if (column + 1 < arguments.width)
-          value1 += sum_row != nullptr ? sum_row[column + 1] : to_float(row[column + 1]);
-      }
-      if (last || sum_row == nullptr) {
-        store_pair(row, column, arguments.width, value0, value1);
+      if (first && last) {
+        put_patch_rows(sums, patch0, column0);
       } else {
-        store_pair(sum_row, column, arguments.width, value0, value1);
+        add_to_image(sums, patch0, column0, first, last);
       }
+    }
+  }
+  __device__ __forceinline__ void put_patch_rows(const float (&sums)[kSliceTiles][4], int patch0, int column0) const {
+    store_tiles<Element>(sums, column0, arguments.width, arguments.aligned_outputs, [&](int row) {
+      return patch0 + row < arguments.patches ? arguments.grad_image.row(pair, patch0 + row) : nullptr;
     });
   }
-
-  __device__ __forceinline__ void zero_text(std::int64_t pair, int first_token) const {
-    const int left = arguments.tokens - first_token, rows = left < Layout::kTokens ? left : Layout::kTokens;
-    for (int row = 0; row < rows; ++row) {
-      for (int column = threadIdx.x; column < arguments.width; column += kThreads<Element>) {
-        arguments.grad_text.row(pair, first_token + row)[column] = from_float<Element>(0.0f);
+  __device__ __forceinline__ void add_to_image(float (&sums)[kSliceTiles][4], int patch0, int column0, bool first, bool last) const {
+    const bool in_place = arguments.sums == nullptr;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int patch = patch0 + static_cast<int>(threadIdx.x % 32 / 4) + 8 * h;
+      if (patch >= arguments.patches) continue;
+      float* const sum_row =
+          in_place ? nullptr : arguments.sums + (static_cast<std::int64_t>(blockIdx.x) * arguments.patches + patch) * arguments.width;
+      const Element* const row = arguments.grad_image.row(pair, patch);
+#pragma unroll
+      for (int j = 0; j < kSliceTiles; ++j) {
+        const int column = column0 + 8 * j + 2 * static_cast<int>(threadIdx.x % 4);
+        if (!first) {
+          const float2 before =
+              in_place ? load_pair(row, column, arguments.width, false) : load_pair(sum_row, column, arguments.width, false);
+          sums[j][2 * h] += before.x;
+          sums[j][2 * h + 1] += before.y;
+        }
+        if (!last && !in_place) store_pair(sum_row, column, arguments.width, sums[j][2 * h], sums[j][2 * h + 1]);
       }
     }
-  }
-  __device__ __forceinline__ void zero_image(std::int64_t pair) const {
-    for (int row = 0; row < arguments.patches; ++row) {
-      for (int column = threadIdx.x; column < arguments.width; column += kThreads<Element>) {
-        arguments.grad_image.row(pair, row)[column] = from_float<Element>(0.0f);
-      }
-    }
-  }
-
-  /// Returns the first token of the last tile that has a real token; -1 if the pair has none.
-  __device__ __forceinline__ int last_tile(std::int64_t pair) const {
-    int last = -1;
-    for (int token = 0; token < arguments.tokens; token += Layout::kTokens) {
-      if (Mask(arguments.mask, pair, arguments.tokens, token).any()) last = token;
-    }
-    return last;
+    if (last || in_place) put_patch_rows(sums, patch0, column0);
   }
 
-  __device__ __forceinline__ void run(std::int64_t pair) const {
-    const int last = last_tile(pair);
-    bool first = true;
-    for (int token = 0; token < arguments.tokens; token += Layout::kTokens) {
-      const Mask mask(arguments.mask, pair, arguments.tokens, token);
-      if (!mask.any()) {
-        if (arguments.grad_text.data != nullptr) zero_text(pair, token);
-        continue;
-      }
-      multiply_by_image(pair, token, mask);
-      for (int row = threadIdx.x / 32; row < Layout::kTokens; row += kWarps<Element>) {
-        differentiate_row(pair * arguments.tokens + token + row, mask.real(row), s + row * Layout::kPitch,
-                          da + row * Layout::kPitch);
-      }
-      __syncthreads();
-      if (arguments.grad_text.data != nullptr) grad_text(pair, token, mask);
-      if (arguments.grad_image.data != nullptr) grad_image(pair, token, mask, first, token == last);
-      first = false;
-    }
-    if (first && arguments.grad_image.data != nullptr) zero_image(pair);
+  __device__ __forceinline__ void run(unsigned char* shared, bool first, bool last) const {
+    const int steps = (arguments.width + kSliceColumns - 1) / kSliceColumns;
+    const auto load = [&](int step, unsigned char* buffer) { copy_inputs(step, buffer); };
+    Results results;  // S or dA
+    clear(results);
+    read_statistics();
+    const Ring similarity_ring{shared + arguments.similarity_ring, arguments.similarity_stage_bytes, arguments.similarity_stages, steps};
+    similarity_ring.start(load);
+    similarity_ring.run(load, [&](int, const unsigned char* buffer) {
+      product.accumulate(results, buffer + (computes_similarities() ? text_offset() : grad_offset()), buffer, arguments.tf32);
+    });
+    __syncthreads();  // the second ring and the weights overwrite the first ring
+    const Ring ring{shared + arguments.product_ring, arguments.product_stage_bytes, arguments.product_stages, steps};
+    ring.start(load);
+    if (computes_similarities()) put_weights(results);
+    __syncthreads();
+    find_means(results, reinterpret_cast<float4*>(ring.stage(ring.stages - 1)));  // until ring.run() fills this buffer
+    put_gradients(results);
+    const unsigned units = arguments.grad_text.data == nullptr ? 0u : text_units();
+    ring.run(load, [&](int step, const unsigned char* buffer) {
+      grad_text(units, step, buffer);
+      if (arguments.grad_image.data != nullptr) grad_image(step, buffer, first, last);
+    });
+    __syncthreads();  // the next tile overwrites the second ring
   }
 };
 
-template <class Element, int kRowTiles, int kCapacity, int kPassTiles>
-__global__ void __launch_bounds__(kThreads<Element>, 1)
-    sparsify_group_backward_kernel(BackwardArguments<Element> arguments) {
-  using Layout = BackwardLayout<Element, kRowTiles, kCapacity, kPassTiles>;
+template <class Element>
+__device__ __forceinline__ void zero_rows(const Matrices<Element>& rows, std::int64_t pair, int first, int count, int width) {
+  for (int row = 0; row < count; ++row) {
+    for (int column = threadIdx.x; column < width; column += kThreads) rows.row(pair, first + row)[column] = from_float<Element>(0.0f);
+  }
+}
+
+template <class Element, class Constants>
+__device__ __forceinline__ void differentiate_pair(const BackwardArguments<Element>& arguments, std::int64_t pair, unsigned char* shared) {
+  using Block = BackwardBlock<Element, Constants>;
+  int last = -1;  // the first token of the last tile that has a real token
+  for (int token = 0; token < arguments.tokens; token += arguments.tile_tokens()) {
+    if (TileMask(arguments, pair, token).any()) last = token;
+  }
+  const int warp = threadIdx.x / 32 % kGroupWarps;
+  Element* const weights = reinterpret_cast<Element*>(shared + arguments.weights);
+  bool first = true;
+  for (int token = 0; token < arguments.tokens; token += arguments.tile_tokens()) {
+    const TileMask mask(arguments, pair, token);
+    if (!mask.any()) {
+      const int left = arguments.tokens - token;
+      if (arguments.grad_text.data != nullptr)
+        zero_rows(arguments.grad_text, pair, token, left < arguments.tile_tokens() ? left : arguments.tile_tokens(), arguments.width);
+      continue;
+    }
+    const typename Block::Product product{mask.row_tiles(), warp, Block::Product::column_tiles(warp, arguments.patches)};
+    const Block block{arguments, pair,    token,
+                      mask,      product, reinterpret_cast<RowNumbers*>(shared),
+                      weights,   weights + arguments.tile_tokens() * arguments.weight_pitch};
+    block.run(shared, first, token == last);
+    first = false;
+  }
+  if (first && arguments.grad_image.data != nullptr) zero_rows(arguments.grad_image, pair, 0, arguments.patches, arguments.width);
+}
+
+template <class Element, class Constants>
+__global__ void __launch_bounds__(kThreads, 1) sparsify_group_backward_kernel(BackwardArguments<Element> arguments) {
   TESSERA_DYNAMIC_SHARED(shared);
-  float* const s = reinterpret_cast<float*>(shared);
-  Element* const row_staging = reinterpret_cast<Element*>(shared + Layout::kMatricesBytes);
-  Element* const width_staging = Layout::kOverlaps ? reinterpret_cast<Element*>(shared) : row_staging;
-  const BackwardBlock<Element, kRowTiles, kCapacity, kPassTiles> block{arguments, s, s + Layout::kMatrixFloats,
-                                                                       width_staging, row_staging};
-  for (std::int64_t pair = blockIdx.x; pair < arguments.batch; pair += gridDim.x) block.run(pair);
+  for (std::int64_t pair = blockIdx.x; pair < arguments.batch; pair += gridDim.x) {
+    differentiate_pair<Element, Constants>(arguments, pair, shared);
+  }
 }
 
-/// Returns the number of tokens per tile for this number of patches.
-std::int64_t tile_tokens(const SparsifyGroupProblem& problem) {
-  return problem.patches <= 256 ? 64 : 16;
+bool sums_in_workspace(const SparsifyGroupProblem& problem, const SparsifyGroupPlan& plan) {
+  return problem.type == DataType::kBfloat16 && plan.token_tiles > 1;
 }
 
-bool sums_in_workspace(const SparsifyGroupProblem& problem) {
-  return problem.type == DataType::kBfloat16 && problem.tokens > tile_tokens(problem);
-}
-
-template <class Element, int kRowTiles, int kCapacity, int kPassTiles>
+template <class Element>
 Status start(const SparsifyGroupBackward& given, void* stream) {
-  using Layout = BackwardLayout<Element, kRowTiles, kCapacity, kPassTiles>;
   const SparsifyGroupProblem& problem = given.problem;
-  const bool uses_workspace = sums_in_workspace(problem) && given.grad_image_tokens.data != nullptr;
+  const SparsifyGroupPlan plan = choose_plan(problem, Pass::kBackward, current_device());
+  const bool uses_workspace = sums_in_workspace(problem, plan) && given.grad_image_tokens.data != nullptr;
   if (uses_workspace && given.workspace == nullptr)
     return Status::failure("sparsify_group: workspace is a null pointer");
-  BackwardArguments<Element> arguments;
-  arguments.batch = static_cast<int>(problem.batch);
-  arguments.tokens = static_cast<int>(problem.tokens);
-  arguments.patches = static_cast<int>(problem.patches);
-  arguments.width = static_cast<int>(problem.width);
-  arguments.rules = row_rules(problem);
-  arguments.aligned = aligned_rows(given.text_tokens, problem.width, problem.type) &&
-                      aligned_rows(given.image_tokens, problem.width, problem.type) &&
-                      aligned_rows(given.grad_grouped, problem.width, problem.type);
+  BackwardArguments<Element> arguments(problem, plan, given.text_mask);
+  arguments.aligned_inputs = aligned_rows(given.text_tokens, problem.width, problem.type) &&
+                             aligned_rows(given.image_tokens, problem.width, problem.type) &&
+                             aligned_rows(given.grad_grouped, problem.width, problem.type);
+  arguments.aligned_outputs = aligned_rows(given.grad_text_tokens, problem.width, problem.type) &&
+                              aligned_rows(given.grad_image_tokens, problem.width, problem.type);
+  arguments.batch = problem.batch;
   arguments.text = matrices<Element>(given.text_tokens);
   arguments.image = matrices<Element>(given.image_tokens);
   arguments.grad_grouped = matrices<Element>(given.grad_grouped);
   arguments.grad_text = matrices<Element>(given.grad_text_tokens);
   arguments.grad_image = matrices<Element>(given.grad_image_tokens);
-  arguments.mask = given.text_mask;
   arguments.row_statistics = given.row_statistics;
   arguments.sums = uses_workspace ? static_cast<float*>(given.workspace) : nullptr;
   const std::int64_t blocks = uses_workspace ? std::min(problem.batch, kMostBlocksWithSums) : problem.batch;
-  return launch("sparsify_group backward", sparsify_group_backward_kernel<Element, kRowTiles, kCapacity, kPassTiles>,
-                dim3(static_cast<unsigned>(blocks)), kThreads<Element>, Layout::kBytes, stream, arguments);
-}
-
-template <class Element>
-Status start(const SparsifyGroupBackward& given, void* stream) {
-  constexpr int kPassTiles = 32 / kWarps<Element>;  // one pass covers 256 patches
-  if (given.problem.patches <= 256) return start<Element, 4, 256, kPassTiles>(given, stream);
-  return start<Element, 1, 1024, kPassTiles / 2>(given, stream);
+  return with_constants(plan.configuration, [&](auto constants) {
+    return launch("sparsify_group backward", sparsify_group_backward_kernel<Element, decltype(constants)>,
+                  dim3(static_cast<unsigned>(blocks)), kThreads, plan.bytes, stream, arguments);
+  });
 }
 
 }  // namespace
@@ -398,7 +383,7 @@ Status start(const SparsifyGroupBackward& given, void* stream) {
 namespace TESSERA_DEVICE_NAMESPACE {
 
 std::size_t sparsify_group_workspace(const SparsifyGroupProblem& problem, Pass pass) {
-  if (pass == Pass::kForward || !sums_in_workspace(problem)) return 0;
+  if (pass == Pass::kForward || !sums_in_workspace(problem, choose_plan(problem, pass, current_device()))) return 0;
   return static_cast<std::size_t>(std::min(problem.batch, kMostBlocksWithSums) * problem.patches * problem.width) *
          sizeof(float);
 }

@@ -1,13 +1,13 @@
-// Forward: A block of 8 warps processes one pair and a tile of its tokens. The tile has 64 tokens for up to 256
-// patches, 32 for up to 640, and 16 for up to 1,024.
-//   1. Compute S = T V^T for all patches. T and V are read once, in slices of 64 bytes along the width, through
-//      double-buffered shared memory. Sums are in registers (tensor cores for bfloat16), and then go to shared memory
-//      as float32.
-//   2. With one warp per row, compute the minimum, the maximum, the weights and their sum. The weights replace the
-//      similarities in place.
-//   3. Compute grouped = A V, 64 columns at a time. V is read a second time, from the second-level cache.
-// Global memory traffic per pair: T once, V twice, grouped once, and 12 bytes of statistics per token. S stays in
-// shared memory. Rows of padding are not read, and 16-row tiles without a real token are not multiplied.
+// Forward: A block of 8 warps processes one pair and a tile of its tokens: up to 80 tokens for up to 256 patches, 32 for up to 640, and 16
+// for up to 1,024, or fewer if they do not fit into shared memory (configurations.h).
+//   1. Compute S = T V^T for all patches. T and V are read once, in slices of 128 or 64 bytes of each row, through a ring of buffers. A
+//      warp has the similarities of all tokens of the tile and of every eighth group of 8 patches, in registers.
+//   2. Find the minimum and the maximum of each row, then the weights and their sum. Warps exchange these numbers through shared memory, in
+//      the order of the warps. Then the weights go to shared memory, while the first slices of step 3 arrive.
+//   3. Compute grouped = A V, a slice at a time. V is read a second time, from the second-level cache. A unit of a warp's work is 16 tokens
+//      and up to 32 columns.
+// Global memory traffic per pair: T once, V twice, grouped once, and 12 bytes of statistics per token. Rows of padding are not read, and
+// 16-row tiles without a real token are not multiplied. bfloat16 and float32 use tensor cores (device/tensor_core.h).
 #include "kernels/sparsify_group/blocks.h"
 
 namespace tessera::kernels {
@@ -15,196 +15,197 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
-/// One pass computes the similarities of kPassPatches patches. In each pass, a warp computes kPassTiles tiles of 8 patches.
-constexpr int kPassTiles = 4;
-constexpr int kPassPatches = 8 * kPassTiles * kWarps;
 
 template <class Element>
-struct ForwardArguments {
-  int tokens, patches, width, token_tiles;
-  RowRules rules;
-  bool aligned;
+struct ForwardArguments : CommonArguments {
+  using CommonArguments::CommonArguments;
   Matrices<const Element> text, image;
   Matrices<Element> grouped;
-  const std::uint8_t* mask;
   float* row_statistics;
-  float* weights;
+  float* all_weights;
 };
 
-/// The shared memory of a block: similarities [kTokens, kCapacity], followed by a staging area. If there is only one
-/// pass, its staging area may overlap the similarities, because the similarities are written only after the staged data
-/// have been read.
-template <class Element, int kRowTiles, int kCapacity>
-struct ForwardLayout {
-  static constexpr int kTokens = 16 * kRowTiles;
-  static constexpr int kPitch = kCapacity + 4;  // an odd number of 16-byte words, so that eight rows are on different banks
-  static constexpr int kSimilarityBytes = kTokens * kPitch * 4;
-  static constexpr int kWidthStageElements = (kTokens + kPassPatches) * WidthStage<Element>::kPitch;
-  static constexpr int kWidthStageBytes = 2 * kWidthStageElements * static_cast<int>(sizeof(Element));
-  static constexpr int kRowStageBytes = 2 * RowStage<Element>::kElements * static_cast<int>(sizeof(Element));
-  static constexpr bool kOverlaps = kCapacity <= kPassPatches;
-  static_assert(!kOverlaps || kWidthStageBytes <= kSimilarityBytes, "the staging area must fit over the similarities");
-  static constexpr int kBytes =
-      kSimilarityBytes + (kOverlaps || kRowStageBytes > kWidthStageBytes ? kRowStageBytes : kWidthStageBytes);
-  static_assert(kBytes <= kSparsifyGroupBlockMemory);
-};
+template <class Element, class Constants>
+struct ForwardBlock {
+  static constexpr int kRowTiles = Constants::kRowTiles, kColumnTiles = Constants::kColumnTiles, kSliceBytes = Constants::kSliceBytes;
+  static constexpr int kSliceColumns = kSliceBytes / static_cast<int>(sizeof(Element));
+  using Product = SliceProduct<Element, kSliceBytes, kRowTiles, kColumnTiles>;
+  using Similarities = float[kRowTiles][kColumnTiles][4];
 
-template <class Element, int kRowTiles, int kCapacity>
-__device__ __forceinline__ void compute_similarities(const ForwardArguments<Element>& arguments, std::int64_t pair,
-                                                     int first_token, const TileMask<16 * kRowTiles>& mask,
-                                                     float* similarities, Element* staging) {
-  using Layout = ForwardLayout<Element, kRowTiles, kCapacity>;
-  using Stage = WidthStage<Element>;
-  const int warp = threadIdx.x / 32;
-  const Element* const text = arguments.text.row(pair, first_token);
-  const int steps = (arguments.width + Stage::kDepth - 1) / Stage::kDepth;
-  for (int patch0 = 0; patch0 < arguments.patches; patch0 += kPassPatches) {
-    const int patches = arguments.patches - patch0 < kPassPatches ? arguments.patches - patch0 : kPassPatches;
-    const Element* const image = arguments.image.row(pair, patch0);
-    const WarpTiles tiles{0, 16, mask.row_tiles(), 8 * warp, 8 * kWarps, patches};
-    float sums[kRowTiles][kPassTiles][4];
+  const ForwardArguments<Element>& arguments;
+  const std::int64_t pair;
+  const int first_token;
+  const TileMask mask;
+  const Product product;
+  RowNumbers* const numbers;
+  Element* const weights;
+
+  __device__ __forceinline__ void copy_image(int step, unsigned char* buffer) const {
+    copy_slice<kThreads, kSliceBytes>(buffer, arguments.image.row(pair, 0), arguments.image.row_stride, step * kSliceColumns,
+                                      arguments.width, arguments.patch_rows(), arguments.aligned_inputs,
+                                      [&](int row) { return row < arguments.patches; });
+  }
+
+  __device__ __forceinline__ void compute_similarities(Similarities& sums, const Ring& ring) const {
+    const int text_offset = arguments.patch_rows() * kSliceBytes;
+    const auto load = [&](int step, unsigned char* buffer) {
+      copy_image(step, buffer);
+      copy_slice<kThreads, kSliceBytes>(buffer + text_offset, arguments.text.row(pair, first_token), arguments.text.row_stride,
+                                        step * kSliceColumns, arguments.width, arguments.tile_tokens(), arguments.aligned_inputs,
+                                        [&](int row) { return mask.real(row); });
+    };
     clear(sums);
-    pipeline(
-        steps,
-        [&](int step, int buffer) {
-          Element* const text_stage = staging + buffer * Layout::kWidthStageElements;
-          const int column = step * Stage::kDepth;
-          stage<kThreads>(text_stage, Stage::kPitch, Layout::kTokens, 4, text, arguments.text.row_stride, column,
-                          arguments.width, arguments.aligned, [&](int row) { return mask.real(row); });
-          stage<kThreads>(text_stage + Layout::kTokens * Stage::kPitch, Stage::kPitch, rounded_up(patches, 8), 4, image,
-                          arguments.image.row_stride, column, arguments.width, arguments.aligned,
-                          [&](int row) { return row < patches; });
-        },
-        [&](int, int buffer) {
-          const Element* const text_stage = staging + buffer * Layout::kWidthStageElements;
-          accumulate<DepthAlong::kRow, DepthAlong::kRow>(sums, tiles, Stage::kDepth, text_stage, Stage::kPitch,
-                                                         text_stage + Layout::kTokens * Stage::kPitch, Stage::kPitch);
-        });
-    for_each_pair(sums, tiles, [&](int row, int column, float first, float second) {
-      float* const to = similarities + row * Layout::kPitch + patch0 + column;
-      to[0] = first;
-      to[1] = second;
+    ring.start(load);
+    ring.run(load, [&](int, const unsigned char* buffer) { product.accumulate(sums, buffer + text_offset, buffer, arguments.tf32); });
+  }
+
+  /// Whether patch 2 (lane % 4) + e of the warp's tile j exists.
+  __device__ __forceinline__ bool exists(int j, int e) const {
+    return product.column(j) + 2 * static_cast<int>(threadIdx.x % 4) + e < arguments.patches;
+  }
+
+  /// Finds the minimum and the maximum of each row. `partial` has room for two floats for each row and warp.
+  __device__ __forceinline__ void find_range(const Similarities& sums, float2* partial) const {
+    product.for_each_row([&](int i, int h, int row) {
+      float lowest = kInfinity, highest = -kInfinity, check = 0.0f;  // `check` becomes NaN if a similarity is NaN or infinite
+#pragma unroll
+      for (int j = 0; j < kColumnTiles; ++j) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const float value = sums[i][j][2 * h + e];
+          lowest = exists(j, e) ? fminf(lowest, value) : lowest;
+          highest = exists(j, e) ? fmaxf(highest, value) : highest;
+          check += exists(j, e) ? value * 0.0f : 0.0f;
+        }
+      }
+      for (int distance = 1; distance <= 2; ++distance) {
+        lowest = fminf(lowest, __shfl_xor_sync(kAllLanes, lowest, distance));
+        highest = fmaxf(highest, __shfl_xor_sync(kAllLanes, highest, distance));
+      }
+      check = row_sum(check);
+      if (threadIdx.x % 4 == 0) partial[row * kWarps + product.warp] = {lowest + check, highest + check};
     });
     __syncthreads();
+    const int row = threadIdx.x;
+    if (row < arguments.tile_tokens() && mask.real(row)) {
+      float lowest = kInfinity, highest = -kInfinity;  // NaN once a warp's number is NaN
+      for (int warp = 0; warp < kWarps; ++warp) {
+        const float2 range = partial[row * kWarps + warp];
+        lowest = range.x < lowest || range.x != range.x ? range.x : lowest;
+        highest = range.y > highest || range.y != range.y ? range.y : highest;
+      }
+      numbers[row].lowest = lowest;
+      numbers[row].highest = highest;
+      numbers[row].cut = arguments.softmax ? 0.0f : kept_from(highest - lowest, arguments.threshold);
+    }
+    __syncthreads();
   }
-}
 
-/// Replaces a row of similarities by its weights, in the type Element, with zeros past the last patch. All lanes of a
-/// warp call this function together.
-template <class Element, int kCapacity>
-__device__ __forceinline__ void weigh_row(const ForwardArguments<Element>& arguments, std::int64_t token_index,
-                                          bool real, float* row) {
-  constexpr int kValues = kCapacity / 32;
-  const int lane = threadIdx.x % 32;
-  float values[kValues];
-  if (!real) {
+  /// Replaces the similarities by weights that are not yet normalized, and finds their sums. `partial` has room for a float for each row
+  /// and warp.
+  __device__ __forceinline__ void weigh(Similarities& sums, float* partial) const {
+    product.for_each_row([&](int i, int h, int row) {
+      const float lowest = numbers[row].lowest, highest = numbers[row].highest, cut = numbers[row].cut;
+      float sum = 0.0f;
 #pragma unroll
-    for (int i = 0; i < kValues; ++i) values[i] = 0.0f;
-  } else {
-    float lowest = kInfinity, highest = -kInfinity, check = 0.0f;  // `check` becomes NaN if a similarity is NaN or infinite
+      for (int j = 0; j < kColumnTiles; ++j) {
 #pragma unroll
-    for (int i = 0; i < kValues; ++i) {
-      const bool exists = lane + 32 * i < arguments.patches;
-      values[i] = exists ? row[lane + 32 * i] : 0.0f;
-      lowest = exists ? fminf(lowest, values[i]) : lowest;
-      highest = exists ? fmaxf(highest, values[i]) : highest;
-      check += values[i] * 0.0f;
+        for (int e = 0; e < 2; ++e) {
+          float& value = sums[i][j][2 * h + e];
+          const float above = value - lowest;
+          const float kept = arguments.softmax ? expf((value - highest) * arguments.inverse_temperature) : above < cut ? 0.0f : above;
+          value = exists(j, e) ? kept : 0.0f;
+          sum += value;
+        }
+      }
+      sum = row_sum(sum);
+      if (threadIdx.x % 4 == 0) partial[row * kWarps + product.warp] = sum;
+    });
+    __syncthreads();
+    const int row = threadIdx.x;
+    if (row < arguments.tile_tokens() && mask.real(row)) {
+      float sum = 0.0f;
+      for (int warp = 0; warp < kWarps; ++warp) sum += partial[row * kWarps + warp];
+      numbers[row].scale = 1.0f / sum;
+      if (arguments.row_statistics != nullptr) {
+        float* const to = arguments.row_statistics + (pair * arguments.tokens + first_token + row) * kRowStatistics;
+        to[0] = numbers[row].lowest;
+        to[1] = numbers[row].highest;
+        to[2] = sum;
+      }
     }
-    check = warp_sum(check);
-    lowest = warp_minimum(lowest) + check;
-    highest = warp_maximum(highest) + check;
-    const bool softmax = arguments.rules.softmax;
-    const bool flat = !softmax && is_flat(lowest, highest);
-    const float cut = softmax ? 0.0f : kept_from(highest - lowest, arguments.rules.threshold);
-    float sum = 0.0f;
-#pragma unroll
-    for (int i = 0; i < kValues; ++i) {
-      const bool exists = lane + 32 * i < arguments.patches;
-      const float above = values[i] - lowest;
-      const float kept = softmax ? expf((values[i] - highest) * arguments.rules.inverse_temperature) + check
-                                 : (above < cut ? 0.0f : above);
-      values[i] = exists ? kept : 0.0f;
-      sum += values[i];
-    }
-    sum = warp_sum(sum);
-    const float scale = 1.0f / sum;
+    __syncthreads();
+  }
+
+  /// Normalizes the weights and writes them to shared memory, with zeros for padding and past the last patch.
+  __device__ __forceinline__ void put_weights(const Similarities& sums) const {
     const float uniform = 1.0f / static_cast<float>(arguments.patches);
+    product.for_each_row([&](int i, int h, int row) {
+      const bool real = mask.real(row), flat = !arguments.softmax && is_flat(numbers[row].lowest, numbers[row].highest);
+      const float scale = numbers[row].scale;
 #pragma unroll
-    for (int i = 0; i < kValues; ++i) {
-      const bool exists = lane + 32 * i < arguments.patches;
-      values[i] = exists ? (flat ? uniform : values[i] * scale) : 0.0f;
-    }
-    if (arguments.row_statistics != nullptr && lane == 0) {
-      float* const to = arguments.row_statistics + token_index * kRowStatistics;
-      to[0] = lowest;
-      to[1] = highest;
-      to[2] = sum;
+      for (int j = 0; j < kColumnTiles; ++j) {
+        if (product.column(j) >= arguments.patch_rows()) continue;
+        const int column = product.column(j) + 2 * static_cast<int>(threadIdx.x % 4);
+        float values[2];
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          values[e] = real && exists(j, e) ? (flat ? uniform : sums[i][j][2 * h + e] * scale) : 0.0f;
+          if (arguments.all_weights != nullptr && real && exists(j, e)) {
+            arguments.all_weights[(pair * arguments.tokens + first_token + row) * arguments.patches + column + e] = values[e];
+          }
+        }
+        word_at<Pair<Element>>(weights + row * arguments.weight_pitch + column) =
+            Pair<Element>{{from_float<Element>(values[0]), from_float<Element>(values[1])}};
+      }
+    });
+  }
+
+  __device__ __forceinline__ void group_patches(int step, const unsigned char* buffer) const {
+    using Units = PatchUnits<Element, kRowTiles, kSliceBytes>;
+    for (int unit = product.warp; unit < arguments.row_tiles * Units::kPerRow; unit += kWarps) {
+      const int i = unit / Units::kPerRow, column_tile = unit % Units::kPerRow * Units::kTiles;
+      float sums[Units::kTiles][4];
+      clear(sums);
+      if (product.has_row(i)) {
+        multiply_by_patches<Element, kSliceBytes>(sums, weights, arguments.weight_pitch, 16 * i, buffer, column_tile,
+                                                  arguments.patch_rows(), arguments.tf32);
+      }
+      put_token_rows<Element>(sums, arguments.grouped, arguments, mask, pair, first_token, 16 * i,
+                              step * kSliceColumns + 8 * column_tile);
     }
   }
-  __syncwarp();  // all lanes have read before the first one writes
-  Element* const weights = reinterpret_cast<Element*>(row);
-#pragma unroll
-  for (int i = 0; i < kValues; ++i) weights[lane + 32 * i] = from_float<Element>(values[i]);
-  if (real && arguments.weights != nullptr) {
-    float* const to = arguments.weights + token_index * arguments.patches;
-#pragma unroll
-    for (int i = 0; i < kValues; ++i) {
-      if (lane + 32 * i < arguments.patches) to[lane + 32 * i] = values[i];
-    }
+
+  __device__ __forceinline__ void run(unsigned char* shared) const {
+    const int steps = (arguments.width + kSliceColumns - 1) / kSliceColumns;
+    Similarities sums;
+    compute_similarities(
+        sums, {shared + arguments.similarity_ring, arguments.similarity_stage_bytes, arguments.similarity_stages, steps});
+    __syncthreads();  // the second ring and the weights overwrite the first ring
+    const Ring ring{shared + arguments.product_ring, arguments.product_stage_bytes, arguments.product_stages, steps};
+    const auto load = [&](int step, unsigned char* buffer) { copy_image(step, buffer); };
+    ring.start(load);
+    unsigned char* const unused = ring.stage(ring.stages - 1);  // until ring.run() fills it
+    find_range(sums, reinterpret_cast<float2*>(unused));
+    weigh(sums, reinterpret_cast<float*>(unused));
+    put_weights(sums);
+    ring.run(load, [&](int step, const unsigned char* buffer) { group_patches(step, buffer); });
   }
-}
+};
 
-template <class Element, int kRowTiles, int kCapacity>
-__device__ __forceinline__ void group_patches(const ForwardArguments<Element>& arguments, std::int64_t pair,
-                                              int first_token, const TileMask<16 * kRowTiles>& mask,
-                                              const float* weights, Element* staging) {
-  using Layout = ForwardLayout<Element, kRowTiles, kCapacity>;
-  using Stage = RowStage<Element>;
-  constexpr int kWeightPitch = Layout::kPitch * 4 / static_cast<int>(sizeof(Element));
-  const int chunks = (arguments.patches + Stage::kRows - 1) / Stage::kRows;
-  const int blocks = (arguments.width + Stage::kColumns - 1) / Stage::kColumns;
-  const WarpTiles tiles{0, 16, mask.row_tiles(), 8 * static_cast<int>(threadIdx.x / 32), 0, Stage::kColumns};
-  float sums[kRowTiles][1][4];
-  pipeline(
-      chunks * blocks,
-      [&](int step, int buffer) {
-        const int patch0 = step % chunks * Stage::kRows;
-        stage<kThreads>(staging + buffer * Stage::kElements, Stage::kPitch, Stage::kRows,
-                        Stage::kColumns * static_cast<int>(sizeof(Element)) / 16, arguments.image.row(pair, patch0),
-                        arguments.image.row_stride, step / chunks * Stage::kColumns, arguments.width, arguments.aligned,
-                        [&](int row) { return patch0 + row < arguments.patches; });
-      },
-      [&](int step, int buffer) {
-        const int chunk = step % chunks, patch0 = chunk * Stage::kRows, column0 = step / chunks * Stage::kColumns;
-        if (chunk == 0) clear(sums);
-        const int left = rounded_up(arguments.patches - patch0, Fragments<Element>::kStep);
-        accumulate<DepthAlong::kRow, DepthAlong::kColumn>(
-            sums, tiles, left < Stage::kRows ? left : Stage::kRows, reinterpret_cast<const Element*>(weights) + patch0,
-            kWeightPitch, staging + buffer * Stage::kElements, Stage::kPitch);
-        if (chunk + 1 < chunks) return;
-        WarpTiles all = tiles;
-        all.rows = ~0u;  // includes rows of padding, which are stored as zeros
-        for_each_pair(sums, all, [&](int row, int column, float first, float second) {
-          if (first_token + row >= arguments.tokens) return;
-          const bool real = mask.real(row);
-          store_pair(arguments.grouped.row(pair, first_token + row), column0 + column, arguments.width,
-                     real ? first : 0.0f, real ? second : 0.0f);
-        });
-      });
-}
-
-template <class Element, int kRowTiles>
-__device__ __forceinline__ void zero_padding(const ForwardArguments<Element>& arguments, std::int64_t pair,
-                                             int first_token, const TileMask<16 * kRowTiles>& mask) {
-  const int rows = arguments.tokens - first_token < 16 * kRowTiles ? arguments.tokens - first_token : 16 * kRowTiles;
+/// Writes zeros for the padding among the tile's tokens.
+template <class Element>
+__device__ __forceinline__ void zero_padding(const ForwardArguments<Element>& arguments, std::int64_t pair, int first_token,
+                                             const TileMask& mask) {
+  const int left = arguments.tokens - first_token, rows = left < arguments.tile_tokens() ? left : arguments.tile_tokens();
   for (int row = 0; row < rows; ++row) {
     if (mask.real(row)) continue;
     const std::int64_t token_index = pair * arguments.tokens + first_token + row;
     if (arguments.row_statistics != nullptr && threadIdx.x < kRowStatistics) {
       arguments.row_statistics[token_index * kRowStatistics + threadIdx.x] = 0.0f;
     }
-    for (int patch = threadIdx.x; arguments.weights != nullptr && patch < arguments.patches; patch += kThreads) {
-      arguments.weights[token_index * arguments.patches + patch] = 0.0f;
+    for (int patch = threadIdx.x; arguments.all_weights != nullptr && patch < arguments.patches; patch += kThreads) {
+      arguments.all_weights[token_index * arguments.patches + patch] = 0.0f;
     }
     for (int column = threadIdx.x; !mask.any() && column < arguments.width; column += kThreads) {
       arguments.grouped.row(pair, first_token + row)[column] = from_float<Element>(0.0f);
@@ -212,59 +213,47 @@ __device__ __forceinline__ void zero_padding(const ForwardArguments<Element>& ar
   }
 }
 
-template <class Element, int kRowTiles, int kCapacity>
-__global__ void __launch_bounds__(kThreads, 2) sparsify_group_forward_kernel(ForwardArguments<Element> arguments) {
-  using Layout = ForwardLayout<Element, kRowTiles, kCapacity>;
+// With bfloat16, two blocks share a multiprocessor. float32 needs more registers, for the two parts of each operand.
+template <class Element, class Constants>
+__global__ void __launch_bounds__(kThreads, sizeof(Element) == 2 ? 2 : 1)
+    sparsify_group_forward_kernel(ForwardArguments<Element> arguments) {
+  using Block = ForwardBlock<Element, Constants>;
   TESSERA_DYNAMIC_SHARED(shared);
-  float* const similarities = reinterpret_cast<float*>(shared);
-  Element* const row_staging = reinterpret_cast<Element*>(shared + Layout::kSimilarityBytes);
-  Element* const width_staging = Layout::kOverlaps ? reinterpret_cast<Element*>(shared) : row_staging;
-
   const std::int64_t pair = blockIdx.x / arguments.token_tiles;
-  const int first_token = static_cast<int>(blockIdx.x % arguments.token_tiles) * Layout::kTokens;
-  const TileMask<Layout::kTokens> mask(arguments.mask, pair, arguments.tokens, first_token);
-  zero_padding<Element, kRowTiles>(arguments, pair, first_token, mask);
+  const int first_token = static_cast<int>(blockIdx.x % arguments.token_tiles) * arguments.tile_tokens();
+  const TileMask mask(arguments, pair, first_token);
+  zero_padding<Element>(arguments, pair, first_token, mask);
   if (!mask.any()) return;
-
-  compute_similarities<Element, kRowTiles, kCapacity>(arguments, pair, first_token, mask, similarities, width_staging);
-  for (int row = threadIdx.x / 32; row < Layout::kTokens; row += kWarps) {
-    weigh_row<Element, kCapacity>(arguments, pair * arguments.tokens + first_token + row, mask.real(row),
-                                  similarities + row * Layout::kPitch);
-  }
-  __syncthreads();
-  group_patches<Element, kRowTiles, kCapacity>(arguments, pair, first_token, mask, similarities, row_staging);
-}
-
-template <class Element, int kRowTiles, int kCapacity>
-Status start(const SparsifyGroupForward& given, void* stream) {
-  using Layout = ForwardLayout<Element, kRowTiles, kCapacity>;
-  const SparsifyGroupProblem& problem = given.problem;
-  const std::int64_t token_tiles = (problem.tokens + Layout::kTokens - 1) / Layout::kTokens;
-  if (token_tiles * problem.batch > kMostBlocks)
-    return Status::failure("sparsify_group: batch times tokens is too large");
-  ForwardArguments<Element> arguments;
-  arguments.tokens = static_cast<int>(problem.tokens);
-  arguments.patches = static_cast<int>(problem.patches);
-  arguments.width = static_cast<int>(problem.width);
-  arguments.token_tiles = static_cast<int>(token_tiles);
-  arguments.rules = row_rules(problem);
-  arguments.aligned = aligned_rows(given.text_tokens, problem.width, problem.type) &&
-                      aligned_rows(given.image_tokens, problem.width, problem.type);
-  arguments.text = matrices<Element>(given.text_tokens);
-  arguments.image = matrices<Element>(given.image_tokens);
-  arguments.grouped = matrices<Element>(given.grouped);
-  arguments.mask = given.text_mask;
-  arguments.row_statistics = given.row_statistics;
-  arguments.weights = given.weights;
-  return launch("sparsify_group forward", sparsify_group_forward_kernel<Element, kRowTiles, kCapacity>,
-                dim3(static_cast<unsigned>(token_tiles * problem.batch)), kThreads, Layout::kBytes, stream, arguments);
+  const int warp = threadIdx.x / 32;
+  const typename Block::Product product{mask.row_tiles(), warp, Block::Product::column_tiles(warp, arguments.patches)};
+  const Block block{arguments,
+                    pair,
+                    first_token,
+                    mask,
+                    product,
+                    reinterpret_cast<RowNumbers*>(shared),
+                    reinterpret_cast<Element*>(shared + arguments.weights)};
+  block.run(shared);
 }
 
 template <class Element>
 Status start(const SparsifyGroupForward& given, void* stream) {
-  if (given.problem.patches <= 256) return start<Element, 4, 256>(given, stream);
-  if (given.problem.patches <= 640) return start<Element, 2, 640>(given, stream);
-  return start<Element, 1, 1024>(given, stream);
+  const SparsifyGroupProblem& problem = given.problem;
+  const SparsifyGroupPlan plan = choose_plan(problem, Pass::kForward, current_device());
+  if (plan.token_tiles * problem.batch > kMostBlocks) return Status::failure("sparsify_group: batch times tokens is too large");
+  ForwardArguments<Element> arguments(problem, plan, given.text_mask);
+  arguments.aligned_inputs = aligned_rows(given.text_tokens, problem.width, problem.type) &&
+                             aligned_rows(given.image_tokens, problem.width, problem.type);
+  arguments.aligned_outputs = aligned_rows(given.grouped, problem.width, problem.type);
+  arguments.text = matrices<Element>(given.text_tokens);
+  arguments.image = matrices<Element>(given.image_tokens);
+  arguments.grouped = matrices<Element>(given.grouped);
+  arguments.row_statistics = given.row_statistics;
+  arguments.all_weights = given.weights;
+  return with_constants(plan.configuration, [&](auto constants) {
+    return launch("sparsify_group forward", sparsify_group_forward_kernel<Element, decltype(constants)>,
+                  dim3(static_cast<unsigned>(plan.token_tiles * problem.batch)), kThreads, plan.bytes, stream, arguments);
+  });
 }
 
 }  // namespace

@@ -59,11 +59,14 @@ at::Tensor compute_weights(const Inputs& inputs, bool softmax, Threshold thresho
   return weights.masked_fill(~inputs.mask, 0.0);
 }
 
-// Returns true if the kernels cannot be used: for float64, for embeddings of width 0, for more patches than fit in a
-// GPU's shared memory, and on devices without kernels or with too little shared memory.
+// Returns true if the kernels cannot be used: for float64, for embeddings of width 0, for more patches than the GPU kernels accept or than
+// fit in the shared memory of this GPU, and on devices without kernels.
 bool is_composed(const at::Tensor& text, const at::Tensor& image, at::ScalarType dtype) {
-  return dtype == at::kDouble || !has_kernels(text, kernels::kSparsifyGroupBlockMemory) || text.sym_size(2) == 0 ||
-         (text.device().is_cuda() && image.sym_size(1) > kernels::kMostPatchesOnGpu);
+  if (dtype == at::kDouble || text.sym_size(2) == 0) return true;
+  if (!text.device().is_cuda()) return !has_kernels(text);
+  const std::int64_t patches = image.sym_size(1).guard_int(__FILE__, __LINE__);
+  const auto type = dtype == at::kBFloat16 ? kernels::DataType::kBfloat16 : kernels::DataType::kFloat32;
+  return patches > kernels::kMostPatchesOnGpu || !has_kernels(text, kernels::sparsify_group_block_memory(patches, type));
 }
 
 at::Tensor operate(const at::Tensor& text_tokens, const at::Tensor& image_tokens, const at::Tensor& text_mask,
@@ -85,7 +88,7 @@ at::Tensor operate(const at::Tensor& text_tokens, const at::Tensor& image_tokens
     return at::matmul(compute_weights(inputs, softmax, threshold, softmax_temperature), inputs.image).to(tokens);
   }
   return std::get<0>(fused_sparsify_group(text_tokens.to(dtype), image_tokens.to(dtype), text_mask, softmax, threshold,
-                                          softmax_temperature))
+                                          softmax_temperature, text_tokens.is_cuda() && at::globalContext().allowTF32CuBLAS()))
       .to(tokens);
 }
 

@@ -16,10 +16,10 @@ namespace tessera {
 void check_sparsify_group(const at::Tensor& text_tokens, const at::Tensor& image_tokens, const at::Tensor& text_mask);
 
 /// Calls torch.ops.tessera._sparsify_group, with autograd, and returns (grouped, row statistics) from the kernels. Both
-/// token tensors must have the same type, float32 or bfloat16.
+/// token tensors must have the same type, float32 or bfloat16. With `tf32`, float32 is multiplied in TensorFloat-32 on a GPU.
 std::tuple<at::Tensor, at::Tensor> fused_sparsify_group(const at::Tensor& text_tokens, const at::Tensor& image_tokens,
                                                         const at::Tensor& text_mask, bool softmax,
-                                                        std::optional<double> threshold, double softmax_temperature);
+                                                        std::optional<double> threshold, double softmax_temperature, bool tf32);
 
 void define_fused_sparsify_group(torch::Library& library);
 

@@ -19,13 +19,14 @@ using Threshold = std::optional<double>;
 using Pair = std::tuple<at::Tensor, at::Tensor>;
 
 kernels::SparsifyGroupProblem make_problem(const at::Tensor& text, const at::Tensor& image, bool softmax,
-                                         Threshold threshold, double softmax_temperature) {
+                                         Threshold threshold, double softmax_temperature, bool tf32) {
   kernels::SparsifyGroupProblem problem;
   problem.batch = text.size(0);
   problem.tokens = text.size(1);
   problem.patches = image.size(1);
   problem.width = text.size(2);
   problem.type = kernel_type(text);
+  problem.tf32 = tf32;
   problem.weights = softmax ? kernels::PatchWeights::kSoftmax : kernels::PatchWeights::kMinMax;
   problem.threshold =
       threshold ? static_cast<float>(*threshold) : kernels::paper_threshold(std::max<std::int64_t>(1, problem.patches));
@@ -55,7 +56,7 @@ at::Tensor scratch(const kernels::SparsifyGroupProblem& problem, Pass pass, cons
 }
 
 Pair forward_on_device(const at::Tensor& text_tokens, const at::Tensor& image_tokens, const at::Tensor& text_mask,
-                       bool softmax, Threshold threshold, double softmax_temperature) {
+                       bool softmax, Threshold threshold, double softmax_temperature, bool tf32) {
   check_sparsify_group(text_tokens, image_tokens, text_mask);
   check_types(text_tokens, image_tokens);
   const c10::OptionalDeviceGuard device(text_tokens.device());
@@ -66,7 +67,7 @@ Pair forward_on_device(const at::Tensor& text_tokens, const at::Tensor& image_to
   at::Tensor statistics =
       at::empty({text.size(0), text.size(1), kernels::kRowStatistics}, text.options().dtype(at::kFloat));
   kernels::SparsifyGroupForward call;
-  call.problem = make_problem(text, image, softmax, threshold, softmax_temperature);
+  call.problem = make_problem(text, image, softmax, threshold, softmax_temperature, tf32);
   call.text_tokens = rows_of(text);
   call.image_tokens = rows_of(image);
   call.text_mask = mask_bytes(mask);
@@ -81,7 +82,7 @@ Pair forward_on_device(const at::Tensor& text_tokens, const at::Tensor& image_to
 
 Pair backward_on_device(const at::Tensor& grad_grouped, const at::Tensor& text_tokens, const at::Tensor& image_tokens,
                         const at::Tensor& text_mask, const at::Tensor& statistics, bool softmax, Threshold threshold,
-                        double softmax_temperature, std::array<bool, 2> output_mask) {
+                        double softmax_temperature, bool tf32, std::array<bool, 2> output_mask) {
   check_sparsify_group(text_tokens, image_tokens, text_mask);
   check_types(text_tokens, image_tokens);
   TORCH_CHECK(grad_grouped.sizes() == text_tokens.sizes(),
@@ -96,7 +97,7 @@ Pair backward_on_device(const at::Tensor& grad_grouped, const at::Tensor& text_t
   if (output_mask[0]) grad_text = at::empty(text.sizes(), text.options());
   if (output_mask[1]) grad_image = at::empty(image.sizes(), image.options());
   kernels::SparsifyGroupBackward call;
-  call.problem = make_problem(text, image, softmax, threshold, softmax_temperature);
+  call.problem = make_problem(text, image, softmax, threshold, softmax_temperature, tf32);
   call.text_tokens = rows_of(text);
   call.image_tokens = rows_of(image);
   call.text_mask = mask_bytes(mask);
@@ -111,7 +112,7 @@ Pair backward_on_device(const at::Tensor& grad_grouped, const at::Tensor& text_t
   return {grad_text, grad_image};
 }
 
-Pair forward_on_meta(const at::Tensor& text, const at::Tensor& image, const at::Tensor& mask, bool, Threshold, double) {
+Pair forward_on_meta(const at::Tensor& text, const at::Tensor& image, const at::Tensor& mask, bool, Threshold, double, bool) {
   check_sparsify_group(text, image, mask);
   return {at::empty_symint(text.sym_sizes(), text.options()),
           at::empty_symint({text.sym_size(0), text.sym_size(1), kernels::kRowStatistics},
@@ -119,28 +120,30 @@ Pair forward_on_meta(const at::Tensor& text, const at::Tensor& image, const at::
 }
 
 Pair backward_on_meta(const at::Tensor&, const at::Tensor& text, const at::Tensor& image, const at::Tensor&,
-                      const at::Tensor&, bool, Threshold, double, std::array<bool, 2> output_mask) {
+                      const at::Tensor&, bool, Threshold, double, bool, std::array<bool, 2> output_mask) {
   return {output_mask[0] ? at::empty_symint(text.sym_sizes(), text.options()) : at::Tensor(),
           output_mask[1] ? at::empty_symint(image.sym_sizes(), image.options()) : at::Tensor()};
 }
 
 Pair call_forward(const at::Tensor& text, const at::Tensor& image, const at::Tensor& mask, bool softmax,
-                  Threshold threshold, double softmax_temperature) {
+                  Threshold threshold, double softmax_temperature, bool tf32) {
   static const auto forward = operation<decltype(forward_on_device)>("tessera::_sparsify_group");
-  return forward.call(text, image, mask, softmax, threshold, softmax_temperature);
+  return forward.call(text, image, mask, softmax, threshold, softmax_temperature, tf32);
 }
 
 class FusedSparsifyGroup : public torch::autograd::Function<FusedSparsifyGroup> {
  public:
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const at::Tensor& text,
                                                 const at::Tensor& image, const at::Tensor& mask, bool softmax,
-                                                Threshold threshold, double softmax_temperature) {
+                                                Threshold threshold, double softmax_temperature, bool tf32) {
     const at::AutoDispatchBelowADInplaceOrView below;
-    const auto [grouped, statistics] = call_forward(text, image, mask, softmax, threshold, softmax_temperature);
+    const auto [grouped, statistics] = call_forward(text, image, mask, softmax, threshold, softmax_temperature, tf32);
     ctx->save_for_backward({text, image, mask, statistics});
     ctx->saved_data["softmax"] = softmax;
     ctx->saved_data["threshold"] = threshold;
     ctx->saved_data["softmax_temperature"] = softmax_temperature;
+    // The backward pass must find the same similarities at the minimum as the forward pass, even if the global setting changes in between.
+    ctx->saved_data["tf32"] = tf32;
     ctx->mark_non_differentiable({statistics});
     return {grouped, statistics};
   }
@@ -154,14 +157,15 @@ class FusedSparsifyGroup : public torch::autograd::Function<FusedSparsifyGroup> 
     const auto [grad_text, grad_image] = backward.call(
         gradients[0], saved[0], saved[1], saved[2], saved[3], ctx->saved_data["softmax"].toBool(),
         ctx->saved_data["threshold"].toOptional<double>(), ctx->saved_data["softmax_temperature"].toDouble(),
+        ctx->saved_data["tf32"].toBool(),
         {ctx->needs_input_grad(0), ctx->needs_input_grad(1)});
-    return {grad_text, grad_image, {}, {}, {}, {}};
+    return {grad_text, grad_image, {}, {}, {}, {}, {}};
   }
 };
 
 Pair forward_with_gradient(const at::Tensor& text, const at::Tensor& image, const at::Tensor& mask, bool softmax,
-                           Threshold threshold, double softmax_temperature) {
-  const auto both = FusedSparsifyGroup::apply(text, image, mask, softmax, threshold, softmax_temperature);
+                           Threshold threshold, double softmax_temperature, bool tf32) {
+  const auto both = FusedSparsifyGroup::apply(text, image, mask, softmax, threshold, softmax_temperature, tf32);
   return {both[0], both[1]};
 }
 
@@ -170,20 +174,20 @@ Pair forward_with_gradient(const at::Tensor& text, const at::Tensor& image, cons
 
 std::tuple<at::Tensor, at::Tensor> fused_sparsify_group(const at::Tensor& text_tokens, const at::Tensor& image_tokens,
                                                         const at::Tensor& text_mask, bool softmax, std::optional<double> threshold,
-                                                        double softmax_temperature) {
+                                                        double softmax_temperature, bool tf32) {
   using namespace sparsify_group_fused_parts;
-  return call_forward(text_tokens, image_tokens, text_mask, softmax, threshold, softmax_temperature);
+  return call_forward(text_tokens, image_tokens, text_mask, softmax, threshold, softmax_temperature, tf32);
 }
 
 void define_fused_sparsify_group(torch::Library& library) {
   using namespace sparsify_group_fused_parts;
   library.def(
       "_sparsify_group(Tensor text_tokens, Tensor image_tokens, Tensor text_mask, bool softmax, float? threshold, "
-      "float softmax_temperature) -> (Tensor grouped, Tensor row_statistics)",
+      "float softmax_temperature, bool tf32=False) -> (Tensor grouped, Tensor row_statistics)",
       {at::Tag::pt2_compliant_tag});
   library.def(
       "_sparsify_group_backward(Tensor grad_grouped, Tensor text_tokens, Tensor image_tokens, Tensor text_mask, "
-      "Tensor row_statistics, bool softmax, float? threshold, float softmax_temperature, bool[2] output_mask) -> "
+      "Tensor row_statistics, bool softmax, float? threshold, float softmax_temperature, bool tf32, bool[2] output_mask) -> "
       "(Tensor grad_text_tokens, Tensor grad_image_tokens)",
       {at::Tag::pt2_compliant_tag});
   implement_passes<forward_on_device, backward_on_device, forward_on_meta, backward_on_meta, forward_with_gradient>(

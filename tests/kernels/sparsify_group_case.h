@@ -110,7 +110,7 @@ struct SparsifyGroupExpected {
 /// Computes the results and gradients by the definition, with loops in float64. Differentiates each step of the forward pass separately:
 /// the division by the range, the minimum and maximum (whose gradient is shared among ties), and the sum.
 inline SparsifyGroupExpected naive(const SparsifyGroupInputs& inputs) {
-  const auto& [B, L, P, D, type, kind, threshold, temperature] = inputs.problem;
+  const auto& [B, L, P, D, type, kind, threshold, temperature, tf32, configuration, block_memory] = inputs.problem;
   const std::vector<float> t = rounded(inputs.text, type), v = rounded(inputs.image, type),
                            g = rounded(inputs.grad, type);
   SparsifyGroupExpected out{std::vector<double>(B * L * D), std::vector<double>(B * L * P),

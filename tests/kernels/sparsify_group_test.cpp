@@ -1,3 +1,6 @@
+#include <cstring>
+
+#include "kernels/sparsify_group/configurations.h"
 #include "kernels/sparsify_group/row_rules.h"
 #include "tests/kernels/sparsify_group_case.h"
 
@@ -148,14 +151,20 @@ TEST_P(SparsifyGroup, PaddingIsNeverReadAndGetsZeros) {
   }
 }
 
+// The second NaN is the one that GPUs compute. If it is rounded like a number, it becomes -0.
 TEST_P(SparsifyGroup, NanInARealTokenIsNotHidden) {
-  SparsifyGroupInputs inputs = random_inputs(problem_of(1, 3, 6, 8), false);
-  inputs.text[8] = NAN;
-  const SparsifyGroupResults ours = run(on, inputs);
-  for (int d = 0; d < 8; ++d) {
-    EXPECT_FALSE(std::isnan(ours.grouped[d]));
-    EXPECT_TRUE(std::isnan(ours.grouped[8 + d]));
-    EXPECT_TRUE(std::isnan(ours.grad_text[8 + d]));
+  for (const std::uint32_t bits : {0x7fc00000u, 0x7fffffffu}) {
+    for (const bool tf32 : {false, true}) {
+      SparsifyGroupInputs inputs = random_inputs(problem_of(1, 3, 6, 8), false);
+      inputs.problem.tf32 = tf32;
+      std::memcpy(&inputs.text[8], &bits, sizeof(bits));
+      const SparsifyGroupResults ours = run(on, inputs);
+      for (int d = 0; d < 8; ++d) {
+        EXPECT_FALSE(std::isnan(ours.grouped[d]));
+        EXPECT_TRUE(std::isnan(ours.grouped[8 + d]));
+        EXPECT_TRUE(std::isnan(ours.grad_text[8 + d]));
+      }
+    }
   }
 }
 
@@ -169,26 +178,86 @@ TEST_P(SparsifyGroup, RowsMayBeFartherApartThanTheirWidth) {
   }
 }
 
-// The first shape has more pairs than blocks can run at once, and more than one tile of tokens per pair. The second has the longest
-// captions and the widest features. Among so many values, rounding could move some across the threshold. So similarities are small whole
-// numbers, which every order of summation computes exactly, and no normalized similarity is near the threshold.
+// Among the many values of large shapes, rounding could move some across the threshold. So similarities are small whole numbers, which
+// every order of summation computes exactly, and no normalized similarity is near the threshold: they are fractions k / n with n < 200, and
+// each of them differs from this threshold by at least 0.0008.
+SparsifyGroupInputs whole_number_inputs(SparsifyGroupProblem problem) {
+  problem.threshold = 0.33418f;
+  SparsifyGroupInputs inputs = random_inputs(problem, true);
+  for (std::int64_t token = 0; token < problem.tokens; ++token) inputs.mask[(problem.batch - 1) * problem.tokens + token] = 1;
+  std::mt19937 generator(11);
+  for (float& value : inputs.text) value = static_cast<float>(static_cast<int>(generator() % 3) - 1);
+  for (float& value : inputs.image) value = static_cast<float>(static_cast<int>(generator() % 3) - 1);
+  return inputs;
+}
+
+// The first shape has more pairs than blocks can run at once. The others have captions and features of training, and more patches.
 TEST_P(SparsifyGroup, MatchesTheDefinitionAtTheSizesOfTraining) {
-  constexpr std::int64_t shapes[][4] = {{300, 70, 40, 32}, {2, 76, 196, 512}};
+  constexpr std::int64_t shapes[][4] = {{300, 90, 20, 16}, {2, 55, 196, 512}, {2, 76, 196, 512}, {1, 55, 576, 128}};
   for (const auto& [batch, tokens, patches, width] : shapes) {
     for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
       SCOPED_TRACE(testing::Message() << batch << " x " << tokens << " x " << patches << " x " << width
                                       << (type == DataType::kFloat32 ? " float32" : " bfloat16"));
-      SparsifyGroupProblem problem = problem_of(batch, tokens, patches, width, type);
-      // Normalized similarities are fractions k / n with n < 200. Each of them differs from this threshold by at least 0.0008.
-      problem.threshold = 0.33418f;
-      SparsifyGroupInputs inputs = random_inputs(problem, true);
-      for (std::int64_t token = 0; token < tokens; ++token) inputs.mask[(batch - 1) * tokens + token] = 1;
-      std::mt19937 generator(11);
-      for (float& value : inputs.text) value = static_cast<float>(static_cast<int>(generator() % 3) - 1);
-      for (float& value : inputs.image) value = static_cast<float>(static_cast<int>(generator() % 3) - 1);
-      expect_as_naive(on, inputs);
+      expect_as_naive(on, whole_number_inputs(problem_of(batch, tokens, patches, width, type)));
     }
   }
+}
+
+constexpr std::size_t kKiB = 1024;
+constexpr std::size_t kBlockMemories[] = {227 * kKiB, 163 * kKiB, 99 * kKiB};  // of an H100, an A100, and an RTX 4090
+
+// Also with less shared memory, so that tiles have fewer tokens and rings fewer buffers.
+TEST_P(SparsifyGroup, EveryConfigurationMatchesTheDefinition) {
+  if (on_cpu) GTEST_SKIP() << "configurations are for GPUs";
+  constexpr std::int64_t shapes[][4] = {{1, 76, 196, 136}, {1, 55, 250, 40}, {1, 128, 33, 40}, {2, 1, 1, 8}, {1, 17, 8, 64},
+                                        {1, 81, 15, 130},  {1, 16, 129, 72}, {1, 40, 300, 24}, {1, 18, 640, 40}};
+  for (const SparsifyGroupConfiguration& configuration : kSparsifyGroupConfigurations) {
+    for (const auto& [batch, tokens, patches, width] : shapes) {
+      for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
+        for (const std::size_t memory : kBlockMemories) {
+          SparsifyGroupProblem problem = problem_of(batch, tokens, patches, width, type);
+          problem.configuration = configuration.name;
+          problem.block_memory = memory;
+          if (make_plan(problem, Pass::kBackward, configuration, memory).configuration == nullptr) continue;
+          SCOPED_TRACE(testing::Message() << configuration.name << " " << batch << " x " << tokens << " x " << patches << " x " << width
+                                          << (type == DataType::kFloat32 ? " float32 " : " bfloat16 ") << memory);
+          expect_as_naive(on, whole_number_inputs(problem));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(SparsifyGroup, ConfigurationsAgreeOnSimilarities) {
+  if (on_cpu) GTEST_SKIP() << "configurations are for GPUs";
+  for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
+    std::vector<std::vector<float>> statistics;
+    for (const std::string& name : sparsify_group_configurations()) {
+      SparsifyGroupInputs inputs = random_inputs(problem_of(1, 20, 50, 104, type), true);
+      inputs.problem.configuration = name.c_str();
+      const std::vector<float> all = run(on, inputs).row_statistics;
+      std::vector<float> ranges;  // a configuration may add up weights in another order, but not the products of a similarity
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        if (i % kRowStatistics < 2) ranges.push_back(all[i]);
+      }
+      statistics.push_back(ranges);
+      EXPECT_EQ(statistics.back(), statistics.front()) << name;
+    }
+  }
+}
+
+TEST_P(SparsifyGroup, TensorFloat32IsUsedOnRequestOnly) {
+  SparsifyGroupInputs inputs = random_inputs(problem_of(1, 20, 30, 64), false);
+  inputs.problem.threshold = 0.0f;
+  const SparsifyGroupExpected theirs = naive(inputs);
+  const SparsifyGroupResults exact = run(on, inputs);
+  inputs.problem.tf32 = true;
+  const SparsifyGroupResults rounded_products = run(on, inputs);
+  expect_close("grouped", rounded_products.grouped, theirs.grouped, 2e-3);
+  expect_close("grad_text", rounded_products.grad_text, theirs.grad_text, 2e-3);
+  expect_close("grad_image", rounded_products.grad_image, theirs.grad_image, 2e-3);
+  EXPECT_EQ(rounded_products.grouped == exact.grouped, on_cpu);
+  expect_close("grouped", exact.grouped, theirs.grouped, 2e-6);
 }
 
 TEST_P(SparsifyGroup, IsDeterministic) {
@@ -222,6 +291,18 @@ TEST_P(SparsifyGroup, AcceptsNoPairsAndNoTokens) {
   run(on, random_inputs(problem_of(0, 4, 6, 8), false));
   const SparsifyGroupResults ours = run(on, random_inputs(problem_of(2, 0, 6, 8), false));
   EXPECT_EQ(ours.grad_image, std::vector<float>(2 * 6 * 8, 0.0f));
+}
+
+TEST_P(SparsifyGroup, ErrorSaysThatABlockHasTooLittleMemory) {
+  if (on_cpu) GTEST_SKIP() << "for GPUs";
+  float value = 0.0f;
+  SparsifyGroupForward arguments;
+  arguments.problem = problem_of(1, 1, 1024, 8);
+  arguments.problem.block_memory = 99 * kKiB;
+  arguments.text_tokens = arguments.image_tokens = {&value, 8, 8};
+  arguments.grouped = {&value, 8, 8};
+  EXPECT_EQ(on.sparsify_group_forward(arguments).message(),
+            "sparsify_group: no GPU kernel for this number of patches fits into the shared memory of a block");
 }
 
 TEST_P(SparsifyGroup, ErrorsNameBadArguments) {
@@ -288,12 +369,60 @@ TEST(SparsifyGroupOnCpu, UsesTheThreadsOfTheCaller) {
 
 // If threads raced, their results would differ between two orders of execution.
 TEST(SparsifyGroupEmulated, ResultsDoNotDependOnTheOrderOfThreads) {
+  constexpr std::int64_t shapes[][2] = {{20, 40}, {76, 130}, {20, 300}, {10, 700}};
   for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
-    for (const std::int64_t patches : {40, 300, 700}) {
-      const SparsifyGroupInputs inputs = random_inputs(problem_of(2, 20, patches, 72, type), true);
-      const auto results = [&] { return run(emulation_backend(), inputs); };
-      expect_equal(in_reverse_order(results), results());
+    for (const auto& [tokens, patches] : shapes) {
+      for (const std::size_t memory : kBlockMemories) {
+        SCOPED_TRACE(testing::Message() << tokens << " x " << patches << " " << memory);
+        if (memory < sparsify_group_block_memory(patches, type)) continue;
+        SparsifyGroupInputs inputs = random_inputs(problem_of(1, tokens, patches, 168, type), true);
+        inputs.problem.block_memory = memory;
+        const auto results = [&] { return run(emulation_backend(), inputs); };
+        expect_equal(in_reverse_order(results), results());
+      }
     }
+  }
+}
+
+TEST(SparsifyGroupPlan, TokensArePaddedToSixteenAndPassOnceIfMemoryAllows) {
+  const auto plan_of = [](std::int64_t tokens, std::int64_t patches, DataType type, Pass pass, std::size_t memory) {
+    return choose_plan(problem_of(1, tokens, patches, 512, type), pass, {0, memory});
+  };
+  constexpr int expected[][3] = {{55, 1, 4}, {76, 1, 5}, {80, 1, 5}, {81, 2, 3}, {128, 2, 4}};
+  for (const auto& [tokens, tiles, row_tiles] : expected) {
+    const SparsifyGroupPlan plan = plan_of(tokens, 196, DataType::kBfloat16, Pass::kBackward, 227 * kKiB);
+    EXPECT_EQ(plan.token_tiles, tiles) << tokens;
+    EXPECT_EQ(plan.row_tiles, row_tiles) << tokens;
+    EXPECT_LE(plan.bytes, 227 * kKiB);
+    EXPECT_GT(plan.product_stages, 2);
+    EXPECT_GT(plan.similarity_stages, 2);
+  }
+  // Two blocks of the forward pass fit into a multiprocessor.
+  EXPECT_LE(plan_of(76, 196, DataType::kBfloat16, Pass::kForward, 227 * kKiB).bytes, 113 * kKiB);
+  EXPECT_EQ(plan_of(76, 196, DataType::kBfloat16, Pass::kBackward, 99 * kKiB).token_tiles, 2);
+}
+
+TEST(SparsifyGroupPlan, SmallerGpusRunTheKernelsForUsualSizes) {
+  EXPECT_LE(sparsify_group_block_memory(768, DataType::kBfloat16), 99 * kKiB);
+  EXPECT_GT(sparsify_group_block_memory(769, DataType::kBfloat16), 99 * kKiB);
+  EXPECT_LE(sparsify_group_block_memory(512, DataType::kFloat32), 99 * kKiB);
+  EXPECT_GT(sparsify_group_block_memory(513, DataType::kFloat32), 99 * kKiB);
+  EXPECT_LE(sparsify_group_block_memory(1024, DataType::kBfloat16), 163 * kKiB);
+  EXPECT_LE(sparsify_group_block_memory(848, DataType::kFloat32), 163 * kKiB);
+  EXPECT_GT(sparsify_group_block_memory(849, DataType::kFloat32), 163 * kKiB);
+  EXPECT_LE(sparsify_group_block_memory(1024, DataType::kFloat32), 227 * kKiB);
+  // A problem that just fits has a plan, and one byte less is too little.
+  const SparsifyGroupProblem problem = problem_of(1, 76, 640, 512, DataType::kBfloat16);
+  const std::size_t least = sparsify_group_block_memory(640, DataType::kBfloat16);
+  for (const Pass pass : {Pass::kForward, Pass::kBackward}) EXPECT_NE(choose_plan(problem, pass, {0, least}).configuration, nullptr);
+  EXPECT_EQ(choose_plan(problem, Pass::kBackward, {0, least - 1}).configuration, nullptr);
+}
+
+TEST(SparsifyGroupPlan, TableNamesConfigurationsThatTakeItsSizes) {
+  for (const TunedChoice& choice : kSparsifyGroupChoices) {
+    SparsifyGroupProblem problem = problem_of(1, choice.most_tokens, choice.most_patches, 512, choice.type);
+    problem.configuration = choice.configuration;
+    EXPECT_NE(choose_plan(problem, choice.pass, {choice.compute_capability, 227 * kKiB}).configuration, nullptr) << choice.configuration;
   }
 }
 

@@ -44,8 +44,10 @@ void fields(Visitor& v, SparsifySettings& s) {
 ///
 /// float32 and bfloat16 use fused kernels (kernels/sparsify_group): forward and backward store only tiles of [B, L, P],
 /// sums are float32, and the backward pass keeps only the inputs and three numbers per token. float16 computes as
-/// float32. float64, and float32 on a GPU with more than 1,024 patches, use tensor operations that autograd can
-/// differentiate any number of times. Autocast has no effect: tokens are used in the type in which they are passed.
+/// float32. On a GPU, float32 is multiplied on tensor cores: as three products in TensorFloat-32, whose error is that of
+/// float32, or as one if LibTorch's setting allows TensorFloat-32 (training.tf32). float64, and more patches than a GPU's
+/// kernels accept (1,024, or fewer with little shared memory), use tensor operations that autograd can differentiate any
+/// number of times. Autocast has no effect: tokens are used in the type in which they are passed.
 /// Throws c10::Error naming the tensor if shapes, types or devices do not fit. Differentiable in both token tensors;
 /// with the fused kernels only once. In Python: torch.ops.tessera.sparsify_group, after torch.ops.load_library of
 /// libtessera_ops.so.
