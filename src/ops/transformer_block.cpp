@@ -118,7 +118,7 @@ class Block : public torch::autograd::Function<Block> {
       kept.first = add_and_normalize(call->stream, p.norm_1, type);
       kept.qkv = mapped(kept.first.output, p.qkv, /*by_functional=*/false);
     }
-    kept.first.output = recorded(kept.first.output);
+    if (!call->recorded) kept.first = {kept.first.sum, {}, {}, {}};
     if (call->recorded) {
       kept.qkv = kept.qkv.detach().requires_grad_();
       const at::AutoGradMode grad(true);
@@ -133,14 +133,14 @@ class Block : public torch::autograd::Function<Block> {
     kept.first.sum = recorded(kept.first.sum);
     kept.update = p.scale_1.defined() ? recorded(kept.update) : at::Tensor();
     kept.fc = mapped(kept.second.output, p.fc, /*by_functional=*/true);
-    if (p.gate.weight.defined()) {
-      kept.gate = mapped(kept.second.output, p.gate, /*by_functional=*/true);
+    if (p.gate.weight.defined()) kept.gate = mapped(kept.second.output, p.gate, /*by_functional=*/true);
+    if (!call->recorded) kept.second = {kept.second.sum, {}, {}, {}};
+    if (kept.gate.defined()) {
       kept.activated = activate(kept.gate, p.activation);
       kept.hidden = kept.activated * kept.fc;
     } else {
       kept.hidden = activate(kept.fc, p.activation);
     }
-    kept.second.output = recorded(kept.second.output);
     kept.fc = recorded(kept.fc);
     const at::Tensor result = mapped(kept.hidden, p.projection, /*by_functional=*/true), sum = kept.second.sum;
     if (call->recorded) keep(ctx, call, std::move(kept));
