@@ -3,6 +3,7 @@
 #include "kernels/flops_regularizer/flops_regularizer.h"
 #include "kernels/linear_cross_entropy/linear_cross_entropy.h"
 #include "kernels/max_similarity/max_similarity.h"
+#include "kernels/residual_norm/residual_norm.h"
 #include "kernels/roi_align/roi_align.h"
 #include "kernels/sparsify_group/sparsify_group.h"
 #include "kernels/text_pool/text_pool.h"
@@ -53,6 +54,15 @@ Status max_similarity_forward(const MaxSimilarityForward&, void*) {
 }
 Status max_similarity_backward(const MaxSimilarityBackward&, void*) {
   return missing("max_similarity");
+}
+std::size_t residual_norm_workspace(std::int64_t, std::int64_t) {
+  return 0;
+}
+Status residual_norm_forward(const ResidualNormForward&, void*) {
+  return missing("residual_norm");
+}
+Status residual_norm_backward(const ResidualNormBackward&, void*) {
+  return missing("residual_norm");
 }
 Status roi_align_forward(const RoiAlignForward&, void*) {
   return missing("roi_align");

@@ -28,6 +28,19 @@ class Autocast {
   at::DeviceType device_;
 };
 
+/// Returns the type to which autocast casts tensors on this tensor's device; nothing if autocast is off.
+inline std::optional<at::ScalarType> autocast_type(const at::Tensor& tensor) {
+  const at::DeviceType device = tensor.device().type();
+  if ((device != at::kCPU && device != at::kCUDA) || !at::autocast::is_autocast_enabled(device)) return std::nullopt;
+  return at::autocast::get_autocast_dtype(device);
+}
+
+/// Returns a parameter as autocast passes it to a matrix product: in autocast's type, or unchanged if autocast is off.
+inline at::Tensor autocast_copy(const at::Tensor& parameter) {
+  const auto type = autocast_type(parameter);
+  return type ? at::autocast::cached_cast(*type, parameter, parameter.device().type()) : parameter;
+}
+
 /// Sets the precision for one scope: autocast for bfloat16 and float16, no autocast for float32.
 class PrecisionScope {
  public:

@@ -15,8 +15,12 @@ BlockInputs::~BlockInputs() {
   current_block_inputs = outer_;
 }
 
+bool BlockInputs::recording() {
+  return current_block_inputs != nullptr;
+}
+
 at::Tensor BlockInputs::seen(const at::Tensor& input) {
-  if (current_block_inputs == nullptr) return input;
+  if (!recording()) return input;
   return current_block_inputs->last_ = input.detach().requires_grad_();
 }
 

@@ -18,6 +18,8 @@ class BlockInputs {
   /// The input [B, 1 + N, w] or [B, N, w] of the block that ran last; undefined if none has run.
   const at::Tensor& last() const { return last_; }
 
+  /// Whether a BlockInputs exists in this thread.
+  static bool recording();
   /// Returns the tensor that a block should use as its input: `input` detached and recorded or, if no BlockInputs exists, `input` itself.
   static at::Tensor seen(const at::Tensor& input);
 

@@ -6,17 +6,9 @@
 #include "src/models/attention.h"
 #include "src/models/batch_norm.h"
 #include "src/models/layers.h"
+#include <tessera/ops/numeric.h>
 
 namespace tessera {
-
-at::Tensor activate(const at::Tensor& x, const std::string& activation) {
-  if (activation == "gelu") return at::gelu(x);
-  if (activation == "gelu_tanh") return at::gelu(x, "tanh");
-  if (activation == "silu") return at::silu(x);
-  if (activation == "relu") return at::relu(x);
-  TORCH_CHECK(activation == "quick_gelu", "no activation named ", activation);
-  return x * at::sigmoid(1.702 * x);
-}
 
 at::Tensor linear(torch::nn::Linear& layer, const at::Tensor& x) {
   // at::linear() adds the bias inside the product, so it can round differently from layer(x). The CPU keeps layer(x), with which all
@@ -105,6 +97,10 @@ LayerNorm::LayerNorm(std::int64_t width, double eps)
 
 at::Tensor LayerNorm::forward(const at::Tensor& x) {
   return at::layer_norm(at_least_float(x), weight_.sizes(), at_least_float(weight_), at_least_float(bias_), eps_);
+}
+
+at::Tensor LayerNorm::forward(const ResidualStream& stream) {
+  return residual_norm(stream, norm_parameters(), compute_dtype(stream.x));
 }
 
 LayerScale::LayerScale(std::int64_t width, double start)

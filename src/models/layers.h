@@ -6,10 +6,10 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 
-namespace tessera {
+#include "src/ops/activation.h"
+#include "src/ops/residual_norm.h"
 
-/// Applies "gelu", "gelu_tanh", "quick_gelu", "silu" or "relu" to x.
-at::Tensor activate(const at::Tensor& x, const std::string& activation);
+namespace tessera {
 
 /// Returns layer(x) for x [..., in]. On a GPU, a single operator computes the product and adds the bias; torch::nn::Linear adds the bias in
 /// a second operator.
@@ -25,6 +25,9 @@ class LayerNorm : public torch::nn::Module {
  public:
   LayerNorm(std::int64_t width, double eps);
   at::Tensor forward(const at::Tensor& x);
+  /// Normalizes a residual stream. Adds its update in the same pass.
+  at::Tensor forward(const ResidualStream& stream);
+  NormParameters norm_parameters() const { return {weight_, bias_, eps_}; }
   const at::Tensor& weight() const { return weight_; }
   const at::Tensor& bias() const { return bias_; }
   /// Normalizes over the channels of a map [B, C, H, W]; the result is channels-last in memory.
@@ -41,6 +44,7 @@ class LayerScale : public torch::nn::Module {
  public:
   LayerScale(std::int64_t width, double start);
   at::Tensor forward(const at::Tensor& x) { return x * gamma_; }
+  const at::Tensor& gamma() const { return gamma_; }
 
  private:
   at::Tensor gamma_;

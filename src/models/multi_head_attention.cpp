@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <torch/nn/init.h>
 
+#include "src/models/autocast.h"
 #include "src/models/multi_head_attention.h"
 
 namespace tessera {
@@ -81,15 +82,33 @@ std::vector<at::Tensor> MultiHeadAttention::queries_keys_values(const at::Tensor
   TORCH_CHECK(weights_.size() == 1, "MultiHeadAttention: queries, keys and values have separate weights");
   std::vector<at::Tensor> qkv = at::linear(x, weights_[0], input_bias()).chunk(3, -1);
   add_updates(x, {{"query", qkv[0]}, {"key", qkv[1]}, {"value", qkv[2]}}, is_training());
-  const auto prepared = [&](const at::Tensor& given, const std::shared_ptr<LayerNorm>& norm) {
+  return prepared(std::move(qkv), rotation);
+}
+
+// Normalizes and rotates queries and keys.
+std::vector<at::Tensor> MultiHeadAttention::prepared(std::vector<at::Tensor> qkv, const Rotation& rotation) const {
+  const auto one = [&](const at::Tensor& given, const std::shared_ptr<LayerNorm>& norm) {
     at::Tensor out = given;
     if (norm)
       out = norm->forward(out.unflatten(-1, {heads_, out.size(-1) / heads_})).flatten(-2).to(given.scalar_type());
     return rotated(out, heads_, rotation);
   };
-  qkv[0] = prepared(qkv[0], query_norm_);
-  qkv[1] = prepared(qkv[1], key_norm_);
+  qkv[0] = one(qkv[0], query_norm_);
+  qkv[1] = one(qkv[1], key_norm_);
   return qkv;
+}
+
+bool MultiHeadAttention::add_to(BlockParts& parts, const AttentionMask& mask, const Rotation& rotation) const {
+  if (weights_.size() > 1 || inner_norm_ || !adapters().empty()) return false;
+  parts.qkv = {autocast_copy(weights_[0]), input_bias()};
+  parts.out = {autocast_copy(out_proj_->weight), out_proj_->bias};
+  for (const auto& norm : {query_norm_, key_norm_})
+    if (norm) parts.attention_parameters.insert(parts.attention_parameters.end(), {norm->weight(), norm->bias()});
+  parts.attention = [this, mask, rotation](const at::Tensor& qkv) {
+    const std::vector<at::Tensor> each = prepared(qkv.chunk(3, -1), rotation);
+    return attend(each[0], each[1], each[2], heads_, mask);
+  };
+  return true;
 }
 
 at::Tensor MultiHeadAttention::project(const at::Tensor& attended) {

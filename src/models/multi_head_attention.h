@@ -10,6 +10,7 @@
 #include "src/models/attention.h"
 #include "src/models/layers.h"
 #include "src/models/rotary.h"
+#include "src/ops/transformer_block.h"
 #include <tessera/models/lora.h>
 
 namespace tessera {
@@ -51,6 +52,9 @@ class MultiHeadAttention : public torch::nn::Module, public Adaptable {
   std::vector<at::Tensor> queries_keys_values(const at::Tensor& x, const Rotation& rotation = {}) const;
   at::Tensor project(const at::Tensor& attended);
   std::int64_t heads() const { return heads_; }
+  /// Adds self-attention to the parts of a block that runs as one function. Returns false if such a function cannot run it: with adapters, an
+  /// inner norm, or separate weights for queries, keys and values. The parts may be used only while this module exists.
+  bool add_to(BlockParts& parts, const AttentionMask& mask, const Rotation& rotation) const;
 
   /// Redraws all weights from normal distributions; biases do not change.
   void initialize(double input_deviation, double output_deviation);
@@ -64,6 +68,7 @@ class MultiHeadAttention : public torch::nn::Module, public Adaptable {
   std::vector<at::Tensor> weights_;  // weights of queries, keys and values: one fused tensor, or three
   std::vector<at::Tensor> biases_;   // biases: one fused tensor, or three (undefined for a part without bias); empty if no part has a bias
   at::Tensor input_bias() const;
+  std::vector<at::Tensor> prepared(std::vector<at::Tensor> qkv, const Rotation& rotation) const;
 
   std::shared_ptr<LayerNorm> query_norm_, key_norm_, inner_norm_;
   torch::nn::Linear out_proj_;

@@ -22,14 +22,15 @@ TransformerSettings block_settings(const TextGroupEncoderSettings& s) {
   return out;
 }
 
-at::Tensor through_blocks(const torch::nn::ModuleList& blocks, at::Tensor x, const SequenceInfo& sequence) {
+at::Tensor through_blocks(const torch::nn::ModuleList& blocks, const at::Tensor& x, const SequenceInfo& sequence) {
+  ResidualStream stream = {x, {}};
   for (const auto& each : *blocks) {
     auto& block = static_cast<TransformerBlock&>(*each);
     std::optional<RowRngScope> scope;
     if (block.draws_for_tokens()) scope.emplace(token_keys(x.size(0), x.size(1), x.device()));
-    x = block.forward(x, sequence);
+    stream = block.forward(stream, sequence);
   }
-  return x;
+  return residual_sum(stream);
 }
 
 }  // namespace

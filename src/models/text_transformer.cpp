@@ -77,13 +77,16 @@ Encoded TextTransformer::encode(const TowerInput& input) {
     attention = causal ? causal_attention_mask(mask, length) : self_attention_mask(mask, length);
   }
   if (ln_pre_) x = ln_pre_->forward(x);
-  x = transformer_->forward(x, {attention});
-  if (settings_.final_norm == "tokens") x = ln_final_->forward(x);
+  x = finish(transformer_->run(x, {attention}));
   Encoded out;
   out.tokens = rows.defined() ? unpack(x, rows) : zero_padding(x, mask);
   out.mask = mask;
   out.ids = ids;
   return out;
+}
+
+at::Tensor TextTransformer::finish(const ResidualStream& last) {
+  return settings_.final_norm == "tokens" ? ln_final_->forward(last) : residual_sum(last);
 }
 
 at::Tensor TextTransformer::positions(std::int64_t length) const {
@@ -106,8 +109,7 @@ Encoded TextTransformer::encode_with_class_token(const at::Tensor& given_ids, co
   const at::Tensor keys = settings_.class_token == "shifted" ? at::cat({always, mask}, 1) : at::cat({mask, always}, 1);
   AttentionMask attention;
   attention.allowed = at::ones({x.size(1), x.size(1)}, mask.options()).tril() & keys.unsqueeze(1).unsqueeze(1);
-  x = transformer_->forward(x, {attention});
-  if (settings_.final_norm == "tokens") x = ln_final_->forward(x);
+  x = finish(transformer_->run(x, {attention}));
   Encoded out;
   out.tokens = zero_padding(x.slice(1, 0, given_ids.size(1)), given_mask);
   out.class_token = x.select(1, -1);

@@ -85,6 +85,7 @@ class TextTransformer : public Encoder {
   at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const override;
 
  private:
+  at::Tensor finish(const ResidualStream& last);
   Encoded encode_with_class_token(const at::Tensor& ids, const at::Tensor& mask);
   /// Returns the vectors that are added to the tokens at positions 0, 1, ...: [n, w], where n is at least `length`.
   at::Tensor positions(std::int64_t length) const;

@@ -28,7 +28,33 @@ Transformer::Transformer(const TransformerSettings& settings, BlockInitializatio
         std::make_shared<TransformerBlock>(settings, initialization, feed_forward ? feed_forward(i) : nullptr));
 }
 
-at::Tensor Transformer::forward(at::Tensor x, const SequenceInfo& sequence, std::int64_t first) {
+namespace {
+
+using OnStream = std::function<ResidualStream(const ResidualStream&)>;
+
+// Runs a block such that the backward pass computes it again. Only the block's input is kept: the stream and its update.
+ResidualStream recomputed_block(const TransformerBlock& block, const OnStream& run, const ResidualStream& stream, const at::Tensor& factors) {
+  const auto value_of = [](const std::vector<at::Tensor>& tensors) { return tensors.size() > 1 ? tensors[1] : at::Tensor(); };
+  const auto tensors_of = [](const ResidualStream& of) {
+    return of.update.value.defined() ? std::vector{of.x, of.update.value} : std::vector{of.x};
+  };
+  ResidualUpdate update = stream.update;
+  update.value.reset();
+  std::vector<at::Tensor> parameters = block.parameters();
+  for (const at::Tensor& parameter : {update.bias, update.column_scale})
+    if (parameter.defined()) parameters.push_back(parameter);
+  const auto body = [=](const std::vector<at::Tensor>& inputs) {
+    ResidualStream given = {inputs[0], update};
+    given.update.value = value_of(inputs);
+    return tensors_of(run(given));
+  };
+  const std::vector<at::Tensor> out = recomputed(body, tensors_of(stream), parameters);
+  return {out[0], block.update_of(value_of(out), factors)};
+}
+
+}  // namespace
+
+ResidualStream Transformer::run(const at::Tensor& x, const SequenceInfo& sequence, std::int64_t first) {
   const std::int64_t layers = std::ssize(*resblocks_);
   const bool again = grad_checkpointing_ && is_training() && at::GradMode::is_enabled();
   // Draws the random numbers of stochastic depth here and not in the blocks, so that a block that is computed again
@@ -47,6 +73,7 @@ at::Tensor Transformer::forward(at::Tensor x, const SequenceInfo& sequence, std:
       keys[static_cast<std::size_t>(i)] =
           token_keys(packed.defined() ? packed.rows : x.size(0), x.size(-2), x.device(), packed);
   const at::Tensor real = RealRows::now();
+  ResidualStream stream = {x, {}};
   for (std::int64_t i = first; i < layers; ++i) {
     TransformerBlock& block = this->block(i);
     at::Tensor factors;
@@ -55,15 +82,15 @@ at::Tensor Transformer::forward(at::Tensor x, const SequenceInfo& sequence, std:
           drop_path_ * static_cast<double>(i) / static_cast<double>(std::max<std::int64_t>(1, layers - 1));
       factors = draws.narrow(1, 2 * (i - first), 2).ge(rate) / (1 - rate);
     }
-    const auto forward = [&block, sequence, factors, real, of_tokens = keys[static_cast<std::size_t>(i)]](const at::Tensor& y) {
+    const auto run = [&block, sequence, factors, real, of_tokens = keys[static_cast<std::size_t>(i)]](const ResidualStream& given) {
       const RealRows rows(real);
       std::optional<RowRngScope> scope;
       if (of_tokens.defined()) scope.emplace(of_tokens);
-      return block.forward(y, sequence, factors);
+      return block.forward(given, sequence, factors);
     };
-    x = again ? recomputed(forward, x, block.parameters()) : forward(x);
+    stream = again ? recomputed_block(block, run, stream, factors) : run(stream);
   }
-  return x;
+  return stream;
 }
 
 std::array<at::Tensor, 2> Transformer::forward_both(at::Tensor x, const SequenceInfo& sequence, LastBlock kind) {

@@ -88,7 +88,11 @@ class Transformer : public torch::nn::Module {
   Transformer(const TransformerSettings& settings, BlockInitialization initialization,
               const FeedForwardOfBlock& feed_forward = {});
   /// Runs the blocks from number `first` on. x [B, N, width], or packed [T, width] -> the same shape.
-  at::Tensor forward(at::Tensor x, const SequenceInfo& sequence = {}, std::int64_t first = 0);
+  at::Tensor forward(const at::Tensor& x, const SequenceInfo& sequence = {}, std::int64_t first = 0) {
+    return residual_sum(run(x, sequence, first));
+  }
+  /// Does the same, but leaves the last block's update to the norm that follows.
+  ResidualStream run(const at::Tensor& x, const SequenceInfo& sequence = {}, std::int64_t first = 0);
   /// Runs all blocks but the last. Then runs the last block twice on their output: as an ordinary block, and as the given kind of last
   /// block. Returns the two results. x [B, N, width]: tokens of whole images. Throws c10::Error in training mode or if there are no blocks.
   std::array<at::Tensor, 2> forward_both(at::Tensor x, const SequenceInfo& sequence, LastBlock kind);

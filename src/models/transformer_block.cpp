@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/nn/init.h>
 
+#include "src/models/autocast.h"
 #include "src/models/block_inputs.h"
 #include "src/models/last_block.h"
 #include "src/models/transformer.h"
@@ -37,6 +38,16 @@ std::vector<LinearMap> Mlp::linear_maps() const {
                                  {"mlp_out", "out", "c_proj.weight", 0, c_proj_->weight.size(0)}};
   if (c_gate_) maps.push_back({"mlp_in", "gate", "c_gate.weight", 0, hidden});
   return maps;
+}
+
+bool Mlp::add_to(BlockParts& parts) const {
+  if (norm_ || norm_in_ || !adapters().empty()) return false;
+  const auto map = [](const torch::nn::Linear& layer) { return MapParameters{autocast_copy(layer->weight), layer->bias}; };
+  if (c_gate_) parts.gate = map(c_gate_);
+  parts.fc = map(c_fc_);
+  parts.projection = map(c_proj_);
+  parts.activation = activation_;
+  return true;
 }
 
 void Mlp::initialize(double fc_deviation, double projection_deviation) {
@@ -80,8 +91,42 @@ TransformerBlock::TransformerBlock(const TransformerSettings& s, BlockInitializa
   }
 }
 
-at::Tensor TransformerBlock::forward(const at::Tensor& given, const SequenceInfo& sequence, const at::Tensor& factors) {
-  const at::Tensor input = BlockInputs::seen(given);
+at::Tensor TransformerBlock::forward(const at::Tensor& x, const SequenceInfo& sequence, const at::Tensor& factors) {
+  return residual_sum(forward(ResidualStream{x, {}}, sequence, factors));
+}
+
+ResidualStream TransformerBlock::forward(const ResidualStream& given, const SequenceInfo& sequence, const at::Tensor& factors) {
+  const ResidualStream stream = BlockInputs::recording() ? ResidualStream{BlockInputs::seen(residual_sum(given)), {}} : given;
+  BlockParts parts;
+  if (!ComposedBlocks::asked_for() && add_to(parts, sequence, factors)) return transformer_block(stream, parts);
+  return {composed(residual_sum(stream), sequence, factors), {}};
+}
+
+ResidualUpdate TransformerBlock::update_of(const at::Tensor& value, const at::Tensor& factors) const {
+  if (!value.defined()) return {};
+  const auto& mlp = dynamic_cast<const Mlp&>(*mlp_);  // other parts leave no update
+  return {value, mlp.output_bias(), ls_2_ ? ls_2_->gamma() : at::Tensor(), factors.defined() ? factors.select(1, 1) : at::Tensor()};
+}
+
+// Adds everything to the parts of a block that runs as one function. Returns false if such a function cannot run this block.
+bool TransformerBlock::add_to(BlockParts& parts, const SequenceInfo& sequence, const at::Tensor& factors) const {
+  const auto* mlp = dynamic_cast<const Mlp*>(mlp_.get());
+  if (norms_ != NormPlace::before || mlp == nullptr || !mlp->add_to(parts) || !attn_->add_to(parts, sequence.mask, sequence.rotation))
+    return false;
+  parts.norm_1 = ln_1_->norm_parameters();
+  parts.norm_2 = ln_2_->norm_parameters();
+  if (ls_1_) {
+    parts.scale_1 = ls_1_->gamma();
+    parts.scale_2 = ls_2_->gamma();
+  }
+  if (factors.defined()) {
+    parts.factors_1 = factors.select(1, 0);
+    parts.factors_2 = factors.select(1, 1);
+  }
+  return true;
+}
+
+at::Tensor TransformerBlock::composed(const at::Tensor& input, const SequenceInfo& sequence, const at::Tensor& factors) {
   std::vector<std::int64_t> column_shape(static_cast<std::size_t>(input.dim()), 1);
   column_shape[0] = -1;
   const auto scaled = [&](at::Tensor update, const std::shared_ptr<LayerScale>& scale, std::int64_t column) {
@@ -93,7 +138,7 @@ at::Tensor TransformerBlock::forward(const at::Tensor& given, const SequenceInfo
     at::Tensor update = part(norms_ == NormPlace::before ? norm.forward(x) : x);
     if (norms_ == NormPlace::on_updates) update = norm.forward(update);
     const at::Tensor sum = x + scaled(update, scale, column);
-    return norms_ == NormPlace::after ? norm.forward(sum) : sum;
+    return (norms_ == NormPlace::after ? norm.forward(sum) : sum).to(x.scalar_type());
   };
   const at::Tensor x = updated(input, *ln_1_, ls_1_, 0, [&](const at::Tensor& y) { return attn_->forward(y, sequence.mask, sequence.rotation); });
   return updated(x, *ln_2_, ls_2_, 1, [&](const at::Tensor& y) { return mlp_->forward(y, sequence); });

@@ -50,6 +50,10 @@ class Mlp : public FeedForward, public Adaptable {
   /// Redraws the weights from normal distributions; biases do not change.
   void initialize(double fc_deviation, double projection_deviation);
   std::vector<LinearMap> linear_maps() const override;
+  /// Adds the maps to the parts of a block that runs as one function. Returns false if such a function cannot run them: with adapters or
+  /// norms of their own.
+  bool add_to(BlockParts& parts) const;
+  const at::Tensor& output_bias() const { return c_proj_->bias; }
 
  private:
   std::string activation_;
@@ -63,6 +67,20 @@ class Mlp : public FeedForward, public Adaptable {
 /// standard deviations of OpenAI's CLIP (attention width^-1/2, projections width^-1/2 (2 layers)^-1/2, MLP (2 width)^-1/2).
 enum class BlockInitialization { image, text };
 
+/// While an object of this class exists, the transformer blocks of its thread run as single operators instead of as one function per block.
+/// They then have second derivatives if attention has: LibTorch's fused attention has none (at::Context::setSDPUseFlash and so on).
+class ComposedBlocks {
+ public:
+  ComposedBlocks() { ++depth_; }
+  ~ComposedBlocks() { --depth_; }
+  ComposedBlocks(const ComposedBlocks&) = delete;
+  ComposedBlocks& operator=(const ComposedBlocks&) = delete;
+  static bool asked_for() { return depth_ > 0; }
+
+ private:
+  static inline thread_local int depth_ = 0;
+};
+
 /// A pre-norm residual block: x += ls_1 * attn(ln_1(x)); x += ls_2 * mlp(ln_2(x)). With `block_norm: after`, x = ln_1(x + ls_1 * attn(x))
 /// and so on; with `block_norm: on_updates`, x += ls_1 * ln_1(attn(x)) and so on. LayerScale is present if the settings ask for it.
 class TransformerBlock : public torch::nn::Module {
@@ -74,6 +92,13 @@ class TransformerBlock : public torch::nn::Module {
   /// Maps x [B, N, width], or packed [T, width], to the same shape. `factors` [B or T, 2] multiply the outputs of the two residual branches
   /// (attention, feed-forward) of each sample or packed token, for stochastic depth; undefined means 1.
   at::Tensor forward(const at::Tensor& x, const SequenceInfo& sequence = {}, const at::Tensor& factors = {});
+  /// Does the same with a residual stream whose update the block adds. A block with its norms before its parts, without adapters, norms
+  /// inside of attention or Mlp, or another feed-forward part, runs as one autograd function (src/ops/transformer_block.h) and leaves its last
+  /// update to be added; its result has no second derivatives. Other blocks, and all blocks under ComposedBlocks, return a stream without
+  /// an update.
+  ResidualStream forward(const ResidualStream& stream, const SequenceInfo& sequence, const at::Tensor& factors = {});
+  /// Returns the update that forward() leaves if its value is `value`, which may be undefined, and `factors` are those of forward().
+  ResidualUpdate update_of(const at::Tensor& value, const at::Tensor& factors) const;
   /// Runs the block as the last one of a ViT whose patches are compared with texts (see last_block.h). Maps tokens x [B, N, width] of whole
   /// images to the same shape.
   at::Tensor forward_as(LastBlock kind, const at::Tensor& x, const SequenceInfo& sequence);
@@ -85,6 +110,8 @@ class TransformerBlock : public torch::nn::Module {
 
  private:
   enum class NormPlace { before, after, on_updates };
+  at::Tensor composed(const at::Tensor& input, const SequenceInfo& sequence, const at::Tensor& factors);
+  bool add_to(BlockParts& parts, const SequenceInfo& sequence, const at::Tensor& factors) const;
 
   NormPlace norms_;
   std::shared_ptr<LayerNorm> ln_1_, ln_2_;

@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 
+#include "src/models/autocast.h"
 #include "src/models/per_sample_rng.h"
 #include "src/models/position_embedding.h"
 #include "src/models/room.h"
@@ -159,7 +160,7 @@ Encoded Vit::encode(const TowerInput& input) {
   if (input.regions.defined()) return encode_regions(input.regions, input.mask);
   TORCH_CHECK(input.pixels.defined() || input.patches.defined(), "vit: takes images or regions");
   const Embedded embedded = input.patches.defined() ? embed_patches(input) : embed(input);
-  return encoded(transformer_->forward(embedded.tokens, embedded.sequence), embedded);
+  return encoded(transformer_->run(embedded.tokens, embedded.sequence), embedded);
 }
 
 Encoded Vit::encode_with(LastBlock kind, const TowerInput& input) {
@@ -171,7 +172,7 @@ Encoded Vit::encode_with(LastBlock kind, const TowerInput& input) {
   if (settings_.block_norm != "before") user_error("last_block needs blocks with block_norm: before, but this model's is ", settings_.block_norm);
   const Embedded embedded = embed(input);
   const auto [plain, other] = transformer_->forward_both(embedded.tokens, embedded.sequence, kind);
-  Encoded out = encoded(plain, embedded);
+  Encoded out = encoded({plain, {}}, embedded);
   out.other_tokens = (ln_post_ ? ln_post_->forward(other) : other).slice(1, prefix());
   return out;
 }
@@ -208,8 +209,15 @@ Vit::Embedded Vit::embed(const TowerInput& input) {
   const bool drops = is_training() && settings_.patch_dropout > 0;
   if (drops) x = drop_patches(x, sequence.rotation);
   else sequence.grid = grid;
-  if (ln_pre_) x = ln_pre_->forward(x);
-  return {x, sequence, grid};
+  return {start_stream(x), sequence, grid};
+}
+
+at::Tensor Vit::start_stream(const at::Tensor& tokens) {
+  if (residual_type_ == at::kBFloat16 && autocast_type(tokens) == at::kBFloat16) {
+    const at::Tensor x = tokens.to(at::kBFloat16);
+    return ln_pre_ ? residual_norm({x, {}}, ln_pre_->norm_parameters(), at::kBFloat16) : x;
+  }
+  return ln_pre_ ? ln_pre_->forward(tokens) : at_least_float(tokens);
 }
 
 Vit::Embedded Vit::embed_patches(const TowerInput& input) {
@@ -237,7 +245,7 @@ Vit::Embedded Vit::embed_patches(const TowerInput& input) {
     out.sequence.rotation.sine = shaped(table.of_tokens([&](config::Size grid) { return rotation_with_prefix(grid, device).sine; }));
   }
   out.sequence.prefix = prefix();
-  out.tokens = ln_pre_ ? ln_pre_->forward(x) : x;
+  out.tokens = start_stream(x);
   return out;
 }
 
@@ -317,8 +325,8 @@ at::Tensor Vit::with_prefix(const at::Tensor& patches) const {
   return at::cat(parts, 1);
 }
 
-Encoded Vit::encoded(const at::Tensor& last, const Embedded& embedded) {
-  at::Tensor x = settings_.final_norm == "tokens" ? ln_post_->forward(last) : last;
+Encoded Vit::encoded(const ResidualStream& last, const Embedded& embedded) {
+  at::Tensor x = settings_.final_norm == "tokens" ? ln_post_->forward(last) : at_least_float(residual_sum(last));
   const PackedRows& rows = embedded.sequence.mask.packed;
   if (rows.defined()) x = unpack(x, rows);
   Encoded out;
@@ -335,8 +343,8 @@ Encoded Vit::encode_regions(const at::Tensor& regions, const at::Tensor& mask) {
   SequenceInfo sequence;
   sequence.mask = self_attention_mask(real, embedded.size(1));
   sequence.prefix = settings_.class_token ? 1 : 0;
-  at::Tensor x = transformer_->forward(embedded, sequence, settings_.regions->first_block);
-  if (settings_.final_norm == "tokens") x = ln_post_->forward(x);
+  const ResidualStream last = transformer_->run(embedded, sequence, settings_.regions->first_block);
+  const at::Tensor x = settings_.final_norm == "tokens" ? ln_post_->forward(last) : residual_sum(last);
   Encoded out;
   out.tokens = zero_padding(settings_.class_token ? x.slice(1, 1) : x, mask);
   if (settings_.class_token) out.class_token = x.select(1, 0);

@@ -114,6 +114,7 @@ class Vit : public Encoder {
   config::Size grid() const override;
   config::Size maskable_grid(const at::Tensor& pixels) const override;
   config::Size patch_of_sequences() const override;
+  void set_residual_type(at::ScalarType type) override { residual_type_ = type; }
   bool draws_when_frozen() const override { return settings_.patch_dropout > 0 || settings_.drop_path > 0; }
   std::int64_t region_width() const override { return settings_.regions ? settings_.regions->width : 0; }
   std::int64_t depth() const override { return settings_.layers + 1; }
@@ -142,12 +143,15 @@ class Vit : public Encoder {
   std::int64_t prefix() const { return (settings_.class_token ? 1 : 0) + settings_.registers; }
   std::int64_t positioned() const;
   at::Tensor with_prefix(const at::Tensor& patches) const;
-  Encoded encoded(const at::Tensor& x, const Embedded& embedded);
+  Encoded encoded(const ResidualStream& last, const Embedded& embedded);
+  /// Returns the residual stream that starts with these tokens: after ln_pre, if there is one, in the stream's type.
+  at::Tensor start_stream(const at::Tensor& tokens);
   Encoded encode_regions(const at::Tensor& regions, const at::Tensor& mask);
   at::Tensor drop_patches(const at::Tensor& x, Rotation& rotation) const;
   Rotation rotation(config::Size grid, const at::Tensor& x) const;
 
   VitSettings settings_;
+  at::ScalarType residual_type_ = at::kFloat;
   torch::nn::Conv2d conv1_{nullptr};
   std::shared_ptr<PatchStem> stem_;  // used instead of conv1_; null: conv1_ is used
   at::Tensor class_embedding_;

@@ -64,12 +64,12 @@ class AutocastState {
 
   // Runs `body` under the captured state. Turns off the cache of casts, because its entries would outlive the graph of
   // the recomputation.
-  at::Tensor run(const std::function<at::Tensor()>& body) const {
+  std::vector<at::Tensor> run(const std::function<std::vector<at::Tensor>()>& body) const {
     const AutocastState before(device_);
     const bool cache = at::autocast::is_autocast_cache_enabled();
     at::autocast::set_autocast_cache_enabled(false);
     apply();
-    at::Tensor out = body();
+    std::vector<at::Tensor> out = body();
     before.apply();
     at::autocast::set_autocast_cache_enabled(cache);
     return out;
@@ -87,9 +87,8 @@ class AutocastState {
 };
 
 struct Module : torch::CustomClassHolder {
-  Module(std::function<at::Tensor(const at::Tensor&)> f, const at::Tensor& x)
-      : function(std::move(f)), autocast(x.device().type()) {}
-  std::function<at::Tensor(const at::Tensor&)> function;
+  Module(TensorsBody f, const at::Tensor& x) : function(std::move(f)), autocast(x.device().type()) {}
+  TensorsBody function;
   AutocastState autocast;
 };
 
@@ -97,13 +96,14 @@ class Recompute : public torch::autograd::Function<Recompute> {
  public:
   // The parameters are inputs of the function, and thus part of the graph, so that DDP-style searches for unused
   // parameters find them.
-  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, at::TensorList parameters,
-                            const c10::intrusive_ptr<Module>& module) {
-    std::vector<at::Tensor> saved{x};
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, at::TensorList inputs, at::TensorList parameters,
+                                                const c10::intrusive_ptr<Module>& module) {
+    std::vector<at::Tensor> saved = inputs.vec();
     saved.insert(saved.end(), parameters.begin(), parameters.end());
     ctx->save_for_backward(saved);
     ctx->saved_data["module"] = at::IValue::make_capsule(module);
-    return module->function(x);
+    ctx->saved_data["inputs"] = static_cast<std::int64_t>(inputs.size());
+    return module->function(inputs.vec());
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
@@ -111,18 +111,18 @@ class Recompute : public torch::autograd::Function<Recompute> {
     TORCH_CHECK(!at::GradMode::is_enabled(), "recomputed blocks have no second derivatives");
     const auto module = c10::static_intrusive_pointer_cast<Module>(ctx->saved_data["module"].toCapsule());
     std::vector<at::Tensor> inputs = ctx->get_saved_variables();
-    inputs[0] = inputs[0].detach().requires_grad_(inputs[0].requires_grad());
+    const auto first_parameter = inputs.begin() + ctx->saved_data["inputs"].toInt();
+    for (auto input = inputs.begin(); input != first_parameter; ++input) *input = input->detach().requires_grad_(input->requires_grad());
     std::vector<at::Tensor> leaves;
     for (const at::Tensor& input : inputs)
       if (input.requires_grad()) leaves.push_back(input);
-    at::Tensor output;
+    std::vector<at::Tensor> outputs;
     {
       const at::AutoGradMode grad(true);
       const Recomputing again;
-      output = module->autocast.run([&] { return module->function(inputs[0]); });
+      outputs = module->autocast.run([&] { return module->function({inputs.begin(), first_parameter}); });
     }
-    const auto found = torch::autograd::grad({output}, leaves, {gradients[0]}, std::nullopt, /*create_graph=*/false,
-                                             /*allow_unused=*/true);
+    const auto found = torch::autograd::grad(outputs, leaves, gradients, std::nullopt, /*create_graph=*/false, /*allow_unused=*/true);
     torch::autograd::variable_list out;
     std::size_t next = 0;
     for (const at::Tensor& input : inputs) out.push_back(input.requires_grad() ? found[next++] : at::Tensor());
@@ -133,9 +133,14 @@ class Recompute : public torch::autograd::Function<Recompute> {
 
 }  // namespace
 
+std::vector<at::Tensor> recomputed(const TensorsBody& body, const std::vector<at::Tensor>& inputs,
+                                   const std::vector<at::Tensor>& parameters) {
+  return Recompute::apply(at::TensorList(inputs), at::TensorList(parameters), c10::make_intrusive<Module>(body, inputs.front()));
+}
+
 at::Tensor recomputed(const std::function<at::Tensor(const at::Tensor&)>& body, const at::Tensor& x,
                       const std::vector<at::Tensor>& parameters) {
-  return Recompute::apply(x, at::TensorList(parameters), c10::make_intrusive<Module>(body, x));
+  return recomputed([body](const std::vector<at::Tensor>& inputs) { return std::vector{body(inputs[0])}; }, {x}, parameters)[0];
 }
 
 at::Tensor checkpointed(const TileBody& body, const std::vector<at::Tensor>& inputs) {

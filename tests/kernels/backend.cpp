@@ -117,6 +117,9 @@ Backend emulation_backend() {
   result.patch_softmax = emulated(emulation::patch_softmax);
   result.patch_softmax_backward = emulated(emulation::patch_softmax_backward);
   result.pooled_pairs = emulated(emulation::pooled_pairs);
+  result.residual_norm_workspace = emulation::residual_norm_workspace;
+  result.residual_norm_forward = emulated(emulation::residual_norm_forward);
+  result.residual_norm_backward = emulated(emulation::residual_norm_backward);
   result.roi_align_forward = emulated(emulation::roi_align_forward);
   result.roi_align_backward = emulated(emulation::roi_align_backward);
   result.token_max_projection_forward = emulated(emulation::token_max_projection_forward);
@@ -140,6 +143,12 @@ std::vector<std::string> backend_names() {
     if (use_instruction_set(instruction_set)) names.push_back(std::string("cpu_") + instruction_set);
   }
   if (cuda_backend() != nullptr) names.push_back("cuda");
+  return names;
+}
+
+std::vector<std::string> device_backend_names() {
+  std::vector<std::string> names = backend_names();
+  std::erase_if(names, [](const std::string& name) { return name.starts_with("cpu"); });
   return names;
 }
 

@@ -11,6 +11,7 @@
 #include "kernels/flops_regularizer/flops_regularizer.h"
 #include "kernels/linear_cross_entropy/linear_cross_entropy.h"
 #include "kernels/max_similarity/max_similarity.h"
+#include "kernels/residual_norm/residual_norm.h"
 #include "kernels/roi_align/roi_align.h"
 #include "kernels/sparsify_group/sparsify_group.h"
 #include "kernels/text_pool/text_pool.h"
@@ -51,6 +52,9 @@ struct Backend {
   std::function<Status(const PatchSoftmax&)> patch_softmax;
   std::function<Status(const PatchSoftmaxBackward&)> patch_softmax_backward;
   std::function<Status(const PooledPairs&)> pooled_pairs;
+  std::function<std::size_t(std::int64_t, std::int64_t)> residual_norm_workspace;  // only on a GPU and its emulation
+  std::function<Status(const ResidualNormForward&)> residual_norm_forward;
+  std::function<Status(const ResidualNormBackward&)> residual_norm_backward;
   std::function<Status(const RoiAlignForward&)> roi_align_forward;
   std::function<Status(const RoiAlignBackward&)> roi_align_backward;
   std::function<Status(const TokenMaxProjectionForward&)> token_max_projection_forward;
@@ -66,6 +70,8 @@ std::unique_ptr<Backend> cuda_backend();
 /// Returns the names of all backends: the CPU with the best instruction set, the CPU with each instruction set that this machine has, the
 /// emulation of a GPU, and the GPU if there is one.
 std::vector<std::string> backend_names();
+/// Returns those of them that run CUDA sources.
+std::vector<std::string> device_backend_names();
 Backend backend(const std::string& name);
 
 /// A fixture for tests that run on every backend. Each suite X needs INSTANTIATE_TEST_SUITE_P(On, X, testing::ValuesIn(backend_names()),

@@ -45,6 +45,13 @@ std::optional<double> clip_norm_of(const config::Node& tree) {
   return config::Value<std::optional<double>>::read(*value, "training.clip_norm", {});
 }
 
+// Returns the type of the image encoder's residual stream (training.residual).
+at::ScalarType residual_of(const config::Node& tree) {
+  const config::Node* training = tree.find("training");
+  const config::Node* value = training != nullptr ? training->find("residual") : nullptr;
+  return value != nullptr && value->text() == "bfloat16" ? at::kBFloat16 : at::kFloat;
+}
+
 // Returns a tensor of a file. Throws UserError unless the tensor has the expected number of dimensions, and one row for each sample of
 // the batch.
 at::Tensor tensor_of(const io::TensorFile& file, const std::string& path, const std::string& name,
@@ -90,6 +97,7 @@ TrainingStep::TrainingStep(const std::string& configuration, const TrainingStepS
   };
   std::tie(model_, objective_) = build();
   if (!s.weights.empty()) model_->load_state(io::load_safetensors(s.weights).tensors, s.weights);
+  model_->image_tower().encoder().set_residual_type(residual_of(tree));
   needs_ = objective_->needs();
   if (needs_.teacher()) {
     auto [model, objective] = build();

@@ -71,6 +71,8 @@ class Encoder : public torch::nn::Module {
   /// If `stored` can be resized to the shape that this encoder needs (position embeddings of another grid), returns the resized tensor.
   /// Otherwise returns `stored` unchanged.
   virtual at::Tensor adapt_weight(const std::string& /*name*/, const at::Tensor& stored) const { return stored; }
+  /// Sets the type of the residual stream under autocast to bfloat16: float32, or bfloat16 for encoders that support it (vit).
+  virtual void set_residual_type(at::ScalarType /*type*/) {}
 };
 
 /// The output of a read-out.

@@ -15,9 +15,15 @@ using TileBody = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
 /// checkpointing). Throws c10::Error on second derivatives.
 at::Tensor checkpointed(const TileBody& body, const std::vector<at::Tensor>& inputs);
 
-/// Returns body(x). `parameters` are the module parameters that the body uses; they are not passed to the body. Keeps only x for the
-/// backward pass, which runs the body again under the forward pass's autocast state. Gradients reach x and `parameters`. The body must not
-/// use random numbers.
+/// A function that computes tensors from other tensors.
+using TensorsBody = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
+
+/// Returns body(inputs). `parameters` are the module parameters that the body uses; they are not passed to the body. Keeps only the inputs
+/// for the backward pass, which runs the body again under the forward pass's autocast state. Gradients reach the inputs and `parameters`.
+/// The body must not use random numbers.
+std::vector<at::Tensor> recomputed(const TensorsBody& body, const std::vector<at::Tensor>& inputs,
+                                   const std::vector<at::Tensor>& parameters);
+/// Does the same with a body that maps one tensor to one tensor.
 at::Tensor recomputed(const std::function<at::Tensor(const at::Tensor&)>& body, const at::Tensor& x,
                       const std::vector<at::Tensor>& parameters);
 

@@ -259,6 +259,8 @@ std::optional<config::Problem> validate(const FeatureSettings& settings) {
 }
 
 std::optional<config::Problem> validate(const TrainingSettings& settings) {
+  if (settings.residual == "bfloat16" && settings.precision != "bf16")
+    return config::Problem{"residual", "bfloat16 needs training.precision: bf16"};
   if (settings.clip_mode == "global" || settings.clip_norm) return std::nullopt;
   return config::Problem{"clip_mode", "needs training.clip_norm: the maximum norm of each gradient"};
 }

@@ -69,6 +69,7 @@ std::vector<std::string> ways_out(const MemoryPlan& plan, const Config& config) 
     if (path.ends_with(".grad_checkpointing") && value.text() == "false") towers.push_back(path + ": true");
   });
   if (plan.gpu && config.training.precision == "float32") towers.emplace_back("training.precision: bf16");
+  if (config.training.precision == "bf16" && config.training.residual == "float32") towers.emplace_back("training.residual: bfloat16");
   for (const ChunkSetting& each : chunk_settings(config))
     loss.push_back(each.chunk ? "a smaller " + each.path : each.path + ": 256");
   if (config.checkpoint.background) host.emplace_back("checkpoint.background: false");

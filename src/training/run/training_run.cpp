@@ -121,6 +121,7 @@ std::pair<std::shared_ptr<DualEncoder>, std::shared_ptr<Objective>> build_model_
   auto objective = make_objective(config.objective, "objective", objective_context(*model));
   model->to(device);
   objective->to(device);
+  if (config.training.residual == "bfloat16") model->image_tower().encoder().set_residual_type(at::kBFloat16);
   adapt(*model, config.adapt, derive_seed(config.seed, Purpose::initialization, {kAdapterSeed}));
   return {std::move(model), std::move(objective)};
 }

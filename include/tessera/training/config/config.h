@@ -112,6 +112,7 @@ struct TrainingSettings {
   std::int64_t accumulation = 1;
   MicroBatch micro_batch;
   std::string precision = "float32";
+  std::string residual = "float32";
   bool tf32 = false;
   bool deterministic = false;
   bool cuda_graph = false;
@@ -140,6 +141,10 @@ void fields(auto& v, TrainingSettings& s) {
   v("precision", s.precision,
     "float32; bf16 or fp16: autocast, in which weights, norms, softmax and losses stay float32. fp16 uses dynamic loss scaling",
     config::one_of({"float32", "bf16", "fp16"}));
+  v("residual", s.residual,
+    "type of the image encoder's residual stream (vit) under precision: bf16; bfloat16 is faster and rounds where OpenCLIP's image encoder "
+    "rounds under autocast",
+    config::one_of({"float32", "bfloat16"}));
   v("tf32", s.tf32, "compute float32 matrix products and convolutions in TensorFloat-32, on GPUs that support it");
   v("deterministic", s.deterministic,
     "make runs bit-identical on GPUs too; operators with a nondeterministic order of summation then use a slower deterministic "
@@ -163,7 +168,7 @@ void fields(auto& v, TrainingSettings& s) {
     "model file ema.safetensors; null: do not");
 }
 
-/// Rejects a clip_mode without a clip_norm.
+/// Rejects a clip_mode without a clip_norm, and a bfloat16 residual stream without bf16 autocast.
 std::optional<config::Problem> validate(const TrainingSettings& settings);
 
 /// How ranks connect, what they shard, and when a rank counts as lost.
