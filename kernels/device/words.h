@@ -1,8 +1,6 @@
 #pragma once
 
 // Reads and writes arrays that are too large for the caches in words of 16 bytes.
-#include <cstring>
-
 #include "kernels/device/primitives.h"
 
 namespace tessera::kernels {
@@ -18,19 +16,20 @@ constexpr int kWordElements = static_cast<int>(sizeof(Word) / sizeof(Element));
 
 template <class Element>
 __device__ __forceinline__ float element(const Word& word, int index) {
-  const std::uint32_t bits = word.parts[index];
-#if defined(TESSERA_CUDA_EMULATION)
-  float value;
-  std::memcpy(&value, &bits, sizeof(value));
-  return value;
-#else
-  return __uint_as_float(bits);
-#endif
+  return bits_to_float(word.parts[index]);
 }
 template <>
 __device__ __forceinline__ float element<Bfloat16>(const Word& word, int index) {
   const std::uint32_t pair = word.parts[index / 2];
   return to_float(Bfloat16{static_cast<std::uint16_t>(index % 2 == 0 ? pair : pair >> 16)});
+}
+
+__device__ __forceinline__ void set_element(Word& word, int index, float value) {
+  word.parts[index] = float_to_bits(value);
+}
+__device__ __forceinline__ void set_element(Word& word, int index, Bfloat16 value) {
+  const std::uint32_t shift = index % 2 * 16, other = word.parts[index / 2] & (0xffff0000u >> shift);
+  word.parts[index / 2] = other | static_cast<std::uint32_t>(value.bits) << shift;
 }
 
 /// Returns the word at an address, which must be a multiple of 16. The word does not stay in the first-level cache, so the kernel should

@@ -1,10 +1,7 @@
 // This kernel is memory-bound. A block processes a row. Its threads load the row's logits in words of 16 bytes. Each thread computes the
 // maximum of its logits and the sum of exp(logit - maximum). If the row fits in the block's registers, the kernel reads each logit once.
 // It reads a longer row twice, the second time from the L2 cache.
-#include <utility>
-
-#include "kernels/argument_check.h"
-#include "kernels/device/primitives.h"
+#include "kernels/device/words.h"
 #include "kernels/linear_cross_entropy/linear_cross_entropy.h"
 
 namespace tessera::kernels {
@@ -77,8 +74,7 @@ template <class Element, int kKept>
 __global__ void __launch_bounds__(kThreads)
     cross_entropy_row(std::int64_t columns, std::int64_t pitch, const Element* tile, std::int64_t places,
                       const std::int64_t* all_targets, const float* all_weights, float* losses, Element* gradients) {
-  constexpr int kCount = 16 / sizeof(Element);
-  using Word = Piece<Element, kCount>;
+  constexpr int kCount = kWordElements<Element>;
   TESSERA_DYNAMIC_SHARED(shared);
   float* const of_places = reinterpret_cast<float*>(shared);
   const std::int64_t row = blockIdx.x;
@@ -100,7 +96,7 @@ __global__ void __launch_bounds__(kThreads)
     const auto visit_word = [&](int column, const Word& word) {
       float values[kCount];
 #pragma unroll
-      for (int k = 0; k < kCount; ++k) values[k] = column + k < width ? to_float(word.values[k]) : -kInfinity;
+      for (int k = 0; k < kCount; ++k) values[k] = column + k < width ? element<Element>(word, k) : -kInfinity;
       visit(column, values);
     };
     if constexpr (kKept > 0) {
@@ -134,10 +130,10 @@ __global__ void __launch_bounds__(kThreads)
   if (gradient == nullptr) return;
   const float share = target.weight / all.sum;
   for_each_word([&](int column, const float(&values)[kCount]) {
-    Word out;
+    Word out = {};
 #pragma unroll
     for (int k = 0; k < kCount; ++k)
-      out.values[k] = from_float<Element>(target.any ? expf(values[k] - all.maximum) * share : 0.0f);
+      set_element(out, k, from_float<Element>(target.any ? expf(values[k] - all.maximum) * share : 0.0f));
     word_at<Word>(gradient + column) = out;
   });
   __syncthreads();
@@ -168,15 +164,16 @@ Status start_for_width(const CrossEntropyTile& given, void* stream) {
   return given.columns <= 7 * kStep ? start<Element, 7>(given, stream) : start<Element, 0>(given, stream);
 }
 
-Status check_on_device(const CrossEntropyTile& arguments) {
-  ArgumentCheck found("linear_cross_entropy");
-  const std::int64_t row_bytes = arguments.row_pitch() * (arguments.type == DataType::kBfloat16 ? 2 : 4);
-  for (const auto& [name, start] : {std::pair<const char*, const void*>{"logits", arguments.logits}, {"gradient", arguments.gradient}})
-    found.require(reinterpret_cast<std::uintptr_t>(start) % 16 == 0 && row_bytes % 16 == 0, name,
-                  " must have rows that begin at a multiple of 16 bytes");
-  found.at_most("rows", kMostBlocks, arguments.rows).at_most("columns", kMostColumns, arguments.columns)
-      .at_most("places", kMostPlaces, arguments.places);
-  return found.status();
+/// Checks what only the kernel needs.
+Status check_on_device(const CrossEntropyTile& given) {
+  const auto failure = [](const std::string& mistake) { return Status::failure("linear_cross_entropy: " + mistake); };
+  const std::int64_t row_bytes = given.row_pitch() * static_cast<std::int64_t>(size_of(given.type));
+  for (const void* const start : {given.logits, static_cast<const void*>(given.gradient)})
+    if (reinterpret_cast<std::uintptr_t>(start) % 16 != 0 || row_bytes % 16 != 0)
+      return failure("the rows of logits and gradient must begin at multiples of 16 bytes");
+  if (given.places > kMostPlaces) return failure("a row may have at most 8192 places, but has " + std::to_string(given.places));
+  if (given.rows > kMostBlocks || given.columns > kMostColumns) return failure("the tile is too large for one launch");
+  return {};
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <initializer_list>
 #include <iterator>
 
-#include "kernels/device/primitives.h"
+#include "kernels/device/words.h"
 #include "kernels/residual_norm/residual_norm.h"
 
 namespace tessera::kernels {
@@ -42,13 +42,6 @@ Division backward_division(std::int64_t rows, std::int64_t width) {
   return division_of(rows, width, kBackwardBlocks, kLeastRowsPerWarp);
 }
 
-/// Eight adjacent elements as they are in memory.
-template <class Element>
-struct Words {
-  static constexpr int kEach = 16 / sizeof(Element);
-  Piece<Element, kEach> words[kPiece / kEach];
-};
-
 /// A thread's place in its row, and in the row's columns.
 struct Place {
   std::int64_t first_row, row_step, width;
@@ -66,11 +59,13 @@ __device__ __forceinline__ Place place_of(std::int64_t width, int warps, bool al
           thread % threads, threads, aligned};
 }
 
-/// A thread's elements of a row, as they are in memory. A row may be missing (null): its elements are 0.
+/// A thread's elements of a row, as they are in memory.
 template <class Element>
 struct RowWords {
-  Words<Element> pieces[kMostPieces];
+  static constexpr int kEach = kWordElements<Element>;
+  Word pieces[kMostPieces][kPiece / kEach] = {};
 
+  /// Loads the elements. A row may be missing (null).
   __device__ __forceinline__ void load(const Element* row, const Place& at) {
     if (row == nullptr) return;
 #pragma unroll
@@ -79,19 +74,16 @@ struct RowWords {
       if (column >= at.width) continue;
       if (at.aligned) {
 #pragma unroll
-        for (int k = 0; k < kPiece / Words<Element>::kEach; ++k)
-          pieces[p].words[k] = word_at<Piece<Element, Words<Element>::kEach>>(row + column + k * Words<Element>::kEach);
+        for (int k = 0; k < kPiece / kEach; ++k) pieces[p][k] = word_at<Word>(row + column + k * kEach);
       } else {
 #pragma unroll
         for (int i = 0; i < kPiece; ++i)
-          if (column + i < at.width) pieces[p].words[i / Words<Element>::kEach].values[i % Words<Element>::kEach] = row[column + i];
+          if (column + i < at.width) set_element(pieces[p][i / kEach], i % kEach, row[column + i]);
       }
     }
   }
   /// The element i of piece p. The caller has checked that its column exists.
-  __device__ __forceinline__ float value(int p, int i) const {
-    return to_float(pieces[p].words[i / Words<Element>::kEach].values[i % Words<Element>::kEach]);
-  }
+  __device__ __forceinline__ float value(int p, int i) const { return element<Element>(pieces[p][i / kEach], i % kEach); }
 };
 
 /// Stores the elements of piece p that a row has.
@@ -99,13 +91,13 @@ template <class Element>
 __device__ __forceinline__ void store(Element* row, const float (&values)[kPiece], int p, const Place& at) {
   const std::int64_t column = at.column(p);
   if (at.aligned) {
-    constexpr int kEach = Words<Element>::kEach;
+    constexpr int kEach = kWordElements<Element>;
 #pragma unroll
     for (int k = 0; k < kPiece / kEach; ++k) {
-      Piece<Element, kEach> word;
+      Word word = {};
 #pragma unroll
-      for (int i = 0; i < kEach; ++i) word.values[i] = from_float<Element>(values[k * kEach + i]);
-      word_at<Piece<Element, kEach>>(row + column + k * kEach) = word;
+      for (int i = 0; i < kEach; ++i) set_element(word, i, from_float<Element>(values[k * kEach + i]));
+      word_at<Word>(row + column + k * kEach) = word;
     }
   } else {
 #pragma unroll
@@ -235,13 +227,11 @@ __global__ void __launch_bounds__(kMostWarps * 32) backpropagate(ResidualNormBac
     const auto row_of = [&](auto* matrix) { return matrix == nullptr ? matrix : matrix + offset; };
     RowWords<Stream> sum, grad_sum;
     RowWords<Output> grad_output;
-    RowWords<Update> update;
     if (weight != nullptr) {
       sum.load(static_cast<const Stream*>(call.sum) + offset, at);
       grad_output.load(static_cast<const Output*>(call.grad_output) + offset, at);
     }
     grad_sum.load(row_of(static_cast<const Stream*>(call.grad_sum)), at);
-    if constexpr (kScaled) update.load(static_cast<const Update*>(call.update) + offset, at);
     const float mean = weight == nullptr ? 0.0f : call.mean[row], rstd = weight == nullptr ? 0.0f : call.rstd[row];
     const float factor = factor_of(problem, row);
     float2 totals = {0.0f, 0.0f};  // of the weighted gradient, and of its products with the normalized values
@@ -263,6 +253,8 @@ __global__ void __launch_bounds__(kMostWarps * 32) backpropagate(ResidualNormBac
       totals.x /= static_cast<float>(problem.width);
       totals.y /= static_cast<float>(problem.width);
     }
+    RowWords<Update> update;  // loaded last: all rows and sums together would not fit in the registers
+    if constexpr (kScaled) update.load(static_cast<const Update*>(call.update) + offset, at);
 #pragma unroll
     for (int p = 0; p < kMostPieces; ++p) {
       if (at.column(p) >= at.width) continue;

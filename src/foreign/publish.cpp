@@ -21,12 +21,12 @@
 namespace tessera {
 
 nlohmann::ordered_json carried_json(const ModelFile& file, const std::string& library, const std::string& name) {
-  using Json = nlohmann::ordered_json;
-  if (!file.published || file.published->library != library) return Json::object();
+  using Ordered = nlohmann::ordered_json;
+  if (!file.published || file.published->library != library) return Ordered::object();
   const auto found = file.published->files.find(name);
-  if (found == file.published->files.end()) return Json::object();
-  Json json = Json::parse(found->second, nullptr, /*allow_exceptions=*/false);
-  return json.is_object() ? json : Json::object();
+  if (found == file.published->files.end()) return Ordered::object();
+  Ordered keys = Ordered::parse(found->second, nullptr, /*allow_exceptions=*/false);
+  return keys.is_object() ? keys : Ordered::object();
 }
 
 namespace {
@@ -289,11 +289,11 @@ class Publication {
   /// type that config.json names.
   void say_float(const Filled& filled) const {
     if (request_.library != "transformers") return;
-    auto json = nlohmann::ordered_json::parse(filled.files.at("config.json"));
+    auto config = nlohmann::ordered_json::parse(filled.files.at("config.json"));
     for (const char* key : {"dtype", "torch_dtype"})
-      if (json.contains(key)) json[key] = "float32";
-    if (json.dump() != nlohmann::ordered_json::parse(filled.files.at("config.json")).dump())
-      io::write_file(aside_.file("config.json"), json.dump(2) + "\n");
+      if (config.contains(key)) config[key] = "float32";
+    if (config.dump() != nlohmann::ordered_json::parse(filled.files.at("config.json")).dump())
+      io::write_file(aside_.file("config.json"), config.dump(2) + "\n");
   }
 
   /// Reads the folder's tensors back and checks that they equal the model's.

@@ -252,11 +252,11 @@ TEST(CrossEntropyTileEmulated, RejectsUnalignedRowsAndTooManyPlaces) {
   const std::int64_t target = 0;
   CrossEntropyTile call{2, 3, values, &target, values, values};
   EXPECT_EQ(emulation_backend().cross_entropy_tile(call).message(),
-            "linear_cross_entropy: logits must have rows that begin at a multiple of 16 bytes");
+            "linear_cross_entropy: the rows of logits and gradient must begin at multiples of 16 bytes");
   call.pitch = 4;
   call.places = 8193;
   EXPECT_EQ(emulation_backend().cross_entropy_tile(call).message(),
-            "linear_cross_entropy: places must be at most 8192, but is 8193");
+            "linear_cross_entropy: a row may have at most 8192 places, but has 8193");
 }
 
 TEST(CrossEntropyTileEmulated, ReverseThreadOrderChangesNothing) {

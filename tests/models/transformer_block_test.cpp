@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kWidth = 16, kHeads = 2, kRows = 5, kTokens = 6;
+constexpr std::int64_t kBlockWidth = 16, kHeads = 2, kRows = 5, kTokens = 6;
 
 struct Case {
   std::string name;
@@ -68,7 +68,7 @@ std::vector<Case> cases() {
   Case rotated = with("rotary", [](auto& s) { s.qk_norm = true; });
   rotated.sequence = [] {
     SequenceInfo sequence;
-    sequence.rotation = rotation_of_grid({}, {1, kTokens - 1}, kWidth / kHeads, 1, at::kCPU);
+    sequence.rotation = rotation_of_grid({}, {1, kTokens - 1}, kBlockWidth / kHeads, 1, at::kCPU);
     return sequence;
   };
   out.push_back(rotated);
@@ -90,7 +90,7 @@ class BlockAsOneFunction : public testing::TestWithParam<Case> {
   std::shared_ptr<Transformer> blocks(at::ScalarType type) const {
     at::manual_seed(1);
     TransformerSettings s;
-    s.width = kWidth, s.layers = 3, s.heads = kHeads;
+    s.width = kBlockWidth, s.layers = 3, s.heads = kHeads;
     GetParam().settings(s);
     auto out = std::make_shared<Transformer>(s, BlockInitialization::text);
     const at::NoGradGuard no_grad;
@@ -101,7 +101,7 @@ class BlockAsOneFunction : public testing::TestWithParam<Case> {
   }
   Results run(Transformer& transformer, at::ScalarType type) const {
     at::manual_seed(2);
-    at::Tensor x = at::randn({kRows, kTokens, kWidth}, at::kDouble).to(type);
+    at::Tensor x = at::randn({kRows, kTokens, kBlockWidth}, at::kDouble).to(type);
     const SequenceInfo sequence = GetParam().sequence();
     if (GetParam().packed) x = pack(x, sequence.mask.packed);
     const at::Tensor weights = at::randn(x.sizes(), at::kDouble).to(type);
@@ -185,13 +185,13 @@ TEST_P(BlockAsOneFunction, TakesTheSameFlops) {
 
 TransformerSettings small() {
   TransformerSettings s;
-  s.width = kWidth, s.layers = 2, s.heads = kHeads;
+  s.width = kBlockWidth, s.layers = 2, s.heads = kHeads;
   return s;
 }
 
 // Whether the last of these blocks runs as one function.
 bool is_one_function(Transformer& transformer) {
-  return transformer.run(at::randn({2, 3, kWidth})).update.value.defined();
+  return transformer.run(at::randn({2, 3, kBlockWidth})).update.value.defined();
 }
 
 TEST(TransformerBlock, RunsAsOneFunctionIfItCan) {
@@ -227,7 +227,7 @@ TEST(TransformerBlock, OfBothKindsTakeTurns) {
   EXPECT_TRUE(is_one_function(transformer)) << "the last block has no adapter";
   const auto gradients = [&] {
     at::manual_seed(6);
-    at::Tensor x = at::randn({2, 3, kWidth}).requires_grad_();
+    at::Tensor x = at::randn({2, 3, kBlockWidth}).requires_grad_();
     transformer.zero_grad();
     transformer.forward(x).square().sum().backward();
     std::vector<at::Tensor> out = {x.grad()};
@@ -249,7 +249,7 @@ TEST(TransformerBlock, WithAdaptersRunsAsOperators) {
 
 TEST(TransformerBlock, CanBeDifferentiatedTwiceAsOperators) {
   Transformer transformer(small(), BlockInitialization::image);
-  const at::Tensor x = at::randn({2, 3, kWidth}).requires_grad_();
+  const at::Tensor x = at::randn({2, 3, kBlockWidth}).requires_grad_();
   const auto second = [&] {
     const at::Tensor first = torch::autograd::grad({transformer.forward(x).square().sum()}, {x}, {}, std::nullopt, /*create_graph=*/true)[0];
     return torch::autograd::grad({first.square().sum()}, {x})[0];
@@ -264,7 +264,7 @@ TEST(TransformerBlock, CanBeDifferentiatedTwiceAsOperators) {
 TEST(TransformerBlock, KeepsNothingWithoutGradients) {
   Transformer transformer(small(), BlockInitialization::image);
   const at::NoGradGuard no_grad;
-  const at::Tensor x = at::randn({8, 16, kWidth});
+  const at::Tensor x = at::randn({8, 16, kBlockWidth});
   const at::Tensor out = transformer.forward(x);
   EXPECT_FALSE(out.requires_grad());
   const auto peak = [&] {
@@ -279,7 +279,7 @@ TEST(TransformerBlock, KeepsNothingWithoutGradients) {
 
 TEST(Vit, StartsANarrowResidualStreamUnderAutocast) {
   VitSettings s;
-  s.image_size = 8, s.patch_size = 4, s.width = kWidth, s.layers = 2, s.heads = kHeads;
+  s.image_size = 8, s.patch_size = 4, s.width = kBlockWidth, s.layers = 2, s.heads = kHeads;
   at::manual_seed(7);
   Vit vit(s);
   const at::Tensor image = at::randn({2, 3, 8, 8});
