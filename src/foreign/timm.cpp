@@ -387,9 +387,9 @@ std::string timm_pool_of(const TowerSettings& image) {
 }
 
 std::vector<PublishedDraft> timm_drafts(const ModelFile& file) {
-  using Json = nlohmann::ordered_json;
+  using Ordered = nlohmann::ordered_json;
   constexpr std::size_t kMost = 3;  // number of timm names to try, best match first; if these names do not fit, no other name does
-  const Json carried = carried_json(file, "timm", "config.json");
+  const Ordered carried = carried_json(file, "timm", "config.json");
   const Preprocessing& p = file.model.preprocessing;
   const ModelSettings model = resolve(file.model);
   std::vector<PublishedDraft> out;
@@ -399,14 +399,14 @@ std::vector<PublishedDraft> timm_drafts(const ModelFile& file) {
   std::stable_partition(names.begin(), names.end(), [&](const TimmName& each) { return each.unlike.empty() && each.name == carried.value("architecture", ""); });
   for (const TimmName& found : names) {
     if (out.size() == kMost) break;
-    Json arguments = found.arguments;
+    Ordered arguments = found.arguments;
     if (model.image.encoder.name != "vit") arguments.erase("img_size");  // for other encoders, pretrained_cfg holds the image size
     if (!found.pool.empty()) arguments["global_pool"] = found.pool;
     const char* mode = p.resize_mode == "squash" ? "squash" : p.resize_mode == "longest" ? "border" : "center";
-    const Json pretrained = {{"input_size", {3, p.image_size.height, p.image_size.width}}, {"interpolation", p.interpolation},
+    const Ordered pretrained = {{"input_size", {3, p.image_size.height, p.image_size.width}}, {"interpolation", p.interpolation},
                              {"crop_pct", p.crop_pct}, {"crop_mode", mode}, {"mean", p.mean}, {"std", p.std}, {"num_classes", 0},
                              {"fixed_input_size", model.image.encoder.name == "vit"}};  // makes timm build the model for input_size
-    Json config = {{"architecture", found.name}, {"num_classes", 0}, {"global_pool", timm_pool_of(model.image)}};
+    Ordered config = {{"architecture", found.name}, {"num_classes", 0}, {"global_pool", timm_pool_of(model.image)}};
     if (!arguments.empty()) config["model_args"] = arguments;
     config["pretrained_cfg"] = pretrained;
     PublishedDraft draft{concat("timm's ", found.name), {}, {}, false};
