@@ -98,7 +98,7 @@ at::Tensor TransformerBlock::forward(const at::Tensor& x, const SequenceInfo& se
 ResidualStream TransformerBlock::forward(const ResidualStream& given, const SequenceInfo& sequence, const at::Tensor& factors) {
   const ResidualStream stream = BlockInputs::recording() ? ResidualStream{BlockInputs::seen(residual_sum(given)), {}} : given;
   BlockParts parts;
-  if (!ComposedBlocks::asked_for() && add_to(parts, sequence, factors)) return transformer_block(stream, parts);
+  if (BlockPath::is_one_function(stream.x) && add_to(parts, sequence, factors)) return transformer_block(stream, parts);
   return {composed(residual_sum(stream), sequence, factors), {}};
 }
 

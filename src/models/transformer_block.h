@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>
@@ -67,18 +68,24 @@ class Mlp : public FeedForward, public Adaptable {
 /// standard deviations of OpenAI's CLIP (attention width^-1/2, projections width^-1/2 (2 layers)^-1/2, MLP (2 width)^-1/2).
 enum class BlockInitialization { image, text };
 
-/// While an object of this class exists, the transformer blocks of its thread run as single operators instead of as one function per block.
-/// They then have second derivatives if attention has: LibTorch's fused attention has none (at::Context::setSDPUseFlash and so on).
-class ComposedBlocks {
+/// Chooses how the transformer blocks of this thread run while an object of this class exists. Without one, a block that can runs as one
+/// function on a GPU, where a kernel computes the norms and residual sums, and as single operators on the CPU, where the function would take
+/// the same time and slightly more memory. Single operators have second derivatives if attention has: LibTorch's fused attention has none
+/// (at::Context::setSDPUseFlash and so on).
+class BlockPath {
  public:
-  ComposedBlocks() { ++depth_; }
-  ~ComposedBlocks() { --depth_; }
-  ComposedBlocks(const ComposedBlocks&) = delete;
-  ComposedBlocks& operator=(const ComposedBlocks&) = delete;
-  static bool asked_for() { return depth_ > 0; }
+  enum class Kind { by_device, one_function, operators };
+  explicit BlockPath(Kind kind) : before_(std::exchange(kind_, kind)) {}
+  ~BlockPath() { kind_ = before_; }
+  BlockPath(const BlockPath&) = delete;
+  BlockPath& operator=(const BlockPath&) = delete;
+  static bool is_one_function(const at::Tensor& x) {
+    return kind_ == Kind::one_function || (kind_ == Kind::by_device && x.is_cuda());
+  }
 
  private:
-  static inline thread_local int depth_ = 0;
+  static inline thread_local Kind kind_ = Kind::by_device;
+  Kind before_;
 };
 
 /// A pre-norm residual block: x += ls_1 * attn(ln_1(x)); x += ls_2 * mlp(ln_2(x)). With `block_norm: after`, x = ln_1(x + ls_1 * attn(x))
@@ -92,10 +99,10 @@ class TransformerBlock : public torch::nn::Module {
   /// Maps x [B, N, width], or packed [T, width], to the same shape. `factors` [B or T, 2] multiply the outputs of the two residual branches
   /// (attention, feed-forward) of each sample or packed token, for stochastic depth; undefined means 1.
   at::Tensor forward(const at::Tensor& x, const SequenceInfo& sequence = {}, const at::Tensor& factors = {});
-  /// Does the same with a residual stream whose update the block adds. A block with its norms before its parts, without adapters, norms
-  /// inside of attention or Mlp, or another feed-forward part, runs as one autograd function (src/ops/transformer_block.h) and leaves its last
-  /// update to be added; its result has no second derivatives. Other blocks, and all blocks under ComposedBlocks, return a stream without
-  /// an update.
+  /// Does the same with a residual stream whose update the block adds. If BlockPath asks for one function, a block with its norms before its
+  /// parts, without adapters, norms inside of attention or Mlp, or another feed-forward part, runs as one autograd function
+  /// (src/ops/transformer_block.h) and leaves its last update to be added; its result has no second derivatives. Other blocks return a stream
+  /// without an update.
   ResidualStream forward(const ResidualStream& stream, const SequenceInfo& sequence, const at::Tensor& factors = {});
   /// Returns the update that forward() leaves if its value is `value`, which may be undefined, and `factors` are those of forward().
   ResidualUpdate update_of(const at::Tensor& value, const at::Tensor& factors) const;

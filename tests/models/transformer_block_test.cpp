@@ -13,7 +13,7 @@
 #include "tests/support/test_name.h"
 #include <tessera/models/lora.h>
 
-// Compares blocks that run as one function with the same blocks as single operators (ComposedBlocks).
+// Compares blocks that run as one function with the same blocks as single operators (BlockPath).
 namespace tessera {
 namespace {
 
@@ -142,27 +142,30 @@ class BlockAsOneFunction : public testing::TestWithParam<Case> {
 INSTANTIATE_TEST_SUITE_P(Of, BlockAsOneFunction, testing::ValuesIn(cases()), [](const auto& each) { return each.param.name; });
 
 TEST_P(BlockAsOneFunction, EqualsItsOperatorsInFloat64) {
+  const BlockPath one_function(BlockPath::Kind::one_function);
   const auto transformer = blocks(at::kDouble);
   const Results ours = run(*transformer, at::kDouble);
-  const ComposedBlocks composed;
+  const BlockPath operators(BlockPath::Kind::operators);
   expect_same(ours, run(*transformer, at::kDouble), 1e-10);
 }
 
 TEST_P(BlockAsOneFunction, EqualsItsOperatorsBitByBitInFloat32) {
+  const BlockPath one_function(BlockPath::Kind::one_function);
   const auto transformer = blocks(at::kFloat);
   const Results ours = run(*transformer, at::kFloat);
-  const ComposedBlocks composed;
+  const BlockPath operators(BlockPath::Kind::operators);
   expect_same(ours, run(*transformer, at::kFloat), 0);
 }
 
 TEST_P(BlockAsOneFunction, EqualsItsOperatorsUnderAutocast) {
+  const BlockPath one_function(BlockPath::Kind::one_function);
   const auto transformer = blocks(at::kFloat);
   const auto under_autocast = [&](at::ScalarType stream) {
     const Autocast autocast(at::kCPU);
     return run(*transformer, stream);
   };
   const Results ours = under_autocast(at::kFloat), narrow = under_autocast(at::kBFloat16);
-  const ComposedBlocks composed;
+  const BlockPath operators(BlockPath::Kind::operators);
   const Results theirs = under_autocast(at::kFloat), exact = run(*transformer, at::kFloat);
   EXPECT_EQ(ours.output.scalar_type(), at::kFloat);
   EXPECT_EQ(narrow.output.scalar_type(), at::kBFloat16);
@@ -172,6 +175,7 @@ TEST_P(BlockAsOneFunction, EqualsItsOperatorsUnderAutocast) {
 }
 
 TEST_P(BlockAsOneFunction, TakesTheSameFlops) {
+  const BlockPath one_function(BlockPath::Kind::one_function);
   const auto transformer = blocks(at::kFloat);
   const auto flops = [&] {
     const FlopCounter counter;
@@ -179,7 +183,7 @@ TEST_P(BlockAsOneFunction, TakesTheSameFlops) {
     return std::array{counter.flops(), counter.recomputed()};
   };
   const auto ours = flops();
-  const ComposedBlocks composed;
+  const BlockPath operators(BlockPath::Kind::operators);
   EXPECT_EQ(ours, flops());
 }
 
@@ -195,6 +199,7 @@ bool is_one_function(Transformer& transformer) {
 }
 
 TEST(TransformerBlock, RunsAsOneFunctionIfItCan) {
+  const BlockPath one_function(BlockPath::Kind::one_function);
   const auto of = [](const std::function<void(TransformerSettings&)>& change) {
     TransformerSettings s = small();
     change(s);
@@ -210,6 +215,7 @@ TEST(TransformerBlock, RunsAsOneFunctionIfItCan) {
 }
 
 TEST(TransformerBlock, OfBothKindsTakeTurns) {
+  const BlockPath one_function(BlockPath::Kind::one_function);
   at::manual_seed(5);
   TransformerSettings s = small();
   s.layers = 4, s.layer_scale_init = 0.5;
@@ -235,12 +241,20 @@ TEST(TransformerBlock, OfBothKindsTakeTurns) {
     return out;
   };
   const std::vector<at::Tensor> ours = gradients();
-  const ComposedBlocks composed;
+  const BlockPath operators(BlockPath::Kind::operators);
   const std::vector<at::Tensor> theirs = gradients();
   for (std::size_t i = 0; i < ours.size(); ++i) EXPECT_TRUE(at::equal(ours[i], theirs[i])) << i;
 }
 
+TEST(TransformerBlock, RunsAsOperatorsOnTheCpuUnlessAskedOtherwise) {
+  Transformer transformer(small(), BlockInitialization::image);
+  EXPECT_FALSE(is_one_function(transformer));
+  const BlockPath one_function(BlockPath::Kind::one_function);
+  EXPECT_TRUE(is_one_function(transformer));
+}
+
 TEST(TransformerBlock, WithAdaptersRunsAsOperators) {
+  const BlockPath one_function(BlockPath::Kind::one_function);
   const auto shared = std::make_shared<Transformer>(small(), BlockInitialization::image);
   for (const auto& module : shared->modules())
     if (auto* adaptable = dynamic_cast<Adaptable*>(module.get())) adaptable->add_adapter(*module, adaptable->linear_maps().front(), {.rank = 2});
@@ -248,6 +262,7 @@ TEST(TransformerBlock, WithAdaptersRunsAsOperators) {
 }
 
 TEST(TransformerBlock, CanBeDifferentiatedTwiceAsOperators) {
+  const BlockPath one_function(BlockPath::Kind::one_function);
   Transformer transformer(small(), BlockInitialization::image);
   const at::Tensor x = at::randn({2, 3, kBlockWidth}).requires_grad_();
   const auto second = [&] {
@@ -256,12 +271,13 @@ TEST(TransformerBlock, CanBeDifferentiatedTwiceAsOperators) {
   };
   EXPECT_THROW(second(), c10::Error);
   at::globalContext().setSDPUseFlash(false);
-  const ComposedBlocks composed;
+  const BlockPath operators(BlockPath::Kind::operators);
   EXPECT_GT(second().abs().max().item<double>(), 0);
   at::globalContext().setSDPUseFlash(true);
 }
 
 TEST(TransformerBlock, KeepsNothingWithoutGradients) {
+  const BlockPath one_function(BlockPath::Kind::one_function);
   Transformer transformer(small(), BlockInitialization::image);
   const at::NoGradGuard no_grad;
   const at::Tensor x = at::randn({8, 16, kBlockWidth});
@@ -273,7 +289,7 @@ TEST(TransformerBlock, KeepsNothingWithoutGradients) {
     return meter.peak();
   };
   const std::int64_t ours = peak();
-  const ComposedBlocks composed;
+  const BlockPath operators(BlockPath::Kind::operators);
   EXPECT_LE(ours, peak());
 }
 
