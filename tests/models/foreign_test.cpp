@@ -123,7 +123,7 @@ TEST(TimmArguments, ChangeTheRowLikeTimm) {
   const auto tower = [](const std::string& name, const nlohmann::json& arguments) {
     return timm_tower(name, {arguments, "c.json", "model_args."}, {}, "c.json").tower;
   };
-  const auto setting = [](const TowerSettings& tower, const char* key) { return tower.encoder.settings.find(key)->text(); };
+  const auto setting = [](const TowerSettings& of, const char* key) { return of.encoder.settings.find(key)->text(); };
   const TowerSettings narrow = tower("vit_tiny_patch16_224", {{"embed_dim", 96}, {"num_heads", 4}, {"mlp_ratio", 3}, {"reg_tokens", 2}, {"init_values", 0.1}, {"qkv_bias", false}});
   EXPECT_EQ(setting(narrow, "width"), "96");
   EXPECT_EQ(setting(narrow, "mlp_hidden"), "288");
