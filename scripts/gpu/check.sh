@@ -323,7 +323,7 @@ offers() {
 
 # The parts are in the order of their importance, in case that the time does not suffice.
 stage_speed() {
-  local bench=("${run[@]}" "$programs/bin/tessera-bench") python=("${run[@]}" python3) both=()
+  local bench=("${run[@]}" "$programs/bin/tessera-bench") python=("${run[@]}" python3)
   local device=(--device cuda --quiet) pairs=(--device cuda --dtype bfloat16 --batch-size 512)
   part table ceilings 10 "${bench[@]}" kernels "${device[@]}" --ceilings --time-limit 1 --json "$folder/ceilings.json"
   part tests correct 90 kernels_tests 'On/SparsifyGroup*/cuda:On/FlopsRegularizer*/cuda:On/ResidualNorm*/cuda:On/Gemm*/cuda'
@@ -337,13 +337,12 @@ stage_speed() {
   part table other_kernels 40 "${beside_pytorch[@]}" linear_cross_entropy token_max_projection max_similarity --dtypes bfloat16     --json "$folder/other_kernels.json"
   local step=("${python[@]}" scripts/compare/step.py --bench "$programs/bin/tessera-bench" "${pairs[@]}" --model ViT-B-16
               --config openclip_vitb16 --compile --repetitions 5)
-  ! offers --residual "${python[@]}" scripts/compare/step.py || both=(--residual float32 bfloat16)
-  part table step_coco 85 "${step[@]}" --captions coco "${both[@]}"
-  part table step_full 55 "${step[@]}" --captions full "${both[@]}"
-  local ledger=("${bench[@]}" step openclip_vitb16 "${pairs[@]}" --caption-lengths coco --repeats 5 --phases --operators 30 --quiet)
-  part table ledger 25 "${ledger[@]}" --json "$folder/ledger.json"
-  ! offers --residual "${bench[@]}" step ||
-    part table ledger_bfloat16 25 "${ledger[@]}" --residual bfloat16 --json "$folder/ledger_bfloat16.json"
+  part table step_coco 85 "${step[@]}" --captions coco
+  part table step_full 55 "${step[@]}" --captions full
+  local ledger=("${pairs[@]}" --caption-lengths coco --repeats 5 --phases --operators 30 --quiet) narrow=$folder/residual_bfloat16.yaml
+  part table ledger 25 "${bench[@]}" step openclip_vitb16 "${ledger[@]}" --json "$folder/ledger.json"
+  [[ $dry == yes ]] || printf 'extends: %s\ntraining: {residual: bfloat16}\n' "$PWD/configs/openclip/vitb16.yaml" >"$narrow"
+  part table ledger_bfloat16 25 "${bench[@]}" step "$narrow" "${ledger[@]}" --json "$folder/ledger_bfloat16.json"
   local kernel=("${bench[@]:${#run[@]}}" kernels "${device[@]}" --repeats 1 --dtypes bfloat16 --sparsify-group 1024x55x196x512
                 --flops-regularizer 8192x30522)
   local ncu=("${run[@]}" ncu --clock-control none --kernel-name 'regex:sparsify_group|sum_columns|write_gradient|residual_norm')
