@@ -152,10 +152,10 @@ void load_matrices(std::uint32_t (&to)[kMatrices], const void* row) {
 struct MultiplyShare {
   std::uint32_t a[4], b[2];
 };
-inline float half_of(std::uint32_t pair, unsigned upper) {
-  return bfloat16_to_float(static_cast<std::uint16_t>(upper != 0 ? pair >> 16 : pair));
-}
-inline void multiply_bfloat16(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+
+/// Computes c[16, 8] += a[16, depth] b[depth, 8] with depth 8 kEach. A word holds kEach elements, which value(word, index) returns.
+template <unsigned kEach, class Value>
+void multiply_shares(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], const Value& value) {
   MultiplyShare mine;
   std::memcpy(mine.a, a, sizeof(a));
   std::memcpy(mine.b, b, sizeof(b));
@@ -163,30 +163,21 @@ inline void multiply_bfloat16(float (&c)[4], const std::uint32_t (&a)[4], const 
   const unsigned lane = threadIdx.x % 32;
   for (unsigned i = 0; i < 4; ++i) {
     const unsigned row = lane / 4, column = lane % 4 * 2 + i % 2, lower = i / 2;  // c[i] belongs to row + 8 * lower
-    for (unsigned k = 0; k < 16; ++k) {
-      const unsigned a_lane = row * 4 + k % 8 / 2, b_lane = column * 4 + k % 8 / 2;
-      c[i] += half_of(shares.get<MultiplyShare>(a_lane).a[lower + k / 8 * 2], k % 2) *
-              half_of(shares.get<MultiplyShare>(b_lane).b[k / 8], k % 2);
+    for (unsigned k = 0; k < 8 * kEach; ++k) {
+      const unsigned word = k / (4 * kEach), of_lane = k % (4 * kEach) / kEach;
+      c[i] += value(shares.get<MultiplyShare>(row * 4 + of_lane).a[lower + word * 2], k % kEach) *
+              value(shares.get<MultiplyShare>(column * 4 + of_lane).b[word], k % kEach);
     }
   }
 }
 
-inline float tf32_value(std::uint32_t bits) {
-  return bits_to_float(bits & 0xffffe000u);
+inline void multiply_bfloat16(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  multiply_shares<2>(c, a, b, [](std::uint32_t pair, unsigned upper) {
+    return bfloat16_to_float(static_cast<std::uint16_t>(upper != 0 ? pair >> 16 : pair));
+  });
 }
 inline void multiply_tf32(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
-  MultiplyShare mine;
-  std::memcpy(mine.a, a, sizeof(a));
-  std::memcpy(mine.b, b, sizeof(b));
-  const auto& shares = emulation::exchange(&mine, sizeof(mine));
-  const unsigned lane = threadIdx.x % 32;
-  for (unsigned i = 0; i < 4; ++i) {
-    const unsigned row = lane / 4, column = lane % 4 * 2 + i % 2, lower = i / 2;  // c[i] belongs to row + 8 * lower
-    for (unsigned k = 0; k < 8; ++k) {
-      c[i] += tf32_value(shares.get<MultiplyShare>(row * 4 + k % 4).a[lower + k / 4 * 2]) *
-              tf32_value(shares.get<MultiplyShare>(column * 4 + k % 4).b[k / 4]);
-    }
-  }
+  multiply_shares<1>(c, a, b, [](std::uint32_t bits, unsigned) { return bits_to_float(bits & 0xffffe000u); });
 }
 
 #else

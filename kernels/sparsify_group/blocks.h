@@ -199,5 +199,22 @@ __device__ __forceinline__ void put_token_rows(float (&sums)[kTiles][4], const M
   });
 }
 
+/// Computes one unit (PatchUnits) of the product of `weights` [tokens, patches] with the slice `step` of the patches, and stores it to `to`.
+/// `block` is a ForwardBlock or a BackwardBlock.
+template <class Block, class Element>
+__device__ __forceinline__ void put_patch_products(const Block& block, const Element* weights, const Matrices<Element>& to, int unit, int step,
+                                                   const unsigned char* buffer) {
+  using Units = PatchUnits<Element, Block::kRowTiles, Block::kSliceBytes>;
+  const int i = unit / Units::kPerRow, column_tile = unit % Units::kPerRow * Units::kTiles;
+  float sums[Units::kTiles][4];
+  clear(sums);
+  if (block.product.has_row(i)) {
+    multiply_by_patches<Element, Block::kSliceBytes>(sums, weights, block.arguments.weight_pitch, 16 * i, buffer, column_tile,
+                                                     block.arguments.patch_rows(), block.arguments.tf32);
+  }
+  put_token_rows<Element>(sums, to, block.arguments, block.mask, block.pair, block.first_token, 16 * i,
+                          step * Block::kSliceColumns + 8 * column_tile);
+}
+
 }  // namespace
 }  // namespace tessera::kernels

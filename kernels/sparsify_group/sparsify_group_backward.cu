@@ -206,18 +206,8 @@ struct BackwardBlock {
 
   /// Computes a slice of dT = dS V.
   __device__ __forceinline__ void grad_text(unsigned units, int step, const unsigned char* buffer) const {
-    for (; units != 0; units &= units - 1) {
-      const int unit = __ffs(static_cast<int>(units)) - 1;
-      const int i = unit / Units::kPerRow, column_tile = unit % Units::kPerRow * Units::kTiles;
-      float sums[Units::kTiles][4];
-      clear(sums);
-      if (product.has_row(i)) {
-        multiply_by_patches<Element, kSliceBytes>(sums, gradients, arguments.weight_pitch, 16 * i, buffer, column_tile,
-                                                  arguments.patch_rows(), arguments.tf32);
-      }
-      put_token_rows<Element>(sums, arguments.grad_text, arguments, mask, pair, first_token, 16 * i,
-                              step * kSliceColumns + 8 * column_tile);
-    }
+    for (; units != 0; units &= units - 1)
+      put_patch_products(*this, static_cast<const Element*>(gradients), arguments.grad_text, __ffs(static_cast<int>(units)) - 1, step, buffer);
   }
 
   /// Adds a slice of A^T dC + dS^T T to dV. `first` and `last` mark the pair's first and last tile that has real tokens. The first tile

@@ -163,17 +163,8 @@ struct ForwardBlock {
 
   __device__ __forceinline__ void group_patches(int step, const unsigned char* buffer) const {
     using Units = PatchUnits<Element, kRowTiles, kSliceBytes>;
-    for (int unit = product.warp; unit < arguments.row_tiles * Units::kPerRow; unit += kWarps) {
-      const int i = unit / Units::kPerRow, column_tile = unit % Units::kPerRow * Units::kTiles;
-      float sums[Units::kTiles][4];
-      clear(sums);
-      if (product.has_row(i)) {
-        multiply_by_patches<Element, kSliceBytes>(sums, weights, arguments.weight_pitch, 16 * i, buffer, column_tile,
-                                                  arguments.patch_rows(), arguments.tf32);
-      }
-      put_token_rows<Element>(sums, arguments.grouped, arguments, mask, pair, first_token, 16 * i,
-                              step * kSliceColumns + 8 * column_tile);
-    }
+    for (int unit = product.warp; unit < arguments.row_tiles * Units::kPerRow; unit += kWarps)
+      put_patch_products(*this, static_cast<const Element*>(weights), arguments.grouped, unit, step, buffer);
   }
 
   __device__ __forceinline__ void run(unsigned char* shared) const {
