@@ -45,6 +45,15 @@ __device__ __forceinline__ Word load_once(const void* address) {
   return word;
 #endif
 }
+/// Writes a word of global memory, which the kernel does not read, in one access. (The compiler may write the parts of a Word one by one, even those of a uint4.)
+__device__ __forceinline__ void store_word(void* address, const Word& word) {
+#if defined(TESSERA_CUDA_EMULATION)
+  word_at<Word>(address) = word;
+#else
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(word.parts[0]), "r"(word.parts[1]), "r"(word.parts[2]),
+               "r"(word.parts[3]));
+#endif
+}
 /// Writes a word that the kernel does not read again.
 __device__ __forceinline__ void store_once(void* address, const Word& word) {
 #if defined(TESSERA_CUDA_EMULATION)

@@ -2,12 +2,11 @@
 // four warps, or of as many warps as it needs. A thread owns the same columns of all its rows, in pieces of eight, which it loads as words of
 // 16 bytes if the rows are aligned to that. All words of a row are loaded before the first is used, so that many loads are in flight.
 // Backward: a thread adds the sums over its rows in registers. The warps of a block add theirs in order, and each block writes its sums to
-// the workspace [blocks, sums, width]. A second kernel adds the blocks in order. The number of blocks depends only on the shape.
+// the workspace [blocks, sums, width]. The last blocks add those of all blocks (last_block.h). The number of blocks depends only on the shape.
 #include <algorithm>
 #include <initializer_list>
-#include <iterator>
 
-#include "kernels/device/words.h"
+#include "kernels/device/last_block.h"
 #include "kernels/residual_norm/residual_norm.h"
 
 namespace tessera::kernels {
@@ -40,6 +39,16 @@ Division division_of(std::int64_t rows, std::int64_t width, std::int64_t most_bl
 
 Division backward_division(std::int64_t rows, std::int64_t width) {
   return division_of(rows, width, kBackwardBlocks, kLeastRowsPerWarp);
+}
+
+/// The width of a row of sums in the workspace: whole words of 16 bytes.
+TESSERA_HOST_DEVICE int padded_width(std::int64_t width) {
+  return static_cast<int>((width + 3) / 4 * 4);
+}
+
+/// The workspace of the backward pass: counters, and then the blocks' sums.
+std::int64_t counter_bytes(std::int64_t blocks) {
+  return (block_sum_counters(blocks) * 4 + 15) / 16 * 16;
 }
 
 /// A thread's place in its row, and in the row's columns.
@@ -97,7 +106,7 @@ __device__ __forceinline__ void store(Element* row, const float (&values)[kPiece
       Word word = {};
 #pragma unroll
       for (int i = 0; i < kEach; ++i) set_element(word, i, from_float<Element>(values[k * kEach + i]));
-      word_at<Word>(row + column + k * kEach) = word;
+      store_word(row + column + k * kEach, word);
     }
   } else {
 #pragma unroll
@@ -187,8 +196,11 @@ __global__ void __launch_bounds__(kMostWarps * 32) add_and_normalize(ResidualNor
   }
 }
 
-/// The sums over rows, in the order in which the workspace has them.
-enum Sum { kOfWeight, kOfBias, kOfUpdate, kOfScale };
+/// Where the sums over rows go. Those that are wanted come first, in the order of the kernel's calls of write_block_sum().
+struct Results {
+  float* to[kMostSums];
+  int count;
+};
 
 /// Writes a block's sum of the columns that this thread owns to `to` [width]. `scratch` [rows at once, width] is shared memory, used if
 /// the block processes several rows at once.
@@ -215,7 +227,8 @@ __device__ __forceinline__ void write_block_sum(const float (&sums)[kMostPieces]
 
 /// kScaled: whether the gradient of the column scale is needed.
 template <class Stream, class Update, class Output, bool kScaled>
-__global__ void __launch_bounds__(kMostWarps * 32) backpropagate(ResidualNormBackward call, int warps, bool aligned) {
+__global__ void __launch_bounds__(kMostWarps * 32) backpropagate(ResidualNormBackward call, int warps, bool aligned, Results results,
+                                                                  BlockSums sums) {
   TESSERA_DYNAMIC_SHARED(shared);
   const ResidualNormProblem& problem = call.problem;
   const Place at = place_of(problem.width, warps, aligned);
@@ -279,35 +292,26 @@ __global__ void __launch_bounds__(kMostWarps * 32) backpropagate(ResidualNormBac
     }
   }
   float* const scratch = reinterpret_cast<float*>(shared);
-  float* const to = static_cast<float*>(call.workspace) + static_cast<std::int64_t>(blockIdx.x) * kMostSums * problem.width;
-  if (call.grad_weight != nullptr) write_block_sum(of_weight, to + kOfWeight * problem.width, scratch, at);
-  if (call.grad_bias != nullptr) write_block_sum(of_bias, to + kOfBias * problem.width, scratch, at);
-  if (call.grad_update_bias != nullptr) write_block_sum(of_update, to + kOfUpdate * problem.width, scratch, at);
-  if constexpr (kScaled) write_block_sum(of_scale, to + kOfScale * problem.width, scratch, at);
-}
-
-constexpr int kFinishColumns = 32, kFinishSlices = 8;
-
-/// Adds the blocks' sums. Thread (c, s) of a block adds the blocks s, s + 8, ... of column c; then the eight partial sums are added in order.
-/// `to` has the address of each result, or null.
-struct Results {
-  float* to[kMostSums];
-};
-__global__ void __launch_bounds__(kFinishColumns* kFinishSlices)
-    add_blocks(const float* workspace, std::int64_t blocks, std::int64_t width, Results results) {
-  __shared__ float slices[kFinishSlices][kFinishColumns];
-  const int lane = static_cast<int>(threadIdx.x) % kFinishColumns, slice = static_cast<int>(threadIdx.x) / kFinishColumns;
-  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kFinishColumns + lane;
-  float* const to = results.to[blockIdx.y];
-  if (to == nullptr) return;
-  float total = 0.0f;
-  for (std::int64_t block = slice; column < width && block < blocks; block += kFinishSlices)
-    total += workspace[(block * kMostSums + blockIdx.y) * width + column];
-  slices[slice][lane] = total;
-  __syncthreads();
-  if (slice != 0 || column >= width) return;
-  for (int other = 1; other < kFinishSlices; ++other) total += slices[other][lane];
-  to[column] = total;
+  if (results.count == 0) return;
+  const int pitch = padded_width(problem.width);
+  float* to = sums.partials + blockIdx.x * sums.pitch;
+  const auto write = [&](const float* wanted, const float(&of_columns)[kMostPieces][kPiece]) {
+    if (wanted == nullptr) return;
+    write_block_sum(of_columns, to, scratch, at);
+    to += pitch;
+  };
+  write(call.grad_weight, of_weight);
+  write(call.grad_bias, of_bias);
+  write(call.grad_update_bias, of_update);
+  if constexpr (kScaled) write(call.grad_column_scale, of_scale);
+  add_block_sums(sums, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x), results.count * pitch,
+                 [width = problem.width, pitch, results](int first, const float(&totals)[4]) {
+                   const int which = first / pitch, column = first - which * pitch;
+                   float* const result = which == 0 ? results.to[0] : which == 1 ? results.to[1] : which == 2 ? results.to[2] : results.to[3];
+#pragma unroll
+                   for (int k = 0; k < 4; ++k)
+                     if (column + k < width) result[column + k] = totals[k];
+                 });
 }
 
 /// Whether all rows of the matrices consist of whole words of 16 bytes.
@@ -344,17 +348,22 @@ Status start_backward(Types<Stream, Update, Output>, const ResidualNormBackward&
   const bool aligned =
       is_aligned(problem.width, {call.sum, call.update, call.grad_sum, call.grad_output, call.grad_x, call.grad_update});
   const std::size_t shared = division.rows_at_once == 1 ? 0 : static_cast<std::size_t>(division.rows_at_once * problem.width) * sizeof(float);
+  Results results = {};
+  for (float* const wanted : {call.grad_weight, call.grad_bias, call.grad_update_bias, call.grad_column_scale})
+    if (wanted != nullptr) results.to[results.count++] = wanted;
+  unsigned char* const memory = static_cast<unsigned char*>(call.workspace);
+  const std::int64_t counters = counter_bytes(division.blocks);
+  const BlockSums sums = {reinterpret_cast<unsigned*>(memory), reinterpret_cast<float*>(memory + counters),
+                          kMostSums * padded_width(problem.width)};
+  const char* const name = "residual_norm backward";
+  if (results.count > 0)
+    if (Status status = clear_bytes(name, sums.counters, static_cast<std::size_t>(counters), stream); !status.ok()) return status;
   const dim3 grid(static_cast<unsigned>(division.blocks));
-  Status status = call.grad_column_scale != nullptr
-                      ? launch("residual_norm backward", backpropagate<Stream, Update, Output, true>, grid, division.threads(), shared,
-                               stream, call, division.warps, aligned)
-                      : launch("residual_norm backward", backpropagate<Stream, Update, Output, false>, grid, division.threads(), shared,
-                               stream, call, division.warps, aligned);
-  const Results results = {{call.grad_weight, call.grad_bias, call.grad_update_bias, call.grad_column_scale}};
-  if (!status.ok() || std::all_of(std::begin(results.to), std::end(results.to), [](const float* to) { return to == nullptr; })) return status;
-  const auto columns = static_cast<unsigned>((problem.width + kFinishColumns - 1) / kFinishColumns);
-  return launch("residual_norm sums", add_blocks, dim3(columns, kMostSums), kFinishColumns * kFinishSlices, 0, stream,
-                static_cast<const float*>(call.workspace), division.blocks, problem.width, results);
+  return call.grad_column_scale != nullptr
+             ? launch(name, backpropagate<Stream, Update, Output, true>, grid, division.threads(), shared, stream, call, division.warps,
+                      aligned, results, sums)
+             : launch(name, backpropagate<Stream, Update, Output, false>, grid, division.threads(), shared, stream, call, division.warps,
+                      aligned, results, sums);
 }
 
 }  // namespace
@@ -363,7 +372,8 @@ namespace TESSERA_DEVICE_NAMESPACE {
 
 std::size_t residual_norm_workspace(std::int64_t rows, std::int64_t width) {
   if (rows < 1 || width < 1) return 0;
-  return static_cast<std::size_t>(backward_division(rows, width).blocks * kMostSums * width) * sizeof(float);
+  const std::int64_t blocks = backward_division(rows, width).blocks;
+  return static_cast<std::size_t>(counter_bytes(blocks) + blocks * kMostSums * padded_width(width) * 4);
 }
 
 Status residual_norm_forward(const ResidualNormForward& arguments, void* stream) {

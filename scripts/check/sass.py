@@ -45,6 +45,12 @@ class Expectation:
 EXPECTED = [
     Expectation(r"sum_columns<\w+>", registers=80, loads=8),  # three blocks of 256 threads per multiprocessor
     Expectation(r"write_gradient<\w+>", registers=64, stores=4),
+    Expectation(r"backpropagate<.*>", loads=12, stores=8),
+    Expectation(r"add_and_normalize<.*>", loads=8, stores=8),
+    Expectation(r"activate<.*, false>", registers=64, loads=4, stores=4),
+    Expectation(r"activate<.*, true>", registers=85, loads=8, stores=4),
+    Expectation(r"backpropagate_activation<.*, false>", registers=128, loads=8, stores=4),  # two blocks of 256 threads per multiprocessor
+    Expectation(r"backpropagate_activation<.*, true>", registers=128, loads=12, stores=8),
     Expectation(r"sparsify_group_(for|back)ward_kernel<.*>", instructions=("HMMA", "LDGSTS")),
     Expectation(r"project_tile<Bfloat16, \d>", instructions=("HMMA", "LDGSTS")),
     Expectation(r"project_tile<float, \d>", instructions=("FFMA", "LDGSTS")),
@@ -54,10 +60,10 @@ EXPECTED = [
     Expectation(r"sparsify_group_backward_kernel<float, .*>", local=35),
     Expectation(r"sparsify_group_backward_kernel<Bfloat16, .*>", local=8),
     Expectation(r"compare_rows<\d, 4>", local=21),
-    Expectation(r"backpropagate<float, float, float, true>", stack=176, local=129),
+    Expectation(r"backpropagate<float, float, float, true>", stack=208, local=150),
     Expectation(r"backpropagate<float, Bfloat16, float, true>", stack=112, local=84),
     Expectation(r"backpropagate<(float|Bfloat16), Bfloat16, .*, true>", local=40),
-    Expectation(r"add_and_normalize<.*>", local=4),
+    Expectation(r"add_and_normalize<.*>", local=8),
 ]
 
 

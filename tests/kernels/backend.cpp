@@ -117,6 +117,9 @@ Backend emulation_backend() {
   result.patch_softmax = emulated(emulation::patch_softmax);
   result.patch_softmax_backward = emulated(emulation::patch_softmax_backward);
   result.pooled_pairs = emulated(emulation::pooled_pairs);
+  result.activation_workspace = emulation::activation_workspace;
+  result.activation_forward = emulated(emulation::activation_forward);
+  result.activation_backward = emulated(emulation::activation_backward);
   result.residual_norm_workspace = emulation::residual_norm_workspace;
   result.residual_norm_forward = emulated(emulation::residual_norm_forward);
   result.residual_norm_backward = emulated(emulation::residual_norm_backward);

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/activation/activation.h"
 #include "kernels/flops_regularizer/flops_regularizer.h"
 #include "kernels/linear_cross_entropy/linear_cross_entropy.h"
 #include "kernels/max_similarity/max_similarity.h"
@@ -55,6 +56,9 @@ struct Backend {
   std::function<std::size_t(std::int64_t, std::int64_t)> residual_norm_workspace;  // only on a GPU and its emulation
   std::function<Status(const ResidualNormForward&)> residual_norm_forward;
   std::function<Status(const ResidualNormBackward&)> residual_norm_backward;
+  std::function<std::size_t(const ActivationProblem&)> activation_workspace;  // only on a GPU and its emulation
+  std::function<Status(const ActivationForward&)> activation_forward;
+  std::function<Status(const ActivationBackward&)> activation_backward;
   std::function<Status(const RoiAlignForward&)> roi_align_forward;
   std::function<Status(const RoiAlignBackward&)> roi_align_backward;
   std::function<Status(const TokenMaxProjectionForward&)> token_max_projection_forward;

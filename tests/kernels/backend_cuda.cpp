@@ -79,6 +79,9 @@ std::unique_ptr<Backend> cuda_backend() {
   result->patch_softmax = launched(cuda::patch_softmax);
   result->patch_softmax_backward = launched(cuda::patch_softmax_backward);
   result->pooled_pairs = launched(cuda::pooled_pairs);
+  result->activation_workspace = cuda::activation_workspace;
+  result->activation_forward = launched(cuda::activation_forward);
+  result->activation_backward = launched(cuda::activation_backward);
   result->residual_norm_workspace = cuda::residual_norm_workspace;
   result->residual_norm_forward = launched(cuda::residual_norm_forward);
   result->residual_norm_backward = launched(cuda::residual_norm_backward);
