@@ -2,6 +2,7 @@
 #include "kernels/activation/activation.h"
 #include "kernels/device/block_memory.h"
 #include "kernels/flops_regularizer/flops_regularizer.h"
+#include "kernels/gemm/gemm.h"
 #include "kernels/linear_cross_entropy/linear_cross_entropy.h"
 #include "kernels/max_similarity/max_similarity.h"
 #include "kernels/residual_norm/residual_norm.h"
@@ -49,6 +50,21 @@ Status flops_forward(const FlopsForward&, void*) {
 }
 Status flops_backward(const FlopsBackward&, void*) {
   return missing("flops_regularizer");
+}
+std::size_t gemm_library() {
+  return 0;
+}
+std::vector<std::string> gemm_algorithms(const GemmProblem&) {
+  return {};
+}
+std::string gemm_algorithm(const GemmProblem&) {
+  return {};
+}
+std::size_t gemm_workspace() {
+  return 0;
+}
+Status gemm(const GemmCall&, void*) {
+  return missing("gemm");
 }
 Status cross_entropy_tile(const CrossEntropyTile&, void*) {
   return missing("linear_cross_entropy");

@@ -60,8 +60,8 @@ EXPECTED = [
     Expectation(r"sparsify_group_backward_kernel<float, .*>", local=35),
     Expectation(r"sparsify_group_backward_kernel<Bfloat16, .*>", local=8),
     Expectation(r"compare_rows<\d, 4>", local=21),
-    Expectation(r"backpropagate<float, float, float, true>", stack=208, local=150),
-    Expectation(r"backpropagate<float, Bfloat16, float, true>", stack=112, local=84),
+    Expectation(r"backpropagate<float, float, float, true>", stack=224, local=166),
+    Expectation(r"backpropagate<float, Bfloat16, float, true>", stack=128, local=96),
     Expectation(r"backpropagate<(float|Bfloat16), Bfloat16, .*, true>", local=40),
     Expectation(r"add_and_normalize<.*>", local=8),
 ]

@@ -248,6 +248,7 @@ std::optional<std::int64_t> operator_flops(std::string_view name, c10::ArrayRef<
     return (2 + static_cast<int>(wanted.get(0)) + 2 * static_cast<int>(wanted.get(1))) *
            group_product(inputs[1].toTensor(), inputs[2].toTensor());
   }
+  if (name == "tessera::_linear_product") return matrix_product(inputs[0].toTensor(), inputs[1].toTensor());
   if (name == "tessera::_max_similarity") {
     const at::Tensor patches = inputs[0].toTensor();
     if (!has_kernel(patches)) return std::nullopt;

@@ -100,8 +100,8 @@ std::vector<at::Tensor> MultiHeadAttention::prepared(std::vector<at::Tensor> qkv
 
 bool MultiHeadAttention::add_to(BlockParts& parts, const AttentionMask& mask, const Rotation& rotation) const {
   if (weights_.size() > 1 || inner_norm_ || !adapters().empty()) return false;
-  parts.qkv = {autocast_copy(weights_[0]), input_bias()};
-  parts.out = {autocast_copy(out_proj_->weight), out_proj_->bias};
+  parts.qkv = map_under_autocast(weights_[0], input_bias());
+  parts.out = map_under_autocast(out_proj_->weight, out_proj_->bias);
   for (const auto& norm : {query_norm_, key_norm_})
     if (norm) parts.attention_parameters.insert(parts.attention_parameters.end(), {norm->weight(), norm->bias()});
   parts.attention = [this, mask, rotation](const at::Tensor& qkv) {

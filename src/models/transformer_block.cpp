@@ -42,7 +42,7 @@ std::vector<LinearMap> Mlp::linear_maps() const {
 
 bool Mlp::add_to(BlockParts& parts) const {
   if (norm_ || norm_in_ || !adapters().empty()) return false;
-  const auto map = [](const torch::nn::Linear& layer) { return MapParameters{autocast_copy(layer->weight), layer->bias}; };
+  const auto map = [](const torch::nn::Linear& layer) { return map_under_autocast(layer->weight, layer->bias); };
   if (c_gate_) parts.gate = map(c_gate_);
   parts.fc = map(c_fc_);
   parts.projection = map(c_proj_);

@@ -15,8 +15,14 @@ namespace tessera {
 class InputEdges {
  public:
   explicit InputEdges(const std::vector<at::Tensor>& tensors) {
-    for (const at::Tensor& tensor : tensors) edges_.push_back(tensor.defined() ? std::optional(count_++) : std::nullopt);
+    for (const at::Tensor& tensor : tensors) {
+      edges_.push_back(tensor.defined() ? std::optional(count_++) : std::nullopt);
+      types_.push_back(tensor.defined() ? tensor.scalar_type() : at::ScalarType::Undefined);
+    }
   }
+
+  /// The type of the tensor at this position, which its gradient has, too.
+  at::ScalarType type(std::size_t position) const { return types_[position]; }
 
   /// Whether the backward pass that is running needs the gradient of the tensor at this position.
   bool needs_gradient(const torch::autograd::AutogradContext& context, std::size_t position) const {
@@ -34,6 +40,7 @@ class InputEdges {
  private:
   std::size_t count_ = 0;
   std::vector<std::optional<std::size_t>> edges_;
+  std::vector<at::ScalarType> types_;
 };
 
 /// Returns the defined ones of the tensors, in order.

@@ -4,9 +4,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/graph_task.h>
-#include <torch/nn/functional/linear.h>
 
-#include "src/ops/activation.h"
 #include "src/ops/input_edges.h"
 #include "src/ops/transformer_block.h"
 #include <tessera/ops/numeric.h>
@@ -35,21 +33,13 @@ std::vector<at::Tensor> inputs_of(const ResidualStream& stream, const BlockParts
   return out;
 }
 
-// On the CPU, at::linear() and the functional can round differently. The queries, keys and values use the first, other maps the second, with
-// which all published results were measured. The functional adds the bias of a padded batch in the bias's own type.
-at::Tensor mapped(const at::Tensor& x, const MapParameters& map, bool by_functional) {
-  const bool functional = by_functional && !x.is_cuda(), in_own_type = functional && x.dim() > 2;
-  const at::Tensor bias = map.bias.defined() && !in_own_type ? map.bias.to(map.weight.scalar_type()) : map.bias;
-  return functional ? torch::nn::functional::linear(x, map.weight, bias) : at::linear(x, map.weight, bias);
-}
-
 // What the backward pass needs in addition to the parameters. None of these tensors has a history, except that `attended` is a function of
 // `qkv`.
 struct Kept {
   NormedSum first, second;
   at::Tensor qkv, attended;
   at::Tensor update;  // of the first part, if it has a LayerScale
-  at::Tensor gate, activated, fc, hidden;  // results of the maps, and of the activation; `hidden` is what the projection takes
+  at::Tensor gate, fc, hidden;  // results of the maps, and what the projection takes
 };
 
 struct Call : torch::CustomClassHolder {
@@ -57,7 +47,7 @@ struct Call : torch::CustomClassHolder {
       : stream(given), parts(p), value_type(type_of_update(given, p)), edges(inputs_of(given, p)), recorded(is_recorded(inputs_of(given, p))) {}
 
   static at::ScalarType type_of_update(const ResidualStream& stream, const BlockParts& parts) {
-    return stream.update.value.defined() ? stream.update.value.scalar_type() : parts.qkv.weight.scalar_type();
+    return stream.update.value.defined() ? stream.update.value.scalar_type() : parts.qkv.multiplied().scalar_type();
   }
 
   ResidualStream stream;
@@ -79,24 +69,21 @@ struct Call : torch::CustomClassHolder {
   }
 };
 
-// The gradients of a map with respect to its input and parameters.
+// Computes the gradients of parameters of maps.
 class MapGradients {
  public:
   MapGradients(const AutogradContext& context, const InputEdges& edges, const variable_list& saved, std::vector<at::Tensor>& gradients)
       : context_(context), edges_(edges), saved_(saved), gradients_(gradients) {}
 
   bool needs(std::size_t input) const { return edges_.needs_gradient(context_, input); }
+  bool needs_bias(std::size_t bias) const { return saved_[bias].defined() && needs(bias); }
 
-  /// Computes the gradients of the parameters of y = x weight^T + bias, and returns that of x.
-  at::Tensor backward(const at::Tensor& gradient, const at::Tensor& x, Input weight, std::optional<Input> bias) const {
-    const at::Tensor rows = gradient.flatten(0, -2);
-    if (needs(weight)) gradients_[weight] = rows.t().mm(x.flatten(0, -2));
-    if (bias && saved_[*bias].defined() && needs(*bias)) {
-      std::vector<std::int64_t> leading;
-      for (std::int64_t i = 0; i + 1 < gradient.dim(); ++i) leading.push_back(i);
-      gradients_[*bias] = gradient.sum(leading, /*keepdim=*/false, compute_dtype(gradient));
-    }
-    return rows.mm(saved_[weight]).view(x.sizes());
+  /// Stores the gradients of the parameters of y = x weight^T + bias. That of the bias may have been stored before.
+  void store(const at::Tensor& gradient, const at::Tensor& x, Input weight, std::optional<Input> bias) const {
+    const bool bias_wanted = bias && !gradients_[*bias].defined() && needs_bias(*bias);
+    const MapGradient found = parameter_gradient(gradient, x, edges_.type(weight), needs(weight), bias_wanted);
+    gradients_[weight] = found.weight;
+    if (bias_wanted) gradients_[*bias] = found.bias;
   }
 
  private:
@@ -111,12 +98,12 @@ class Block : public torch::autograd::Function<Block> {
   static variable_list forward(AutogradContext* ctx, at::TensorList /*inputs*/, const c10::intrusive_ptr<Call>& call) {
     const BlockParts& p = call->parts;
     Kept kept;
-    const at::ScalarType type = p.qkv.weight.scalar_type();
+    const at::ScalarType type = p.qkv.multiplied().scalar_type();
     const auto recorded = [&](const at::Tensor& tensor) { return call->recorded ? tensor : at::Tensor(); };
     {
       const NoAutocast no_autocast;
       kept.first = add_and_normalize(call->stream, p.norm_1, type);
-      kept.qkv = mapped(kept.first.output, p.qkv, /*by_functional=*/false);
+      kept.qkv = apply_map(kept.first.output, p.qkv, /*by_functional=*/false);
     }
     if (!call->recorded) kept.first = {kept.first.sum, {}, {}, {}};
     if (call->recorded) {
@@ -127,22 +114,23 @@ class Block : public torch::autograd::Function<Block> {
       kept.attended = p.attention(std::exchange(kept.qkv, {}));
     }
     const NoAutocast no_autocast;
-    kept.update = mapped(kept.attended.detach(), p.out, /*by_functional=*/true);
+    kept.update = apply_map(kept.attended.detach(), p.out, /*by_functional=*/true);
     kept.attended = recorded(kept.attended);
     kept.second = add_and_normalize({kept.first.sum, {kept.update, {}, p.scale_1, p.factors_1}}, p.norm_2, type);
     kept.first.sum = recorded(kept.first.sum);
     kept.update = p.scale_1.defined() ? recorded(kept.update) : at::Tensor();
-    kept.fc = mapped(kept.second.output, p.fc, /*by_functional=*/true);
-    if (p.gate.weight.defined()) kept.gate = mapped(kept.second.output, p.gate, /*by_functional=*/true);
-    if (!call->recorded) kept.second = {kept.second.sum, {}, {}, {}};
-    if (kept.gate.defined()) {
-      kept.activated = activate(kept.gate, p.activation);
-      kept.hidden = kept.activated * kept.fc;
+    if (p.gate.weight.defined()) {
+      kept.fc = apply_map(kept.second.output, p.fc, /*by_functional=*/true);
+      kept.gate = apply_map(kept.second.output, p.gate, /*by_functional=*/true);
     } else {
-      kept.hidden = activate(kept.fc, p.activation);
+      ActivatedMap found = map_and_activate(kept.second.output, p.fc, /*by_functional=*/true, p.activation);
+      kept.fc = std::move(found.before);
+      kept.hidden = std::move(found.after);
     }
+    if (!call->recorded) kept.second = {kept.second.sum, {}, {}, {}};
+    if (kept.gate.defined()) kept.hidden = activate_and_multiply(kept.gate, kept.fc, p.activation);
     kept.fc = recorded(kept.fc);
-    const at::Tensor result = mapped(kept.hidden, p.projection, /*by_functional=*/true), sum = kept.second.sum;
+    const at::Tensor result = apply_map(kept.hidden, p.projection, /*by_functional=*/true), sum = kept.second.sum;
     if (call->recorded) keep(ctx, call, std::move(kept));
     return {sum, result};
   }
@@ -159,16 +147,24 @@ class Block : public torch::autograd::Function<Block> {
     std::vector<at::Tensor> gradients(saved.size());
     const MapGradients maps(*ctx, call->edges, saved, gradients);
 
-    at::Tensor gradient = maps.backward(given[1], std::exchange(kept.hidden, {}), kProjectionWeight, std::nullopt);
+    maps.store(given[1], std::exchange(kept.hidden, {}), kProjectionWeight, std::nullopt);
+    at::Tensor gradient;
     if (kept.gate.defined()) {
-      const at::Tensor of_gate = activate_backward(gradient * kept.fc, std::exchange(kept.gate, {}), p.activation);
-      gradient = gradient * kept.activated;
-      gradient = maps.backward(gradient, kept.second.output, kFcWeight, kFcBias) +
-                 maps.backward(of_gate, kept.second.output, kGateWeight, kGateBias);
-      kept.activated.reset();
+      const bool biases = maps.needs_bias(kGateBias) || maps.needs_bias(kFcBias);
+      const ActivationGradient of =
+          activation_gradient(input_gradient(given[1], saved[kProjectionWeight]), std::exchange(kept.gate, {}), kept.fc, p.activation, biases);
+      gradients[kGateBias] = of.x_bias;
+      gradients[kFcBias] = of.factor_bias;
+      maps.store(of.factor, kept.second.output, kFcWeight, kFcBias);
+      gradient = input_gradient(of.factor, saved[kFcWeight]);
+      maps.store(of.x, kept.second.output, kGateWeight, kGateBias);
+      gradient = input_gradient(of.x, saved[kGateWeight], gradient);
     } else {
-      gradient = activate_backward(gradient, kept.fc, p.activation);
-      gradient = maps.backward(gradient, kept.second.output, kFcWeight, kFcBias);
+      const ActivationGradient of =
+          activated_input_gradient(given[1], saved[kProjectionWeight], kept.fc, p.activation, maps.needs_bias(kFcBias));
+      gradients[kFcBias] = of.x_bias;
+      maps.store(of.x, kept.second.output, kFcWeight, kFcBias);
+      gradient = input_gradient(of.x, saved[kFcWeight]);
     }
     kept.fc.reset();
     kept.second.output.reset();
@@ -181,10 +177,12 @@ class Block : public torch::autograd::Function<Block> {
     gradients[kNorm2Weight] = found.weight;
     gradients[kNorm2Bias] = found.bias;
 
-    gradient = maps.backward(std::exchange(found.value, {}), kept.attended.detach(), kOutWeight, std::nullopt);
+    maps.store(found.value, kept.attended.detach(), kOutWeight, std::nullopt);
+    gradient = input_gradient(std::exchange(found.value, {}), saved[kOutWeight]);
     gradient = attention_backward(std::exchange(kept.attended, {}), kept.qkv, std::exchange(gradient, {}), again, maps, saved, gradients);
     kept.qkv.reset();
-    gradient = maps.backward(gradient, std::exchange(kept.first.output, {}), kQkvWeight, kQkvBias);
+    maps.store(gradient, std::exchange(kept.first.output, {}), kQkvWeight, kQkvBias);
+    gradient = input_gradient(gradient, saved[kQkvWeight]);
     found = add_and_normalize_backward(
         std::exchange(kept.first, {}), {saved[kValue], {}, saved[kValueScale], call->stream.update.row_factors}, call->value_type,
         {saved[kNorm1Weight], saved[kNorm1Bias], p.norm_1.epsilon}, std::exchange(found.x, {}), gradient,
@@ -207,6 +205,11 @@ class Block : public torch::autograd::Function<Block> {
     saved[kX].reset();
     saved[kValueBias].reset();
     if (!saved[kValueScale].defined()) saved[kValue].reset();
+    const BlockParts& p = call->parts;
+    using Map = std::pair<Input, const MapParameters*>;
+    for (const auto& [place, map] : std::initializer_list<Map>{{kQkvWeight, &p.qkv}, {kOutWeight, &p.out}, {kGateWeight, &p.gate},
+                                                               {kFcWeight, &p.fc}, {kProjectionWeight, &p.projection}})
+      saved[place] = map->multiplied();
     ctx->save_for_backward(std::move(saved));
     call->kept = std::move(kept);
     call->drop_inputs();

@@ -4,15 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "src/ops/linear_map.h"
 #include "src/ops/residual_norm.h"
 
 namespace tessera {
-
-/// A linear map x -> x weight^T + bias.
-struct MapParameters {
-  at::Tensor weight;  // [out, in], in the type in which the block computes; undefined: there is no such map
-  at::Tensor bias;    // [out], of any floating type; undefined: none
-};
 
 /// The parts of a pre-norm transformer block
 ///   x += factors_1 * scale_1 * out(attention(qkv(norm_1(x))));  x += factors_2 * scale_2 * projection(hidden(norm_2(x)))

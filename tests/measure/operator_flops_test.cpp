@@ -52,6 +52,10 @@ TEST(OperatorFlops, TokenMaxProjectionCountsUnmaskedPositionsForwardAndNothingBa
       << "composed of products that are counted separately";
 }
 
+TEST(OperatorFlops, LinearProductIsAProductOfItsMatrices) {
+  EXPECT_EQ(flops_of("tessera::_linear_product", {at::zeros({3, 4}), at::zeros({4, 5})}), 2 * 3 * 4 * 5);
+}
+
 TEST(OperatorFlops, OtherOperatorsAreUnknown) {
   EXPECT_EQ(flops_of("aten::mm", {}), std::nullopt);
   EXPECT_EQ(flops_of("tessera::flops_regularizer", {}), std::nullopt);
