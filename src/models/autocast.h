@@ -5,7 +5,6 @@
 
 #include <ATen/autocast_mode.h>
 
-#include "src/ops/linear_map.h"
 #include <tessera/ops/numeric.h>
 
 namespace tessera {
@@ -40,12 +39,6 @@ inline std::optional<at::ScalarType> autocast_type(const at::Tensor& tensor) {
 inline at::Tensor autocast_copy(const at::Tensor& parameter) {
   const auto type = autocast_type(parameter);
   return type ? at::autocast::cached_cast(*type, parameter, parameter.device().type()) : parameter;
-}
-
-/// Returns the parameters of a linear map with autocast's copy of the weight.
-inline MapParameters map_under_autocast(const at::Tensor& weight, const at::Tensor& bias) {
-  const at::Tensor copy = autocast_copy(weight);
-  return {weight, bias, copy.is_same(weight) ? at::Tensor() : copy.detach()};
 }
 
 /// Sets the precision for one scope: autocast for bfloat16 and float16, no autocast for float32.

@@ -98,6 +98,11 @@ std::vector<at::Tensor> MultiHeadAttention::prepared(std::vector<at::Tensor> qkv
   return qkv;
 }
 
+MapParameters map_under_autocast(const at::Tensor& weight, const at::Tensor& bias) {
+  const at::Tensor copy = autocast_copy(weight);
+  return {weight, bias, copy.is_same(weight) ? at::Tensor() : copy.detach()};
+}
+
 bool MultiHeadAttention::add_to(BlockParts& parts, const AttentionMask& mask, const Rotation& rotation) const {
   if (weights_.size() > 1 || inner_norm_ || !adapters().empty()) return false;
   parts.qkv = map_under_autocast(weights_[0], input_bias());

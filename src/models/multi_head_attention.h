@@ -15,6 +15,9 @@
 
 namespace tessera {
 
+/// Returns the parameters of a linear map with autocast's copy of the weight.
+MapParameters map_under_autocast(const at::Tensor& weight, const at::Tensor& bias);
+
 struct MultiHeadAttentionSettings {
   std::int64_t width = 0;  // width of the queries
   std::int64_t heads = 1;

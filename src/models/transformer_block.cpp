@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <torch/nn/init.h>
 
-#include "src/models/autocast.h"
 #include "src/models/block_inputs.h"
 #include "src/models/last_block.h"
 #include "src/models/transformer.h"

@@ -31,7 +31,7 @@ struct Case {
 using Results = std::map<std::string, at::Tensor>;
 
 Results by_functions(const Case& c, const std::string& activation, bool gated, at::ScalarType type_of_weights) {
-  const at::AutoGradMode no_grad(false);
+  const c10::AutoGradMode no_grad(false);
   Results out;
   const MapParameters parameters = {c.weight, c.bias, {}};
   ActivationGradient of;
@@ -90,7 +90,7 @@ TEST(LinearMap, EqualsAutograd) {
 
 TEST(LinearMap, MultipliesByTheCopyOfTheWeight) {
   const Case c(at::kFloat);
-  const at::AutoGradMode no_grad(false);
+  const c10::AutoGradMode no_grad(false);
   const MapParameters parameters = {c.weight, c.bias, c.weight.to(at::kBFloat16)};
   const at::Tensor x = c.x.to(at::kBFloat16), y = apply_map(x, parameters, true);
   EXPECT_EQ(y.scalar_type(), at::kBFloat16);
