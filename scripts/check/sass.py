@@ -45,6 +45,7 @@ class Expectation:
 EXPECTED = [
     Expectation(r"sum_columns<\w+>", registers=80, loads=8),  # three blocks of 256 threads per multiprocessor
     Expectation(r"write_gradient<\w+>", registers=64, stores=4),
+    Expectation(r"update_chunks", registers=64, loads=8, stores=6),  # four blocks of 256 threads
     Expectation(r"sparsify_group_(for|back)ward_kernel<.*>", instructions=("HMMA", "LDGSTS")),
     Expectation(r"project_tile<Bfloat16, \d>", instructions=("HMMA", "LDGSTS")),
     Expectation(r"project_tile<float, \d>", instructions=("FFMA", "LDGSTS")),
