@@ -146,7 +146,7 @@ TrainedStep Trainer::train_step() {
   const GradientNorms norms = clip_gradients(*run_.optimizer, grad_norm_groups_, config_.training.clip_norm, mode);
   step.numbers = step_numbers(step.losses, norms, group_, run_.device);
   step.decision = guard_.check(step.numbers);
-  update(step.learning_rate);
+  update(step.learning_rate, norms.factor);
 
   state_.step = step.losses.step;
   state_.samples += step.losses.samples;
@@ -157,10 +157,10 @@ TrainedStep Trainer::train_step() {
   return step;
 }
 
-void Trainer::update(double learning_rate) {
+void Trainer::update(double learning_rate, const at::Tensor& factor) {
   const double weight_decay =
       weight_decay_at(state_.step, config_.schedule, run_.optimizer->weight_decay(), config_.training.steps);
-  run_.optimizer->step(learning_rate, weight_decay, guard_.found_inf());
+  run_.optimizer->step({learning_rate, weight_decay, guard_.found_inf(), factor, {}});
   const StepContext done = step_context(run_, config_, group_, state_.step);
   run_.objective->after_step(done);
   guard_.keep_buffers();

@@ -63,7 +63,8 @@ class Trainer {
 
   Outcome train();
   TrainedStep train_step();
-  void update(double learning_rate);
+  /// Makes the step's update. `factor` is GradientNorms::factor.
+  void update(double learning_rate, const at::Tensor& factor);
   /// Reads back the losses and norms of all steps since the last call and checks that they are finite. Returns false if a step is not
   /// finite and the run must stop. If a step is skipped, state_ becomes the state after that step, and later steps must be computed again.
   bool read_back();

@@ -222,9 +222,9 @@ Losses TrainingStep::forward(const Batch& batch, const How& how) {
 }
 
 void TrainingStep::update(const How& how) {
-  if (clip_norm_) clip_gradients(*optimizer_, norm_groups_, clip_norm_);
+  const GradientNorms norms = clip_norm_ ? clip_gradients(*optimizer_, norm_groups_, clip_norm_) : GradientNorms{};
   through(how, "clipping");
-  optimizer_->step(optimizer_->peak_learning_rate());
+  optimizer_->step({optimizer_->peak_learning_rate(), {}, {}, norms.factor, {}});
   objective_->after_step(context_);
   if (teacher_) teacher_->ema.update_with(objective_->teacher_momentum(context_));
   through(how, "update");
