@@ -76,16 +76,24 @@ void AdamW::run_kernel(const Group& group) {
 
 const AdamW::Table& AdamW::table_of(const Group& group) {
   std::vector<kernels::AdamWTensor> tensors;
-  for (std::size_t i = 0; i < group.parameters.size(); ++i)
+  for (std::size_t i = 0; i < group.parameters.size(); ++i) {
+    const at::Tensor copy = copies_.written_by_updates(group.parameters[i]);
     tensors.push_back({group.parameters[i].mutable_data_ptr<float>(), group.moments[0][i].mutable_data_ptr<float>(),
-                       group.moments[1][i].mutable_data_ptr<float>(), nullptr, group.parameters[i].numel()});
+                       group.moments[1][i].mutable_data_ptr<float>(),
+                       copy.defined() ? static_cast<std::uint16_t*>(copy.mutable_data_ptr()) : nullptr, group.parameters[i].numel()});
+  }
   Table& table = tables_[group.indices];
   const auto same = [](const kernels::AdamWTensor& a, const kernels::AdamWTensor& b) { return std::memcmp(&a, &b, sizeof(a)) == 0; };
   if (std::equal(tensors.begin(), tensors.end(), table.tensors.begin(), table.tensors.end(), same)) return table;
+  if (table.memory.defined()) old_tables_.push_back(table.memory);
   kernels::AdamWTable made = kernels::adamw_table(tensors);
   const at::Tensor bytes = at::from_blob(made.bytes.data(), {static_cast<std::int64_t>(made.bytes.size())}, at::kByte);
   table = {std::move(tensors), made.chunks, bytes.to(group.count.device(), at::kByte, /*non_blocking=*/false, /*copy=*/true)};
   return table;
+}
+
+void AdamW::after_update(const std::vector<std::size_t>& updated) {
+  for (const std::size_t index : updated) copies_.mark_written(parameters()[index].tensor);
 }
 
 std::vector<at::Tensor> AdamW::clipped_rates(const Group& group) const {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/adamw/adamw.h"
+#include "src/ops/weight_copies.h"
 #include <tessera/optim/optimizer.h>
 
 namespace tessera {
@@ -42,10 +43,12 @@ class AdamW : public Optimizer {
   /// Chooses the kernel that computes updates, or the fused operator if `kernel` is null. Without this call, the device decides.
   void use_kernel(Kernel kernel) { kernel_ = kernel; }
   bool applies_factor() const override { return kernel_ != nullptr; }
+  WeightCopies* weight_copies() override { return kernel_ != nullptr ? &copies_ : nullptr; }
 
  protected:
   void update(std::vector<Group>& groups) override;
   bool uses_device_numbers() const override { return kernel_ != nullptr; }
+  void after_update(const std::vector<std::size_t>& updated) override;
 
  private:
   /// What the kernel reads from device memory about the parameters of a group.
@@ -61,7 +64,9 @@ class AdamW : public Optimizer {
 
   AdamWSettings settings_;
   Kernel kernel_ = nullptr;
+  WeightCopies copies_;
   std::map<std::vector<std::size_t>, Table> tables_;  // by the parameters' indices
+  std::vector<at::Tensor> old_tables_;                // memory of former tables, which a recorded update may still read
 };
 
 }  // namespace tessera

@@ -142,7 +142,13 @@ void Optimizer::update_weights(const UpdateInputs& inputs) {
 void Optimizer::count_update() {
   ++steps_;
   // Neither the kernel of an update nor a replay of a recorded update tells LibTorch that the parameters have changed.
-  for (const std::size_t index : updated_) parameters_[index].tensor.unsafeGetTensorImpl()->bump_version();
+  // The transfer of a sharded update's results does not tell LibTorch either.
+  const auto bump = [](const NamedParameter& parameter) { parameter.tensor.unsafeGetTensorImpl()->bump_version(); };
+  if (shards_)
+    for (const NamedParameter& parameter : parameters_) bump(parameter);
+  else
+    for (const std::size_t index : updated_) bump(parameters_[index]);
+  after_update(updated_);
 }
 
 bool Optimizer::can_be_recorded() const {

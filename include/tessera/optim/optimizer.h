@@ -14,6 +14,8 @@
 
 namespace tessera {
 
+class WeightCopies;
+
 /// A trainable tensor with its name in checkpoints. The name also decides whether the tensor has weight decay.
 struct NamedParameter {
   std::string name;
@@ -89,6 +91,9 @@ class Optimizer {
   /// Drops all gradients.
   void zero_grad();
 
+  /// Copies of the weights in bfloat16 that updates also write, for the forward pass (src/ops/weight_copies.h); null if there are none.
+  virtual WeightCopies* weight_copies() { return nullptr; }
+
   double peak_learning_rate() const { return peak_; }
   /// The number of calls of step(), minus the skipped updates that take_back() has subtracted.
   std::int64_t steps_taken() const { return steps_; }
@@ -130,6 +135,8 @@ class Optimizer {
   virtual void measure(const std::vector<Group>& /*groups*/) {}
   /// Updates each group, unless its found_inf is 1. Must not read anything back from the device. Called without gradient recording.
   virtual void update(std::vector<Group>& groups) = 0;
+  /// Called after each update with the indices of the parameters that this rank has updated, whose versions have changed.
+  virtual void after_update(const std::vector<std::size_t>& /*updated*/) {}
   /// Whether update() uses only numbers on the device if there are UpdateInputs::numbers. Otherwise the host reads them, which only a CPU
   /// allows.
   virtual bool uses_device_numbers() const { return false; }
