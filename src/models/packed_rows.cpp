@@ -115,7 +115,7 @@ PackedRows bounded_rows(const at::Tensor& mask, std::int64_t bound) {
   out.offsets = at::cat({at::zeros({1}, ends.options()), ends, spare.clamp_max_(bound)}).to(at::kInt);
   if (mask.is_cpu()) {
     const at::Tensor counts = out.offsets.diff().to(at::kLong);
-    out.filled_places = places_filled_up(out.offsets, at::repeat_interleave(counts, /*output_size=*/bound), out.longest);
+    out.filled_places = places_filled_up(out.offsets, at::repeat_interleave(counts), out.longest);
   }
   return out;
 }
