@@ -1,5 +1,6 @@
 // Replaces the .cu files in a build without CUDA, so that callers need no #if.
 #include "kernels/activation/activation.h"
+#include "kernels/adamw/adamw.h"
 #include "kernels/device/block_memory.h"
 #include "kernels/flops_regularizer/flops_regularizer.h"
 #include "kernels/gemm/gemm.h"
@@ -32,6 +33,9 @@ Status activation_forward(const ActivationForward&, void*) {
 }
 Status activation_backward(const ActivationBackward&, void*) {
   return missing("activation");
+}
+Status adamw_update(const AdamWUpdate&, void*) {
+  return missing("adamw");
 }
 std::size_t sparsify_group_workspace(const SparsifyGroupProblem&, Pass) {
   return 0;

@@ -54,12 +54,29 @@ __device__ __forceinline__ void store_word(void* address, const Word& word) {
                "r"(word.parts[3]));
 #endif
 }
+/// Returns the word at an address of global memory, which the kernel reads once and may write afterwards.
+__device__ __forceinline__ Word load_before_store(const void* address) {
+#if defined(TESSERA_CUDA_EMULATION)
+  return word_at<Word>(address);
+#else
+  const uint4 word = __ldcs(static_cast<const uint4*>(address));
+  return {{word.x, word.y, word.z, word.w}};
+#endif
+}
 /// Writes a word that the kernel does not read again.
 __device__ __forceinline__ void store_once(void* address, const Word& word) {
 #if defined(TESSERA_CUDA_EMULATION)
   word_at<Word>(address) = word;
 #else
   __stcs(static_cast<uint4*>(address), make_uint4(word.parts[0], word.parts[1], word.parts[2], word.parts[3]));
+#endif
+}
+/// The same for 8 bytes, at an address that is a multiple of 8.
+__device__ __forceinline__ void store_once(void* address, std::uint32_t first, std::uint32_t second) {
+#if defined(TESSERA_CUDA_EMULATION)
+  word_at<Piece<std::uint32_t, 2>>(address) = {{first, second}};
+#else
+  __stcs(static_cast<uint2*>(address), make_uint2(first, second));
 #endif
 }
 

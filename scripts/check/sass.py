@@ -51,6 +51,7 @@ EXPECTED = [
     Expectation(r"activate<.*, true>", registers=85, loads=8, stores=4),
     Expectation(r"backpropagate_activation<.*, false>", registers=128, loads=8, stores=4),  # two blocks of 256 threads per multiprocessor
     Expectation(r"backpropagate_activation<.*, true>", registers=128, loads=12, stores=8),
+    Expectation(r"update_chunks", registers=64, loads=8, stores=6),  # four blocks of 256 threads
     Expectation(r"sparsify_group_(for|back)ward_kernel<.*>", instructions=("HMMA", "LDGSTS")),
     Expectation(r"project_tile<Bfloat16, \d>", instructions=("HMMA", "LDGSTS")),
     Expectation(r"project_tile<float, \d>", instructions=("FFMA", "LDGSTS")),

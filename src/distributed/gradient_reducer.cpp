@@ -38,7 +38,7 @@ struct Silence : c10::WarningHandler {
 
 struct GradientReducer::Impl {
   Impl(const std::vector<at::Tensor>& parameters, const c10::intrusive_ptr<c10d::ProcessGroup>& group, double bucket_mb,
-       Compression compression) {
+       Compression compression, bool all_used) {
     c10d::verify_params_across_processes(group, parameters, std::nullopt);
     const auto bytes = static_cast<std::int64_t>(bucket_mb * 1024 * 1024);
     // The first bucket is small, so that the first transfer starts early.
@@ -50,7 +50,7 @@ struct GradientReducer::Impl {
     // A read-out may go unused, depending on the objective, so the reducer must look for unused parameters.
     reducer = std::make_unique<c10d::Reducer>(
         parameters, std::move(buckets), group, std::vector<bool>(parameters.size(), false), bytes,
-        /*find_unused_parameters=*/true, /*gradient_as_bucket_view=*/false,
+        /*find_unused_parameters=*/!all_used, /*gradient_as_bucket_view=*/false,
         std::unordered_map<std::size_t, std::string>{}, first,
         /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false, std::vector<std::int64_t>{});
     if (compression == Compression::bf16) reducer->register_comm_hook(std::make_unique<Bf16Hook>(group));
@@ -59,8 +59,8 @@ struct GradientReducer::Impl {
 };
 
 GradientReducer::GradientReducer(std::vector<at::Tensor> parameters, const ProcessGroup& group, double bucket_mb,
-                                 Compression compression) {
-  if (!group.alone()) impl_ = std::make_unique<Impl>(parameters, group.connection()->group, bucket_mb, compression);
+                                 Compression compression, bool all_used) {
+  if (!group.alone()) impl_ = std::make_unique<Impl>(parameters, group.connection()->group, bucket_mb, compression, all_used);
 }
 
 GradientReducer::~GradientReducer() = default;

@@ -18,9 +18,10 @@ enum class Compression { none, bf16 };
 /// that no rank used keeps an undefined gradient.
 class GradientReducer {
  public:
-  /// Every rank must pass the same parameters in the same order. Throws c10::Error if shapes differ between ranks.
+  /// Every rank must pass the same parameters in the same order. Throws c10::Error if shapes differ between ranks. If `all_used` is set,
+  /// every backward pass must use all parameters (else the next one throws c10::Error), and no pass reads values back from the device.
   GradientReducer(std::vector<at::Tensor> parameters, const ProcessGroup& group, double bucket_mb,
-                  Compression compression = Compression::none);
+                  Compression compression = Compression::none, bool all_used = false);
   ~GradientReducer();
 
   /// Differentiates `loss` and accumulates the gradients. If `reduce` is true, then averages the accumulated gradients, including those of

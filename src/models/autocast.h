@@ -5,6 +5,7 @@
 
 #include <ATen/autocast_mode.h>
 
+#include "src/ops/weight_copies.h"
 #include <tessera/ops/numeric.h>
 
 namespace tessera {
@@ -18,7 +19,10 @@ class Autocast {
     at::autocast::increment_nesting();
   }
   ~Autocast() {
-    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    if (at::autocast::decrement_nesting() == 0) {
+      at::autocast::clear_cache();
+      WeightCopies::forget_casts();
+    }
     at::autocast::set_autocast_enabled(device_, false);
   }
   Autocast(const Autocast&) = delete;
@@ -38,6 +42,8 @@ inline std::optional<at::ScalarType> autocast_type(const at::Tensor& tensor) {
 /// Returns a parameter as autocast passes it to a matrix product: in autocast's type, or unchanged if autocast is off.
 inline at::Tensor autocast_copy(const at::Tensor& parameter) {
   const auto type = autocast_type(parameter);
+  if (type == at::kBFloat16)
+    if (const at::Tensor cast = WeightCopies::cast(parameter); cast.defined()) return cast;
   return type ? at::autocast::cached_cast(*type, parameter, parameter.device().type()) : parameter;
 }
 

@@ -42,12 +42,13 @@ variable_list Taken::backward(AutogradContext* ctx, const variable_list& gradien
   return {Spread::apply(gradients[0], ctx->get_saved_variables()[0], ctx->saved_data["count"].toInt()), {}};
 }
 
-// Returns the places of the `count` true elements of `mask`, without waiting for the device.
+// Returns the places of the `count` true elements of `mask`, without waiting for the device. If there are fewer of them, the rest have the
+// place behind the last element.
 at::Tensor places_of(const at::Tensor& mask, std::int64_t count) {
   const at::Tensor real = mask.flatten();
   const at::Tensor rank = real.to(at::kLong).cumsum(0) - 1;
   const at::Tensor to = at::where(real, rank, at::full({}, count, rank.options()));  // padding goes to an extra last entry
-  return at::empty({count + 1}, rank.options())
+  return at::full({count + 1}, real.numel(), rank.options())
       .scatter_(0, to, at::arange(real.numel(), rank.options()))
       .narrow(0, 0, count);
 }
@@ -79,7 +80,8 @@ at::Tensor attend_to_lengths(const at::Tensor& query, const at::Tensor& key, con
 at::Tensor attend_filled_up(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, std::int64_t heads,
                             const PackedRows& rows, bool causal) {
   const auto filled_up = [&](const at::Tensor& x) {
-    return Spread::apply(x, rows.filled_places, rows.rows * rows.longest).unflatten(0, {rows.rows, rows.longest});
+    const std::int64_t count = rows.offsets.size(0) - 1;
+    return Spread::apply(x, rows.filled_places, count * rows.longest).unflatten(0, {count, rows.longest});
   };
   AttentionMask mask;
   mask.causal = causal;  // padding is on the right, so a causal mask also hides it
@@ -92,11 +94,52 @@ at::Tensor attend_filled_up(const at::Tensor& query, const at::Tensor& key, cons
   return Taken::apply(out.flatten(0, 1), rows.filled_places);
 }
 
+// Returns the index of each token in a tensor [rows of `offsets`, longest], given the row of `offsets` that contains it.
+at::Tensor places_filled_up(const at::Tensor& offsets, const at::Tensor& row_of, std::int64_t longest) {
+  const at::Tensor first = offsets.index_select(0, row_of);
+  return at::arange(row_of.size(0), first.options()) - first + row_of * longest;
+}
+
+// Returns a packing of `bound` tokens. The spare ones are split into rows of at most L tokens, so that the longest row has L tokens.
+PackedRows bounded_rows(const at::Tensor& mask, std::int64_t bound) {
+  PackedRows out;
+  if (bound >= mask.numel()) return out;
+  out.rows = mask.size(0);
+  out.length = out.longest = mask.size(1);
+  out.bounded = true;
+  out.places = places_of(mask, bound);
+  out.row_of = out.places.floor_divide(out.length).clamp_max_(out.rows - 1);
+  const at::Tensor ends = mask.sum(1).cumsum(0);
+  const std::int64_t spare_rows = (bound + out.length - 1) / out.length;
+  const at::Tensor spare = ends.narrow(0, out.rows - 1, 1) + at::arange(1, spare_rows + 1, ends.options()) * out.length;
+  out.offsets = at::cat({at::zeros({1}, ends.options()), ends, spare.clamp_max_(bound)}).to(at::kInt);
+  if (mask.is_cpu()) {
+    const at::Tensor counts = out.offsets.diff().to(at::kLong);
+    out.filled_places = places_filled_up(out.offsets, at::repeat_interleave(counts), out.longest);
+  }
+  return out;
+}
+
 }  // namespace
+
+at::Tensor length_bound(const at::Tensor& lengths) {
+  at::Tensor out = at::zeros_like(lengths);
+  const std::int64_t total = lengths.sum().item<std::int64_t>();
+  // A negative number cannot be a length. All of the bound is in one entry, because only the sum counts.
+  if (out.numel() > 0)
+    out.view({-1})[0] = -std::max<std::int64_t>(1, (total + kPackingBucket - 1) / kPackingBucket) * kPackingBucket;
+  return out;
+}
+
+std::int64_t bound_of(const at::Tensor& lengths) {
+  if (!lengths.defined() || lengths.numel() == 0 || lengths.min().item<std::int64_t>() >= 0) return 0;
+  return lengths.abs().sum().item<std::int64_t>();
+}
 
 PackedRows packed_rows(const at::Tensor& mask, const at::Tensor& lengths) {
   PackedRows out;
   if (!mask.defined() || (!lengths.defined() && !mask.is_cpu())) return out;
+  if (const std::int64_t bound = bound_of(lengths)) return bounded_rows(mask, bound);
   const at::Tensor counts = lengths.defined() ? lengths : mask.sum(1);
   TORCH_CHECK(counts.is_cpu() && counts.scalar_type() == at::kLong && counts.sizes() == mask.sizes().slice(0, 1),
               "packed_rows: the lengths must be int64 [", mask.size(0), "] on the CPU, got ", counts.scalar_type(), " ",
@@ -113,18 +156,21 @@ PackedRows packed_rows(const at::Tensor& mask, const at::Tensor& lengths) {
   offsets.narrow(0, 1, out.rows).copy_(ends);
   out.offsets = offsets.to(mask.device(), at::kInt, /*non_blocking=*/true);
   if (mask.is_cpu()) {
-    const at::Tensor first = offsets.index_select(0, out.row_of);
-    out.filled_places = at::arange(total, first.options()) - first + out.row_of * out.longest;
+    out.filled_places = places_filled_up(offsets, out.row_of, out.longest);
   }
   return out;
 }
 
 at::Tensor pack(const at::Tensor& x, const PackedRows& rows) {
-  return Taken::apply(x.flatten(0, 1), rows.places);
+  const at::Tensor all = x.flatten(0, 1);
+  if (!rows.bounded) return Taken::apply(all, rows.places);
+  return Taken::apply(at::cat({all, at::zeros_like(all.narrow(0, 0, 1))}), rows.places);  // the spare tokens take the last row
 }
 
 at::Tensor unpack(const at::Tensor& x, const PackedRows& rows) {
-  return Spread::apply(x, rows.places, rows.rows * rows.length).unflatten(0, {rows.rows, rows.length});
+  const std::int64_t count = rows.rows * rows.length;
+  const at::Tensor all = Spread::apply(x, rows.places, count + (rows.bounded ? 1 : 0));
+  return (rows.bounded ? all.narrow(0, 0, count) : all).unflatten(0, {rows.rows, rows.length});
 }
 
 at::Tensor attend_in_rows(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, std::int64_t heads,

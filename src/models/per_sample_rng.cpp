@@ -63,7 +63,7 @@ at::Tensor token_keys(std::int64_t rows, std::int64_t length, const at::Device& 
   // advances by one number, whatever the sequence length.
   const RowRngScope scope(row_random_int(rows, 1, device).squeeze(1));
   const at::Tensor keys = row_random_int(rows, packed.defined() ? packed.length : length, device).flatten();
-  return packed.defined() ? keys.index_select(0, packed.places) : keys;
+  return packed.defined() ? pack(keys.unflatten(0, {rows, -1}), packed) : keys;
 }
 
 at::Tensor row_keys_of_views(const std::vector<std::string>& views) {

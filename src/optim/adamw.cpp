@@ -1,16 +1,30 @@
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
 
+#include "src/ops/kernel_call.h"
 #include "src/optim/adamw.h"
 
 namespace tessera {
 
 AdamW::AdamW(std::vector<NamedParameter> parameters, const AdamWSettings& settings)
-    : Optimizer(std::move(parameters), settings.decay, settings.lr), settings_(settings) {}
+    : Optimizer(std::move(parameters), settings.decay, settings.lr), settings_(settings) {
+  const bool all = std::all_of(this->parameters().begin(), this->parameters().end(), [](const NamedParameter& each) {
+    return each.tensor.is_cuda() && each.tensor.scalar_type() == at::kFloat && each.tensor.is_non_overlapping_and_dense() &&
+           has_kernels(each.tensor);
+  });
+  if (all && !settings_.update_clipping) kernel_ = kernels::cuda::adamw_update;
+}
 
 void AdamW::update(std::vector<Group>& groups) {
   const auto [beta1, beta2] = settings_.betas;
+  if (kernel_ != nullptr) {
+    for (const Group& group : groups) run_kernel(group);
+    return;
+  }
   for (Group& group : groups) {
     auto &exp_avg = group.moments[0], &exp_avg_sq = group.moments[1];
     const at::Tensor count = group.count.to(at::kFloat);
@@ -27,6 +41,59 @@ void AdamW::update(std::vector<Group>& groups) {
                         count, rates[i], beta1, beta2, group.weight_decay, settings_.eps, /*amsgrad=*/false,
                         /*maximize=*/false, /*grad_scale=*/std::nullopt, group.found_inf);
   }
+}
+
+void AdamW::run_kernel(const Group& group) {
+  const c10::OptionalDeviceGuard device(group.count.device());
+  const Table& table = table_of(group);
+  std::vector<const float*> gradients;
+  for (const at::Tensor& gradient : group.gradients) gradients.push_back(gradient.const_data_ptr<float>());
+  const bool recorded = group.inputs->numbers.defined();
+  const at::Tensor numbers = recorded ? group.inputs->numbers : at::empty({2}, group.count.options());
+  if (!recorded) {
+    numbers[0].fill_(group.learning_rate);
+    numbers[1].fill_(group.weight_decay);
+  }
+  kernels::AdamWUpdate call;
+  call.tensors = static_cast<std::int64_t>(table.tensors.size());
+  call.chunks = table.chunks;
+  call.table = table.memory.mutable_data_ptr();
+  call.gradients = gradients.data();
+  call.learning_rate = numbers.const_data_ptr<double>();
+  call.weight_decay = call.learning_rate + 1;
+  call.count = group.count.const_data_ptr<double>();
+  if (recorded) {
+    call.learning_rate_scale = group.learning_rate_scale;
+    call.weight_decay_scale = group.weight_decay_scale;
+  }
+  call.beta1 = settings_.betas[0];
+  call.beta2 = settings_.betas[1];
+  call.epsilon = settings_.eps;
+  if (group.inputs->factor.defined()) call.factor = group.inputs->factor.const_data_ptr<float>();
+  if (group.found_inf) call.found_inf = group.found_inf->const_data_ptr<float>();
+  check_status(kernel_(call, current_stream(group.count)));
+}
+
+const AdamW::Table& AdamW::table_of(const Group& group) {
+  std::vector<kernels::AdamWTensor> tensors;
+  for (std::size_t i = 0; i < group.parameters.size(); ++i) {
+    const at::Tensor copy = copies_.written_by_updates(group.parameters[i]);
+    tensors.push_back({group.parameters[i].mutable_data_ptr<float>(), group.moments[0][i].mutable_data_ptr<float>(),
+                       group.moments[1][i].mutable_data_ptr<float>(),
+                       copy.defined() ? static_cast<std::uint16_t*>(copy.mutable_data_ptr()) : nullptr, group.parameters[i].numel()});
+  }
+  Table& table = tables_[group.indices];
+  const auto same = [](const kernels::AdamWTensor& a, const kernels::AdamWTensor& b) { return std::memcmp(&a, &b, sizeof(a)) == 0; };
+  if (std::equal(tensors.begin(), tensors.end(), table.tensors.begin(), table.tensors.end(), same)) return table;
+  if (table.memory.defined()) old_tables_.push_back(table.memory);
+  kernels::AdamWTable made = kernels::adamw_table(tensors);
+  const at::Tensor bytes = at::from_blob(made.bytes.data(), {static_cast<std::int64_t>(made.bytes.size())}, at::kByte);
+  table = {std::move(tensors), made.chunks, bytes.to(group.count.device(), at::kByte, /*non_blocking=*/false, /*copy=*/true)};
+  return table;
+}
+
+void AdamW::after_update(const std::vector<std::size_t>& updated) {
+  for (const std::size_t index : updated) copies_.mark_written(parameters()[index].tensor);
 }
 
 std::vector<at::Tensor> AdamW::clipped_rates(const Group& group) const {

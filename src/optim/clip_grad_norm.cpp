@@ -24,6 +24,10 @@ at::Tensor global_norm(const std::vector<at::Tensor>& tensors) {
   return joint_norm(compute_norms(tensors));
 }
 
+at::Tensor clip_factor(const at::Tensor& norm, double max_norm) {
+  return at::clamp_max(max_norm / (norm + 1e-6), 1.0);
+}
+
 at::Tensor clip_grad_norm(const std::vector<at::Tensor>& gradients, std::optional<double> max_norm) {
   return clip_grad_norm(gradients, max_norm, std::vector<std::size_t>(gradients.size()), 0).global;
 }
@@ -34,7 +38,7 @@ GradientNorms clip_grad_norm(const std::vector<at::Tensor>& gradients, std::opti
               group_of.size());
   const c10::NoGradGuard no_grad;
   const std::vector<at::Tensor> norms = compute_norms(gradients);
-  GradientNorms out{joint_norm(norms), {}};
+  GradientNorms out{joint_norm(norms), {}, {}};
   for (std::size_t group = 0; group < groups; ++group) {
     std::vector<at::Tensor> own;
     for (std::size_t i = 0; i < norms.size(); ++i)
@@ -42,11 +46,10 @@ GradientNorms clip_grad_norm(const std::vector<at::Tensor>& gradients, std::opti
     out.groups.push_back(joint_norm(own).to(out.global.device()));
   }
   if (!max_norm || gradients.empty()) return out;
-  const auto factor_of = [&](const at::Tensor& norm) { return at::clamp_max(*max_norm / (norm + 1e-6), 1.0); };
   if (mode == ClipMode::global)
-    at::_foreach_mul_(gradients, factor_of(out.global));
+    at::_foreach_mul_(gradients, clip_factor(out.global, *max_norm));
   else
-    at::_foreach_mul_(gradients, factor_of(at::stack(norms)).unbind());
+    at::_foreach_mul_(gradients, clip_factor(at::stack(norms), *max_norm).unbind());
   return out;
 }
 

@@ -14,6 +14,9 @@ at::Tensor global_norm(const std::vector<at::Tensor>& tensors);
 /// measures the norm. Returns the norm before clipping. Does not wait for the device.
 at::Tensor clip_grad_norm(const std::vector<at::Tensor>& gradients, std::optional<double> max_norm);
 
+/// Returns min(1, max_norm / (norm + 1e-6)).
+at::Tensor clip_factor(const at::Tensor& norm, double max_norm);
+
 /// What the limit on the norm applies to.
 enum class ClipMode {
   global,      // all gradients together, scaled by one factor
@@ -24,6 +27,7 @@ enum class ClipMode {
 struct GradientNorms {
   at::Tensor global;
   std::vector<at::Tensor> groups;
+  at::Tensor factor;  // float32 scalar by which the gradients have still to be multiplied; undefined: none (Optimizer::applies_factor())
 };
 
 /// Clips in the given mode, and also returns the norm of each of `groups` groups; gradient i belongs to the group group_of[i]. The group

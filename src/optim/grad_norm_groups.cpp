@@ -37,7 +37,10 @@ GradientNorms clip_gradients(const Optimizer& optimizer, const GradNormGroups& g
     gradients.push_back(gradient);
     group_of.push_back(groups.of[i]);
   }
-  return clip_grad_norm(gradients, max_norm, group_of, groups.names.size(), mode);
+  const bool later = max_norm && mode == ClipMode::global && optimizer.applies_factor() && !gradients.empty();
+  GradientNorms norms = clip_grad_norm(gradients, later ? std::nullopt : max_norm, group_of, groups.names.size(), mode);
+  if (later) norms.factor = clip_factor(norms.global, *max_norm);
+  return norms;
 }
 
 }  // namespace tessera

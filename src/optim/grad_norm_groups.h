@@ -17,7 +17,8 @@ struct GradNormGroups {
 GradNormGroups grad_norm_groups(const Optimizer& optimizer);
 
 /// Calls clip_grad_norm on the gradients of all parameters that are not frozen in the optimizer's next step. Also computes a norm for each
-/// group (0 if the group has none of these gradients).
+/// group (0 if the group has none of these gradients). If the optimizer applies a factor itself, the gradients keep their values, and the
+/// result's `factor` is for UpdateInputs.
 GradientNorms clip_gradients(const Optimizer& optimizer, const GradNormGroups& groups, std::optional<double> max_norm,
                              ClipMode mode = ClipMode::global);
 

@@ -26,8 +26,9 @@ void GradScaler::settle(const at::Tensor& bad, const at::Tensor& ignored) {
   const c10::NoGradGuard no_grad;
   const at::Tensor good_steps = good_steps_ + 1, grows = good_steps == kPatience;
   const at::Tensor scale = at::where(bad, at::clamp_min(scale_ / 2, 1.0), at::where(grows, scale_ * 2, scale_));
-  good_steps_ = at::where(ignored, good_steps_, good_steps.masked_fill(bad | grows, 0.0));
-  scale_ = at::where(ignored, scale_, scale);
+  // The tensors change in place, because a recorded update changes them, too.
+  good_steps_.copy_(at::where(ignored, good_steps_, good_steps.masked_fill(bad | grows, 0.0)));
+  scale_.copy_(at::where(ignored, scale_, scale));
 }
 
 at::Tensor GradScaler::numbers() const {
@@ -41,8 +42,8 @@ GradScaler::State GradScaler::state_of(const at::Tensor& numbers) {
 
 void GradScaler::restore(const State& state) {
   if (!scale_.defined()) return;
-  scale_ = at::full_like(scale_, state.scale);
-  good_steps_ = at::full_like(good_steps_, static_cast<double>(state.good_steps));
+  scale_.fill_(state.scale);
+  good_steps_.fill_(static_cast<double>(state.good_steps));
 }
 
 }  // namespace tessera

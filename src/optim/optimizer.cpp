@@ -56,8 +56,11 @@ std::vector<at::Tensor> Optimizer::tensors() const {
   return out;
 }
 
-std::vector<Optimizer::Group> Optimizer::groups(double learning_rate, double weight_decay,
-                                                const at::Tensor& found_inf) const {
+std::vector<Optimizer::Group> Optimizer::groups(const UpdateInputs& inputs) const {
+  const at::Tensor &found_inf = inputs.found_inf, &numbers = inputs.numbers;
+  const bool read = numbers.defined() && numbers.is_cpu();
+  const double learning_rate = read ? numbers[0].item<double>() : inputs.learning_rate;
+  const double weight_decay = read ? numbers[1].item<double>() : inputs.weight_decay.value_or(weight_decay_);
   std::map<std::tuple<double, double, std::int64_t, at::ScalarType, c10::DeviceType, int>, Group> by_key;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& parameter = parameters_[i].tensor;
@@ -68,8 +71,12 @@ std::vector<Optimizer::Group> Optimizer::groups(double learning_rate, double wei
     Group& group = by_key[{parameters_[i].lr_scale, decay, parameters_[i].frozen_steps, parameter.scalar_type(),
                            parameter.device().type(), parameter.device().index()}];
     if (!group.count.defined()) {
-      group.count = at::full({}, static_cast<double>(steps_ + 1 - parameters_[i].frozen_steps),
-                             parameter.options().dtype(at::kDouble));
+      const auto frozen_steps = static_cast<double>(parameters_[i].frozen_steps);
+      group.count = numbers.defined() ? numbers[2] - frozen_steps
+                                      : at::full({}, static_cast<double>(steps_ + 1) - frozen_steps, parameter.options().dtype(at::kDouble));
+      group.inputs = &inputs;
+      group.learning_rate_scale = parameters_[i].lr_scale;
+      group.weight_decay_scale = decays_[i] ? 1.0 : 0.0;
       if (found_inf.defined()) group.found_inf = found_inf;
       if (missed_.defined()) group.count = group.count - missed_.to(parameter.device());
       if (missed_.defined() && parameters_[i].frozen_steps > 0) {
@@ -95,8 +102,10 @@ std::vector<Optimizer::Group> Optimizer::groups(double learning_rate, double wei
 std::vector<Optimizer::Group> Optimizer::own(const std::vector<Group>& all) const {
   std::vector<Group> out;
   for (const Group& group : all) {
-    Group mine{group.count, group.learning_rate, group.weight_decay, group.found_inf, {}, {}, {}, {}};
-    mine.moments.resize(group.moments.size());
+    Group mine = group;
+    for (auto* list : {&mine.parameters, &mine.gradients}) list->clear();
+    mine.indices.clear();
+    mine.moments.assign(group.moments.size(), {});
     for (std::size_t i = 0; i < group.indices.size(); ++i) {
       if (!owns(group.indices[i])) continue;
       mine.indices.push_back(group.indices[i]);
@@ -109,20 +118,49 @@ std::vector<Optimizer::Group> Optimizer::own(const std::vector<Group>& all) cons
   return out;
 }
 
-void Optimizer::step(double learning_rate, std::optional<double> weight_decay, const at::Tensor& found_inf) {
+void Optimizer::step(const UpdateInputs& inputs) {
+  update_weights(inputs);
+  count_update();
+}
+
+void Optimizer::update_weights(const UpdateInputs& inputs) {
+  TORCH_CHECK(!inputs.factor.defined() || applies_factor(), "optimizer: this optimizer applies no factor to gradients");
   const c10::NoGradGuard no_grad;
-  std::vector<Group> with_gradient = groups(learning_rate, weight_decay.value_or(weight_decay_), found_inf);
+  std::vector<Group> with_gradient = groups(inputs);
   measure(with_gradient);
   if (shards_) with_gradient = own(with_gradient);
+  updated_.clear();
+  for (const Group& group : with_gradient) updated_.insert(updated_.end(), group.indices.begin(), group.indices.end());
   update(with_gradient);
-  ++steps_;
-  if (found_inf.defined()) missed_ = missed_.defined() ? missed_ + found_inf : found_inf.to(at::kDouble);
+  if (inputs.found_inf.defined()) {
+    if (!missed_.defined()) missed_ = at::zeros_like(inputs.found_inf, inputs.found_inf.options().dtype(at::kDouble));
+    missed_.add_(inputs.found_inf);
+  }
   if (shards_) broadcast_from_owners(tensors(), shards_->owners, shards_->group, shards_->bucket_mb);
+}
+
+void Optimizer::count_update() {
+  ++steps_;
+  // Neither the kernel of an update nor a replay of a recorded update tells LibTorch that the parameters have changed.
+  // The transfer of a sharded update's results does not tell LibTorch either.
+  const auto bump = [](const NamedParameter& parameter) { parameter.tensor.unsafeGetTensorImpl()->bump_version(); };
+  if (shards_)
+    for (const NamedParameter& parameter : parameters_) bump(parameter);
+  else
+    for (const std::size_t index : updated_) bump(parameters_[index]);
+  after_update(updated_);
+}
+
+bool Optimizer::can_be_recorded() const {
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (frozen(i) || (!parameters_[i].tensor.is_cpu() && !uses_device_numbers())) return false;
+  // Skipped updates may keep a parameter frozen for longer than the host knows.
+  return !shards_ && std::none_of(parameters_.begin(), parameters_.end(), [](const NamedParameter& each) { return each.frozen_steps > 0; });
 }
 
 void Optimizer::take_back(std::int64_t count) {
   steps_ -= count;
-  if (missed_.defined()) missed_ = missed_ - static_cast<double>(count);
+  if (missed_.defined()) missed_.sub_(static_cast<double>(count));
 }
 
 void Optimizer::zero_grad() {
@@ -165,7 +203,7 @@ void Optimizer::load_state(const std::map<std::string, at::Tensor>& state, const
   for (auto& [name, tensor] : whole)
     if (!tensor.is_meta()) tensor.copy_(state.at(name));
   steps_ = whole.at("step").item<std::int64_t>();
-  missed_.reset();
+  if (missed_.defined()) missed_.zero_();
 }
 
 }  // namespace tessera

@@ -64,6 +64,7 @@ Trainer::Trainer(const Config& config, const Resume& resume, const ProcessGroup&
     log::set_level(log::Level::warning);
   }
   run_on_rank0(group_, "checking the evaluation tasks", [&] { return check_evaluation(run_, config_), true; });
+  runner_.record_update([this](const AccumulatedLosses& losses, const UpdateInputs& inputs) { return clip_and_update(losses, inputs); });
   runner_.look_at_batches([this](const Batch& batch) { monitor_.look_at(batch); });
   restore_or_initialize(resume);
   settle_micro_batch();
@@ -139,14 +140,19 @@ TrainedStep Trainer::train_step() {
       learning_rate_at(state_.step, config_.schedule, run_.optimizer->peak_learning_rate(), config_.training.steps);
   guard_.begin();
   if (scale_.scale().defined()) step.scale = scale_.numbers();
-  step.losses = runner_.run(state_.step, scale_.scale());
+  UpdateInputs inputs;
+  inputs.learning_rate = step.learning_rate;
+  inputs.weight_decay = weight_decay_at(state_.step, config_.schedule, run_.optimizer->weight_decay(), config_.training.steps);
+  if (runner_.records_update()) {
+    const std::vector<double> numbers = {inputs.learning_rate, *inputs.weight_decay, static_cast<double>(run_.optimizer->steps_taken() + 1)};
+    inputs.numbers = at::tensor(numbers, at::kDouble).to(run_.device, /*non_blocking=*/true);
+  }
+  step.losses = runner_.run(state_.step, scale_.scale(), inputs.numbers);
   heartbeat_.enter("the optimizer", step.losses.step);
-  scale_.unscale(collect_gradients(*run_.optimizer));
-  const ClipMode mode = config_.training.clip_mode == "per_tensor" ? ClipMode::per_tensor : ClipMode::global;
-  const GradientNorms norms = clip_gradients(*run_.optimizer, grad_norm_groups_, config_.training.clip_norm, mode);
-  step.numbers = step_numbers(step.losses, norms, group_, run_.device);
-  step.decision = guard_.check(step.numbers);
-  update(step.learning_rate);
+  const StepUpdate made = step.losses.updated ? runner_.recorded_update() : clip_and_update(step.losses, inputs);
+  step.numbers = step.losses.updated ? made.numbers.clone() : made.numbers;  // the next step overwrites the recording's tensors
+  step.decision = step.losses.updated ? made.decision.clone() : made.decision;
+  finish_update();
 
   state_.step = step.losses.step;
   state_.samples += step.losses.samples;
@@ -157,10 +163,19 @@ TrainedStep Trainer::train_step() {
   return step;
 }
 
-void Trainer::update(double learning_rate) {
-  const double weight_decay =
-      weight_decay_at(state_.step, config_.schedule, run_.optimizer->weight_decay(), config_.training.steps);
-  run_.optimizer->step(learning_rate, weight_decay, guard_.found_inf());
+StepUpdate Trainer::clip_and_update(const AccumulatedLosses& losses, UpdateInputs inputs) {
+  scale_.unscale(collect_gradients(*run_.optimizer));
+  const ClipMode mode = config_.training.clip_mode == "per_tensor" ? ClipMode::per_tensor : ClipMode::global;
+  const GradientNorms norms = clip_gradients(*run_.optimizer, grad_norm_groups_, config_.training.clip_norm, mode);
+  const at::Tensor numbers = step_numbers(losses, norms, group_, run_.device), decision = guard_.check(numbers);
+  inputs.found_inf = guard_.found_inf();
+  inputs.factor = norms.factor;
+  run_.optimizer->update_weights(inputs);
+  return {numbers, decision};
+}
+
+void Trainer::finish_update() {
+  run_.optimizer->count_update();
   const StepContext done = step_context(run_, config_, group_, state_.step);
   run_.objective->after_step(done);
   guard_.keep_buffers();

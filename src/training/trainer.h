@@ -63,7 +63,10 @@ class Trainer {
 
   Outcome train();
   TrainedStep train_step();
-  void update(double learning_rate);
+  /// Clips the gradients, and updates the weights unless the step was not finite. A recorded step includes this function.
+  StepUpdate clip_and_update(const AccumulatedLosses& losses, UpdateInputs inputs);
+  /// Does what follows an update and is never recorded: objective, buffers, moving averages.
+  void finish_update();
   /// Reads back the losses and norms of all steps since the last call and checks that they are finite. Returns false if a step is not
   /// finite and the run must stop. If a step is skipped, state_ becomes the state after that step, and later steps must be computed again.
   bool read_back();

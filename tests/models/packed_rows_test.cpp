@@ -1,3 +1,4 @@
+#include <cmath>
 #include <limits>
 
 #include "src/models/packed_rows.h"
@@ -49,6 +50,55 @@ TEST(PackedRows, UnpackToTheirPositions) {
   const at::Tensor leaf = wild.clone().requires_grad_(true);
   unpack(pack(leaf, rows), rows).square().sum().backward();
   expect_close(leaf.grad(), zero_padding(2 * x, holes()), 1e-12);
+}
+
+// Lengths of 100 rows of up to 12 tokens, among them empty and full rows.
+at::Tensor many_lengths() {
+  return (at::arange(100) * 7).remainder(13).clamp_max(12);
+}
+
+TEST(PackedRows, WithABoundHaveSpareTokensAtTheEnd) {
+  const at::Tensor lengths = many_lengths(), mask = at::arange(12) < lengths.unsqueeze(1);
+  const PackedRows exact = packed_rows(mask, lengths), rows = packed_rows(mask, length_bound(lengths));
+  const std::int64_t total = lengths.sum().item<std::int64_t>();
+  ASSERT_GT(total, kPackingBucket);
+  ASSERT_LT(total, 2 * kPackingBucket);
+  EXPECT_EQ(bound_of(length_bound(lengths)), 2 * kPackingBucket);
+  EXPECT_EQ(bound_of(lengths), 0);
+  EXPECT_EQ(length_bound(lengths.view({10, 10})).sizes(), at::IntArrayRef({10, 10}));
+  EXPECT_TRUE(at::equal(rows.places.narrow(0, 0, total), exact.places));
+  EXPECT_TRUE(at::equal(rows.row_of.narrow(0, 0, total), exact.row_of));
+  EXPECT_TRUE(at::equal(rows.offsets.narrow(0, 0, 101), exact.offsets));
+  EXPECT_EQ(rows.places.size(0), 2 * kPackingBucket);
+  EXPECT_EQ(rows.offsets[-1].item<std::int64_t>(), 2 * kPackingBucket);
+  EXPECT_LE(rows.offsets.diff().max().item<std::int64_t>(), 12) << "no spare row is longer than a text";
+}
+
+TEST(PackedRows, WithABoundGiveTheSameResults) {
+  at::manual_seed(4);
+  const at::Tensor lengths = many_lengths(), mask = at::arange(12) < lengths.unsqueeze(1);
+  const PackedRows exact = packed_rows(mask, lengths), rows = packed_rows(mask, length_bound(lengths));
+  const at::Tensor x = at::randn({100, 12, 8}, at::kDouble).masked_fill(mask.logical_not().unsqueeze(2), NAN), weight = at::randn({8, 8}, at::kDouble);
+  for (const bool causal : {false, true}) {
+    std::vector<at::Tensor> results;
+    for (const PackedRows& each : {exact, rows}) {
+      const at::Tensor leaf = x.clone().requires_grad_(), w = weight.clone().requires_grad_();
+      const at::Tensor packed = at::matmul(pack(leaf, each), w);
+      const at::Tensor out = unpack(attend_in_rows(packed, packed, packed.sin(), 2, each, causal), each);
+      out.square().sum().backward();
+      results.insert(results.end(), {out.detach(), leaf.grad(), w.grad()});
+    }
+    for (std::size_t i = 0; i < 3; ++i) expect_close(results[i + 3], results[i], 1e-12);
+  }
+}
+
+TEST(PackedRows, WithABoundHaveTheSameKeys) {
+  const at::Tensor lengths = many_lengths(), mask = at::arange(12) < lengths.unsqueeze(1);
+  const RowRngScope keyed(row_keys(3, 0, 1, 100));
+  const at::Tensor exact = token_keys(100, 12, at::kCPU, packed_rows(mask, lengths));
+  const RowRngScope again(row_keys(3, 0, 1, 100));
+  const at::Tensor bounded = token_keys(100, 12, at::kCPU, packed_rows(mask, length_bound(lengths)));
+  EXPECT_TRUE(at::equal(bounded.narrow(0, 0, exact.size(0)), exact));
 }
 
 TEST(PackedRows, GradientsMatchFiniteDifferences) {

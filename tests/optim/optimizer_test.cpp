@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "kernels/adamw/adamw.h"
 #include "src/optim/adamw.h"
 #include "src/optim/clip_grad_norm.h"
 #include "src/optim/grad_norm_groups.h"
@@ -354,6 +355,80 @@ TEST(LrSchedule, WarmUpAsAShareMatchesWarmUpInSteps) {
   for (std::int64_t t = 0; t < 20; ++t)
     EXPECT_DOUBLE_EQ(learning_rate_at(t, steps, 1.0, 20), learning_rate_at(t, share, 1.0, 20));
   EXPECT_TRUE(validate(ScheduleSettings{.warmup_steps = 5, .warmup_share = 0.25}).has_value());
+}
+
+// An update by the kernel (its emulation) and by LibTorch's operator, with clipping, skipped steps, a late parameter and a changing decay.
+struct KernelRun {
+  explicit KernelRun(bool kernel, double frozen = 1) {
+    NamedParameter late = parameter("visual.late", {5, 3}), bias = parameter("bias", {7}, 0.5);
+    late.frozen_steps = static_cast<std::int64_t>(frozen);
+    bias.lr_scale = 0.5;
+    optimizer = std::make_unique<AdamW>(std::vector{parameter("visual.w", {130, 70}), bias, late}, AdamWSettings{});
+    if (kernel) optimizer->use_kernel(kernels::emulation::adamw_update);
+    groups = grad_norm_groups(*optimizer);
+  }
+  void step(std::int64_t number, UpdateInputs inputs = {}) {
+    at::manual_seed(static_cast<std::uint64_t>(number));
+    for (const NamedParameter& p : optimizer->parameters()) p.tensor.mutable_grad() = at::randn_like(p.tensor);
+    inputs.factor = clip_gradients(*optimizer, groups, 3.0).factor;
+    optimizer->step(inputs);
+  }
+  UpdateInputs inputs_of(std::int64_t number) const {
+    return {1e-2 * static_cast<double>(number + 1), 0.1 * static_cast<double>(number), at::full({}, number == 2 ? 1.0 : 0.0), {}, {}};
+  }
+  std::unique_ptr<AdamW> optimizer;
+  GradNormGroups groups;
+};
+
+void expect_close_weights(const KernelRun& ours, const KernelRun& theirs, double tolerance) {
+  for (std::size_t i = 0; i < ours.optimizer->parameters().size(); ++i)
+    EXPECT_TRUE(at::allclose(ours.optimizer->parameters()[i].tensor, theirs.optimizer->parameters()[i].tensor, tolerance, tolerance)) << i;
+  const auto our_state = ours.optimizer->state(), their_state = theirs.optimizer->state();
+  for (const auto& [name, tensor] : their_state) EXPECT_TRUE(at::allclose(our_state.at(name), tensor, tolerance, tolerance)) << name;
+}
+
+TEST(AdamWKernel, UpdatesAsTheOperatorDoes) {
+  KernelRun kernel(true), composed(false);
+  EXPECT_TRUE(kernel.optimizer->applies_factor());
+  EXPECT_FALSE(composed.optimizer->applies_factor());
+  for (std::int64_t i = 0; i < 5; ++i) {
+    kernel.step(i, kernel.inputs_of(i));
+    composed.step(i, composed.inputs_of(i));
+    expect_close_weights(kernel, composed, 2e-6);
+  }
+}
+
+TEST(AdamWKernel, ReadsTheDevicesNumbers) {
+  KernelRun host(true, 0), device(true, 0), composed(false, 0);
+  EXPECT_TRUE(device.optimizer->can_be_recorded());
+  EXPECT_FALSE(KernelRun(true).optimizer->can_be_recorded()) << "a parameter is frozen at first";
+  for (std::int64_t i = 0; i < 4; ++i) {
+    UpdateInputs inputs = host.inputs_of(i);
+    host.step(i, inputs);
+    inputs.numbers = at::tensor({inputs.learning_rate, *inputs.weight_decay, static_cast<double>(i + 1)}, at::kDouble);
+    inputs.learning_rate = 9;  // ignored
+    composed.step(i, inputs);
+    device.step(i, inputs);
+  }
+  expect_close_weights(device, host, 0);
+  expect_close_weights(composed, host, 2e-6);
+}
+
+TEST(AdamWKernel, ResumesBitForBit) {
+  expect_resume_is_exact<AdamW>([] {
+    auto out = std::make_unique<AdamW>(std::vector{parameter("a", {300, 2}), parameter("b", {3}, 0.5)}, AdamWSettings{});
+    out->use_kernel(kernels::emulation::adamw_update);
+    return out;
+  });
+}
+
+TEST(AdamWKernel, ChangesTheVersionsOfWhatItUpdates) {
+  KernelRun run(true);
+  const auto version = [&](std::size_t i) { return run.optimizer->parameters()[i].tensor._version(); };
+  const auto first = version(0), late = version(2);
+  run.step(0, run.inputs_of(0));
+  EXPECT_GT(version(0), first);
+  EXPECT_EQ(version(2), late) << "frozen";
 }
 
 TEST(LrSchedule, WarmsUpFromZeroAndStaysAtTheFinalRate) {

@@ -3,60 +3,17 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/models/packed_rows.h"
 #include "src/models/per_sample_rng.h"
 #include "src/optim/grad_norm_groups.h"
 #include "src/optim/sgd.h"
 #include "src/training/step/step_graph.h"
 #include "tests/models/small_models.h"
+#include "tests/training/repeater.h"
 #include <tessera/base/error.h>
 
 namespace tessera {
 namespace {
-
-// A recorder for the CPU. A replay runs the recorded work again on the tensors of the recording.
-class Repeater : public WorkRecorder {
- public:
-  explicit Repeater(std::vector<at::Tensor> parameters) : parameters_(std::move(parameters)) {}
-
-  void rehearse(const std::function<void()>& work) override {
-    ++rehearsals;
-    work();
-  }
-  // A recording on a GPU computes nothing and leaves existing gradients unchanged. This substitute runs `work`, so it restores the
-  // gradients. Gradients that do not exist yet become tensors of the recording, whose content is undefined until a replay.
-  void record(const std::function<void()>& work) override {
-    std::vector<at::Tensor> before;
-    for (const at::Tensor& parameter : parameters_)
-      before.push_back(parameter.grad().defined() ? parameter.grad().clone() : at::Tensor());
-    work();
-    for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      at::Tensor gradient = parameters_[i].grad();
-      if (before[i].defined())
-        gradient.copy_(before[i]);
-      else if (gradient.defined())
-        own_.emplace_back(i, gradient.fill_(NAN));
-    }
-    work_ = work;
-    ++recordings;
-  }
-  // On a GPU, a replay writes to the recording's own gradients, whatever the parameters' gradients are at that time.
-  void replay() override {
-    ++replays;
-    for (const auto& [index, gradient] : own_) parameters_[index].mutable_grad().reset();
-    work_();
-    for (const auto& [index, gradient] : own_) {
-      gradient.copy_(parameters_[index].grad());
-      parameters_[index].mutable_grad().reset();
-    }
-  }
-
-  int rehearsals = 0, recordings = 0, replays = 0;
-
- private:
-  std::vector<at::Tensor> parameters_;
-  std::vector<std::pair<std::size_t, at::Tensor>> own_;  // the recording's own gradients, with their parameters' indices
-  std::function<void()> work_;
-};
 
 using Update = StepGraph::Update;
 
@@ -160,13 +117,13 @@ TEST(StepGraph, ReplayedStepsMatchTheOperatorsOnAGpu) {
   }
 }
 
-// One recording is replayed for captions of any length, so the recorded work must not depend on the lengths.
-TEST(StepGraph, WorkDoesNotSeeTextLengths) {
+// One recording is replayed for captions of many lengths, so the recorded work sees only a bound on their sum.
+TEST(StepGraph, WorkSeesOnlyABoundOnTextLengths) {
   const at::Tensor w = at::ones({1}).requires_grad_();
   int calls = 0;
   StepGraph graph(std::make_unique<Repeater>(std::vector{w}), {w}, Update::several_batches, [&](const GraphInputs& in) {
     ++calls;
-    EXPECT_FALSE(in.batch.texts.at("caption").lengths.defined());
+    EXPECT_EQ(bound_of(in.batch.texts.at("caption").lengths), kPackingBucket);
     Losses losses;
     losses.total = w.sum();
     losses.total.backward();
@@ -217,6 +174,60 @@ TEST(StepGraph, BatchOfAnotherShapeHasItsOwnGradientInAnUpdateOfOneBatch) {
     graph.run(inputs_of(rows, rows));
     EXPECT_EQ(w.grad().item<float>(), rows * (rows - 1) / 2);
   }
+}
+
+// Returns inputs with 200 captions of up to 8 tokens, which have `tokens` tokens in all.
+GraphInputs captions_of(std::int64_t step, std::int64_t tokens) {
+  constexpr std::int64_t kRows = 200;
+  GraphInputs out = inputs_of(step, kRows);
+  at::Tensor lengths = at::full({kRows}, tokens / kRows, at::kLong);
+  lengths.narrow(0, 0, tokens % kRows).add_(1);
+  TowerInput& view = out.batch.texts.at("caption");
+  view.mask = at::arange(8) < lengths.unsqueeze(1);
+  view.lengths = lengths;
+  return out;
+}
+
+// Captions are packed in recorded steps, too. The number of packed tokens is a multiple of 512, and there is a recording for each.
+TEST(StepGraph, PacksCaptionsInBuckets) {
+  for (const Update update : {Update::one_batch, Update::several_batches}) {
+    const Trained plain(at::kCPU), played(at::kCPU);
+    auto owned = std::make_unique<Repeater>(played.parameters);
+    const Repeater& recorder = *owned;
+    StepGraph graph(std::move(owned), played.parameters, update, [&](const GraphInputs& in) { return played.work(in); });
+    std::int64_t step = 0;
+    for (const std::int64_t tokens : {450, 900, 512, 1000, 511, 513, 1300, 260, 1350, 1024, 1600}) {
+      const GraphInputs inputs = captions_of(step, tokens);
+      for (at::Tensor parameter : plain.parameters) parameter.mutable_grad().reset();
+      graph.zero_gradients();
+      const double expected = plain.work(inputs).total.item<double>();
+      EXPECT_NEAR(graph.run(inputs).total.item<double>(), expected, 2e-6 * (1 + std::abs(expected))) << tokens;
+      const auto ours = played.gradients(), theirs = plain.gradients();
+      for (std::size_t i = 0; i < ours.size(); ++i)
+        EXPECT_TRUE(at::allclose(ours[i], theirs[i], 1e-4, 1e-5)) << tokens << " tokens, parameter " << i;
+      plain.descend(step);
+      played.descend(step++);
+    }
+    EXPECT_EQ(recorder.recordings, 3) << "512, 1024 and 1536 tokens; 1600 tokens are not padded at all";
+    EXPECT_EQ(recorder.replays, 6);
+  }
+}
+
+TEST(StepGraph, RecordsAFewShapesAndRunsOthersNormally) {
+  const at::Tensor w = at::ones({1}).requires_grad_();
+  auto owned = std::make_unique<Repeater>(std::vector{w});
+  const Repeater& recorder = *owned;
+  StepGraph graph(std::move(owned), {w}, Update::several_batches, [&](const GraphInputs& in) {
+    Losses losses;
+    losses.total = in.batch.labels.sum() * w.sum();
+    losses.total.backward();
+    return losses;
+  });
+  for (int round = 0; round < 3; ++round)
+    for (std::int64_t rows = 1; rows <= 6; ++rows) EXPECT_EQ(graph.run(inputs_of(rows, rows)).total.item<float>(), rows * (rows - 1) / 2);
+  EXPECT_EQ(recorder.recordings, StepGraph::kMostRecordings);
+  EXPECT_EQ(recorder.rehearsals, 6 + 2 + 2);
+  EXPECT_EQ(recorder.replays, 8);
 }
 
 TEST(StepGraph, RunsABatchOfAnotherShapeWithoutTheRecording) {

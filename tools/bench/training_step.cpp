@@ -7,6 +7,7 @@
 
 #include "src/measure/synthetic_batch.h"
 #include "src/models/autocast.h"
+#include "src/ops/weight_copies.h"
 #include "tools/bench/loss_bench.h"
 #include "tools/bench/training_step.h"
 #include <tessera/base/error.h>
@@ -204,7 +205,12 @@ void through(const TrainingStep::How& how, const char* phase) {
 
 }  // namespace
 
+void TrainingStep::refresh_copies() {
+  if (WeightCopies* copies = optimizer_->weight_copies()) copies->refresh();
+}
+
 Losses TrainingStep::forward(const Batch& batch, const How& how) {
+  const WeightCopies::Scope copied(optimizer_->weight_copies());
   Features features;
   features.duplicates = batch.duplicates;
   features.images = encode(batch, /*images=*/true, how.views_joined);
@@ -222,9 +228,9 @@ Losses TrainingStep::forward(const Batch& batch, const How& how) {
 }
 
 void TrainingStep::update(const How& how) {
-  if (clip_norm_) clip_gradients(*optimizer_, norm_groups_, clip_norm_);
+  const GradientNorms norms = clip_norm_ ? clip_gradients(*optimizer_, norm_groups_, clip_norm_) : GradientNorms{};
   through(how, "clipping");
-  optimizer_->step(optimizer_->peak_learning_rate());
+  optimizer_->step({optimizer_->peak_learning_rate(), {}, {}, norms.factor, {}});
   objective_->after_step(context_);
   if (teacher_) teacher_->ema.update_with(objective_->teacher_momentum(context_));
   through(how, "update");
@@ -232,6 +238,7 @@ void TrainingStep::update(const How& how) {
 
 at::Tensor TrainingStep::run(const How& how) {
   optimizer_->zero_grad();
+  refresh_copies();
   const at::Tensor loss = forward(batch_, how).total;
   reducer_->backward(loss, how.reduce);
   through(how, "backward");
@@ -250,7 +257,8 @@ at::Tensor TrainingStep::run_recorded() {
     });
   }
   graph_->zero_gradients();
-  const at::Tensor loss = graph_->run({batch_, {}, {}}).total.detach();
+  refresh_copies();
+  const at::Tensor loss = graph_->run({batch_, {}, {}, {}}).total.detach();
   update({});
   return loss;
 }

@@ -74,6 +74,7 @@ class TrainingStep {
  private:
   std::map<std::string, TowerFeatures> encode(const Batch& batch, bool images, bool views_joined);
   Losses forward(const Batch& batch, const How& how);
+  void refresh_copies();
   void update(const How& how);
   Batch make_synthetic_batch(const config::Node& tree) const;
   void take_batch(const std::string& path);

@@ -14,6 +14,8 @@
 
 namespace tessera {
 
+class WeightCopies;
+
 /// A trainable tensor with its name in checkpoints. The name also decides whether the tensor has weight decay.
 struct NamedParameter {
   std::string name;
@@ -41,6 +43,19 @@ struct DecaySettings {
 /// Whether a parameter decays. It does if its tensor has two or more dimensions and its name contains none of the texts in `no_decay`.
 bool decays(const NamedParameter& parameter, const DecaySettings& settings);
 
+/// What an update is made with, in addition to the gradients.
+struct UpdateInputs {
+  double learning_rate = 0;
+  std::optional<double> weight_decay;  // of the parameters that decay; unset: the settings' weight decay
+  /// A float32 scalar on the parameters' device, for whose value the host does not wait. A value of 1 leaves weights, moments and the
+  /// update count of bias corrections unchanged. Undefined: the update is always made.
+  at::Tensor found_inf;
+  at::Tensor factor;  // float32 scalar on the device, by which gradients are multiplied; only if Optimizer::applies_factor()
+  /// float64 [3] on the parameters' device: the learning rate, the weight decay, and steps_taken() + 1. They replace the numbers of the host,
+  /// so that a recorded update stays right (Optimizer::can_be_recorded()). Undefined: the host's numbers are used.
+  at::Tensor numbers;
+};
+
 /// Updates parameters from their gradients. Parameters keep their storage. A step leaves a parameter and its moments unchanged if the
 /// parameter has no gradient or is within its frozen_steps. A parameter's bias correction counts this optimizer's updates after the
 /// parameter's frozen_steps.
@@ -59,15 +74,25 @@ class Optimizer {
   /// step() and gather_state() are collective. Must be called before the first step. Has no effect with a single process.
   void shard(const ProcessGroup& group, double bucket_mb);
 
-  /// Makes one update with this learning rate. Parameters that decay get `weight_decay`, or the settings' weight decay if `weight_decay` is
-  /// unset. If found_inf is undefined, the update is always made. If found_inf is defined, it is a float32 scalar on the parameters'
-  /// device, and the host does not wait for its value. A value of 1 leaves weights, moments and the update count of bias corrections
-  /// unchanged.
-  void step(double learning_rate, std::optional<double> weight_decay = {}, const at::Tensor& found_inf = {});
+  /// Makes one update.
+  void step(const UpdateInputs& inputs);
+  void step(double learning_rate, std::optional<double> weight_decay = {}, const at::Tensor& found_inf = {}) {
+    step({learning_rate, weight_decay, found_inf, {}, {}});
+  }
+  /// The two parts of step(): the work on the device, which can be recorded and replayed, and the host's count of updates.
+  void update_weights(const UpdateInputs& inputs);
+  void count_update();
+  /// Whether an update multiplies the gradients by UpdateInputs::factor, which saves a pass over them.
+  virtual bool applies_factor() const { return false; }
+  /// Whether update_weights() with UpdateInputs::numbers can be recorded: it reads nothing back, and no parameter is frozen any longer.
+  bool can_be_recorded() const;
   /// Reduces steps_taken() by `count`, the number of past step() calls whose found_inf was 1. Call it when the host knows that number.
   void take_back(std::int64_t count);
   /// Drops all gradients.
   void zero_grad();
+
+  /// Copies of the weights in bfloat16 that updates also write, for the forward pass (src/ops/weight_copies.h); null if there are none.
+  virtual WeightCopies* weight_copies() { return nullptr; }
 
   double peak_learning_rate() const { return peak_; }
   /// The number of calls of step(), minus the skipped updates that take_back() has subtracted.
@@ -98,6 +123,8 @@ class Optimizer {
     double learning_rate = 0;
     double weight_decay = 0;
     std::optional<at::Tensor> found_inf;  // as in step(); also 1 while skipped steps keep the parameters frozen
+    const UpdateInputs* inputs = nullptr;
+    double learning_rate_scale = 1, weight_decay_scale = 1;  // the group's values as multiples of those in inputs->numbers
     std::vector<std::size_t> indices;
     std::vector<at::Tensor> parameters, gradients;
     std::vector<std::vector<at::Tensor>> moments;  // [moment][parameter]
@@ -108,6 +135,11 @@ class Optimizer {
   virtual void measure(const std::vector<Group>& /*groups*/) {}
   /// Updates each group, unless its found_inf is 1. Must not read anything back from the device. Called without gradient recording.
   virtual void update(std::vector<Group>& groups) = 0;
+  /// Called after each update with the indices of the parameters that this rank has updated, whose versions have changed.
+  virtual void after_update(const std::vector<std::size_t>& /*updated*/) {}
+  /// Whether update() uses only numbers on the device if there are UpdateInputs::numbers. Otherwise the host reads them, which only a CPU
+  /// allows.
+  virtual bool uses_device_numbers() const { return false; }
 
  private:
   struct Shards {
@@ -116,7 +148,7 @@ class Optimizer {
     std::vector<int> owners;  // the rank that updates each parameter
   };
 
-  std::vector<Group> groups(double learning_rate, double weight_decay, const at::Tensor& found_inf) const;
+  std::vector<Group> groups(const UpdateInputs& inputs) const;
   std::vector<Group> own(const std::vector<Group>& all) const;
   bool owns(std::size_t index) const;
   std::string moment_name(std::size_t moment, std::size_t index) const;
@@ -131,7 +163,9 @@ class Optimizer {
   std::optional<Shards> shards_;
   double peak_;
   std::int64_t steps_ = 0;
-  at::Tensor missed_;  // float64 scalar on the device: how many of the calls that steps_ counts had a found_inf of 1; undefined: none
+  std::vector<std::size_t> updated_;  // the parameters that this rank's last update_weights() updated
+  at::Tensor missed_;  // float64 scalar on the device: how many of the calls that steps_ counts had a found_inf of 1; undefined: none.
+                       // Recorded updates add to it, so it is changed only in place.
 };
 
 /// The registry of optimizers that the setting `optimizer` can name. The factory gets the parameters to train.

@@ -35,23 +35,28 @@ class CudaRecorder : public WorkRecorder {
     // the cache frees this memory.
     stream_.synchronize();
     at::accelerator::emptyCache();
+    // All recordings share the first one's pool. They never run at the same time, and nobody reads a tensor of one after the replay of
+    // another one. So they need only as much memory as the largest of them, and what outlives them.
+    const at::cuda::MempoolId_t pool = graphs_.empty() ? at::cuda::MempoolId_t{0, 0} : graphs_.front()->pool();
+    auto graph = std::make_unique<at::cuda::CUDAGraph>();
     // A process-wide capture mode would make other threads' allocations of pinned memory fail during the capture, so the mode is per
     // thread.
-    graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+    graph->capture_begin(pool, cudaStreamCaptureModeThreadLocal);
     try {
       work();
     } catch (...) {
       try {
-        graph_.capture_end();
+        graph->capture_end();
       } catch (const c10::Error&) {
         // Ignores errors of capture_end(), because the exception of `work` explains the cause better. This exception is rethrown below.
       }
       throw;
     }
-    graph_.capture_end();
+    graph->capture_end();
+    graphs_.push_back(std::move(graph));
   }
 
-  void replay() override { graph_.replay(); }
+  void replay(std::size_t recording) override { graphs_.at(recording)->replay(); }
 
  private:
   // Work that is queued on `later` after this call waits for the work that is already queued on `earlier`.
@@ -62,7 +67,7 @@ class CudaRecorder : public WorkRecorder {
   }
 
   at::cuda::CUDAStream stream_;
-  at::cuda::CUDAGraph graph_;
+  std::vector<std::unique_ptr<at::cuda::CUDAGraph>> graphs_;
 };
 
 }  // namespace

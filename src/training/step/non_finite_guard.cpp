@@ -18,14 +18,18 @@ void NonFiniteGuard::begin() {
 at::Tensor NonFiniteGuard::check(const at::Tensor& numbers) {
   const c10::NoGradGuard no_grad;
   const at::Tensor bad = at::logical_not(at::isfinite(numbers).all());
-  if (!halted_.defined()) halted_ = at::zeros_like(bad);
+  if (!halted_.defined()) {
+    halted_ = at::zeros_like(bad);
+    found_inf_ = at::zeros_like(bad, bad.options().dtype(at::kFloat));
+  }
   at::Tensor overflow = at::zeros_like(bad);
   if (scale_.scale().defined()) {
     overflow = bad & scale_.can_shrink() & at::isfinite(numbers[0]) & ~halted_;
     scale_.settle(bad, halted_);
   }
-  halted_ = halted_ | (bad & ~overflow);
-  found_inf_ = (halted_ | overflow).to(at::kFloat);
+  // These tensors change in place, because a recorded update changes them, too.
+  halted_.bitwise_or_(bad & ~overflow);
+  found_inf_.copy_(halted_ | overflow);
   return overflow.to(at::kFloat) * static_cast<double>(StepDecision::overflow) +
          halted_.to(at::kFloat) * static_cast<double>(StepDecision::halted);
 }

@@ -39,12 +39,14 @@ class NonFiniteGuard {
   /// Restores the values that the buffers had at begin().
   void restore();
   /// Lets steps take effect again after a bad step.
-  void go_on() { halted_.reset(); }
+  void go_on() {
+    if (halted_.defined()) halted_.zero_();
+  }
 
  private:
   std::vector<at::Tensor> buffers_, values_;
   GradScaler& scale_;
-  at::Tensor halted_;  // bool scalar; undefined means false
+  at::Tensor halted_;  // bool scalar; undefined means false, before the first step
   at::Tensor found_inf_;
 };
 

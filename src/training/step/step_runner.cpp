@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <cstdlib>
 
 #include <ATen/ATen.h>
 
 #include "src/distributed/agreement.h"
 #include "src/models/per_sample_rng.h"
+#include "src/ops/weight_copies.h"
 #include "src/training/step/grad_cache.h"
 #include "src/training/step/step_runner.h"
 #include <tessera/base/error.h>
@@ -14,8 +16,10 @@ namespace tessera {
 GradientReducer make_reducer(const TrainingRun& run, const Config& config, const ProcessGroup& group) {
   std::vector<at::Tensor> trained;
   for (const NamedParameter& parameter : run.optimizer->parameters()) trained.push_back(parameter.tensor);
+  // A search for unused parameters reads values back, which a recorded step cannot do.
   return GradientReducer(std::move(trained), group, config.distributed.bucket_mb,
-                         config.distributed.compression == "bf16" ? Compression::bf16 : Compression::none);
+                         config.distributed.compression == "bf16" ? Compression::bf16 : Compression::none,
+                         /*all_used=*/config.training.cuda_graph);
 }
 
 std::int64_t micro_batches(const Config& config, const TrainingRun& run) {
@@ -45,46 +49,78 @@ StepContext trained_context(const TrainingRun& run, const Config& config, const 
   return context;
 }
 
-// Creates the graph that records a step. Recording works only in a single process, because with several ranks their communication would
-// have to be recorded too.
-std::unique_ptr<StepGraph> make_graph(const Config& config, const ProcessGroup& group, TrainingRun& run,
-                                      GradientReducer& gradients) {
+// Refuses runs whose steps cannot be recorded. NCCL's collectives can be recorded, because c10d hands recorded ones neither to its watchdog
+// nor waits for them on the host, except in its blocking mode. Other backends communicate on the host.
+void check_graph(const Config& config, const ProcessGroup& group, const TrainingRun& run) {
   if (run.objective->follows_step())
     user_error("training.cuda_graph: the objective ", config.objective.name,
                " depends on the step number, but a recorded step never changes: set it to false");
+  if (test_recorder()) return;
   if (!run.device.is_cuda()) user_error("training.cuda_graph needs a GPU, and this run is on ", run.device.str());
-  if (!group.alone())
-    user_error("training.cuda_graph works only with one process, and this run has ", group.size(), " over ",
+  if (group.alone()) return;
+  if (group.backend() != "nccl")
+    user_error("training.cuda_graph works with several processes only over nccl, and this run has ", group.size(), " over ",
                group.backend(), ": set it to false");
-  std::vector<at::Tensor> trained;
-  for (const NamedParameter& parameter : run.optimizer->parameters()) trained.push_back(parameter.tensor);
-  const auto update = micro_batches(config, run) == 1 ? StepGraph::Update::one_batch : StepGraph::Update::several_batches;
-  return std::make_unique<StepGraph>(make_cuda_recorder(), std::move(trained), update, [&](const GraphInputs& inputs) {
-    const RowRngScope keyed(inputs.rows);
-    const Losses losses = forward_loss(run, inputs.batch, config.training.precision,
-                                       trained_context(run, config, group, 0));
-    gradients.backward(losses.total * inputs.weight, /*reduce=*/true);
-    return losses;
-  });
+  for (const char* name : {"TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT"})
+    if (const char* value = std::getenv(name); value != nullptr && std::string(value) != "0")
+      user_error("training.cuda_graph: with ", name, "=", value, ", collectives wait for the device, which cannot be recorded: unset it");
+}
+
+// Copies a value into a tensor that keeps its address.
+void keep(at::Tensor& to, const at::Tensor& from) {
+  if (to.defined())
+    to.copy_(from);
+  else
+    to = from.clone();
 }
 
 }  // namespace
 
+RecorderFactory& test_recorder() {
+  static RecorderFactory factory;
+  return factory;
+}
+
+std::unique_ptr<StepGraph> StepRunner::make_graph() {
+  check_graph(config_, group_, run_);
+  std::vector<at::Tensor> trained;
+  for (const NamedParameter& parameter : run_.optimizer->parameters()) trained.push_back(parameter.tensor);
+  const auto update = micro_batches(config_, run_) == 1 ? StepGraph::Update::one_batch : StepGraph::Update::several_batches;
+  const auto work = [this](const GraphInputs& inputs) {
+    const RowRngScope keyed(inputs.rows);
+    const WeightCopies::Scope copied(run_.optimizer->weight_copies());
+    const Losses losses = forward_loss(run_, inputs.batch, config_.training.precision, trained_context(run_, config_, group_, 0));
+    gradients_.backward(losses.total * inputs.weight, /*reduce=*/true);
+    if (!inputs.numbers.defined()) return losses;
+    AccumulatedLosses all;
+    add_losses(losses, "", all);
+    const StepUpdate made = update_(all, {.numbers = inputs.numbers});
+    keep(updated_.numbers, made.numbers);
+    keep(updated_.decision, made.decision);
+    return losses;
+  };
+  return std::make_unique<StepGraph>(test_recorder() ? test_recorder()(run_) : make_cuda_recorder(), std::move(trained), update, work, group_);
+}
+
+bool StepRunner::records_update() const {
+  return graph_ && update_ && micro_batches(config_, run_) == 1 && run_.optimizer->can_be_recorded();
+}
+
 StepRunner::StepRunner(const Config& config, const ProcessGroup& group, TrainingRun& run, GradientReducer& gradients,
                        Heartbeat& heartbeat)
     : config_(config), group_(group), run_(run), gradients_(gradients), heartbeat_(heartbeat), upload_(run.device) {
-  if (config.training.cuda_graph) graph_ = make_graph(config, group, run, gradients);
+  if (config.training.cuda_graph) graph_ = make_graph();
 }
 
-AccumulatedLosses StepRunner::run(std::int64_t done, const at::Tensor& scale) {
-  return run(done, scale, graph_.get());
+AccumulatedLosses StepRunner::run(std::int64_t done, const at::Tensor& scale, const at::Tensor& numbers) {
+  return run(done, scale, numbers, graph_.get());
 }
 
 AccumulatedLosses StepRunner::run_operators(std::int64_t done, const at::Tensor& scale) {
-  return run(done, scale, nullptr);
+  return run(done, scale, {}, nullptr);
 }
 
-AccumulatedLosses StepRunner::run(std::int64_t done, const at::Tensor& scale, StepGraph* graph) {
+AccumulatedLosses StepRunner::run(std::int64_t done, const at::Tensor& scale, const at::Tensor& numbers, StepGraph* graph) {
   const double waited = run_.loader->statistics().wait_seconds;
   if (graph_)
     graph_->zero_gradients();  // a recording has the gradients at fixed addresses
@@ -100,8 +136,9 @@ AccumulatedLosses StepRunner::run(std::int64_t done, const at::Tensor& scale, St
     if (waiting.empty()) waiting = read(ahead ? count : 1, result);
     const ReadBatch next = std::move(waiting.front());
     waiting.erase(waiting.begin());
-    add_losses(compute(next, i, scale, graph, result), next.source, result);
+    add_losses(compute(next, i, scale, numbers, graph, result), next.source, result);
   }
+  result.updated = numbers.defined();
   result.wait_seconds = run_.loader->statistics().wait_seconds - waited;
   return result;
 }
@@ -122,9 +159,9 @@ std::vector<StepRunner::ReadBatch> StepRunner::read(std::int64_t count, const Ac
   return out;
 }
 
-Losses StepRunner::compute(const ReadBatch& given, std::int64_t index, const at::Tensor& scale, StepGraph* graph,
-                           AccumulatedLosses& result) {
-  const Batch batch = upload_(given.batch);
+Losses StepRunner::compute(const ReadBatch& given, std::int64_t index, const at::Tensor& scale, const at::Tensor& numbers,
+                           StepGraph* graph, AccumulatedLosses& result) {
+  Batch batch = upload_(given.batch);
   heartbeat_.enter("forward and backward pass", result.step);
   const std::int64_t done = result.step - 1;
   const std::uint64_t seed = step_seed(config_.seed, done, index, group_.rank());
@@ -136,12 +173,20 @@ Losses StepRunner::compute(const ReadBatch& given, std::int64_t index, const at:
   if (scale.defined()) weight = weight * scale;
   result.samples += batch.size() * group_.size();
   result.keys.insert(result.keys.end(), batch.keys.begin(), batch.keys.end());
-  if (graph != nullptr) return graph->run({batch, rows, weight});
+  WeightCopies* const copies = run_.optimizer->weight_copies();
+  if (copies != nullptr) copies->refresh();
+  if (graph != nullptr) {
+    // A teacher may encode only some captions of an image, and a bound on the tokens of all captions says nothing about these.
+    if (run_.needs.teacher())
+      for (auto& [name, view] : batch.texts) view.lengths.reset();
+    return graph->run({batch, rows, weight, numbers});
+  }
   const bool reduce = index + 1 == micro_batches(config_, run_);
   if (const auto samples = settings.micro_batch.of(batch.size()))
     return cached_backward(run_, gradients_, batch, {*samples, settings.precision, weight, reduce, seed, rows},
                            given.context);
   const RowRngScope keyed(rows);
+  const WeightCopies::Scope copied(copies);
   const Losses losses = forward_loss(run_, batch, settings.precision, given.context);
   gradients_.backward(losses.total * weight, reduce);
   return losses;

@@ -150,8 +150,8 @@ void fields(auto& v, TrainingSettings& s) {
     "make runs bit-identical on GPUs too; operators with a nondeterministic order of summation then use a slower deterministic "
     "variant, and an operator that has no such variant stops the run with an error that names it");
   v("cuda_graph", s.cuda_graph,
-    "record the forward and backward pass once as a CUDA graph and replay it with one launch per batch; needs a single process on a "
-    "GPU and batches that all have the same shape");
+    "record steps as CUDA graphs and replay them with one launch per batch; needs a GPU, batches of few shapes and, with several processes, "
+    "nccl and an objective that uses all trained parameters");
   v("non_finite", s.non_finite,
     "what to do if a step's loss or gradient is not finite: stop the run, or skip the update (ten skipped updates in a row also "
     "stop the run)",
