@@ -1,4 +1,5 @@
 // Replaces the .cu files in a build without CUDA, so that callers need no #if.
+#include "kernels/attention/attention.h"
 #include "kernels/device/block_memory.h"
 #include "kernels/flops_regularizer/flops_regularizer.h"
 #include "kernels/linear_cross_entropy/linear_cross_entropy.h"
@@ -21,6 +22,15 @@ Status missing(const char* kernel) {
 
 std::size_t block_memory(int) {
   return 0;
+}
+bool has_attention() {
+  return false;
+}
+Status attention_forward(const AttentionForward&, void*) {
+  return missing("attention");
+}
+Status attention_backward(const AttentionBackward&, void*) {
+  return missing("attention");
 }
 std::size_t sparsify_group_workspace(const SparsifyGroupProblem&, Pass) {
   return 0;

@@ -6,8 +6,10 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "kernels/attention/attention.h"
 #include "src/models/cudnn_attention.h"
 #include "src/models/self_attention.h"
+#include "src/ops/kernel_call.h"
 #include <tessera/base/error.h>
 #include <tessera/ops/numeric.h>
 
@@ -51,7 +53,8 @@ std::vector<std::string> composed_options(const SelfAttentionProblem&) {
 SelfAttentionResult composed_forward(const SelfAttentionProblem& p, const std::string&) {
   const at::TensorOptions options = p.qkv.options();
   const std::int64_t tokens = p.qkv.size(0), heads = p.qkv.size(2);
-  SelfAttentionResult out = {at::empty({tokens, heads, p.qkv.size(3)}, options), at::empty({tokens, heads}, options.dtype(compute_dtype(p.qkv)))};
+  const SelfAttentionResult out = {at::empty({tokens, heads, p.qkv.size(3)}, options),
+                                   at::empty({tokens, heads}, options.dtype(compute_dtype(p.qkv)))};
   for_each_batch(p, [&](std::int64_t first, std::int64_t sequences, std::int64_t length) {
     const auto part = [&](std::int64_t i) { return to_compute(by_head(p.qkv.select(1, i), first, sequences, length)); };
     const at::Tensor scores = scores_of(p, part(0), part(1));
@@ -69,7 +72,8 @@ void composed_backward(const SelfAttentionProblem& p, const std::string&, const 
     const auto put = [&](std::int64_t i, const at::Tensor& gradient) {
       by_head(grad_qkv.select(1, i), first, sequences, length).copy_(gradient);
     };
-    const at::Tensor query = of(p.qkv.select(1, 0)), key = of(p.qkv.select(1, 1)), value = of(p.qkv.select(1, 2)), gradient = of(grad_output);
+    const at::Tensor query = of(p.qkv.select(1, 0)), key = of(p.qkv.select(1, 1)), value = of(p.qkv.select(1, 2));
+    const at::Tensor gradient = of(grad_output);
     const at::Tensor weights = (scores_of(p, query, key) - of(result[1]).unsqueeze(-1)).exp();
     const at::Tensor of_weights = gradient.matmul(value.mT()) - (gradient * of(result[0])).sum(-1, /*keepdim=*/true);
     const at::Tensor of_scores = weights * of_weights * scale_of(p);
@@ -79,12 +83,57 @@ void composed_backward(const SelfAttentionProblem& p, const std::string&, const 
   });
 }
 
+// ---- the engine "hopper": the kernels of kernels/attention
+
+kernels::AttentionProblem kernel_problem(const SelfAttentionProblem& p) {
+  kernels::AttentionProblem out;
+  out.sequences = p.sequences;
+  out.rows = p.qkv.size(0);
+  out.longest = p.longest;
+  out.heads = p.qkv.size(2);
+  out.head_width = p.qkv.size(3);
+  out.type = kernel_type(p.qkv);
+  if (p.offsets.defined()) out.offsets = p.offsets.const_data_ptr<std::int32_t>();
+  out.causal = p.causal;
+  out.scale = static_cast<float>(scale_of(p));
+  return out;
+}
+
+std::vector<std::string> hopper_options(const SelfAttentionProblem& p) {
+  const bool narrow = p.qkv.scalar_type() == at::kBFloat16;
+  const bool fits = p.longest <= kernels::kMostAttentionTokens && p.qkv.size(3) == kernels::kAttentionHeadWidth;
+  if (!p.qkv.is_cuda() || !narrow || !fits || !kernels::cuda::has_attention()) return {};
+  return {""};
+}
+
+SelfAttentionResult hopper_forward(const SelfAttentionProblem& p, const std::string&) {
+  const std::int64_t tokens = p.qkv.size(0), heads = p.qkv.size(2);
+  const SelfAttentionResult out = {at::empty({tokens, heads, p.qkv.size(3)}, p.qkv.options()),
+                                   at::empty({heads, tokens}, p.qkv.options().dtype(at::kFloat))};
+  const kernels::AttentionForward call = {kernel_problem(p), p.qkv.const_data_ptr(), out[0].mutable_data_ptr(),
+                                          out[1].mutable_data_ptr<float>()};
+  check_status(kernels::cuda::attention_forward(call, current_stream(p.qkv)));
+  return out;
+}
+
+void hopper_backward(const SelfAttentionProblem& p, const std::string&, const SelfAttentionResult& result, const at::Tensor& grad_output,
+                     const at::Tensor& grad_qkv) {
+  const kernels::AttentionBackward call = {kernel_problem(p),
+                                           p.qkv.const_data_ptr(),
+                                           result[0].const_data_ptr(),
+                                           result[1].const_data_ptr<float>(),
+                                           grad_output.const_data_ptr(),
+                                           grad_qkv.mutable_data_ptr()};
+  check_status(kernels::cuda::attention_backward(call, current_stream(p.qkv)));
+}
+
 // ---- the choice of an engine
 
 constexpr AttentionEngine kEngines[] = {
-    {"composed", composed_options, composed_forward, composed_backward},
+    {"composed", true, composed_options, composed_forward, composed_backward},
+    {"hopper", false, hopper_options, hopper_forward, hopper_backward},
 #if defined(TESSERA_WITH_CUDNN_FRONTEND)
-    {"cudnn", cudnn_attention_options, cudnn_attention_forward, cudnn_attention_backward},
+    {"cudnn", false, cudnn_attention_options, cudnn_attention_forward, cudnn_attention_backward},
 #endif
 };
 
@@ -179,11 +228,11 @@ at::Tensor self_attention(const at::Tensor& qkv, std::int64_t heads, const Atten
   using namespace self_attention_parts;
   if (const std::optional<SelfAttentionProblem> problem = attention_problem(qkv, heads, mask)) {
     const TuningKey key = attention_tuning_key(*problem);
-    // A table is for a GPU. Only tests force a configuration on the CPU.
     const char* const configuration = tuned_configuration(key);
-    if (configuration != nullptr && configuration != std::string_view(kLibTorch)) {
-      const auto call = c10::make_intrusive<SelfAttention::Call>();
+    const auto call = c10::make_intrusive<SelfAttention::Call>();
+    if (configuration != nullptr && configuration != std::string_view(kLibTorch))
       std::tie(call->engine, call->option) = engine_of(configuration, key);
+    if (call->engine != nullptr && (qkv.is_cuda() || call->engine->on_cpu)) {
       call->problem = *problem;
       std::vector<std::int64_t> sizes = qkv.sizes().vec();
       sizes.back() /= 3;

@@ -66,6 +66,8 @@ std::unique_ptr<Backend> cuda_backend() {
   const auto launched = [](auto kernel) {
     return [=](const auto& arguments) { return finished(kernel(arguments, nullptr)); };
   };
+  result->attention_forward = launched(cuda::attention_forward);
+  result->attention_backward = launched(cuda::attention_backward);
   result->sparsify_group_workspace = cuda::sparsify_group_workspace;
   result->sparsify_group_forward = launched(cuda::sparsify_group_forward);
   result->sparsify_group_backward = launched(cuda::sparsify_group_backward);

@@ -102,7 +102,8 @@ class AttentionOnDevice : public testing::TestWithParam<std::string> {
     if (GetParam() == "cuda" && !at::hasCUDA()) GTEST_SKIP() << "no GPU";
   }
 
-  static void compare(std::int64_t length, at::ScalarType dtype, double tolerance, std::int64_t width = kWidth, bool configurations = false) {
+  static void compare(std::int64_t length, at::ScalarType dtype, double tolerance, std::int64_t width = kWidth,
+                      bool configurations = false) {
     const at::Device device(GetParam());
     at::manual_seed(static_cast<std::uint64_t>(length));
     std::vector<at::Tensor> wide, ours;

@@ -181,7 +181,7 @@ void keep_freed_memory() {
 
 struct KernelsCommand {
   Common common{9, 20};
-  std::vector<std::string> groups, encodings, similarities, slots, projections, cross_entropies, soft_cross_entropies,
+  std::vector<std::string> groups, encodings, similarities, slots, projections, cross_entropies, soft_cross_entropies, attentions,
       dtypes = {"float32", "bfloat16"};
   bool ceilings = false;
 
@@ -206,6 +206,11 @@ struct KernelsCommand {
             "--token-max-projection", projections,
             "shapes BxNxVxw, N positions of width w with V tokens (default none; 256x196x30522x512 on a GPU); "
             "float32 on the CPU")
+        ->type_name("SHAPE");
+    command
+        .add_option("--self-attention", attentions,
+                    "shapes BxNxHxd, B sequences of N tokens with H heads of width d; compares each form of attention with LibTorch's "
+                    "(default none; 512x197x12x64 and 512x77x8x64 on a GPU)")
         ->type_name("SHAPE");
     command
         .add_option(
@@ -242,7 +247,7 @@ struct KernelsCommand {
     for (const std::string& name : dtypes) settings.dtypes.push_back(dtype_of(name));
     if (ceilings) return common.report(measure_kernels(settings));
     if (groups.empty() && encodings.empty() && similarities.empty() && slots.empty() && projections.empty() &&
-        cross_entropies.empty() && soft_cross_entropies.empty()) {
+        cross_entropies.empty() && soft_cross_entropies.empty() && attentions.empty()) {
       groups = {"64x55x196x512"};
       encodings = {"512x30522"};
       similarities = {"32x55x196x256"};
@@ -255,9 +260,11 @@ struct KernelsCommand {
         projections = {"256x196x30522x512"};
         cross_entropies = {"4096x49408x512"};
         soft_cross_entropies = {"4096x49408x768x20"};
+        attentions = {"512x197x12x64", "512x77x8x64"};
       }
     }
     for (const std::string& shape : groups) settings.groups.push_back(tessera::bench::parse_group_shape(shape));
+    for (const std::string& shape : attentions) settings.attentions.push_back(tessera::bench::parse_attention_shape(shape));
     for (const std::string& shape : encodings)
       settings.encodings.push_back(tessera::bench::parse_encoding_shape(shape));
     for (const std::string& shape : similarities)

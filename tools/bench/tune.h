@@ -33,6 +33,7 @@ struct TunableOperator {
 /// All operators that can be tuned. A new one adds its line here and its cases in a file of its own.
 std::vector<TunableOperator> tunable_operators();
 std::vector<TuningCase> sparsify_group_tuning_cases(const at::Device& device);
+std::vector<TuningCase> self_attention_tuning_cases(const at::Device& device);
 
 /// Returns the norm of the difference divided by the norm of the reference, over all tensors; infinity if a shape differs, or if only one
 /// side is NaN.
