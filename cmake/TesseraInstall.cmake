@@ -32,8 +32,10 @@ if(TARGET tessera_shared)
   install(TARGETS tessera_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})  # for python/tessera
 endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tessera DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-# Installs docs and configurations next to each other, because the pages refer to the configurations by relative paths.
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/configs ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera)
+# Installs docs and configurations next to each other, because the pages refer to the configurations by relative paths. The operators look
+# for tuning tables there, too.
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/configs ${PROJECT_SOURCE_DIR}/docs ${PROJECT_SOURCE_DIR}/tuning
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera)
 # Next to the configurations, where trainer --from-open-clip looks for it.
 install(PROGRAMS ${PROJECT_SOURCE_DIR}/scripts/log_to_wandb.py DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera/scripts)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/python DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera

@@ -132,7 +132,7 @@ def copy_tree(source, target, *patterns):
 def fill(package, build):
     folder = package.folder
     copy_tree(ROOT / "python/tessera", folder, "*.py", "py.typed")
-    for part in ("configs", "docs"):
+    for part in ("configs", "docs", "tuning"):
         copy_tree(ROOT / part, folder / "share/tessera" / part, "*")
     copy_tree(ROOT / "scripts", folder / "share/tessera/scripts", "log_to_wandb.py")
     copy_tree(ROOT / "include", folder / "include", "*.h")

@@ -8,11 +8,12 @@ cd "$(dirname "$0")/.."
 
 usage() {
   cat <<'EOF'
-usage: scripts/setup.sh [--no-build | --programs] [--develop | --fuzz] [--jobs N] [--help]
+usage: scripts/setup.sh [--no-build | --programs] [--develop | --fuzz] [--cudnn-frontend] [--jobs N] [--help]
   --no-build  install and configure only
   --programs  build the programs, and no tests
   --develop   compile each file on its own, so that an edit rebuilds little (build-develop/); the first build takes longer
   --fuzz      install clang and configure build-fuzz/ (scripts/check/fuzz.sh builds it)
+  --cudnn-frontend  download the headers of cudnn-frontend and build the attention by cuDNN (docs/gpu.md)
   --jobs N    compiler processes (default: one per core, but at most one per 2 GB of memory)
 environment:
   TESSERA_CACHE       where to install LibTorch (default: $XDG_CACHE_HOME/tessera or ~/.cache/tessera; 5 GB)
@@ -20,13 +21,14 @@ environment:
 EOF
 }
 
-build=all preset=release build_dir=build jobs=
+build=all preset=release build_dir=build jobs= cudnn_frontend=
 while [ $# -gt 0 ]; do
   case $1 in
     --no-build) build=no ;;
     --programs) build=programs ;;
     --develop) preset=develop build_dir=build-develop ;;
     --fuzz) preset=fuzz build_dir=build-fuzz build=no ;;
+    --cudnn-frontend) cudnn_frontend=yes ;;
     --jobs) jobs=${2:?--jobs needs a number}; shift ;;
     -h|--help) usage; exit 0 ;;
     *) echo "setup.sh: unknown argument $1 (see --help)" >&2; exit 2 ;;
@@ -37,6 +39,7 @@ done
 torch_version=2.11.0
 arrow_version=26.0.1
 cuda_series=13.0
+cudnn_frontend_version=1.32.0
 cache=${TESSERA_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tessera}
 venv=$cache/libtorch-$torch_version
 started=$SECONDS
@@ -117,6 +120,11 @@ else
   # Without this, inherited variables could make CMake use another toolkit than the one chosen here.
   export CUDACXX=$toolkit/bin/nvcc CUDA_HOME=$toolkit CUDA_PATH=$toolkit
   configure+=(-DCUDAToolkit_ROOT="$toolkit" -DCUDA_TOOLKIT_ROOT_DIR="$toolkit")
+fi
+if [ -n "$cudnn_frontend" ]; then
+  [ -n "$toolkit" ] && [ -n "$site" ] || die "--cudnn-frontend needs a CUDA compiler, and the LibTorch that this script installs"
+  pip_install cudnn-frontend --no-deps "nvidia-cudnn-frontend==$cudnn_frontend_version"
+  configure+=(-DTESSERA_WITH_CUDNN_FRONTEND=ON)
 fi
 phase_done "CUDA compiler (${toolkit:-none: building without kernels for GPUs})"
 

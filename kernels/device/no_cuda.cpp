@@ -1,6 +1,7 @@
 // Replaces the .cu files in a build without CUDA, so that callers need no #if.
 #include "kernels/activation/activation.h"
 #include "kernels/adamw/adamw.h"
+#include "kernels/attention/attention.h"
 #include "kernels/device/block_memory.h"
 #include "kernels/flops_regularizer/flops_regularizer.h"
 #include "kernels/gemm/gemm.h"
@@ -36,6 +37,15 @@ Status activation_backward(const ActivationBackward&, void*) {
 }
 Status adamw_update(const AdamWUpdate&, void*) {
   return missing("adamw");
+}
+bool has_attention() {
+  return false;
+}
+Status attention_forward(const AttentionForward&, void*) {
+  return missing("attention");
+}
+Status attention_backward(const AttentionBackward&, void*) {
+  return missing("attention");
 }
 std::size_t sparsify_group_workspace(const SparsifyGroupProblem&, Pass) {
   return 0;

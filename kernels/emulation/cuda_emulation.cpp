@@ -5,9 +5,13 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <new>
+#include <set>
 #include <ucontext.h>
 #include <utility>
 #include <vector>
+
+#include "kernels/emulation/hopper_emulation.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
@@ -24,18 +28,22 @@ constexpr std::size_t kStackBytes = 256 * 1024;
 constexpr std::size_t kStackBytes = 64 * 1024;
 #endif
 
+constexpr std::align_val_t kSharedAlignment{1024};
+
 struct Copy {
   void* to;
   const void* from;
 };
 
-enum class State { kReady, kAtWarpBarrier, kAtBlockBarrier, kDone };
+enum class State { kReady, kAtWarpBarrier, kAtBlockBarrier, kWaiting, kDone };
 
 struct Fiber {
   State state = State::kReady;
   bool started = false;
   dim3 index;
   unsigned exchanges = 0;
+  std::function<bool()> ready;  // of a thread in the state kWaiting
+  std::function<std::string()> reason;
   std::vector<Copy> open_copies;
   std::vector<std::vector<Copy>> committed_copies;
   ucontext_t context;
@@ -56,7 +64,11 @@ struct Machine {
   Schedule schedule = Schedule::kForward;
   std::vector<std::unique_ptr<Fiber>> fibers;
   std::vector<Warp> warps;
-  std::vector<unsigned char> shared;
+  struct FreeShared {
+    void operator()(unsigned char* memory) const { ::operator delete[](memory, kSharedAlignment); }
+  };
+  std::unique_ptr<unsigned char[], FreeShared> shared;
+  std::size_t shared_bytes = 0;
   const std::function<void()>* thread = nullptr;
   Fiber* running = nullptr;
   Place place;
@@ -73,11 +85,6 @@ struct Machine {
 Machine& machine() {
   static Machine instance;
   return instance;
-}
-
-[[noreturn]] void fail(const char* message) {
-  std::fprintf(stderr, "CUDA emulation: %s\n", message);
-  std::abort();
 }
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -118,6 +125,7 @@ void fiber_main() {
   arrive(fiber);
   (*machine().thread)();
   if (!fiber.open_copies.empty()) fail("a thread ended with copies it never committed");
+  end_thread();
   fiber.state = State::kDone;
   leave(fiber);
 }
@@ -148,6 +156,7 @@ bool run_warp(std::size_t first, std::size_t lanes) {
     bool ran = false;
     for (std::size_t i = 0; i < lanes; ++i) {
       Fiber& fiber = *m.fibers[first + in_order(i, lanes)];
+      if (fiber.state == State::kWaiting && fiber.ready()) fiber.state = State::kReady;
       if (fiber.state != State::kReady) continue;
       resume(fiber);
       ran = true;
@@ -183,20 +192,27 @@ void run_block(std::size_t threads) {
       waiting += m.fibers[i]->state == State::kAtBlockBarrier ? 1 : 0;
       done += m.fibers[i]->state == State::kDone ? 1 : 0;
     }
-    if (done == threads) return;
+    if (done == threads) return end_block();
     if (waiting + done == threads) {
       for (std::size_t i = 0; i < threads; ++i) {
         if (m.fibers[i]->state == State::kAtBlockBarrier) m.fibers[i]->state = State::kReady;
       }
     } else if (!progress) {
-      fail("deadlock: some threads wait at a barrier that others never reach");
+      std::set<std::string> reasons;
+      for (std::size_t i = 0; i < threads; ++i) {
+        if (m.fibers[i]->state == State::kWaiting) reasons.insert(m.fibers[i]->reason());
+      }
+      std::string message = "deadlock: some threads wait at a barrier that others never reach";
+      for (const std::string& reason : reasons) message += "; " + reason;
+      fail(message);
     }
   }
 }
 
 void prepare_block(std::size_t threads) {
   Machine& m = machine();
-  std::fill(m.shared.begin(), m.shared.end(), 0xff);  // bytes that are NaN when read as float32 or bfloat16
+  std::fill_n(m.shared.get(), m.shared_bytes, 0xff);  // bytes that are NaN when read as float32 or bfloat16
+  start_block(threads);
   for (std::size_t i = 0; i < threads; ++i) {
     Fiber& fiber = *m.fibers[i];
     fiber.state = State::kReady;
@@ -226,7 +242,8 @@ void run(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, const std::fun
   m.thread = &thread;
   m.place.block_size = block;
   m.place.grid_size = grid;
-  m.shared.resize(dynamic_shared_bytes);
+  m.shared.reset(new (kSharedAlignment) unsigned char[dynamic_shared_bytes]);
+  m.shared_bytes = dynamic_shared_bytes;
   while (m.fibers.size() < block.x) m.fibers.push_back(std::make_unique<Fiber>());
   m.warps.resize((block.x + 31) / 32);
   const std::size_t blocks = std::size_t{grid.x} * grid.y * grid.z;
@@ -242,7 +259,21 @@ const Place& current() {
   return machine().place;
 }
 unsigned char* dynamic_shared() {
-  return machine().shared.data();
+  return machine().shared.get();
+}
+std::size_t dynamic_shared_bytes() {
+  return machine().shared_bytes;
+}
+void wait_until(std::function<bool()> ready, std::function<std::string()> reason) {
+  if (ready()) return;
+  Fiber& fiber = *machine().running;
+  fiber.ready = std::move(ready);
+  fiber.reason = std::move(reason);
+  park(State::kWaiting);
+}
+void fail(const std::string& message) {
+  std::fprintf(stderr, "CUDA emulation: %s\n", message.c_str());
+  std::abort();
 }
 void block_barrier() {
   park(State::kAtBlockBarrier);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <string>
 
 /// Runs CUDA kernels on the host, so that the kernels' own source can be tested without a GPU. Each CUDA thread is a
 /// fiber with its own stack. A barrier suspends a fiber until all the fibers that it waits for have arrived. Blocks run
@@ -23,6 +24,7 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __shared__ static  // only one block runs at a time
 #define TESSERA_DYNAMIC_SHARED(name) unsigned char* const name = ::tessera::kernels::emulation::dynamic_shared()
 #define threadIdx (::tessera::kernels::emulation::current().thread)
@@ -56,9 +58,15 @@ void set_schedule(Schedule schedule);
 void run(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, const std::function<void()>& thread);
 
 const Place& current();
+/// Returns the dynamic shared memory, which begins at a multiple of 1,024 bytes, and its size in bytes.
 unsigned char* dynamic_shared();
+std::size_t dynamic_shared_bytes();
 void block_barrier();
 void warp_barrier();
+/// Suspends the current thread until ready() is true. If that never happens, the run stops with a message that has reason()'s result in it.
+void wait_until(std::function<bool()> ready, std::function<std::string()> reason);
+/// Stops the run with a message.
+[[noreturn]] void fail(const std::string& message);
 
 /// The values that the 32 lanes of a warp pass to a collective operation. exchange() passes this lane's value `mine`,
 /// which has up to 32 bytes. Its result stays valid until the thread's next exchange.

@@ -5,7 +5,6 @@
 #include <cctype>
 #include <chrono>
 #include <cmath>
-#include <dlfcn.h>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -21,6 +20,7 @@
 
 #include "src/base/clock.h"
 #include "src/base/machine_memory.h"
+#include "src/ops/tuning.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
@@ -28,23 +28,6 @@ namespace tessera {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// Gets the name of a GPU from the driver's library, so that no CUDA header is needed.
-std::string gpu_name(int index) {
-  void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY);
-  if (driver != nullptr) {
-    const auto initialize = reinterpret_cast<int (*)(unsigned)>(::dlsym(driver, "cuInit"));
-    const auto device_at = reinterpret_cast<int (*)(int*, int)>(::dlsym(driver, "cuDeviceGet"));
-    const auto name_of = reinterpret_cast<int (*)(char*, int, int)>(::dlsym(driver, "cuDeviceGetName"));
-    std::array<char, 256> name{};
-    int device = 0;
-    const bool found = initialize != nullptr && device_at != nullptr && name_of != nullptr && initialize(0) == 0 &&
-                       device_at(&device, std::max(0, index)) == 0 && name_of(name.data(), name.size(), device) == 0;
-    ::dlclose(driver);
-    if (found) return name.data();
-  }
-  return "GPU " + std::to_string(index);
-}
 
 // Returns a value of /proc/self/status ("1234 kB") in bytes.
 std::int64_t own_bytes(const std::string& key) {

@@ -67,6 +67,13 @@ std::int64_t packed_attention(const at::Tensor& query, const at::Tensor& offsets
   return 2 * query.size(-2) * query.size(-1) * offsets.diff().to(at::kLong).square().sum().item<std::int64_t>();
 }
 
+// The same for the inputs of self_attention(): qkv [T, 3, H, d], offsets, the number of sequences, and the tokens of each without offsets.
+std::int64_t self_attention_product(c10::ArrayRef<const c10::IValue> inputs) {
+  const at::Tensor qkv = inputs[0].toTensor(), offsets = inputs[1].toTensor();
+  if (offsets.defined()) return packed_attention(qkv, offsets);
+  return 2 * qkv.size(-2) * qkv.size(-1) * inputs[2].toInt() * inputs[3].toInt() * inputs[3].toInt();
+}
+
 bool tensor_at(c10::ArrayRef<const c10::IValue> inputs, std::size_t index) {
   return index < inputs.size() && inputs[index].isTensor();
 }
@@ -255,6 +262,8 @@ std::optional<std::int64_t> operator_flops(std::string_view name, c10::ArrayRef<
     return kept_products(patches, inputs[2].toTensor(), inputs[3].toTensor());
   }
   if (name == "tessera::_token_max_projection") return projection_product(inputs);
+  if (name == "tessera::_self_attention") return 2 * self_attention_product(inputs);
+  if (name == "tessera::_self_attention_backward") return 5 * self_attention_product(inputs);
   // These backward passes have no matrix product and only add rows at the positions of the maxima.
   if (name == "tessera::_max_similarity_backward" || name == "tessera::_token_max_projection_backward")
     return has_kernel(inputs[2].toTensor()) ? std::optional<std::int64_t>(0) : std::nullopt;
@@ -262,8 +271,8 @@ std::optional<std::int64_t> operator_flops(std::string_view name, c10::ArrayRef<
 }
 
 std::int64_t operator_recomputed_flops(std::string_view name, c10::ArrayRef<const c10::IValue> inputs) {
-  const bool groups = name == "tessera::_sparsify_group_backward";
-  return groups ? group_product(inputs[1].toTensor(), inputs[2].toTensor()) : 0;
+  if (name == "tessera::_sparsify_group_backward") return group_product(inputs[1].toTensor(), inputs[2].toTensor());
+  return name == "tessera::_self_attention_backward" ? self_attention_product(inputs) : 0;
 }
 
 }  // namespace tessera

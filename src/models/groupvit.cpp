@@ -4,10 +4,10 @@
 #include <ATen/ATen.h>
 #include <torch/nn/modules/container/modulelist.h>
 
-#include "src/models/attention.h"
 #include "src/models/fc_mlp.h"
 #include "src/models/groupvit.h"
 #include "src/models/position_embedding.h"
+#include "src/models/self_attention.h"
 
 namespace tessera {
 namespace {
@@ -23,8 +23,7 @@ class QkvAttention : public torch::nn::Module {
         qkv_(register_module("qkv", normal_linear(width, 3 * width))),
         proj_(register_module("proj", normal_linear(width, width))) {}
   at::Tensor forward(const at::Tensor& x) {
-    const std::vector<at::Tensor> qkv = qkv_(x).chunk(3, -1);
-    return proj_(attend(qkv[0], qkv[1], qkv[2], heads_));
+    return proj_(self_attention(qkv_(x), heads_, {}));
   }
 
  private:

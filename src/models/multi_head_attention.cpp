@@ -3,6 +3,7 @@
 
 #include "src/models/autocast.h"
 #include "src/models/multi_head_attention.h"
+#include "src/models/self_attention.h"
 
 namespace tessera {
 namespace {
@@ -65,6 +66,8 @@ MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionSettings& s)
 
 at::Tensor MultiHeadAttention::forward(const at::Tensor& x, const AttentionMask& mask, const Rotation& rotation) {
   if (weights_.size() > 1) return forward(x, x, mask);
+  if (!changes_queries_or_keys(rotation) && adapters().empty())
+    return project(self_attention(at::linear(x, weights_[0], input_bias()), heads_, mask));
   const std::vector<at::Tensor> qkv = queries_keys_values(x, rotation);
   return project(attend(qkv[0], qkv[1], qkv[2], heads_, mask));
 }
@@ -110,6 +113,7 @@ bool MultiHeadAttention::add_to(BlockParts& parts, const AttentionMask& mask, co
   for (const auto& norm : {query_norm_, key_norm_})
     if (norm) parts.attention_parameters.insert(parts.attention_parameters.end(), {norm->weight(), norm->bias()});
   parts.attention = [this, mask, rotation](const at::Tensor& qkv) {
+    if (!changes_queries_or_keys(rotation)) return self_attention(qkv, heads_, mask);
     const std::vector<at::Tensor> each = prepared(qkv.chunk(3, -1), rotation);
     return attend(each[0], each[1], each[2], heads_, mask);
   };

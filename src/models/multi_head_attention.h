@@ -71,6 +71,7 @@ class MultiHeadAttention : public torch::nn::Module, public Adaptable {
   std::vector<at::Tensor> weights_;  // weights of queries, keys and values: one fused tensor, or three
   std::vector<at::Tensor> biases_;   // biases: one fused tensor, or three (undefined for a part without bias); empty if no part has a bias
   at::Tensor input_bias() const;
+  bool changes_queries_or_keys(const Rotation& rotation) const { return query_norm_ || rotation.defined(); }
   std::vector<at::Tensor> prepared(std::vector<at::Tensor> qkv, const Rotation& rotation) const;
 
   std::shared_ptr<LayerNorm> query_norm_, key_norm_, inner_norm_;

@@ -5,6 +5,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "src/ops/tuning.h"
+
 namespace torch {
 class Library;
 }
@@ -20,6 +22,10 @@ void check_sparsify_group(const at::Tensor& text_tokens, const at::Tensor& image
 std::tuple<at::Tensor, at::Tensor> fused_sparsify_group(const at::Tensor& text_tokens, const at::Tensor& image_tokens,
                                                         const at::Tensor& text_mask, bool softmax,
                                                         std::optional<double> threshold, double softmax_temperature, bool tf32);
+
+/// What the choice of the GPU kernel's configuration depends on: whole tiles of 16 tokens and of 16 patches, which decide whether a
+/// configuration fits into a block's shared memory.
+TuningKey sparsify_group_tuning_key(kernels::Pass pass, at::ScalarType type, std::int64_t tokens, std::int64_t patches);
 
 void define_fused_sparsify_group(torch::Library& library);
 

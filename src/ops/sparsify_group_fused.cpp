@@ -18,8 +18,8 @@ using kernels::Pass;
 using Threshold = std::optional<double>;
 using Pair = std::tuple<at::Tensor, at::Tensor>;
 
-kernels::SparsifyGroupProblem make_problem(const at::Tensor& text, const at::Tensor& image, bool softmax,
-                                         Threshold threshold, double softmax_temperature, bool tf32) {
+kernels::SparsifyGroupProblem make_problem(Pass pass, const at::Tensor& text, const at::Tensor& image, bool softmax,
+                                           Threshold threshold, double softmax_temperature, bool tf32) {
   kernels::SparsifyGroupProblem problem;
   problem.batch = text.size(0);
   problem.tokens = text.size(1);
@@ -31,6 +31,11 @@ kernels::SparsifyGroupProblem make_problem(const at::Tensor& text, const at::Ten
   problem.threshold =
       threshold ? static_cast<float>(*threshold) : kernels::paper_threshold(std::max<std::int64_t>(1, problem.patches));
   problem.softmax_temperature = static_cast<float>(softmax_temperature);
+  if (text.is_cuda()) {
+    static const std::vector<std::string> known = kernels::sparsify_group_configurations();
+    problem.configuration =
+        tuned_configuration(sparsify_group_tuning_key(pass, text.scalar_type(), problem.tokens, problem.patches), known);
+  }
   return problem;
 }
 
@@ -67,7 +72,7 @@ Pair forward_on_device(const at::Tensor& text_tokens, const at::Tensor& image_to
   at::Tensor statistics =
       at::empty({text.size(0), text.size(1), kernels::kRowStatistics}, text.options().dtype(at::kFloat));
   kernels::SparsifyGroupForward call;
-  call.problem = make_problem(text, image, softmax, threshold, softmax_temperature, tf32);
+  call.problem = make_problem(Pass::kForward, text, image, softmax, threshold, softmax_temperature, tf32);
   call.text_tokens = rows_of(text);
   call.image_tokens = rows_of(image);
   call.text_mask = mask_bytes(mask);
@@ -97,7 +102,7 @@ Pair backward_on_device(const at::Tensor& grad_grouped, const at::Tensor& text_t
   if (output_mask[0]) grad_text = at::empty(text.sizes(), text.options());
   if (output_mask[1]) grad_image = at::empty(image.sizes(), image.options());
   kernels::SparsifyGroupBackward call;
-  call.problem = make_problem(text, image, softmax, threshold, softmax_temperature, tf32);
+  call.problem = make_problem(Pass::kBackward, text, image, softmax, threshold, softmax_temperature, tf32);
   call.text_tokens = rows_of(text);
   call.image_tokens = rows_of(image);
   call.text_mask = mask_bytes(mask);
@@ -177,6 +182,11 @@ std::tuple<at::Tensor, at::Tensor> fused_sparsify_group(const at::Tensor& text_t
                                                         double softmax_temperature, bool tf32) {
   using namespace sparsify_group_fused_parts;
   return call_forward(text_tokens, image_tokens, text_mask, softmax, threshold, softmax_temperature, tf32);
+}
+
+TuningKey sparsify_group_tuning_key(kernels::Pass pass, at::ScalarType type, std::int64_t tokens, std::int64_t patches) {
+  const auto whole = [](std::int64_t rows) { return (rows + 15) / 16 * 16; };
+  return {"sparsify_group", pass, type, {whole(tokens), whole(patches)}};
 }
 
 void define_fused_sparsify_group(torch::Library& library) {

@@ -62,6 +62,7 @@ TEST(KernelBench, StatedFlopsEqualTheCountedOnes) {
     cases.push_back(std::move(each));
   for (KernelCase& each : token_max_projection_cases({2, 9, 33, 16}, at::kCPU, at::kFloat))
     cases.push_back(std::move(each));
+  for (const KernelCase& each : self_attention_cases({2, 9, 3, 8}, at::kCPU, at::kFloat)) EXPECT_EQ(counted(each.run), each.flops) << each.kernel;
   for (const CrossEntropyShape& shape : {CrossEntropyShape{5, 33, 16}, CrossEntropyShape{5, 33, 16, 4}})
     for (KernelCase& each : linear_cross_entropy_cases(shape, at::kCPU, at::kFloat)) cases.push_back(std::move(each));
   for (const KernelCase& each : cases) EXPECT_EQ(counted(each.run), each.flops) << each.kernel << " " << each.pass;

@@ -105,6 +105,8 @@ Backend emulation_backend() {
   result.rounds_weights = true;
   result.allocate = [](const auto& content) { return std::make_unique<HostBuffer>(content); };
   result.adamw_update = emulated(emulation::adamw_update);
+  result.attention_forward = emulated(emulation::attention_forward);
+  result.attention_backward = emulated(emulation::attention_backward);
   result.sparsify_group_workspace = emulation::sparsify_group_workspace;
   result.sparsify_group_forward = emulated(emulation::sparsify_group_forward);
   result.sparsify_group_backward = emulated(emulation::sparsify_group_backward);

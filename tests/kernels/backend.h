@@ -10,6 +10,7 @@
 
 #include "kernels/activation/activation.h"
 #include "kernels/adamw/adamw.h"
+#include "kernels/attention/attention.h"
 #include "kernels/flops_regularizer/flops_regularizer.h"
 #include "kernels/linear_cross_entropy/linear_cross_entropy.h"
 #include "kernels/max_similarity/max_similarity.h"
@@ -42,6 +43,8 @@ struct Backend {
   bool rounds_weights = false;
   std::function<std::unique_ptr<Buffer>(const std::vector<unsigned char>& content)> allocate;
   std::function<Status(const AdamWUpdate&)> adamw_update;  // only on a GPU and its emulation
+  std::function<Status(const AttentionForward&)> attention_forward;  // only on a GPU and its emulation
+  std::function<Status(const AttentionBackward&)> attention_backward;
   std::function<std::size_t(const SparsifyGroupProblem&, Pass)> sparsify_group_workspace;
   std::function<Status(const SparsifyGroupForward&)> sparsify_group_forward;
   std::function<Status(const SparsifyGroupBackward&)> sparsify_group_backward;

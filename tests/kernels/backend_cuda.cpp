@@ -67,6 +67,8 @@ std::unique_ptr<Backend> cuda_backend() {
     return [=](const auto& arguments) { return finished(kernel(arguments, nullptr)); };
   };
   result->adamw_update = launched(cuda::adamw_update);
+  result->attention_forward = launched(cuda::attention_forward);
+  result->attention_backward = launched(cuda::attention_backward);
   result->sparsify_group_workspace = cuda::sparsify_group_workspace;
   result->sparsify_group_forward = launched(cuda::sparsify_group_forward);
   result->sparsify_group_backward = launched(cuda::sparsify_group_backward);

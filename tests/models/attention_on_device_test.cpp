@@ -10,6 +10,7 @@
 
 #include "src/models/attention.h"
 #include "src/models/packed_rows.h"
+#include "src/models/self_attention.h"
 #include "tests/models/small_models.h"
 
 namespace tessera {
@@ -35,10 +36,10 @@ std::vector<std::int64_t> lengths_up_to(std::int64_t most) {
 using Attended = std::vector<at::Tensor>;
 
 Attended attended(const at::Tensor& out, const std::vector<at::Tensor>& qkv, const at::Tensor& mask,
-                  const at::Tensor& cotangent) {
+                  const at::Tensor& cotangent, bool again = false) {
   const at::Tensor real = zero_padding(out, mask);
   Attended all{real.detach()};
-  for (const at::Tensor& gradient : torch::autograd::grad({real}, qkv, {cotangent})) all.push_back(gradient);
+  for (const at::Tensor& gradient : torch::autograd::grad({real}, qkv, {cotangent}, again)) all.push_back(gradient);
   return all;
 }
 
@@ -71,6 +72,23 @@ Attended by_attend(const std::vector<at::Tensor>& qkv, const at::Tensor& mask, c
   return attended(unpack(attend(rows(0), rows(1), rows(2), kHeads, seen), seen.packed), qkv, mask, cotangent);
 }
 
+// The same by self_attention() with each configuration that can compute it.
+std::map<std::string, Attended> by_configurations(const std::vector<at::Tensor>& qkv, const at::Tensor& mask, const at::Tensor& cotangent,
+                                                  const Sight& sight, const std::vector<std::int64_t>& lengths) {
+  AttentionMask seen = sight.packed ? AttentionMask{} : causal_attention_mask({}, qkv[0].size(1));
+  seen.causal = sight.causal;
+  if (sight.packed) seen.packed = packed_rows(mask, at::tensor(lengths));
+  const at::Tensor joined = at::cat(qkv, -1), rows = sight.packed ? pack(joined, seen.packed) : joined;
+  const SelfAttentionProblem problem = attention_problem(rows, kHeads, seen).value();
+  std::map<std::string, Attended> all;
+  for (const std::string& configuration : attention_configurations(problem)) {
+    const ForcedConfiguration forced(attention_tuning_key(problem), configuration);
+    const at::Tensor out = self_attention(rows, kHeads, seen);
+    all[configuration] = attended(sight.packed ? unpack(out, seen.packed) : out, qkv, mask, cotangent, /*again=*/true);
+  }
+  return all;
+}
+
 // Returns max |ours - theirs| as a share of tolerance * (1 + max |theirs|), or infinity if a value in `ours` is not finite.
 double share_of_allowed(const at::Tensor& ours, const at::Tensor& theirs, double tolerance) {
   const at::Tensor off = (ours.to(at::kCPU, at::kDouble) - theirs).abs();
@@ -84,7 +102,8 @@ class AttentionOnDevice : public testing::TestWithParam<std::string> {
     if (GetParam() == "cuda" && !at::hasCUDA()) GTEST_SKIP() << "no GPU";
   }
 
-  static void compare(std::int64_t length, at::ScalarType dtype, double tolerance, std::int64_t width = kWidth) {
+  static void compare(std::int64_t length, at::ScalarType dtype, double tolerance, std::int64_t width = kWidth,
+                      bool configurations = false) {
     const at::Device device(GetParam());
     at::manual_seed(static_cast<std::uint64_t>(length));
     std::vector<at::Tensor> wide, ours;
@@ -100,14 +119,21 @@ class AttentionOnDevice : public testing::TestWithParam<std::string> {
       const at::Tensor mask = sight.padded ? length_mask(lengths, length) : at::Tensor();
       const at::Tensor there = mask.defined() ? mask.to(device) : mask;
       const Attended theirs = by_definition(wide, mask, wide_cotangent, sight.causal);
-      const Attended got = by_attend(ours, there, cotangent, sight, lengths);
-      std::cout << "| " << GetParam() << " | " << dtype << " | " << length << " | " << sight.name;
-      for (std::size_t i = 0; i < theirs.size(); ++i) {
-        const double share = share_of_allowed(got[i], theirs[i], tolerance);
-        std::cout << " | " << std::setprecision(2) << share;
-        EXPECT_LE(share, 1) << "tensor " << i << ", " << sight.name << ", length " << length << ", " << dtype;
+      std::map<std::string, Attended> all;
+      if (configurations) {
+        if (sight.packed == sight.padded) all = by_configurations(ours, there, cotangent, sight, lengths);
+      } else {
+        all[""] = by_attend(ours, there, cotangent, sight, lengths);
       }
-      std::cout << " |\n";
+      for (const auto& [name, got] : all) {
+        std::cout << "| " << GetParam() << " | " << dtype << " | " << length << " | " << sight.name << (name.empty() ? "" : ", ") << name;
+        for (std::size_t i = 0; i < theirs.size(); ++i) {
+          const double share = share_of_allowed(got[i], theirs[i], tolerance);
+          std::cout << " | " << std::setprecision(2) << share;
+          EXPECT_LE(share, 1) << "tensor " << i << ", " << sight.name << ", length " << length << ", " << dtype << " " << name;
+        }
+        std::cout << " |\n";
+      }
     }
   }
 };
@@ -122,6 +148,10 @@ TEST_P(AttentionOnDevice, EqualsItsDefinitionInFloat64) {
     for (const auto& [dtype, tolerance] :
          std::initializer_list<std::pair<at::ScalarType, double>>{{at::kFloat, 1e-4}, {at::kBFloat16, 1e-2}})
       compare(length, dtype, tolerance);
+}
+
+TEST_P(AttentionOnDevice, EqualsItsDefinitionWithEveryConfiguration) {
+  for (const std::int64_t length : {50, 77, 197}) compare(length, at::kBFloat16, 1e-2, kWidth, /*configurations=*/true);
 }
 
 TEST_P(AttentionOnDevice, TakesHeadsOfAnyWidth) {

@@ -67,6 +67,11 @@ ProjectionShape parse_projection_shape(const std::string& text) {
   return {sizes[0], sizes[1], sizes[2], sizes[3]};
 }
 
+AttentionShape parse_attention_shape(const std::string& text) {
+  const auto sizes = parse_shape(text, 4, "--self-attention", "512x197x12x64 (B, N, H, d)");
+  return {sizes[0], sizes[1], sizes[2], sizes[3]};
+}
+
 CrossEntropyShape parse_cross_entropy_shape(const std::string& text) {
   const auto sizes = parse_shape(text, 3, "--linear-cross-entropy", "4096x49408x512 (T, V, D)");
   return {sizes[0], sizes[1], sizes[2]};
@@ -109,6 +114,7 @@ KernelBench measure_kernels(const KernelBenchSettings& s) {
     for (const GroupShape& shape : s.groups) add(sparsify_group_cases(shape, s.device, dtype));
     for (const EncodingShape& shape : s.encodings) add(flops_regularizer_cases(shape, s.device, dtype));
     for (const SlotShape& shape : s.slots) add(slot_attention_cases(shape, s.device, dtype));
+    for (const AttentionShape& shape : s.attentions) add(self_attention_cases(shape, s.device, dtype));
     if (s.device.is_cpu() && dtype != at::kFloat) continue;
     for (const ProjectionShape& shape : s.projections) add(token_max_projection_cases(shape, s.device, dtype));
     for (const CrossEntropyShape& shape : s.cross_entropies) add(linear_cross_entropy_cases(shape, s.device, dtype));

@@ -23,18 +23,23 @@ struct ProjectionShape {
   std::int64_t batch, positions, vocabulary, width;  // B, N, V, w
 };
 
+struct AttentionShape {
+  std::int64_t batch, tokens, heads, width;  // B, N, H, d
+};
+
 struct CrossEntropyShape {
   std::int64_t tokens, vocabulary, width;  // T, V, D
   std::int64_t words = 0;                  // n, the number of target ids per token for soft targets; 0 means one hard target per token
 };
 
 /// These functions parse "64x55x196x512" (GroupShape), "512x30522" (EncodingShape), "32x128x50x768x64" (SlotShape), "64x196x30522x512"
-/// (ProjectionShape), "4096x49408x512" (CrossEntropyShape) and "2048x49408x768x20" (CrossEntropyShape with soft targets). They throw
+/// (ProjectionShape), "512x197x12x64" (AttentionShape), "4096x49408x512" (CrossEntropyShape) and "2048x49408x768x20" (CrossEntropyShape with soft targets). They throw
 /// UserError naming the option.
 GroupShape parse_group_shape(const std::string& text, const char* option = "--sparsify-group");
 EncodingShape parse_encoding_shape(const std::string& text);
 SlotShape parse_slot_shape(const std::string& text);
 ProjectionShape parse_projection_shape(const std::string& text);
+AttentionShape parse_attention_shape(const std::string& text);
 CrossEntropyShape parse_cross_entropy_shape(const std::string& text);
 CrossEntropyShape parse_soft_cross_entropy_shape(const std::string& text);
 
@@ -46,6 +51,7 @@ struct KernelBenchSettings {
   std::vector<SlotShape> slots;                    // for slot_attention
   std::vector<GroupShape> similarities;            // for max_similarity; bfloat16 only on a GPU
   std::vector<ProjectionShape> projections;        // for token_max_projection; bfloat16 only on a GPU
+  std::vector<AttentionShape> attentions;          // for self_attention
   std::vector<CrossEntropyShape> cross_entropies;  // for linear_cross_entropy and linear_soft_cross_entropy; bfloat16 only on a GPU
   int repeats = 9;
   double time_limit = 20;  // seconds per measurement

@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "src/models/self_attention.h"
 #include <tessera/base/error.h>
 #include <tessera/ops/flops_regularizer.h>
 #include <tessera/ops/linear_cross_entropy.h>
@@ -222,6 +223,34 @@ std::vector<KernelCase> token_max_projection_cases(const ProjectionShape& shape,
                       {2.0 * static_cast<double>(batch * positions * width) * static_cast<double>(vocabulary),
                        inputs + kEntry * entries},
                       {0, 2 * inputs + (kEntry + sizeof(float)) * entries}});
+}
+
+std::vector<KernelCase> self_attention_cases(const AttentionShape& shape, const at::Device& device, at::ScalarType dtype) {
+  const auto [batch, tokens, heads, width] = shape;
+  const at::Tensor qkv = at::randn({batch, tokens, 3 * heads * width}, at::TensorOptions(device).dtype(dtype));
+  const SelfAttentionProblem problem = attention_problem(qkv, heads, {}).value();
+  const TuningKey key = attention_tuning_key(problem);
+  const double product = 2.0 * static_cast<double>(batch * heads * width) * static_cast<double>(tokens * tokens), all = bytes_of(qkv),
+               statistics = sizeof(float) * static_cast<double>(batch * tokens * heads);
+  std::vector<KernelCase> cases;
+  for (const std::string& configuration : attention_configurations(problem)) {
+    if (configuration == "libtorch" || (configuration == "composed" && !device.is_cpu())) continue;
+    const auto with = [=, heads = heads](const std::string& name) {
+      return [=](const Tensors& x) {
+        const ForcedConfiguration forced(key, name);
+        return Tensors{self_attention(x[0], heads, {})};
+      };
+    };
+    const std::vector<KernelCase> both = both_passes({concat("self_attention ", configuration),
+                                                      concat("B=", batch, " N=", tokens, " H=", heads, " d=", width),
+                                                      {qkv},
+                                                      with(configuration),
+                                                      with("libtorch"),
+                                                      {2 * product, all * 4 / 3 + statistics},
+                                                      {5 * product, all * 8 / 3 + statistics}});
+    cases.insert(cases.end(), both.begin(), both.end());
+  }
+  return cases;
 }
 
 std::vector<KernelCase> linear_cross_entropy_cases(const CrossEntropyShape& shape, const at::Device& device,

@@ -55,6 +55,8 @@ std::vector<KernelCase> flops_regularizer_cases(const EncodingShape& shape, cons
 std::vector<KernelCase> slot_attention_cases(const SlotShape& shape, const at::Device& device, at::ScalarType dtype);
 std::vector<KernelCase> token_max_projection_cases(const ProjectionShape& shape, const at::Device& device,
                                                    at::ScalarType dtype);
+/// For each configuration of attention but LibTorch's, with which it is compared.
+std::vector<KernelCase> self_attention_cases(const AttentionShape& shape, const at::Device& device, at::ScalarType dtype);
 std::vector<KernelCase> linear_cross_entropy_cases(const CrossEntropyShape& shape, const at::Device& device,
                                                    at::ScalarType dtype);
 std::vector<KernelCase> max_similarity_cases(const GroupShape& shape, const at::Device& device, at::ScalarType dtype);

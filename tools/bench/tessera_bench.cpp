@@ -19,6 +19,7 @@
 #include "tools/bench/optimizer_bench.h"
 #include "tools/bench/readout_bench.h"
 #include "tools/bench/step_bench.h"
+#include "tools/bench/tune.h"
 #include "tools/command_line.h"
 #include <tessera/base/error.h>
 #include <tessera/io/atomic_file.h>
@@ -180,7 +181,7 @@ void keep_freed_memory() {
 
 struct KernelsCommand {
   Common common{9, 20};
-  std::vector<std::string> groups, encodings, similarities, slots, projections, cross_entropies, soft_cross_entropies,
+  std::vector<std::string> groups, encodings, similarities, slots, projections, cross_entropies, soft_cross_entropies, attentions,
       dtypes = {"float32", "bfloat16"};
   bool ceilings = false;
 
@@ -205,6 +206,11 @@ struct KernelsCommand {
             "--token-max-projection", projections,
             "shapes BxNxVxw, N positions of width w with V tokens (default none; 256x196x30522x512 on a GPU); "
             "float32 on the CPU")
+        ->type_name("SHAPE");
+    command
+        .add_option("--self-attention", attentions,
+                    "shapes BxNxHxd, B sequences of N tokens with H heads of width d; compares each form of attention with LibTorch's "
+                    "(default none; 512x197x12x64 and 512x77x8x64 on a GPU)")
         ->type_name("SHAPE");
     command
         .add_option(
@@ -241,7 +247,7 @@ struct KernelsCommand {
     for (const std::string& name : dtypes) settings.dtypes.push_back(dtype_of(name));
     if (ceilings) return common.report(measure_kernels(settings));
     if (groups.empty() && encodings.empty() && similarities.empty() && slots.empty() && projections.empty() &&
-        cross_entropies.empty() && soft_cross_entropies.empty()) {
+        cross_entropies.empty() && soft_cross_entropies.empty() && attentions.empty()) {
       groups = {"64x55x196x512"};
       encodings = {"512x30522"};
       similarities = {"32x55x196x256"};
@@ -254,9 +260,11 @@ struct KernelsCommand {
         projections = {"256x196x30522x512"};
         cross_entropies = {"4096x49408x512"};
         soft_cross_entropies = {"4096x49408x768x20"};
+        attentions = {"512x197x12x64", "512x77x8x64"};
       }
     }
     for (const std::string& shape : groups) settings.groups.push_back(tessera::bench::parse_group_shape(shape));
+    for (const std::string& shape : attentions) settings.attentions.push_back(tessera::bench::parse_attention_shape(shape));
     for (const std::string& shape : encodings)
       settings.encodings.push_back(tessera::bench::parse_encoding_shape(shape));
     for (const std::string& shape : similarities)
@@ -430,6 +438,31 @@ struct EfficiencyCommand {
   }
 };
 
+struct TuneCommand {
+  Common common{9, 1};
+  std::vector<std::string> operators;
+
+  void add_to(CLI::App& command) {
+    command.add_option("--operators", operators, "measure only these operators (default: all that have configurations)");
+    common.add_to(command);
+    command.footer(
+        "Runs each configuration of the operators that have several, compares its results with float64, and measures it.\n"
+        "The file of --json is a table of the fastest ones. Programs read it if TESSERA_TUNING names it, or if it ships with\n"
+        "Tessera (share/tessera/tuning). Exit code 1: the results of a configuration were wrong.\n\n"
+        "  tessera-bench tune --device cuda --json tuning.json");
+  }
+
+  int run() {
+    tessera::bench::TuneSettings settings;
+    settings.device = at::hasCUDA() ? common.checked_device() : at::Device(at::kCPU);
+    settings.operators = operators;
+    common.apply_to(settings);
+    const tessera::bench::TuneBench bench = measure_tuning(settings);
+    common.report(bench);
+    return bench.any_wrong() ? 1 : 0;
+  }
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -444,6 +477,7 @@ int main(int argc, char** argv) {
   ReadoutsCommand readouts;
   StepCommand step;
   EfficiencyCommand efficiency;
+  TuneCommand tune;
   CLI::App& loss_app = *app.add_subcommand("loss", "FLOPs, peak memory and time of each objective by batch size");
   CLI::App& kernels_app = *app.add_subcommand("kernels", "each kernel compared with composed LibTorch operators");
   CLI::App& optimizer_app = *app.add_subcommand("optimizer", "one update of a model's parameters");
@@ -458,6 +492,8 @@ int main(int argc, char** argv) {
   CLI::App& efficiency_app =
       *app.add_subcommand("efficiency", "parameters, FLOPs, peak memory and samples per second of models side by side");
   efficiency.add_to(efficiency_app);
+  CLI::App& tune_app = *app.add_subcommand("tune", "writes the table of the fastest GPU kernels of each operator");
+  tune.add_to(tune_app);
   CLI::App& retrieval_app = *app.add_subcommand("retrieval", "recalls of many images and captions: time and peak memory");
   const std::function<int()> run_retrieval = tessera::tools::add_retrieval_benchmark(retrieval_app);
 #ifdef TESSERA_WITH_DATA
@@ -478,6 +514,7 @@ int main(int argc, char** argv) {
     if (readouts_app.parsed()) return readouts.run();
     if (step_app.parsed()) return step.run();
     if (efficiency_app.parsed()) return efficiency.run();
+    if (tune_app.parsed()) return tune.run();
     return kernels_app.parsed() ? kernels.run() : optimizer.run();
   });
 }
