@@ -13,10 +13,10 @@ constexpr std::int64_t kBatch = 3, kTokens = 5, kIn = 16, kOut = 24;
 const std::vector<std::string> kActivations = {"gelu", "gelu_tanh", "quick_gelu", "silu", "relu"};
 
 // A map from x to y, an activation with or without a factor, and a second map back to the width of x.
-struct Case {
+struct MapCase {
   at::Tensor x, weight, bias, factor, second, grad;
 
-  explicit Case(at::ScalarType type, at::DeviceType device = at::kCPU, unsigned seed = 1) {
+  explicit MapCase(at::ScalarType type, at::DeviceType device = at::kCPU, unsigned seed = 1) {
     at::manual_seed(seed);
     const auto leaf = [&](at::IntArrayRef sizes) {
       // Rounded to bfloat16, so that all types have the same values.
@@ -30,7 +30,7 @@ struct Case {
 // What the functions compute, by name.
 using Results = std::map<std::string, at::Tensor>;
 
-Results by_functions(const Case& c, const std::string& activation, bool gated, at::ScalarType type_of_weights) {
+Results by_functions(const MapCase& c, const std::string& activation, bool gated, at::ScalarType type_of_weights) {
   const c10::AutoGradMode no_grad(false);
   Results out;
   const MapParameters parameters = {c.weight, c.bias, {}};
@@ -57,7 +57,7 @@ Results by_functions(const Case& c, const std::string& activation, bool gated, a
   return out;
 }
 
-Results by_autograd(const Case& c, const std::string& activation, bool gated) {
+Results by_autograd(const MapCase& c, const std::string& activation, bool gated) {
   const at::Tensor activated = activate(at::linear(c.x, c.weight, c.bias), activation), hidden = gated ? activated * c.factor : activated;
   Results out;
   out["y"] = at::linear(hidden, c.second);
@@ -82,14 +82,14 @@ TEST(LinearMap, EqualsAutograd) {
   for (const bool gated : {false, true})
     for (const std::string& activation : kActivations) {
       SCOPED_TRACE(activation);
-      const Case wide(at::kDouble), single(at::kFloat);
+      const MapCase wide(at::kDouble), single(at::kFloat);
       expect_same(by_functions(wide, activation, gated, at::kDouble), by_autograd(wide, activation, gated), 1e-12);
       expect_same(by_functions(single, activation, gated, at::kFloat), by_autograd(single, activation, gated), 0);
     }
 }
 
 TEST(LinearMap, MultipliesByTheCopyOfTheWeight) {
-  const Case c(at::kFloat);
+  const MapCase c(at::kFloat);
   const c10::AutoGradMode no_grad(false);
   const MapParameters parameters = {c.weight, c.bias, c.weight.to(at::kBFloat16)};
   const at::Tensor x = c.x.to(at::kBFloat16), y = apply_map(x, parameters, true);
@@ -102,9 +102,9 @@ TEST(LinearMap, OnAGpuMatchesFloat64) {
   for (const bool gated : {false, true})
     for (const std::string& activation : kActivations) {
       SCOPED_TRACE(activation);
-      const Results exact = by_autograd(Case(at::kDouble), activation, gated);
-      expect_same(by_functions(Case(at::kFloat, at::kCUDA), activation, gated, at::kFloat), exact, 1e-5);
-      const Results narrow = by_functions(Case(at::kBFloat16, at::kCUDA), activation, gated, at::kFloat);
+      const Results exact = by_autograd(MapCase(at::kDouble), activation, gated);
+      expect_same(by_functions(MapCase(at::kFloat, at::kCUDA), activation, gated, at::kFloat), exact, 1e-5);
+      const Results narrow = by_functions(MapCase(at::kBFloat16, at::kCUDA), activation, gated, at::kFloat);
       expect_same(narrow, exact, 2e-2);
       EXPECT_EQ(narrow.at("weight").scalar_type(), at::kFloat);
       EXPECT_EQ(narrow.at("bias").scalar_type(), at::kFloat);
