@@ -46,6 +46,8 @@ EXPECTED = [
     Expectation(r"sum_columns<\w+>", registers=80, loads=8),  # three blocks of 256 threads per multiprocessor
     Expectation(r"write_gradient<\w+>", registers=64, stores=4),
     Expectation(r"sparsify_group_(for|back)ward_kernel<.*>", instructions=("HMMA", "LDGSTS")),
+    Expectation(r"sparsify_group_(for|back)ward_hopper_kernel<\d+>", registers=168,
+                instructions=("HGMMA", "UTMALDG", "UTMASTG", "USETMAXREG")),
     Expectation(r"project_tile<Bfloat16, \d>", instructions=("HMMA", "LDGSTS")),
     Expectation(r"project_tile<float, \d>", instructions=("FFMA", "LDGSTS")),
     Expectation(r"compare_rows<\d, \d+>", instructions=("HMMA", "LDGSTS")),
