@@ -64,14 +64,17 @@ inline Status make_tile_map(TileMap& map, const char* operation, const TileSourc
     return error == cudaSuccess && found == cudaDriverEntryPointSuccess ? reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function)
                                                                         : nullptr;
   }();
-  const auto bytes = [&](std::int64_t size, std::int64_t stride) { return static_cast<cuuint64_t>(size > 1 ? 2 * stride : 16); };
-  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(source.columns), static_cast<cuuint64_t>(source.rows),
-                              static_cast<cuuint64_t>(source.heads), static_cast<cuuint64_t>(source.batches)};
-  const cuuint64_t strides[] = {bytes(source.rows, source.row_stride), bytes(source.heads, source.head_stride),
-                                bytes(source.batches, source.batch_stride)};
+  const std::int64_t sizes[] = {source.columns, source.rows, source.heads, source.batches};
+  const std::int64_t given[] = {1, source.row_stride, source.head_stride, source.batch_stride};
+  cuuint64_t extents[4], strides[3];
+  for (int i = 0; i < 4; ++i) extents[i] = static_cast<cuuint64_t>(sizes[i]);
+  for (int i = 0; i < 3; ++i) {  // an index that takes one value gets the stride of an array without gaps
+    const cuuint64_t gapless = (extents[i] * (i == 0 ? 2 : strides[i - 1]) + 15) / 16 * 16;
+    strides[i] = sizes[i + 1] > 1 ? 2 * static_cast<cuuint64_t>(given[i + 1]) : gapless;
+  }
   const cuuint32_t box[] = {kTileColumns, static_cast<cuuint32_t>(box_rows), 1, 1}, steps[] = {1, 1, 1, 1};
-  if (encode == nullptr || encode(&map.map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, const_cast<void*>(source.data), sizes, strides, box, steps,
-                                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+  if (encode == nullptr || encode(&map.map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, const_cast<void*>(source.data), extents, strides, box,
+                                  steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS) {
     return Status::failure(std::string(operation) + ": the driver cannot describe an array to the copy unit");
   }
@@ -151,6 +154,15 @@ class alignas(8) Barrier {
  private:
   std::uint64_t state_;
 };
+
+/// Returns `value`, but the compiler does not know that. So what is computed from it is computed here, and does not occupy registers from
+/// before a loop on.
+__device__ __forceinline__ int computed_here(int value) {
+#if !defined(TESSERA_CUDA_EMULATION)
+  asm volatile("" : "+r"(value));
+#endif
+  return value;
+}
 
 /// The buffer of a ring that a thread uses next, and the parity of this round.
 struct RingPlace {
@@ -305,7 +317,9 @@ __device__ __forceinline__ Operand block_operand(const void* blocks, int side_by
 // multiply() computes sums[64, N] += a[64, 16] b[16, N] in the background, for N = twice the number of sums; if `adds` is false, sums = a
 // b. All threads of a warpgroup call it. sums[i] is the result in row sum_row() and column sum_column() (hopper_layout.h). Neither sums nor
 // operands may be accessed until wait_for_products(). The order is: fence_products(), products, commit_products(), ...,
-// wait_for_products().
+// wait_for_products(). Two habits save registers and time. If `adds` would be known only at run time, set the sums to 0 instead and always
+// add: otherwise the sums occupy registers from the last round of an outer loop on. And a loop that has one product per round commits it in
+// the loop, because ptxas can attach a commit only to a product in the same block of code.
 
 #if defined(TESSERA_CUDA_EMULATION)
 

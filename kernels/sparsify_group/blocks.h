@@ -127,15 +127,30 @@ struct TileMask {
     const bool real = token < tokens && token < end && (mask == nullptr || mask[pair * tokens + token] != 0);
     return __ballot_sync(kAllLanes, real ? 1 : 0);
   }
-  __device__ __forceinline__ TileMask(const CommonArguments& arguments, std::int64_t pair, int first) {
+  __device__ __forceinline__ TileMask(const std::uint8_t* mask, std::int64_t pair, int tokens, int first, int end) {
 #pragma unroll
-    for (int i = 0; i < 3; ++i) {
-      words[i] = real_bits(arguments.mask, pair, arguments.tokens, first + 32 * i, first + arguments.tile_tokens());
-    }
+    for (int i = 0; i < 3; ++i) words[i] = real_bits(mask, pair, tokens, first + 32 * i, end);
   }
+  __device__ __forceinline__ TileMask(const CommonArguments& arguments, std::int64_t pair, int first)
+      : TileMask(arguments.mask, pair, arguments.tokens, first, first + arguments.tile_tokens()) {}
   __device__ __forceinline__ bool real(int row) const {
     const unsigned word = row < 32 ? words[0] : row < 64 ? words[1] : words[2];
     return (word >> (row & 31) & 1u) != 0;
+  }
+  /// Returns one bit for each of the eight tokens from `row` on, a multiple of 8.
+  __device__ __forceinline__ unsigned eight(int row) const {
+    const unsigned word = row < 32 ? words[0] : row < 64 ? words[1] : words[2];
+    return word >> (row & 31) & 0xffu;
+  }
+  /// Whether all tokens of the pair are real, if the mask is that of its `tokens` tokens.
+  __device__ __forceinline__ bool all(int tokens) const {
+    bool result = true;
+#pragma unroll
+    for (int i = 0; i < 3; ++i) {
+      const int left = tokens - 32 * i;
+      result = result && words[i] == (left >= 32 ? ~0u : left > 0 ? (1u << left) - 1u : 0u);
+    }
+    return result;
   }
   __device__ __forceinline__ bool any() const { return (words[0] | words[1] | words[2]) != 0; }
   /// Returns a bit for each tile of 16 rows. Bit i is set if one of the rows 16 i .. 16 i + 15 is real.

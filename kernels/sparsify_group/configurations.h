@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/device/tuning.h"
+#include "kernels/sparsify_group/hopper_plan.h"
 #include "kernels/sparsify_group/sparsify_group.h"
 
 namespace tessera::kernels {
@@ -23,10 +24,13 @@ constexpr SparsifyGroupConfiguration kSparsifyGroupConfigurations[] = {
     {"16x1024/64", 1, 16, 64},
 };
 
-/// Configurations that measurements prefer to the rule of choose_plan(), in the order of sizes.
+/// Configurations, also of the kernels for Hopper GPUs, that are preferred to the rule of best_plan(), in the order of sizes. The kernels
+/// for Hopper GPUs run only if the choices for both passes are theirs.
 constexpr TunedChoice kSparsifyGroupChoices[] = {
-    {Pass::kForward, DataType::kBfloat16, 90, 80, 256, "80x256/128"},
-    {Pass::kBackward, DataType::kBfloat16, 90, 80, 256, "80x256/128"},
+    {Pass::kForward, DataType::kBfloat16, 90, 56, 256, "hopper/56x256"},
+    {Pass::kForward, DataType::kBfloat16, 90, 80, 256, "hopper/80x256"},
+    {Pass::kBackward, DataType::kBfloat16, 90, 56, 256, "hopper/56x256"},
+    {Pass::kBackward, DataType::kBfloat16, 90, 80, 256, "hopper/80x256"},
 };
 
 /// How the blocks of a launch divide the work and their shared memory. Slices of tokens and patches pass through a ring of buffers, first
@@ -135,6 +139,21 @@ inline SparsifyGroupPlan choose_plan(const SparsifyGroupProblem& problem, Pass p
   if (tuned == nullptr) return best_plan(problem, pass, nullptr, memory);
   const SparsifyGroupPlan plan = best_plan(problem, pass, tuned, memory);
   return plan.configuration != nullptr ? plan : best_plan(problem, pass, nullptr, memory);
+}
+
+/// Returns how blocks of a Hopper GPU process the problem, with the configuration that the problem names, or else the table. The plan's
+/// configuration is null if another kernel processes it.
+inline SparsifyGroupHopperPlan choose_hopper_plan(const SparsifyGroupProblem& problem, Pass pass, const TunedDevice& device) {
+  if (problem.configuration != nullptr) return hopper_plan(problem, pass, problem.configuration, device);
+  SparsifyGroupHopperPlan plan;
+  for (const Pass each : {Pass::kForward, Pass::kBackward}) {
+    const char* const tuned =
+        tuned_choice(kSparsifyGroupChoices, each, problem.type, device.compute_capability, problem.tokens, problem.patches);
+    const SparsifyGroupHopperPlan chosen = tuned == nullptr ? SparsifyGroupHopperPlan() : hopper_plan(problem, each, tuned, device);
+    if (chosen.configuration == nullptr) return {};
+    if (each == pass) plan = chosen;
+  }
+  return plan;
 }
 
 }  // namespace

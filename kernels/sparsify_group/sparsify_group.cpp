@@ -33,6 +33,7 @@ void check_output(ArgumentCheck& found, const char* name, const Rows& rows, std:
 std::vector<std::string> sparsify_group_configurations() {
   std::vector<std::string> names;
   for (const SparsifyGroupConfiguration& configuration : kSparsifyGroupConfigurations) names.emplace_back(configuration.name);
+  for (const SparsifyGroupHopperConfiguration& configuration : kSparsifyGroupHopperConfigurations) names.emplace_back(configuration.name);
   return names;
 }
 

@@ -40,7 +40,8 @@ struct SparsifyGroupProblem {
 
 constexpr std::int64_t kMostPatchesOnGpu = 1024;
 
-/// Returns the names of the GPU kernels' instantiations: tokens x patches of a block / bytes of a slice.
+/// Returns the names of the GPU kernels' instantiations: tokens x patches of a block / bytes of a slice, and, for Hopper GPUs,
+/// hopper/tokens x patches.
 std::vector<std::string> sparsify_group_configurations();
 
 /// Returns how many bytes of shared memory a block of the GPU kernels needs at least, for both passes. With more, it is faster. `patches`
@@ -74,7 +75,9 @@ struct SparsifyGroupBackward {
   ConstRows image_tokens;
   const std::uint8_t* text_mask = nullptr;
   ConstRows grad_grouped;                 ///< [B, L, D]
-  const float* row_statistics = nullptr;  ///< from the forward pass on the same device
+  /// From the forward pass on the same device. The rows of gradients must be aligned like those of tokens, or else, on a Hopper GPU,
+  /// another kernel than in the forward pass may run, which may round similarities differently and then find no patch at the minimum.
+  const float* row_statistics = nullptr;
   Rows grad_text_tokens;                  ///< out [B, L, D]; data is null if not needed
   Rows grad_image_tokens;                 ///< out [B, P, D]; data is null if not needed
   void* workspace = nullptr;

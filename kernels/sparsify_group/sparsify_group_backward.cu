@@ -1,3 +1,4 @@
+// The kernel for most problems on Hopper GPUs is in sparsify_group_backward_hopper.cu.
 // Backward: A block of 16 warps processes one pair. It loops over tiles of the pair's tokens, which are as large as in the forward pass if
 // shared memory allows it. T are the tokens, V the patches, C the grouped patches, and A the weights. For each tile:
 //   1. Compute S = T V^T again, and dA = dC V^T, from slices of T, dC and V that pass through a ring of buffers. The first 8 warps compute
@@ -386,6 +387,14 @@ Status sparsify_group_backward(const SparsifyGroupBackward& arguments, void* str
                            " and batch at most " + std::to_string(kMostBlocks) + ", but they are " +
                            std::to_string(problem.patches) + " and " + std::to_string(problem.batch));
   }
+  const SparsifyGroupHopperPlan hopper = choose_hopper_plan(problem, Pass::kBackward, current_device());
+  if (hopper.configuration != nullptr && copies_tiles(problem, arguments.text_tokens, problem.tokens) &&
+      copies_tiles(problem, arguments.image_tokens, problem.patches) && copies_tiles(problem, arguments.grad_grouped, problem.tokens) &&
+      copies_tiles(problem, arguments.grad_text_tokens, problem.tokens) &&
+      copies_tiles(problem, arguments.grad_image_tokens, problem.patches)) {
+    return sparsify_group_backward_hopper(arguments, hopper, stream);
+  }
+  if (names_hopper_configuration(problem)) return hopper_configuration_fails(problem);
   return problem.type == DataType::kBfloat16 ? start<Bfloat16>(arguments, stream) : start<float>(arguments, stream);
 }
 

@@ -1,3 +1,4 @@
+// The kernel for most problems on Hopper GPUs is in sparsify_group_forward_hopper.cu.
 // Forward: A block of 8 warps processes one pair and a tile of its tokens: up to 80 tokens for up to 256 patches, 32 for up to 640, and 16
 // for up to 1,024, or fewer if they do not fit into shared memory (configurations.h).
 //   1. Compute S = T V^T for all patches. T and V are read once, in slices of 128 or 64 bytes of each row, through a ring of buffers. A
@@ -258,6 +259,12 @@ Status sparsify_group_forward(const SparsifyGroupForward& arguments, void* strea
     return Status::failure("sparsify_group: patches must be at most " + std::to_string(kMostPatchesOnGpu) +
                            " on a GPU, but is " + std::to_string(problem.patches));
   }
+  const SparsifyGroupHopperPlan hopper = choose_hopper_plan(problem, Pass::kForward, current_device());
+  if (hopper.configuration != nullptr && copies_tiles(problem, arguments.text_tokens, problem.tokens) &&
+      copies_tiles(problem, arguments.image_tokens, problem.patches) && copies_tiles(problem, arguments.grouped, problem.tokens)) {
+    return sparsify_group_forward_hopper(arguments, hopper, stream);
+  }
+  if (names_hopper_configuration(problem)) return hopper_configuration_fails(problem);
   return problem.type == DataType::kBfloat16 ? start<Bfloat16>(arguments, stream) : start<float>(arguments, stream);
 }
 

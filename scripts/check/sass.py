@@ -60,6 +60,8 @@ EXPECTED = [
     Expectation(r"attention_forward_kernel<(200|256)>", instructions=("HGMMA", "LDGSTS"), stores=4, stack=0),
     Expectation(r"attention_backward_kernel<1, 1, 4>", registers=168, instructions=("HGMMA", "LDGSTS"), stores=4, stack=0),
     Expectation(r"attention_backward_kernel<\d, 2, \d+>", instructions=("HGMMA", "LDGSTS"), stores=4, stack=0),
+    Expectation(r"sparsify_group_(for|back)ward_hopper_kernel<\d+>", registers=168,
+                instructions=("HGMMA", "UTMALDG", "UTMASTG", "USETMAXREG")),
     Expectation(r"project_tile<Bfloat16, \d>", instructions=("HMMA", "LDGSTS")),
     Expectation(r"project_tile<float, \d>", instructions=("FFMA", "LDGSTS")),
     Expectation(r"compare_rows<\d, \d+>", instructions=("HMMA", "LDGSTS")),

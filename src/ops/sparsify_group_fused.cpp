@@ -96,7 +96,8 @@ Pair backward_on_device(const at::Tensor& grad_grouped, const at::Tensor& text_t
   const c10::OptionalDeviceGuard device(text_tokens.device());
   const at::Tensor text = contiguous_rows(text_tokens), image = contiguous_rows(image_tokens),
                    mask = text_mask.contiguous(), saved = statistics.contiguous(),
-                   gradient = contiguous_rows(grad_grouped.to(text.scalar_type()));
+                   // Its rows are aligned like those of the forward pass's arguments, so that the kernel of the forward pass can run.
+                   gradient = grad_grouped.to(text.scalar_type()).contiguous();
   const kernels::Parallel threads = torch_threads();
   at::Tensor grad_text, grad_image;
   if (output_mask[0]) grad_text = at::empty(text.sizes(), text.options());

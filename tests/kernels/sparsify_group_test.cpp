@@ -2,6 +2,7 @@
 
 #include "kernels/sparsify_group/configurations.h"
 #include "kernels/sparsify_group/row_rules.h"
+#include "tests/kernels/product_hopper.h"
 #include "tests/kernels/sparsify_group_case.h"
 
 namespace tessera::kernels::test {
@@ -17,6 +18,13 @@ SparsifyGroupProblem problem_of(std::int64_t batch, std::int64_t tokens, std::in
   problem.type = type;
   problem.threshold = paper_threshold(patches);
   return problem;
+}
+
+bool runs_hopper_kernels(const Backend& on) {
+#if defined(TESSERA_TEST_CUDA)
+  if (on.name == "cuda") return cuda::runs_hopper_kernels();
+#endif
+  return on.name == "emulation";
 }
 
 class SparsifyGroup : public KernelTest {};
@@ -66,46 +74,50 @@ TEST_P(SparsifyGroup, SupportsSoftmaxWeights) {
 // With small whole numbers, similarities are exact. So the kernel and the definition agree on which similarities tie and which equal the
 // threshold.
 TEST_P(SparsifyGroup, TiesShareTheGradientOfTheMinimumAndEqualToTheThresholdIsKept) {
-  for (const float threshold : {0.0f, 0.125f, 0.1f, 1.0f / 3.0f, 0.5f}) {
-    SCOPED_TRACE(threshold);
-    SparsifyGroupProblem problem = problem_of(3, 40, 11, 8);
-    problem.threshold = threshold;
-    SparsifyGroupInputs inputs = random_inputs(problem, true);
-    std::mt19937 generator(7);
-    for (float& value : inputs.text) value = static_cast<float>(static_cast<int>(generator() % 5) - 2);
-    for (float& value : inputs.image) value = static_cast<float>(static_cast<int>(generator() % 3) - 1);
-    // The kernel rounds the normalized similarity to float32 before it compares it with the threshold. So the results must match the
-    // definition only for thresholds that float32 represents exactly.
-    const SparsifyGroupResults ours = run(on, inputs);
-    if (threshold == 0.125f || threshold == 0.5f || threshold == 0.0f) expect_as_naive(on, inputs);
-    const std::vector<float> t = inputs.text, v = inputs.image;
-    for (std::int64_t row = 0; row < problem.batch * problem.tokens; ++row) {
-      if (inputs.mask[row] == 0) continue;
-      std::vector<float> s(problem.patches);
-      for (std::int64_t p = 0; p < problem.patches; ++p) {
-        for (int d = 0; d < 8; ++d) s[p] += t[row * 8 + d] * v[(row / problem.tokens * problem.patches + p) * 8 + d];
-      }
-      const float low = *std::min_element(s.begin(), s.end()), high = *std::max_element(s.begin(), s.end());
-      for (std::int64_t p = 0; p < problem.patches; ++p) {
-        const bool positive = high == low || ((s[p] - low) / (high - low) >= threshold && s[p] > low);
-        EXPECT_EQ(ours.weights[row * problem.patches + p] > 0.0f, positive) << "row " << row << " patch " << p;
+  for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
+    for (const float threshold : {0.0f, 0.125f, 0.1f, 1.0f / 3.0f, 0.5f}) {
+      SCOPED_TRACE(threshold);
+      SparsifyGroupProblem problem = problem_of(3, 40, 11, 8, type);
+      problem.threshold = threshold;
+      SparsifyGroupInputs inputs = random_inputs(problem, true);
+      std::mt19937 generator(7);
+      for (float& value : inputs.text) value = static_cast<float>(static_cast<int>(generator() % 5) - 2);
+      for (float& value : inputs.image) value = static_cast<float>(static_cast<int>(generator() % 3) - 1);
+      // The kernel rounds the normalized similarity to float32 before it compares it with the threshold. So the results must match the
+      // definition only for thresholds that float32 represents exactly.
+      const SparsifyGroupResults ours = run(on, inputs);
+      if (threshold == 0.125f || threshold == 0.5f || threshold == 0.0f) expect_as_naive(on, inputs);
+      const std::vector<float> t = inputs.text, v = inputs.image;
+      for (std::int64_t row = 0; row < problem.batch * problem.tokens; ++row) {
+        if (inputs.mask[row] == 0) continue;
+        std::vector<float> s(problem.patches);
+        for (std::int64_t p = 0; p < problem.patches; ++p) {
+          for (int d = 0; d < 8; ++d) s[p] += t[row * 8 + d] * v[(row / problem.tokens * problem.patches + p) * 8 + d];
+        }
+        const float low = *std::min_element(s.begin(), s.end()), high = *std::max_element(s.begin(), s.end());
+        for (std::int64_t p = 0; p < problem.patches; ++p) {
+          const bool positive = high == low || ((s[p] - low) / (high - low) >= threshold && s[p] > low);
+          EXPECT_EQ(ours.weights[row * problem.patches + p] > 0.0f, positive) << "row " << row << " patch " << p;
+        }
       }
     }
   }
 }
 
 TEST_P(SparsifyGroup, FlatRowsGetUniformWeightsWithoutGradient) {
-  const SparsifyGroupProblem problem = problem_of(2, 6, 5, 8);
-  SparsifyGroupInputs inputs = random_inputs(problem, false);
-  for (int i = 0; i < 8; ++i) inputs.text[i] = 0.0f;  // a zero token, so that all its similarities are 0
-  for (int p = 0; p < 5; ++p) {
-    for (int d = 0; d < 8; ++d) inputs.image[(5 + p) * 8 + d] = inputs.image[5 * 8 + d];  // makes all patches of image 1 equal
-  }
-  expect_as_naive(on, inputs);
-  const SparsifyGroupResults ours = run(on, inputs);
-  for (int d = 0; d < 8; ++d) EXPECT_EQ(ours.grad_text[d], 0.0f);
-  for (int row = 6; row < 12; ++row) {
-    for (int p = 0; p < 5; ++p) EXPECT_EQ(ours.weights[row * 5 + p], 0.2f);
+  for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
+    const SparsifyGroupProblem problem = problem_of(2, 6, 5, 8, type);
+    SparsifyGroupInputs inputs = random_inputs(problem, false);
+    for (int i = 0; i < 8; ++i) inputs.text[i] = 0.0f;  // a zero token, so that all its similarities are 0
+    for (int p = 0; p < 5; ++p) {
+      for (int d = 0; d < 8; ++d) inputs.image[(5 + p) * 8 + d] = inputs.image[5 * 8 + d];  // makes all patches of image 1 equal
+    }
+    expect_as_naive(on, inputs);
+    const SparsifyGroupResults ours = run(on, inputs);
+    for (int d = 0; d < 8; ++d) EXPECT_EQ(ours.grad_text[d], 0.0f);
+    for (int row = 6; row < 12; ++row) {
+      for (int p = 0; p < 5; ++p) EXPECT_EQ(ours.weights[row * 5 + p], 0.2f);
+    }
   }
 }
 
@@ -130,8 +142,10 @@ TEST_P(SparsifyGroup, TinyMagnitudesNeedNoEpsilon) {
 }
 
 TEST_P(SparsifyGroup, PaddingIsNeverReadAndGetsZeros) {
-  for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
-    SparsifyGroupInputs clean = random_inputs(problem_of(3, 70, 10, 16, type), true);
+  // The last case is bfloat16 with the kernel for GPUs other than Hopper's.
+  for (const int kind : {0, 1, 2}) {
+    SparsifyGroupInputs clean = random_inputs(problem_of(3, 70, 10, 16, kind == 0 ? DataType::kFloat32 : DataType::kBfloat16), true);
+    if (kind == 2) clean.problem.configuration = kSparsifyGroupConfigurations[0].name;
     for (int token = 0; token < 70; ++token) clean.mask[70 + token] = 0;  // a caption of only padding
     SparsifyGroupInputs dirty = clean;
     const float poison[] = {NAN, INFINITY, -INFINITY};
@@ -154,9 +168,9 @@ TEST_P(SparsifyGroup, PaddingIsNeverReadAndGetsZeros) {
 // The second NaN is the one that GPUs compute. If it is rounded like a number, it becomes -0.
 TEST_P(SparsifyGroup, NanInARealTokenIsNotHidden) {
   for (const std::uint32_t bits : {0x7fc00000u, 0x7fffffffu}) {
-    for (const bool tf32 : {false, true}) {
-      SparsifyGroupInputs inputs = random_inputs(problem_of(1, 3, 6, 8), false);
-      inputs.problem.tf32 = tf32;
+    for (const int kind : {0, 1, 2}) {  // float32, with TensorFloat-32, and bfloat16
+      SparsifyGroupInputs inputs = random_inputs(problem_of(1, 3, 6, 8, kind == 2 ? DataType::kBfloat16 : DataType::kFloat32), false);
+      inputs.problem.tf32 = kind == 1;
       std::memcpy(&inputs.text[8], &bits, sizeof(bits));
       const SparsifyGroupResults ours = run(on, inputs);
       for (int d = 0; d < 8; ++d) {
@@ -228,11 +242,54 @@ TEST_P(SparsifyGroup, EveryConfigurationMatchesTheDefinition) {
   }
 }
 
+// With masks (a mixed one, an empty one, and one without padding), with more pairs than the emulation has blocks, in both variants.
+TEST_P(SparsifyGroup, EveryHopperConfigurationMatchesTheDefinition) {
+  if (!runs_hopper_kernels(on)) GTEST_SKIP() << "for GPUs of compute capability 9.0";
+  constexpr std::int64_t shapes[][4] = {{2, 55, 196, 512}, {2, 76, 196, 512}, {2, 80, 256, 768}, {3, 56, 256, 64}, {3, 8, 49, 64},
+                                        {2, 1, 1, 8},      {3, 17, 130, 72},  {1, 64, 64, 136}};
+  for (const SparsifyGroupHopperConfiguration& configuration : kSparsifyGroupHopperConfigurations) {
+    for (const auto& [batch, tokens, patches, width] : shapes) {
+      if (tokens > configuration.tokens) continue;
+      SparsifyGroupProblem problem = problem_of(batch, tokens, patches, width, DataType::kBfloat16);
+      problem.configuration = configuration.name;
+      SCOPED_TRACE(testing::Message() << configuration.name << " " << batch << " x " << tokens << " x " << patches << " x " << width);
+      SparsifyGroupInputs inputs = whole_number_inputs(problem);
+      for (std::int64_t token = 0; batch > 1 && token < tokens; ++token) inputs.mask[tokens + token] = batch > 2 ? 0 : 1;
+      expect_as_naive(on, inputs);
+      if (width > 136) continue;
+      expect_equal(in_reverse_order([&] { return run(on, inputs); }), run(on, inputs));
+      inputs.problem.weights = PatchWeights::kSoftmax;
+      inputs.problem.softmax_temperature = 3.0f;
+      expect_as_naive(on, inputs);
+    }
+  }
+}
+
+TEST_P(SparsifyGroup, ErrorSaysThatAConfigurationIsForOtherProblems) {
+  if (!runs_hopper_kernels(on)) GTEST_SKIP() << "for GPUs of compute capability 9.0";
+  const auto message = [&](std::int64_t tokens, std::int64_t patches, std::int64_t width, DataType type) {
+    SparsifyGroupForward arguments;
+    arguments.problem = problem_of(1, tokens, patches, width, type);
+    arguments.problem.configuration = "hopper/56x256";
+    alignas(16) static float memory[4];
+    arguments.text_tokens = arguments.image_tokens = {memory, width, width};
+    arguments.grouped = {memory, width, width};
+    return on.sparsify_group_forward(arguments).message();
+  };
+  const char* const expected = "sparsify_group: the configuration hopper/56x256 cannot process these arguments on this GPU";
+  EXPECT_EQ(message(1, 1, 8, DataType::kFloat32), expected);
+  EXPECT_EQ(message(57, 1, 8, DataType::kBfloat16), expected);
+  EXPECT_EQ(message(1, 257, 8, DataType::kBfloat16), expected);
+  EXPECT_EQ(message(1, 1, 4, DataType::kBfloat16), expected);
+}
+
 TEST_P(SparsifyGroup, ConfigurationsAgreeOnSimilarities) {
   if (on_cpu) GTEST_SKIP() << "configurations are for GPUs";
   for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
     std::vector<std::vector<float>> statistics;
     for (const std::string& name : sparsify_group_configurations()) {
+      // Both passes use kernels for Hopper GPUs or none does, so only the emulation computes the same sums with both.
+      if (name.starts_with("hopper/") && (on.name != "emulation" || type == DataType::kFloat32)) continue;
       SparsifyGroupInputs inputs = random_inputs(problem_of(1, 20, 50, 104, type), true);
       inputs.problem.configuration = name.c_str();
       const std::vector<float> all = run(on, inputs).row_statistics;
@@ -268,23 +325,25 @@ TEST_P(SparsifyGroup, IsDeterministic) {
 }
 
 TEST_P(SparsifyGroup, WritesOnlyRequestedGradients) {
-  SparsifyGroupInputs inputs = random_inputs(problem_of(1, 4, 6, 8), false);
-  const SparsifyGroupResults both = run(on, inputs);
-  Backend only_text = on;
-  only_text.sparsify_group_backward = [&](SparsifyGroupBackward arguments) {
-    arguments.grad_image_tokens = {};
-    return on.sparsify_group_backward(arguments);
-  };
-  Backend only_image = on;
-  only_image.sparsify_group_backward = [&](SparsifyGroupBackward arguments) {
-    arguments.grad_text_tokens = {};
-    return on.sparsify_group_backward(arguments);
-  };
-  const SparsifyGroupResults text = run(only_text, inputs), image = run(only_image, inputs);
-  EXPECT_EQ(text.grad_text, both.grad_text);
-  EXPECT_TRUE(std::isnan(text.grad_image[0]));
-  EXPECT_EQ(image.grad_image, both.grad_image);
-  EXPECT_TRUE(std::isnan(image.grad_text[0]));
+  for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
+    SparsifyGroupInputs inputs = random_inputs(problem_of(1, 4, 6, 8, type), false);
+    const SparsifyGroupResults both = run(on, inputs);
+    Backend only_text = on;
+    only_text.sparsify_group_backward = [&](SparsifyGroupBackward arguments) {
+      arguments.grad_image_tokens = {};
+      return on.sparsify_group_backward(arguments);
+    };
+    Backend only_image = on;
+    only_image.sparsify_group_backward = [&](SparsifyGroupBackward arguments) {
+      arguments.grad_text_tokens = {};
+      return on.sparsify_group_backward(arguments);
+    };
+    const SparsifyGroupResults text = run(only_text, inputs), image = run(only_image, inputs);
+    EXPECT_EQ(text.grad_text, both.grad_text);
+    EXPECT_TRUE(std::isnan(text.grad_image[0]));
+    EXPECT_EQ(image.grad_image, both.grad_image);
+    EXPECT_TRUE(std::isnan(image.grad_text[0]));
+  }
 }
 
 TEST_P(SparsifyGroup, AcceptsNoPairsAndNoTokens) {
@@ -422,7 +481,27 @@ TEST(SparsifyGroupPlan, TableNamesConfigurationsThatTakeItsSizes) {
   for (const TunedChoice& choice : kSparsifyGroupChoices) {
     SparsifyGroupProblem problem = problem_of(1, choice.most_tokens, choice.most_patches, 512, choice.type);
     problem.configuration = choice.configuration;
-    EXPECT_NE(choose_plan(problem, choice.pass, {choice.compute_capability, 227 * kKiB}).configuration, nullptr) << choice.configuration;
+    const TunedDevice device = {choice.compute_capability, 227 * kKiB};
+    EXPECT_TRUE(choose_plan(problem, choice.pass, device).configuration != nullptr ||
+                choose_hopper_plan(problem, choice.pass, device).configuration != nullptr)
+        << choice.configuration;
+  }
+}
+
+TEST(SparsifyGroupPlan, HopperKernelsProcessUsualSizesInBothPassesOrInNone) {
+  const auto plan_of = [](std::int64_t tokens, std::int64_t patches, Pass pass, int compute_capability = 90, std::size_t memory = 227 * kKiB) {
+    return choose_hopper_plan(problem_of(1, tokens, patches, 512, DataType::kBfloat16), pass, {compute_capability, memory});
+  };
+  for (const Pass pass : {Pass::kForward, Pass::kBackward}) {
+    EXPECT_EQ(plan_of(55, 196, pass).configuration, &kSparsifyGroupHopperConfigurations[0]);
+    EXPECT_EQ(plan_of(76, 196, pass).configuration, &kSparsifyGroupHopperConfigurations[1]);
+    EXPECT_EQ(plan_of(76, 196, pass).stages, 4);
+    EXPECT_EQ(plan_of(80, 256, Pass::kBackward).stages, 3);
+    EXPECT_LE(plan_of(80, 256, pass).bytes, 227 * kKiB);
+    EXPECT_EQ(plan_of(81, 196, pass).configuration, nullptr);
+    EXPECT_EQ(plan_of(55, 257, pass).configuration, nullptr);
+    EXPECT_EQ(plan_of(55, 196, pass, 100).configuration, nullptr);
+    EXPECT_EQ(plan_of(80, 256, pass, 90, 120 * kKiB).configuration, nullptr);  // too little for the backward pass
   }
 }
 
