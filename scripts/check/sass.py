@@ -46,6 +46,8 @@ EXPECTED = [
     Expectation(r"sum_columns<\w+>", registers=80, loads=8),  # three blocks of 256 threads per multiprocessor
     Expectation(r"write_gradient<\w+>", registers=64, stores=4),
     Expectation(r"sparsify_group_(for|back)ward_kernel<.*>", instructions=("HMMA", "LDGSTS")),
+    # Two blocks of 256 threads per multiprocessor.
+    Expectation(r"token_contrast_(for|back)ward_kernel<\w+>", registers=128, instructions=("HMMA", "LDGSTS")),
     Expectation(r"project_tile<Bfloat16, \d>", instructions=("HMMA", "LDGSTS")),
     Expectation(r"project_tile<float, \d>", instructions=("FFMA", "LDGSTS")),
     Expectation(r"compare_rows<\d, \d+>", instructions=("HMMA", "LDGSTS")),

@@ -52,6 +52,12 @@ TEST(OperatorFlops, TokenMaxProjectionCountsUnmaskedPositionsForwardAndNothingBa
       << "composed of products that are counted separately";
 }
 
+TEST(OperatorFlops, TokenContrastIsOneProductForwardAndThreeBackward) {
+  const at::Tensor rows = at::zeros({3, 4, 8});
+  EXPECT_EQ(flops_of("tessera::_token_contrast", {rows, rows}), 2 * 3 * 4 * 4 * 8);
+  EXPECT_EQ(flops_of("tessera::_token_contrast_backward", {rows, rows, rows}), 3 * 2 * 3 * 4 * 4 * 8);
+}
+
 TEST(OperatorFlops, OtherOperatorsAreUnknown) {
   EXPECT_EQ(flops_of("aten::mm", {}), std::nullopt);
   EXPECT_EQ(flops_of("tessera::flops_regularizer", {}), std::nullopt);
