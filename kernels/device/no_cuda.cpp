@@ -11,6 +11,7 @@
 #include "kernels/roi_align/roi_align.h"
 #include "kernels/sparsify_group/sparsify_group.h"
 #include "kernels/text_pool/text_pool.h"
+#include "kernels/token_contrast/token_contrast.h"
 #include "kernels/token_max_projection/token_max_projection.h"
 
 namespace tessera::kernels::cuda {
@@ -109,6 +110,12 @@ Status roi_align_forward(const RoiAlignForward&, void*) {
 }
 Status roi_align_backward(const RoiAlignBackward&, void*) {
   return missing("roi_align");
+}
+Status token_contrast_forward(const TokenContrastForward&, void*) {
+  return missing("token_contrast");
+}
+Status token_contrast_backward(const TokenContrastBackward&, void*) {
+  return missing("token_contrast");
 }
 Status token_max_projection_forward(const TokenMaxProjectionForward&, void*) {
   return missing("token_max_projection");

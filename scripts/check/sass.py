@@ -62,6 +62,8 @@ EXPECTED = [
     Expectation(r"attention_backward_kernel<\d, 2, \d+>", instructions=("HGMMA", "LDGSTS"), stores=4, stack=0),
     Expectation(r"sparsify_group_(for|back)ward_hopper_kernel<\d+>", registers=168,
                 instructions=("HGMMA", "UTMALDG", "UTMASTG", "USETMAXREG")),
+    # Two blocks of 256 threads per multiprocessor.
+    Expectation(r"token_contrast_(for|back)ward_kernel<\w+>", registers=128, instructions=("HMMA", "LDGSTS")),
     Expectation(r"project_tile<Bfloat16, \d>", instructions=("HMMA", "LDGSTS")),
     Expectation(r"project_tile<float, \d>", instructions=("FFMA", "LDGSTS")),
     Expectation(r"compare_rows<\d, \d+>", instructions=("HMMA", "LDGSTS")),

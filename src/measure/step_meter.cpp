@@ -170,6 +170,11 @@ std::int64_t group_product(const at::Tensor& text, const at::Tensor& image) {
   return 2 * text.numel() * image.size(1);
 }
 
+// Returns the FLOPs of one product of every query [B, N, D] with every key of its pair.
+std::int64_t contrast_product(const at::Tensor& queries) {
+  return 2 * queries.numel() * queries.size(1);
+}
+
 // Returns the FLOPs of the products of all kept patches [B, P, D] with all kept tokens [C, L, D].
 std::int64_t kept_products(const at::Tensor& patches, const at::Tensor& patch_keep, const at::Tensor& token_keep) {
   return 2 * patches.size(2) * patch_keep.sum().item<std::int64_t>() * token_keep.sum().item<std::int64_t>();
@@ -256,6 +261,9 @@ std::optional<std::int64_t> operator_flops(std::string_view name, c10::ArrayRef<
            group_product(inputs[1].toTensor(), inputs[2].toTensor());
   }
   if (name == "tessera::_linear_product") return matrix_product(inputs[0].toTensor(), inputs[1].toTensor());
+  // One product, of queries and keys. The backward pass repeats it, and each of its gradients takes one more.
+  if (name == "tessera::_token_contrast") return contrast_product(inputs[0].toTensor());
+  if (name == "tessera::_token_contrast_backward") return 3 * contrast_product(inputs[1].toTensor());
   if (name == "tessera::_max_similarity") {
     const at::Tensor patches = inputs[0].toTensor();
     if (!has_kernel(patches)) return std::nullopt;
@@ -272,6 +280,7 @@ std::optional<std::int64_t> operator_flops(std::string_view name, c10::ArrayRef<
 
 std::int64_t operator_recomputed_flops(std::string_view name, c10::ArrayRef<const c10::IValue> inputs) {
   if (name == "tessera::_sparsify_group_backward") return group_product(inputs[1].toTensor(), inputs[2].toTensor());
+  if (name == "tessera::_token_contrast_backward") return contrast_product(inputs[1].toTensor());
   return name == "tessera::_self_attention_backward" ? self_attention_product(inputs) : 0;
 }
 

@@ -2,6 +2,7 @@
 #include "src/objectives/pairs/contrast.h"
 #include "src/objectives/pairs/features.h"
 #include "src/objectives/pairs/tiled_losses.h"
+#include "src/ops/token_contrast.h"
 #include <tessera/objectives/caption_settings.h>
 #include <tessera/objectives/contrastive_objective.h>
 #include <tessera/ops/numeric.h>

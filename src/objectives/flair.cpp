@@ -84,7 +84,7 @@ Losses Flair::forward(const Features& features, const StepContext& context, cons
   const ProcessGroup& group = context.group;
   const bool sampled = settings_.negatives == "sampled";
   const PairFeatures captions = caption_features(
-      features, "flair", settings_.captions, {.image_global = true, .image_tokens = true}, group);
+      features, "flair", settings_.captions, {.image_global = true, .image_tokens = true, .bfloat16_tokens = true}, group);
   const PairRelation& relation = captions.relation;
   const std::int64_t batch = captions.present.size(0), offset = group.rank() * batch;
   const at::Tensor sharpness = scale(captions.dtype()), bias = logit_bias_.to(captions.dtype());

@@ -10,6 +10,7 @@
 #include "src/objectives/mgca.h"
 #include "src/objectives/pairs/contrast.h"
 #include "src/objectives/pairs/pair_objective.h"
+#include "src/ops/token_contrast.h"
 #include <tessera/ops/activation_checkpoint.h>
 
 namespace tessera {

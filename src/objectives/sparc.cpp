@@ -4,6 +4,7 @@
 #include "src/objectives/common/reduction.h"
 #include "src/objectives/pairs/contrast.h"
 #include "src/objectives/pairs/pair_objective.h"
+#include "src/ops/token_contrast.h"
 #include <tessera/objectives/patch_weights.h>
 #include <tessera/ops/activation_checkpoint.h>
 #include <tessera/ops/sparsify_group.h>
@@ -31,8 +32,8 @@ void fields(auto& v, SparcSettings& s) {
 }
 
 /// SPARC (Bica et al. 2024): the contrastive loss on global embeddings, and a contrast between each caption's tokens and the patch
-/// embeddings that sparsify_group gathers for them. The grouping runs in bfloat16 if both inputs are bfloat16; everything else is
-/// float32. Terms `loss_global`, `loss_local`.
+/// embeddings that sparsify_group gathers for them. If both inputs are bfloat16, the grouping runs in bfloat16, and so do the products of
+/// the contrast on a GPU; everything else is float32. Terms `loss_global`, `loss_local`.
 class Sparc : public PairObjective<SparcSettings>, public PatchWeights {
  public:
   Sparc(const SparcSettings& settings, const ObjectiveContext& context)
@@ -50,7 +51,7 @@ class Sparc : public PairObjective<SparcSettings>, public PatchWeights {
     const auto body = [sparsify = settings_.sparsify](const std::vector<at::Tensor>& tile) {
       const at::Tensor &text = tile[0], &image = tile[1], &mask = tile[2];
       const at::Tensor grouped = sparsify_group(text, image, mask, sparsify);  // [b, L, D]
-      return token_contrast(unit_rows(to_compute(grouped)), unit_rows(to_compute(text)), mask, tile[3]);
+      return normalized_token_contrast(grouped, text, mask, tile[3]);
     };
     const at::Tensor tokens = map_tiles(body, {pairs.text_tokens, pairs.image_tokens, pairs.text_mask},
                                         {inverse_temperature}, settings_.pairs.chunk);  // [B, L]

@@ -18,6 +18,7 @@ void register_operators() {
     define_max_similarity(*fresh);
     define_roi_align(*fresh);
     define_text_conditioned_pool(*fresh);
+    define_token_contrast(*fresh);
     define_token_max_projection(*fresh);
     return fresh;
   }();

@@ -18,6 +18,7 @@ void define_linear_cross_entropy(torch::Library& library);
 void define_max_similarity(torch::Library& library);
 void define_roi_align(torch::Library& library);
 void define_text_conditioned_pool(torch::Library& library);
+void define_token_contrast(torch::Library& library);
 void define_token_max_projection(torch::Library& library);
 
 }  // namespace tessera

@@ -32,6 +32,7 @@ using Inputs = std::array<at::Tensor, kInputs>;
 struct Attention {
   std::int64_t heads = 1;
   bool zero_token = true;
+  bool bfloat16 = false;  // whether the operands of products are rounded to bfloat16
 };
 
 bool pool_has_kernel(const at::Tensor& tensor) {
@@ -131,6 +132,19 @@ void add_rows(const at::Tensor& to, const at::Tensor& places, const at::Tensor& 
     add_rows_on_cpu<float>(to, places, rows);
 }
 
+// The results of products are float32, or float64. LibTorch multiplies bfloat16 with such results on GPUs alone.
+void multiply(at::Tensor to, const at::Tensor& a, const at::Tensor& b) {  // [n, k] by [k, m], or batches of them
+  if (a.scalar_type() == at::kBFloat16)
+    a.dim() == 3 ? at::bmm_out(to, a, b, at::kFloat) : at::mm_out(to, a, b, at::kFloat);
+  else
+    a.dim() == 3 ? at::bmm_out(to, a, b) : at::mm_out(to, a, b);
+}
+
+// Computes to = sum + a b; `sum` may be `to`.
+void multiply_and_add(at::Tensor to, const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b) {
+  a.scalar_type() == at::kBFloat16 ? at::addmm_out(to, sum, a, b, at::kFloat) : at::addmm_out(to, sum, a, b);
+}
+
 // Returns true if a worker processes images one by one, so that the CPU's kernels find their weights in the core's cache. A GPU processes
 // several images at once, because it would otherwise spend its time on launching small kernels.
 bool one_by_one(const Inputs& in) {
@@ -143,6 +157,7 @@ class PoolWorker {
   PoolWorker(const Inputs& in, const Attention& attention, bool gradient)
       : in_(in), attention_(attention), gradient_(gradient) {
     const at::Tensor& tokens = in[kTokens];
+    for (const Input input : {kQuery, kKeyValueWeight, kOutWeight}) operands_[input] = operand(in[input]);
     loss_ = at::zeros({}, tokens.options().dtype(at::kDouble));
     if (!gradient) return;
     for (const Input input : {kQuery, kText, kKeyValueWeight, kKeyValueBias, kOutWeight, kOutBias})
@@ -156,9 +171,11 @@ class PoolWorker {
     for (std::int64_t first = 0; first < tokens.size(0); first += some) {
       const std::int64_t images = std::min(some, tokens.size(0) - first);
       const at::Tensor own = tokens.narrow(0, first, images).flatten(0, 1);  // [I P, D]
-      const auto [normal, mean, deviation] = at::native_layer_norm(own, {width}, {}, {}, kNormEps);
-      const at::Tensor key_value = at::addmm(in_[kKeyValueBias], normal, in_[kKeyValueWeight].t());  // [I P, 2 D]
-      const at::Tensor of_key_value = gradient_ ? at::zeros_like(key_value) : at::Tensor();
+      const auto [normalized, mean, deviation] = at::native_layer_norm(own, {width}, {}, {}, kNormEps);
+      const at::Tensor normal = operand(normalized), projected = at::empty({own.size(0), 2 * width}, own.options());
+      multiply_and_add(projected, in_[kKeyValueBias], normal, operands_[kKeyValueWeight].t());
+      const at::Tensor key_value = operand(projected);  // [I P, 2 D]
+      const at::Tensor of_key_value = gradient_ ? at::zeros_like(projected) : at::Tensor();
       const std::int64_t tile = tile_size(count, tokens.size(1));
       for (std::int64_t from = 0; from < count; from += tile) {
         const std::int64_t pairs = std::min(tile, count - from);
@@ -166,9 +183,10 @@ class PoolWorker {
                    labels.narrow(0, first, images).narrow(1, from, pairs).flatten().contiguous(), of_key_value);
       }
       if (!gradient_) continue;
-      sums_[kKeyValueWeight].addmm_(of_key_value.t(), normal);
+      const at::Tensor of_key_value_operand = operand(of_key_value), of_normal = at::empty(own.sizes(), own.options());
+      multiply_and_add(sums_[kKeyValueWeight], sums_[kKeyValueWeight], of_key_value_operand.t(), normal);
       sums_[kKeyValueBias].add_(of_key_value.sum(0));
-      const at::Tensor of_normal = at::mm(of_key_value, in_[kKeyValueWeight]);
+      multiply(of_normal, of_key_value_operand, operands_[kKeyValueWeight]);
       of_tokens.narrow(0, first, images)
           .copy_(std::get<0>(at::native_layer_norm_backward(of_normal, own, {width}, mean, deviation, {}, {}, {true, false, false}))
                      .view({images, -1, width}));
@@ -179,6 +197,13 @@ class PoolWorker {
   const Inputs& sums() const { return sums_; }
 
  private:
+  // Returns the tensor as the operand of a product. A CPU's operands stay float32 when they have been rounded.
+  at::Tensor operand(const at::Tensor& x) const {
+    if (!attention_.bfloat16) return x;
+    const at::Tensor rounded = x.to(at::kBFloat16);
+    return x.is_cpu() ? rounded.to(x.scalar_type()) : rounded;
+  }
+
   // Returns how many images are processed together. The weights and the vectors of these images' pairs each take at most 256 MiB on a GPU,
   // unless a single image needs more.
   std::int64_t images_at_once(std::int64_t pairs, std::int64_t patches) const {
@@ -207,9 +232,10 @@ class PoolWorker {
   // Multiplies matrices of heads, a [I H, n, m] by b [I H, m, d], into rows [I n, D], or adds the products to the rows.
   void multiply_into(std::int64_t images, const at::Tensor& rows, const at::Tensor& a, const at::Tensor& b, bool add) const {
     at::Tensor heads = by_heads(images, rows);
-    if (images > 1) {
-      const at::Tensor products = at::bmm(a, b).view(heads.sizes());
-      add ? heads.add_(products) : heads.copy_(products);
+    if (images > 1 || a.scalar_type() == at::kBFloat16) {
+      const at::Tensor products = at::empty({a.size(0), a.size(1), b.size(2)}, rows.options());
+      multiply(products, a, b);
+      add ? heads.add_(products.view(heads.sizes())) : heads.copy_(products.view(heads.sizes()));
       return;
     }
     heads = heads.squeeze(0);
@@ -226,37 +252,41 @@ class PoolWorker {
                   const at::Tensor& of_key_value) {
     const std::int64_t rows = texts.size(0), patches = key_value.size(0) / images, width = in_[kText].size(1);
     const at::Tensor keys = matrices(images, key_value.narrow(1, 0, width)), values = matrices(images, key_value.narrow(1, width, width));
-    const at::Tensor query = matrices(images, in_[kQuery].index_select(0, texts)), text = in_[kText].index_select(0, texts);
+    const at::Tensor query = matrices(images, operands_[kQuery].index_select(0, texts)), text = in_[kText].index_select(0, texts);
     at::Tensor weights = room(weights_, {images * attention_.heads, rows / images, patches});
-    at::bmm_out(weights, query, keys.mT());
+    multiply(weights, query, keys.mT());
     patch_softmax(weights, attention_.zero_token);
+    const at::Tensor shares = operand(weights);
     at::Tensor attended = room(attended_, {rows, width});
-    multiply_into(images, attended, weights, values, /*add=*/false);
+    multiply_into(images, attended, shares, values, /*add=*/false);
     at::Tensor pooled = room(pooled_, {rows, width});
-    at::addmm_out(pooled, in_[kOutBias], attended, in_[kOutWeight].t());
+    const at::Tensor attended_operand = operand(attended);
+    multiply_and_add(pooled, in_[kOutBias], attended_operand, operands_[kOutWeight].t());
     const PairResults results = decide_pairs(pooled, text, labels, in_[kScale], in_[kBias], gradient_);
     loss_.add_(results.losses.sum());
     if (!gradient_) return;
     sums_[kScale].add_(results.of_scale.sum());
     sums_[kBias].add_(results.of_bias.sum());
     add_rows(sums_[kText], texts, text);
-    sums_[kOutWeight].addmm_(pooled.t(), attended);
+    const at::Tensor of_pooled = operand(pooled);
+    multiply_and_add(sums_[kOutWeight], sums_[kOutWeight], of_pooled.t(), attended_operand);
     sums_[kOutBias].add_(pooled.sum(0));
-    at::mm_out(attended, pooled, in_[kOutWeight]);  // overwrites `attended` with its gradient
-    backward_through_heads(images, query, texts, keys, values, weights, matrices(images, attended), of_key_value);
+    multiply(attended, of_pooled, operands_[kOutWeight]);  // overwrites `attended` with its gradient
+    backward_through_heads(images, query, texts, keys, values, weights, shares, matrices(images, operand(attended)), of_key_value);
   }
 
   void backward_through_heads(std::int64_t images, const at::Tensor& query, const at::Tensor& texts, const at::Tensor& keys,
-                              const at::Tensor& values, const at::Tensor& weights, const at::Tensor& of_attended,
-                              const at::Tensor& of_key_value) {
+                              const at::Tensor& values, const at::Tensor& weights, const at::Tensor& shares,
+                              const at::Tensor& of_attended, const at::Tensor& of_key_value) {
     const std::int64_t width = in_[kText].size(1);
     at::Tensor of_weights = room(of_weights_, weights.sizes());
-    at::bmm_out(of_weights, of_attended, values.mT());
-    multiply_into(images, of_key_value.narrow(1, width, width), weights.mT(), of_attended, /*add=*/true);
+    multiply(of_weights, of_attended, values.mT());
+    multiply_into(images, of_key_value.narrow(1, width, width), shares.mT(), of_attended, /*add=*/true);
     patch_softmax_backward(weights, of_weights);
-    multiply_into(images, of_key_value.narrow(1, 0, width), of_weights.mT(), query, /*add=*/true);
+    const at::Tensor of_scores = operand(of_weights);
+    multiply_into(images, of_key_value.narrow(1, 0, width), of_scores.mT(), query, /*add=*/true);
     const at::Tensor of_query = room(pooled_, {texts.size(0), width});
-    multiply_into(images, of_query, of_weights, keys, /*add=*/false);
+    multiply_into(images, of_query, of_scores, keys, /*add=*/false);
     add_rows(sums_[kQuery], texts, of_query);
   }
 
@@ -264,6 +294,7 @@ class PoolWorker {
   Attention attention_;
   bool gradient_;
   at::Tensor loss_;  // [] float64
+  Inputs operands_;  // those inputs that are operands of products
   Inputs sums_;      // gradients of all inputs except the tokens
   at::Tensor weights_, of_weights_, attended_, pooled_;
 };
@@ -483,6 +514,7 @@ at::Tensor text_conditioned_loss(const at::Tensor& image_tokens, const at::Tenso
   const NoAutocast no_autocast;
   const at::ScalarType type = compute_dtype(image_tokens);
   const at::Tensor tokens = image_tokens.to(type), wide_texts = texts.to(type);
+  const bool narrow = image_tokens.scalar_type() == at::kBFloat16;
   const TextPoolParameters p = converted(given, type);
   const double share = 1.0 / std::sqrt(static_cast<double>(tokens.size(2) / p.heads));
   // Folds the weight and bias of a LayerNorm into the projection that follows it.
@@ -496,7 +528,7 @@ at::Tensor text_conditioned_loss(const at::Tensor& image_tokens, const at::Tenso
   return ConditionedLoss::apply(ready(tokens), ready(project_query(wide_texts, p) * share), ready(unit_rows(wide_texts)),
                                 ready(weight), ready(key_value_bias), ready(p.out_weight), ready(p.out_bias),
                                 ready(scale), ready(bias),
-                                c10::make_intrusive<PoolCall>(Attention{p.heads, p.zero_token}, pairs));
+                                c10::make_intrusive<PoolCall>(Attention{p.heads, p.zero_token, narrow}, pairs));
 }
 
 void define_text_conditioned_pool(torch::Library& library) {

@@ -64,4 +64,12 @@ std::string check_data(const TrainingRun& run, const Checkpoint& checkpoint, con
   return difference;
 }
 
+std::string check_tuning(const TrainingRun& run, const Checkpoint& checkpoint, const std::string& folder, bool deterministic) {
+  if (checkpoint.tuning.empty() || run.tuning.empty() || checkpoint.tuning == run.tuning) return {};
+  const std::string difference = concat("was trained with the tuning table ", checkpoint.tuning, ", and this run uses ", run.tuning);
+  if (!deterministic) return concat(folder, ": ", difference, ": results differ by rounding");
+  user_error(folder, ": ", difference, ": with training.deterministic they must be the same: name the first table's file in TESSERA_TUNING, ",
+             "or resume with training.deterministic=false and --allow-changes training.deterministic");
+}
+
 }  // namespace tessera

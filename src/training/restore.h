@@ -34,4 +34,8 @@ ResumeChanges apply_checkpoint(TrainingRun& run, Config& config, const ProcessGr
 std::string check_data(const TrainingRun& run, const Checkpoint& checkpoint, const std::string& folder,
                        const std::vector<std::string>& allowed);
 
+/// Returns a warning if the checkpoint's run used another tuning table than this run (run.tuning), so that its numbers differ from now on;
+/// an empty text if not. Throws UserError naming the checkpoint if training.deterministic promises equal numbers.
+std::string check_tuning(const TrainingRun& run, const Checkpoint& checkpoint, const std::string& folder, bool deterministic);
+
 }  // namespace tessera

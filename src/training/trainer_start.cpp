@@ -9,6 +9,7 @@
 #include "src/base/host.h"
 #include "src/data/data_fingerprint.h"
 #include "src/distributed/agreement.h"
+#include "src/ops/tuning.h"
 #include "src/training/config/published_towers.h"
 #include "src/training/log/run_changes.h"
 #include "src/training/restore.h"
@@ -64,7 +65,11 @@ void Trainer::restore_or_initialize(const Resume& resume) {
   std::string other_data;
   const bool has_other_data = run_on_rank0(group_, "looking for a checkpoint", [&] {
     run_.data_fingerprint = to_json(compute_fingerprints(*run_.train));
+    if (run_.device.is_cuda()) run_.tuning = tuning_table().digest();
     chosen = checkpoints_.choose(resume.from);
+    if (chosen)
+      if (const std::string warning = check_tuning(run_, chosen->second, chosen->first, config_.training.deterministic); !warning.empty())
+        log::warning(warning);
     if (chosen) other_data = check_data(run_, chosen->second, chosen->first, resume.allowed);
     return !other_data.empty();
   });
@@ -124,6 +129,11 @@ void Trainer::print_plan() const {
   log::info("run ", folder_, " on ", run_.device.str(), ranks, group_.alone() ? "" : " over " + group_.backend(), ", ",
             config_.training.precision, ", ", at::get_num_threads(), " threads");
   if (const auto line = slow_precision(run_.device, config_.training.precision)) log::warning(*line);
+  if (!run_.tuning.empty()) {
+    const TuningTable& table = tuning_table();
+    log::info("GPU kernels: tuning table ", run_.tuning, table.file.empty() ? "" : ", " + table.file);
+    if (!table.outdated.empty()) log::warning(table.file, ": ", table.outdated, ": write the table anew with tessera-bench tune");
+  }
   log::info("model: image tower ", config_.model.image.encoder.name, ", text tower ",
             config_.model.text ? config_.model.text->encoder.name : "none", "; objective ", config_.objective.name,
             ", optimizer ", config_.optimizer.name);

@@ -128,6 +128,8 @@ Backend emulation_backend() {
   result.residual_norm_backward = emulated(emulation::residual_norm_backward);
   result.roi_align_forward = emulated(emulation::roi_align_forward);
   result.roi_align_backward = emulated(emulation::roi_align_backward);
+  result.token_contrast_forward = emulated(emulation::token_contrast_forward);
+  result.token_contrast_backward = emulated(emulation::token_contrast_backward);
   result.token_max_projection_forward = emulated(emulation::token_max_projection_forward);
   result.token_max_projection_backward = emulated(emulation::token_max_projection_backward);
   return result;

@@ -18,6 +18,7 @@
 #include "kernels/roi_align/roi_align.h"
 #include "kernels/sparsify_group/sparsify_group.h"
 #include "kernels/text_pool/text_pool.h"
+#include "kernels/token_contrast/token_contrast.h"
 #include "kernels/token_max_projection/token_max_projection.h"
 #include "tests/support/test_name.h"
 
@@ -66,6 +67,8 @@ struct Backend {
   std::function<Status(const ActivationBackward&)> activation_backward;
   std::function<Status(const RoiAlignForward&)> roi_align_forward;
   std::function<Status(const RoiAlignBackward&)> roi_align_backward;
+  std::function<Status(const TokenContrastForward&)> token_contrast_forward;  // only on a GPU and its emulation
+  std::function<Status(const TokenContrastBackward&)> token_contrast_backward;
   std::function<Status(const TokenMaxProjectionForward&)> token_max_projection_forward;
   std::function<Status(const TokenMaxProjectionBackward&)> token_max_projection_backward;
 };

@@ -90,6 +90,8 @@ std::unique_ptr<Backend> cuda_backend() {
   result->residual_norm_backward = launched(cuda::residual_norm_backward);
   result->roi_align_forward = launched(cuda::roi_align_forward);
   result->roi_align_backward = launched(cuda::roi_align_backward);
+  result->token_contrast_forward = launched(cuda::token_contrast_forward);
+  result->token_contrast_backward = launched(cuda::token_contrast_backward);
   result->token_max_projection_forward = launched(cuda::token_max_projection_forward);
   result->token_max_projection_backward = launched(cuda::token_max_projection_backward);
   return result;

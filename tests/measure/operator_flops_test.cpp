@@ -56,6 +56,12 @@ TEST(OperatorFlops, LinearProductIsAProductOfItsMatrices) {
   EXPECT_EQ(flops_of("tessera::_linear_product", {at::zeros({3, 4}), at::zeros({4, 5})}), 2 * 3 * 4 * 5);
 }
 
+TEST(OperatorFlops, TokenContrastIsOneProductForwardAndThreeBackward) {
+  const at::Tensor rows = at::zeros({3, 4, 8});
+  EXPECT_EQ(flops_of("tessera::_token_contrast", {rows, rows}), 2 * 3 * 4 * 4 * 8);
+  EXPECT_EQ(flops_of("tessera::_token_contrast_backward", {rows, rows, rows}), 3 * 2 * 3 * 4 * 4 * 8);
+}
+
 TEST(OperatorFlops, OtherOperatorsAreUnknown) {
   EXPECT_EQ(flops_of("aten::mm", {}), std::nullopt);
   EXPECT_EQ(flops_of("tessera::flops_regularizer", {}), std::nullopt);

@@ -52,6 +52,11 @@ GroupShape parse_group_shape(const std::string& text, const char* option) {
   return {sizes[0], sizes[1], sizes[2], sizes[3]};
 }
 
+ContrastShape parse_contrast_shape(const std::string& text) {
+  const auto sizes = parse_shape(text, 3, "--token-contrast", "64x55x512 (B, L, D)");
+  return {sizes[0], sizes[1], sizes[2]};
+}
+
 EncodingShape parse_encoding_shape(const std::string& text) {
   const auto sizes = parse_shape(text, 2, "--flops-regularizer", "512x30522 (N, V)");
   return {sizes[0], sizes[1]};
@@ -116,6 +121,7 @@ KernelBench measure_kernels(const KernelBenchSettings& s) {
     for (const SlotShape& shape : s.slots) add(slot_attention_cases(shape, s.device, dtype));
     for (const AttentionShape& shape : s.attentions) add(self_attention_cases(shape, s.device, dtype));
     if (s.device.is_cpu() && dtype != at::kFloat) continue;
+    for (const ContrastShape& shape : s.contrasts) add(token_contrast_cases(shape, s.device, dtype));
     for (const ProjectionShape& shape : s.projections) add(token_max_projection_cases(shape, s.device, dtype));
     for (const CrossEntropyShape& shape : s.cross_entropies) add(linear_cross_entropy_cases(shape, s.device, dtype));
     for (const GroupShape& shape : s.similarities) add(max_similarity_cases(shape, s.device, dtype));

@@ -11,6 +11,9 @@ namespace tessera::bench {
 struct GroupShape {
   std::int64_t batch, tokens, patches, width;  // B, L, P, D
 };
+struct ContrastShape {
+  std::int64_t batch, tokens, width;  // B, L, D
+};
 struct EncodingShape {
   std::int64_t rows, columns;  // N, V
 };
@@ -32,10 +35,12 @@ struct CrossEntropyShape {
   std::int64_t words = 0;                  // n, the number of target ids per token for soft targets; 0 means one hard target per token
 };
 
-/// These functions parse "64x55x196x512" (GroupShape), "512x30522" (EncodingShape), "32x128x50x768x64" (SlotShape), "64x196x30522x512"
-/// (ProjectionShape), "512x197x12x64" (AttentionShape), "4096x49408x512" (CrossEntropyShape) and "2048x49408x768x20" (CrossEntropyShape with soft targets). They throw
+/// These functions parse "64x55x196x512" (GroupShape), "64x55x512" (ContrastShape), "512x30522" (EncodingShape), "32x128x50x768x64"
+/// (SlotShape), "64x196x30522x512" (ProjectionShape), "512x197x12x64" (AttentionShape), "4096x49408x512" (CrossEntropyShape) and
+/// "2048x49408x768x20" (CrossEntropyShape with soft targets). They throw
 /// UserError naming the option.
 GroupShape parse_group_shape(const std::string& text, const char* option = "--sparsify-group");
+ContrastShape parse_contrast_shape(const std::string& text);
 EncodingShape parse_encoding_shape(const std::string& text);
 SlotShape parse_slot_shape(const std::string& text);
 ProjectionShape parse_projection_shape(const std::string& text);
@@ -47,6 +52,7 @@ struct KernelBenchSettings {
   at::Device device{at::kCPU};
   std::vector<at::ScalarType> dtypes = {at::kFloat, at::kBFloat16};
   std::vector<GroupShape> groups;                  // for sparsify_group
+  std::vector<ContrastShape> contrasts;            // for token_contrast; bfloat16 only on a GPU
   std::vector<EncodingShape> encodings;            // for flops_regularizer
   std::vector<SlotShape> slots;                    // for slot_attention
   std::vector<GroupShape> similarities;            // for max_similarity; bfloat16 only on a GPU

@@ -7,10 +7,12 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "src/models/self_attention.h"
+#include "src/ops/token_contrast.h"
 #include <tessera/base/error.h>
 #include <tessera/ops/flops_regularizer.h>
 #include <tessera/ops/linear_cross_entropy.h>
 #include <tessera/ops/max_similarity.h>
+#include <tessera/ops/numeric.h>
 #include <tessera/ops/slot_attention.h>
 #include <tessera/ops/sparsify_group.h>
 #include <tessera/ops/token_max_projection.h>
@@ -122,6 +124,27 @@ at::Tensor composed_linear_soft_cross_entropy(const at::Tensor& hidden, const at
   const at::Tensor logits = at::linear(hidden, weight).to(at::kFloat);
   const at::Tensor target = at::zeros(logits.sizes(), logits.options()).scatter_(1, ids, weights);
   return -(target * logits.log_softmax(1)).sum() / hidden.size(0);
+}
+
+at::Tensor composed_token_contrast(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& scale) {
+  const at::Tensor logits = at::matmul(unit_rows(to_compute(queries)), unit_rows(to_compute(keys)).mT()) * scale;  // [B, L, L]
+  return (logits.logsumexp(2) + logits.logsumexp(1)) / 2 - logits.diagonal(0, 1, 2);
+}
+
+std::vector<KernelCase> token_contrast_cases(const ContrastShape& shape, const at::Device& device, at::ScalarType dtype) {
+  const auto [batch, tokens, width] = shape;
+  const at::TensorOptions options = at::TensorOptions(device).dtype(dtype);
+  const at::Tensor keys = at::randn({batch, tokens, width}, options), queries = at::randn({batch, tokens, width}, options) + 0.5 * keys,
+                   scale = at::full({}, 14.0, options.dtype(at::kFloat));
+  const double product = 2.0 * static_cast<double>(queries.numel()) * static_cast<double>(tokens),
+               losses = sizeof(float) * static_cast<double>(batch * tokens), inputs = bytes_of(queries) + bytes_of(keys);
+  return both_passes({"token_contrast",
+                      concat("B=", batch, " L=", tokens, " D=", width),
+                      {queries, keys, scale},
+                      [](const Tensors& x) { return Tensors{normalized_token_contrast(x[0], x[1], {}, x[2])}; },
+                      [](const Tensors& x) { return Tensors{composed_token_contrast(x[0], x[1], x[2])}; },
+                      {product, inputs + losses},
+                      {3 * product, 2 * inputs + losses}});
 }
 
 std::vector<KernelCase> sparsify_group_cases(const GroupShape& shape, const at::Device& device, at::ScalarType dtype) {

@@ -47,9 +47,13 @@ at::Tensor composed_linear_cross_entropy(const at::Tensor& hidden, const at::Ten
 at::Tensor composed_linear_soft_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& ids,
                                               const at::Tensor& weights);
 
+/// Computes SPARC's contrast of tokens with LibTorch's operators: queries and keys [B, L, D], of any length, scale [] -> [B, L].
+at::Tensor composed_token_contrast(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& scale);
+
 /// Each of these functions returns one case for the forward pass and one for the backward pass. For flops_regularizer, which returns one
 /// row as the gradient of all rows, two more cases write all rows and add the row to a dense gradient.
 std::vector<KernelCase> sparsify_group_cases(const GroupShape& shape, const at::Device& device, at::ScalarType dtype);
+std::vector<KernelCase> token_contrast_cases(const ContrastShape& shape, const at::Device& device, at::ScalarType dtype);
 std::vector<KernelCase> flops_regularizer_cases(const EncodingShape& shape, const at::Device& device,
                                                 at::ScalarType dtype);
 std::vector<KernelCase> slot_attention_cases(const SlotShape& shape, const at::Device& device, at::ScalarType dtype);

@@ -181,12 +181,14 @@ void keep_freed_memory() {
 
 struct KernelsCommand {
   Common common{9, 20};
-  std::vector<std::string> groups, encodings, similarities, slots, projections, cross_entropies, soft_cross_entropies, attentions,
+  std::vector<std::string> groups, contrasts, encodings, similarities, slots, projections, cross_entropies, soft_cross_entropies, attentions,
       dtypes = {"float32", "bfloat16"};
   bool ceilings = false;
 
   void add_to(CLI::App& command) {
     command.add_option("--sparsify-group", groups, "shapes BxLxPxD (default 64x55x196x512; more on a GPU)")
+        ->type_name("SHAPE");
+    command.add_option("--token-contrast", contrasts, "shapes BxLxD (only on a GPU by default: 1024x55x512 and 1024x76x512)")
         ->type_name("SHAPE");
     command.add_option("--flops-regularizer", encodings, "shapes NxV (default 512x30522; more on a GPU)")
         ->type_name("SHAPE");
@@ -246,7 +248,7 @@ struct KernelsCommand {
     settings.dtypes.clear();
     for (const std::string& name : dtypes) settings.dtypes.push_back(dtype_of(name));
     if (ceilings) return common.report(measure_kernels(settings));
-    if (groups.empty() && encodings.empty() && similarities.empty() && slots.empty() && projections.empty() &&
+    if (groups.empty() && contrasts.empty() && encodings.empty() && similarities.empty() && slots.empty() && projections.empty() &&
         cross_entropies.empty() && soft_cross_entropies.empty() && attentions.empty()) {
       groups = {"64x55x196x512"};
       encodings = {"512x30522"};
@@ -254,6 +256,7 @@ struct KernelsCommand {
       slots = {"32x128x50x768x64", "32x64x197x768x64"};
       if (!settings.device.is_cpu()) {
         groups.insert(groups.end(), {"1024x55x196x512", "1024x55x49x512", "256x77x256x768", "256x55x576x512"});
+        contrasts = {"1024x55x512", "1024x76x512"};
         encodings = {"1024x30522", "8192x30522"};
         similarities.insert(similarities.end(), {"256x76x196x512", "1024x76x196x512"});
         slots.insert(slots.end(), {"1024x128x50x768x64", "1024x128x197x768x64"});
@@ -265,6 +268,7 @@ struct KernelsCommand {
     }
     for (const std::string& shape : groups) settings.groups.push_back(tessera::bench::parse_group_shape(shape));
     for (const std::string& shape : attentions) settings.attentions.push_back(tessera::bench::parse_attention_shape(shape));
+    for (const std::string& shape : contrasts) settings.contrasts.push_back(tessera::bench::parse_contrast_shape(shape));
     for (const std::string& shape : encodings)
       settings.encodings.push_back(tessera::bench::parse_encoding_shape(shape));
     for (const std::string& shape : similarities)

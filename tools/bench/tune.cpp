@@ -100,7 +100,7 @@ bool TuneBench::any_wrong() const {
 
 TuneBench measure_tuning(const TuneSettings& settings) {
   if (settings.device.is_cpu())
-    user_error("tessera-bench tune: needs a GPU, because only kernels for GPUs have configurations: run it with --device cuda on the GPU "
+    user_error("tune: needs a GPU, because only kernels for GPUs have configurations: run it with --device cuda on the GPU "
                "for which you want a table");
   std::vector<TunableOperator> operators = tunable_operators();
   std::vector<std::string> names;

@@ -38,7 +38,8 @@ using PairsOfImages = std::function<ConditionedPairs(std::int64_t first, std::in
 
 /// FLAIR's conditioned sigmoid loss (eq. 4): the sum over pairs (image i, text t) of -log sigmoid(label z) with z =
 /// scale cos(v(i|t), t) + bias, where v(i|t) is image i pooled for text t.
-/// image_tokens [B, P, D]  float32 or float64 (narrower types are widened); texts and parameters are converted to the same type
+/// image_tokens [B, P, D]  float32 or float64 (narrower types are widened); texts and parameters are converted to the same type. With
+///                         bfloat16 tokens, the operands of all products with patches and pairs are rounded to bfloat16
 /// texts        [M, D]     embeddings, not normalized
 /// scale, bias  []         1/temperature and bias
 /// Each of a CPU's threads stores pooled vectors and attention weights for some of an image's pairs at a time. A GPU stores them for

@@ -83,17 +83,4 @@ Contrast global_contrast(const at::Tensor& image_global, const at::Tensor& text_
   return composed_info_nce(i2t, t2i, scale, partners, relation, further);
 }
 
-at::Tensor token_contrast(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& mask,
-                          const at::Tensor& scale) {
-  const at::Tensor products = at::matmul(queries, keys.mT());  // [B, N, N]
-  const at::Tensor right = products.diagonal(0, 1, 2);         // [B, N]
-  at::Tensor rows = (products - right.unsqueeze(2)) * scale;
-  at::Tensor columns = (products - right.unsqueeze(1)) * scale;
-  if (!mask.defined()) return (rows.logsumexp(2) + columns.logsumexp(1)) / 2;
-  const double nothing = lowest(products.scalar_type());
-  rows = rows.masked_fill(~mask.unsqueeze(1), nothing);
-  columns = columns.masked_fill(~mask.unsqueeze(2), nothing);
-  return ((rows.logsumexp(2) + columns.logsumexp(1)) / 2).masked_fill(~mask, 0.0);
-}
-
 }  // namespace tessera

@@ -33,10 +33,4 @@ Contrast global_contrast(const at::Tensor& image_global, const at::Tensor& text_
                          const ContrastOptions& options, const ProcessGroup& group, const PairRelation& relation,
                          const NegativeTexts& negatives = {});
 
-/// Contrasts tokens within each pair (SPARC, eq. 6; MGCA, eq. 4-6). Row n of `queries` [B, N, D] matches row n of `keys` [B, N, D]; rows
-/// have unit length. Returns (row cross-entropy + column cross-entropy) / 2, [B, N]. Rows where `mask` [B, N] is false are left out of the
-/// contrast and get 0. If the mask is undefined, no row is left out.
-at::Tensor token_contrast(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& mask,
-                          const at::Tensor& scale);
-
 }  // namespace tessera

@@ -238,8 +238,10 @@ std::string CheckpointFolder::write(const Checkpoint& checkpoint) const {
     }
     if (const auto adapters = adapter_tensors(checkpoint); !adapters.empty())
       io::save_safetensors(aside + "/" + kAdapters, adapters, {{kUpdatesKey, to_json(checkpoint.updates).dump()}});
-    io::save_safetensors(aside + "/" + kState, checkpoint.optimizer,
-                         {{"run_state", to_json(checkpoint.state).dump()}, {"config", checkpoint.config}, {"data", checkpoint.data}});
+    std::map<std::string, std::string> about = {
+        {"run_state", to_json(checkpoint.state).dump()}, {"config", checkpoint.config}, {"data", checkpoint.data}};
+    if (!checkpoint.tuning.empty()) about["tuning"] = checkpoint.tuning;
+    io::save_safetensors(aside + "/" + kState, checkpoint.optimizer, about);
     io::write_file(aside + "/" + kManifest, make_manifest(aside, checkpoint.state).dump(2) + "\n");
     sync_path(aside);
     // Replaces an older checkpoint of the same step, which exists if the run was resumed from an earlier step.
@@ -338,6 +340,7 @@ Checkpoint load_checkpoint(const std::string& folder) {
   out.state = state_from_json(state.metadata["run_state"], path);
   out.config = state.metadata["config"];
   out.data = state.metadata["data"];
+  out.tuning = state.metadata["tuning"];
   return out;
 }
 

@@ -37,6 +37,7 @@ struct Checkpoint {
   RunState state;
   std::string config;  // the resolved configuration, as YAML
   std::string data;    // fingerprints of the training data (data_fingerprint.h), as JSON; empty if unknown
+  std::string tuning;  // digest of the tuning table (src/ops/tuning.h); empty without a GPU, and in older checkpoints
 };
 
 /// The checkpoints of one run: FOLDER/step_0000100/{model.safetensors, state.safetensors, manifest.json}, plus ema.safetensors if

@@ -243,6 +243,7 @@ Checkpoint CheckpointKeeper::gather(RunState state) const {
   Checkpoint checkpoint;
   checkpoint.config = to_yaml(config_);
   checkpoint.data = run_.data_fingerprint;
+  checkpoint.tuning = run_.tuning;
   checkpoint.state = std::move(state);
   checkpoint.optimizer = run_.optimizer->gather_state();
   if (run_.ema) checkpoint.ema = run_.ema->averages();

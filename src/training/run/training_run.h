@@ -36,6 +36,7 @@ struct TrainingRun {
   std::shared_ptr<ReportedSamples> reported = std::make_shared<ReportedSamples>();  // skipped samples that the log has already reported
   std::shared_ptr<const PublishedParts> published;  // parts of the published model's folder that checkpoints also store; null if none
   std::string data_fingerprint;  // fingerprint of the training data, as JSON (data_fingerprint.h); empty if not computed
+  std::string tuning;            // digest of the tuning table (src/ops/tuning.h); empty without a GPU
 };
 
 /// Returns the index of a rank's GPU, given its local rank and the number of GPUs that its process sees. The index is the local
