@@ -94,7 +94,6 @@ struct HopperBlock {
   static constexpr int kSums = kColumns / 2;  // of a thread and tile of 64 rows
   static constexpr int kTokenBlocks = kColumns / 8;
   static constexpr int kBlockRowBytes = kTokenBlocks * 128;  // of 8 patches and all tokens, in blocks of 8 x 8 elements
-  static constexpr int kTileBytes = 64 * kTileRowBytes;
 
   const HopperArguments& common;
   unsigned char* const shared;
@@ -278,6 +277,27 @@ struct HopperBlock {
     }
   }
 };
+
+/// Runs the role of the calling thread: load() in the loader's warp, store() in the storer, and consume<0>() or consume<1>() in a consumer.
+template <class Block>
+__device__ __forceinline__ void run_roles(const Block& block) {
+  block.start_barriers();
+  if (threadIdx.x < kWarpgroup) {
+    release_registers<40>();
+    if (threadIdx.x < 32) {
+      block.load();
+    } else if (threadIdx.x == 32) {
+      block.store();
+    }
+  } else {
+    claim_registers<232>();
+    if (threadIdx.x < 2 * kWarpgroup) {
+      block.template consume<0>();
+    } else {
+      block.template consume<1>();
+    }
+  }
+}
 
 }  // namespace
 }  // namespace tessera::kernels

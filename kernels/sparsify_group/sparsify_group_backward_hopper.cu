@@ -21,7 +21,7 @@ struct HopperBackwardArguments : HopperArguments {
 template <int kColumns>
 struct HopperBackwardBlock : HopperBlock<kColumns> {
   using Base = HopperBlock<kColumns>;
-  using Base::common, Base::kSums, Base::kTileBytes;
+  using Base::common, Base::kSums;
   using Results = float[kTiles][kSums];
   static constexpr float kTie = 1024.0f;               // more than there are patches: a number n + kTie m holds two counts
   static constexpr int kSteps = (kColumns + 15) / 16;  // of products over tokens
@@ -255,32 +255,13 @@ struct HopperBackwardBlock : HopperBlock<kColumns> {
       for (int slice = 0; slice < common.slices; ++slice) multiply_slice<kConsumer>(weights, gradients, place, mask);
     }
   }
-
-  __device__ __forceinline__ void run() const {
-    Base::start_barriers();
-    if (threadIdx.x < kWarpgroup) {
-      release_registers<40>();
-      if (threadIdx.x < 32) {
-        load();
-      } else if (threadIdx.x == 32) {
-        store();
-      }
-    } else {
-      claim_registers<232>();
-      if (threadIdx.x < 2 * kWarpgroup) {
-        consume<0>();
-      } else {
-        consume<1>();
-      }
-    }
-  }
 };
 
 template <int kColumns>
 __global__ void __launch_bounds__(kHopperThreads, 1)
     sparsify_group_backward_hopper_kernel(const __grid_constant__ HopperBackwardArguments arguments) {
   TESSERA_ALIGNED_SHARED(shared);
-  HopperBackwardBlock<kColumns>(arguments, shared).run();
+  run_roles(HopperBackwardBlock<kColumns>(arguments, shared));
 }
 
 }  // namespace

@@ -195,32 +195,13 @@ struct HopperForwardBlock : HopperBlock<kColumns> {
       for (int slice = 0; slice < common.slices; ++slice) group_patches<kConsumer>(place, mask);
     }
   }
-
-  __device__ __forceinline__ void run() const {
-    Base::start_barriers();
-    if (threadIdx.x < kWarpgroup) {
-      release_registers<40>();
-      if (threadIdx.x < 32) {
-        load();
-      } else if (threadIdx.x == 32) {
-        store();
-      }
-    } else {
-      claim_registers<232>();
-      if (threadIdx.x < 2 * kWarpgroup) {
-        consume<0>();
-      } else {
-        consume<1>();
-      }
-    }
-  }
 };
 
 template <int kColumns>
 __global__ void __launch_bounds__(kHopperThreads, 1)
     sparsify_group_forward_hopper_kernel(const __grid_constant__ HopperForwardArguments arguments) {
   TESSERA_ALIGNED_SHARED(shared);
-  HopperForwardBlock<kColumns>(arguments, shared).run();
+  run_roles(HopperForwardBlock<kColumns>(arguments, shared));
 }
 
 }  // namespace
