@@ -47,7 +47,7 @@ at::Tensor composed_linear_cross_entropy(const at::Tensor& hidden, const at::Ten
 at::Tensor composed_linear_soft_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& ids,
                                               const at::Tensor& weights);
 
-/// Each of these functions returns one case for the forward pass and one for the backward pass. For flops_regularizer, which returns one
+/// Each of these functions but linear_map_cases() returns one case for the forward pass and one for the backward pass. For flops_regularizer, which returns one
 /// row as the gradient of all rows, two more cases write all rows and add the row to a dense gradient.
 std::vector<KernelCase> sparsify_group_cases(const GroupShape& shape, const at::Device& device, at::ScalarType dtype);
 std::vector<KernelCase> flops_regularizer_cases(const EncodingShape& shape, const at::Device& device,
@@ -57,6 +57,9 @@ std::vector<KernelCase> token_max_projection_cases(const ProjectionShape& shape,
                                                    at::ScalarType dtype);
 std::vector<KernelCase> linear_cross_entropy_cases(const CrossEntropyShape& shape, const at::Device& device,
                                                    at::ScalarType dtype);
+/// The products of an MLP's two maps, I -> O with GELU and O -> I, that are computed together with something else: the first map with GELU,
+/// the gradient of the second map's input with that of GELU and of the first bias, and the gradients of the first map's parameters.
+std::vector<KernelCase> linear_map_cases(const MapShape& shape, const at::Device& device, at::ScalarType dtype);
 std::vector<KernelCase> max_similarity_cases(const GroupShape& shape, const at::Device& device, at::ScalarType dtype);
 
 }  // namespace tessera::bench
