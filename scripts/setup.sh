@@ -8,12 +8,13 @@ cd "$(dirname "$0")/.."
 
 usage() {
   cat <<'EOF'
-usage: scripts/setup.sh [--no-build | --programs] [--develop | --fuzz] [--cudnn-frontend] [--jobs N] [--help]
+usage: scripts/setup.sh [--no-build | --programs] [--develop | --fuzz] [--cudnn-frontend] [--cutlass] [--jobs N] [--help]
   --no-build  install and configure only
   --programs  build the programs, and no tests
   --develop   compile each file on its own, so that an edit rebuilds little (build-develop/); the first build takes longer
   --fuzz      install clang and configure build-fuzz/ (scripts/check/fuzz.sh builds it)
   --cudnn-frontend  download the headers of cudnn-frontend and build the attention by cuDNN (docs/gpu.md)
+  --cutlass   build CUTLASS's products with activations for the H100, too (docs/gpu.md); they take some minutes and have never run yet
   --jobs N    compiler processes (default: one per core, but at most one per 2 GB of memory)
 environment:
   TESSERA_CACHE       where to install LibTorch (default: $XDG_CACHE_HOME/tessera or ~/.cache/tessera; 5 GB)
@@ -21,7 +22,7 @@ environment:
 EOF
 }
 
-build=all preset=release build_dir=build jobs= cudnn_frontend=
+build=all preset=release build_dir=build cudnn_frontend= cutlass= jobs=
 while [ $# -gt 0 ]; do
   case $1 in
     --no-build) build=no ;;
@@ -29,6 +30,7 @@ while [ $# -gt 0 ]; do
     --develop) preset=develop build_dir=build-develop ;;
     --fuzz) preset=fuzz build_dir=build-fuzz build=no ;;
     --cudnn-frontend) cudnn_frontend=yes ;;
+    --cutlass) cutlass=yes ;;
     --jobs) jobs=${2:?--jobs needs a number}; shift ;;
     -h|--help) usage; exit 0 ;;
     *) echo "setup.sh: unknown argument $1 (see --help)" >&2; exit 2 ;;
@@ -40,6 +42,7 @@ torch_version=2.11.0
 arrow_version=26.0.1
 cuda_series=13.0
 cudnn_frontend_version=1.32.0
+cutlass_version=4.2.0.0
 cache=${TESSERA_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tessera}
 venv=$cache/libtorch-$torch_version
 started=$SECONDS
@@ -125,6 +128,12 @@ if [ -n "$cudnn_frontend" ]; then
   [ -n "$toolkit" ] && [ -n "$site" ] || die "--cudnn-frontend needs a CUDA compiler, and the LibTorch that this script installs"
   pip_install cudnn-frontend --no-deps "nvidia-cudnn-frontend==$cudnn_frontend_version"
   configure+=(-DTESSERA_WITH_CUDNN_FRONTEND=ON)
+fi
+if [ -n "$cutlass" ]; then
+  [ -n "$toolkit" ] || die "--cutlass needs a CUDA compiler"
+  [ -n "$site" ] || die "--cutlass installs CUTLASS next to LibTorch, but CMAKE_PREFIX_PATH names your own; configure with TESSERA_CUTLASS_INCLUDE"
+  pip_install cutlass --no-deps "nvidia-cutlass==$cutlass_version"  # only its headers are used
+  configure+=(-DTESSERA_WITH_CUTLASS=ON -DTESSERA_CUTLASS_INCLUDE="$site/cutlass_library/source/include")
 fi
 phase_done "CUDA compiler (${toolkit:-none: building without kernels for GPUs})"
 

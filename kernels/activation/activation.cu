@@ -119,7 +119,8 @@ __global__ void __launch_bounds__(kThreads, kFactor ? 1 : 2)
   constexpr int kEach = kWordElements<Element>, kColumns = kTileColumns<Element>;
   const std::int64_t width = call.problem.width, column = static_cast<std::int64_t>(blockIdx.x) * kColumns + threadIdx.x % 32 * kEach;
   const std::int64_t first_row = blockIdx.y * division.slice_rows + threadIdx.x / 32;
-  const std::int64_t end = call.problem.rows < (blockIdx.y + 1) * division.slice_rows ? call.problem.rows : (blockIdx.y + 1) * division.slice_rows;
+  const std::int64_t slice_end = (blockIdx.y + 1) * division.slice_rows;
+  const std::int64_t end = slice_end < call.problem.rows ? slice_end : call.problem.rows;
   const std::int64_t left = width - column;
   const auto* const x = static_cast<const Element*>(call.x);
   const auto* const factor = static_cast<const Element*>(call.factor);
@@ -174,7 +175,8 @@ __global__ void __launch_bounds__(kThreads, kFactor ? 1 : 2)
 }
 
 bool are_aligned(std::initializer_list<const void*> matrices) {
-  return std::all_of(matrices.begin(), matrices.end(), [](const void* matrix) { return reinterpret_cast<std::uintptr_t>(matrix) % 16 == 0; });
+  return std::all_of(matrices.begin(), matrices.end(),
+                     [](const void* matrix) { return reinterpret_cast<std::uintptr_t>(matrix) % 16 == 0; });
 }
 
 template <class Element, bool kNormal, bool kFactor>
@@ -185,7 +187,8 @@ template <class Start>
 Status with_kernel(const ActivationProblem& problem, bool factor, const Start& start) {
   const auto of_type = [&](auto element) {
     using Element = decltype(element);
-    if (problem.activation == Activation::kGelu) return factor ? start(Kernel<Element, true, true>()) : start(Kernel<Element, true, false>());
+    if (problem.activation == Activation::kGelu)
+      return factor ? start(Kernel<Element, true, true>()) : start(Kernel<Element, true, false>());
     return factor ? start(Kernel<Element, false, true>()) : start(Kernel<Element, false, false>());
   };
   return problem.type == DataType::kBfloat16 ? of_type(Bfloat16()) : of_type(float());
@@ -234,7 +237,8 @@ Status activation_forward(const ActivationForward& arguments, void* stream) {
 
 Status activation_backward(const ActivationBackward& arguments, void* stream) {
   if (Status status = check(arguments); !status.ok() || arguments.problem.rows == 0) return status;
-  return with_kernel(arguments.problem, arguments.factor != nullptr, [&](auto kernel) { return start_backward(kernel, arguments, stream); });
+  return with_kernel(arguments.problem, arguments.factor != nullptr,
+                     [&](auto kernel) { return start_backward(kernel, arguments, stream); });
 }
 
 }  // namespace TESSERA_DEVICE_NAMESPACE

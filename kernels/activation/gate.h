@@ -1,7 +1,7 @@
 #pragma once
 
-// Every activation is x * share(x), so its derivative is share(x) + x * slope(x), where slope is the derivative of share. For gelu, share is
-// the normal distribution function; for the others, it is a sigmoid of a polynomial of x.
+// Every activation is x * share(x), so its derivative is share(x) + x * slope(x), where slope is the derivative of share. For gelu, share
+// is the normal distribution function; for the others, it is a sigmoid of a polynomial of x.
 #include <cmath>
 #include <type_traits>
 

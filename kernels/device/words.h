@@ -45,7 +45,8 @@ __device__ __forceinline__ Word load_once(const void* address) {
   return word;
 #endif
 }
-/// Writes a word of global memory, which the kernel does not read, in one access. (The compiler may write the parts of a Word one by one, even those of a uint4.)
+/// Writes a word of global memory, which the kernel does not read, in one access. (The compiler may write the parts of a Word one by one,
+/// even those of a uint4.)
 __device__ __forceinline__ void store_word(void* address, const Word& word) {
 #if defined(TESSERA_CUDA_EMULATION)
   word_at<Word>(address) = word;

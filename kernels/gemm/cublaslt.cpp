@@ -123,8 +123,8 @@ CublasLtGemm::CublasLtGemm(const CublasLt& library, int compute_capability, std:
 }
 
 std::vector<CublasLtGemm::Algorithm> CublasLtGemm::find(const GemmProblem& problem) {
-  // cuBLASLt's GELU is the approximation with tanh. It would round the bias gradient of an activated input gradient to bfloat16; the product
-  // for the weight gradient computes the same sums in float32.
+  // cuBLASLt's GELU is the approximation with tanh. It would round the bias gradient of an activated input gradient to bfloat16; the
+  // product for the weight gradient computes the same sums in float32.
   const bool possible = !problem.activated || (problem.activation == Activation::kGeluTanh && (forward(problem) || !problem.bias));
   if (handle_ == nullptr || !possible) return {};
   const Key key(problem.kind, problem.rows, problem.in, problem.out, problem.result, problem.bias, problem.activated, problem.accumulate);
@@ -145,8 +145,8 @@ std::vector<CublasLtGemm::Algorithm> CublasLtGemm::find(const GemmProblem& probl
   for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
                                CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
     prefer(attribute, std::uint32_t{16});
-  ok = ok && library_.cublasLtMatmulAlgoGetHeuristic(handle_, description.product, description.a, description.b, description.d, description.d,
-                                                     preference, kMostAlgorithms, results, &count) == CUBLAS_STATUS_SUCCESS;
+  ok = ok && library_.cublasLtMatmulAlgoGetHeuristic(handle_, description.product, description.a, description.b, description.d,
+                                                     description.d, preference, kMostAlgorithms, results, &count) == CUBLAS_STATUS_SUCCESS;
   if (preference != nullptr) library_.cublasLtMatmulPreferenceDestroy(preference);
   std::vector<Algorithm> out;
   for (int i = 0; ok && i < count; ++i) {
@@ -176,7 +176,8 @@ std::vector<std::string> CublasLtGemm::algorithms(const GemmProblem& problem) {
 Status CublasLtGemm::run(const GemmCall& call, void* stream) {
   const GemmProblem& p = call.problem;
   const std::vector<Algorithm> candidates = find(p);
-  const auto chosen = std::find_if(candidates.begin(), candidates.end(), [&](const Algorithm& each) { return each.name == call.algorithm; });
+  const auto has_name = [&](const Algorithm& each) { return each.name == call.algorithm; };
+  const auto chosen = std::find_if(candidates.begin(), candidates.end(), has_name);
   if (chosen == candidates.end()) return Status::failure("gemm: no algorithm " + call.algorithm);
   const Description description(library_, p, forward(p) ? call.bias : call.bias_gradient, call.before);
   const void* const a = p.kind == GemmKind::kWeightGradient ? call.x : call.weight;
@@ -184,8 +185,9 @@ Status CublasLtGemm::run(const GemmCall& call, void* stream) {
   const float one = 1.0f, rest = p.accumulate ? 1.0f : 0.0f;
   cublasStatus_t status = description.status;
   if (status == CUBLAS_STATUS_SUCCESS)
-    status = library_.cublasLtMatmul(handle_, description.product, &one, a, description.a, b, description.b, &rest, call.result, description.d,
-                                     call.result, description.d, &chosen->value, call.workspace, workspace_, static_cast<cudaStream_t>(stream));
+    status = library_.cublasLtMatmul(handle_, description.product, &one, a, description.a, b, description.b, &rest, call.result,
+                                     description.d, call.result, description.d, &chosen->value, call.workspace, workspace_,
+                                     static_cast<cudaStream_t>(stream));
   if (status == CUBLAS_STATUS_SUCCESS) return {};
   return Status::failure("gemm: cuBLASLt failed with status " + std::to_string(static_cast<int>(status)) + " (" + call.algorithm + ")");
 }

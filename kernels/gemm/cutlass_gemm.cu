@@ -69,8 +69,8 @@ struct Kernel {
   using Cluster = cute::Shape<_2, _1, _1>;
   using CollectiveEpilogue =
       typename cutlass::epilogue::collective::CollectiveBuilder<cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, Cluster,
-                                                                cutlass::epilogue::collective::EpilogueTileAuto, float, float, void, Result, 8,
-                                                                Element, Result, 8, Epilogue, Fusion>::CollectiveOp;
+                                                                cutlass::epilogue::collective::EpilogueTileAuto, float, float, void, Result,
+                                                                8, Element, Result, 8, Epilogue, Fusion>::CollectiveOp;
   using CollectiveMainloop = typename cutlass::gemm::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Element, LayoutA, 8, Element, Column, 8, float, Tile, Cluster,
       cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(sizeof(typename CollectiveEpilogue::SharedStorage))>,
@@ -84,8 +84,8 @@ using BackwardFusion =
     cutlass::epilogue::fusion::LinCombDeEltActDePerRowBias<Column, ActivateBackward, Element, float, Element, float, void>;
 
 template <bool kForward, class Tile, class Mainloop, class Epilogue>
-using GemmOf = typename Kernel<std::conditional_t<kForward, Row, Column>, std::conditional_t<kForward, Row, Column>, Tile, Mainloop, Epilogue,
-                               std::conditional_t<kForward, ForwardFusion, BackwardFusion>>::Gemm;
+using GemmOf = typename Kernel<std::conditional_t<kForward, Row, Column>, std::conditional_t<kForward, Row, Column>, Tile, Mainloop,
+                               Epilogue, std::conditional_t<kForward, ForwardFusion, BackwardFusion>>::Gemm;
 template <bool kForward>
 using Pingpong = GemmOf<kForward, cute::Shape<_128, _128, _64>, cutlass::gemm::KernelTmaWarpSpecializedPingpong,
                         cutlass::epilogue::TmaWarpSpecialized>;

@@ -9,8 +9,8 @@
 #include "kernels/status.h"
 
 /// The products of a linear map y = x weight^T + bias in bfloat16 on a GPU, each with what follows it in the same launch. All matrices are
-/// contiguous, at multiples of 16 bytes; x is [rows, in], weight [out, in], y [rows, out]. Sums are float32. cuBLASLt computes the products;
-/// if the build has CUTLASS (TESSERA_WITH_CUTLASS), its kernels for sm_90a compute those with an activation.
+/// contiguous, at multiples of 16 bytes; x is [rows, in], weight [out, in], y [rows, out]. Sums are float32. cuBLASLt computes the
+/// products; if the build has CUTLASS (TESSERA_WITH_CUTLASS), its kernels for sm_90a compute those with an activation.
 ///
 /// src/ops/linear_map.h has the same products of tensors, for all devices and types.
 namespace tessera::kernels {

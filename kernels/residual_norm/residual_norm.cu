@@ -2,7 +2,8 @@
 // four warps, or of as many warps as it needs. A thread owns the same columns of all its rows, in pieces of eight, which it loads as words of
 // 16 bytes if the rows are aligned to that. All words of a row are loaded before the first is used, so that many loads are in flight.
 // Backward: a thread adds the sums over its rows in registers. The warps of a block add theirs in order, and each block writes its sums to
-// the workspace [blocks, sums, width]. The last blocks add those of all blocks (last_block.h). The number of blocks depends only on the shape.
+// the workspace [blocks, sums, width]. The last blocks add those of all blocks (last_block.h). The number of blocks depends only on the
+// shape.
 #include <algorithm>
 #include <initializer_list>
 
@@ -307,7 +308,8 @@ __global__ void __launch_bounds__(kMostWarps * 32) backpropagate(ResidualNormBac
   add_block_sums(sums, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x), results.count * pitch,
                  [width = problem.width, pitch, results](int first, const float(&totals)[4]) {
                    const int which = first / pitch, column = first - which * pitch;
-                   float* const result = which == 0 ? results.to[0] : which == 1 ? results.to[1] : which == 2 ? results.to[2] : results.to[3];
+                   float* const result = which < 2 ? (which == 0 ? results.to[0] : results.to[1])
+                                                   : (which == 2 ? results.to[2] : results.to[3]);
 #pragma unroll
                    for (int k = 0; k < 4; ++k)
                      if (column + k < width) result[column + k] = totals[k];

@@ -326,7 +326,8 @@ stage_speed() {
   local bench=("${run[@]}" "$programs/bin/tessera-bench") python=("${run[@]}" python3)
   local device=(--device cuda --quiet) pairs=(--device cuda --dtype bfloat16 --batch-size 512)
   part table ceilings 10 "${bench[@]}" kernels "${device[@]}" --ceilings --time-limit 1 --json "$folder/ceilings.json"
-  part tests correct 90 kernels_tests 'On/SparsifyGroup*/cuda:On/HopperProducts*/cuda:On/FlopsRegularizer*/cuda:On/ResidualNorm*/cuda'
+  part tests products 15 ops_tests 'LinearMap.OnAGpu*'
+    part tests correct 75 kernels_tests 'On/SparsifyGroup*/cuda:On/HopperProducts*/cuda:On/FlopsRegularizer*/cuda:On/ResidualNorm*/cuda:On/Activation*/cuda'
   if offers tune "${bench[@]}"; then
     part piece tune 120 "${bench[@]}" tune --device cuda --json "$folder/tuning.json"
   else
@@ -334,9 +335,11 @@ stage_speed() {
   fi
   local beside_pytorch=("${python[@]}" scripts/compare/kernels_gpu.py --library "$programs/lib/libtessera_ops.so" --recorded --operators)
   part table kernels 60 "${beside_pytorch[@]}" sparsify_group flops_regularizer flops_regularizer_written flops_regularizer_added     --json "$folder/kernels.json"
-  part table other_kernels 40 "${beside_pytorch[@]}" linear_cross_entropy linear_soft_cross_entropy token_max_projection max_similarity --dtypes bfloat16     --json "$folder/other_kernels.json"
+  part table other_kernels 35 "${beside_pytorch[@]}" linear_cross_entropy linear_soft_cross_entropy token_max_projection max_similarity --dtypes bfloat16     --json "$folder/other_kernels.json"
   local step=("${python[@]}" scripts/compare/step.py --bench "$programs/bin/tessera-bench" "${pairs[@]}" --model ViT-B-16
               --config openclip_vitb16 --compile --repetitions 5)
+  part table linear_map 10 "${bench[@]}" kernels "${device[@]}" --dtypes bfloat16 --linear-map 100864x768x3072 --time-limit 0.5 \
+    --json "$folder/linear_map.json"
   part table step_coco 85 "${step[@]}" --captions coco
   part table step_full 55 "${step[@]}" --captions full
   local ledger=("${pairs[@]}" --caption-lengths coco --repeats 5 --phases --operators 30 --quiet) narrow=$folder/residual_bfloat16.yaml

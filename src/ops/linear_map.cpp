@@ -24,7 +24,9 @@ bool is_aligned(const at::Tensor& tensor) {
 
 // Whether kernels/gemm takes these matrices, given as a product a b.
 bool fits(const at::Tensor& a, const at::Tensor& b) {
-  const auto narrow = [](const at::Tensor& each) { return each.is_cuda() && each.scalar_type() == at::kBFloat16 && each.numel() > 0 && is_aligned(each); };
+  const auto narrow = [](const at::Tensor& each) {
+    return each.is_cuda() && each.scalar_type() == at::kBFloat16 && each.numel() > 0 && is_aligned(each);
+  };
   return narrow(a) && narrow(b) && has_kernels(a) && kernels::cuda::gemm_library() != 0;
 }
 
@@ -106,7 +108,8 @@ at::Tensor activated(const at::Tensor& given, const at::Tensor& given_factor, co
   if (!has_activation_kernel(given, activation, kind))
     return given_factor.defined() ? activate(given, activation) * given_factor : activate(given, activation);
   const c10::OptionalDeviceGuard device(given.device());
-  const at::Tensor x = given.contiguous(), factor = given_factor.defined() ? given_factor.contiguous() : at::Tensor(), y = at::empty_like(x);
+  const at::Tensor x = given.contiguous(), factor = given_factor.defined() ? given_factor.contiguous() : at::Tensor();
+  const at::Tensor y = at::empty_like(x);
   check_status(kernels::cuda::activation_forward({problem_of(x, kind), x.const_data_ptr(), data_of(factor), y.mutable_data_ptr()},
                                                  current_stream(x)));
   return y;
@@ -123,13 +126,14 @@ at::Tensor apply_map(const at::Tensor& x, const MapParameters& parameters, bool 
   return functional ? torch::nn::functional::linear(x, weight, bias) : at::linear(x, weight, bias);
 }
 
-ActivatedMap map_and_activate(const at::Tensor& x, const MapParameters& parameters, bool by_functional, const std::string& activation) {
+ActivatedMap map_and_activate(at::Tensor x, const MapParameters& parameters, bool by_functional, const std::string& activation) {
   ActivatedMap out;
   if (const auto found = linear_map_parts::library_map(x, parameters, &activation, &out.before)) {
     out.after = *found;
     return out;
   }
   out.before = apply_map(x, parameters, by_functional);
+  x.reset();
   out.after = linear_map_parts::activated(out.before, {}, activation);
   return out;
 }
@@ -198,9 +202,11 @@ ActivationGradient activation_gradient(const at::Tensor& given_gradient, const a
                      factor = given_factor.defined() ? given_factor.contiguous() : at::Tensor();
     const auto sums = [&](bool wanted) { return wanted ? at::empty({x.size(-1)}, x.options().dtype(at::kFloat)) : at::Tensor(); };
     const auto floats = [](const at::Tensor& tensor) { return tensor.defined() ? tensor.mutable_data_ptr<float>() : nullptr; };
-    out = {at::empty_like(x), sums(biases_wanted), factor.defined() ? at::empty_like(x) : at::Tensor(), sums(biases_wanted && factor.defined())};
-    kernels::ActivationBackward call{problem_of(x, kind), x.const_data_ptr(), data_of(factor), gradient.const_data_ptr(), out.x.mutable_data_ptr()};
-    if (factor.defined()) call.grad_factor = out.factor.mutable_data_ptr();
+    const bool gated = factor.defined();
+    out = {at::empty_like(x), sums(biases_wanted), gated ? at::empty_like(x) : at::Tensor(), sums(biases_wanted && gated)};
+    kernels::ActivationBackward call{problem_of(x, kind), x.const_data_ptr(), data_of(factor), gradient.const_data_ptr(),
+                                     out.x.mutable_data_ptr()};
+    if (gated) call.grad_factor = out.factor.mutable_data_ptr();
     call.grad_x_sum = floats(out.x_bias);
     call.grad_factor_sum = floats(out.factor_bias);
     const at::Tensor memory = biases_wanted ? workspace(kernels::cuda::activation_workspace(call.problem), x) : at::Tensor();

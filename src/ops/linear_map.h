@@ -15,20 +15,22 @@ struct MapParameters {
   const at::Tensor& multiplied() const { return copy.defined() ? copy : weight; }
 };
 
-// The products of linear maps, each with what follows it, so that a GPU computes both in one launch or one pass where it can: with cuBLASLt's
-// epilogues or CUTLASS (kernels/gemm) in bfloat16, and with the kernels of kernels/activation in float32 and bfloat16. On the CPU and for other
-// types these are LibTorch's operators, bit by bit what autograd computes. Matrices are [..., in] and [..., out]; nothing records a history,
-// and autocast must be off.
+// The products of linear maps, each with what follows it, so that a GPU computes both in one launch or one pass where it can: with
+// cuBLASLt's epilogues or CUTLASS (kernels/gemm) in bfloat16, and with the kernels of kernels/activation in float32 and bfloat16. On the
+// CPU and for other types these are LibTorch's operators, bit by bit what autograd computes. Matrices are [..., in] and [..., out]; nothing
+// records a history, and autocast must be off.
 
-/// Returns x weight^T + bias. On the CPU, at::linear() and torch's functional can round differently; `by_functional` chooses the second. (The
-/// functional adds the bias of a padded batch in the bias's own type.)
+/// Returns x weight^T + bias. On the CPU, at::linear() and torch's functional can round differently: all published results were measured
+/// with the first for queries, keys and values, and with the second (`by_functional`) for other maps. The functional adds the bias of a
+/// padded batch in the bias's own type.
 at::Tensor apply_map(const at::Tensor& x, const MapParameters& parameters, bool by_functional);
 
 /// The result of a map, and the activation (src/ops/activation.h) of it.
 struct ActivatedMap {
   at::Tensor before, after;
 };
-ActivatedMap map_and_activate(const at::Tensor& x, const MapParameters& parameters, bool by_functional, const std::string& activation);
+/// Releases x before the activation is computed, if the caller gives it away.
+ActivatedMap map_and_activate(at::Tensor x, const MapParameters& parameters, bool by_functional, const std::string& activation);
 
 /// Returns activate(x, activation) * factor.
 at::Tensor activate_and_multiply(const at::Tensor& x, const at::Tensor& factor, const std::string& activation);
@@ -36,8 +38,8 @@ at::Tensor activate_and_multiply(const at::Tensor& x, const at::Tensor& factor, 
 /// Returns the gradient gradient * weight of a map's input. If `sum` is defined, adds it to the product, and may change it in place.
 at::Tensor input_gradient(const at::Tensor& gradient, const at::Tensor& weight, const at::Tensor& sum = {});
 
-/// The gradients of the arguments of an activation and of the biases that were added before it: their sums over all rows. Undefined where they
-/// are not wanted, or where there is no factor.
+/// The gradients of the arguments of an activation and of the biases that were added before it: their sums over all rows. Undefined where
+/// they are not wanted, or where there is no factor.
 struct ActivationGradient {
   at::Tensor x, x_bias, factor, factor_bias;
 };
@@ -46,14 +48,14 @@ struct ActivationGradient {
 ActivationGradient activated_input_gradient(const at::Tensor& gradient, const at::Tensor& weight, const at::Tensor& before,
                                             const std::string& activation, bool bias_wanted);
 /// The gradients of activate_and_multiply(), from that of its result. `factor` may be undefined: 1.
-ActivationGradient activation_gradient(const at::Tensor& gradient, const at::Tensor& x, const at::Tensor& factor, const std::string& activation,
-                                       bool biases_wanted);
+ActivationGradient activation_gradient(const at::Tensor& gradient, const at::Tensor& x, const at::Tensor& factor,
+                                       const std::string& activation, bool biases_wanted);
 
 struct MapGradient {
   at::Tensor weight, bias;
 };
-/// Returns the gradients of a map's parameters that are wanted, from that of its result. On a GPU, that of the weight has the type `type` if
-/// this is float32; everywhere else it has the gradient's.
+/// Returns the gradients of a map's parameters that are wanted, from that of its result. On a GPU, that of the weight is float32 if `type`
+/// is; everywhere else it has the gradient's type.
 MapGradient parameter_gradient(const at::Tensor& gradient, const at::Tensor& x, at::ScalarType type, bool weight_wanted, bool bias_wanted);
 
 }  // namespace tessera

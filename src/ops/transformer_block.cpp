@@ -123,7 +123,8 @@ class Block : public torch::autograd::Function<Block> {
       kept.fc = apply_map(kept.second.output, p.fc, /*by_functional=*/true);
       kept.gate = apply_map(kept.second.output, p.gate, /*by_functional=*/true);
     } else {
-      ActivatedMap found = map_and_activate(kept.second.output, p.fc, /*by_functional=*/true, p.activation);
+      at::Tensor x = call->recorded ? kept.second.output : std::exchange(kept.second.output, {});
+      ActivatedMap found = map_and_activate(std::move(x), p.fc, /*by_functional=*/true, p.activation);
       kept.fc = std::move(found.before);
       kept.hidden = std::move(found.after);
     }
@@ -151,8 +152,8 @@ class Block : public torch::autograd::Function<Block> {
     at::Tensor gradient;
     if (kept.gate.defined()) {
       const bool biases = maps.needs_bias(kGateBias) || maps.needs_bias(kFcBias);
-      const ActivationGradient of =
-          activation_gradient(input_gradient(given[1], saved[kProjectionWeight]), std::exchange(kept.gate, {}), kept.fc, p.activation, biases);
+      const ActivationGradient of = activation_gradient(input_gradient(given[1], saved[kProjectionWeight]), std::exchange(kept.gate, {}),
+                                                        kept.fc, p.activation, biases);
       gradients[kGateBias] = of.x_bias;
       gradients[kFcBias] = of.factor_bias;
       maps.store(of.factor, kept.second.output, kFcWeight, kFcBias);

@@ -65,6 +65,7 @@ TEST(KernelBench, StatedFlopsEqualTheCountedOnes) {
   for (const KernelCase& each : self_attention_cases({2, 9, 3, 8}, at::kCPU, at::kFloat)) EXPECT_EQ(counted(each.run), each.flops) << each.kernel;
   for (const CrossEntropyShape& shape : {CrossEntropyShape{5, 33, 16}, CrossEntropyShape{5, 33, 16, 4}})
     for (KernelCase& each : linear_cross_entropy_cases(shape, at::kCPU, at::kFloat)) cases.push_back(std::move(each));
+  for (KernelCase& each : linear_map_cases({5, 16, 24}, at::kCPU, at::kFloat)) cases.push_back(std::move(each));
   for (const KernelCase& each : cases) EXPECT_EQ(counted(each.run), each.flops) << each.kernel << " " << each.pass;
   const double product = 2.0 * 2 * 5 * 9 * 16;
   EXPECT_EQ(cases[0].flops, 2 * product);
@@ -93,10 +94,11 @@ TEST(KernelBench, MeasuresEveryPassInEveryType) {
   settings.similarities = {{3, 5, 9, 16}};
   settings.projections = {{2, 9, 33, 16}};
   settings.cross_entropies = {{5, 33, 16}};
+  settings.maps = {{5, 16, 24}};
   settings.repeats = 1;
   settings.time_limit = 0.2;
   const KernelBench bench = measure_kernels(settings);
-  ASSERT_EQ(bench.costs.size(), 22u);
+  ASSERT_EQ(bench.costs.size(), 25u);
   for (const KernelCost& cost : bench.costs) {
     EXPECT_GT(cost.seconds, 0) << cost.kernel << cost.pass;
     EXPECT_GT(cost.composed_seconds, 0) << cost.kernel << cost.pass;
@@ -110,7 +112,7 @@ TEST(KernelBench, MeasuresEveryPassInEveryType) {
   const KernelCost& forward = bench.costs.front();
   EXPECT_EQ(forward.bytes, 4.0 * (2 * 2 * 5 * 16 + 2 * 9 * 16 + 2 * 5 * 3)) << "text, grouped, patches, statistics";
   const auto json = nlohmann::json::parse(to_json(bench));
-  EXPECT_EQ(json["kernels"].size(), 22u);
+  EXPECT_EQ(json["kernels"].size(), 25u);
   EXPECT_NE(to_markdown(bench).find("| sparsify_group forward "), std::string::npos);
 }
 

@@ -46,8 +46,9 @@ class ActivationKernels : public KernelTest {
       return on.allocate(to_bytes(std::vector<float>(static_cast<std::size_t>(count), NAN), type));
     };
     const auto given = [&](unsigned seed) { return on.allocate(to_bytes(inputs(c, seed), c.type)); };
-    const auto x = given(1), factor = given(2), grad_y = given(3), y = filled(c.rows * c.width, c.type), grad_x = filled(c.rows * c.width, c.type),
-               grad_factor = filled(c.rows * c.width, c.type), x_sum = filled(c.width, DataType::kFloat32),
+    const std::int64_t count = c.rows * c.width;
+    const auto x = given(1), factor = given(2), grad_y = given(3), y = filled(count, c.type), grad_x = filled(count, c.type),
+               grad_factor = filled(count, c.type), x_sum = filled(c.width, DataType::kFloat32),
                factor_sum = filled(c.width, DataType::kFloat32);
     const ActivationProblem problem{c.activation, c.rows, c.width, c.type};
     ActivationForward forward{problem, x->data(), c.factor ? factor->data() : nullptr, y->data()};
@@ -61,7 +62,7 @@ class ActivationKernels : public KernelTest {
       backward.workspace = workspace->data();
     }
     expect_ok(on.activation_backward(backward));
-    const auto read = [](const std::unique_ptr<Buffer>& buffer, DataType type = DataType::kFloat32) { return from_bytes(buffer->read(), type); };
+    const auto read = [](const auto& buffer, DataType type = DataType::kFloat32) { return from_bytes(buffer->read(), type); };
     return {read(y, c.type), read(grad_x, c.type), read(grad_factor, c.type), read(x_sum), read(factor_sum)};
   }
 
@@ -71,7 +72,8 @@ class ActivationKernels : public KernelTest {
                                     << static_cast<int>(c.type) << ", factor " << c.factor);
     const std::vector<float> x = inputs(c, 1), factor = inputs(c, 2), grad_y = inputs(c, 3);
     const Results ours = run(c);
-    std::vector<double> y(x.size()), grad_x(x.size()), grad_factor(x.size()), x_sum(static_cast<std::size_t>(c.width)), factor_sum(x_sum.size());
+    const auto width = static_cast<std::size_t>(c.width);
+    std::vector<double> y(x.size()), grad_x(x.size()), grad_factor(x.size()), x_sum(width), factor_sum(width);
     for (std::size_t i = 0; i < x.size(); ++i) {
       const Gate gate = gate_of(c.activation, x[i]);
       const double multiplier = c.factor ? factor[i] : 1.0;

@@ -1,5 +1,5 @@
-// Runs the products of kernels/gemm with functions that take the place of cuBLASLt's: they keep what they are told, and multiply on the CPU as
-// cuBLASLt's documentation says. So the descriptions of the products are tested without a GPU, but not the library.
+// Runs the products of kernels/gemm with functions that take the place of cuBLASLt's: they keep what they are told, and multiply on the CPU
+// as cuBLASLt's documentation says. So the descriptions of the products are tested without a GPU, but not the library.
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -51,7 +51,8 @@ bool refuses_bias_gradients = false;
 
 cublasStatus_t multiply(cublasLtHandle_t, cublasLtMatmulDesc_t product, const void* alpha, const void* a, cublasLtMatrixLayout_t a_layout,
                         const void* b, cublasLtMatrixLayout_t b_layout, const void* beta, const void* c, cublasLtMatrixLayout_t, void* d,
-                        cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algorithm, void* workspace, size_t bytes, cudaStream_t) {
+                        cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algorithm, void* workspace, size_t bytes,
+                        cudaStream_t) {
   EXPECT_NE(algorithm, nullptr);
   EXPECT_TRUE(workspace != nullptr && bytes == 1024);
   EXPECT_EQ(c, d);
@@ -146,7 +147,8 @@ CublasLt stand_in() {
   };
   out.cublasLtMatmulAlgoConfigGetAttribute = [](const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulAlgoConfigAttributes_t which, void* to,
                                                 size_t bytes, size_t* written) {
-    const std::uint32_t value = which == CUBLASLT_ALGO_CONFIG_ID ? static_cast<std::uint32_t>(algorithm->data[0]) : static_cast<std::uint32_t>(which);
+    const std::uint64_t all = which == CUBLASLT_ALGO_CONFIG_ID ? algorithm->data[0] : static_cast<std::uint64_t>(which);
+    const auto value = static_cast<std::uint32_t>(all);
     std::memcpy(to, &value, bytes);
     *written = bytes;
     return CUBLAS_STATUS_SUCCESS;
@@ -163,7 +165,9 @@ struct Matrix {
   explicit Matrix(std::int64_t count, unsigned seed = 0, DataType type = kNarrow)
       : values(seed == 0 ? std::vector<float>(static_cast<std::size_t>(count), NAN) : rounded(normal_values(count, seed), type)),
         bytes(to_bytes(values, type)) {}
-  double at(std::int64_t row, std::int64_t column, std::int64_t width) const { return values[static_cast<std::size_t>(row * width + column)]; }
+  double at(std::int64_t row, std::int64_t column, std::int64_t width) const {
+    return values[static_cast<std::size_t>(row * width + column)];
+  }
 };
 
 class Gemm : public testing::Test {
@@ -180,8 +184,8 @@ class Gemm : public testing::Test {
     expect_ok(products.run(call, nullptr));
   }
   // The product of two matrices, by element.
-  static std::vector<double> product(std::int64_t rows, std::int64_t columns, std::int64_t depth, const std::function<double(std::int64_t, std::int64_t)>& a,
-                                     const std::function<double(std::int64_t, std::int64_t)>& b) {
+  using Elements = std::function<double(std::int64_t, std::int64_t)>;
+  static std::vector<double> product(std::int64_t rows, std::int64_t columns, std::int64_t depth, const Elements& a, const Elements& b) {
     std::vector<double> out;
     for (std::int64_t i = 0; i < rows; ++i)
       for (std::int64_t j = 0; j < columns; ++j) {
@@ -191,12 +195,14 @@ class Gemm : public testing::Test {
     return out;
   }
   std::vector<double> y() const {
-    auto out = product(kRows, kOut, kIn, [&](auto i, auto k) { return x.at(i, k, kIn); }, [&](auto k, auto j) { return weight.at(j, k, kIn); });
+    const Elements transposed = [&](auto k, auto j) { return weight.at(j, k, kIn); };
+    auto out = product(kRows, kOut, kIn, [&](auto i, auto k) { return x.at(i, k, kIn); }, transposed);
     for (std::size_t i = 0; i < out.size(); ++i) out[i] += bias.values[i % kOut];
     return out;
   }
   std::vector<double> grad_x() const {
-    return product(kRows, kIn, kOut, [&](auto i, auto k) { return grad_y.at(i, k, kOut); }, [&](auto k, auto j) { return weight.at(k, j, kIn); });
+    const Elements gradient = [&](auto i, auto k) { return grad_y.at(i, k, kOut); };
+    return product(kRows, kIn, kOut, gradient, [&](auto k, auto j) { return weight.at(k, j, kIn); });
   }
 };
 
@@ -238,10 +244,10 @@ TEST_F(Gemm, ComputesGradientsOfParametersInFloat32) {
   GemmCall call{{GemmKind::kWeightGradient, kRows, kIn, kOut, wide, true}};
   call.grad_y = grad_y.bytes.data(), call.x = x.bytes.data(), call.result = result.bytes.data(), call.bias_gradient = sums.bytes.data();
   run(call);
+  const Elements transposed = [&](auto i, auto k) { return grad_y.at(k, i, kOut); };
   expect_close("weight", from_bytes(result.bytes, wide),
-               product(kOut, kIn, kRows, [&](auto i, auto k) { return grad_y.at(k, i, kOut); }, [&](auto k, auto j) { return x.at(k, j, kIn); }), 1e-6);
-  expect_close("bias", from_bytes(sums.bytes, wide),
-               product(kOut, 1, kRows, [&](auto i, auto k) { return grad_y.at(k, i, kOut); }, [](auto, auto) { return 1.0; }), 1e-6);
+               product(kOut, kIn, kRows, transposed, [&](auto k, auto j) { return x.at(k, j, kIn); }), 1e-6);
+  expect_close("bias", from_bytes(sums.bytes, wide), product(kOut, 1, kRows, transposed, [](auto, auto) { return 1.0; }), 1e-6);
 }
 
 TEST_F(Gemm, ListsWhatTheLibraryCanCompute) {

@@ -1,5 +1,8 @@
+#include <map>
+
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -8,6 +11,7 @@
 
 namespace tessera {
 namespace {
+namespace linear_map_test {
 
 constexpr std::int64_t kBatch = 3, kTokens = 5, kIn = 16, kOut = 24;
 const std::vector<std::string> kActivations = {"gelu", "gelu_tanh", "quick_gelu", "silu", "relu"};
@@ -31,7 +35,7 @@ struct MapCase {
 using Results = std::map<std::string, at::Tensor>;
 
 Results by_functions(const MapCase& c, const std::string& activation, bool gated, at::ScalarType type_of_weights) {
-  const c10::AutoGradMode no_grad(false);
+  const at::NoGradGuard no_grad;
   Results out;
   const MapParameters parameters = {c.weight, c.bias, {}};
   ActivationGradient of;
@@ -90,7 +94,7 @@ TEST(LinearMap, EqualsAutograd) {
 
 TEST(LinearMap, MultipliesByTheCopyOfTheWeight) {
   const MapCase c(at::kFloat);
-  const c10::AutoGradMode no_grad(false);
+  const at::NoGradGuard no_grad;
   const MapParameters parameters = {c.weight, c.bias, c.weight.to(at::kBFloat16)};
   const at::Tensor x = c.x.to(at::kBFloat16), y = apply_map(x, parameters, true);
   EXPECT_EQ(y.scalar_type(), at::kBFloat16);
@@ -111,5 +115,6 @@ TEST(LinearMap, OnAGpuMatchesFloat64) {
     }
 }
 
+}  // namespace linear_map_test
 }  // namespace
 }  // namespace tessera

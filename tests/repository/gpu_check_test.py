@@ -69,7 +69,7 @@ class DryRun(unittest.TestCase):
 
     def test_speed_has_its_parts_in_the_order_of_their_importance(self):
         pieces = dry_run("speed", TESSERA_GPU_BUNDLE="given")["speed"][1]
-        self.assertEqual(list(pieces), ["ceilings", "correct", "tune", "kernels", "other_kernels", "step_coco", "step_full", "ledger",
+        self.assertEqual(list(pieces), ["ceilings", "products", "correct", "tune", "kernels", "other_kernels", "linear_map", "step_coco", "step_full", "ledger",
                                         "ledger_bfloat16", "ncu"])
 
 
@@ -163,7 +163,7 @@ class Reports(unittest.TestCase):
             self.assertIn(b"| row 2000 |", archive.extractfile("report/test/attention.log").read())
 
     def test_speed_writes_each_result_at_once_and_skips_what_programs_do_not_offer(self):
-        for name in ("bin/tessera-bench", "tests/kernels_tests"):
+        for name in ("bin/tessera-bench", "tests/kernels_tests", "tests/ops_tests"):
             self.write(f"bundle/gpu_bundle/{name}", "#!/bin/sh\n" + PASSES)
         self.write("tools/python3", 'cp out/summary.md "seen.$$" 2>/dev/null; echo "| operator | ms |"\n')
         code, summary = self.check("speed")

@@ -87,6 +87,11 @@ CrossEntropyShape parse_soft_cross_entropy_shape(const std::string& text) {
   return {sizes[0], sizes[1], sizes[2], sizes[3]};
 }
 
+MapShape parse_map_shape(const std::string& text) {
+  const auto sizes = parse_shape(text, 3, "--linear-map", "4096x768x3072 (T, I, O)");
+  return {sizes[0], sizes[1], sizes[2]};
+}
+
 double KernelBench::product_flops(at::ScalarType dtype) const {
   double best = 0;
   for (const MachinePeak::Product& each : peak.products)
@@ -124,6 +129,7 @@ KernelBench measure_kernels(const KernelBenchSettings& s) {
     for (const ContrastShape& shape : s.contrasts) add(token_contrast_cases(shape, s.device, dtype));
     for (const ProjectionShape& shape : s.projections) add(token_max_projection_cases(shape, s.device, dtype));
     for (const CrossEntropyShape& shape : s.cross_entropies) add(linear_cross_entropy_cases(shape, s.device, dtype));
+    for (const MapShape& shape : s.maps) add(linear_map_cases(shape, s.device, dtype));
     for (const GroupShape& shape : s.similarities) add(max_similarity_cases(shape, s.device, dtype));
   }
   return bench;

@@ -35,10 +35,13 @@ struct CrossEntropyShape {
   std::int64_t words = 0;                  // n, the number of target ids per token for soft targets; 0 means one hard target per token
 };
 
+struct MapShape {
+  std::int64_t rows, in, out;  // T, I, O
+};
+
 /// These functions parse "64x55x196x512" (GroupShape), "64x55x512" (ContrastShape), "512x30522" (EncodingShape), "32x128x50x768x64"
-/// (SlotShape), "64x196x30522x512" (ProjectionShape), "512x197x12x64" (AttentionShape), "4096x49408x512" (CrossEntropyShape) and
-/// "2048x49408x768x20" (CrossEntropyShape with soft targets). They throw
-/// UserError naming the option.
+/// (SlotShape), "64x196x30522x512" (ProjectionShape), "512x197x12x64" (AttentionShape), "4096x49408x512" (CrossEntropyShape),
+/// "2048x49408x768x20" (CrossEntropyShape with soft targets) and "4096x768x3072" (MapShape). They throw UserError naming the option.
 GroupShape parse_group_shape(const std::string& text, const char* option = "--sparsify-group");
 ContrastShape parse_contrast_shape(const std::string& text);
 EncodingShape parse_encoding_shape(const std::string& text);
@@ -47,6 +50,7 @@ ProjectionShape parse_projection_shape(const std::string& text);
 AttentionShape parse_attention_shape(const std::string& text);
 CrossEntropyShape parse_cross_entropy_shape(const std::string& text);
 CrossEntropyShape parse_soft_cross_entropy_shape(const std::string& text);
+MapShape parse_map_shape(const std::string& text);
 
 struct KernelBenchSettings {
   at::Device device{at::kCPU};
@@ -59,6 +63,7 @@ struct KernelBenchSettings {
   std::vector<ProjectionShape> projections;        // for token_max_projection; bfloat16 only on a GPU
   std::vector<AttentionShape> attentions;          // for self_attention
   std::vector<CrossEntropyShape> cross_entropies;  // for linear_cross_entropy and linear_soft_cross_entropy; bfloat16 only on a GPU
+  std::vector<MapShape> maps;                      // for linear maps with GELU; bfloat16 only on a GPU
   int repeats = 9;
   double time_limit = 20;  // seconds per measurement
   std::function<void(const std::string&)> progress;

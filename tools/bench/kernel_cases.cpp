@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "src/models/self_attention.h"
+#include "src/ops/linear_map.h"
 #include "src/ops/token_contrast.h"
 #include <tessera/base/error.h>
 #include <tessera/ops/flops_regularizer.h>
@@ -307,6 +308,46 @@ std::vector<KernelCase> linear_cross_entropy_cases(const CrossEntropyShape& shap
        [targets](const Tensors& in) { return Tensors{composed_linear_cross_entropy(in[0], in[1], targets)}; },
        {3 * product, 2 * inputs + bytes_of(targets)},
        {0, 2 * inputs}});
+}
+
+std::vector<KernelCase> linear_map_cases(const MapShape& shape, const at::Device& device, at::ScalarType dtype) {
+  const auto [rows, in, out] = shape;
+  const at::TensorOptions options = at::TensorOptions(device).dtype(dtype);
+  const auto matrix = [&options](std::int64_t height, std::int64_t width, double deviation) {
+    return deviation * at::randn({height, width}, options);
+  };
+  const double deviation = 1.0 / std::sqrt(static_cast<double>(in));
+  const MapParameters first = {matrix(out, in, deviation), matrix(1, out, 1.0).flatten(), {}};
+  const at::Tensor x = matrix(rows, in, 1.0), second = matrix(in, out, deviation), grad = matrix(rows, in, 1.0);
+  const at::Tensor hidden = matrix(rows, out, 1.0);
+  const std::string sizes = concat("T=", rows, " I=", in, " O=", out);
+  const double flops = 2.0 * static_cast<double>(rows * in) * static_cast<double>(out), sums = sizeof(float) * static_cast<double>(out);
+  std::vector<KernelCase> cases;
+  const auto add = [&](const char* pass, double bytes, const std::function<void()>& run, const std::function<void()>& composed) {
+    const auto unrecorded = [](const std::function<void()>& call) {
+      return [call] {
+        const at::NoGradGuard no_grad;
+        call();
+      };
+    };
+    const auto ours = unrecorded(run), theirs = unrecorded(composed);
+    cases.push_back({"linear_map", pass, sizes, dtype, flops, bytes, ours, theirs, ours, theirs});
+  };
+  add(
+      "forward, gelu", bytes_of(x) + bytes_of(first.weight) + bytes_of(first.bias) + 2 * bytes_of(hidden),
+      [=] { map_and_activate(x, first, /*by_functional=*/false, "gelu"); }, [=] { at::gelu(at::linear(x, first.weight, first.bias)); });
+  add(
+      "input gradient, gelu", bytes_of(grad) + bytes_of(second) + 2 * bytes_of(hidden) + sums,
+      [=] { activated_input_gradient(grad, second, hidden, "gelu", /*bias_wanted=*/true); },
+      [=] { at::gelu_backward(grad.mm(second), hidden).sum(0, /*keepdim=*/false, at::kFloat); });
+  add(
+      "parameter gradients", bytes_of(hidden) + bytes_of(x) + sizeof(float) * static_cast<double>(in * out) + sums,
+      [=] { parameter_gradient(hidden, x, at::kFloat, /*weight_wanted=*/true, /*bias_wanted=*/true); },
+      [=] {
+        hidden.t().mm(x).to(at::kFloat);
+        hidden.sum(0, /*keepdim=*/false, at::kFloat);
+      });
+  return cases;
 }
 
 std::vector<KernelCase> max_similarity_cases(const GroupShape& shape, const at::Device& device, at::ScalarType dtype) {

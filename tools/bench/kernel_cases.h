@@ -50,7 +50,8 @@ at::Tensor composed_linear_soft_cross_entropy(const at::Tensor& hidden, const at
 /// Computes SPARC's contrast of tokens with LibTorch's operators: queries and keys [B, L, D], of any length, scale [] -> [B, L].
 at::Tensor composed_token_contrast(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& scale);
 
-/// Each of these functions returns one case for the forward pass and one for the backward pass. For flops_regularizer, which returns one
+/// Each of these functions but linear_map_cases() returns one case for the forward pass and one for the backward pass. For
+/// flops_regularizer, which returns one
 /// row as the gradient of all rows, two more cases write all rows and add the row to a dense gradient.
 std::vector<KernelCase> sparsify_group_cases(const GroupShape& shape, const at::Device& device, at::ScalarType dtype);
 std::vector<KernelCase> token_contrast_cases(const ContrastShape& shape, const at::Device& device, at::ScalarType dtype);
@@ -63,6 +64,9 @@ std::vector<KernelCase> token_max_projection_cases(const ProjectionShape& shape,
 std::vector<KernelCase> self_attention_cases(const AttentionShape& shape, const at::Device& device, at::ScalarType dtype);
 std::vector<KernelCase> linear_cross_entropy_cases(const CrossEntropyShape& shape, const at::Device& device,
                                                    at::ScalarType dtype);
+/// The products of an MLP's two maps, I -> O with GELU and O -> I, that are computed together with something else: the first map with GELU,
+/// the gradient of the second map's input with that of GELU and of the first bias, and the gradients of the first map's parameters.
+std::vector<KernelCase> linear_map_cases(const MapShape& shape, const at::Device& device, at::ScalarType dtype);
 std::vector<KernelCase> max_similarity_cases(const GroupShape& shape, const at::Device& device, at::ScalarType dtype);
 
 }  // namespace tessera::bench
