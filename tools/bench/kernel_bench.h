@@ -28,8 +28,12 @@ struct CrossEntropyShape {
   std::int64_t words = 0;                  // n, the number of target ids per token for soft targets; 0 means one hard target per token
 };
 
+struct UpdateShape {
+  std::int64_t tensors, elements;  // T tensors of N elements each
+};
+
 /// These functions parse "64x55x196x512" (GroupShape), "512x30522" (EncodingShape), "32x128x50x768x64" (SlotShape), "64x196x30522x512"
-/// (ProjectionShape), "4096x49408x512" (CrossEntropyShape) and "2048x49408x768x20" (CrossEntropyShape with soft targets). They throw
+/// (ProjectionShape), "4096x49408x512" (CrossEntropyShape), "2048x49408x768x20" (CrossEntropyShape with soft targets) and "300x500000" (UpdateShape). They throw
 /// UserError naming the option.
 GroupShape parse_group_shape(const std::string& text, const char* option = "--sparsify-group");
 EncodingShape parse_encoding_shape(const std::string& text);
@@ -37,6 +41,7 @@ SlotShape parse_slot_shape(const std::string& text);
 ProjectionShape parse_projection_shape(const std::string& text);
 CrossEntropyShape parse_cross_entropy_shape(const std::string& text);
 CrossEntropyShape parse_soft_cross_entropy_shape(const std::string& text);
+UpdateShape parse_update_shape(const std::string& text);
 
 struct KernelBenchSettings {
   at::Device device{at::kCPU};
@@ -47,6 +52,7 @@ struct KernelBenchSettings {
   std::vector<GroupShape> similarities;            // for max_similarity; bfloat16 only on a GPU
   std::vector<ProjectionShape> projections;        // for token_max_projection; bfloat16 only on a GPU
   std::vector<CrossEntropyShape> cross_entropies;  // for linear_cross_entropy and linear_soft_cross_entropy; bfloat16 only on a GPU
+  std::vector<UpdateShape> updates;                // for adamw, in float32 only
   int repeats = 9;
   double time_limit = 20;  // seconds per measurement
   std::function<void(const std::string&)> progress;

@@ -180,7 +180,7 @@ void keep_freed_memory() {
 
 struct KernelsCommand {
   Common common{9, 20};
-  std::vector<std::string> groups, encodings, similarities, slots, projections, cross_entropies, soft_cross_entropies,
+  std::vector<std::string> groups, encodings, similarities, slots, projections, cross_entropies, soft_cross_entropies, updates,
       dtypes = {"float32", "bfloat16"};
   bool ceilings = false;
 
@@ -218,6 +218,8 @@ struct KernelsCommand {
             "shapes TxVxDxn, the same with n weighted classes per row (default none; 4096x49408x768x20 on a GPU); float32 "
             "on the CPU")
         ->type_name("SHAPE");
+    command.add_option("--adamw", updates, "shapes TxN, the update of T tensors of N elements (default none; 300x500000 on a GPU); float32")
+        ->type_name("SHAPE");
     add_default(command, "--dtypes", dtypes, "float32, bfloat16 or both")
         ->check(CLI::IsMember({"float32", "bfloat16"}));
     command.add_flag("--ceilings", ceilings, "measure only the machine's bandwidths and matrix products");
@@ -241,7 +243,7 @@ struct KernelsCommand {
     for (const std::string& name : dtypes) settings.dtypes.push_back(dtype_of(name));
     if (ceilings) return common.report(measure_kernels(settings));
     if (groups.empty() && encodings.empty() && similarities.empty() && slots.empty() && projections.empty() &&
-        cross_entropies.empty() && soft_cross_entropies.empty()) {
+        cross_entropies.empty() && soft_cross_entropies.empty() && updates.empty()) {
       groups = {"64x55x196x512"};
       encodings = {"512x30522"};
       similarities = {"32x55x196x256"};
@@ -254,6 +256,7 @@ struct KernelsCommand {
         projections = {"256x196x30522x512"};
         cross_entropies = {"4096x49408x512"};
         soft_cross_entropies = {"4096x49408x768x20"};
+        updates = {"300x500000"};
       }
     }
     for (const std::string& shape : groups) settings.groups.push_back(tessera::bench::parse_group_shape(shape));
@@ -268,6 +271,7 @@ struct KernelsCommand {
       settings.cross_entropies.push_back(tessera::bench::parse_cross_entropy_shape(shape));
     for (const std::string& shape : soft_cross_entropies)
       settings.cross_entropies.push_back(tessera::bench::parse_soft_cross_entropy_shape(shape));
+    for (const std::string& shape : updates) settings.updates.push_back(tessera::bench::parse_update_shape(shape));
     return common.report(measure_kernels(settings));
   }
 };
