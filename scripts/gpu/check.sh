@@ -326,8 +326,8 @@ stage_speed() {
   local bench=("${run[@]}" "$programs/bin/tessera-bench") python=("${run[@]}" python3)
   local device=(--device cuda --quiet) pairs=(--device cuda --dtype bfloat16 --batch-size 512)
   part table ceilings 10 "${bench[@]}" kernels "${device[@]}" --ceilings --time-limit 1 --json "$folder/ceilings.json"
-  part tests products 15 ops_tests 'LinearMap.OnAGpu*'
-    part tests correct 75 kernels_tests 'On/SparsifyGroup*/cuda:On/HopperProducts*/cuda:On/FlopsRegularizer*/cuda:On/ResidualNorm*/cuda:On/Activation*/cuda'
+    part tests products 15 ops_tests 'LinearMap.OnAGpu*'
+    part tests correct 75 kernels_tests 'On/SparsifyGroup*/cuda:On/HopperProducts*/cuda:On/FlopsRegularizer*/cuda:On/ResidualNorm*/cuda:On/Activation*/cuda:On/AdamW*/cuda'
   if offers tune "${bench[@]}"; then
     part piece tune 120 "${bench[@]}" tune --device cuda --json "$folder/tuning.json"
   else
@@ -346,6 +346,7 @@ stage_speed() {
   part table ledger 25 "${bench[@]}" step openclip_vitb16 "${ledger[@]}" --json "$folder/ledger.json"
   [[ $dry == yes ]] || printf 'extends: %s\ntraining: {residual: bfloat16}\n' "$PWD/configs/openclip/vitb16.yaml" >"$narrow"
   part table ledger_bfloat16 25 "${bench[@]}" step "$narrow" "${ledger[@]}" --json "$folder/ledger_bfloat16.json"
+  part table update 10 "${bench[@]}" kernels "${device[@]}" --adamw 300x500000 --dtypes float32 --repeats 5 --time-limit 1 --json "$folder/update.json"
   local kernel=("${bench[@]:${#run[@]}}" kernels "${device[@]}" --repeats 1 --dtypes bfloat16 --sparsify-group 1024x55x196x512
                 --flops-regularizer 8192x30522)
   local ncu=("${run[@]}" ncu --clock-control none --kernel-name 'regex:sparsify_group|sum_columns|write_gradient|residual_norm')

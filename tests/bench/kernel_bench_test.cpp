@@ -145,6 +145,14 @@ TEST(KernelBench, RowsOfFlopsRegularizerWriteOneRowOrAllOrAdd) {
   }
 }
 
+TEST(KernelBench, RowOfAdamWReadsGradientsAndReadsAndWritesTheRest) {
+  const std::vector<KernelCase> cases = adamw_cases({3, 50}, at::kCPU);
+  ASSERT_EQ(cases.size(), 1u);
+  EXPECT_EQ(cases[0].bytes, 28 * 3 * 50) << "only the kernel also writes copies";
+  cases[0].run();
+  cases[0].composed();
+}
+
 TEST(KernelBench, WithoutShapesOnlyThePeakRatesAreReported) {
   KernelBenchSettings settings;
   settings.dtypes = {at::kFloat};

@@ -30,16 +30,16 @@ GraphInputs inputs_of(std::int64_t step, std::int64_t rows = 4) {
 
 // A model, an objective and an optimizer on a device, and the work of one training step.
 struct Trained {
-  explicit Trained(const at::Device& where) : device(where) {
+  explicit Trained(const at::Device& where, at::ScalarType type = at::kFloat) : device(where) {
     at::manual_seed(3);
     ModelSettings s = small_sparc();
     model = std::make_unique<DualEncoder>(s);
-    model->to(device);
+    model->to(device, type);
     config::ModuleSettings choice;
     choice.name = "sparc";
     choice.settings = settings("{}");
     objective = objectives().make(choice, "objective", ObjectiveContext{model->embed_dim()});
-    objective->to(device);
+    objective->to(device, type);
     for (const at::Tensor& parameter : model->parameters()) parameters.push_back(parameter);
     for (const at::Tensor& parameter : objective->parameters()) parameters.push_back(parameter);
     std::vector<NamedParameter> named;
@@ -191,7 +191,7 @@ GraphInputs captions_of(std::int64_t step, std::int64_t tokens) {
 // Captions are packed in recorded steps, too. The number of packed tokens is a multiple of 512, and there is a recording for each.
 TEST(StepGraph, PacksCaptionsInBuckets) {
   for (const Update update : {Update::one_batch, Update::several_batches}) {
-    const Trained plain(at::kCPU), played(at::kCPU);
+    const Trained plain(at::kCPU, at::kDouble), played(at::kCPU, at::kDouble);
     auto owned = std::make_unique<Repeater>(played.parameters);
     const Repeater& recorder = *owned;
     StepGraph graph(std::move(owned), played.parameters, update, [&](const GraphInputs& in) { return played.work(in); });
@@ -201,10 +201,10 @@ TEST(StepGraph, PacksCaptionsInBuckets) {
       for (at::Tensor parameter : plain.parameters) parameter.mutable_grad().reset();
       graph.zero_gradients();
       const double expected = plain.work(inputs).total.item<double>();
-      EXPECT_NEAR(graph.run(inputs).total.item<double>(), expected, 2e-6 * (1 + std::abs(expected))) << tokens;
+      EXPECT_NEAR(graph.run(inputs).total.item<double>(), expected, 1e-9 * (1 + std::abs(expected))) << tokens;
       const auto ours = played.gradients(), theirs = plain.gradients();
       for (std::size_t i = 0; i < ours.size(); ++i)
-        EXPECT_TRUE(at::allclose(ours[i], theirs[i], 1e-4, 1e-5)) << tokens << " tokens, parameter " << i;
+        EXPECT_TRUE(at::allclose(ours[i], theirs[i], 1e-7, 1e-9)) << tokens << " tokens, parameter " << i;
       plain.descend(step);
       played.descend(step++);
     }

@@ -92,6 +92,11 @@ MapShape parse_map_shape(const std::string& text) {
   return {sizes[0], sizes[1], sizes[2]};
 }
 
+UpdateShape parse_update_shape(const std::string& text) {
+  const auto sizes = parse_shape(text, 2, "--adamw", "300x500000 (T, N)");
+  return {sizes[0], sizes[1]};
+}
+
 double KernelBench::product_flops(at::ScalarType dtype) const {
   double best = 0;
   for (const MachinePeak::Product& each : peak.products)
@@ -121,6 +126,8 @@ KernelBench measure_kernels(const KernelBenchSettings& s) {
     }
   };
   for (const at::ScalarType dtype : s.dtypes) {
+    for (const UpdateShape& shape : s.updates)
+      if (dtype == at::kFloat) add(adamw_cases(shape, s.device));
     for (const GroupShape& shape : s.groups) add(sparsify_group_cases(shape, s.device, dtype));
     for (const EncodingShape& shape : s.encodings) add(flops_regularizer_cases(shape, s.device, dtype));
     for (const SlotShape& shape : s.slots) add(slot_attention_cases(shape, s.device, dtype));

@@ -39,9 +39,14 @@ struct MapShape {
   std::int64_t rows, in, out;  // T, I, O
 };
 
+struct UpdateShape {
+  std::int64_t tensors, elements;  // T tensors of N elements each
+};
+
 /// These functions parse "64x55x196x512" (GroupShape), "64x55x512" (ContrastShape), "512x30522" (EncodingShape), "32x128x50x768x64"
 /// (SlotShape), "64x196x30522x512" (ProjectionShape), "512x197x12x64" (AttentionShape), "4096x49408x512" (CrossEntropyShape),
-/// "2048x49408x768x20" (CrossEntropyShape with soft targets) and "4096x768x3072" (MapShape). They throw UserError naming the option.
+/// "2048x49408x768x20" (CrossEntropyShape with soft targets), "4096x768x3072" (MapShape) and "300x500000" (UpdateShape). They throw
+/// UserError naming the option.
 GroupShape parse_group_shape(const std::string& text, const char* option = "--sparsify-group");
 ContrastShape parse_contrast_shape(const std::string& text);
 EncodingShape parse_encoding_shape(const std::string& text);
@@ -51,6 +56,7 @@ AttentionShape parse_attention_shape(const std::string& text);
 CrossEntropyShape parse_cross_entropy_shape(const std::string& text);
 CrossEntropyShape parse_soft_cross_entropy_shape(const std::string& text);
 MapShape parse_map_shape(const std::string& text);
+UpdateShape parse_update_shape(const std::string& text);
 
 struct KernelBenchSettings {
   at::Device device{at::kCPU};
@@ -64,6 +70,7 @@ struct KernelBenchSettings {
   std::vector<AttentionShape> attentions;          // for self_attention
   std::vector<CrossEntropyShape> cross_entropies;  // for linear_cross_entropy and linear_soft_cross_entropy; bfloat16 only on a GPU
   std::vector<MapShape> maps;                      // for linear maps with GELU; bfloat16 only on a GPU
+  std::vector<UpdateShape> updates;                // for adamw, in float32 only
   int repeats = 9;
   double time_limit = 20;  // seconds per measurement
   std::function<void(const std::string&)> progress;

@@ -9,6 +9,9 @@
 #include "src/models/self_attention.h"
 #include "src/ops/linear_map.h"
 #include "src/ops/token_contrast.h"
+#include "src/ops/weight_copies.h"
+#include "src/optim/adamw.h"
+#include "src/optim/clip_grad_norm.h"
 #include <tessera/base/error.h>
 #include <tessera/ops/flops_regularizer.h>
 #include <tessera/ops/linear_cross_entropy.h>
@@ -374,6 +377,38 @@ std::vector<KernelCase> max_similarity_cases(const GroupShape& shape, const at::
                       },
                       {2.0 * pairs * static_cast<double>(places * words * width), tokens_bytes + between},
                       {0, 2 * tokens_bytes + between}});
+}
+
+std::vector<KernelCase> adamw_cases(const UpdateShape& shape, const at::Device& device) {
+  struct Clipped {
+    Clipped(const UpdateShape& sizes, const at::Device& where, bool by_operators) {
+      std::vector<NamedParameter> parameters;
+      for (std::int64_t i = 0; i < sizes.tensors; ++i) {
+        parameters.push_back({concat("p", i), at::randn({1, sizes.elements}, at::TensorOptions(where)).requires_grad_()});
+        parameters.back().tensor.mutable_grad() = at::randn_like(parameters.back().tensor);
+      }
+      optimizer = std::make_unique<AdamW>(parameters, AdamWSettings{});
+      if (by_operators) optimizer->use_kernel(nullptr);
+      const WeightCopies::Scope scope(optimizer->weight_copies());
+      for (const NamedParameter& each : parameters) WeightCopies::cast(each.tensor);
+      norm = at::full({}, 2.0, at::TensorOptions(where));
+    }
+    void step() const {
+      const at::Tensor factor = clip_factor(norm, 1.0);
+      if (optimizer->applies_factor()) return optimizer->step({1e-6, {}, {}, factor, {}});
+      std::vector<at::Tensor> gradients;
+      for (const NamedParameter& each : optimizer->parameters()) gradients.push_back(each.tensor.grad());
+      at::_foreach_mul_(gradients, factor);
+      optimizer->step(1e-6);
+    }
+    std::unique_ptr<AdamW> optimizer;
+    at::Tensor norm;
+  };
+  const auto fused = std::make_shared<Clipped>(shape, device, false), composed = std::make_shared<Clipped>(shape, device, true);
+  const std::function<void()> run = [fused] { fused->step(); }, beside = [composed] { composed->step(); };
+  // Reads the gradient, and reads and writes the parameter and two moments; the kernel also writes a copy of two bytes.
+  const double bytes = (fused->optimizer->applies_factor() ? 30.0 : 28.0) * static_cast<double>(shape.tensors * shape.elements);
+  return {{"adamw", "update", concat("T=", shape.tensors, " N=", shape.elements), at::kFloat, 0, bytes, run, beside, run, beside}};
 }
 
 }  // namespace tessera::bench

@@ -68,5 +68,8 @@ std::vector<KernelCase> linear_cross_entropy_cases(const CrossEntropyShape& shap
 /// the gradient of the second map's input with that of GELU and of the first bias, and the gradients of the first map's parameters.
 std::vector<KernelCase> linear_map_cases(const MapShape& shape, const at::Device& device, at::ScalarType dtype);
 std::vector<KernelCase> max_similarity_cases(const GroupShape& shape, const at::Device& device, at::ScalarType dtype);
+/// Returns a case for AdamW's update with clipping, on parameters whose bfloat16 copies the kernel also writes. The composed update scales
+/// the gradients in a pass of its own, and writes no copies.
+std::vector<KernelCase> adamw_cases(const UpdateShape& shape, const at::Device& device);
 
 }  // namespace tessera::bench

@@ -182,6 +182,7 @@ void keep_freed_memory() {
 struct KernelsCommand {
   Common common{9, 20};
   std::vector<std::string> groups, contrasts, encodings, similarities, slots, projections, cross_entropies, soft_cross_entropies, attentions, maps,
+      updates,
       dtypes = {"float32", "bfloat16"};
   bool ceilings = false;
 
@@ -231,6 +232,8 @@ struct KernelsCommand {
                     "shapes TxIxO, T tokens mapped from width I to O with GELU, and back (default none; 100864x768x3072 on a GPU); "
                     "float32 on the CPU")
         ->type_name("SHAPE");
+    command.add_option("--adamw", updates, "shapes TxN, the update of T tensors of N elements (default none; 300x500000 on a GPU); float32")
+        ->type_name("SHAPE");
     add_default(command, "--dtypes", dtypes, "float32, bfloat16 or both")
         ->check(CLI::IsMember({"float32", "bfloat16"}));
     command.add_flag("--ceilings", ceilings, "measure only the machine's bandwidths and matrix products");
@@ -254,7 +257,7 @@ struct KernelsCommand {
     for (const std::string& name : dtypes) settings.dtypes.push_back(dtype_of(name));
     if (ceilings) return common.report(measure_kernels(settings));
     if (groups.empty() && contrasts.empty() && encodings.empty() && similarities.empty() && slots.empty() && projections.empty() &&
-        cross_entropies.empty() && soft_cross_entropies.empty() && attentions.empty() && maps.empty()) {
+        cross_entropies.empty() && soft_cross_entropies.empty() && attentions.empty() && maps.empty() && updates.empty()) {
       groups = {"64x55x196x512"};
       encodings = {"512x30522"};
       similarities = {"32x55x196x256"};
@@ -270,6 +273,7 @@ struct KernelsCommand {
         soft_cross_entropies = {"4096x49408x768x20"};
         attentions = {"512x197x12x64", "512x77x8x64"};
         maps = {"100864x768x3072"};
+        updates = {"300x500000"};
       }
     }
     for (const std::string& shape : groups) settings.groups.push_back(tessera::bench::parse_group_shape(shape));
@@ -287,6 +291,7 @@ struct KernelsCommand {
     for (const std::string& shape : soft_cross_entropies)
       settings.cross_entropies.push_back(tessera::bench::parse_soft_cross_entropy_shape(shape));
     for (const std::string& shape : maps) settings.maps.push_back(tessera::bench::parse_map_shape(shape));
+    for (const std::string& shape : updates) settings.updates.push_back(tessera::bench::parse_update_shape(shape));
     return common.report(measure_kernels(settings));
   }
 };
