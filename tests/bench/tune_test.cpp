@@ -76,8 +76,8 @@ TEST(Tune, NeedsAGpu) {
   TuneSettings settings;
   settings.device = at::kCPU;
   EXPECT_EQ(error_of([&] { measure_tuning(settings); }),
-            "tune: needs a GPU, because only kernels for GPUs have configurations: run it with --device cuda on the GPU for which you want a "
-            "table");
+            "tune: needs a GPU, because only kernels for GPUs have configurations: run it with --device cuda on the GPU for which you "
+            "want a table");
 }
 
 }  // namespace

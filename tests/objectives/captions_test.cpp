@@ -292,7 +292,8 @@ TEST(TextConditionedLoss, RoundsTheOperandsOfProductsForBfloat16Tokens) {
     });
     loss.backward();
     std::vector<at::Tensor> out = {loss.detach()};
-    for (const at::Tensor& leaf : {x, y, scale, bias, p.query_norm_weight, p.key_norm_weight, p.in_weight, p.in_bias, p.out_weight, p.out_bias})
+    for (const at::Tensor& leaf : {x, y, scale, bias, p.query_norm_weight, p.key_norm_weight, p.in_weight, p.in_bias, p.out_weight,
+                                   p.out_bias})
       out.push_back(leaf.grad().to(at::kFloat));
     return out;
   };

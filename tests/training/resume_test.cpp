@@ -216,8 +216,8 @@ TEST(ResumeRules, AnotherTuningTableIsRefusedIfTheRunIsDeterministic) {
   EXPECT_EQ(check_tuning(run, checkpoint, "there", false),
             "there: was trained with the tuning table built-in, and this run uses 0123456789abcdef: results differ by rounding");
   EXPECT_EQ(error_of([&] { check_tuning(run, checkpoint, "there", true); }),
-            "there: was trained with the tuning table built-in, and this run uses 0123456789abcdef: with training.deterministic they must be "
-            "the same: name the first table's file in TESSERA_TUNING, or resume with training.deterministic=false and --allow-changes "
+            "there: was trained with the tuning table built-in, and this run uses 0123456789abcdef: with training.deterministic they must "
+            "be the same: name the first table's file in TESSERA_TUNING, or resume with training.deterministic=false and --allow-changes "
             "training.deterministic");
   checkpoint.tuning = run.tuning;
   EXPECT_EQ(check_tuning(run, checkpoint, "there", true), "");
