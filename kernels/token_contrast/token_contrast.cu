@@ -214,7 +214,8 @@ struct ContrastBlock {
   __device__ __forceinline__ void put_losses() const {
     const int token = threadIdx.x;
     if (token >= arguments.tokens) return;
-    arguments.losses[pair * arguments.tokens + token] = real(token) ? 0.5f * (numbers()[token].row_sum + numbers()[token].column_sum) : 0.0f;
+    const TokenNumbers& mine = numbers()[token];
+    arguments.losses[pair * arguments.tokens + token] = real(token) ? 0.5f * (mine.row_sum + mine.column_sum) : 0.0f;
   }
 
   /// Writes the weights W, replaces S_ij by G_ij S_ij, and finds the radial factors and the gradient of the scale.
@@ -294,9 +295,9 @@ struct ContrastBlock {
       for (int k = 0; k < rows; k += Core::kDepth) {
         typename Core::B b[kUnitTiles];
         Core::template load_columns<kContrastSliceBytes>(b, other, column_tile, k, tf32);
-        Core::multiply(sums, 0,
-                       of_keys ? Core::load_columns(weights(), pitch, 16 * tile, k, tf32) : Core::load_rows(weights(), pitch, 16 * tile, k, tf32),
-                       b, kUnitTiles, tf32);
+        const typename Core::A a = of_keys ? Core::load_columns(weights(), pitch, 16 * tile, k, tf32)
+                                           : Core::load_rows(weights(), pitch, 16 * tile, k, tf32);
+        Core::multiply(sums, 0, a, b, kUnitTiles, tf32);
       }
     }
     const Matrices<Element>& to = of_keys ? arguments.grad_keys : arguments.grad_queries;
@@ -359,7 +360,8 @@ ContrastArguments<Element> contrast_arguments(const Given& given, const TokenCon
   out.tokens = static_cast<int>(problem.tokens);
   out.width = static_cast<int>(problem.width);
   out.tf32 = problem.tf32;
-  out.aligned_inputs = aligned_rows(given.queries, problem.width, sizeof(Element)) && aligned_rows(given.keys, problem.width, sizeof(Element));
+  out.aligned_inputs =
+      aligned_rows(given.queries, problem.width, sizeof(Element)) && aligned_rows(given.keys, problem.width, sizeof(Element));
   out.plan = plan;
   out.queries = rows(given.queries);
   out.keys = rows(given.keys);
@@ -372,8 +374,8 @@ template <class Element>
 Status start(const TokenContrastForward& given, const TokenContrastPlan& plan, void* stream) {
   ContrastArguments<Element> arguments = contrast_arguments<Element>(given, plan);
   arguments.losses = given.losses;
-  return launch("token_contrast forward", token_contrast_forward_kernel<Element>, dim3(static_cast<unsigned>(given.problem.batch)), kThreads,
-                plan.bytes, stream, arguments);
+  return launch("token_contrast forward", token_contrast_forward_kernel<Element>, dim3(static_cast<unsigned>(given.problem.batch)),
+                kThreads, plan.bytes, stream, arguments);
 }
 
 template <class Element>

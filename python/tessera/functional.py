@@ -274,7 +274,8 @@ def text_conditioned_loss(image_tokens: Tensor, texts: Tensor, scale: Tensor, bi
     CPU for some pairs of one image, on a GPU for several images. The forward pass computes the gradients together with the loss; until the backward pass this takes as much memory as image_tokens. It
     is not supported in graphs of torch.compile.
 
-    image_tokens  [B, P, D]  float32 or float64 (narrower types are widened); texts and parameters are converted to the same type
+    image_tokens  [B, P, D]  float32 or float64 (narrower types are widened); texts and parameters are converted to the same type. With
+                             bfloat16 tokens, the operands of all products with patches and pairs are rounded to bfloat16
     texts         [M, D]     embeddings, not normalized
     scale, bias   []         1/temperature and bias
     parameters    as for text_conditioned_pool

@@ -64,6 +64,7 @@ EXPECTED = [
                 instructions=("HGMMA", "UTMALDG", "UTMASTG", "USETMAXREG")),
     # Two blocks of 256 threads per multiprocessor.
     Expectation(r"token_contrast_(for|back)ward_kernel<\w+>", registers=128, instructions=("HMMA", "LDGSTS")),
+    Expectation(r"token_contrast_backward_kernel<\w+>", stores=2),
     Expectation(r"project_tile<Bfloat16, \d>", instructions=("HMMA", "LDGSTS")),
     Expectation(r"project_tile<float, \d>", instructions=("FFMA", "LDGSTS")),
     Expectation(r"compare_rows<\d, \d+>", instructions=("HMMA", "LDGSTS")),

@@ -232,7 +232,7 @@ choose_toolkit() {
 
 # ---- the stages; the time limits of a stage's pieces add up to no more than the stage's time limit
 
-declare -A seconds=([probe]=120 [build]=570 [test]=550 [sanitize]=570 [bench]=570 [step]=570 [speed]=575 [train]=420)
+declare -A seconds=([probe]=120 [build]=570 [test]=550 [sanitize]=570 [bench]=570 [step]=570 [speed]=585 [train]=420)
 
 stage_probe() {
   ! piece machine 60 bash -c describe_machine || section machine <"$folder/machine.log"
@@ -326,16 +326,22 @@ stage_speed() {
   local bench=("${run[@]}" "$programs/bin/tessera-bench") python=("${run[@]}" python3)
   local device=(--device cuda --quiet) pairs=(--device cuda --dtype bfloat16 --batch-size 512)
   part table ceilings 10 "${bench[@]}" kernels "${device[@]}" --ceilings --time-limit 1 --json "$folder/ceilings.json"
-    part tests products 15 ops_tests 'LinearMap.OnAGpu*'
-    part tests correct 75 kernels_tests 'On/SparsifyGroup*/cuda:On/HopperProducts*/cuda:On/FlopsRegularizer*/cuda:On/ResidualNorm*/cuda:On/Activation*/cuda:On/AdamW*/cuda'
+  part tests products 15 ops_tests 'LinearMap.OnAGpu*'
+  local correct=(SparsifyGroup HopperProducts FlopsRegularizer ResidualNorm Activation AdamW TokenContrast Attention)
+  part tests correct 75 kernels_tests "$(printf 'On/%s*/cuda:' "${correct[@]}")"
   if offers tune "${bench[@]}"; then
     part piece tune 120 "${bench[@]}" tune --device cuda --json "$folder/tuning.json"
+    [[ ! -s $folder/tuning.json ]] || local -x TESSERA_TUNING=$folder/tuning.json  # for the parts that follow
   else
     row tune "not available: tessera-bench has no command tune" 0
   fi
+  part table token_contrast 10 "${bench[@]}" kernels "${device[@]}" --time-limit 1 --token-contrast 1024x55x512 1024x76x512 \
+    --json "$folder/token_contrast.json"
   local beside_pytorch=("${python[@]}" scripts/compare/kernels_gpu.py --library "$programs/lib/libtessera_ops.so" --recorded --operators)
-  part table kernels 60 "${beside_pytorch[@]}" sparsify_group flops_regularizer flops_regularizer_written flops_regularizer_added     --json "$folder/kernels.json"
-  part table other_kernels 35 "${beside_pytorch[@]}" linear_cross_entropy linear_soft_cross_entropy token_max_projection max_similarity --dtypes bfloat16     --json "$folder/other_kernels.json"
+  part table kernels 60 "${beside_pytorch[@]}" sparsify_group flops_regularizer flops_regularizer_written flops_regularizer_added \
+    --json "$folder/kernels.json"
+  part table other_kernels 35 "${beside_pytorch[@]}" linear_cross_entropy linear_soft_cross_entropy token_max_projection max_similarity --dtypes bfloat16 \
+    --json "$folder/other_kernels.json"
   local step=("${python[@]}" scripts/compare/step.py --bench "$programs/bin/tessera-bench" "${pairs[@]}" --model ViT-B-16
               --config openclip_vitb16 --compile --repetitions 5)
   part table linear_map 10 "${bench[@]}" kernels "${device[@]}" --dtypes bfloat16 --linear-map 100864x768x3072 --time-limit 0.5 \

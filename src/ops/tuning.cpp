@@ -130,7 +130,8 @@ std::string TuningTable::digest() const {
 TuningTable read_tuning_table(const std::string& file) {
   using namespace tuning_parts;
   std::ifstream stream(file, std::ios::binary);
-  if (!stream) user_error(file, ": cannot read this tuning table (TESSERA_TUNING names the file): unset TESSERA_TUNING or name another file");
+  if (!stream)
+    user_error(file, ": cannot read this tuning table (TESSERA_TUNING names the file): unset TESSERA_TUNING or name another file");
   const json content = json::parse(stream, nullptr, /*allow_exceptions=*/false);
   if (!content.is_object()) refuse(file, "the file", "is not a JSON object");
   const Entry top{file, "", content};
@@ -178,8 +179,8 @@ TuningTable find_tuning_table(const std::string& named, const std::string& gpu, 
     return outdated;
   });
   for (const auto& [library, count] : left_out)
-    table.outdated += concat(table.outdated.empty() ? "" : "; ", count, " choices are for ", library, " ", version(table.libraries, library),
-                             ", but ", version(libraries, library), " is loaded");
+    table.outdated += concat(table.outdated.empty() ? "" : "; ", count, " choices are for ", library, " ",
+                             version(table.libraries, library), ", but ", version(libraries, library), " is loaded");
   return table;
 }
 

@@ -68,8 +68,8 @@ std::string check_tuning(const TrainingRun& run, const Checkpoint& checkpoint, c
   if (checkpoint.tuning.empty() || run.tuning.empty() || checkpoint.tuning == run.tuning) return {};
   const std::string difference = concat("was trained with the tuning table ", checkpoint.tuning, ", and this run uses ", run.tuning);
   if (!deterministic) return concat(folder, ": ", difference, ": results differ by rounding");
-  user_error(folder, ": ", difference, ": with training.deterministic they must be the same: name the first table's file in TESSERA_TUNING, ",
-             "or resume with training.deterministic=false and --allow-changes training.deterministic");
+  user_error(folder, ": ", difference, ": with training.deterministic they must be the same: name the first table's file in ",
+             "TESSERA_TUNING, or resume with training.deterministic=false and --allow-changes training.deterministic");
 }
 
 }  // namespace tessera

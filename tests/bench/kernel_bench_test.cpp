@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/measure/step_meter.h"
+#include "src/ops/token_contrast.h"
 #include "tests/support/error_of.h"
 #include "tools/bench/kernel_bench.h"
 #include "tools/bench/kernel_cases.h"
@@ -21,6 +22,8 @@ TEST(KernelBench, TheCompositionsEqualTheOperators) {
   const at::Tensor text = at::randn({2, 5, 16}), image = at::randn({2, 9, 16});
   const at::Tensor operated = sparsify_group(text, image, at::ones({2, 5}, at::kBool), SparsifySettings{});
   EXPECT_TRUE(at::allclose(composed_sparsify_group(text, image), operated, 1e-5, 1e-6));
+  const at::Tensor keys = at::randn({2, 5, 16}), scale = at::full({}, 5.0);
+  EXPECT_TRUE(at::allclose(composed_token_contrast(text, keys, scale), normalized_token_contrast(text, keys, {}, scale), 1e-5, 1e-5));
   const auto [i2t, t2i] = max_similarity(image, text, at::ones({2, 9}, at::kBool), at::ones({2, 5}, at::kBool), {});
   const auto [composed_i2t, composed_t2i] = composed_max_similarity(image, text);
   EXPECT_TRUE(at::allclose(composed_i2t, i2t, 1e-5, 1e-6));

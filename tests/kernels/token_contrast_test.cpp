@@ -55,7 +55,7 @@ void mask_rows(Inputs& inputs) {
     if (row % 3 != 1 && row / inputs.tokens() + 1 < inputs.pairs()) continue;
     inputs.mask[row] = 0;
     inputs.grad[row] = kNan;
-    for (std::size_t k = 0; k < inputs.width(); ++k) inputs.queries[row * inputs.width() + k] = inputs.keys[row * inputs.width() + k] = kNan;
+    for (std::size_t k = row * inputs.width(); k < (row + 1) * inputs.width(); ++k) inputs.queries[k] = inputs.keys[k] = kNan;
   }
 }
 
@@ -70,7 +70,8 @@ Results run(const Backend& on, const Inputs& inputs) {
   const auto nothing = [](std::int64_t count) { return std::vector<float>(static_cast<std::size_t>(count), kNan); };
   const auto queries = matrix(inputs.queries), keys = matrix(inputs.keys), grad_queries = matrix(nothing(rows * problem.width)),
              grad_keys = matrix(nothing(rows * problem.width));
-  const auto losses = floats(nothing(rows)), grad = floats(inputs.grad), scale = floats({inputs.scale}), grad_scale = floats(nothing(problem.batch));
+  const auto losses = floats(nothing(rows)), grad = floats(inputs.grad), scale = floats({inputs.scale}),
+             grad_scale = floats(nothing(problem.batch));
   const auto mask = on.allocate(inputs.mask);
   const auto pointer = [](const std::unique_ptr<Buffer>& buffer) { return static_cast<float*>(buffer->data()); };
   const ConstRows of_queries{queries->data(), problem.tokens * stride, stride}, of_keys{keys->data(), problem.tokens * stride, stride};

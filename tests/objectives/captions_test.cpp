@@ -279,6 +279,30 @@ TEST(TextConditionedLoss, OfSeveralImagesAtOnceEqualsThatOfOneByOne) {
   }
 }
 
+TEST(TextConditionedLoss, RoundsTheOperandsOfProductsForBfloat16Tokens) {
+  at::manual_seed(6);
+  const at::Tensor tokens = at::randn({70, 5, 4}).to(at::kBFloat16), texts = at::randn({7, 4});
+  const auto results = [&](at::ScalarType type) {
+    const TextPoolParameters p = pool_parameters(2, at::kFloat);
+    const at::Tensor x = tokens.clone().to(type).requires_grad_(true), y = texts.clone().requires_grad_(true),
+                     scale = at::full({}, 3.0).requires_grad_(true), bias = at::full({}, -1.0).requires_grad_(true);
+    const at::Tensor loss = text_conditioned_loss(x, y, scale, bias, p, [&](std::int64_t first, std::int64_t images) {
+      const at::Tensor own = at::arange(first, first + images).unsqueeze(1) % 7;
+      return ConditionedPairs{at::arange(7).expand({images, 7}), at::where(at::arange(7) == own, 1, -1).to(at::kChar)};
+    });
+    loss.backward();
+    std::vector<at::Tensor> out = {loss.detach()};
+    for (const at::Tensor& leaf : {x, y, scale, bias, p.query_norm_weight, p.key_norm_weight, p.in_weight, p.in_bias, p.out_weight,
+                                   p.out_bias})
+      out.push_back(leaf.grad().to(at::kFloat));
+    return out;
+  };
+  const auto narrow = results(at::kBFloat16), wide = results(at::kFloat);
+  EXPECT_NE(narrow[0].item<float>(), wide[0].item<float>());
+  for (std::size_t i = 0; i < wide.size(); ++i)
+    EXPECT_LT((narrow[i] - wide[i]).norm().item<double>(), 0.01 * wide[i].norm().item<double>()) << "result " << i;
+}
+
 TEST(TextConditionedLoss, WithoutRecordingComputesNoGradients) {
   const at::Tensor tokens = at::randn({16, 50, 4}), texts = at::randn({3, 4});
   const at::NoGradGuard no_grad;

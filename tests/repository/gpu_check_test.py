@@ -69,8 +69,8 @@ class DryRun(unittest.TestCase):
 
     def test_speed_has_its_parts_in_the_order_of_their_importance(self):
         pieces = dry_run("speed", TESSERA_GPU_BUNDLE="given")["speed"][1]
-        self.assertEqual(list(pieces), ["ceilings", "products", "correct", "tune", "kernels", "other_kernels", "linear_map", "step_coco", "step_full",
-                                        "ledger", "ledger_bfloat16", "update", "ncu"])
+        self.assertEqual(list(pieces), ["ceilings", "products", "correct", "tune", "token_contrast", "kernels", "other_kernels", "linear_map",
+                                        "step_coco", "step_full", "ledger", "ledger_bfloat16", "update", "ncu"])
 
 
 class Reports(unittest.TestCase):

@@ -24,6 +24,7 @@ class CheckpointTest : public ::testing::Test {
   Checkpoint at_step(std::int64_t step) const {
     Checkpoint checkpoint;
     checkpoint.config = to_yaml(config_);
+    checkpoint.tuning = "0123456789abcdef";
     checkpoint.state.step = step;
     checkpoint.state.data = {1, 2 * step};
     checkpoint.optimizer = parts_.optimizer->state();
@@ -56,6 +57,7 @@ TEST_F(CheckpointTest, ReadsBackWholeAndDeletesTheOldest) {
   EXPECT_EQ(newest->second.state.step, 12345678);
   EXPECT_EQ(newest->second.state.data.cursor, 2 * 12345678);
   EXPECT_EQ(newest->second.config, to_yaml(config_));
+  EXPECT_EQ(newest->second.tuning, "0123456789abcdef");
   expect_equal(newest->second.model.weights, collect_weights(*parts_.model, *parts_.objective));
 }
 

@@ -13,6 +13,7 @@
 #include "src/training/checkpoint/checkpoint_commands.h"
 #include "src/training/config/resume_rules.h"
 #include "src/training/interrupt.h"
+#include "src/training/restore.h"
 #include "src/training/stages.h"
 #include "src/training/trainer.h"
 #include "tests/support/shards.h"
@@ -203,6 +204,23 @@ TEST_F(ResumeTest, FingerprintCoversNamesSizesAndSampledContent) {
   EXPECT_EQ(first_difference(before, print("shards")), "");
   fs::rename(shard, folder_ / "shards/shard-00009.tar");
   EXPECT_EQ(first_difference(before, print("shards")), "the names of the files differ");
+}
+
+TEST(ResumeRules, AnotherTuningTableIsRefusedIfTheRunIsDeterministic) {
+  TrainingRun run;
+  Checkpoint checkpoint;
+  EXPECT_EQ(check_tuning(run, checkpoint, "there", true), "");
+  checkpoint.tuning = "built-in";
+  EXPECT_EQ(check_tuning(run, checkpoint, "there", true), "") << "the run has no GPU";
+  run.tuning = "0123456789abcdef";
+  EXPECT_EQ(check_tuning(run, checkpoint, "there", false),
+            "there: was trained with the tuning table built-in, and this run uses 0123456789abcdef: results differ by rounding");
+  EXPECT_EQ(error_of([&] { check_tuning(run, checkpoint, "there", true); }),
+            "there: was trained with the tuning table built-in, and this run uses 0123456789abcdef: with training.deterministic they must "
+            "be the same: name the first table's file in TESSERA_TUNING, or resume with training.deterministic=false and --allow-changes "
+            "training.deterministic");
+  checkpoint.tuning = run.tuning;
+  EXPECT_EQ(check_tuning(run, checkpoint, "there", true), "");
 }
 
 TEST_F(ResumeTest, SavesAStateFromElsewhereInItsOwnFolderUnderAnyNameOfTheCheckpoint) {

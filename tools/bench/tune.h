@@ -40,14 +40,14 @@ std::vector<TuningCase> self_attention_tuning_cases(const at::Device& device);
 double relative_error(const Tensors& results, const Tensors& reference);
 
 struct TuningCandidate {
-  std::string configuration;  // empty for the operator's own rule
+  std::string configuration;  // empty for what the operator chooses by itself: its rule, or the table in use
   double seconds = 0;
   double error = 0;    // relative_error()
   std::string reason;  // why the candidate is not considered; empty if it is
   bool wrong = false;  // whether the reason is its error
 };
 
-/// What was measured for one problem. The candidates begin with the operator's own rule.
+/// What was measured for one problem. The candidates begin with the operator's own choice.
 struct TunedCase {
   TuningKey key;
   std::string problem;
