@@ -22,7 +22,7 @@ environment:
 EOF
 }
 
-build=all preset=release build_dir=build cudnn_frontend= cutlass= jobs=
+build=all preset=release build_dir=build cudnn_frontend='' cutlass='' jobs=
 while [ $# -gt 0 ]; do
   case $1 in
     --no-build) build=no ;;
@@ -125,7 +125,7 @@ else
   configure+=(-DCUDAToolkit_ROOT="$toolkit" -DCUDA_TOOLKIT_ROOT_DIR="$toolkit")
 fi
 if [ -n "$cudnn_frontend" ]; then
-  [ -n "$toolkit" ] && [ -n "$site" ] || die "--cudnn-frontend needs a CUDA compiler, and the LibTorch that this script installs"
+  if [ -z "$toolkit" ] || [ -z "$site" ]; then die "--cudnn-frontend needs a CUDA compiler, and the LibTorch that this script installs"; fi
   pip_install cudnn-frontend --no-deps "nvidia-cudnn-frontend==$cudnn_frontend_version"
   configure+=(-DTESSERA_WITH_CUDNN_FRONTEND=ON)
 fi
