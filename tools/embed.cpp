@@ -7,12 +7,12 @@
 #include "src/data/image/patches.h"
 #include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/embedder_views.h"
+#include "src/evaluation/embedding_rows.h"
 #include "src/evaluation/token_space.h"
 #include "src/index/sparse_files.h"
 #include "src/io/stand_in.h"
 #include "tools/checkpoint_arguments.h"
 #include "tools/embedding_file.h"
-#include "tools/embedding_rows.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -49,12 +49,8 @@ struct Options {
   bool has_images() const { return !images.empty() || !data.empty(); }
 };
 
-at::Tensor unit(const at::Tensor& rows) {
-  return rows / rows.norm(2, -1, true).clamp_min(1e-12);
-}
-
 /// Embeds the images of a source; rows are named by the samples' keys. Skips unreadable images with a warning.
-void embed_source(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const tools::Rows& rows) {
+void embed_source(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const Rows& rows) {
   constexpr const char* kOption = "--source";
   const auto choice = sources().resolve(source_from_text(options.data, kOption), kOption);
   EvaluationReader reader(sources().make(choice, kOption), embedder.preprocessing(), options.batch_size,
@@ -73,9 +69,9 @@ void embed_source(const Embedder& embedder, const Options& options, const ViewNe
 }
 
 /// Embeds image files; rows are named by the paths. Skips unreadable files with a warning for each.
-void embed_image_files(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const tools::Rows& rows) {
+void embed_image_files(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const Rows& rows) {
   std::size_t left_out = 0;
-  tools::embed_files(embedder, options.images, {options.batch_size, needs}, rows, [&](const std::string& message) {
+  embed_files(embedder, options.images, {options.batch_size, needs}, rows, [&](const std::string& message) {
     ++left_out;
     log::warning("left out: ", message);
   });
@@ -86,20 +82,20 @@ void embed_image_files(const Embedder& embedder, const Options& options, const V
   log::warning("--images: left out ", count);
 }
 
-void embed_images(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const tools::Rows& rows) {
+void embed_images(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const Rows& rows) {
   if (options.data.empty())
     embed_image_files(embedder, options, needs, rows);
   else
     embed_source(embedder, options, needs, rows);
 }
 
-void embed_captions(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const tools::Rows& rows) {
-  tools::embed_texts(embedder, split_lines(io::read_data_file(options.texts)), {options.batch_size, needs}, rows);
+void embed_captions(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const Rows& rows) {
+  embed_texts(embedder, split_lines(io::read_data_file(options.texts)), {options.batch_size, needs}, rows);
 }
 
 /// Converts embeddings to the form that is written: normalized (without --raw), and in the type that --type names.
 at::Tensor for_file(const at::Tensor& embeddings, const Options& options) {
-  const at::Tensor rows = options.raw ? embeddings : unit(embeddings);
+  const at::Tensor rows = options.raw ? embeddings : unit_embeddings(embeddings);
   if (options.type == "float32") return rows.to(at::kFloat);
   const at::Tensor halves = rows.to(at::kHalf);
   if (!at::isfinite(halves).all().item<bool>() && at::isfinite(rows).all().item<bool>())
@@ -144,8 +140,8 @@ void write_dense(const Embedder& embedder, const Options& options) {
 void write_sparse(const Embedder& embedder, const Options& options) {
   index::SparseVectors vectors;
   vectors.vocab_size = embedder.token_space();
-  const tools::Rows append = [&](const std::vector<std::string>& names, const TowerFeatures& features) {
-    tools::append_rows(vectors, names, features, options.top);
+  const Rows append = [&](const std::vector<std::string>& names, const TowerFeatures& features) {
+    append_rows(vectors, names, features, options.top);
   };
   if (options.has_images())
     embed_images(embedder, options, {}, append);
@@ -153,7 +149,7 @@ void write_sparse(const Embedder& embedder, const Options& options) {
     embed_captions(embedder, options, {}, append);
   if (!options.raw) index::scale_to_unit_length(vectors);
   index::SparseFileOptions format;
-  format.names = tools::token_names(embedder, "the model's vocabulary");
+  format.names = token_names(embedder, "the model's vocabulary");
   index::write_sparse_file(options.sparse, vectors, format);
   const double active =
       static_cast<double>(vectors.count()) / static_cast<double>(std::max<std::int64_t>(1, vectors.rows()));
@@ -188,7 +184,7 @@ int embed(const Options& options) {
   if (!options.sparse.empty()) require_token_space(embedder, "--sparse");
   if (!options.vocabulary.empty()) {
     require_token_space(embedder, "--vocabulary");
-    io::write_file(options.vocabulary, tools::token_names(embedder, "--vocabulary").lines());
+    io::write_file(options.vocabulary, token_names(embedder, "--vocabulary").lines());
   }
   if (!options.out.empty()) write_dense(embedder, options);
   if (options.text_encoder_free)
