@@ -13,6 +13,7 @@
 #include "src/io/stand_in.h"
 #include "tools/checkpoint_arguments.h"
 #include "tools/embedding_file.h"
+#include "tools/engine_file.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -35,6 +36,7 @@ struct Options {
   std::string texts;
   std::string out;
   std::string sparse;
+  std::string engine;
   std::string vocabulary;
   std::string device = "auto";
   std::int64_t batch_size = 64;
@@ -157,6 +159,42 @@ void write_sparse(const Embedder& embedder, const Options& options) {
             << std::setprecision(4) << active << " active per row\nwritten: " << options.sparse << std::endl;
 }
 
+/// Writes the file of a search engine (--to): --sparse names it if its embeddings are sparse, --out otherwise.
+void write_for_engine(const Embedder& embedder, const Options& options) {
+  const bool sparse = !options.sparse.empty();
+  const std::string& path = sparse ? options.sparse : options.out;
+  tools::EngineFile file(options.engine, path, sparse);
+  const index::TokenNames names = sparse ? token_names(embedder, "the model's vocabulary") : index::TokenNames();
+  const std::vector<std::string> lines =
+      options.texts.empty() ? std::vector<std::string>{} : split_lines(io::read_data_file(options.texts));
+  std::size_t done = 0;
+  const Rows append = [&](const std::vector<std::string>& keys, const TowerFeatures& features) {
+    const auto first = lines.begin() + static_cast<std::ptrdiff_t>(lines.empty() ? 0 : done);
+    const std::vector<std::string> texts(first, lines.empty() ? first : first + std::ssize(keys));
+    done += keys.size();
+    if (!sparse) return file.add(keys, texts, unit_embeddings(features.global).to(at::kFloat));
+    index::SparseVectors vectors;
+    vectors.vocab_size = embedder.token_space();
+    append_rows(vectors, keys, features, options.top);
+    if (!options.raw) index::scale_to_unit_length(vectors);
+    file.add(vectors, texts, names);
+  };
+  if (options.has_images())
+    embed_images(embedder, options, {}, append);
+  else
+    embed_captions(embedder, options, {}, append);
+  if (file.rows() == 0) user_error("nothing to embed: ", options.has_images() ? options.data : options.texts, " is empty");
+  file.commit();
+  std::cout << with_thousands(file.rows()) << " embeddings for " << options.engine << "\nwritten: " << path << std::endl;
+}
+
+void check_engine(const Options& options) {
+  if (options.out.empty() == options.sparse.empty()) user_error("--to ", options.engine, ": give --out FILE or, for sparse embeddings, --sparse FILE");
+  if (options.has_images() && !options.texts.empty()) user_error("--to: a file holds either images or texts: run the program once for each");
+  if (options.dense || options.type != "float32" || (options.raw && options.sparse.empty()))
+    user_error("--to ", options.engine, ": writes embeddings of length 1 in float32: leave out --dense, --type and --raw");
+}
+
 void check(const Options& options) {
   if (!options.has_images() && options.texts.empty())
     user_error("nothing to embed: give --images FILE..., --source SOURCE or --texts FILE");
@@ -165,6 +203,7 @@ void check(const Options& options) {
     user_error("--text-encoder-free needs --sparse FILE: it makes sparse embeddings of texts");
   if (options.out.empty() && options.sparse.empty())
     user_error("nowhere to write to: give --out FILE, or --sparse FILE for embeddings over a vocabulary");
+  if (!options.engine.empty()) return check_engine(options);
   if (options.dense && options.out.empty()) user_error("--dense: give --out FILE");
   if (!options.out.empty() && !options.writes_npy() && !options.out.ends_with(".safetensors"))
     user_error("--out ", options.out, ": the ending decides the format: name a file that ends in .safetensors or .npy");
@@ -186,11 +225,15 @@ int embed(const Options& options) {
     require_token_space(embedder, "--vocabulary");
     io::write_file(options.vocabulary, token_names(embedder, "--vocabulary").lines());
   }
-  if (!options.out.empty()) write_dense(embedder, options);
-  if (options.text_encoder_free)
-    write_sparse(MultiHotEmbedder(embedder, "--text-encoder-free"), options);
-  else if (!options.sparse.empty())
-    write_sparse(embedder, options);
+  std::optional<MultiHotEmbedder> by_tokens;
+  if (options.text_encoder_free) by_tokens.emplace(embedder, "--text-encoder-free");
+  const Embedder& chosen = by_tokens ? *by_tokens : static_cast<const Embedder&>(embedder);
+  if (!options.engine.empty()) {
+    write_for_engine(chosen, options);
+  } else {
+    if (!options.out.empty()) write_dense(embedder, options);
+    if (!options.sparse.empty()) write_sparse(chosen, options);
+  }
   embedder.tell_of_cut_texts();
   return 0;
 }
@@ -223,6 +266,9 @@ int main(int argc, char** argv) {
       "--sparse", options.sparse,
       "file to write with embeddings over a vocabulary (STAIR), from which tessera-index builds an index; its ending decides "
       "the format: .safetensors (CSR), .csr, .jsonl, .ciff, or .txt for people");
+  app.add_option("--to", options.engine,
+                 "write --out or --sparse as a search engine reads it: opensearch, elasticsearch, qdrant, milvus or faiss (docs/serving.md)")
+      ->check(CLI::IsMember(tools::EngineFile::engines()));
   app.add_flag("--text-encoder-free", options.text_encoder_free,
                "with --sparse: embed a text without the text tower, as 1 at each of its tokens");
   app.add_option("--vocabulary", options.vocabulary,

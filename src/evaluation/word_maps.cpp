@@ -49,6 +49,12 @@ WordMaps::WordMaps(const Embedder& embedder, const EvaluationContext& context) :
   if (!maps_ && !use_slots()) use_cosines();
 }
 
+bool WordMaps::are_trained(const EvaluationContext& context) try {
+  return context.pool != nullptr || (context.loss != nullptr && comparing_part(*context.loss->objective()) != nullptr);
+} catch (const UserError&) {
+  return false;
+}
+
 void WordMaps::use_objective(const std::shared_ptr<Objective>& objective) {
   const std::shared_ptr<const PatchWeights> weights = comparing_part(*objective);
   if (!weights) return;

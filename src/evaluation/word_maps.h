@@ -37,6 +37,8 @@ class WordMaps {
   /// `embedder` and what `context` holds must outlive this object. Throws UserError if the model has no tokenizer, or if its patches do not
   /// fit the objective.
   WordMaps(const Embedder& embedder, const EvaluationContext& context);
+  /// Returns whether the objective compares single patches with texts or has a text-conditioned pool. False if it cannot be built.
+  static bool are_trained(const EvaluationContext& context);
   WordMaps(const WordMaps&) = delete;
   WordMaps& operator=(const WordMaps&) = delete;
 
