@@ -46,7 +46,7 @@ WordMaps::WordMaps(const Embedder& embedder, const EvaluationContext& context) :
     pooled_.emplace(conditioned(embedder, context, "words", "attention", "cosine"));
     use_pool();
   }
-  if (!maps_ && !use_slots()) use_cosines();
+  if (!maps_ && !use_slots() && !use_token_space()) use_cosines();
 }
 
 bool WordMaps::are_trained(const EvaluationContext& context) try {
@@ -106,6 +106,21 @@ bool WordMaps::use_slots() {
     const at::Tensor names = embed_texts(embedder_, texts_of_words(words), {.slots = true}).slots;
     const at::Tensor cosines = (metrics::unit_rows(names) * metrics::unit_rows(image.slots)).sum(2).clamp_min(0);  // [words, L]
     return at::matmul(cosines, image.attention[0].to(cosines.scalar_type())).to(at::kFloat);
+  };
+  return true;
+}
+
+bool WordMaps::use_token_space() {
+  if (embedder_.token_space() == 0) return false;
+  needs_ = {.tokens = true};
+  rule_ = "The activations of the word's tokens at each patch (Chen et al. 2023, eq. 4), averaged over the tokens.";
+  maps_ = [this](const TowerFeatures& image, config::Size, const TowerFeatures& text, const std::vector<TextWord>& words) {
+    std::vector<at::Tensor> maps;
+    for (const TextWord& word : words) {
+      const at::Tensor ids = text.input.ids[0].index_select(0, at::tensor(word.tokens, at::kLong));
+      maps.push_back(embedder_.token_activations(image, to_vector<std::int64_t>(ids))[0].mean(1));
+    }
+    return at::stack(maps);
   };
   return true;
 }

@@ -31,6 +31,7 @@ struct ImageWords {
 ///   - a text-conditioned pool (FLAIR): the attention of each word, as a text, to the patches;
 ///   - slots with attention in both towers (SPARO): the attention of the image's slots, each weighted by its cosine with the same slot of
 ///     the word, as a text, if the cosine is positive;
+///   - token weights (STAIR): the activations of the word's tokens at the patches;
 ///   - otherwise the cosine of each patch with the word, as a text.
 class WordMaps {
  public:
@@ -61,6 +62,7 @@ class WordMaps {
   void use_objective(const std::shared_ptr<Objective>& objective);
   void use_pool();
   bool use_slots();
+  bool use_token_space();
   void use_cosines();
 
   const Embedder& embedder_;

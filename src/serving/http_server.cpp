@@ -66,6 +66,7 @@ struct HttpServer::Impl {
     });
     for (const std::string& path : Service::paths())
       server.Post(path, [this, path](const auto& request, auto& response, const httplib::ContentReader& reader) {
+        if (!allowed(request)) discard(reader);
         answer(request, response, path, [&] { return service->post(path, body_of(request, reader)); });
       });
     get("/v1/models", [this](const httplib::Request&) { return service->models(); });
@@ -102,12 +103,25 @@ struct HttpServer::Impl {
     });
   }
 
+  /// Reads a body that nobody wants. Otherwise its bytes would be taken for the connection's next request, and a client that is still
+  /// sending would not see the answer.
+  static void discard(const httplib::ContentReader& reader) {
+    reader([](const char*, std::size_t) { return true; });
+  }
+
   /// Reads a body. The sum of all bodies in memory is bounded, and so is the time that a client may take.
   std::string body_of(const httplib::Request& request, const httplib::ContentReader& reader) {
-    if (!request.get_header_value("Content-Type").starts_with("application/json"))
+    if (!request.get_header_value("Content-Type").starts_with("application/json")) {
+      discard(reader);
       throw RequestError(415, "", "the header Content-Type must be application/json");
+    }
     const double begun = steady_seconds();
     const std::int64_t most = service->limits().body_bytes;
+    const RequestError too_large(413, "", concat("the body is larger than ", with_thousands(most), " bytes"));
+    if (const auto length = request.get_header_value<std::uint64_t>("Content-Length"); length > static_cast<std::uint64_t>(most)) {
+      if (length / 4 <= static_cast<std::uint64_t>(most)) discard(reader);
+      throw too_large;
+    }
     std::string body;
     struct Counted {
       std::atomic<std::int64_t>& sum;
@@ -127,8 +141,8 @@ struct HttpServer::Impl {
     });
     if (slow) throw RequestError(408, "", concat("the body did not arrive within ", settings.body_seconds, " seconds"));
     if (full) throw Busy("the server is receiving too many large bodies: try again in a moment");
-    if (large) throw RequestError(413, "", concat("the body is larger than ", with_thousands(most), " bytes"));
-    if (!whole) throw RequestError(400, "", "the body is incomplete or too large");
+    if (large) throw too_large;
+    if (!whole) throw RequestError(400, "", "the body is incomplete");
     return body;
   }
 
@@ -188,8 +202,6 @@ struct HttpServer::Impl {
       log::error(path, ": ", error.what());
       fail(500, "internal error: the server's log has the reason", "server_error");
     }
-    // A connection whose body was not read to its end cannot be used again.
-    if (response.status == 408 || response.status == 413 || response.status == 415 || response.status == 429) response.set_header("Connection", "close");
     const double seconds = steady_seconds() - begun;
     durations.Add({{"path", path}}, kSeconds).Observe(seconds);
     requests.Add({{"path", path}, {"status", std::to_string(response.status)}}).Increment();
