@@ -20,7 +20,7 @@ bool ModelThread::Job::joins(const Job& other) const {
   return !work && !other.work && images.empty() == other.images.empty() && needs == other.needs;
 }
 
-ModelThread::ModelThread(const DualEncoderEmbedder& embedder, Batching batching)
+ModelThread::ModelThread(const Embedder& embedder, Batching batching)
     : embedder_(embedder), batching_(batching), thread_([this] { loop(); }) {}
 
 ModelThread::~ModelThread() {

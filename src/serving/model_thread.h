@@ -37,7 +37,7 @@ struct Batching {
 /// waits. All functions are thread-safe.
 class ModelThread {
  public:
-  ModelThread(const DualEncoderEmbedder& embedder, Batching batching);
+  ModelThread(const Embedder& embedder, Batching batching);
   /// Finishes the work that waits.
   ~ModelThread();
   ModelThread(const ModelThread&) = delete;
@@ -87,7 +87,7 @@ class ModelThread {
   void encode(std::vector<Job>& batch) const;
   TowerFeatures encode_images_at_once(const std::vector<at::Tensor>& images, const ViewNeeds& needs) const;
 
-  const DualEncoderEmbedder& embedder_;
+  const Embedder& embedder_;
   const Batching batching_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
