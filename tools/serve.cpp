@@ -1,3 +1,5 @@
+#include <malloc.h>
+
 #include <csignal>
 
 #include <filesystem>
@@ -94,6 +96,7 @@ void check(const Options& options) {
 
 int serve(Options options) {
   check(options);
+  mallopt(M_ARENA_MAX, 4);  // otherwise freed images and bodies of a thousand connections stay in many arenas
   // Only the thread that waits for these signals receives them.
   sigset_t signals;
   sigemptyset(&signals);

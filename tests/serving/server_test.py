@@ -16,90 +16,22 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 import urllib.error
-import urllib.request
-import zlib
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+import server as helpers
+from server import Server, noise, png, run
+
 PROGRAMS = pathlib.Path(sys.argv.pop(1)).resolve()
 TEXTS = ["a red circle", "a small blue square left of a green triangle", "été"]
 
 
-def run(*command):
-    return subprocess.run([str(word) for word in command], check=True, capture_output=True, text=True).stdout
-
-
 def train(name, folder):
-    """Trains a model for two steps."""
-    run(PROGRAMS / "trainer", "--config", ROOT / f"configs/shapes/{name}.yaml", "--set", f"run.folder={folder}", "training.steps=2",
-        "schedule.warmup_steps=1", "evaluation.tasks=[]", "data.loader.batch_size=8", "data.train.size=64", "training.threads=1")
-    return folder
+    return helpers.train(PROGRAMS, name, folder)
 
 
-def png(width, height, rows=None):
-    """Returns the bytes of an RGB PNG; without rows, its data are missing."""
-    def chunk(kind, content):
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-    data = chunk(b"IDAT", zlib.compress(b"".join(b"\0" + row for row in rows))) if rows else chunk(b"IDAT", b"")
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) + data + chunk(b"IEND", b"")
-
-
-def noise(seed):
-    return png(20, 12, [bytes((seed * 7 + 31 * row + 13 * i * i) % 256 for i in range(60)) for row in range(12)])
-
-
-class Server:
-    """A running tessera-serve on a free port."""
-
-    def __init__(self, *arguments, stop=signal.SIGTERM):
-        self.stop = stop
-        self.process = subprocess.Popen([str(PROGRAMS / "tessera-serve"), "--port", "0", "--threads", "1", *map(str, arguments)],
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.log = []
-        for line in self.process.stderr:
-            self.log.append(line)
-            if "serving" in line:
-                self.port = int(line.split("http://")[1].split("/")[0].rsplit(":", 1)[1])
-                break
-        else:
-            self.process.communicate()
-            raise AssertionError("the server ended: " + "".join(self.log))
-        self.url = f"http://127.0.0.1:{self.port}"
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.send_signal(self.stop)
-        self.out, errors = self.process.communicate(timeout=60)
-        self.log += errors.splitlines()
-
-    def get(self, path, headers=None):
-        request = urllib.request.Request(self.url + path, headers=headers or {})
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return answer.read()
-
-    def post(self, path, body, headers=None):
-        """Returns the status and the JSON of a POST request; a body of bytes is sent as it is."""
-        content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, content, {"Content-Type": "application/json", **(headers or {})})
-        try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                return answer.status, json.loads(answer.read())
-        except urllib.error.HTTPError as error:
-            return error.code, json.loads(error.read())
-
-    def answer(self, path, **body):
-        status, json_body = self.post(path, body)
-        assert status == 200, json_body
-        return json_body
-
-    def resident(self):
-        """Returns the resident memory in MiB."""
-        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
+def serve(*arguments, **settings):
+    return Server(PROGRAMS, *arguments, **settings)
 
 
 class Served(unittest.TestCase):
@@ -112,7 +44,7 @@ class Served(unittest.TestCase):
         for i in range(5):
             (cls.folder / f"photos/{i}.png").write_bytes(noise(i))
         (cls.folder / "texts.txt").write_text("\n".join(TEXTS) + "\n")
-        cls.server = cls.stack.enter_context(Server("--checkpoint", cls.run_folder, "--images", cls.folder / "photos"))
+        cls.server = cls.stack.enter_context(serve("--checkpoint", cls.run_folder, "--images", cls.folder / "photos"))
 
     @classmethod
     def tearDownClass(cls):
@@ -277,7 +209,7 @@ class Others(unittest.TestCase):
         image = base64.b64encode(noise(2)).decode()
         models = [f"{name}={self.folder / folder}" for name, folder in
                   (("stair", "stair_single"), ("sparo", "sparo"), ("flair", "flair"))]
-        with Server("--checkpoint", *models, "--images", self.folder / "photos", "--token-file", self.folder / "token") as server:
+        with serve("--checkpoint", *models, "--images", self.folder / "photos", "--token-file", self.folder / "token") as server:
             self.assertEqual(server.post("/v1/embeddings", {"input": "a"})[0], 401)
             self.assertEqual(server.post("/v1/embeddings", {"input": "a"}, {"Authorization": "Bearer secre"})[0], 401)
             headers = {"Authorization": "Bearer secret"}
@@ -322,22 +254,22 @@ class Others(unittest.TestCase):
             file = self.folder / f"{name}.{ending}"
             run(PROGRAMS / "tessera-embed", "--checkpoint", self.folder / name, "--source", self.folder / "photos", option, file)
             for images in ((), ("--images", self.folder / "photos")):
-                with Server("--checkpoint", self.folder / name, "--embeddings", file, *images) as server:
+                with serve("--checkpoint", self.folder / name, "--embeddings", file, *images) as server:
                     found = server.answer("/v1/search", image=base64.b64encode(noise(1)).decode(), k=1)
                     self.assertEqual(pathlib.Path(found["results"][0]["key"]).stem, "1")
                     self.assertEqual(found["has_images"], bool(images))
         with self.assertRaisesRegex(AssertionError, "has 4 images, but --images has 100"):
-            Server("--checkpoint", self.folder / "flair", "--embeddings", self.folder / "flair.safetensors", "--images",
+            serve("--checkpoint", self.folder / "flair", "--embeddings", self.folder / "flair.safetensors", "--images",
                    "{name: shapes, split: test, size: 100}")
 
     def test_a_full_queue_and_the_end(self):
         body = json.dumps({"input": ["a small blue square left of a green triangle"] * 200}).encode()
-        with Server("--checkpoint", self.folder / "sparo", "--max-queue", "1", "--quiet", stop=signal.SIGINT) as server:
+        with serve("--checkpoint", self.folder / "sparo", "--max-queue", "1", "--quiet", stop=signal.SIGINT) as server:
             with concurrent.futures.ThreadPoolExecutor(16) as pool:
                 found = [status for status, _ in pool.map(lambda _: server.post("/v1/embeddings", body), range(16))]
             self.assertEqual(set(found), {200, 429})
         self.assertEqual((server.process.returncode, server.out), (0, ""))
-        with Server("--checkpoint", self.folder / "sparo", "--body-seconds", "1") as server:
+        with serve("--checkpoint", self.folder / "sparo", "--body-seconds", "1") as server:
             client = socket.create_connection(("127.0.0.1", server.port), timeout=30)
             client.sendall(b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{")
             answer = b""
