@@ -33,7 +33,7 @@ def write_model(folder):
     import torch
     from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, CLIPProcessor, CLIPTokenizerFast
     torch.manual_seed(0)
-    lines = gzip.open(ROOT / "configs/vocabularies/clip-bpe/LICENSE").read().decode().split("\n")
+    lines = gzip.open(ROOT / "configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz").read().decode().split("\n")
     merges = lines[1:49152 - 256 - 2 + 1]
     numbers = [*range(ord("!"), ord("~") + 1), *range(0xa1, 0xad), *range(0xae, 0x100)]
     letters = [chr(n) for n in numbers] + [chr(256 + i) for i in range(256 - len(numbers))]
