@@ -233,7 +233,7 @@ class ServePage(unittest.TestCase):
                 self.browser.press("tab")
                 if self.browser.run(f"const at = document.activeElement; return {condition}"):
                     return
-            self.fail("the tabulator does not lead to " + condition)
+            self.fail("the Tab key does not lead to " + condition)
         self.browser.run("document.activeElement.blur()")
         tab_to("at.id == 'text'")
         self.browser.press("a red circle", "enter")
@@ -279,7 +279,7 @@ class ServePage(unittest.TestCase):
         self.browser.click(".hits button")
         self.browser.wait("document.querySelector('.stage img')?.alt.endsWith('green_blue.png')")
         self.drop_image()
-        self.browser.run("[...document.querySelectorAll('button')].find(each => each.textContent == 'Search by the image').click()")
+        self.browser.run("[...document.querySelectorAll('button')].find(each => each.textContent == 'By the image').click()")
         self.browser.wait("document.querySelector('.panel').innerText.includes('Nearest to image.png')")
         self.assertRegex(self.text(".hits li")[0], r"red_blue\.png\s+1$")
 
@@ -289,9 +289,12 @@ class ServePage(unittest.TestCase):
         self.browser.wait("document.querySelectorAll('.stage img').length == 2")
         self.assertEqual(self.text(".panel h2"), ["colors", "swapped"])
         self.show_words()
-        for panel, (inside, around) in enumerate(((IN_CIRCLE, AROUND_CIRCLE), (IN_SQUARE, IN_SQUARE))):
-            self.browser.click(self.word("red", panel))
-            self.expect_lit(inside, around, panel)
+        for panel in (0, 1):  # the word of one model shows the maps of both
+            self.browser.hover("h1")
+            self.assertIsNone(self.lit(0) or self.lit(1))
+            self.browser.hover(self.word("red", panel))
+            self.expect_lit(IN_CIRCLE, AROUND_CIRCLE, 0)
+            self.expect_lit(IN_SQUARE, IN_SQUARE, 1)
         left, right = self.browser.run("return [...document.querySelectorAll('.panel')].map(each => each.getBoundingClientRect().left)")
         self.assertGreater(right, left + 300)
 
@@ -343,7 +346,10 @@ class ServePage(unittest.TestCase):
         self.browser.type("#text", "red")
         self.browser.press("enter")
         self.browser.wait("document.querySelector('[role=alert]').innerText == 'Choose an image first.'")
-        self.drop_image()
+        self.browser.run("""const list = new DataTransfer();
+            list.items.add(new File([Uint8Array.from(atob(arguments[0]), each => each.charCodeAt(0))], 'pasted.png', {type: 'image/png'}));
+            document.body.dispatchEvent(new ClipboardEvent('paste', {clipboardData: list, bubbles: true, cancelable: true}));""", base64.b64encode(png()).decode())
+        self.browser.wait("document.querySelector('.stage img')?.alt == 'pasted.png'")
         self.browser.type("#classes", "red")
         self.browser.type("#prompt", "no place for the class")
         self.browser.press("enter")
