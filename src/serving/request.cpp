@@ -154,14 +154,17 @@ std::vector<Body::Input> Body::inputs(const std::string& field, bool all_images)
   return out;
 }
 
-at::Tensor decode_input(const std::string& file, const Preprocessing& preprocessing, const Limits& limits, const std::string& field) {
+DecodedImage decode_input(const std::string& file, const Preprocessing& preprocessing, const Limits& limits, const std::string& field) {
   static std::counting_semaphore<> places(std::max(1U, std::thread::hardware_concurrency()));
   struct Place {
     Place() { places.acquire(); }
     ~Place() { places.release(); }
   } const place;
   try {
-    return to_tensor(preprocess(decode_image(file, limits.pixels, preprocessing), preprocessing));
+    const Image image = decode_image(file, limits.pixels, preprocessing);
+    const auto [top, left, height, width] = preprocessed_part(image.height, image.width, preprocessing);
+    const auto rows = static_cast<double>(image.height), columns = static_cast<double>(image.width);
+    return {to_tensor(preprocess(image, preprocessing)), {left / columns, top / rows, (left + width) / columns, (top + height) / rows}};
   } catch (const SampleError& error) {
     bad_request(field, field, ": ", error.what());
   }

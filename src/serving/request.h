@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -85,8 +86,14 @@ class Body {
   Limits limits_;
 };
 
-/// Decodes and preprocesses an image file: uint8 [3, h, w]. At most as many threads as the machine has cores decode at a time. Throws
-/// RequestError that names the field.
-at::Tensor decode_input(const std::string& file, const Preprocessing& preprocessing, const Limits& limits, const std::string& field);
+/// An image of a request, as the model sees it.
+struct DecodedImage {
+  at::Tensor pixels;           // uint8 [3, h, w]
+  std::array<double, 4> part;  // left, top, right and bottom of what `pixels` show, as shares of the image; beyond 0 or 1 where they are padded
+};
+
+/// Decodes and preprocesses an image file. At most as many threads as the machine has cores decode at a time. Throws RequestError that names
+/// the field.
+DecodedImage decode_input(const std::string& file, const Preprocessing& preprocessing, const Limits& limits, const std::string& field);
 
 }  // namespace tessera::serving

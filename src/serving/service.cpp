@@ -66,9 +66,15 @@ void check_finite(const at::Tensor& values) {
   if (!at::isfinite(values).all().item<bool>()) user_error("an embedding is not finite: the model's weights are damaged");
 }
 
-std::vector<at::Tensor> decoded(const std::vector<std::string>& files, const ServedModel& model, const Limits& limits, const std::string& field) {
-  std::vector<at::Tensor> out;
+std::vector<DecodedImage> decoded(const std::vector<std::string>& files, const ServedModel& model, const Limits& limits, const std::string& field) {
+  std::vector<DecodedImage> out;
   for (const std::string& file : files) out.push_back(decode_input(file, model.preprocessing(), limits, field));
+  return out;
+}
+
+std::vector<at::Tensor> pixels_of(const std::vector<DecodedImage>& images) {
+  std::vector<at::Tensor> out;
+  for (const DecodedImage& image : images) out.push_back(image.pixels);
   return out;
 }
 
@@ -136,7 +142,7 @@ std::string embeddings(const ServedModel& model, const Body& body, const Limits&
   for (const Body::Input& input : body.inputs("input", body.choice("modality", {"text", "image"}) == "image")) {
     of_image.push_back(std::holds_alternative<Body::ImageFile>(input));
     if (of_image.back())
-      images.push_back(decode_input(std::get<Body::ImageFile>(input).bytes, model.preprocessing(), limits, "input"));
+      images.push_back(decode_input(std::get<Body::ImageFile>(input).bytes, model.preprocessing(), limits, "input").pixels);
     else
       texts.push_back(std::get<Body::Text>(input).text);
   }
@@ -183,7 +189,7 @@ std::string similarity(const ServedModel& model, const Body& body, const Limits&
   require_texts(model, "texts");
   const bool conditioned = wants_pool(model, body);
   const std::vector<std::string> texts = body.texts("texts");
-  const std::vector<at::Tensor> images = decoded(body.images("images"), model, limits, "images");
+  const std::vector<at::Tensor> images = pixels_of(decoded(body.images("images"), model, limits, "images"));
   preparing.done();
   at::Tensor scores;
   model.thread.run([&] {
@@ -193,15 +199,16 @@ std::string similarity(const ServedModel& model, const Body& body, const Limits&
                 R"(,"model":)", json_text(model.name), "}");
 }
 
-/// Returns the patches' classes of one image: {"rows", "columns", "classes": [the index of each patch's class]}. Only for the model's thread.
-json segmentation(const ServedModel& model, const at::Tensor& image, bool conditioned, const TowerFeatures& classes) {
+/// Returns the patches' classes of one image: {"rows", "columns", "part", "classes": [the index of each patch's class]}. Only for the model's
+/// thread.
+json segmentation(const ServedModel& model, const DecodedImage& image, bool conditioned, const TowerFeatures& classes) {
   const Embedder& embedder = conditioned ? *model.conditioned() : static_cast<const Embedder&>(model.embedder);
   const PatchScores scores = conditioned ? conditioned_patches(*model.conditioned(), classes, /*attention=*/false)
                                          : cosines_of_patches(classes.global, LastBlock::plain);
-  const TowerFeatures features = embedder.encode_images(image_batch({image}, model.preprocessing()), scores.needs);
+  const TowerFeatures features = embedder.encode_images(image_batch({image.pixels}, model.preprocessing()), scores.needs);
   const config::Size grid = embedder.grid();
   const at::Tensor patches = scores.of(features, grid)[0];
-  return {{"rows", grid.height}, {"columns", grid.width}, {"classes", to_vector<std::int64_t>(patches.argmax(1))}};
+  return {{"rows", grid.height}, {"columns", grid.width}, {"part", image.part}, {"classes", to_vector<std::int64_t>(patches.argmax(1))}};
 }
 
 std::string classify(const ServedModel& model, const Body& body, const Limits& limits, ModelThread::Preparing& preparing) {
@@ -214,16 +221,16 @@ std::string classify(const ServedModel& model, const Body& body, const Limits& l
   if (std::ssize(classes) * std::ssize(templates.items) > 16 * limits.inputs)
     bad_request("templates", "templates: ", classes.size(), " classes with ", templates.items.size(), " templates are more than ",
                 16 * limits.inputs, " texts");
-  const std::vector<at::Tensor> images = decoded(body.images("images"), model, limits, "images");
+  const std::vector<DecodedImage> images = decoded(body.images("images"), model, limits, "images");
   preparing.done();
   at::Tensor scores;
   auto results = json::array();
   model.thread.run([&] {
     TowerFeatures features;
-    scores = compare(model, images, conditioned, [&](const Embedder& embedder) {
+    scores = compare(model, pixels_of(images), conditioned, [&](const Embedder& embedder) {
       return features = embed_classes(embedder, classes, templates);
     });
-    for (const at::Tensor& image : images)
+    for (const DecodedImage& image : images)
       results.push_back(segment ? json{{"segmentation", segmentation(model, image, conditioned, features)}} : json::object());
   });
   const at::Tensor probabilities = (scores * model.context.logit_scale).softmax(1), order = metrics::best_first(scores, std::ssize(classes));
@@ -266,7 +273,7 @@ std::string search(const ServedModel& model, const Body& body, const Limits& lim
     require_texts(model, "text");
     waiting = model.thread.encode_texts({text}, {});
   } else {
-    waiting = model.thread.encode_images(decoded(body.images("image"), model, limits, "image"), {});
+    waiting = model.thread.encode_images(pixels_of(decoded(body.images("image"), model, limits, "image")), {});
   }
   preparing.done();
   const at::Tensor query = waiting.get().global[0];
@@ -300,24 +307,33 @@ json slots_of(const ServedModel& model, const at::Tensor& image, const std::stri
   return out;
 }
 
+/// Adds the maps of the words of a text, and what they mean. Only for the model's thread. Throws UserError if the model's patches cannot be
+/// compared with words.
+void add_word_maps(const ServedModel& model, const DecodedImage& image, const std::string& text, json& out) {
+  const WordMaps& maps = model.word_maps();
+  const ImageWords words = maps.of(maps.embedder().encode_images(image_batch({image.pixels}, model.preprocessing()), maps.needs()), text, kMostWords);
+  out.update({{"rows", words.grid.height}, {"columns", words.grid.width}, {"part", image.part}, {"rule", maps.rule()}, {"note", maps.note()}});
+  for (const WordMap& map : words.maps) {
+    const json span = map.word.span[0] < 0 ? json(nullptr) : json(map.word.span);
+    out["words"].push_back({{"word", map.word.text}, {"span", span}, {"weights", map.patches}});
+  }
+}
+
 std::string explain(const ServedModel& model, const Body& body, const Limits& limits, ModelThread::Preparing& preparing) {
   require_texts(model, "text");
   body.at("text");
   const std::string text = body.text("text", "");
-  const std::vector<at::Tensor> images = decoded(body.images("image"), model, limits, "image");
-  if (images.size() != 1) bad_request("image", "image: expected one image");
+  const std::vector<DecodedImage> given = decoded(body.images("image"), model, limits, "image");
+  if (given.size() != 1) bad_request("image", "image: expected one image");
+  const std::vector<at::Tensor> images = pixels_of(given);
   preparing.done();
   json out = {{"model", model.name}, {"text", text}, {"words", json::array()}};
   model.thread.run([&] {
-    const WordMaps& maps = model.word_maps();
-    const ImageWords words = maps.of(maps.embedder().encode_images(image_batch(images, model.preprocessing()), maps.needs()), text, kMostWords);
-    out["rows"] = words.grid.height;
-    out["columns"] = words.grid.width;
-    out["rule"] = maps.rule();
-    out["note"] = maps.note();
-    for (const WordMap& map : words.maps) {
-      const json span = map.word.span[0] < 0 ? json(nullptr) : json(map.word.span);
-      out["words"].push_back({{"word", map.word.text}, {"span", span}, {"weights", map.patches}});
+    try {
+      add_word_maps(model, given[0], text, out);
+    } catch (const UserError& error) {
+      if (!model.is_sparse()) throw;
+      out["note"] = concat("There are no maps, but the tokens of image and text: ", error.what());
     }
     const TowerFeatures image = model.embedder.encode_images(image_batch(images, model.preprocessing()), {});
     const TowerFeatures caption = model.embedder.encode_texts({text}, {});
@@ -371,6 +387,8 @@ json ServedModel::describe() const {
           {"texts", has_texts()},
           {"sparse", is_sparse()},
           {"conditioned", conditioned() != nullptr},
+          {"exif_rotation", preprocessing().exif_rotation},
+          {"has_images", gallery != nullptr && gallery->has_images()},
           {"images", gallery ? gallery->size() : 0}};
 }
 
