@@ -28,15 +28,6 @@ std::shared_ptr<const PatchWeights> comparing_part(Objective& objective) {
   return nullptr;
 }
 
-/// Returns the grid of the patches of one image, and removes padding patches from its features.
-config::Size grid_of(const Embedder& embedder, TowerFeatures& image) {
-  if (!image.grids.defined()) return embedder.grid();
-  const config::Size grid = {image.grids[0][0].item<std::int64_t>(), image.grids[0][1].item<std::int64_t>()};
-  for (at::Tensor* patches : {&image.tokens, &image.dense})
-    if (patches->defined()) *patches = patches->narrow(1, 0, grid.height * grid.width);
-  return grid;
-}
-
 }  // namespace
 
 WordMaps::WordMaps(const Embedder& embedder, const EvaluationContext& context) : embedder_(embedder) {
@@ -142,7 +133,7 @@ ImageWords WordMaps::of(TowerFeatures image, const std::string& text, std::int64
   const TowerFeatures features = embed_texts(embedder_, {text}, text_needs_);
   std::vector<TextWord> words = words_of(text, tokens_of(embedder_, features.input, 0), /*cut=*/true);
   if (std::ssize(words) > most) words.resize(static_cast<std::size_t>(most));
-  ImageWords out{.grid = grid_of(embedder_, image), .maps = {}};
+  ImageWords out{.grid = grid_of_image(embedder_, image), .maps = {}};
   if (words.empty()) return out;
   const at::Tensor weights = maps_(image, out.grid, features, words);
   check_patch_grid("words", weights, out.grid, "");

@@ -205,8 +205,8 @@ json segmentation(const ServedModel& model, const DecodedImage& image, bool cond
   const Embedder& embedder = conditioned ? *model.conditioned() : static_cast<const Embedder&>(model.embedder);
   const PatchScores scores = conditioned ? conditioned_patches(*model.conditioned(), classes, /*attention=*/false)
                                          : cosines_of_patches(classes.global, LastBlock::plain);
-  const TowerFeatures features = embedder.encode_images(image_batch({image.pixels}, model.preprocessing()), scores.needs);
-  const config::Size grid = embedder.grid();
+  TowerFeatures features = embedder.encode_images(image_batch({image.pixels}, model.preprocessing()), scores.needs);
+  const config::Size grid = grid_of_image(embedder, features);
   const at::Tensor patches = scores.of(features, grid)[0];
   return {{"rows", grid.height}, {"columns", grid.width}, {"part", image.part}, {"classes", to_vector<std::int64_t>(patches.argmax(1))}};
 }
@@ -329,12 +329,7 @@ std::string explain(const ServedModel& model, const Body& body, const Limits& li
   preparing.done();
   json out = {{"model", model.name}, {"text", text}, {"words", json::array()}};
   model.thread.run([&] {
-    try {
-      add_word_maps(model, given[0], text, out);
-    } catch (const UserError& error) {
-      if (!model.is_sparse()) throw;
-      out["note"] = concat("There are no maps, but the tokens of image and text: ", error.what());
-    }
+    add_word_maps(model, given[0], text, out);
     const TowerFeatures image = model.embedder.encode_images(image_batch(images, model.preprocessing()), {});
     const TowerFeatures caption = model.embedder.encode_texts({text}, {});
     out["similarity"] = model.embedder.similarity(image, caption)[0][0].item<double>();

@@ -1,4 +1,4 @@
-"""A running tessera-serve, and images for its tests (server_test.py, scripts/check/bad_clients.py)."""
+"""A running tessera-serve, and images for its tests (server_test.py, page_test.py, scripts/check/bad_clients.py)."""
 import json
 import pathlib
 import signal
@@ -13,10 +13,10 @@ def run(*command):
     return subprocess.run([str(word) for word in command], check=True, capture_output=True, text=True).stdout
 
 
-def train(programs, name, folder):
+def train(programs, name, folder, *overrides):
     """Trains a model for two steps with the programs in this folder."""
     run(programs / "trainer", "--config", ROOT / f"configs/shapes/{name}.yaml", "--set", f"run.folder={folder}", "training.steps=2",
-        "schedule.warmup_steps=1", "evaluation.tasks=[]", "data.loader.batch_size=8", "data.train.size=64", "training.threads=1")
+        "schedule.warmup_steps=1", "evaluation.tasks=[]", "data.loader.batch_size=8", "data.train.size=64", "training.threads=1", *overrides)
     return folder
 
 

@@ -1,19 +1,25 @@
 """Uses the page of tessera-serve (configs/serve.html) in a headless Chromium. The models of most tests have weights that are set by hand:
-their patches and words are colors, so each word's patches are known. Skipped if there is no Chromium."""
+their patches and words are colors, so each word's patches are known.
+
+  python tests/serving/page_test.py build/bin
+
+Skipped if there is no Chromium.
+"""
 import base64
 import json
-import os
 import pathlib
 import re
 import struct
-import subprocess
+import sys
 import tempfile
 import unittest
-import zlib
 
+import server as helpers
+
+sys.path.insert(0, str(helpers.ROOT / "tests/repository"))
 import browser
 
-BUILD = pathlib.Path(os.environ["TESSERA_BUILD"])
+PROGRAMS = pathlib.Path(sys.argv.pop(1)).resolve()
 # Images are 96 x 64 pixels, of which the models see the middle, 64 x 64, in 8 x 8 patches: a red circle at the top left of it, and a blue square.
 WIDTH, HEIGHT, LEFT = 96, 64, 16
 CIRCLE = (20, 20, 16)  # x and y of the center and radius, in pixels of the part that the models see
@@ -26,7 +32,6 @@ IN_SQUARE = {8 * row + column for row in (5, 6) for column in (5, 6)}
 # colors and with white are the same.
 COLORS = {"red": [1, 0, 0, -1.5], "green": [0, 1, 0, -1.5], "blue": [0, 0, 1, -1.5], "shape": [0, 0, 0, -1], "other": [0, 0, 0, 0.01]}
 PIECES = {"red": ("\u2581r", "ed"), "green": ("\u2581gr", "en"), "blue": ("\u2581b", "l", "u", "e"), "shape": ("\u2581circle", "\u2581square")}
-SHORT = "data.train.size=64 data.loader.batch_size=4 training.steps=1 training.threads=1 evaluation=null log.page=false".split()
 FLAT = ("model.image.encoder.layers=0 model.image.encoder.width=8 model.image.encoder.final_norm=none model.text.encoder.layers=0 "
         "model.text.encoder.width=8 model.text.encoder.heads=1 model.text.encoder.final_norm=none model.image.projection.embed_dim=8 "
         "model.text.projection.embed_dim=8 model.preprocessing.mean=[0.5,0.5,0.5] model.preprocessing.std=[0.5,0.5,0.5]").split()
@@ -38,19 +43,12 @@ def png(circle=RED, square=BLUE):
         if (x - CIRCLE[0]) ** 2 + (y - CIRCLE[1]) ** 2 < CIRCLE[2] ** 2:
             return circle
         return square if SQUARE[0] <= x < SQUARE[2] and SQUARE[1] <= y < SQUARE[3] else WHITE
-    rows = b"".join(b"\0" + bytes(value for x in range(WIDTH) for value in color(x - LEFT + 0.5, y + 0.5)) for y in range(HEIGHT))
-    chunk = lambda kind, data: struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", WIDTH, HEIGHT, 8, 2, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows)) +
-            chunk(b"IEND", b""))
+    return helpers.png(WIDTH, HEIGHT, [bytes(value for x in range(WIDTH) for value in color(x - LEFT + 0.5, y + 0.5)) for y in range(HEIGHT)])
 
 
 def train(folder, system, *overrides):
-    """Trains one step, and returns the model file."""
-    run = subprocess.run([BUILD / "bin/trainer", "--config", "shapes/" + system, "--set", f"run.folder={folder}", *SHORT, *overrides],
-                         capture_output=True, text=True)
-    if run.returncode != 0:
-        raise RuntimeError(run.stderr + run.stdout)
-    return folder / "checkpoints/step_0000001/model.safetensors"
+    """Trains a model a little, and returns its file."""
+    return next(helpers.train(PROGRAMS, system, folder, "log.page=false", *overrides).glob("checkpoints/step_*/model.safetensors"))
 
 
 def pieces_of(vocabulary):
@@ -84,27 +82,7 @@ def set_weights(source, target, swapped):
     target.write_bytes(data[:8 + length] + body)
 
 
-class Server:
-    """A running tessera-serve."""
-
-    def __init__(self, *arguments):
-        self.process = subprocess.Popen([BUILD / "bin/tessera-serve", *map(str, arguments), "--port", "0", "--quiet", "--threads", "1"],
-                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        lines = []
-        for line in self.process.stdout:
-            lines.append(line)
-            if found := re.search(r"on (http://\S+)", line):
-                self.address = found[1]
-                return
-        raise RuntimeError("".join(lines))
-
-    def stop(self):
-        self.process.terminate()
-        self.process.communicate()
-
-
 @unittest.skipUnless(not browser.MISSING, browser.MISSING)
-@unittest.skipUnless((BUILD / "bin/tessera-serve").exists(), "tessera-serve is not built")
 class ServePage(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -114,17 +92,15 @@ class ServePage(unittest.TestCase):
         plain = train(place / "sparc", "sparc", *FLAT)
         set_weights(plain, place / "colors.safetensors", swapped=False)
         set_weights(plain, place / "swapped.safetensors", swapped=True)
-        others = {system: train(place / system, system, "model.image.encoder.layers=1") for system in ("sparo", "stair_single", "flair", "dino")}
+        others = {system: train(place / system, system, "model.image.encoder.layers=1") for system in ("sparo", "stair_single", "flair", "dino", "naflex")}
         (place / "images").mkdir()
         for name, colors in (("red_blue", (RED, BLUE)), ("green_blue", (GREEN, BLUE)), ("blue_red", (BLUE, RED))):
             (place / f"images/{name}.png").write_bytes(png(*colors))
         (place / "token").write_text("secret")
         models = [f"--checkpoint={name}={place / name}.safetensors" for name in ("colors", "swapped")]
         models += [f"--checkpoint={name}={path}" for name, path in others.items()]
-        cls.server = Server(*models, "--images", place / "images")
-        cls.addClassCleanup(cls.server.stop)
-        cls.browser = browser.Browser()
-        cls.addClassCleanup(cls.browser.__exit__)
+        cls.server = cls.enterClassContext(helpers.Server(PROGRAMS, *models, "--images", place / "images", "--quiet"))
+        cls.browser = cls.enterClassContext(browser.Browser())
 
     def setUp(self):
         self.browser.use_theme("light")
@@ -133,7 +109,7 @@ class ServePage(unittest.TestCase):
 
     def open(self, server, fragment=""):
         self.browser.open("about:blank")
-        self.browser.open(server.address + fragment)
+        self.browser.open(server.url + "/" + fragment)
 
     def drop(self, data, name="image.png", kind="image/png"):
         """Drops a file on the page."""
@@ -299,8 +275,8 @@ class ServePage(unittest.TestCase):
         self.assertGreater(right, left + 300)
 
     def test_asks_for_the_token(self):
-        server = Server("--checkpoint", f"colors={self.place}/colors.safetensors", "--images", self.place / "images", "--token-file", self.place / "token")
-        try:
+        with helpers.Server(PROGRAMS, "--checkpoint", f"colors={self.place}/colors.safetensors", "--images", self.place / "images", "--token-file",
+                            self.place / "token", "--quiet") as server:
             self.open(server)
             self.browser.wait("document.activeElement.id == 'token'")
             self.browser.press("wrong", "enter")
@@ -313,30 +289,40 @@ class ServePage(unittest.TestCase):
             self.browser.press("enter")
             self.browser.wait("document.querySelectorAll('.hits img').length == 3 && [...document.querySelectorAll('.hits img')].every(each => each.naturalWidth)")
             self.assertIn("start it with --checkpoint twice", self.text("#other-reason")[0])
-        finally:
-            server.stop()
         self.browser.click(".hits button")
         self.browser.wait("document.querySelector('.errors').innerText.includes('The server does not answer')")
+
+    def choose(self, model):
+        self.browser.run("const list = document.getElementById('model'); list.value = arguments[0]; list.dispatchEvent(new Event('change'))", model)
+        self.browser.wait("document.querySelector('.panel h2').textContent == arguments[0]", model)
+
+    def test_draws_the_map_of_an_image_that_keeps_its_shape(self):
+        self.drop_image()
+        self.choose("naflex")
+        self.browser.click("#segmentation")
+        self.browser.type("#classes", "red, blue")
+        self.browser.press("enter")
+        self.browser.wait("document.querySelector('.lights')")
+        self.assertEqual(len(self.cells()), 9 * 6)
+        self.assertEqual(self.browser.run("""const [image, map] = ['img', 'canvas'].map(name => document.querySelector('.stage ' + name).getBoundingClientRect());
+            return [map.left - image.left, map.width / image.width, map.height / image.height]"""), [0, 1, 1])
 
     def test_shows_slots_tokens_and_what_a_model_lacks(self):
         self.drop_image()
         self.show_words()
-        def choose(model):
-            self.browser.run("const list = document.getElementById('model'); list.value = arguments[0]; list.dispatchEvent(new Event('change'))", model)
-            self.browser.wait("document.querySelector('.panel h2').textContent == arguments[0]", model)
-        choose("sparo")  # asks the new model the same question
+        self.choose("sparo")  # asks the new model the same question
         self.browser.hover((self.browser.wait("document.querySelector('.lights button')"), ".lights button")[1])
         self.assertRegex(self.text(".panel")[0], r"(?s)\u201cslot (\d+)\u201d.*The tokens of slot \1 in the text")
-        choose("stair_single")
-        self.browser.wait("document.querySelectorAll('.pair .bars').length == 2")
-        choose("flair")
+        self.choose("stair_single")
+        self.browser.wait("document.querySelectorAll('.pair .bars').length == 2 && document.querySelector('.sentence')")
+        self.choose("flair")
         self.browser.wait("document.querySelector('.sentence')")
         self.assertFalse(self.browser.run("return document.getElementById('rerank').disabled || document.getElementById('pooled').disabled"))
         self.browser.click("#rerank")
         self.browser.type("#query", "red")
         self.browser.press("enter")
         self.browser.wait("document.querySelectorAll('.hits li').length == 3")
-        choose("dino")
+        self.choose("dino")
         self.assertTrue(self.browser.run("return document.getElementById('text').matches(':disabled') && document.getElementById('classes').matches(':disabled')"))
         self.assertIn("dino has no text tower", self.text("form")[0])
 
