@@ -21,12 +21,8 @@ class Browser:
 
     def __init__(self, width=1000, height=1200):
         self.folder = tempfile.TemporaryDirectory()
-        self.log = pathlib.Path(self.folder.name) / "driver.log"
-        with self.log.open("w") as log:
-            self.driver = subprocess.Popen([DRIVER, "--port=0"], stdout=log, stderr=subprocess.STDOUT)
-        while not (port := re.search(r"on port (\d+)\.\n", self.log.read_text())):
-            if self.driver.poll() is not None:
-                raise RuntimeError(self.log.read_text())
+        self.driver = subprocess.Popen([DRIVER, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        port = next(found for line in self.driver.stdout if (found := re.search(r"on port (\d+)\.$", line)))
         self.address = f"http://127.0.0.1:{port[1]}/session"
         arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={width},{height}",
                      f"--user-data-dir={self.folder.name}/profile"]
@@ -42,7 +38,7 @@ class Browser:
             self.call("", method="DELETE")
         finally:
             self.driver.terminate()
-            self.driver.wait()
+            self.driver.communicate()
             self.folder.cleanup()
 
     def call(self, path, body=None, method=None):
