@@ -44,3 +44,12 @@ if(TESSERA_WITH_DATA)
     message(STATUS "Arrow was not found, so Parquet files cannot be read (install pyarrow next to LibTorch with pip)")
   endif()
 endif()
+
+# Finds the HTTP library and the metrics of tessera-serve, which is not built without them.
+if(TESSERA_WITH_DATA)
+  pkg_check_modules(httplib IMPORTED_TARGET cpp-httplib)
+  pkg_check_modules(prometheus IMPORTED_TARGET prometheus-cpp-core)
+  if(NOT httplib_FOUND OR NOT prometheus_FOUND)
+    message(STATUS "tessera-serve is not built: install libcpp-httplib-dev and prometheus-cpp-dev")
+  endif()
+endif()

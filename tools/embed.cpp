@@ -7,12 +7,13 @@
 #include "src/data/image/patches.h"
 #include "src/data/loading/evaluation_reader.h"
 #include "src/evaluation/embedder_views.h"
+#include "src/evaluation/embedding_rows.h"
 #include "src/evaluation/token_space.h"
 #include "src/index/sparse_files.h"
 #include "src/io/stand_in.h"
 #include "tools/checkpoint_arguments.h"
 #include "tools/embedding_file.h"
-#include "tools/embedding_rows.h"
+#include "tools/engine_file.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -35,6 +36,7 @@ struct Options {
   std::string texts;
   std::string out;
   std::string sparse;
+  std::string engine;
   std::string vocabulary;
   std::string device = "auto";
   std::int64_t batch_size = 64;
@@ -49,12 +51,8 @@ struct Options {
   bool has_images() const { return !images.empty() || !data.empty(); }
 };
 
-at::Tensor unit(const at::Tensor& rows) {
-  return rows / rows.norm(2, -1, true).clamp_min(1e-12);
-}
-
 /// Embeds the images of a source; rows are named by the samples' keys. Skips unreadable images with a warning.
-void embed_source(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const tools::Rows& rows) {
+void embed_source(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const Rows& rows) {
   constexpr const char* kOption = "--source";
   const auto choice = sources().resolve(source_from_text(options.data, kOption), kOption);
   EvaluationReader reader(sources().make(choice, kOption), embedder.preprocessing(), options.batch_size,
@@ -73,9 +71,9 @@ void embed_source(const Embedder& embedder, const Options& options, const ViewNe
 }
 
 /// Embeds image files; rows are named by the paths. Skips unreadable files with a warning for each.
-void embed_image_files(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const tools::Rows& rows) {
+void embed_image_files(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const Rows& rows) {
   std::size_t left_out = 0;
-  tools::embed_files(embedder, options.images, {options.batch_size, needs}, rows, [&](const std::string& message) {
+  embed_files(embedder, options.images, {options.batch_size, needs}, rows, [&](const std::string& message) {
     ++left_out;
     log::warning("left out: ", message);
   });
@@ -86,20 +84,20 @@ void embed_image_files(const Embedder& embedder, const Options& options, const V
   log::warning("--images: left out ", count);
 }
 
-void embed_images(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const tools::Rows& rows) {
+void embed_images(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const Rows& rows) {
   if (options.data.empty())
     embed_image_files(embedder, options, needs, rows);
   else
     embed_source(embedder, options, needs, rows);
 }
 
-void embed_captions(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const tools::Rows& rows) {
-  tools::embed_texts(embedder, split_lines(io::read_data_file(options.texts)), {options.batch_size, needs}, rows);
+void embed_captions(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const Rows& rows) {
+  embed_texts(embedder, split_lines(io::read_data_file(options.texts)), {options.batch_size, needs}, rows);
 }
 
 /// Converts embeddings to the form that is written: normalized (without --raw), and in the type that --type names.
 at::Tensor for_file(const at::Tensor& embeddings, const Options& options) {
-  const at::Tensor rows = options.raw ? embeddings : unit(embeddings);
+  const at::Tensor rows = options.raw ? embeddings : unit_embeddings(embeddings);
   if (options.type == "float32") return rows.to(at::kFloat);
   const at::Tensor halves = rows.to(at::kHalf);
   if (!at::isfinite(halves).all().item<bool>() && at::isfinite(rows).all().item<bool>())
@@ -144,8 +142,8 @@ void write_dense(const Embedder& embedder, const Options& options) {
 void write_sparse(const Embedder& embedder, const Options& options) {
   index::SparseVectors vectors;
   vectors.vocab_size = embedder.token_space();
-  const tools::Rows append = [&](const std::vector<std::string>& names, const TowerFeatures& features) {
-    tools::append_rows(vectors, names, features, options.top);
+  const Rows append = [&](const std::vector<std::string>& names, const TowerFeatures& features) {
+    append_rows(vectors, names, features, options.top);
   };
   if (options.has_images())
     embed_images(embedder, options, {}, append);
@@ -153,12 +151,48 @@ void write_sparse(const Embedder& embedder, const Options& options) {
     embed_captions(embedder, options, {}, append);
   if (!options.raw) index::scale_to_unit_length(vectors);
   index::SparseFileOptions format;
-  format.names = tools::token_names(embedder, "the model's vocabulary");
+  format.names = token_names(embedder, "the model's vocabulary");
   index::write_sparse_file(options.sparse, vectors, format);
   const double active =
       static_cast<double>(vectors.count()) / static_cast<double>(std::max<std::int64_t>(1, vectors.rows()));
   std::cout << with_thousands(vectors.rows()) << " rows of " << with_thousands(vectors.vocab_size) << " tokens, "
             << std::setprecision(4) << active << " active per row\nwritten: " << options.sparse << std::endl;
+}
+
+/// Writes the file of a search engine (--to): --sparse names it if its embeddings are sparse, --out otherwise.
+void write_for_engine(const Embedder& embedder, const Options& options) {
+  const bool sparse = !options.sparse.empty();
+  const std::string& path = sparse ? options.sparse : options.out;
+  tools::EngineFile file(options.engine, path, sparse);
+  const index::TokenNames names = sparse ? token_names(embedder, "the model's vocabulary") : index::TokenNames();
+  const std::vector<std::string> lines =
+      options.texts.empty() ? std::vector<std::string>{} : split_lines(io::read_data_file(options.texts));
+  std::size_t done = 0;
+  const Rows append = [&](const std::vector<std::string>& keys, const TowerFeatures& features) {
+    const auto first = lines.begin() + static_cast<std::ptrdiff_t>(lines.empty() ? 0 : done);
+    const std::vector<std::string> texts(first, lines.empty() ? first : first + std::ssize(keys));
+    done += keys.size();
+    if (!sparse) return file.add(keys, texts, unit_embeddings(features.global).to(at::kFloat));
+    index::SparseVectors vectors;
+    vectors.vocab_size = embedder.token_space();
+    append_rows(vectors, keys, features, options.top);
+    if (!options.raw) index::scale_to_unit_length(vectors);
+    file.add(vectors, texts, names);
+  };
+  if (options.has_images())
+    embed_images(embedder, options, {}, append);
+  else
+    embed_captions(embedder, options, {}, append);
+  if (file.rows() == 0) user_error("nothing to embed: ", options.has_images() ? options.data : options.texts, " is empty");
+  file.commit();
+  std::cout << with_thousands(file.rows()) << " embeddings for " << options.engine << "\nwritten: " << path << std::endl;
+}
+
+void check_engine(const Options& options) {
+  if (options.out.empty() == options.sparse.empty()) user_error("--to ", options.engine, ": give --out FILE or, for sparse embeddings, --sparse FILE");
+  if (options.has_images() && !options.texts.empty()) user_error("--to: a file holds either images or texts: run the program once for each");
+  if (options.dense || options.type != "float32" || (options.raw && options.sparse.empty()))
+    user_error("--to ", options.engine, ": writes embeddings of length 1 in float32: leave out --dense, --type and --raw");
 }
 
 void check(const Options& options) {
@@ -169,6 +203,7 @@ void check(const Options& options) {
     user_error("--text-encoder-free needs --sparse FILE: it makes sparse embeddings of texts");
   if (options.out.empty() && options.sparse.empty())
     user_error("nowhere to write to: give --out FILE, or --sparse FILE for embeddings over a vocabulary");
+  if (!options.engine.empty()) return check_engine(options);
   if (options.dense && options.out.empty()) user_error("--dense: give --out FILE");
   if (!options.out.empty() && !options.writes_npy() && !options.out.ends_with(".safetensors"))
     user_error("--out ", options.out, ": the ending decides the format: name a file that ends in .safetensors or .npy");
@@ -188,13 +223,17 @@ int embed(const Options& options) {
   if (!options.sparse.empty()) require_token_space(embedder, "--sparse");
   if (!options.vocabulary.empty()) {
     require_token_space(embedder, "--vocabulary");
-    io::write_file(options.vocabulary, tools::token_names(embedder, "--vocabulary").lines());
+    io::write_file(options.vocabulary, token_names(embedder, "--vocabulary").lines());
   }
-  if (!options.out.empty()) write_dense(embedder, options);
-  if (options.text_encoder_free)
-    write_sparse(MultiHotEmbedder(embedder, "--text-encoder-free"), options);
-  else if (!options.sparse.empty())
-    write_sparse(embedder, options);
+  std::optional<MultiHotEmbedder> by_tokens;
+  if (options.text_encoder_free) by_tokens.emplace(embedder, "--text-encoder-free");
+  const Embedder& chosen = by_tokens ? *by_tokens : static_cast<const Embedder&>(embedder);
+  if (!options.engine.empty()) {
+    write_for_engine(chosen, options);
+  } else {
+    if (!options.out.empty()) write_dense(embedder, options);
+    if (!options.sparse.empty()) write_sparse(chosen, options);
+  }
   embedder.tell_of_cut_texts();
   return 0;
 }
@@ -227,6 +266,9 @@ int main(int argc, char** argv) {
       "--sparse", options.sparse,
       "file to write with embeddings over a vocabulary (STAIR), from which tessera-index builds an index; its ending decides "
       "the format: .safetensors (CSR), .csr, .jsonl, .ciff, or .txt for people");
+  app.add_option("--to", options.engine,
+                 "write --out or --sparse as a search engine reads it: opensearch, elasticsearch, qdrant, milvus or faiss (docs/serving.md)")
+      ->check(CLI::IsMember(tools::EngineFile::engines()));
   app.add_flag("--text-encoder-free", options.text_encoder_free,
                "with --sparse: embed a text without the text tower, as 1 at each of its tokens");
   app.add_option("--vocabulary", options.vocabulary,

@@ -14,7 +14,7 @@ from torch import Tensor
 from ._library import bound_class, plain_errors
 from .loader import loaders_alive, vocabularies
 
-__all__ = ["Encoded", "Model", "Tokenizer", "Word", "load"]
+__all__ = ["Encoded", "Explanation", "Model", "Tokenizer", "Word", "load"]
 
 # An image is the path of a file, the bytes of a file, a PIL image, or levels [H, W, C] (gray: [H, W]) as a numpy array or a tensor. A tensor
 # may also be uint8 [3, H, W], as preprocess() and torchvision.io.read_image() return it.
@@ -37,6 +37,16 @@ class Word(NamedTuple):
     span: Optional[tuple[int, int]]  # its characters, text[span[0]:span[1]]; None if the tokens do not spell the text (an unknown word)
     positions: list[int]             # its places among the text's ids, and in Encoded.tokens
     pieces: list[str]                # the spelling of the tokens at these places
+
+
+class Explanation(NamedTuple):
+    """Where in an image the words of a text are found, see Model.explain."""
+
+    words: list[str]
+    spans: list[Optional[tuple[int, int]]]  # the characters of each word, text[span[0]:span[1]]; None as in Word
+    maps: Tensor                            # float [words, rows, columns], on the CPU: the patches of each word
+    rule: str                               # what the numbers are
+    note: str                               # a warning if the model was not trained on single patches, otherwise empty
 
 
 def load(path: Union[str, os.PathLike], device: Union[str, torch.device] = "auto", *, architecture: str = "",
@@ -340,10 +350,23 @@ class Model(_Part):
                 heat = (tokens[word.positions].mean(0) @ patches.T).unflatten(0, model.grid)       # [rows, columns]
         """
         words, pieces = self._bound.words(text)
-        def place(byte: int) -> int:
-            return len(text.encode()[:byte].decode(errors="ignore"))
-        return [Word(word, None if begin < 0 else (place(begin), place(end)), positions, [pieces[p] for p in positions])
+        return [Word(word, _characters(text, begin, end), positions, [pieces[p] for p in positions])
                 for word, begin, end, positions in words]
+
+    def explain(self, picture: Picture, text: str) -> Explanation:
+        """Returns where in an image the words of a text are found, with the weights of the objective that the model was trained with:
+        SPARC's sparse weights, FILIP's, PACL's and GLoRIA's similarities, FLAIR's attention, SPARO's slots; for other models, the cosines
+        of patches with each word as a text of its own. evaluate's task `words` and tessera-serve draw the same maps.
+
+            found = model.explain("photo.jpg", "a dog runs on the grass")
+            dog = found.maps[found.words.index("dog")]                                             # [rows, columns]
+
+        picture  one image as for preprocess
+        raises   RuntimeError if the model has no text tower, or if its patches do not form a grid
+        """
+        with plain_errors():
+            maps, words, rule, note = self._bound.explain(self.preprocess(picture), text)
+        return Explanation([word for word, _, _ in words], [_characters(text, begin, end) for _, begin, end in words], maps, rule, note)
 
     def encode_text(self, texts: Union[str, Iterable[str], Tensor], mask: Optional[Tensor] = None, *, normalize: bool = True,
                     tokens: bool = False) -> Any:
@@ -386,6 +409,13 @@ def _encoded(found: Mapping[str, Tensor], normalize: bool, tokens: bool) -> Any:
     if "tokens" not in found:
         raise RuntimeError("tokens=True needs at least one image or text")
     return Encoded(embedding, _scaled(found["tokens"], normalize), found["mask"], found.get("grids"))
+
+
+def _characters(text: str, begin: int, end: int) -> Optional[tuple[int, int]]:
+    """Returns the characters of the bytes [begin, end) of a text; None if the place is unknown (-1)."""
+    def place(byte: int) -> int:
+        return len(text.encode()[:byte].decode(errors="ignore"))
+    return None if begin < 0 else (place(begin), place(end))
 
 
 def _texts(texts: Union[str, Iterable[str]], name: str) -> list[str]:

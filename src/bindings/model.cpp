@@ -13,9 +13,12 @@
 
 #include "src/bindings/tokenizer.h"
 #include "src/data/image/patches.h"
+#include "src/evaluation/checkpoint_pool.h"
 #include "src/evaluation/token_spans.h"
+#include "src/evaluation/word_maps.h"
 #include "src/models/autocast.h"
 #include "src/models/stored_form.h"
+#include "src/training/run/run_loss.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/batch.h>
@@ -98,6 +101,9 @@ class WeightsScope {
   at::ScalarType before_;
   std::optional<Autocast> autocast_;
 };
+
+/// The words of a text, each with its text and its bytes [begin, end) (-1: unknown).
+using Words = std::vector<std::tuple<std::string, std::int64_t, std::int64_t>>;
 
 /// `image_size` is empty, or height and width.
 CheckpointOptions options_of(const std::string& architecture, const std::vector<std::int64_t>& image_size, const std::string& state) {
@@ -271,6 +277,31 @@ class BoundModel : public torch::CustomClassHolder {
     return {std::move(words), std::move(pieces)};
   }
 
+  /// Returns the maps of the words of a text on an image, float [words, rows, columns], the words, and the rule and the note of WordMaps.
+  /// `image` is uint8 [3, h, w], from preprocess_file() or preprocess_pixels().
+  std::tuple<at::Tensor, Words, std::string, std::string> explain(const at::Tensor& image, const std::string& text) const {
+    check_input(image, /*normalized=*/false);
+    tokenizer();
+    InferenceModel current = loaded_;
+    current.file = file();
+    current.device = device();
+    EvaluationContext context;
+    context.loss = checkpoint_loss(current);
+    context.pool = checkpoint_pool(current);
+    const WeightsScope scope(weights());
+    const DualEncoderEmbedder embedder(loaded_.model, loaded_.tokenizer);
+    const WordMaps maps(embedder, context);
+    const TowerFeatures features = maps.embedder().encode_images(image_batch({image}, preprocessing()), maps.needs());
+    const ImageWords found = maps.of(features, text, std::numeric_limits<std::int64_t>::max());
+    at::Tensor out = at::empty({std::ssize(found.maps), found.grid.height, found.grid.width});
+    Words words;
+    for (const WordMap& map : found.maps) {
+      std::ranges::copy(map.patches, out.data_ptr<float>() + std::ssize(words) * found.grid.height * found.grid.width);
+      words.emplace_back(repair_utf8(map.word.text), map.word.span[0], map.word.span[1]);
+    }
+    return {out, std::move(words), maps.rule(), maps.note()};
+  }
+
   std::vector<std::int64_t> special_ids() const { return tokenizer().special_ids(); }
   std::tuple<std::string, std::int64_t, std::int64_t, std::int64_t> tokenizer_facts() const {
     return {tokenizer().name(), tokenizer().context_length(), tokenizer().vocab_size(), tokenizer().pad_id()};
@@ -403,6 +434,7 @@ class BoundModel : public torch::CustomClassHolder {
         .def("encode_ids", &BoundModel::encode_ids)
         .def("token_ids", &BoundModel::token_ids)
         .def("words", &BoundModel::words)
+        .def("explain", &BoundModel::explain)
         .def("decode", &BoundModel::decode)
         .def("special_ids", &BoundModel::special_ids)
         .def("tokenizer_facts", &BoundModel::tokenizer_facts)

@@ -145,8 +145,13 @@ void DualEncoderEmbedder::tell_of_cut_texts() const {
     log::warning(with_thousands(cut_texts_), " of ", with_thousands(std::ssize(counted_texts_)),
                  " texts are longer than the tokenizer's context of ", tokenizer_->context_length(),
                  " tokens: their ends were cut off, ", with_thousands(cut_tokens_), " tokens in total");
+  take_cut_texts();
+}
+
+std::int64_t DualEncoderEmbedder::take_cut_texts() const {
   counted_texts_.clear();
-  cut_texts_ = cut_tokens_ = 0;
+  cut_tokens_ = 0;
+  return std::exchange(cut_texts_, 0);
 }
 
 TowerFeatures DualEncoderEmbedder::classes(const TowerFeatures& prompts, std::int64_t per_class) const {

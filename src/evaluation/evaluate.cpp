@@ -15,6 +15,7 @@
 #include "src/evaluation/kept_slots.h"
 #include "src/evaluation/model_evaluation.h"
 #include "src/evaluation/rank_embedder.h"
+#include "src/evaluation/word_maps.h"
 #include "src/measure/machine.h"
 #include "src/models/parameter_count.h"
 #include "src/report/evaluation_page.h"
@@ -136,9 +137,12 @@ bool holds_results(const std::string& folder) {
   return fs::exists(fs::path(folder) / "results.json", ignored) || fs::exists(fs::path(folder) / "report.html", ignored);
 }
 
+/// Returns whether the results are those of the tasks. The task of add_words_task() may follow them.
 bool same_tasks(const nlohmann::json& results, const std::vector<config::ModuleSettings>& tasks) {
   const auto list = results.find("tasks");
-  if (list == results.end() || !list->is_array() || list->size() != tasks.size()) return false;
+  if (list == results.end() || !list->is_array() || list->size() < tasks.size()) return false;
+  const bool has_words = list->size() == tasks.size() + 1 && list->back().value("task", "") == "words";
+  if (list->size() > tasks.size() && !has_words) return false;
   for (std::size_t i = 0; i < tasks.size(); ++i)
     if (list->at(i).value("task", "") != tasks[i].name ||
         list->at(i).value("settings", nlohmann::json()) != config::to_json(tasks[i].settings))
@@ -208,6 +212,21 @@ class SharedFeatures {
   std::optional<FeatureStore> store_;
   std::optional<CachedEmbedder> cached_;
 };
+
+/// Appends the task `words` to the tasks of the run itself (no --suite, --task or --query), if the run's objective compares patches with
+/// words and the task fits the data.
+void add_words_task(const EvaluateOptions& options, const Embedder& embedder, const EvaluationContext& context, SuiteSettings& suite) {
+  const bool chosen = !options.suite.empty() || !options.task.empty() || !options.queries.empty();
+  const bool there = std::ranges::any_of(suite.tasks, [](const auto& task) { return task.name == "words"; });
+  if (chosen || there || !options.images || !WordMaps::are_trained(context)) return;
+  const config::ModuleSettings words = resolve_tasks({{"words"}}, "tasks").front();
+  try {
+    check_task(words, embedder, context);
+    suite.tasks.push_back(words);
+  } catch (const UserError&) {
+    // The data have no captions, or the model no texts.
+  }
+}
 
 void make_folder(const std::string& out) {
   std::error_code problem;
@@ -286,7 +305,7 @@ ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
   check_data_options(options);  // checked first, because reading the weights may take long
   const InferenceModel loaded = load_for_inference(options.checkpoint, options.device, options.reading);
   const std::string run_folder = run_folder_of(loaded.path);
-  const SuiteSettings suite = load_suite(options, run_config_of(loaded));
+  SuiteSettings suite = load_suite(options, run_config_of(loaded));
   const std::string usual = usual_folder(run_folder, loaded.path);
   const nlohmann::json origin = origin_of(loaded, options, suite);
   ModelEvaluation evaluation{.folder = "", .model_file = loaded.path, .run_folder = run_folder};
@@ -329,6 +348,7 @@ ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
     kept = keep_slots(options.slots, suite, run_config_of(loaded), loaded, model, context, out);
   const Embedder& embedder = kept.embedder ? *kept.embedder : model;
   context.slots = kept.slots;
+  if (!reuse) add_words_task(options, embedder, context, suite);
   SharedFeatures features(embedder, options.features_cache, suite.tasks.size(), [&] { return features_key(loaded, kept, options.slots); });
   const auto [results, failures] = run_tasks(suite.tasks, features, context);
   whole.tell_of_cut_texts();

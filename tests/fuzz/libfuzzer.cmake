@@ -1,6 +1,6 @@
-# Builds one libFuzzer program per target, bin/fuzz_NAME. The parsers are compiled here with sanitizers. The targets config and model_file,
-# which also need models and objectives, link the libraries of a normal build instead.
-set(TESSERA_FUZZ_LIBRARIES ${PROJECT_SOURCE_DIR}/build CACHE PATH "build folder whose libraries config and model_file link")
+# Builds one libFuzzer program per target, bin/fuzz_NAME. The parsers are compiled here with sanitizers. The targets config, model_file
+# and request, which also need models and objectives, link the libraries of a normal build instead.
+set(TESSERA_FUZZ_LIBRARIES ${PROJECT_SOURCE_DIR}/build CACHE PATH "build folder whose libraries config, model_file and request link")
 
 file(GLOB parsers ${PROJECT_SOURCE_DIR}/src/data/tokenizers/*.cpp ${PROJECT_SOURCE_DIR}/src/data/tokenizers/json/*.cpp)
 foreach(name formats/byte_stream formats/captions formats/column_file formats/data_files formats/field_expression
@@ -38,11 +38,18 @@ foreach(target ${targets})
   target_compile_definitions(fuzz_${target} PRIVATE TESSERA_FUZZ_TARGET=fuzz_${target})
   target_link_options(fuzz_${target} PRIVATE -fsanitize=fuzzer -lsentencepiece)  # before c10, as in src/CMakeLists.txt
   target_link_libraries(fuzz_${target} PRIVATE fuzz_support)
-  if(NOT target MATCHES "config|model_file")
+  if(NOT target MATCHES "config|model_file|request")
     target_link_libraries(fuzz_${target} PRIVATE fuzz_parsers)
   endif()
 endforeach()
-foreach(target config model_file)
+set(linked config model_file)
+if(TARGET fuzz_request)
+  list(APPEND linked request)
+  foreach(name gallery model_thread request service)
+    target_sources(fuzz_request PRIVATE ${PROJECT_SOURCE_DIR}/src/serving/${name}.cpp)
+  endforeach()
+endif()
+foreach(target IN LISTS linked)
   foreach(library training evaluation data)
     target_link_libraries(fuzz_${target} PRIVATE ${TESSERA_FUZZ_LIBRARIES}/src/libtessera_${library}.a)
   endforeach()

@@ -43,6 +43,9 @@ const std::map<std::string, Target>& targets() {
                                                     {"tokenizer", fuzz_tokenizer},
                                                     {"tokenizer_json", fuzz_tokenizer_json},
                                                     {"vocabulary", fuzz_vocabulary},
+#ifdef TESSERA_WITH_SERVING
+                                                    {"request", fuzz_request},
+#endif
                                                     {"yaml", fuzz_yaml}};
   return all;
 }

@@ -19,6 +19,7 @@ void fuzz_npy(std::string_view input);
 void fuzz_parquet(std::string_view input);
 void fuzz_paths(std::string_view input);
 void fuzz_pytorch(std::string_view input);
+void fuzz_request(std::string_view input);
 void fuzz_safetensors(std::string_view input);
 void fuzz_tar(std::string_view input);
 void fuzz_tokenizer(std::string_view input);

@@ -13,7 +13,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BIN = pathlib.Path(os.environ.get("TESSERA_BUILD", ROOT / "build")) / "bin"
 FOLDERS = ("cmake", "configs", "docs", "include", "python", "scripts", "src", "tools")
-PROGRAMS = ("evaluate", "trainer", "tessera-bench", "tessera-convert", "tessera-data", "tessera-embed", "tessera-index", "tessera-probe",
+PROGRAMS = ("evaluate", "trainer", "tessera-bench", "tessera-convert", "tessera-data", "tessera-embed", "tessera-index", "tessera-probe", "tessera-serve",
             "tessera-report")
 PROGRAM = re.compile(r"(?<![\w.-])(%s)\"?(?=[ `\n])" % "|".join(PROGRAMS))
 ARGUMENT = re.compile(r"--[a-z][\w-]*[ =][\"\w$/{}.]*$")  # matches the text before a program name if the name is the value of an option

@@ -16,6 +16,7 @@
 #include "src/training/restore.h"
 #include "src/training/stages.h"
 #include "src/training/trainer.h"
+#include "tests/support/page_data.h"
 #include "tests/support/shards.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/base/error.h>
@@ -151,13 +152,15 @@ TEST_F(ResumeTest, AllowedChangeTakesEffectAndIsRecorded) {
   const std::string run = folder_ / "run";
   EXPECT_TRUE(contains(log("run"), "changed at step 3 by --allow-changes: optimizer.lr: 0.01 there, 0.05 here"));
   const auto noted = json_lines(run + "/changes.jsonl");
-  ASSERT_EQ(noted.size(), 1u);
-  EXPECT_EQ(noted[0], (nlohmann::json{{"step", 3}, {"key", "optimizer.lr"}, {"before", "0.01"}, {"now", "0.05"}}));
+  ASSERT_EQ(noted.size(), 2u);
+  EXPECT_EQ(noted[0].at("step"), 3);
+  EXPECT_EQ(noted[0].at("resumed").get<std::string>().size(), std::string("2026-11-23T12:34:56Z").size());
+  EXPECT_EQ(noted[1], (nlohmann::json{{"step", 3}, {"key", "optimizer.lr"}, {"before", "0.01"}, {"now", "0.05"}}));
   EXPECT_TRUE(contains(io::read_file(run + "/run.html"), "optimizer.lr: 0.01 before, 0.05 now"));
   EXPECT_GT(rows(run).back()["lr"].get<double>(), 0.005);
   // The new rate is now part of the run's configuration, so resuming with it needs no --allow-changes.
   train("run", {"optimizer.lr=0.05", "training.steps=7"}, "auto");
-  EXPECT_EQ(json_lines(run + "/changes.jsonl").size(), 1u);
+  EXPECT_EQ(page_data(io::read_file(run + "/run.html")).at("marks").dump(), R"([[3.0,"changed"],[6.0,"resumed"]])");
 }
 
 TEST_F(ResumeTest, SameShardsAtAnotherPathAreTheSameData) {

@@ -8,7 +8,7 @@
 #include <optional>
 
 #ifdef TESSERA_WITH_DATA
-#include "tools/embedding_rows.h"
+#include "src/evaluation/embedding_rows.h"
 #include "tools/index/sparse_model.h"
 #endif
 #include "src/base/printable.h"

@@ -1,8 +1,8 @@
 #include "tools/index/sparse_model.h"
 
 #include "src/evaluation/embedder_views.h"
+#include "src/evaluation/embedding_rows.h"
 #include "src/evaluation/token_space.h"
-#include "tools/embedding_rows.h"
 
 namespace tessera::tools {
 namespace {

@@ -104,7 +104,9 @@ class DualEncoderEmbedder : public Embedder {
   /// Counts the texts that exceed the tokenizer's context, each different text once. encode_texts() does so; call this method for texts
   /// that another process embeds.
   void count_cut_texts(const std::vector<std::string>& texts) const;
-  /// Logs a warning if texts that exceed the tokenizer's context were counted since the last call of this method.
+  /// Returns the number of texts that were counted since the last call of this method, and forgets them.
+  std::int64_t take_cut_texts() const;
+  /// Logs a warning if texts that exceed the tokenizer's context were counted since the last call of this method or of take_cut_texts().
   void tell_of_cut_texts() const;
 
  private:

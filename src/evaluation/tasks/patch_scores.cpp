@@ -30,6 +30,14 @@ config::Size grid_of_window(std::int64_t size, config::Size patch) {
 
 }  // namespace
 
+config::Size grid_of_image(const Embedder& embedder, TowerFeatures& image) {
+  if (!image.grids.defined()) return embedder.grid();
+  const config::Size grid = {image.grids[0][0].item<std::int64_t>(), image.grids[0][1].item<std::int64_t>()};
+  for (at::Tensor* patches : {&image.tokens, &image.dense})
+    if (patches->defined()) *patches = patches->narrow(1, 0, grid.height * grid.width);
+  return grid;
+}
+
 void check_patch_grid(const std::string& task, const at::Tensor& patches, config::Size grid, const std::string& advice) {
   if (!patches.defined()) user_error(task, ": this model's image tower outputs no patch embeddings");
   if (patches.size(1) != grid.height * grid.width)

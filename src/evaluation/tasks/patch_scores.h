@@ -13,6 +13,9 @@
 
 namespace tessera {
 
+/// Returns the grid of the patches of one image, and removes the patches that pad an image that keeps its shape from its features.
+config::Size grid_of_image(const Embedder& embedder, TowerFeatures& image);
+
 /// Throws UserError if there are no `patches` [B, P, D], or if they do not form the grid. `task` is the task's registered name, `advice`
 /// the end of the message.
 void check_patch_grid(const std::string& task, const at::Tensor& patches, config::Size grid, const std::string& advice);

@@ -1,8 +1,8 @@
 #include <filesystem>
-#include <set>
 
 #include <nlohmann/json.hpp>
 
+#include "src/base/clock.h"
 #include "src/base/dump_utf8.h"
 #include "src/training/log/run_changes.h"
 #include <tessera/base/error.h>
@@ -31,7 +31,8 @@ std::vector<nlohmann::json> read_changes(const std::string& run) {
 void note_changes(const std::string& run, std::int64_t step, const std::vector<Change>& changes) {
   std::vector<nlohmann::json> all = read_changes(run);
   const auto gone = std::erase_if(all, [&](const nlohmann::json& each) { return each.value("step", step) >= step; });
-  if (gone == 0 && changes.empty()) return;
+  if (gone == 0 && step == 0) return;
+  if (step > 0) all.push_back({{"step", step}, {"resumed", utc_now("%Y-%m-%dT%H:%M:%SZ")}});
   for (const Change& change : changes)
     all.push_back({{"step", step}, {"key", change.key}, {"before", change.before}, {"now", change.now}});
   std::string text;
@@ -43,16 +44,20 @@ void note_changes(const std::string& run, std::int64_t step, const std::vector<C
 std::vector<std::pair<std::string, std::string>> noted_changes(const std::string& run) {
   std::vector<std::pair<std::string, std::string>> out;
   for (const nlohmann::json& each : read_changes(run))
-    out.emplace_back(
-        concat("From step ", with_thousands(each.value("step", std::int64_t{0}))),
-        concat(each.value("key", ""), ": ", each.value("before", ""), " before, ", each.value("now", ""), " now"));
+    if (each.contains("key"))
+      out.emplace_back(
+          concat("From step ", with_thousands(each.value("step", std::int64_t{0}))),
+          concat(each.value("key", ""), ": ", each.value("before", ""), " before, ", each.value("now", ""), " now"));
   return out;
 }
 
-std::vector<double> steps_of_changes(const std::string& run) {
-  std::set<double> steps;
-  for (const nlohmann::json& each : read_changes(run)) steps.insert(each.value("step", 0.0));
-  return {steps.begin(), steps.end()};
+std::map<double, std::string> marks_of_changes(const std::string& run) {
+  std::map<double, std::string> marks;
+  for (const nlohmann::json& each : read_changes(run)) {
+    std::string& mark = marks[each.value("step", 0.0)];
+    if (mark != "changed") mark = each.contains("key") ? "changed" : "resumed";
+  }
+  return marks;
 }
 
 }  // namespace tessera

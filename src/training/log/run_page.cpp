@@ -114,7 +114,7 @@ Json RunPage::make_json(const Measured& measured) const {
 
 void RunPage::resume_at(std::int64_t step) {
   curves_ = {};
-  marks_ = steps_of_changes(folder_);
+  marks_ = marks_of_changes(folder_);
   evaluated_.clear();
   evaluated_data_.clear();
   failed_.clear();

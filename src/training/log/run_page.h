@@ -66,7 +66,7 @@ class RunPage {
   std::string folder_, title_;
   std::vector<std::pair<std::string, std::string>> facts_;
   report::RunCurves curves_;
-  std::vector<double> marks_;             // the steps at which settings of the run changed
+  std::map<double, std::string> marks_;   // where the run was resumed and its settings changed, by step
   std::map<std::string, double> chance_;  // the loss of a model that guesses, by term
   std::map<std::string, Evaluated, report::NaturalOrder> evaluated_;  // key: "task.metric"
   std::map<std::string, std::string> evaluated_data_;  // key: task; value: its data, such as "shapes validation, 500 samples"

@@ -9,7 +9,11 @@
 #include <tessera/evaluation/embedder.h>
 
 /// Functions that embed image files and texts with a model and pass the embeddings on as rows.
-namespace tessera::tools {
+namespace tessera {
+
+/// Divides each embedding [..., D] by its length, in its own type; a length below 1e-12 counts as 1e-12. The embeddings that tessera-embed
+/// writes and tessera-serve returns are made by this function.
+at::Tensor unit_embeddings(const at::Tensor& embeddings);
 
 /// A function that receives the features of some images or texts, and their names.
 using Rows = std::function<void(const std::vector<std::string>& names, const TowerFeatures& features)>;
@@ -40,4 +44,4 @@ void append_rows(index::SparseVectors& vectors, const std::vector<std::string>& 
 /// Returns the names of the tokens of a model with a token_space(). `origin` names the model in messages.
 index::TokenNames token_names(const Embedder& embedder, const std::string& origin);
 
-}  // namespace tessera::tools
+}  // namespace tessera

@@ -1,4 +1,4 @@
-#include "tools/embedding_rows.h"
+#include "src/evaluation/embedding_rows.h"
 
 #include <algorithm>
 
@@ -12,7 +12,7 @@
 #include <tessera/data/source.h>
 #include <tessera/io/atomic_file.h>
 
-namespace tessera::tools {
+namespace tessera {
 namespace {
 
 // Returns the preprocessed image. If it cannot be read, reports it to `bad` and returns an undefined tensor.
@@ -48,6 +48,8 @@ void for_each_batch(std::size_t count, std::int64_t batch_size,
 }
 
 }  // namespace
+
+at::Tensor unit_embeddings(const at::Tensor& embeddings) { return embeddings / embeddings.norm(2, -1, true).clamp_min(1e-12); }
 
 void embed_files(const Embedder& embedder, const std::vector<std::string>& paths, const EmbeddingWork& work,
                  const Rows& rows, const BadFile& bad) {
@@ -89,4 +91,4 @@ index::TokenNames token_names(const Embedder& embedder, const std::string& origi
   return {lines, origin};
 }
 
-}  // namespace tessera::tools
+}  // namespace tessera
