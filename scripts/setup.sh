@@ -8,11 +8,12 @@ cd "$(dirname "$0")/.."
 
 usage() {
   cat <<'EOF'
-usage: scripts/setup.sh [--no-build | --programs] [--develop | --fuzz] [--jobs N] [--help]
+usage: scripts/setup.sh [--no-build | --programs] [--develop | --fuzz] [--export] [--jobs N] [--help]
   --no-build  install and configure only
   --programs  build the programs, and no tests
   --develop   compile each file on its own, so that an edit rebuilds little (build-develop/); the first build takes longer
   --fuzz      install clang and configure build-fuzz/ (scripts/check/fuzz.sh builds it)
+  --export    also install the Python packages of `python -m tessera export --to onnx`, which its test needs, too (400 MB)
   --jobs N    compiler processes (default: one per core, but at most one per 2 GB of memory)
 environment:
   TESSERA_CACHE       where to install LibTorch (default: $XDG_CACHE_HOME/tessera or ~/.cache/tessera; 5 GB)
@@ -20,13 +21,14 @@ environment:
 EOF
 }
 
-build=all preset=release build_dir=build jobs=
+build=all preset=release build_dir=build export=no jobs=
 while [ $# -gt 0 ]; do
   case $1 in
     --no-build) build=no ;;
     --programs) build=programs ;;
     --develop) preset=develop build_dir=build-develop ;;
     --fuzz) preset=fuzz build_dir=build-fuzz build=no ;;
+    --export) export=yes ;;
     --jobs) jobs=${2:?--jobs needs a number}; shift ;;
     -h|--help) usage; exit 0 ;;
     *) echo "setup.sh: unknown argument $1 (see --help)" >&2; exit 2 ;;
@@ -98,6 +100,7 @@ else
   pip_install torch "torch==$torch_version" numpy
   # Installs Arrow's C++ libraries and headers, which read Parquet.
   pip_install arrow "pyarrow==$arrow_version"
+  [ "$export" = no ] || pip_install export onnx onnxscript onnxruntime tokenizers sentencepiece pillow
   site=$(echo "$venv"/lib/python3.*/site-packages)
   prefix=$site/torch
 fi

@@ -665,12 +665,12 @@ class Tower:
             choice = {"name": choice} if isinstance(choice, str) else dict(choice)
             name = choice.pop("name")
             if name not in known:
-                raise ValueError(f"{where}.{kind}: this file builds {', '.join(known)}, not {name}")
+                raise ValueError(f"{where}.{kind}: plain PyTorch has {', '.join(known)}, not {name}")
             return known[name], Part(weights, prefix, choice)
         self.names = {kind: name_of(settings.get(kind)) for kind in ("encoder", "readout", "projection")}
         self.encode, self.encoder = part("encoder", ENCODERS)
         if self.encoder.setting("stem", "patch") != "patch":
-            raise ValueError(f"{where}.encoder.stem: this file builds patch, not {self.encoder.settings['stem']}")
+            raise ValueError(f"{where}.encoder.stem: plain PyTorch has patch, not {self.encoder.settings['stem']}")
         self.read, self.readout = part("readout", READOUTS)
         self.project, self.projection = part("projection", PROJECTIONS)
 

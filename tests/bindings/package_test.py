@@ -384,7 +384,9 @@ class Trained(unittest.TestCase):
                 self.model.encode_text(texts)
 
     def test_the_plain_model_names_what_it_does_not_build(self):
-        for settings, said in (({"unit_length": True}, "unit_length"), ({"preprocessing": {"resize_mode": "naflex"}}, "naflex")):
+        convnext = {"image": {"encoder": {"name": "convnext"}}}
+        for settings, said in (({"preprocessing": {"resize_mode": "naflex"}}, "naflex"),
+                               (convnext, r"model\.image\.encoder: plain PyTorch has vit, .*, not convnext")):
             with self.assertRaisesRegex(ValueError, said):
                 plain_model.Model(settings, {}, {}, b"")
 
