@@ -50,6 +50,7 @@ def main(arguments: Sequence[str]) -> int:
                         "normalized (models that compare patches with words always output them)")
     parser.add_argument("--images", metavar="FOLDER", help="compare the outputs on the first 100 images of this folder (default: on noise)")
     parser.add_argument("--captions", metavar="FILE", help="compare the outputs on the first 100 lines of this file (default: on 12 captions)")
+    parser.add_argument("--time", action="store_true", help="also measure the files beside Tessera, with as many threads as PyTorch has")
     parser.add_argument("--architecture", default="", help="OpenCLIP's name of the model, if the files next to the checkpoint do not say it")
     parser.add_argument("--image-size", type=int, nargs="+", metavar="PIXELS", help="another size of images: a side, or height and width")
     parser.add_argument("--state", default="", help="the key of the state dict to read, if a PyTorch file has several")
@@ -85,6 +86,8 @@ def export(given: argparse.Namespace) -> int:
         write_models(plan, given.to, given.precision, partial)
         write_files(plan, given.to, given.precision, partial)
         good = check(plan, samples, given.to, given.precision, partial)
+        if given.time:
+            print_times(plan, samples, given.to, partial)
         if out.exists():
             out.rmdir()
         os.replace(partial, out)
@@ -120,15 +123,16 @@ class Plan:
         from . import _export_modules as modules
         from . import plain_model
         self.ours, config = ours, ours.config
-        tensors = {name: tensor.detach().clone() for name, tensor in ours.state_dict().items()}
+        tensors = {name: tensor.detach() for name, tensor in ours.state_dict().items()}
         try:
             self.plain = plain_model.Model(config["model"], tensors, config.get("tokenizer") or {}, b"").eval()
         except ValueError as error:
             raise Refused(f"{ours.path}: this model cannot be exported: {error}") from None
         self.settings = config["model"]
-        self.tokenizer = dict(config["tokenizer"]) if ours.takes_texts else {}
-        if self.tokenizer:
-            self.tokenizer["context_length"] = ours.tokenizer.context_length
+        self.tokenizer: dict[str, Any] = {}
+        if ours.takes_texts:
+            ours.tokenize([""])  # raises if the tokenizer of a published folder cannot be read
+            self.tokenizer = {**config["tokenizer"], "context_length": ours.tokenizer.context_length}
         self.pad_is_text = bool(self.tokenizer.get("pad_is_text"))
         self.scale = None if ours.logit_scale is None else math.exp(ours.logit_scale.item())
         self.objective = modules.token_objective(config, ours.objective) if ours.takes_texts else None
@@ -214,7 +218,8 @@ def write_models(plan: Plan, to: str, precision: str, folder: pathlib.Path) -> N
         path = folder / f"{file.name}.{to}"
         with torch.no_grad(), quiet():
             if to == "pt2":
-                program = torch.export.export(file.module, file.example, dynamic_shapes=file.varying)
+                program = torch.export.export(file.module, (), dict(zip(file.inputs, file.example)),
+                                              dynamic_shapes=dict(zip(file.inputs, file.varying)))
                 torch.export.save(program, path)
                 continue
             onnx_program = torch.onnx.export(file.module, file.example, dynamo=True, dynamic_shapes=file.varying, input_names=list(file.inputs),
@@ -360,7 +365,9 @@ def runner(path: pathlib.Path) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
             module = torch.export.load(path).module()
         return lambda inputs: module(**inputs)
     import onnxruntime
-    session = onnxruntime.InferenceSession(str(path))
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    session = onnxruntime.InferenceSession(str(path), options)
     names = [output.name for output in session.get_outputs()]
     return lambda inputs: dict(zip(names, map(torch.from_numpy, session.run(None, {key: value.numpy() for key, value in inputs.items()}))))
 
@@ -452,11 +459,48 @@ def _report(name: str, exported: Any, expected: Any, precision: str, samples: Sa
     cosine = rows[expected.flatten(1).norm(dim=1) > 0].min().item()
     print(f"{name}: error at most {error:.1e}, cosine at least {cosine:.6f}, against Tessera on "
           f"{samples.of_images if name.startswith('image') else f'{len(samples.captions)} captions' if name.startswith('text') else 'pairs'}")
-    good = cosine >= INT8_COSINE if precision == "int8" else error <= TOLERANCES[precision] * max(1.0, expected.abs().max().item())
+    # Rounding decides on which side of SPARC's threshold a patch is that lies on it, and such a patch's weight is up to 1 / patches.
+    limit = TOLERANCES.get(precision, 1.0) * (50 if name == GATHERED else 1)
+    good = cosine >= INT8_COSINE if precision == "int8" else error <= limit * max(1.0, expected.abs().max().item())
     if not good:
-        limit = f"a cosine of {INT8_COSINE}" if precision == "int8" else f"{TOLERANCES[precision]:.0e} of the largest number"
-        print(f"tessera export: {name}: the limit is {limit}: do not use this file", file=sys.stderr)
+        text = f"a cosine of {INT8_COSINE}" if precision == "int8" else f"{limit:.0e} of the largest number"
+        print(f"tessera export: {name}: the limit is {text}: do not use this file", file=sys.stderr)
     return good
+
+
+def print_times(plan: Plan, samples: Samples, to: str, folder: pathlib.Path) -> None:
+    """Prints the shortest time of ten calls of the towers, for one input and for 16, beside Tessera's."""
+    import torch
+    ours = plan.ours
+    for kind in ("image", "text") if plan.text is not None else ("image",):
+        run = runner(folder / f"{kind}.{to}")
+        for rows in (1, 16):
+            if kind == "image":
+                pixels = samples.pixels[torch.arange(rows) % len(samples.pixels)]
+                inputs = {"pixel_values": pixels.float()}
+                encode = lambda pixels=pixels: ours.encode_image(pixels)
+            else:
+                ids, mask = ours.tokenize([samples.captions[i % len(samples.captions)] for i in range(rows)])
+                longest = ids.shape[1] if plan.pad_is_text else int(mask.sum(1).max())
+                ids, mask = ids[:, :longest], mask[:, :longest]
+                inputs = {"input_ids": ids} if plan.pad_is_text else {"input_ids": ids, "attention_mask": mask.long()}
+                encode = lambda ids=ids, mask=mask: ours.encode_text(ids, mask)
+            theirs, own = (_shortest(call) for call in (lambda inputs=inputs: run(inputs), encode))
+            print(f"{rows} {kind}{'s' if rows > 1 else ''}: {theirs:.1f} ms with {to}, {own:.1f} ms with Tessera, "
+                  f"{torch.get_num_threads()} threads")
+
+
+def _shortest(call: Callable[[], Any]) -> float:
+    import time
+
+    import torch
+    times = []
+    with torch.no_grad():
+        for _ in range(10):
+            begin = time.perf_counter()
+            call()
+            times.append(time.perf_counter() - begin)
+    return min(times) * 1000
 
 
 def _print_tokens(folder: pathlib.Path, plan: Plan, captions: Sequence[str], ids: Any, mask: Any) -> None:

@@ -188,7 +188,7 @@ def rotated(x, heads, rotation):
 
 def self_attention(part, x, heads, eps, key_mask, causal, rotation):
     weight, bias = part.weight("in_proj_weight"), part.get("in_proj_bias")
-    parts = [part.get(name + "_bias") for name in ("query", "key", "value")]
+    parts = [part.get(name + "_bias") for name in "qkv"]
     if any(each is not None for each in parts):
         bias = torch.cat([torch.zeros_like(weight[:weight.shape[0] // 3, 0]) if each is None else each for each in parts])
     q, k, v = F.linear(x, weight, bias).chunk(3, -1)

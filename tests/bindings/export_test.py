@@ -187,7 +187,7 @@ class Pt2(Export):
         naflex = self.folder / "runs/naflex"
         run(PROGRAMS / "trainer", "--config", ROOT / "configs/shapes/naflex.yaml", "--set", f"run.folder={naflex}", "training.steps=1",
             "training.threads=1", "schedule.warmup_steps=0", "evaluation.tasks=[]", "data.loader.batch_size=4", *SMALL)
-        for arguments, said in (((self.folder / "none", "--to", "pt2", "--out", self.folder / "new"), "no such file or folder"),
+        for arguments, said in (((self.folder / "none", "--to", "pt2", "--out", self.folder / "new"), "none does not exist"),
                                 ((model, "--to", "pt2", "--out", self.folder / "full"), "exists and is not an empty folder"),
                                 ((model, "--to", "pt2", "--precision", "int8", "--out", self.folder / "new"), "use --to onnx"),
                                 ((model, "--to", "pt2", "--images", self.folder / "full", "--out", self.folder / "new"), "no image in this folder"),

@@ -82,7 +82,7 @@ constexpr Case kCases[] = {
      "bias: false}"},
     {"siglip_map",
      "encoder: {VIT, class_token: false, activation: gelu_tanh, patch_bias: true}, readout: {name: map, heads: 2, mlp_hidden: 10, "
-     "activation: gelu_tanh}, projection: none",
+     "activation: gelu_tanh}, LINEAR",
      "encoder: {TEXT, attention: bidirectional}, readout: {name: map, heads: 2}, projection: {name: linear, embed_dim: 6, bias: true}"},
     {"dinov3",
      "encoder: {VIT, registers: 2, position_embedding: none, rotary: {base: 100, coordinates: centered, pairs: halves}, mlp: gated, "
