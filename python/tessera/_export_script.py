@@ -1,6 +1,8 @@
 """Writes use.py, a short script that reads an exported folder's files without Tessera."""
 from __future__ import annotations
 
+import math
+import re
 from typing import Any, Mapping
 
 HEAD = '''"""Compares images with texts by the files of this folder: python use.py cat.jpg dog.png "a cat" "a dog"
@@ -10,6 +12,7 @@ Needs {packages} (pip install {pip})."""
 
 here, words = pathlib.Path(__file__).resolve().parent, sys.argv[1:]
 files, texts = [w for w in words if pathlib.Path(w).is_file()], [w for w in words if not pathlib.Path(w).is_file()]
+
 '''
 
 RUN = {
@@ -40,6 +43,8 @@ images = run("image.{to}", pixel_values=np.stack([pixels(file) for file in files
 
 # The end of a script whose model has a text tower.
 SHOW = {
+    "words": 'print(images["image_embeds"] @ texts["text_embeds"].T)  # cosines, a row per image\n'
+             'print([[{spell}(int(i)) for i in row.argsort()[:-6:-1]] for row in images["image_embeds"]])  # the most active words\n',
     "cosine": 'print(images["image_embeds"] @ texts["text_embeds"].T)  # cosines, a row per image\n',
     "tokens": 'print(images["image_embeds"] @ texts["text_embeds"].T)  # cosines, a row per image\n'
               '''head = run("head.{to}", image_tokens=images["image_tokens"], text_tokens=texts["text_tokens"], attention_mask=mask)
@@ -50,6 +55,8 @@ print(head["similarity"])  # a row per image
 ''',
 }
 
+SPELL = {"tokenizers": "tokenizer.id_to_token", "sentencepiece": "processor.id_to_piece"}
+
 # What a script shows of a head on words: an output, a part of it, and what it is.
 TOKEN_HEADS = {
     "sparc": ("word_weights", "[0, 0].argmax(-1)", "the patch of the first image that each token of the first text looks at most"),
@@ -58,13 +65,14 @@ TOKEN_HEADS = {
 }
 
 
-def script(to: str, preprocessing: Mapping[str, Any], tokenizer: Mapping[str, Any], objective: str) -> str:
+def script(to: str, preprocessing: Mapping[str, Any], tokenizer: Mapping[str, Any], objective: str, sparse: bool) -> str:
     """Returns the text of use.py.
 
     to             onnx or pt2
     preprocessing  the model's settings, with image_size as (height, width)
     tokenizer      the tokenizer's settings; empty: the model has no text tower
     objective      the objective whose head there is; empty: none
+    sparse         whether embeddings have one number per token of the vocabulary (STAIR)
     """
     library = {"onnx": "onnxruntime", "pt2": "torch"}[to]
     tokens = "" if not tokenizer else "sentencepiece" if tokenizer["name"] == "sentencepiece" else "tokenizers"
@@ -73,15 +81,13 @@ def script(to: str, preprocessing: Mapping[str, Any], tokenizer: Mapping[str, An
                          fitted="\n".join("        " + line for line in _fitted(preprocessing)))
     if tokenizer:
         body += (_sentencepiece if tokens == "sentencepiece" else _tokenizers)(tokenizer, to)
-        kind = "cosine" if not objective else "tokens" if objective in TOKEN_HEADS else "features"
+        kind = ("words" if sparse else "cosine") if not objective else "tokens" if objective in TOKEN_HEADS else "features"
         shown, at, said = TOKEN_HEADS.get(objective, ("", "", ""))
-        body += "\n" + SHOW[kind].format(to=to, shown=shown, at=at, said=said)
+        body += "\n" + SHOW[kind].format(to=to, shown=shown, at=at, said=said, spell=SPELL[tokens])
     else:
         body += 'print(images["image_embeds"] @ images["image_embeds"].T)  # cosines of the images with each other\n'
-    uses_re = " re." in body
-    uses_html = "html." in body
-    imports = ["import json", "import pathlib", *(["import html"] if uses_html else []), *(["import re"] if uses_re else []), "import sys", "",
-               "import numpy as np", *([f"import {tokens}"] if tokens else []), f"import {library}",
+    own = [name for name in ("html", "json", "pathlib", "re", "sys") if name in ("json", "pathlib", "sys") or re.search(rf"\b{name}\.", body)]
+    imports = [*(f"import {name}" for name in own), "", "import numpy as np", *(f"import {name}" for name in sorted({library, tokens} - {""})),
                "from PIL import Image" + (", ImageOps" if preprocessing["exif_rotation"] else "")]
     packages = [library, "numpy", "pillow", *([tokens] if tokens else [])]
     return HEAD.format(packages=", ".join(packages[:-1]) + " and " + packages[-1], pip=" ".join(packages), imports="\n".join(imports)) + \
@@ -91,7 +97,7 @@ def script(to: str, preprocessing: Mapping[str, Any], tokenizer: Mapping[str, An
 def _fitted(s: Mapping[str, Any]) -> list[str]:
     """Returns the lines that bring an image to the model's size, as plain_model.fitted does."""
     height, width = s["image_size"]
-    rows, columns = (int(side / s["crop_pct"] + 1e-9) for side in (height, width))
+    rows, columns = (math.floor(side / s["crop_pct"]) for side in (height, width))
     how = "Image.BILINEAR" if s["interpolation"] == "bilinear" else "Image.BICUBIC"
     half = (lambda text: f"({text}) // 2") if s["crop_rounding"] == "down" else (lambda text: f"round(({text}) / 2)")
     crop = [f"left, top = {half(f'image.width - {width}')}, {half(f'image.height - {height}')}",
@@ -107,8 +113,9 @@ def _fitted(s: Mapping[str, Any]) -> list[str]:
              f"image = image.resize((max(1, round(image.width / ratio)), max(1, round(image.height / ratio))), {how})"]
     if pick == "min":
         return lines + crop
-    return lines + [f'whole = Image.new("RGB", ({width}, {height}), ({s["fill_color"]},) * 3)',
-                    f"whole.paste(image, (({width} - image.width) // 2, ({height} - image.height) // 2))", "image = whole"]
+    return lines + [f"place = lambda side, room: -({half('side - room')}) if side >= room else (room - side) // 2",
+                    f'whole = Image.new("RGB", ({width}, {height}), ({s["fill_color"]},) * 3)',
+                    f"whole.paste(image, (place(image.width, {width}), place(image.height, {height})))", "image = whole"]
 
 
 # For each cleanup of a caption, an expression on `text`. ftfy's repairs, which come first in Tessera, are left out.
@@ -134,7 +141,8 @@ def _end(tokenizer: Mapping[str, Any], to: str) -> str:
 
 def _tokenizers(tokenizer: Mapping[str, Any], to: str) -> str:
     zero = tokenizer.get("zero_id", -1)
-    return ("\n" + _clean(tokenizer) + 'encoded = tokenizers.Tokenizer.from_file(str(here / "tokenizer.json")).encode_batch(texts)\n'
+    return ("\n" + _clean(tokenizer) + 'tokenizer = tokenizers.Tokenizer.from_file(str(here / "tokenizer.json"))\n'
+            "encoded = tokenizer.encode_batch(texts)\n"
             "ids, mask = np.array([e.ids for e in encoded], np.int64), np.array([e.attention_mask for e in encoded], np.int64)\n" +
             (f"ids[ids == {zero}] = 0\n" if zero >= 0 else "") + _end(tokenizer, to))
 

@@ -135,6 +135,7 @@ class Plan:
             self.tokenizer = {**config["tokenizer"], "context_length": ours.tokenizer.context_length}
         self.pad_is_text = bool(self.tokenizer.get("pad_is_text"))
         self.scale = None if ours.logit_scale is None else math.exp(ours.logit_scale.item())
+        self.sparse = plain_model.name_of(self.settings["image"].get("readout")) == "token_projection"
         self.objective = modules.token_objective(config, ours.objective) if ours.takes_texts else None
         self.head = modules.head_of(self.objective, self.scale)
         self.image_outputs, self.text_outputs = self._outputs(modules.Output, tokens)
@@ -255,13 +256,13 @@ def write_files(plan: Plan, to: str, precision: str, folder: pathlib.Path) -> No
             (folder / "tokenizer.json").write_text(text, encoding="utf-8")
     write("export.json", description(plan, to, precision))
     preprocessing = {**plan.settings["preprocessing"], "image_size": plan.size}
-    (folder / "use.py").write_text(script(to, preprocessing, plan.tokenizer, plan.objective.name if plan.objective else ""), encoding="utf-8")
+    (folder / "use.py").write_text(script(to, preprocessing, plan.tokenizer, plan.objective.name if plan.objective else "", plan.sparse), encoding="utf-8")
 
 
 def preprocessor_config(s: Mapping[str, Any], size: tuple[int, int]) -> dict[str, Any]:
     """Returns the preprocessing in the keys of transformers' preprocessor_config.json, and as `tessera` in Tessera's own settings, which
     say more."""
-    height, width = (math.floor(side / s["crop_pct"] + 1e-9) for side in size)
+    height, width = (math.floor(side / s["crop_pct"]) for side in size)
     shortest = s["resize_mode"] == "shortest"
     out: dict[str, Any] = {
         "do_convert_rgb": True, "do_resize": True, "resample": 2 if s["interpolation"] == "bilinear" else 3,
@@ -314,12 +315,15 @@ def description(plan: Plan, to: str, precision: str) -> dict[str, Any]:
     """Returns the content of export.json."""
     from ._version import version
     bias = plan.ours.logit_bias
+    sparse = {name: MEANINGS[name] + "; number i is that of token i of the vocabulary" for name in ("image_embeds", "text_embeds")}
+    means = {**MEANINGS, **(sparse if plan.sparse else {})}
+    settings = {key: value for key, value in plan.tokenizer.items() if key not in ("model", "merges", "vocab")}
     return {
         "tessera": version(), "format": to, "precision": precision,
-        "files": {f"{file.name}.{to}": {"inputs": {name: MEANINGS[name] for name in file.inputs},
-                                        "outputs": {name: MEANINGS[name] for name in file.outputs}} for file in plan.files()},
+        "files": {f"{file.name}.{to}": {"inputs": {name: means[name] for name in file.inputs},
+                                        "outputs": {name: means[name] for name in file.outputs}} for file in plan.files()},
         "logit_scale": plan.scale, "logit_bias": None if bias is None else bias.item(),
-        "grid": list(plan.ours.grid), "objective": plan.objective.name if plan.objective else None, "tokenizer": plan.tokenizer or None,
+        "grid": list(plan.ours.grid), "objective": plan.objective.name if plan.objective else None, "tokenizer": settings or None,
     }
 
 

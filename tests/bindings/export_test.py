@@ -9,6 +9,7 @@ Exits with code 77, which ctest reports as skipped, if torch cannot be imported.
 import contextlib
 import importlib.util
 import io
+import itertools
 import json
 import os
 import pathlib
@@ -29,7 +30,7 @@ PROGRAMS = pathlib.Path(sys.argv.pop(2)).resolve()
 os.environ["TESSERA_LIBRARY"] = str(pathlib.Path(sys.argv.pop(1)).resolve())
 sys.path.insert(0, str(ROOT / "python"))
 import tessera  # noqa: E402
-from tessera import export  # noqa: E402
+from tessera import export, plain_model  # noqa: E402
 
 torch.set_num_threads(1)
 PHOTOGRAPHS = ROOT / "tests/data/images"
@@ -200,6 +201,27 @@ class Pt2(Export):
                               env={**os.environ, "PYTHONPATH": str(ROOT / "python")})
         self.assertEqual(done.returncode, 2)
         self.assertRegex(done.stderr, "invalid choice: 'tflite'")
+
+    def test_use_py_resizes_images_as_the_plain_model_does(self):
+        try:
+            import numpy as np
+            from PIL import Image
+        except ImportError as error:
+            self.skipTest(str(error))
+        generator = np.random.default_rng(0)
+        for mode, share, rounding, size in itertools.product(("shortest", "longest", "squash"), (1.0, 0.875), ("half_even", "down"),
+                                                             ((32, 32), (24, 32))):
+            settings = {"resize_mode": mode, "crop_pct": share, "crop_rounding": rounding, "image_size": size, "interpolation": "bilinear",
+                        "fill_color": 7, "exif_rotation": False, "gray_range": 65535}
+            text = export.script("onnx", settings, {}, "", False)
+            scope = {"np": np, "Image": Image, "s": {"image_mean": [0.0] * 3, "image_std": [1 / 255] * 3}}
+            exec(text[text.index("def pixels"):text.index("s = json")], scope)
+            for width, height in ((45, 70), (71, 33), (32, 32), (33, 32), (300, 20)):
+                image = Image.fromarray(generator.integers(256, size=(height, width, 3), dtype=np.uint8))
+                image.save(self.folder / "image.png")
+                expected = plain_model.fitted(image, *size, settings)
+                found = scope["pixels"](self.folder / "image.png").transpose(1, 2, 0)
+                self.assertLess(abs(found - np.asarray(expected, np.float32)).max(), 0.1, f"{settings} {width} x {height}")
 
     def test_missing_packages_are_named_with_the_command_that_installs_them(self):
         with self.assertRaisesRegex(export.Refused, r"^no_such_package is not installed in .*: .* -m pip install no-such-package$"):
