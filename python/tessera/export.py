@@ -473,7 +473,7 @@ def _report(name: str, exported: Any, expected: Any, precision: str, samples: Sa
 
 
 def print_times(plan: Plan, samples: Samples, to: str, folder: pathlib.Path) -> None:
-    """Prints the shortest time of ten calls of the towers, for one input and for 16, beside Tessera's."""
+    """Prints the shortest time of ten calls of the towers, and their least processor time, for one input and for 16, beside Tessera's."""
     import torch
     ours = plan.ours
     for kind in ("image", "text") if plan.text is not None else ("image",):
@@ -490,21 +490,22 @@ def print_times(plan: Plan, samples: Samples, to: str, folder: pathlib.Path) -> 
                 inputs = {"input_ids": ids} if plan.pad_is_text else {"input_ids": ids, "attention_mask": mask.long()}
                 encode = lambda ids=ids, mask=mask: ours.encode_text(ids, mask)
             theirs, own = (_shortest(call) for call in (lambda inputs=inputs: run(inputs), encode))
-            print(f"{rows} {kind}{'s' if rows > 1 else ''}: {theirs:.1f} ms with {to}, {own:.1f} ms with Tessera, "
-                  f"{torch.get_num_threads()} threads")
+            print(f"{rows} {kind}{'s' if rows > 1 else ''}: {theirs} with {to}, {own} with Tessera, "
+                  f"{torch.get_num_threads()} thread{'s' if torch.get_num_threads() > 1 else ''}")
 
 
-def _shortest(call: Callable[[], Any]) -> float:
+def _shortest(call: Callable[[], Any]) -> str:
     import time
 
     import torch
-    times = []
+    wall, processor = [], []
     with torch.no_grad():
         for _ in range(10):
-            begin = time.perf_counter()
+            begin, used = time.perf_counter(), time.process_time()
             call()
-            times.append(time.perf_counter() - begin)
-    return min(times) * 1000
+            wall.append(time.perf_counter() - begin)
+            processor.append(time.process_time() - used)
+    return f"{min(wall) * 1000:.1f} ms (processor {min(processor) * 1000:.1f})"
 
 
 def _print_tokens(folder: pathlib.Path, plan: Plan, captions: Sequence[str], ids: Any, mask: Any) -> None:
