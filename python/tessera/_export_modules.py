@@ -171,7 +171,8 @@ class FlairHead(torch.nn.Module):
         weights = F.pad(scores, (0, int(self.zero_token))).softmax(-1)[..., :k.shape[2]]
         heads = (weights @ v).transpose(1, 2).flatten(2)  # [N, M, D]
         pooled = F.normalize(F.linear(heads, self.tensors["attn_out_proj_weight"], self.tensors["attn_out_proj_bias"]), dim=-1)
-        return {"similarity": (pooled * F.normalize(text_features, dim=-1)).sum(-1), "pooled_embeds": pooled, "text_attention": weights.mean(1)}
+        similarity = (pooled * F.normalize(text_features, dim=-1)).sum(-1)
+        return {"similarity": similarity, "pooled_embeds": pooled, "text_attention": weights.mean(1)}
 
 
 class Objective(NamedTuple):
@@ -189,7 +190,8 @@ def token_objective(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) ->
             return Objective(settings["name"], settings, _of_pool(own) if settings["name"] == "flair" else own)
     mark = "pool.ln_q.weight"
     if any(name == mark or name.endswith("." + mark) for name in tensors):
-        return Objective("flair", {}, _of_pool({name[name.rindex("pool."):]: tensor for name, tensor in tensors.items() if "pool." in name}))
+        pool = {name[name.rindex("pool."):]: tensor for name, tensor in tensors.items() if "pool." in name}
+        return Objective("flair", {}, _of_pool(pool))
     return None
 
 

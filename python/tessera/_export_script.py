@@ -86,8 +86,9 @@ def script(to: str, preprocessing: Mapping[str, Any], tokenizer: Mapping[str, An
         body += "\n" + SHOW[kind].format(to=to, shown=shown, at=at, said=said, spell=SPELL[tokens])
     else:
         body += 'print(images["image_embeds"] @ images["image_embeds"].T)  # cosines of the images with each other\n'
-    own = [name for name in ("html", "json", "pathlib", "re", "sys") if name in ("json", "pathlib", "sys") or re.search(rf"\b{name}\.", body)]
-    imports = [*(f"import {name}" for name in own), "", "import numpy as np", *(f"import {name}" for name in sorted({library, tokens} - {""})),
+    own = sorted({"json", "pathlib", "sys", *(name for name in ("html", "re") if re.search(rf"\b{name}\.", body))})
+    imports = [*(f"import {name}" for name in own), "", "import numpy as np",
+               *(f"import {name}" for name in sorted({library, tokens} - {""})),
                "from PIL import Image" + (", ImageOps" if preprocessing["exif_rotation"] else "")]
     packages = [library, "numpy", "pillow", *([tokens] if tokens else [])]
     return HEAD.format(packages=", ".join(packages[:-1]) + " and " + packages[-1], pip=" ".join(packages), imports="\n".join(imports)) + \

@@ -1,8 +1,8 @@
 """python -m tessera export RUN --to onnx|pt2 --out FOLDER: writes a model for ONNX Runtime or torch.export.load, and checks it.
 
 The folder then has image.onnx and text.onnx (or .pt2), head.onnx for models that compare patches with words or texts (SPARC, FILIP, PACL,
-GLoRIA, FLAIR), preprocessor_config.json, tokenizer.json or spiece.model, export.json, which says what the inputs and outputs are, and use.py,
-which uses all of these. docs/serving.md describes them.
+GLoRIA, FLAIR), preprocessor_config.json, tokenizer.json or spiece.model, export.json, which says what the inputs and outputs are, and
+use.py, which uses all of these. docs/serving.md describes them.
 """
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ IMAGE_ENDINGS = {".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tif
 TOLERANCES = {"float32": 1e-4, "float16": 2e-2}   # largest accepted error, as a share of the largest number, if that is above 1
 INT8_COSINE = 0.999
 GATHERED = "patches gathered with word_weights"  # by which SPARC's head is compared
-CAPTIONS = ("a", "a dog", "a photo of a cat.", "two red circles above a blue square", "A woman in a green coat rides a bicycle along the river",
+CAPTIONS = ("a", "a dog", "a photo of a cat.", "two red circles above a blue square", "A woman in a green coat rides a bicycle",
             "the small yellow boat is to the left of the big white ship, and a bird sits on its mast", "Sunset over mountains; snow, pines",
-            "an aerial photograph of a harbour with about twenty sailing boats, a crane, three warehouses and a road that follows the shore",
+            "an aerial photograph of a harbour with about twenty sailing boats, a crane, three warehouses and a road along the shore",
             "3 apples, 2 pears & 1 lemon", "a large purple triangle", "graffiti on a brick wall", "")
 
 
@@ -44,14 +44,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--to", required=True, choices=("onnx", "pt2"))
     parser.add_argument("--out", required=True, metavar="FOLDER", help="the folder to write; it must be new or empty")
     parser.add_argument("--precision", default="float32", choices=PRECISIONS,
-                        help="type of the weights; int8: ONNX Runtime's quantization of the linear maps, in blocks of 32 (default: float32)")
+                        help="type of the weights; int8: ONNX Runtime's quantization of linear maps, in blocks of 32 (default: float32)")
     parser.add_argument("--tokens", action="store_true",
-                        help="also output the embeddings of patches and tokens, as model.encode_image(x, tokens=True) does, before they are "
-                        "normalized (models that compare patches with words always output them)")
+                        help="also output the embeddings of patches and tokens, as model.encode_image(x, tokens=True) does, not normalized "
+                        "(models that compare patches with words always output them)")
     parser.add_argument("--images", metavar="FOLDER", help="compare the outputs on the first 100 images of this folder (default: on noise)")
-    parser.add_argument("--captions", metavar="FILE", help="compare the outputs on the first 100 lines of this file (default: on 12 captions)")
+    parser.add_argument("--captions", metavar="FILE", help="compare the outputs on the first 100 lines of this file (default: 12 captions)")
     parser.add_argument("--time", action="store_true", help="also measure the files beside Tessera, with as many threads as PyTorch has")
-    parser.add_argument("--architecture", default="", help="OpenCLIP's name of the model, if the files next to the checkpoint do not say it")
+    parser.add_argument("--architecture", default="", help="OpenCLIP's name of the model, if no file next to the checkpoint says it")
     parser.add_argument("--image-size", type=int, nargs="+", metavar="PIXELS", help="another size of images: a side, or height and width")
     parser.add_argument("--state", default="", help="the key of the state dict to read, if a PyTorch file has several")
     given = parser.parse_args(arguments)
@@ -223,8 +223,8 @@ def write_models(plan: Plan, to: str, precision: str, folder: pathlib.Path) -> N
                                               dynamic_shapes=dict(zip(file.inputs, file.varying)))
                 torch.export.save(program, path)
                 continue
-            onnx_program = torch.onnx.export(file.module, file.example, dynamo=True, dynamic_shapes=file.varying, input_names=list(file.inputs),
-                                             output_names=list(file.outputs), verbose=False)
+            onnx_program = torch.onnx.export(file.module, file.example, dynamo=True, dynamic_shapes=file.varying,
+                                             input_names=list(file.inputs), output_names=list(file.outputs), verbose=False)
         large = sum(p.numel() * p.element_size() for p in file.module.parameters()) > 1_800_000_000  # protobuf ends at 2 GB
         onnx_program.save(path, external_data=large)
         if precision == "int8" and file.name != "head":
@@ -256,7 +256,8 @@ def write_files(plan: Plan, to: str, precision: str, folder: pathlib.Path) -> No
             (folder / "tokenizer.json").write_text(text, encoding="utf-8")
     write("export.json", description(plan, to, precision))
     preprocessing = {**plan.settings["preprocessing"], "image_size": plan.size}
-    (folder / "use.py").write_text(script(to, preprocessing, plan.tokenizer, plan.objective.name if plan.objective else "", plan.sparse), encoding="utf-8")
+    text = script(to, preprocessing, plan.tokenizer, plan.objective.name if plan.objective else "", plan.sparse)
+    (folder / "use.py").write_text(text, encoding="utf-8")
 
 
 def preprocessor_config(s: Mapping[str, Any], size: tuple[int, int]) -> dict[str, Any]:
@@ -287,8 +288,8 @@ def tokenizer_json(plan: Plan) -> dict[str, Any]:
         for key in ("single_word", "lstrip", "rstrip"):  # which the tokenizers package demands
             token.setdefault(key, False)
     out["truncation"] = {"direction": "Right", "max_length": length, "strategy": "LongestFirst", "stride": 0}
-    out["padding"] = {"strategy": {"Fixed": length} if plan.pad_is_text else "BatchLongest", "direction": "Right", "pad_to_multiple_of": None,
-                      "pad_id": pad, "pad_type_id": 0, "pad_token": spelled.get(pad, "")}
+    out["padding"] = {"strategy": {"Fixed": length} if plan.pad_is_text else "BatchLongest", "direction": "Right",
+                      "pad_to_multiple_of": None, "pad_id": pad, "pad_type_id": 0, "pad_token": spelled.get(pad, "")}
     return out
 
 
@@ -461,8 +462,8 @@ def _report(name: str, exported: Any, expected: Any, precision: str, samples: Sa
     error = (exported - expected).abs().max().item()
     rows = torch.nn.functional.cosine_similarity(exported.flatten(1), expected.flatten(1), dim=1)
     cosine = rows[expected.flatten(1).norm(dim=1) > 0].min().item()
-    print(f"{name}: error at most {error:.1e}, cosine at least {cosine:.6f}, against Tessera on "
-          f"{samples.of_images if name.startswith('image') else f'{len(samples.captions)} captions' if name.startswith('text') else 'pairs'}")
+    of = {"image": samples.of_images, "text": f"{len(samples.captions)} captions"}.get(name.partition("_")[0], "pairs")
+    print(f"{name}: error at most {error:.1e}, cosine at least {cosine:.6f}, against Tessera on {of}")
     # Rounding decides on which side of SPARC's threshold a patch is that lies on it, and such a patch's weight is up to 1 / patches.
     limit = TOLERANCES.get(precision, 1.0) * (50 if name == GATHERED else 1)
     good = cosine >= INT8_COSINE if precision == "int8" else error <= limit * max(1.0, expected.abs().max().item())

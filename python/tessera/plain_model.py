@@ -6,8 +6,9 @@
     texts = model.encode_text(ids, mask)                   # arguments: ids int64 [B, L]; mask bool [B, L], True for real tokens
     similarity = torch.nn.functional.cosine_similarity(images, texts)
 
-Embeddings equal Tessera's to 1e-5 in float32. `image_outputs` and `text_outputs` also return the embeddings of patches and tokens, and slots. The model is a torch.nn.Module, whose parameters have the file's names (OpenCLIP's names,
-where OpenCLIP has such a part); to fine-tune, run `model.requires_grad_()`.
+Embeddings equal Tessera's to 1e-5 in float32. `image_outputs` and `text_outputs` also return the embeddings of patches and tokens, and
+slots. The model is a torch.nn.Module, whose parameters have the file's names (OpenCLIP's names, where OpenCLIP has such a part); to
+fine-tune, run `model.requires_grad_()`.
 
 Texts: `model.tokenizer` has the tokenizer's settings and `model.vocabulary` the bytes of its file. Cut a text to
 `context_length` ids so that the end token stays last; pad on the right, with mask False.
@@ -640,8 +641,8 @@ def project_tokens(name, part, x):
 ENCODERS = {"vit": vit, "modified_resnet": modified_resnet, "text_transformer": text_transformer,
             "text_group_encoder": text_group_encoder, "groupvit": groupvit}
 READOUTS = {"cls": pooled("cls"), "eos": pooled("eos"), "gap": pooled("gap"), "max": pooled("max"),
-            "attention_pool_2d": attention_pool_2d, "attentional_pool": attentional_pool, "sparo": sparo, "cls_mean": cls_mean, "map": map_pool,
-            "linear_bottleneck": linear_bottleneck, "fdt": fdt, "groups": groups, "token_projection": token_projection}
+            "attention_pool_2d": attention_pool_2d, "attentional_pool": attentional_pool, "sparo": sparo, "cls_mean": cls_mean,
+            "map": map_pool, "linear_bottleneck": linear_bottleneck, "fdt": fdt, "groups": groups, "token_projection": token_projection}
 PROJECTIONS = {"none": lambda part, x: x, "linear": linear_projection, "adaptor": adaptor,
                "mlp": lambda part, x: mlp_head(part.inner("head"), x)}
 

@@ -30,7 +30,7 @@ PROGRAMS = pathlib.Path(sys.argv.pop(2)).resolve()
 os.environ["TESSERA_LIBRARY"] = str(pathlib.Path(sys.argv.pop(1)).resolve())
 sys.path.insert(0, str(ROOT / "python"))
 import tessera  # noqa: E402
-from tessera import export, plain_model  # noqa: E402
+from tessera import _export_modules, export, plain_model  # noqa: E402
 
 torch.set_num_threads(1)
 PHOTOGRAPHS = ROOT / "tests/data/images"
@@ -55,7 +55,8 @@ RUNS = {
     "attentional_pool": ("attentional_pool", SMALL, set()),
     "images_only": ("dino", SMALL[:1], set()),
     "resnet": ("cls", ("model.image.encoder={name: modified_resnet, layers: [1, 1, 1, 1], width: 8}",
-                       "model.image.readout={name: attention_pool_2d, heads: 2, output_dim: 128}", "model.image.projection=none", *SMALL[1:]), set()),
+                       "model.image.readout={name: attention_pool_2d, heads: 2, output_dim: 128}", "model.image.projection=none",
+                       *SMALL[1:]), set()),
 }
 
 
@@ -85,8 +86,9 @@ class Export(unittest.TestCase):
         folder = self.folder / "runs" / name
         if not folder.exists():
             config, settings, _ = RUNS[name]
-            run(PROGRAMS / "trainer", "--config", ROOT / f"configs/shapes/{config}.yaml", "--set", f"run.folder={folder}", "training.steps=3",
-                "training.threads=1", "schedule.warmup_steps=1", "log.every_steps=3", "evaluation.tasks=[]", "data.loader.batch_size=8", *settings)
+            run(PROGRAMS / "trainer", "--config", ROOT / f"configs/shapes/{config}.yaml", "--set", f"run.folder={folder}",
+                "training.steps=3", "training.threads=1", "schedule.warmup_steps=1", "log.every_steps=3", "evaluation.tasks=[]",
+                "data.loader.batch_size=8", *settings)
         return folder
 
     def written(self, name, to, *arguments):
@@ -191,14 +193,15 @@ class Pt2(Export):
         for arguments, said in (((self.folder / "none", "--to", "pt2", "--out", self.folder / "new"), "none does not exist"),
                                 ((model, "--to", "pt2", "--out", self.folder / "full"), "exists and is not an empty folder"),
                                 ((model, "--to", "pt2", "--precision", "int8", "--out", self.folder / "new"), "use --to onnx"),
-                                ((model, "--to", "pt2", "--images", self.folder / "full", "--out", self.folder / "new"), "no image in this folder"),
+                                ((model, "--to", "pt2", "--images", self.folder / "full", "--out", self.folder / "new"),
+                                 "no image in this folder"),
                                 ((naflex, "--to", "pt2", "--out", self.folder / "new"), "naflex")):
             code, _, err = exported(*arguments)
             self.assertEqual(code, 2)
             self.assertRegex(err, f"^tessera export: .*{said}.*\n$")
             self.assertFalse((self.folder / "new").exists() or (self.folder / "new.partial").exists())
-        done = subprocess.run([sys.executable, "-m", "tessera", "export", model, "--to", "tflite", "--out", "x"], capture_output=True, text=True,
-                              env={**os.environ, "PYTHONPATH": str(ROOT / "python")})
+        done = subprocess.run([sys.executable, "-m", "tessera", "export", model, "--to", "tflite", "--out", "x"], capture_output=True,
+                              text=True, env={**os.environ, "PYTHONPATH": str(ROOT / "python")})
         self.assertEqual(done.returncode, 2)
         self.assertRegex(done.stderr, "invalid choice: 'tflite'")
 
@@ -222,6 +225,23 @@ class Pt2(Export):
                 expected = plain_model.fitted(image, *size, settings)
                 found = scope["pixels"](self.folder / "image.png").transpose(1, 2, 0)
                 self.assertLess(abs(found - np.asarray(expected, np.float32)).max(), 0.1, f"{settings} {width} x {height}")
+
+    def test_heads_of_pacl_and_gloria_are_their_formulas(self):
+        torch.manual_seed(0)
+        images, texts, mask = torch.randn(2, 5, 4), torch.randn(3, 6, 4), torch.arange(6) < torch.tensor([[6], [2], [1]])
+        unit = lambda x: torch.nn.functional.normalize(x, dim=-1)
+        objective = _export_modules.Objective("gloria", {"attention_temperature": 0.3, "score_temperature": None}, {})
+        found = _export_modules.head_of(objective, 7.0)(images, texts, mask.long())
+        pacl = _export_modules.head_of(_export_modules.Objective("pacl", {"patch_temperature": 0.4}, {}), 7.0)(images, texts[:, 0])
+        for i, patches in enumerate(images):
+            for t, words in enumerate(texts):
+                score = 0.0
+                for word in words[mask[t]]:
+                    weights = (patches @ word / 2 / 0.3).softmax(0)  # 2: the square root of the width
+                    score += torch.exp(7.0 * unit(weights @ patches) @ unit(word))
+                self.assertAlmostEqual(found["similarity"][i, t].item(), score.log().item(), places=4)
+                weights = (unit(patches) @ unit(words[0]) / 0.4).softmax(0)
+                self.assertAlmostEqual(pacl["similarity"][i, t].item(), (unit(weights @ patches) @ unit(words[0])).item(), places=5)
 
     def test_missing_packages_are_named_with_the_command_that_installs_them(self):
         with self.assertRaisesRegex(export.Refused, r"^no_such_package is not installed in .*: .* -m pip install no-such-package$"):
