@@ -194,6 +194,11 @@ Requires-Python: >=3.10
 Requires-Dist: torch >={series}, <{following}
 Provides-Extra: parquet
 Requires-Dist: pyarrow =={pyarrow_series()}.* ; extra == "parquet"
+Provides-Extra: export
+Requires-Dist: onnx ; extra == "export"
+Requires-Dist: onnxscript ; extra == "export"
+Requires-Dist: onnxruntime ; extra == "export"
+Requires-Dist: tokenizers ; extra == "export"
 Description-Content-Type: text/markdown
 
 {(ROOT / "README.md").read_text(encoding="utf-8")}""", encoding="utf-8")

@@ -8,13 +8,16 @@ cd "$(dirname "$0")/.."
 
 usage() {
   cat <<'EOF'
-usage: scripts/setup.sh [--no-build | --programs] [--develop | --fuzz] [--cudnn-frontend] [--cutlass] [--jobs N] [--help]
+usage: scripts/setup.sh [--no-build | --programs] [--develop | --fuzz] [--cudnn-frontend] [--cutlass] [--export] [--clients] [--jobs N] [--help]
   --no-build  install and configure only
   --programs  build the programs, and no tests
   --develop   compile each file on its own, so that an edit rebuilds little (build-develop/); the first build takes longer
   --fuzz      install clang and configure build-fuzz/ (scripts/check/fuzz.sh builds it)
   --cudnn-frontend  download the headers of cudnn-frontend and build the attention by cuDNN (docs/gpu.md)
   --cutlass   build CUTLASS's products with activations for the H100, too (docs/gpu.md); they take some minutes and have never run yet
+  --export    also install the Python packages of `python -m tessera export --to onnx`, which its test needs, too (400 MB)
+  --clients   also install the Python packages with which the tests use tessera-serve and the files of tessera-embed --to: openai, faiss-cpu,
+              qdrant-client
   --jobs N    compiler processes (default: one per core, but at most one per 2 GB of memory)
 environment:
   TESSERA_CACHE       where to install LibTorch (default: $XDG_CACHE_HOME/tessera or ~/.cache/tessera; 5 GB)
@@ -22,7 +25,7 @@ environment:
 EOF
 }
 
-build=all preset=release build_dir=build cudnn_frontend='' cutlass='' jobs=
+build=all preset=release build_dir=build cudnn_frontend='' cutlass='' export='' clients='' jobs=
 while [ $# -gt 0 ]; do
   case $1 in
     --no-build) build=no ;;
@@ -31,6 +34,8 @@ while [ $# -gt 0 ]; do
     --fuzz) preset=fuzz build_dir=build-fuzz build=no ;;
     --cudnn-frontend) cudnn_frontend=yes ;;
     --cutlass) cutlass=yes ;;
+    --export) export=yes ;;
+    --clients) clients=yes ;;
     --jobs) jobs=${2:?--jobs needs a number}; shift ;;
     -h|--help) usage; exit 0 ;;
     *) echo "setup.sh: unknown argument $1 (see --help)" >&2; exit 2 ;;
@@ -104,6 +109,8 @@ else
   pip_install torch "torch==$torch_version" numpy
   # Installs Arrow's C++ libraries and headers, which read Parquet.
   pip_install arrow "pyarrow==$arrow_version"
+  [ -z "$export" ] || pip_install export onnx onnxscript onnxruntime tokenizers sentencepiece pillow
+  [ -z "$clients" ] || pip_install clients openai faiss-cpu qdrant-client
   site=$(echo "$venv"/lib/python3.*/site-packages)
   prefix=$site/torch
 fi

@@ -1,13 +1,14 @@
-"""python -m tessera prints the version and the programs; with --cmake-prefix, the folders for CMAKE_PREFIX_PATH; with NAME ..., runs a
-program."""
+"""python -m tessera prints the version and the programs; with --cmake-prefix, the folders for CMAKE_PREFIX_PATH; with export ..., writes a
+model for ONNX Runtime or torch.export.load; with NAME ..., runs a program."""
 import sys
 
 from . import _programs
 from ._version import version
 
-USAGE = """usage: python -m tessera [--version | --cmake-prefix | PROGRAM argument...]
+USAGE = """usage: python -m tessera [--version | --cmake-prefix | export RUN ... | PROGRAM argument...]
   --version       print only the version
   --cmake-prefix  print the folders to put into CMAKE_PREFIX_PATH for find_package(Tessera)
+  export RUN      write a model for ONNX Runtime or torch.export.load (export --help)
   PROGRAM         run one of these programs, which are also console commands:"""
 
 
@@ -16,6 +17,9 @@ def run() -> None:
         print(version())
     elif sys.argv[1:] == ["--cmake-prefix"]:
         print(*_programs.cmake_prefixes(), sep=";")
+    elif sys.argv[1:2] == ["export"]:
+        from .export import main
+        sys.exit(main(sys.argv[2:]))
     elif len(sys.argv) > 1 and sys.argv[1] in _programs.PROGRAMS:
         sys.argv = sys.argv[1:]
         _programs.main()

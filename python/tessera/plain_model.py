@@ -6,8 +6,9 @@
     texts = model.encode_text(ids, mask)                   # arguments: ids int64 [B, L]; mask bool [B, L], True for real tokens
     similarity = torch.nn.functional.cosine_similarity(images, texts)
 
-Embeddings equal Tessera's to 1e-5 in float32. The model is a torch.nn.Module, whose parameters have the file's names (OpenCLIP's names,
-where OpenCLIP has such a part); to fine-tune, run `model.requires_grad_()`.
+Embeddings equal Tessera's to 1e-5 in float32. `image_outputs` and `text_outputs` also return the embeddings of patches and tokens, and
+slots. The model is a torch.nn.Module, whose parameters have the file's names (OpenCLIP's names, where OpenCLIP has such a part); to
+fine-tune, run `model.requires_grad_()`.
 
 Texts: `model.tokenizer` has the tokenizer's settings and `model.vocabulary` the bytes of its file. Cut a text to
 `context_length` ids so that the end token stays last; pad on the right, with mask False.
@@ -113,6 +114,9 @@ class Part:
         value = self.settings.get(name)
         return default if value is None else value
 
+    def get(self, name):
+        return self.weights.get(self.prefix + name)
+
     def linear(self, name, x):
         return F.linear(x, self.weight(name + ".weight"), self.weights.get(f"{self.prefix}{name}.bias"))
 
@@ -145,7 +149,9 @@ def attend(q, k, v, heads, key_mask=None, causal=False):
     """Computes multi-head attention of q [B, N, w] to k and v [B, M, w]. Rows without a real key get zeros."""
     split = lambda x: x.unflatten(-1, (heads, -1)).transpose(1, 2)
     allowed = has_key = None
-    if key_mask is not None:
+    if key_mask is not None and key_mask.dim() == 4:  # a mask of queries and keys
+        allowed = key_mask
+    elif key_mask is not None:
         real = key_mask[:, None, None, :]
         has_key = real.any(-1, keepdim=True)
         allowed = real | ~has_key
@@ -169,17 +175,49 @@ def multi_head_attention(part, query, keys, heads, key_mask=None, out="out_proj"
     return part.linear(out, attend(q, k, v, heads, key_mask))
 
 
-def block(part, x, heads, activation, eps=1e-5, key_mask=None, causal=False, feed_forward=None):
-    """A pre-norm transformer block under OpenCLIP's names."""
-    scale = lambda name, y: y * part.weight(name + ".gamma") if part.has(name + ".gamma") else y
-    attention = part.inner("attn")
-    y = F.linear(part.norm("ln_1", x, eps), attention.weight("in_proj_weight"), attention.weight("in_proj_bias"))
-    y = attention.linear("out_proj", attend(*y.chunk(3, -1), heads, key_mask, causal))
-    x = x + scale("ls_1", y)
-    mlp = part.inner("mlp")
-    y = part.norm("ln_2", x, eps)
-    y = feed_forward(mlp, y) if feed_forward else mlp.linear("c_proj", activate(mlp.linear("c_fc", y), activation))
-    return x + scale("ls_2", y)
+def rotated(x, heads, rotation):
+    """Rotates the channels of each head in pairs, by the angles whose cosines and sines [N, pairs] are given."""
+    if rotation is None:
+        return x
+    cosine, sine, pairs = rotation
+    cosine, sine = cosine[:, None].to(x.dtype), sine[:, None].to(x.dtype)
+    x = x.unflatten(-1, (heads, -1))
+    a, b = x.chunk(2, -1) if pairs == "halves" else x.unflatten(-1, (-1, 2)).unbind(-1)
+    turned = (a * cosine - b * sine, b * cosine + a * sine)
+    return (torch.cat(turned, -1) if pairs == "halves" else torch.stack(turned, -1).flatten(-2)).flatten(-2)
+
+
+def self_attention(part, x, heads, eps, key_mask, causal, rotation):
+    weight, bias = part.weight("in_proj_weight"), part.get("in_proj_bias")
+    parts = [part.get(name + "_bias") for name in "qkv"]
+    if any(each is not None for each in parts):
+        bias = torch.cat([torch.zeros_like(weight[:weight.shape[0] // 3, 0]) if each is None else each for each in parts])
+    q, k, v = F.linear(x, weight, bias).chunk(3, -1)
+    if part.has("q_norm.weight"):
+        q, k = (part.norm(name, y.unflatten(-1, (heads, -1)), eps).flatten(-2) for name, y in (("q_norm", q), ("k_norm", k)))
+    y = attend(rotated(q, heads, rotation), rotated(k, heads, rotation), v, heads, key_mask, causal)
+    return part.linear("out_proj", part.norm("norm", y, eps) if part.has("norm.weight") else y)
+
+
+def gated_or_plain_mlp(part, x, activation, eps):
+    x = part.norm("norm_in", x, eps) if part.has("norm_in.weight") else x
+    inner = part.linear("c_fc", x)
+    hidden = activate(part.linear("c_gate", x), activation) * inner if part.has("c_gate.weight") else activate(inner, activation)
+    return part.linear("c_proj", part.norm("norm", hidden, eps) if part.has("norm.weight") else hidden)
+
+
+def block(part, x, heads, activation, eps=1e-5, key_mask=None, causal=False, feed_forward=None, rotation=None, norms="before"):
+    """A transformer block under OpenCLIP's names. `norms` says where its norms are, as the setting block_norm does."""
+    def updated(x, name, compute):
+        norm, scale = (lambda y: part.norm("ln_" + name, y, eps)), part.get(f"ls_{name}.gamma")
+        y = compute(norm(x) if norms == "before" else x)
+        y = norm(y) if norms == "on_updates" else y
+        x = x + (y if scale is None else y * scale)
+        return norm(x) if norms == "after" else x
+
+    x = updated(x, "1", lambda y: self_attention(part.inner("attn"), y, heads, eps, key_mask, causal, rotation))
+    return updated(x, "2", lambda y: feed_forward(part.inner("mlp"), y) if feed_forward else
+                   gated_or_plain_mlp(part.inner("mlp"), y, activation, eps))
 
 
 def fc_mlp(part, x):
@@ -206,6 +244,37 @@ def leff(settings, activation, grid, class_token):
     return forward
 
 
+def rotation_of(settings, grid, head_width, prefix, device):
+    """Returns cosines and sines [prefix + patches, head_width / 2] of a grid's rotary positions, and which channels form a pair."""
+    s = {"base": 10000.0, "coordinates": "index", "offset": 0.0, "order": "rows_first", "pairs": "neighbors"}
+    s.update({key: value for key, value in settings.items() if value is not None})
+    reference = s.get("reference")
+    reference = [reference] * 2 if isinstance(reference, int) else reference
+    centered = s["coordinates"] == "centered"
+
+    def places(axis):
+        place = torch.arange(grid[axis], device=device) + s["offset"]
+        if centered:
+            return (place + 0.5) / grid[axis] * 2 - 1
+        return place / grid[axis] * reference[axis] if reference else place
+
+    bands = head_width // 4
+    speeds = (2 * math.pi if centered else 1.0) / s["base"] ** (torch.arange(bands, device=device) / bands)
+    by_row = (places(0)[:, None] * speeds)[:, None].expand(-1, grid[1], -1)
+    by_column = (places(1)[:, None] * speeds)[None].expand(grid[0], -1, -1)
+    angles = torch.cat([by_row, by_column] if s["order"] == "rows_first" else [by_column, by_row], 2).flatten(0, 1)
+    angles = F.pad(angles, (0, 0, prefix, 0))  # tokens before the patches are not rotated
+    return angles.cos(), angles.sin(), s["pairs"]
+
+
+def image_positions(part, prefix):
+    """Returns the learned positions with zeros for the tokens before the patches that have none."""
+    positions = part.weight("positional_embedding")
+    which = part.setting("prefix_positions", "class_token")
+    own = prefix if which == "all" else int(which == "class_token" and part.setting("class_token", True))
+    return torch.cat([positions[:own], positions.new_zeros(prefix - own, positions.shape[1]), positions[own:]])
+
+
 def vit(part, pixels, mask=None):
     s = part.setting
     activation, eps = s("activation", "gelu"), s("norm_eps", 1e-5)
@@ -213,20 +282,25 @@ def vit(part, pixels, mask=None):
     x = part.conv("conv1", pixels, stride=part.weight("conv1.weight").shape[2:])
     grid = x.shape[2:]
     x = x.flatten(2).transpose(1, 2)
-    if class_token:
-        x = torch.cat([part.weight("class_embedding").expand(x.shape[0], 1, -1), x], 1)
+    before = ([part.weight("class_embedding")[None]] if class_token else []) + \
+        ([part.weight("register_embedding")] if part.has("register_embedding") else [])
+    prefix = sum(len(tokens) for tokens in before)
+    x = torch.cat([tokens.expand(x.shape[0], -1, -1) for tokens in before] + [x], 1)
     if part.has("positional_embedding"):
-        x = x + part.weight("positional_embedding")
+        x = x + image_positions(part, prefix)
     if s("pre_norm", True):
         x = part.norm("ln_pre", x, eps)
+    rotary = part.settings.get("rotary")
+    rotation = rotation_of(rotary, grid, x.shape[2] // s("heads", 12), prefix, x.device) if rotary else None
     convolved = s("leff", {})
     for i in range(s("layers", 12)):
         with_leff = convolved and i < convolved.get("layers", 9)
         x = block(part.inner(f"transformer.resblocks.{i}"), x, s("heads", 12), activation, eps,
-                  feed_forward=leff(convolved, activation, grid, class_token) if with_leff else None)
+                  feed_forward=leff(convolved, activation, grid, class_token) if with_leff else None,
+                  rotation=rotation, norms=s("block_norm", "before"))
     if s("final_norm", "tokens") == "tokens":
         x = part.norm("ln_post", x, eps)
-    return Encoded(x[:, 1:], x[:, 0]) if class_token else Encoded(x)
+    return Encoded(x[:, prefix:], x[:, 0] if class_token else None)
 
 
 def bottleneck(part, x, stride):
@@ -250,22 +324,54 @@ def modified_resnet(part, pixels, mask=None):
     return Encoded(x.flatten(2).transpose(1, 2))
 
 
+def text_positions(part, length, width, device):
+    first = part.setting("position_offset", 0)
+    if part.has("positional_embedding"):
+        return part.weight("positional_embedding")[first:first + length]
+    speeds = torch.exp(torch.arange(width // 2, device=device) * (-math.log(10000.0) / (width // 2 - 1)))
+    angles = torch.arange(first, first + length, device=device)[:, None] * speeds
+    return torch.cat([angles.sin(), angles.cos()], 1)
+
+
 def embed_tokens(part, ids, mask):
     safe = ids if mask is None else ids.masked_fill(~mask, 0)
-    x = F.embedding(safe, part.weight("token_embedding.weight")) + part.weight("positional_embedding")[:ids.shape[1]]
+    words = F.embedding(safe, part.weight("token_embedding.weight")) * part.setting("embedding_scale", 1.0)
+    x = words + text_positions(part, ids.shape[1], words.shape[2], ids.device).to(words.dtype)
+    if part.has("type_embedding"):
+        x = x + part.weight("type_embedding")[0]
     return zero_padding(x, mask)
 
 
-def text_transformer(part, ids, mask=None):
+def through_blocks(part, x, key_mask, causal):
     s = part.setting
-    causal = s("attention", "causal") == "causal"
-    x = embed_tokens(part, ids, mask)
-    for i in range(s("layers", 12)):  # no mask is needed, because padding is on the right, where causal attention does not look
+    if s("pre_norm", False):
+        x = part.norm("ln_pre", x, s("norm_eps", 1e-5))
+    for i in range(s("layers", 12)):
         x = block(part.inner(f"transformer.resblocks.{i}"), x, s("heads", 12), s("activation", "gelu"), s("norm_eps", 1e-5),
-                  None if causal else mask, causal)
-    if s("final_norm", "tokens") == "tokens":
-        x = part.norm("ln_final", x, s("norm_eps", 1e-5))
+                  key_mask, causal, norms=s("block_norm", "before"))
+    return part.norm("ln_final", x, s("norm_eps", 1e-5)) if s("final_norm", "tokens") == "tokens" else x
+
+
+def text_transformer(part, ids, mask=None):
+    if part.setting("class_token", "none") != "none":
+        return text_with_class_token(part, ids, mask)
+    causal = part.setting("attention", "causal") == "causal"
+    # A causal text needs no mask, because padding is on the right, where causal attention does not look.
+    x = through_blocks(part, embed_tokens(part, ids, mask), None if causal else mask, causal)
     return Encoded(zero_padding(x, mask), None, mask, ids)
+
+
+def text_with_class_token(part, ids, mask):
+    """CoCa's texts, which end with a class token at the last position, so they are padded to full length."""
+    length, given = ids.shape[1], mask
+    mask = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask
+    missing = (0, part.setting("context_length", 77) - length)
+    words = F.embedding(F.pad(ids.masked_fill(~mask, 0), missing), part.weight("token_embedding.weight"))
+    x = torch.cat([words, part.weight("cls_emb").expand(ids.shape[0], 1, -1)], 1) + part.weight("positional_embedding")
+    mask, always = F.pad(mask, missing), mask.new_ones(mask.shape[0], 1)
+    keys = torch.cat([always, mask] if part.setting("class_token", "none") == "shifted" else [mask, always], 1)
+    x = through_blocks(part, x, torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).tril() & keys[:, None, None], False)
+    return Encoded(zero_padding(x[:, :length], given), x[:, -1], given, ids)
 
 
 def assign(part, groups, tokens, mask, hard, eps):
@@ -409,7 +515,22 @@ def attentional_pool(part, encoded):
     return x @ part.weight("proj") if project else x
 
 
-def sparo(part, encoded):
+def cls_mean(part, encoded):
+    return torch.cat([encoded.class_token, pool(encoded, "gap", {})], 1)
+
+
+def map_pool(part, encoded):
+    """SigLIP's read-out: one learned query attends to all tokens, and an MLP follows."""
+    inner, (tokens, mask) = part.inner("attn_pool"), with_class_token(
+        encoded._replace(tokens=zero_padding(encoded.tokens, encoded.mask)))
+    x = multi_head_attention(inner.inner("attention"), inner.weight("probe")[None, None], tokens, part.setting("heads", 12), mask)
+    mlp, normed = inner.inner("mlp"), inner.norm("layernorm", x, part.setting("norm_eps", 1e-6))
+    x = (x + mlp.linear("c_proj", activate(mlp.linear("c_fc", normed), part.setting("activation", "gelu")))).squeeze(1)
+    return x if mask is None else zero_padding(x, mask.any(1))
+
+
+def sparo_slots(part, encoded):
+    """Returns the slots [B, L, E], not normalized."""
     s = part.setting
     part = part.inner("sparo" if part.has("sparo.q_emb") else "text_sparo")
     tokens, mask = with_class_token(encoded)
@@ -427,8 +548,12 @@ def sparo(part, encoded):
         x = together(True, lambda y: part.linear("out_proj", y), x)
     if part.has("ln.weight"):
         x = together(s("layer_norm", "none") == "full", lambda y: part.norm("ln", y), x)
-    x = together(s("projection", "slot") == "full", lambda y: part.linear("proj", y), x)
-    return F.normalize(x, dim=-1).flatten(1) / math.sqrt(slots) if s("normalize_slots", True) else x.flatten(1)
+    return together(s("projection", "slot") == "full", lambda y: part.linear("proj", y), x)
+
+
+def sparo(part, encoded):
+    slots = sparo_slots(part, encoded)
+    return F.normalize(slots, dim=-1).flatten(1) / math.sqrt(slots.shape[1]) if part.setting("normalize_slots", True) else slots.flatten(1)
 
 
 def linear_bottleneck(part, encoded):
@@ -506,29 +631,32 @@ def adaptor(part, x):
     return part.linear("adaptor", x)
 
 
+def project_tokens(name, part, x):
+    """Projects tokens as losses on tokens compare them."""
+    if name == "adaptor":
+        return part.linear("adaptor", x)
+    return linear_projection(part, x) if name == "linear" else x
+
+
 ENCODERS = {"vit": vit, "modified_resnet": modified_resnet, "text_transformer": text_transformer,
             "text_group_encoder": text_group_encoder, "groupvit": groupvit}
 READOUTS = {"cls": pooled("cls"), "eos": pooled("eos"), "gap": pooled("gap"), "max": pooled("max"),
-            "attention_pool_2d": attention_pool_2d, "attentional_pool": attentional_pool, "sparo": sparo,
-            "linear_bottleneck": linear_bottleneck, "fdt": fdt, "groups": groups, "token_projection": token_projection}
+            "attention_pool_2d": attention_pool_2d, "attentional_pool": attentional_pool, "sparo": sparo, "cls_mean": cls_mean,
+            "map": map_pool, "linear_bottleneck": linear_bottleneck, "fdt": fdt, "groups": groups, "token_projection": token_projection}
 PROJECTIONS = {"none": lambda part, x: x, "linear": linear_projection, "adaptor": adaptor,
                "mlp": lambda part, x: mlp_head(part.inner("head"), x)}
 
 
-# Settings of published towers, each with the only value that this module supports.
-PLAIN = {"registers": 0, "rotary": None, "stem": "patch", "mlp": "plain", "mlp_norm": False, "qkv_bias": "all", "out_bias": True, "mlp_bias": True,
-         "qk_norm": False, "attention_norm": False, "mlp_input_norm": False, "block_norm": "before"}
-PLAIN_TEXT = {"class_token": "none", "position_embedding": "learned", "position_offset": 0, "token_types": 0, "embedding_scale": 1.0,
-              "pre_norm": False}
+def group_slots(part, encoded):
+    """Returns the projected groups [B, K, E]."""
+    return mlp_head(part.inner("readout.head"), encoded.tokens)
 
 
-def check_plain(name, settings, where):
-    asked = PLAIN | PLAIN_TEXT if name == "text_transformer" else PLAIN
-    if settings.get("class_token", True) and name == "vit":
-        asked = dict(asked, prefix_positions="class_token")
-    for key, plain in asked.items():
-        if settings.get(key, plain) != plain:
-            raise ValueError(f"{where}.encoder.{key}: this file builds {plain}, not {settings[key]}")
+SLOTS = {"sparo": sparo_slots, "groups": group_slots}
+
+
+def name_of(choice):
+    return choice if isinstance(choice, str) else (choice or {}).get("name", "none")
 
 
 class Tower:
@@ -538,20 +666,35 @@ class Tower:
             choice = {"name": choice} if isinstance(choice, str) else dict(choice)
             name = choice.pop("name")
             if name not in known:
-                raise ValueError(f"{where}.{kind}: this file builds {', '.join(known)}, not {name}")
+                raise ValueError(f"{where}.{kind}: plain PyTorch has {', '.join(known)}, not {name}")
             return known[name], Part(weights, prefix, choice)
+        self.names = {kind: name_of(settings.get(kind)) for kind in ("encoder", "readout", "projection")}
         self.encode, self.encoder = part("encoder", ENCODERS)
-        name = settings["encoder"] if isinstance(settings["encoder"], str) else settings["encoder"]["name"]
-        check_plain(name, self.encoder.settings, where)
+        if self.encoder.setting("stem", "patch") != "patch":
+            raise ValueError(f"{where}.encoder.stem: plain PyTorch has patch, not {self.encoder.settings['stem']}")
         self.read, self.readout = part("readout", READOUTS)
         self.project, self.projection = part("projection", PROJECTIONS)
 
     def __call__(self, inputs, mask=None):
-        x = self.read(self.readout, self.encode(self.encoder, inputs, mask))
+        return self.outputs(inputs, mask)["embeddings"]
+
+    def outputs(self, inputs, mask=None, names=()):
+        """Returns `embeddings` [B, D] and those of these outputs that `names` has: `tokens` [B, N, W], the patches or tokens as losses on
+        tokens compare them; `dense` [B, N, D], each patch or token projected like the embedding; and `slots` [B, L, E]. Nothing is
+        normalized, and padding is 0."""
+        encoded = self.encode(self.encoder, inputs, mask)
+        x = self.read(self.readout, encoded)
         if self.encoder.setting("final_norm", "tokens") == "pooled":
             x = self.encoder.norm("ln_post" if self.encoder.has("ln_post.weight") else "ln_final", x,
                                   self.encoder.setting("norm_eps", 1e-5))
-        return self.project(self.projection, x)
+        out = {"embeddings": self.project(self.projection, x)}
+        if "tokens" in names:
+            out["tokens"] = zero_padding(project_tokens(self.names["projection"], self.projection, encoded.tokens), encoded.mask)
+        if "dense" in names:
+            out["dense"] = zero_padding(self.project(self.projection, encoded.tokens), encoded.mask)
+        if "slots" in names:
+            out["slots"] = SLOTS[self.names["readout"]](self.readout, encoded)
+        return out
 
 
 class Model(torch.nn.Module):
@@ -561,8 +704,6 @@ class Model(torch.nn.Module):
         super().__init__()
         weights = Weights(self, {name: tensor for name, tensor in tensors.items() if not name.startswith("published.")})
         self.settings, self.weights, self.tokenizer, self.vocabulary = settings, weights, tokenizer, vocabulary
-        if settings.get("unit_length"):
-            raise ValueError("model.unit_length: this module does not normalize embeddings")
         if settings.get("preprocessing", {}).get("resize_mode") == "naflex":
             raise ValueError("model.preprocessing.resize_mode: this module brings all images to one size, which naflex does not do")
         self.image = Tower(weights, "visual.", settings["image"], "model.image")
@@ -578,14 +719,28 @@ class Model(torch.nn.Module):
         return out[0] if len(out) == 1 else tuple(out)
 
     def encode_image(self, pixels):
-        """Maps pixels [B, 3, H, W], normalized as by preprocess(), to embeddings [B, D], which are not normalized."""
-        return self.image(pixels)
+        """Maps pixels [B, 3, H, W], normalized as by preprocess(), to embeddings [B, D], which are not normalized, unless the model's
+        setting unit_length says so."""
+        return self.image_outputs(pixels)["embeddings"]
 
     def encode_text(self, ids, mask=None):
-        """Maps ids [B, L] int64 and mask [B, L] bool, with real tokens first, to embeddings [B, D], which are not normalized."""
+        """Maps ids [B, L] int64 and mask [B, L] bool, with real tokens first, to embeddings [B, D], as encode_image() does."""
+        return self.text_outputs(ids, mask)["embeddings"]
+
+    def image_outputs(self, pixels, names=()):
+        """Returns encode_image(pixels) as `embeddings`, and the outputs of Tower.outputs() that `names` has."""
+        return self.scaled(self.image.outputs(pixels, None, names))
+
+    def text_outputs(self, ids, mask=None, names=()):
+        """Returns encode_text(ids, mask) as `embeddings`, and the outputs of Tower.outputs() that `names` has."""
         if self.text is None:
             raise ValueError("this model has no text tower")
-        return self.text(ids, mask)
+        return self.scaled(self.text.outputs(ids, mask, names))
+
+    def scaled(self, outputs):
+        if self.settings.get("unit_length"):
+            outputs["embeddings"] = F.normalize(outputs["embeddings"], dim=-1)
+        return outputs
 
     def preprocess(self, picture):
         """Turns a path or a PIL image into pixels [3, H, W]. Pillow's resampling equals Tessera's; JPEG decoders may differ by one or two

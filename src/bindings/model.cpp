@@ -16,6 +16,7 @@
 #include "src/evaluation/checkpoint_pool.h"
 #include "src/evaluation/token_spans.h"
 #include "src/evaluation/word_maps.h"
+#include "src/foreign/published_tokenizer.h"
 #include "src/models/autocast.h"
 #include "src/models/stored_form.h"
 #include "src/training/run/run_loss.h"
@@ -78,6 +79,11 @@ std::map<std::string, Value> map_of(const c10::Dict<std::string, Value>& values)
 }
 
 constexpr const char* kObjectivePrefix = "objective.";
+
+ViewNeeds needs_of(const std::vector<std::string>& parts) {
+  const auto has = [&](const char* name) { return std::ranges::find(parts, name) != parts.end(); };
+  return {.tokens = has("tokens"), .dense = has("dense"), .slots = has("slots")};
+}
 
 /// Enables autocast for one scope if the weights have a low precision, so that norms and softmax are computed in float32 as in training.
 /// Autocast that the caller has enabled stays as it is.
@@ -212,12 +218,8 @@ class BoundModel : public torch::CustomClassHolder {
   /// Returns the outputs of the image tower for images from preprocess_file() or preprocess_pixels(), or for floating images that are
   /// `normalized`: `embeddings` [B, D], not normalized; with `dense`, also `tokens` [B, P, D], `mask` [B, P] and `grids` [B, 2].
   c10::Dict<std::string, at::Tensor> encode_images(const std::vector<at::Tensor>& images, bool normalized, bool dense) {
-    for (const at::Tensor& image : images) check_input(image, normalized);
     if (images.empty()) return none();
-    Batch batch;
-    batch.images["image"] = image_batch(images, preprocessing());
-    const WeightsScope scope(weights());
-    const TowerFeatures features = loaded_.model->encode_image(batch.to(device()).images["image"], {.dense = dense});
+    const TowerFeatures features = features_of(images, normalized, {.dense = dense});
     c10::Dict<std::string, at::Tensor> out = outputs(features, dense);
     const auto [rows, columns] = grid();
     const bool are_patches = dense && rows * columns == features.dense.size(1);  // not if the tokens are groups of patches
@@ -226,6 +228,17 @@ class BoundModel : public torch::CustomClassHolder {
     else if (are_patches)
       out.insert("grids", at::tensor({rows, columns}, features.dense.options().dtype(at::kLong)).repeat({std::ssize(images), 1}));
     return out;
+  }
+
+  /// Returns the `embeddings` [B, D] of images (as for encode_images()) or texts, and those of these parts that `names` has: `dense`
+  /// [B, N, D], `tokens` [B, N, W], which losses on tokens compare, and `slots` [B, L, E]. Nothing is normalized.
+  c10::Dict<std::string, at::Tensor> image_parts(const std::vector<at::Tensor>& images, const std::vector<std::string>& names) {
+    return parts(features_of(images, /*normalized=*/false, needs_of(names)));
+  }
+  c10::Dict<std::string, at::Tensor> text_parts(const at::Tensor& ids, const at::Tensor& mask, const std::vector<std::string>& names) {
+    check_ids(ids);
+    const WeightsScope scope(weights());
+    return parts(loaded_.model->encode_text(text_input(ids, mask).to(device()), needs_of(names)));
   }
 
   /// Returns the texts' token ids [B, L] and mask [B, L].
@@ -311,6 +324,16 @@ class BoundModel : public torch::CustomClassHolder {
     const std::string& bytes = tokenizer().vocabulary_bytes();
     return at::from_blob(const_cast<char*>(bytes.data()), {std::ssize(bytes)}, at::kByte).clone();
   }
+  /// Returns the tokenizer as a tokenizer.json; empty for SentencePiece, whose file is the vocabulary itself.
+  std::string tokenizer_json() const {
+    ModelFile file;
+    file.model = loaded_.model->settings();
+    file.tokenizer = loaded_.file.tokenizer;
+    file.vocabulary = tokenizer().vocabulary_bytes();
+    const auto files = published_tokenizer_files(file, "tokenizers");
+    const auto found = files.find("tokenizer.json");
+    return found == files.end() ? "" : found->second;
+  }
   std::string tokenizer_identity() const {
     return loaded_.tokenizer && loaded_.tokenizer_error.empty() ? identity_of(*loaded_.tokenizer) : "";
   }
@@ -381,6 +404,22 @@ class BoundModel : public torch::CustomClassHolder {
     return place <= at::where(ids != pad, place, 0).amax(-1, /*keepdim=*/true) + ends;
   }
 
+  TowerFeatures features_of(const std::vector<at::Tensor>& images, bool normalized, const ViewNeeds& needs) {
+    for (const at::Tensor& image : images) check_input(image, normalized);
+    Batch batch;
+    batch.images["image"] = image_batch(images, preprocessing());
+    const WeightsScope scope(weights());
+    return loaded_.model->encode_image(batch.to(device()).images["image"], needs);
+  }
+
+  static c10::Dict<std::string, at::Tensor> parts(const TowerFeatures& features) {
+    c10::Dict<std::string, at::Tensor> out;
+    for (const auto& [name, part] : {std::pair("embeddings", &features.global), std::pair("dense", &features.dense),
+                                     std::pair("tokens", &features.tokens), std::pair("slots", &features.slots)})
+      if (part->defined()) out.insert(name, *part);
+    return out;
+  }
+
   c10::Dict<std::string, at::Tensor> encode(const TowerInput& input, bool dense) {
     if (input.ids.numel() == 0) return none();
     const WeightsScope scope(weights());
@@ -439,6 +478,9 @@ class BoundModel : public torch::CustomClassHolder {
         .def("special_ids", &BoundModel::special_ids)
         .def("tokenizer_facts", &BoundModel::tokenizer_facts)
         .def("vocabulary", &BoundModel::vocabulary)
+        .def("image_parts", &BoundModel::image_parts)
+        .def("text_parts", &BoundModel::text_parts)
+        .def("tokenizer_json", &BoundModel::tokenizer_json)
         .def("tokenizer_identity", &BoundModel::tokenizer_identity);
 
 }  // namespace tessera

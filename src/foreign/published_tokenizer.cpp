@@ -169,6 +169,10 @@ std::map<std::string, std::string> published_tokenizer_files(const ModelFile& fi
     config["pad_token"] = text_at(file.tokenizer, "pad_id") == "1" ? "</s>" : "<pad>";
     return {{"spiece.model", file.vocabulary}, {"tokenizer_config.json", config.dump(2) + "\n"}};
   }
+  if (name == "wordpiece" && library == "tokenizers") {
+    const json tokenizer = wordpiece_tokenizer_json(file.vocabulary, text_at(file.tokenizer, "lower_case") != "false", "the model's vocabulary");
+    return {{"tokenizer.json", tokenizer.dump()}};
+  }
   if (name != "clip-bpe" || library == "open_clip") return {};
   config.update({{"tokenizer_class", "CLIPTokenizer"}, {"bos_token", kStart}, {"eos_token", kEnd}, {"unk_token", kEnd}, {"pad_token", kEnd}});
   const json tokenizer = clip_tokenizer_json(decompressed({file.vocabulary, "the model's vocabulary"}), "the model's vocabulary", kStart, kEnd);

@@ -27,7 +27,7 @@ std::string take_published_tokenizer(const ForeignModel& foreign, const std::str
 
 /// Returns the files with which another library can tokenize texts for this model: tokenizer_config.json, and tokenizer.json or
 /// spiece.model. The result is empty for CLIP's byte pairs if the library is OpenCLIP, which needs no files. It is also empty if the
-/// model's tokenizer has no such files (wordpiece) or no vocabulary.
+/// model's tokenizer has no such files (wordpiece, except for the library "tokenizers") or no vocabulary.
 std::map<std::string, std::string> published_tokenizer_files(const ModelFile& file, const std::string& library);
 
 }  // namespace tessera

@@ -384,7 +384,9 @@ class Trained(unittest.TestCase):
                 self.model.encode_text(texts)
 
     def test_the_plain_model_names_what_it_does_not_build(self):
-        for settings, said in (({"unit_length": True}, "unit_length"), ({"preprocessing": {"resize_mode": "naflex"}}, "naflex")):
+        convnext = {"image": {"encoder": {"name": "convnext"}}}
+        for settings, said in (({"preprocessing": {"resize_mode": "naflex"}}, "naflex"),
+                               (convnext, r"model\.image\.encoder: plain PyTorch has vit, .*, not convnext")):
             with self.assertRaisesRegex(ValueError, said):
                 plain_model.Model(settings, {}, {}, b"")
 
@@ -419,7 +421,7 @@ class Trained(unittest.TestCase):
                 "tasks": [{"task": task, "metrics": {"top1": value}} for task, value in tasks.items()]}))
         with open(self.folder / "run/metrics.jsonl", "a", encoding="utf-8") as log:
             log.write('{"step": 3, "lo')  # a killed run may leave an incomplete last line
-        table = tessera.read_runs(self.folder)
+        table = tessera.read_runs(self.folder / "run")
         row = table if isinstance(table, list) else table.to_dict("records")
         columns = ("name", "step", "zero_shot.top1", "zero_shot_2.top1", "knn.top1")
         self.assertEqual([tuple(r[column] for column in columns) for r in row], [("run", 2, 0.75, 0.5, 0.125)])

@@ -80,6 +80,25 @@ constexpr Case kCases[] = {
      "encoder: {VIT}, readout: cls, projection: {name: mlp, embed_dim: 6, inner_dim: 10, norm: none, activation: gelu, bias: false}",
      "encoder: {TEXT}, readout: gap, projection: {name: mlp, embed_dim: 6, inner_dim: 7, norm: none, activation: gelu, hidden_bias: false, "
      "bias: false}"},
+    {"siglip_map",
+     "encoder: {VIT, class_token: false, activation: gelu_tanh, patch_bias: true}, readout: {name: map, heads: 2, mlp_hidden: 10, "
+     "activation: gelu_tanh}, LINEAR",
+     "encoder: {TEXT, attention: bidirectional}, readout: {name: map, heads: 2}, projection: {name: linear, embed_dim: 6, bias: true}"},
+    {"dinov3",
+     "encoder: {VIT, registers: 2, position_embedding: none, rotary: {base: 100, coordinates: centered, pairs: halves}, mlp: gated, "
+     "activation: silu, qkv_bias: no_key, out_bias: false}, readout: cls_mean, LINEAR",
+     "encoder: {TEXT, class_token: appended}, readout: cls, LINEAR"},
+    {"pe_core",
+     "encoder: {VIT, registers: 1, rotary: {offset: 1, order: columns_first, reference: [3, 2]}, prefix_positions: all, qkv_bias: value}, "
+     "readout: {name: map, heads: 3}, LINEAR",
+     "encoder: {TEXT, class_token: shifted, final_norm: pooled}, readout: cls, LINEAR"},
+    {"eva",
+     "encoder: {VIT, registers: 1, prefix_positions: none, qk_norm: true, attention_norm: true, mlp_norm: true, mlp_input_norm: true, "
+     "block_norm: on_updates, qkv_bias: none, mlp_bias: false}, readout: gap, LINEAR",
+     "encoder: {TEXT, attention: bidirectional, block_norm: after, pre_norm: true, token_types: 2, position_rows: 14, position_offset: 2, "
+     "final_norm: none}, readout: cls, LINEAR"},
+    {"nllb", "encoder: {VIT}, readout: cls, LINEAR",
+     "encoder: {TEXT, attention: bidirectional, position_embedding: sinusoidal, position_offset: 2, embedding_scale: 3}, readout: cls, LINEAR"},
     {"groups_of_groupvit", "encoder: {VIT}, readout: cls, projection: {name: mlp, embed_dim: 6, inner_dim: 10}",
      "encoder: {name: text_group_encoder, vocab_size: 30, context_length: 9, width: 8, heads: 2, token_layers: 1, "
      "group_layers: 0, num_groups: 3, variant: groupvit, hard: false}, readout: {name: groups, output_dim: 6, "

@@ -157,11 +157,11 @@ json open_clip_rules(std::string_view merges, const std::string& origin) {
 }
 
 /// Returns the lines of a vocab.txt. A line that is not UTF-8 keeps its id, but U+FFFD makes it a piece that no cleaned text contains.
-std::vector<std::string> read_pieces(const Vocabulary& vocabulary) {
-  std::vector<std::string> pieces = split_lines(vocabulary.bytes);
+std::vector<std::string> read_pieces(const std::string& bytes, const std::string& origin) {
+  std::vector<std::string> pieces = split_lines(bytes);
   for (const char* special : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"})
     if (std::find(pieces.begin(), pieces.end(), special) == pieces.end())
-      user_error(vocabulary.origin, ": has no ", special, " among its ", pieces.size(),
+      user_error(origin, ": has no ", special, " among its ", pieces.size(),
                  " lines; expected BERT's vocab.txt, one piece per line");
   for (std::string& piece : pieces)
     if (!is_utf8(piece)) piece = repair_utf8(piece);
@@ -229,10 +229,13 @@ std::shared_ptr<Tokenizer> make_clip_bpe(const ClipBpeSettings& settings, const 
   return std::make_shared<EngineTokenizer>(std::move(engine), std::move(vocabulary), rules);
 }
 
+json wordpiece_tokenizer_json(const std::string& pieces, bool lower_case, const std::string& origin) {
+  return json_tokenizer::of_word_pieces(read_pieces(pieces, origin), TokenizerConfig(json{{"do_lower_case", lower_case}}), origin);
+}
+
 std::shared_ptr<Tokenizer> make_wordpiece(const WordPieceSettings& settings, const TokenizerContext& context) {
   Vocabulary vocabulary = load_vocabulary("wordpiece", "vocab", settings.vocab, context);
-  const TokenizerConfig config(json{{"do_lower_case", settings.lower_case}});
-  json rules = json_tokenizer::of_word_pieces(read_pieces(vocabulary), config, vocabulary.origin);
+  json rules = wordpiece_tokenizer_json(vocabulary.bytes, settings.lower_case, vocabulary.origin);
   rules["decoder"]["cleanup"] = false;
   rules["decoder"]["strips_first"] = true;
   EngineSettings engine{.name = "wordpiece", .context_length = settings.context_length, .clean = repaired_utf8};

@@ -87,4 +87,8 @@ void fields(Visitor& v, WordPieceSettings& s) {
 /// Throws UserError if the file is missing or lacks one of [PAD], [UNK], [CLS], [SEP], [MASK].
 std::shared_ptr<Tokenizer> make_wordpiece(const WordPieceSettings& settings, const TokenizerContext& context);
 
+/// Returns BERT's tokenizer.json with these pieces, the bytes of a vocab.txt. `origin` is the file's name in errors. Throws UserError as
+/// make_wordpiece() does.
+nlohmann::json wordpiece_tokenizer_json(const std::string& pieces, bool lower_case, const std::string& origin);
+
 }  // namespace tessera
