@@ -21,7 +21,7 @@ environment:
 EOF
 }
 
-build=all preset=release build_dir=build jobs= cudnn_frontend=
+build=all preset=release build_dir=build cudnn_frontend=no jobs=
 while [ $# -gt 0 ]; do
   case $1 in
     --no-build) build=no ;;
@@ -121,8 +121,10 @@ else
   export CUDACXX=$toolkit/bin/nvcc CUDA_HOME=$toolkit CUDA_PATH=$toolkit
   configure+=(-DCUDAToolkit_ROOT="$toolkit" -DCUDA_TOOLKIT_ROOT_DIR="$toolkit")
 fi
-if [ -n "$cudnn_frontend" ]; then
-  [ -n "$toolkit" ] && [ -n "$site" ] || die "--cudnn-frontend needs a CUDA compiler, and the LibTorch that this script installs"
+if [ "$cudnn_frontend" = yes ]; then
+  if [ -z "$toolkit" ] || [ -z "$site" ]; then
+    die "--cudnn-frontend needs a CUDA compiler, and the LibTorch that this script installs"
+  fi
   pip_install cudnn-frontend --no-deps "nvidia-cudnn-frontend==$cudnn_frontend_version"
   configure+=(-DTESSERA_WITH_CUDNN_FRONTEND=ON)
 fi
