@@ -133,7 +133,9 @@ else
   configure+=(-DCUDAToolkit_ROOT="$toolkit" -DCUDA_TOOLKIT_ROOT_DIR="$toolkit")
 fi
 if [ -n "$cudnn_frontend" ]; then
-  if [ -z "$toolkit" ] || [ -z "$site" ]; then die "--cudnn-frontend needs a CUDA compiler, and the LibTorch that this script installs"; fi
+  if [ -z "$toolkit" ] || [ -z "$site" ]; then
+    die "--cudnn-frontend needs a CUDA compiler, and the LibTorch that this script installs"
+  fi
   pip_install cudnn-frontend --no-deps "nvidia-cudnn-frontend==$cudnn_frontend_version"
   configure+=(-DTESSERA_WITH_CUDNN_FRONTEND=ON)
 fi

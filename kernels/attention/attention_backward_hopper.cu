@@ -152,13 +152,15 @@ struct BackwardBlock {
     wait_for_products<0>(grad_keys, grad_values, weights, of_scores);
   }
 
-  /// Computes and stores the gradients of a tile of queries, from the gradients of the scores of all keys.
+  /// Computes and stores the gradients of a tile of queries, from the gradients of the scores of the keys in kUsed tiles of each warpgroup.
+  template <int kUsed>
   __device__ __forceinline__ void finish_queries(const unsigned char* of_scores, int query0) const {
+    constexpr int kUsedSteps = kSteps < 4 * kGroups * kUsed ? kSteps : 4 * kGroups * kUsed;
     const Operand from = tile_operand(of_scores), all_keys = tile_operand(keys);
     float sums[kHeadSums];
     fence_products(sums);
 #pragma unroll
-    for (int s = 0; s < kSteps; ++s) {
+    for (int s = 0; s < kUsedSteps; ++s) {
       const int offset = s * kAcrossRowsStep;
       multiply<Depth::kAcrossRows, Depth::kAcrossRows>(sums, from.after(offset), all_keys.after(offset), s > 0);
     }
@@ -167,25 +169,27 @@ struct BackwardBlock {
     store_tokens(sums, head.of_part(arguments.grad_qkv, p, 0), stride(), query0, head.tokens, [&](int) { return p.scale; });
   }
 
+  /// Computes all gradients of a head whose keys fit into kUsed tiles of each warpgroup.
+  template <int kUsed>
   __device__ __forceinline__ void run() const {
     load();
-    float grad_keys[kTiles][kHeadSums] = {}, grad_values[kTiles][kHeadSums] = {};
+    float grad_keys[kUsed][kHeadSums] = {}, grad_values[kUsed][kHeadSums] = {};
 #pragma unroll 1
     for (int query0 = 0; query0 < head.tokens; query0 += 64 * kGroups) {
 #pragma unroll 1
       for (int i = 0; i < kGroups; ++i) {
 #pragma unroll
-        for (int t = 0; t < kTiles; ++t) {
+        for (int t = 0; t < kUsed; ++t) {
           add_queries(grad_keys[t], grad_values[t], 64 * (t * kGroups + group()), query0 + 64 * i, changes_of(i));
         }
       }
       fence_for_copies();
       __syncthreads();
-      finish_queries(changes_of(group()), query0 + 64 * group());
+      finish_queries<kUsed>(changes_of(group()), query0 + 64 * group());
       __syncthreads();
     }
 #pragma unroll
-    for (int t = 0; t < kTiles; ++t) {
+    for (int t = 0; t < kUsed; ++t) {
       const int key0 = 64 * (t * kGroups + group());
       store_tokens(grad_keys[t], head.of_part(arguments.grad_qkv, p, 1), stride(), key0, head.tokens, [&](int) { return p.scale; });
       store_tokens(grad_values[t], head.of_part(arguments.grad_qkv, p, 2), stride(), key0, head.tokens, [](int) { return 1.0f; });
@@ -197,7 +201,12 @@ template <int kGroups, int kTiles, int kSteps>
 __global__ void __launch_bounds__(kGroups* kWarpgroup) attention_backward_kernel(const BackwardArguments arguments) {
   TESSERA_ALIGNED_SHARED(memory);
   const BackwardBlock<kGroups, kTiles, kSteps> block(arguments, memory);
-  if (block.head.tokens > 0) block.run();
+  if (block.head.tokens == 0) return;
+  if (kTiles == 1 || block.head.tokens <= 64 * kGroups) {
+    block.template run<1>();
+  } else {
+    block.template run<kTiles>();
+  }
 }
 
 template <int kGroups, int kTiles, int kSteps>
