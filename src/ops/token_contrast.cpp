@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -91,6 +92,9 @@ Gradients backward_on_device(const at::Tensor& grad_losses, const at::Tensor& qu
                              const at::Tensor& scale, bool tf32) {
   check_inputs(queries, keys, mask, scale);
   if (queries.is_cpu()) {
+    // Operators run below autograd, which the composition needs.
+    const c10::impl::LocalDispatchKeySet now = c10::impl::tls_local_dispatch_key_set();
+    const c10::impl::ForceDispatchKeyGuard recording(now.included_, now.excluded_ - c10::autograd_dispatch_keyset_with_ADInplaceOrView);
     const at::AutoGradMode with_gradient(true);
     torch::autograd::variable_list inputs;
     for (const at::Tensor& each : {queries, keys, scale}) inputs.push_back(each.detach().requires_grad_());
