@@ -28,8 +28,8 @@ struct HopperBackwardBlock : HopperBlock<kColumns> {
   using Operands = std::uint32_t[kTiles][kSteps][4];
   const HopperBackwardArguments& arguments;
 
-  __device__ __forceinline__ HopperBackwardBlock(const HopperBackwardArguments& given, unsigned char* shared)
-      : Base{given, shared}, arguments(given) {}
+  __device__ __forceinline__ HopperBackwardBlock(const HopperBackwardArguments& given, unsigned char* memory)
+      : Base{given, memory}, arguments(given) {}
 
   __device__ __forceinline__ void load() const {
     Base::run_loader([&](const RingPlace& place, int pair, int slice, const TileMask& mask, int pass) {

@@ -22,8 +22,8 @@ struct HopperForwardBlock : HopperBlock<kColumns> {
   using Similarities = float[kTiles][kSums];
   const HopperForwardArguments& arguments;
 
-  __device__ __forceinline__ HopperForwardBlock(const HopperForwardArguments& given, unsigned char* shared)
-      : Base{given, shared}, arguments(given) {}
+  __device__ __forceinline__ HopperForwardBlock(const HopperForwardArguments& given, unsigned char* memory)
+      : Base{given, memory}, arguments(given) {}
 
   __device__ __forceinline__ void load() const {
     Base::run_loader([&](const RingPlace& place, int pair, int slice, const TileMask& mask, int pass) {
