@@ -32,6 +32,7 @@ LARGER_DIFFERENCE = {
     "max_similarity": 1e-2,  # rounding decides which of several nearly equal values is the maximum and gets the gradient
     # Terms of ln_k.bias's gradient nearly cancel. Compared with float64, eager PyTorch's error is not smaller than our operator's.
     "text_conditioned_loss": 1e-3,
+    ("text_conditioned_loss", "bfloat16"): 0.2,  # the same, with the rounding of bfloat16
 }
 
 
@@ -100,8 +101,7 @@ OPERATORS = {  # name -> (function, shapes); the function makes the inputs, the 
     "text_conditioned_loss": (text_conditioned_loss, [{"images": 256, "captions": 8, "patches": 196, "width": 512, "heads": 8,
                                                        "composed": 0}]),
 }
-ON_A_GPU_ALONE = {("max_similarity", "bfloat16")}
-FLOAT32_ALONE = {"text_conditioned_loss"}
+ON_A_GPU_ALONE = {("max_similarity", "bfloat16"), ("text_conditioned_loss", "bfloat16")}
 SMALL = {"batch": 3, "tokens": 5, "patches": 7, "positions": 6, "width": 16, "vocabulary": 40, "rows": 8, "words": 3,
          "images": 3, "captions": 2, "heads": 2}  # on the CPU
 
@@ -313,11 +313,12 @@ def main():
             if args.device == "cpu":
                 sizes = {key: SMALL.get(key, size) for key, size in sizes.items()}
             for dtype in args.dtypes:
-                if args.device == "cpu" and (name, dtype) in ON_A_GPU_ALONE or dtype != "float32" and name in FLOAT32_ALONE:
+                if args.device == "cpu" and (name, dtype) in ON_A_GPU_ALONE:
                     continue
                 rows.append(measure(torch, args, name, sizes, dtype, ceilings))
                 print("| " + " | ".join(cells(rows[-1], args)) + " |", flush=True)
-                if not rows[-1]["difference"] <= max(LARGEST_DIFFERENCE[dtype], LARGER_DIFFERENCE.get(name, 0)):
+                larger = LARGER_DIFFERENCE.get((name, dtype), LARGER_DIFFERENCE.get(name, 0))
+                if not rows[-1]["difference"] <= max(LARGEST_DIFFERENCE[dtype], larger):
                     wrong.append(f"{name}, {dtype}: our results differ by {rows[-1]['difference']:.1e}")
                 if args.json:  # after every row, because a time limit may end the script
                     args.json.write_text(json.dumps({"device": device, "ceilings": ceilings, "rows": rows}, indent=1) + "\n")
