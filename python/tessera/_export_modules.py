@@ -41,7 +41,7 @@ class TextTower(torch.nn.Module):
         self.model, self.outputs = model, outputs
 
     def forward(self, input_ids: Tensor, attention_mask: Optional[Tensor] = None) -> dict[str, Tensor]:
-        mask = None if attention_mask is None else attention_mask != 0
+        mask = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask != 0
         return _named(self.outputs, self.model.text_outputs(input_ids, mask, [each.part for each in self.outputs]))
 
 

@@ -51,7 +51,7 @@ RUNS = {
     "clip": ("cls", (*SMALL, "tokenizer={name: clip-bpe, context_length: 20}", "model.text.encoder.attention=causal"), set()),
     "siglip": ("clip", (*SMALL, "objective={name: siglip}", "tokenizer.pad_is_text=true", "tokenizer.cleanup=siglip",
                         "model.image.readout={name: map, heads: 4}", "model.image.projection={name: linear, embed_dim: 128}",
-                        "model.preprocessing.resize_mode=squash"), set()),
+                        "model.text.readout={name: eos}", "model.preprocessing.resize_mode=squash"), set()),
     "attentional_pool": ("attentional_pool", SMALL, set()),
     "images_only": ("dino", SMALL[:1], set()),
     "resnet": ("cls", ("model.image.encoder={name: modified_resnet, layers: [1, 1, 1, 1], width: 8}",
