@@ -53,15 +53,29 @@ struct RealColumns {
 
   /// All lanes of a warp call this. The first column has the position `first`.
   __device__ __forceinline__ RealColumns(const HopperArguments& arguments, int sample, int first) {
-    const int lane = static_cast<int>(threadIdx.x % 32);
+    const int lane = static_cast<int>(threadIdx.x % 32), last = arguments.positions - 1;
+    std::uint8_t bytes[kWords];  // all of them are loaded before the first one is used
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) bytes[i] = 1;
+    if (arguments.mask != nullptr) {
+      const std::uint8_t* const mask = arguments.mask + static_cast<std::int64_t>(sample) * arguments.positions;
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) {
+        const int position = first + 32 * i + lane;
+        bytes[i] = mask[position < last ? position : last];
+      }
+    }
 #pragma unroll
     for (int i = 0; i < kWords; ++i) {
-      const int position = first + 32 * i + lane;
-      const bool real = position < arguments.positions &&
-                        (arguments.mask == nullptr ||
-                         arguments.mask[static_cast<std::int64_t>(sample) * arguments.positions + position] != 0);
-      words[i] = __ballot_sync(kAllLanes, real ? 1 : 0) >> (2 * (lane % 4));
+      words[i] = __ballot_sync(kAllLanes, first + 32 * i + lane <= last && bytes[i] != 0 ? 1 : 0) >> (2 * (lane % 4));
     }
+  }
+  /// Returns the same in registers of its own, so that the compiler does not keep has() of all columns from one search to the next.
+  __device__ __forceinline__ RealColumns again() const {
+    RealColumns copy = *this;
+#pragma unroll
+    for (std::uint32_t& word : copy.words) word = static_cast<std::uint32_t>(computed_here(static_cast<int>(word)));
+    return copy;
   }
   /// For the column of the results 4 j + e and 4 j + 2 + e.
   __device__ __forceinline__ bool has(int j, int e) const { return (words[j / 4] >> (8 * (j % 4) + e) & 1u) != 0; }
@@ -130,28 +144,30 @@ struct HopperBlock {
     }
   }
 
-  /// Calls visit(i, h, the value) for each real result of the thread, in the order of the columns, from the last one on if kBackwards. A
-  /// visit also gets the column, if that of the lane 0 is `column`.
+  /// Calls visit(i, h, the value, the column, whether its position is real) for each result of the thread, in the order of the columns, from
+  /// the last one on if kBackwards. The column is that of the lane 0.
   template <bool kBackwards, class Visit>
   static __device__ __forceinline__ void for_each_result(const Sums& sums, const RealColumns<kColumns>& real, Visit visit) {
 #pragma unroll
     for (int index = 0; index < kColumns / 4; ++index) {
       const int column = kBackwards ? kColumns / 4 - 1 - index : index, j = column / 2, e = column % 2;
-      if (!real.has(j, e)) continue;
+      const bool is_real = real.has(j, e);
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
-        for (int h = 0; h < 2; ++h) visit(i, h, sums[i][4 * j + 2 * h + e], 8 * j + e);
+        for (int h = 0; h < 2; ++h) visit(i, h, sums[i][4 * j + 2 * h + e], 8 * j + e, is_real);
       }
     }
   }
 
-  /// Compares the results of a pass, whose first column has the position `first`, with the best ones of the passes before.
-  static __device__ __forceinline__ void find_best(const Sums& sums, const RealColumns<kColumns>& real, int first,
-                                                   Best (&best)[kTiles][2]) {
+  /// Returns the best result of one of the thread's rows (row()), in a pass whose first column has the position `first`. The four lanes that
+  /// have the same four rows search them together, and each of them gets the best result of another row.
+  static __device__ __forceinline__ Best find_best(const Sums& sums, const RealColumns<kColumns>& real, int first) {
     float top[kTiles][2] = {{-kInfinity, -kInfinity}, {-kInfinity, -kInfinity}};
     int place[kTiles][2] = {{kNone, kNone}, {kNone, kNone}};
-    for_each_result<false>(sums, real, [&](int i, int h, float value, int) { top[i][h] = maximum_or_nan(top[i][h], value); });
+    for_each_result<false>(sums, real, [&](int i, int h, float value, int, bool is_real) {
+      if (is_real) top[i][h] = maximum_or_nan(top[i][h], value);
+    });
     bool has_nan = false;
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
@@ -164,28 +180,36 @@ struct HopperBlock {
       }
     }
     if (has_nan) {
-      for_each_result<true>(sums, real, [&](int i, int h, float value, int column) {
-        if (top[i][h] != top[i][h] ? value != value : value == top[i][h]) place[i][h] = column;
+      for_each_result<true>(sums, real.again(), [&](int i, int h, float value, int column, bool is_real) {
+        const bool is_top = (value == top[i][h]) | ((value != value) & (top[i][h] != top[i][h]));
+        place[i][h] = is_real & is_top ? column : place[i][h];
       });
     } else {
-      for_each_result<true>(sums, real, [&](int i, int h, float value, int column) {
-        if (value == top[i][h]) place[i][h] = column;
+      for_each_result<true>(sums, real.again(), [&](int i, int h, float value, int column, bool is_real) {
+        place[i][h] = is_real & (value == top[i][h]) ? column : place[i][h];
       });
     }
-    const int offset = first + 2 * static_cast<int>(threadIdx.x % 4);
+    const int lane = computed_here(static_cast<int>(threadIdx.x)) % 4;
+    Best found{0.0f, -1};
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        int lowest = place[i][h] == kNone ? kNone : place[i][h] + offset;
+        int lowest = place[i][h] + 2 * lane;
         for (int distance = 1; distance <= 2; distance *= 2) {
           const int other = __shfl_xor_sync(kAllLanes, lowest, distance);
           lowest = other < lowest ? other : lowest;
         }
-        const Best candidate{top[i][h], lowest == kNone ? -1 : lowest};
-        if (before(candidate, best[i][h])) best[i][h] = candidate;
+        if (lane == 2 * i + h) found = {top[i][h], lowest < kNone ? first + lowest : -1};
       }
     }
+    return found;
+  }
+  /// The thread's row in the tile of the table.
+  template <int kConsumer>
+  static __device__ __forceinline__ int row() {
+    const int thread = computed_here(static_cast<int>(threadIdx.x)) % kWarpgroup;
+    return 64 * (kConsumer * kTiles + thread % 4 / 2) + sum_row(thread, thread % 2 * 2);
   }
 
   template <int kConsumer>
@@ -194,22 +218,19 @@ struct HopperBlock {
 #pragma unroll 1
     for (int index = static_cast<int>(blockIdx.x); index < arguments.items; index += static_cast<int>(gridDim.x)) {
       const Item now = item(index);
-      Best best[kTiles][2] = {{{0.0f, -1}, {0.0f, -1}}, {{0.0f, -1}, {0.0f, -1}}};
+      Best best{0.0f, -1};
 #pragma unroll 1
       for (int pass = 0; pass < arguments.passes; ++pass) {
         const RealColumns<kColumns> real(arguments, now.sample, pass * kColumns);
         Sums sums = {};
         multiply_slices<kConsumer>(sums, place);
-        find_best(sums, real, pass * kColumns, best);
+        const Best found = find_best(sums, real, pass * kColumns);
+        if (before(found, best)) best = found;
       }
-      // The four lanes that have the same rows know all maxima. Each of them writes one.
-      const int thread = computed_here(static_cast<int>(threadIdx.x)) % kWarpgroup, lane = thread % 32;
-      const int i = lane % 4 / 2, h = lane % 2;
-      const Best upper = i == 0 ? best[0][0] : best[1][0], lower = i == 0 ? best[0][1] : best[1][1], mine = h == 0 ? upper : lower;
-      const int row = now.tile * TokenMaxProjectionMemory::kTableRows + 64 * (kConsumer * kTiles + i) + sum_row(thread, 2 * h);
-      if (row < arguments.vocabulary) {
-        write_best(mine, arguments.bias[row], static_cast<std::int64_t>(now.sample) * arguments.vocabulary + row, arguments.encoding,
-                   arguments.argmax);
+      const int entry = now.tile * TokenMaxProjectionMemory::kTableRows + row<kConsumer>();
+      if (entry < arguments.vocabulary) {
+        write_best(best, arguments.bias[entry], static_cast<std::int64_t>(now.sample) * arguments.vocabulary + entry,
+                   arguments.encoding, arguments.argmax);
       }
     }
   }

@@ -167,7 +167,7 @@ TEST_P(TokenMaxProjectionKernel, MatchesTheDefinition) {
          {ProjectionShape{1, 1, 1, 1, false}, ProjectionShape{1, 1, 2, 8}, ProjectionShape{2, 5, 70, 16},
           ProjectionShape{2, 63, 40, 40, false}, ProjectionShape{2, 100, 130, 24}, ProjectionShape{2, 196, 65, 33},
           ProjectionShape{1, 300, 67, 16, false}, ProjectionShape{40, 3, 33, 8}, ProjectionShape{3, 20, 600, 8},
-          ProjectionShape{2, 9, 17, 300}}) {
+          ProjectionShape{2, 9, 17, 300}, ProjectionShape{2, 9, 17, 1040}}) {
       SCOPED_TRACE(testing::Message() << "B=" << shape.batch << " N=" << shape.positions << " V=" << shape.vocabulary
                                       << " w=" << shape.width);
       expect_as_defined(random_projection(shape, type));
@@ -193,6 +193,21 @@ TEST_P(TokenMaxProjectionKernel, MatchesTheDefinitionAtUsualSizes) {
     SCOPED_TRACE(positions);
     expect_as_defined(random_projection({2, positions, 600, 512, positions == 77}, DataType::kBfloat16));
   }
+}
+
+TEST_P(TokenMaxProjectionKernel, ManyMaximaAtOnePositionHaveTheirGradients) {
+  for (const DataType type : types()) {
+    for (const std::int64_t vocabulary : {5, 33, 1500}) {
+      ProjectionInputs in = random_projection({2, 40, vocabulary, 24, false}, type);
+      for (std::int64_t d = 0; d < 24; ++d) in.tokens[20 * 24 + d] *= 8.0f;
+      std::fill(in.bias.begin(), in.bias.end(), 9.0f);
+      expect_as_defined(in);
+    }
+  }
+}
+
+TEST_P(TokenMaxProjectionKernel, MorePositionsThanABlockCanSort) {
+  for (const DataType type : types()) expect_as_defined(random_projection({1, 3700, 9, 8}, type));
 }
 
 TEST_P(TokenMaxProjectionKernel, LowestRealPositionWinsATie) {
