@@ -326,7 +326,7 @@ stage_speed() {
   local bench=("${run[@]}" "$programs/bin/tessera-bench") python=("${run[@]}" python3)
   local device=(--device cuda --quiet) pairs=(--device cuda --dtype bfloat16 --batch-size 512)
   part table ceilings 10 "${bench[@]}" kernels "${device[@]}" --ceilings --time-limit 1 --json "$folder/ceilings.json"
-  part tests correct 90 kernels_tests 'On/SparsifyGroup*/cuda:On/FlopsRegularizer*/cuda:On/ResidualNorm*/cuda:Backends/TokenMaxProjection*/cuda'
+  part tests correct 90 kernels_tests 'On/SparsifyGroup*/cuda:On/FlopsRegularizer*/cuda:On/ResidualNorm*/cuda:Backends/TokenMaxProjection*/cuda:Backends/MaxSimilarity*/cuda'
   if offers tune "${bench[@]}"; then
     part piece tune 120 "${bench[@]}" tune --device cuda --json "$folder/tuning.json"
   else

@@ -3,7 +3,7 @@
 #include "kernels/token_max_projection/token_max_projection.h"
 #include "src/ops/token_max_projection.h"
 #include "tools/bench/tune.h"
-#include <tessera/base/text.h>
+#include <tessera/base/error.h>
 #include <tessera/ops/token_max_projection.h>
 
 namespace tessera::bench {
