@@ -13,7 +13,7 @@
 #include <algorithm>
 
 #include "kernels/device/current_device.h"
-#include "kernels/max_similarity/hopper_forward.h"
+#include "kernels/max_similarity/forward.h"
 
 namespace tessera::kernels {
 namespace {
@@ -260,28 +260,11 @@ Status pack(const PackedRows& to, std::int64_t groups, const void* rows, const s
                 stream, to, static_cast<const Element*>(rows), keep, static_cast<int>(width));
 }
 
-/// Places the packed rows of the images and of the texts in the workspace. Returns the size of the workspace.
-std::size_t lay_out(const MaxSimilarityProblem& problem, void* workspace, PackedRows& patches, PackedRows& tokens) {
-  std::size_t bytes = 0;
-  patches = packed_rows(workspace, bytes, problem.images, problem.patches, problem);
-  tokens = packed_rows(workspace, bytes, problem.texts, problem.tokens, problem);
-  return bytes;
-}
-
 template <class Element>
 Status start(const MaxSimilarityForward& given, void* stream) {
   const MaxSimilarityProblem& problem = given.problem;
-  ForwardArguments arguments;
-  lay_out(problem, given.workspace, arguments.patches, arguments.tokens);
-  arguments.images = problem.images;
-  arguments.texts = problem.texts;
+  ForwardArguments arguments = make_arguments(given);
   arguments.slices = arguments.patches.part_width / WidthStage<Bfloat16>::kDepth;
-  arguments.patch_keep = given.patch_keep;
-  arguments.token_keep = given.token_keep;
-  arguments.i2t = given.i2t;
-  arguments.t2i = given.t2i;
-  arguments.best_token = given.best_token;
-  arguments.best_patch = given.best_patch;
   if (Status status =
           pack<Element>(arguments.patches, problem.images, given.patches, given.patch_keep, problem.width, stream);
       !status.ok()) {
@@ -296,7 +279,7 @@ Status start(const MaxSimilarityForward& given, void* stream) {
   for (const MaxSimilarityConfiguration& each : kMaxSimilarityConfigurations) {
     if (each.tokens == 0 || (problem.configuration != nullptr && std::strcmp(problem.configuration, each.name) != 0)) continue;
     const MaxSimilarityHopperPlan plan = hopper_plan(problem, row_slices, each, current_device());
-    if (plan.configuration != nullptr) return TESSERA_DEVICE_NAMESPACE::max_similarity_forward_hopper(&arguments, plan, stream);
+    if (plan.configuration != nullptr) return TESSERA_DEVICE_NAMESPACE::max_similarity_forward_hopper(given, plan, stream);
   }
   if (problem.configuration != nullptr && std::strcmp(problem.configuration, "mma") != 0) {
     return Status::failure(std::string("max_similarity: the configuration ") + problem.configuration +

@@ -1,9 +1,9 @@
-// The forward pass on Hopper GPUs, from the packed rows of max_similarity_forward.cu. A block processes one image and some of the texts, one
-// or two of them at a time. It has three warpgroups:
-//   - A thread (the loader) copies all slices of 64 columns of the image's patches to shared memory, where they stay, and then slices of the
-//     texts' tokens into a ring of buffers.
-//   - Two warpgroups (the consumers) multiply. Patches are the rows of the results, 64 for each of a consumer's two tiles, and tokens are the
-//     columns. Each warp finds the best token of its patches, and the best of its patches for each token, which go to one of two slots.
+// The forward pass on Hopper GPUs, from the packed rows of max_similarity_forward.cu. A block processes one image and some of the texts,
+// one or two of them at a time. It has three warpgroups:
+//   - A thread (the loader) copies all slices of 64 columns of the image's patches to shared memory, where they stay, and then slices of
+//     the texts' tokens into a ring of buffers.
+//   - Two warpgroups (the consumers) multiply. Patches are the rows of the results, 64 for each of a consumer's two tiles, and tokens are
+//     the columns. Each warp finds the best token of its patches, and the best of its patches for each token, which go to one of two slots.
 //   - One warp for each text (the merger) compares the best patches of the warps and writes the similarities.
 // While a consumer searches maxima, the other one still multiplies, or multiplies the next texts.
 // Packed rows past a count are not initialized. They only affect results in their own row or column, which are ignored.
@@ -11,7 +11,7 @@
 
 #include "kernels/device/current_device.h"
 #include "kernels/device/hopper.h"
-#include "kernels/max_similarity/hopper_forward.h"
+#include "kernels/max_similarity/forward.h"
 
 namespace tessera::kernels {
 namespace {
@@ -290,9 +290,8 @@ TileSource packed_source(const PackedRows& rows, std::int64_t groups) {
 template <int kTokens, int kTexts>
 Status start(HopperArguments& arguments, void* stream) {
   const ForwardArguments& common = arguments.common;
-  if (Status status = make_tile_map(arguments.tokens, "max_similarity", packed_source(common.tokens, common.texts), kTokens); !status.ok()) {
-    return status;
-  }
+  const TileSource tokens = packed_source(common.tokens, common.texts);
+  if (Status status = make_tile_map(arguments.tokens, "max_similarity", tokens, kTokens); !status.ok()) return status;
   // About four blocks per multiprocessor, but at least eight steps per block, because each block copies the image's patches.
   constexpr std::int64_t kLeastSteps = 8;
   const std::int64_t blocks = 4 * static_cast<std::int64_t>(persistent_blocks(kMostBlocks)), steps = (common.texts + kTexts - 1) / kTexts;
@@ -309,9 +308,9 @@ Status start(HopperArguments& arguments, void* stream) {
 
 namespace TESSERA_DEVICE_NAMESPACE {
 
-Status max_similarity_forward_hopper(const void* common, const MaxSimilarityHopperPlan& plan, void* stream) {
+Status max_similarity_forward_hopper(const MaxSimilarityForward& given, const MaxSimilarityHopperPlan& plan, void* stream) {
   HopperArguments arguments;
-  arguments.common = *static_cast<const ForwardArguments*>(common);
+  arguments.common = make_arguments(given);
   arguments.plan = plan;
   const PackedRows& patches = arguments.common.patches;
   if (Status status = make_tile_map(arguments.patches, "max_similarity", packed_source(patches, arguments.common.images), plan.patch_rows);

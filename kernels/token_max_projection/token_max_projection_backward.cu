@@ -1,7 +1,7 @@
 // The backward pass: sums the rows at the positions of the maxima. The L2 cache limits the speed. For each maximum that
 // passes a gradient, one row of the tokens is read (for the gradient of the table), and one row of the table (for the
-// gradient of the tokens). Atomics are not needed, because every sum belongs to one warp, or to warps whose sums are added in a fixed order.
-// Entries are added in the order of the vocabulary or the batch, so that results are the same in every run.
+// gradient of the tokens). Atomics are not needed, because every sum belongs to one warp, or to warps whose sums are added
+// in a fixed order. Entries are added in the order of the vocabulary or the batch. So results are the same in every run.
 // If all rows can be read and written in words of 16 bytes:
 //   table   A warp processes one row of the vocabulary, 512 columns at a time in registers. It loops over the batch.
 //   tokens  A block processes one sample and 32 words of each row. It sorts the sample's entries by position in shared memory: each warp
@@ -261,7 +261,8 @@ struct SortedEntries {
     __syncthreads();
     std::uint16_t* const mine = counts + warp * positions;
     const auto add_peers = [&](int position, unsigned peers) {
-      if (position >= 0 && lane == __ffs(static_cast<int>(peers)) - 1) mine[position] = static_cast<std::uint16_t>(mine[position] + __popc(peers));
+      if (position < 0 || lane != __ffs(static_cast<int>(peers)) - 1) return;
+      mine[position] = static_cast<std::uint16_t>(mine[position] + __popc(peers));
     };
     for_each_entry([&](int, int position, unsigned peers) { add_peers(position, peers); });
     __syncthreads();

@@ -144,8 +144,8 @@ struct HopperBlock {
     }
   }
 
-  /// Calls visit(i, h, the value, the column, whether its position is real) for each result of the thread, in the order of the columns, from
-  /// the last one on if kBackwards. The column is that of the lane 0.
+  /// Calls visit(i, h, the value, the column, whether its position is real) for each result of the thread, in the order of the columns,
+  /// from the last one on if kBackwards. The column is that of the lane 0.
   template <bool kBackwards, class Visit>
   static __device__ __forceinline__ void for_each_result(const Sums& sums, const RealColumns<kColumns>& real, Visit visit) {
 #pragma unroll
@@ -160,8 +160,8 @@ struct HopperBlock {
     }
   }
 
-  /// Returns the best result of one of the thread's rows (row()), in a pass whose first column has the position `first`. The four lanes that
-  /// have the same four rows search them together, and each of them gets the best result of another row.
+  /// Returns the best result of one of the thread's rows (row()), in a pass whose first column has the position `first`. The four lanes
+  /// that have the same four rows search them together, and each of them gets the best result of another row.
   static __device__ __forceinline__ Best find_best(const Sums& sums, const RealColumns<kColumns>& real, int first) {
     float top[kTiles][2] = {{-kInfinity, -kInfinity}, {-kInfinity, -kInfinity}};
     int place[kTiles][2] = {{kNone, kNone}, {kNone, kNone}};

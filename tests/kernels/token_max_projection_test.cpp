@@ -177,9 +177,11 @@ TEST_P(TokenMaxProjectionKernel, MatchesTheDefinition) {
 
 TEST_P(TokenMaxProjectionKernel, EveryConfigurationMatchesTheDefinition) {
   for_each_configuration([&](DataType type, const char* configuration) {
-    for (const ProjectionShape& shape : {ProjectionShape{1, 1, 1, 8, false}, ProjectionShape{2, 196, 300, 64}, ProjectionShape{3, 81, 257, 72},
-                                         ProjectionShape{1, 410, 40, 16, false}, ProjectionShape{66, 3, 40, 8}}) {
-      SCOPED_TRACE(testing::Message() << "B=" << shape.batch << " N=" << shape.positions << " V=" << shape.vocabulary << " w=" << shape.width);
+    for (const ProjectionShape& shape :
+         {ProjectionShape{1, 1, 1, 8, false}, ProjectionShape{2, 196, 300, 64}, ProjectionShape{3, 81, 257, 72},
+          ProjectionShape{1, 410, 40, 16, false}, ProjectionShape{66, 3, 40, 8}}) {
+      SCOPED_TRACE(testing::Message() << "B=" << shape.batch << " N=" << shape.positions << " V=" << shape.vocabulary
+                                      << " w=" << shape.width);
       ProjectionInputs in = random_projection(shape, type);
       in.problem.configuration = configuration;
       expect_as_defined(in);

@@ -20,7 +20,9 @@ std::vector<TuningCase> token_max_projection_tuning_cases(const at::Device& devi
     };
     out.push_back({token_max_projection_tuning_key(at::kBFloat16, positions),
                    concat("B=", kBatch, " N=", positions, " V=", kVocabulary, " w=", kWidth),
-                   kernels::token_max_projection_configurations(), [=] { return encode(at::kBFloat16); }, [=] { return encode(at::kDouble); },
+                   kernels::token_max_projection_configurations(),
+                   [=] { return encode(at::kBFloat16); },
+                   [=] { return encode(at::kDouble); },
                    1e-2});
   }
   return out;
