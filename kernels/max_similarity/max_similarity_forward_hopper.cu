@@ -37,18 +37,20 @@ struct HopperBlock {
 
   const HopperArguments& arguments;
   unsigned char* const shared;
+  const int image, first_step, end_step;  // of the block
+
+  __device__ __forceinline__ HopperBlock(const HopperArguments& given, unsigned char* memory)
+      : arguments(given),
+        shared(memory),
+        image(static_cast<int>(blockIdx.x) % static_cast<int>(given.common.images)),
+        first_step(static_cast<int>(blockIdx.x) / static_cast<int>(given.common.images) * given.steps_per_block),
+        end_step(first_step + given.steps_per_block < given.steps ? first_step + given.steps_per_block : given.steps) {}
 
   __device__ __forceinline__ const MaxSimilarityHopperPlan& plan() const { return arguments.plan; }
   __device__ __forceinline__ const PackedRows& patches() const { return arguments.common.patches; }
   __device__ __forceinline__ const PackedRows& tokens() const { return arguments.common.tokens; }
-  __device__ __forceinline__ std::int64_t image() const { return blockIdx.x % arguments.common.images; }
-  __device__ __forceinline__ int first_step() const {
-    return static_cast<int>(blockIdx.x / arguments.common.images) * arguments.steps_per_block;
-  }
-  __device__ __forceinline__ int end_step() const {
-    const int end = first_step() + arguments.steps_per_block;
-    return end < arguments.steps ? end : arguments.steps;
-  }
+  __device__ __forceinline__ std::int64_t first_patch() const { return static_cast<std::int64_t>(image) * patches().size; }
+  __device__ __forceinline__ std::int64_t pair(std::int64_t text) const { return image * arguments.common.texts + text; }
   __device__ __forceinline__ int token_count(std::int64_t text) const { return text < arguments.common.texts ? tokens().counts[text] : 0; }
 
   __device__ __forceinline__ unsigned char* image_slice(int index) const { return shared + index * plan().patch_rows * kTileRowBytes; }
@@ -78,11 +80,11 @@ struct HopperBlock {
 #pragma unroll 1
     for (int slice = 0; slice < image_slices; ++slice) {
       load_tile(image_slice(slice), arguments.patches, image_full(),
-                {slice % arguments.row_slices * kTileColumns, 0, slice / arguments.row_slices, static_cast<int>(image())}, Keep::kShort);
+                {slice % arguments.row_slices * kTileColumns, 0, slice / arguments.row_slices, image}, Keep::kShort);
     }
     RingPlace place;
 #pragma unroll 1
-    for (int step = first_step(); step < end_step(); ++step) {
+    for (int step = first_step; step < end_step; ++step) {
 #pragma unroll 1
       for (int slice = 0; slice < arguments.products * arguments.row_slices; ++slice, place.next(plan().stages)) {
         free(place).wait(place.parity ^ 1u);
@@ -166,7 +168,7 @@ struct HopperBlock {
     }
     if (count > 0 && (rows >> (lane % 4) & 1u) != 0) {
       check += mine.value;
-      const std::int64_t place = image() * arguments.common.texts + text;
+      const std::int64_t place = pair(text);
       arguments.common.best_token[place * patches().size + patch] = tokens().kept[text * tokens().size + mine.index];
     }
     check = warp_sum(check);
@@ -176,15 +178,15 @@ struct HopperBlock {
   template <int kConsumer>
   __device__ __forceinline__ void consume() const {
     const int thread = static_cast<int>(threadIdx.x) % kWarpgroup, lane = thread % 32, warp = 4 * kConsumer + thread / 32;
-    const int patch_count = patches().counts[image()], first_row = 64 * kTiles * kConsumer + sum_row(thread, 0);
+    const int patch_count = patches().counts[image], first_row = 64 * kTiles * kConsumer + sum_row(thread, 0);
     unsigned rows = 0;
     for (int i = 0; i < 4; ++i) rows |= first_row + 64 * (i / 2) + 8 * (i % 2) < patch_count ? 1u << i : 0u;
     const int own_row = first_row + 64 * (lane % 4 / 2) + 8 * (lane % 2);
-    const int patch = own_row < patch_count ? patches().kept[image() * patches().size + own_row] : 0;
+    const int patch = own_row < patch_count ? patches().kept[first_patch() + own_row] : 0;
     RingPlace place, slot;
     image_full().wait(0);
 #pragma unroll 1
-    for (int step = first_step(); step < end_step(); ++step) {
+    for (int step = first_step; step < end_step; ++step) {
       const std::int64_t text = static_cast<std::int64_t>(step) * kTexts;
       const int first_count = token_count(text), second_count = kTexts > 1 ? token_count(text + 1) : 0;
       Sums sums = {};
@@ -201,7 +203,7 @@ struct HopperBlock {
   __device__ __forceinline__ void merge(const RingPlace& slot, int t, std::int64_t text, int patch_count) const {
     const ForwardArguments& common = arguments.common;
     const int lane = static_cast<int>(threadIdx.x % 32), count = token_count(text);
-    const std::int64_t place = image() * common.texts + text;
+    const std::int64_t place = pair(text);
     const bool pairs = patch_count > 0 && count > 0;
     float i2t = 0.0f, t2i = 0.0f;
     if (pairs) {
@@ -210,7 +212,7 @@ struct HopperBlock {
         for (int warp = 1; warp < kFoldWarps; ++warp) best = better(best, slot_bests(slot, warp)[t * kTokens + token]);
         t2i += best.value;
         common.best_patch[place * tokens().size + tokens().kept[text * tokens().size + token]] =
-            patches().kept[image() * patches().size + best.index];
+            patches().kept[first_patch() + best.index];
       }
       for (int warp = 0; warp < kFoldWarps; ++warp) i2t += slot_sums(slot, t)[warp];
       i2t /= static_cast<float>(patch_count);
@@ -222,7 +224,7 @@ struct HopperBlock {
     }
     if (!pairs || patch_count < patches().size) {
       for (int patch = lane; patch < patches().size; patch += 32) {
-        if (!pairs || common.patch_keep[image() * patches().size + patch] == 0) common.best_token[place * patches().size + patch] = 0;
+        if (!pairs || common.patch_keep[first_patch() + patch] == 0) common.best_token[place * patches().size + patch] = 0;
       }
     }
     if (!pairs || count < tokens().size) {
@@ -232,10 +234,10 @@ struct HopperBlock {
     }
   }
   __device__ __forceinline__ void merge_texts(int t) const {
-    const int patch_count = patches().counts[image()];
+    const int patch_count = patches().counts[image];
     RingPlace slot;
 #pragma unroll 1
-    for (int step = first_step(); step < end_step(); ++step, slot.next(kSlots)) {
+    for (int step = first_step; step < end_step; ++step, slot.next(kSlots)) {
       const std::int64_t text = static_cast<std::int64_t>(step) * kTexts + t;
       folded(slot).wait(slot.parity);
       if (text < arguments.common.texts) merge(slot, t, text, patch_count);
@@ -278,7 +280,7 @@ struct HopperBlock {
 template <int kTokens, int kTexts>
 __global__ void __launch_bounds__(kThreads, 1) max_similarity_hopper_kernel(const __grid_constant__ HopperArguments arguments) {
   TESSERA_ALIGNED_SHARED(shared);
-  HopperBlock<kTokens, kTexts>{arguments, shared}.run();
+  HopperBlock<kTokens, kTexts>(arguments, shared).run();
 }
 
 /// The packed rows, with the parts of a row as heads.
