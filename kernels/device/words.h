@@ -45,6 +45,16 @@ __device__ __forceinline__ Word load_once(const void* address) {
   return word;
 #endif
 }
+/// Returns the word at an address, which must be a multiple of 16. Other threads may read it from the first-level cache. The kernel may not
+/// write it.
+__device__ __forceinline__ Word load_often(const void* address) {
+#if defined(TESSERA_CUDA_EMULATION)
+  return word_at<Word>(address);
+#else
+  const uint4 word = __ldg(static_cast<const uint4*>(address));
+  return {{word.x, word.y, word.z, word.w}};
+#endif
+}
 /// Writes a word of global memory, which the kernel does not read, in one access. (The compiler may write the parts of a Word one by one,
 /// even those of a uint4.)
 __device__ __forceinline__ void store_word(void* address, const Word& word) {

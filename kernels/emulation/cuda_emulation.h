@@ -120,6 +120,16 @@ inline unsigned __ballot_sync(unsigned, int predicate) {
   for (unsigned lane = 0; lane < 32; ++lane) result |= (votes.get<int>(lane) != 0 ? 1u : 0u) << lane;
   return result;
 }
+/// Returns the lanes that have the same value.
+inline unsigned __match_any_sync(unsigned, int value) {
+  const auto& values = ::tessera::kernels::emulation::exchange(&value, sizeof(value));
+  unsigned result = 0;
+  for (unsigned lane = 0; lane < 32; ++lane) result |= (values.get<int>(lane) == value ? 1u : 0u) << lane;
+  return result;
+}
+inline int __popc(unsigned bits) {
+  return __builtin_popcount(bits);
+}
 inline int __ffs(int bits) {
   return __builtin_ffs(bits);
 }

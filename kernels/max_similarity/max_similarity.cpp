@@ -1,6 +1,7 @@
 #include "kernels/max_similarity/max_similarity.h"
 
 #include "kernels/argument_check.h"
+#include "kernels/max_similarity/configurations.h"
 
 namespace tessera::kernels {
 namespace {
@@ -31,6 +32,12 @@ void check_inputs(const Arguments& arguments, ArgumentCheck& found) {
 }
 
 }  // namespace
+
+std::vector<std::string> max_similarity_configurations() {
+  std::vector<std::string> names;
+  for (const MaxSimilarityConfiguration& configuration : kMaxSimilarityConfigurations) names.emplace_back(configuration.name);
+  return names;
+}
 
 Status check(const MaxSimilarityForward& arguments) {
   ArgumentCheck found = check_problem(arguments.problem);

@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "kernels/parallel.h"
 #include "kernels/status.h"
@@ -26,6 +28,8 @@ struct MaxSimilarityProblem {
   std::int64_t tokens = 0;             ///< L, from 0 to kMostRows; on a GPU at most kMostTokensOnGpu
   std::int64_t width = 0;              ///< D, at least 1
   DataType type = DataType::kFloat32;  ///< type of patches, tokens and their gradients; sums are always float32
+  /// On a GPU, for the forward pass: one of max_similarity_configurations(); null if the kernel chooses.
+  const char* configuration = nullptr;
 
   /// The position of a maximum. The backward pass needs [B, C, P + L] positions, so using 16 bits instead of 32 halves
   /// their memory.
@@ -33,6 +37,10 @@ struct MaxSimilarityProblem {
   static constexpr std::int64_t kMostRows = 32767;
   static constexpr std::int64_t kMostTokensOnGpu = 1024;
 };
+
+/// Returns the names of the instantiations of the forward pass on GPUs: "mma" for all GPUs, and hopper/tokens, or hopper/tokens x texts at
+/// once, for Hopper GPUs.
+std::vector<std::string> max_similarity_configurations();
 
 /// All arrays are contiguous.
 struct MaxSimilarityForward {

@@ -1,3 +1,4 @@
+// The kernel for most problems on Hopper GPUs is in max_similarity_forward_hopper.cu.
 // The forward pass. A first kernel packs the kept rows (packed_rows.h), so that the products need not handle masks, odd
 // widths or float32. In the second kernel, a block of 8 warps processes one image and a few texts. Each column of warps
 // processes one text, and each row of warps processes 64 patches. A warp multiplies its 64 patches by all tokens of its
@@ -11,7 +12,8 @@
 // positions are written to global memory.
 #include <algorithm>
 
-#include "kernels/max_similarity/packed_rows.h"
+#include "kernels/device/current_device.h"
+#include "kernels/max_similarity/forward.h"
 
 namespace tessera::kernels {
 namespace {
@@ -25,34 +27,6 @@ constexpr int kRowTiles = 4;
 constexpr int kWarpRows = 16 * kRowTiles;
 /// Number of consecutive images whose blocks process the same texts.
 constexpr int kImagesTogether = 16;
-
-struct ForwardArguments {
-  std::int64_t images, texts;
-  int text_tiles, slices;  // slices: number of slices per part of a row (see PackedRows::parts)
-  PackedRows patches, tokens;
-  const std::uint8_t *patch_keep, *token_keep;
-  float *i2t, *t2i;
-  Place *best_token, *best_patch;
-};
-
-/// A maximum and its index among the kept rows. If all values are -infinity, the index is 0, which is a valid index.
-struct Best {
-  float value;
-  int index;
-};
-__device__ __forceinline__ Best better(const Best& a, const Best& b) {
-  return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a;
-}
-/// Returns the best value among the lanes whose numbers differ from this lane's number only in the bits of value
-/// first_step, 2 * first_step, 4 * first_step, ..., steps / 2.
-__device__ __forceinline__ Best best_of_lanes(Best mine, int first_step, int steps) {
-#pragma unroll
-  for (int step = first_step; step < steps; step *= 2) {
-    const Best other{__shfl_xor_sync(kAllLanes, mine.value, step), __shfl_xor_sync(kAllLanes, mine.index, step)};
-    mine = better(mine, other);
-  }
-  return mine;
-}
 
 /// The layout of a block, which has kRowWarps x kTexts warps. Shared memory holds the staging area, the source of each
 /// staged row, the lengths of the texts, the sums, and the best patches.
@@ -286,28 +260,11 @@ Status pack(const PackedRows& to, std::int64_t groups, const void* rows, const s
                 stream, to, static_cast<const Element*>(rows), keep, static_cast<int>(width));
 }
 
-/// Places the packed rows of the images and of the texts in the workspace. Returns the size of the workspace.
-std::size_t lay_out(const MaxSimilarityProblem& problem, void* workspace, PackedRows& patches, PackedRows& tokens) {
-  std::size_t bytes = 0;
-  patches = packed_rows(workspace, bytes, problem.images, problem.patches, problem);
-  tokens = packed_rows(workspace, bytes, problem.texts, problem.tokens, problem);
-  return bytes;
-}
-
 template <class Element>
 Status start(const MaxSimilarityForward& given, void* stream) {
   const MaxSimilarityProblem& problem = given.problem;
-  ForwardArguments arguments;
-  lay_out(problem, given.workspace, arguments.patches, arguments.tokens);
-  arguments.images = problem.images;
-  arguments.texts = problem.texts;
+  ForwardArguments arguments = make_arguments(given);
   arguments.slices = arguments.patches.part_width / WidthStage<Bfloat16>::kDepth;
-  arguments.patch_keep = given.patch_keep;
-  arguments.token_keep = given.token_keep;
-  arguments.i2t = given.i2t;
-  arguments.t2i = given.t2i;
-  arguments.best_token = given.best_token;
-  arguments.best_patch = given.best_patch;
   if (Status status =
           pack<Element>(arguments.patches, problem.images, given.patches, given.patch_keep, problem.width, stream);
       !status.ok()) {
@@ -317,6 +274,16 @@ Status start(const MaxSimilarityForward& given, void* stream) {
           pack<Element>(arguments.tokens, problem.texts, given.tokens, given.token_keep, problem.width, stream);
       !status.ok()) {
     return status;
+  }
+  const std::int64_t row_slices = arguments.patches.parts * ((arguments.patches.part_width + kTileColumns - 1) / kTileColumns);
+  for (const MaxSimilarityConfiguration& each : kMaxSimilarityConfigurations) {
+    if (each.tokens == 0 || (problem.configuration != nullptr && std::strcmp(problem.configuration, each.name) != 0)) continue;
+    const MaxSimilarityHopperPlan plan = hopper_plan(problem, row_slices, each, current_device());
+    if (plan.configuration != nullptr) return TESSERA_DEVICE_NAMESPACE::max_similarity_forward_hopper(given, plan, stream);
+  }
+  if (problem.configuration != nullptr && std::strcmp(problem.configuration, "mma") != 0) {
+    return Status::failure(std::string("max_similarity: the configuration ") + problem.configuration +
+                           " cannot process these arguments on this GPU");
   }
   return with_layout(problem.patches, problem.tokens, [&](auto layout) { return start(layout, arguments, stream); });
 }

@@ -1,7 +1,7 @@
 #pragma once
 
 // Code that the forward and backward kernels share: arguments, the rules for a row's weights, masks, and the products with the weights.
-#include "kernels/device/block_memory.h"
+#include "kernels/device/current_device.h"
 #include "kernels/device/tensor_core.h"
 #include "kernels/sparsify_group/configurations.h"
 #include "kernels/sparsify_group/row_rules.h"
@@ -34,19 +34,6 @@ bool aligned_rows(const AnyRows& rows, std::int64_t width, DataType type) {
   const std::int64_t per_vector = 16 / static_cast<std::int64_t>(size_of(type));
   return rows.data == nullptr || (reinterpret_cast<std::uintptr_t>(rows.data) % 16 == 0 && rows.batch_stride % per_vector == 0 &&
                                   rows.row_stride % per_vector == 0 && width % per_vector == 0);
-}
-
-/// The GPU that the calling thread uses; in the emulation, one with the memory of an H100.
-inline TunedDevice current_device() {
-#if defined(TESSERA_CUDA_EMULATION)
-  return {90, 227 * 1024};
-#else
-  int device = 0, major = 0, minor = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-  return {10 * major + minor, cuda::block_memory(device)};
-#endif
 }
 
 /// Calls start(constants) with the constants of the plan's configuration as template arguments: kRowTiles, kColumnTiles, kSliceBytes.

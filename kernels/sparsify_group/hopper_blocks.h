@@ -58,18 +58,6 @@ inline Status make_arguments(HopperArguments& arguments, const SparsifyGroupProb
   return make_token_maps(arguments.text, text, problem, plan.token_rows);
 }
 
-/// The number of blocks, each of which has a multiprocessor to itself. (Two in the emulation, so that blocks process several pairs there,
-/// too.)
-inline unsigned hopper_blocks(std::int64_t batch) {
-  int count = 2;
-#if !defined(TESSERA_CUDA_EMULATION)
-  int device = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
-#endif
-  return static_cast<unsigned>(std::min<std::int64_t>(batch, count));
-}
-
 /// A thread of a consumer, with two tiles of 64 patches.
 template <int kConsumer>
 struct ConsumerThread {

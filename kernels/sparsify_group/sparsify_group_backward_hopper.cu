@@ -289,7 +289,7 @@ Status sparsify_group_backward_hopper(const SparsifyGroupBackward& given, const 
   }
   arguments.row_statistics = given.row_statistics;
   const auto start = [&](auto kernel) {
-    return launch("sparsify_group backward", kernel, dim3(hopper_blocks(problem.batch)), kHopperThreads, plan.bytes, stream, arguments);
+    return launch("sparsify_group backward", kernel, dim3(persistent_blocks(problem.batch)), kHopperThreads, plan.bytes, stream, arguments);
   };
   return plan.configuration->tokens == 56 ? start(sparsify_group_backward_hopper_kernel<56>)
                                           : start(sparsify_group_backward_hopper_kernel<80>);

@@ -219,7 +219,7 @@ Status sparsify_group_forward_hopper(const SparsifyGroupForward& given, const Sp
   arguments.row_statistics = given.row_statistics;
   arguments.all_weights = given.weights;
   const auto start = [&](auto kernel) {
-    return launch("sparsify_group forward", kernel, dim3(hopper_blocks(problem.batch)), kHopperThreads, plan.bytes, stream, arguments);
+    return launch("sparsify_group forward", kernel, dim3(persistent_blocks(problem.batch)), kHopperThreads, plan.bytes, stream, arguments);
   };
   return plan.configuration->tokens == 56 ? start(sparsify_group_forward_hopper_kernel<56>)
                                           : start(sparsify_group_forward_hopper_kernel<80>);

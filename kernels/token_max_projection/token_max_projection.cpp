@@ -1,6 +1,7 @@
 #include "kernels/token_max_projection/token_max_projection.h"
 
 #include "kernels/argument_check.h"
+#include "kernels/token_max_projection/configurations.h"
 
 namespace tessera::kernels {
 namespace {
@@ -13,6 +14,12 @@ ArgumentCheck check_problem(const TokenMaxProjectionProblem& problem) {
 }
 
 }  // namespace
+
+std::vector<std::string> token_max_projection_configurations() {
+  std::vector<std::string> names;
+  for (const TokenMaxProjectionConfiguration& configuration : kTokenMaxProjectionConfigurations) names.emplace_back(configuration.name);
+  return names;
+}
 
 Status check(const TokenMaxProjectionForward& arguments) {
   ArgumentCheck found = check_problem(arguments.problem);

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "kernels/parallel.h"
 #include "kernels/status.h"
@@ -23,7 +25,12 @@ struct TokenMaxProjectionProblem {
   std::int64_t vocabulary = 0;  ///< V, at least 1
   std::int64_t width = 0;       ///< w, at least 1
   DataType type = DataType::kFloat32;
+  /// On a GPU, for the forward pass: one of token_max_projection_configurations(); null if the kernel chooses.
+  const char* configuration = nullptr;
 };
+
+/// Returns the names of the instantiations of the forward pass on GPUs: "mma" for all GPUs, and hopper/positions at once for Hopper GPUs.
+std::vector<std::string> token_max_projection_configurations();
 
 /// All arrays are contiguous.
 struct TokenMaxProjectionForward {

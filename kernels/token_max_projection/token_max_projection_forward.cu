@@ -1,3 +1,4 @@
+// The kernel for most problems on Hopper GPUs is in token_max_projection_forward_hopper.cu.
 // Forward: A block of 8 warps processes one sample and a tile of the vocabulary. It processes the positions in passes.
 // Depending on the length of the sample, a pass multiplies 64 positions by 256 columns, 128 positions by 128 columns,
 // or 256 positions by 64 columns. Each warp multiplies 32 positions by 64 columns. Each pass reads tokens and table
@@ -9,8 +10,10 @@
 // A tile of 16 rows is not multiplied if it has no real position.
 #include <algorithm>
 
+#include "kernels/device/current_device.h"
 #include "kernels/device/staging.h"
-#include "kernels/token_max_projection/token_max_projection.h"
+#include "kernels/token_max_projection/best.h"
+#include "kernels/token_max_projection/configurations.h"
 
 namespace tessera::kernels {
 namespace {
@@ -32,22 +35,6 @@ struct ForwardArguments {
   float* encoding;
   std::int64_t* argmax;
 };
-
-/// A maximum and its position, which is -1 if there is no maximum yet.
-struct Best {
-  float value;
-  int position;
-};
-
-/// Returns whether `a` is a better maximum than `b`. NaN is better than any number, and a greater number is better than a
-/// smaller one. If the values are equal, the lower position is better.
-__device__ __forceinline__ bool before(const Best& a, const Best& b) {
-  if (a.position < 0 || b.position < 0) return a.position >= 0;
-  const bool a_nan = a.value != a.value, b_nan = b.value != b.value;
-  if (a_nan != b_nan) return a_nan;
-  if (!a_nan && a.value != b.value) return a.value > b.value;
-  return a.position < b.position;
-}
 
 /// The layout of a block, which has kRowWarps x (kWarps / kRowWarps) warps. At the end, the staging area holds
 /// the best values of the warps.
@@ -146,9 +133,7 @@ __global__ void __launch_bounds__(kThreads) project_tile(ForwardArguments<Elemen
       if (before(other, top)) top = other;
     }
     const std::int64_t place = sample * arguments.vocabulary + first + column;
-    const float maximum = top.position < 0 ? 0.0f : top.value + arguments.bias[first + column];
-    arguments.encoding[place] = maximum <= 0.0f ? 0.0f : log1pf(maximum);  // NaN stays NaN
-    arguments.argmax[place] = top.position;
+    write_best(top, arguments.bias[first + column], place, arguments.encoding, arguments.argmax);
   }
 }
 
@@ -193,6 +178,12 @@ namespace TESSERA_DEVICE_NAMESPACE {
 
 Status token_max_projection_forward(const TokenMaxProjectionForward& arguments, void* stream) {
   if (Status status = check(arguments); !status.ok() || arguments.problem.batch == 0) return status;
+  const TokenMaxProjectionConfiguration* const configuration = choose_configuration(arguments, current_device());
+  if (configuration == nullptr) {
+    return Status::failure(std::string("token_max_projection: the configuration ") + arguments.problem.configuration +
+                           " cannot process these arguments on this GPU");
+  }
+  if (configuration->positions > 0) return token_max_projection_forward_hopper(arguments, configuration->positions, stream);
   return arguments.problem.type == DataType::kBfloat16 ? start_for_length<Bfloat16>(arguments, stream)
                                                        : start_for_length<float>(arguments, stream);
 }

@@ -62,6 +62,11 @@ EXPECTED = [
     Expectation(r"attention_backward_kernel<\d, 2, \d+>", instructions=("HGMMA", "LDGSTS"), stores=4, stack=0),
     Expectation(r"sparsify_group_(for|back)ward_hopper_kernel<\d+>", registers=168,
                 instructions=("HGMMA", "UTMALDG", "UTMASTG", "USETMAXREG")),
+    Expectation(r"token_max_projection_hopper_kernel<\d+>", registers=168, instructions=("HGMMA", "UTMALDG", "USETMAXREG"), stack=0),
+    Expectation(r"max_similarity_hopper_kernel<\d+, \d>", registers=168, instructions=("HGMMA", "UTMALDG", "USETMAXREG"), stack=0),
+    Expectation(r"add_tokens<Bfloat16>", registers=85, loads=8, stores=2),
+    Expectation(r"add_tokens<float>", registers=128, loads=16, stores=4),
+    Expectation(r"add_table_rows<\w+>", registers=64, loads=4, stores=1),
     # Two blocks of 256 threads per multiprocessor.
     Expectation(r"token_contrast_(for|back)ward_kernel<\w+>", registers=128, instructions=("HMMA", "LDGSTS")),
     Expectation(r"token_contrast_backward_kernel<\w+>", stores=2),

@@ -327,8 +327,9 @@ stage_speed() {
   local device=(--device cuda --quiet) pairs=(--device cuda --dtype bfloat16 --batch-size 512)
   part table ceilings 10 "${bench[@]}" kernels "${device[@]}" --ceilings --time-limit 1 --json "$folder/ceilings.json"
   part tests products 15 ops_tests 'LinearMap.OnAGpu*'
-  local correct=(SparsifyGroup HopperProducts FlopsRegularizer ResidualNorm Activation AdamW TokenContrast Attention)
-  part tests correct 65 kernels_tests "$(printf 'On/%s*/cuda:' "${correct[@]}")"
+  local correct=(SparsifyGroup HopperProducts FlopsRegularizer ResidualNorm Activation AdamW TokenContrast Attention TokenMaxProjection
+                 MaxSimilarity)
+  part tests correct 65 kernels_tests "$(printf '*/%s*/cuda:' "${correct[@]}")"
   if offers tune "${bench[@]}"; then
     part piece tune 120 "${bench[@]}" tune --device cuda --json "$folder/tuning.json"
     [[ ! -s $folder/tuning.json ]] || local -x TESSERA_TUNING=$folder/tuning.json  # for the parts that follow

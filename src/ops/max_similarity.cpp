@@ -8,6 +8,7 @@
 
 #include "src/ops/dispatch.h"
 #include "src/ops/kernel_call.h"
+#include "src/ops/max_similarity.h"
 #include "src/ops/max_similarity_tiles.h"
 #include "src/ops/operators.h"
 #include <tessera/ops/max_similarity.h>
@@ -54,7 +55,7 @@ void check(const at::Tensor& patches, const at::Tensor& tokens, const at::Tensor
 }
 
 kernels::MaxSimilarityProblem make_problem(const at::Tensor& patches, const at::Tensor& tokens) {
-  return {patches.size(0), patches.size(1), tokens.size(0), tokens.size(1), patches.size(2), kernel_type(patches)};
+  return {patches.size(0), patches.size(1), tokens.size(0), tokens.size(1), patches.size(2), kernel_type(patches), nullptr};
 }
 
 // Returns true if the kernels take the rows. On a GPU, long texts may need more shared memory or more threads than a block has.
@@ -92,6 +93,10 @@ Four forward_on_device(const at::Tensor& patches, const at::Tensor& tokens, cons
                    keep_y = token_keep.contiguous();
   kernels::MaxSimilarityForward call;
   call.problem = make_problem(x, y);
+  if (x.is_cuda()) {
+    static const std::vector<std::string> known = kernels::max_similarity_configurations();
+    call.problem.configuration = tuned_configuration(max_similarity_tuning_key(x.scalar_type(), x.size(1), y.size(1)), known);
+  }
   call.patches = x.const_data_ptr();
   call.tokens = y.const_data_ptr();
   call.patch_keep = mask_bytes(keep_x);
@@ -209,6 +214,10 @@ Pair operate_without_autocast(const at::Tensor& patches, const at::Tensor& token
 
 }  // namespace max_similarity_parts
 }  // namespace
+
+TuningKey max_similarity_tuning_key(at::ScalarType type, std::int64_t patches, std::int64_t tokens) {
+  return {"max_similarity", kernels::Pass::kForward, type, {(patches + 15) / 16 * 16, (tokens + 7) / 8 * 8}};
+}
 
 void define_max_similarity(torch::Library& library) {
   using namespace max_similarity_parts;

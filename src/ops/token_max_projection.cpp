@@ -11,6 +11,7 @@
 #include "src/ops/dispatch.h"
 #include "src/ops/kernel_call.h"
 #include "src/ops/operators.h"
+#include "src/ops/token_max_projection.h"
 #include "src/ops/token_max_projection_tiles.h"
 #include <tessera/ops/numeric.h>
 #include <tessera/ops/token_max_projection.h>
@@ -46,7 +47,7 @@ void check(const at::Tensor& tokens, const Mask& mask, const at::Tensor& table, 
 }
 
 kernels::TokenMaxProjectionProblem make_problem(const at::Tensor& tokens, const at::Tensor& table) {
-  return {tokens.size(0), tokens.size(1), table.size(0), tokens.size(2), kernel_type(tokens)};
+  return {tokens.size(0), tokens.size(1), table.size(0), tokens.size(2), kernel_type(tokens), nullptr};
 }
 
 // Computes LibTorch's matrix product on memory that does not belong to a tensor. The profiler does not record this
@@ -73,6 +74,10 @@ Pair forward_on_device(const at::Tensor& tokens, const Mask& mask, const at::Ten
                    argmax = at::empty(encoding.sizes(), offset.options().dtype(at::kLong));
   kernels::TokenMaxProjectionForward call;
   call.problem = make_problem(x, rows);
+  if (x.is_cuda()) {
+    static const std::vector<std::string> known = kernels::token_max_projection_configurations();
+    call.problem.configuration = tuned_configuration(token_max_projection_tuning_key(x.scalar_type(), x.size(1)), known);
+  }
   call.tokens = x.const_data_ptr();
   if (mask) call.mask = mask_bytes(real);
   call.table = rows.const_data_ptr();
@@ -187,6 +192,10 @@ Pair operate_under_autocast(const at::Tensor& tokens, const Mask& mask, const at
 
 }  // namespace token_max_projection_parts
 }  // namespace
+
+TuningKey token_max_projection_tuning_key(at::ScalarType type, std::int64_t positions) {
+  return {"token_max_projection", kernels::Pass::kForward, type, {(positions + 7) / 8 * 8}};
+}
 
 void define_token_max_projection(torch::Library& library) {
   using namespace token_max_projection_parts;

@@ -6,7 +6,9 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/max_similarity/configurations.h"
 #include "tests/kernels/backend.h"
+#include "tests/kernels/product_hopper.h"
 
 namespace tessera::kernels::test {
 namespace {
@@ -159,7 +161,7 @@ class Definition {
   }
 
   void add_pair(std::int64_t b, std::int64_t c) {
-    const auto [images, patches, texts, tokens, width, type] = in_.problem;
+    const auto [images, patches, texts, tokens, width, type, configuration] = in_.problem;
     const std::int64_t place = b * texts + c;
     const std::vector<std::int64_t> kept_patches = kept(in_.patch_keep, b, patches),
                                     kept_tokens = kept(in_.token_keep, c, tokens);
@@ -200,6 +202,14 @@ void expect_equal(const Results& ours, const Results& theirs) {
   EXPECT_EQ(ours.grad_tokens, theirs.grad_tokens);
 }
 
+/// Whether the backend is a GPU of compute capability 9.0, or its emulation.
+bool runs_hopper_kernels(const Backend& on) {
+#if defined(TESSERA_TEST_CUDA)
+  if (on.name == "cuda") return cuda::runs_hopper_kernels();
+#endif
+  return on.name == "emulation";
+}
+
 class MaxSimilarityKernel : public KernelTest {
  protected:
   Results expect_as_defined(const Inputs& inputs, bool whole_numbers = false) {
@@ -234,6 +244,68 @@ TEST_P(MaxSimilarityKernel, MatchesTheDefinitionAtManyShapes) {
 
 TEST_P(MaxSimilarityKernel, MatchesTheDefinitionAtTheSizesOfTraining) {
   for (const DataType type : types()) expect_as_defined(random_inputs(typed({2, 196, 5, 76, 512}, type)));
+  for (const std::int64_t tokens : {55, 76}) expect_as_defined(random_inputs(typed({2, 196, 3, tokens, 256}, types().back())));
+}
+
+TEST_P(MaxSimilarityKernel, EveryConfigurationMatchesTheDefinition) {
+  if (on_cpu) GTEST_SKIP() << "configurations are for GPUs";
+  for (const MaxSimilarityConfiguration& configuration : kMaxSimilarityConfigurations) {
+    if (configuration.tokens > 0 && !runs_hopper_kernels(on)) continue;
+    SCOPED_TRACE(configuration.name);
+    const std::int64_t most = configuration.tokens == 0 ? 56 : configuration.tokens;
+    for (const MaxSimilarityProblem& problem : {MaxSimilarityProblem{2, 196, 3, most, 72}, MaxSimilarityProblem{1, 130, 20, 13, 32},
+                                                MaxSimilarityProblem{2, 256, 1, 9, 104}}) {
+      for (const DataType type : types()) {
+        for (const bool drops : {false, true}) {
+          Inputs inputs = random_inputs(typed(problem, type), {.drops = drops});
+          inputs.problem.configuration = configuration.name;
+          expect_as_defined(inputs);
+        }
+      }
+      Inputs equal = random_inputs(problem, {.whole_numbers = true});
+      equal.problem.configuration = configuration.name;
+      expect_as_defined(equal, /*whole_numbers=*/true);
+    }
+  }
+}
+
+TEST_P(MaxSimilarityKernel, RefusesAConfigurationThatCannotProcessTheProblem) {
+  if (on_cpu) GTEST_SKIP() << "configurations are for GPUs";
+  const auto message = [&](const char* configuration, std::int64_t patches, std::int64_t tokens) {
+    const Inputs inputs = random_inputs({1, patches, 1, tokens, 8});
+    const MaxSimilarityProblem& problem = inputs.problem;
+    auto memory = on.allocate(std::vector<unsigned char>(on.max_similarity_workspace(problem, Pass::kForward)));
+    auto any = on.allocate(std::vector<unsigned char>(static_cast<std::size_t>(patches * 64)));
+    MaxSimilarityForward call;
+    call.problem = problem;
+    call.problem.configuration = configuration;
+    call.patches = call.tokens = any->data();
+    call.patch_keep = call.token_keep = static_cast<std::uint8_t*>(any->data());
+    auto similarities = on.allocate(std::vector<unsigned char>(8));
+    call.i2t = static_cast<float*>(similarities->data());
+    call.t2i = call.i2t + 1;
+    auto places = on.allocate(std::vector<unsigned char>(static_cast<std::size_t>(2 * (patches + tokens))));
+    call.best_token = static_cast<Place*>(places->data());
+    call.best_patch = call.best_token + patches;
+    call.workspace = memory->data();
+    return on.max_similarity_forward(call).message();
+  };
+  EXPECT_EQ(message("hopper/80", 128, 4), "max_similarity: the configuration hopper/80 cannot process these arguments on this GPU");
+  EXPECT_EQ(message("hopper/80", 257, 4), "max_similarity: the configuration hopper/80 cannot process these arguments on this GPU");
+  EXPECT_EQ(message("hopper/80", 196, 81), "max_similarity: the configuration hopper/80 cannot process these arguments on this GPU");
+  EXPECT_EQ(message("hopper/8", 196, 4), "max_similarity: the configuration hopper/8 cannot process these arguments on this GPU");
+}
+
+TEST(MaxSimilarityPlan, HopperKernelsProcessImagesThatFitIntoSharedMemory) {
+  const auto takes = [](std::int64_t width, std::int64_t tokens, int compute_capability = 90) {
+    return hopper_plan({8, 196, 8, tokens, width, DataType::kBfloat16}, (width + 63) / 64, kMaxSimilarityConfigurations[1],
+                       {compute_capability, 227 * 1024});
+  };
+  EXPECT_EQ(takes(256, 55).stages, 6);
+  EXPECT_NE(takes(256, 55).configuration, nullptr);
+  EXPECT_EQ(takes(256, 57).configuration, nullptr);
+  EXPECT_EQ(takes(512, 55).configuration, nullptr);
+  EXPECT_EQ(takes(256, 55, 80).configuration, nullptr);
 }
 
 TEST(MaxSimilarityBlockMemory, ExceedsThatOfSmallerGpusForLongTextsOnly) {
@@ -291,18 +363,20 @@ TEST_P(MaxSimilarityKernel, UnkeptRowIsNeverRead) {
 
 TEST_P(MaxSimilarityKernel, TextWithoutTokensHasSimilarityZeroAndNoGradient) {
   for (const DataType type : types()) {
-    Inputs inputs = random_inputs(typed({3, 6, 4, 4, 8}, type));
-    for (int r = 4; r < 8; ++r) inputs.token_keep[r] = 0;    // drops all tokens of text 1
-    for (int p = 12; p < 18; ++p) inputs.patch_keep[p] = 0;  // drops all patches of image 2
-    for (int i = 0; i < 4 * 8; ++i) inputs.tokens[32 + i] = kNaN;
-    const Results ours = expect_as_defined(inputs);
-    for (int b = 0; b < 3; ++b) {
-      for (int c = 0; c < 4; ++c) {
-        if (b < 2 && c != 1) continue;
-        EXPECT_EQ(ours.i2t[b * 4 + c], 0.0f);
-        EXPECT_EQ(ours.t2i[b * 4 + c], 0.0f);
-        for (int p = 0; p < 6; ++p) EXPECT_EQ(ours.best_token[(b * 4 + c) * 6 + p], 0);
-        for (int r = 0; r < 4; ++r) EXPECT_EQ(ours.best_patch[(b * 4 + c) * 4 + r], 0);
+    for (const std::int64_t patches : {6, 130}) {
+      Inputs inputs = random_inputs(typed({3, patches, 4, 4, 8}, type));
+      std::fill_n(inputs.token_keep.begin() + 4, 4, 0);                  // drops all tokens of text 1
+      std::fill_n(inputs.patch_keep.begin() + 2 * patches, patches, 0);  // drops all patches of image 2
+      std::fill_n(inputs.tokens.begin() + 4 * 8, 4 * 8, kNaN);
+      const Results ours = expect_as_defined(inputs);
+      for (int b = 0; b < 3; ++b) {
+        for (int c = 0; c < 4; ++c) {
+          if (b < 2 && c != 1) continue;
+          EXPECT_EQ(ours.i2t[b * 4 + c], 0.0f);
+          EXPECT_EQ(ours.t2i[b * 4 + c], 0.0f);
+          for (int p = 0; p < patches; ++p) EXPECT_EQ(ours.best_token[(b * 4 + c) * patches + p], 0);
+          for (int r = 0; r < 4; ++r) EXPECT_EQ(ours.best_patch[(b * 4 + c) * 4 + r], 0);
+        }
       }
     }
   }

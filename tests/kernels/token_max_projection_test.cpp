@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/token_max_projection/configurations.h"
 #include "tests/kernels/backend.h"
+#include "tests/kernels/product_hopper.h"
 #include "tests/kernels/sparsify_group_case.h"
 
 namespace tessera::kernels::test {
@@ -97,12 +99,33 @@ ProjectionResults run_projection(const Backend& on, const ProjectionInputs& in) 
   return out;
 }
 
+/// Whether the backend is a GPU of compute capability 9.0, or its emulation.
+bool runs_hopper_kernels(const Backend& on) {
+#if defined(TESSERA_TEST_CUDA)
+  if (on.name == "cuda") return cuda::runs_hopper_kernels();
+#endif
+  return on.name == "emulation";
+}
+
 class TokenMaxProjectionKernel : public KernelTest {
  protected:
+  /// Calls visit(type, configuration) for each type of the backend and each configuration that takes it.
+  template <class Visit>
+  void for_each_configuration(const Visit& visit) const {
+    for (const DataType type : types()) {
+      if (on_cpu) visit(type, nullptr);
+      for (const TokenMaxProjectionConfiguration& each : kTokenMaxProjectionConfigurations) {
+        if (on_cpu || (each.positions > 0 && (type != DataType::kBfloat16 || !runs_hopper_kernels(on)))) continue;
+        SCOPED_TRACE(each.name);
+        visit(type, each.name);
+      }
+    }
+  }
+
   /// Compares the kernel with the definition in float64. Checks that the positions that the kernel chose are maxima, and expects the
   /// gradients at these positions.
   void expect_as_defined(const ProjectionInputs& in) {
-    const auto& [batch, positions, vocabulary, width, type] = in.problem;
+    const auto& [batch, positions, vocabulary, width, type, configuration] = in.problem;
     const ProjectionResults ours = run_projection(on, in);
     std::vector<double> encoding(batch * vocabulary), grad_tokens(in.tokens.size()), grad_table(in.table.size());
     for (std::int64_t b = 0; b < batch; ++b) {
@@ -144,7 +167,7 @@ TEST_P(TokenMaxProjectionKernel, MatchesTheDefinition) {
          {ProjectionShape{1, 1, 1, 1, false}, ProjectionShape{1, 1, 2, 8}, ProjectionShape{2, 5, 70, 16},
           ProjectionShape{2, 63, 40, 40, false}, ProjectionShape{2, 100, 130, 24}, ProjectionShape{2, 196, 65, 33},
           ProjectionShape{1, 300, 67, 16, false}, ProjectionShape{40, 3, 33, 8}, ProjectionShape{3, 20, 600, 8},
-          ProjectionShape{2, 9, 17, 300}}) {
+          ProjectionShape{2, 9, 17, 300}, ProjectionShape{2, 9, 17, 1040}}) {
       SCOPED_TRACE(testing::Message() << "B=" << shape.batch << " N=" << shape.positions << " V=" << shape.vocabulary
                                       << " w=" << shape.width);
       expect_as_defined(random_projection(shape, type));
@@ -152,10 +175,48 @@ TEST_P(TokenMaxProjectionKernel, MatchesTheDefinition) {
   }
 }
 
-TEST_P(TokenMaxProjectionKernel, LowestRealPositionWinsATie) {
+TEST_P(TokenMaxProjectionKernel, EveryConfigurationMatchesTheDefinition) {
+  for_each_configuration([&](DataType type, const char* configuration) {
+    for (const ProjectionShape& shape :
+         {ProjectionShape{1, 1, 1, 8, false}, ProjectionShape{2, 196, 300, 64}, ProjectionShape{3, 81, 257, 72},
+          ProjectionShape{1, 410, 40, 16, false}, ProjectionShape{66, 3, 40, 8}}) {
+      SCOPED_TRACE(testing::Message() << "B=" << shape.batch << " N=" << shape.positions << " V=" << shape.vocabulary
+                                      << " w=" << shape.width);
+      ProjectionInputs in = random_projection(shape, type);
+      in.problem.configuration = configuration;
+      expect_as_defined(in);
+    }
+  });
+}
+
+TEST_P(TokenMaxProjectionKernel, MatchesTheDefinitionAtUsualSizes) {
+  if (on_cpu) GTEST_SKIP() << "the kernels for GPUs choose by these sizes";
+  for (const std::int64_t positions : {77, 196, 256}) {
+    SCOPED_TRACE(positions);
+    expect_as_defined(random_projection({2, positions, 600, 512, positions == 77}, DataType::kBfloat16));
+  }
+}
+
+TEST_P(TokenMaxProjectionKernel, ManyMaximaAtOnePositionHaveTheirGradients) {
   for (const DataType type : types()) {
+    for (const std::int64_t vocabulary : {5, 33, 1500}) {
+      ProjectionInputs in = random_projection({2, 40, vocabulary, 24, false}, type);
+      for (std::int64_t d = 0; d < 24; ++d) in.tokens[20 * 24 + d] *= 8.0f;
+      std::fill(in.bias.begin(), in.bias.end(), 9.0f);
+      expect_as_defined(in);
+    }
+  }
+}
+
+TEST_P(TokenMaxProjectionKernel, MorePositionsThanABlockCanSort) {
+  for (const DataType type : types()) expect_as_defined(random_projection({1, 3700, 9, 8}, type));
+}
+
+TEST_P(TokenMaxProjectionKernel, LowestRealPositionWinsATie) {
+  for_each_configuration([&](DataType type, const char* configuration) {
     for (const std::int64_t positions : {5, 90, 270}) {
       ProjectionInputs in = random_projection({2, positions, 150, 8, false}, type);
+      in.problem.configuration = configuration;
       std::fill(in.table.begin(), in.table.end(), 0.0f);
       std::fill(in.bias.begin(), in.bias.end(), -1.0f);
       in.mask.assign(2 * positions, 1);
@@ -168,24 +229,26 @@ TEST_P(TokenMaxProjectionKernel, LowestRealPositionWinsATie) {
         EXPECT_EQ(out.encoding[v], 0.0f);
       }
     }
-  }
+  });
 }
 
 TEST_P(TokenMaxProjectionKernel, PaddingIsNeverRead) {
-  for (const DataType type : types()) {
-    const ProjectionInputs in = random_projection({3, 37, 150, 24}, type);
+  for_each_configuration([&](DataType type, const char* configuration) {
+    ProjectionInputs in = random_projection({3, 37, 150, 24}, type);
+    in.problem.configuration = configuration;
     ProjectionInputs spoiled = in;
     for (std::size_t i = 0; i < in.tokens.size(); ++i)
       if (in.mask[i / 24] == 0) spoiled.tokens[i] = i % 2 == 0 ? NAN : INFINITY;
     expect_equal(run_projection(on, spoiled), run_projection(on, in));
-  }
+  });
 }
 
 TEST_P(TokenMaxProjectionKernel, NanAtARealPositionIsNotHidden) {
-  for (const DataType type : types()) {
-    for (const std::int64_t position : {0, 20, 69}) {
-      ProjectionInputs in = random_projection({2, 70, 150, 8, false}, type);
-      std::fill_n(in.tokens.begin() + (70 + position) * 8, 8, NAN);
+  for_each_configuration([&](DataType type, const char* configuration) {
+    for (const std::int64_t position : {0, 20, 69, 201}) {
+      ProjectionInputs in = random_projection({2, 210, 150, 8, false}, type);
+      in.problem.configuration = configuration;
+      for (const std::int64_t spoiled : {position, std::int64_t{205}}) std::fill_n(in.tokens.begin() + (210 + spoiled) * 8, 8, NAN);
       const ProjectionResults out = run_projection(on, in);
       for (std::int64_t v = 0; v < 150; ++v) {
         EXPECT_FALSE(std::isnan(out.encoding[v]));
@@ -193,12 +256,51 @@ TEST_P(TokenMaxProjectionKernel, NanAtARealPositionIsNotHidden) {
         EXPECT_EQ(out.argmax[150 + v], position);
       }
     }
-  }
+  });
+}
+
+TEST_P(TokenMaxProjectionKernel, InfiniteProductsHaveAPosition) {
+  for_each_configuration([&](DataType type, const char* configuration) {
+    ProjectionInputs in = random_projection({1, 90, 40, 8, false}, type);
+    in.problem.configuration = configuration;
+    std::fill(in.tokens.begin(), in.tokens.end(), -INFINITY);
+    std::fill(in.table.begin(), in.table.end(), 1.0f);
+    in.mask.assign(90, 1);
+    std::fill_n(in.mask.begin(), 7, 0);
+    const ProjectionResults out = run_projection(on, in);
+    EXPECT_EQ(out.argmax, std::vector<std::int64_t>(40, 7));
+    EXPECT_EQ(out.encoding, std::vector<float>(40, 0.0f));
+  });
 }
 
 TEST_P(TokenMaxProjectionKernel, IsDeterministic) {
-  const ProjectionInputs in = random_projection({5, 50, 400, 40}, types().back());
-  expect_equal(run_projection(on, in), run_projection(on, in));
+  for_each_configuration([&](DataType type, const char* configuration) {
+    ProjectionInputs in = random_projection({5, 50, 400, 40}, type);
+    in.problem.configuration = configuration;
+    const ProjectionResults once = run_projection(on, in);
+    expect_equal(run_projection(on, in), once);
+    if (on.name == "emulation") expect_equal(in_reverse_order([&] { return run_projection(on, in); }), once);
+  });
+}
+
+TEST_P(TokenMaxProjectionKernel, RefusesAConfigurationThatCannotProcessTheProblem) {
+  if (on_cpu) GTEST_SKIP() << "configurations are for GPUs";
+  const auto message = [&](const char* configuration, std::int64_t width, DataType type) {
+    alignas(16) static float memory[8];
+    static std::int64_t argmax;
+    TokenMaxProjectionForward call;
+    call.problem = {1, 1, 1, width, type, configuration};
+    call.tokens = call.table = memory;
+    call.bias = call.encoding = memory;
+    call.argmax = &argmax;
+    return on.token_max_projection_forward(call).message();
+  };
+  EXPECT_EQ(message("hopper/80", 8, DataType::kFloat32),
+            "token_max_projection: the configuration hopper/80 cannot process these arguments on this GPU");
+  EXPECT_EQ(message("hopper/200", 4, DataType::kBfloat16),
+            "token_max_projection: the configuration hopper/200 cannot process these arguments on this GPU");
+  EXPECT_EQ(message("hopper/64", 8, DataType::kBfloat16),
+            "token_max_projection: the configuration hopper/64 cannot process these arguments on this GPU");
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, TokenMaxProjectionKernel, testing::ValuesIn(backend_names()), test_name<std::string>);
@@ -207,6 +309,23 @@ TEST(TokenMaxProjectionKernelCpu, ThreadsChangeNothing) {
   const ProjectionInputs in = random_projection({7, 100, 700, 20}, DataType::kFloat32);
   const ProjectionResults one = run_projection(cpu_backend(1), in);
   for (const int threads : {2, 5}) expect_equal(run_projection(cpu_backend(threads), in), one);
+}
+
+TEST(TokenMaxProjectionPlan, ChoosesTheTileThatMultipliesTheFewestPositions) {
+  alignas(16) static float memory[4];
+  const auto chosen = [&](std::int64_t positions, int compute_capability = 90, std::int64_t width = 512) {
+    TokenMaxProjectionForward call;
+    call.problem = {64, positions, 30522, width, DataType::kBfloat16};
+    call.tokens = call.table = memory;
+    return std::string(choose_configuration(call, {compute_capability, 227 * 1024})->name);
+  };
+  EXPECT_EQ(chosen(77), "hopper/80");
+  EXPECT_EQ(chosen(196), "hopper/200");
+  EXPECT_EQ(chosen(256), "hopper/128");
+  EXPECT_EQ(chosen(576), "hopper/200");
+  EXPECT_EQ(chosen(196, 80), "mma");
+  EXPECT_EQ(chosen(196, 100), "mma");
+  EXPECT_EQ(chosen(196, 90, 500), "mma");
 }
 
 TEST(TokenMaxProjectionKernelCpu, ErrorsNameBadArguments) {

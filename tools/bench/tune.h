@@ -34,6 +34,8 @@ struct TunableOperator {
 std::vector<TunableOperator> tunable_operators();
 std::vector<TuningCase> sparsify_group_tuning_cases(const at::Device& device);
 std::vector<TuningCase> self_attention_tuning_cases(const at::Device& device);
+std::vector<TuningCase> max_similarity_tuning_cases(const at::Device& device);
+std::vector<TuningCase> token_max_projection_tuning_cases(const at::Device& device);
 
 /// Returns the norm of the difference divided by the norm of the reference, over all tensors; infinity if a shape differs, or if only one
 /// side is NaN.
