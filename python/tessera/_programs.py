@@ -19,6 +19,7 @@ PROGRAMS = {
     "tessera-embed": "writes embeddings of images and texts to .safetensors or .npy files",
     "tessera-index": "builds and searches an inverted index of sparse embeddings",
     "tessera-report": "compares runs in charts and tables",
+    "tessera-serve": "answers requests over HTTP: embeddings, similarity, classes, search, maps of words; and shows a page",
 }
 HERE = pathlib.Path(__file__).resolve().parent
 
