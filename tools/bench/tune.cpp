@@ -157,7 +157,9 @@ std::string to_json(const TuneBench& bench) {
 }
 
 std::vector<TunableOperator> tunable_operators() {
-  return {{"sparsify_group", sparsify_group_tuning_cases}, {"self_attention", self_attention_tuning_cases}};
+  return {{"sparsify_group", sparsify_group_tuning_cases},
+          {"self_attention", self_attention_tuning_cases},
+          {"linear_map", linear_map_tuning_cases}};
 }
 
 std::vector<TuningCase> sparsify_group_tuning_cases(const at::Device& device) {
