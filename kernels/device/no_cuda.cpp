@@ -66,13 +66,10 @@ Status flops_forward(const FlopsForward&, void*) {
 Status flops_backward(const FlopsBackward&, void*) {
   return missing("flops_regularizer");
 }
-std::size_t gemm_library() {
-  return 0;
+bool has_gemm() {
+  return false;
 }
 std::vector<std::string> gemm_algorithms(const GemmProblem&) {
-  return {};
-}
-std::string gemm_algorithm(const GemmProblem&) {
   return {};
 }
 std::size_t gemm_workspace() {

@@ -217,9 +217,9 @@ CublasLtGemm* of_device() {
 
 }  // namespace
 
-std::size_t gemm_library() {
-  static const CublasLt library = CublasLt::loaded();
-  return library.available() ? library.cublasLtGetVersion() : 0;
+bool has_gemm() {
+  static const bool available = CublasLt::loaded().available();
+  return available;
 }
 
 std::vector<std::string> gemm_algorithms(const GemmProblem& problem) {
@@ -235,22 +235,12 @@ std::vector<std::string> gemm_algorithms(const GemmProblem& problem) {
   return names;
 }
 
-std::string gemm_algorithm(const GemmProblem& problem) {
-  const std::vector<std::string> names = gemm_algorithms(problem);
-  if (names.empty()) return {};
-  const std::string chosen = chosen_gemm_algorithm(problem, of_device()->compute_capability(), gemm_library());
-  return std::find(names.begin(), names.end(), chosen) != names.end() ? chosen : names.front();
-}
-
 std::size_t gemm_workspace() {
   return kWorkspace;
 }
 
-Status gemm(const GemmCall& given, void* stream) {
-  if (Status status = check(given); !status.ok()) return status;
-  GemmCall call = given;
-  if (call.algorithm.empty()) call.algorithm = gemm_algorithm(call.problem);
-  if (call.algorithm.empty()) return Status::failure("gemm: no algorithm can compute this product");
+Status gemm(const GemmCall& call, void* stream) {
+  if (Status status = check(call); !status.ok()) return status;
 #ifdef TESSERA_HAS_CUTLASS
   if (call.algorithm.starts_with("cutlass/")) return cutlass_gemm(call, stream);
 #endif

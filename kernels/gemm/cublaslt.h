@@ -12,7 +12,7 @@
 namespace tessera::kernels {
 
 #define TESSERA_CUBLASLT_FUNCTIONS(use)                                                                                        \
-  use(cublasLtCreate) use(cublasLtGetVersion) use(cublasLtMatmul) use(cublasLtMatmulDescCreate) use(cublasLtMatmulDescDestroy) \
+  use(cublasLtCreate) use(cublasLtMatmul) use(cublasLtMatmulDescCreate) use(cublasLtMatmulDescDestroy)                         \
   use(cublasLtMatmulDescSetAttribute) use(cublasLtMatrixLayoutCreate) use(cublasLtMatrixLayoutDestroy)                         \
   use(cublasLtMatmulPreferenceCreate) use(cublasLtMatmulPreferenceDestroy) use(cublasLtMatmulPreferenceSetAttribute)           \
   use(cublasLtMatmulAlgoGetHeuristic) use(cublasLtMatmulAlgoConfigGetAttribute)

@@ -1,18 +1,8 @@
 #include "kernels/gemm/gemm.h"
 
-#include <utility>
-
 #include "kernels/argument_check.h"
 
 namespace tessera::kernels {
-namespace {
-
-std::vector<GemmChoice>& choices() {
-  static std::vector<GemmChoice> table;
-  return table;
-}
-
-}  // namespace
 
 Status check(const GemmCall& call) {
   const GemmProblem& p = call.problem;
@@ -35,20 +25,8 @@ Status check(const GemmCall& call) {
   aligned("before", p.activated, call.before);
   aligned("result", true, call.result);
   aligned("bias_gradient", !forward && p.bias, call.bias_gradient);
+  found.require(!call.algorithm.empty(), "algorithm", " has no name");
   return found.status();
-}
-
-void set_gemm_choices(std::vector<GemmChoice> table) {
-  choices() = std::move(table);
-}
-
-std::string chosen_gemm_algorithm(const GemmProblem& problem, int compute_capability, std::size_t library) {
-  GemmProblem any_rows = problem;
-  any_rows.rows = 0;
-  for (const GemmChoice& each : choices())
-    if ((each.problem == problem || each.problem == any_rows) && each.compute_capability == compute_capability && each.library == library)
-      return each.algorithm;
-  return {};
 }
 
 }  // namespace tessera::kernels

@@ -21,7 +21,7 @@ enum class GemmKind {
   kWeightGradient,  ///< result = grad_y^T x, with the sums of grad_y over rows in bias_gradient [out]
 };
 
-/// What a product computes. Algorithms are chosen by it.
+/// What a product computes, by which callers choose an algorithm.
 struct GemmProblem {
   GemmKind kind = GemmKind::kForward;
   std::int64_t rows = 0, in = 0, out = 0;      ///< at least 1; in and out are multiples of 8
@@ -44,36 +44,20 @@ struct GemmCall {
   void* result = nullptr;        ///< out
   void* bias_gradient = nullptr;  ///< out; of a weight gradient: of the result's type
   void* workspace = nullptr;      ///< gemm_workspace() bytes
-  std::string algorithm = {};     ///< a name that gemm_algorithms() lists; empty: gemm_algorithm()
+  std::string algorithm = {};     ///< a name that gemm_algorithms() lists
 };
 
 /// Returns a failure with a one-line message that names the first bad argument.
 Status check(const GemmCall& call);
 
-/// A measurement that prefers an algorithm to the library's first one. The order of sums depends on the algorithm, so choices are data and
-/// never made by timing while a program runs.
-struct GemmChoice {
-  GemmProblem problem;           ///< 0 rows: any number of rows
-  int compute_capability = 0;    ///< 90 for 9.0
-  std::size_t library = 0;       ///< gemm_library()
-  std::string algorithm;
-};
-
-/// Replaces the table of choices, which is empty at the start. Call this function before the first product.
-void set_gemm_choices(std::vector<GemmChoice> choices);
-/// Returns the algorithm that the table names for a problem; empty: none.
-std::string chosen_gemm_algorithm(const GemmProblem& problem, int compute_capability, std::size_t library);
-
 /// These functions are about the current device.
 namespace cuda {
-/// Returns the version of cuBLASLt in this process; 0 if there is none, or if this build has no CUDA.
-std::size_t gemm_library();
+/// Returns whether this build has CUDA, and this process has loaded cuBLASLt.
+bool has_gemm();
 /// Returns the names of the algorithms that can compute the product, best first by the library's estimate, at most 8. There may be none.
 std::vector<std::string> gemm_algorithms(const GemmProblem& problem);
-/// Returns the algorithm that gemm() uses: the table's, if it can compute the product, or else the first; empty if there is none.
-std::string gemm_algorithm(const GemmProblem& problem);
 std::size_t gemm_workspace();
-/// Runs asynchronously on `stream` (a cudaStream_t). Fails if no algorithm can compute the product.
+/// Runs asynchronously on `stream` (a cudaStream_t). Fails if the algorithm cannot compute the product.
 Status gemm(const GemmCall& call, void* stream);
 }  // namespace cuda
 

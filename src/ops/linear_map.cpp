@@ -1,5 +1,7 @@
 #include "src/ops/linear_map.h"
 
+#include <algorithm>
+#include <bit>
 #include <optional>
 
 #include <ATen/ATen.h>
@@ -7,7 +9,6 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/nn/functional/linear.h>
 
-#include "kernels/gemm/gemm.h"
 #include "src/ops/activation.h"
 #include "src/ops/kernel_call.h"
 #include <tessera/ops/numeric.h>
@@ -27,7 +28,7 @@ bool fits(const at::Tensor& a, const at::Tensor& b) {
   const auto narrow = [](const at::Tensor& each) {
     return each.is_cuda() && each.scalar_type() == at::kBFloat16 && each.numel() > 0 && is_aligned(each);
   };
-  return narrow(a) && narrow(b) && has_kernels(a) && kernels::cuda::gemm_library() != 0;
+  return narrow(a) && narrow(b) && has_kernels(a) && kernels::cuda::has_gemm();
 }
 
 at::Tensor rows_of(const at::Tensor& x) {
@@ -49,7 +50,8 @@ std::vector<std::int64_t> leading_dims(const at::Tensor& x) {
 // Chooses the algorithm of a product on the tensor's device. Returns false if there is none.
 bool finds_algorithm(kernels::GemmCall& call, const at::Tensor& like) {
   const c10::OptionalDeviceGuard device(like.device());
-  if (call.problem.in % 8 == 0 && call.problem.out % 8 == 0) call.algorithm = kernels::cuda::gemm_algorithm(call.problem);
+  if (call.problem.in % 8 == 0 && call.problem.out % 8 == 0)
+    call.algorithm = choose_algorithm(call.problem, kernels::cuda::gemm_algorithms(call.problem));
   return !call.algorithm.empty();
 }
 
@@ -117,6 +119,19 @@ at::Tensor activated(const at::Tensor& given, const at::Tensor& given_factor, co
 
 }  // namespace linear_map_parts
 }  // namespace
+
+TuningKey linear_map_tuning_key(const kernels::GemmProblem& p) {
+  const auto rows = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(p.rows)));
+  const std::int64_t kind = static_cast<std::int64_t>(p.kind), activation = p.activated ? 1 + static_cast<std::int64_t>(p.activation) : 0;
+  return {"linear_map", p.kind == kernels::GemmKind::kForward ? kernels::Pass::kForward : kernels::Pass::kBackward, at::kBFloat16,
+          {kind, rows, p.in, p.out, p.result == kernels::DataType::kFloat32, p.bias, activation, p.accumulate}};
+}
+
+std::string choose_algorithm(const kernels::GemmProblem& problem, const std::vector<std::string>& algorithms) {
+  if (algorithms.empty()) return {};
+  const char* const tuned = tuned_configuration(linear_map_tuning_key(problem));
+  return tuned != nullptr && std::ranges::find(algorithms, tuned) != algorithms.end() ? tuned : algorithms.front();
+}
 
 at::Tensor apply_map(const at::Tensor& x, const MapParameters& parameters, bool by_functional) {
   if (const auto found = linear_map_parts::library_map(x, parameters)) return *found;

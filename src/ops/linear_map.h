@@ -1,8 +1,12 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
+
+#include "kernels/gemm/gemm.h"
+#include "src/ops/tuning.h"
 
 namespace tessera {
 
@@ -57,5 +61,13 @@ struct MapGradient {
 /// Returns the gradients of a map's parameters that are wanted, from that of its result. On a GPU, that of the weight is float32 if `type`
 /// is; everywhere else it has the gradient's type.
 MapGradient parameter_gradient(const at::Tensor& gradient, const at::Tensor& x, at::ScalarType type, bool weight_wanted, bool bias_wanted);
+
+/// What the choice of an algorithm of kernels/gemm depends on: all of the problem, with its rows rounded up to a power of two, because packed
+/// captions have another number of rows in each batch.
+TuningKey linear_map_tuning_key(const kernels::GemmProblem& problem);
+
+/// Returns the algorithm for a product among those that can compute it, best first: the one that the tuning table names, or else the first,
+/// because other numbers of rows with the same key may have other algorithms. Empty if there is none.
+std::string choose_algorithm(const kernels::GemmProblem& problem, const std::vector<std::string>& algorithms);
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include <ATen/ATen.h>
+#include <ATen/Context.h>
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
@@ -70,6 +71,24 @@ TEST(Tune, ErrorsAreRelativeToTheReference) {
   EXPECT_EQ(relative_error({at::tensor({3.0, kNan})}, {reference}), std::numeric_limits<double>::infinity());
   EXPECT_EQ(relative_error({at::ones({3})}, {reference}), std::numeric_limits<double>::infinity());
   EXPECT_EQ(relative_error({at::zeros({2})}, {at::zeros({2}, at::kDouble)}), 0);
+}
+
+// On the CPU there is nothing to choose, but the passes and their references are the same.
+TEST(Tune, ProductsOfAMapAgreeWithFloat64) {
+  const at::Device device = at::hasCUDA() ? at::kCUDA : at::kCPU;
+  for (const bool with_bias : {false, true}) {
+    const std::vector<TuningCase> cases = map_tuning_cases({48, 16, 24, with_bias}, device);
+    ASSERT_EQ(cases.size(), 3u);
+    for (const TuningCase& each : cases) {
+      SCOPED_TRACE(each.problem);
+      EXPECT_EQ(each.library, "cublas");
+      EXPECT_EQ(each.key.shape, (std::vector<std::int64_t>{&each - cases.data(), 64, 16, 24, &each == &cases[2],
+                                                           &each == &cases[0] || (&each == &cases[2] && with_bias), 0, 0}));
+      const TunedCase measured = tune(each, [](const std::function<void()>&) { return 1e-6; });
+      EXPECT_EQ(measured.candidates.size(), 1 + each.configurations.size());
+      for (const TuningCandidate& candidate : measured.candidates) EXPECT_EQ(candidate.reason, "") << candidate.configuration;
+    }
+  }
 }
 
 TEST(Tune, NeedsAGpu) {

@@ -48,12 +48,14 @@ double gelu_tanh(double x) {
 }
 
 bool refuses_bias_gradients = false;
+std::uint64_t last_algorithm = 0;
 
 cublasStatus_t multiply(cublasLtHandle_t, cublasLtMatmulDesc_t product, const void* alpha, const void* a, cublasLtMatrixLayout_t a_layout,
                         const void* b, cublasLtMatrixLayout_t b_layout, const void* beta, const void* c, cublasLtMatrixLayout_t, void* d,
                         cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algorithm, void* workspace, size_t bytes,
                         cudaStream_t) {
   EXPECT_NE(algorithm, nullptr);
+  last_algorithm = algorithm->data[0];
   EXPECT_TRUE(workspace != nullptr && bytes == 1024);
   EXPECT_EQ(c, d);
   const auto& all = *reinterpret_cast<const Attributes*>(product);
@@ -97,7 +99,6 @@ CublasLt stand_in() {
     *handle = reinterpret_cast<cublasLtHandle_t>(1);
     return CUBLAS_STATUS_SUCCESS;
   };
-  out.cublasLtGetVersion = []() -> size_t { return 130000; };
   out.cublasLtMatmul = multiply;
   out.cublasLtMatmulDescCreate = [](cublasLtMatmulDesc_t* to, cublasComputeType_t compute, cudaDataType_t scale) {
     EXPECT_EQ(compute, CUBLAS_COMPUTE_32F);
@@ -179,7 +180,7 @@ class Gemm : public testing::Test {
 
   void run(GemmCall call) {
     call.workspace = workspace;
-    call.algorithm = products.algorithms(call.problem).at(0);
+    if (call.algorithm.empty()) call.algorithm = products.algorithms(call.problem).at(0);
     expect_ok(check(call));
     expect_ok(products.run(call, nullptr));
   }
@@ -268,18 +269,15 @@ TEST_F(Gemm, ListsWhatTheLibraryCanCompute) {
   EXPECT_EQ(products.run(call, nullptr).message(), "gemm: no algorithm cublaslt/67/1/2/3/4/5/6/7/8");
 }
 
-TEST_F(Gemm, ChoosesByTheTable) {
-  const GemmProblem problem{GemmKind::kForward, kRows, kIn, kOut}, other{GemmKind::kForward, kRows, kOut, kIn};
-  GemmProblem any_rows = problem;
-  any_rows.rows = 0;
-  EXPECT_EQ(chosen_gemm_algorithm(problem, 90, 130000), "");
-  set_gemm_choices({{problem, 90, 130000, "a"}, {any_rows, 90, 130000, "b"}});
-  EXPECT_EQ(chosen_gemm_algorithm(problem, 90, 130000), "a");
-  EXPECT_EQ(chosen_gemm_algorithm({GemmKind::kForward, 7, kIn, kOut}, 90, 130000), "b");
-  EXPECT_EQ(chosen_gemm_algorithm(other, 90, 130000), "");
-  EXPECT_EQ(chosen_gemm_algorithm(problem, 80, 130000), "");
-  EXPECT_EQ(chosen_gemm_algorithm(problem, 90, 120000), "") << "another version";
-  set_gemm_choices({});
+TEST_F(Gemm, RunsTheAlgorithmThatTheCallNames) {
+  Matrix result(kRows * kOut);
+  GemmCall call{{GemmKind::kForward, kRows, kIn, kOut}};
+  call.x = x.bytes.data(), call.weight = weight.bytes.data(), call.result = result.bytes.data();
+  for (const std::uint64_t id : {68, 66}) {
+    call.algorithm = "cublaslt/" + std::to_string(id) + "/1/2/3/4/5/6/7/8";
+    run(call);
+    EXPECT_EQ(last_algorithm, id);
+  }
 }
 
 TEST_F(Gemm, ErrorsNameBadArguments) {
@@ -292,6 +290,8 @@ TEST_F(Gemm, ErrorsNameBadArguments) {
   GemmCall call{{GemmKind::kForward, 1, kIn, kOut}};
   call.x = reinterpret_cast<const void*>(8);
   EXPECT_EQ(check(call).message(), "gemm: x is not at a multiple of 16 bytes");
+  call.x = call.weight = x.bytes.data(), call.result = before_in.bytes.data();
+  EXPECT_EQ(check(call).message(), "gemm: algorithm has no name");
 }
 
 }  // namespace

@@ -101,6 +101,31 @@ TEST(LinearMap, MultipliesByTheCopyOfTheWeight) {
   EXPECT_TRUE(at::equal(apply_map(x, parameters, false), at::linear(x, parameters.copy, c.bias.to(at::kBFloat16))));
 }
 
+TEST(LinearMap, UsesTheAlgorithmThatTheTuningTableNames) {
+  const kernels::GemmProblem problem{kernels::GemmKind::kForward, 40, kIn, kOut};
+  const std::vector<std::string> algorithms = {"first", "second"};
+  const ForcedConfiguration forced(linear_map_tuning_key(problem), "second");
+  EXPECT_EQ(choose_algorithm(problem, algorithms), "second");
+  EXPECT_EQ(choose_algorithm(problem, {"first"}), "first") << "the chosen algorithm cannot compute this product";
+  EXPECT_EQ(choose_algorithm(problem, {}), "");
+  kernels::GemmProblem other = problem;
+  other.rows = 64;
+  EXPECT_EQ(choose_algorithm(other, algorithms), "second") << "the same class of rows";
+  const auto expect_another_key = [&](const auto& change) {
+    kernels::GemmProblem changed = problem;
+    change(changed);
+    EXPECT_NE(linear_map_tuning_key(changed), linear_map_tuning_key(problem));
+  };
+  expect_another_key([](auto& p) { p.kind = kernels::GemmKind::kInputGradient; });
+  expect_another_key([](auto& p) { p.rows = 65; });
+  expect_another_key([](auto& p) { p.in = kOut; });
+  expect_another_key([](auto& p) { p.out = kIn; });
+  expect_another_key([](auto& p) { p.result = kernels::DataType::kFloat32; });
+  expect_another_key([](auto& p) { p.bias = true; });
+  expect_another_key([](auto& p) { p.activated = true; });
+  expect_another_key([](auto& p) { p.accumulate = true; });
+}
+
 TEST(LinearMap, OnAGpuMatchesFloat64) {
   if (!at::globalContext().hasCUDA()) GTEST_SKIP() << "no GPU";
   for (const bool gated : {false, true})

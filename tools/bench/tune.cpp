@@ -159,6 +159,7 @@ std::string to_json(const TuneBench& bench) {
 std::vector<TunableOperator> tunable_operators() {
   return {{"sparsify_group", sparsify_group_tuning_cases},
           {"self_attention", self_attention_tuning_cases},
+          {"linear_map", linear_map_tuning_cases},
           {"token_max_projection", token_max_projection_tuning_cases},
           {"max_similarity", max_similarity_tuning_cases}};
 }

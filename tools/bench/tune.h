@@ -36,6 +36,15 @@ std::vector<TuningCase> sparsify_group_tuning_cases(const at::Device& device);
 std::vector<TuningCase> self_attention_tuning_cases(const at::Device& device);
 std::vector<TuningCase> max_similarity_tuning_cases(const at::Device& device);
 std::vector<TuningCase> token_max_projection_tuning_cases(const at::Device& device);
+std::vector<TuningCase> linear_map_tuning_cases(const at::Device& device);
+
+/// A linear map of `rows` rows in a transformer block.
+struct TunedMap {
+  std::int64_t rows, in, out;
+  bool bias_gradient = false;  // whether the block computes the bias gradient together with that of the weight
+};
+/// The products of one map in bfloat16: forward, the gradient of its input, and the gradients of its parameters.
+std::vector<TuningCase> map_tuning_cases(const TunedMap& map, const at::Device& device);
 
 /// Returns the norm of the difference divided by the norm of the reference, over all tensors; infinity if a shape differs, or if only one
 /// side is NaN.
