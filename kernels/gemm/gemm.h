@@ -30,8 +30,6 @@ struct GemmProblem {
   bool activated = false;                      ///< not for weight gradients
   Activation activation = Activation::kGelu;   ///< if activated
   bool accumulate = false;                     ///< adds the product to `result`; without a bias and an activation
-
-  bool operator==(const GemmProblem&) const = default;
 };
 
 struct GemmCall {

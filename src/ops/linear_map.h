@@ -62,8 +62,8 @@ struct MapGradient {
 /// is; everywhere else it has the gradient's type.
 MapGradient parameter_gradient(const at::Tensor& gradient, const at::Tensor& x, at::ScalarType type, bool weight_wanted, bool bias_wanted);
 
-/// What the choice of an algorithm of kernels/gemm depends on: all of the problem, with its rows rounded up to a power of two, because packed
-/// captions have another number of rows in each batch.
+/// What the choice of an algorithm of kernels/gemm depends on: all of the problem, with its rows rounded up to a power of two, because
+/// packed captions have another number of rows in each batch.
 TuningKey linear_map_tuning_key(const kernels::GemmProblem& problem);
 
 /// Returns the algorithm for a product among those that can compute it, best first: the one that the tuning table names, or else the first,
