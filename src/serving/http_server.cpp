@@ -1,5 +1,6 @@
 #include "src/serving/http_server.h"
 
+#include <omp.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -7,7 +8,6 @@
 #include <iostream>
 #include <mutex>
 
-#include <ATen/Parallel.h>
 #include <httplib.h>
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
@@ -171,9 +171,9 @@ struct HttpServer::Impl {
   template <class Content>
   void answer(const httplib::Request& request, httplib::Response& response, const std::string& path, const Content& content,
               const char* type = "application/json") {
-    // The operators of this thread must not start threads of their own, because there are many connections.
-    thread_local const bool single = (at::set_num_threads(1), true);
-    static_cast<void>(single);
+    // The operators of this thread must not start threads of their own, because there are many connections. (at::set_num_threads() would
+    // also limit the model's thread, because it changes MKL's number of threads for the whole process.)
+    omp_set_num_threads(1);
     const double begun = steady_seconds();
     const auto fail = [&](int status, const std::string& message, const std::string& kind, const std::string& param = "",
                           const std::string& code = "") {
