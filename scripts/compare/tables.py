@@ -7,6 +7,7 @@ seeds, and for most tables also differences with intervals. Some tables have a s
   scripts/compare/tables.py pyramidclip --bad-captions 0 20 40 60
   scripts/compare/tables.py readouts          # CLIP with several read-outs
   scripts/compare/tables.py readouts --wide
+  scripts/compare/tables.py residual          # loss and scores of CLIP and SPARC with both types of the residual stream
   scripts/compare/tables.py sparc             # CLIP, FILIP and SPARC for several numbers of objects per image
   scripts/compare/tables.py stair             # STAIR trained in three stages, STAIR trained in one stage, and CLIP
   scripts/compare/tables.py stair --web vit
@@ -19,7 +20,9 @@ Complete runs are not trained again, and stopped runs resume from their last che
 programs (scripts/setup.sh).
 """
 import argparse
+import json
 import pathlib
+import statistics
 
 from objectives import (ROOT, Cell, add_arguments, against, print_differences, print_side_by_side, print_table, rows_of, run_cells,
                         variant)
@@ -247,6 +250,36 @@ def stair(args):
     print_side_by_side(cells, clip, args, STAIR, STAIR_COMPARED, STAIR_COUNTS)
 
 
+def losses_of(cell, args):
+    """Returns {step: the loss of the run with each seed}."""
+    rows = [[json.loads(line) for line in (folder.parent / "metrics.jsonl").read_text().splitlines()] for folder in cell.evaluations(args)]
+    curves = [{row["step"]: row["loss"] for row in run if "loss" in row} for run in rows]
+    return {step: [curve[step] for curve in curves] for step in curves[0]}
+
+
+def residual(args):
+    """Compares training.residual: float32 with bfloat16, both with training.precision: bf16, for CLIP and SPARC: the loss in the course of
+    training and the scores of the last model. Both runs of a seed start from the same weights and see the same batches."""
+    args.set = [f"training.steps={args.steps}", "training.precision=bf16", f"log.every_steps={args.steps // 10}", *args.set]
+    args.suite = CONFIGS / "suites/shapes.yaml"
+    pairs = {name: [Cell(f"{name}, {kind}", shapes(name), set=(f"training.residual={kind}",), folder=f"{name}_{kind}")
+                    for kind in ("float32", "bfloat16")] for name in ("clip", "sparc")}
+    columns = {**ZERO_SHOT, **RETRIEVAL}
+    show([cell for pair in pairs.values() for cell in pair], args, columns)
+    print_differences([(f"{name}, bfloat16 - float32", against(*reversed(pair), args)) for name, pair in pairs.items()],
+                      list(columns), list(columns.values()))
+    print("\n| loss at step | " + " | ".join(f"{name}, float32 | {name}, bfloat16 | difference" for name in pairs) + " |")
+    print("| --- |" + " --- |" * 3 * len(pairs))
+    curves = [[losses_of(cell, args) for cell in pair] for pair in pairs.values()]
+    for step in curves[0][0]:
+        cells = []
+        for single, half in curves:
+            differences = [b - a for a, b in zip(single[step], half[step])]
+            cells += [f"{statistics.mean(single[step]):.4f}", f"{statistics.mean(half[step]):.4f}",
+                      f"{statistics.mean(differences):+.4f} ± {statistics.stdev(differences) if len(differences) > 1 else 0:.4f}"]
+        print(f"| {step} | " + " | ".join(cells) + " |")
+
+
 def option(name, **settings):
     return name, settings
 
@@ -264,6 +297,7 @@ TABLES = {  # function: (the folder of its runs, its options)
         option("--pyramid", default="pyramidclip", choices=PYRAMID[1:], help="the step that is compared with --bad-captions"),
         steps(300, "of training with --bad-captions, for every run")]),
     readouts: ("runs/readouts", [ONLY, option("--wide", action="store_true", help="compare SPARO with rivals of 512 numbers"), steps(1000)]),
+    residual: ("runs/residual", [steps(400)]),
     sparc: ("runs/sparc_objects", [
         option("--systems", nargs="+", default=["clip", "filip", "sparc"], choices=["clip", "filip", "sparc"], help="default: all"),
         option("--objects", nargs="+", type=int, default=[2, 3, 4], metavar="COUNT"),
