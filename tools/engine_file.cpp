@@ -1,8 +1,6 @@
 #include "tools/engine_file.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <filesystem>
 #include <span>
 
@@ -10,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/dump_utf8.h"
+#include "src/base/json_numbers.h"
 #include "src/base/printable.h"
 #include <tessera/base/error.h>
 
@@ -22,26 +21,11 @@ constexpr std::int64_t kPointsPerLine = 256;  // of qdrant, whose server takes b
 
 std::string json_text(const std::string& text) { return dump_utf8(json(text)); }
 
-/// Appends the shortest decimal from which the same float32 is read back.
-void append_number(std::string& out, float value) {
-  std::array<char, 32> buffer;
-  out.append(buffer.data(), std::to_chars(buffer.data(), buffer.data() + buffer.size(), value).ptr);
-}
-
-template <class Values, class Append>
-std::string list_text(const Values& values, const Append& append) {
-  std::string out = "[";
-  for (const auto& value : values) {
-    if (out.size() > 1) out += ',';
-    append(out, value);
-  }
-  return out + "]";
-}
-
 /// Writes a sparse row as {"indices": [...], "values": [...]}.
 std::string indexed_text(std::span<const std::int32_t> tokens, std::span<const float> weights) {
-  const auto token = [](std::string& out, std::int32_t value) { out += std::to_string(value); };
-  return R"({"indices":)" + list_text(tokens, token) + R"(,"values":)" + list_text(weights, append_number) + "}";
+  std::string out = R"({"indices":)" + json(tokens).dump() + R"(,"values":)";
+  append_numbers(out, weights);
+  return out + "}";
 }
 
 /// Writes a sparse row as {"token": weight, ...}. Both engines take a dot in a name for a path, and elasticsearch replaces dots by
@@ -87,8 +71,11 @@ void EngineFile::add(const std::vector<std::string>& keys, const std::vector<std
     rows_ += std::ssize(keys);
     return;
   }
-  for (std::size_t i = 0; i < keys.size(); ++i, row += width_)
-    add_document(keys[i], texts.empty() ? nullptr : &texts[i], list_text(std::span(row, static_cast<std::size_t>(width_)), append_number));
+  for (std::size_t i = 0; i < keys.size(); ++i, row += width_) {
+    std::string vector;
+    append_numbers(vector, {row, static_cast<std::size_t>(width_)});
+    add_document(keys[i], texts.empty() ? nullptr : &texts[i], vector);
+  }
 }
 
 void EngineFile::add(const index::SparseVectors& rows, const std::vector<std::string>& texts, const index::TokenNames& names) {

@@ -1,14 +1,13 @@
 #include "src/serving/service.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <map>
 
 #include <ATen/ATen.h>
 
 #include "src/base/digest.h"
 #include "src/base/dump_utf8.h"
+#include "src/base/json_numbers.h"
 #include "src/base/printable.h"
 #include "src/data/image/encode.h"
 #include "src/evaluation/embedding_rows.h"
@@ -29,24 +28,13 @@ constexpr std::int64_t kMostSlots = 16;   // that /v1/explain returns
 constexpr std::int64_t kMostTokens = 32;  // of a sparse embedding, that /v1/explain returns
 constexpr std::int64_t kMostHits = 1000;
 
-/// Writes numbers as the shortest decimals from which the same float32 is read back.
-void append_numbers(std::string& out, const float* values, std::int64_t count) {
-  out += '[';
-  std::array<char, 32> buffer;
-  for (std::int64_t i = 0; i < count; ++i) {
-    if (i > 0) out += ',';
-    out.append(buffer.data(), std::to_chars(buffer.data(), buffer.data() + buffer.size(), values[i]).ptr);
-  }
-  out += ']';
-}
-
-/// Returns a matrix of float32 as JSON. nlohmann::json would write each number as a double with up to 17 digits.
+/// Returns a matrix of float32 as JSON.
 std::string rows_text(const at::Tensor& matrix) {
   const at::Tensor rows = matrix.to(at::kFloat).contiguous();
   std::string out = "[";
   for (std::int64_t i = 0; i < rows.size(0); ++i) {
     if (i > 0) out += ',';
-    append_numbers(out, rows.const_data_ptr<float>() + i * rows.size(1), rows.size(1));
+    append_numbers(out, {rows.const_data_ptr<float>() + i * rows.size(1), static_cast<std::size_t>(rows.size(1))});
   }
   return out + ']';
 }
@@ -113,7 +101,7 @@ void append_embedding(std::string& out, const ServedModel& model, const TowerFea
   embedding = unit_embeddings(embedding).to(at::kFloat).contiguous();
   const float* values = embedding.const_data_ptr<float>();
   if (form.encoding == "float")
-    append_numbers(out, values, embedding.numel());
+    append_numbers(out, {values, static_cast<std::size_t>(embedding.numel())});
   else
     out += '"' + base64_encode({reinterpret_cast<const char*>(values), static_cast<std::size_t>(embedding.numel()) * sizeof(float)}) + '"';
 }
@@ -154,11 +142,12 @@ std::string embeddings(const ServedModel& model, const Body& body, const Limits&
   preparing.done();
   const TowerFeatures image_features = of_images.valid() ? of_images.get() : TowerFeatures{};
   const TowerFeatures text_features = of_texts.valid() ? of_texts.get() : TowerFeatures{};
+  for (const TowerFeatures* features : {&image_features, &text_features})
+    if (features->global.defined()) check_finite(features->global);
   std::string out = R"({"object":"list","data":[)";
   std::int64_t image = 0, text = 0;
   for (std::size_t i = 0; i < of_image.size(); ++i) {
     const TowerFeatures& features = of_image[i] ? image_features : text_features;
-    if (i == 0) check_finite(features.global);
     if (slots && !features.slots.defined()) bad_request("output", "output: the model ", model.name, " has no slots; those of SPARO have");
     out += concat(i == 0 ? "" : ",", R"({"object":"embedding","index":)", i, R"(,"embedding":)");
     append_embedding(out, model, features, of_image[i] ? image++ : text++, form);
@@ -289,10 +278,7 @@ std::string search(const ServedModel& model, const Body& body, const Limits& lim
 }
 
 /// Returns the slots in which image and text agree most, with what they attend to. Only for the model's thread.
-json slots_of(const ServedModel& model, const at::Tensor& image, const std::string& text) {
-  const ViewNeeds needs{.slots = true, .attention = true, .input_ids = true};
-  const TowerFeatures images = model.embedder.encode_images(image_batch({image}, model.preprocessing()), needs);
-  const TowerFeatures texts = model.embedder.encode_texts({text}, needs);
+json slots_of(const ServedModel& model, const TowerFeatures& images, const TowerFeatures& texts) {
   if (!images.slots.defined() || !images.attention.defined() || !texts.slots.defined() || !texts.attention.defined()) return nullptr;
   check_same_slots("explain", images.slots, texts.slots);
   const std::vector<std::string> tokens = tokens_of(model.embedder, texts.input, 0);
@@ -325,15 +311,15 @@ std::string explain(const ServedModel& model, const Body& body, const Limits& li
   const std::string text = body.text("text", "");
   const std::vector<DecodedImage> given = decoded(body.images("image"), model, limits, "image");
   if (given.size() != 1) bad_request("image", "image: expected one image");
-  const std::vector<at::Tensor> images = pixels_of(given);
   preparing.done();
   json out = {{"model", model.name}, {"text", text}, {"words", json::array()}};
   model.thread.run([&] {
     add_word_maps(model, given[0], text, out);
-    const TowerFeatures image = model.embedder.encode_images(image_batch(images, model.preprocessing()), {});
-    const TowerFeatures caption = model.embedder.encode_texts({text}, {});
+    const ViewNeeds needs{.slots = true, .attention = true, .input_ids = true};
+    const TowerFeatures image = model.embedder.encode_images(image_batch(pixels_of(given), model.preprocessing()), needs);
+    const TowerFeatures caption = model.embedder.encode_texts({text}, needs);
     out["similarity"] = model.embedder.similarity(image, caption)[0][0].item<double>();
-    if (const json slots = slots_of(model, images[0], text); !slots.is_null()) out["slots"] = slots;
+    if (const json slots = slots_of(model, image, caption); !slots.is_null()) out["slots"] = slots;
     if (!model.is_sparse()) return;
     out["image_tokens"] = sparse_form(model, image.global[0], kMostTokens);
     out["text_tokens"] = sparse_form(model, caption.global[0], kMostTokens);
