@@ -37,12 +37,16 @@ void run_on_all_ranks(const ProcessGroup& group, const std::string& what, const 
   conclude(group, what, own, true);
 }
 
-bool run_on_rank0(const ProcessGroup& group, const std::string& what, const std::function<bool()>& body) {
+bool run_on_rank0(const ProcessGroup& group, const std::string& what, const std::function<bool()>& body,
+                  const std::function<void()>& others) {
   if (group.alone()) return body();
   std::exception_ptr own;
   bool result = false;
   try {
-    if (group.first()) result = body();
+    if (group.first())
+      result = body();
+    else if (others)
+      others();
   } catch (...) {
     own = std::current_exception();
   }

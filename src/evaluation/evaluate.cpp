@@ -338,9 +338,9 @@ ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
   const DualEncoderEmbedder whole(loaded.model, loaded.tokenizer);
   std::optional<RankEmbedder> shared;
   if (options.ranks != nullptr) {
-    options.ranks->load(options.checkpoint, options.reading);
-    context.batch_size *= options.ranks->size();
-    shared.emplace(whole, *options.ranks);
+    options.ranks->load(options.checkpoint, options.reading, {suite.source, suite.train, context.threads});
+    shared.emplace(whole, *options.ranks, context.threads);
+    context.ranks = &*shared;
   }
   const Embedder& model = shared ? *shared : static_cast<const Embedder&>(whole);
   KeptSlots kept;

@@ -98,7 +98,7 @@ std::string SlotChoice::describe() const {
 
 SlotChoice choose_slots(const Embedder& model, std::int64_t count, const SlotSettings& settings, const EvaluationContext& context) {
   if (settings.top > count) user_error("--slots top:", settings.top, ": this model has ", count, " slots");
-  const auto source = open_source(settings.data.source, context.source, "--slots: source");
+  const auto source = open_source({.key = "--slots: source", .choice = settings.data.source}, context);
   const Candidates candidates = candidates_for(settings.classes, source, "--slots");
   if (const NamedClasses& matched = candidates.matched; !matched.note.empty())
     log::write(matched.guessed ? log::Level::warning : log::Level::info, "--slots: " + matched.note);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <map>
 #include <memory>
 
 #include <ATen/ATen.h>
@@ -14,14 +15,15 @@
 namespace tessera {
 namespace {
 
-enum class RankOrder : std::int64_t { load, images, texts, stop };
+enum class RankOrder : std::int64_t { load, read, images, images_read, texts, stop };
 
 constexpr const char* kEmbedding = "embedding a share of a batch";
+constexpr double kDay = 24 * 3600;  // rank 0 may compute metrics for long before its next order
 
 /// Returns rank 0's order on every rank. The orders of other ranks are ignored.
 RankOrder share_order(const ProcessGroup& group, RankOrder order) {
-  at::Tensor word = at::full({1}, static_cast<std::int64_t>(order), at::kLong);
-  group.broadcast(word);
+  at::Tensor word = at::full({1}, group.first() ? static_cast<std::int64_t>(order) : -1, at::kLong);
+  group.all_reduce(word, Reduction::max, kDay);
   return static_cast<RankOrder>(word.item<std::int64_t>());
 }
 
@@ -91,6 +93,16 @@ TowerFeatures embed_images(const ProcessGroup& group, const Embedder& model, con
   return map_tensors(features, [&](const at::Tensor& tensor) { return gathered(group, tensor, count); });
 }
 
+/// Runs on all ranks. Each rank embeds those of the images that it has read, and returns the features of all images.
+TowerFeatures embed_images_read(const ProcessGroup& group, const Embedder& model, const RankImages& images,
+                                const std::vector<std::int64_t>& indices, const ViewNeeds& needs) {
+  const RankImages::Part part = images.part_of(indices);
+  TowerFeatures features;
+  run_on_all_ranks(group, kEmbedding, [&] { features = model.encode_images(image_batch(part.pixels, model.preprocessing()), needs); });
+  const std::int64_t count = std::ssize(part.pixels) * group.size();
+  return map_tensors(features, [&](const at::Tensor& tensor) { return gathered(group, tensor, count).index_select(0, part.rows); });
+}
+
 /// Runs on all ranks. Each rank embeds its share of the texts and returns the embeddings of all texts.
 at::Tensor embed_strings(const ProcessGroup& group, const Embedder& model, const std::vector<std::string>& texts) {
   std::vector<std::string> own;
@@ -100,33 +112,81 @@ at::Tensor embed_strings(const ProcessGroup& group, const Embedder& model, const
   return gathered(group, rows, std::ssize(texts));
 }
 
-/// The model on a rank other than 0. Commands from rank 0 make this rank load or run the model.
-class ServedModel {
+/// A rank other than 0, which does what rank 0 orders.
+class Serving {
  public:
-  ServedModel(const ProcessGroup& group, std::string device) : group_(group), device_(std::move(device)) {}
+  Serving(ProcessGroup group, const Embedder* model, const EvaluationContext& context, std::string device)
+      : group_(std::move(group)), model_(model), context_(context), device_(std::move(device)), images_(group_, context.threads) {}
+
+  void until_stopped() {
+    for (;;) {
+      const RankOrder order = share_order(group_, RankOrder::stop);
+      if (order == RankOrder::stop) return;
+      try {
+        obey(order);
+      } catch (const std::exception& error) {  // rank 0 also gets the error and decides whether to continue
+        log::error("rank ", group_.rank(), ": ", error.what());
+      }
+    }
+  }
+
+ private:
+  void obey(RankOrder order) {
+    if (order == RankOrder::load) load();
+    if (order == RankOrder::read) read();
+    if (order == RankOrder::texts) embed_strings(group_, *model_, sent());
+    if (order != RankOrder::images && order != RankOrder::images_read) return;
+    const ViewNeeds needs = share_needs(group_, {});
+    if (order == RankOrder::images)
+      embed_images(group_, *model_, share_images(group_, {}), needs);
+    else
+      embed_images_read(group_, *model_, images_, sent(), needs);
+  }
+
+  nlohmann::json sent() const { return nlohmann::json::parse(group_.broadcast_text("")); }
 
   void load() {
-    const auto order = nlohmann::json::parse(group_.broadcast_text(""));
+    const nlohmann::json order = sent();
     run_on_all_ranks(group_, "loading the model", [&] {
+      model_ = nullptr;
       embedder_.reset();
       CheckpointOptions options{.architecture = order.at("architecture"), .state = order.at("state")};
       const auto size = order.at("image_size").get<std::vector<std::int64_t>>();
       if (!size.empty()) options.image_size = config::Size(size[0], size[1]);
       loaded_ = load_for_inference(order.at("checkpoint"), device_, options);
       embedder_ = std::make_unique<DualEncoderEmbedder>(loaded_.model, loaded_.tokenizer);
+      model_ = embedder_.get();
+      data_ = order.at("data");
+      images_ = RankImages(group_, data_.at("threads"));
     });
   }
-  void images() const {
-    const ViewNeeds needs = share_needs(group_, {});
-    embed_images(group_, *embedder_, share_images(group_, {}), needs);
-  }
-  void texts() const { embed_strings(group_, *embedder_, nlohmann::json::parse(group_.broadcast_text(""))); }
 
- private:
-  const ProcessGroup& group_;
+  void read() {
+    const nlohmann::json order = sent();
+    const std::string name = order.at("source");
+    run_on_all_ranks(group_, "opening the data", [&] {
+      std::shared_ptr<const Source>& source = opened_[name];
+      if (source == nullptr) source = open_source(in_run(source_order_of(name)), context_);
+    });
+    images_.read(opened_.at(name), name, model_->preprocessing(), order.at("now"), order.at("next"));
+  }
+
+  /// Names the run's source in an order without a choice if the context has none, because the model was loaded from a file.
+  SourceOrder in_run(SourceOrder order) const {
+    const char* const of = order.train ? "train" : "source";
+    if (!order.choice && data_.contains(of)) order.choice = source_order_of(data_.at(of)).choice;
+    return order;
+  }
+
+  ProcessGroup group_;
+  const Embedder* model_;
+  const EvaluationContext& context_;
   std::string device_;
+  RankImages images_;
   InferenceModel loaded_;
   std::unique_ptr<DualEncoderEmbedder> embedder_;
+  nlohmann::json data_;
+  std::map<std::string, std::shared_ptr<const Source>> opened_;  // by the text of the order
 };
 
 }  // namespace
@@ -139,13 +199,16 @@ EmbeddingRanks::~EmbeddingRanks() {
   }
 }
 
-void EmbeddingRanks::load(const std::string& checkpoint, const CheckpointOptions& options) const {
+void EmbeddingRanks::load(const std::string& checkpoint, const CheckpointOptions& options, const EvaluationData& data) const {
   if (group_.size() == 1) return;
   share_order(group_, RankOrder::load);
   std::vector<std::int64_t> size;
   if (options.image_size) size = {options.image_size->height, options.image_size->width};
-  const nlohmann::json order = {
-      {"checkpoint", checkpoint}, {"architecture", options.architecture}, {"image_size", size}, {"state", options.state}};
+  nlohmann::json sources = {{"threads", data.threads}};
+  if (data.source) sources["source"] = to_text({.key = "source", .choice = data.source});
+  if (data.train) sources["train"] = to_text({.key = "train", .choice = data.train});
+  const nlohmann::json order = {{"checkpoint", checkpoint}, {"architecture", options.architecture}, {"image_size", size},
+                                {"state", options.state},   {"data", sources}};
   group_.broadcast_text(order.dump());
   run_on_all_ranks(group_, "loading the model", [] {});
 }
@@ -153,8 +216,13 @@ void EmbeddingRanks::load(const std::string& checkpoint, const CheckpointOptions
 TowerFeatures RankEmbedder::encode_images(const TowerInput& images, const ViewNeeds& needs) const {
   const ProcessGroup& group = ranks_.group();
   if (group.size() == 1 || images.values().size(0) == 0) return EmbedderView::encode_images(images, needs);
-  share_order(group, RankOrder::images);
+  const bool read = images.pixels.defined() && images.pixels.is_meta();
+  share_order(group, read ? RankOrder::images_read : RankOrder::images);
   share_needs(group, needs);
+  if (read) {
+    group.broadcast_text(nlohmann::json(wanted_).dump());
+    return embed_images_read(group, viewed(), images_, wanted_, needs);
+  }
   return embed_images(group, viewed(), share_images(group, images), needs);
 }
 
@@ -170,20 +238,29 @@ TowerFeatures RankEmbedder::encode_texts(const std::vector<std::string>& texts, 
   return out;
 }
 
+std::vector<BadImage> RankEmbedder::read_images(const SourceOrder& order, const std::shared_ptr<const Source>& source,
+                                                const std::vector<std::int64_t>& now, const std::vector<std::int64_t>& next) const {
+  const ProcessGroup& group = ranks_.group();
+  const std::string name = to_text(order);
+  share_order(group, RankOrder::read);
+  group.broadcast_text(nlohmann::json{{"source", name}, {"now", now}, {"next", next}}.dump());
+  run_on_all_ranks(group, "opening the data", [] {});
+  return images_.read(source, name, preprocessing(), now, next);
+}
+
+TowerInput RankEmbedder::images_read(const std::vector<std::int64_t>& indices) const {
+  wanted_ = indices;
+  const config::Size size = preprocessing().image_size;
+  return image_input(at::empty({std::ssize(indices), 3, size.height, size.width}, at::TensorOptions(at::kByte).device(at::kMeta)));
+}
+
+void serve_embeddings(const ProcessGroup& group, const Embedder& model, const EvaluationContext& context) {
+  Serving(group, &model, context, "").until_stopped();
+}
+
 void serve_embeddings(const ProcessGroup& group, const std::string& device) {
   log::set_level(log::Level::error);  // rank 0 logs the same warnings about the model
-  ServedModel model(group, device);
-  for (;;) {
-    const RankOrder order = share_order(group, RankOrder::stop);
-    if (order == RankOrder::stop) return;
-    try {
-      if (order == RankOrder::load) model.load();
-      if (order == RankOrder::images) model.images();
-      if (order == RankOrder::texts) model.texts();
-    } catch (const std::exception& error) {  // rank 0 also gets the error and decides whether to continue
-      log::error("rank ", group.rank(), ": ", error.what());
-    }
-  }
+  Serving(group, nullptr, {}, device).until_stopped();
 }
 
 }  // namespace tessera

@@ -15,6 +15,7 @@
 #include "src/training/step/non_finite_guard.h"
 #include "src/training/step/step_pacer.h"
 #include "src/training/step/step_runner.h"
+#include <tessera/evaluation/task.h>
 #include <tessera/training/config/config.h>
 
 namespace tessera {
@@ -83,9 +84,11 @@ class Trainer {
   /// Evaluates the model. Returns false if a signal came before all tasks were done; in that case nothing is written, and a resumed
   /// run repeats the evaluation.
   bool evaluate();
+  /// Runs the evaluation tasks on rank 0, for which all ranks embed images and texts. Returns run_evaluation()'s result on every rank.
+  bool evaluate_on_all_ranks();
   /// Runs the evaluation tasks. If their results cannot be written, logs an error. Called only on rank 0. Returns true if the metric of
   /// checkpoint.keep_best is the best so far.
-  bool run_evaluation();
+  bool run_evaluation(const Embedder& embedder, const EvaluationContext& context);
   /// Runs the evaluation that is due at the step at which the run resumes, unless an earlier session has already run it.
   bool make_up_evaluation();
   Outcome interrupted_at_step();

@@ -8,6 +8,7 @@
 #include "src/base/clock.h"
 #include "src/base/dump_utf8.h"
 #include "src/distributed/agreement.h"
+#include "src/evaluation/rank_embedder.h"
 #include "src/measure/machine.h"
 #include "src/training/interrupt.h"
 #include "src/training/run/run_evaluation.h"
@@ -88,7 +89,7 @@ bool Trainer::evaluate() {
   last_evaluated_ = state_.step;
   heartbeat_.enter("the evaluation", state_.step);
   bool best = false;
-  monitor_.leave_out([&] { best = run_on_rank0(group_, "evaluation", [&] { return run_evaluation(); }); });
+  monitor_.leave_out([&] { best = evaluate_on_all_ranks(); });
   if (run_on_rank0(group_, "evaluation", [&] { return evaluation_cut_short_; })) return false;
   if (!best) return true;
   heartbeat_.enter("saving", state_.step);
@@ -96,14 +97,24 @@ bool Trainer::evaluate() {
   return true;
 }
 
-bool Trainer::run_evaluation() {
-  monitor_.log().clear();
+bool Trainer::evaluate_on_all_ranks() {
   const std::string& weights = config_.evaluation.weights;
   const MeasuredWeights measured(weights == "ema" ? &*run_.ema : nullptr);
   const std::shared_ptr<DualEncoder>& model = weights == "teacher" ? run_.teacher->model : run_.model;
   const MergedAdapters merged(*model);  // merges adapters in the same way as for the model file
   const DualEncoderEmbedder embedder(model, run_.tokenizer);
-  const EvaluationContext context = evaluation_context(run_, config_, state_.step);
+  EvaluationContext context = evaluation_context(run_, config_, state_.step);
+  const auto measure = [&] {
+    const EmbeddingRanks ranks(group_);  // its destructor ends the other ranks' work, also if a task throws
+    const RankEmbedder shared(embedder, ranks, context.threads);
+    context.ranks = &shared;
+    return run_evaluation(shared, context);
+  };
+  return run_on_rank0(group_, "evaluation", measure, [&] { serve_embeddings(group_, embedder, context); });
+}
+
+bool Trainer::run_evaluation(const Embedder& embedder, const EvaluationContext& context) {
+  monitor_.log().clear();
   MeasuredMetrics all;
   auto results = nlohmann::json::array(), failed = nlohmann::json::array();
   for (std::size_t i = 0; i < config_.evaluation.tasks.size(); ++i) {
@@ -125,7 +136,7 @@ bool Trainer::run_evaluation() {
     evaluation_cut_short_ = interrupted() != 0 && i + 1 < config_.evaluation.tasks.size();
     if (evaluation_cut_short_) return false;
   }
-  const nlohmann::json file = {{"step", state_.step},       {"weights", weights},
+  const nlohmann::json file = {{"step", state_.step},       {"weights", config_.evaluation.weights},
                                {"version", version()},      {"commit", commit()},
                                {"date", utc_now()},         {"device", machine_name(run_.device)},
                                {"tasks", results},          {"failed", failed}};

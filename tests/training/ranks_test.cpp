@@ -492,6 +492,54 @@ TEST_F(NprocTest, ReportsAnErrorOnce) {
   EXPECT_TRUE(contains(text(), "fewer samples than one batch of 21 for each of 2 processes"));
 }
 
+// A source in which every fourth image is damaged, which only the rank that decodes it notices.
+class Damaged : public IndexedSource {
+ public:
+  std::int64_t size() const override { return shapes_.size(); }
+  Sample get(std::int64_t index) const override {
+    Sample sample = shapes_.get(index);
+    if (index % 4 != 0) return sample;
+    sample.image = {};
+    sample.encoded = "not an image";
+    return sample;
+  }
+  std::vector<std::string> class_names() const override { return shapes_.class_names(); }
+  std::string describe() const override { return "damaged shapes"; }
+
+ private:
+  ShapesSource shapes_{[] {
+    ShapesSettings settings;
+    settings.size = 45;
+    settings.image_size = 16;
+    return settings;
+  }()};
+};
+
+TEST_F(RanksTest, EvaluationOnAllRanksMatchesOneProcess) {
+  sources().add<config::NoSettings>("test_damaged", "shapes with damaged images",
+                                    [](const config::NoSettings&) { return std::make_shared<Damaged>(); });
+  const std::vector<std::string> settings = {
+      "training.steps=1", "evaluation.at_start=true", "evaluation.batch_size=4", "training.ema={decay: 0.5}", "evaluation.weights=ema",
+      "evaluation.tasks=[{name: zero_shot, source: {name: test_damaged}}, {name: retrieval}, {name: retrieval, source: {name: test_damaged}}, "
+      "{name: segmentation}, {name: knn, train: {name: test_damaged}}, {name: validation_loss, batch_size: 8}]"};
+  const auto results = [&](int ranks) {
+    const std::string name = std::to_string(ranks);
+    run(ranks, name, settings);
+    auto file = nlohmann::json::parse(io::read_file(folder_ / (name + "/evaluation/step_0000000.json")));
+    EXPECT_TRUE(file.at("failed").empty()) << file.at("failed").dump(1);
+    for (auto& task : file.at("tasks"))
+      for (const char* changing : {"seconds", "texts_per_second"}) task.erase(changing);
+    return file.at("tasks");
+  };
+  const nlohmann::json alone = results(1);
+  EXPECT_EQ(alone.at(0).at("samples"), 33);
+  EXPECT_EQ(alone.at(0).at("skipped"), nlohmann::json({{"bad_image", 12}}));
+  for (const int ranks : {2, 3}) {
+    const nlohmann::json shared = results(ranks);
+    EXPECT_EQ(shared, alone) << nlohmann::json::diff(alone, shared).dump(1);
+  }
+}
+
 TEST_F(NprocTest, IsRejectedInsideALauncher) {
   ::setenv("WORLD_SIZE", "2", 1);
   EXPECT_EQ(run_program(arguments(folder_ / "a", {"--nproc", "2"}), output_), 2);

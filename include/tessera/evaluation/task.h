@@ -18,6 +18,7 @@
 namespace tessera {
 
 class TextConditionedPool;
+class RankEmbedder;
 class ReportedSamples;
 
 /// What an evaluation provides to its tasks: data, parts of the model, and settings.
@@ -27,7 +28,7 @@ struct EvaluationContext {
   // the run's loss, for the tasks validation_loss, captions and referring; null if there is no objective
   std::shared_ptr<const RunLoss> loss;
   std::shared_ptr<TextConditionedPool> pool;   // the objective's pool, for scores conditioned on texts; null if the objective has none
-  std::int64_t batch_size = 64;
+  std::int64_t batch_size = 64;  // of each rank
   std::int64_t threads = 2;
   bool images = false;            // whether tasks should fill TaskResult::cards
   double logit_scale = 100;         // for the report's probabilities, similarities are multiplied by this factor before the softmax
@@ -38,6 +39,7 @@ struct EvaluationContext {
   std::shared_ptr<std::map<std::uint64_t, TowerFeatures>> vocabulary_texts;
   // skipped samples that the log has already reported; null: each pass over the data reports its skipped samples
   std::shared_ptr<ReportedSamples> reported;
+  const RankEmbedder* ranks = nullptr;  // the embedder with which all ranks read and decode images; null: only this rank does
   /// Called after each batch of images; may be empty.
   std::function<void(std::int64_t done, std::int64_t total)> progress;
 };

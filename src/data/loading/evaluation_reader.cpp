@@ -69,6 +69,35 @@ void prepare_image(EvaluationSample& sample, const Preprocessing& preprocessing)
     sample.depth = preprocess_depth(read.depth, read.image.height, read.image.width, preprocessing);
 }
 
+struct ImageShare::Impl {
+  SamplePass<Outcome> pass;
+};
+
+ImageShare::ImageShare(const std::shared_ptr<const Source>& source, const Preprocessing& preprocessing, std::vector<std::int64_t> indices,
+                       std::int64_t threads)
+    : indices_(std::move(indices)) {
+  const auto count = std::ssize(indices_);
+  if (count == 0) return;
+  const ImageWork work{preprocessing, EvaluationImages::prepared, {}};
+  impl_.reset(new Impl{{{.source = source,
+                         .count = count,
+                         .threads = std::min<std::int64_t>(threads, count),
+                         .ahead = count,
+                         .place = [places = indices_](std::int64_t number) { return places[static_cast<std::size_t>(number)]; }},
+                        [work](Sample& sample, std::int64_t index, Outcome& out) { process(sample, index, work, out); }}});
+}
+
+ImageShare::~ImageShare() = default;
+
+std::vector<ImageShare::Image> ImageShare::take() {
+  std::vector<Image> out;
+  for (std::size_t i = 0; i < indices_.size(); ++i) {
+    const Outcome outcome = impl_->pass.next();
+    out.push_back({outcome.good() ? outcome.sample.pixels : at::Tensor(), outcome.bad_reason, outcome.bad_text});
+  }
+  return out;
+}
+
 struct EvaluationReader::Impl {
   std::string described;
   std::int64_t batch_size;
@@ -116,10 +145,20 @@ std::vector<EvaluationSample> EvaluationReader::next() {
   impl_->statistics.wait_seconds += std::chrono::duration<double>(Clock::now() - begin).count();
   impl_->statistics.samples += static_cast<std::int64_t>(out.size());
   impl_->statistics.skipped = impl_->skips.counts();
+  if (out.empty()) end();
+  return out;
+}
+
+void EvaluationReader::end() const {
   if (impl_->taken == impl_->count && impl_->statistics.samples == 0 && impl_->skips.total() > 0)
     user_error(impl_->described, ": no sample can be read (", describe_counts(impl_->skips.counts()),
                "); the first: ", impl_->skips.first());
-  return out;
+}
+
+void EvaluationReader::reject(const std::string& reason, const std::string& text) {
+  impl_->skips.note(reason, text);
+  --impl_->statistics.samples;
+  impl_->statistics.skipped = impl_->skips.counts();
 }
 
 LoaderStatistics EvaluationReader::statistics() const {

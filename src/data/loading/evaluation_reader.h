@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -42,6 +43,27 @@ enum class EvaluationImages { prepared, decoded, as_read };
 /// image, `image` is set, and `pixels`, `mask` and `depth` stay empty. The function is called from several threads.
 using IsKnownImage = std::function<bool(std::uint64_t image)>;
 
+/// Prepares images of a source in the background: those of the samples `indices`, ascending.
+class ImageShare {
+ public:
+  struct Image {
+    at::Tensor pixels;             // as EvaluationSample::pixels; undefined if the image is bad
+    std::string bad_reason, text;  // as SampleError; empty if the image is good
+  };
+
+  ImageShare(const std::shared_ptr<const Source>& source, const Preprocessing& preprocessing, std::vector<std::int64_t> indices,
+             std::int64_t threads);
+  ~ImageShare();
+  const std::vector<std::int64_t>& indices() const { return indices_; }
+  /// Returns the images in the order of the indices. Must be called once. Throws UserError if the source cannot be read.
+  std::vector<Image> take();
+
+ private:
+  struct Impl;
+  std::vector<std::int64_t> indices_;
+  std::unique_ptr<Impl> impl_;
+};
+
 /// Reads a source once, in order, with threads that prepare the samples; corrupt samples are skipped and counted.
 class EvaluationReader {
  public:
@@ -53,6 +75,10 @@ class EvaluationReader {
 
   /// Returns the next samples, at most batch_size; empty at the end.
   std::vector<EvaluationSample> next();
+  /// Counts and reports a sample that next() returned as skipped, because its image, which another process decoded, is bad.
+  void reject(const std::string& reason, const std::string& text);
+  /// Throws UserError if all samples were read and none of them is good. next() calls it.
+  void end() const;
   LoaderStatistics statistics() const;
 
  private:

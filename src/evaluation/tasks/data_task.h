@@ -46,6 +46,13 @@ class TaskWithSettings : public EvaluationTask {
             .required = required(),
             .needs = needs};
   }
+  /// Does the same for data that are still to be opened, whose images all ranks can read.
+  Pass pass_over(const SourceOrder& order, std::int64_t max_samples, const Embedder& embedder, const EvaluationContext& context,
+                 const ViewNeeds& needs) const {
+    Pass pass = pass_over(open_source(order, context), max_samples, embedder, context, needs);
+    pass.order = order;
+    return pass;
+  }
 
   std::string name_;  // the registered name, with which the names of settings begin in messages ("zero_shot.source")
   S settings_;
@@ -82,18 +89,16 @@ class DataTask : public TaskWithSettings<S> {
   /// Returns which samples count as one, unless the settings group equal images.
   virtual Joined joined() const { return Joined::same_file; }
 
-  std::shared_ptr<const Source> source_in(const EvaluationContext& context) const { return open(context, joined()); }
+  std::shared_ptr<const Source> source_in(const EvaluationContext& context) const { return open_source(order_of(joined()), context); }
 
   /// Returns a pass over the required samples. Opens the source.
   Pass pass_over_data(const Embedder& embedder, const EvaluationContext& context, const ViewNeeds& needs = {}) const {
-    return this->pass_over(open(context, settings_.data.group_equal_images ? Joined::same_bytes : joined()), settings_.data.max_samples,
+    return this->pass_over(order_of(settings_.data.group_equal_images ? Joined::same_bytes : joined()), settings_.data.max_samples,
                            embedder, context, needs);
   }
 
  private:
-  std::shared_ptr<const Source> open(const EvaluationContext& context, Joined which) const {
-    return open_source(settings_.data.source, context.source, name_ + ".source", which);
-  }
+  SourceOrder order_of(Joined which) const { return {.key = name_ + ".source", .choice = settings_.data.source, .joined = which}; }
 };
 
 /// The base of tasks that learn from one set of samples and are measured on another: their settings derive from TrainTestData. check()
@@ -104,26 +109,22 @@ class TrainTestTask : public TaskWithSettings<S> {
   bool uses_texts() const override { return false; }
 
   void check(const EvaluationContext& context) const override {
-    check_samples(*train_source(context), "train", settings_.max_train_samples, this->required());
-    check_samples(*test_source(context), "source", settings_.max_samples, this->required());
+    check_samples(*open_source(train_data(), context), "train", settings_.max_train_samples, this->required());
+    check_samples(*open_source(test_data(), context), "source", settings_.max_samples, this->required());
   }
 
  protected:
   using TaskWithSettings<S>::name_;
   using TaskWithSettings<S>::settings_;
 
-  std::shared_ptr<const Source> train_source(const EvaluationContext& context) const {
-    return open_source(settings_.train, context.train_source, name_ + ".train");
-  }
-  std::shared_ptr<const Source> test_source(const EvaluationContext& context) const {
-    return open_source(settings_.source, context.source, name_ + ".source");
-  }
+  SourceOrder train_data() const { return {.key = name_ + ".train", .choice = settings_.train, .train = true}; }
+  SourceOrder test_data() const { return {.key = name_ + ".source", .choice = settings_.source}; }
 
   Pass train_pass(const Embedder& embedder, const EvaluationContext& context, const ViewNeeds& needs = {}) const {
-    return this->pass_over(train_source(context), settings_.max_train_samples, embedder, context, needs);
+    return this->pass_over(train_data(), settings_.max_train_samples, embedder, context, needs);
   }
   Pass test_pass(const Embedder& embedder, const EvaluationContext& context, const ViewNeeds& needs = {}) const {
-    return this->pass_over(test_source(context), settings_.max_samples, embedder, context, needs);
+    return this->pass_over(test_data(), settings_.max_samples, embedder, context, needs);
   }
 };
 

@@ -103,7 +103,7 @@ class FgOvdTask final : public DataTask<FgOvdSettings> {
     if (settings_.sets.empty()) return {{"", source_in(context)}};
     Sets out;
     for (const auto& [name, source] : settings_.sets)
-      out.emplace_back(name, open_source(source, nullptr, "fgovd.sets." + name, joined()));
+      out.emplace_back(name, open_source({.key = "fgovd.sets." + name, .choice = source, .joined = joined()}, {}));
     return out;
   }
 

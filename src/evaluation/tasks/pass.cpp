@@ -2,6 +2,8 @@
 #include <map>
 #include <numeric>
 #include <unordered_set>
+#include <utility>
+#include <variant>
 
 #include <ATen/ATen.h>
 
@@ -10,6 +12,7 @@
 #include "src/data/image/patches.h"
 #include "src/data/loading/reported_samples.h"
 #include "src/evaluation/metrics/sparse.h"
+#include "src/evaluation/rank_embedder.h"
 #include "src/evaluation/tasks/pass.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -101,19 +104,6 @@ std::string lacking(const Source& source, const Required& required) {
 
 }  // namespace
 
-std::shared_ptr<const Source> open_source(const std::optional<config::ModuleSettings>& choice,
-                                          const std::shared_ptr<const Source>& fallback, const std::string& key, Joined joined) {
-  if (!choice && fallback == nullptr)
-    user_error(key, " is not set, and there is no data of a run to fall back on: set it, for example to {name: shapes, split: test}");
-  const std::shared_ptr<const Source> source = choice ? sources().make(*choice, key) : fallback;
-  if (joined == Joined::none) return source;
-  if (joined == Joined::same_bytes && std::holds_alternative<const StreamSource*>(source->kind()))
-    user_error(key.substr(0, key.rfind('.')), ".group_equal_images: ", source->describe(),
-               ": is a stream, which can only be read in order, but images are compared with all others: leave the "
-               "setting out, or use local, uncompressed tar files");
-  return one_sample_per_image(source, joined == Joined::same_bytes);
-}
-
 std::vector<std::string> class_names_for(const TextList& classes, const Source& source, const std::string& task) {
   const std::vector<std::string> names = classes.items.empty() ? source.class_names() : classes.items;
   if (names.empty())
@@ -152,6 +142,26 @@ std::int64_t Pass::total() const {
   return max_samples < 0 ? source->size() : std::min(max_samples, source->size());
 }
 
+bool Pass::on_all_ranks() const {
+  return context.ranks != nullptr && context.ranks->reads_images() && order && !reads_pixels && images == EvaluationImages::prepared &&
+         embedder.preprocessing().resize_mode != "naflex" && std::holds_alternative<const IndexedSource*>(source->kind());
+}
+
+void Pass::read_on_all_ranks(std::vector<EvaluationSample>& samples, const std::vector<EvaluationSample>& next, const EmbeddingTable* kept,
+                             EvaluationReader& reader) const {
+  const auto unknown = [&](const std::vector<EvaluationSample>& batch) {
+    std::vector<std::int64_t> out;
+    for (const EvaluationSample& sample : batch)
+      if (kept == nullptr || !kept->contains(sample.image)) out.push_back(sample.index);
+    return out;
+  };
+  const std::vector<BadImage> all = context.ranks->read_images(*order, source, unknown(samples), unknown(next));
+  for (const BadImage& bad : all) {
+    std::erase_if(samples, [&](const EvaluationSample& sample) { return sample.index == bad.index; });
+    reader.reject(bad.reason, bad.text);
+  }
+}
+
 EmbeddingTable* Pass::kept() const {
   FeatureStore* const store = embedder.feature_store();
   const bool embeddings_alone = images == EvaluationImages::prepared && needs == ViewNeeds{} && embedder.compares_by_cosine();
@@ -171,8 +181,14 @@ TowerFeatures Pass::encode_images(const std::vector<EvaluationSample>& samples, 
 
 TowerFeatures Pass::computed(const std::vector<EvaluationSample>& samples, const std::vector<std::size_t>& chosen) const {
   std::vector<at::Tensor> pixels;
-  for (const std::size_t i : chosen) pixels.push_back(samples[i].pixels);
-  TowerFeatures features = embedder.encode_images(image_batch(pixels, embedder.preprocessing()), needs);
+  std::vector<std::int64_t> indices;
+  for (const std::size_t i : chosen) {
+    pixels.push_back(samples[i].pixels);
+    indices.push_back(samples[i].index);
+  }
+  const bool read = on_all_ranks();
+  TowerFeatures features =
+      embedder.encode_images(read ? context.ranks->images_read(indices) : image_batch(pixels, embedder.preprocessing()), needs);
   check_finite(features.global, [&](std::size_t row) { return "the image " + samples[chosen[row]].sample.key; });
   return features;
 }
@@ -189,17 +205,24 @@ void Pass::run(TaskResult& result, const BatchBody& body) const {
   result.data = source->describe();
   EmbeddingTable* const table = kept();
   IsKnownImage is_known;
-  if (table != nullptr && !reads_pixels)
+  const bool shared = on_all_ranks();
+  if (shared)
+    is_known = [](std::uint64_t) { return true; };
+  else if (table != nullptr && !reads_pixels)
     is_known = [table](std::uint64_t image) { return table->contains(image); };
-  EvaluationReader reader(source, embedder.preprocessing(), context.batch_size, context.threads, max_samples, images,
-                          is_known, context.reported);
+  const std::int64_t at_a_time = context.ranks != nullptr ? context.ranks->batch_size(context.batch_size) : context.batch_size;
+  EvaluationReader reader(source, embedder.preprocessing(), at_a_time, context.threads, max_samples, images, is_known, context.reported);
   const std::int64_t before = table != nullptr ? table->size() : 0;
   std::int64_t read = 0, used = 0, equal = 0;
   std::unordered_set<std::uint64_t> known;
   std::string first_equal;
-  for (;;) {
-    std::vector<EvaluationSample> samples = reader.next();
-    if (samples.empty()) break;
+  std::vector<EvaluationSample> next = reader.next();
+  while (!next.empty()) {
+    std::vector<EvaluationSample> samples = std::exchange(next, {});
+    if (shared) {
+      next = reader.next();  // read before the batch is embedded, so that the other ranks can begin with the next one
+      read_on_all_ranks(samples, next, table, reader);
+    }
     read += std::ssize(samples);
     if (required.in) {
       const auto lacking = std::erase_if(samples, [&](const EvaluationSample& sample) { return !required.in(sample.sample); });
@@ -214,7 +237,10 @@ void Pass::run(TaskResult& result, const BatchBody& body) const {
       body(samples, images == EvaluationImages::prepared ? encode_images(samples, table) : TowerFeatures());
     }
     if (context.progress) context.progress(read, total());
+    samples.clear();
+    if (!shared) next = reader.next();
   }
+  reader.end();
   for (const auto& [reason, count] : reader.statistics().skipped) result.skipped[reason] += count;
   result.samples += used;
   result.equal_images += equal;

@@ -8,23 +8,14 @@
 #include <vector>
 
 #include "src/data/loading/evaluation_reader.h"
-#include "src/data/sources/one_per_image.h"
 #include "src/evaluation/feature_store.h"
 #include "src/evaluation/metrics/retrieval.h"
+#include "src/evaluation/source_order.h"
 #include "src/evaluation/tasks/task_settings.h"
 #include <tessera/data/loading/loader.h>
 #include <tessera/evaluation/task.h>
 
 namespace tessera {
-
-/// Which samples of a source are one: none, those that name the same image file, or also those whose images have equal bytes, for which all
-/// images are read (one_sample_per_image()).
-enum class Joined { none, same_file, same_bytes };
-
-/// Opens the source that a task names; if it names none, returns `fallback`, the run's source. `key` is the setting's path
-/// ("zero_shot.source"). Throws UserError if there is neither, or if images of a stream are to be compared by their bytes.
-std::shared_ptr<const Source> open_source(const std::optional<config::ModuleSettings>& choice,
-                                          const std::shared_ptr<const Source>& fallback, const std::string& key, Joined joined = Joined::none);
 
 /// Returns the class names in the setting `classes` or, if it is empty, the source's class names. Throws TaskMisfit if there are
 /// none. `task` is the task's registered name, for the message.
@@ -67,7 +58,8 @@ struct Pass {
   ViewNeeds needs = {};
   EvaluationImages images = EvaluationImages::prepared;  // with as_read, images are not embedded, and their features are empty
   bool counts_equal_images = false;  // for tasks with equal_images_field()
-  bool reads_pixels = true;  // false: the body does not use pixels, so images with cached embeddings need no decoding
+  bool reads_pixels = true;  // false: the body uses neither pixels nor masks, so other ranks, or nobody, may decode the images
+  std::optional<SourceOrder> order = {};  // how `source` was opened; unset: only this rank reads it
 
   /// Returns the number of samples that will be read, including unusable ones.
   std::int64_t total() const;
@@ -78,6 +70,11 @@ struct Pass {
   TowerFeatures run_and_keep(TaskResult& result, const BatchBody& body) const;
 
  private:
+  /// Returns whether all ranks read and decode the images.
+  bool on_all_ranks() const;
+  /// Reads the images of `samples` on all ranks, which then begin with `next`. Removes and counts the samples whose images are bad.
+  void read_on_all_ranks(std::vector<EvaluationSample>& samples, const std::vector<EvaluationSample>& next, const EmbeddingTable* kept,
+                         EvaluationReader& reader) const;
   /// Returns the cache of embeddings, or null if there is none.
   EmbeddingTable* kept() const;
   TowerFeatures encode_images(const std::vector<EvaluationSample>& samples, EmbeddingTable* kept) const;

@@ -50,8 +50,8 @@ class SegmentationProbeTask final : public TrainTestTask<SegmentationProbeSettin
   }
 
   void check(const EvaluationContext& context) const override {
-    check_masks(classes_in(train_source(context)), "train", settings_.max_train_samples);
-    check_masks(classes_in(test_source(context)), "source", settings_.max_samples);
+    check_masks(classes_in(open_source(train_data(), context)), "train", settings_.max_train_samples);
+    check_masks(classes_in(open_source(test_data(), context)), "source", settings_.max_samples);
   }
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
