@@ -9,6 +9,8 @@ int main(int argc, char** argv) {
                    "tessera-data");
   program.require_subcommand(1);
   const std::vector<tessera::tools::Command> commands = {
+      tessera::tools::concepts_command(program),
+      tessera::tools::dedup_command(program),
       tessera::tools::hard_negatives_command(program),
       tessera::tools::inspect_command(program),
       tessera::tools::pack_command(program),

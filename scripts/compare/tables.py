@@ -2,7 +2,9 @@
 """Trains the systems of one table on the built-in shapes, evaluates every run, and prints a Markdown table of means and deviations over
 seeds, and for most tables also differences with intervals. Some tables have a second command, which answers another question.
 
+  scripts/compare/tables.py balance           # CLIP on data with a long tail, with and without concept balance
   scripts/compare/tables.py captions          # one or four partial captions per image for CLIP; four for SuperCLIP, DreamLIP, COSMOS, FLAIR
+  scripts/compare/tables.py moments           # loss and scores of CLIP with the optimizer's moments in float32 and bfloat16
   scripts/compare/tables.py pyramidclip       # the steps from CLIP to PyramidCLIP
   scripts/compare/tables.py pyramidclip --bad-captions 0 20 40 60
   scripts/compare/tables.py readouts          # CLIP with several read-outs
@@ -24,7 +26,7 @@ import json
 import pathlib
 import statistics
 
-from objectives import (ROOT, Cell, add_arguments, against, print_differences, print_side_by_side, print_table, rows_of, run_cells,
+from objectives import (ROOT, Cell, add_arguments, against, print_differences, print_side_by_side, print_table, rows_of, run, run_cells,
                         variant)
 
 CONFIGS = ROOT / "configs"
@@ -257,18 +259,13 @@ def losses_of(cell, args):
     return {step: [curve[step] for curve in curves] for step in curves[0]}
 
 
-def residual(args):
-    """Compares training.residual: float32 with bfloat16, both with training.precision: bf16, for CLIP and SPARC: the loss in the course of
-    training and the scores of the last model. Both runs of a seed start from the same weights and see the same batches."""
-    args.set = [f"training.steps={args.steps}", "training.precision=bf16", f"log.every_steps={args.steps // 10}", *args.set]
-    args.suite = CONFIGS / "suites/shapes.yaml"
-    pairs = {name: [Cell(f"{name}, {kind}", shapes(name), set=(f"training.residual={kind}",), folder=f"{name}_{kind}")
-                    for kind in ("float32", "bfloat16")] for name in ("clip", "sparc")}
+def compare_pairs(pairs, kinds, args):
+    """Compares the two cells of each named pair: scores, their differences, and the loss in the course of training."""
     columns = {**ZERO_SHOT, **RETRIEVAL}
     show([cell for pair in pairs.values() for cell in pair], args, columns)
-    print_differences([(f"{name}, bfloat16 - float32", against(*reversed(pair), args)) for name, pair in pairs.items()],
+    print_differences([(f"{name}, {kinds[1]} - {kinds[0]}", against(*reversed(pair), args)) for name, pair in pairs.items()],
                       list(columns), list(columns.values()))
-    print("\n| loss at step | " + " | ".join(f"{name}, float32 | {name}, bfloat16 | difference" for name in pairs) + " |")
+    print("\n| loss at step | " + " | ".join(f"{name}, {kinds[0]} | {name}, {kinds[1]} | difference" for name in pairs) + " |")
     print("| --- |" + " --- |" * 3 * len(pairs))
     curves = [[losses_of(cell, args) for cell in pair] for pair in pairs.values()]
     for step in curves[0][0]:
@@ -278,6 +275,53 @@ def residual(args):
             cells += [f"{statistics.mean(single[step]):.4f}", f"{statistics.mean(half[step]):.4f}",
                       f"{statistics.mean(differences):+.4f} ± {statistics.stdev(differences) if len(differences) > 1 else 0:.4f}"]
         print(f"| {step} | " + " | ".join(cells) + " |")
+
+
+TYPES = ("float32", "bfloat16")
+
+
+def residual(args):
+    """Compares training.residual: float32 with bfloat16, both with training.precision: bf16, for CLIP and SPARC: the loss in the course of
+    training and the scores of the last model. Both runs of a seed start from the same weights and see the same batches."""
+    args.set = [f"training.steps={args.steps}", "training.precision=bf16", f"log.every_steps={args.steps // 10}", *args.set]
+    args.suite = CONFIGS / "suites/shapes.yaml"
+    compare_pairs({name: [Cell(f"{name}, {kind}", shapes(name), set=(f"training.residual={kind}",), folder=f"{name}_{kind}") for kind in TYPES]
+                   for name in ("clip", "sparc")}, TYPES, args)
+
+
+def moments(args):
+    """Compares training.moments: float32 with bfloat16 for CLIP, trained with AdamW and with Muon: the loss in the course of training and the
+    scores of the last model. Both runs of a seed start from the same weights and see the same batches."""
+    args.set = [f"training.steps={args.steps}", f"log.every_steps={args.steps // 10}", *args.set]
+    args.suite = CONFIGS / "suites/shapes.yaml"
+    optimizers = {"adamw": (), "muon": ("optimizer={name: muon, lr: 1.0e-3, weight_decay: 0.1}",)}
+    compare_pairs({name: [Cell(f"{name}, {kind}", shapes("clip"), set=(*settings, f"training.moments={kind}"), folder=f"{name}_{kind}")
+                          for kind in TYPES] for name, settings in optimizers.items() if name in args.optimizers}, TYPES, args)
+
+
+COLORS = ("red", "orange", "yellow", "green", "cyan", "blue", "purple", "pink")
+SHAPES = ("circle", "square", "triangle", "star", "cross", "diamond", "ring", "heart", "hexagon", "moon")
+BALANCE = {"zero_shot.top1": "zero-shot colors", "zero_shot_2.top1": "zero-shot shapes", **RETRIEVAL}
+
+
+def balance(args):
+    """Compares CLIP on all samples with CLIP with concept balance, on training data in which colors and shapes have a long tail. Both
+    make the same number of steps. In the test data, all colors and shapes are equally frequent. The entries are the names of the colors and
+    shapes, and their pairs."""
+    args.out = args.out.resolve()
+    args.out.mkdir(parents=True, exist_ok=True)
+    data = {"skew": args.skew, "objects": "[1,2]", "size": 20000, "partial_captions": 0.5}
+    args.set = [f"training.steps={args.steps}", *as_settings("data.train", data), *args.set]
+    entries, counts = args.out / "entries.txt", args.out / "counts.tsv"
+    entries.write_text("\n".join([*COLORS, *SHAPES, *(f"{color} {shape}" for color in COLORS for shape in SHAPES)]) + "\n")
+    run([ROOT / "build/bin/tessera-data", "concepts", "--source", "shapes", *(f"--set={key}={value}" for key, value in data.items()),
+                 "--entries", entries, "--out", counts, "--thresholds", args.threshold], args.out / "concepts.txt")
+    print((args.out / "concepts.txt").read_text())
+    args.suite = CONFIGS / "suites/shapes_balance.yaml"
+    balanced = (f"data.loader.balance={{counts: {counts}, threshold: {args.threshold}}}",)
+    cells = [Cell("all samples", shapes("clip"), folder="all"), Cell("concept balance", shapes("clip"), set=balanced, folder="balanced")]
+    show(cells, args, BALANCE)
+    print_differences([("balanced - all", against(*reversed(cells), args))], list(BALANCE), list(BALANCE.values()))
 
 
 def option(name, **settings):
@@ -290,6 +334,9 @@ def steps(default, help="training steps of every run"):
 
 ONLY = option("--only", nargs="+", default=[], metavar="NAME", help="of the configurations in the first command's table, such as shapes_cls")
 TABLES = {  # function: (the folder of its runs, its options)
+    balance: ("runs/balance", [
+        option("--skew", type=int, default=2, help="steepness of the long tail (data.train.skew)"),
+        option("--threshold", type=int, default=500, help="data.loader.balance.threshold"), steps(400)]),
     captions: ("runs/captions", [ONLY, steps(400)]),
     pyramidclip: ("runs/pyramidclip", [
         ONLY, option("--bad-captions", nargs="+", type=int, default=[], metavar="PERCENT",
@@ -297,6 +344,7 @@ TABLES = {  # function: (the folder of its runs, its options)
         option("--pyramid", default="pyramidclip", choices=PYRAMID[1:], help="the step that is compared with --bad-captions"),
         steps(300, "of training with --bad-captions, for every run")]),
     readouts: ("runs/readouts", [ONLY, option("--wide", action="store_true", help="compare SPARO with rivals of 512 numbers"), steps(1000)]),
+    moments: ("runs/moments", [option("--optimizers", nargs="+", default=["adamw", "muon"], choices=["adamw", "muon"]), steps(400)]),
     residual: ("runs/residual", [steps(400)]),
     sparc: ("runs/sparc_objects", [
         option("--systems", nargs="+", default=["clip", "filip", "sparc"], choices=["clip", "filip", "sparc"], help="default: all"),

@@ -10,13 +10,18 @@
 
 namespace tessera {
 
-AdamW::AdamW(std::vector<NamedParameter> parameters, const AdamWSettings& settings)
-    : Optimizer(std::move(parameters), settings.decay, settings.lr), settings_(settings) {
+AdamW::AdamW(std::vector<NamedParameter> parameters, const AdamWSettings& settings, const HasMoment& has)
+    : Optimizer(std::move(parameters), settings.decay, settings.lr, {"exp_avg", "exp_avg_sq"}, has), settings_(settings) {
   const bool all = std::all_of(this->parameters().begin(), this->parameters().end(), [](const NamedParameter& each) {
     return each.tensor.is_cuda() && each.tensor.scalar_type() == at::kFloat && each.tensor.is_non_overlapping_and_dense() &&
            has_kernels(each.tensor);
   });
   if (all && !settings_.update_clipping) kernel_ = kernels::cuda::adamw_update;
+}
+
+void AdamW::round_moments(std::uint64_t seed) {
+  kernel_ = nullptr;
+  Optimizer::round_moments(seed);
 }
 
 void AdamW::update(std::vector<Group>& groups) {

@@ -38,10 +38,12 @@ class AdamW : public Optimizer {
  public:
   using Kernel = kernels::Status (*)(const kernels::AdamWUpdate& arguments, void* stream);
 
-  AdamW(std::vector<NamedParameter> parameters, const AdamWSettings& settings);
+  AdamW(std::vector<NamedParameter> parameters, const AdamWSettings& settings, const HasMoment& has = {});
 
   /// Chooses the kernel that computes updates, or the fused operator if `kernel` is null. Without this call, the device decides.
   void use_kernel(Kernel kernel) { kernel_ = kernel; }
+  /// The kernel reads and writes float32 moments, so the fused operator computes updates with rounded ones.
+  void round_moments(std::uint64_t seed) override;
   bool applies_factor() const override { return kernel_ != nullptr; }
   WeightCopies* weight_copies() override { return kernel_ != nullptr ? &copies_ : nullptr; }
 

@@ -12,19 +12,16 @@ void Lamb::measure(const std::vector<Group>& groups) {
   std::vector<at::Tensor> all;
   for (const Group& group : groups) all.insert(all.end(), group.gradients.begin(), group.gradients.end());
   grad_norm_ = global_norm(all);
+  trust_ratios_.assign(parameters().size(), at::Tensor());
 }
 
 void Lamb::update(std::vector<Group>& groups) {
-  trust_ratios_.assign(parameters().size(), at::Tensor());
   for (Group& group : groups) {
     if (settings_.max_grad_norm) {
       const at::Tensor divisor = at::clamp_min(grad_norm_ / *settings_.max_grad_norm, 1.0);
       group.gradients = at::_foreach_div(group.gradients, divisor.to(group.gradients[0].options()));
     }
-    if (group.found_inf) {
-      // Replaces the gradients by zero instead of multiplying them by zero, because a non-finite number times zero is not zero.
-      for (at::Tensor& gradient : group.gradients) gradient = at::where(*group.found_inf != 0, 0.0, gradient);
-    }
+    group.drop_skipped_gradients();
     update_group(group);
   }
 }

@@ -6,7 +6,9 @@
 #include <c10/core/GradMode.h>
 
 #include "src/distributed/optimizer_sharding.h"
+#include "src/optim/stochastic_rounding.h"
 #include <tessera/base/error.h>
+#include <tessera/base/random.h>
 #include <tessera/optim/optimizer.h>
 
 namespace tessera {
@@ -18,7 +20,7 @@ bool decays(const NamedParameter& parameter, const DecaySettings& settings) {
 }
 
 Optimizer::Optimizer(std::vector<NamedParameter> parameters, const DecaySettings& decay, double peak,
-                     std::vector<std::string> moments)
+                     std::vector<std::string> moments, const HasMoment& has)
     : parameters_(std::move(parameters)),
       weight_decay_(decay.weight_decay),
       moment_names_(std::move(moments)),
@@ -29,7 +31,8 @@ Optimizer::Optimizer(std::vector<NamedParameter> parameters, const DecaySettings
     if (!names.insert(parameter.name).second) user_error("optimizer: two parameters are named ", parameter.name);
     decays_.push_back(decays(parameter, decay));
     // A moment must have the same memory layout as its parameter, because the fused operators read both in parallel.
-    for (std::vector<at::Tensor>& moment : moments_) moment.push_back(at::zeros_like(parameter.tensor));
+    for (std::size_t k = 0; k < moments_.size(); ++k)
+      moments_[k].push_back(!has || has(k, parameter) ? at::zeros_like(parameter.tensor) : at::Tensor());
   }
 }
 
@@ -39,7 +42,15 @@ void Optimizer::shard(const ProcessGroup& group, double bucket_mb) {
   shards_ = Shards{group, bucket_mb, balanced_owners(tensors(), group.size())};
   for (std::vector<at::Tensor>& moment : moments_)
     for (std::size_t i = 0; i < moment.size(); ++i)
-      if (!owns(i)) moment[i] = at::empty_like(moment[i], moment[i].options().device(at::kMeta));
+      if (!owns(i) && moment[i].defined()) moment[i] = at::empty_like(moment[i], moment[i].options().device(at::kMeta));
+}
+
+void Optimizer::round_moments(std::uint64_t seed) {
+  TORCH_CHECK(steps_ == 0 && !rounding_, "optimizer: round_moments() must be called at most once, and before the first step");
+  rounding_ = seed;
+  for (std::vector<at::Tensor>& moment : moments_)
+    for (at::Tensor& each : moment)
+      if (each.defined()) each = each.to(at::kBFloat16);
 }
 
 bool Optimizer::owns(std::size_t index) const {
@@ -102,20 +113,60 @@ std::vector<Optimizer::Group> Optimizer::groups(const UpdateInputs& inputs) cons
 std::vector<Optimizer::Group> Optimizer::own(const std::vector<Group>& all) const {
   std::vector<Group> out;
   for (const Group& group : all) {
-    Group mine = group;
-    for (auto* list : {&mine.parameters, &mine.gradients}) list->clear();
-    mine.indices.clear();
-    mine.moments.assign(group.moments.size(), {});
-    for (std::size_t i = 0; i < group.indices.size(); ++i) {
-      if (!owns(group.indices[i])) continue;
-      mine.indices.push_back(group.indices[i]);
-      mine.parameters.push_back(group.parameters[i]);
-      mine.gradients.push_back(group.gradients[i]);
-      for (std::size_t k = 0; k < mine.moments.size(); ++k) mine.moments[k].push_back(group.moments[k][i]);
-    }
+    Group mine = group.only([this](std::size_t index) { return owns(index); });
     if (!mine.indices.empty()) out.push_back(std::move(mine));
   }
   return out;
+}
+
+Optimizer::Group Optimizer::Group::only(const std::function<bool(std::size_t index)>& wanted) const {
+  Group out = *this;
+  for (auto* list : {&out.parameters, &out.gradients}) list->clear();
+  out.indices.clear();
+  out.moments.assign(moments.size(), {});
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    if (!wanted(indices[i])) continue;
+    out.indices.push_back(indices[i]);
+    out.parameters.push_back(parameters[i]);
+    out.gradients.push_back(gradients[i]);
+    for (std::size_t k = 0; k < moments.size(); ++k) out.moments[k].push_back(moments[k][i]);
+  }
+  return out;
+}
+
+void Optimizer::Group::drop_skipped_gradients() {
+  if (!found_inf) return;
+  for (at::Tensor& gradient : gradients) gradient = at::where(*found_inf != 0, 0.0, gradient);
+}
+
+at::Tensor Optimizer::Group::made() const {
+  return found_inf ? 1 - found_inf->to(at::kDouble) : at::ones_like(count);
+}
+
+void Optimizer::Group::decay_weights() const {
+  if (weight_decay == 0) return;
+  at::_foreach_mul_(parameters, (1 - learning_rate * weight_decay * made()).to(parameters[0].options()));
+}
+
+// Updates a few parameters at a time, so that the moments in the parameters' type take no more memory than those of the largest parameter.
+void Optimizer::update_and_round(const Group& group) {
+  std::int64_t most = 0;
+  for (const at::Tensor& parameter : group.parameters) most = std::max(most, parameter.numel());
+  for (std::size_t begin = 0, end = 0; begin < group.indices.size(); begin = end) {
+    for (std::int64_t elements = 0; end < group.indices.size() && elements + group.parameters[end].numel() <= most; ++end)
+      elements += group.parameters[end].numel();
+    std::vector<Group> piece{group.only([&](std::size_t index) { return group.indices[begin] <= index && index <= group.indices[end - 1]; })};
+    const std::vector<std::vector<at::Tensor>> stored = piece[0].moments;
+    for (std::vector<at::Tensor>& moment : piece[0].moments)
+      for (std::size_t i = 0; i < moment.size(); ++i)
+        if (moment[i].defined()) moment[i] = moment[i].to(piece[0].parameters[i].scalar_type());
+    update(piece);
+    for (std::size_t k = 0; k < stored.size(); ++k)
+      for (std::size_t i = 0; i < stored[k].size(); ++i)
+        if (stored[k][i].defined())
+          round_stochastically(piece[0].moments[k][i], stored[k][i],
+                               derive_seed(*rounding_, Purpose::moments, {static_cast<std::uint64_t>(steps_), piece[0].indices[i], k}));
+  }
 }
 
 void Optimizer::step(const UpdateInputs& inputs) {
@@ -131,7 +182,10 @@ void Optimizer::update_weights(const UpdateInputs& inputs) {
   if (shards_) with_gradient = own(with_gradient);
   updated_.clear();
   for (const Group& group : with_gradient) updated_.insert(updated_.end(), group.indices.begin(), group.indices.end());
-  update(with_gradient);
+  if (rounding_)
+    for (const Group& group : with_gradient) update_and_round(group);
+  else
+    update(with_gradient);
   if (inputs.found_inf.defined()) {
     if (!missed_.defined()) missed_ = at::zeros_like(inputs.found_inf, inputs.found_inf.options().dtype(at::kDouble));
     missed_.add_(inputs.found_inf);
@@ -155,7 +209,7 @@ bool Optimizer::can_be_recorded() const {
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     if (frozen(i) || (!parameters_[i].tensor.is_cpu() && !uses_device_numbers())) return false;
   // Skipped updates may keep a parameter frozen for longer than the host knows.
-  return !shards_ && std::none_of(parameters_.begin(), parameters_.end(), [](const NamedParameter& each) { return each.frozen_steps > 0; });
+  return !shards_ && !rounding_ && std::none_of(parameters_.begin(), parameters_.end(), [](const NamedParameter& each) { return each.frozen_steps > 0; });
 }
 
 void Optimizer::take_back(std::int64_t count) {
@@ -171,7 +225,7 @@ std::map<std::string, at::Tensor> Optimizer::state() const {
   std::map<std::string, at::Tensor> out{{"step", at::scalar_tensor(steps_, at::kLong)}};
   for (std::size_t k = 0; k < moments_.size(); ++k)
     for (std::size_t i = 0; i < parameters_.size(); ++i)
-      if (owns(i)) out[moment_name(k, i)] = moments_[k][i];
+      if (owns(i) && moments_[k][i].defined()) out[moment_name(k, i)] = moments_[k][i];
   return out;
 }
 
@@ -180,7 +234,7 @@ std::map<std::string, at::Tensor> Optimizer::gather_state() const {
   std::map<std::string, at::Tensor> out{{"step", at::scalar_tensor(steps_, at::kLong)}};
   for (std::size_t k = 0; k < moments_.size(); ++k)
     for (std::size_t i = 0; i < parameters_.size(); ++i)
-      out[moment_name(k, i)] = send_to_first(moments_[k][i], shards_->owners[i], shards_->group);
+      if (moments_[k][i].defined()) out[moment_name(k, i)] = send_to_first(moments_[k][i], shards_->owners[i], shards_->group);
   if (!shards_->group.first()) out.clear();
   return out;
 }
@@ -189,7 +243,8 @@ void Optimizer::load_state(const std::map<std::string, at::Tensor>& state, const
   const c10::NoGradGuard no_grad;
   std::map<std::string, at::Tensor> whole{{"step", at::scalar_tensor(steps_, at::kLong)}};
   for (std::size_t k = 0; k < moments_.size(); ++k)
-    for (std::size_t i = 0; i < parameters_.size(); ++i) whole[moment_name(k, i)] = moments_[k][i];
+    for (std::size_t i = 0; i < parameters_.size(); ++i)
+      if (moments_[k][i].defined()) whole[moment_name(k, i)] = moments_[k][i];
   for (const auto& [name, tensor] : whole) {
     const auto found = state.find(name);
     if (found == state.end()) user_error(origin, ": the optimizer's state lacks ", name);

@@ -4,9 +4,9 @@
 #include <filesystem>
 
 #include <ATen/ATen.h>
-#include <nlohmann/json.hpp>
 
 #include "src/base/progress.h"
+#include "src/data/formats/stored_embeddings.h"
 #include "src/data/image/decode.h"
 #include "src/data/image/patches.h"
 #include "src/data/loading/evaluation_reader.h"
@@ -17,7 +17,6 @@
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
-#include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
 
 namespace tessera::serving {
@@ -38,24 +37,6 @@ struct TemporaryFolder {
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
   std::string path;
 };
-
-/// Returns the keys that tessera-embed wrote for the rows of a safetensors file.
-std::vector<std::string> keys_of(const std::string& path, const std::map<std::string, std::string>& metadata, std::int64_t rows) {
-  std::vector<std::string> keys;
-  const std::string beside = fs::path(path).replace_extension(".keys.txt").string();
-  if (const auto found = metadata.find("images"); found != metadata.end()) {
-    const auto json = nlohmann::json::parse(found->second, nullptr, false);
-    if (json.is_array() && std::ranges::all_of(json, [](const auto& key) { return key.is_string(); }))
-      keys = json.get<std::vector<std::string>>();
-    else
-      keys = split_lines(found->second);
-  } else if (fs::exists(beside)) {
-    keys = split_lines(io::read_file(beside));
-  }
-  if (keys.empty()) keys = index::numbered_ids(rows);
-  if (std::ssize(keys) != rows) user_error(path, ": has ", rows, " image embeddings, but ", keys.size(), " keys: write it again with tessera-embed");
-  return keys;
-}
 
 }  // namespace
 
@@ -112,7 +93,8 @@ std::unique_ptr<Gallery> Gallery::of_file(const std::string& path, const Embedde
     if (found == file.tensors.end() || found->second.dim() != 2)
       user_error("--embeddings ", path, ": has no tensor image_embeddings [N, D]: write the file with tessera-embed --source SOURCE --out FILE");
     out->rows_ = unit_embeddings(found->second.to(at::kFloat));
-    out->keys_ = keys_of(path, file.metadata, out->rows_.size(0));
+    out->keys_ = embedding_keys(path, file.metadata, out->rows_.size(0));
+    if (out->keys_.empty()) out->keys_ = index::numbered_ids(out->rows_.size(0));
   }
   const std::int64_t width = sparse ? out->index_->vocab_size() : out->rows_.size(1);
   if (width != embed_dim)

@@ -6,7 +6,10 @@
 #include "src/optim/clip_grad_norm.h"
 #include "src/optim/grad_norm_groups.h"
 #include "src/optim/lamb.h"
+#include "src/optim/lion.h"
+#include "src/optim/muon.h"
 #include "src/optim/sgd.h"
+#include "src/optim/stochastic_rounding.h"
 #include "tests/reference/compare.h"
 #include "tests/support/test_data.h"
 #include <tessera/base/error.h>
@@ -17,7 +20,7 @@ namespace {
 
 TEST(OptimizerGolden, EveryReferenceCaseAgrees) {
   auto files = probe::case_files(test_data("golden/optim"));
-  ASSERT_EQ(files.size(), 13u);
+  ASSERT_EQ(files.size(), 16u);
   for (const char* name :
        {"cosine_schedule_learning_rate", "cosine_schedule_momentum", "ema_update", "gradient_clip_per_parameter"})
     files.push_back(test_data(std::string("golden/sparo/") + name + ".safetensors"));
@@ -99,6 +102,83 @@ TEST(Optimizer, ResumesBitForBit) {
   AdamWSettings clipping;
   clipping.update_clipping = true;
   expect_resume_is_exact<AdamW>([&] { return std::make_unique<AdamW>(parameters(), clipping); });
+  expect_resume_is_exact<Lion>([&] { return std::make_unique<Lion>(parameters(), LionSettings{}); });
+  expect_resume_is_exact<Muon>([&] { return std::make_unique<Muon>(parameters(), MuonSettings{.adamw_lr = 1e-3}); });
+}
+
+template <class Made, class Settings>
+std::unique_ptr<Made> rounding(std::vector<NamedParameter> parameters, const Settings& settings, std::uint64_t seed = 5) {
+  auto out = std::make_unique<Made>(std::move(parameters), settings);
+  out->round_moments(seed);
+  return out;
+}
+
+TEST(RoundedMoments, ResumeBitForBit) {
+  const auto parameters = [] { return std::vector{parameter("a", {3, 2}), parameter("b", {3}, 0.5), parameter("c", {})}; };
+  expect_resume_is_exact<AdamW>([&] { return rounding<AdamW>(parameters(), AdamWSettings{}); });
+  expect_resume_is_exact<Lamb>([&] { return rounding<Lamb>(parameters(), LambSettings{}); });
+  expect_resume_is_exact<Sgd>([&] { return rounding<Sgd>(parameters(), SgdSettings{}); });
+  expect_resume_is_exact<Lion>([&] { return rounding<Lion>(parameters(), LionSettings{}); });
+  expect_resume_is_exact<Muon>([&] { return rounding<Muon>(parameters(), MuonSettings{}); });
+}
+
+// The second moment grows by 2 % of the squared gradient at first, and later by a share of itself that is far below the distance of two
+// bfloat16 values (1/256 to 1/128). Rounding to nearest would stop it at a fraction of its limit.
+TEST(RoundedMoments, FollowMomentsInFloat32OnAverage) {
+  AdamWSettings settings;
+  settings.betas = {0.9, 0.999};
+  AdamW exact({parameter("a", {64, 64})}, settings);
+  const auto rounded = rounding<AdamW>({parameter("a", {64, 64})}, settings);
+  for (int t = 0; t < 600; ++t) {
+    set_gradients(exact, 0.5);
+    set_gradients(*rounded, 0.5);
+    exact.step(0.0);
+    rounded->step(0.0);
+  }
+  for (const char* name : {"exp_avg.a", "exp_avg_sq.a"}) {
+    const at::Tensor got = rounded->state().at(name), wanted = exact.state().at(name);
+    EXPECT_EQ(got.scalar_type(), at::kBFloat16);
+    const double mean = wanted.mean().item<double>();
+    EXPECT_NEAR(got.to(at::kFloat).mean().item<double>(), mean, 2e-3 * mean) << name;
+  }
+}
+
+TEST(RoundedMoments, DependOnSeedStepParameterAndMoment) {
+  const auto after = [](std::uint64_t seed, int steps) {
+    const auto optimizer = rounding<AdamW>({parameter("a", {400}), parameter("b", {400})}, AdamWSettings{.betas = {0.9, 0.9}}, seed);
+    for (int t = 0; t < steps; ++t) {
+      set_gradients(*optimizer, 1.01);
+      optimizer->step(0.0);
+    }
+    return optimizer->state();
+  };
+  const auto state = after(1, 1), again = after(1, 1), other = after(2, 1), later = after(1, 2);
+  for (const auto& [name, tensor] : state) {
+    EXPECT_TRUE(at::equal(tensor, again.at(name))) << name;
+    EXPECT_EQ(at::equal(tensor, other.at(name)), name == "step") << name;
+  }
+  const auto up = [](const at::Tensor& moment) { return moment > moment.min(); };
+  EXPECT_FALSE(at::equal(state.at("exp_avg.a"), state.at("exp_avg.b")));
+  EXPECT_FALSE(at::equal(up(state.at("exp_avg.a")), up(state.at("exp_avg_sq.a"))));
+  EXPECT_FALSE(at::equal(up(state.at("exp_avg.a")), up(later.at("exp_avg.a"))));
+}
+
+TEST(RoundStochastically, RoundsUpAsOftenAsTheValueIsAbove) {
+  const at::Tensor values = at::tensor({1.0, 1.0 + 1.0 / 512, -(1.0 + 3.0 / 512), 3e-39, 0.0}, at::kFloat);
+  const std::int64_t count = 20000;
+  const at::Tensor from = values.repeat({count, 1}).t(), to = at::empty_like(from, at::kBFloat16);  // not contiguous
+  round_stochastically(from, to, 3);
+  const at::Tensor mean = to.to(at::kDouble).mean(1);
+  EXPECT_TRUE((to[0] == 1).all().item<bool>()) << "a value of bfloat16 stays";
+  EXPECT_TRUE(at::logical_or(to[1] == 1.0, to[1] == 1.0 + 1.0 / 128).all().item<bool>());
+  for (const std::int64_t i : {1, 2}) EXPECT_NEAR(mean[i].item<double>(), values[i].item<double>(), 4.0 / 128 / std::sqrt(count)) << i;
+  EXPECT_NEAR(mean[3].item<double>(), 3e-39, 5e-42);
+  EXPECT_TRUE((to[4] == 0).all().item<bool>());
+  const double inf = std::numeric_limits<double>::infinity();
+  const at::Tensor limits = at::tensor({inf, -inf, std::numeric_limits<double>::quiet_NaN()}, at::kFloat), rounded = at::empty({3}, at::kBFloat16);
+  round_stochastically(limits, rounded, 3);
+  EXPECT_TRUE(at::equal(rounded.narrow(0, 0, 2).to(at::kFloat), limits.narrow(0, 0, 2)));
+  EXPECT_TRUE(rounded[2].isnan().item<bool>());
 }
 
 std::string error_of(const std::function<void()>& body) {
@@ -241,6 +321,16 @@ double sgd_by_hand(const Updates& u, const SgdSettings& s) {
   return p;
 }
 
+double lion_by_hand(const Updates& u, const LionSettings& s) {
+  double p = 1.0, m = 0.0;
+  for (std::size_t t = u.first; t < u.gradients.size(); ++t) {
+    const double g = u.gradients[t], direction = s.betas[0] * m + (1 - s.betas[0]) * g;
+    p -= u.rates[t] * ((direction > 0) - (direction < 0) + u.decays[t] * p);
+    m = s.betas[1] * m + (1 - s.betas[1]) * g;
+  }
+  return p;
+}
+
 template <class Made, class Settings>
 void expect_updates_by_hand(Settings settings, double (*by_hand)(const Updates&, const Settings&)) {
   settings.decay = {.weight_decay = 9.0};  // the value passed to step() overrides this
@@ -269,6 +359,8 @@ void expect_updates_by_hand(Settings settings, double (*by_hand)(const Updates&,
 TEST(UpdateRates, WeightDecayAndFrozenStepsMatchALoopByHand) {
   expect_updates_by_hand<AdamW, AdamWSettings>({}, adamw_by_hand);
   expect_updates_by_hand<Sgd, SgdSettings>({}, sgd_by_hand);
+  expect_updates_by_hand<Lion, LionSettings>({}, lion_by_hand);
+  expect_updates_by_hand<Lion, LionSettings>({.betas = {0.5, 0.7}}, lion_by_hand);
   LambSettings lamb;
   lamb.max_grad_norm = std::nullopt;
   expect_updates_by_hand<Lamb, LambSettings>(lamb, lamb_by_hand);
@@ -299,6 +391,8 @@ TEST(UpdateRates, SkippedStepsDoNotCountAsFrozenSteps) {
   expect_skipped_steps_do_not_count<AdamW>(AdamWSettings{});
   expect_skipped_steps_do_not_count<AdamW>(AdamWSettings{.update_clipping = true});
   expect_skipped_steps_do_not_count<Sgd>(SgdSettings{});
+  expect_skipped_steps_do_not_count<Lion>(LionSettings{});
+  expect_skipped_steps_do_not_count<Muon>(MuonSettings{});
   LambSettings lamb;
   lamb.max_grad_norm = std::nullopt;
   expect_skipped_steps_do_not_count<Lamb>(lamb);
@@ -314,6 +408,100 @@ TEST(UpdateRates, NormsIgnoreFrozenGradients) {
   optimizer.step(0.1);
   EXPECT_NEAR(optimizer.last_grad_norm().item<double>(), 1.0, 1e-6);
   EXPECT_NEAR(clip_gradients(optimizer, groups, std::nullopt).groups[0].item<double>(), std::sqrt(2.0), 1e-6);
+}
+
+TEST(Lion, AGradientOfZeroLeavesTheDirectionToTheMoment) {
+  Lion optimizer({parameter("a", {2, 2})}, {.betas = {0.9, 0.5}, .decay = {.weight_decay = 0.0}});
+  set_gradients(optimizer, -2.0);
+  optimizer.step(0.25);
+  set_gradients(optimizer, 0.0);
+  optimizer.step(0.25);
+  EXPECT_TRUE(at::equal(optimizer.parameters()[0].tensor, at::full({2, 2}, 1.5)));
+}
+
+// The iteration is a polynomial of odd powers, so it acts on the singular values alone.
+at::Tensor orthogonalized_by_svd(const at::Tensor& matrix, std::int64_t steps) {
+  const auto [u, s, v] = at::linalg_svd(matrix, /*full_matrices=*/false);
+  at::Tensor x = s / s.square().sum().sqrt();
+  for (std::int64_t i = 0; i < steps; ++i) x = 3.4445 * x - 4.775 * x.pow(3) + 2.0315 * x.pow(5);
+  return u.matmul(at::diag(x)).matmul(v);
+}
+
+TEST(Muon, IterationActsOnSingularValues) {
+  at::manual_seed(2);
+  for (const auto& [rows, columns] : std::vector<std::pair<std::int64_t, std::int64_t>>{{6, 6}, {12, 5}, {5, 12}, {1, 7}}) {
+    const at::Tensor matrix = at::randn({rows, columns}, at::kDouble);
+    for (const std::int64_t steps : {1, 5}) {
+      const at::Tensor expected = orthogonalized_by_svd(matrix, steps);
+      EXPECT_TRUE(at::allclose(orthogonalized(matrix, steps, at::kDouble), expected, 1e-9, 1e-9)) << rows;
+      EXPECT_TRUE(at::allclose(orthogonalized(matrix.to(at::kFloat), steps, at::kFloat).to(at::kDouble), expected, 1e-4, 1e-4)) << rows;
+      const at::Tensor low = orthogonalized(matrix.to(at::kFloat), steps, at::kBFloat16);
+      EXPECT_EQ(low.scalar_type(), at::kBFloat16);
+      EXPECT_LT((low.to(at::kDouble) - expected).norm().item<double>(), 0.04 * expected.norm().item<double>()) << rows;
+    }
+  }
+  EXPECT_TRUE(at::equal(orthogonalized(at::zeros({3, 4}), 5, at::kBFloat16), at::zeros({3, 4}, at::kBFloat16)));
+}
+
+// Five updates in float64, written by the formulas of torch.optim.Muon's documentation with the moment as an average.
+TEST(Muon, MatchesAReferenceInFloat64) {
+  for (const bool nesterov : {true, false})
+    for (const char* rule : {"original", "match_rms_adamw"}) {
+      at::manual_seed(3);
+      MuonSettings settings{.momentum = 0.8, .nesterov = nesterov, .ns_type = "float32", .adjust_lr_fn = rule};
+      std::vector<NamedParameter> parameters;
+      std::vector<at::Tensor> expected, moments;
+      for (const auto& [rows, columns] : std::vector<std::pair<std::int64_t, std::int64_t>>{{9, 4}, {4, 9}}) {
+        expected.push_back(at::randn({rows, columns}, at::kDouble));
+        moments.push_back(at::zeros_like(expected.back()));
+        parameters.push_back({columns == 4 ? "mlp.c_fc.weight" : "mlp.c_proj.weight", expected.back().to(at::kFloat).set_requires_grad(true)});
+      }
+      Muon optimizer(parameters, settings);
+      for (int t = 0; t < 5; ++t) {
+        const double rate = 0.1 / (t + 1), decay = 0.3;
+        for (std::size_t i = 0; i < 2; ++i) {
+          const at::Tensor gradient = at::randn_like(expected[i]);
+          optimizer.parameters()[i].tensor.mutable_grad() = gradient.to(at::kFloat);
+          moments[i] = 0.8 * moments[i] + 0.2 * gradient;
+          const at::Tensor direction = nesterov ? 0.2 * gradient + 0.8 * moments[i] : moments[i];
+          const double factor = std::string(rule) == "original" ? (i == 0 ? 1.5 : 1.0) : 0.2 * 3;
+          expected[i] = (1 - rate * decay) * expected[i] - rate * factor * orthogonalized_by_svd(direction, 5);
+        }
+        optimizer.step(rate, decay);
+        for (std::size_t i = 0; i < 2; ++i)
+          EXPECT_TRUE(at::allclose(optimizer.parameters()[i].tensor.to(at::kDouble), expected[i], 1e-4, 1e-4)) << rule << t << i;
+      }
+    }
+}
+
+TEST(Muon, OnlyMatricesWithinTheTowersHaveOneMoment) {
+  const Muon optimizer({parameter("visual.conv1.weight", {4, 3, 2, 2}), parameter("visual.proj", {4, 2}), parameter("token_embedding.weight", {9, 4}),
+                        parameter("positional_embedding", {5, 4}), parameter("transformer.resblocks.0.attn.out_proj.weight", {4, 4}),
+                        parameter("transformer.resblocks.0.attn.in_proj_bias", {12}), parameter("objective.head.weight", {3, 4}),
+                        parameter("visual.transformer.resblocks.0.mlp.c_proj.weight", {4, 8}), parameter("logit_scale", {})},
+                       {});
+  std::vector<std::string> without;
+  for (const NamedParameter& each : optimizer.parameters()) {
+    EXPECT_TRUE(optimizer.state().contains("exp_avg." + each.name));
+    if (!optimizer.state().contains("exp_avg_sq." + each.name)) without.push_back(each.name);
+  }
+  EXPECT_EQ(without, (std::vector<std::string>{"transformer.resblocks.0.attn.out_proj.weight", "visual.transformer.resblocks.0.mlp.c_proj.weight"}));
+  const Muon of_image({parameter("visual.blocks.weight", {4, 4}), parameter("blocks.weight", {4, 4})}, {.adamw_for = {"text"}});
+  EXPECT_EQ(of_image.state().size(), 4u);
+  EXPECT_FALSE(of_image.state().contains("exp_avg_sq.visual.blocks.weight"));
+}
+
+TEST(Muon, UpdatesOtherParametersAsAdamWDoesWithItsOwnRate) {
+  Muon muon({parameter("bias", {3}), parameter("w", {3, 3})}, {.lr = 0.1, .adamw_lr = 0.02});
+  AdamW adamw({parameter("bias", {3})}, {});
+  for (int t = 0; t < 3; ++t) {
+    set_gradients(muon, 0.5 + t);
+    set_gradients(adamw, 0.5 + t);
+    muon.step(0.1 / (t + 1));
+    adamw.step(0.02 / (t + 1));
+  }
+  EXPECT_TRUE(at::allclose(muon.parameters()[0].tensor, adamw.parameters()[0].tensor, 1e-6, 1e-7));
+  EXPECT_EQ(validate(MuonSettings{.lr = 0, .adamw_lr = 0.1})->key, "adamw_lr");
 }
 
 // Computes algorithm 2 of StableAdamW in double, for a tensor of equal elements.

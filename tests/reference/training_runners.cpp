@@ -4,6 +4,7 @@
 #include "src/optim/adamw.h"
 #include "src/optim/clip_grad_norm.h"
 #include "src/optim/lamb.h"
+#include "src/optim/muon.h"
 #include "tests/reference/all_runners.h"
 #include "tests/reference/runner.h"
 #include <tessera/optim/ema.h>
@@ -112,6 +113,11 @@ Outputs run_adamw(Run& run) {
   return play(run, optimizer, [] {});
 }
 
+Outputs run_muon(Run& run) {
+  Muon optimizer(parameters_of(run), config::read<MuonSettings>(run.settings(), ""));
+  return play(run, optimizer, [] {});
+}
+
 Outputs run_lamb(Run& run) {
   Lamb optimizer(parameters_of(run), config::read<LambSettings>(run.settings(), ""));
   std::vector<at::Tensor> norms;
@@ -193,6 +199,7 @@ Outputs run_clip_grad_norm(Run& run) {
 void add_training_runners(Runners& runners) {
   runners.add("adamw", run_adamw);
   runners.add("lamb", run_lamb);
+  runners.add("muon", run_muon);
   runners.add("lr_schedule", run_lr_schedule);
   runners.add("clip_grad_norm", run_clip_grad_norm);
   runners.add("cosine_schedule", run_cosine_schedule);

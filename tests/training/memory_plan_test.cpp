@@ -101,7 +101,10 @@ INSTANTIATE_TEST_SUITE_P(
         PlanCase{"boxes", kBoxes, kLoadBoxes}, PlanCase{"boxes_parts", kBoxes, kBoxesInParts},
         PlanCase{"mgca", "{name: mgca, num_prototypes: 5}", kAll}, PlanCase{"teacher", "{name: test_teacher}", kWhole},
         PlanCase{"teacher_parts", "{name: test_teacher}", kParts},
-        PlanCase{"lamb", "{name: clip}", {"optimizer={name: lamb}", "data.loader.batch_size=2"}, 0.01}),
+        PlanCase{"lamb", "{name: clip}", {"optimizer={name: lamb}", "data.loader.batch_size=2"}, 0.01},
+        PlanCase{"lion", "{name: clip}", {"optimizer={name: lion}", "data.loader.batch_size=2"}, 0.01},
+        PlanCase{"muon", "{name: clip}", {"optimizer={name: muon}", "data.loader.batch_size=2"}, 0.01},
+        PlanCase{"rounded_moments", "{name: clip}", {"training.moments=bfloat16", "data.loader.batch_size=2"}, 0.01}),
     test_name<PlanCase>);
 
 // Returns the peak bytes of the tensors that one step allocates, without weights, optimizer state and averages. Only allocations of the

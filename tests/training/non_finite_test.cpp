@@ -7,6 +7,8 @@
 
 #include "src/optim/adamw.h"
 #include "src/optim/lamb.h"
+#include "src/optim/lion.h"
+#include "src/optim/muon.h"
 #include "src/optim/sgd.h"
 #include "src/training/non_finite/non_finite.h"
 #include "src/training/trainer.h"
@@ -271,9 +273,10 @@ TEST(NonFiniteGuardTest, StopHaltsForGoodAndKeepsTheBuffers) {
 }
 
 template <class O, class Settings>
-void expect_halted_step_changes_nothing(const Settings& settings) {
+void expect_halted_step_changes_nothing(const Settings& settings, bool rounded = false) {
   const at::Tensor weight = at::ones({4, 3});
   O optimizer({{"w", weight}}, settings);
+  if (rounded) optimizer.round_moments(1);
   weight.mutable_grad() = at::full({4, 3}, 0.5);
   optimizer.step(0.1, {}, at::zeros({}));
   std::map<std::string, at::Tensor> before = optimizer.state();
@@ -296,6 +299,10 @@ TEST(HaltedStep, ChangesNeitherWeightsNorMoments) {
   expect_halted_step_changes_nothing<AdamW>(AdamWSettings{.update_clipping = true});
   expect_halted_step_changes_nothing<Sgd>(SgdSettings{});
   expect_halted_step_changes_nothing<Lamb>(LambSettings{});
+  expect_halted_step_changes_nothing<Lion>(LionSettings{});
+  expect_halted_step_changes_nothing<Muon>(MuonSettings{});
+  expect_halted_step_changes_nothing<AdamW>(AdamWSettings{}, /*rounded=*/true);
+  expect_halted_step_changes_nothing<Muon>(MuonSettings{}, /*rounded=*/true);
 }
 
 TEST(AnomalyDetectorTest, NamesTheOperatorsOfTheFirstInfinityAndTheFirstNan) {

@@ -83,7 +83,7 @@ class CurveOverRanks : public RanksTest {
 };
 INSTANTIATE_TEST_SUITE_P(Objectives, CurveOverRanks,
                          ::testing::Values("{name: clip}", "{name: clip, chunk: 3}",
-                                           "{name: clip, mask_duplicates: true}", "{name: siglip}", "{name: siglip} with own shapes", "{name: sparc}",
+                                           "{name: clip, mask_duplicates: true}", "{name: clip} with muon", "{name: clip} with lion", "{name: clip} with rounded moments", "{name: siglip}", "{name: siglip} with own shapes", "{name: sparc}",
                                            "{name: filip, token_drop_rate: 0.2}", "{name: siglip} with siglip",
                                            "{name: clip} with dinov3", "{name: sparc} with eva02",
                                            "{name: weighted_sum, objectives: [{name: clip}, {name: superclip}]}",

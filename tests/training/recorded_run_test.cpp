@@ -73,6 +73,13 @@ TEST_F(RecordedRun, MakesAnUpdateThatFreezesParametersWithoutARecording) {
   expect_same_curve(folder_ / "recorded", train("plain", more), 2e-5);
 }
 
+TEST_F(RecordedRun, MakesAnUpdateOfRoundedMomentsWithoutARecording) {
+  use_stand_in();
+  const std::vector<std::string> more = with(kLong, {"training.moments=bfloat16"});
+  EXPECT_GT(train_recorded("recorded", more), 3);
+  expect_same_curve(folder_ / "recorded", train("plain", more), 2e-5);
+}
+
 TEST_F(RecordedRun, ResumesBitForBit) {
   for (const bool kernel : {false, true}) {
     use_stand_in(kernel);

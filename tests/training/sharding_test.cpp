@@ -5,6 +5,8 @@
 #include "src/distributed/optimizer_sharding.h"
 #include "src/optim/adamw.h"
 #include "src/optim/lamb.h"
+#include "src/optim/lion.h"
+#include "src/optim/muon.h"
 #include "src/optim/sgd.h"
 #include "src/training/trainer.h"
 #include "tests/distributed/ranks.h"
@@ -88,15 +90,22 @@ AdamWSettings stable_adamw() {
 }
 
 template <class Made, class Settings>
-Case named(const char* name, const Settings& settings) {
-  return {name, [settings](std::vector<NamedParameter> p) { return std::make_unique<Made>(std::move(p), settings); }};
+Case named(const char* name, const Settings& settings, bool rounded = false) {
+  return {name, [settings, rounded](std::vector<NamedParameter> p) {
+            auto out = std::make_unique<Made>(std::move(p), settings);
+            if (rounded) out->round_moments(7);
+            return out;
+          }};
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, ShardedOptimizer,
                          ::testing::Values(named<AdamW>("adamw", AdamWSettings{}),
                                            named<AdamW>("stable_adamw", stable_adamw()),
                                            named<Lamb>("lamb", LambSettings{}), named<Sgd>("sgd", SgdSettings{}),
-                                           named<Sgd>("plain_sgd", SgdSettings{.momentum = 0})),
+                                           named<Sgd>("plain_sgd", SgdSettings{.momentum = 0}), named<Lion>("lion", LionSettings{}),
+                                           named<Muon>("muon", MuonSettings{.adamw_lr = 1e-3}),
+                                           named<AdamW>("rounded_adamw", AdamWSettings{}, true),
+                                           named<Muon>("rounded_muon", MuonSettings{}, true)),
                          [](const auto& given) { return given.param.name; });
 
 TEST_P(ShardedOptimizer, MatchesTheUnshardedOneBitForBitOnAnyNumberOfRanks) {
@@ -200,6 +209,15 @@ TEST_F(ShardedRun, MatchesAndResumesTheUnshardedOneBitForBit) {
   // With another number of ranks the batches differ, but the run must still resume.
   run(3, "three", sharded, folder_ / "sharded/checkpoints/step_0000003");
   run(1, "one", sharded, folder_ / "sharded/checkpoints/step_0000003");
+}
+
+TEST_F(ShardedRun, TrainsWithMuonAndRoundedMomentsAsWithoutSharding) {
+  const std::vector<std::string> settings{"optimizer={name: muon, lr: 1.0e-2}", "training.moments=bfloat16"};
+  std::vector<std::string> sharded = settings;
+  sharded.push_back("distributed.shard_optimizer=true");
+  const auto expected = run(2, "plain", settings);
+  expect_equal(run(2, "sharded", sharded), expected);
+  expect_equal(run(2, "resumed", settings, folder_ / "sharded/checkpoints/step_0000003"), expected);
 }
 
 TEST_F(ShardedRun, TrainsWithLambAndBf16GradientsAndRanksStayEqual) {

@@ -169,6 +169,9 @@ const std::map<std::string, std::vector<std::string>>& named_settings() {
         "data.loader.captions={slots: [{count: 2, max_sentences: 2}, {whole: true, fields: [none]}, {distinct: true}]}",
         "data.loader.views={global: {count: 2, scale: [0.4, 1], flip: 0.5}, local: {count: 2, image_size: 8, scale: [0.1, "
         "0.4]}}"}},
+      {"lion", {"optimizer={name: lion, lr: 3.0e-3, weight_decay: 0.3}"}},
+      {"muon", {"optimizer={name: muon, lr: 1.0e-2, ns_type: float32}"}},
+      {"rounded moments", {"training.moments=bfloat16"}},
       {"averages", {"training.accumulation=2", "training.ema={}"}},
       {"groups",
        {"model.image.encoder={name: groupvit, patch_size: 4, width: 16, depths: [1, 1, 1], heads: [2, 2, 2], "

@@ -44,7 +44,8 @@ Config tiny_config(const std::string& folder, const std::vector<std::string>& ov
 
 /// Returns the overrides for a case of a parameterized test. `test_case` is an objective, optionally followed by " with " and the name of a
 /// set of settings, as in "{name: flair} with captions". The names are `captions` (several per image), `crops and captions`, `own shapes`
-/// (images keep their aspect ratio), `boxes` (with hard negatives), `averages` (accumulated batches and averaged weights), `groups` (towers
+/// (images keep their aspect ratio), `boxes` (with hard negatives), `averages` (accumulated batches and averaged weights), `lion`, `muon` and
+/// `rounded moments` (other optimizers), `groups` (towers
 /// that group their tokens), and `dinov3`, `siglip` and `eva02` (towers of these published models).
 std::vector<std::string> overrides_of(const std::string& test_case);
 

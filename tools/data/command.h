@@ -18,6 +18,8 @@ inline config::Node settings_of(const std::vector<std::string>& assignments) {
   return node;
 }
 
+Command concepts_command(CLI::App& program);
+Command dedup_command(CLI::App& program);
 Command tokenize_command(CLI::App& program);
 Command train_sentencepiece_command(CLI::App& program);
 Command inspect_command(CLI::App& program);

@@ -194,14 +194,14 @@ Settings checkpoints(const Parameters& p) {
 
 Settings optimizer(const Parameters& p) {
   const std::string name = is_timm(p) ? p.text("opt").substr(5) : p.text("opt");
-  if (name == "lamb") return {"optimizer=lamb"};
+  if (name == "lamb" || name == "lion") return {"optimizer=" + name};
   if (name == "sgd") return {"optimizer=sgd", "optimizer.nesterov=true"};
   if (name == "momentum") return {"optimizer=sgd"};
   return {"optimizer=adamw"};
 }
 
 bool is_another_optimizer(const Parameters& p) {
-  static constexpr std::array<const char*, 5> known = {"adamw", "timm/adamw", "timm/lamb", "timm/sgd", "timm/momentum"};
+  static constexpr std::array<const char*, 6> known = {"adamw", "timm/adamw", "timm/lamb", "timm/lion", "timm/sgd", "timm/momentum"};
   return std::find(known.begin(), known.end(), p.text("opt")) == known.end();
 }
 
@@ -211,12 +211,12 @@ bool has_moments(const Parameters& p) {
 
 Settings betas(const Parameters& p) {
   if (!has_moments(p)) return {};
-  return {concat("optimizer.betas=[", p.has("beta1") ? p.text("beta1") : "0.9", ", ",
-                 p.has("beta2") ? p.text("beta2") : !is_timm(p) && model_is(p, "vit") ? "0.98" : "0.999", "]")};
+  const char* second = p.text("opt") == "timm/lion" ? "0.99" : !is_timm(p) && model_is(p, "vit") ? "0.98" : "0.999";
+  return {concat("optimizer.betas=[", p.has("beta1") ? p.text("beta1") : "0.9", ", ", p.has("beta2") ? p.text("beta2") : second, "]")};
 }
 
 Settings epsilon(const Parameters& p) {
-  if (!has_moments(p) || (p.text("opt") == "timm/lamb" && !p.has("eps"))) return {};
+  if (!has_moments(p) || p.text("opt") == "timm/lion" || (p.text("opt") == "timm/lamb" && !p.has("eps"))) return {};
   return {"optimizer.eps=" + (p.has("eps") ? p.text("eps") : !is_timm(p) && model_is(p, "vit") ? "1e-6" : "1e-8")};
 }
 
@@ -438,7 +438,7 @@ const std::vector<Flag>& flags() {
     {"wd", one, "0.2", "", "`optimizer.weight_decay` with `optimizer.no_decay: [bn, ln, bias, logit_scale]`", "Without `no_decay`, Tessera also exempts position embeddings and class tokens. Parameters with fewer than two dimensions never decay, as in OpenCLIP; timm's class token has three dimensions there and one here", weight_decay},
     {"momentum", one, "None", "", "`optimizer.momentum` with `--opt timm/sgd`", "", momentum, [](const Parameters& p) { return p.has("momentum") && has_moments(p); }},
     {"warmup", one, "10000", "", "`schedule.warmup_steps`", "A warm-up longer than the run is cut to the run's length, and the learning rate to the value that it would have reached", warmup, warms_up_longer_than_it_runs},
-    {"opt", one, "adamw", "", "`optimizer`: `adamw`, `lamb` (`timm/lamb`), `sgd` (`timm/sgd`, `timm/momentum`)", "timm's other optimizers have no counterpart; `adamw` replaces them", optimizer, is_another_optimizer},
+    {"opt", one, "adamw", "", "`optimizer`: `adamw`, `lamb` (`timm/lamb`), `lion` (`timm/lion`), `sgd` (`timm/sgd`, `timm/momentum`)", "timm's other optimizers have no counterpart; `adamw` replaces them", optimizer, is_another_optimizer},
     {"use_bn_sync", none, "False", "", kNoCounterpart, "Batch norms use the statistics of each process's own batch, as OpenCLIP does without this flag", nothing},
     {"skip_scheduler", none, "False", "", "`schedule.schedule: constant` without warm-up", "", [](const Parameters& p) { return p.has("skip_scheduler") ? Settings{"schedule.schedule=constant", "schedule.warmup_steps=0"} : Settings(); }},
     {"lr_scheduler", one, "cosine", "", "`schedule.schedule`: `cosine`, `constant` for `const`, with `cooldown_share` for `const-cooldown`", "", schedule},

@@ -33,6 +33,9 @@ enum class Purpose : std::uint32_t {
   rand_augment = 14,
   bootstrap = 15,
   negatives = 17,
+  moments = 18,
+  balance = 19,
+  clusters = 20,
 };
 
 /// Counter-based random numbers (Philox4x32-10, Salmon et al. 2011). The stream depends only on its key, never on the order in which

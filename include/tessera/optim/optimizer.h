@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -61,10 +62,13 @@ struct UpdateInputs {
 /// parameter's frozen_steps.
 class Optimizer {
  public:
-  /// `peak` is the learning rate that the schedule scales. `moments` are the names of the state tensors that each parameter has, in the
+  /// Whether a parameter has the moment with this number. Unset: each parameter has all moments.
+  using HasMoment = std::function<bool(std::size_t moment, const NamedParameter& parameter)>;
+
+  /// `peak` is the learning rate that the schedule scales. `moments` are the names of the state tensors that parameters have, in the
   /// parameter's shape. Throws UserError if two parameters have the same name.
   Optimizer(std::vector<NamedParameter> parameters, const DecaySettings& decay, double peak,
-            std::vector<std::string> moments = {"exp_avg", "exp_avg_sq"});
+            std::vector<std::string> moments = {"exp_avg", "exp_avg_sq"}, const HasMoment& has = {});
   virtual ~Optimizer() = default;
 
   /// Shards moments and updates over the group's ranks (ZeRO stage 1, Rajbhandari et al. 2020). Each parameter tensor belongs to one rank;
@@ -73,6 +77,11 @@ class Optimizer {
   /// those of one optimizer for all parameters, bit for bit on CPUs. Parameters and gradients must be equal on all ranks. After shard(),
   /// step() and gather_state() are collective. Must be called before the first step. Has no effect with a single process.
   void shard(const ProcessGroup& group, double bucket_mb);
+
+  /// Stores moments in bfloat16, which halves their memory. An update computes in the parameters' type and rounds the new moments
+  /// stochastically (round_stochastically()), because rounding to the nearest value would lose small changes. The random numbers depend only
+  /// on `seed`, steps_taken(), parameter and moment. Must be called before the first step.
+  virtual void round_moments(std::uint64_t seed);
 
   /// Makes one update.
   void step(const UpdateInputs& inputs);
@@ -127,13 +136,24 @@ class Optimizer {
     double learning_rate_scale = 1, weight_decay_scale = 1;  // the group's values as multiples of those in inputs->numbers
     std::vector<std::size_t> indices;
     std::vector<at::Tensor> parameters, gradients;
-    std::vector<std::vector<at::Tensor>> moments;  // [moment][parameter]
+    std::vector<std::vector<at::Tensor>> moments;  // [moment][parameter]; undefined if the parameter does not have the moment
+
+    /// Replaces the gradients by zero if found_inf is 1. Multiplying them by zero would not do, because a non-finite number times zero is
+    /// not zero.
+    void drop_skipped_gradients();
+    /// Returns 1 - found_inf as a float64 scalar on the parameters' device.
+    at::Tensor made() const;
+    /// Multiplies the parameters by 1 - learning rate * weight decay, unless found_inf is 1.
+    void decay_weights() const;
+    /// Returns the group of those parameters whose indices are `wanted`.
+    Group only(const std::function<bool(std::size_t index)>& wanted) const;
   };
 
   /// Called before update() with all gradients of the step, including those of parameters that other ranks update.
   /// Called without gradient recording.
   virtual void measure(const std::vector<Group>& /*groups*/) {}
-  /// Updates each group, unless its found_inf is 1. Must not read anything back from the device. Called without gradient recording.
+  /// Updates each group, unless its found_inf is 1. Must not read anything back from the device. Called without gradient recording; several
+  /// times per step, with parts of the groups, if moments are rounded.
   virtual void update(std::vector<Group>& groups) = 0;
   /// Called after each update with the indices of the parameters that this rank has updated, whose versions have changed.
   virtual void after_update(const std::vector<std::size_t>& /*updated*/) {}
@@ -150,6 +170,7 @@ class Optimizer {
 
   std::vector<Group> groups(const UpdateInputs& inputs) const;
   std::vector<Group> own(const std::vector<Group>& all) const;
+  void update_and_round(const Group& group);
   bool owns(std::size_t index) const;
   std::string moment_name(std::size_t moment, std::size_t index) const;
   std::vector<at::Tensor> tensors() const;
@@ -158,9 +179,10 @@ class Optimizer {
   double weight_decay_;
   std::vector<bool> decays_;
   std::vector<std::string> moment_names_;
-  // [moment][parameter]; a moment that another rank keeps is a meta tensor, which has a shape but no memory.
+  // [moment][parameter]; a moment that another rank keeps is a meta tensor, which has a shape but no memory. Undefined: there is none.
   std::vector<std::vector<at::Tensor>> moments_;
   std::optional<Shards> shards_;
+  std::optional<std::uint64_t> rounding_;  // the seed of round_moments()
   double peak_;
   std::int64_t steps_ = 0;
   std::vector<std::size_t> updated_;  // the parameters that this rank's last update_weights() updated

@@ -92,7 +92,7 @@ NpyMatrix read_tensor(std::string_view file, const std::string& wanted) {
 
 }  // namespace
 
-NpyMatrix read_npy(std::string_view file) {
+NpyLayout npy_layout(std::string_view file) {
   if (file.size() < 12 || !file.starts_with("\x93NUMPY")) refuse_npy("it does not start like one");
   const std::size_t prefix = file[6] >= 2 ? 12 : 10;
   std::size_t length = 0;
@@ -103,14 +103,19 @@ NpyMatrix read_npy(std::string_view file) {
   const std::string_view type = npy_value(header, "'descr'", ',');
   const std::vector<std::int64_t> shape = parse_npy_shape(npy_value(header, "'shape'", ')'));
   if (shape.empty() || shape.size() > 2) refuse_npy(concat("it has ", shape.size(), " dimensions"));
-  NpyMatrix out{shape.size() == 2 ? shape[0] : 1, shape.back(), {}};
   const std::size_t width = type == "'<f2'" ? 2 : type == "'<f4'" ? 4 : type == "'<f8'" ? 8 : 0;
   if (width == 0) refuse_npy("its type is " + printable(type, 60));
+  using Type = c10::ScalarType;
+  NpyLayout out{shape.size() == 2 ? shape[0] : 1, shape.back(), width == 2 ? Type::Half : width == 4 ? Type::Float : Type::Double, {}};
   const auto count = static_cast<std::size_t>(out.rows * out.columns);
   if (data.size() / width < count) refuse_npy("it is cut off");
-  using Type = c10::ScalarType;
-  out.values = *to_floats(data.substr(0, count * width), width == 2 ? Type::Half : width == 4 ? Type::Float : Type::Double);
+  out.data = data.substr(0, count * width);
   return out;
+}
+
+NpyMatrix read_npy(std::string_view file) {
+  const NpyLayout layout = npy_layout(file);
+  return {layout.rows, layout.columns, *to_floats(layout.data, layout.type)};
 }
 
 void set_regions(std::string_view file, const std::string& tensor, Sample& sample) {

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include <c10/core/ScalarType.h>
+
 #include <tessera/sample.h>
 
 namespace tessera {
@@ -15,6 +17,17 @@ struct NpyMatrix {
   std::int64_t columns = 0;
   std::vector<float> values;  // row-major
 };
+
+/// Where the numbers of a .npy file are.
+struct NpyLayout {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  c10::ScalarType type;
+  std::string_view data;  // a part of the file
+};
+
+/// Finds the numbers of a .npy file without reading them. Accepts and throws what read_npy() does.
+NpyLayout npy_layout(std::string_view file);
 
 /// Reads a .npy file of little-endian float16, float32 or float64 values in C order, with one or two dimensions. An array of
 /// one dimension becomes a single row. Throws SampleError `bad_regions` for other files; the message says what was found.

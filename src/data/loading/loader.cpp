@@ -137,6 +137,7 @@ struct ReadyBatches {
   std::int64_t epoch = 0;
   Segment segment;
   DataPosition end;                             // where the next batches start
+  std::int64_t left_out = 0;                    // samples that concept balance left out meanwhile
   std::map<std::string, std::int64_t> skipped;  // samples skipped while filling the batches
   std::map<std::string, TextCuts> cuts;         // how many of the batches' texts and tokens were cut off
   MemoryBudget::Claim claim;
@@ -211,6 +212,7 @@ struct Loader::Impl {
                  keeps_shapes(preprocessing) ? preprocessing.patch_size : std::nullopt, needs, target),
         transform(checked_transform(source, tokenizer, preprocessing, settings, needs, seed, target)),
         entries(entries_of(source, settings)),
+        balance(settings.balance ? std::make_shared<ConceptBalance>(*settings.balance, seed) : nullptr),
         sampler(sampler_of(*source, entries.get(), settings.shuffle, seed, slice)),
         per_update(sampler->batches_per_update()),
         counts(sampler->components(), settings, needed_fields(needs), target.share_setting, target.reported),
@@ -270,14 +272,14 @@ struct Loader::Impl {
   void start() {
     start_position = normalized(position);
     taken = 0;
-    batches_of_segment = 0;
+    batches_of_segment = used_of_epoch = left_out_of_epoch = 0;
     good_of_segment.assign(static_cast<std::size_t>(per_update), 0);
     rows.clear();
     rows.resize(static_cast<std::size_t>(per_update));
     for (auto& row : rows) row.resize(static_cast<std::size_t>(settings.batch_size));
     filled.assign(static_cast<std::size_t>(per_update), 0);
     fetcher = std::make_shared<SampleFetcher>(
-        SampleFetcher::Stages{sampler, entries, source, make_reader(), transform, work}, settings, batches_of_run, start_position);
+        SampleFetcher::Stages{sampler, entries, source, make_reader(), balance, transform, work}, settings, batches_of_run, start_position);
     fetcher->leave_out(sampler->segment_of(start_position).number - 1);
     wait_policy = {settings.warn_after, settings.timeout, source->describe(),
                    [fetcher = fetcher](std::int64_t ticket) { return fetcher->describe(ticket); },
@@ -354,6 +356,12 @@ struct Loader::Impl {
 
   // A full batch drops further samples until the update's other batches are full, too, because all batches of an update share one cursor.
   void accept(PreparedSample&& sample, std::size_t batch, std::int64_t epoch, ReadyBatches& out) {
+    if (sample.left_out) {
+      ++out.left_out;
+      ++left_out_of_epoch;
+      return;
+    }
+    ++used_of_epoch;
     if (sample.good()) {
       counts.good(sample.component);
       ++good_of_segment[batch];
@@ -375,13 +383,18 @@ struct Loader::Impl {
     if (batches_of_segment > 0 || !from_its_start) return;
     const auto fewest = std::min_element(good_of_segment.begin(), good_of_segment.end());
     const std::int64_t component = per_update > 1 ? fewest - good_of_segment.begin() : ended.component;
-    user_error(described(component), ": returned only ", *fewest, " readable samples, fewer than one batch of ",
-               settings.batch_size, "; skipped: ", counts.describe(component));
+    user_error(described(component), ": returned only ", *fewest, balance ? " samples that data.loader.balance keeps" : " readable samples",
+               ", fewer than one batch of ", settings.batch_size, "; skipped: ", counts.describe(component));
   }
 
   void report_epoch(const Segment& ended) {
     const std::int64_t epoch = fetcher->place_of(taken - 1).epoch;
-    if (ended.number == sampler->segments(epoch).back().number) counts.report(epoch);
+    if (ended.number != sampler->segments(epoch).back().number) return;
+    counts.report(epoch);
+    if (balance)
+      log::info("data: epoch ", epoch, ": data.loader.balance kept ", with_thousands(used_of_epoch), " of ",
+                with_thousands(used_of_epoch + left_out_of_epoch), " samples");
+    used_of_epoch = left_out_of_epoch = 0;
   }
 
   const std::shared_ptr<const Source> source;
@@ -392,6 +405,7 @@ struct Loader::Impl {
   const Collator collator;
   const std::shared_ptr<const SampleTransform> transform;
   const std::shared_ptr<const CaptionEntries> entries;
+  const std::shared_ptr<const ConceptBalance> balance;
   const std::shared_ptr<Sampler> sampler;
   const std::int64_t per_update;  // batches per update
   const std::shared_ptr<WorkTotals> work = std::make_shared<WorkTotals>();
@@ -408,6 +422,7 @@ struct Loader::Impl {
   DataPosition start_position;
   std::int64_t taken = 0;
   std::int64_t batches_of_segment = 0;
+  std::int64_t used_of_epoch = 0, left_out_of_epoch = 0;  // samples that concept balance kept and left out since the epoch or the run began
   std::vector<std::int64_t> good_of_segment;  // number of good samples in the segment, for each batch of an update
   ComponentCounts counts;
   SkipList skip_list;
@@ -437,6 +452,7 @@ Batch Loader::next() {
   ReadyBatches& ready = impl_->ready;
   if (ready.batches.empty()) {
     ready = impl_->batches->take();
+    impl_->statistics.left_out += ready.left_out;
     for (const auto& [reason, count] : ready.skipped) impl_->statistics.skipped[reason] += count;
     for (const auto& [view, cuts] : ready.cuts) impl_->statistics.cuts[view] += cuts;
   }

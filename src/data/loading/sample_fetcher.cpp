@@ -54,6 +54,10 @@ PreparedSample SampleFetcher::fetch(std::int64_t ticket, std::int64_t thread) {
   try {
     enter(ticket, thread, stages_.source->name_of(pair.index), "is reading it");
     Sample sample = stages_.reader->read(ticket, place, pair.index, pause_in(ticket, thread, pair.index));
+    if (stages_.balance && !stages_.balance->keeps(sample, pair.index, next.repeat)) {
+      out.left_out = true;
+      return out;
+    }
     enter(ticket, thread, "sample " + sample.key, "waits for memory");
     MemoryBudget::Claim claim = budget_->claim_sample(ticket, working_bytes(sample, max_pixels_));
     enter(ticket, thread, "sample " + sample.key, "is decoding it");

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "src/data/loading/caption_entries.h"
+#include "src/data/loading/concept_balance.h"
 #include "src/data/loading/memory_budget.h"
 #include "src/data/loading/sample_reader.h"
 #include "src/data/loading/sample_transform.h"
@@ -28,6 +29,7 @@ class SampleFetcher {
     std::shared_ptr<const CaptionEntries> entries;  // the pairs to which the sampler's indices refer; null if they refer to samples
     std::shared_ptr<const Source> source;
     std::shared_ptr<SampleReader> reader;
+    std::shared_ptr<const ConceptBalance> balance;  // chooses the samples to use; null: all
     std::shared_ptr<const SampleTransform> transform;
     std::shared_ptr<WorkTotals> work;  // sums up the time that the stages take
   };

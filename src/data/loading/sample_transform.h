@@ -43,6 +43,7 @@ struct PreparedSample : SampleOutcome {
   std::map<std::string, at::Tensor> extras;  // the sample's tensors of Needs::extras
   std::vector<std::string> found;  // names of the fields that the sample has, for messages; empty if the sample is good
   std::int64_t component = 0;      // component of the source that the sample comes from
+  bool left_out = false;           // whether concept balance does not use the sample in this epoch
 
   /// Returns the number of bytes that the sample takes in memory.
   std::int64_t bytes() const;

@@ -65,13 +65,30 @@ bool taken(const std::vector<Object>& objects, int Object::*attribute, int value
   return std::any_of(objects.begin(), objects.end(), [&](const Object& o) { return o.*attribute == value; });
 }
 
+// Draws a number below `count`. Number n is (n + 1)^-skew times as frequent as number 0. Uses only * and /, because their results are the
+// same on every machine.
+int draw_skewed(int count, std::int64_t skew, Random& random) {
+  if (skew == 0) return static_cast<int>(random.below(count));
+  const auto weight = [&](int n) {
+    double out = 1;
+    for (std::int64_t i = 0; i < skew; ++i) out /= n + 1;
+    return out;
+  };
+  double total = 0;
+  for (int n = 0; n < count; ++n) total += weight(n);
+  double left = random.uniform() * total;
+  int n = 0;
+  while (n + 1 < count && (left -= weight(n)) >= 0) ++n;
+  return n;
+}
+
 // Draws the shape and color of one more object. A pair of shape and color never repeats; a shape repeats only with `repeat_shape`, and a
 // color only with `repeat_color`.
-void choose_pair(const std::vector<Object>& others, Split split, bool repeat_shape, bool repeat_color, Random& random,
+void choose_pair(const std::vector<Object>& others, Split split, bool repeat_shape, bool repeat_color, std::int64_t skew, Random& random,
                  Object& object) {
   while (true) {
-    object.shape = static_cast<int>(random.below(kShapes));
-    object.color = static_cast<int>(random.below(kColors));
+    object.shape = draw_skewed(kShapes, skew, random);
+    object.color = draw_skewed(kColors, skew, random);
     if (shapes_held_out_pair(object.shape, object.color) != (split == Split::held_out)) continue;
     const bool same_shape = taken(others, &Object::shape, object.shape);
     const bool same_color = taken(others, &Object::color, object.color);
@@ -134,7 +151,7 @@ double most_room(std::int64_t objects) {
   return room.at(static_cast<std::size_t>(objects - 1));
 }
 
-Scene make_scene(const SceneKey& key, const std::array<std::int64_t, 2>& objects, const DiameterRange& diameters) {
+Scene make_scene(const SceneKey& key, const std::array<std::int64_t, 2>& objects, const DiameterRange& diameters, std::int64_t skew) {
   Random random = key.random(scene_part);
   const Diameters sizes = stretched(diameters);
   Scene scene;
@@ -145,7 +162,7 @@ Scene make_scene(const SceneKey& key, const std::array<std::int64_t, 2>& objects
   const bool repeat_color = random.chance(0.25);
   for (std::int64_t i = 0; i < count; ++i) {
     Object object;
-    choose_pair(scene.objects, key.split, repeat_shape, repeat_color, random, object);
+    choose_pair(scene.objects, key.split, repeat_shape, repeat_color, skew, random, object);
     object.texture = random.chance(0.4) ? 0 : static_cast<int>(1 + random.below(kTextures - 1));
     object.tilt = random.uniform(-0.07, 0.07);  // at most 8 degrees, so that a square does not look like a diamond
     object.shade = random.uniform(0.93, 1.0);

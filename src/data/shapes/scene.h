@@ -74,8 +74,9 @@ constexpr DiameterRange kUsualDiameters = {0.26, 0.58};
 double most_room(std::int64_t objects);
 
 /// Returns the objects and the background of a sample, without pixels. `objects` is the minimum and the maximum number of objects; the
-/// maximum is at most kMostObjects.
-Scene make_scene(const SceneKey& key, const std::array<std::int64_t, 2>& objects, const DiameterRange& diameters = kUsualDiameters);
+/// maximum is at most kMostObjects. The n-th shape and the n-th color are drawn n^-skew times as often as the first.
+Scene make_scene(const SceneKey& key, const std::array<std::int64_t, 2>& objects, const DiameterRange& diameters = kUsualDiameters,
+                 std::int64_t skew = 0);
 
 /// Returns how far the shape extends from its center, in radii.
 double reach(int shape);

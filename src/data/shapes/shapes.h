@@ -42,6 +42,7 @@ struct ShapesSettings {
   std::int64_t seed = 0;
   std::array<std::int64_t, 2> objects = {1, 4};
   std::array<double, 2> object_sizes = {0.26, 0.58};
+  std::int64_t skew = 0;
   std::int64_t captions = 5;
   std::string style = "plain";
   double partial_captions = 0.0;
@@ -69,6 +70,9 @@ void fields(Visitor& v, ShapesSettings& s) {
     "diameters of the smallest and the largest objects, as shares of the image's shorter side; small, medium and large share the "
     "range between them; the smallest need at least 3 pixels",
     config::in_range(0.05, 0.8));
+  v("skew", s.skew,
+    "gives shapes and colors a long tail: the n-th of each is n^-skew times as frequent as the first (circle, red); 0: all are equally frequent",
+    config::in_range(0, 4));
   v("captions", s.captions, "captions per picture, in different words", config::in_range(1, 100));
   v("style", s.style,
     "words of captions and summaries: plain, about 60, each thing always called the same; web, about 2,600, with synonyms, "

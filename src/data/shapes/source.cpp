@@ -89,7 +89,7 @@ void tell_of_another(const SceneKey& key, const Scene& scene, const ShapesSettin
   constexpr int kAttempts = 1000;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const SceneKey other{key.seed, key.split, kFirstUnusedIndex + random.next()};
-    out.scene = make_scene(other, settings.objects, settings.object_sizes);
+    out.scene = make_scene(other, settings.objects, settings.object_sizes, settings.skew);
     out.plan = plan_caption(out.scene, out.scene.objects.size(), style, random);
     if (!could_be_true(out.plan, scene)) return;
   }
@@ -239,7 +239,7 @@ ShapesSource::ShapesSource(const ShapesSettings& settings) : settings_(config::r
 Sample ShapesSource::get(std::int64_t index) const {
   TORCH_CHECK(index >= 0 && index < settings_.size, "shapes: sample ", index, " of ", settings_.size);
   const SceneKey key{static_cast<std::uint64_t>(settings_.seed), split_of(settings_.split), index};
-  const Scene scene = make_scene(key, settings_.objects, settings_.object_sizes);
+  const Scene scene = make_scene(key, settings_.objects, settings_.object_sizes, settings_.skew);
   Drawing drawing = draw(scene, key, size_of(key, settings_));
   const bool by_color = settings_.label == "color";
   const std::size_t count = scene.objects.size();

@@ -18,6 +18,8 @@ namespace {
 constexpr double kShareWorthTelling = 0.005;
 
 std::int64_t steps_of_epochs(const Config& config, int ranks) {
+  if (config.data.loader.balance)
+    user_error("training.epochs: with data.loader.balance, the number of an epoch's samples is random: set training.steps instead");
   const std::shared_ptr<const Source> source = sources().make(config.data.train, "data.train");
   const EpochLength epoch = epoch_length(source, config.data.loader, ranks);
   const std::int64_t per_step = config.training.accumulation * epoch.batches_per_update;

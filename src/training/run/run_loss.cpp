@@ -69,6 +69,7 @@ LoaderSettings measuring_settings(const Config& config, const LossBatches& batch
   out.threads = batches.threads;
   out.prefetch = 2;
   out.shuffle = true;
+  out.balance.reset();
   out.caption_choice = "first";
   out.augmentation = {};
   out.augmentation.crop = "evaluation";

@@ -135,7 +135,7 @@ config::Node sizes_of(const Config& config) {
 
 std::vector<at::Tensor> gradients_and_moments(const Config& config, const std::vector<NamedParameter>& parameters) {
   std::vector<at::Tensor> out;
-  for (const auto& [name, moment] : optimizers().make(config.optimizer, "optimizer", parameters)->state()) out.push_back(moment);
+  for (const auto& [name, moment] : make_optimizer(config, parameters)->state()) out.push_back(moment);
   for (const NamedParameter& parameter : parameters) out.push_back(at::empty_like(parameter.tensor));
   return out;
 }
@@ -162,6 +162,12 @@ std::vector<NamedParameter> trainable_parameters(const DualEncoder& model, const
 }
 
 }  // namespace
+
+std::shared_ptr<Optimizer> make_optimizer(const Config& config, const std::vector<NamedParameter>& parameters) {
+  std::shared_ptr<Optimizer> optimizer = optimizers().make(config.optimizer, "optimizer", parameters);
+  if (config.training.moments == "bfloat16") optimizer->round_moments(derive_seed(static_cast<std::uint64_t>(config.seed), Purpose::moments));
+  return optimizer;
+}
 
 ParameterCount count_parameters(const TrainingRun& run) {
   ParameterCount out = count_parameters(*run.model, run.objective.get());
@@ -417,7 +423,7 @@ TrainingRun build_training_run(const Config& config, const ProcessGroup& group, 
   if (config.data.features) run.features = open_image_features(config, run);
   if (run.device.is_cpu())
     check_room("gradients and the optimizer's moments", "", sizes_of(config), [&] { return gradients_and_moments(config, parameters); });
-  run.optimizer = optimizers().make(config.optimizer, "optimizer", parameters);
+  run.optimizer = make_optimizer(config, parameters);
   if (config.distributed.shard_optimizer) run.optimizer->shard(group, config.distributed.bucket_mb);
   if (config.training.ema) run.ema.emplace(collect_weights(*run.model, *run.objective), *config.training.ema);
   if (run.needs.teacher()) {

@@ -63,6 +63,9 @@ TrainingRun build_training_run(const Config& config, const ProcessGroup& group =
 std::unique_ptr<Loader> make_loader(const TrainingRun& run, const Config& config, const RankSlice& shard,
                                     const std::string& skipped_file = "");
 
+/// Makes the optimizer that the configuration names, for these parameters.
+std::shared_ptr<Optimizer> make_optimizer(const Config& config, const std::vector<NamedParameter>& parameters);
+
 /// Counts the parameters of the run's model and objective, and how many of them are trained.
 ParameterCount count_parameters(const TrainingRun& run);
 

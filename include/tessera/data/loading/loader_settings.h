@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <tessera/config/fields.h>
+#include <tessera/config/file_path.h>
 #include <tessera/data/image/image_settings.h>
 #include <tessera/data/loading/caption_view.h>
 #include <tessera/data/loading/region_views.h>
@@ -22,6 +23,18 @@ template <class Visitor>
 void fields(Visitor& v, ResolutionStep& s) {
   v("until", s.until, "share of the run's steps at which this part ends", config::in_range(0, 1));
   v("max_patches", s.max_patches, "maximum number of patches per image", config::at_least(1));
+}
+
+/// Sampling with concept balance (MetaCLIP, Xu et al. 2023, arXiv 2309.16671).
+struct BalanceSettings {
+  config::FilePath counts;
+  std::int64_t threshold = 20'000;
+};
+
+template <class Visitor>
+void fields(Visitor& v, BalanceSettings& s) {
+  v("counts", s.counts, "file with the entries and their counts, which tessera-data concepts writes");
+  v("threshold", s.threshold, "number of samples per epoch down to which frequent entries are thinned out", config::at_least(1));
 }
 
 /// The settings data.loader of a run.
@@ -45,6 +58,7 @@ struct LoaderSettings : ImageSettings {
   std::string on_failure = "stop";
   double warn_after = 60;
   double timeout = 500;
+  std::optional<BalanceSettings> balance;
 };
 
 template <class Visitor>
@@ -56,6 +70,9 @@ void fields(Visitor& v, LoaderSettings& s) {
     "maximum MiB in total for samples being prepared and batches kept ready; one image and one batch are always allowed",
     config::at_least(1));
   v("shuffle", s.shuffle, "draw a new permutation of all samples in each epoch");
+  v("balance", s.balance,
+    "use only part of the samples in each epoch, such that frequent concepts are rarer and rare ones stay: {counts: FILE, threshold: 20000} "
+    "(docs/data.md); null: all samples");
   v("caption_choice", s.caption_choice,
     "which of several captions a sample is trained with; all: each of them in every epoch, as a sample of its own",
     config::one_of({"random", "first", "all"}));

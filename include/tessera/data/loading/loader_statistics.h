@@ -20,6 +20,7 @@ struct TextCuts {
 struct LoaderStatistics {
   std::int64_t samples = 0;                        // delivered samples
   std::map<std::string, TextCuts> cuts;            // counts of cut texts in the delivered samples, keyed by text view
+  std::int64_t left_out = 0;                       // samples that concept balance left out
   std::map<std::string, std::int64_t> skipped;     // number of skipped samples, keyed by reason
   double wait_seconds = 0;                         // time that next() spent waiting
   double work_seconds = 0;                         // time spent on samples, summed over the decoding threads

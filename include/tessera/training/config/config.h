@@ -113,6 +113,7 @@ struct TrainingSettings {
   MicroBatch micro_batch;
   std::string precision = "float32";
   std::string residual = "float32";
+  std::string moments = "float32";
   bool tf32 = false;
   bool deterministic = false;
   bool cuda_graph = false;
@@ -144,6 +145,10 @@ void fields(auto& v, TrainingSettings& s) {
   v("residual", s.residual,
     "type of the image encoder's residual stream (vit) under precision: bf16; bfloat16 is faster and rounds where OpenCLIP's image encoder "
     "rounds under autocast",
+    config::one_of({"float32", "bfloat16"}));
+  v("moments", s.moments,
+    "type in which the optimizer's moments are stored; bfloat16 halves their memory, and new values are rounded up or down at random, so "
+    "that small changes are not lost",
     config::one_of({"float32", "bfloat16"}));
   v("tf32", s.tf32, "compute float32 matrix products and convolutions in TensorFloat-32, on GPUs that support it");
   v("deterministic", s.deterministic,
