@@ -40,7 +40,7 @@ void AdamW::update(std::vector<Group>& groups) {
                         /*maximize=*/false, /*grad_scale=*/std::nullopt, group.found_inf);
       continue;
     }
-    const std::vector<at::Tensor> rates = clipped_rates(group);
+    const std::vector<at::Tensor> rates = clipped_rates(group);  // also of groups without parameters, because it may wait for other ranks
     for (std::size_t i = 0; i < rates.size(); ++i)
       at::_fused_adamw_(group.parameters[i], group.gradients[i], exp_avg[i], exp_avg_sq[i], /*max_exp_avg_sqs=*/{},
                         count, rates[i], beta1, beta2, group.weight_decay, settings_.eps, /*amsgrad=*/false,
@@ -103,13 +103,16 @@ void AdamW::after_update(const std::vector<std::size_t>& updated) {
 
 std::vector<at::Tensor> AdamW::clipped_rates(const Group& group) const {
   const double beta2 = settings_.betas[1];
+  if (group.indices.empty()) return whole_sums(group, {});
   std::vector<at::Tensor> second = at::_foreach_mul(group.moments[1], beta2);
   at::_foreach_addcmul_(second, group.gradients, group.gradients, 1 - beta2);
   at::_foreach_div_(second, (1 - at::pow(beta2, group.count)).to(second[0].scalar_type()));
   at::_foreach_clamp_min_(second, settings_.eps * settings_.eps);
-  std::vector<at::Tensor> rates;
+  std::vector<at::Tensor> sums, rates;
+  for (std::size_t i = 0; i < second.size(); ++i) sums.push_back((group.gradients[i].square() / second[i]).sum());
+  sums = whole_sums(group, sums);
   for (std::size_t i = 0; i < second.size(); ++i) {
-    const at::Tensor rms = (group.gradients[i].square() / second[i]).mean().sqrt();
+    const at::Tensor rms = (sums[i] / parameters()[group.indices[i]].tensor.numel()).sqrt();
     rates.push_back((group.learning_rate / at::clamp_min(rms, 1.0)).to(at::kFloat));
   }
   return rates;

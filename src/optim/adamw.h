@@ -49,6 +49,7 @@ class AdamW : public Optimizer {
 
  protected:
   void update(std::vector<Group>& groups) override;
+  bool uses_whole_sums() const override { return settings_.update_clipping; }
   bool uses_device_numbers() const override { return kernel_ != nullptr; }
   void after_update(const std::vector<std::size_t>& updated) override;
 

@@ -8,6 +8,14 @@ namespace tessera {
 Lamb::Lamb(std::vector<NamedParameter> parameters, const LambSettings& settings)
     : Optimizer(std::move(parameters), settings.decay, settings.lr), settings_(settings) {}
 
+// Returns the norms of the parameters of which `values` are this rank's elements, [parameters of the group].
+at::Tensor Lamb::whole_norms(const Group& group, const std::vector<at::Tensor>& values) const {
+  std::vector<at::Tensor> norms = at::_foreach_norm(values);
+  if (!is_sharded()) return at::stack(norms);
+  at::_foreach_mul_(norms, norms);
+  return at::stack(whole_sums(group, norms)).sqrt();
+}
+
 void Lamb::measure(const std::vector<Group>& groups) {
   std::vector<at::Tensor> all;
   for (const Group& group : groups) all.insert(all.end(), group.gradients.begin(), group.gradients.end());
@@ -17,6 +25,10 @@ void Lamb::measure(const std::vector<Group>& groups) {
 
 void Lamb::update(std::vector<Group>& groups) {
   for (Group& group : groups) {
+    if (group.indices.empty()) {  // other ranks own all of it, and wait for this one at both norms
+      for (int i = 0; adapts(group) && i < 2; ++i) whole_sums(group, {});
+      continue;
+    }
     if (settings_.max_grad_norm) {
       const at::Tensor divisor = at::clamp_min(grad_norm_ / *settings_.max_grad_norm, 1.0);
       group.gradients = at::_foreach_div(group.gradients, divisor.to(group.gradients[0].options()));
@@ -54,10 +66,8 @@ void Lamb::update_group(Group& group) {
   at::_foreach_div_(update, denominator);
   if (group.weight_decay != 0) at::_foreach_add_(update, group.parameters, group.weight_decay);
 
-  const bool adapt = group.weight_decay != 0 || settings_.always_adapt;
-  if (adapt) {
-    const at::Tensor weight_norm = at::stack(at::_foreach_norm(group.parameters));
-    const at::Tensor update_norm = at::stack(at::_foreach_norm(update));
+  if (adapts(group)) {
+    const at::Tensor weight_norm = whole_norms(group, group.parameters), update_norm = whole_norms(group, update);
     const at::Tensor both = at::logical_and(weight_norm > 0, update_norm > 0);
     at::Tensor ratio = at::where(both, weight_norm / update_norm, at::ones_like(weight_norm));
     if (settings_.trust_clip) ratio = at::clamp_max(ratio, 1.0);

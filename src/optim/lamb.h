@@ -43,16 +43,19 @@ class Lamb : public Optimizer {
   Lamb(std::vector<NamedParameter> parameters, const LambSettings& settings);
 
   /// Values of the last step, for logs and tests: the norm of all gradients before clipping (scalar), and the trust ratio by parameter
-  /// index (scalars; undefined if the parameter had no gradient or is updated by another rank).
+  /// index (scalars; undefined if the parameter had no gradient or is owned by other ranks).
   const at::Tensor& last_grad_norm() const { return grad_norm_; }
   const std::vector<at::Tensor>& last_trust_ratios() const { return trust_ratios_; }
 
  protected:
   void measure(const std::vector<Group>& groups) override;
   void update(std::vector<Group>& groups) override;
+  bool uses_whole_sums() const override { return true; }
 
  private:
   void update_group(Group& group);
+  bool adapts(const Group& group) const { return group.weight_decay != 0 || settings_.always_adapt; }
+  at::Tensor whole_norms(const Group& group, const std::vector<at::Tensor>& values) const;
 
   LambSettings settings_;
   at::Tensor grad_norm_;

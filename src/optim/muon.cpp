@@ -54,6 +54,10 @@ Muon::Muon(std::vector<NamedParameter> parameters, const MuonSettings& settings)
   use_kernel(nullptr);  // so that updates are not recorded, and no copies of weights are expected of them
 }
 
+bool Muon::divisible(std::size_t index) const {
+  return !is_muon_matrix(parameters()[index], settings_);
+}
+
 void Muon::update(std::vector<Group>& groups) {
   std::vector<Group> others;
   for (Group& group : groups) {

@@ -58,6 +58,8 @@ class Muon : public AdamW {
 
  protected:
   void update(std::vector<Group>& groups) override;
+  /// The step of a matrix is computed from all of it.
+  bool divisible(std::size_t index) const override;
 
  private:
   /// Updates a matrix. An update needs the whole matrix, its gradient and its moment: a rank cannot update a part of it.

@@ -39,10 +39,12 @@ Optimizer::Optimizer(std::vector<NamedParameter> parameters, const DecaySettings
 void Optimizer::shard(const ProcessGroup& group, double bucket_mb) {
   TORCH_CHECK(steps_ == 0 && !shards_, "optimizer: shard() must be called at most once, and before the first step");
   if (group.alone()) return;
-  shards_ = Shards{group, bucket_mb, balanced_owners(tensors(), group.size())};
+  std::vector<bool> whole;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) whole.push_back(!divisible(i));
+  shards_ = std::make_shared<FlatShards>(tensors(), whole, group, bucket_mb);
   for (std::vector<at::Tensor>& moment : moments_)
     for (std::size_t i = 0; i < moment.size(); ++i)
-      if (!owns(i) && moment[i].defined()) moment[i] = at::empty_like(moment[i], moment[i].options().device(at::kMeta));
+      if (moment[i].defined()) moment[i] = at::zeros_like(own_part(i, moment[i]));
 }
 
 void Optimizer::round_moments(std::uint64_t seed) {
@@ -53,8 +55,13 @@ void Optimizer::round_moments(std::uint64_t seed) {
       if (each.defined()) each = each.to(at::kBFloat16);
 }
 
-bool Optimizer::owns(std::size_t index) const {
-  return !shards_ || shards_->owners[index] == shards_->group.rank();
+// Returns the elements that this rank owns of a tensor with the parameter's shape and strides: [n], or the parameter's shape if it is
+// indivisible. Without shards, these are all.
+at::Tensor Optimizer::own_part(std::size_t index, const at::Tensor& whole) const {
+  if (!shards_) return whole;
+  const std::optional<Piece>& piece = shards_->own(index);
+  if (!piece) return elements_of(whole).slice(0, 0, 0);
+  return divisible(index) ? elements_of(whole).slice(0, piece->begin, piece->end) : whole.detach();
 }
 
 std::string Optimizer::moment_name(std::size_t moment, std::size_t index) const {
@@ -113,10 +120,26 @@ std::vector<Optimizer::Group> Optimizer::groups(const UpdateInputs& inputs) cons
 std::vector<Optimizer::Group> Optimizer::own(const std::vector<Group>& all) const {
   std::vector<Group> out;
   for (const Group& group : all) {
-    Group mine = group.only([this](std::size_t index) { return owns(index); });
-    if (!mine.indices.empty()) out.push_back(std::move(mine));
+    Group mine = group.only([this](std::size_t index) { return shards_->own(index).has_value(); });
+    for (std::size_t i = 0; i < mine.indices.size(); ++i)
+      for (auto* list : {&mine.parameters, &mine.gradients}) (*list)[i] = own_part(mine.indices[i], (*list)[i]);
+    if (!mine.indices.empty() || uses_whole_sums()) out.push_back(std::move(mine));
   }
   return out;
+}
+
+std::vector<at::Tensor> Optimizer::whole_sums(const Group& group, const std::vector<at::Tensor>& sums) const {
+  if (!shards_) return sums;
+  at::Tensor all = at::zeros({std::ssize(parameters_)}, group.count.options());
+  if (sums.empty()) {
+    shards_->group().all_reduce(all);
+    return {};
+  }
+  const std::vector<std::int64_t> indices(group.indices.begin(), group.indices.end());
+  const at::Tensor places = at::tensor(indices, at::kLong).to(all.device());
+  all.index_copy_(0, places, at::stack(sums).to(all.scalar_type()));
+  shards_->group().all_reduce(all);
+  return all.index_select(0, places).to(sums[0].scalar_type()).unbind();
 }
 
 Optimizer::Group Optimizer::Group::only(const std::function<bool(std::size_t index)>& wanted) const {
@@ -149,13 +172,17 @@ void Optimizer::Group::decay_weights() const {
 }
 
 // Updates a few parameters at a time, so that the moments in the parameters' type take no more memory than those of the largest parameter.
+// An update that sums over ranks is made at once, because all ranks must make equally many.
 void Optimizer::update_and_round(const Group& group) {
   std::int64_t most = 0;
-  for (const at::Tensor& parameter : group.parameters) most = std::max(most, parameter.numel());
-  for (std::size_t begin = 0, end = 0; begin < group.indices.size(); begin = end) {
+  for (const at::Tensor& parameter : group.parameters)
+    most = shards_ && uses_whole_sums() ? most + parameter.numel() : std::max(most, parameter.numel());
+  std::size_t begin = 0, end = 0;
+  do {
     for (std::int64_t elements = 0; end < group.indices.size() && elements + group.parameters[end].numel() <= most; ++end)
       elements += group.parameters[end].numel();
-    std::vector<Group> piece{group.only([&](std::size_t index) { return group.indices[begin] <= index && index <= group.indices[end - 1]; })};
+    std::vector<Group> piece{
+        group.only([&](std::size_t index) { return begin < end && group.indices[begin] <= index && index <= group.indices[end - 1]; })};
     const std::vector<std::vector<at::Tensor>> stored = piece[0].moments;
     for (std::vector<at::Tensor>& moment : piece[0].moments)
       for (std::size_t i = 0; i < moment.size(); ++i)
@@ -165,8 +192,10 @@ void Optimizer::update_and_round(const Group& group) {
       for (std::size_t i = 0; i < stored[k].size(); ++i)
         if (stored[k][i].defined())
           round_stochastically(piece[0].moments[k][i], stored[k][i],
-                               derive_seed(*rounding_, Purpose::moments, {static_cast<std::uint64_t>(steps_), piece[0].indices[i], k}));
-  }
+                               derive_seed(*rounding_, Purpose::moments, {static_cast<std::uint64_t>(steps_), piece[0].indices[i], k}),
+                               shards_ ? shards_->own(piece[0].indices[i])->begin : 0);
+    begin = end;
+  } while (begin < group.indices.size());
 }
 
 void Optimizer::step(const UpdateInputs& inputs) {
@@ -190,7 +219,7 @@ void Optimizer::update_weights(const UpdateInputs& inputs) {
     if (!missed_.defined()) missed_ = at::zeros_like(inputs.found_inf, inputs.found_inf.options().dtype(at::kDouble));
     missed_.add_(inputs.found_inf);
   }
-  if (shards_) broadcast_from_owners(tensors(), shards_->owners, shards_->group, shards_->bucket_mb);
+  if (shards_) shards_->distribute();
 }
 
 void Optimizer::count_update() {
@@ -202,7 +231,8 @@ void Optimizer::count_update() {
     for (const NamedParameter& parameter : parameters_) bump(parameter);
   else
     for (const std::size_t index : updated_) bump(parameters_[index]);
-  after_update(updated_);
+  // A rank writes copies of whole parameters only.
+  after_update(shards_ ? std::vector<std::size_t>() : updated_);
 }
 
 bool Optimizer::can_be_recorded() const {
@@ -225,39 +255,49 @@ std::map<std::string, at::Tensor> Optimizer::state() const {
   std::map<std::string, at::Tensor> out{{"step", at::scalar_tensor(steps_, at::kLong)}};
   for (std::size_t k = 0; k < moments_.size(); ++k)
     for (std::size_t i = 0; i < parameters_.size(); ++i)
-      if (owns(i) && moments_[k][i].defined()) out[moment_name(k, i)] = moments_[k][i];
+      if (moments_[k][i].defined() && (!shards_ || shards_->own(i))) out[moment_name(k, i)] = moments_[k][i];
   return out;
 }
 
 std::map<std::string, at::Tensor> Optimizer::gather_state() const {
   if (!shards_) return state();
   std::map<std::string, at::Tensor> out{{"step", at::scalar_tensor(steps_, at::kLong)}};
-  for (std::size_t k = 0; k < moments_.size(); ++k)
-    for (std::size_t i = 0; i < parameters_.size(); ++i)
-      if (moments_[k][i].defined()) out[moment_name(k, i)] = send_to_first(moments_[k][i], shards_->owners[i], shards_->group);
-  if (!shards_->group.first()) out.clear();
+  for (std::size_t k = 0; k < moments_.size(); ++k) {
+    const std::vector<at::Tensor> whole = shards_->gather(moments_[k]);
+    for (std::size_t i = 0; i < whole.size(); ++i)
+      if (whole[i].defined()) out[moment_name(k, i)] = whole[i];
+  }
+  if (!shards_->group().first()) out.clear();
   return out;
 }
 
 void Optimizer::load_state(const std::map<std::string, at::Tensor>& state, const std::string& origin) {
   const c10::NoGradGuard no_grad;
-  std::map<std::string, at::Tensor> whole{{"step", at::scalar_tensor(steps_, at::kLong)}};
-  for (std::size_t k = 0; k < moments_.size(); ++k)
-    for (std::size_t i = 0; i < parameters_.size(); ++i)
-      if (moments_[k][i].defined()) whole[moment_name(k, i)] = moments_[k][i];
-  for (const auto& [name, tensor] : whole) {
+  std::map<std::string, std::pair<std::size_t, std::size_t>> known;  // moment and parameter, by name
+  const auto find = [&](const std::string& name, at::IntArrayRef sizes) {
     const auto found = state.find(name);
     if (found == state.end()) user_error(origin, ": the optimizer's state lacks ", name);
-    if (found->second.sizes() != tensor.sizes())
-      user_error(origin, ": the optimizer's ", name, " has shape ", found->second.sizes(), ", expected ",
-                 tensor.sizes());
-  }
+    if (found->second.sizes() != sizes)
+      user_error(origin, ": the optimizer's ", name, " has shape ", found->second.sizes(), ", expected ", sizes);
+  };
+  find("step", {});
+  for (std::size_t k = 0; k < moments_.size(); ++k)
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      if (!moments_[k][i].defined()) continue;
+      known[moment_name(k, i)] = {k, i};
+      find(moment_name(k, i), parameters_[i].tensor.sizes());
+    }
   for (const auto& [name, tensor] : state)
-    if (!whole.contains(name))
+    if (name != "step" && !known.contains(name))
       user_error(origin, ": the optimizer's state holds ", name, ", which no parameter here has");
-  for (auto& [name, tensor] : whole)
-    if (!tensor.is_meta()) tensor.copy_(state.at(name));
-  steps_ = whole.at("step").item<std::int64_t>();
+  for (const auto& [name, place] : known) {
+    const auto [k, i] = place;
+    at::Tensor saved = state.at(name);
+    // The elements of a shard are in the parameter's order in memory.
+    if (shards_) saved = own_part(i, at::empty_like(parameters_[i].tensor, saved.options()).copy_(saved));
+    moments_[k][i].copy_(saved);
+  }
+  steps_ = state.at("step").item<std::int64_t>();
   if (missed_.defined()) missed_.zero_();
 }
 

@@ -15,6 +15,7 @@
 
 namespace tessera {
 
+class FlatShards;
 class WeightCopies;
 
 /// A trainable tensor with its name in checkpoints. The name also decides whether the tensor has weight decay.
@@ -71,11 +72,12 @@ class Optimizer {
             std::vector<std::string> moments = {"exp_avg", "exp_avg_sq"}, const HasMoment& has = {});
   virtual ~Optimizer() = default;
 
-  /// Shards moments and updates over the group's ranks (ZeRO stage 1, Rajbhandari et al. 2020). Each parameter tensor belongs to one rank;
-  /// balanced_owners() gives each rank about the same number of elements. A rank keeps the moments of its own tensors, updates only these
-  /// tensors, and receives the other tensors' new values from the tensors' ranks in transfers of up to bucket_mb MiB. The updates equal
-  /// those of one optimizer for all parameters, bit for bit on CPUs. Parameters and gradients must be equal on all ranks. After shard(),
-  /// step() and gather_state() are collective. Must be called before the first step. Has no effect with a single process.
+  /// Shards moments and updates over the group's ranks (ZeRO stage 1, Rajbhandari et al. 2020). The elements of all parameters are divided
+  /// evenly (FlatShards), except matrices that can only be updated as a whole (divisible()), each of which belongs to one rank. A rank
+  /// keeps the moments of its own elements, updates only these, and receives the other elements' new values in transfers of up to
+  /// bucket_mb MiB. On CPUs the updates equal those of one optimizer for all parameters bit for bit, unless they depend on a norm of the
+  /// whole parameter (whole_sums()), whose sum over ranks rounds differently. Parameters and gradients must be equal on all ranks. After
+  /// shard(), step() and gather_state() are collective. Must be called before the first step. Has no effect with a single process.
   void shard(const ProcessGroup& group, double bucket_mb);
 
   /// Stores moments in bfloat16, which halves their memory. An update computes in the parameters' type and rounds the new moments
@@ -114,14 +116,13 @@ class Optimizer {
   /// Skipped updates that take_back() has not subtracted yet can keep it unchanged for as many further calls.
   bool frozen(std::size_t index) const { return steps_ < parameters_[index].frozen_steps; }
 
-  /// The state that this rank keeps: `step` (int64 scalar) and `MOMENT.NAME`, such as `exp_avg.logit_scale`. The
-  /// tensors share memory with the optimizer.
+  /// The state that this rank keeps: `step` (int64 scalar) and `MOMENT.NAME`, such as `exp_avg.logit_scale`. After shard(), a tensor holds
+  /// the rank's elements of the moment, [n]. The tensors share memory with the optimizer.
   std::map<std::string, at::Tensor> state() const;
   /// Returns everything that is needed to resume on any number of ranks, with or without shard(). Rank 0 gets the whole state; the parts
   /// that other ranks have sent are in rank 0's host memory. After shard(), all ranks except rank 0 get an empty map.
   std::map<std::string, at::Tensor> gather_state() const;
-  /// Loads a whole state, or this rank's part of it. Throws UserError naming `origin` and the tensor that is missing, left over or of the
-  /// wrong shape.
+  /// Loads a whole state. Throws UserError naming `origin` and the tensor that is missing, left over or of the wrong shape.
   void load_state(const std::map<std::string, at::Tensor>& state, const std::string& origin);
 
  protected:
@@ -157,21 +158,24 @@ class Optimizer {
   virtual void update(std::vector<Group>& groups) = 0;
   /// Called after each update with the indices of the parameters that this rank has updated, whose versions have changed.
   virtual void after_update(const std::vector<std::size_t>& /*updated*/) {}
+  /// Whether an update of some elements of this parameter needs no others, except for whole_sums().
+  virtual bool divisible(std::size_t /*index*/) const { return true; }
+  /// Whether update() calls whole_sums(), equally often on all ranks. After shard(), it then gets all groups, also those of which this rank
+  /// owns nothing.
+  virtual bool uses_whole_sums() const { return false; }
+  /// Sums numbers over the parts of a parameter: `sums` has a scalar for each of the group's parameters, summed over this rank's elements;
+  /// the result has the sums over all elements. After shard(), the call is collective.
+  std::vector<at::Tensor> whole_sums(const Group& group, const std::vector<at::Tensor>& sums) const;
+  bool is_sharded() const { return shards_ != nullptr; }
   /// Whether update() uses only numbers on the device if there are UpdateInputs::numbers. Otherwise the host reads them, which only a CPU
   /// allows.
   virtual bool uses_device_numbers() const { return false; }
 
  private:
-  struct Shards {
-    ProcessGroup group;
-    double bucket_mb = 0;
-    std::vector<int> owners;  // the rank that updates each parameter
-  };
-
   std::vector<Group> groups(const UpdateInputs& inputs) const;
   std::vector<Group> own(const std::vector<Group>& all) const;
   void update_and_round(const Group& group);
-  bool owns(std::size_t index) const;
+  at::Tensor own_part(std::size_t index, const at::Tensor& whole) const;
   std::string moment_name(std::size_t moment, std::size_t index) const;
   std::vector<at::Tensor> tensors() const;
 
@@ -179,9 +183,9 @@ class Optimizer {
   double weight_decay_;
   std::vector<bool> decays_;
   std::vector<std::string> moment_names_;
-  // [moment][parameter]; a moment that another rank keeps is a meta tensor, which has a shape but no memory. Undefined: there is none.
+  // [moment][parameter]; after shard(), the elements that this rank owns, [n]. Undefined: the parameter does not have the moment.
   std::vector<std::vector<at::Tensor>> moments_;
-  std::optional<Shards> shards_;
+  std::shared_ptr<const FlatShards> shards_;  // null before shard()
   std::optional<std::uint64_t> rounding_;  // the seed of round_moments()
   double peak_;
   std::int64_t steps_ = 0;
