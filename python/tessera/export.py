@@ -35,7 +35,7 @@ CAPTIONS = ("a", "a dog", "a photo of a cat.", "two red circles above a blue squ
             "3 apples, 2 pears & 1 lemon", "a large purple triangle", "graffiti on a brick wall", "")
 
 
-class Refused(Exception):
+class Refused(RuntimeError):
     """A mistake of the caller's, or something that an export cannot hold, in one line."""
 
 
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     try:
         return export(given)
-    except (Refused, RuntimeError, ImportError, OSError, ValueError) as error:
+    except (RuntimeError, ImportError, OSError, ValueError) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         print(f"tessera export: {lines[0]}", file=sys.stderr)
         return 2
@@ -516,7 +516,7 @@ def print_times(plan: Plan, samples: Samples, to: str, folder: pathlib.Path) -> 
                 longest = ids.shape[1] if plan.pad_is_text else int(mask.sum(1).max())
                 ids, mask = ids[:, :longest], mask[:, :longest]
                 inputs = {"input_ids": ids} if plan.pad_is_text else {"input_ids": ids, "attention_mask": mask.long()}
-                encode = lambda ids=ids, mask=mask: ours.encode_text(ids, mask)
+                encode = lambda ids=ids, mask=mask: ours._bound.text_parts(ids, mask, [])
             theirs, own = (_shortest(call) for call in (lambda inputs=inputs: run(inputs), encode))
             print(f"{rows} {kind}{'s' if rows > 1 else ''}: {theirs} with {to}, {own} with Tessera, "
                   f"{torch.get_num_threads()} thread{'s' if torch.get_num_threads() > 1 else ''}")

@@ -9,6 +9,7 @@ Exits with code 77, which ctest reports as skipped, if torch cannot be imported.
 import contextlib
 import importlib.util
 import io
+import itertools
 import json
 import os
 import pathlib
@@ -184,12 +185,31 @@ class Pt2(Export):
         except ImportError as error:
             self.skipTest(str(error))
         generator = np.random.default_rng(0)
-        ours = {name: tessera.load(self.run_of(name), device="cpu") for name in ("clip", "siglip", "siglip2")}  # shortest, squash, naflex
-        for width, height in ((45, 70), (71, 33), (64, 64), (33, 300), (300, 20)):
-            image = Image.fromarray(generator.integers(256, size=(height, width, 3), dtype=np.uint8))
-            for name, model in ours.items():
-                fitted = inputs.fitted(image, *inputs.sides(model.preprocessing["image_size"]), model.preprocessing)
-                self.assertTrue((torch.from_numpy(np.array(fitted)).permute(2, 0, 1) == model.preprocess(image)).all(), f"{name} {width} x {height}")
+        images = [Image.fromarray(generator.integers(256, size=(height, width, 3), dtype=np.uint8))
+                  for width, height in ((45, 70), (71, 33), (64, 64), (65, 64), (300, 20), (20, 90))]
+        for mode, share, rounding, size in itertools.product(("shortest", "longest", "squash", "naflex"), (1.0, 0.875), ("half_even", "down"),
+                                                             ([64, 64], [48, 64])):
+            ours = self.with_preprocessing(resize_mode=mode, crop_pct=share, crop_rounding=rounding, image_size=size, interpolation="bilinear",
+                                           fill_color=7, max_patches=50)
+            settings = ours.preprocessing
+            for image in images:
+                found = np.asarray(inputs.fitted(image, *inputs.sides(settings["image_size"]), settings))
+                expected = ours.preprocess(image).permute(1, 2, 0).numpy()
+                self.assertTrue(np.array_equal(found, expected), f"{settings} {image.size}")
+
+    def with_preprocessing(self, **settings):
+        """Returns the model `clip` with other settings of its preprocessing."""
+        content = next(self.run_of("clip").glob("checkpoints/*/model.safetensors")).read_bytes()
+        length = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8:8 + length])
+        model = json.loads(header["__metadata__"]["tessera.model"])
+        model["preprocessing"].update(settings)
+        model["image"]["encoder"]["image_size"] = settings["image_size"]
+        header["__metadata__"]["tessera.model"] = json.dumps(model)
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        (self.folder / "other.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + content[8 + length:])
+        return tessera.load(self.folder / "other.safetensors", device="cpu")
 
     def test_heads_of_pacl_and_gloria_are_their_formulas(self):
         torch.manual_seed(0)
