@@ -21,8 +21,8 @@ class Output(NamedTuple):
 
 
 class ImageTower(torch.nn.Module):
-    """Maps pixel_values [B, 3, H, W], float32 and normalized, to the outputs by name, float32. If images keep their own shapes, pixel_values
-    are patches [B, T, height * width * 3], with pixel_attention_mask [B, T] and spatial_shapes [B, 2] (inputs.patches_of)."""
+    """Maps pixel_values [B, 3, H, W], float32 and normalized, to the outputs by name, float32. If images keep their own shapes,
+    pixel_values are patches [B, T, height * width * 3], with pixel_attention_mask [B, T] and spatial_shapes [B, 2] (inputs.patches_of)."""
 
     def __init__(self, model: torch.nn.Module, outputs: list[Output]):
         super().__init__()

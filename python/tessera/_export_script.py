@@ -62,7 +62,7 @@ def script(to: str, tokenizer: str, objective: str, head_inputs: tuple[str, ...]
     packages = [library, "numpy", "pillow", *([tokenizer] if tokenizer else [])]
     text = HEAD.format(packages=", ".join(packages[:-1]) + " and " + packages[-1], library=library, run=RUN[to], to=to)
     if not tokenizer:
-        return text.replace(", tokens", "") + 'print(images["image_embeds"] @ images["image_embeds"].T)  # cosines of the images with each other\n'
+        return text.replace(", tokens", "") + 'print(images["image_embeds"] @ images["image_embeds"].T)  # cosines of the images\n'
     text += TEXTS.format(to=to) + (COSINES if embeds else "" if objective else SHAPES)
     if objective:
         text += HEAD_RUN.format(to=to, names=head_inputs) + f"print({OF_HEAD[objective]}\n"

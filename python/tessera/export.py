@@ -1,8 +1,8 @@
 """python -m tessera export RUN --to onnx|pt2 --out FOLDER: writes a model for ONNX Runtime or torch.export.load, and checks it.
 
 The folder then has image.onnx and text.onnx (or .pt2), head.onnx for models that compare patches with words or texts (SPARC, FILIP, PACL,
-GLoRIA, FLAIR), preprocessor_config.json, tokenizer.json or spiece.model, export.json, which says what the inputs and outputs are, inputs.py,
-which makes the inputs, and use.py, which uses all of these. docs/serving.md describes them.
+GLoRIA, FLAIR), preprocessor_config.json, tokenizer.json or spiece.model, export.json, which says what the inputs and outputs are,
+inputs.py, which makes the inputs, and use.py, which uses all of these. docs/serving.md describes them.
 """
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from .plain_parts.inputs import patches_of, sides
 PRECISIONS = ("float32", "float16", "int8")
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 IMAGE_ENDINGS = {".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"}
-TOLERANCES = {"float32": 1e-4, "float16": 2e-2}   # largest accepted error, as a share of the largest number, if that is above 1
-INT8_COSINE = 0.999
+TOLERANCE = 1e-4   # largest accepted error in float32, as a share of the largest number, if that is above 1
+LEAST_COSINE = 0.999  # of float16 and int8
 IMAGE_INPUTS = ("pixel_values", "pixel_attention_mask", "spatial_shapes")  # of images with their own shapes; of others only the first one
 GATHERED = "patches gathered with word_weights"  # by which SPARC's head is compared
 CAPTIONS = ("a", "a dog", "a photo of a cat.", "two red circles above a blue square", "A woman in a green coat rides a bicycle",
@@ -252,15 +252,28 @@ def write_models(plan: Plan, to: str, precision: str, folder: pathlib.Path) -> N
 
 
 def quantize(path: pathlib.Path) -> None:
-    """Replaces the products with weights in an ONNX file by ONNX Runtime's products with int8 weights."""
+    """Replaces the products with weights in an ONNX file by ONNX Runtime's products with int8 weights. Products before a hard assignment of
+    tokens to groups stay as they are, because a rounded score could move a token to another group."""
     import onnx
     from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantConfig, MatMulNBitsQuantizer
     with quiet():
         model = onnx.load(path)
         settings = DefaultWeightOnlyQuantConfig(block_size=32, is_symmetric=True, accuracy_level=4, bits=8)
-        quantizer = MatMulNBitsQuantizer(model, algo_config=settings)
+        quantizer = MatMulNBitsQuantizer(model, algo_config=settings, nodes_to_exclude=_before_argmax(model.graph.node))
         quantizer.process()
         quantizer.model.save_model_to_file(str(path), use_external_data_format=False)
+
+
+def _before_argmax(nodes: Sequence[Any]) -> list[str]:
+    """Returns the names of the nodes whose results an ArgMax depends on."""
+    maker = {output: node for node in nodes for output in node.output}
+    waiting, found = [name for node in nodes if node.op_type == "ArgMax" for name in node.input], {}
+    while waiting:
+        node = maker.get(waiting.pop())
+        if node is not None and node.name not in found:
+            found[node.name] = node
+            waiting += node.input
+    return list(found)
 
 
 def write_files(plan: Plan, to: str, precision: str, folder: pathlib.Path) -> None:
@@ -289,9 +302,11 @@ def preprocessor_config(s: Mapping[str, Any], size: tuple[int, int]) -> dict[str
     shortest = s["resize_mode"] == "shortest"
     out: dict[str, Any] = {
         "do_convert_rgb": True, "do_resize": True, "resample": 2 if s["interpolation"] == "bilinear" else 3, "do_rescale": True,
-        "rescale_factor": 1 / 255, "do_normalize": True, "image_mean": s["mean"], "image_std": s["std"], "tessera": {**s, "image_size": size}}
+        "rescale_factor": 1 / 255, "do_normalize": True, "image_mean": s["mean"], "image_std": s["std"],
+        "tessera": {**s, "image_size": size}}
     if s["resize_mode"] == "naflex":
-        return {"image_processor_type": "Siglip2ImageProcessor", "patch_size": sides(s["patch_size"])[0], "max_num_patches": s["max_patches"], **out}
+        patches = {"patch_size": sides(s["patch_size"])[0], "max_num_patches": s["max_patches"]}
+        return {"image_processor_type": "Siglip2ImageProcessor", **patches, **out}
     out["size"] = {"shortest_edge": min(height, width)} if shortest else {"height": height, "width": width}
     return {**out, "do_center_crop": shortest or s["crop_pct"] < 1, "crop_size": {"height": size[0], "width": size[1]}}
 
@@ -492,10 +507,10 @@ def _report(name: str, exported: Any, expected: Any, precision: str, samples: Sa
     of = {"image": samples.of_images, "text": f"{len(samples.captions)} captions"}.get(name.partition("_")[0], "pairs")
     print(f"{name}: error at most {error:.1e}, cosine at least {cosine:.6f}, against Tessera on {of}")
     # Rounding decides on which side of SPARC's threshold a patch is that lies on it, and such a patch's weight is up to 1 / patches.
-    limit = TOLERANCES.get(precision, 1.0) * (50 if name == GATHERED else 1)
-    good = cosine >= INT8_COSINE if precision == "int8" else error <= limit * max(1.0, expected.abs().max().item())
+    limit = TOLERANCE * (50 if name == GATHERED else 1)
+    good = cosine >= LEAST_COSINE if precision != "float32" else error <= limit * max(1.0, expected.abs().max().item())
     if not good:
-        text = f"a cosine of {INT8_COSINE}" if precision == "int8" else f"{limit:.0e} of the largest number"
+        text = f"a cosine of {LEAST_COSINE}" if precision != "float32" else f"{limit:.0e} of the largest number"
         print(f"tessera export: {name}: the limit is {text}: do not use this file", file=sys.stderr)
     return good
 

@@ -131,8 +131,8 @@ class Model(torch.nn.Module):
         return out[0] if len(out) == 1 else tuple(out)
 
     def encode_image(self, pixels, mask=None, grids=None):
-        """Maps pixels [B, 3, H, W], normalized as by preprocess(), or what patches() returns, to embeddings [B, D], which are not normalized,
-        unless the model's setting unit_length says so."""
+        """Maps pixels [B, 3, H, W], normalized as by preprocess(), or what patches() returns, to embeddings [B, D], which are not
+        normalized, unless the model's setting unit_length says so."""
         return self.image_outputs(pixels, (), mask, grids)["embeddings"]
 
     def encode_text(self, ids, mask=None):
@@ -161,7 +161,7 @@ class Model(torch.nn.Module):
         return torch.from_numpy(inputs.pixels_of(picture, self.settings.get("preprocessing", {})).copy())
 
     def patches(self, images):
-        """Returns what encode_image() takes for images from preprocess() of a model whose images keep their own shapes (resize_mode: naflex):
+        """Returns what encode_image() takes for images from preprocess(), if the model's images keep their own shapes (resize_mode: naflex):
         patches, mask and grids."""
         return tuple(map(torch.from_numpy, inputs.patches_of([image.numpy() for image in images], self.settings["preprocessing"])))
 

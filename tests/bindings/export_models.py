@@ -31,8 +31,8 @@ RUNS = {
                     set()),
     "mobileclip": ("cls", ("model.image.encoder={name: vit, stem: mobileclip, width: 64, heads: 2, layers: 1, patch_size: 16}", *LINEAR),
                    set()),
-    "vitamin": ("cls", ("model.image.encoder={name: vit, stem: vitamin, stem_widths: [8, 16], width: 64, heads: 2, layers: 1, patch_size: 16, "
-                        "class_token: false, mlp: gated, mlp_input_norm: true}", *LINEAR), set()),
+    "vitamin": ("cls", ("model.image.encoder={name: vit, stem: vitamin, stem_widths: [8, 16], width: 64, heads: 2, layers: 1, "
+                        "patch_size: 16, class_token: false, mlp: gated, mlp_input_norm: true}", *LINEAR), set()),
     "attentional_pool": ("attentional_pool", SMALL, set()),
     "images_only": ("dino", SMALL[:1], set()),
     "resnet": ("cls", ("model.image.encoder={name: modified_resnet, layers: [1, 1, 1, 1], width: 8}",
@@ -44,7 +44,9 @@ RUNS = {
 def train(programs, name, folder):
     """Trains a model for three steps with the programs in a folder."""
     config, settings, _ = RUNS[name]
-    subprocess.run([str(programs / "trainer"), "--config", str(ROOT / f"configs/shapes/{config}.yaml"), "--set", f"run.folder={folder}",
-                    "training.steps=3", "training.threads=1", "schedule.warmup_steps=1", "log.every_steps=3", "evaluation.tasks=[]",
-                    "data.loader.batch_size=8", *settings], check=True, capture_output=True, text=True)
+    done = subprocess.run([str(programs / "trainer"), "--config", str(ROOT / f"configs/shapes/{config}.yaml"), "--set",
+                           f"run.folder={folder}", "training.steps=3", "training.threads=1", "schedule.warmup_steps=1", "log.every_steps=3",
+                           "evaluation.tasks=[]", "data.loader.batch_size=8", *settings], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{name}: {done.stderr.strip()}")
     return folder

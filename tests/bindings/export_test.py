@@ -187,10 +187,10 @@ class Pt2(Export):
         generator = np.random.default_rng(0)
         images = [Image.fromarray(generator.integers(256, size=(height, width, 3), dtype=np.uint8))
                   for width, height in ((45, 70), (71, 33), (64, 64), (65, 64), (300, 20), (20, 90))]
-        for mode, share, rounding, size in itertools.product(("shortest", "longest", "squash", "naflex"), (1.0, 0.875), ("half_even", "down"),
-                                                             ([64, 64], [48, 64])):
-            ours = self.with_preprocessing(resize_mode=mode, crop_pct=share, crop_rounding=rounding, image_size=size, interpolation="bilinear",
-                                           fill_color=7, max_patches=50)
+        modes, roundings = ("shortest", "longest", "squash", "naflex"), ("half_even", "down")
+        for mode, share, rounding, size in itertools.product(modes, (1.0, 0.875), roundings, ([64, 64], [48, 64])):
+            ours = self.with_preprocessing(resize_mode=mode, crop_pct=share, crop_rounding=rounding, image_size=size, fill_color=7,
+                                           interpolation="bilinear", max_patches=50)
             settings = ours.preprocessing
             for image in images:
                 found = np.asarray(inputs.fitted(image, *inputs.sides(settings["image_size"]), settings))
@@ -259,12 +259,12 @@ class Onnx(Export):
                     self.assertGreaterEqual(min(cosines), 0.999, said)
 
     def test_too_large_an_error_is_reported(self):
-        limits = dict(export.TOLERANCES)
+        limit = export.TOLERANCE
         try:
-            export.TOLERANCES["float32"] = -1
+            export.TOLERANCE = -1
             code, _, err = exported(self.run_of("images_only"), "--to", "onnx", "--out", self.folder / "far")
         finally:
-            export.TOLERANCES.update(limits)
+            export.TOLERANCE = limit
         self.assertEqual(code, 1)
         self.assertIn("image_embeds: the limit is", err)
 

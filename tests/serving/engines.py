@@ -7,7 +7,8 @@ import threading
 
 class BulkHandler(http.server.BaseHTTPRequestHandler):
     """Answers a client of OpenSearch or Elasticsearch: it creates indices, and takes bulk requests whose documents fit the index. Like the
-    engines, it refuses an unknown field, a vector of another width, a token that is no positive weight, and a body without a last newline."""
+    engines, it refuses an unknown field, a vector of another width, a weight of a token that is not positive, and a body without a newline
+    at its end."""
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_):
@@ -51,7 +52,8 @@ class BulkHandler(http.server.BaseHTTPRequestHandler):
             for name, value in document.items():
                 width, kind_of_field = fields[name].get("dimension", fields[name].get("dims")), fields[name]["type"]
                 assert width is None or len(value) == width, f"{name}: {len(value)} instead of {width}"
-                assert kind_of_field not in ("rank_features", "sparse_vector") or all(w > 0 and "." not in t for t, w in value.items()), name
+                weights = value if kind_of_field in ("rank_features", "sparse_vector") else {}
+                assert all(weight > 0 and "." not in token for token, weight in weights.items()), name
             self.server.documents[about["_id"]] = document
             items.append({"index": {"_id": about["_id"], "status": 201, "result": "created"}})
         return items
@@ -106,7 +108,8 @@ def actions(text):
 
 
 def neighbors_in_milvus(file, folder):
-    """Loads a file into Milvus Lite, and returns for each row the ids and scores of all rows by the inner product with it, the best first."""
+    """Loads a file into Milvus Lite, and returns for each row the ids, scores and texts of all rows by the inner product with it, the best
+    first."""
     import milvus_lite  # noqa: F401
     from pymilvus import DataType, MilvusClient
     rows = json.loads(file.read_text())

@@ -110,26 +110,29 @@ constexpr Case kCases[] = {
      "encoder: {name: convnext, layers: [1, 2, 1, 1], widths: [8, 12, 16, 20], kernel_sizes: [3, 5, 7, 3]}, readout: gap, LINEAR",
      "encoder: {TEXT}, readout: cls, LINEAR"},
     {"convnext_v2",
-     "encoder: {name: convnext, layers: [1, 1, 1, 1], widths: [24, 8, 12, 16], stem: overlap_tiered, activation: gelu_tanh, layer_scale_init: "
-     "null, response_norm: true, conv_bias: false}, readout: gap, LINEAR",
+     "encoder: {name: convnext, layers: [1, 1, 1, 1], widths: [24, 8, 12, 16], stem: overlap_tiered, activation: gelu_tanh, "
+     "layer_scale_init: null, response_norm: true, conv_bias: false}, readout: gap, LINEAR",
      "encoder: {TEXT}, readout: cls, LINEAR"},
     {"convnext_norm_first",
-     "encoder: {name: convnext, layers: [1, 1, 1, 1], widths: [8, 8, 8, 8], stem: overlap_act, activation: silu, norm_first: true, conv_mlp: "
-     "true}, readout: max, LINEAR",
+     "encoder: {name: convnext, layers: [1, 1, 1, 1], widths: [8, 8, 8, 8], stem: overlap_act, activation: silu, norm_first: true, "
+     "conv_mlp: true}, readout: max, LINEAR",
      "encoder: {TEXT}, readout: cls, LINEAR"},
-    {"timm_resnet", "encoder: {name: timm_resnet, layers: [1, 2, 1, 1], groups: 4, base_width: 16, stem: deep_tiered, stem_width: 8, "
+    {"timm_resnet",
+     "encoder: {name: timm_resnet, layers: [1, 2, 1, 1], groups: 4, base_width: 16, stem: deep_tiered, stem_width: 8, "
      "mean_downsample: true}, readout: gap, LINEAR",
      "encoder: {TEXT}, readout: cls, LINEAR", "image_size: [80, 40]"},
     {"timm_resnet_basic", "encoder: {name: timm_resnet, layers: [1, 1, 1, 1], block: basic}, readout: gap, LINEAR",
      "encoder: {TEXT}, readout: cls, LINEAR"},
-    {"mobileclip", "encoder: {name: vit, patch_size: 16, width: 12, layers: 2, heads: 3, stem: mobileclip}, readout: cls, LINEAR", "encoder: {TEXT}, readout: cls, LINEAR"},
-    {"vitamin", "encoder: {name: vit, patch_size: 16, width: 12, layers: 2, heads: 3, stem: vitamin, stem_widths: [8, 16], class_token: false, mlp: gated, mlp_input_norm: true}, "
-     "readout: gap, LINEAR",
+    {"mobileclip", "encoder: {name: vit, patch_size: 16, width: 12, layers: 2, heads: 3, stem: mobileclip}, readout: cls, LINEAR",
+     "encoder: {TEXT}, readout: cls, LINEAR"},
+    {"vitamin",
+     "encoder: {name: vit, patch_size: 16, width: 12, layers: 2, heads: 3, stem: vitamin, stem_widths: [8, 16], class_token: false, "
+     "mlp: gated, mlp_input_norm: true}, readout: gap, LINEAR",
      "encoder: {TEXT}, readout: cls, LINEAR"},
     {"own_shapes", "encoder: {VIT, registers: 1}, readout: cls, LINEAR", "encoder: {TEXT}, readout: cls, LINEAR",
      "image_size: 32, resize_mode: naflex, max_patches: 12"},
-    {"own_shapes_siglip2", "encoder: {VIT, class_token: false, patch_bias: true, position_resampling: bicubic}, readout: {name: map, heads: 3}, "
-     "LINEAR",
+    {"own_shapes_siglip2",
+     "encoder: {VIT, class_token: false, patch_bias: true, position_resampling: bicubic}, readout: {name: map, heads: 3}, LINEAR",
      "encoder: {TEXT}, readout: cls, LINEAR", "image_size: [32, 24], resize_mode: naflex, max_patches: 12"},
     {"own_shapes_rotary", "encoder: {VIT, rotary: {reference: [3, 2]}, position_embedding: none}, readout: gap, LINEAR",
      "encoder: {TEXT}, readout: cls, LINEAR", "image_size: 32, resize_mode: naflex, max_patches: 12"},
@@ -186,7 +189,7 @@ void write_case(const std::string& folder, const Case& each) {
   if (images.pixels.defined())
     check["pixels"] = images.pixels;
   else
-    check.insert({{"pixels", images.patches.unflatten(2, {3, 64}).transpose(2, 3).flatten(2).contiguous()},  // colors last, as in transformers
+    check.insert({{"pixels", images.patches.unflatten(2, {3, 64}).transpose(2, 3).flatten(2).contiguous()},  // colors last
                   {"patches_mask", images.mask},
                   {"grids", images.grids}});
   io::save_safetensors(folder + "/" + each.name + ".check", check);

@@ -1,5 +1,5 @@
-"""From pictures and texts to the inputs of a model, with numpy: pictures by Pillow, whose resampling equals Tessera's, and texts by the packages
-tokenizers or sentencepiece. Folders that `python -m tessera export` writes contain this file."""
+"""From pictures and texts to the inputs of a model, with numpy: pictures by Pillow, whose resampling equals Tessera's, and texts by the
+packages tokenizers or sentencepiece. Folders that `python -m tessera export` writes contain this file."""
 import html
 import json
 import math
@@ -91,8 +91,8 @@ def patch_grid(height, width, patch, most):
 
 
 def patches_of(images, settings):
-    """Cuts images [3, h, w] of their own shapes into patches [B, T, height * width * 3], as transformers does, and returns the mask [B, T] and
-    the grids [B, 2] of real patches, too."""
+    """Cuts images [3, h, w] of their own shapes into patches [B, T, height * width * 3], as transformers does, and returns the mask [B, T]
+    and the grids [B, 2] of real patches, too."""
     (height, width), most = sides(settings["patch_size"]), {**DEFAULTS, **settings}["max_patches"]
     grids = np.array([[image.shape[1] // height, image.shape[2] // width] for image in images], np.int64)
     patches = np.zeros((len(images), most, height * width * 3), np.float32)

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 
 from .blocks import Encoded, activate, block, zero_padding
 
-# Where patches are: their rows and columns in a grid, and the grid's rows and columns. For one grid, `row` and `column` are [P] and the others
-# are numbers; for a grid per image, they are [B, T] and [B, 1].
+# Where patches are: their rows and columns in a grid, and the grid's rows and columns. For one grid, `row` and `column` are [P] and the
+# others are numbers; for a grid per image, they are [B, T] and [B, 1].
 Places = collections.namedtuple("Places", "row column rows columns")
 
 
@@ -38,7 +38,7 @@ def places_in(grid, device):
 
 
 def places_of_each(grids, count):
-    """Returns the places of `count` patches of each image, from grids [B, 2]. Padding behind an image's last patch has places in its last row."""
+    """Returns the places of `count` patches of each image, from grids [B, 2]. Padding has places in the image's last row."""
     rows, columns = grids.clamp_min(1).split(1, 1)
     number = torch.arange(count, device=grids.device)
     return Places(torch.minimum(number // columns, rows - 1), number % columns, rows, columns)
@@ -67,7 +67,7 @@ def rotation_of(settings, places, head_width, prefix):
 
 
 def bicubic_weights(place, count, old, antialias):
-    """Returns the weights [.., P, old] by which torch.nn.functional.interpolate computes the row `place` of `count` rows from `old` rows."""
+    """Returns the weights [.., P, old] by which torch.nn.functional.interpolate computes row `place` of `count` rows from `old` rows."""
     a = -0.5 if antialias else -0.75
     scale = old / count
     stretch = torch.as_tensor(scale).clamp_min(1)[..., None] if antialias else 1
@@ -81,8 +81,8 @@ def bicubic_weights(place, count, old, antialias):
 
 
 def image_positions(part, prefix, places, own_grid):
-    """Returns the learned positions [.., prefix + P, w], resampled from own_grid to the grid of the places, with zeros for the tokens before
-    the patches that have none."""
+    """Returns the learned positions [.., prefix + P, w], resampled from own_grid to the grid of the places, with zeros for the tokens
+    before the patches that have none."""
     positions = part.weight("positional_embedding")
     which = part.setting("prefix_positions", "class_token")
     own = prefix if which == "all" else int(which == "class_token" and part.setting("class_token", True))
