@@ -1,7 +1,12 @@
-"""Loads the files of tessera-embed --to into search engines' own clients, for server_test.py."""
+"""Loads the files of tessera-embed --to into search engines' own clients, for server_test.py.
+
+  python engines.py FILE FOLDER    prints neighbors_in_milvus(FILE, FOLDER) as JSON
+"""
 import contextlib
 import http.server
 import json
+import pathlib
+import sys
 import threading
 
 
@@ -109,7 +114,7 @@ def actions(text):
 
 def neighbors_in_milvus(file, folder):
     """Loads a file into Milvus Lite, and returns for each row the ids, scores and texts of all rows by the inner product with it, the best
-    first."""
+    first. Milvus Lite's server lives as long as the process."""
     import milvus_lite  # noqa: F401
     from pymilvus import DataType, MilvusClient
     rows = json.loads(file.read_text())
@@ -118,18 +123,21 @@ def neighbors_in_milvus(file, folder):
     for row in rows if sparse else []:  # what MilvusClient.insert takes; the file has the form of the bulk import
         row[field] = dict(zip(row[field]["indices"], row[field]["values"]))
     client = MilvusClient(str(folder / f"{field}.db"))
-    try:
-        schema = client.create_schema(auto_id=False)
-        schema.add_field("id", DataType.INT64, is_primary=True)
-        for name in ("key", "text"):
-            schema.add_field(name, DataType.VARCHAR, max_length=1000)
-        schema.add_field(field, *([DataType.SPARSE_FLOAT_VECTOR] if sparse else [DataType.FLOAT_VECTOR]),
-                         **({} if sparse else {"dim": len(rows[0][field])}))
-        index = client.prepare_index_params()
-        index.add_index(field, metric_type="IP", index_type="SPARSE_INVERTED_INDEX" if sparse else "FLAT")
-        client.create_collection("photos", schema=schema, index_params=index)
-        client.insert("photos", rows)
-        hits = client.search("photos", data=[row[field] for row in rows], anns_field=field, limit=len(rows), output_fields=["text"])
-        return [[(hit["id"], hit["distance"], hit["entity"]["text"]) for hit in of_row] for of_row in hits]
-    finally:
-        client.close()
+    schema = client.create_schema(auto_id=False)
+    schema.add_field("id", DataType.INT64, is_primary=True)
+    for name in ("key", "text"):
+        schema.add_field(name, DataType.VARCHAR, max_length=1000)
+    if sparse:
+        schema.add_field(field, DataType.SPARSE_FLOAT_VECTOR)
+    else:
+        schema.add_field(field, DataType.FLOAT_VECTOR, dim=len(rows[0][field]))
+    index = client.prepare_index_params()
+    index.add_index(field, metric_type="IP", index_type="SPARSE_INVERTED_INDEX" if sparse else "FLAT")
+    client.create_collection("photos", schema=schema, index_params=index)
+    client.insert("photos", rows)
+    hits = client.search("photos", data=[row[field] for row in rows], anns_field=field, limit=len(rows), output_fields=["text"])
+    return [[(hit["id"], hit["distance"], hit["entity"]["text"]) for hit in of_row] for of_row in hits]
+
+
+if __name__ == "__main__":
+    print(json.dumps(neighbors_in_milvus(*map(pathlib.Path, sys.argv[1:]))))

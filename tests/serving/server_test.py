@@ -346,7 +346,8 @@ class Others(unittest.TestCase):
                 file = write("milvus", checkpoint, option)
                 vectors = [row.get("tokens") or row["embedding"] for row in json.loads(file.read_text())]
                 vectors = [dict(zip(v["indices"], v["values"])) if isinstance(v, dict) else dict(enumerate(v)) for v in vectors]
-                for vector, hits in zip(vectors, engines.neighbors_in_milvus(file, self.folder)):
+                found = json.loads(run(sys.executable, engines.__file__, file, self.folder))
+                for vector, hits in zip(vectors, found):
                     products = {i: sum(weight * other.get(token, 0) for token, weight in vector.items()) for i, other in enumerate(vectors)}
                     best = sorted(products, key=products.get, reverse=True)
                     self.assertEqual([(i, text) for i, _, text in hits], [(i, TEXTS[i]) for i in best])
