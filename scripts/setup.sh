@@ -17,7 +17,7 @@ usage: scripts/setup.sh [--no-build | --programs] [--develop | --fuzz] [--cudnn-
   --cutlass   build CUTLASS's products with activations for the H100, too (docs/gpu.md); they take some minutes and have never run yet
   --export    also install the Python packages of `python -m tessera export --to onnx`, which its test needs, too (400 MB)
   --clients   also install the Python packages with which the tests use tessera-serve and the files of tessera-embed --to: openai, faiss-cpu,
-              qdrant-client
+              qdrant-client, opensearch-py, elasticsearch, pymilvus, milvus-lite (250 MB)
   --jobs N    compiler processes (default: one per core, but at most one per 2 GB of memory)
 environment:
   TESSERA_CACHE       where to install LibTorch (default: $XDG_CACHE_HOME/tessera or ~/.cache/tessera; 5 GB)
@@ -111,6 +111,7 @@ else
   pip_install arrow "pyarrow==$arrow_version"
   [ -z "$export" ] || pip_install export onnx onnxscript onnxruntime tokenizers sentencepiece pillow
   [ -z "$clients" ] || pip_install clients openai faiss-cpu qdrant-client
+  [ -z "$clients" ] || pip_install engines opensearch-py elasticsearch pymilvus milvus-lite
   site=$(echo "$venv"/lib/python3.*/site-packages)
   prefix=$site/torch
 fi

@@ -21,15 +21,18 @@ class Output(NamedTuple):
 
 
 class ImageTower(torch.nn.Module):
-    """Maps pixel_values [B, 3, H, W], float32 and normalized, to the outputs by name, float32."""
+    """Maps pixel_values [B, 3, H, W], float32 and normalized, to the outputs by name, float32. If images keep their own shapes,
+    pixel_values are patches [B, T, height * width * 3], with pixel_attention_mask [B, T] and spatial_shapes [B, 2] (inputs.patches_of)."""
 
     def __init__(self, model: torch.nn.Module, outputs: list[Output]):
         super().__init__()
         self.model, self.outputs = model, outputs
 
-    def forward(self, pixel_values: Tensor) -> dict[str, Tensor]:
+    def forward(self, pixel_values: Tensor, pixel_attention_mask: Optional[Tensor] = None, spatial_shapes: Optional[Tensor] = None
+                ) -> dict[str, Tensor]:
         pixels = pixel_values.to(next(self.model.parameters()).dtype)
-        return _named(self.outputs, self.model.image_outputs(pixels, [each.part for each in self.outputs]))
+        names = [each.part for each in self.outputs]
+        return _named(self.outputs, self.model.image_outputs(pixels, names, pixel_attention_mask, spatial_shapes))
 
 
 class TextTower(torch.nn.Module):

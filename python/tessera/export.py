@@ -1,8 +1,8 @@
 """python -m tessera export RUN --to onnx|pt2 --out FOLDER: writes a model for ONNX Runtime or torch.export.load, and checks it.
 
 The folder then has image.onnx and text.onnx (or .pt2), head.onnx for models that compare patches with words or texts (SPARC, FILIP, PACL,
-GLoRIA, FLAIR), preprocessor_config.json, tokenizer.json or spiece.model, export.json, which says what the inputs and outputs are, and
-use.py, which uses all of these. docs/serving.md describes them.
+GLoRIA, FLAIR), preprocessor_config.json, tokenizer.json or spiece.model, export.json, which says what the inputs and outputs are,
+inputs.py, which makes the inputs, and use.py, which uses all of these. docs/serving.md describes them.
 """
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ import warnings
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from ._export_script import script
+from .plain_parts.inputs import patches_of, sides
 
 PRECISIONS = ("float32", "float16", "int8")
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 IMAGE_ENDINGS = {".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"}
-TOLERANCES = {"float32": 1e-4, "float16": 2e-2}   # largest accepted error, as a share of the largest number, if that is above 1
-INT8_COSINE = 0.999
+TOLERANCE = 1e-4   # largest accepted error in float32, as a share of the largest number, if that is above 1
+LEAST_COSINE = 0.999  # of float16 and int8
+IMAGE_INPUTS = ("pixel_values", "pixel_attention_mask", "spatial_shapes")  # of images with their own shapes; of others only the first one
 GATHERED = "patches gathered with word_weights"  # by which SPARC's head is compared
 CAPTIONS = ("a", "a dog", "a photo of a cat.", "two red circles above a blue square", "A woman in a green coat rides a bicycle",
             "the small yellow boat is to the left of the big white ship, and a bird sits on its mast", "Sunset over mountains; snow, pines",
@@ -33,7 +35,7 @@ CAPTIONS = ("a", "a dog", "a photo of a cat.", "two red circles above a blue squ
             "3 apples, 2 pears & 1 lemon", "a large purple triangle", "graffiti on a brick wall", "")
 
 
-class Refused(Exception):
+class Refused(RuntimeError):
     """A mistake of the caller's, or something that an export cannot hold, in one line."""
 
 
@@ -57,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     try:
         return export(given)
-    except (Refused, RuntimeError, ImportError, OSError, ValueError) as error:
+    except (RuntimeError, ImportError, OSError, ValueError) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         print(f"tessera export: {lines[0]}", file=sys.stderr)
         return 2
@@ -129,6 +131,7 @@ class Plan:
         except ValueError as error:
             raise Refused(f"{ours.path}: this model cannot be exported: {error}") from None
         self.settings = config["model"]
+        self.own_shapes = self.settings["preprocessing"]["resize_mode"] == "naflex"
         self.tokenizer: dict[str, Any] = {}
         if ours.takes_texts:
             ours.tokenize([""])  # raises if the tokenizer of a published folder cannot be read
@@ -147,31 +150,48 @@ class Plan:
             self.head_inputs = ("image_tokens", "text_tokens", "attention_mask") if by_token else ("image_tokens", "text_features")
 
     def _outputs(self, Output: Any, tokens: bool) -> tuple[list[Any], list[Any]]:
-        from .plain_model import SLOTS, name_of
-        image, text = [Output("image_embeds", "embeddings", True)], [Output("text_embeds", "embeddings", True)]
+        from .plain_model import name_of
+        from .plain_parts.readouts import SLOTS
+        readouts = {kind: name_of((self.settings.get(kind) or {}).get("readout")) for kind in ("image", "text")}
+        image, text = ([Output(f"{kind}_embeds", "embeddings", True)] if readouts[kind] != "none" else [] for kind in ("image", "text"))
         if self.objective is not None:
             image.append(Output("image_tokens", "tokens"))
             by_text = self.objective.name in ("pacl", "flair")
             text.append(Output("text_features", "embeddings") if by_text else Output("text_tokens", "tokens"))
-        elif tokens:
+        elif tokens or not image:
             image.append(Output("image_tokens", "dense"))
             text.append(Output("text_tokens", "dense"))
         for outputs, kind in ((image, "image"), (text, "text")):
-            if name_of((self.settings.get(kind) or {}).get("readout")) in SLOTS:
+            if readouts[kind] in SLOTS:
                 outputs.append(Output(f"{kind}_slots", "slots"))
         return image, text
 
     @property
     def size(self) -> tuple[int, int]:
-        size = self.settings["preprocessing"]["image_size"]
-        return (size, size) if isinstance(size, int) else (size[0], size[1])
+        height, width = sides(self.settings["preprocessing"]["image_size"])
+        return height, width
+
+    def inputs_of(self, images: Sequence[Any]) -> dict[str, Any]:
+        """Returns the image tower's inputs for images uint8 [3, H, W] from Tessera's preprocessing."""
+        import torch
+        mean, std = (torch.tensor(self.settings["preprocessing"][key]).view(3, 1, 1) for key in ("mean", "std"))
+        pixels = [(image / 255 - mean) / std for image in images]
+        if not self.own_shapes:
+            return {"pixel_values": torch.stack(pixels)}
+        return dict(zip(IMAGE_INPUTS, map(torch.from_numpy, patches_of([x.numpy() for x in pixels], self.settings["preprocessing"]))))
 
     def files(self) -> list[File]:
         """Returns the files to write. Examples have several rows, because PyTorch treats a batch of one as constant."""
         import torch
         batch = torch.export.Dim("batch", min=1, max=1 << 20)
-        pixels = torch.zeros(2, 3, *self.size)
-        files = [File("image", self.image, ("pixel_values",), (pixels,), ({0: batch},), tuple(o.name for o in self.image_outputs))]
+        images: tuple[Any, ...] = (torch.zeros(2, 3, *self.size),)
+        of_images: tuple[dict[int, Any], ...] = ({0: batch},)
+        if self.own_shapes:
+            most, (height, width) = self.settings["preprocessing"]["max_patches"], sides(self.settings["preprocessing"]["patch_size"])
+            images = torch.zeros(2, most, height * width * 3), torch.ones(2, most, dtype=torch.int64), torch.tensor([[1, most], [most, 1]])
+            patches = {1: torch.export.Dim("patches", min=1, max=most)} if most > 1 else {}
+            of_images = {0: batch, **patches}, {0: batch, **patches}, {0: batch}
+        files = [File("image", self.image, IMAGE_INPUTS[:len(images)], images, of_images, tuple(o.name for o in self.image_outputs))]
         if self.text is None:
             return files
         length = self.tokenizer["context_length"]
@@ -183,10 +203,10 @@ class Plan:
                           tuple(o.name for o in self.text_outputs)))
         if self.head is not None:
             with torch.no_grad():
-                images, texts = self.image(pixels), self.text(torch.ones(3, columns, dtype=torch.int64),
-                                                              *([] if self.pad_is_text else [torch.ones(3, columns, dtype=torch.int64)]))
+                encoded, texts = self.image(*images), self.text(torch.ones(3, columns, dtype=torch.int64),
+                                                               *([] if self.pad_is_text else [torch.ones(3, columns, dtype=torch.int64)]))
             of_texts = {0: torch.export.Dim("texts", min=1, max=1 << 20)}
-            example = [images["image_tokens"], texts[self.head_inputs[1]]]
+            example = [encoded["image_tokens"], texts[self.head_inputs[1]]]
             varying: list[dict[int, Any]] = [{0: batch}, of_texts]
             if len(self.head_inputs) == 3:
                 example.append(torch.ones(example[1].shape[:2], dtype=torch.int64))
@@ -232,15 +252,28 @@ def write_models(plan: Plan, to: str, precision: str, folder: pathlib.Path) -> N
 
 
 def quantize(path: pathlib.Path) -> None:
-    """Replaces the products with weights in an ONNX file by ONNX Runtime's products with int8 weights."""
+    """Replaces the products with weights in an ONNX file by ONNX Runtime's products with int8 weights. Products before a hard assignment of
+    tokens to groups stay as they are, because a rounded score could move a token to another group."""
     import onnx
     from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantConfig, MatMulNBitsQuantizer
     with quiet():
         model = onnx.load(path)
         settings = DefaultWeightOnlyQuantConfig(block_size=32, is_symmetric=True, accuracy_level=4, bits=8)
-        quantizer = MatMulNBitsQuantizer(model, algo_config=settings)
+        quantizer = MatMulNBitsQuantizer(model, algo_config=settings, nodes_to_exclude=_before_argmax(model.graph.node))
         quantizer.process()
         quantizer.model.save_model_to_file(str(path), use_external_data_format=False)
+
+
+def _before_argmax(nodes: Sequence[Any]) -> list[str]:
+    """Returns the names of the nodes whose results an ArgMax depends on."""
+    maker = {output: node for node in nodes for output in node.output}
+    waiting, found = [name for node in nodes if node.op_type == "ArgMax" for name in node.input], {}
+    while waiting:
+        node = maker.get(waiting.pop())
+        if node is not None and node.name not in found:
+            found[node.name] = node
+            waiting += node.input
+    return list(found)
 
 
 def write_files(plan: Plan, to: str, precision: str, folder: pathlib.Path) -> None:
@@ -255,8 +288,10 @@ def write_files(plan: Plan, to: str, precision: str, folder: pathlib.Path) -> No
             text = json.dumps(tokenizer_json(plan), ensure_ascii=False)
             (folder / "tokenizer.json").write_text(text, encoding="utf-8")
     write("export.json", description(plan, to, precision))
-    preprocessing = {**plan.settings["preprocessing"], "image_size": plan.size}
-    text = script(to, preprocessing, plan.tokenizer, plan.objective.name if plan.objective else "", plan.sparse)
+    shutil.copy(pathlib.Path(__file__).parent / "plain_parts/inputs.py", folder)
+    tokenizer = "" if not plan.tokenizer else "sentencepiece" if plan.tokenizer["name"] == "sentencepiece" else "tokenizers"
+    embeds = plan.image_outputs[0].part == "embeddings"
+    text = script(to, tokenizer, plan.objective.name if plan.objective else "", plan.head_inputs, embeds, plan.sparse)
     (folder / "use.py").write_text(text, encoding="utf-8")
 
 
@@ -266,12 +301,14 @@ def preprocessor_config(s: Mapping[str, Any], size: tuple[int, int]) -> dict[str
     height, width = (math.floor(side / s["crop_pct"]) for side in size)
     shortest = s["resize_mode"] == "shortest"
     out: dict[str, Any] = {
-        "do_convert_rgb": True, "do_resize": True, "resample": 2 if s["interpolation"] == "bilinear" else 3,
-        "size": {"shortest_edge": min(height, width)} if shortest else {"height": height, "width": width},
-        "do_center_crop": shortest or s["crop_pct"] < 1, "crop_size": {"height": size[0], "width": size[1]}, "do_rescale": True,
-        "rescale_factor": 1 / 255, "do_normalize": True, "image_mean": s["mean"], "image_std": s["std"]}
-    out["tessera"] = {key: s[key] for key in ("resize_mode", "crop_pct", "crop_rounding", "fill_color", "exif_rotation", "gray_range")}
-    return out
+        "do_convert_rgb": True, "do_resize": True, "resample": 2 if s["interpolation"] == "bilinear" else 3, "do_rescale": True,
+        "rescale_factor": 1 / 255, "do_normalize": True, "image_mean": s["mean"], "image_std": s["std"],
+        "tessera": {**s, "image_size": size}}
+    if s["resize_mode"] == "naflex":
+        patches = {"patch_size": sides(s["patch_size"])[0], "max_num_patches": s["max_patches"]}
+        return {"image_processor_type": "Siglip2ImageProcessor", **patches, **out}
+    out["size"] = {"shortest_edge": min(height, width)} if shortest else {"height": height, "width": width}
+    return {**out, "do_center_crop": shortest or s["crop_pct"] < 1, "crop_size": {"height": size[0], "width": size[1]}}
 
 
 def tokenizer_json(plan: Plan) -> dict[str, Any]:
@@ -295,6 +332,8 @@ def tokenizer_json(plan: Plan) -> dict[str, Any]:
 
 MEANINGS = {
     "pixel_values": "float32 [images, 3, height, width], resized and normalized as preprocessor_config.json says",
+    "pixel_attention_mask": "int64 [images, patches], 1 = a real patch, 0 = padding behind the image's patches",
+    "spatial_shapes": "int64 [images, 2], rows and columns of each image's patches",
     "input_ids": "int64 [texts, length], from the tokenizer",
     "attention_mask": "int64 [texts, length], 1 = a real token, 0 = padding on the right",
     "image_embeds": "[images, D], of length 1: the dot product with text_embeds is the cosine",
@@ -317,7 +356,8 @@ def description(plan: Plan, to: str, precision: str) -> dict[str, Any]:
     from ._version import version
     bias = plan.ours.logit_bias
     sparse = {name: MEANINGS[name] + "; number i is that of token i of the vocabulary" for name in ("image_embeds", "text_embeds")}
-    means = {**MEANINGS, **(sparse if plan.sparse else {})}
+    patches = {"pixel_values": "float32 [images, patches, height * width * 3], an image's patches row by row, normalized"}
+    means = {**MEANINGS, **(sparse if plan.sparse else {}), **(patches if plan.own_shapes else {})}
     settings = {key: value for key, value in plan.tokenizer.items() if key not in ("model", "merges", "vocab")}
     return {
         "tessera": version(), "format": to, "precision": precision,
@@ -342,7 +382,7 @@ class Samples:
             files = sorted(file for file in pathlib.Path(images).rglob("*") if file.suffix.lower() in IMAGE_ENDINGS)[:100]
             if not files:
                 raise Refused(f"--images {images}: no image in this folder ({', '.join(sorted(IMAGE_ENDINGS))})")
-            self.pixels = torch.stack([ours.preprocess(file) for file in files])
+            self.pixels = [ours.preprocess(file) for file in files]
             self.of_images = f"{len(files)} images"
         self.captions = list(CAPTIONS)
         if captions is not None:
@@ -351,15 +391,18 @@ class Samples:
                 raise Refused(f"--captions {captions}: has no line with text")
 
 
-def _noise(ours: Any) -> Any:
-    """Returns images uint8 [7, 3, H, W] with patterns of all sizes."""
+def _noise(ours: Any) -> list[Any]:
+    """Returns images uint8 [3, H, W] with patterns of all sizes, and of several shapes if the model keeps these."""
     import torch
     import torch.nn.functional as F
-    size = ours.preprocessing["image_size"]
-    size = (size, size) if isinstance(size, int) else tuple(size)
-    generator = torch.Generator().manual_seed(0)
-    coarse = [F.interpolate(torch.rand(7, 3, cells, cells, generator=generator), size=size, mode="bilinear") for cells in (2, 7, 32)]
-    return (sum(coarse) * 85).to(torch.uint8)
+    size, generator = sides(ours.preprocessing["image_size"]), torch.Generator().manual_seed(0)
+    own_shapes = ours.preprocessing["resize_mode"] == "naflex"
+    images = []
+    for i in range(7):
+        shape = (size[0] * (i % 3 + 1), size[1] * (i % 2 + 1)) if own_shapes else size
+        coarse = [F.interpolate(torch.rand(1, 3, cells, cells, generator=generator), size=shape, mode="bilinear") for cells in (2, 7, 32)]
+        images.append(ours.preprocess((sum(coarse)[0] * 85).to(torch.uint8)))
+    return images
 
 
 def runner(path: pathlib.Path) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
@@ -384,8 +427,7 @@ def check(plan: Plan, samples: Samples, to: str, precision: str, folder: pathlib
     with torch.no_grad():
         theirs = _ours(plan, samples)
         run = runner(folder / f"image.{to}")
-        mean, std = (torch.tensor(plan.settings["preprocessing"][key]).view(3, 1, 1) for key in ("mean", "std"))
-        exported = _in_batches(run, {"pixel_values": (samples.pixels / 255 - mean) / std})
+        exported = _in_batches(run, plan.inputs_of(samples.pixels))
         if plan.text is not None:
             ids, mask = plan.ours.tokenize(samples.captions)
             longest = ids.shape[1] if plan.pad_is_text else int(mask.sum(1).max())
@@ -412,7 +454,7 @@ def _ours(plan: Plan, samples: Samples) -> dict[str, Any]:
     import torch.nn.functional as F
     ids, mask = plan.ours.tokenize(samples.captions) if plan.text is not None else (None, None)
     out = {}
-    for outputs, encode in ((plan.image_outputs, lambda parts: plan.ours._bound.image_parts(list(samples.pixels), parts)),
+    for outputs, encode in ((plan.image_outputs, lambda parts: plan.ours._bound.image_parts(samples.pixels, parts)),
                             (plan.text_outputs, lambda parts: plan.ours._bound.text_parts(ids, mask, parts))):
         if encode and (outputs is plan.image_outputs or plan.text is not None):
             parts = encode([each.part for each in outputs])
@@ -465,10 +507,10 @@ def _report(name: str, exported: Any, expected: Any, precision: str, samples: Sa
     of = {"image": samples.of_images, "text": f"{len(samples.captions)} captions"}.get(name.partition("_")[0], "pairs")
     print(f"{name}: error at most {error:.1e}, cosine at least {cosine:.6f}, against Tessera on {of}")
     # Rounding decides on which side of SPARC's threshold a patch is that lies on it, and such a patch's weight is up to 1 / patches.
-    limit = TOLERANCES.get(precision, 1.0) * (50 if name == GATHERED else 1)
-    good = cosine >= INT8_COSINE if precision == "int8" else error <= limit * max(1.0, expected.abs().max().item())
+    limit = TOLERANCE * (50 if name == GATHERED else 1)
+    good = cosine >= LEAST_COSINE if precision != "float32" else error <= limit * max(1.0, expected.abs().max().item())
     if not good:
-        text = f"a cosine of {INT8_COSINE}" if precision == "int8" else f"{limit:.0e} of the largest number"
+        text = f"a cosine of {LEAST_COSINE}" if precision != "float32" else f"{limit:.0e} of the largest number"
         print(f"tessera export: {name}: the limit is {text}: do not use this file", file=sys.stderr)
     return good
 
@@ -481,15 +523,15 @@ def print_times(plan: Plan, samples: Samples, to: str, folder: pathlib.Path) -> 
         run = runner(folder / f"{kind}.{to}")
         for rows in (1, 16):
             if kind == "image":
-                pixels = samples.pixels[torch.arange(rows) % len(samples.pixels)]
-                inputs = {"pixel_values": pixels.float()}
-                encode = lambda pixels=pixels: ours.encode_image(pixels)
+                images = [samples.pixels[i % len(samples.pixels)] for i in range(rows)]
+                inputs = plan.inputs_of(images)
+                encode = lambda images=images: ours._bound.image_parts(images, [])
             else:
                 ids, mask = ours.tokenize([samples.captions[i % len(samples.captions)] for i in range(rows)])
                 longest = ids.shape[1] if plan.pad_is_text else int(mask.sum(1).max())
                 ids, mask = ids[:, :longest], mask[:, :longest]
                 inputs = {"input_ids": ids} if plan.pad_is_text else {"input_ids": ids, "attention_mask": mask.long()}
-                encode = lambda ids=ids, mask=mask: ours.encode_text(ids, mask)
+                encode = lambda ids=ids, mask=mask: ours._bound.text_parts(ids, mask, [])
             theirs, own = (_shortest(call) for call in (lambda inputs=inputs: run(inputs), encode))
             print(f"{rows} {kind}{'s' if rows > 1 else ''}: {theirs} with {to}, {own} with Tessera, "
                   f"{torch.get_num_threads()} thread{'s' if torch.get_num_threads() > 1 else ''}")

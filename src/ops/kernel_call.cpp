@@ -2,6 +2,8 @@
 // uses only one thread if compiled without it.
 #include "src/ops/kernel_call.h"
 
+#include <omp.h>
+
 #include <algorithm>
 
 #include <ATen/Parallel.h>
@@ -9,6 +11,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "kernels/device/block_memory.h"
+#include "src/ops/one_thread.h"
 #include "src/ops/thread_pool.h"
 
 namespace tessera {
@@ -21,6 +24,10 @@ void run_on_pool(int tasks, const std::function<void(int)>& body) {
   at::parallel_for(0, tasks, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t task = begin; task < end; ++task) body(static_cast<int>(task));
   });
+}
+
+void stay_on_this_thread() {
+  omp_set_num_threads(1);
 }
 
 kernels::Parallel torch_threads() {

@@ -1,6 +1,5 @@
 #include "src/serving/http_server.h"
 
-#include <omp.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -17,6 +16,7 @@
 
 #include "src/base/clock.h"
 #include "src/base/dump_utf8.h"
+#include "src/ops/one_thread.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -171,9 +171,7 @@ struct HttpServer::Impl {
   template <class Content>
   void answer(const httplib::Request& request, httplib::Response& response, const std::string& path, const Content& content,
               const char* type = "application/json") {
-    // The operators of this thread must not start threads of their own, because there are many connections. (at::set_num_threads() would
-    // also limit the model's thread, because it changes MKL's number of threads for the whole process.)
-    omp_set_num_threads(1);
+    stay_on_this_thread();  // because there are many connections
     const double begun = steady_seconds();
     const auto fail = [&](int status, const std::string& message, const std::string& kind, const std::string& param = "",
                           const std::string& code = "") {

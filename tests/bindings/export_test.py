@@ -25,41 +25,17 @@ except ImportError as error:
     print(f"skipped: {sys.executable} cannot import torch ({error})")
     sys.exit(77)
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PROGRAMS = pathlib.Path(sys.argv.pop(2)).resolve()
 os.environ["TESSERA_LIBRARY"] = str(pathlib.Path(sys.argv.pop(1)).resolve())
-sys.path.insert(0, str(ROOT / "python"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "python"))
 import tessera  # noqa: E402
-from tessera import _export_modules, export, plain_model  # noqa: E402
+from tessera import _export_modules, export  # noqa: E402
+from tessera.plain_parts import inputs  # noqa: E402
+from export_models import ROOT, RUNS, train  # noqa: E402
 
 torch.set_num_threads(1)
 PHOTOGRAPHS = ROOT / "tests/data/images"
 MISSING = [name for name in export.ONNX_PACKAGES if importlib.util.find_spec(name) is None]
-SMALL = ("model.image.encoder.layers=1", "model.text.encoder.layers=1")
-# For each name, a configuration, settings that change it, and the files of its export besides image and text.
-RUNS = {
-    "sparc": ("sparc", SMALL, {"head"}),
-    "filip": ("filip", SMALL, {"head"}),
-    "pacl": ("pacl", SMALL, {"head"}),
-    "gloria": ("gloria", SMALL, {"head"}),
-    "flair": ("flair", SMALL, {"head"}),
-    "sum": ("clip_filip", SMALL, {"head"}),
-    "sparo": ("sparo", SMALL, set()),
-    "stair": ("stair_single", SMALL, set()),
-    "text_group": ("text_group", ("model.image.encoder.depths=[1,1,1]", "model.text.encoder.token_layers=1"), set()),
-    "pyramidclip": ("pyramidclip", (*SMALL, "model.image.encoder.leff.layers=1", "model.image.encoder.regions.first_block=1"), set()),
-    "clip": ("cls", (*SMALL, "tokenizer={name: clip-bpe, context_length: 20}", "model.text.encoder.attention=causal"), set()),
-    "siglip": ("clip", (*SMALL, "objective={name: siglip}", "tokenizer.pad_is_text=true", "tokenizer.cleanup=siglip",
-                        "model.image.readout={name: map, heads: 4}", "model.image.projection={name: linear, embed_dim: 128}",
-                        "model.text.readout={name: eos}", "model.preprocessing.resize_mode=squash"), set()),
-    "attentional_pool": ("attentional_pool", SMALL, set()),
-    "images_only": ("dino", SMALL[:1], set()),
-    "resnet": ("cls", ("model.image.encoder={name: modified_resnet, layers: [1, 1, 1, 1], width: 8}",
-                       "model.image.readout={name: attention_pool_2d, heads: 2, output_dim: 128}", "model.image.projection=none",
-                       *SMALL[1:]), set()),
-}
-
-
 def run(*command):
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     if done.returncode != 0:
@@ -85,10 +61,7 @@ class Export(unittest.TestCase):
         """Trains for three steps, and returns the run's folder."""
         folder = self.folder / "runs" / name
         if not folder.exists():
-            config, settings, _ = RUNS[name]
-            run(PROGRAMS / "trainer", "--config", ROOT / f"configs/shapes/{config}.yaml", "--set", f"run.folder={folder}",
-                "training.steps=3", "training.threads=1", "schedule.warmup_steps=1", "log.every_steps=3", "evaluation.tasks=[]",
-                "data.loader.batch_size=8", *settings)
+            train(PROGRAMS, name, folder)
         return folder
 
     def written(self, name, to, *arguments):
@@ -112,19 +85,22 @@ class Export(unittest.TestCase):
                          {"image", *RUNS[name][2]} | (set() if name == "images_only" else {"text"}))
         ours = tessera.load(self.run_of(name), device="cpu")
         generator = torch.Generator().manual_seed(1)
-        pixels = torch.randint(256, (7, 3, 64, 64), dtype=torch.uint8, generator=generator)
+        pixels = [torch.randint(256, (3, 64, 64), dtype=torch.uint8, generator=generator) for _ in range(7)]
+        if name == "siglip2":
+            pixels = [ours.preprocess(image[:, :side]) for image, side in zip(pixels, (64, 8, 30, 50, 64, 20, 13))]
         image = export.runner(folder / f"image.{to}")
-        mean, std = (torch.tensor(ours.preprocessing[key]).view(3, 1, 1) for key in ("mean", "std"))
-        normalized = (pixels / 255 - mean) / std
+        plan = export.Plan(ours, False)
         with torch.no_grad():
             for rows in (1, 7):
-                found = image({"pixel_values": normalized[:rows]})
-                self.expect_equal(found["image_embeds"], ours.encode_image(pixels[:rows]), f"{name} {rows}")
+                found = image(plan.inputs_of(pixels[:rows]))
+                if name != "tokens_only":
+                    expected = torch.nn.functional.normalize(ours._bound.image_parts(pixels[:rows], [])["embeddings"], dim=-1)
+                    self.expect_equal(found["image_embeds"], expected, f"{name} {rows}")
             if "image_tokens" in found:
-                expected = ours._bound.image_parts(list(pixels), ["tokens"])["tokens"]
+                expected = ours._bound.image_parts(pixels, ["tokens"])["tokens"]
                 self.expect_equal(found["image_tokens"], expected, name, 1e-4 * expected.abs().max().item())
             if "image_slots" in found:
-                self.expect_equal(found["image_slots"], ours._bound.image_parts(list(pixels), ["slots"])["slots"], name)
+                self.expect_equal(found["image_slots"], ours._bound.image_parts(pixels, ["slots"])["slots"], name)
             if not ours.takes_texts:
                 return folder, said
             text, padded = export.runner(folder / f"text.{to}"), bool(ours.tokenizer.settings.get("pad_is_text"))
@@ -134,7 +110,8 @@ class Export(unittest.TestCase):
                 mask = torch.arange(length) < torch.randint(1, length + 1, (rows, 1), generator=generator)
                 mask = torch.ones_like(mask) if padded else mask
                 found = text({"input_ids": ids} if padded else {"input_ids": ids, "attention_mask": mask.long()})
-                self.expect_equal(found["text_embeds"], ours.encode_text(ids, mask), f"{name} {rows} x {length}")
+                if name != "tokens_only":
+                    self.expect_equal(found["text_embeds"], ours.encode_text(ids, mask), f"{name} {rows} x {length}")
                 if "text_tokens" in found:
                     expected = ours._bound.text_parts(ids, mask, ["tokens"])["tokens"]
                     self.expect_equal(found["text_tokens"], expected, name, 1e-4 * expected.abs().max().item())
@@ -162,7 +139,7 @@ class Export(unittest.TestCase):
 
 class Pt2(Export):
     def test_files_of_torch_export_compute_the_same(self):
-        for name in ("sparc", "flair", "stair", "text_group", "siglip", "resnet"):
+        for name in ("sparc", "flair", "stair", "text_group", "siglip", "resnet", "siglip2", "convnext", "tokens_only"):
             with self.subTest(name):
                 self.compare(name, "pt2")
 
@@ -187,15 +164,11 @@ class Pt2(Export):
         model = self.run_of("clip")
         (self.folder / "full").mkdir()
         (self.folder / "full/file").touch()
-        naflex = self.folder / "runs/naflex"
-        run(PROGRAMS / "trainer", "--config", ROOT / "configs/shapes/naflex.yaml", "--set", f"run.folder={naflex}", "training.steps=1",
-            "training.threads=1", "schedule.warmup_steps=0", "evaluation.tasks=[]", "data.loader.batch_size=4", *SMALL)
         for arguments, said in (((self.folder / "none", "--to", "pt2", "--out", self.folder / "new"), "none does not exist"),
                                 ((model, "--to", "pt2", "--out", self.folder / "full"), "exists and is not an empty folder"),
                                 ((model, "--to", "pt2", "--precision", "int8", "--out", self.folder / "new"), "use --to onnx"),
                                 ((model, "--to", "pt2", "--images", self.folder / "full", "--out", self.folder / "new"),
-                                 "no image in this folder"),
-                                ((naflex, "--to", "pt2", "--out", self.folder / "new"), "naflex")):
+                                 "no image in this folder")):
             code, _, err = exported(*arguments)
             self.assertEqual(code, 2)
             self.assertRegex(err, f"^tessera export: .*{said}.*\n$")
@@ -205,26 +178,38 @@ class Pt2(Export):
         self.assertEqual(done.returncode, 2)
         self.assertRegex(done.stderr, "invalid choice: 'tflite'")
 
-    def test_use_py_resizes_images_as_the_plain_model_does(self):
+    def test_inputs_py_makes_tesseras_pixels(self):
         try:
             import numpy as np
             from PIL import Image
         except ImportError as error:
             self.skipTest(str(error))
         generator = np.random.default_rng(0)
-        for mode, share, rounding, size in itertools.product(("shortest", "longest", "squash"), (1.0, 0.875), ("half_even", "down"),
-                                                             ((32, 32), (24, 32))):
-            settings = {"resize_mode": mode, "crop_pct": share, "crop_rounding": rounding, "image_size": size, "interpolation": "bilinear",
-                        "fill_color": 7, "exif_rotation": False, "gray_range": 65535}
-            text = export.script("onnx", settings, {}, "", False)
-            scope = {"np": np, "Image": Image, "s": {"image_mean": [0.0] * 3, "image_std": [1 / 255] * 3}}
-            exec(text[text.index("def pixels"):text.index("s = json")], scope)
-            for width, height in ((45, 70), (71, 33), (32, 32), (33, 32), (300, 20)):
-                image = Image.fromarray(generator.integers(256, size=(height, width, 3), dtype=np.uint8))
-                image.save(self.folder / "image.png")
-                expected = plain_model.fitted(image, *size, settings)
-                found = scope["pixels"](self.folder / "image.png").transpose(1, 2, 0)
-                self.assertLess(abs(found - np.asarray(expected, np.float32)).max(), 0.1, f"{settings} {width} x {height}")
+        images = [Image.fromarray(generator.integers(256, size=(height, width, 3), dtype=np.uint8))
+                  for width, height in ((45, 70), (71, 33), (64, 64), (65, 64), (300, 20), (20, 90))]
+        modes, roundings = ("shortest", "longest", "squash", "naflex"), ("half_even", "down")
+        for mode, share, rounding, size in itertools.product(modes, (1.0, 0.875), roundings, ([64, 64], [48, 64])):
+            ours = self.with_preprocessing(resize_mode=mode, crop_pct=share, crop_rounding=rounding, image_size=size, fill_color=7,
+                                           interpolation="bilinear", max_patches=50)
+            settings = ours.preprocessing
+            for image in images:
+                found = np.asarray(inputs.fitted(image, *inputs.sides(settings["image_size"]), settings))
+                expected = ours.preprocess(image).permute(1, 2, 0).numpy()
+                self.assertTrue(np.array_equal(found, expected), f"{settings} {image.size}")
+
+    def with_preprocessing(self, **settings):
+        """Returns the model `clip` with other settings of its preprocessing."""
+        content = next(self.run_of("clip").glob("checkpoints/*/model.safetensors")).read_bytes()
+        length = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8:8 + length])
+        model = json.loads(header["__metadata__"]["tessera.model"])
+        model["preprocessing"].update(settings)
+        model["image"]["encoder"]["image_size"] = settings["image_size"]
+        header["__metadata__"]["tessera.model"] = json.dumps(model)
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        (self.folder / "other.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + content[8 + length:])
+        return tessera.load(self.folder / "other.safetensors", device="cpu")
 
     def test_heads_of_pacl_and_gloria_are_their_formulas(self):
         torch.manual_seed(0)
@@ -261,7 +246,7 @@ class Onnx(Export):
                     self.assertTrue(outputs and all(outputs.values()), name)
 
     def test_use_py(self):
-        for name in ("clip", "siglip", "sparc", "text_group"):
+        for name in ("clip", "siglip", "siglip2", "sparc", "text_group"):
             with self.subTest(name):
                 self.expect_usable(self.written(name, "onnx")[0], name)
 
@@ -274,12 +259,12 @@ class Onnx(Export):
                     self.assertGreaterEqual(min(cosines), 0.999, said)
 
     def test_too_large_an_error_is_reported(self):
-        limits = dict(export.TOLERANCES)
+        limit = export.TOLERANCE
         try:
-            export.TOLERANCES["float32"] = -1
+            export.TOLERANCE = -1
             code, _, err = exported(self.run_of("images_only"), "--to", "onnx", "--out", self.folder / "far")
         finally:
-            export.TOLERANCES.update(limits)
+            export.TOLERANCE = limit
         self.assertEqual(code, 1)
         self.assertIn("image_embeds: the limit is", err)
 

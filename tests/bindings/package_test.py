@@ -384,11 +384,9 @@ class Trained(unittest.TestCase):
                 self.model.encode_text(texts)
 
     def test_the_plain_model_names_what_it_does_not_build(self):
-        convnext = {"image": {"encoder": {"name": "convnext"}}}
-        for settings, said in (({"preprocessing": {"resize_mode": "naflex"}}, "naflex"),
-                               (convnext, r"model\.image\.encoder: plain PyTorch has vit, .*, not convnext")):
-            with self.assertRaisesRegex(ValueError, said):
-                plain_model.Model(settings, {}, {}, b"")
+        for part, settings in (("encoder", {"encoder": {"name": "own"}}), ("readout", {"encoder": "vit", "readout": "own"})):
+            with self.assertRaisesRegex(ValueError, rf"model\.image\.{part}: plain PyTorch has .*, not own"):
+                plain_model.Model({"image": settings}, {}, {}, b"")
 
     def test_the_plain_model_is_a_module_that_can_be_copied_traced_and_exported(self):
         file = next(self.folder.glob("run/checkpoints/*/model.safetensors"))

@@ -2,11 +2,12 @@
 
   python tests/serving/server_test.py build/bin
 
-Without the packages openai, faiss-cpu or qdrant-client, the tests that use them are skipped.
+Without the packages of scripts/setup.sh --clients, the tests that use them are skipped.
 """
 import base64
 import concurrent.futures
 import contextlib
+import importlib.util
 import json
 import pathlib
 import shutil
@@ -19,6 +20,7 @@ import tempfile
 import unittest
 import urllib.error
 
+import engines
 import server as helpers
 from server import Server, noise, png, run
 
@@ -328,6 +330,35 @@ class Others(unittest.TestCase):
                 self.skipTest(str(error))
             self.search_qdrant(qdrant_client, write("qdrant", sparo, "--out"), rows)
             self.search_qdrant(qdrant_client, write("qdrant", stair, "--sparse"), None)
+        for package, engine, load in (("opensearchpy", "opensearch", engines.by_opensearch),
+                                      ("elasticsearch", "elasticsearch", engines.by_elasticsearch)):
+            for checkpoint, option in ((sparo, "--out"), (stair, "--sparse")):
+                with self.subTest(f"{engine} {option}"):
+                    self.need(package)
+                    file = write(engine, checkpoint, option)
+                    lines = [json.loads(line) for line in file.read_text().splitlines()]
+                    expected = {action["index"]["_id"]: document for action, document in zip(lines[::2], lines[1::2])}
+                    for documents in load(file):
+                        self.assertEqual(documents, expected)
+        for checkpoint, option in ((sparo, "--out"), (stair, "--sparse")):
+            with self.subTest(f"milvus {option}"):
+                self.need("pymilvus", "milvus_lite")
+                file = write("milvus", checkpoint, option)
+                vectors = [row.get("tokens") or row["embedding"] for row in json.loads(file.read_text())]
+                vectors = [dict(zip(v["indices"], v["values"])) if isinstance(v, dict) else dict(enumerate(v)) for v in vectors]
+                found = json.loads(run(sys.executable, engines.__file__, file, self.folder))
+                for vector, hits in zip(vectors, found):
+                    products = {i: sum(weight * other.get(token, 0) for token, weight in vector.items()) for i, other in enumerate(vectors)}
+                    best = sorted(products, key=products.get, reverse=True)
+                    self.assertEqual([(i, text) for i, _, text in hits], [(i, TEXTS[i]) for i in best])
+                    for i, score, _ in hits:
+                        self.assertAlmostEqual(score, products[i], places=5)
+
+    def need(self, *packages):
+        """Skips the test if a package is missing."""
+        for package in packages:
+            if importlib.util.find_spec(package) is None:
+                self.skipTest(f"no {package}: scripts/setup.sh --clients")
 
     def search_qdrant(self, qdrant_client, file, dense):
         """Loads the collection's settings and points into Qdrant's local mode, and searches it with each point's own vector."""

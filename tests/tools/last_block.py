@@ -12,6 +12,7 @@ import torch
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
 from tessera import plain_model
+from tessera.plain_parts import blocks, vit
 
 
 def weights_of(kind, q, k, grid, first):
@@ -45,7 +46,7 @@ def last_block(kind, part, x, heads, activation, eps, grid, first, feed_forward)
     x = x + update
     mlp, y = part.inner("mlp"), part.norm("ln_2", x, eps)
     y = feed_forward(mlp, y) if feed_forward else \
-        mlp.linear("c_proj", plain_model.activate(mlp.linear("c_fc", y), activation))
+        mlp.linear("c_proj", blocks.activate(mlp.linear("c_fc", y), activation))
     return x + gamma("ls_2") * y
 
 
@@ -65,10 +66,10 @@ def patches(kind, model, pixels):
     convolved = s("leff", {})
     for i in range(layers):
         with_leff = convolved and i < convolved.get("layers", 9)
-        feed_forward = plain_model.leff(convolved, activation, grid, first == 1) if with_leff else None
+        feed_forward = vit.leff(convolved, activation, grid, first == 1) if with_leff else None
         block = part.inner(f"transformer.resblocks.{i}")
         if i + 1 < layers:
-            x = plain_model.block(block, x, heads, activation, eps, feed_forward=feed_forward)
+            x = blocks.block(block, x, heads, activation, eps, feed_forward=feed_forward)
         else:
             x = last_block(kind, block, x, heads, activation, eps, grid, first, feed_forward)
     if s("final_norm", "tokens") != "none":

@@ -1,6 +1,8 @@
 // Expects python/tessera/plain_model.py to compute the same embeddings as the C++ code. The models together use every part that a
 // model can have. One Python process checks all models.
+#include <cmath>
 #include <cstdlib>
+#include <map>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -20,6 +22,7 @@ struct Case {
   const char* name;
   const char* image;
   const char* text;
+  const char* preprocessing = "image_size: 32";
 };
 
 constexpr const char* kVit = "name: vit, patch_size: 8, width: 12, layers: 2, heads: 3";
@@ -103,6 +106,38 @@ constexpr Case kCases[] = {
      "encoder: {name: text_group_encoder, vocab_size: 30, context_length: 9, width: 8, heads: 2, token_layers: 1, "
      "group_layers: 0, num_groups: 3, variant: groupvit, hard: false}, readout: {name: groups, output_dim: 6, "
      "pool: before}, projection: none"},
+    {"convnext",
+     "encoder: {name: convnext, layers: [1, 2, 1, 1], widths: [8, 12, 16, 20], kernel_sizes: [3, 5, 7, 3]}, readout: gap, LINEAR",
+     "encoder: {TEXT}, readout: cls, LINEAR"},
+    {"convnext_v2",
+     "encoder: {name: convnext, layers: [1, 1, 1, 1], widths: [24, 8, 12, 16], stem: overlap_tiered, activation: gelu_tanh, "
+     "layer_scale_init: null, response_norm: true, conv_bias: false}, readout: gap, LINEAR",
+     "encoder: {TEXT}, readout: cls, LINEAR"},
+    {"convnext_norm_first",
+     "encoder: {name: convnext, layers: [1, 1, 1, 1], widths: [8, 8, 8, 8], stem: overlap_act, activation: silu, norm_first: true, "
+     "conv_mlp: true}, readout: max, LINEAR",
+     "encoder: {TEXT}, readout: cls, LINEAR"},
+    {"timm_resnet",
+     "encoder: {name: timm_resnet, layers: [1, 2, 1, 1], groups: 4, base_width: 16, stem: deep_tiered, stem_width: 8, "
+     "mean_downsample: true}, readout: gap, LINEAR",
+     "encoder: {TEXT}, readout: cls, LINEAR", "image_size: [80, 40]"},
+    {"timm_resnet_basic", "encoder: {name: timm_resnet, layers: [1, 1, 1, 1], block: basic}, readout: gap, LINEAR",
+     "encoder: {TEXT}, readout: cls, LINEAR"},
+    {"mobileclip", "encoder: {name: vit, patch_size: 16, width: 12, layers: 2, heads: 3, stem: mobileclip}, readout: cls, LINEAR",
+     "encoder: {TEXT}, readout: cls, LINEAR"},
+    {"vitamin",
+     "encoder: {name: vit, patch_size: 16, width: 12, layers: 2, heads: 3, stem: vitamin, stem_widths: [8, 16], class_token: false, "
+     "mlp: gated, mlp_input_norm: true}, readout: gap, LINEAR",
+     "encoder: {TEXT}, readout: cls, LINEAR"},
+    {"own_shapes", "encoder: {VIT, registers: 1}, readout: cls, LINEAR", "encoder: {TEXT}, readout: cls, LINEAR",
+     "image_size: 32, resize_mode: naflex, max_patches: 12"},
+    {"own_shapes_siglip2",
+     "encoder: {VIT, class_token: false, patch_bias: true, position_resampling: bicubic}, readout: {name: map, heads: 3}, LINEAR",
+     "encoder: {TEXT}, readout: cls, LINEAR", "image_size: [32, 24], resize_mode: naflex, max_patches: 12"},
+    {"own_shapes_rotary", "encoder: {VIT, rotary: {reference: [3, 2]}, position_embedding: none}, readout: gap, LINEAR",
+     "encoder: {TEXT}, readout: cls, LINEAR", "image_size: 32, resize_mode: naflex, max_patches: 12"},
+    {"own_shapes_centered", "encoder: {VIT, rotary: {coordinates: centered, pairs: halves}}, readout: cls_mean, LINEAR",
+     "encoder: {TEXT}, readout: cls, LINEAR", "image_size: 32, resize_mode: naflex, max_patches: 12"},
 };
 
 std::string with_parts(std::string text) {
@@ -118,12 +153,23 @@ ModelFile random_model(const Case& each) {
   ModelFile file;
   file.model = resolve(config::read<ModelSettings>(
       config::parse_yaml(concat("image: {", with_parts(each.image), "}\ntext: {", with_parts(each.text),
-                                "}\npreprocessing: {image_size: 32}\n"),
+                                "}\npreprocessing: {", each.preprocessing, "}\n"),
                          each.name)));
   for (const auto& [name, tensor] : DualEncoder(file.model).state_dict())
     file.weights[name] =
         tensor.is_floating_point() ? at::rand_like(tensor) * 0.6 - (name.ends_with("_var") ? -0.5 : 0.2) : tensor;
   return file;
+}
+
+/// Returns images of the model's size, or the patches of images with several shapes, whose padding is NaN.
+TowerInput random_images(const Preprocessing& preprocessing) {
+  const config::Size size = preprocessing.image_size;
+  if (!keeps_shapes(preprocessing)) return image_input(at::randn({kBatch, 3, size.height, size.width}));
+  TowerInput out;
+  out.grids = at::tensor({4, 3, 2, 5, 1, 1}, at::kLong).view({kBatch, 2});
+  out.mask = at::arange(preprocessing.max_patches).unsqueeze(0).lt(out.grids.prod(1, /*keepdim=*/true));
+  out.patches = at::randn({kBatch, preprocessing.max_patches, 3 * 8 * 8}).masked_fill(out.mask.logical_not().unsqueeze(2), NAN);
+  return out;
 }
 
 void write_case(const std::string& folder, const Case& each) {
@@ -134,13 +180,19 @@ void write_case(const std::string& folder, const Case& each) {
   texts.ids = at::randint(3, kVocabulary, {kBatch, kLength}, at::kLong);
   texts.ids.select(1, 2).fill_(5);
   texts.mask = at::arange(kLength).unsqueeze(0).lt(at::tensor({7, 4, 3}).unsqueeze(1));
-  const at::Tensor pixels = at::randn({kBatch, 3, 32, 32});
+  const TowerInput images = random_images(model->settings().preprocessing);
   save_model_file(folder + "/" + each.name + ".safetensors", file);
-  io::save_safetensors(folder + "/" + each.name + ".check", {{"pixels", pixels},
-                                                             {"ids", texts.ids},
-                                                             {"mask", texts.mask},
-                                                             {"image_embeddings", model->encode_image(pixels).global},
-                                                             {"text_embeddings", model->encode_text(texts).global}});
+  std::map<std::string, at::Tensor> check = {{"ids", texts.ids},
+                                             {"mask", texts.mask},
+                                             {"image_embeddings", model->encode_image(images).global},
+                                             {"text_embeddings", model->encode_text(texts).global}};
+  if (images.pixels.defined())
+    check["pixels"] = images.pixels;
+  else
+    check.insert({{"pixels", images.patches.unflatten(2, {3, 64}).transpose(2, 3).flatten(2).contiguous()},  // colors last
+                  {"patches_mask", images.mask},
+                  {"grids", images.grids}});
+  io::save_safetensors(folder + "/" + each.name + ".check", check);
 }
 
 using PythonModel = FolderTest;

@@ -1,0 +1,1 @@
+"""The parts of plain models (plain_model.py), in plain PyTorch."""
