@@ -143,8 +143,8 @@ TEST_P(PackedMap, ANonFiniteValueReachesItsRowOnly) {
 
 INSTANTIATE_TEST_SUITE_P(All, PackedMap,
                          testing::Values(Case{"avx2", DataType::kFloat32}, Case{"avx512", DataType::kFloat32}, Case{"avx512", DataType::kBfloat16}),
-                         [](const auto& info) {
-                           return std::string(info.param.instructions) + (info.param.type == DataType::kFloat32 ? "_float32" : "_bfloat16");
+                         [](const auto& each) {
+                           return std::string(each.param.instructions) + (each.param.type == DataType::kFloat32 ? "_float32" : "_bfloat16");
                          });
 
 TEST(PackedMapRefusal, AMachineWithoutTheInstructionsHasNone) {

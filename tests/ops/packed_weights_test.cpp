@@ -85,7 +85,7 @@ TEST_P(PackedWeightsTest, WithoutTheInstructionsLibTorchMultiplies) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, PackedWeightsTest, testing::Values(at::kFloat, at::kBFloat16),
-                         [](const auto& info) { return std::string(info.param == at::kFloat ? "float32" : "bfloat16"); });
+                         [](const auto& each) { return std::string(each.param == at::kFloat ? "float32" : "bfloat16"); });
 
 }  // namespace
 }  // namespace tessera
