@@ -41,6 +41,7 @@ struct Options {
   std::string device = "auto";
   std::int64_t batch_size = 64;
   std::optional<int> threads;
+  std::string precision = "float32";
   std::int64_t top = 0;
   bool raw = false;
   bool dense = false;
@@ -218,7 +219,7 @@ int embed(const Options& options) {
   check(options);
   if (options.threads) at::set_num_threads(*options.threads);
   const InferenceModel loaded = load_for_inference(options.checkpoint, options.device, options.reading);
-  const DualEncoderEmbedder embedder(loaded.model, loaded.tokenizer, options.batch_size);
+  const DualEncoderEmbedder embedder(loaded.model, loaded.tokenizer, options.batch_size, tools::precision_type(options.precision));
   if (!options.texts.empty() && !embedder.takes_texts()) user_error("--texts: ", loaded.path, " has no text tower");
   if (!options.sparse.empty()) require_token_space(embedder, "--sparse");
   if (!options.vocabulary.empty()) {
@@ -279,6 +280,7 @@ int main(int argc, char** argv) {
   tools::add_default(app, "--batch-size", options.batch_size, "images or captions per batch")
       ->check(tessera::tools::positive_number());
   tools::add_threads(app, options.threads);
+  tools::add_precision(app, options.precision);
   app.add_flag("--raw", options.raw, "write embeddings as the model outputs them, not scaled to length 1");
   if (const auto code = tessera::tools::parse_arguments(app, argc, argv)) return *code;
   return run_program("tessera-embed", [&] { return embed(options); });

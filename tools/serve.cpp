@@ -32,6 +32,7 @@ struct Options {
   std::string embeddings;
   std::string token_file;
   std::optional<int> threads;
+  std::string precision = "float32";
   Batching batching;
   Limits limits;
   HttpSettings http;
@@ -60,7 +61,8 @@ std::unique_ptr<ServedModel> load(const std::string& option, const Options& opti
   context.pool = checkpoint_pool(loaded);
   context.logit_scale = logit_scale_of(loaded.file.weights);
   if (name.empty()) name = name_of(loaded);
-  return std::make_unique<ServedModel>(name, std::move(loaded), std::move(context), options.batching);
+  return std::make_unique<ServedModel>(name, std::move(loaded), std::move(context), options.batching,
+                                       tools::precision_type(options.precision));
 }
 
 std::shared_ptr<const Source> image_source(const Options& options) {
@@ -145,6 +147,7 @@ int main(int argc, char** argv) {
                  "tessera-index; with --images, which must name the same source, results have images");
   tools::add_default(app, "--device", options.device, "auto, cpu, cuda or cuda:N");
   tools::add_threads(app, options.threads);
+  tools::add_precision(app, options.precision);
   tools::add_default(app, "--host", options.http.host, "address to listen on; 0.0.0.0: all addresses of the machine");
   tools::add_default(app, "--port", options.http.port, "port; 0: a free one, which the log names")->check(CLI::Range(0, 65535));
   app.add_option("--token-file", options.token_file, "file with the bearer token that requests must have")->check(CLI::ExistingFile);

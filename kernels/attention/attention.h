@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/parallel.h"
 #include "kernels/status.h"
 #include "kernels/types.h"
 
@@ -15,7 +16,8 @@
 /// multiplied by values or gradients. A sequence never reads another one's rows. Nothing is added by atomics, so results are the same in
 /// every run.
 ///
-/// The kernels run on Hopper GPUs only (compute capability 9.0). src/models/self_attention.cpp has other implementations.
+/// These kernels run on Hopper GPUs only (compute capability 9.0). src/models/self_attention.cpp has other implementations. The kernel for
+/// the CPU is for inference: float32, heads of any width, no statistics.
 namespace tessera::kernels {
 
 inline constexpr std::int64_t kMostAttentionTokens = 256, kAttentionHeadWidth = 64;
@@ -63,6 +65,12 @@ bool has_attention();
 Status attention_forward(const AttentionForward& arguments, void* stream);
 Status attention_backward(const AttentionBackward& arguments, void* stream);
 }  // namespace cuda
+namespace cpu {
+/// Whether this machine can run the kernel, which needs AVX2.
+bool has_attention();
+/// A token's output has the same bits however many other sequences there are. Fails without AVX2, and for types other than float32.
+Status attention_forward(const AttentionForward& arguments, const Parallel& parallel);
+}  // namespace cpu
 namespace emulation {
 bool has_attention();
 Status attention_forward(const AttentionForward& arguments, void* stream);

@@ -1,5 +1,5 @@
 // The softmax of a row, for one instruction set. cpu/matrix.inc.h explains what the including source must define.
-#include "kernels/cpu/matrix.inc.h"
+#include "kernels/cpu/exponential.inc.h"
 #include "kernels/linear_cross_entropy/softmax_row.h"
 
 namespace tessera::kernels {
@@ -8,29 +8,6 @@ namespace {
 /// The number of vectors that are processed together, each with its own sum.
 constexpr int kVectors = 4;
 constexpr int kStrip = kVectors * kVector;
-
-/// Returns exp(x) for x <= 0, within 2 units in the last place. Returns 0 if x is below the logarithm of the smallest
-/// normal number, and NaN if x is NaN. Splits x into n log(2) + r with |r| <= log(2) / 2. Computes exp(r) by its
-/// series, and 2^n by setting the bits of a float's exponent.
-inline Vector exponential(Vector x) {
-  constexpr float kLeast = -87.3365f;
-  constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23; adding kRounder rounds a number to an integer, which is in the sum's lowest bits
-  const IntVector vanishes = x < kLeast;
-  x = select(vanishes, broadcast(kLeast), x);
-  const Vector shifted = x * 1.44269504f + kRounder;  // log2(e)
-  const Vector n = shifted - kRounder;
-  const Vector r = (x - n * 0.693145752f) - n * 1.42860677e-6f;  // subtracts log(2) in two parts; n times the first part is exact
-  Vector sum = broadcast(1.0f / 5040);
-  sum = sum * r + 1.0f / 720;
-  sum = sum * r + 1.0f / 120;
-  sum = sum * r + 1.0f / 24;
-  sum = sum * r + 1.0f / 6;
-  sum = sum * r + 0.5f;
-  sum = sum * r + 1.0f;
-  sum = sum * r + 1.0f;
-  const IntVector power = (reinterpret_cast<IntVector>(shifted) << 23) + (127 << 23);
-  return select(vanishes, Vector{}, sum * reinterpret_cast<Vector>(power));
-}
 
 inline Vector greater(Vector a, Vector b) {
   return select(a > b, a, b);

@@ -302,7 +302,7 @@ class BoundModel : public torch::CustomClassHolder {
     context.loss = checkpoint_loss(current);
     context.pool = checkpoint_pool(current);
     const WeightsScope scope(weights());
-    const DualEncoderEmbedder embedder(loaded_.model, loaded_.tokenizer);
+    const DualEncoderEmbedder embedder(loaded_.model, loaded_.tokenizer, 256, at::ScalarType::Undefined);
     const WordMaps maps(embedder, context);
     const TowerFeatures features = maps.embedder().encode_images(image_batch({image}, preprocessing()), maps.needs());
     const ImageWords found = maps.of(features, text, std::numeric_limits<std::int64_t>::max());

@@ -9,8 +9,10 @@
 #include "src/evaluation/metrics/sparse.h"
 #include "src/evaluation/metrics/zero_shot.h"
 #include "src/evaluation/token_spans.h"
+#include "src/models/autocast.h"
 #include "src/models/block_inputs.h"
 #include "src/models/token_projection.h"
+#include "src/ops/packed_weights.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -22,6 +24,19 @@ namespace {
 at::Device device_of(const DualEncoder& model) {
   return model.parameters().front().device();
 }
+
+/// Switches gradients off and the precision on. On the CPU, packed weights replace autocast.
+class Inference {
+ public:
+  Inference(at::Device device, at::ScalarType precision, PackedWeights* packed) : weights_(packed) {
+    if (packed == nullptr && precision != at::kFloat) autocast_.emplace(device.type(), precision);
+  }
+
+ private:
+  const c10::AutoGradMode no_gradients_{false};
+  const PackedWeights::Scope weights_;
+  std::optional<Autocast> autocast_;
+};
 
 TowerFeatures on_cpu(const TowerFeatures& features) {
   TORCH_CHECK(features.global.defined(), "evaluation needs global embeddings, but the model's read-out outputs none");
@@ -80,11 +95,13 @@ at::Tensor Embedder::relevance(const at::Tensor&, const TowerFeatures&) const {
 }
 
 DualEncoderEmbedder::DualEncoderEmbedder(std::shared_ptr<DualEncoder> model, std::shared_ptr<const Tokenizer> tokenizer,
-                                         std::int64_t texts_at_a_time)
+                                         std::int64_t texts_at_a_time, at::ScalarType precision)
     : model_(std::move(model)),
       tokenizer_(std::move(tokenizer)),
       texts_at_a_time_(texts_at_a_time),
+      precision_(precision == at::ScalarType::Undefined ? at::kFloat : precision),
       was_training_(model_->is_training()) {
+  if (precision != at::ScalarType::Undefined && device_of(*model_).is_cpu()) packed_ = std::make_unique<PackedWeights>(precision);
   model_->eval();
 }
 
@@ -104,7 +121,7 @@ config::Size DualEncoderEmbedder::grid() const {
 }
 
 TowerFeatures DualEncoderEmbedder::encode_images(const TowerInput& images, const ViewNeeds& needs) const {
-  const c10::AutoGradMode no_gradients(false);
+  const Inference inference(device_of(*model_), precision_, packed_.get());
   return on_cpu(model_->encode_image(images.to(device_of(*model_)), needs));
 }
 
@@ -114,7 +131,7 @@ bool DualEncoderEmbedder::takes_texts() const {
 
 TowerFeatures DualEncoderEmbedder::encode_texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const {
   TORCH_CHECK(takes_texts(), "this model takes no texts");
-  const c10::AutoGradMode no_gradients(false);
+  const Inference inference(device_of(*model_), precision_, packed_.get());
   count_cut_texts(texts);
   std::vector<TowerFeatures> batches;
   for (auto begin = texts.begin(); begin != texts.end();) {

@@ -76,7 +76,7 @@ void WordMaps::use_pool() {
   rule_ = "The attention of the word alone, as a text of its own, to each patch in the objective's pool.";
   maps_ = [this](const TowerFeatures& image, config::Size grid, const TowerFeatures&, const std::vector<TextWord>& words) {
     const TowerFeatures names = embed_texts(*pooled_, texts_of_words(words));
-    return conditioned_patches(*pooled_, names, /*attention=*/true).of(image, grid)[0].t().to(at::kFloat).contiguous();
+    return conditioned_patches(*pooled_, names, /*attention=*/true, "words").of(image, grid)[0].t().to(at::kFloat).contiguous();
   };
 }
 
@@ -125,7 +125,7 @@ void WordMaps::use_cosines() {
       "a whole text comes from";
   maps_ = [this](const TowerFeatures& image, config::Size grid, const TowerFeatures&, const std::vector<TextWord>& words) {
     const TowerFeatures names = embed_texts(embedder_, texts_of_words(words));
-    return cosines_of_patches(names.global, LastBlock::plain).of(image, grid)[0].t().to(at::kFloat).contiguous();
+    return cosines_of_patches(names.global, LastBlock::plain, "words").of(image, grid)[0].t().to(at::kFloat).contiguous();
   };
 }
 

@@ -6,6 +6,7 @@
 #include "src/models/attention.h"
 #include "src/models/batch_norm.h"
 #include "src/models/layers.h"
+#include "src/ops/packed_weights.h"
 #include <tessera/ops/numeric.h>
 
 namespace tessera {
@@ -13,7 +14,9 @@ namespace tessera {
 at::Tensor linear(torch::nn::Linear& layer, const at::Tensor& x) {
   // at::linear() adds the bias inside the product, so it can round differently from layer(x). The CPU keeps layer(x), with which all
   // published results were measured.
-  return x.is_cuda() ? at::linear(x, layer->weight, layer->bias) : layer(x);
+  if (x.is_cuda()) return at::linear(x, layer->weight, layer->bias);
+  const at::Tensor packed = PackedWeights::map(x, layer->weight, layer->bias);
+  return packed.defined() ? packed : layer(x);
 }
 
 namespace {

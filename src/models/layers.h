@@ -12,7 +12,7 @@
 namespace tessera {
 
 /// Returns layer(x) for x [..., in]. On a GPU, a single operator computes the product and adds the bias; torch::nn::Linear adds the bias in
-/// a second operator.
+/// a second operator. For inference on the CPU, packed weights are used (src/ops/packed_weights.h).
 at::Tensor linear(torch::nn::Linear& layer, const at::Tensor& x);
 
 /// Returns norm(x) for a BatchNorm1d or BatchNorm2d. If the norm is frozen (its weight requires no gradient), its running statistics stay

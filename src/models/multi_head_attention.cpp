@@ -4,6 +4,7 @@
 #include "src/models/autocast.h"
 #include "src/models/multi_head_attention.h"
 #include "src/models/self_attention.h"
+#include "src/ops/packed_weights.h"
 
 namespace tessera {
 namespace {
@@ -67,9 +68,15 @@ MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionSettings& s)
 at::Tensor MultiHeadAttention::forward(const at::Tensor& x, const AttentionMask& mask, const Rotation& rotation) {
   if (weights_.size() > 1) return forward(x, x, mask);
   if (!changes_queries_or_keys(rotation) && adapters().empty())
-    return project(self_attention(at::linear(x, weights_[0], input_bias()), heads_, mask));
+    return project(self_attention(fused_projection(x), heads_, mask));
   const std::vector<at::Tensor> qkv = queries_keys_values(x, rotation);
   return project(attend(qkv[0], qkv[1], qkv[2], heads_, mask));
+}
+
+// Returns the queries, keys and values of tokens one after another.
+at::Tensor MultiHeadAttention::fused_projection(const at::Tensor& x) const {
+  const at::Tensor packed = PackedWeights::map(x, weights_[0], input_bias());
+  return packed.defined() ? packed : at::linear(x, weights_[0], input_bias());
 }
 
 // Returns the bias of the fused projection, with 0 for a part without a bias.
@@ -83,7 +90,7 @@ at::Tensor MultiHeadAttention::input_bias() const {
 
 std::vector<at::Tensor> MultiHeadAttention::queries_keys_values(const at::Tensor& x, const Rotation& rotation) const {
   TORCH_CHECK(weights_.size() == 1, "MultiHeadAttention: queries, keys and values have separate weights");
-  std::vector<at::Tensor> qkv = at::linear(x, weights_[0], input_bias()).chunk(3, -1);
+  std::vector<at::Tensor> qkv = fused_projection(x).chunk(3, -1);
   add_updates(x, {{"query", qkv[0]}, {"key", qkv[1]}, {"value", qkv[2]}}, is_training());
   return prepared(std::move(qkv), rotation);
 }

@@ -70,6 +70,7 @@ class MultiHeadAttention : public torch::nn::Module, public Adaptable {
   std::int64_t heads_;
   std::vector<at::Tensor> weights_;  // weights of queries, keys and values: one fused tensor, or three
   std::vector<at::Tensor> biases_;   // biases: one fused tensor, or three (undefined for a part without bias); empty if no part has a bias
+  at::Tensor fused_projection(const at::Tensor& x) const;
   at::Tensor input_bias() const;
   bool changes_queries_or_keys(const Rotation& rotation) const { return query_norm_ || rotation.defined(); }
   std::vector<at::Tensor> prepared(std::vector<at::Tensor> qkv, const Rotation& rotation) const;

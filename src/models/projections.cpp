@@ -7,6 +7,7 @@
 
 #include "src/models/add_module.h"
 #include "src/models/mlp_head.h"
+#include "src/ops/packed_weights.h"
 
 namespace tessera {
 
@@ -65,7 +66,10 @@ class LinearProjection : public Projection {
     if (settings.bias) bias_ = register_parameter(concat(name, "_bias"), at::zeros({settings.embed_dim}));
   }
 
-  at::Tensor global(const at::Tensor& x) override { return bias_.defined() ? at::linear(x, proj_.t(), bias_) : at::matmul(x, proj_); }
+  at::Tensor global(const at::Tensor& x) override {
+    if (const at::Tensor packed = PackedWeights::map(x, proj_.t(), bias_); packed.defined()) return packed;
+    return bias_.defined() ? at::linear(x, proj_.t(), bias_) : at::matmul(x, proj_);
+  }
   at::Tensor tokens(const at::Tensor& tokens) override {
     if (token_width_ != proj_.size(0))
       user_error(path_, ": linear projects the read-out's vector of width ", proj_.size(0),

@@ -10,6 +10,7 @@
 #include "src/models/cudnn_attention.h"
 #include "src/models/self_attention.h"
 #include "src/ops/kernel_call.h"
+#include "src/ops/packed_weights.h"
 #include <tessera/base/error.h>
 #include <tessera/ops/numeric.h>
 
@@ -127,6 +128,21 @@ void hopper_backward(const SelfAttentionProblem& p, const std::string&, const Se
   check_status(kernels::cuda::attention_backward(call, current_stream(p.qkv)));
 }
 
+// ---- the kernel for inference on the CPU, which packed weights go with
+
+bool suits_cpu_kernel(const SelfAttentionProblem& p) {
+  return PackedWeights::in_scope() && !at::GradMode::is_enabled() && p.qkv.is_cpu() && p.qkv.scalar_type() == at::kFloat &&
+         p.longest <= kernels::kMostAttentionTokens && kernels::cpu::has_attention();
+}
+
+at::Tensor cpu_attention(const SelfAttentionProblem& p) {
+  const at::Tensor out = at::empty({p.qkv.size(0), p.qkv.size(2), p.qkv.size(3)}, p.qkv.options());
+  kernels::AttentionProblem problem = kernel_problem(p);
+  if (p.offsets.defined()) problem.sequences = p.offsets.size(0) - 1;
+  check_status(kernels::cpu::attention_forward({problem, p.qkv.const_data_ptr(), out.mutable_data_ptr()}, torch_threads()));
+  return out;
+}
+
 // ---- the choice of an engine
 
 constexpr AttentionEngine kEngines[] = {
@@ -227,6 +243,10 @@ std::optional<SelfAttentionProblem> attention_problem(const at::Tensor& qkv, std
 at::Tensor self_attention(const at::Tensor& qkv, std::int64_t heads, const AttentionMask& mask) {
   using namespace self_attention_parts;
   if (const std::optional<SelfAttentionProblem> problem = attention_problem(qkv, heads, mask)) {
+    std::vector<std::int64_t> sizes = qkv.sizes().vec();
+    sizes.back() /= 3;
+    if (suits_cpu_kernel(*problem))
+      return recorded("tessera::_self_attention", *problem, [&] { return cpu_attention(*problem); }).view(sizes);
     const TuningKey key = attention_tuning_key(*problem);
     const char* const configuration = tuned_configuration(key);
     const auto call = c10::make_intrusive<SelfAttention::Call>();
@@ -234,8 +254,6 @@ at::Tensor self_attention(const at::Tensor& qkv, std::int64_t heads, const Atten
       std::tie(call->engine, call->option) = engine_of(configuration, key);
     if (call->engine != nullptr && (qkv.is_cuda() || call->engine->on_cpu)) {
       call->problem = *problem;
-      std::vector<std::int64_t> sizes = qkv.sizes().vec();
-      sizes.back() /= 3;
       return SelfAttention::apply(problem->qkv, call).view(sizes);
     }
   }

@@ -6,6 +6,7 @@
 #include "src/models/block_inputs.h"
 #include "src/models/last_block.h"
 #include "src/models/transformer.h"
+#include "src/ops/packed_weights.h"
 
 namespace tessera {
 
@@ -22,9 +23,13 @@ Mlp::Mlp(const MlpShape& shape)
 
 at::Tensor Mlp::forward(const at::Tensor& given, const SequenceInfo& /*sequence*/) {
   const at::Tensor x = norm_in_ ? norm_in_->forward(given) : given;
-  at::Tensor inner = linear(c_fc_, x), gate = c_gate_ ? linear(c_gate_, x) : at::Tensor();
-  add_updates(x, {{"in", inner}, {"gate", gate}}, is_training());
-  at::Tensor hidden = gate.defined() ? activate(gate, activation_) * inner : activate(inner, activation_);
+  const bool plain = !c_gate_ && adapters().empty();
+  at::Tensor hidden = plain ? PackedWeights::map(x, c_fc_->weight, c_fc_->bias, activation_) : at::Tensor();
+  if (!hidden.defined()) {
+    at::Tensor inner = linear(c_fc_, x), gate = c_gate_ ? linear(c_gate_, x) : at::Tensor();
+    add_updates(x, {{"in", inner}, {"gate", gate}}, is_training());
+    hidden = gate.defined() ? activate(gate, activation_) * inner : activate(inner, activation_);
+  }
   if (norm_) hidden = norm_->forward(hidden).to(hidden.scalar_type());
   at::Tensor out = linear(c_proj_, hidden);
   add_updates(hidden, {{"out", out}}, is_training());

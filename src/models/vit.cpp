@@ -11,6 +11,7 @@
 #include "src/models/position_embedding.h"
 #include "src/models/room.h"
 #include "src/models/vit.h"
+#include "src/ops/packed_weights.h"
 #include <tessera/base/error.h>
 
 namespace tessera {
@@ -178,8 +179,10 @@ Encoded Vit::encode_with(LastBlock kind, const TowerInput& input) {
 }
 
 at::Tensor Vit::patch_embedding(const at::Tensor& image) {
-  if (stem_ || !image.is_cuda()) return (stem_ ? stem_->forward(image) : conv1_(image)).flatten(2).transpose(1, 2);
-  // On a GPU, computes the convolution as a linear map of the patches, which takes much less time than cuDNN's convolution.
+  const bool as_map = image.is_cuda() || PackedWeights::in_scope();
+  if (stem_ || !as_map) return (stem_ ? stem_->forward(image) : conv1_(image)).flatten(2).transpose(1, 2);
+  // Computes the convolution as a linear map of the patches: on a GPU this takes much less time than cuDNN's convolution, and on the CPU the
+  // map can use packed weights.
   const config::Size patch = settings_.patch_size;
   const std::int64_t rows = image.size(2) / patch.height, columns = image.size(3) / patch.width;
   const at::Tensor patches = image.slice(2, 0, rows * patch.height)
@@ -187,7 +190,12 @@ at::Tensor Vit::patch_embedding(const at::Tensor& image) {
                                  .reshape({image.size(0), 3, rows, patch.height, columns, patch.width})
                                  .permute({0, 2, 4, 1, 3, 5})
                                  .reshape({image.size(0), rows * columns, 3 * patch.height * patch.width});
-  return at::linear(patches, conv1_->weight.flatten(1), conv1_->bias);
+  return map_patches(patches);
+}
+
+at::Tensor Vit::map_patches(const at::Tensor& patches) const {
+  const at::Tensor packed = PackedWeights::map(patches, conv1_->weight, conv1_->bias);
+  return packed.defined() ? packed : at::linear(patches, conv1_->weight.flatten(1), conv1_->bias);
 }
 
 Vit::Embedded Vit::embed(const TowerInput& input) {
@@ -225,7 +233,7 @@ Vit::Embedded Vit::embed_patches(const TowerInput& input) {
   check_sequences(input, 3 * patch.height * patch.width);
   const at::Device device = input.patches.device();
   const std::int64_t images = input.patches.size(0), patches = input.patches.size(1);
-  at::Tensor x = at::linear(zero_padding(input.patches, input.mask), conv1_->weight.flatten(1), conv1_->bias);  // [B, T, w]
+  at::Tensor x = map_patches(zero_padding(input.patches, input.mask));  // [B, T, w]
   x = with_prefix(x);
   const at::Tensor real = at::cat({at::ones({images, prefix()}, input.mask.options()), input.mask}, 1);
   Embedded out;

@@ -130,6 +130,7 @@ class Vit : public Encoder {
     at::Tensor mask{};           // bool [B, P], true for real patches; undefined if all are real
   };
   at::Tensor patch_embedding(const at::Tensor& image);
+  at::Tensor map_patches(const at::Tensor& patches) const;
   Embedded embed(const TowerInput& input);
   Embedded embed_patches(const TowerInput& input);
   /// Returns the positions [prefix + P, w] of all tokens for images with this grid; 0 for tokens without a position.

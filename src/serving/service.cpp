@@ -157,12 +157,15 @@ std::string embeddings(const ServedModel& model, const Body& body, const Limits&
   return out + concat(R"(],"model":)", json_text(model.name), R"(,"usage":{"prompt_tokens":)", tokens, R"(,"total_tokens":)", tokens, "}}");
 }
 
-/// Compares images with texts or classes. Only for the model's thread.
-at::Tensor compare(const ServedModel& model, const std::vector<at::Tensor>& images, bool conditioned,
-                   const std::function<TowerFeatures(const Embedder&)>& texts) {
-  const Embedder& embedder = conditioned ? *model.conditioned() : static_cast<const Embedder&>(model.embedder);
+const Embedder& embedder_of(const ServedModel& model, bool conditioned) {
+  return conditioned ? *model.conditioned() : static_cast<const Embedder&>(model.embedder);
+}
+
+/// Compares images with texts. Only for the model's thread.
+at::Tensor compare(const ServedModel& model, const std::vector<at::Tensor>& images, bool conditioned, const std::vector<std::string>& texts) {
+  const Embedder& embedder = embedder_of(model, conditioned);
   const TowerFeatures features = embedder.encode_images(image_batch(images, model.preprocessing()), ViewNeeds{});
-  const at::Tensor out = embedder.similarity(features, texts(embedder));
+  const at::Tensor out = embedder.similarity(features, embedder.encode_texts(texts, {}));
   check_finite(out);
   return out;
 }
@@ -181,20 +184,14 @@ std::string similarity(const ServedModel& model, const Body& body, const Limits&
   const std::vector<at::Tensor> images = pixels_of(decoded(body.images("images"), model, limits, "images"));
   preparing.done();
   at::Tensor scores;
-  model.thread.run([&] {
-    scores = compare(model, images, conditioned, [&](const Embedder& embedder) { return embedder.encode_texts(texts, {}); });
-  });
+  model.thread.run([&] { scores = compare(model, images, conditioned, texts); });
   return concat(R"({"similarity":)", rows_text(scores), R"(,"probabilities":)", rows_text((scores * model.context.logit_scale).softmax(1)),
                 R"(,"model":)", json_text(model.name), "}");
 }
 
-/// Returns the patches' classes of one image: {"rows", "columns", "part", "classes": [the index of each patch's class]}. Only for the model's
-/// thread.
-json segmentation(const ServedModel& model, const DecodedImage& image, bool conditioned, const TowerFeatures& classes) {
-  const Embedder& embedder = conditioned ? *model.conditioned() : static_cast<const Embedder&>(model.embedder);
-  const PatchScores scores = conditioned ? conditioned_patches(*model.conditioned(), classes, /*attention=*/false)
-                                         : cosines_of_patches(classes.global, LastBlock::plain);
-  TowerFeatures features = embedder.encode_images(image_batch({image.pixels}, model.preprocessing()), scores.needs);
+/// Returns the patches' classes of one image, whose features are those that `scores` need: {"rows", "columns", "part", "classes": [the index
+/// of each patch's class]}.
+json segmentation(const Embedder& embedder, const PatchScores& scores, const DecodedImage& image, TowerFeatures features) {
   const config::Size grid = grid_of_image(embedder, features);
   const at::Tensor patches = scores.of(features, grid)[0];
   return {{"rows", grid.height}, {"columns", grid.width}, {"part", image.part}, {"classes", to_vector<std::int64_t>(patches.argmax(1))}};
@@ -215,12 +212,19 @@ std::string classify(const ServedModel& model, const Body& body, const Limits& l
   at::Tensor scores;
   auto results = json::array();
   model.thread.run([&] {
-    TowerFeatures features;
-    scores = compare(model, pixels_of(images), conditioned, [&](const Embedder& embedder) {
-      return features = embed_classes(embedder, classes, templates);
-    });
-    for (const DecodedImage& image : images)
-      results.push_back(segment ? json{{"segmentation", segmentation(model, image, conditioned, features)}} : json::object());
+    const Embedder& embedder = embedder_of(model, conditioned);
+    const TowerFeatures names = embed_classes(embedder, classes, templates);
+    const PatchScores patches = !segment      ? PatchScores{}
+                                : conditioned ? conditioned_patches(*model.conditioned(), names, /*attention=*/false)
+                                              : cosines_of_patches(names.global, LastBlock::plain);
+    const TowerFeatures features = embedder.encode_images(image_batch(pixels_of(images), model.preprocessing()), patches.needs);
+    scores = embedder.similarity(features, names);
+    check_finite(scores);
+    for (std::int64_t i = 0; i < std::ssize(images); ++i) {
+      const TowerFeatures own = map_tensors(features, [&](const at::Tensor& tensor) { return tensor.narrow(0, i, 1); });
+      results.push_back(segment ? json{{"segmentation", segmentation(embedder, patches, images[static_cast<std::size_t>(i)], own)}}
+                                : json::object());
+    }
   });
   const at::Tensor probabilities = (scores * model.context.logit_scale).softmax(1), order = metrics::best_first(scores, std::ssize(classes));
   for (std::size_t i = 0; i < results.size(); ++i) {
@@ -242,9 +246,7 @@ void rerank(const ServedModel& model, const std::string& text, std::int64_t coun
     images.push_back(to_tensor(preprocess(model.gallery->image(hit.item, model.preprocessing()), model.preprocessing())));
   }
   at::Tensor scores;
-  model.thread.run([&] {
-    scores = compare(model, images, /*conditioned=*/true, [&](const Embedder& embedder) { return embedder.encode_texts({text}, {}); });
-  });
+  model.thread.run([&] { scores = compare(model, images, /*conditioned=*/true, {text}); });
   for (std::int64_t i = 0; i < std::ssize(images); ++i) hits[static_cast<std::size_t>(i)].score = scores[i][0].item<double>();
   std::stable_sort(hits.begin(), hits.begin() + std::ssize(images), [](const auto& a, const auto& b) { return a.score > b.score; });
 }
@@ -345,11 +347,12 @@ const std::map<std::string, Endpoint>& endpoints() {
 
 }  // namespace
 
-ServedModel::ServedModel(std::string own_name, InferenceModel model, EvaluationContext own_context, const Batching& batching)
+ServedModel::ServedModel(std::string own_name, InferenceModel model, EvaluationContext own_context, const Batching& batching,
+                         at::ScalarType precision)
     : name(std::move(own_name)),
       loaded(std::move(model)),
       context(std::move(own_context)),
-      embedder(loaded.model, loaded.tokenizer, batching.max_batch),
+      embedder(loaded.model, loaded.tokenizer, batching.max_batch, precision),
       thread(embedder, batching) {
   if (context.pool) conditioned_.emplace(embedder, context.pool, std::nullopt, "similarity: conditioned");
   if (is_sparse()) token_names_ = token_names(embedder, name);

@@ -23,7 +23,9 @@ namespace tessera::serving {
 class ServedModel {
  public:
   /// `name` is the model's name in requests. `context` has the run's loss, the text-conditioned pool and the logit scale.
-  ServedModel(std::string name, InferenceModel loaded, EvaluationContext context, const Batching& batching);
+  /// `precision` is that of DualEncoderEmbedder.
+  ServedModel(std::string name, InferenceModel loaded, EvaluationContext context, const Batching& batching,
+              at::ScalarType precision = at::kFloat);
 
   const std::string name;
   const InferenceModel loaded;

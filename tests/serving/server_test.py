@@ -25,6 +25,8 @@ import server as helpers
 from server import Server, noise, png, run
 
 PROGRAMS = pathlib.Path(sys.argv.pop(1)).resolve()
+CPU = pathlib.Path("/proc/cpuinfo")
+PACKS_WEIGHTS = CPU.exists() and {"avx2", "fma"} <= set(CPU.read_text().split())  # rows then have the same bits in every batch
 TEXTS = ["a red circle", "a small blue square left of a green triangle", "été"]
 
 
@@ -111,6 +113,8 @@ class Served(unittest.TestCase):
         self.assertEqual(result["classes"], sorted(result["classes"], key=lambda cell: -cell["similarity"]))
         self.assertAlmostEqual(sum(cell["probability"] for cell in result["classes"]), 1, places=5)
         self.assertEqual((result["segmentation"]["rows"], len(result["segmentation"]["classes"])), (8, 64))
+        both = self.server.answer("/v1/classify", images=[self.image(1), self.image(0)], classes=TEXTS, templates=["{}"], segmentation=True)
+        self.assertEqual(both["results"][1]["segmentation"], result["segmentation"])
 
     def test_search_finds_the_image_itself_and_returns_it(self):
         found = self.server.answer("/v1/search", image=self.image(3), k=2)["results"]
@@ -174,6 +178,23 @@ class Served(unittest.TestCase):
             found = list(pool.map(lambda text: (text, self.server.answer("/v1/embeddings", input=text)["data"][0]["embedding"]), TEXTS * 20))
         for text, embedding in found:
             self.assertLess(max(abs(a - b) for a, b in zip(embedding, alone[text])), 1e-5)
+            if PACKS_WEIGHTS:
+                self.assertEqual(embedding, alone[text], "a text's embedding depends on the other texts of its batch")
+        images = [self.image(i) for i in range(5)]
+        alone = [self.server.answer("/v1/embeddings", input=image, modality="image")["data"][0]["embedding"] for image in images]
+        together = [item["embedding"] for item in self.server.answer("/v1/embeddings", input=images, modality="image")["data"]]
+        if PACKS_WEIGHTS:
+            self.assertEqual(together, alone)
+
+    def test_bfloat16_equals_tessera_embed_to_the_bit_and_is_close_to_float32(self):
+        exact = [item["embedding"] for item in self.server.answer("/v1/embeddings", input=TEXTS)["data"]]
+        expected = self.embedded("--texts", self.folder / "texts.txt", "--precision", "bfloat16")
+        with serve("--checkpoint", self.run_folder, "--precision", "bfloat16") as server:
+            found = [item["embedding"] for item in server.answer("/v1/embeddings", input=TEXTS)["data"]]
+        self.assertEqual(b"".join(struct.pack(f"<{len(row)}f", *row) for row in found), expected)
+        self.assertNotEqual(found, exact)
+        for row, other in zip(found, exact):
+            self.assertGreater(sum(a * b for a, b in zip(row, other)), 0.999)
 
     def test_bad_clients_do_not_disturb_good_ones(self):
         for _ in range(20):

@@ -14,6 +14,7 @@
 namespace tessera {
 
 class FeatureStore;
+class PackedWeights;
 
 /// Computes features of images and texts and their similarities. Evaluation accesses a model only through this interface. Features are on
 /// the CPU and have no gradient; floating-point features are float32 or float64; `global` is always present.
@@ -79,9 +80,11 @@ class Embedder {
 /// exists.
 class DualEncoderEmbedder : public Embedder {
  public:
-  /// `tokenizer` may be null if the model has no text tower. Texts are encoded in batches of `texts_at_a_time`.
+  /// `tokenizer` may be null if the model has no text tower. Texts are encoded in batches of `texts_at_a_time`. `precision` is the type of
+  /// products: float32 or bfloat16. On the CPU, the embedder keeps a copy of the weights in a form that multiplies faster; with the precision
+  /// Undefined, it multiplies by the weights themselves, which suits a few inputs.
   DualEncoderEmbedder(std::shared_ptr<DualEncoder> model, std::shared_ptr<const Tokenizer> tokenizer,
-                      std::int64_t texts_at_a_time = 256);
+                      std::int64_t texts_at_a_time = 256, at::ScalarType precision = at::kFloat);
   ~DualEncoderEmbedder() override;
   DualEncoderEmbedder(const DualEncoderEmbedder&) = delete;
   DualEncoderEmbedder& operator=(const DualEncoderEmbedder&) = delete;
@@ -113,6 +116,8 @@ class DualEncoderEmbedder : public Embedder {
   std::shared_ptr<DualEncoder> model_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::int64_t texts_at_a_time_;
+  at::ScalarType precision_;
+  std::unique_ptr<PackedWeights> packed_;  // null: none
   bool was_training_;
   mutable std::unordered_set<std::uint64_t> counted_texts_;  // fingerprints of the texts so far
   mutable std::int64_t cut_texts_ = 0, cut_tokens_ = 0;  // how many of these texts were cut, and the tokens they lost

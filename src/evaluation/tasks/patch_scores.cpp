@@ -9,7 +9,9 @@
 namespace tessera {
 namespace {
 
-constexpr const char* kAdvice = ": take by: groups";
+const char* advice_of(const std::string& task) {
+  return task == "segmentation" ? ": take by: groups" : "";
+}
 
 /// Returns the size of the model's patches in pixels.
 config::Size patch_size_of(const Embedder& embedder) {
@@ -56,18 +58,18 @@ at::Tensor PatchScores::maps(const TowerFeatures& images, config::Size grid) con
   return scores.transpose(1, 2).reshape({scores.size(0), names, grid.height, grid.width});
 }
 
-PatchScores cosines_of_patches(const at::Tensor& names, LastBlock last_block) {
-  const auto compare = [cosines = metrics::CosinesWith(names)](const TowerFeatures& images, config::Size grid) {
-    check_patch_grid("segmentation", images.dense, grid, kAdvice);
-    check_patch_width("segmentation", images.dense.size(2), cosines.width());
+PatchScores cosines_of_patches(const at::Tensor& names, LastBlock last_block, const std::string& task) {
+  const auto compare = [cosines = metrics::CosinesWith(names), task](const TowerFeatures& images, config::Size grid) {
+    check_patch_grid(task, images.dense, grid, advice_of(task));
+    check_patch_width(task, images.dense.size(2), cosines.width());
     return cosines(images.dense);
   };
   return {.needs = {.dense = true, .last_block = last_block}, .names = names.size(0), .of = compare};
 }
 
-PatchScores conditioned_patches(const ConditionedEmbedder& model, const TowerFeatures& names, bool attention) {
-  const auto compare = [&model, names, attention](const TowerFeatures& images, config::Size grid) {
-    check_patch_grid("segmentation", images.tokens, grid, kAdvice);
+PatchScores conditioned_patches(const ConditionedEmbedder& model, const TowerFeatures& names, bool attention, const std::string& task) {
+  const auto compare = [&model, names, attention, task](const TowerFeatures& images, config::Size grid) {
+    check_patch_grid(task, images.tokens, grid, advice_of(task));
     const metrics::ConditionedSimilarity& scores = model.with(names);
     return attention ? scores.attention(images.tokens) : scores.of_patches(images.tokens);
   };

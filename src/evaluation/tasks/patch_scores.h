@@ -35,13 +35,14 @@ struct PatchScores {
 };
 
 /// Scores patches by the cosine between TowerFeatures::dense and the text embeddings `names` [N, D]. `last_block` sets how the image tower
-/// computes its last block.
-PatchScores cosines_of_patches(const at::Tensor& names, LastBlock last_block);
+/// computes its last block. `task` is the task's registered name, for messages.
+PatchScores cosines_of_patches(const at::Tensor& names, LastBlock last_block, const std::string& task = "segmentation");
 
 /// Scores patches through the text-conditioned pool of `model`. A patch's score for a name is the conditioned similarity that results if
 /// only this patch is pooled. With `attention`, it is the attention of the name to the patch. `names` are features of texts or classes.
 /// `model` must outlive the result.
-PatchScores conditioned_patches(const ConditionedEmbedder& model, const TowerFeatures& names, bool attention);
+PatchScores conditioned_patches(const ConditionedEmbedder& model, const TowerFeatures& names, bool attention,
+                                const std::string& task = "segmentation");
 
 /// Settings for segmenting whole images by overlapping windows of the model's input size.
 struct WindowSettings {
