@@ -64,6 +64,7 @@ EXPECTED = [
                 instructions=("HGMMA", "UTMALDG", "UTMASTG", "USETMAXREG")),
     Expectation(r"token_max_projection_hopper_kernel<\d+>", registers=168, instructions=("HGMMA", "UTMALDG", "USETMAXREG"), stack=0),
     Expectation(r"max_similarity_hopper_kernel<\d+, \d>", registers=168, instructions=("HGMMA", "UTMALDG", "USETMAXREG"), stack=0),
+    Expectation(r"max_similarity_gradient_kernel<\w+>", registers=168, instructions=("HGMMA", "UTMALDG", "USETMAXREG", "HSET2"), stores=4, stack=0),
     Expectation(r"add_tokens<Bfloat16>", registers=85, loads=8, stores=2),
     Expectation(r"add_tokens<float>", registers=128, loads=16, stores=4),
     Expectation(r"add_table_rows<\w+>", registers=64, loads=4, stores=1),
