@@ -60,7 +60,7 @@ EXPECTED = [
     Expectation(r"attention_forward_kernel<\d+, (200|256)>", instructions=("HGMMA", "LDGSTS"), stores=4, stack=0),
     Expectation(r"attention_backward_kernel<64, 1, 1, 4>", registers=168, instructions=("HGMMA", "LDGSTS"), stores=4, stack=0),
     Expectation(r"attention_backward_kernel<(80, 1, 1, 4|\d+, \d, 2, \d+)>", instructions=("HGMMA", "LDGSTS"), stores=4, stack=0),
-    Expectation(r"sparsify_group_(for|back)ward_hopper_kernel<\d+>", registers=168,
+    Expectation(r"sparsify_group_hopper_kernel<Hopper(For|Back)wardBlock<\d+> ?>", registers=168,
                 instructions=("HGMMA", "UTMALDG", "UTMASTG", "USETMAXREG")),
     Expectation(r"token_max_projection_hopper_kernel<\d+>", registers=168, instructions=("HGMMA", "UTMALDG", "USETMAXREG"), stack=0),
     Expectation(r"max_similarity_hopper_kernel<\d+, \d>", registers=168, instructions=("HGMMA", "UTMALDG", "USETMAXREG"), stack=0),
