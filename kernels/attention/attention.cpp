@@ -10,7 +10,8 @@ ArgumentCheck check_problem(const AttentionProblem& problem, Pass pass) {
   ArgumentCheck found("attention");
   found.at_least("sequences", 0, problem.sequences).at_least("rows", 0, problem.rows).at_least("heads", 1, problem.heads);
   found.at_least("longest", 1, problem.longest).at_most("longest", kMostAttentionTokens, problem.longest);
-  found.require(problem.head_width == kAttentionHeadWidth, "head_width", " must be 64, but is " + std::to_string(problem.head_width));
+  found.require(is_attention_head_width(problem.head_width), "head_width",
+                " must be 64 or 80, but is " + std::to_string(problem.head_width));
   found.require(problem.type == DataType::kBfloat16, "type", " must be bfloat16");
   const bool equal = problem.offsets == nullptr;
   found.require(!equal || problem.rows == problem.sequences * problem.longest, "rows", " must be sequences * longest without offsets");
@@ -40,7 +41,7 @@ std::vector<std::string> fitting(const AttentionConfiguration (&all)[kCount], At
 }  // namespace
 
 std::vector<std::string> attention_configurations(const AttentionProblem& problem, Pass pass) {
-  if (problem.head_width != kAttentionHeadWidth || problem.type != DataType::kBfloat16) return {};
+  if (!is_attention_head_width(problem.head_width) || problem.type != DataType::kBfloat16) return {};
   return pass == Pass::kForward ? fitting(kAttentionForward, problem) : fitting(kAttentionBackward, problem);
 }
 

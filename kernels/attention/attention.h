@@ -9,9 +9,9 @@
 #include "kernels/status.h"
 #include "kernels/types.h"
 
-/// Attention of short sequences to themselves: of at most 256 tokens, in heads of width 64, in bfloat16.
+/// Attention of short sequences to themselves: of at most 256 tokens, in heads of width 64 or 80, in bfloat16.
 ///   output = softmax(scale * query key^T) value, for each sequence and head
-/// A causal token attends only to itself and to the sequence's earlier tokens. One tensor qkv [rows, 3, heads, 64] has the queries, keys
+/// A causal token attends only to itself and to the sequence's earlier tokens. One tensor qkv [rows, 3, heads, width] has the queries, keys
 /// and values, and one tensor of the same shape receives their gradients. Weights are float32 and rounded to bfloat16 before they are
 /// multiplied by values or gradients. A sequence never reads another one's rows. Nothing is added by atomics, so results are the same in
 /// every run.
@@ -20,14 +20,17 @@
 /// the CPU is for inference: float32, heads of any width, no statistics.
 namespace tessera::kernels {
 
-inline constexpr std::int64_t kMostAttentionTokens = 256, kAttentionHeadWidth = 64;
+inline constexpr std::int64_t kMostAttentionTokens = 256;
+constexpr bool is_attention_head_width(std::int64_t width) {
+  return width == 64 || width == 80;
+}
 
 struct AttentionProblem {
   std::int64_t sequences = 0;  ///< may be 0
   std::int64_t rows = 0;       ///< tokens of all sequences
   std::int64_t longest = 0;    ///< no sequence has more tokens
   std::int64_t heads = 0;
-  std::int64_t head_width = kAttentionHeadWidth;
+  std::int64_t head_width = 64;
   DataType type = DataType::kBfloat16;
   const std::int32_t* offsets = nullptr;  ///< [sequences + 1], the first row of each sequence, and rows; null: each has `longest` rows
   bool causal = false;
@@ -38,7 +41,7 @@ struct AttentionProblem {
 struct AttentionForward {
   AttentionProblem problem;
   const void* qkv = nullptr;
-  void* output = nullptr;       ///< out [rows, heads, 64]
+  void* output = nullptr;       ///< out [rows, heads, width]
   float* statistics = nullptr;  ///< out [heads, rows]: the base-2 logarithm of the sum of exp(score), for the backward pass
 };
 

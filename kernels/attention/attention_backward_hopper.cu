@@ -22,18 +22,26 @@ struct BackwardArguments {
 };
 
 /// kGroups warpgroups have kTiles tiles of keys each. Sums over keys take 16 kSteps keys.
-template <int kGroupsValue, int kTilesValue, int kStepsValue>
+template <int kWidth, int kGroupsValue, int kTilesValue, int kStepsValue>
 struct BackwardBlock {
+  using Rows = HeadRows<kWidth>;
+  using Sums = typename Rows::Sums;
   static constexpr int kGroups = kGroupsValue, kTiles = kTilesValue, kSteps = kStepsValue, kThreads = kGroups * kWarpgroup;
   static constexpr int kKeys = 16 * kSteps, kQueries = 64 * kGroups * kTiles;
-  static constexpr int kKeyBytes = kKeys * kTileRowBytes, kQueryBytes = kQueries * kTileRowBytes;
+  static constexpr int kKeyBytes = kKeys * Rows::kRowBytes, kQueryBytes = kQueries * Rows::kRowBytes;
+  static constexpr int kChangeBytes = kKeys * kTileRowBytes;  // a tile of 64 queries
+  // The sums of two tiles of wide heads leave no registers for the scores of 64 queries at a time.
+  static constexpr int kTogether = kTiles == 2 && kWidth > 64 ? 32 : 64, kTogetherSums = kTogether / 2, kTogetherSteps = kTogether / 16;
+  using Scores = float[kTogetherSums];
+  using Words = std::uint32_t[kTogetherSteps][4];
   // Queries and gradients of the output, keys and values, gradients of scores for each warpgroup, and two numbers for each query. The last
   // tiles of keys and of values may end in the memory of what follows. These rows of the transposed scores are not used.
-  static constexpr int kBytes = 2 * kQueryBytes + (2 + kGroups) * kKeyBytes + 2 * kQueries * 4;
+  static constexpr int kBytes = 2 * kQueryBytes + 2 * kKeyBytes + kGroups * kChangeBytes + 2 * kQueries * 4;
+  static_assert((2 * kQueryBytes + 2 * kKeyBytes) % kTileAlignment == 0);
 
   const BackwardArguments& arguments;
   const AttentionProblem& p;
-  const AttentionHead head;
+  const AttentionHead<kWidth> head;
   unsigned char *const queries, *const gradients, *const keys, *const values, *const changes;
   float *const statistics, *const products;  // `products` are those of the output and its gradient, summed over the width
 
@@ -46,42 +54,48 @@ struct BackwardBlock {
         keys(gradients + kQueryBytes),
         values(keys + kKeyBytes),
         changes(values + kKeyBytes),
-        statistics(reinterpret_cast<float*>(changes + kGroups * kKeyBytes)),
+        statistics(reinterpret_cast<float*>(changes + kGroups * kChangeBytes)),
         products(statistics + kQueries) {}
 
   static __device__ __forceinline__ int group() { return threadIdx.x / kWarpgroup; }
   static __device__ __forceinline__ int warp() { return threadIdx.x % kWarpgroup / 32; }
-  __device__ __forceinline__ std::int64_t stride() const { return 3 * p.heads * kTileColumns; }
-  __device__ __forceinline__ unsigned char* changes_of(int group) const { return changes + group * kKeyBytes; }
+  __device__ __forceinline__ std::int64_t stride() const { return 3 * p.heads * kWidth; }
+  __device__ __forceinline__ unsigned char* changes_of(int group) const { return changes + group * kChangeBytes; }
 
   /// Copies all rows, and computes the numbers of each query. Queries after the last one get a statistic that makes their weights 0.
   __device__ __forceinline__ void load() const {
-    constexpr int kRowStep = kThreads / 8, kRows = kQueries / kRowStep;
-    const std::int64_t output_stride = p.heads * kTileColumns;
-    const int first = threadIdx.x / 8, column = threadIdx.x % 8 * 8;
-    const Bfloat16* const output = head.of_output(arguments.output, p) + column;
-    copy_tokens<kThreads, kQueries>(gradients, head.of_output(arguments.grad_output, p), output_stride, head.tokens);
-    copy_tokens<kThreads, kQueries>(queries, head.of_part(arguments.qkv, p, 0), stride(), head.tokens);
-    copy_tokens<kThreads, kKeys>(keys, head.of_part(arguments.qkv, p, 1), stride(), head.tokens);
-    copy_tokens<kThreads, kKeys>(values, head.of_part(arguments.qkv, p, 2), stride(), head.tokens);
+    constexpr int kLanes = Rows::kLanes, kPieces = Rows::kPieces, kRowStep = kThreads / kLanes, kRows = kQueries / kRowStep;
+    const std::int64_t output_stride = p.heads * kWidth;
+    const int first = threadIdx.x / kLanes, column0 = threadIdx.x % kLanes * 8;
+    const Bfloat16* const output = head.of_output(arguments.output, p) + column0;
+    copy_tokens<kWidth, kThreads, kQueries>(gradients, head.of_output(arguments.grad_output, p), output_stride, head.tokens);
+    copy_tokens<kWidth, kThreads, kQueries>(queries, head.of_part(arguments.qkv, p, 0), stride(), head.tokens);
+    copy_tokens<kWidth, kThreads, kKeys>(keys, head.of_part(arguments.qkv, p, 1), stride(), head.tokens);
+    copy_tokens<kWidth, kThreads, kKeys>(values, head.of_part(arguments.qkv, p, 2), stride(), head.tokens);
     commit_copies();
-    Word words[kRows];
+    Word words[kRows][kPieces];
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const int row = first + i * kRowStep;
-      words[i] = row < head.tokens ? load_once(output + row * output_stride) : Word{};
+#pragma unroll
+      for (int j = 0; j < kPieces; ++j) {
+        words[i][j] = row < head.tokens ? load_once(output + row * output_stride + 8 * j * kLanes) : Word{};
+      }
     }
     wait_for_tokens<0>();
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const int row = first + i * kRowStep;
-      const Word& gradient = word_at<Word>(gradients + tile_offset(row, column));
       float sum = 0.0f;
 #pragma unroll
-      for (int e = 0; e < kWordElements<Bfloat16>; ++e) sum = fmaf(element<Bfloat16>(words[i], e), element<Bfloat16>(gradient, e), sum);
+      for (int j = 0; j < kPieces; ++j) {
+        const Word& gradient = word_at<Word>(gradients + Rows::offset(row, column0 + 8 * j * kLanes));
 #pragma unroll
-      for (int mask = 1; mask < 8; mask *= 2) sum += __shfl_xor_sync(kAllLanes, sum, mask);
-      if (column == 0) {
+        for (int e = 0; e < 8; ++e) sum = fmaf(element<Bfloat16>(words[i][j], e), element<Bfloat16>(gradient, e), sum);
+      }
+#pragma unroll
+      for (int mask = 1; mask < kLanes; mask *= 2) sum += __shfl_xor_sync(kAllLanes, sum, mask);
+      if (column0 == 0) {
         products[row] = sum;
         statistics[row] = row < head.tokens ? arguments.statistics[head.head * p.rows + head.first + row] : kInfinity;
       }
@@ -89,15 +103,15 @@ struct BackwardBlock {
     __syncthreads();
   }
 
-  /// Computes the weights of a tile of keys and a tile of queries, and the gradients of their scores without the factor p.scale, as
+  /// Computes the weights of a tile of keys and kTogether queries, and the gradients of their scores without the factor p.scale, as
   /// operands in registers. `scores` are the transposed scores, `gradients` those of the weights.
-  __device__ __forceinline__ void convert(const float (&scores)[32], const float (&of_weights)[32], int key0, int query0,
-                                          std::uint32_t (&weights)[4][4], std::uint32_t (&of_scores)[4][4]) const {
+  __device__ __forceinline__ void convert(const Scores& scores, const Scores& of_weights, int key0, int query0, Words& weights,
+                                          Words& of_scores) const {
     const float scale = p.scale * kLogOfE;
     const int key = key0 + 16 * warp() + threadIdx.x % 32 / 4, query = query0 + 2 * static_cast<int>(threadIdx.x % 4);
     const int first[2] = {head.first_query(p, key) - query, head.first_query(p, key + 8) - query};
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
+    for (int j = 0; j < kTogether / 8; ++j) {
       const float2 statistic = word_at<float2>(statistics + query + 8 * j), product = word_at<float2>(products + query + 8 * j);
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
@@ -115,39 +129,37 @@ struct BackwardBlock {
     }
   }
 
-  /// Adds the part that a tile of queries has in the gradients of a tile of keys and values. Writes the gradients of the scores to `to`.
-  __device__ __forceinline__ void add_queries(float (&grad_keys)[kHeadSums], float (&grad_values)[kHeadSums], int key0, int query0,
+  /// Adds the part that kTogether queries have in the gradients of a tile of keys and values. Writes the gradients of the scores to a tile,
+  /// from column query0 % 64 on.
+  __device__ __forceinline__ void add_queries(Sums& grad_keys, Sums& grad_values, int key0, int query0,
                                               unsigned char* to) const {
-    const Operand these_keys = tile_operand(keys + key0 * kTileRowBytes), these_values = tile_operand(values + key0 * kTileRowBytes);
-    const Operand these_queries = tile_operand(queries + query0 * kTileRowBytes),
-                  these_gradients = tile_operand(gradients + query0 * kTileRowBytes);
-    float scores[32], of_weights[32];
+    Scores scores, of_weights;
     fence_products(scores, of_weights);
 #pragma unroll
-    for (int k = 0; k < kHeadSteps; ++k) {
-      const int offset = k * kAlongRowsStep;
-      multiply<Depth::kAlongRows, Depth::kAlongRows>(scores, these_keys.after(offset), these_queries.after(offset), k > 0);
+    for (int k = 0; k < Rows::kSteps; ++k) {
+      multiply<Depth::kAlongRows, Depth::kAlongRows>(scores, Rows::along(keys, key0, k), Rows::along(queries, query0, k), k > 0);
     }
 #pragma unroll
-    for (int k = 0; k < kHeadSteps; ++k) {
-      const int offset = k * kAlongRowsStep;
-      multiply<Depth::kAlongRows, Depth::kAlongRows>(of_weights, these_values.after(offset), these_gradients.after(offset), k > 0);
+    for (int k = 0; k < Rows::kSteps; ++k) {
+      multiply<Depth::kAlongRows, Depth::kAlongRows>(of_weights, Rows::along(values, key0, k), Rows::along(gradients, query0, k), k > 0);
     }
     commit_products();
     wait_for_products<0>(scores, of_weights);
-    std::uint32_t weights[4][4], of_scores[4][4];
+    Words weights, of_scores;
     convert(scores, of_weights, key0, query0, weights, of_scores);
     fence_products(grad_keys, grad_values, weights, of_scores);
 #pragma unroll
-    for (int s = 0; s < 4; ++s) {
-      multiply<Depth::kAcrossRows>(grad_values, weights[s], these_gradients.after(s * kAcrossRowsStep), true);
-      multiply<Depth::kAcrossRows>(grad_keys, of_scores[s], these_queries.after(s * kAcrossRowsStep), true);
+    for (int s = 0; s < kTogetherSteps; ++s) {
+      multiply<Depth::kAcrossRows>(grad_values, weights[s], Rows::across(gradients, query0, s), true);
+      multiply<Depth::kAcrossRows>(grad_keys, of_scores[s], Rows::across(queries, query0, s), true);
     }
     commit_products();
     const int row = key0 + 16 * warp(), lane = threadIdx.x % 32;
     if (row < kKeys) {
 #pragma unroll
-      for (int s = 0; s < 4; ++s) store_matrices(of_scores[s], to + tile_offset(row + lane % 16, 16 * s + lane / 16 * 8));
+      for (int s = 0; s < kTogetherSteps; ++s) {
+        store_matrices(of_scores[s], to + tile_offset(row + lane % 16, query0 % 64 + 16 * s + lane / 16 * 8));
+      }
     }
     wait_for_products<0>(grad_keys, grad_values, weights, of_scores);
   }
@@ -156,13 +168,12 @@ struct BackwardBlock {
   template <int kUsed>
   __device__ __forceinline__ void finish_queries(const unsigned char* of_scores, int query0) const {
     constexpr int kUsedSteps = kSteps < 4 * kGroups * kUsed ? kSteps : 4 * kGroups * kUsed;
-    const Operand from = tile_operand(of_scores), all_keys = tile_operand(keys);
-    float sums[kHeadSums];
+    const Operand from = tile_operand(of_scores);
+    Sums sums;
     fence_products(sums);
 #pragma unroll
     for (int s = 0; s < kUsedSteps; ++s) {
-      const int offset = s * kAcrossRowsStep;
-      multiply<Depth::kAcrossRows, Depth::kAcrossRows>(sums, from.after(offset), all_keys.after(offset), s > 0);
+      multiply<Depth::kAcrossRows, Depth::kAcrossRows>(sums, from.after(s * kAcrossRowsStep), Rows::across(keys, 0, s), s > 0);
     }
     commit_products();
     wait_for_products<0>(sums);
@@ -173,14 +184,14 @@ struct BackwardBlock {
   template <int kUsed>
   __device__ __forceinline__ void run() const {
     load();
-    float grad_keys[kUsed][kHeadSums] = {}, grad_values[kUsed][kHeadSums] = {};
+    Sums grad_keys[kUsed] = {}, grad_values[kUsed] = {};
 #pragma unroll 1
     for (int query0 = 0; query0 < head.tokens; query0 += 64 * kGroups) {
 #pragma unroll 1
-      for (int i = 0; i < kGroups; ++i) {
+      for (int query = query0; query < query0 + 64 * kGroups; query += kTogether) {
 #pragma unroll
         for (int t = 0; t < kUsed; ++t) {
-          add_queries(grad_keys[t], grad_values[t], 64 * (t * kGroups + group()), query0 + 64 * i, changes_of(i));
+          add_queries(grad_keys[t], grad_values[t], 64 * (t * kGroups + group()), query, changes_of((query - query0) / 64));
         }
       }
       fence_for_copies();
@@ -197,10 +208,10 @@ struct BackwardBlock {
   }
 };
 
-template <int kGroups, int kTiles, int kSteps>
+template <int kWidth, int kGroups, int kTiles, int kSteps>
 __global__ void __launch_bounds__(kGroups* kWarpgroup) attention_backward_kernel(const BackwardArguments arguments) {
   TESSERA_ALIGNED_SHARED(memory);
-  const BackwardBlock<kGroups, kTiles, kSteps> block(arguments, memory);
+  const BackwardBlock<kWidth, kGroups, kTiles, kSteps> block(arguments, memory);
   if (block.head.tokens == 0) return;
   if (kTiles == 1 || block.head.tokens <= 64 * kGroups) {
     block.template run<1>();
@@ -209,15 +220,26 @@ __global__ void __launch_bounds__(kGroups* kWarpgroup) attention_backward_kernel
   }
 }
 
-template <int kGroups, int kTiles, int kSteps>
+template <int kWidth, int kGroups, int kTiles, int kSteps>
 Status start(const AttentionBackward& call, void* stream) {
-  using Block = BackwardBlock<kGroups, kTiles, kSteps>;
+  using Block = BackwardBlock<kWidth, kGroups, kTiles, kSteps>;
   const AttentionProblem& p = call.problem;
   const auto narrow = [](const void* data) { return static_cast<const Bfloat16*>(data); };
   const BackwardArguments arguments = {p, narrow(call.qkv), narrow(call.output), narrow(call.grad_output), call.statistics,
                                        static_cast<Bfloat16*>(call.grad_qkv)};
-  return launch("attention", attention_backward_kernel<kGroups, kTiles, kSteps>, dim3(static_cast<unsigned>(p.sequences * p.heads)),
+  return launch("attention", attention_backward_kernel<kWidth, kGroups, kTiles, kSteps>, dim3(static_cast<unsigned>(p.sequences * p.heads)),
                 Block::kThreads, Block::kBytes, stream, arguments);
+}
+
+template <int kWidth>
+Status start(const AttentionBackward& call, void* stream) {
+  switch (attention_configuration(kAttentionBackward, call.problem)->tokens) {
+    case 64: return start<kWidth, 1, 1, 4>(call, stream);
+    case 80: return start<kWidth, 1, 2, 5>(call, stream);
+    case 128: return start<kWidth, 1, 2, 8>(call, stream);
+    case 208: return start<kWidth, 2, 2, 13>(call, stream);
+    default: return start<kWidth, 2, 2, 16>(call, stream);
+  }
 }
 
 }  // namespace
@@ -227,13 +249,7 @@ namespace TESSERA_DEVICE_NAMESPACE {
 Status attention_backward(const AttentionBackward& arguments, void* stream) {
   const AttentionProblem& p = arguments.problem;
   if (Status status = check(arguments); !status.ok() || p.sequences == 0 || p.rows == 0) return status;
-  switch (attention_configuration(kAttentionBackward, p)->tokens) {
-    case 64: return start<1, 1, 4>(arguments, stream);
-    case 80: return start<1, 2, 5>(arguments, stream);
-    case 128: return start<1, 2, 8>(arguments, stream);
-    case 208: return start<2, 2, 13>(arguments, stream);
-    default: return start<2, 2, 16>(arguments, stream);
-  }
+  return p.head_width == 64 ? start<64>(arguments, stream) : start<80>(arguments, stream);
 }
 
 }  // namespace TESSERA_DEVICE_NAMESPACE

@@ -10,12 +10,36 @@
 namespace tessera::kernels {
 namespace {
 
-static_assert(kAttentionHeadWidth == kTileColumns, "a head's rows are those of a tile");
-constexpr int kHeadSteps = kTileColumns / 16;   // instructions for a sum over the width of a head
-constexpr int kHeadSums = kTileColumns / 2;     // a thread's results of a product [64, width of a head]
 constexpr float kLogOfE = 1.4426950408889634f;  // to base 2
 
+/// How shared memory holds rows of a head: those of width 64 as tiles, others as blocks of 8 x 8 elements, with the blocks of eight rows
+/// one after another. Several lanes copy a row, in pieces of 16 bytes, such that they read whole sectors, and at most two of them write to
+/// the same banks.
+template <int kWidth>
+struct HeadRows {
+  static constexpr bool kIsTile = kWidth == kTileColumns;
+  static constexpr int kRowBytes = 2 * kWidth, kSteps = kWidth / 16;  // kSteps: instructions for a sum over the width
+  static constexpr int kSums = kWidth / 2;                            // a thread's results of a product [64, width]
+  static constexpr int kLanes = kIsTile ? 8 : 2, kPieces = kWidth / 8 / kLanes;  // of a row, and of a lane
+  using Sums = float[kSums];
+
+  static __device__ __forceinline__ int offset(int row, int column) {
+    return kIsTile ? tile_offset(row, column) : row / 8 * (8 * kRowBytes) + column / 8 * 128 + row % 8 * 16;
+  }
+  /// The operand whose side are the rows from `row` on, for a sum over the width, of which it has the columns from 16 `step` on.
+  static __device__ __forceinline__ Operand along(const unsigned char* rows, int row, int step) {
+    if constexpr (kIsTile) return tile_operand(rows + row * kRowBytes).after(step * kAlongRowsStep);
+    return block_operand(rows + row * kRowBytes, 8 * kRowBytes, 128).after(step * 256);
+  }
+  /// The operand whose side is the width, for a sum over rows, of which it has those from `row` + 16 `step` on.
+  static __device__ __forceinline__ Operand across(const unsigned char* rows, int row, int step) {
+    if constexpr (kIsTile) return tile_operand(rows + row * kRowBytes).after(step * kAcrossRowsStep);
+    return block_operand(rows + row * kRowBytes, 128, 8 * kRowBytes).after(step * 16 * kRowBytes);
+  }
+};
+
 /// One head of one sequence. Pointers are to the head's columns in the sequence's first row.
+template <int kWidth>
 struct AttentionHead {
   std::int64_t first;  // row
   int tokens, head;
@@ -29,11 +53,11 @@ struct AttentionHead {
   /// `part` is 0 for queries, 1 for keys, and 2 for values.
   template <class Element>
   __device__ __forceinline__ Element* of_part(Element* qkv, const AttentionProblem& p, int part) const {
-    return qkv + (first * 3 + part) * p.heads * kTileColumns + head * kTileColumns;
+    return qkv + (first * 3 + part) * p.heads * kWidth + head * kWidth;
   }
   template <class Element>
   __device__ __forceinline__ Element* of_output(Element* output, const AttentionProblem& p) const {
-    return output + first * p.heads * kTileColumns + head * kTileColumns;
+    return output + first * p.heads * kWidth + head * kWidth;
   }
   /// Returns the last key that a query sees. The keys before it are visible, too.
   __device__ __forceinline__ int last_key(const AttentionProblem& p, int query) const {
@@ -45,13 +69,17 @@ struct AttentionHead {
   }
 };
 
-/// Starts copying a head's rows to kRows rows of a tile. Rows after the last token become zeros.
-template <int kThreads, int kRows>
-__device__ __forceinline__ void copy_tokens(unsigned char* tile, const Bfloat16* from, std::int64_t row_stride, int tokens) {
-  const int piece = threadIdx.x % 8;
-  for (int row = threadIdx.x / 8; row < kRows; row += kThreads / 8) {
+/// Starts copying a head's rows to kRows rows in shared memory. Rows after the last token become zeros.
+template <int kWidth, int kThreads, int kRows>
+__device__ __forceinline__ void copy_tokens(unsigned char* to, const Bfloat16* from, std::int64_t row_stride, int tokens) {
+  using Rows = HeadRows<kWidth>;
+  for (int row = threadIdx.x / Rows::kLanes; row < kRows; row += kThreads / Rows::kLanes) {
     const bool real = row < tokens;
-    copy_async(tile + tile_offset(row, 8 * piece), real ? from + row * row_stride + 8 * piece : from, real);
+#pragma unroll
+    for (int i = 0; i < Rows::kPieces; ++i) {
+      const int column = 8 * (threadIdx.x % Rows::kLanes + i * Rows::kLanes);
+      copy_async(to + Rows::offset(row, column), real ? from + row * row_stride + column : from, real);
+    }
   }
 }
 
@@ -75,15 +103,24 @@ __device__ __forceinline__ float power_of_two(float x) {
 }
 
 /// Stores the products [64, width of a head] of a warpgroup, times `factor(i)` for the thread's sum i, as rows of tokens from `row0` on.
-template <class Factor>
-__device__ __forceinline__ void store_tokens(const float (&sums)[kHeadSums], Bfloat16* to, std::int64_t row_stride, int row0, int tokens,
+template <int kSums, class Factor>
+__device__ __forceinline__ void store_tokens(const float (&sums)[kSums], Bfloat16* to, std::int64_t row_stride, int row0, int tokens,
                                              Factor factor) {
-  float results[kTileColumns / 8][4];
-#pragma unroll
-  for (int i = 0; i < kHeadSums; ++i) results[i / 4][i % 4] = sums[i] * factor(i);
+  constexpr int kWidth = 2 * kSums;
   const int first = row0 + threadIdx.x % kWarpgroup / 32 * 16;
-  store_tiles<Bfloat16>(results, 0, kTileColumns, true,
-                        [&](int row) { return first + row < tokens ? to + (first + row) * row_stride : nullptr; });
+  const auto store = [&](auto& results, int column0) {
+    constexpr int kTiles = sizeof(results) / sizeof(results[0]);
+#pragma unroll
+    for (int i = 0; i < 4 * kTiles; ++i) results[i / 4][i % 4] = sums[column0 / 2 + i] * factor(i);
+    store_tiles<Bfloat16>(results, column0, kWidth, true,
+                          [&](int row) { return first + row < tokens ? to + (first + row) * row_stride : nullptr; });
+  };
+  float results[kTileColumns / 8][4];
+  store(results, 0);
+  if constexpr (kWidth > kTileColumns) {
+    float rest[(kWidth - kTileColumns) / 8][4];
+    store(rest, kTileColumns);
+  }
 }
 
 }  // namespace

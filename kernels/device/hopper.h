@@ -424,6 +424,8 @@ struct WarpgroupProduct;
                    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds), "n"(kTransposedB));                                    \
     }                                                                                                                                      \
   };
+TESSERA_PRODUCT(32, TESSERA_NAMES_10() ", " TESSERA_NAMES_6(1), 16, 17, 18, 19, 20, 21, 22, TESSERA_SUMS_4(0), TESSERA_SUMS_4(4),
+                TESSERA_SUMS_4(8), TESSERA_SUMS_4(12))
 TESSERA_PRODUCT(56, TESSERA_NAMES_20(, 1) ", " TESSERA_NAMES_8(2), 28, 29, 30, 31, 32, 33, 34, TESSERA_SUMS_20(0), TESSERA_SUMS_4(20),
                 TESSERA_SUMS_4(24))
 TESSERA_PRODUCT(64, TESSERA_NAMES_20(, 1) ", " TESSERA_NAMES_10(2) ", " TESSERA_NAMES_2(3), 32, 33, 34, 35, 36, 37, 38, TESSERA_SUMS_20(0),

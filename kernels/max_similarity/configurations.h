@@ -1,6 +1,6 @@
 #pragma once
 
-// The instantiations of the GPU kernels of the forward pass, and which problems they take. Plain C++, for the host.
+// The instantiations of the GPU kernels, and which problems they take. Plain C++, for the host.
 #include <algorithm>
 #include <cstring>
 
@@ -59,6 +59,51 @@ inline MaxSimilarityHopperPlan hopper_plan(const MaxSimilarityProblem& problem, 
   plan.bytes = static_cast<std::size_t>(bytes(plan.stages));
   plan.configuration = &configuration;
   return plan;
+}
+
+/// The kernels of the backward pass: for all GPUs, and for Hopper GPUs.
+constexpr const char* kMaxSimilarityBackwardConfigurations[] = {"gather", "hopper"};
+
+/// A block of the backward pass for Hopper GPUs computes the gradient of kRows consecutive rows of one side, which may belong to several
+/// images (or texts), and of two tiles of columns. Its shared memory has a ring of buffers. Each buffer has two tiles of the other side's
+/// rows, and then numbers: a head of 16 bytes, the choices of the kRows rows, the indices of the tile's rows, and for each image (or text)
+/// that the block's rows belong to, a slot with the choices of the tile's rows and with weights. Barriers come last.
+struct MaxSimilarityGradientPlan {
+  static constexpr int kRows = 256, kTileBytes = 64 * kTileRowBytes;
+  static constexpr int kChoices = 16, kIndices = kChoices + 2 * kRows, kSlots = kIndices + 128, kSlotBytes = 128 + 16;
+  int slots = 0, stages = 0, number_bytes = 0;
+  std::size_t bytes = 0;  // 0 if the kernels do not take the problem
+};
+
+/// Returns the plan for the gradient of the patches, or of the tokens.
+inline MaxSimilarityGradientPlan gradient_plan(const MaxSimilarityProblem& problem, bool of_patches, const TunedDevice& device) {
+  using Plan = MaxSimilarityGradientPlan;
+  constexpr std::int64_t kLeastSize = 16, kMostSize = 1024, kMostGroups = 1 << 19;  // sizes: rows of an image or a text
+  constexpr int kMostStages = 12, kLeastStages = 4;
+  const std::int64_t groups = of_patches ? problem.images : problem.texts, size = of_patches ? problem.patches : problem.tokens;
+  if (device.compute_capability != 90 || std::min(problem.images, problem.texts) < 1 ||
+      std::max(problem.images, problem.texts) > kMostGroups || size < kLeastSize || size > kMostSize ||
+      problem.width % 8 != 0) {
+    return {};
+  }
+  Plan plan;
+  plan.slots = static_cast<int>(std::min(groups, (Plan::kRows - 2) / size + 2));
+  plan.number_bytes = Plan::kSlots + plan.slots * Plan::kSlotBytes;
+  const std::size_t stage_bytes = static_cast<std::size_t>(2 * Plan::kTileBytes + plan.number_bytes + 2 * 8);
+  plan.stages = static_cast<int>(std::min<std::size_t>(kMostStages, device.block_memory / stage_bytes));
+  if (plan.stages >= kLeastStages) plan.bytes = static_cast<std::size_t>(plan.stages) * stage_bytes;
+  return plan;
+}
+
+inline Status cannot_process(const MaxSimilarityProblem& problem) {
+  return Status::failure(std::string("max_similarity: the configuration ") + problem.configuration +
+                         " cannot process these arguments on this GPU");
+}
+
+/// Whether the backward pass uses the kernels for Hopper GPUs.
+inline bool takes_hopper_gradients(const MaxSimilarityProblem& problem, const TunedDevice& device) {
+  const bool named = problem.configuration == nullptr || std::strcmp(problem.configuration, "hopper") == 0;
+  return named && gradient_plan(problem, true, device).bytes > 0 && gradient_plan(problem, false, device).bytes > 0;
 }
 
 }  // namespace tessera::kernels

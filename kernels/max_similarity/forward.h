@@ -16,14 +16,6 @@ struct ForwardArguments {
   Place *best_token, *best_patch;
 };
 
-/// Places the packed rows of the images and of the texts in the workspace. Returns the size of the workspace.
-inline std::size_t lay_out(const MaxSimilarityProblem& problem, void* workspace, PackedRows& patches, PackedRows& tokens) {
-  std::size_t bytes = 0;
-  patches = packed_rows(workspace, bytes, problem.images, problem.patches, problem);
-  tokens = packed_rows(workspace, bytes, problem.texts, problem.tokens, problem);
-  return bytes;
-}
-
 inline ForwardArguments make_arguments(const MaxSimilarityForward& given) {
   ForwardArguments arguments{};
   lay_out(given.problem, given.workspace, arguments.patches, arguments.tokens);

@@ -33,7 +33,8 @@ void check_inputs(const Arguments& arguments, ArgumentCheck& found) {
 
 }  // namespace
 
-std::vector<std::string> max_similarity_configurations() {
+std::vector<std::string> max_similarity_configurations(Pass pass) {
+  if (pass == Pass::kBackward) return {std::begin(kMaxSimilarityBackwardConfigurations), std::end(kMaxSimilarityBackwardConfigurations)};
   std::vector<std::string> names;
   for (const MaxSimilarityConfiguration& configuration : kMaxSimilarityConfigurations) names.emplace_back(configuration.name);
   return names;

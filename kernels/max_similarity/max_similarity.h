@@ -14,8 +14,9 @@
 ///   t2i[b, c] = mean over kept tokens r of max over kept patches p of the same product.
 /// The matrix of all products is never stored. The CPU computes the products of one image and one text at a time, in
 /// the core's second-level cache. A GPU keeps them in registers. The forward pass records the position of each maximum;
-/// if several products are equal, it records the lowest position. The backward pass adds the rows at these positions
-/// and computes no products.
+/// if several products are equal, it records the lowest position. The backward pass adds the rows at these positions;
+/// on Hopper GPUs it multiplies all kept rows by weights, which are 0 at other positions. So there, a kept patch or token that is NaN
+/// or infinite makes the gradients of all rows of the other side NaN, and elsewhere only of those that have it as their maximum.
 /// Patches and tokens that are not kept never affect a result, even if they are NaN. If an image has no kept patch, or
 /// a text has no kept token, both similarities of the pair are 0. A NaN or infinite product makes both similarities of
 /// its pair NaN. Sums have a fixed order, so results are the same in every run.
@@ -28,7 +29,7 @@ struct MaxSimilarityProblem {
   std::int64_t tokens = 0;             ///< L, from 0 to kMostRows; on a GPU at most kMostTokensOnGpu
   std::int64_t width = 0;              ///< D, at least 1
   DataType type = DataType::kFloat32;  ///< type of patches, tokens and their gradients; sums are always float32
-  /// On a GPU, for the forward pass: one of max_similarity_configurations(); null if the kernel chooses.
+  /// On a GPU: one of max_similarity_configurations() of the pass; null if the kernel chooses.
   const char* configuration = nullptr;
 
   /// The position of a maximum. The backward pass needs [B, C, P + L] positions, so using 16 bits instead of 32 halves
@@ -38,9 +39,9 @@ struct MaxSimilarityProblem {
   static constexpr std::int64_t kMostTokensOnGpu = 1024;
 };
 
-/// Returns the names of the instantiations of the forward pass on GPUs: "mma" for all GPUs, and hopper/tokens, or hopper/tokens x texts at
-/// once, for Hopper GPUs.
-std::vector<std::string> max_similarity_configurations();
+/// Returns the names of a pass's instantiations on GPUs. Forward: "mma" for all GPUs, and hopper/tokens, or hopper/tokens x texts at once,
+/// for Hopper GPUs. Backward: "gather" for all GPUs, and "hopper".
+std::vector<std::string> max_similarity_configurations(Pass pass);
 
 /// All arrays are contiguous.
 struct MaxSimilarityForward {
@@ -83,7 +84,8 @@ Status max_similarity_backward(const MaxSimilarityBackward& arguments, const Par
 
 /// These functions run on the current device, asynchronously on `stream` (a cudaStream_t). They use tensor cores.
 /// bfloat16 rows are multiplied directly. A float32 row is split into a sum of two bfloat16 rows, so x . y is computed as the sum of three
-/// products of bfloat16 rows. This sum differs from x . y by at most 2^-16 |x| |y|.
+/// products of bfloat16 rows. This sum differs from x . y by at most 2^-16 |x| |y|. The backward pass on Hopper GPUs treats float32 weights
+/// and rows in the same way, and rounds weights to bfloat16 if the rows are bfloat16.
 namespace cuda {
 std::size_t max_similarity_workspace(const MaxSimilarityProblem& problem, Pass pass);
 /// Returns the shared memory that a block of the forward pass needs.

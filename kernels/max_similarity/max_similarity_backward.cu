@@ -1,14 +1,16 @@
-// Backward: sums the rows at the positions of the maxima. Runs once for the patches and, with the roles exchanged, once for the tokens.
-// There are no atomics. Every sum belongs to one warp, which adds in the order of the batch, so that results are the same in every run.
-// A block of 16 warps processes 256 rows of one image (or text) and 64 columns, two per lane. It loops over all texts (or images). A warp
-// owns every sixteenth row. Each row chooses the other side's row at the position of its maximum. The gradient of a row r therefore has two
-// parts. The first part sums the rows that r chose, in registers. The second part sums the rows that chose r. A warp reads the choices of
-// 32 rows of the other side at a time. It learns only from these choices to which r it adds each of the 32 rows, so the sums are in shared
-// memory. The other side's rows come from the caches, because all warps of a block read the same text at about the same time.
+// Backward, on all GPUs: sums the rows at the positions of the maxima. Runs once for the patches and, with the roles exchanged, once for
+// the tokens. There are no atomics. Every sum belongs to one warp, which adds in the order of the batch, so that results are the same in
+// every run. A block of 16 warps processes 256 rows of one image (or text) and 64 columns, two per lane. It loops over all texts (or
+// images). A warp owns every sixteenth row. Each row chooses the other side's row at the position of its maximum. The gradient of a row
+// r therefore has two parts. The first part sums the rows that r chose, in registers. The second part sums the rows that chose r. A warp
+// reads the choices of 32 rows of the other side at a time. It learns only from these choices to which r it adds each of the 32 rows, so
+// the sums are in shared memory. The other side's rows come from the caches, because all warps of a block read the same text at about
+// the same time.
 #include <algorithm>
 
+#include "kernels/device/current_device.h"
 #include "kernels/device/pairs.h"
-#include "kernels/max_similarity/max_similarity.h"
+#include "kernels/max_similarity/backward.h"
 
 namespace tessera::kernels {
 namespace {
@@ -180,6 +182,13 @@ Status max_similarity_backward(const MaxSimilarityBackward& arguments, void* str
   if (Status status = check(arguments); !status.ok()) return status;
   const bool pairs = arguments.problem.images > 0 && arguments.problem.texts > 0;
   if (pairs && arguments.workspace == nullptr) return Status::failure("max_similarity: workspace is a null pointer");
+  const auto aligned = [](const void* rows) { return reinterpret_cast<std::uintptr_t>(rows) % 16 == 0; };
+  if (takes_hopper_gradients(arguments.problem, current_device()) && aligned(arguments.grad_patches) && aligned(arguments.grad_tokens)) {
+    return max_similarity_backward_hopper(arguments, stream);
+  }
+  if (pairs && arguments.problem.configuration != nullptr && std::strcmp(arguments.problem.configuration, "gather") != 0) {
+    return cannot_process(arguments.problem);
+  }
   return arguments.problem.type == DataType::kBfloat16 ? start<Bfloat16>(arguments, stream)
                                                        : start<float>(arguments, stream);
 }

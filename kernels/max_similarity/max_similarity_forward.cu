@@ -252,29 +252,11 @@ auto with_layout(std::int64_t patches, std::int64_t tokens, const Use& use) {
   return use(ForwardLayout<2, 10>());  // never <1, 10>, whose larger staging area would leave too little shared memory for long texts
 }
 
-template <class Element>
-Status pack(const PackedRows& to, std::int64_t groups, const void* rows, const std::uint8_t* keep, std::int64_t width,
-            void* stream) {
-  if (groups > kMostBlocks) return Status::failure("max_similarity: the batch is too large for one launch");
-  return launch("max_similarity packing", pack_rows<Element>, dim3(static_cast<unsigned>(groups)), 32 * kPackWarps, 0,
-                stream, to, static_cast<const Element*>(rows), keep, static_cast<int>(width));
-}
-
-template <class Element>
 Status start(const MaxSimilarityForward& given, void* stream) {
   const MaxSimilarityProblem& problem = given.problem;
   ForwardArguments arguments = make_arguments(given);
   arguments.slices = arguments.patches.part_width / WidthStage<Bfloat16>::kDepth;
-  if (Status status =
-          pack<Element>(arguments.patches, problem.images, given.patches, given.patch_keep, problem.width, stream);
-      !status.ok()) {
-    return status;
-  }
-  if (Status status =
-          pack<Element>(arguments.tokens, problem.texts, given.tokens, given.token_keep, problem.width, stream);
-      !status.ok()) {
-    return status;
-  }
+  if (Status status = pack_both(arguments.patches, arguments.tokens, given, stream); !status.ok()) return status;
   const std::int64_t row_slices = arguments.patches.parts * ((arguments.patches.part_width + kTileColumns - 1) / kTileColumns);
   for (const MaxSimilarityConfiguration& each : kMaxSimilarityConfigurations) {
     if (each.tokens == 0 || (problem.configuration != nullptr && std::strcmp(problem.configuration, each.name) != 0)) continue;
@@ -282,8 +264,7 @@ Status start(const MaxSimilarityForward& given, void* stream) {
     if (plan.configuration != nullptr) return TESSERA_DEVICE_NAMESPACE::max_similarity_forward_hopper(given, plan, stream);
   }
   if (problem.configuration != nullptr && std::strcmp(problem.configuration, "mma") != 0) {
-    return Status::failure(std::string("max_similarity: the configuration ") + problem.configuration +
-                           " cannot process these arguments on this GPU");
+    return cannot_process(problem);
   }
   return with_layout(problem.patches, problem.tokens, [&](auto layout) { return start(layout, arguments, stream); });
 }
@@ -294,7 +275,7 @@ namespace TESSERA_DEVICE_NAMESPACE {
 
 std::size_t max_similarity_workspace(const MaxSimilarityProblem& problem, Pass pass) {
   PackedRows patches, tokens;
-  if (pass == Pass::kForward) return lay_out(problem, nullptr, patches, tokens);
+  if (pass == Pass::kForward || takes_hopper_gradients(problem, current_device())) return lay_out(problem, nullptr, patches, tokens);
   return static_cast<std::size_t>(problem.images + problem.texts) * sizeof(float);  // every image's and every text's number of kept rows
 }
 
@@ -311,7 +292,7 @@ Status max_similarity_forward(const MaxSimilarityForward& arguments, void* strea
                            std::to_string(problem.tokens));
   }
   if (arguments.workspace == nullptr) return Status::failure("max_similarity: workspace is a null pointer");
-  return problem.type == DataType::kBfloat16 ? start<Bfloat16>(arguments, stream) : start<float>(arguments, stream);
+  return start(arguments, stream);
 }
 
 }  // namespace TESSERA_DEVICE_NAMESPACE

@@ -283,12 +283,6 @@ __global__ void __launch_bounds__(kThreads, 1) max_similarity_hopper_kernel(cons
   HopperBlock<kTokens, kTexts>(arguments, shared).run();
 }
 
-/// The packed rows, with the parts of a row as heads.
-TileSource packed_source(const PackedRows& rows, std::int64_t groups) {
-  const std::int64_t row = static_cast<std::int64_t>(rows.parts) * rows.part_width;
-  return {rows.rows, rows.part_width, rows.size, rows.parts, groups, row, rows.part_width, rows.size * row};
-}
-
 template <int kTokens, int kTexts>
 Status start(HopperArguments& arguments, void* stream) {
   const ForwardArguments& common = arguments.common;

@@ -1,8 +1,9 @@
 #pragma once
 
-// The kept rows of each image or text, adjacent and in bfloat16, in the form that the forward kernel multiplies. A
+// The kept rows of each image or text, adjacent and in bfloat16, in the form that the kernels multiply. A
 // float32 row becomes two parts: its value rounded to bfloat16, and the remainder, rounded as well. Together both parts
 // have a precision of 16 bits.
+#include "kernels/device/hopper_layout.h"
 #include "kernels/device/staging.h"
 #include "kernels/max_similarity/max_similarity.h"
 
@@ -12,7 +13,8 @@ namespace {
 using Place = MaxSimilarityProblem::Place;
 
 /// The packed rows of one side, which is all images or all texts. A row has parts x part_width elements, with zeros
-/// past the real width. Rows past a group's count are not written.
+/// past the real width. Rows past a group's count are zeros up to the next multiple of kPackedRows, and not written after it.
+constexpr int kPackedRows = 32;
 struct PackedRows {
   Bfloat16* rows;        ///< [groups, size, parts, part_width]
   std::int32_t* counts;  ///< [groups], number of kept rows
@@ -49,6 +51,20 @@ inline PackedRows packed_rows(void* workspace, std::size_t& offset, std::int64_t
   return side;
 }
 
+/// Places the packed rows of the images and of the texts in the workspace. Returns the size of the workspace.
+inline std::size_t lay_out(const MaxSimilarityProblem& problem, void* workspace, PackedRows& patches, PackedRows& tokens) {
+  std::size_t bytes = 0;
+  patches = packed_rows(workspace, bytes, problem.images, problem.patches, problem);
+  tokens = packed_rows(workspace, bytes, problem.texts, problem.tokens, problem);
+  return bytes;
+}
+
+/// The packed rows for the copy unit of Hopper GPUs, with the parts of a row as heads.
+inline TileSource packed_source(const PackedRows& rows, std::int64_t groups) {
+  const std::int64_t row = static_cast<std::int64_t>(rows.parts) * rows.part_width;
+  return {rows.rows, rows.part_width, rows.size, rows.parts, groups, row, rows.part_width, rows.size * row};
+}
+
 constexpr int kPackWarps = 8;
 
 /// Packs the rows. There is one block for each group, and each of its warps copies every eighth kept row.
@@ -74,7 +90,26 @@ __global__ void __launch_bounds__(32 * kPackWarps)
       if (lane == 0) to.kept[first + place] = static_cast<Place>(row0 + kept_lane);
     });
   }
+  for (int row = count + warp; row < to.size && row < (count + kPackedRows - 1) / kPackedRows * kPackedRows; row += kPackWarps) {
+    for (int column = lane; column < to.row_elements(); column += 32) to.rows[(first + row) * to.row_elements() + column] = {};
+  }
   if (threadIdx.x == 0) to.counts[blockIdx.x] = count;
+}
+
+template <class Element>
+Status pack(const PackedRows& to, std::int64_t groups, const void* rows, const std::uint8_t* keep, std::int64_t width, void* stream) {
+  if (groups > kMostBlocks) return Status::failure("max_similarity: the batch is too large for one launch");
+  return launch("max_similarity packing", pack_rows<Element>, dim3(static_cast<unsigned>(groups)), 32 * kPackWarps, 0, stream, to,
+                static_cast<const Element*>(rows), keep, static_cast<int>(width));
+}
+
+/// Packs the rows of both sides, for the arguments of either pass.
+template <class Arguments>
+Status pack_both(const PackedRows& patches, const PackedRows& tokens, const Arguments& given, void* stream) {
+  const MaxSimilarityProblem& problem = given.problem;
+  const auto side = problem.type == DataType::kBfloat16 ? pack<Bfloat16> : pack<float>;
+  Status status = side(patches, problem.images, given.patches, given.patch_keep, problem.width, stream);
+  return status.ok() ? side(tokens, problem.texts, given.tokens, given.token_keep, problem.width, stream) : status;
 }
 
 }  // namespace

@@ -287,5 +287,20 @@ __device__ __forceinline__ void run_roles(const Block& block) {
   }
 }
 
+template <class Block>
+__global__ void __launch_bounds__(kHopperThreads, 1)
+    sparsify_group_hopper_kernel(const __grid_constant__ typename Block::Arguments arguments) {
+  TESSERA_ALIGNED_SHARED(shared);
+  run_roles(Block(arguments, shared));
+}
+
+/// Launches the kernel with the Block that has the plan's tokens.
+template <template <int kColumns> class Block, class Arguments>
+Status start(const char* operation, const Arguments& arguments, void* stream) {
+  const auto kernel =
+      arguments.plan.configuration->tokens == 56 ? sparsify_group_hopper_kernel<Block<56>> : sparsify_group_hopper_kernel<Block<80>>;
+  return launch(operation, kernel, dim3(persistent_blocks(arguments.batch)), kHopperThreads, arguments.plan.bytes, stream, arguments);
+}
+
 }  // namespace
 }  // namespace tessera::kernels

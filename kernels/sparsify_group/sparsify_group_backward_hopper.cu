@@ -21,6 +21,7 @@ struct HopperBackwardArguments : HopperArguments {
 template <int kColumns>
 struct HopperBackwardBlock : HopperBlock<kColumns> {
   using Base = HopperBlock<kColumns>;
+  using Arguments = HopperBackwardArguments;
   using Base::common, Base::kSums;
   using Results = float[kTiles][kSums];
   static constexpr float kTie = 1024.0f;               // more than there are patches: a number n + kTie m holds two counts
@@ -257,13 +258,6 @@ struct HopperBackwardBlock : HopperBlock<kColumns> {
   }
 };
 
-template <int kColumns>
-__global__ void __launch_bounds__(kHopperThreads, 1)
-    sparsify_group_backward_hopper_kernel(const __grid_constant__ HopperBackwardArguments arguments) {
-  TESSERA_ALIGNED_SHARED(shared);
-  run_roles(HopperBackwardBlock<kColumns>(arguments, shared));
-}
-
 }  // namespace
 
 namespace TESSERA_DEVICE_NAMESPACE {
@@ -288,11 +282,7 @@ Status sparsify_group_backward_hopper(const SparsifyGroupBackward& given, const 
     if (Status status = make_tile_map(arguments.grad_image, "sparsify_group", image, 64); !status.ok()) return status;
   }
   arguments.row_statistics = given.row_statistics;
-  const auto start = [&](auto kernel) {
-    return launch("sparsify_group backward", kernel, dim3(persistent_blocks(problem.batch)), kHopperThreads, plan.bytes, stream, arguments);
-  };
-  return plan.configuration->tokens == 56 ? start(sparsify_group_backward_hopper_kernel<56>)
-                                          : start(sparsify_group_backward_hopper_kernel<80>);
+  return start<HopperBackwardBlock>("sparsify_group backward", arguments, stream);
 }
 
 }  // namespace TESSERA_DEVICE_NAMESPACE

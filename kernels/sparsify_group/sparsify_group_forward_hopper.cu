@@ -18,6 +18,7 @@ struct HopperForwardArguments : HopperArguments {
 template <int kColumns>
 struct HopperForwardBlock : HopperBlock<kColumns> {
   using Base = HopperBlock<kColumns>;
+  using Arguments = HopperForwardArguments;
   using Base::common, Base::kSums;
   using Similarities = float[kTiles][kSums];
   const HopperForwardArguments& arguments;
@@ -197,13 +198,6 @@ struct HopperForwardBlock : HopperBlock<kColumns> {
   }
 };
 
-template <int kColumns>
-__global__ void __launch_bounds__(kHopperThreads, 1)
-    sparsify_group_forward_hopper_kernel(const __grid_constant__ HopperForwardArguments arguments) {
-  TESSERA_ALIGNED_SHARED(shared);
-  run_roles(HopperForwardBlock<kColumns>(arguments, shared));
-}
-
 }  // namespace
 
 namespace TESSERA_DEVICE_NAMESPACE {
@@ -218,11 +212,7 @@ Status sparsify_group_forward_hopper(const SparsifyGroupForward& given, const Sp
   if (Status status = make_tile_map(arguments.grouped, "sparsify_group", grouped, plan.token_rows); !status.ok()) return status;
   arguments.row_statistics = given.row_statistics;
   arguments.all_weights = given.weights;
-  const auto start = [&](auto kernel) {
-    return launch("sparsify_group forward", kernel, dim3(persistent_blocks(problem.batch)), kHopperThreads, plan.bytes, stream, arguments);
-  };
-  return plan.configuration->tokens == 56 ? start(sparsify_group_forward_hopper_kernel<56>)
-                                          : start(sparsify_group_forward_hopper_kernel<80>);
+  return start<HopperForwardBlock>("sparsify_group forward", arguments, stream);
 }
 
 }  // namespace TESSERA_DEVICE_NAMESPACE

@@ -53,17 +53,18 @@ EXPECTED = [
     Expectation(r"backpropagate_activation<.*, true>", registers=128, loads=12, stores=8),
     Expectation(r"update_chunks", registers=64, loads=8, stores=6),  # four blocks of 256 threads
     Expectation(r"sparsify_group_(for|back)ward_kernel<.*>", instructions=("HMMA", "LDGSTS")),
-    # Blocks per multiprocessor: four up to 80 tokens, then three and two; in the backward pass three up to 64 tokens, two of one warpgroup up
-    # to 128, and one of two above.
-    Expectation(r"attention_forward_kernel<(56|80)>", registers=128, instructions=("HGMMA", "LDGSTS"), stores=4, stack=0),
-    Expectation(r"attention_forward_kernel<128>", registers=168, instructions=("HGMMA", "LDGSTS"), stores=4, stack=0),
-    Expectation(r"attention_forward_kernel<(200|256)>", instructions=("HGMMA", "LDGSTS"), stores=4, stack=0),
-    Expectation(r"attention_backward_kernel<1, 1, 4>", registers=168, instructions=("HGMMA", "LDGSTS"), stores=4, stack=0),
-    Expectation(r"attention_backward_kernel<\d, 2, \d+>", instructions=("HGMMA", "LDGSTS"), stores=4, stack=0),
-    Expectation(r"sparsify_group_(for|back)ward_hopper_kernel<\d+>", registers=168,
+    # Blocks per multiprocessor: four up to 80 tokens, then three and two; in the backward pass three up to 64 tokens (heads of width 64),
+    # two of one warpgroup up to 128, and one of two above.
+    Expectation(r"attention_forward_kernel<\d+, (56|80)>", registers=128, instructions=("HGMMA", "LDGSTS"), stores=4, stack=0),
+    Expectation(r"attention_forward_kernel<\d+, 128>", registers=168, instructions=("HGMMA", "LDGSTS"), stores=4, stack=0),
+    Expectation(r"attention_forward_kernel<\d+, (200|256)>", instructions=("HGMMA", "LDGSTS"), stores=4, stack=0),
+    Expectation(r"attention_backward_kernel<64, 1, 1, 4>", registers=168, instructions=("HGMMA", "LDGSTS"), stores=4, stack=0),
+    Expectation(r"attention_backward_kernel<(80, 1, 1, 4|\d+, \d, 2, \d+)>", instructions=("HGMMA", "LDGSTS"), stores=4, stack=0),
+    Expectation(r"sparsify_group_hopper_kernel<Hopper(For|Back)wardBlock<\d+> ?>", registers=168,
                 instructions=("HGMMA", "UTMALDG", "UTMASTG", "USETMAXREG")),
     Expectation(r"token_max_projection_hopper_kernel<\d+>", registers=168, instructions=("HGMMA", "UTMALDG", "USETMAXREG"), stack=0),
     Expectation(r"max_similarity_hopper_kernel<\d+, \d>", registers=168, instructions=("HGMMA", "UTMALDG", "USETMAXREG"), stack=0),
+    Expectation(r"max_similarity_gradient_kernel<\w+>", registers=168, instructions=("HGMMA", "UTMALDG", "USETMAXREG", "HSET2"), stores=4, stack=0),
     Expectation(r"add_tokens<Bfloat16>", registers=85, loads=8, stores=2),
     Expectation(r"add_tokens<float>", registers=128, loads=16, stores=4),
     Expectation(r"add_table_rows<\w+>", registers=64, loads=4, stores=1),

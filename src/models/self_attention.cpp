@@ -102,7 +102,7 @@ kernels::AttentionProblem kernel_problem(const SelfAttentionProblem& p) {
 
 std::vector<std::string> hopper_options(const SelfAttentionProblem& p) {
   const bool narrow = p.qkv.scalar_type() == at::kBFloat16;
-  const bool fits = p.longest <= kernels::kMostAttentionTokens && p.qkv.size(3) == kernels::kAttentionHeadWidth;
+  const bool fits = p.longest <= kernels::kMostAttentionTokens && kernels::is_attention_head_width(p.qkv.size(3));
   if (!p.qkv.is_cuda() || !narrow || !fits || !kernels::cuda::has_attention()) return {};
   return {""};
 }

@@ -58,6 +58,12 @@ kernels::MaxSimilarityProblem make_problem(const at::Tensor& patches, const at::
   return {patches.size(0), patches.size(1), tokens.size(0), tokens.size(1), patches.size(2), kernel_type(patches), nullptr};
 }
 
+void choose_configuration(kernels::MaxSimilarityProblem& problem, kernels::Pass pass, const at::Tensor& patches) {
+  if (!patches.is_cuda()) return;
+  const TuningKey key = max_similarity_tuning_key(pass, patches.scalar_type(), problem.patches, problem.tokens);
+  problem.configuration = tuned_configuration(key, kernels::max_similarity_configurations(pass));
+}
+
 // Returns true if the kernels take the rows. On a GPU, long texts may need more shared memory or more threads than a block has.
 bool fits(const at::Tensor& patches, const at::Tensor& tokens) {
   if (patches.is_cuda() && tokens.size(1) > kernels::MaxSimilarityProblem::kMostTokensOnGpu) return false;
@@ -93,10 +99,7 @@ Four forward_on_device(const at::Tensor& patches, const at::Tensor& tokens, cons
                    keep_y = token_keep.contiguous();
   kernels::MaxSimilarityForward call;
   call.problem = make_problem(x, y);
-  if (x.is_cuda()) {
-    static const std::vector<std::string> known = kernels::max_similarity_configurations();
-    call.problem.configuration = tuned_configuration(max_similarity_tuning_key(x.scalar_type(), x.size(1), y.size(1)), known);
-  }
+  choose_configuration(call.problem, kernels::Pass::kForward, x);
   call.patches = x.const_data_ptr();
   call.tokens = y.const_data_ptr();
   call.patch_keep = mask_bytes(keep_x);
@@ -130,6 +133,7 @@ Pair backward_on_device(const at::Tensor& grad_i2t, const at::Tensor& grad_t2i, 
   const at::Tensor grad_patches = at::empty(x.sizes(), x.options()), grad_tokens = at::empty(y.sizes(), y.options());
   kernels::MaxSimilarityBackward call;
   call.problem = make_problem(x, y);
+  choose_configuration(call.problem, kernels::Pass::kBackward, x);
   call.patches = x.const_data_ptr();
   call.tokens = y.const_data_ptr();
   call.patch_keep = mask_bytes(keep_x);
@@ -215,8 +219,8 @@ Pair operate_without_autocast(const at::Tensor& patches, const at::Tensor& token
 }  // namespace max_similarity_parts
 }  // namespace
 
-TuningKey max_similarity_tuning_key(at::ScalarType type, std::int64_t patches, std::int64_t tokens) {
-  return {"max_similarity", kernels::Pass::kForward, type, {(patches + 15) / 16 * 16, (tokens + 7) / 8 * 8}};
+TuningKey max_similarity_tuning_key(kernels::Pass pass, at::ScalarType type, std::int64_t patches, std::int64_t tokens) {
+  return {"max_similarity", pass, type, {(patches + 15) / 16 * 16, (tokens + 7) / 8 * 8}};
 }
 
 void define_max_similarity(torch::Library& library) {

@@ -11,7 +11,6 @@ namespace tessera::kernels::test {
 namespace {
 
 constexpr DataType kFloat = DataType::kFloat32, kNarrow = DataType::kBfloat16;
-constexpr std::int64_t kWidth = kAttentionHeadWidth;
 
 struct Case {
   std::vector<std::int64_t> lengths;  // of the sequences
@@ -19,6 +18,7 @@ struct Case {
   std::int64_t heads = 2;
   const char *forward = nullptr, *backward = nullptr;  // configurations
   std::int64_t ruined = -1;                            // a sequence whose inputs are NaN
+  std::int64_t width = 64;                             // of a head
 
   std::int64_t rows() const { return std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}); }
   std::int64_t longest() const { return *std::max_element(lengths.begin(), lengths.end()); }
@@ -48,8 +48,8 @@ class Attention : public KernelTest {
     out.resize(static_cast<std::size_t>((c.rows() + kMoreRows) * columns), NAN);
     return out;
   }
-  static std::vector<float> qkv_of(const Case& c) { return values(c, 3 * c.heads * kWidth, 1); }
-  static std::vector<float> gradient_of(const Case& c) { return values(c, c.heads * kWidth, 2); }
+  static std::vector<float> qkv_of(const Case& c) { return values(c, 3 * c.heads * c.width, 1); }
+  static std::vector<float> gradient_of(const Case& c) { return values(c, c.heads * c.width, 2); }
   static float scale() { return 0.125f; }
 
   static AttentionProblem problem_of(const Case& c) {
@@ -58,6 +58,7 @@ class Attention : public KernelTest {
     p.rows = c.rows();
     p.longest = c.longest();
     p.heads = c.heads;
+    p.head_width = c.width;
     p.causal = c.causal;
     p.scale = scale();
     return p;
@@ -72,7 +73,7 @@ class Attention : public KernelTest {
     for (std::size_t i = 0; i <= c.lengths.size(); ++i) starts.push_back(static_cast<std::int32_t>(c.first(i)));
     const unsigned char* const bytes = reinterpret_cast<const unsigned char*>(starts.data());
     const auto offsets = on.allocate({bytes, bytes + 4 * starts.size()});
-    const std::int64_t all = c.rows() + kMoreRows, width = c.heads * kWidth;
+    const std::int64_t all = c.rows() + kMoreRows, width = c.heads * c.width;
     const auto qkv = given(qkv_of(c), kNarrow), grad_output = given(gradient_of(c), kNarrow);
     const auto output = empty(all * width, kNarrow), grad_qkv = empty(3 * all * width, kNarrow),
                statistics = empty(c.heads * c.rows(), kFloat);
@@ -88,7 +89,7 @@ class Attention : public KernelTest {
 
   static Exact by_definition(const Case& c) {
     const std::vector<float> qkv = qkv_of(c), gradient = gradient_of(c);
-    const auto rows = static_cast<std::size_t>(c.rows()), heads = static_cast<std::size_t>(c.heads), d = static_cast<std::size_t>(kWidth);
+    const auto rows = static_cast<std::size_t>(c.rows()), heads = static_cast<std::size_t>(c.heads), d = static_cast<std::size_t>(c.width);
     Exact out{std::vector<double>(rows * heads * d), std::vector<double>(heads * rows), std::vector<double>(3 * rows * heads * d)};
     for (std::size_t sequence = 0; sequence < c.lengths.size(); ++sequence) {
       const auto first = static_cast<std::size_t>(c.first(sequence)), length = static_cast<std::size_t>(c.lengths[sequence]);
@@ -142,11 +143,11 @@ class Attention : public KernelTest {
   }
   void expect_as_defined(const Case& c) const {
     SCOPED_TRACE(testing::Message() << testing::PrintToString(c.lengths) << ", causal " << c.causal << ", configurations "
-                                    << (c.forward ? c.forward : "-") << " " << (c.backward ? c.backward : "-"));
+                                    << (c.forward ? c.forward : "-") << " " << (c.backward ? c.backward : "-") << ", width " << c.width);
     const Results ours = run(c);
     const Exact theirs = by_definition(c);
-    expect_rows("output", c, ours.output, theirs.output, c.heads * kWidth);
-    expect_rows("gradient", c, ours.grad_qkv, theirs.grad_qkv, 3 * c.heads * kWidth);
+    expect_rows("output", c, ours.output, theirs.output, c.heads * c.width);
+    expect_rows("gradient", c, ours.grad_qkv, theirs.grad_qkv, 3 * c.heads * c.width);
     if (c.ruined < 0) expect_close("statistics", ours.statistics, theirs.statistics, 1e-5);
   }
 };
@@ -162,22 +163,27 @@ INSTANTIATE_TEST_SUITE_P(On, Attention, testing::ValuesIn(attention_backend_name
 TEST_P(Attention, MatchesTheDefinitionAtTheLengthsOfModels) {
   for (const std::int64_t length : {50, 77, 196, 197, 256})
     for (const bool causal : {false, true}) expect_as_defined({{length, length}, causal, /*offsets=*/false, length > 128 ? 1 : 2});
+  expect_as_defined({.lengths = {256, 256}, .offsets = false, .heads = 2, .width = 80});
 }
 
 TEST_P(Attention, MatchesTheDefinitionInPackedRows) {
   for (const bool causal : {false, true}) {
     expect_as_defined({{13, 0, 77, 1, 64, 5}, causal});
     expect_as_defined({{16, 129, 65}, causal, true, 1});
+    expect_as_defined({.lengths = {13, 0, 77, 129, 5}, .causal = causal, .width = 80});
   }
 }
 
 TEST_P(Attention, HasConfigurationsOfAllSizes) {
-  const Case c{{37, 9}, false, true, 1};
-  for (const std::string& forward : attention_configurations(problem_of(c), Pass::kForward)) {
-    for (const std::string& backward : attention_configurations(problem_of(c), Pass::kBackward)) {
+  for (const std::int64_t width : {64, 80}) {
+    const Case c{.lengths = {37, 9}, .heads = 1, .width = width};
+    const std::vector<std::string> all[] = {attention_configurations(problem_of(c), Pass::kForward),
+                                            attention_configurations(problem_of(c), Pass::kBackward)};
+    ASSERT_EQ(all[0].size(), all[1].size());
+    for (std::size_t i = 0; i < all[0].size(); ++i) {
       Case each = c;
-      each.forward = forward.c_str();
-      each.backward = backward.c_str();
+      each.forward = all[0][i].c_str();
+      each.backward = all[1][i].c_str();
       expect_as_defined(each);
     }
   }
@@ -189,6 +195,8 @@ TEST_P(Attention, KeepsSequencesApart) {
     c.ruined = ruined;
     expect_as_defined(c);
     c.lengths = {190, 10, 135};
+    expect_as_defined(c);
+    c.width = 80;
     expect_as_defined(c);
   }
 }
@@ -229,7 +237,7 @@ TEST_P(Attention, ErrorsNameBadArguments) {
     return on.attention_forward(call).message();
   };
   EXPECT_EQ(forward([](auto& c) { c.problem.longest = 257; }), "attention: longest must be at most 256, but is 257");
-  EXPECT_EQ(forward([](auto& c) { c.problem.head_width = 80; }), "attention: head_width must be 64, but is 80");
+  EXPECT_EQ(forward([](auto& c) { c.problem.head_width = 96; }), "attention: head_width must be 64 or 80, but is 96");
   EXPECT_EQ(forward([](auto& c) { c.problem.type = kFloat; }), "attention: type must be bfloat16");
   EXPECT_EQ(forward([](auto& c) { c.problem.rows = 7; }), "attention: rows must be sequences * longest without offsets");
   EXPECT_EQ(forward([](auto& c) { c.problem.configuration = "2"; }), "attention: configuration does not exist or is too small");

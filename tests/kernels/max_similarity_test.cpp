@@ -18,9 +18,10 @@ using Place = MaxSimilarityProblem::Place;
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 struct Inputs {
-  MaxSimilarityProblem problem;
+  MaxSimilarityProblem problem;  // its configuration is for the forward pass
   std::vector<float> patches, tokens, grad_i2t, grad_t2i;
   std::vector<std::uint8_t> patch_keep, token_keep;
+  const char* backward = nullptr;  // configuration
 };
 
 struct Results {
@@ -58,7 +59,8 @@ Inputs random_inputs(const MaxSimilarityProblem& problem, const Style& style = {
                 numbers(problem.images * problem.texts),
                 numbers(problem.images * problem.texts),
                 keeps(problem.images * problem.patches),
-                keeps(problem.texts * problem.tokens)};
+                keeps(problem.texts * problem.tokens),
+                nullptr};
   for (std::int64_t b = 0; b < problem.images; ++b) inputs.patch_keep[b * problem.patches] = 1;
   return inputs;
 }
@@ -72,6 +74,8 @@ std::vector<Place> places_of(Buffer& buffer) {
 
 Results run(const Backend& on, const Inputs& in) {
   const MaxSimilarityProblem& problem = in.problem;
+  MaxSimilarityProblem backward = problem;
+  backward.configuration = in.backward;
   const std::int64_t pairs = problem.images * problem.texts;
   const auto numbers = [&](const std::vector<float>& values, DataType type) {
     return on.allocate(to_bytes(values, type));
@@ -80,8 +84,8 @@ Results run(const Backend& on, const Inputs& in) {
   const auto places = [&](std::int64_t count) {
     return on.allocate(std::vector<unsigned char>(count * sizeof(Place), 0xff));
   };
-  const auto workspace = [&](Pass pass) {
-    return on.allocate(std::vector<unsigned char>(on.max_similarity_workspace(problem, pass), 0xff));
+  const auto workspace = [&](const MaxSimilarityProblem& of, Pass pass) {
+    return on.allocate(std::vector<unsigned char>(on.max_similarity_workspace(of, pass), 0xff));
   };
   auto patches = numbers(in.patches, problem.type), tokens = numbers(in.tokens, problem.type),
        grad_i2t = numbers(in.grad_i2t, DataType::kFloat32), grad_t2i = numbers(in.grad_t2i, DataType::kFloat32);
@@ -89,14 +93,14 @@ Results run(const Backend& on, const Inputs& in) {
   auto i2t = empty(pairs, DataType::kFloat32), t2i = empty(pairs, DataType::kFloat32),
        grad_patches = empty(in.patches.size(), problem.type), grad_tokens = empty(in.tokens.size(), problem.type);
   auto best_token = places(pairs * problem.patches), best_patch = places(pairs * problem.tokens);
-  auto forward_memory = workspace(Pass::kForward), backward_memory = workspace(Pass::kBackward);
+  auto forward_memory = workspace(problem, Pass::kForward), backward_memory = workspace(backward, Pass::kBackward);
   expect_ok(on.max_similarity_forward(
       {problem, patches->data(), tokens->data(), static_cast<std::uint8_t*>(patch_keep->data()),
        static_cast<std::uint8_t*>(token_keep->data()), static_cast<float*>(i2t->data()),
        static_cast<float*>(t2i->data()), static_cast<Place*>(best_token->data()),
        static_cast<Place*>(best_patch->data()), forward_memory->data()}));
   expect_ok(on.max_similarity_backward(
-      {problem, patches->data(), tokens->data(), static_cast<std::uint8_t*>(patch_keep->data()),
+      {backward, patches->data(), tokens->data(), static_cast<std::uint8_t*>(patch_keep->data()),
        static_cast<std::uint8_t*>(token_keep->data()), static_cast<Place*>(best_token->data()),
        static_cast<Place*>(best_patch->data()), static_cast<float*>(grad_i2t->data()),
        static_cast<float*>(grad_t2i->data()), grad_patches->data(), grad_tokens->data(), backward_memory->data()}));
@@ -269,6 +273,38 @@ TEST_P(MaxSimilarityKernel, EveryConfigurationMatchesTheDefinition) {
   }
 }
 
+TEST_P(MaxSimilarityKernel, EveryBackwardConfigurationMatchesTheDefinition) {
+  if (on_cpu) GTEST_SKIP() << "configurations are for GPUs";
+  // The benchmark's sizes; rows of many texts and images in a block, and more columns than a block has; the largest sizes of the kernel for
+  // Hopper GPUs.
+  const MaxSimilarityProblem problems[] = {{2, 196, 3, 55, 256}, {9, 33, 20, 16, 200}, {1, 1024, 2, 17, 8}, {2, 16, 1, 1024, 136}};
+  for (const char* const configuration : kMaxSimilarityBackwardConfigurations) {
+    if (configuration == std::string("hopper") && !runs_hopper_kernels(on)) continue;
+    SCOPED_TRACE(configuration);
+    for (const MaxSimilarityProblem& problem : problems) {
+      for (const DataType type : types()) {
+        Inputs inputs = random_inputs(typed(problem, type), {.drops = problem.width != 256});
+        inputs.backward = configuration;
+        expect_as_defined(inputs);
+      }
+    }
+  }
+}
+
+TEST_P(MaxSimilarityKernel, GradientsOfRowsThatChooseEachOtherAreExactInBothParts) {
+  if (on_cpu || !runs_hopper_kernels(on)) GTEST_SKIP() << "a test of a kernel for Hopper GPUs";
+  // Each patch is a token, so they choose each other. Their weight is the sum of two numbers that bfloat16 cannot represent.
+  Inputs inputs = random_inputs({1, 16, 1, 16, 16}, {.drops = false});
+  std::fill(inputs.patches.begin(), inputs.patches.end(), 0.0f);
+  for (int i = 0; i < 16; ++i) inputs.patches[17 * i] = 1.0f;
+  inputs.tokens = inputs.patches;
+  inputs.grad_i2t = {16.0f * (1.0f + 0x1p-9f)};
+  inputs.grad_t2i = {16.0f * (1.0f + 0x1p-8f + 0x1p-12f)};
+  const Results ours = run(on, inputs);
+  for (int i = 0; i < 256; ++i) EXPECT_EQ(ours.grad_patches[i], i % 17 == 0 ? 2.0f + 0x1p-9f + 0x1p-8f + 0x1p-12f : 0.0f) << i;
+  EXPECT_EQ(ours.grad_tokens, ours.grad_patches);
+}
+
 TEST_P(MaxSimilarityKernel, RefusesAConfigurationThatCannotProcessTheProblem) {
   if (on_cpu) GTEST_SKIP() << "configurations are for GPUs";
   const auto message = [&](const char* configuration, std::int64_t patches, std::int64_t tokens) {
@@ -294,6 +330,25 @@ TEST_P(MaxSimilarityKernel, RefusesAConfigurationThatCannotProcessTheProblem) {
   EXPECT_EQ(message("hopper/80", 257, 4), "max_similarity: the configuration hopper/80 cannot process these arguments on this GPU");
   EXPECT_EQ(message("hopper/80", 196, 81), "max_similarity: the configuration hopper/80 cannot process these arguments on this GPU");
   EXPECT_EQ(message("hopper/8", 196, 4), "max_similarity: the configuration hopper/8 cannot process these arguments on this GPU");
+}
+
+TEST(MaxSimilarityPlan, HopperGradientsNeedRowsOfSixteenBytesAndSixteenRows) {
+  const auto takes = [](std::int64_t patches, std::int64_t tokens, std::int64_t width, const char* configuration = nullptr,
+                        int compute_capability = 90) {
+    MaxSimilarityProblem problem{4, patches, 5, tokens, width};
+    problem.configuration = configuration;
+    return takes_hopper_gradients(problem, {compute_capability, 227 * 1024});
+  };
+  EXPECT_TRUE(takes(196, 55, 256));
+  EXPECT_TRUE(takes(16, 16, 8, "hopper"));
+  EXPECT_FALSE(takes(196, 55, 256, "gather"));
+  EXPECT_FALSE(takes(196, 55, 256, nullptr, 80));
+  EXPECT_FALSE(takes(196, 55, 252));
+  EXPECT_FALSE(takes(15, 55, 256));
+  EXPECT_FALSE(takes(196, 1025, 256));
+  EXPECT_FALSE(takes_hopper_gradients({0, 196, 5, 55, 256}, {90, 227 * 1024}));
+  EXPECT_EQ(gradient_plan({256, 196, 256, 55, 256}, true, {90, 227 * 1024}).slots, 3);
+  EXPECT_EQ(gradient_plan({256, 196, 256, 55, 256}, false, {90, 227 * 1024}).slots, 6);
 }
 
 TEST(MaxSimilarityPlan, HopperKernelsProcessImagesThatFitIntoSharedMemory) {
@@ -408,8 +463,11 @@ TEST_P(MaxSimilarityKernel, KeptNanOrInfinityMakesItsPairsNan) {
 }
 
 TEST_P(MaxSimilarityKernel, IsDeterministic) {
-  const Inputs inputs = random_inputs(typed({5, 150, 7, 20, 40}, types().back()));
-  expect_equal(in_reverse_order([&] { return run(on, inputs); }), run(on, inputs));
+  Inputs inputs = random_inputs(typed({5, 150, 7, 20, 40}, types().back()));
+  for (const char* const backward : {static_cast<const char*>(nullptr), kMaxSimilarityBackwardConfigurations[0]}) {
+    inputs.backward = backward;
+    expect_equal(in_reverse_order([&] { return run(on, inputs); }), run(on, inputs));
+  }
 }
 
 TEST_P(MaxSimilarityKernel, WithoutPairsGradientsAreZero) {
