@@ -58,9 +58,20 @@ void merge_views(std::map<std::string, ViewNeeds>& into, const std::map<std::str
     both.student |= view.student;
     both.optional &= view.optional;
     both.teacher_captions = most_captions(both, view);
+    if (both.taught != 0 && view.taught != 0 && both.taught != view.taught)
+      user_error("objective: two objectives need stored embeddings of teachers of the view ", name, ", one ", both.taught, " and one ",
+                 view.taught, " wide, but a run has those of one data.teachers: give both the same teachers");
+    both.taught = std::max(both.taught, view.taught);
     both.teacher |= view.teacher;
+    if (both.teacher && both.taught > 0)
+      user_error("objective: one of the objectives learns from stored embeddings of the view ", name,
+                 ", and another from a teacher's features of it: leave out one of the two, or give it another view");
     both.extras.insert(view.extras.begin(), view.extras.end());
   }
+}
+
+std::string teacher_name(const std::optional<std::string>& model) {
+  return model ? concat("the model ", *model) : "the moving average of the trained model";
 }
 
 }  // namespace
@@ -73,6 +84,10 @@ bool Needs::teacher() const {
 }
 
 void Needs::merge(const Needs& other) {
+  if (teacher() && other.teacher() && teacher_model != other.teacher_model)
+    user_error("objective: a run has one teacher, but the objectives need ", teacher_name(teacher_model), " and ",
+               teacher_name(other.teacher_model), ": leave out one of the two");
+  if (other.teacher()) teacher_model = other.teacher_model;
   merge_views(images, other.images);
   merge_views(texts, other.texts);
   duplicates |= other.duplicates;
@@ -131,6 +146,16 @@ const TowerFeatures& Features::teacher_image(const std::string& view) const {
 }
 const TowerFeatures& Features::teacher_text(const std::string& view) const {
   return find_view(teacher_texts, view, "teacher's text");
+}
+
+void add_taught(const Batch& batch, const Needs& needs, Features& features) {
+  const auto add = [](const auto& inputs, const auto& views, auto& taught) {
+    for (const auto& [name, view] : views)
+      if (const auto input = inputs.find(name); view.taught > 0 && input != inputs.end() && input->second.taught.defined())
+        taught[name].global = input->second.taught;
+  };
+  add(batch.images, needs.images, features.teacher_images);
+  add(batch.texts, needs.texts, features.teacher_texts);
 }
 
 Features joined(const std::vector<Features>& chunks) {

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -13,15 +14,16 @@ namespace tessera {
 struct Encoded;
 struct Sample;
 
-/// What an image encoder returned for a batch of images in an earlier pass, stored with 16 or 32 bits per value. A tensor that was not
-/// stored is undefined.
+/// What an image encoder returned for a batch of images in an earlier pass, stored with 16 or 32 bits per value; or what a tower's read-out
+/// returned for images or texts. A tensor that was not stored is undefined.
 struct EncodedImages {
   at::Tensor tokens;       // [B, N, w]
   at::Tensor class_token;  // [B, w]
   at::Tensor attention;    // [B, N, M], each token's weights for the M input positions that it is made from
+  at::Tensor pooled{};     // [B, w] or [B, K, w], the vectors that the projection maps to embeddings; the other tensors are then undefined
 
-  /// Returns class_token if it is defined, otherwise tokens. Returns an undefined tensor if neither is defined.
-  const at::Tensor& values() const { return class_token.defined() ? class_token : tokens; }
+  /// Returns the first of class_token, tokens and pooled that is defined, or an undefined tensor.
+  const at::Tensor& values() const { return class_token.defined() ? class_token : tokens.defined() ? tokens : pooled; }
   bool defined() const { return values().defined(); }
 };
 
@@ -31,7 +33,8 @@ struct Boxes {
   at::Tensor mask;     // bool [B, R], true where a box exists
 };
 
-/// One view of a batch as the input of a tower. Exactly one of `pixels`, `patches`, `regions`, `ids` and `encoded` is defined.
+/// One view of a batch as the input of a tower. Exactly one of `pixels`, `patches`, `regions`, `ids` and `encoded` is defined, except that a
+/// text view with stored vectors (encoded.pooled) also has its ids.
 struct TowerInput {
   at::Tensor pixels;        // uint8 [B, 3, H, W], normalized on the device by the model; or float, already normalized
   /// uint8 or float [B, T, 3 * h * w]: images that keep their own shapes, as row-major sequences of patches padded to the longest
@@ -40,7 +43,7 @@ struct TowerInput {
   at::Tensor grids;         // int64 [B, 2], the size of each image in patches (height, width); on the CPU even if the view is on a GPU
   at::Tensor regions;       // float32 [B, R, F], a detector's region features; F = 0 if no sample has region features
   at::Tensor ids;           // int64 token ids [B, L], or [B, K, L] in a view with K captions per image
-  EncodedImages encoded;  // images that the tower's encoder has encoded before (data.features)
+  EncodedImages encoded;  // images or texts that the tower has encoded before (data.features)
   /// Marks what is real (not padding and not missing), as bool [B, R] for regions, [B, L] or [B, K, L] for ids, [B, T] for patches, and
   /// [B, 1] for pixels and encoded images. A row that is all false means that the sample lacks the view or, in a view with several texts
   /// per image, that the image lacks the row's text. Undefined if everything is real.
@@ -50,6 +53,7 @@ struct TowerInput {
   at::Tensor lengths;
   Boxes boxes;         // boxes in an image view; undefined unless requested by ViewNeeds::boxes
   at::Tensor hidden;   // bool [B, N], true for patches that the encoder's mask token replaces; undefined if there are none
+  at::Tensor taught;   // [B, E] or [B, K, E], stored embeddings of teachers, side by side (ViewNeeds::taught); undefined if there are none
 
   /// Returns whichever of `pixels`, `patches`, `regions`, `ids` and `encoded.values()` is defined, or an undefined tensor.
   const at::Tensor& values() const {
@@ -60,7 +64,7 @@ struct TowerInput {
                                : encoded.values();
   }
   /// Whether the view consists of images, which may be encoded already.
-  bool of_images() const { return pixels.defined() || patches.defined() || encoded.defined(); }
+  bool of_images() const { return pixels.defined() || patches.defined() || (encoded.defined() && !ids.defined()); }
   /// Returns a copy on the device, except for `lengths` and `grids`. Copies from page-locked memory do not wait.
   TowerInput to(const at::Device& device) const;
 };
@@ -155,6 +159,7 @@ struct ViewNeeds {
   bool regions = false;    // whether this image view holds the sample's region features instead of its pixels
   bool optional = false;   // whether samples that lack the view are kept, with a mask row that is all false; if not, they are skipped
   bool teacher = false;    // whether the run's teacher encodes the view too (Features::teacher_images, teacher_texts)
+  std::int64_t taught = 0;   // width of the stored embeddings of teachers that the view's inputs must have (TowerInput::taught); 0: none
   std::int64_t teacher_captions = 0;  // how many of an image's K captions the teacher encodes; 0: all
   LastBlock last_block = LastBlock::plain;  // kind of last block for `dense` in evaluation mode; all other features use a plain last block
   std::map<std::string, TowerExtra> extras{};  // TowerFeatures::extras that are needed, if a tower encodes the view
@@ -167,6 +172,8 @@ struct Needs {
   std::map<std::string, ViewNeeds> images = {{"image", {}}};
   std::map<std::string, ViewNeeds> texts = {{"caption", {}}};
   bool duplicates = false;  // whether Batch::duplicates is needed
+  /// The frozen model that is the run's teacher, if a view is encoded by a teacher; nullopt: the moving average of the trained model.
+  std::optional<std::string> teacher_model{};
   std::map<std::string, DataExtra> extras{};  // Features::extras that are needed
 
   /// Whether any view is encoded by a teacher.
@@ -183,6 +190,7 @@ void for_each_tensor(Encoded& encoded, F&& f) {
   f(encoded.tokens);
   f(encoded.class_token);
   f(encoded.attention);
+  f(encoded.pooled);
 }
 template <class These, class F>
   requires std::is_same_v<std::remove_const_t<These>, Boxes>
@@ -203,6 +211,7 @@ void for_each_tensor(Input& input, F&& f) {
   f(input.lengths);
   for_each_tensor(input.boxes, f);
   f(input.hidden);
+  f(input.taught);
 }
 template <class Groups, class F>
   requires std::is_same_v<std::remove_const_t<Groups>, DuplicateGroups>

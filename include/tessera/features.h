@@ -49,7 +49,8 @@ void for_each_tensor(Tower& features, F&& f) {
 struct Features {
   std::map<std::string, TowerFeatures> images;
   std::map<std::string, TowerFeatures> texts;
-  /// The features from the run's teacher, without gradient, for the views that request them (ViewNeeds::teacher).
+  /// The features from the run's teacher, without gradient, for the views that request them (ViewNeeds::teacher). For views with stored
+  /// embeddings of teachers (ViewNeeds::taught), they are `global`.
   std::map<std::string, TowerFeatures> teacher_images;
   std::map<std::string, TowerFeatures> teacher_texts;
   DuplicateGroups duplicates;
@@ -70,6 +71,9 @@ void for_each_tensor(Whole& features, F&& f) {
   for_each_tensor(features.duplicates, f);
   for (auto& [name, extra] : features.extras) f(extra);
 }
+
+/// Adds the batch's stored embeddings of teachers (ViewNeeds::taught) to the teacher's features.
+void add_taught(const Batch& batch, const Needs& needs, Features& features);
 
 /// Joins the features of consecutive chunks of a batch into features of the whole batch.
 Features joined(const std::vector<Features>& chunks);

@@ -41,6 +41,7 @@ Batch synthetic_batch(const DualEncoder& model, const Needs& needs, std::int64_t
       input = random_patches(size, size_of_view, *preprocessing.patch_size, numbers);
     else
       input.pixels = at::randint(256, {size, 3, size_of_view.height, size_of_view.width}, numbers.dtype(at::kByte));
+    if (view.taught > 0) input.taught = at::randn({size, view.taught}, numbers.dtype(at::kFloat));
     if (view.boxes) {
       const std::int64_t boxes = texts_of(kPhrases);
       const at::Tensor first = 0.5 * at::rand({size, boxes, 2}, numbers.dtype(at::kFloat));
@@ -52,11 +53,13 @@ Batch synthetic_batch(const DualEncoder& model, const Needs& needs, std::int64_t
     const std::int64_t length = encoder.context_length();
     std::vector<std::int64_t> rows = {size};
     if (holds_several_texts(name)) rows.push_back(texts_of(name));
-    std::vector<std::int64_t> shape = rows;
+    std::vector<std::int64_t> shape = rows, taught = rows;
     shape.push_back(length);
+    taught.push_back(view.taught);
     batch.texts[name] = text_input(at::randint(encoder.vocab_size(), shape, numbers),
                                    at::ones(shape, numbers.dtype(at::kBool)));
     batch.texts[name].lengths = at::full(rows, length, at::kLong);
+    if (view.taught > 0) batch.texts[name].taught = at::randn(taught, numbers.dtype(at::kFloat));
   }
   batch.labels = at::full({size}, -1, numbers);
   if (needs.duplicates) batch.duplicates = {at::arange(size, numbers), at::arange(size, numbers)};

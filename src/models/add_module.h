@@ -16,8 +16,10 @@ void add_readout(ReadOutRegistry& list, const char* name, const char* help) {
   list.add<Settings>(name, help, [](const Settings& s, const ReadOutContext& context) { return std::make_shared<Module>(s, context); });
 }
 
-// Each of these functions adds the module of its name; add_poolings() adds cls, eos, gap, max and cls_mean.
+// Each of these functions adds the module of its name; add_poolings() adds cls, eos, gap, max and cls_mean,
+// add_stored_encoders() stored_images and stored_texts.
 void add_convnext(EncoderRegistry& list);
+void add_stored_encoders(EncoderRegistry& list);
 void add_timm_resnet(EncoderRegistry& list);
 void add_attention_pool_2d(ReadOutRegistry& list);
 void add_attentional_pool(ReadOutRegistry& list);

@@ -331,6 +331,7 @@ Features DualEncoder::forward(const Batch& batch, const Needs& needs) {
   if (!needs.texts.empty()) features.texts = encode_views(text_tower(), batch.texts, needs.texts);
   features.duplicates = batch.duplicates;
   features.extras = batch.extras;
+  add_taught(batch, needs, features);
   return features;
 }
 

@@ -23,6 +23,7 @@ EncoderRegistry& encoders() {
                                             "vision transformer that groups its patches; read-out groups");
     add_encoder<TextGroupEncoder, TextGroupEncoderSettings>(list, "text_group_encoder",
                                                             "text transformer that groups its tokens; read-out groups");
+    add_stored_encoders(list);
     return list;
   }();
   return registry;

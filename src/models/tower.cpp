@@ -116,7 +116,16 @@ Encoded encoded_for(Encoder& encoder, const TowerInput& input, const ViewNeeds& 
 
 }  // namespace
 
+at::Tensor Tower::pooled(const TowerInput& input) {
+  return encoder_->final_norm(readout_->forward(encoder_->encode(input), {}).embedding);
+}
+
 TowerFeatures Tower::forward(const TowerInput& given, const ViewNeeds& needs) {
+  if (given.encoded.pooled.defined()) {
+    TowerFeatures out;
+    out.global = projection_->global(at_least_float(given.encoded.pooled));
+    return out;
+  }
   TowerInput input = given;
   if (needs.hidden.share > 0)
     input.hidden = draw_hidden_patches(needs.hidden, input.values().size(0), encoder_->maskable_grid(input.pixels),

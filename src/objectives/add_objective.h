@@ -14,8 +14,10 @@ void add_objective(ObjectiveRegistry& list, const char* name, const char* help) 
 }
 
 // Each of these functions adds the objective of its name.
+void add_affinity(ObjectiveRegistry& list);
 void add_clip(ObjectiveRegistry& list);
 void add_cosmos(ObjectiveRegistry& list);
+void add_distill(ObjectiveRegistry& list);
 void add_dreamlip(ObjectiveRegistry& list);
 void add_filip(ObjectiveRegistry& list);
 void add_gloria(ObjectiveRegistry& list);

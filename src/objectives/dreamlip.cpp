@@ -1,6 +1,7 @@
 #include "src/objectives/add_objective.h"
 #include "src/objectives/pairs/contrast.h"
 #include "src/objectives/pairs/features.h"
+#include "src/objectives/pairs/matryoshka.h"
 #include "src/objectives/pairs/tiled_losses.h"
 #include "src/ops/token_contrast.h"
 #include <tessera/objectives/caption_settings.h>
@@ -16,6 +17,11 @@ struct MultiPositiveClipSettings {
   std::string denominator = "slot";
 };
 
+// The settings of the objective itself. DreamLip has those of its contrast, but no nested widths, because it compares tokens, too.
+struct NestedMultiPositiveClipSettings : MultiPositiveClipSettings {
+  std::optional<MatryoshkaSettings> matryoshka;
+};
+
 void fields(auto& v, MultiPositiveClipSettings& s) {
   fields(v, s.captions);
   v("denominator", s.denominator,
@@ -24,31 +30,40 @@ void fields(auto& v, MultiPositiveClipSettings& s) {
     config::one_of({"slot", "all", "negatives"}));
 }
 
+void fields(auto& v, NestedMultiPositiveClipSettings& s) {
+  fields(v, static_cast<MultiPositiveClipSettings&>(s));
+  v("matryoshka", s.matryoshka, kMatryoshkaHelp);
+}
+
 /// InfoNCE with K captions per image, all of them positives (DreamLIP, arXiv 2403.17007, eq. 3; COSMOS, 2412.01814). With K = 1 it
 /// equals `clip`. With the denominator `slot`, the term `loss_i2t` is a mean over images and caption slots (an image's first, second, ...
 /// caption); with the other denominators, it is a mean over images. The term `loss_t2i` is a mean over captions.
 class MultiPositiveClip : public ContrastiveObjective {
  public:
-  MultiPositiveClip(const MultiPositiveClipSettings& settings, const ObjectiveContext& context)
-      : ContrastiveObjective(context), settings_(settings) {
-    contrasts_ = {"loss_t2i"};
-    if (settings.denominator == "slot") contrasts_.emplace_back("loss_i2t");
+  MultiPositiveClip(const NestedMultiPositiveClipSettings& settings, const ObjectiveContext& context)
+      : ContrastiveObjective(context), settings_(settings), matryoshka_(settings.matryoshka, "multi_positive_clip", context) {
+    contrasts_ = matryoshka_.names({"loss_t2i"});
+    if (settings.denominator == "slot") contrasts_ = matryoshka_.names({"loss_i2t", "loss_t2i"});
   }
 
   Losses forward(const Features& features, const StepContext& context) override {
     const NoAutocast no_autocast;
     const PairFeatures captions =
         caption_features(features, "multi_positive_clip", settings_.captions, {.image_global = true}, context.group);
-    const Contrast contrast = tiled_info_nce({unit_rows(captions.image_global), unit_rows(captions.text_global), captions.relation,
-                                              settings_.captions.chunk, context.group},
-                                             scale(captions.dtype()), denominator_named(settings_.denominator));
-    return {contrast.loss, {{"loss_i2t", contrast.i2t}, {"loss_t2i", contrast.t2i}}, {}};
+    const auto loss_of = [&](const at::Tensor& images, const at::Tensor& texts) -> Losses {
+      const Contrast contrast = tiled_info_nce({images, texts, captions.relation, settings_.captions.chunk, context.group},
+                                               scale(captions.dtype()), denominator_named(settings_.denominator));
+      return {contrast.loss, {{"loss_i2t", contrast.i2t}, {"loss_t2i", contrast.t2i}}, {}};
+    };
+    return matryoshka_.loss(captions.image_global, captions.text_global, context.group, loss_of);
   }
 
   Needs needs() const override { return settings_.captions.needs(); }
+  std::vector<std::int64_t> nested_widths() const override { return matryoshka_.widths(); }
 
  private:
   MultiPositiveClipSettings settings_;
+  Matryoshka matryoshka_;
 };
 
 struct GroupingSettings {
@@ -127,7 +142,7 @@ class DreamLip : public ContrastiveObjective {
       : ContrastiveObjective(context) {
     ObjectiveContext shared = context;
     shared.logit_scale = logit_scale();
-    contrast_ = std::make_shared<MultiPositiveClip>(settings.contrast, shared);
+    contrast_ = std::make_shared<MultiPositiveClip>(NestedMultiPositiveClipSettings{settings.contrast, {}}, shared);
     grouping_ = std::make_shared<SubcaptionGrouping>(SubcaptionGroupingSettings{settings.contrast.captions, settings.grouping}, shared);
   }
 
@@ -158,7 +173,7 @@ class DreamLip : public ContrastiveObjective {
 }  // namespace
 
 void add_multi_positive_clip(ObjectiveRegistry& list) {
-  add_objective<MultiPositiveClip, MultiPositiveClipSettings>(list, "multi_positive_clip", "contrast of an image with several captions");
+  add_objective<MultiPositiveClip, NestedMultiPositiveClipSettings>(list, "multi_positive_clip", "contrast of an image with several captions");
 }
 
 void add_subcaption_grouping(ObjectiveRegistry& list) {

@@ -38,6 +38,8 @@ ObjectiveRegistry& objectives() {
     add_clip(list);
     add_sparc(list);
     add_siglip(list);
+    add_distill(list);
+    add_affinity(list);
     add_filip(list);
     add_pacl(list);
     add_gloria(list);

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "src/objectives/add_objective.h"
+#include "src/objectives/pairs/matryoshka.h"
 #include "src/objectives/pairs/negatives.h"
 #include "src/objectives/pairs/pair_objective.h"
 #include "src/objectives/pairs/tiled_losses.h"
@@ -18,6 +19,7 @@ struct SiglipSettings {
   NegativeTextSettings negatives;
   double init_logit_scale = 2.302585092994046;  // log 10
   double init_logit_bias = -10.0;
+  std::optional<MatryoshkaSettings> matryoshka;
 };
 
 void fields(auto& v, SiglipSettings& s) {
@@ -26,6 +28,7 @@ void fields(auto& v, SiglipSettings& s) {
   v("init_logit_scale", s.init_logit_scale, "initial value of logit_scale, the log of the factor that cosines are multiplied by");
   v("init_logit_bias", s.init_logit_bias,
     "initial value of logit_bias; about minus the log of the number of negatives");
+  v("matryoshka", s.matryoshka, kMatryoshkaHelp);
 }
 
 // Replaces the logits of matching pairs and left-out pairs, so that these pairs add nothing to the loss of the negatives.
@@ -50,23 +53,28 @@ at::Tensor composed_others(const PairSet& pairs, const at::Tensor& scale, const 
 class Siglip : public PairObjective<SiglipSettings> {
  public:
   Siglip(const SiglipSettings& settings, const ObjectiveContext& context)
-      : PairObjective("siglip", {.image_global = true, .text_global = true}, settings, context, settings.init_logit_scale) {
+      : PairObjective("siglip", {.image_global = true, .text_global = true}, settings, context, settings.init_logit_scale),
+        matryoshka_(settings.matryoshka, "siglip", context) {
+    matryoshka_.refuse("hard_negatives", settings.negatives.any());
     logit_bias_ = register_parameter("logit_bias", at::full({}, settings.init_logit_bias, at::kFloat));
   }
 
   Losses loss(const PairFeatures& pairs, const Features& features, const StepContext& context) override {
-    const at::Tensor image = unit_rows(pairs.image_global), text = unit_rows(pairs.text_global);  // [B, D]
     const at::Tensor factor = scale(pairs.dtype()), bias = logit_bias_.to(pairs.dtype());
     const auto mean_of = [&](const at::Tensor& sum) { return pairs.relation.mean_of(sum, context.group); };
-    const PairSet set{image, text.unsqueeze(1), pairs.relation, settings_.pairs.chunk, context.group};
-    const SigmoidLoss sigmoid = set.chunk ? tiled_sigmoid(set, factor, bias)
-                                          : SigmoidLoss{own_sigmoid(set, factor, bias), composed_others(set, factor, bias)};
-    const at::Tensor positive = mean_of(sigmoid.own), negative = mean_of(sigmoid.others);
-    Losses losses{positive + negative, {{"loss_positive", positive}, {"loss_negative", negative}}, {}};
+    const auto loss_of = [&](const at::Tensor& images, const at::Tensor& texts) -> Losses {
+      const PairSet set{images, texts, pairs.relation, settings_.pairs.chunk, context.group};
+      const SigmoidLoss sigmoid = set.chunk || matryoshka_
+                                      ? tiled_sigmoid(set, factor, bias)
+                                      : SigmoidLoss{own_sigmoid(set, factor, bias), composed_others(set, factor, bias)};
+      const at::Tensor positive = mean_of(sigmoid.own), negative = mean_of(sigmoid.others);
+      return {positive + negative, {{"loss_positive", positive}, {"loss_negative", negative}}, {}};
+    };
+    Losses losses = matryoshka_.loss(pairs.image_global, pairs.text_global.unsqueeze(1), context.group, loss_of);
     const NegativeTexts wrong = negative_texts(features, "siglip", settings_.negatives, pairs);
     if (!wrong.defined()) return losses;
     const at::Tensor hard =
-        mean_of(negative_sigmoid_sums(image, factor, bias, wrong, settings_.pairs.chunk, context.group).sum());
+        mean_of(negative_sigmoid_sums(unit_rows(pairs.image_global), factor, bias, wrong, settings_.pairs.chunk, context.group).sum());
     losses.add("loss_hard_negative", 1, hard);
     losses.statistics = {wrong.count()};
     return losses;
@@ -78,7 +86,10 @@ class Siglip : public PairObjective<SiglipSettings> {
     return needs;
   }
 
+  std::vector<std::int64_t> nested_widths() const override { return matryoshka_.widths(); }
+
  private:
+  Matryoshka matryoshka_;
   at::Tensor logit_bias_;
 };
 

@@ -133,6 +133,14 @@ void WeightedSum::after_step(const StepContext& done) {
   for (std::size_t i = 0; i < terms_.size(); ++i) terms_[i].objective->after_step(context_of(i, done));
 }
 
+std::vector<std::int64_t> WeightedSum::nested_widths() const {
+  std::set<std::int64_t> all;
+  for (const Term& term : terms_)
+    if (term.weight != 0)
+      for (const std::int64_t width : term.objective->nested_widths()) all.insert(width);
+  return {all.begin(), all.end()};
+}
+
 bool WeightedSum::follows_step() const {
   return std::any_of(terms_.begin(), terms_.end(), [](const Term& term) { return term.objective->follows_step(); });
 }

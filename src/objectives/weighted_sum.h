@@ -50,6 +50,7 @@ class WeightedSum : public Objective {
   void before_step(const std::vector<const Batch*>& batches, const StepContext& step) override;
   void after_step(const StepContext& done) override;
   bool follows_step() const override;
+  std::vector<std::int64_t> nested_widths() const override;
   /// Returns the momentum that the objectives with a teacher have in common. Throws UserError if their momenta differ, because a
   /// run keeps only one teacher.
   double teacher_momentum(const StepContext& step) const override;

@@ -1,4 +1,6 @@
 // Runs those reference cases that have several captions per image, each case split over several ranks.
+#include <cmath>
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -30,15 +32,23 @@ Tensors captions_rank(const probe::Case& given, const ProcessGroup& group) {
     if (values.is_floating_point()) leaves[name] = values.requires_grad_(true);
     return values;
   };
+  const bool one_caption = given.module == "clip" || given.module == "distill" || given.module == "affinity";
+  const std::string view = one_caption ? "caption" : "captions";
   Features features;
   features.images["image"].global = part("image_global");
   features.images["image"].tokens = part("image_tokens");
-  features.texts["captions"].global = part("text_global");
-  features.texts["captions"].present = part("caption_mask");
+  features.texts[view].global = part("text_global");
+  features.texts[view].present = part("caption_mask");
+  if (given.inputs.contains("teacher_image")) {
+    features.teacher_images["image"].global = part_of(given.inputs.at("teacher_image"), group);
+    features.teacher_texts[view].global = part_of(given.inputs.at("teacher_text"), group);
+  }
   features.duplicates.image_group = part("image_ids");
   features.duplicates.captions_group = part("caption_ids");
   StepContext context;
   context.group = group;
+  if (given.parameters.contains("teacher_logit_scale"))
+    context.teacher_scale = std::exp(given.parameters.at("teacher_logit_scale").item<double>());
   auto* flair = dynamic_cast<Flair*>(objective.get());
   const bool given_slots = given.inputs.contains("negative_slots");
   const at::Tensor loss = flair != nullptr && given_slots
@@ -60,7 +70,8 @@ Tensors captions_rank(const probe::Case& given, const ProcessGroup& group) {
 std::vector<std::string> caption_case_files() {
   std::vector<std::string> out;
   for (const auto& [system, prefix] : std::vector<std::pair<std::string, std::string>>{
-           {"captions", "multi_positive_"}, {"captions", "subcaption_"}, {"flair", "flair_"}})
+           {"captions", "multi_positive_"}, {"captions", "subcaption_"}, {"flair", "flair_"},
+           {"teachers", "affinity_"}, {"teachers", "distill_"}, {"teachers", "matryoshka_"}})
     for (const std::string& path : golden_cases(system, prefix)) out.push_back(path);
   return out;
 }

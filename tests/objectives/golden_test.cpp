@@ -17,6 +17,7 @@ INSTANTIATE_TEST_SUITE_P(
                                        {"sparo", {"dino_", "teacher_"}},
                                        {"stair", {"flops_", "multi_hot", "stair_"}},
                                        {"superclip", {""}},
+                                       {"teachers", {""}},
                                        {"text_group", {"grad_cache_", "objective_"}}})),
     golden_name);
 // This is a separate suite because some of its cases have the same names as cases above.

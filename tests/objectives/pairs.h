@@ -151,6 +151,8 @@ inline std::vector<ObjectiveCase> all_objectives() {
       {"weighted_sum", "weighted_sum",
        "{objectives: [{name: clip, weight: 0.5}, {name: filip, settings: {token_drop_rate: 0}}]}"},
       {"clip_shared", "clip", "{mask_duplicates: true}"},
+      {"clip_nested", "clip", "{mask_duplicates: true, label_smoothing: 0.1, matryoshka: {widths: [4, 2]}}"},
+      {"siglip_nested", "siglip", "{init_logit_scale: 1, init_logit_bias: -1, matryoshka: {widths: [1, 4], weights: [0.5, 1]}}"},
       {"siglip_shared", "siglip", "{init_logit_scale: 1, init_logit_bias: -1, mask_duplicates: true}"},
       {"sparc_shared", "sparc", "{mask_duplicates: true}"},
       {"filip_shared", "filip", "{token_drop_rate: 0, mask_duplicates: true}"},

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include <ATen/ATen.h>
 
 #include "src/models/token_multi_hot.h"
@@ -28,6 +30,11 @@ Features encode_images(const Run& run) {
     text.input = text_input(ids, text.mask);
   else
     features.duplicates.caption_group = ids;
+  if (!run.has("teacher_image")) return features;
+  text.present = run.optional_input("caption_mask");
+  (text.global.dim() == 3 ? features.duplicates.captions_group : features.duplicates.caption_group) = run.optional_input("caption_ids");
+  features.teacher_images["image"].global = run.input("teacher_image");
+  features.teacher_texts["caption"].global = run.input("teacher_text");
   return features;
 }
 
@@ -42,7 +49,12 @@ Outputs run_objective(Run& run, const std::string& name, const Features& feature
   context.step = step;
   context.inspect = true;
   context.training = mode.training;
-  return outputs_of(objective->forward(features, context));
+  for (const std::string& parameter : run.parameter_names())
+    if (parameter.ends_with("teacher_logit_scale")) context.teacher_scale = std::exp(run.parameter(parameter).item<double>());
+  Outputs out = outputs_of(objective->forward(features, context));
+  for (const auto& [ours, theirs] : {std::pair("loss_contrast", "contrastive_loss"), std::pair("loss_distillation", "distill_loss")})
+    if (out.contains(ours)) out[theirs] = out.at(ours);
+  return out;
 }
 
 // Runs objectives on the features of one image view and one caption.
@@ -178,7 +190,7 @@ void add_objective_runners(Runners& runners) {
   runners.add("dino_head", run_dino_head);
   runners.add("dino_loss", run_dino_loss);
   runners.add("teacher_temperature_schedule", run_teacher_temperature_schedule);
-  for (const char* name : {"clip", "siglip", "sparc", "filip", "pacl", "gloria", "mgca", "weighted_sum"})
+  for (const char* name : {"clip", "siglip", "sparc", "filip", "pacl", "gloria", "mgca", "weighted_sum", "distill", "affinity"})
     runners.add(name, pairwise_objective(name));
 }
 

@@ -46,6 +46,8 @@ class Encoder : public torch::nn::Module {
   virtual std::int64_t width() const = 0;
   virtual Modality modality() const { return Modality::image; }
   virtual bool has_class_token() const { return false; }
+  /// Whether the encoder only stands for vectors that are stored (EncodedImages::pooled), and cannot encode.
+  virtual bool only_stored() const { return false; }
   /// Rows and columns of the token grid for images of the configured size; {0, 0} for text.
   virtual config::Size grid() const { return {0, 0}; }
   /// Rows and columns of the patches of images [B, 3, H, W]. A mask token can replace any of these patches (TowerInput::hidden). Throws
@@ -131,9 +133,12 @@ class Tower : public torch::nn::Module {
   /// settings or their combination are wrong.
   Tower(const TowerSettings& settings, Modality modality, SharedParameters& shared, const std::string& path);
 
-  /// If `input.encoded` (an earlier output of the encoder) is defined, it goes straight to the read-out. Otherwise the encoder processes
-  /// `input`. Computes only the features that `needs` asks for; DualEncoder handles `needs.student` and `needs.input_ids`.
+  /// If `input.encoded` (an earlier output of the encoder) is defined, it goes straight to the read-out, or to the projection if it is the
+  /// read-out's. Otherwise the encoder processes `input`. Computes only the features that `needs` asks for; DualEncoder handles `needs.student` and `needs.input_ids`.
   TowerFeatures forward(const TowerInput& input, const ViewNeeds& needs = {});
+
+  /// Returns what the projection maps to the embedding, EncodedImages::pooled, [B, w].
+  at::Tensor pooled(const TowerInput& input);
 
   Encoder& encoder() { return *encoder_; }
   const Encoder& encoder() const { return *encoder_; }

@@ -47,7 +47,8 @@ struct StepContext {
   bool inspect = false;            // whether to fill Losses::details
   bool counted = false;            // true: before_step() has counted the step's samples; false: forward() counts the samples that it gets
   ProcessGroup group;              // the ranks that share the global batch; ProcessGroup documents how the ranks' losses combine
-  Objective* teacher = nullptr;    // the objective with the teacher's weights; null if the run keeps no teacher
+  Objective* teacher = nullptr;    // the objective with the weights of the moving average; null if the run keeps none
+  std::optional<double> teacher_scale{};  // the learned factor of a frozen teacher's cosines (Needs::teacher_model), if it has one
 };
 
 /// A training loss. It accesses only Features, so it works with all code that batches, caches or gathers features. It may have parameters
@@ -73,6 +74,8 @@ class Objective : public torch::nn::Module {
   /// Returns true if forward() reads step, total_steps or epoch. Such an objective cannot be recorded as a CUDA graph
   /// (training.cuda_graph), because the graph would use the recorded step's values in every step.
   virtual bool follows_step() const { return false; }
+  /// Returns the numbers of columns of the embeddings at which the objective trains them to be cut (Matryoshka); empty: only whole ones.
+  virtual std::vector<std::int64_t> nested_widths() const { return {}; }
   /// Returns the momentum of the teacher's moving average at this step, for an objective that needs a teacher.
   virtual double teacher_momentum(const StepContext& /*step*/) const { return 0.999; }
 };

@@ -15,6 +15,18 @@ class NoAutocast {
   c10::impl::ExcludeDispatchKeyGuard guard_;
 };
 
+/// Switches TF32 off for matrix products on GPUs while the object exists, if `wanted` is true.
+class Float32Products {
+ public:
+  explicit Float32Products(bool wanted = true);
+  ~Float32Products();
+  Float32Products(const Float32Products&) = delete;
+  Float32Products& operator=(const Float32Products&) = delete;
+
+ private:
+  bool changed_;
+};
+
 /// Returns the type in which losses are computed: float64 for float64 (for gradient checks), float32 for everything else.
 inline at::ScalarType compute_dtype(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;

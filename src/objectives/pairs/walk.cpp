@@ -44,9 +44,16 @@ at::Tensor PairWalk::walk(const PairNumbers& numbers, const PairSums& sums, cons
   const ProcessGroup& group = pairs_.group;
   const at::Tensor &texts = pairs_.texts, &given = numbers.texts, &total = sums.total.texts;
   const std::int64_t width = texts.size(2), slots = texts.size(1);
+  const at::Tensor& taught = pairs_.taught_texts;
+  const std::int64_t taught_width = taught.defined() ? taught.size(2) : 0;
   const bool travel = !group.alone() && !pairs_.gathered(), stay = total.defined() && total.size(0) != batch();
   at::Tensor block = given.defined() ? given : at::zeros({1}, texts.options());  // what travels around the ring
-  if (travel) block = given.defined() ? at::cat({texts, given}, 2) : texts.clone();
+  if (travel) {
+    std::vector<at::Tensor> parts{texts};
+    for (const at::Tensor* more : {&taught, &given})
+      if (more->defined()) parts.push_back(*more);
+    block = at::cat(parts, 2);
+  }
   if (pairs_.gathered()) block = block.clone();  // the ring overwrites its blocks
 
   at::Tensor parts;
@@ -56,14 +63,17 @@ at::Tensor PairWalk::walk(const PairNumbers& numbers, const PairSums& sums, cons
   }
   const auto visit_texts = [&](int owner, const at::Tensor& here, const at::Tensor& travelling) {
     const std::int64_t first = owner * batch();
-    const at::Tensor features =
-        travel ? here.narrow(2, 0, width) : texts.narrow(0, pairs_.gathered() ? first : 0, batch());
+    const auto of_owner = [&](const at::Tensor& all, std::int64_t offset) {
+      return travel ? here.narrow(2, offset, all.size(2)) : all.narrow(0, pairs_.gathered() ? first : 0, batch());
+    };
+    const at::Tensor features = of_owner(texts, 0);
     const at::Tensor total_here = stay ? total.narrow(0, first, batch()) : travelling;
     for (std::int64_t slot = 0; slot < slots; ++slot) {
-      at::Tensor of_slot = features.select(1, slot), numbers_of_slot;
+      at::Tensor of_slot = features.select(1, slot), numbers_of_slot, taught_of_slot;
+      if (taught.defined()) taught_of_slot = of_owner(taught, width).select(1, slot);
       if (slots > 1) of_slot = of_slot.contiguous();  // products with rows that are far apart are slow
       if (given.defined())
-        numbers_of_slot = (travel ? here.slice(2, width) : here).select(1, slot).t().contiguous();  // [n, B]
+        numbers_of_slot = (travel ? here.slice(2, width + taught_width) : here).select(1, slot).t().contiguous();  // [n, B]
       const auto on_place = [&](const Tile& place) {
         const PairRelation::Tile relation = pairs_.relation.tile(group.rank() * batch() + place.row, place.rows,
                                                                  first + place.column, place.columns, slot);
@@ -75,7 +85,13 @@ at::Tensor PairWalk::walk(const PairNumbers& numbers, const PairSums& sums, cons
                       relation.left_out,
                       relation.further,
                       {},
+                      {},
+                      {},
                       {}};
+        if (taught.defined()) {
+          tile.taught_images = place.rows_of(pairs_.taught_images);
+          tile.taught_texts = place.columns_of(taught_of_slot);
+        }
         tile.numbers[0] = of_rows(place, slot, numbers.images);
         if (given.defined()) tile.numbers[1] = numbers_of_slot.narrow(1, place.column, place.columns);
         if (sums.total.images.defined()) tile.sums[0] = of_rows(place, slot, sums.total.images).squeeze(1);
@@ -151,6 +167,7 @@ class TiledLosses : public torch::autograd::Function<TiledLosses> {
                                const at::Tensor& scale, const std::optional<at::Tensor>& bias,
                                const std::optional<at::Tensor>& further, const c10::intrusive_ptr<PairLoss>& loss) {
     const NoAutocast no_autocast;
+    const Float32Products exact(loss->float32_products);
     ctx->save_for_backward({images, texts, scale, bias.value_or(at::Tensor())});
     ctx->saved_data["loss"] = at::IValue::make_capsule(loss);
     return loss->losses(walk_of(*loss, images, texts, scale, bias.value_or(at::Tensor())), further);
@@ -161,6 +178,7 @@ class TiledLosses : public torch::autograd::Function<TiledLosses> {
     const NoAutocast no_autocast;
     const auto saved = ctx->get_saved_variables();
     const auto loss = c10::static_intrusive_pointer_cast<PairLoss>(ctx->saved_data["loss"].toCapsule());
+    const Float32Products exact(loss->float32_products);
     const PairWalk walk = walk_of(*loss, saved[0], saved[1], saved[2], saved[3]);
     const PairSlopes slopes = loss->slopes(walk, gradients);
     const PairWalk::Gradients of = walk.gradients(slopes);
@@ -184,7 +202,8 @@ std::vector<at::Tensor> tiled_losses(c10::intrusive_ptr<PairLoss> loss, const Pa
   const auto optional = [](const at::Tensor& tensor) {
     return tensor.defined() ? std::optional(tensor) : std::nullopt;
   };
-  loss->pairs = {{}, {}, pairs.relation, pairs.chunk, pairs.group};  // autograd saves the embeddings itself
+  // autograd saves the embeddings that get gradients itself
+  loss->pairs = {{}, {}, pairs.relation, pairs.chunk, pairs.group, pairs.taught_images, pairs.taught_texts};
   return TiledLosses::apply(pairs.images, pairs.texts, scale, optional(bias), optional(further), loss);
 }
 

@@ -83,6 +83,9 @@ struct PairSet {
   PairRelation relation;
   std::optional<std::int64_t> chunk;  // images per tile; null: a number that suits the device
   ProcessGroup group;
+  /// Embeddings of the same images, [B, E], and texts, [B, K, E] or [C, K, E] as `texts`, from teachers, for losses with soft targets. They
+  /// get no gradient. Undefined: none.
+  at::Tensor taught_images{}, taught_texts{};
 
   bool gathered() const { return texts.size(0) != images.size(0); }
   /// Returns this rank's texts, [B, K, D].
@@ -106,6 +109,7 @@ struct PairTile : Tile {
   at::Tensor left_out, further;  // see PairRelation::Tile
   at::Tensor numbers[2];         // [rows, 1, n], [n, columns]
   at::Tensor sums[2];            // [rows, m], [columns, m]
+  at::Tensor taught_images, taught_texts;  // [rows, E], [columns, E], the teachers' embeddings; undefined: none
 
   /// Returns a number of the given side, which broadcasts over the tile's logits [rows, columns].
   at::Tensor number(int side, std::int64_t index) const {
@@ -176,7 +180,8 @@ class PairWalk {
 
 /// A loss on pairs, for tiled_losses().
 struct PairLoss : torch::CustomClassHolder {
-  PairSet pairs;  // set by tiled_losses(), without embeddings
+  PairSet pairs;  // set by tiled_losses(), without the embeddings that get gradients
+  bool float32_products = false;  // true: products are computed without TF32, whatever training.tf32 says
 
   /// Returns the losses, scalars, and keeps what slopes() needs.
   virtual std::vector<at::Tensor> losses(const PairWalk& walk, const std::optional<at::Tensor>& further) = 0;
