@@ -170,7 +170,9 @@ int trainer_main(int argc, char** argv) {
     if ((arguments.processes > 1 || on_several_machines) && !arguments.print_config && !arguments.dry_run && !arguments.write_features) {
       if (variables.contains("RANK") || variables.contains("WORLD_SIZE"))
         user_error("--nproc starts processes, but a launcher has set RANK or WORLD_SIZE already: leave one out");
-      load_stages(arguments.config, arguments.overrides);  // loaded here, so that a mistake is reported once, not by every process
+      // checked here, so that a mistake is reported once, not by every process
+      for (const Stage& stage : load_stages(arguments.config, arguments.overrides))
+        with_rank_batch(stage.config, arguments.processes * nodes_of(variables).count);
       return spawn_workers(program, arguments.processes, arguments_without("--nproc", argc, argv));
     }
     return run(arguments, variables);
