@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Trains on several nodes under SLURM, one rank per GPU, and resumes automatically after a time limit or a preemption.
 #
-#   sbatch --nodes 4 scripts/slurm_train.sh configs/sparc/vitb16.yaml --set run.folder=/shared/runs/sparc_b16 data.loader.batch_size=512
+#   sbatch --nodes 4 scripts/slurm_train.sh configs/sparc/vitb16.yaml --set run.folder=/shared/runs/sparc_b16 training.global_batch=16384
 #
 # The run folder must be on a file system that all nodes see. Options of sbatch override the lines below.
 #SBATCH --job-name=tessera
@@ -19,9 +19,13 @@ set -uo pipefail
 usage() {
   cat <<'EOT'
 usage: sbatch [option of sbatch ...] scripts/slurm_train.sh CONFIG [argument of trainer ...]
-  sbatch --nodes 4 scripts/slurm_train.sh configs/sparc/vitb16.yaml --set run.folder=/shared/runs/sparc_b16 data.loader.batch_size=512
-The run folder must be on a file system that all nodes see. Starts one rank per GPU, by default on 2 nodes with 8 GPUs each.
-data.loader.batch_size is the batch size per GPU: in the example, 32 GPUs share SPARC's batch of 16,384.
+  sbatch --nodes 4 scripts/slurm_train.sh configs/sparc/vitb16.yaml --set run.folder=/shared/runs/sparc_b16 training.global_batch=16384
+The run folder must be on a file system that all nodes see. Starts one rank per GPU, by default on 2 nodes with 8 GPUs each. A requeued job
+may get another number of nodes (--nodes 2-4): with training.global_batch, the run stays the same.
+environment:
+  TESSERA_TRAINER  the program (default: build/bin/trainer of the folder in which sbatch was started; in a container: trainer)
+  TESSERA_IMAGE    run in this container: a file IMAGE.sif for Apptainer, or an image that the plugin pyxis imports
+  TESSERA_MOUNTS   folders that the container sees, separated by commas (default: the folder in which sbatch was started)
 EOT
 }
 case ${1:-} in
@@ -32,7 +36,17 @@ trainer=${TESSERA_TRAINER:-$SLURM_SUBMIT_DIR/build/bin/trainer}
 config=$1
 shift
 
-srun --kill-on-bad-exit=1 --wait=60 "$trainer" --config "$config" --resume auto "$@"
+# The variables of Slurm, from which a rank learns its place, are visible inside of both kinds of container.
+image=${TESSERA_IMAGE:-} mounts=${TESSERA_MOUNTS:-$SLURM_SUBMIT_DIR} step=(srun --kill-on-bad-exit=1 --wait=60)
+case $image in
+  '') ;;
+  *.sif) step+=(apptainer exec --nv --bind "$mounts" --pwd "$SLURM_SUBMIT_DIR" "$image") trainer=${TESSERA_TRAINER:-trainer} ;;
+  *)
+    colons=$(sed -E 's/([^,:]+)(,|$)/\1:\1\2/g' <<<"$mounts")  # pyxis wants SOURCE:TARGET
+    step+=(--container-image "$image" --container-mounts "$colons" --container-workdir "$SLURM_SUBMIT_DIR") trainer=${TESSERA_TRAINER:-trainer}
+    ;;
+esac
+"${step[@]}" "$trainer" --config "$config" --resume auto "$@"
 code=$?
 case $code in
   0) echo "finished" ;;

@@ -4,13 +4,14 @@ set -euo pipefail
 usage() {
   cat <<'EOT'
 usage: scripts/torchrun_train.sh [--nodes N] [--head HOST] [--gpus N] [--port N] CONFIG [argument of trainer ...]
-  --nodes N    machines (default: 1); run the same command on each of them
+  --nodes N    machines (default: 1); run the same command on each of them. With --nodes MIN:MAX, machines may leave and join: torchrun
+               restarts the ranks, and with training.global_batch, the run stays the same
   --head HOST  the machine that the others connect to (default: localhost)
   --gpus N     ranks on each machine, one per GPU (default: 1)
   --port N     port of the head (default: 29400)
-  scripts/torchrun_train.sh --nodes 4 --head node01 --gpus 8 configs/sparc/vitb16.yaml --set run.folder=/nfs/run data.loader.batch_size=512
-data.loader.batch_size is the batch size per GPU: in the example, 32 GPUs share SPARC's batch of 16,384. The run folder must be on a file
-system that all machines see. Needs PyTorch's torchrun.
+  scripts/torchrun_train.sh --nodes 4 --head node01 --gpus 8 configs/sparc/vitb16.yaml --set run.folder=/nfs/run training.global_batch=16384
+In the example, 32 GPUs share SPARC's batch of 16,384. The run folder must be on a file system that all machines see. Needs PyTorch's
+torchrun.
 EOT
 }
 nodes=1 head=localhost gpus=1 port=29400

@@ -22,11 +22,12 @@ Examples:
   trainer --config configs/sparc/vitb16.yaml --dry-run --set training.micro_batch=auto
 
   trainer --config configs/shapes/sparc.yaml --nproc 2
-  torchrun --nproc-per-node 8 --nnodes 4 ... --no-python trainer --config configs/sparc/vitb16.yaml --set data.loader.batch_size=512
-  srun trainer --config configs/sparc/vitb16.yaml --set data.loader.batch_size=512 --resume auto
+  torchrun --nproc-per-node 8 --nnodes 4 ... --no-python trainer --config configs/sparc/vitb16.yaml --set training.global_batch=16384
+  srun trainer --config configs/sparc/vitb16.yaml --set training.global_batch=16384 --resume auto
 
 Several processes train one model, one process per GPU: start one trainer per process with torchrun, srun or mpirun, which
-set the rank of each, or let --nproc start them on this machine. data.loader.batch_size is the batch size per process.
+set the rank of each, or let --nproc start them on this machine. training.global_batch is the batch size of all processes together;
+without it, data.loader.batch_size is the batch size per process.
 
 Ctrl-C, SIGTERM, SIGUSR1 or SIGHUP (a closed terminal; not under nohup): finishes the step, saves and exits (a second one: at once).
 Exit codes: 0 finished; 1 internal error; 2 a mistake in configuration, files or arguments (one line names it); 3 stopped

@@ -30,7 +30,8 @@ constexpr int kNotFinite = 3;
 tessera::PlanSettings plan_settings(const tessera::tools::TrainerArguments& arguments,
                                     const tessera::LaunchEnvironment& launched, const tessera::Variables& variables) {
   tessera::PlanSettings settings;
-  settings.ranks = settings.ranks_here = std::max(arguments.processes, launched.size);
+  settings.ranks_here = std::max(arguments.processes, launched.size);
+  settings.ranks = launched.alone() ? settings.ranks_here * tessera::nodes_of(variables).count : launched.size;
   for (const char* name : {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE"})
     if (const auto found = variables.find(name); found != variables.end())
       settings.ranks_here = std::clamp(std::atoi(found->second.c_str()), 1, settings.ranks);
@@ -48,6 +49,7 @@ void write_example_page(const std::string& file, const tessera::DryRunReport& re
 // from the weights of the previous stage.
 std::string dry_run_text(const tessera::Stage& stage, const tessera::PlanSettings& settings, const std::string& page) {
   tessera::Config config = stage.config;
+  config = tessera::with_rank_batch(std::move(config), settings.ranks);
   if (stage.follows) config.start = {};  // the weights of the previous stage may not exist yet
   const tessera::DryRunReport report = tessera::dry_run(config, settings);
   const std::string text = tessera::to_text(report, config);
@@ -107,7 +109,7 @@ int run(const tessera::tools::TrainerArguments& arguments, const tessera::Variab
   const tessera::LaunchEnvironment launched = tessera::launch_environment(variables);
   if (launched.rank == 0) tessera::warn_of_stages(stages);
   if (arguments.print_config) {
-    const int ranks = std::max(arguments.processes, launched.size);
+    const int ranks = plan_settings(arguments, launched, variables).ranks;
     return for_each_stage([&](const tessera::Stage& stage) { return config_text(stage, ranks); });
   }
   if (arguments.dry_run) {
@@ -164,10 +166,13 @@ int trainer_main(int argc, char** argv) {
     if (!arguments.allowed_changes.empty() && arguments.resume == "none")
       user_error("--allow-changes lists settings that a resumed run may change: also give --resume auto or a checkpoint");
     const Variables variables = environment_variables();
-    if (arguments.processes > 1 && !arguments.print_config && !arguments.dry_run && !arguments.write_features) {
+    const bool on_several_machines = !variables.contains("RANK") && nodes_of(variables).count > 1;
+    if ((arguments.processes > 1 || on_several_machines) && !arguments.print_config && !arguments.dry_run && !arguments.write_features) {
       if (variables.contains("RANK") || variables.contains("WORLD_SIZE"))
         user_error("--nproc starts processes, but a launcher has set RANK or WORLD_SIZE already: leave one out");
-      load_stages(arguments.config, arguments.overrides);  // loaded here, so that a mistake is reported once, not by every process
+      // checked here, so that a mistake is reported once, not by every process
+      for (const Stage& stage : load_stages(arguments.config, arguments.overrides))
+        with_rank_batch(stage.config, arguments.processes * nodes_of(variables).count);
       return spawn_workers(program, arguments.processes, arguments_without("--nproc", argc, argv));
     }
     return run(arguments, variables);

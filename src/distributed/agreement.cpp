@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "src/distributed/agreement.h"
+#include "src/distributed/connection.h"
 #include <tessera/base/error.h>
 
 namespace tessera {
@@ -10,21 +11,37 @@ namespace {
 
 constexpr double kDay = 24 * 3600;
 
-// The last step of run_on_all_ranks() and run_on_rank0(): exchanges two numbers between the ranks. The first is the failed rank, counted
-// from 1 and negated so that the maximum over ranks selects the lowest failed rank. The second is rank 0's result.
-bool conclude(const ProcessGroup& group, const std::string& what, const std::exception_ptr& own, bool result) {
-  const std::int64_t nobody = -group.size() - 1;
-  at::Tensor outcome = at::tensor({own ? -group.rank() - std::int64_t{1} : nobody, std::int64_t{result}}, at::kLong);
-  group.all_reduce(outcome, Reduction::max, kDay);
-  if (own) std::rethrow_exception(own);
-  const std::int64_t failed = outcome[0].item<std::int64_t>();
-  if (failed != nobody)
-    user_error("rank ", group.rank(), " stops because rank ", -failed - 1, " failed at ", what,
-               " (its own message says why)");
-  return outcome[1].item<std::int64_t>() != 0;
+}  // namespace
+
+double seconds_waited(const ProcessGroup& group) {
+  return group.alone() ? 0 : group.connection()->seconds_waited.load();
 }
 
-}  // namespace
+// A failed rank is counted from its negative, so that the maximum over ranks selects the lowest failed rank.
+Agreement::Agreement(const ProcessGroup& group, std::string what, std::exception_ptr own, std::vector<std::int64_t> numbers)
+    : rank_(group.rank()), nobody_(group.size()), what_(std::move(what)), own_(std::move(own)), numbers_(std::move(numbers)) {
+  std::vector<std::int64_t> all{own_ ? -rank_ : -nobody_};
+  all.insert(all.end(), numbers_.begin(), numbers_.end());
+  sent_ = at::tensor(all, at::kLong);
+  if (!group.alone()) transfer_ = group.connection()->start_all_reduce(sent_, Reduction::max, kDay);
+}
+
+const std::vector<std::int64_t>& Agreement::maxima() {
+  if (!sent_.defined()) return numbers_;
+  transfer_.wait();
+  const auto* all = sent_.const_data_ptr<std::int64_t>();
+  failed_ = static_cast<int>(-all[0]);
+  numbers_.assign(all + 1, all + sent_.numel());
+  sent_.reset();
+  return numbers_;
+}
+
+void Agreement::check() {
+  maxima();
+  if (own_) std::rethrow_exception(own_);
+  if (failed_ != nobody_)
+    user_error("rank ", rank_, " stops because rank ", failed_, " failed at ", what_, " (its own message says why)");
+}
 
 void run_on_all_ranks(const ProcessGroup& group, const std::string& what, const std::function<void()>& body) {
   if (group.alone()) return body();
@@ -34,23 +51,25 @@ void run_on_all_ranks(const ProcessGroup& group, const std::string& what, const 
   } catch (...) {
     own = std::current_exception();
   }
-  conclude(group, what, own, true);
+  Agreement(group, what, own, {}).check();
 }
 
 bool run_on_rank0(const ProcessGroup& group, const std::string& what, const std::function<bool()>& body,
                   const std::function<void()>& others) {
   if (group.alone()) return body();
   std::exception_ptr own;
-  bool result = false;
+  std::int64_t result = 0;
   try {
     if (group.first())
-      result = body();
+      result = body() ? 1 : 0;
     else if (others)
       others();
   } catch (...) {
     own = std::current_exception();
   }
-  return conclude(group, what, own, result);
+  Agreement outcome(group, what, own, {result});
+  outcome.check();
+  return outcome.maxima().front() != 0;
 }
 
 }  // namespace tessera

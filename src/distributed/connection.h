@@ -1,5 +1,8 @@
 #pragma once
 
+#include <atomic>
+#include <memory>
+
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -7,7 +10,7 @@
 
 namespace tessera {
 
-struct ProcessGroup::Connection {
+struct ProcessGroup::Connection : std::enable_shared_from_this<ProcessGroup::Connection> {
   Connection() = default;
   /// Shuts the backends down after the device has finished its work and all ranks have arrived here.
   ~Connection();
@@ -19,14 +22,24 @@ struct ProcessGroup::Connection {
   std::string backend;
   c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<c10d::ProcessGroup> group;
+  mutable std::atomic<double> seconds_waited = 0;
+
+  /// Waits for an operation, and adds the time to seconds_waited.
+  void finish(c10d::Work& work) const;
+  /// Starts ProcessGroup::all_reduce(). The tensor must not be used before the transfer's wait().
+  Transfer start_all_reduce(at::Tensor& tensor, Reduction reduction, double seconds) const;
 
   static ProcessGroup as_group(std::shared_ptr<const Connection> connection);
 };
 
 using BackendPointer = c10::intrusive_ptr<c10d::Backend>;
 
-/// Returns the store's part for this attempt. The keys of an earlier attempt, such as the ranks' addresses, are no longer valid.
+/// Returns the store's part for this attempt, whose requests are counted. The keys of an earlier attempt, such as the ranks' addresses, are
+/// no longer valid.
 c10::intrusive_ptr<c10d::Store> store_of_attempt(const c10::intrusive_ptr<c10d::Store>& store, const LaunchEnvironment& environment);
+
+/// Returns how many requests this process has sent to the ranks' store so far, through all connections of store_of_attempt().
+std::int64_t store_requests();
 
 /// These functions create the backends of Gloo and NCCL. They return null if the build does not contain the backend.
 BackendPointer make_gloo(const c10::intrusive_ptr<c10d::Store>& store, const LaunchEnvironment& environment,

@@ -49,15 +49,18 @@ std::string address_towards(const std::string& host) {
 BackendPointer make_gloo(const c10::intrusive_ptr<c10d::Store>& store, const LaunchEnvironment& environment,
                          std::chrono::milliseconds timeout) {
   const auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+  // Two ranks connect when they first exchange something. Otherwise, every rank would ask the store for every other rank's address at the
+  // start, and open a connection to it.
+  constexpr bool kLazy = true;
   if (const char* names = std::getenv("GLOO_SOCKET_IFNAME"); names != nullptr && *names != '\0') {
     for (const std::string& name : split(names, ','))
-      options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(name));
+      options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(name, kLazy));
   } else {
     // By default Gloo uses the address to which the machine's name resolves. On many machines this is the loopback
     // address.
     const std::string own = address_towards(environment.address);
-    options->devices.push_back(own.empty() ? c10d::ProcessGroupGloo::createDefaultDevice()
-                                           : c10d::ProcessGroupGloo::createDeviceForHostname(own));
+    options->devices.push_back(own.empty() ? c10d::ProcessGroupGloo::createDefaultDevice(kLazy)
+                                           : c10d::ProcessGroupGloo::createDeviceForHostname(own, kLazy));
   }
   return c10::make_intrusive<c10d::ProcessGroupGloo>(store, environment.rank, environment.size, options);
 }

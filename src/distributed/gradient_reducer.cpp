@@ -1,10 +1,15 @@
 #include <algorithm>
+#include <optional>
+#include <unordered_map>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
+#include "src/base/clock.h"
 #include "src/distributed/connection.h"
 #include "src/distributed/gradient_reducer.h"
 
@@ -34,11 +39,66 @@ struct Silence : c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
+class AccumulatedHook : public torch::autograd::PostAccumulateGradHook {
+ public:
+  AccumulatedHook(std::size_t index, GradientWatch::Visit visit) : index_(index), visit_(std::move(visit)) {}
+  void operator()(const at::Tensor& parameter) override {
+    const at::NoGradGuard no_grad;
+    visit_(index_, parameter.mutable_grad());
+  }
+
+ private:
+  std::size_t index_;
+  GradientWatch::Visit visit_;
+};
+
+// Returns each parameter's part of the buckets, in the layout that c10d::Reducer gives it.
+std::vector<at::Tensor> bucket_views(const c10d::Reducer& reducer, const std::vector<at::Tensor>& parameters) {
+  std::unordered_map<const void*, std::size_t> places;
+  for (std::size_t i = 0; i < parameters.size(); ++i) places.emplace(parameters[i].unsafeGetTensorImpl(), i);
+  std::vector<at::Tensor> out(parameters.size());
+  for (c10d::GradBucket& bucket : reducer.get_grad_buckets(/*return_zero_tensors=*/false)) {
+    const std::vector<at::Tensor> gradients = bucket.getGradients(), owners = bucket.getParameters();
+    for (std::size_t i = 0; i < owners.size(); ++i) {
+      const bool dense = owners[i].is_non_overlapping_and_dense();
+      out[places.at(owners[i].unsafeGetTensorImpl())] =
+          dense ? gradients[i].as_strided(owners[i].sizes(), owners[i].strides(), gradients[i].storage_offset()) : gradients[i];
+    }
+  }
+  return out;
+}
+
+// A vectorized optimizer needs aligned gradients. If the parameters of odd sizes come last in their bucket, they leave the others aligned.
+void align(std::vector<std::vector<std::size_t>>& buckets, const std::vector<at::Tensor>& parameters) {
+  constexpr std::size_t kAlignment = 16;
+  for (std::vector<std::size_t>& bucket : buckets)
+    std::ranges::stable_partition(bucket, [&](std::size_t index) { return parameters[index].nbytes() % kAlignment == 0; });
+}
+
 }  // namespace
 
+struct GradientWatch::Impl {
+  std::vector<at::Tensor> parameters;
+  std::vector<std::unique_ptr<torch::autograd::PostAccumulateGradHook>> earlier;
+};
+
+GradientWatch::GradientWatch(const std::vector<at::Tensor>& parameters, const Visit& visit) : impl_(std::make_unique<Impl>()) {
+  impl_->parameters = parameters;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    impl_->earlier.push_back(std::move(torch::autograd::impl::post_acc_grad_hooks(parameters[i])));
+    torch::autograd::impl::set_post_acc_grad_hooks(parameters[i], std::make_unique<AccumulatedHook>(i, visit));
+  }
+}
+
+GradientWatch::~GradientWatch() {
+  for (std::size_t i = 0; i < impl_->earlier.size(); ++i)
+    torch::autograd::impl::set_post_acc_grad_hooks(impl_->parameters[i], std::move(impl_->earlier[i]));
+}
+
 struct GradientReducer::Impl {
-  Impl(const std::vector<at::Tensor>& parameters, const c10::intrusive_ptr<c10d::ProcessGroup>& group, double bucket_mb,
-       Compression compression, bool all_used) {
+  Impl(const std::vector<at::Tensor>& parameters, const ProcessGroup& ranks, double bucket_mb, Compression compression, bool all_used)
+      : connection(ranks.connection()), on_cpu(parameters.front().is_cpu()) {
+    const c10::intrusive_ptr<c10d::ProcessGroup>& group = connection->group;
     c10d::verify_params_across_processes(group, parameters, std::nullopt);
     const auto bytes = static_cast<std::int64_t>(bucket_mb * 1024 * 1024);
     // The first bucket is small, so that the first transfer starts early.
@@ -47,20 +107,39 @@ struct GradientReducer::Impl {
         parameters, {static_cast<std::size_t>(first), static_cast<std::size_t>(bytes)}));
     // Gradients become ready from the last layer to the first.
     std::reverse(buckets.begin(), buckets.end());
+    if (parameters.front().is_cuda()) align(buckets, parameters);
     // A read-out may go unused, depending on the objective, so the reducer must look for unused parameters.
     reducer = std::make_unique<c10d::Reducer>(
         parameters, std::move(buckets), group, std::vector<bool>(parameters.size(), false), bytes,
-        /*find_unused_parameters=*/!all_used, /*gradient_as_bucket_view=*/false,
+        /*find_unused_parameters=*/!all_used, /*gradient_as_bucket_view=*/true,
         std::unordered_map<std::size_t, std::string>{}, first,
         /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false, std::vector<std::int64_t>{});
     if (compression == Compression::bf16) reducer->register_comm_hook(std::make_unique<Bf16Hook>(group));
+    views = bucket_views(*reducer, parameters);
+    // The reducer moves gradients into the buckets only in passes that reduce them.
+    watch.emplace(parameters, [this](std::size_t index, at::Tensor& gradient) {
+      if (reducing)
+        last_computed = steady_seconds();
+      else if (!gradient.is_alias_of(views[index]))
+        gradient = views[index].copy_(gradient);
+    });
   }
+  // After the last gradient of the backward pass, a rank only waits for the reductions.
+  void count_waiting() const {
+    if (on_cpu) connection->seconds_waited += steady_seconds() - last_computed;
+  }
+  const std::shared_ptr<const ProcessGroup::Connection> connection;
+  const bool on_cpu;
   std::unique_ptr<c10d::Reducer> reducer;
+  std::vector<at::Tensor> views;  // the parameters' parts of the buckets
+  std::optional<GradientWatch> watch;
+  bool reducing = false;
+  double last_computed = 0;
 };
 
 GradientReducer::GradientReducer(std::vector<at::Tensor> parameters, const ProcessGroup& group, double bucket_mb,
                                  Compression compression, bool all_used) {
-  if (!group.alone()) impl_ = std::make_unique<Impl>(parameters, group.connection()->group, bucket_mb, compression, all_used);
+  if (!group.alone()) impl_ = std::make_unique<Impl>(parameters, group, bucket_mb, compression, all_used);
 }
 
 GradientReducer::~GradientReducer() = default;
@@ -71,14 +150,17 @@ void GradientReducer::backward(const at::Tensor& loss, bool reduce) {
 
 void GradientReducer::backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients,
                                bool reduce) {
+  if (impl_) impl_->reducing = reduce;
   if (impl_ && reduce) {
     // The reducer looks for unused parameters and warns if it finds none. Finding none is normal here, so the warning is silenced.
     Silence silence;
     const c10::WarningUtils::WarningHandlerGuard guard(&silence);
     impl_->reducer->prepare_for_forward();
     impl_->reducer->prepare_for_backward(outputs);
+    impl_->last_computed = steady_seconds();
   }
   torch::autograd::backward(outputs, gradients);
+  if (impl_ && reduce) impl_->count_waiting();
 }
 
 void broadcast_tensors(const std::vector<at::Tensor>& tensors, const ProcessGroup& group) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -13,9 +15,25 @@ namespace tessera {
 /// of each element of the mean over W ranks is then at most W / 256 times the element's mean magnitude over the ranks.
 enum class Compression { none, bf16 };
 
-/// Averages gradients over ranks while the backward pass still runs, with c10d::Reducer: it reduces buckets of gradients
-/// in the order in which they become ready. In a process without other ranks this is a plain backward pass. A parameter
-/// that no rank used keeps an undefined gradient.
+/// Calls a function right after a backward pass has added to the gradient of a parameter, while an object of this class exists. Of several
+/// objects for the same parameter, only the last one is in effect; they must be destroyed in the reverse order.
+class GradientWatch {
+ public:
+  /// Receives the index of the parameter, and its gradient, which the function may replace.
+  using Visit = std::function<void(std::size_t index, at::Tensor& gradient)>;
+  GradientWatch(const std::vector<at::Tensor>& parameters, const Visit& visit);
+  ~GradientWatch();
+  GradientWatch(const GradientWatch&) = delete;
+  GradientWatch& operator=(const GradientWatch&) = delete;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Averages gradients over ranks while the backward pass still runs, with c10d::Reducer: it reduces buckets of gradients in the order in
+/// which they become ready. The gradients are views of the buckets, so they are in memory only once. In a process without other ranks this
+/// is a plain backward pass. A parameter that no rank used keeps an undefined gradient.
 class GradientReducer {
  public:
   /// Every rank must pass the same parameters in the same order. Throws c10::Error if shapes differ between ranks. If `all_used` is set,

@@ -50,6 +50,14 @@ std::string key_of(int rank) {
   return concat("heartbeat/", rank);
 }
 
+constexpr const char* kReaders = "explanation/readers";  // counts the ranks that wanted to explain a failure
+constexpr const char* kExplanation = "explanation/text";
+constexpr std::chrono::seconds kExplained{15};  // how long a rank waits for the explanation that another one writes
+
+std::vector<std::uint8_t> bytes_of(const std::string& text) {
+  return {text.begin(), text.end()};
+}
+
 }  // namespace
 
 struct Heartbeat::Impl {
@@ -106,7 +114,7 @@ struct Heartbeat::Impl {
       try {
         tell(++count);
         std::optional<Beat> beat;
-        if (store->check({key_of(next)})) beat = read(next);
+        if (last.count > kGone || store->check({key_of(next)})) beat = read(next);
         lock.lock();
         if (!beat || (beat->count == last.count && beat->count != kGone)) continue;
         last = *beat;
@@ -150,17 +158,61 @@ struct Heartbeat::Impl {
       beat.phase = phase;
       beat.seconds = seconds_since(entered);
     }
-    const std::string text = beat.text();
-    store->set(key_of(rank), std::vector<std::uint8_t>(text.begin(), text.end()));
+    store->set(key_of(rank), bytes_of(beat.text()));
   }
 
   Beat read(int of) { return Beat::parse(store->get(key_of(of))); }
 
+  // Reads all reports with one request. Only if a rank has never reported, asks for each report.
   std::vector<Beat> read_all() {
-    std::vector<Beat> out(static_cast<std::size_t>(size));
-    for (int of = 0; of < size; ++of)
-      if (store->check({key_of(of)})) out[static_cast<std::size_t>(of)] = read(of);
+    std::vector<std::string> keys;
+    for (int of = 0; of < size; ++of) keys.push_back(key_of(of));
+    std::vector<Beat> out;
+    if (store->check(keys)) {
+      for (const auto& bytes : store->multiGet(keys)) out.push_back(Beat::parse(bytes));
+      return out;
+    }
+    for (int of = 0; of < size; ++of) out.push_back(store->check({keys[static_cast<std::size_t>(of)]}) ? read(of) : Beat{});
     return out;
+  }
+
+  // Compares two reports of each rank.
+  std::string compare_reports() {
+    const std::vector<Beat> before = read_all();
+    std::this_thread::sleep_for(3 * kInterval);
+    const std::vector<Beat> after = read_all();
+    std::string lost;
+    int behind = 0;
+    for (int of = 0; of < size; ++of) {
+      const auto at = static_cast<std::size_t>(of);
+      if (after[at].count == before[at].count || after[at].count == kGone) lost += (lost.empty() ? "lost: " : "; ") + after[at].place(of);
+      if (after[at].step < after[static_cast<std::size_t>(behind)].step) behind = of;
+    }
+    if (!lost.empty()) return lost;
+    const Beat& slowest = after[static_cast<std::size_t>(behind)];
+    return concat("all ranks are alive; furthest behind: ", slowest.place(behind), " for ", static_cast<std::int64_t>(slowest.seconds), " s");
+  }
+
+  // Every rank wants to explain the same failure at the same time. The first one reads the reports of all ranks, and the others read what it
+  // has found. They do not wait in the store, because `teller` needs the connection.
+  std::string explain() {
+    if (store->add(kReaders, 1) == 1) {
+      const std::string text = compare_reports();
+      store->set(kExplanation, bytes_of(text));
+      return text;
+    }
+    const Clock::time_point begin = Clock::now();
+    while (!store->check({kExplanation})) {
+      if (Clock::now() - begin > kExplained) return "the rank that looked for lost ranks is lost, too";
+      std::this_thread::sleep_for(kInterval);
+    }
+    const std::vector<std::uint8_t> text = store->get(kExplanation);
+    return {text.begin(), text.end()};
+  }
+
+  // The store often lives in rank 0 and ends with it, so rank 0 leaves the others time to read.
+  void let_others_read() const {
+    if (rank == 0) std::this_thread::sleep_for(2 * kInterval);
   }
 
   const int rank, size, next = (rank + 1) % size;
@@ -199,20 +251,9 @@ void Heartbeat::enter(const char* phase, std::int64_t step) {
 std::string Heartbeat::explain() const {
   if (!impl_) return {};
   try {
-    const std::vector<Beat> before = impl_->read_all();
-    std::this_thread::sleep_for(3 * kInterval);
-    const std::vector<Beat> after = impl_->read_all();
-    std::string lost;
-    int behind = 0;
-    for (int rank = 0; rank < impl_->size; ++rank) {
-      const auto at = static_cast<std::size_t>(rank);
-      if (after[at].count == before[at].count) lost += (lost.empty() ? "lost: " : "; ") + after[at].place(rank);
-      if (after[at].step < after[static_cast<std::size_t>(behind)].step) behind = rank;
-    }
-    if (!lost.empty()) return lost;
-    const Beat& last = after[static_cast<std::size_t>(behind)];
-    return concat("all ranks are alive; furthest behind: ", last.place(behind), " for ",
-                  static_cast<std::int64_t>(last.seconds), " s");
+    std::string text = impl_->explain();
+    impl_->let_others_read();
+    return text;
   } catch (const std::exception&) {
     return "lost: rank 0, which keeps the ranks' store";
   }

@@ -25,8 +25,9 @@ class Heartbeat {
   /// Records which phase and step this rank enters. The call is cheap. `phase` must be a string literal, because only the pointer is kept.
   void enter(const char* phase, std::int64_t step);
 
-  /// Returns one line that says which ranks are lost or behind, based on each rank's last report. Use it after a
-  /// collective has failed. It takes a few seconds, so that the ranks that are alive can report again.
+  /// Returns one line that says which ranks are lost or behind, based on each rank's last report. Use it after a collective has failed. It
+  /// takes a few seconds, so that the ranks that are alive can report again. One of the ranks that call it reads all reports, and all of
+  /// them return what that rank has found, so the number of requests per rank does not depend on the number of ranks.
   std::string explain() const;
 
  private:

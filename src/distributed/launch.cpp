@@ -4,6 +4,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/distributed/launch.h>
+#include <tessera/distributed/spawn.h>
 
 namespace tessera {
 namespace {
@@ -126,6 +127,18 @@ LaunchEnvironment from_slurm(const Launcher& launcher) {
 }
 
 }  // namespace
+
+Nodes nodes_of(const Variables& variables) {
+  const Launcher launcher("--nproc on several machines", variables);
+  Nodes out;
+  if (const std::string* count = launcher.find("PET_NNODES"))
+    out.count = launcher.number("PET_NNODES", *count, 1, std::numeric_limits<int>::max());
+  if (out.count == 1) return out;
+  out.own = launcher.number("PET_NODE_RANK", launcher.text("PET_NODE_RANK", "PET_NNODES"), 0, out.count - 1);
+  out.address = launcher.text("PET_MASTER_ADDR", "PET_NNODES");
+  out.port = launcher.number("PET_MASTER_PORT", launcher.text("PET_MASTER_PORT", "PET_NNODES"), 1, 65535);
+  return out;
+}
 
 LaunchEnvironment launch_environment(const Variables& variables) {
   const Launcher torchrun("torchrun", variables), open_mpi("Open MPI", variables), slurm("SLURM", variables);

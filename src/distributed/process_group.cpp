@@ -1,3 +1,4 @@
+#include <atomic>
 #include <exception>
 
 #include <ATen/ATen.h>
@@ -5,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "src/base/clock.h"
 #include "src/distributed/connection.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
@@ -48,6 +50,26 @@ c10d::ReduceOp operation(Reduction reduction) {
   return c10d::ReduceOp::SUM;
 }
 
+std::atomic<std::int64_t> requests{0};
+
+// Counts the requests that c10d's backends and this folder make. One rank's store answers those of all ranks, so their number must not grow
+// with the number of ranks.
+class CountedStore : public c10d::PrefixStore {
+ public:
+  using Bytes = std::vector<std::uint8_t>;
+  using PrefixStore::PrefixStore;
+  using PrefixStore::set;
+  void set(const std::string& key, const Bytes& value) override { ++requests, PrefixStore::set(key, value); }
+  Bytes get(const std::string& key) override { return ++requests, PrefixStore::get(key); }
+  std::int64_t add(const std::string& key, std::int64_t value) override { return ++requests, PrefixStore::add(key, value); }
+  bool check(const std::vector<std::string>& keys) override { return ++requests, PrefixStore::check(keys); }
+  void wait(const std::vector<std::string>& keys) override { ++requests, PrefixStore::wait(keys); }
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override {
+    ++requests, PrefixStore::wait(keys, timeout);
+  }
+  std::vector<Bytes> multiGet(const std::vector<std::string>& keys) override { return ++requests, PrefixStore::multiGet(keys); }
+};
+
 // The backends do not support bool, so bool tensors are sent as bytes.
 at::Tensor bytes_for_bool(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kBool ? tensor.view(at::kByte) : tensor;
@@ -56,6 +78,7 @@ at::Tensor bytes_for_bool(const at::Tensor& tensor) {
 }  // namespace
 
 struct ProcessGroup::Transfer::Impl {
+  std::shared_ptr<const Connection> connection;
   std::vector<c10::intrusive_ptr<c10d::Work>> works;
   at::Tensor arrived, receive;  // on the CPU, and its copy on the GPU; undefined if the backend writes to the receiver's memory
 };
@@ -67,7 +90,7 @@ ProcessGroup::Transfer::~Transfer() = default;
 
 void ProcessGroup::Transfer::wait() {
   if (!impl_) return;
-  for (const auto& work : impl_->works) work->wait();
+  for (const auto& work : impl_->works) impl_->connection->finish(*work);
   const at::NoGradGuard no_grad;
   if (impl_->receive.defined()) impl_->receive.copy_(impl_->arrived);
   impl_.reset();
@@ -89,8 +112,18 @@ ProcessGroup::Connection::~Connection() {
   }
 }
 
+void ProcessGroup::Connection::finish(c10d::Work& work) const {
+  const double begin = steady_seconds();
+  work.wait();
+  seconds_waited += steady_seconds() - begin;
+}
+
 c10::intrusive_ptr<c10d::Store> store_of_attempt(const c10::intrusive_ptr<c10d::Store>& store, const LaunchEnvironment& environment) {
-  return c10::make_intrusive<c10d::PrefixStore>(concat("attempt_", environment.attempt), store);
+  return c10::make_intrusive<CountedStore>(concat("attempt_", environment.attempt), store);
+}
+
+std::int64_t store_requests() {
+  return requests;
 }
 
 void claim_gpu(c10d::Store& store, const std::string& identity, const LaunchEnvironment& environment) {
@@ -162,13 +195,20 @@ std::string ProcessGroup::backend() const {
 }
 
 void ProcessGroup::all_reduce(at::Tensor& tensor, Reduction reduction, double seconds) const {
-  if (alone()) return;
+  if (!alone()) connection_->start_all_reduce(tensor, reduction, seconds).wait();
+}
+
+ProcessGroup::Transfer ProcessGroup::Connection::start_all_reduce(at::Tensor& tensor, Reduction reduction, double seconds) const {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> tensors{tensor};
   c10d::AllreduceOptions options;
   options.reduceOp = operation(reduction);
   if (seconds > 0) options.timeout = milliseconds(seconds);
-  connection_->group->allreduce(tensors, options)->wait();
+  Transfer transfer;
+  transfer.impl_ = std::make_unique<Transfer::Impl>();
+  transfer.impl_->connection = shared_from_this();
+  transfer.impl_->works = {group->allreduce(tensors, options)};
+  return transfer;
 }
 
 void ProcessGroup::broadcast(at::Tensor& tensor, int root) const {
@@ -179,7 +219,7 @@ void ProcessGroup::broadcast(at::Tensor& tensor, int root) const {
   std::vector<at::Tensor> tensors{dense};
   c10d::BroadcastOptions options;
   options.rootRank = root;
-  connection_->group->broadcast(tensors, options)->wait();
+  connection_->finish(*connection_->group->broadcast(tensors, options));
   if (dense.data_ptr() != tensor.data_ptr()) tensor.copy_(dense.view(tensor.scalar_type()));
 }
 
@@ -190,7 +230,7 @@ at::Tensor ProcessGroup::all_gather(const at::Tensor& own) const {
   std::vector<std::int64_t> shape = input.sizes().vec();
   shape.at(0) *= size();
   at::Tensor output = at::empty(shape, input.options());
-  connection_->group->_allgather_base(output, input)->wait();
+  connection_->finish(*connection_->group->_allgather_base(output, input));
   return output.view(own.scalar_type());
 }
 
@@ -201,7 +241,7 @@ at::Tensor ProcessGroup::reduce_scatter(const at::Tensor& all) const {
   std::vector<std::int64_t> shape = input.sizes().vec();
   shape.at(0) /= size();
   at::Tensor output = at::empty(shape, input.options());
-  connection_->group->_reduce_scatter_base(output, input)->wait();
+  connection_->finish(*connection_->group->_reduce_scatter_base(output, input));
   return output;
 }
 
@@ -211,7 +251,7 @@ at::Tensor ProcessGroup::all_to_all(const at::Tensor& parts) const {
   at::Tensor input = parts.detach().contiguous();
   at::Tensor output = at::empty_like(input);
   std::vector<std::int64_t> even;
-  connection_->group->alltoall_base(output, input, even, even)->wait();
+  connection_->finish(*connection_->group->alltoall_base(output, input, even, even));
   return output;
 }
 
@@ -237,6 +277,7 @@ ProcessGroup::Transfer ProcessGroup::pass_on(const at::Tensor& send, const at::T
   const int next = (rank() + 1) % size(), previous = (rank() + size() - 1) % size();
   Transfer transfer;
   transfer.impl_ = std::make_unique<Transfer::Impl>();
+  transfer.impl_->connection = connection_;
   std::vector<at::Tensor> out{send}, in{receive};
   if (send.is_cuda() && connection_->backend == "gloo") {  // Gloo's send and recv access the memory from the CPU
     out = {send.cpu()};

@@ -162,15 +162,19 @@ int free_port() {
 
 int spawn_workers(const std::string& program, int count, const std::vector<std::string>& arguments) {
   Variables variables = environment_variables();
-  variables["WORLD_SIZE"] = variables["LOCAL_WORLD_SIZE"] = std::to_string(count);
-  variables["MASTER_ADDR"] = "127.0.0.1";
-  variables["MASTER_PORT"] = std::to_string(free_port());
+  const Nodes nodes = nodes_of(variables);
+  variables["WORLD_SIZE"] = std::to_string(nodes.count * count);
+  variables["LOCAL_WORLD_SIZE"] = std::to_string(count);
+  variables["MASTER_ADDR"] = nodes.address;
+  variables["MASTER_PORT"] = std::to_string(nodes.port > 0 ? nodes.port : free_port());
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency() / static_cast<unsigned>(count));
   variables.emplace("OMP_NUM_THREADS", std::to_string(cores));
 
   Workers workers(program);
-  for (int rank = 0; rank < count; ++rank) {
-    variables["RANK"] = variables["LOCAL_RANK"] = std::to_string(rank);
+  for (int local = 0; local < count; ++local) {
+    const int rank = nodes.own * count + local;
+    variables["RANK"] = std::to_string(rank);
+    variables["LOCAL_RANK"] = std::to_string(local);
     workers.start(rank, arguments, variables);
   }
   return workers.wait();

@@ -27,9 +27,13 @@ MicroBatch micro_batch_of(const std::string& yaml, const std::string& folder) {
 ResumeChanges apply_checkpoint(TrainingRun& run, Config& config, const ProcessGroup& group,
                                const Checkpoint& checkpoint, const std::string& folder,
                                const std::vector<std::string>& allowed, bool other_data) {
-  ResumeChanges changes = resume_changes(checkpoint.config, config, allowed);
+  const RunState& state = checkpoint.state;
+  const RankCounts ranks{static_cast<int>(std::max<std::ptrdiff_t>(1, std::ssize(state.ranks))), group.size()};
+  const bool same_ranks = ranks.before == ranks.now;
+  ResumeChanges changes = resume_changes(checkpoint.config, config, allowed, ranks);
   if (!changes.refused.empty()) user_error(folder, ": ", refusal(changes.refused));
-  if (config.training.micro_batch.automatic) config.training.micro_batch = micro_batch_of(checkpoint.config, folder);
+  // On another number of ranks, another number of samples may fit.
+  if (config.training.micro_batch.automatic && same_ranks) config.training.micro_batch = micro_batch_of(checkpoint.config, folder);
   if (run.tokenizer && checkpoint.model.vocabulary != run.tokenizer->vocabulary_bytes())
     user_error(folder, ": was trained with a different vocabulary than the file that tokenizer names now");
   run.published = checkpoint.model.published;
@@ -44,12 +48,10 @@ ResumeChanges apply_checkpoint(TrainingRun& run, Config& config, const ProcessGr
     if (checkpoint.teacher.empty()) user_error(path, ": missing, but the objective keeps a teacher");
     run.teacher->ema.load(checkpoint.teacher, path);
   }
-  const RunState& state = checkpoint.state;
-  const bool same_ranks = std::ssize(state.ranks) == group.size();
   if (other_data)
     run.loader->seek({state.data.epoch + 1, 0});
   else
-    run.loader->seek(same_ranks ? state.ranks[static_cast<std::size_t>(group.rank())] : state.data);
+    run.loader->seek(same_ranks && !state.ranks.empty() ? state.ranks[static_cast<std::size_t>(group.rank())] : state.data);
   return changes;
 }
 

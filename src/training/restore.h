@@ -22,8 +22,8 @@ struct Resume {
 
 /// Restores weights, optimizer, averages and this rank's data position from a checkpoint, and returns the settings that have
 /// changed. With `other_data`, training starts at the epoch after the checkpoint's epoch. Throws UserError naming the checkpoint if
-/// the vocabulary or a setting that must not change has changed (resume_changes). If training.micro_batch is `auto`, the
-/// configuration takes the checkpoint's value.
+/// the vocabulary or a setting that must not change has changed (resume_changes). If training.micro_batch is `auto` and the number
+/// of ranks is the checkpoint's, the configuration takes the checkpoint's value.
 ResumeChanges apply_checkpoint(TrainingRun& run, Config& config, const ProcessGroup& group,
                                const Checkpoint& checkpoint, const std::string& folder,
                                const std::vector<std::string>& allowed = {}, bool other_data = false);

@@ -65,6 +65,7 @@ Trainer::Trainer(const Config& config, const Resume& resume, const ProcessGroup&
   }
   run_on_rank0(group_, "checking the evaluation tasks", [&] { return check_evaluation(run_, config_), true; });
   runner_.record_update([this](const AccumulatedLosses& losses, const UpdateInputs& inputs) { return clip_and_update(losses, inputs); });
+  runner_.batches().give_notice([this] { return SharedBatches::Notice{interrupted(), group_.first() && checkpoints_.overdue()}; });
   runner_.look_at_batches([this](const Batch& batch) { monitor_.look_at(batch); });
   restore_or_initialize(resume);
   settle_micro_batch();
@@ -100,8 +101,8 @@ Outcome Trainer::train() {
   if (!make_up_evaluation()) return interrupted_at_step();
   while (state_.step < config_.training.steps) {
     monitor_.observe(state_.step + 1, [&] { return train_step(); });
-    const auto [signal, overdue] = agree();
-    const bool due_to_save = every(config_.checkpoint.every_steps) || overdue;
+    const auto [signal, save_due] = runner_.batches().noticed();
+    const bool due_to_save = every(config_.checkpoint.every_steps) || save_due;
     const bool due_to_read = every(config_.log.every_steps) || every(config_.evaluation.every_steps) || due_to_save ||
                              signal != 0 || state_.step == config_.training.steps || monitor_.unread() == kMostUnread;
     const std::int64_t made = state_.step;
@@ -113,7 +114,7 @@ Outcome Trainer::train() {
     if (!every(config_.evaluation.every_steps)) continue;
     // A signal may arrive during the evaluation, because an evaluation takes long. After the last step the signal is ignored, because there
     // is nothing left to stop.
-    if (!evaluate() || (state_.step < config_.training.steps && agree().signal != 0)) return interrupted_at_step();
+    if (!evaluate() || (state_.step < config_.training.steps && signal_of_ranks() != 0)) return interrupted_at_step();
   }
   save(true);
   if (!evaluate()) return interrupted_at_step();
@@ -126,7 +127,7 @@ Outcome Trainer::train() {
 }
 
 Outcome Trainer::interrupted_at_step() {
-  stop_signal_ = agree().signal;
+  stop_signal_ = signal_of_ranks();
   save(true);
   monitor_.log().line(concat("stopped by a signal after step ", state_.step, "; continue with --resume auto"));
   return Outcome::interrupted;

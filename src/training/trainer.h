@@ -73,11 +73,8 @@ class Trainer {
   bool read_back();
   void save(bool must);
   Outcome show(Outcome outcome);
-  struct Agreed {
-    int signal = 0;        // the highest signal number that any rank recorded; 0: none
-    bool overdue = false;  // true if a checkpoint is due according to rank 0's clock
-  };
-  Agreed agree() const;
+  /// Returns the highest number of a signal that any rank has recorded, the same on every rank; 0 if there is none. Waits for all ranks.
+  int signal_of_ranks() const;
   bool every(std::int64_t steps) const;
   double seconds_trained() const;
 

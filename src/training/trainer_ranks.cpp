@@ -53,12 +53,10 @@ TrainingRun build_on_all_ranks(const Config& config, const ProcessGroup& group) 
   return std::move(*run);
 }
 
-Trainer::Agreed Trainer::agree() const {
-  const Agreed own{interrupted(), group_.first() && checkpoints_.overdue()};
-  if (group_.alone()) return own;
-  at::Tensor both = at::tensor({own.signal, own.overdue ? 1 : 0}, at::kLong);
-  group_.all_reduce(both, Reduction::max);
-  return {static_cast<int>(both[0].item<std::int64_t>()), both[1].item<std::int64_t>() != 0};
+int Trainer::signal_of_ranks() const {
+  at::Tensor signal = at::full({1}, interrupted(), at::kLong);
+  group_.all_reduce(signal, Reduction::max);
+  return static_cast<int>(signal.item<std::int64_t>());
 }
 
 }  // namespace tessera

@@ -43,6 +43,9 @@ bool is_another_run(const std::string& folder, const std::string& own) {
 // Logs the settings that differ from the checkpoint's. Important settings get a line each.
 void tell_changes(const ResumeChanges& changes, std::int64_t step, std::int64_t steps) {
   std::string free;
+  if (changes.samples_now != changes.samples_before)
+    log::warning("an update now has ", changes.samples_now, " samples on all processes together, and it had ", changes.samples_before,
+                 ": set training.global_batch=", changes.samples_before, " to keep the run as it was");
   for (const Change& change : changes.free) {
     if (change.key == "training.steps")
       log::warning("training.steps was ", change.before, " and is now ", change.now,

@@ -4,6 +4,7 @@
 #include "tests/support/contains.h"
 #include "tests/support/error_of.h"
 #include <tessera/distributed/launch.h>
+#include <tessera/distributed/spawn.h>
 
 namespace tessera {
 namespace {
@@ -38,6 +39,21 @@ TEST(Launch, NothingSetMeansASingleProcess) {
   const LaunchEnvironment alone = launch_environment({{"PATH", "/bin"}, {"MASTER_PORT", "1"}});
   EXPECT_TRUE(alone.alone());
   EXPECT_EQ(alone.rank, 0);
+}
+
+TEST(Launch, ReadsTheMachinesOfAJob) {
+  EXPECT_EQ(nodes_of({}).count, 1);
+  const Variables variables = {{"PET_NNODES", "4"}, {"PET_NODE_RANK", "3"}, {"PET_MASTER_ADDR", "node0"}, {"PET_MASTER_PORT", "29401"}};
+  const Nodes nodes = nodes_of(variables);
+  EXPECT_EQ(nodes.count, 4);
+  EXPECT_EQ(nodes.own, 3);
+  EXPECT_EQ(nodes.address, "node0");
+  EXPECT_EQ(nodes.port, 29401);
+  const auto error = [](const Variables& given) { return error_of([&] { nodes_of(given); }); };
+  EXPECT_TRUE(contains(error(without(variables, "PET_NODE_RANK")), "launch by --nproc on several machines: PET_NODE_RANK is missing"));
+  EXPECT_TRUE(contains(error(without(variables, "PET_MASTER_ADDR")), "PET_MASTER_ADDR is missing"));
+  EXPECT_TRUE(contains(error(with(variables, {{"PET_NODE_RANK", "4"}})), "PET_NODE_RANK must be a whole number from 0 to 3"));
+  EXPECT_TRUE(contains(error(with(variables, {{"PET_NNODES", "2:4"}})), "PET_NNODES must be a whole number of at least 1"));
 }
 
 TEST(Launch, ReadsTorchrun) {

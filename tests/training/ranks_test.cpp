@@ -282,19 +282,70 @@ TEST_F(RanksTest, ResumesBitForBitOnTheSameRanksAndAtTheSameSampleOnOthers) {
   const auto unbroken = run(2, "whole", {}), resumed = run(2, "again", {}, middle);
   for (std::size_t rank = 0; rank < 2; ++rank) expect_equal_weights(unbroken[rank], resumed[rank]);
 
-  // One process takes 8 samples per step, whereas each of two ranks took 4. A resumed run may not change its batch_size, so the
-  // test changes it in the checkpoint too.
-  run_ranks(1, [&](const ProcessGroup& group) -> Tensors {
-    Checkpoint checkpoint = load_checkpoint(middle);
-    const std::string key = "batch_size: 4";
-    checkpoint.config.replace(checkpoint.config.find(key), key.size(), "batch_size: 8");
-    const std::string moved = CheckpointFolder(folder_ / "moved", 3).save(checkpoint);
-    return train(folder_ / "single", {}, moved, group);
-  });
+  run(1, "single", {}, middle);
   const auto expected = rows(folder_ / "whole"), got = rows(folder_ / "single");
   ASSERT_EQ(got.size(), 3U);
   for (std::size_t i = 0; i < 3; ++i)
     EXPECT_NEAR(got[i]["loss"].get<double>(), expected[i + 3]["loss"].get<double>(), 1e-4);
+}
+
+// Starts on four ranks, and continues on two and on eight. The 24 steps on 40 samples cross the ends of four epochs.
+TEST_F(RanksTest, GlobalBatchKeepsTheRunOnAnyNumberOfRanks) {
+  for (const std::string objective : {"clip", "siglip"}) {
+    const std::vector<std::string> settings = {"training.global_batch=8", "training.steps=24", "checkpoint.every_steps=8",
+                                               "objective={name: " + objective + "}"};
+    const auto run_on = [&](int ranks, const std::string& name, const std::string& resume) {
+      run_ranks(ranks, [&](const ProcessGroup& group) -> Tensors {
+        Trainer trainer(tiny_config(folder_ / name, settings), resume, group);
+        trainer.run();
+        return {};
+      });
+      return rows(folder_ / name);
+    };
+    const std::string four = objective + "_4", two = objective + "_2";
+    const auto alone = run_on(1, objective + "_1", "none"), first = run_on(4, four, "none"),
+               second = run_on(2, two, folder_ / (four + "/checkpoints/step_0000008")),
+               third = run_on(8, objective + "_8", folder_ / (two + "/checkpoints/step_0000016"));
+    ASSERT_EQ(second.size(), 16U);
+    ASSERT_EQ(third.size(), 8U);
+    for (std::size_t step = 0; step < 24; ++step) {
+      const auto& now = step < 8 ? first[step] : step < 16 ? second[step - 8] : third[step - 16];
+      EXPECT_EQ(now["step"], alone[step]["step"]);
+      EXPECT_EQ(now["samples"], alone[step]["samples"]);
+      const double expected = alone[step]["loss"].get<double>();
+      EXPECT_NEAR(now["loss"].get<double>(), expected, 1e-6 * (1 + expected)) << objective << " after step " << step;
+    }
+  }
+}
+
+TEST_F(RanksTest, AnotherNumberOfSamplesPerUpdateIsAWarning) {
+  run(2, "two", {"training.steps=3"});
+  run_ranks(1, [&](const ProcessGroup& group) -> Tensors {
+    Trainer trainer(tiny_config(folder_ / "one", {"data.loader.batch_size=4"}), Resume(folder_ / "two"), group);
+    trainer.run();
+    return {};
+  });
+  EXPECT_TRUE(contains(io::read_file(folder_ / "one/log.txt"),
+                       "an update now has 4 samples on all processes together, and it had 8: set training.global_batch=8 to keep the run as it was"));
+}
+
+// A signal during step 4 is announced with the batch after step 5's, so every rank knows of it when step 5 ends.
+TEST_F(RanksTest, AllRanksStopAfterTheSameStepWhicheverOfThemGetsTheSignal) {
+  for (const int ranks : {1, 2, 4})
+    for (int receiver = 0; receiver < ranks; ++receiver) {
+      const std::string name = concat(ranks, "_", receiver);
+      const auto stopped = run_ranks(ranks, [&](const ProcessGroup& group) {
+        step_observer() = [&](const StepContext& context) {
+          if (context.step == 3 && group.rank() == receiver) ::raise(SIGTERM);
+        };
+        return train(folder_ / name, {"objective={name: test_observed}", "training.steps=40", "checkpoint.every_steps=0"}, "none", group);
+      });
+      for (const Tensors& rank : stopped) {
+        EXPECT_EQ(rank.at("step").item<std::int64_t>(), ranks == 1 ? 4 : 5) << name;
+        EXPECT_EQ(rank.at("signal").item<std::int64_t>(), SIGTERM);
+      }
+      EXPECT_TRUE(fs::exists(folder_ / (name + (ranks == 1 ? "/checkpoints/step_0000004" : "/checkpoints/step_0000005"))));
+    }
 }
 
 TEST_F(RanksTest, SignalOnOneRankStopsAllAndTheRunResumes) {

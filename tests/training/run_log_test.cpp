@@ -47,6 +47,27 @@ TEST(MetricsRow, StatusShowsSpeedAndNotableWaiting) {
   EXPECT_EQ(format_flop_rate(1.26), "1.3 TFLOP/s");
 }
 
+// In the first two steps, rank 2 comes last; in the third, rank 0 does. The transfer itself takes 1, 1 and 2 seconds.
+TEST(MetricsRow, NamesTheRankForWhichTheOthersWait) {
+  const SlowestRank slowest = slowest_rank(at::tensor({4., 3., 2., 3., 3., 3., 1., 1., 5.}, at::kDouble).view({3, 3}));
+  EXPECT_EQ(slowest.rank, 2);
+  EXPECT_DOUBLE_EQ(slowest.seconds, (5 + 4 + 4) / 3.0);
+  EXPECT_DOUBLE_EQ(slowest.of_waiting, 9 / 13.0);
+  EXPECT_EQ(slowest_rank(at::ones({3, 2}, at::kDouble)).seconds, 0) << "nobody waits for another one";
+  EXPECT_EQ(slowest_rank(at::ones({3, 0}, at::kDouble)).of_waiting, 0);
+
+  MetricsRow record = some_record();
+  record.wait_share = 0;
+  EXPECT_FALSE(to_json(record).contains("ranks")) << "there is only one";
+  record.slowest = {.rank = 3, .host = "node7", .seconds = 1, .of_waiting = 0.83};
+  record.rank_wait_share = 0.12;
+  EXPECT_TRUE(status_text(record).ends_with("(31% MFU)  ranks wait 12%, 83% of it for rank 3 on node7"));
+  EXPECT_EQ(to_json(record)["ranks"],
+            (nlohmann::json{{"wait_share", 0.12}, {"slowest", 3}, {"host", "node7"}, {"of_waiting", 0.83}}));
+  record.rank_wait_share = 0.08;
+  EXPECT_TRUE(status_text(record).ends_with("(31% MFU)"));
+}
+
 TEST(MetricsRow, RowsAreJsonEvenWithNonFiniteNumbers) {
   MetricsRow record = some_record();
   record.loss = std::numeric_limits<double>::quiet_NaN();

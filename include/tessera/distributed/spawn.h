@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <tessera/distributed/launch.h>
+
 namespace tessera {
 
 /// The signals on which a training run saves a checkpoint and exits.
@@ -17,8 +19,19 @@ bool is_heeded(int signal);
 /// Returns a TCP port of this machine that was free a moment ago.
 int free_port();
 
+/// The machines of a job on which spawn_workers() is called, on each with the same number of processes.
+struct Nodes {
+  int count = 1, own = 0;  // number of machines, and the index of this one
+  std::string address = "127.0.0.1";
+  int port = 0;  // at which rank 0 listens; 0: any free port
+};
+
+/// Reads PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR and PET_MASTER_PORT, from which torchrun takes its options, too. Without PET_NNODES, the
+/// job runs on this machine only. Throws UserError naming the variable that is missing or wrong.
+Nodes nodes_of(const Variables& variables);
+
 /// Runs this program again in `count` processes, with the given arguments (without the program's name) and torchrun's variables set, and
-/// waits for them. The kSavingSignals for which is_heeded() returns true are passed on to all processes. When one process fails, a line on
+/// waits for them. On several machines (nodes_of()), these processes are this machine's ranks. The kSavingSignals for which is_heeded() returns true are passed on to all processes. When one process fails, a line on
 /// stderr names it, and the others get SIGTERM and ten seconds later SIGKILL (a stopped process gets SIGKILL at once). If OMP_NUM_THREADS
 /// is not set, it is set so that the processes share the cores evenly. The processes end when this process ends, even if it is killed.
 /// Returns the exit code of the first process that failed (128 + signal if a signal killed it), or 0. Throws UserError if a process cannot

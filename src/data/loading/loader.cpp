@@ -303,6 +303,14 @@ struct Loader::Impl {
     }
   }
 
+  // Waits for the batches of the next update, unless they are already here.
+  void make_ready() {
+    const auto begin = std::chrono::steady_clock::now();
+    if (!batches) start();
+    if (ready.batches.empty()) ready = batches->take();
+    statistics.wait_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+
   ReadyBatches make_batches() {
     // Waits until the memory budget has room for twice the bytes of an update's batches, because the samples stay in memory while
     // batches are made from them.
@@ -446,18 +454,12 @@ Loader::Loader(std::shared_ptr<const Source> source, std::shared_ptr<const Token
 Loader::~Loader() = default;
 
 Batch Loader::next() {
-  using Clock = std::chrono::steady_clock;
-  const auto begin = Clock::now();
-  if (!impl_->batches) impl_->start();
+  impl_->make_ready();
   ReadyBatches& ready = impl_->ready;
-  if (ready.batches.empty()) {
-    ready = impl_->batches->take();
-    impl_->statistics.left_out += ready.left_out;
-    for (const auto& [reason, count] : ready.skipped) impl_->statistics.skipped[reason] += count;
-    for (const auto& [view, cuts] : ready.cuts) impl_->statistics.cuts[view] += cuts;
-  }
+  impl_->statistics.left_out += std::exchange(ready.left_out, 0);
+  for (const auto& [reason, count] : std::exchange(ready.skipped, {})) impl_->statistics.skipped[reason] += count;
+  for (const auto& [view, cuts] : std::exchange(ready.cuts, {})) impl_->statistics.cuts[view] += cuts;
   Batch batch = std::move(ready.batches[static_cast<std::size_t>(impl_->next_of_update)]);
-  impl_->statistics.wait_seconds += std::chrono::duration<double>(Clock::now() - begin).count();
   impl_->statistics.samples += batch.size();
   impl_->last_epoch = ready.epoch;
   impl_->last_segment = ready.segment.number;
@@ -469,6 +471,12 @@ Batch Loader::next() {
     ready.claim = {};
   }
   return batch;
+}
+
+std::int64_t Loader::next_segment() {
+  impl_->make_ready();
+  impl_->ready.claim = {};  // the batch now belongs to the caller, so that the loader may prepare as many others as before
+  return impl_->ready.segment.number;
 }
 
 std::int64_t Loader::epoch() const {

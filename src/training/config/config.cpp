@@ -336,6 +336,10 @@ Config resolve_tree(const Node& given, const std::string& name, bool without_voc
   // Thrown last, so that misspelled settings are reported before a missing vocabulary file.
   if (no_vocabulary && !without_vocabulary) std::rethrow_exception(no_vocabulary);
   check_combination(c, tree);
+  if (const Node* batch = nearest_node(tree, "data.loader").find("batch_size");
+      c.training.global_batch && batch != nullptr && batch->mark().file == "--set")
+    config::fail(*batch, "data.loader.batch_size",
+                 "has no effect, because training.global_batch determines it: change training.global_batch, or set it to null");
   return c;
 }
 

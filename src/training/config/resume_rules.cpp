@@ -67,6 +67,18 @@ Node spelled_out(const Node& before) {
   }
 }
 
+// Returns the number of samples per update on all ranks; 0 if the settings do not say.
+std::int64_t samples_of(const Node& settings, int ranks) {
+  const auto number = [&](std::initializer_list<const char*> keys) -> std::int64_t {
+    const Node* node = &settings;
+    for (const char* key : keys)
+      if (node != nullptr) node = node->find(key);
+    return node != nullptr && !node->is_null() ? config::Value<std::int64_t>::read(*node, *std::rbegin(keys), 0) : 0;
+  };
+  const std::int64_t global = number({"training", "global_batch"});
+  return global > 0 ? global : number({"data", "loader", "batch_size"}) * number({"training", "accumulation"}) * ranks;
+}
+
 std::string shortened(const std::string& text) {
   constexpr std::size_t kMost = 60;
   return text.size() > kMost ? text.substr(0, kMost - 3) + "..." : text;
@@ -128,16 +140,21 @@ const std::vector<std::string>& keys_free_to_change() {
   return keys;
 }
 
-ResumeChanges resume_changes(const std::string& before, const Config& now, const std::vector<std::string>& allowed) {
+ResumeChanges resume_changes(const std::string& before, const Config& now, const std::vector<std::string>& allowed, const RankCounts& ranks) {
   const Node there = spelled_out(config::parse_yaml(before, "the checkpoint's configuration"));
   const Node here = config::parse_yaml(to_yaml(now), "this configuration");
   check_allowed(allowed, there, here);
   ResumeChanges out;
+  out.samples_before = samples_of(there, ranks.before);
+  out.samples_now = samples_of(here, ranks.now);
+  const auto same_batch = [&](const std::string& key) {
+    return out.samples_before == out.samples_now && (key == "data.loader.batch_size" || key == "training.global_batch");
+  };
   for (Change& change : changes(there, here)) {
     if (now.training.micro_batch.automatic && change.key == "training.micro_batch") continue;
-    std::vector<Change>& kind = any_stands_for(keys_free_to_change(), change.key) ? out.free
-                                : any_stands_for(allowed, change.key)             ? out.allowed
-                                                                                  : out.refused;
+    std::vector<Change>& kind = same_batch(change.key) || any_stands_for(keys_free_to_change(), change.key) ? out.free
+                                : any_stands_for(allowed, change.key) ? out.allowed
+                                                                      : out.refused;
     kind.push_back(std::move(change));
   }
   return out;

@@ -33,12 +33,21 @@ struct ResumeChanges {
   std::vector<Change> free;     // changes of settings that match keys_free_to_change()
   std::vector<Change> allowed;  // further changes, which the user allows explicitly
   std::vector<Change> refused;
+  // the numbers of samples per update
+  std::int64_t samples_before = 0, samples_now = 0;
+};
+
+/// The numbers of ranks of the run that wrote a checkpoint, and of the run that resumes from it.
+struct RankCounts {
+  int before = 1, now = 1;
 };
 
 /// Compares the checkpoint's resolved YAML `before` with the current configuration `now`. `allowed` are patterns for the settings that the
 /// user allows to differ. If `now` has `training.micro_batch: auto`, this setting does not count as changed, because the run then uses the
-/// checkpoint's value. Throws UserError for a pattern that matches no setting of either configuration.
-ResumeChanges resume_changes(const std::string& before, const Config& now, const std::vector<std::string>& allowed);
+/// checkpoint's value. data.loader.batch_size and training.global_batch may change if the number of samples per update stays the same.
+/// Throws UserError for a pattern that matches no setting of either configuration.
+ResumeChanges resume_changes(const std::string& before, const Config& now, const std::vector<std::string>& allowed,
+                             const RankCounts& ranks = {});
 
 /// Returns the error message for refused changes. It lists the changes and what the user can do.
 std::string refusal(const std::vector<Change>& refused);

@@ -52,6 +52,8 @@ nlohmann::ordered_json to_json(const MetricsRow& r) {
   row["logit_scale"] = r.logit_scale ? number(*r.logit_scale) : nlohmann::json(nullptr);
   if (r.logit_bias) row["logit_bias"] = number(*r.logit_bias);
   row["wait_share"] = r.wait_share;
+  if (r.slowest)
+    row["ranks"] = {{"wait_share", r.rank_wait_share}, {"slowest", r.slowest->rank}, {"host", r.slowest->host}, {"of_waiting", r.slowest->of_waiting}};
   row["tflops"] = number_or_null(r.tflops);
   row["mfu"] = number_or_null(r.mfu);
   row["memory"] = {
@@ -111,6 +113,9 @@ std::string status_text(const MetricsRow& r) {
   if (r.tflops) out += "  " + format_flop_rate(*r.tflops);
   if (r.mfu) out += " (" + fixed(100 * *r.mfu, *r.mfu < 0.1 ? 1 : 0) + "% MFU)";
   if (r.wait_share > kNotableWait) out += "  waits for data " + fixed(100 * r.wait_share, 0) + "%";
+  if (r.slowest && r.rank_wait_share > kNotableWait)
+    out += concat("  ranks wait ", fixed(100 * r.rank_wait_share, 0), "%, ", fixed(100 * r.slowest->of_waiting, 0), "% of it for rank ", r.slowest->rank,
+                  " on ", r.slowest->host);
   return out;
 }
 

@@ -8,6 +8,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "src/training/log/slowest_rank.h"
+
 namespace tessera {
 
 /// The progress of a run at the time of a row of the log.
@@ -32,6 +34,8 @@ struct MetricsRow : RowPlace {
   double samples_per_second = 0;                           // speed since the previous row
   double seconds = 0;                                      // training time so far, over all sessions
   double wait_share = 0;         // time that steps waited for data, as a share of the time since the previous row
+  std::optional<SlowestRank> slowest;    // with several ranks: which of them the others wait for, since the previous row
+  double rank_wait_share = 0;            // slowest->seconds as a share of the time since the previous row
   std::optional<double> tflops;  // the model's TFLOP/s per device, without recomputation
   std::optional<double> mfu;     // tflops as a share of the device's peak
   std::int64_t resident = 0, resident_peak = 0;  // resident memory of rank 0's process, now and at its peak, in bytes
@@ -51,7 +55,8 @@ nlohmann::ordered_json to_json(const RowPlace& place, const std::vector<std::pai
 /// Returns the numbers of a row in JSON for TensorBoard, as {tag, value}. Memory is in GiB.
 std::vector<std::pair<std::string, double>> scalars_of(const nlohmann::ordered_json& row);
 
-/// Returns the status line, such as "loss 1.2345  clip 1.2  1042 samples/s  1.3 TFLOP/s (31% MFU)  waits for data 34%".
+/// Returns the status line, such as "loss 1.2345  clip 1.2  1042 samples/s  1.3 TFLOP/s (31% MFU)  waits for data 34%". With
+/// several ranks that wait notably for each other, it continues with "ranks wait 12%, 83% of it for rank 3 on node7".
 std::string status_text(const MetricsRow& record);
 
 /// Formats a rate as "1.3 TFLOP/s" or "310 GFLOP/s".

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "src/base/host.h"
+#include "src/distributed/agreement.h"
 #include "src/measure/machine.h"
 #include "src/optim/grad_norm_groups.h"
 #include "src/training/log/run_changes.h"
@@ -95,7 +96,9 @@ void TrainingMonitor::observe(std::int64_t number, const std::function<TrainedSt
   profiler_.before(number);
   std::optional<FlopCounter> counter;
   if (mfu_.wants_count()) counter.emplace();
+  const double waited = seconds_waited(group_);
   const TrainedStep& step = unread_.emplace_back(make());
+  window_.waited_for_ranks.push_back(seconds_waited(group_) - waited);
   if (counter) {
     mfu_.counted(*counter, step.losses.samples / group_.size());
     log_.line(mfu_.describe(first_texts_));
@@ -170,6 +173,14 @@ std::vector<std::pair<std::string, double>> TrainingMonitor::unused_shares() con
   return out;
 }
 
+void TrainingMonitor::add_slowest_rank(MetricsRow& row, double seconds) const {
+  if (group_.size() == 1) return;
+  const at::Tensor own = at::tensor(window_.waited_for_ranks, at::kDouble);
+  row.slowest = slowest_rank(group_.all_gather(own.unsqueeze(0)));
+  row.slowest->host = group_.broadcast_text(host_name(), row.slowest->rank);
+  row.rank_wait_share = seconds > 0 ? row.slowest->seconds / seconds : 0;
+}
+
 void TrainingMonitor::add_logit_scales(MetricsRow& row) const {
   for (const auto& [name, tensor] : objective_state(*run_.objective)) {
     if (tensor.numel() != 1 || (!name.ends_with("logit_scale") && !name.ends_with("logit_bias"))) continue;
@@ -192,6 +203,7 @@ void TrainingMonitor::record(MetricsRow row, const RunState& now) {
   const double end = clock_(), seconds = end - window_.begin.value_or(end) - window_.left_out;
   row.samples_per_second = seconds > 0 ? static_cast<double>(window_.samples) / seconds : 0;
   row.wait_share = seconds > 0 ? window_.wait_seconds / seconds : 0;
+  add_slowest_rank(row, seconds);
   row.seconds = now.seconds;
   row.tflops = mfu_.tflops(row.samples_per_second / group_.size());
   row.mfu = mfu_.share(row.tflops);

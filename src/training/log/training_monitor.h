@@ -79,6 +79,8 @@ class TrainingMonitor {
   void report_cut_texts(const TrainedStep& step, const std::map<std::string, TextCuts>& cuts);
   /// Adds the objective's logit_scale and logit_bias, trained or not.
   void add_logit_scales(MetricsRow& row) const;
+  /// With several ranks, adds which of them the others have waited for since the previous row, which took `seconds`.
+  void add_slowest_rank(MetricsRow& row, double seconds) const;
   /// Returns, for each name in AccumulatedLosses::used, the share of entries that no rank has used since the previous row.
   std::vector<std::pair<std::string, double>> unused_shares() const;
 
@@ -104,6 +106,7 @@ class TrainingMonitor {
     double left_out = 0;          // seconds spent on work that is not training
     std::int64_t samples = 0;
     double wait_seconds = 0;
+    std::vector<double> waited_for_ranks;      // seconds of each step
     LoaderStatistics loader;                   // statistics at the start of the window
     std::map<std::string, at::Tensor> used{};  // AccumulatedLosses::used, merged over the window's steps
   } window_;

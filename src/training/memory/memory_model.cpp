@@ -10,6 +10,7 @@
 #include "src/base/avoided_flops.h"
 #include "src/data/image/image_views.h"
 #include "src/distributed/fake_process_group.h"
+#include "src/distributed/gradient_reducer.h"
 #include "src/measure/machine.h"
 #include "src/measure/pass_cost.h"
 #include "src/measure/synthetic_batch.h"
@@ -136,6 +137,10 @@ class StepModel {
     pass_sample();
     measure_loss();
     note_what_lasts();
+    if (settings.ranks == 1) return;
+    std::vector<at::Tensor> trained;
+    for (const NamedParameter& parameter : run.optimizer->parameters()) trained.push_back(parameter.tensor);
+    moved_.emplace(trained, [](std::size_t, at::Tensor& gradient) { gradient.reset(); });
   }
   ~StepModel() { run_.optimizer->zero_grad(); }
 
@@ -283,7 +288,7 @@ class StepModel {
     if (run_.ema) base_.average += total_bytes(run_.ema->averages());
     if (run_.teacher) base_.average += total_bytes(run_.teacher->ema.averages());
     base_.gradients = gradient_bytes(run_.optimizer->parameters());
-    if (settings_.ranks > 1) base_.buckets = base_.gradients;
+    if (settings_.ranks > 1) base_.buckets = std::exchange(base_.gradients, 0);
     update_ = update_bytes(run_, config_);
     base_.data = bytes_of(sample_) / sample_.size() * base_.batch;
     const LoaderSettings& loader = config_.data.loader;
@@ -333,6 +338,7 @@ class StepModel {
   const Config& config_;
   const PlanSettings settings_;
   const TensorsKept kept_;
+  std::optional<GradientWatch> moved_;  // with several ranks: frees gradients as soon as they would be in a bucket
   const Batch read_, sample_;        // samples of the data, and those of them that are measured
   std::optional<Batch> part_;        // as sample_, but for micro-batches
   Features features_;                // features of sample_, detached

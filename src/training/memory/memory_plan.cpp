@@ -81,7 +81,7 @@ std::vector<std::string> ways_out(const MemoryPlan& plan, const Config& config) 
   const bool host_matters = plan.gpu ? plan.host() > usable(plan.host_available) : plan.host() > plan.total() / 10;
   if (host_matters)
     out.insert(plan.gpu && plan.peak <= usable(plan.available) ? out.begin() : out.end(), host.begin(), host.end());
-  if (plan.batch > 1) out.emplace_back("a smaller data.loader.batch_size");
+  if (plan.batch > 1) out.emplace_back(config.training.global_batch ? "a smaller training.global_batch, or more processes" : "a smaller data.loader.batch_size");
   return out;
 }
 

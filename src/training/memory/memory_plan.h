@@ -34,11 +34,11 @@ struct MemoryPlan {
   // The next six members are permanent memory, which stays allocated between steps.
   std::int64_t weights = 0, optimizer = 0;
   std::int64_t average = 0;     // averaged weights, including a teacher's
-  std::int64_t buckets = 0;     // buffers of the gradient reduction
+  std::int64_t buckets = 0;     // with several ranks: buffers of the gradient reduction, which contain the gradients
   std::int64_t checkpoint = 0;  // in host memory: a copy of the training state, from which a checkpoint is written in the background
   std::int64_t ready = 0;       // the batches that the loader keeps ready, in host memory
   // The next five members are temporary memory.
-  std::int64_t gradients = 0;
+  std::int64_t gradients = 0;    // 0 with several ranks
   std::int64_t data = 0;         // the batch itself
   std::int64_t activations = 0;  // tensors that the towers keep for the backward pass of a micro-batch
   std::int64_t features = 0;     // features of the whole batch; 0 if micro_batch is the whole batch

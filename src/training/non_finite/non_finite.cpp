@@ -14,6 +14,7 @@
 #include "src/base/dump_utf8.h"
 #include "src/distributed/agreement.h"
 #include "src/training/restore.h"
+#include "src/training/run/epochs.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
@@ -236,7 +237,7 @@ bool NonFiniteHandler::go_on_after(const TrainedStep& step, std::int64_t later, 
   list_samples(step, values);
   if (!stop) {
     state = step.after;
-    if (later > 0) run_.loader->seek(state.data);
+    if (later > 0) runner_.batches().seek(state.data);
     guard_.go_on();
   }
   ++state.skipped;
@@ -249,7 +250,7 @@ bool NonFiniteHandler::go_on_after(const TrainedStep& step, std::int64_t later, 
 void NonFiniteHandler::examine(const TrainedStep& step, RunState& state) {
   ++examined_;
   state = step.before;  // the bad step and later steps changed no weights, so the weights still belong to this state
-  run_.loader->seek(step.losses.begin);
+  runner_.batches().seek(step.losses.begin);
   const Checkpoint before = checkpoints_.gather(state);
   std::string saved;
   run_on_rank0(group_, "saving the state before the bad step", [&] {
@@ -290,7 +291,7 @@ void NonFiniteHandler::list_samples(const TrainedStep& step, const std::string& 
 std::pair<std::string, bool> replay_step(const Config& given, const std::string& folder, const ProcessGroup& group) {
   if (!std::filesystem::exists(folder + "/manifest.json"))
     user_error("--replay-step ", folder, ": not a saved state: expected a folder like RUN/non_finite/step_0001000");
-  Config config = given;
+  Config config = with_rank_batch(given, group.size());
   TrainingRun run = build_training_run(config, group);
   Checkpoint checkpoint;
   run_on_all_ranks(group, "reading the saved state", [&] {

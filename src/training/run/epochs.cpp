@@ -44,7 +44,35 @@ std::optional<std::string> shorter_epochs(const TrainingSettings& settings, std:
   return out.str();
 }
 
+Config with_rank_batch(Config config, int ranks) {
+  const TrainingSettings& training = config.training;
+  if (!training.global_batch) return config;
+  const std::int64_t global = *training.global_batch, each = ranks * training.accumulation, fits = global / each * each;
+  if (fits == global) {
+    config.data.loader.batch_size = global / each;
+    return config;
+  }
+  std::string other_ranks;
+  const std::int64_t shared = global % training.accumulation == 0 ? global / training.accumulation : 0;
+  if (shared > 0) {
+    std::int64_t fewer = ranks, more = ranks;
+    while (shared % --fewer != 0) {
+    }
+    while (more < shared && shared % ++more != 0) {
+    }
+    other_ranks = concat(", or start ", fewer, more > ranks ? concat(" or ", more) : "", more > ranks || fewer > 1 ? " processes" : " process");
+  }
+  user_error("training.global_batch is ", global, ", which cannot be divided evenly among ", ranks, ranks == 1 ? " process" : " processes",
+             training.accumulation > 1 ? concat(" x training.accumulation ", training.accumulation) : "", ": set it to ",
+             fits > 0 ? concat(fits, " or ") : "", fits + each, other_ranks);
+}
+
+std::int64_t update_samples(const Config& config, int ranks) {
+  return config.training.global_batch.value_or(config.data.loader.batch_size * config.training.accumulation * ranks);
+}
+
 Config with_steps(Config config, int ranks) {
+  config = with_rank_batch(std::move(config), ranks);
   if (!config.training.epochs) return config;
   config.training.steps = steps_of_epochs(config, ranks);
   config.training.counted_epochs = *config.training.epochs;
@@ -53,8 +81,8 @@ Config with_steps(Config config, int ranks) {
 }
 
 Config with_steps(const Config& config, const ProcessGroup& group) {
-  if (!config.training.epochs) return config;
-  Config out = config;
+  Config out = with_rank_batch(config, group.size());
+  if (!config.training.epochs) return out;
   run_on_rank0(group, "counting the steps of training.epochs", [&] {
     out = with_steps(config, group.size());
     return true;

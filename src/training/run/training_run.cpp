@@ -109,7 +109,8 @@ void check_batch(const Config& config, const Needs& needs) {
   for (const auto& [name, size] : image_view_sizes(config.model.preprocessing, config.data.loader, needs))
     bytes += 3 * static_cast<double>(size.height) * static_cast<double>(size.width) * static_cast<double>(config.data.loader.batch_size);
   if (const auto free = static_cast<double>(free_memory()); bytes > free)
-    user_error("data.loader.batch_size is ", config.data.loader.batch_size, ": the images of one batch need ", format_bytes(bytes),
+    user_error("data.loader.batch_size is ", config.data.loader.batch_size, config.training.global_batch ? " (from training.global_batch)" : "",
+               ": the images of one batch need ", format_bytes(bytes),
                " of memory, but this machine has only ", format_bytes(free), " free: make it smaller");
 }
 

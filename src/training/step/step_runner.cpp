@@ -3,7 +3,6 @@
 
 #include <ATen/ATen.h>
 
-#include "src/distributed/agreement.h"
 #include "src/models/per_sample_rng.h"
 #include "src/ops/weight_copies.h"
 #include "src/training/step/grad_cache.h"
@@ -108,7 +107,7 @@ bool StepRunner::records_update() const {
 
 StepRunner::StepRunner(const Config& config, const ProcessGroup& group, TrainingRun& run, GradientReducer& gradients,
                        Heartbeat& heartbeat)
-    : config_(config), group_(group), run_(run), gradients_(gradients), heartbeat_(heartbeat), upload_(run.device) {
+    : config_(config), group_(group), run_(run), gradients_(gradients), heartbeat_(heartbeat), batches_(group, *run.loader), upload_(run.device) {
   if (config.training.cuda_graph) graph_ = make_graph();
 }
 
@@ -147,7 +146,7 @@ std::vector<StepRunner::ReadBatch> StepRunner::read(std::int64_t count, const Ac
   heartbeat_.enter("reading data", result.step);
   std::vector<ReadBatch> out;
   for (std::int64_t i = 0; i < count; ++i) {
-    Batch batch = next_batch();
+    Batch batch = batches_.next();
     if (look_) look_(batch);
     out.push_back({std::move(batch), trained_context(run_, config_, group_, result.step - 1),
                    run_.loader->batches_per_update() > 1 ? run_.loader->source_label() : ""});
@@ -211,23 +210,6 @@ void StepRunner::add_losses(const Losses& losses, const std::string& source, Acc
   for (const auto& [name, value] : losses.used) {
     at::Tensor& any = sum_of(result.used, prefix + name);
     any = any.defined() ? any | value : value.clone();  // cloned, because a replay overwrites the tensor
-  }
-}
-
-Batch StepRunner::next_batch() {
-  Batch batch;
-  if (group_.alone()) return run_.loader->next();
-  run_on_all_ranks(group_, "reading data", [&] { batch = run_.loader->next(); });
-  // A rank that skipped corrupt samples may reach the end of an epoch, or of a source within the epoch, before the other ranks. The other
-  // ranks then skip the rest of the epoch or source.
-  while (true) {
-    at::Tensor segments = at::tensor({run_.loader->segment(), -run_.loader->segment()}, at::kLong);
-    group_.all_reduce(segments, Reduction::max);
-    const std::int64_t last = segments[0].item<std::int64_t>();
-    if (last == -segments[1].item<std::int64_t>()) return batch;
-    run_on_all_ranks(group_, "reading data", [&] {
-      while (run_.loader->segment() < last) batch = run_.loader->next();
-    });
   }
 }
 

@@ -10,6 +10,7 @@
 #include "src/distributed/heartbeat.h"
 #include "src/training/run/training_run.h"
 #include "src/training/step/batch_upload.h"
+#include "src/training/step/shared_batches.h"
 #include "src/training/step/step_graph.h"
 
 namespace tessera {
@@ -52,6 +53,8 @@ class StepRunner {
 
   /// Sets a function that is called with each batch that was read, while the batch is still on the CPU.
   void look_at_batches(std::function<void(const Batch&)> look) { look_ = std::move(look); }
+  /// The batches of all ranks. Only this object may move the run's loader.
+  SharedBatches& batches() { return batches_; }
   /// The end of a step after its backward pass: clips the gradients and updates the weights with the given numbers, but does not count the
   /// update (Optimizer::update_weights). Must not read anything back from the device.
   using Update = std::function<StepUpdate(const AccumulatedLosses& losses, const UpdateInputs& inputs)>;
@@ -84,14 +87,13 @@ class StepRunner {
                  AccumulatedLosses& result);
   /// Adds the losses of a micro-batch. Terms and statistics are kept separately per source.
   void add_losses(const Losses& losses, const std::string& source, AccumulatedLosses& result) const;
-  /// Returns the loader's next batch. If another rank has reached a later epoch or source, skips the batches before that epoch or source.
-  Batch next_batch();
 
   const Config& config_;
   const ProcessGroup& group_;
   TrainingRun& run_;
   GradientReducer& gradients_;
   Heartbeat& heartbeat_;
+  SharedBatches batches_;
   BatchUpload upload_;
   std::function<void(const Batch&)> look_;
   std::unique_ptr<StepGraph> graph_;  // null if steps are not recorded

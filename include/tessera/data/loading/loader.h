@@ -56,6 +56,9 @@ class Loader {
   /// Returns the next batch. Throws UserError if the source fails, a sample times out or too many samples are bad; further
   /// calls throw the same error.
   Batch next();
+  /// Waits until the next batch is ready and returns its segment number (see segment()). Throws like next(). Changes nothing else that this
+  /// class returns, except the time in statistics().
+  std::int64_t next_segment();
   /// Returns the epoch of the last batch that next() returned or, after seek(), of the batch before the position.
   std::int64_t epoch() const;
   /// Returns the segment number of the last batch that next() returned. A segment is an epoch or, with a sequential mixture, one component

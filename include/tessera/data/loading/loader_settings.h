@@ -63,7 +63,7 @@ struct LoaderSettings : ImageSettings {
 
 template <class Visitor>
 void fields(Visitor& v, LoaderSettings& s) {
-  v("batch_size", s.batch_size, "samples per step and process", config::at_least(1));
+  v("batch_size", s.batch_size, "samples per step and process; a run with training.global_batch computes this number", config::at_least(1));
   v("threads", s.threads, "decoding threads; affects only speed", config::in_range(1, config::kMostThreads));
   v("prefetch", s.prefetch, "batches kept ready", config::at_least(1));
   v("prefetch_mb", s.prefetch_mb,

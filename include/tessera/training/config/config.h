@@ -109,6 +109,7 @@ struct TrainingSettings {
   std::int64_t steps = 1000;
   std::optional<double> epochs;
   double counted_epochs = 0;  // not a setting: the number of epochs from which with_steps() computed `steps`; 0 if `steps` was not computed
+  std::optional<std::int64_t> global_batch;
   std::int64_t accumulation = 1;
   MicroBatch micro_batch;
   std::string precision = "float32";
@@ -131,6 +132,11 @@ void fields(auto& v, TrainingSettings& s) {
     "number of passes over the training data, instead of steps; the number of steps is then computed from the size of the data, the "
     "batch size and the number of processes, and recorded in the run's config.yaml; null: use steps",
     config::above(0));
+  v("global_batch", s.global_batch,
+    "number of samples per update on all processes together (per source, with a mixture that accumulates), instead of "
+    "data.loader.batch_size, which is then this number / (processes x accumulation); a run that continues on another number of processes "
+    "stays the same. DeepSpeed calls this number train_batch_size, Megatron global_batch_size; null: it follows from data.loader.batch_size",
+    config::at_least(1));
   v("accumulation", s.accumulation,
     "number of batches per update (per source, with a mixture that accumulates), whose losses are averaged; a contrastive loss "
     "finds its negatives within each batch, not across batches",
