@@ -17,7 +17,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import portable_elf  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-TAG = "py3-none-manylinux_2_34_x86_64"
 LIMIT = 60_000_000
 
 # Libraries that every Linux has (PEP 600), and libraries that come with PyTorch or with Arrow.
@@ -159,22 +158,35 @@ def fill(package, build):
             package.adapt(package.carried[name][0])
 
 
+# Packages of the distribution that the programs contain although no library of them is in the wheel: headers, and the plotting library
+COMPILED_IN = ("nlohmann-json3-dev", "libcli11-dev", "libspdlog-dev", "libfmt-dev", "libcpp-httplib-dev", "libjs-dygraphs", "libgloo-dev")
+
+
 def licenses(package, build, folder):
-    """Copies Tessera's license, and the licenses of the distribution's packages whose libraries are in the wheel."""
+    """Copies the licenses of Tessera, of the distribution's packages that are in the wheel, and of CUDA's runtime."""
     folder.mkdir(parents=True)
     shutil.copy(ROOT / "LICENSE", folder)
+    for file in (ROOT / "configs").rglob("LICENSE*"):  # of vocabularies
+        shutil.copy(file, folder / f"{file.parent.name}.txt")
     files = {source for _, source in package.carried.values()}
-    # The plotting library, which is part of the programs
-    files.add(re.search(r"^TESSERA_DYGRAPHS:\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.M)[1])
     archives = re.findall(r"\S+/lib(?:opencv_\w+|archive)\.a", (build / "build.ninja").read_text())
+    owners = set(COMPILED_IN)
     for file in sorted({*map(str, files), *archives}):
-        owner = ""
         for name in (file, "/usr" + file, file.removeprefix("/usr")):
             found = subprocess.run(["dpkg", "-S", name], capture_output=True, text=True).stdout
-            owner = owner or found.split(":")[0]
+            if found:
+                owners.add(found.split(":")[0])
+                break
+        else:
+            sys.exit(f"assemble_wheel.py: {file} is in the wheel, but belongs to no package, so its license is unknown")
+    for owner in sorted(owners):
         text = pathlib.Path("/usr/share/doc") / owner / "copyright"
-        if owner and text.is_file():
+        if text.is_file():
             shutil.copy(text, folder / f"{owner}.txt")
+        elif owner not in COMPILED_IN:
+            sys.exit(f"assemble_wheel.py: {text} does not exist, but {owner} is in the wheel")
+    for text in package.torch.parent.glob("nvidia_cuda_runtime-*.dist-info/**/License.txt"):
+        shutil.copy(text, folder / "cuda-runtime.txt")
 
 
 def pyarrow_series():
@@ -182,15 +194,31 @@ def pyarrow_series():
     return re.search(r"^arrow_version=(\d+\.\d+)", (ROOT / "scripts/setup.sh").read_text(), re.M)[1]
 
 
-def metadata(dist, version, series):
+def long_description():
+    """Returns README.md without images and relative links, which would lead nowhere on an index's page."""
+    text = re.sub(r"!\[[^\]]*\]\((?!\w+:)[^)]+\)\n*", "", (ROOT / "README.md").read_text(encoding="utf-8"))
+    return re.sub(r"\[([^\]]+)\]\((?!\w+:)[^)]+\)", r"\1", text)
+
+
+def metadata(dist, version, series, tag):
     from tessera._programs import PROGRAMS
     following = f"{series.split('.')[0]}.{int(series.split('.')[1]) + 1}"
-    (dist / "METADATA").write_text(f"""Metadata-Version: 2.1
+    texts = "".join(f"License-File: {file.name}\n" for file in sorted((dist / "licenses").iterdir()))
+    (dist / "METADATA").write_text(f"""Metadata-Version: 2.4
 Name: tessera
 Version: {version}
 Summary: Trains fine-grained image-text models: programs, operators and data loader on PyTorch
-License: Apache-2.0
-Requires-Python: >=3.10
+Keywords: clip,contrastive learning,image-text models,pytorch,webdataset
+Classifier: Development Status :: 4 - Beta
+Classifier: Environment :: GPU :: NVIDIA CUDA :: 13
+Classifier: Intended Audience :: Science/Research
+Classifier: Operating System :: POSIX :: Linux
+Classifier: Programming Language :: C++
+Classifier: Programming Language :: Python :: 3
+Classifier: Topic :: Scientific/Engineering :: Artificial Intelligence
+Classifier: Typing :: Typed
+License-Expression: Apache-2.0
+{texts}Requires-Python: >=3.10
 Requires-Dist: torch >={series}, <{following}
 Provides-Extra: parquet
 Requires-Dist: pyarrow =={pyarrow_series()}.* ; extra == "parquet"
@@ -201,8 +229,8 @@ Requires-Dist: onnxruntime ; extra == "export"
 Requires-Dist: tokenizers ; extra == "export"
 Description-Content-Type: text/markdown
 
-{(ROOT / "README.md").read_text(encoding="utf-8")}""", encoding="utf-8")
-    (dist / "WHEEL").write_text(f"Wheel-Version: 1.0\nGenerator: tessera\nRoot-Is-Purelib: false\nTag: {TAG}\n")
+{long_description()}""", encoding="utf-8")
+    (dist / "WHEEL").write_text(f"Wheel-Version: 1.0\nGenerator: tessera\nRoot-Is-Purelib: false\nTag: {tag}\n")
     (dist / "entry_points.txt").write_text("[console_scripts]\n" + "".join(f"{name} = tessera._programs:main\n" for name in PROGRAMS))
     (dist / "top_level.txt").write_text("tessera\n")
 
@@ -229,17 +257,19 @@ def main():
     build, torch, out = (pathlib.Path(argument).resolve() for argument in sys.argv[1:])
     sys.path.insert(0, str(ROOT / "python"))
     from tessera import _library
-    from tessera._version import version
+    from tessera._version import wheel_name
     stage = build / "wheel/stage"
     shutil.rmtree(stage, ignore_errors=True)
     package = Package(stage / "tessera", torch)
     fill(package, build)
     package.check_symbols()
     portable_elf.main("check", *map(str, package.binaries()))
-    dist = stage / f"tessera-{version()}.dist-info"
+    series = _library.made_for(package.folder / "lib/libtessera.so")
+    wheel = out / wheel_name(series)
+    _, version, tag = wheel.stem.split("-", 2)
+    dist = stage / f"tessera-{version}.dist-info"
     licenses(package, build, dist / "licenses")
-    metadata(dist, version(), _library.made_for(package.folder / "lib/libtessera.so"))
-    wheel = out / f"tessera-{version()}-{TAG}.whl"
+    metadata(dist, version, series, tag)
     out.mkdir(parents=True, exist_ok=True)
     write_wheel(stage, wheel, dist)
     size = wheel.stat().st_size

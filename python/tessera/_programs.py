@@ -41,8 +41,9 @@ def torch_libraries(name: str) -> pathlib.Path:
         sys.exit(f"{name}: PyTorch is not installed in {sys.prefix}: pip install 'torch=={series}.*'")
     version = re.search(r"^__version__ = '([^']+)'", (folder / "version.py").read_text(encoding="utf-8"), re.M)
     has = version[1] if version else "of an unknown version"
-    if has.split(".")[:2] != series.split("."):
-        sys.exit(f"{name}: built for PyTorch {series}, but {folder} is PyTorch {has}: pip install 'torch=={series}.*'")
+    here = ".".join(has.split(".")[:2])
+    if here != series:
+        sys.exit(f"{name}: built for PyTorch {series}, but {folder} is PyTorch {has}: {_library.remedy(series, here)}")
     return folder / "lib"
 
 

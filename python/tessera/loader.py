@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from ._library import bound_class, plain_errors
+from ._library import Bound, plain_errors
 
 if TYPE_CHECKING:
+    from .blocks import BlockModel
     from .models import Model, Tokenizer
 
 __all__ = ["Loader"]
@@ -41,10 +42,10 @@ class Loader:
     The samples, their order and their augmentation depend only on `seed`, the source and the settings, not on `threads`.
     """
 
-    def __init__(self, source: Choice, *, model: Optional["Model"] = None, tokenizer: Union[Choice, "Tokenizer", None] = None,
+    def __init__(self, source: Choice, *, model: Union["Model", "BlockModel", None] = None, tokenizer: Union[Choice, "Tokenizer", None] = None,
                  image_size: Union[int, Sequence[int], None] = None, batch_size: int = 64, threads: int = 2, shuffle: bool = True,
                  seed: int = 0, rank: int = 0, world_size: int = 1, pin_memory: bool = False,
-                 preprocessing: Optional[Mapping[str, Any]] = None, images: Sequence[str] = ("image",), texts: Sequence[str] = ("caption",),
+                 preprocessing: Optional[Mapping[str, Any]] = None, objective: Any = None, images: Sequence[str] = ("image",), texts: Sequence[str] = ("caption",),
                  **settings: Any):
         """
         source         like data.train of a configuration: a name ("shapes") or {"name": NAME, ...}
@@ -55,7 +56,9 @@ class Loader:
         rank           the index of this process among world_size processes, which share the samples
         pin_memory     batches are in page-locked memory, from which a GPU copies without waiting
         preprocessing  like model.preprocessing of a configuration, without image_size
-        images, texts  the names of the views that objectives use
+        objective      a tessera.objectives.Objective, whose views and other tensors the batches then have; or an objective of your own with a
+                       member `needs` of this form, {"images": {"image": [...]}, "texts": {"caption": [...]}}
+        images, texts  the names of the views, without an objective
         settings       further settings of data.loader (docs/configuration.md): augmentation={"scale": [0.9, 1.0]}, caption_choice="first", ...
         raises         RuntimeError, one line that names the setting or file; if a file is missing, it is a FileNotFoundError, too
         """
@@ -67,6 +70,9 @@ class Loader:
             if given:
                 raise RuntimeError(f"Loader: {given[0]} is the model's, so with model= leave it out")
             tokenizer, preprocessing = model.tokenizer if model.takes_texts else None, model.preprocessing
+        handle = objective._bound.handle if hasattr(objective, "_bound") else None
+        if objective is not None:
+            images, texts = objective.needs["images"], objective.needs["texts"]
         vocabulary = torch.empty(0, dtype=torch.uint8)
         if model is None and image_size is not None and "image_size" in (preprocessing or {}):
             raise RuntimeError("Loader: image_size is given twice: leave it out of preprocessing")
@@ -85,8 +91,8 @@ class Loader:
             "texts": list(texts),
         }
         with plain_errors():
-            self._bound = bound_class("Loader")(json.dumps(description, default=os.fspath), vocabulary, seed, rank,
-                                                world_size, pin_memory)
+            self._bound = Bound("loader", json.dumps(description, default=os.fspath), vocabulary, seed, rank, world_size,
+                                pin_memory, handle)
         self.tokenizer_identity = self._bound.tokenizer_identity()
         loaders_alive.add(self)
 

@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Seque
 import torch
 from torch import Tensor
 
-from ._library import bound_class, plain_errors
+from ._library import Bound, plain_errors
 from .loader import loaders_alive, vocabularies
 
 __all__ = ["Encoded", "Explanation", "Model", "Tokenizer", "Word", "load"]
@@ -50,7 +50,7 @@ class Explanation(NamedTuple):
 
 
 def load(path: Union[str, os.PathLike], device: Union[str, torch.device] = "auto", *, architecture: str = "",
-         image_size: Union[int, Sequence[int], None] = None, state: str = "") -> "Model":
+         image_size: Union[int, Sequence[int], None] = None, state: str = "", blocks: bool = False) -> Any:
     """Loads the model of a run folder, a checkpoint folder or a model file, in evaluation mode.
 
     path          may also be an OpenCLIP checkpoint; for a run folder, the newest checkpoint is loaded
@@ -59,13 +59,19 @@ def load(path: Union[str, os.PathLike], device: Union[str, torch.device] = "auto
                   params.txt one folder above describes it
     image_size    pixels, one number or (height, width), instead of the model's own size; learned positions are resampled
     state         the key of the state dict to read, if a PyTorch file has several (model_ema)
+    blocks        True: return a BlockModel, in plain PyTorch and in training mode, whose blocks fully_shard and others can wrap; False: return
+                  a Model
     raises        RuntimeError, one line that names the file; if there is no such file, it is a FileNotFoundError, too
     """
     size = [] if image_size is None else [operator.index(n) for n in (image_size if hasattr(image_size, "__len__") else [image_size])]
     if image_size is not None and len(size) not in (1, 2):
         raise ValueError(f"load: image_size is {image_size}: give one number or (height, width)")
     with plain_errors():
-        return Model(bound_class("Model")(os.fspath(path), str(device), architecture, size, state))
+        bound = Bound("model", os.fspath(path), str(device), architecture, size, state)
+    if not blocks:
+        return Model(bound)
+    from .blocks import BlockModel
+    return BlockModel(bound)
 
 
 class Tokenizer:
@@ -205,12 +211,21 @@ class Model(_Part):
         for name, tensor in bound.tensors().items():
             tensor.requires_grad_(trained[name])
 
-    def save(self, path: Union[str, os.PathLike]) -> None:
+    def features(self, batch: Mapping[str, Any], objective: Any) -> dict[str, Tensor]:
+        """Returns what an Objective needs from the towers. The batch is of a Loader with model=model and objective=objective."""
+        if not hasattr(objective, "_bound"):
+            raise TypeError(f"features: the objective is a {type(objective).__name__}, not a tessera.objectives.Objective: objectives of your own "
+                            "get their features from tessera.load(..., blocks=True)")
+        with plain_errors():
+            return self._bound.features({name: value for name, value in batch.items() if isinstance(value, Tensor)}, objective._bound.handle)
+
+    def save(self, path: Union[str, os.PathLike], objective: Any = None) -> None:
         """Writes the model with its current weights, settings and tokenizer to a file that evaluate, tessera.load, tessera-embed and
         start.weights read. The file appears under its name when it is complete.
 
-        path    ends in .safetensors
-        raises  RuntimeError, one line that names the file
+        path       ends in .safetensors
+        objective  an Objective whose tensors the file gets, too
+        raises     RuntimeError, one line that names the file
         """
         if not os.fspath(path).endswith(".safetensors"):
             raise RuntimeError(f"{os.fspath(path)}: a model file is written as safetensors: give it a name that ends in .safetensors")
@@ -219,7 +234,7 @@ class Model(_Part):
             raise RuntimeError(f"{os.fspath(path)}: not written, because a model file has no place for what was added to the model, "
                                f"{', '.join(own[:5])}: save it with torch.save, and delete it from the model")
         with plain_errors():
-            self._bound.save(os.fspath(path))
+            self._bound.save(os.fspath(path), {} if objective is None else objective.weights())
 
     @property
     def path(self) -> pathlib.Path:

@@ -1,13 +1,12 @@
-// The TorchScript class tessera.Loader, which passes the training loader's batches to Python. python/tessera/loader.py wraps it.
-#include <map>
+// The operators loader_*, which pass the training loader's batches to Python. python/tessera/loader.py wraps it.
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
-#include <torch/custom_class.h>
-
+#include "src/bindings/objective.h"
 #include "src/bindings/tokenizer.h"
 #include <tessera/base/error.h>
 #include <tessera/config/fields.h>
@@ -50,11 +49,12 @@ Needs needs_of(const BoundLoaderSettings& settings) {
   return needs;
 }
 
-class BoundLoader : public torch::CustomClassHolder {
+class BoundLoader {
  public:
-  /// `vocabulary` has the bytes to use instead of the tokenizer's file, uint8 [n]; empty: read the file.
-  BoundLoader(const std::string& json, const at::Tensor& vocabulary, std::int64_t seed, std::int64_t rank,
-              std::int64_t ranks, bool pinned) {
+  /// `vocabulary` has the bytes to use instead of the tokenizer's file, uint8 [n]; empty: read the file. If there is an `objective`, a handle,
+  /// the batches have what it needs instead of the settings' views.
+  BoundLoader(const std::string& json, const at::Tensor& vocabulary, std::int64_t seed, std::int64_t rank, std::int64_t ranks, bool pinned,
+              const std::optional<at::Tensor>& objective) {
     if (rank < 0 || rank >= ranks)
       user_error("rank ", rank, " of world_size ", ranks, ": expected world_size processes with the ranks 0 to world_size - 1");
     auto settings = config::read<BoundLoaderSettings>(config::parse_yaml(json, "tessera.Loader"), "");
@@ -65,30 +65,20 @@ class BoundLoader : public torch::CustomClassHolder {
     LoaderTarget target;
     target.pinned = pinned;
     target.share_setting = "max_bad_share=";
+    const Needs needs = objective ? object_of<BoundObjective>(*objective).needs() : needs_of(settings);
+    // Ranks that gather each other's tokens need texts of one length, as in training.
+    target.whole_texts = ranks > 1 && objective && std::ranges::any_of(needs.texts, [](const auto& view) {
+      return view.second.tokens || view.second.dense;
+    });
     loader_ = std::make_unique<Loader>(sources().make(source, "source"), tokenizer_, settings.preprocessing, settings.loader,
-                                       needs_of(settings), static_cast<std::uint64_t>(seed),
+                                       needs, static_cast<std::uint64_t>(seed),
                                        RankSlice{static_cast<int>(rank), static_cast<int>(ranks)}, target);
   }
 
-  /// Returns the next batch as a dict of tensors, together with the keys of its samples. The main tensor of a view has the view's name.
-  /// Its other tensors have the view's name with a suffix ("_mask").
-  std::tuple<c10::Dict<std::string, at::Tensor>, std::vector<std::string>> next() {
+  /// Returns the next batch as a dict of tensors (batch_tensors), together with the keys of its samples.
+  std::tuple<Tensors, std::vector<std::string>> next() {
     Batch batch = loader_->next();
-    c10::Dict<std::string, at::Tensor> tensors;
-    const auto add = [&](const std::string& name, const at::Tensor& tensor) {
-      if (tensor.defined()) tensors.insert(name, tensor);
-    };
-    for (const auto* views : {&batch.images, &batch.texts})
-      for (const auto& [name, view] : *views) {
-        add(name, view.values());
-        add(name + "_mask", view.mask);
-        add(name + "_grids", view.grids);
-        add(name + "_lengths", view.lengths);
-        add(name + "_boxes", view.boxes.corners);
-        add(name + "_boxes_mask", view.boxes.mask);
-      }
-    add("labels", batch.labels);
-    return {std::move(tensors), std::move(batch.keys)};
+    return {batch_tensors(batch), std::move(batch.keys)};
   }
 
   std::int64_t batches_per_epoch() const { return loader_->batches_per_epoch(); }
@@ -116,14 +106,15 @@ class BoundLoader : public torch::CustomClassHolder {
 
 }  // namespace
 
-[[maybe_unused, gnu::used]] const auto bound_loader =
-    torch::class_<BoundLoader>("tessera", "Loader")
-        .def(torch::init<std::string, at::Tensor, std::int64_t, std::int64_t, std::int64_t, bool>())
-        .def("next", &BoundLoader::next)
-        .def("batches_per_epoch", &BoundLoader::batches_per_epoch)
-        .def("position", &BoundLoader::position)
-        .def("seek", &BoundLoader::seek)
-        .def("skipped", &BoundLoader::skipped)
-        .def("tokenizer_identity", &BoundLoader::tokenizer_identity);
+TORCH_LIBRARY_FRAGMENT(tessera, library) {
+  library.def("loader_make", &Make<BoundLoader, const std::string&, const at::Tensor&, std::int64_t, std::int64_t, std::int64_t, bool,
+                                   const std::optional<at::Tensor>&>::call);
+  library.def("loader_next", &Method<&BoundLoader::next>::call);
+  library.def("loader_batches_per_epoch", &Method<&BoundLoader::batches_per_epoch>::call);
+  library.def("loader_position", &Method<&BoundLoader::position>::call);
+  library.def("loader_seek", &Method<&BoundLoader::seek>::call);
+  library.def("loader_skipped", &Method<&BoundLoader::skipped>::call);
+  library.def("loader_tokenizer_identity", &Method<&BoundLoader::tokenizer_identity>::call);
+}
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// The TorchScript class tessera.Model: a trained model with its own preprocessing and tokenizer. python/tessera/models.py wraps it.
+// The operators model_*: a trained model with its own preprocessing and tokenizer. python/tessera/models.py wraps it.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -9,8 +9,8 @@
 #include <vector>
 
 #include <nlohmann/json.hpp>
-#include <torch/custom_class.h>
 
+#include "src/bindings/objective.h"
 #include "src/bindings/tokenizer.h"
 #include "src/data/image/patches.h"
 #include "src/evaluation/checkpoint_pool.h"
@@ -60,9 +60,7 @@ Image image_of(const at::Tensor& pixels, std::int64_t gray_range) {
   return {rgb.size(0), rgb.size(1), std::vector<std::uint8_t>(first, first + rgb.numel())};
 }
 
-/// The tensors and the metadata of a model file, the path of InferenceModel, and its tokenizer_error.
-using State =
-    std::tuple<c10::Dict<std::string, at::Tensor>, c10::Dict<std::string, std::string>, std::string, std::string>;
+using Texts = c10::Dict<std::string, std::string>;
 
 template <class Value>
 c10::Dict<std::string, Value> dict_of(const std::map<std::string, Value>& values) {
@@ -118,7 +116,7 @@ CheckpointOptions options_of(const std::string& architecture, const std::vector<
   return options;
 }
 
-class BoundModel : public torch::CustomClassHolder {
+class BoundModel {
  public:
   BoundModel(const std::string& path, const std::string& device, const std::string& architecture, const std::vector<std::int64_t>& image_size,
              const std::string& state)
@@ -138,23 +136,24 @@ class BoundModel : public torch::CustomClassHolder {
   }
 
   /// Makes a model from state(). The weights are copies of its tensors, with their types and devices.
-  explicit BoundModel(const State& state)
-      : BoundModel(inference_model(
-            from_stored_form({map_of(std::get<0>(state)), map_of(std::get<1>(state))}, std::get<2>(state)),
-            std::get<2>(state), std::get<3>(state))) {
-    for (const auto& item : tensors()) item.value().set_data(std::get<0>(state).at(item.key()).clone());
+  BoundModel(const Tensors& weights, const Texts& metadata, const std::string& path, const std::string& tokenizer_error)
+      : BoundModel(inference_model(from_stored_form({map_of(weights), map_of(metadata)}, path), path, tokenizer_error)) {
+    for (const auto& item : tensors()) item.value().set_data(weights.at(item.key()).clone());
   }
 
-  State state() const {
+  /// Returns the tensors and the metadata of a model file, the path of InferenceModel, and its tokenizer_error.
+  std::tuple<Tensors, Texts, std::string, std::string> state() const {
     const io::TensorFile stored = stored_form(file());
     return {dict_of(stored.tensors), dict_of(stored.metadata), loaded_.path, loaded_.tokenizer_error};
   }
 
-  /// Writes a model file, from which load_for_inference() reads this model.
-  void save(const std::string& path) const {
+  /// Writes a model file, from which load_for_inference() reads this model, with further tensors of an objective.
+  void save(const std::string& path, const Tensors& more) const {
     if (!loaded_.tokenizer_error.empty())
       user_error(path, ": not written, because the file must hold the tokenizer. ", loaded_.tokenizer_error);
-    save_model_file(path, file());
+    ModelFile out = file();
+    for (const auto& item : more) out.weights[item.key()] = item.value().detach();
+    save_model_file(path, out);
   }
 
   /// Gives the model a logit_scale or logit_bias, which it was trained without. The tensor itself is used, not a copy.
@@ -163,18 +162,23 @@ class BoundModel : public torch::CustomClassHolder {
   std::string path() const { return loaded_.path; }
   bool takes_texts() const { return loaded_.model->has_text_tower(); }
   std::int64_t embed_dim() const { return loaded_.model->embed_dim(); }
+  /// Returns the width of embeddings, the width of the image encoder's tokens, and the number of token ids, as in ObjectiveContext.
+  std::vector<std::int64_t> widths() const {
+    const ObjectiveContext context = objective_context(*loaded_.model);
+    return {context.embed_dim, context.image_width, context.vocab_size};
+  }
   void train(bool on) { loaded_.model->train(on); }
 
   /// Returns the parameters and buffers themselves, not copies, under OpenCLIP's names.
-  c10::Dict<std::string, at::Tensor> tensors() const {
-    c10::Dict<std::string, at::Tensor> out = dict_of(loaded_.model->state_dict());
+  Tensors tensors() const {
+    Tensors out = dict_of(loaded_.model->state_dict());
     for (const auto& [name, tensor] : temperature_) out.insert(name, tensor);
     return out;
   }
 
   /// Returns the further tensors of the objective that the model was trained with.
-  c10::Dict<std::string, at::Tensor> objective() const {
-    c10::Dict<std::string, at::Tensor> out;
+  Tensors objective() const {
+    Tensors out;
     for (const auto& [name, tensor] : loaded_.file.weights)
       out.insert(name.substr(std::string_view(kObjectivePrefix).size()), tensor);
     return out;
@@ -217,10 +221,10 @@ class BoundModel : public torch::CustomClassHolder {
 
   /// Returns the outputs of the image tower for images from preprocess_file() or preprocess_pixels(), or for floating images that are
   /// `normalized`: `embeddings` [B, D], not normalized; with `dense`, also `tokens` [B, P, D], `mask` [B, P] and `grids` [B, 2].
-  c10::Dict<std::string, at::Tensor> encode_images(const std::vector<at::Tensor>& images, bool normalized, bool dense) {
+  Tensors encode_images(const std::vector<at::Tensor>& images, bool normalized, bool dense) {
     if (images.empty()) return none();
     const TowerFeatures features = features_of(images, normalized, {.dense = dense});
-    c10::Dict<std::string, at::Tensor> out = outputs(features, dense);
+    Tensors out = outputs(features, dense);
     const auto [rows, columns] = grid();
     const bool are_patches = dense && rows * columns == features.dense.size(1);  // not if the tokens are groups of patches
     if (dense && features.grids.defined())
@@ -232,14 +236,23 @@ class BoundModel : public torch::CustomClassHolder {
 
   /// Returns the `embeddings` [B, D] of images (as for encode_images()) or texts, and those of these parts that `names` has: `dense`
   /// [B, N, D], `tokens` [B, N, W], which losses on tokens compare, and `slots` [B, L, E]. Nothing is normalized.
-  c10::Dict<std::string, at::Tensor> image_parts(const std::vector<at::Tensor>& images, const std::vector<std::string>& names) {
+  Tensors image_parts(const std::vector<at::Tensor>& images, const std::vector<std::string>& names) {
     return parts(features_of(images, /*normalized=*/false, needs_of(names)));
   }
-  c10::Dict<std::string, at::Tensor> text_parts(const at::Tensor& ids, const at::Tensor& mask, const std::vector<std::string>& names) {
+  Tensors text_parts(const at::Tensor& ids, const at::Tensor& mask, const std::vector<std::string>& names) {
     check_ids(ids);
     const WeightsScope scope(weights());
     return parts(loaded_.model->encode_text(text_input(ids, mask).to(device()), needs_of(names)));
   }
+
+  /// Returns what an objective, given by its handle, needs from the towers, as feature_tensors(). The batch is a Loader's.
+  Tensors features(const Tensors& batch, const at::Tensor& objective) {
+    const Needs& needs = object_of<BoundObjective>(objective).needs();
+    const WeightsScope scope(weights());
+    Features found = loaded_.model->forward(batch_of(batch, needs).to(device()), needs);
+    return feature_tensors(found);
+  }
+  DualEncoder& encoder() { return *loaded_.model; }
 
   /// Returns the texts' token ids [B, L] and mask [B, L].
   std::tuple<at::Tensor, at::Tensor> tokenize(const std::vector<std::string>& texts) const {
@@ -248,13 +261,13 @@ class BoundModel : public torch::CustomClassHolder {
   }
 
   /// Returns the outputs of the text tower, as for encode_images() but without `grids`.
-  c10::Dict<std::string, at::Tensor> encode_texts(const std::vector<std::string>& texts, bool dense) {
+  Tensors encode_texts(const std::vector<std::string>& texts, bool dense) {
     return encode(tokenizer().encode_batch(texts), dense);
   }
 
   /// Does the same as encode_texts() for ids [B, L] or [B, K, L] and a mask of the same shape. Without a mask, the tokenizer's padding
   /// ids at the end of a row are padding.
-  c10::Dict<std::string, at::Tensor> encode_ids(const at::Tensor& ids, const std::optional<at::Tensor>& mask,
+  Tensors encode_ids(const at::Tensor& ids, const std::optional<at::Tensor>& mask,
                                                 bool dense) {
     check_ids(ids);
     TowerInput input;
@@ -412,28 +425,28 @@ class BoundModel : public torch::CustomClassHolder {
     return loaded_.model->encode_image(batch.to(device()).images["image"], needs);
   }
 
-  static c10::Dict<std::string, at::Tensor> parts(const TowerFeatures& features) {
-    c10::Dict<std::string, at::Tensor> out;
+  static Tensors parts(const TowerFeatures& features) {
+    Tensors out;
     for (const auto& [name, part] : {std::pair("embeddings", &features.global), std::pair("dense", &features.dense),
                                      std::pair("tokens", &features.tokens), std::pair("slots", &features.slots)})
       if (part->defined()) out.insert(name, *part);
     return out;
   }
 
-  c10::Dict<std::string, at::Tensor> encode(const TowerInput& input, bool dense) {
+  Tensors encode(const TowerInput& input, bool dense) {
     if (input.ids.numel() == 0) return none();
     const WeightsScope scope(weights());
     return outputs(loaded_.model->encode_text(input.to(device()), {.dense = dense}), dense);
   }
 
-  c10::Dict<std::string, at::Tensor> none() const {
-    c10::Dict<std::string, at::Tensor> out;
+  Tensors none() const {
+    Tensors out;
     out.insert("embeddings", weights().new_empty({0, embed_dim()}));
     return out;
   }
 
-  c10::Dict<std::string, at::Tensor> outputs(const TowerFeatures& features, bool dense) const {
-    c10::Dict<std::string, at::Tensor> out;
+  Tensors outputs(const TowerFeatures& features, bool dense) const {
+    Tensors out;
     out.insert("embeddings", features.global.to(weights().scalar_type()));
     if (!dense) return out;
     if (!features.dense.defined()) user_error("tokens=True: this model has no patch or token embeddings");
@@ -450,37 +463,42 @@ class BoundModel : public torch::CustomClassHolder {
 
 }  // namespace
 
-[[maybe_unused, gnu::used]] const auto bound_model =
-    torch::class_<BoundModel>("tessera", "Model")
-        .def(torch::init<std::string, std::string, std::string, std::vector<std::int64_t>, std::string>())
-        .def_pickle([](const c10::intrusive_ptr<BoundModel>& model) { return model->state(); },
-                    [](State state) { return c10::make_intrusive<BoundModel>(state); })
-        .def("save", &BoundModel::save)
-        .def("add_temperature", &BoundModel::add_temperature)
-        .def("path", &BoundModel::path)
-        .def("takes_texts", &BoundModel::takes_texts)
-        .def("embed_dim", &BoundModel::embed_dim)
-        .def("train", &BoundModel::train)
-        .def("tensors", &BoundModel::tensors)
-        .def("objective", &BoundModel::objective)
-        .def("config", &BoundModel::config)
-        .def("grid", &BoundModel::grid)
-        .def("preprocess_file", &BoundModel::preprocess_file)
-        .def("preprocess_pixels", &BoundModel::preprocess_pixels)
-        .def("encode_images", &BoundModel::encode_images)
-        .def("tokenize", &BoundModel::tokenize)
-        .def("encode_texts", &BoundModel::encode_texts)
-        .def("encode_ids", &BoundModel::encode_ids)
-        .def("token_ids", &BoundModel::token_ids)
-        .def("words", &BoundModel::words)
-        .def("explain", &BoundModel::explain)
-        .def("decode", &BoundModel::decode)
-        .def("special_ids", &BoundModel::special_ids)
-        .def("tokenizer_facts", &BoundModel::tokenizer_facts)
-        .def("vocabulary", &BoundModel::vocabulary)
-        .def("image_parts", &BoundModel::image_parts)
-        .def("text_parts", &BoundModel::text_parts)
-        .def("tokenizer_json", &BoundModel::tokenizer_json)
-        .def("tokenizer_identity", &BoundModel::tokenizer_identity);
+DualEncoder& dual_encoder_of(const at::Tensor& model) { return object_of<BoundModel>(model).encoder(); }
+
+TORCH_LIBRARY_FRAGMENT(tessera, library) {
+  library.def("model_make", &Make<BoundModel, const std::string&, const std::string&, const std::string&, const std::vector<std::int64_t>&,
+                                  const std::string&>::call);
+  library.def("model_restore", &Make<BoundModel, const Tensors&, const Texts&, const std::string&, const std::string&>::call);
+  library.def("model_state", &Method<&BoundModel::state>::call);
+  library.def("model_save", &Method<&BoundModel::save>::call);
+  library.def("model_add_temperature", &Method<&BoundModel::add_temperature>::call);
+  library.def("model_path", &Method<&BoundModel::path>::call);
+  library.def("model_takes_texts", &Method<&BoundModel::takes_texts>::call);
+  library.def("model_embed_dim", &Method<&BoundModel::embed_dim>::call);
+  library.def("model_widths", &Method<&BoundModel::widths>::call);
+  library.def("model_train", &Method<&BoundModel::train>::call);
+  library.def("model_tensors", &Method<&BoundModel::tensors>::call);
+  library.def("model_objective", &Method<&BoundModel::objective>::call);
+  library.def("model_config", &Method<&BoundModel::config>::call);
+  library.def("model_grid", &Method<&BoundModel::grid>::call);
+  library.def("model_preprocess_file", &Method<&BoundModel::preprocess_file>::call);
+  library.def("model_preprocess_pixels", &Method<&BoundModel::preprocess_pixels>::call);
+  library.def("model_encode_images", &Method<&BoundModel::encode_images>::call);
+  library.def("model_tokenize", &Method<&BoundModel::tokenize>::call);
+  library.def("model_encode_texts", &Method<&BoundModel::encode_texts>::call);
+  library.def("model_encode_ids", &Method<&BoundModel::encode_ids>::call);
+  library.def("model_token_ids", &Method<&BoundModel::token_ids>::call);
+  library.def("model_words", &Method<&BoundModel::words>::call);
+  library.def("model_explain", &Method<&BoundModel::explain>::call);
+  library.def("model_decode", &Method<&BoundModel::decode>::call);
+  library.def("model_special_ids", &Method<&BoundModel::special_ids>::call);
+  library.def("model_tokenizer_facts", &Method<&BoundModel::tokenizer_facts>::call);
+  library.def("model_vocabulary", &Method<&BoundModel::vocabulary>::call);
+  library.def("model_features", &Method<&BoundModel::features>::call);
+  library.def("model_image_parts", &Method<&BoundModel::image_parts>::call);
+  library.def("model_text_parts", &Method<&BoundModel::text_parts>::call);
+  library.def("model_tokenizer_json", &Method<&BoundModel::tokenizer_json>::call);
+  library.def("model_tokenizer_identity", &Method<&BoundModel::tokenizer_identity>::call);
+}
 
 }  // namespace tessera

@@ -12,7 +12,7 @@ namespace tessera {
 
 struct ProcessGroup::Connection : std::enable_shared_from_this<ProcessGroup::Connection> {
   Connection() = default;
-  /// Shuts the backends down after the device has finished its work and all ranks have arrived here.
+  /// Shuts the backends down after the device has finished its work and all ranks have arrived here, unless the group is borrowed.
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -22,6 +22,7 @@ struct ProcessGroup::Connection : std::enable_shared_from_this<ProcessGroup::Con
   std::string backend;
   c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<c10d::ProcessGroup> group;
+  bool borrowed = false;  // whether `group` belongs to other code, such as torch.distributed
   mutable std::atomic<double> seconds_waited = 0;
 
   /// Waits for an operation, and adds the time to seconds_waited.
@@ -50,6 +51,10 @@ BackendPointer make_nccl(const c10::intrusive_ptr<c10d::Store>& store, const Lau
 /// Returns, in numeric form, the address under which `host` and others on the same network reach this machine. It is this machine's address
 /// on the route to `host`. Returns an empty string if the host's name is unknown or there is no route to it.
 std::string address_towards(const std::string& host);
+
+/// Returns the group that torch.distributed registered under this name (torch.distributed.ProcessGroup.group_name in Python). Throws
+/// c10::Error if there is none.
+ProcessGroup torch_group(const std::string& name);
 
 /// Records that this rank uses the GPU with this identity. Throws UserError if another rank already uses it, because
 /// NCCL cannot transfer between two ranks on one GPU.

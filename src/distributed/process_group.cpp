@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/DeviceAccelerator.h>
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -98,7 +99,7 @@ void ProcessGroup::Transfer::wait() {
 
 ProcessGroup::Connection::~Connection() {
   // While an exception propagates, other ranks may be lost, so do not wait for them.
-  if (!group || std::uncaught_exceptions() > 0) return;
+  if (!group || borrowed || std::uncaught_exceptions() > 0) return;
   try {
     if (device.is_cuda()) at::accelerator::synchronizeDevice(device.index());
     std::vector<at::Tensor> nothing{at::zeros({1})};
@@ -176,6 +177,16 @@ ProcessGroup ProcessGroup::connect(const LaunchEnvironment& environment, const D
   connection->backend = nccl ? "nccl" : "gloo";
   out.connection_ = connection;
   return out;
+}
+
+ProcessGroup torch_group(const std::string& name) {
+  const auto connection = std::make_shared<ProcessGroup::Connection>();
+  connection->group = c10d::resolve_process_group(name);
+  connection->borrowed = true;
+  connection->environment.rank = connection->group->getRank();
+  connection->environment.size = connection->group->getSize();
+  connection->backend = connection->group->getBackendName();
+  return ProcessGroup::Connection::as_group(connection);
 }
 
 int ProcessGroup::rank() const {

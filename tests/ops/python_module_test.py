@@ -116,7 +116,8 @@ class Finding(unittest.TestCase):
         other = self.folder / LIBRARY.name
         other.write_bytes(LIBRARY.read_bytes().replace(b"tessera_ops for PyTorch 2.", b"tessera_ops for PyTorch 9."))
         self.assertRegex(import_with(other), rf"^ImportError: tessera: {other} was built for PyTorch 9\.\d+, but this is PyTorch "
-                                             rf"{re.escape(torch.__version__)}: install torch==9\.\d+\.\*, or build Tessera with this one")
+                                             rf"{re.escape(torch.__version__)}: pip install 'torch==9\.\d+\.\*' or tessera-[\d.]+\+torch2\.\d+-py3-none-\w+"
+                                             r"\.whl; in a source tree, TESSERA_TORCH=2\.\d+ scripts/setup\.sh builds for this PyTorch\n?$")
         other.write_text("no library")
         self.assertEqual(import_with(other), f"ImportError: tessera: {other} is not Tessera's library, or is older than "
                                              "this module")

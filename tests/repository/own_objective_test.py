@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that the code in docs/own_objective.md equals the example's code, which the test `consumer` builds and runs."""
+"""Checks that the code in docs/own_objective.md equals the example's code, which the test `consumer` builds and runs, and that the classes in
+docs/python.md equal those of docs/examples/python, which the test `PythonTraining` runs."""
 import pathlib
 import re
 import unittest
@@ -24,6 +25,13 @@ class OwnObjective(unittest.TestCase):
 
     def test_every_file_is_shown(self):
         self.assertEqual({DOCS / name for name, _ in shown()}, set(EXAMPLE.iterdir()))
+
+    def test_classes_in_python_are_in_the_file(self):
+        page = (DOCS / "python.md").read_text(encoding="utf-8")
+        classes = re.findall(r"^```python\n(class .*?)^```$", page, re.M | re.S)
+        self.assertEqual(len(classes), 2)
+        for code in classes:
+            self.assertIn(code, (DOCS / "examples/python/own_objective.py").read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

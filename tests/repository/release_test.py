@@ -92,6 +92,37 @@ class Wheel(unittest.TestCase):
                 self.assertTrue((package / name).exists(), name)
 
 
+    def test_states_its_series_and_the_licenses_of_what_it_has(self):
+        sys.path.insert(0, str(ROOT / "scripts"))
+        sys.path.insert(0, str(ROOT / "python"))
+        import assemble_wheel
+        from tessera import _version
+        name = _version.wheel_name("2.15")
+        self.assertEqual(name, f"tessera-{VERSION}+torch2.15-py3-none-manylinux_2_34_x86_64.whl")
+        with tempfile.TemporaryDirectory() as folder:
+            dist = pathlib.Path(folder)
+            (dist / "licenses").mkdir()
+            (dist / "licenses/LICENSE").touch()
+            assemble_wheel.metadata(dist, f"{VERSION}+torch2.15", "2.15", "py3-none-manylinux_2_34_x86_64")
+            written = (dist / "METADATA").read_text(encoding="utf-8")
+        for line in (f"Version: {VERSION}+torch2.15", "License-File: LICENSE", "Requires-Dist: torch >=2.15, <2.16"):
+            self.assertIn(f"{line}\n", written)
+        self.assertNotRegex(written, r"\]\((?!\w+:)")  # a relative link leads nowhere on an index's page
+
+    def test_every_series_has_one_version_of_pytorch(self):
+        def chosen(series):
+            return subprocess.run(["bash", "-c", ". scripts/torch_series.sh && echo $torch_version $build_suffix"], cwd=ROOT,
+                                  env={**os.environ, "TESSERA_TORCH": series}, capture_output=True, text=True)
+        sys.path.insert(0, str(ROOT / "python"))
+        from tessera import _version
+        for series in _version.SERIES:
+            suffix = "" if series == _version.SERIES[0] else f" -torch{series}"
+            self.assertRegex(chosen(series).stdout, rf"^{re.escape(series)}\.\d+{re.escape(suffix)}$")
+        refused = chosen("2.10")
+        self.assertEqual((refused.returncode, refused.stdout), (2, ""))
+        self.assertIn("TESSERA_TORCH is 2.10, expected a series from 2.11 to 2.15", refused.stderr)
+
+
 class Tarball(unittest.TestCase):
     def test_is_in_the_given_folder_and_has_each_library_of_nvidia_once(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -105,7 +136,8 @@ class Tarball(unittest.TestCase):
                 (clone / name).write_text(text)
                 (clone / name).chmod(0o755)
             (clone / "../site/nvidia/cu13/lib/libcublas.so").symlink_to("libcublas.so.13")
-            shutil.copy(ROOT / "scripts/package.sh", clone / "scripts")
+            for script in ("package.sh", "torch_series.sh"):
+                shutil.copy(ROOT / "scripts" / script, clone / "scripts")
             subprocess.run([clone / "scripts/package.sh", "dist"], check=True, capture_output=True, cwd=here)
             with tarfile.open(here / "dist/tessera-1.2.3-x86_64.tar.gz") as archive:
                 libraries = [name for name in archive.getnames() if "libcublas" in name]

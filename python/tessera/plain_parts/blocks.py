@@ -1,6 +1,7 @@
 """Building blocks of plain models: a model's weights by their names, attention, transformer blocks, grouping."""
 import collections
 import collections.abc
+import functools
 import math
 
 import torch
@@ -9,17 +10,25 @@ import torch.nn.functional as F
 Encoded = collections.namedtuple("Encoded", "tokens class_token mask ids", defaults=(None, None, None))
 
 
+class Node(torch.nn.Module):
+    """A module that holds tensors. Whoever computes with those of a block calls the block's node with the function to compute, so that
+    hooks on the block run (fully_shard, checkpoint_wrapper)."""
+
+    def forward(self, compute, *inputs, **options):
+        return compute(*inputs, **options)
+
+
 class Weights(collections.abc.Mapping):
     """The tensors of a module by their names. They are looked up anew each time, because Module.to() and torch.export replace them."""
 
     def __init__(self, module, tensors):
-        self.places = {}
+        self.places, self.module = {}, module
         for name, tensor in tensors.items():
             *parents, leaf = name.split(".")
             inner = module
             for parent in parents:
                 if parent not in inner._modules:
-                    inner.add_module(parent, torch.nn.Module())
+                    inner.add_module(parent, Node())
                 inner = inner._modules[parent]
             if tensor.is_floating_point() and not leaf.startswith("running_"):
                 inner.register_parameter(leaf, torch.nn.Parameter(tensor, requires_grad=False))
@@ -47,6 +56,11 @@ class Part:
 
     def inner(self, name):
         return Part(self.weights, self.prefix + name + ".", self.settings)
+
+    def call(self, compute, *inputs, **options):
+        """Returns compute(self, ...), called through the module that holds these weights."""
+        node = self.weights.module.get_submodule(self.prefix[:-1])
+        return node(functools.partial(compute, self), *inputs, **options)
 
     def weight(self, name):
         return self.weights[self.prefix + name]

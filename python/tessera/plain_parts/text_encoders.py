@@ -30,8 +30,8 @@ def through_blocks(part, x, key_mask, causal):
     if s("pre_norm", False):
         x = part.norm("ln_pre", x, s("norm_eps", 1e-5))
     for i in range(s("layers", 12)):
-        x = block(part.inner(f"transformer.resblocks.{i}"), x, s("heads", 12), s("activation", "gelu"), s("norm_eps", 1e-5),
-                  key_mask, causal, norms=s("block_norm", "before"))
+        x = part.inner(f"transformer.resblocks.{i}").call(block, x, s("heads", 12), s("activation", "gelu"), s("norm_eps", 1e-5),
+                                                          key_mask, causal, norms=s("block_norm", "before"))
     return part.norm("ln_final", x, s("norm_eps", 1e-5)) if s("final_norm", "tokens") == "tokens" else x
 
 
@@ -66,7 +66,7 @@ def text_group_encoder(part, ids, mask=None):
 
     def through(name, count, y, key_mask):
         for i in range(count):
-            y = block(part.inner(f"{name}.{i}"), y, s("heads", 4), s("activation", "gelu"), key_mask=key_mask)
+            y = part.inner(f"{name}.{i}").call(block, y, s("heads", 4), s("activation", "gelu"), key_mask=key_mask)
         return y
 
     x = through("token_blocks", s("token_layers", 6), x, keys)

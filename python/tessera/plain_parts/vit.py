@@ -158,9 +158,9 @@ def vit(part, pixels, mask=None, grids=None):
     convolved = s("leff", {})
     for i in range(s("layers", 12)):
         with_leff = convolved and i < convolved.get("layers", 9)
-        x = block(part.inner(f"transformer.resblocks.{i}"), x, s("heads", 12), activation, eps, keys,
-                  feed_forward=leff(convolved, activation, grid, class_token) if with_leff else None,
-                  rotation=rotation, norms=s("block_norm", "before"))
+        x = part.inner(f"transformer.resblocks.{i}").call(
+            block, x, s("heads", 12), activation, eps, keys, rotation=rotation, norms=s("block_norm", "before"),
+            feed_forward=leff(convolved, activation, grid, class_token) if with_leff else None)
     if s("final_norm", "tokens") == "tokens":
         x = part.norm("ln_post", x, eps)
     return Encoded(zero_padding(x[:, prefix:], mask), x[:, 0] if class_token else None, mask)
