@@ -1,7 +1,7 @@
 """An objective and a task of your own in Python, and the loop that uses them, on one process or on the ranks of torchrun:
 
-    python own_objective.py --start runs/mine
-    torchrun --nproc-per-node 2 own_objective.py --start runs/mine
+    python own_objective.py --model runs/mine
+    torchrun --nproc-per-node 2 own_objective.py --model runs/mine
 """
 import argparse
 import math
@@ -60,7 +60,7 @@ class Retrieval:
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--start", required=True, help="a run, a checkpoint or a model file")
+    parser.add_argument("--model", required=True, help="a run, a checkpoint or a model file")
     parser.add_argument("--steps", default=20, type=int)
     parser.add_argument("--batch-size", default=16, type=int)
     a = parser.parse_args()
@@ -68,7 +68,7 @@ def main():
         dist.init_process_group("gloo")
     ranks, rank = (dist.get_world_size(), dist.get_rank()) if dist.is_initialized() else (1, 0)
 
-    model, objective, task = tessera.load(a.start, "cpu", blocks=True), NearestPatch(), Retrieval()
+    model, objective, task = tessera.load(a.model, "cpu", blocks=True), NearestPatch(), Retrieval()
     towers, loss_of = (DistributedDataParallel(m) if ranks > 1 else m for m in (model, objective))
     shapes = {"name": "shapes", "size": 1000, "negatives": False}
     loader = tessera.Loader({**shapes, "split": "train"}, model=model, objective=objective, batch_size=a.batch_size, rank=rank, world_size=ranks)

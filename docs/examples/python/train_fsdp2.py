@@ -1,7 +1,7 @@
 """Trains a model in Python with FSDP2: the blocks are sharded over the ranks of torchrun, the loss is one of the trainer's, checkpoints are
 DCP's, and training continues from the newest one.
 
-    torchrun --nproc-per-node 8 train_fsdp2.py --start runs/mine --objective '{"name": "sparc"}' --out runs/fsdp2 \
+    torchrun --nproc-per-node 8 train_fsdp2.py --model runs/mine --objective '{"name": "sparc"}' --out runs/fsdp2 \
         --source '{"name": "webdataset", "path": "shards/*.tar"}' --steps 10000 --batch-size 256
 
 With the same model, data, seed and settings, the losses are those of trainer. `--out` gets metrics.jsonl, checkpoints/step_N and, at the end,
@@ -29,7 +29,7 @@ NO_DECAY = ("bias", "ln_", "norm", "logit_scale", "positional_embedding", "posit
 
 def arguments():
     parser = argparse.ArgumentParser(description="Trains a model with FSDP2.")
-    parser.add_argument("--start", required=True, help="a run, a checkpoint or a model file")
+    parser.add_argument("--model", required=True, help="a run, a checkpoint or a model file")
     parser.add_argument("--source", required=True, type=json.loads, help="as data.train of a configuration, as JSON")
     parser.add_argument("--loader", default={}, type=json.loads, help="further settings of data.loader, as JSON")
     parser.add_argument("--objective", default={"name": "clip"}, type=json.loads, help="as objective of a configuration, as JSON")
@@ -73,7 +73,7 @@ def main():
     dist.init_process_group("nccl" if cuda else "gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
 
-    model = tessera.load(a.start, device, blocks=True)
+    model = tessera.load(a.model, device, blocks=True)
     objective = tessera.objectives.Objective(model=model, seed=a.seed, **a.objective)
     objective.to(device)
     mesh = dist.init_device_mesh(device.type, (ranks,))
