@@ -158,7 +158,7 @@ std::vector<CublasLtGemm::Algorithm> CublasLtGemm::find(const GemmProblem& probl
       const auto which = static_cast<cublasLtMatmulAlgoConfigAttributes_t>(attribute);
       const bool narrow = which == CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID || which == CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID;
       library_.cublasLtMatmulAlgoConfigGetAttribute(&each.value, which, &value, narrow ? 2 : 4, &written);
-      each.name += "/" + std::to_string(value);
+      each.name.append("/").append(std::to_string(value));  // GCC warns of operator+
     }
     out.push_back(each);
   }
