@@ -36,6 +36,8 @@ def _of_objective(name: str) -> bool:
 
 def _refuse_other_training(settings: Mapping[str, Any], tensors: Mapping[str, Tensor], path: str) -> None:
     """Raises ValueError if the trainer's forward pass differs from the plain one."""
+    if settings["preprocessing"].get("resize_mode") == "naflex":
+        raise ValueError(f"{path}: model.preprocessing.resize_mode is naflex, which plain blocks do not train: use tessera.load without blocks")
     for tower in ("image", "text"):
         for part in ("encoder", "readout", "projection"):
             for name, value in ((settings.get(tower) or {}).get(part) or {}).items():
