@@ -71,6 +71,27 @@ class CountedStore : public c10d::PrefixStore {
   std::vector<Bytes> multiGet(const std::vector<std::string>& keys) override { return ++requests, PrefixStore::multiGet(keys); }
 };
 
+// PyTorch 2.15 renames these operations of c10d and deprecates the old names, which 2.11 has. They are templates, so that only the branch
+// that is chosen is compiled.
+template <class Group>
+auto gather_into(Group& group, at::Tensor& output, at::Tensor& input) {
+  if constexpr (requires { group.all_gather_single(output, input); }) return group.all_gather_single(output, input);
+  else return group._allgather_base(output, input);
+}
+
+template <class Group>
+auto reduce_scatter_into(Group& group, at::Tensor& output, at::Tensor& input) {
+  if constexpr (requires { group.reduce_scatter_single(output, input); }) return group.reduce_scatter_single(output, input);
+  else return group._reduce_scatter_base(output, input);
+}
+
+template <class Group>
+auto exchange_into(Group& group, at::Tensor& output, at::Tensor& input) {
+  std::vector<std::int64_t> even;
+  if constexpr (requires { group.all_to_all_single(output, input, even, even); }) return group.all_to_all_single(output, input, even, even);
+  else return group.alltoall_base(output, input, even, even);
+}
+
 // The backends do not support bool, so bool tensors are sent as bytes.
 at::Tensor bytes_for_bool(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kBool ? tensor.view(at::kByte) : tensor;
@@ -241,7 +262,7 @@ at::Tensor ProcessGroup::all_gather(const at::Tensor& own) const {
   std::vector<std::int64_t> shape = input.sizes().vec();
   shape.at(0) *= size();
   at::Tensor output = at::empty(shape, input.options());
-  connection_->finish(*connection_->group->_allgather_base(output, input));
+  connection_->finish(*gather_into(*connection_->group, output, input));
   return output.view(own.scalar_type());
 }
 
@@ -252,7 +273,7 @@ at::Tensor ProcessGroup::reduce_scatter(const at::Tensor& all) const {
   std::vector<std::int64_t> shape = input.sizes().vec();
   shape.at(0) /= size();
   at::Tensor output = at::empty(shape, input.options());
-  connection_->finish(*connection_->group->_reduce_scatter_base(output, input));
+  connection_->finish(*reduce_scatter_into(*connection_->group, output, input));
   return output;
 }
 
@@ -261,8 +282,7 @@ at::Tensor ProcessGroup::all_to_all(const at::Tensor& parts) const {
   const at::NoGradGuard no_grad;
   at::Tensor input = parts.detach().contiguous();
   at::Tensor output = at::empty_like(input);
-  std::vector<std::int64_t> even;
-  connection_->finish(*connection_->group->alltoall_base(output, input, even, even));
+  connection_->finish(*exchange_into(*connection_->group, output, input));
   return output;
 }
 
