@@ -10,6 +10,7 @@
 #include "src/training/non_finite/non_finite.h"
 #include "src/training/run/epochs.h"
 #include "src/training/run/image_features.h"
+#include "src/training/run/stored_teachers.h"
 #include "src/training/run/training_run.h"
 #include "src/training/stages.h"
 #include "tools/open_clip/recipe.h"
@@ -68,16 +69,24 @@ std::string config_text(const tessera::Stage& stage, int ranks) {
   }
 }
 
-// Writes the features for the first stage that reads features.
-int write_features(const std::vector<tessera::Stage>& stages) {
-  const auto found =
-      std::find_if(stages.begin(), stages.end(), [](const auto& stage) { return stage.config.data.features; });
-  const tessera::Config& config = (found != stages.end() ? *found : stages.front()).config;
-  const tessera::FeatureManifest written = tessera::write_image_features(config);
+void tell_of_features(const tessera::FeatureManifest& written, const std::string& folder, const char* unit) {
   for (const auto& [reason, count] : written.left_out)
     std::cout << "left out " << tessera::with_thousands(count) << " samples (" << reason << ")\n";
-  std::cout << "written: " << config.data.features->folder << ", " << tessera::with_thousands(written.samples)
-            << " images of " << tessera::format_bytes(static_cast<double>(written.bytes())) << std::endl;
+  std::cout << "written: " << folder << ", " << tessera::with_thousands(written.samples) << " " << unit << " of "
+            << tessera::format_bytes(static_cast<double>(written.bytes())) << std::endl;
+}
+
+// Writes the features for the first stage that reads features, and the embeddings for the first stage that reads those of teachers.
+int write_features(const std::vector<tessera::Stage>& stages) {
+  const auto first = [&](const auto& reads) -> const tessera::Config& {
+    const auto found = std::find_if(stages.begin(), stages.end(), [&](const auto& stage) { return reads(stage.config.data); });
+    return (found != stages.end() ? *found : stages.front()).config;
+  };
+  const tessera::Config& taught = first([](const auto& data) { return data.teachers.has_value(); });
+  const tessera::Config& stored = first([](const auto& data) { return data.features.has_value(); });
+  if (taught.data.teachers) tell_of_features(tessera::write_teachers(taught), taught.data.teachers->folder, "crops");
+  if (stored.data.features || !taught.data.teachers)
+    tell_of_features(tessera::write_image_features(stored), stored.data.features->folder, "images");
   return 0;
 }
 

@@ -10,12 +10,15 @@ seeds, and for most tables also differences with intervals. Some tables have a s
   scripts/compare/tables.py readouts          # CLIP with several read-outs
   scripts/compare/tables.py readouts --wide
   scripts/compare/tables.py residual          # loss and scores of CLIP and SPARC with both types of the residual stream
+  scripts/compare/tables.py heads             # only heads on stored vectors, and LiT
+  scripts/compare/tables.py nested            # embeddings cut to several widths, and models trained at each of them
   scripts/compare/tables.py sparc             # CLIP, FILIP and SPARC for several numbers of objects per image
   scripts/compare/tables.py stair             # STAIR trained in three stages, STAIR trained in one stage, and CLIP
   scripts/compare/tables.py stair --web vit
   scripts/compare/tables.py stair --web resnet
   scripts/compare/tables.py stair --web resnet --unmasked --seeds 0
   scripts/compare/tables.py stair --web resnet --hybrids --seeds 0
+  scripts/compare/tables.py taught            # a small model with and without a teacher
   scripts/compare/tables.py TABLE --help      # what is measured, and the options
 
 Complete runs are not trained again, and stopped runs resume from their last checkpoint. Needs only the standard library and the built
@@ -25,9 +28,11 @@ import argparse
 import json
 import pathlib
 import statistics
+import time
 
-from objectives import (ROOT, Cell, add_arguments, against, print_differences, print_side_by_side, print_table, rows_of, run, run_cells,
-                        variant)
+import paired_test
+from objectives import (DIFFERENCES, ROOT, Cell, add_arguments, against, mean_cell, means_of, metrics_of, overridden, print_differences,
+                        print_side_by_side, print_table, rows_of, run, run_cells, variant)
 
 CONFIGS = ROOT / "configs"
 ZERO_SHOT = {"zero_shot.top1": "zero-shot top-1"}
@@ -324,6 +329,80 @@ def balance(args):
     print_differences([("balanced - all", against(*reversed(cells), args))], list(BALANCE), list(BALANCE.values()))
 
 
+def trained_once(name, config, args):
+    """Trains a configuration with the seed 0. Returns the run's folder."""
+    once = argparse.Namespace(**{**vars(args), "seeds": [0]})
+    cell = Cell(name, config, folder=f"source_{name}")
+    run_cells([cell], once)
+    return cell.evaluations(once)[0].parent
+
+
+def taught(args):
+    """Compares a small model that learns from a larger one (distill) with the same model without a teacher, and shows the teacher's scores.
+    The teacher is trained once, and all seeds of the small model learn from it."""
+    args.set = [f"training.steps={args.steps}", *args.set]
+    args.suite = CONFIGS / "suites/shapes_readouts.yaml"
+    teacher = trained_once("teacher", shapes("clip"), args)
+    alone = Cell("small model alone", shapes("distill"), set=("objective={name: clip}",), folder="alone")
+    distilled = Cell("small model, distilled", shapes("distill"), set=(f"objective.teacher={teacher}",), folder="distilled")
+    only = Cell("small model, soft targets only", shapes("distill"), set=(f"objective.teacher={teacher}", "objective.clip_weight=0"),
+                folder="soft_targets")
+    show([alone, distilled, only], args, READOUTS)
+    print_differences([(f"{cell.name} - {alone.name}", against(cell, alone, args)) for cell in (distilled, only)], list(READOUTS),
+                      list(READOUTS.values()))
+    scores = metrics_of(json.loads((teacher / "evaluation/results.json").read_text()))
+    print("\nThe teacher: " + ", ".join(f"{heading} {100 * scores[column]:.1f}" for column, heading in READOUTS.items()) + ".")
+
+
+def nested(args):
+    """Compares embeddings that are cut to each of several widths (matryoshka) with those of models trained at that width alone."""
+    args.set = [f"training.steps={args.steps}", *args.set]
+    args.suite = CONFIGS / "suites/shapes_readouts.yaml"
+    columns = {**ZERO_SHOT, **RETRIEVAL}
+    whole = args.widths[-1]
+    cut = Cell("nested", shapes("matryoshka"), set=(f"objective.matryoshka.widths=[{', '.join(map(str, args.widths))}]",), folder="nested")
+    own = {width: Cell(f"trained at {width}", shapes("clip"), folder=f"width_{width}",
+                       set=tuple(f"model.{tower}.projection.embed_dim={width}" for tower in ("image", "text"))) for width in args.widths}
+    cells = [cut, *own.values()]
+    run_cells(cells, args)
+
+    def at_width(column, width):
+        task, metric = column.split(".")
+        return column if width == whole else f"{task}.width_{width}_{metric}"
+
+    print(f"{means_of(args, ())} {DIFFERENCES}\n")
+    print("| width | " + " | ".join(f"{heading}: nested | trained at it | difference" for heading in columns.values()) + " |")
+    print("| ---: |" + " --- |" * (3 * len(columns)))
+    for width, cell in own.items():
+        words = []
+        for column in columns:
+            terms = [(1, cut.evaluations(args), at_width(column, width)), (-1, cell.evaluations(args), column)]
+            words += [mean_cell(cut.runs, at_width(column, width)), mean_cell(cell.runs, column), paired_test.cell(terms)]
+        print(f"| {width} | " + " | ".join(words) + " |")
+    print("\nMinutes of training: " + ", ".join(f"{cell.name} {statistics.mean(minutes for _, minutes in cell.runs):.1f}" for cell in cells) + ".")
+
+
+def heads(args):
+    """Compares training only heads on stored vectors of both frozen encoders with LiT, which trains the text tower on stored features of the
+    frozen image encoder, and prints what writing the features took. The encoders come from one trained CLIP."""
+    args.set = [f"training.steps={args.steps}", *args.set]
+    args.suite = CONFIGS / "suites/shapes_readouts.yaml"
+    source = trained_once("encoders", shapes("clip"), args)
+    cells, written = [], []
+    for name in ("lit", "heads"):
+        features = args.out.resolve() / f"features_{name}"
+        settings = (f"start.weights={source}", f"data.features.folder={features}")
+        if not (features / "features.json").exists():
+            start = time.monotonic()
+            run(overridden([ROOT / "build/bin/trainer", "--config", shapes(name), "--write-features"], settings), args.out / f"features_{name}.out")
+            (args.out / f"features_{name}.seconds").write_text(f"{time.monotonic() - start:.0f}")
+        written.append(f"{name} {(args.out / f'features_{name}.seconds').read_text()} s")
+        cells.append(Cell({"lit": "LiT", "heads": "only heads"}[name], shapes(name), set=settings, folder=name))
+    show(cells, args, READOUTS)
+    print_differences([("only heads - LiT", against(cells[1], cells[0], args))], list(READOUTS), list(READOUTS.values()))
+    print(f"\nWriting the features took: {', '.join(written)}.")
+
+
 def option(name, **settings):
     return name, settings
 
@@ -346,6 +425,10 @@ TABLES = {  # function: (the folder of its runs, its options)
     readouts: ("runs/readouts", [ONLY, option("--wide", action="store_true", help="compare SPARO with rivals of 512 numbers"), steps(1000)]),
     moments: ("runs/moments", [option("--optimizers", nargs="+", default=["adamw", "muon"], choices=["adamw", "muon"]), steps(400)]),
     residual: ("runs/residual", [steps(400)]),
+    heads: ("runs/heads", [steps(400)]),
+    nested: ("runs/nested", [option("--widths", nargs="+", type=int, default=[8, 16, 32, 64, 128], help="the last one is the whole width"),
+                             steps(400)]),
+    taught: ("runs/taught", [steps(400)]),
     sparc: ("runs/sparc_objects", [
         option("--systems", nargs="+", default=["clip", "filip", "sparc"], choices=["clip", "filip", "sparc"], help="default: all"),
         option("--objects", nargs="+", type=int, default=[2, 3, 4], metavar="COUNT"),

@@ -5,6 +5,7 @@
 #include "src/evaluation/token_space.h"
 #include "src/models/token_multi_hot.h"
 #include <tessera/base/error.h>
+#include <tessera/base/text.h>
 
 namespace tessera {
 namespace {
@@ -57,6 +58,24 @@ TowerFeatures SlotEmbedder::encode_images(const TowerInput& images, const ViewNe
 
 TowerFeatures SlotEmbedder::encode_texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const {
   return of_chosen(EmbedderView::encode_texts(texts, with_slots(needs)), slots_, needs);
+}
+
+TowerFeatures CutEmbedder::cut(const TowerFeatures& features) const {
+  TowerFeatures out;
+  out.global = features.global.narrow(-1, 0, width_);
+  return out;
+}
+
+std::string CutEmbedder::prefix() const {
+  return concat("width_", width_, "_");
+}
+
+std::vector<CutEmbedder> cut_embedders(const Embedder& model, const std::vector<std::int64_t>& widths, std::int64_t whole) {
+  std::vector<CutEmbedder> out;
+  if (!model.compares_by_cosine() || model.token_space() > 0) return out;
+  for (const std::int64_t width : widths)
+    if (width < whole) out.emplace_back(model, width);
+  return out;
 }
 
 MaskEmbedder::MaskEmbedder(const Embedder& model, at::Tensor weights, std::string path)

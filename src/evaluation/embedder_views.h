@@ -33,6 +33,29 @@ class SlotEmbedder final : public EmbedderView {
   at::Tensor slots_;  // [S] int64
 };
 
+/// Cuts the embeddings of a model that compares by cosine to their first columns, as models with nested widths (Matryoshka) allow.
+class CutEmbedder final : public EmbedderView {
+ public:
+  /// `width` is at most that of the embeddings.
+  CutEmbedder(const Embedder& model, std::int64_t width) : EmbedderView(model), width_(width) {}
+  using EmbedderView::encode_images;
+  TowerFeatures encode_images(const TowerInput& images, const ViewNeeds& needs) const override { return cut(viewed().encode_images(images, needs)); }
+  TowerFeatures encode_texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override {
+    return cut(viewed().encode_texts(texts, needs));
+  }
+  /// Returns the embeddings alone, cut.
+  TowerFeatures cut(const TowerFeatures& features) const;
+  /// Returns the beginning of the names of metrics at this width, such as "width_64_".
+  std::string prefix() const;
+
+ private:
+  std::int64_t width_;
+};
+
+/// Returns a view of the model for each of `widths` at which embeddings of `whole` columns can be cut; none if the model does not compare
+/// dense embeddings by cosine.
+std::vector<CutEmbedder> cut_embedders(const Embedder& model, const std::vector<std::int64_t>& widths, std::int64_t whole);
+
 /// Applies a trained mask (metrics::SlotMask) to a model: multiplies each part of the image embeddings by its weight. Text embeddings stay
 /// unchanged. encode_images() throws UserError if `needs` asks for `dense`.
 class MaskEmbedder final : public EmbedderView {

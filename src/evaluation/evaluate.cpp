@@ -324,6 +324,7 @@ ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
   context.logit_scale = logit_scale_of(loaded.file.weights);
   if (options.run_loss) context.loss = options.run_loss(loaded);
   context.pool = checkpoint_pool(loaded);
+  context.widths = nested_widths(loaded.file, loaded.path);
   context.reported = std::make_shared<ReportedSamples>();
   context.vocabulary_texts = std::make_shared<std::map<std::uint64_t, TowerFeatures>>();
   if (suite.source) context.source = sources().make(*suite.source, "source");

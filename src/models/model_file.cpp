@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <set>
 
@@ -6,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/digest.h"
+#include "src/base/printable.h"
 #include "src/models/stored_form.h"
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
@@ -142,6 +144,20 @@ std::vector<std::string> weight_files(const std::string& folder) {
 
 bool is_model_file(const std::string& path) {
   return io::load_safetensors_metadata(path).contains(kModelKey);
+}
+
+std::vector<std::int64_t> nested_widths(const ModelFile& file, const std::string& origin) {
+  std::vector<std::int64_t> out;
+  const auto found = file.extra.find(kNestedWidths);
+  if (found == file.extra.end()) return out;
+  for (const std::string& word : split(found->second, ' ')) {
+    std::int64_t width = 0;
+    const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), width);
+    if (problem != std::errc() || end != word.data() + word.size() || width < 1)
+      user_error(origin, ": the metadata ", kNestedWidths, " is ", printable(found->second), ", expected numbers such as 64 128");
+    out.push_back(width);
+  }
+  return out;
 }
 
 ModelFile load_model_file(const std::string& path) {

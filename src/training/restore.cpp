@@ -43,7 +43,7 @@ ResumeChanges apply_checkpoint(TrainingRun& run, Config& config, const ProcessGr
     run.ema->restart();
   else if (run.ema)
     run.ema->load(checkpoint.ema, folder + "/ema.safetensors");
-  if (run.teacher) {
+  if (run.teacher && !run.teacher->frozen()) {
     const std::string path = folder + "/teacher.safetensors";
     if (checkpoint.teacher.empty()) user_error(path, ": missing, but the objective keeps a teacher");
     run.teacher->ema.load(checkpoint.teacher, path);

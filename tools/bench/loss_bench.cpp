@@ -64,6 +64,16 @@ TowerFeatures features_of_texts(const ViewNeeds& wanted, const LossBenchSettings
   return out;
 }
 
+// Returns what a teacher would give for a view: features like the student's, or stored embeddings of the width that the objective needs.
+TowerFeatures taught_view(const TowerFeatures& student, const ViewNeeds& wanted) {
+  if (wanted.taught == 0) return student;
+  TowerFeatures out;
+  std::vector<std::int64_t> sizes = student.global.sizes().vec();
+  sizes.back() = wanted.taught;
+  out.global = at::randn(sizes, student.global.options().requires_grad(false));
+  return out;
+}
+
 Subject make_subject(const NamedObjective& named, const LossBenchSettings& s, DualEncoder* model) {
   SharedParameters shared;
   ObjectiveContext context{.embed_dim = s.width, .image_width = s.width, .vocab_size = kVocabulary};
@@ -92,9 +102,9 @@ Subject make_subject(const NamedObjective& named, const LossBenchSettings& s, Du
     if (needs.duplicates) out.features.duplicates = {apart, apart, at::arange(2 * s.captions, apart.options()).view({2, s.captions})};
   }
   for (const auto& [view, wanted] : needs.images)
-    if (wanted.teacher) out.features.teacher_images[view] = out.features.images.at(view);
+    if (wanted.teacher || wanted.taught > 0) out.features.teacher_images[view] = taught_view(out.features.images.at(view), wanted);
   for (const auto& [view, wanted] : needs.texts)
-    if (wanted.teacher) out.features.teacher_texts[view] = out.features.texts.at(view);
+    if (wanted.teacher || wanted.taught > 0) out.features.teacher_texts[view] = taught_view(out.features.texts.at(view), wanted);
   out.features = map_tensors(
       out.features, [&](const at::Tensor& tensor) { return tensor.is_floating_point() ? tensor.to(s.dtype) : tensor; });
   return out;
@@ -121,6 +131,7 @@ class LossStep {
     for (at::Tensor& leaf : leaves_) leaf.mutable_grad() = at::Tensor();
     StepContext context;
     context.teacher = objective_.get();
+    context.teacher_scale = kTeacherScale;
     objective_->forward(features_, context).total.backward();
   }
 

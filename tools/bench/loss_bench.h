@@ -12,6 +12,9 @@
 
 namespace tessera::bench {
 
+/// The factor of a frozen teacher's cosines in measurements.
+inline constexpr double kTeacherScale = 100;
+
 /// An objective to measure and its name in the tables.
 struct NamedObjective {
   std::string label;

@@ -16,6 +16,7 @@
 #ifdef TESSERA_WITH_DATA
 #include "src/data/image/image_views.h"
 #include <tessera/data/loading/loader.h>
+#include <tessera/models/model_file.h>
 #include <tessera/objectives/make_objective.h>
 #endif
 
@@ -100,7 +101,13 @@ TrainingStep::TrainingStep(const std::string& configuration, const TrainingStepS
   if (!s.weights.empty()) model_->load_state(io::load_safetensors(s.weights).tensors, s.weights);
   model_->image_tower().encoder().set_residual_type(residual_of(tree));
   needs_ = objective_->needs();
-  if (needs_.teacher()) {
+  if (needs_.teacher() && needs_.teacher_model) {
+    if (needs_.teacher_model->empty()) user_error(configuration, ": objective.teacher is not set: name the model that the step learns from");
+    const std::string path = find_model_file(*needs_.teacher_model);
+    teacher_ = std::make_unique<Teacher>(frozen_teacher(build_model(load_model_file(path), path), kTeacherScale));
+    teacher_->model->to(s.device);
+    context_.teacher_scale = kTeacherScale;
+  } else if (needs_.teacher()) {
     auto [model, objective] = build();
     teacher_ = std::make_unique<Teacher>(make_teacher(std::move(model), std::move(objective), *model_, *objective_));
     context_.teacher = teacher_->objective.get();
@@ -213,6 +220,7 @@ Losses TrainingStep::forward(const Batch& batch, const How& how) {
   const WeightCopies::Scope copied(optimizer_->weight_copies());
   Features features;
   features.duplicates = batch.duplicates;
+  add_taught(batch, needs_, features);
   features.images = encode(batch, /*images=*/true, how.views_joined);
   through(how, "image tower");
   features.texts = encode(batch, /*images=*/false, how.views_joined);

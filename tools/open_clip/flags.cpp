@@ -343,6 +343,12 @@ Settings pretrained(const Parameters& p) {
   return {"start.weights=" + yaml_text(name)};
 }
 
+/// OpenCLIP takes --distill-model and --distill-pretrained only together. A tag is written as it is, so that the run asks for its file.
+Settings distillation(const Parameters& p) {
+  if (!p.has("distill_model") || !p.has("distill_pretrained")) return {};
+  return {"objective={name: distill, teacher: " + yaml_text(p.text("distill_pretrained")) + "}"};
+}
+
 Settings resume(const Parameters& p) {
   if (!p.has("resume") || p.text("resume") == "latest") return {};
   return {"start.weights=" + yaml_text(p.text("resume"))};
@@ -496,8 +502,8 @@ const std::vector<Flag>& flags() {
     {"remote_sync_frequency", one, "300", "", kNoCounterpart, "Each checkpoint is sent as soon as it is written", nothing},
     {"remote_sync_protocol", one, "s3", "", "the command in `checkpoint.command`", "fsspec is a Python library: write your own command", nothing, [](const Parameters& p) { return p.has("remote_sync") && remote_sync(p).empty(); }},
     {"delete_previous_checkpoint", none, "False", "", "`checkpoint.keep_last: 1`", "", [](const Parameters& p) { return p.has("delete_previous_checkpoint") ? Settings{"checkpoint.keep_last=1"} : Settings(); }},
-    {"distill_model", one, "None", "", kNoCounterpart, "There is no distillation from another model; the teacher of an objective is an average of the model's own weights", nothing},
-    {"distill_pretrained", one, "None", "", kNoCounterpart, "", nothing},
+    {"distill_model", one, "None", "", "`objective: {name: distill, teacher: FILE}`", "The file describes the teacher's architecture; a bare file of weights needs an `open_clip_config.json` or `params.txt` next to it. Accumulation works, too", distillation, is_given("distill_model")},
+    {"distill_pretrained", one, "None", "", "`objective.teacher`: OpenCLIP's file, unchanged", "For a tag, download its file first: Tessera downloads nothing", nothing, is_given("distill_pretrained")},
     {"use_bnb_linear", one, "None", "", kNoCounterpart, "There are no 8-bit layers", nothing},
     {"siglip", none, "False", "", "`objective: siglip`", "For weights without a bias, OpenCLIP sets the bias to 0, as `objective.init_logit_bias: 0` does", sigmoid_loss},
     {"loss_dist_impl", one, "None", "", "nothing to set", "Embeddings are gathered once; the loss is the same for all of OpenCLIP's implementations", nothing},

@@ -33,6 +33,7 @@ struct EvaluationContext {
   bool images = false;            // whether tasks should fill TaskResult::cards
   double logit_scale = 100;         // for the report's probabilities, similarities are multiplied by this factor before the softmax
   std::string out;                  // folder for files that tasks write (slot_mask.safetensors); empty: tasks write no files
+  std::vector<std::int64_t> widths;  // numbers of columns at which embeddings may be cut (Matryoshka); tasks on cosines measure each, too
   std::vector<std::int64_t> slots;  // the slots that the evaluation keeps (--slots); empty: all slots
   /// Embeddings of whole vocabularies, shared by the tasks that measure one model. The key is a hash of the vocabulary and the
   /// templates (TokenSpace). If null, each task embeds the vocabulary itself.

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <tessera/io/safetensors.h>
 #include <tessera/models/dual_encoder.h>
@@ -32,6 +34,11 @@ struct ModelFile {
   std::map<std::string, std::string> extra;   // further metadata (step, run, resolved configuration)
   std::shared_ptr<const PublishedParts> published = {};  // other parts of the published folder that the model came from; null: none
 };
+
+/// The key in ModelFile::extra of the numbers of columns at which the embeddings were trained to be cut (Matryoshka), as in "64 128 256".
+inline constexpr const char* kNestedWidths = "nested_widths";
+/// Returns these numbers; none if the file names none. Throws UserError naming `origin` if they are not numbers.
+std::vector<std::int64_t> nested_widths(const ModelFile& file, const std::string& origin);
 
 /// Whether a safetensors file contains our settings. Throws UserError naming the file if it is damaged or not a safetensors file.
 bool is_model_file(const std::string& path);

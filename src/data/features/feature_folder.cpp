@@ -273,10 +273,10 @@ FeatureWriter::FeatureWriter(std::string folder, FeatureManifest manifest, std::
   remove_earlier(folder_);
 }
 
-FeatureWriter::Tensors FeatureWriter::kept_of(const std::vector<std::string>& names, const EncodedImages& encoded) const {
+FeatureWriter::Tensors FeatureWriter::kept_of(const std::vector<std::string>& names, const Tensors& rows) const {
   Tensors out;
-  const auto keep = [&](const std::string& name, const at::Tensor& tensor) {
-    if (!tensor.defined()) return;
+  for (const auto& [name, tensor] : rows) {
+    if (!tensor.defined()) continue;
     const at::Tensor kept = tensor.detach().to(at::kCPU, manifest_.scalar_type()).contiguous();
     const at::Tensor finite = kept.isfinite().flatten(1).all(1);
     if (!finite.all().item<bool>())
@@ -284,10 +284,7 @@ FeatureWriter::Tensors FeatureWriter::kept_of(const std::vector<std::string>& na
                  ": its features from the image encoder are not finite as ", manifest_.dtype,
                  manifest_.dtype == "float16" ? ": set data.features.dtype to bfloat16 or float32" : "");
     out[name] = kept;
-  };
-  keep("tokens", encoded.tokens);
-  keep("class_token", encoded.class_token);
-  keep("attention", encoded.attention);
+  }
   return out;
 }
 
@@ -314,7 +311,11 @@ void FeatureWriter::close_shard() {
 }
 
 void FeatureWriter::add(const std::vector<std::string>& keys, const std::vector<std::uint64_t>& images, const EncodedImages& encoded) {
-  const Tensors kept = kept_of(keys, encoded);
+  add(keys, images, Tensors{{"tokens", encoded.tokens}, {"class_token", encoded.class_token}, {"attention", encoded.attention}});
+}
+
+void FeatureWriter::add(const std::vector<std::string>& keys, const std::vector<std::uint64_t>& contents, const Tensors& rows) {
+  const Tensors kept = kept_of(keys, rows);
   describe(kept);
   for (std::size_t i = 0; i < keys.size(); ++i) {
     std::string bytes;
@@ -324,7 +325,7 @@ void FeatureWriter::add(const std::vector<std::string>& keys, const std::vector<
     }
     open_.keys += keys[i];
     open_.key_ends.push_back(open_.keys.size());
-    open_.images.push_back(images[i]);
+    open_.images.push_back(contents[i]);
     open_.checksums.push_back(fingerprint(bytes));
     ++manifest_.samples;
   }

@@ -14,10 +14,10 @@
 
 namespace tessera {
 
-/// One of the tensors that a feature folder stores for each image.
+/// One of the tensors that a feature folder stores for each row, such as an image.
 struct FeatureTensor {
-  std::string name;                 // tokens, class_token or attention, as in EncodedImages
-  std::vector<std::int64_t> shape;  // shape for one image
+  std::string name;                 // tokens, class_token or attention, as in EncodedImages; or kTaughtTensor (taught_folder.h)
+  std::vector<std::int64_t> shape;  // shape for one row
 
   std::int64_t numel() const;
   friend bool operator==(const FeatureTensor&, const FeatureTensor&) = default;
@@ -115,12 +115,14 @@ class FeatureWriter {
   /// UserError naming the sample if a feature is not finite after conversion to the manifest's dtype.
   void add(const std::vector<std::string>& keys, const std::vector<std::uint64_t>& images,
            const EncodedImages& encoded);
+  /// Does the same for rows of any tensors, [n, ...], and the fingerprints of what each row belongs to. Several rows may have the same key.
+  using Tensors = std::map<std::string, at::Tensor>;
+  void add(const std::vector<std::string>& keys, const std::vector<std::uint64_t>& contents, const Tensors& rows);
   /// Writes the last shard and the manifest, and returns the manifest. `left_out` holds the number of samples that could not be read, keyed
   /// by reason.
   FeatureManifest finish(const std::map<std::string, std::int64_t>& left_out);
 
  private:
-  using Tensors = std::map<std::string, at::Tensor>;
   // The contents of the shard that is being written.
   struct OpenShard {
     std::map<std::string, std::vector<at::Tensor>> rows;
@@ -128,7 +130,7 @@ class FeatureWriter {
     std::vector<std::uint64_t> key_ends, images, checksums;
   };
 
-  Tensors kept_of(const std::vector<std::string>& names, const EncodedImages& encoded) const;
+  Tensors kept_of(const std::vector<std::string>& names, const Tensors& rows) const;
   void describe(const Tensors& kept);
   void close_shard();
 

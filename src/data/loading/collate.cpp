@@ -46,10 +46,22 @@ Batch Collator::collate(std::vector<PreparedSample>& samples) const {
       if (wanted.optional) input.mask = collate_presence(samples, view);
     }
     if (wanted.boxes) input.boxes = collate_boxes(samples, view);
+    if (wanted.taught > 0 && teachers_)
+      input.taught = collate_stored(samples, teachers_->manifest(), 0, [&](const auto& sample) -> const auto& { return sample.taught.at(view); });
   }
   const std::int64_t length = needs_.texts.empty() ? 0 : text_length(samples);
   for (const auto& [view, wanted] : needs_.texts)
     batch.texts[view] = collate_texts(samples, view, length);
+  for (const auto& [name, wanted] : needs_.texts) {
+    const std::string& view = name;
+    const std::int64_t texts = holds_several_texts(view) ? batch.texts[view].ids.size(1) : 0;
+    if (wanted.taught > 0 && teachers_)
+      batch.texts[view].taught =
+          collate_stored(samples, teachers_->manifest(), texts, [&](const auto& sample) -> const auto& { return sample.taught.at(view); });
+    if (text_features_)
+      batch.texts[view].encoded.pooled = collate_stored(samples, text_features_->manifest(), texts,
+                                                        [&](const auto& sample) -> const auto& { return sample.text_features.at(view); });
+  }
   batch.labels = collate_numbers(samples, &PreparedSample::label);
   if (needs_.duplicates && !needs_.images.empty())
     batch.duplicates.image_group = collate_numbers(samples, &PreparedSample::image_group);
@@ -118,7 +130,15 @@ EncodedImages Collator::collate_features(const std::vector<PreparedSample>& samp
     });
     offset += bytes;
   }
-  return {tensors["tokens"], tensors["class_token"], tensors["attention"]};
+  return {tensors["tokens"], tensors["class_token"], tensors["attention"], tensors[kPooledTensor]};
+}
+
+// Returns rows of the only tensor of a folder, [B, E], or [B, texts, E] if `texts` is not 0.
+at::Tensor Collator::collate_stored(const std::vector<PreparedSample>& samples, const FeatureManifest& manifest, std::int64_t texts,
+                                    const std::function<const std::vector<std::uint8_t>&(const PreparedSample&)>& stored) const {
+  std::vector<std::int64_t> shape = manifest.tensors.front().shape;
+  if (texts > 0) shape.insert(shape.begin(), texts);
+  return rows(samples, shape, manifest.scalar_type(), [&](const PreparedSample& sample) { return std::span(stored(sample)); });
 }
 
 at::Tensor Collator::collate_presence(const std::vector<PreparedSample>& samples, const std::string& view) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "src/data/features/feature_folder.h"
+#include "src/data/features/taught_folder.h"
 #include "src/data/loading/sample_transform.h"
 #include <tessera/batch.h>
 #include <tessera/data/tokenizers/tokenizer.h>
@@ -27,7 +29,9 @@ class Collator {
         needs_(needs),
         pinned_(target.pinned),
         whole_texts_(target.whole_texts),
-        features_(target.features) {}
+        features_(target.features),
+        text_features_(target.text_features),
+        teachers_(target.teachers) {}
 
   /// Moves the keys out of the samples. If LoaderTarget::pinned is set, the tensors are in page-locked memory. If LoaderTarget::features is
   /// set, all pixel views share the same feature tensors. Throws c10::Error if region features differ in width.
@@ -37,6 +41,8 @@ class Collator {
   at::Tensor collate_pixels(const std::vector<PreparedSample>& samples, const std::string& view) const;
   TowerInput collate_patches(const std::vector<PreparedSample>& samples, const std::string& view, config::Size patch) const;
   EncodedImages collate_features(const std::vector<PreparedSample>& samples) const;
+  at::Tensor collate_stored(const std::vector<PreparedSample>& samples, const FeatureManifest& manifest, std::int64_t texts,
+                            const std::function<const std::vector<std::uint8_t>&(const PreparedSample&)>& stored) const;
   at::Tensor collate_presence(const std::vector<PreparedSample>& samples, const std::string& view) const;
   TowerInput collate_regions(const std::vector<PreparedSample>& samples) const;
   std::int64_t text_length(const std::vector<PreparedSample>& samples) const;
@@ -55,6 +61,8 @@ class Collator {
   Needs needs_;
   bool pinned_, whole_texts_;
   std::shared_ptr<const FeatureFolder> features_;  // stored features that batches contain instead of pixels; null: batches contain pixels
+  std::shared_ptr<const FeatureFolder> text_features_;  // stored vectors of texts; null: batches have none
+  std::shared_ptr<const TaughtFolder> teachers_;   // stored embeddings of teachers; null: batches have none
 };
 
 }  // namespace tessera

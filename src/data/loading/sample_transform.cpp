@@ -7,6 +7,7 @@
 #include "src/base/digest.h"
 #include "src/base/printable.h"
 #include "src/data/features/feature_folder.h"
+#include "src/data/features/taught_folder.h"
 #include "src/data/image/decode.h"
 #include <tessera/base/error.h>
 #include <tessera/base/random.h>
@@ -78,6 +79,8 @@ SampleTransform::SampleTransform(std::shared_ptr<const Tokenizer> tokenizer, con
       seed_(seed),
       region_width_(target.region_width),
       features_(target.features),
+      text_features_(target.text_features),
+      teachers_(target.teachers),
       texts_(make_text_views(settings)) {
   TORCH_CHECK(tokenizer_ != nullptr || needs_.texts.empty(), "Loader: texts are needed, but there is no tokenizer");
   check_views();
@@ -137,11 +140,49 @@ bool SampleTransform::lacks_features(const Sample& sample) const {
 
 std::int64_t PreparedSample::bytes() const {
   auto total = static_cast<std::int64_t>(sizeof(float) * regions.capacity() + features.capacity());
+  for (const auto* stored : {&taught, &text_features})
+    for (const auto& [name, rows] : *stored) total += static_cast<std::int64_t>(rows.capacity());
   for (const auto& [name, view] : pixels) total += static_cast<std::int64_t>(view.planes.capacity());
   for (const auto& [name, extra] : extras) total += static_cast<std::int64_t>(extra.nbytes());
   for (const auto& [name, view] : texts)
     for (const auto& tokens : view.ids) total += static_cast<std::int64_t>(sizeof(std::int64_t) * tokens.capacity());
   return total;
+}
+
+SampleDraw draw_of_crop(const Sample& sample, const SampleDraw& draw, std::int64_t crop) {
+  SampleDraw out = draw;
+  out.index = id_of(sample.key);
+  out.repeat = crop;
+  return out;
+}
+
+SampleDraw SampleTransform::draw_of_image(const Sample& sample, const SampleDraw& draw) const {
+  return teachers_ ? draw_of_crop(sample, draw, draw.repeat % teachers_->crops()) : draw;
+}
+
+// Adds the embeddings of the crop that the sample shows, and of the chosen texts, for the views that need them.
+void SampleTransform::add_taught(const Sample& sample, const SampleDraw& draw, std::uint64_t image, PreparedSample& out) const {
+  for (const auto& [name, view] : needs_.images)
+    if (view.taught > 0) out.taught[name] = teachers_->of_crop(sample.key, image, name, draw.repeat % teachers_->crops());
+  for (const auto& [name, view] : needs_.texts) {
+    if (view.taught > 0)
+      out.taught[name] = rows_of_texts(out.texts.at(name), teachers_->manifest(),
+                                       [&](const std::string& text) { return teachers_->of_text(sample.key, text); });
+  }
+}
+
+// Returns the stored rows of a view's texts, one after the other. The row of an absent text holds zeros, which losses ignore.
+std::vector<std::uint8_t> SampleTransform::rows_of_texts(
+    const PreparedTexts& texts, const FeatureManifest& manifest,
+    const std::function<std::vector<std::uint8_t>(const std::string& text)>& row_of) {
+  std::vector<std::uint8_t> out;
+  for (std::size_t k = 0; k < texts.ids.size(); ++k) {
+    std::vector<std::uint8_t> row;
+    if (!texts.ids[k].empty()) row = row_of(texts.chosen[k]);
+    row.resize(static_cast<std::size_t>(manifest.bytes()));
+    out.insert(out.end(), row.begin(), row.end());
+  }
+  return out;
 }
 
 PreparedSample SampleTransform::prepare(Sample sample, const SampleDraw& draw) const {
@@ -164,7 +205,14 @@ PreparedSample SampleTransform::prepare(Sample sample, const SampleDraw& draw) c
                   ": the objective's ", name, " is ", own.scalar_type(), " ", own.sizes(), ", but its example is ",
                   extra.example.scalar_type(), " ", extra.example.sizes());
     }
-    prepare_images(sample, draw, out);
+    const std::uint64_t image = teachers_ && has_image(sample) ? image_fingerprint(sample) : 0;
+    prepare_images(sample, draw_of_image(sample, draw), out);
+    if (teachers_) add_taught(sample, draw, image, out);
+    for (const auto& [name, texts] : out.texts)
+      if (text_features_)
+        out.text_features[name] = rows_of_texts(texts, text_features_->manifest(), [&](const std::string& text) {
+          return read_text_row(*text_features_, sample.key, text);
+        });
   } catch (const SampleError& error) {
     out.reject(error);
     out.found = fields_of(sample);
@@ -182,6 +230,7 @@ void SampleTransform::prepare_text(const std::string& name, const Sample& sample
     std::vector<std::int64_t>& ids = texts.ids.emplace_back();
     const TextCuts cuts = strip(text).empty() ? TextCuts() : encode(text, ids);
     texts.cut.push_back(cuts.cut_texts > 0);
+    if (teachers_ || text_features_) texts.chosen.push_back(text);
     if (several || cuts.texts > 0) out.cuts[name] += cuts;
     if (several && ids == no_text_) ids.clear();  // only special tokens: no text
   }
@@ -206,7 +255,8 @@ RegionTexts SampleTransform::choose_regions(const Sample& sample, const SampleDr
   std::vector<Box> boxes;
   for (const ObjectAnnotation* object : objects) boxes.push_back(object->box);
   std::map<std::string, std::vector<SeenBox>> seen;
-  if (!boxes.empty()) seen = images_.see(sample, boxes, draw.index, draw.repeat);
+  const SampleDraw of_image = draw_of_image(sample, draw);
+  if (!boxes.empty()) seen = images_.see(sample, boxes, of_image.index, of_image.repeat);
   std::vector<std::size_t> chosen;  // indices of objects; objects that no view shows are skipped
   for (std::size_t i = 0; i < objects.size() && std::ssize(chosen) < settings.count; ++i)
     if (seen.empty() || std::ranges::any_of(seen, [&](const auto& view) {

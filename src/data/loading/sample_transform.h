@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,10 +18,13 @@
 
 namespace tessera {
 
+struct FeatureManifest;
+
 /// A sample's part of a text view.
 struct PreparedTexts {
   std::vector<std::vector<std::int64_t>> ids;  // token ids of each text; empty if the text is absent
   std::vector<bool> cut;                       // whether the tokenizer's context cut the text
+  std::vector<std::string> chosen;             // the texts themselves; only if vectors of texts are stored
 };
 
 /// A box's left, top, right and bottom edges as shares of the view's size; nullopt if the box is masked.
@@ -33,6 +37,8 @@ struct PreparedSample : SampleOutcome {
   std::map<std::string, PreparedTexts> texts;                // texts of each text view: one, or as many as the view has per image
   std::map<std::string, std::vector<PreparedBox>> boxes;     // boxes of each pixel view that needs boxes
   std::map<std::string, TextCuts> cuts;                     // how much of each text view was cut off
+  std::map<std::string, std::vector<std::uint8_t>> taught;  // stored embeddings of teachers for each view, those of its texts one by one
+  std::map<std::string, std::vector<std::uint8_t>> text_features;  // stored vectors of each text view, one by one; empty if there are none
   std::vector<std::uint8_t> features;                       // stored features, used instead of pixels; empty if there are none
   std::vector<float> regions;                               // [R, F] region features of the region views; empty if there are none
   std::int64_t region_width = 0;                            // F
@@ -56,6 +62,10 @@ struct SampleDraw {
   std::int64_t caption = -1;  // index of the caption to use; -1: chosen by caption_choice
   std::int64_t max_patches = 0;  // has the same meaning as in ImageViews::make()
 };
+
+/// Returns the draw of crop number `crop` of the sample's image, for which embeddings of teachers are stored. Unlike other draws, it does
+/// not depend on the sample's place in its source.
+SampleDraw draw_of_crop(const Sample& sample, const SampleDraw& draw, std::int64_t crop);
 
 /// Returns the fields that a sample must have, which are those of all views that are not optional.
 std::vector<std::string> needed_fields(const Needs& needs);
@@ -91,6 +101,10 @@ class SampleTransform {
   RegionTexts choose_regions(const Sample& sample, const SampleDraw& draw, PreparedSample& out) const;
   TextCuts encode(const std::string& text, std::vector<std::int64_t>& ids) const;
   void prepare_images(Sample& sample, const SampleDraw& draw, PreparedSample& out) const;
+  SampleDraw draw_of_image(const Sample& sample, const SampleDraw& draw) const;
+  static std::vector<std::uint8_t> rows_of_texts(const PreparedTexts& texts, const FeatureManifest& manifest,
+                                                 const std::function<std::vector<std::uint8_t>(const std::string& text)>& row_of);
+  void add_taught(const Sample& sample, const SampleDraw& draw, std::uint64_t image, PreparedSample& out) const;
 
   ImageViews images_;
   std::vector<std::int64_t> no_text_;  // token ids of an empty text
@@ -101,6 +115,8 @@ class SampleTransform {
   std::uint64_t seed_;
   std::int64_t region_width_;
   std::shared_ptr<const FeatureFolder> features_;  // null: images are decoded
+  std::shared_ptr<const FeatureFolder> text_features_;  // null: there are no stored vectors of texts
+  std::shared_ptr<const TaughtFolder> teachers_;   // null: there are no stored embeddings of teachers
   std::vector<TextView> texts_;
 };
 

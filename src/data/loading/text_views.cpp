@@ -4,6 +4,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 
 #include <tessera/base/error.h>
@@ -211,6 +212,25 @@ std::vector<TextView> make_text_views(const LoaderSettings& settings) {
           object_texts("phrase_negatives", &RegionTexts::negatives, settings.boxes ? boxes * settings.boxes->negatives : 0,
                        boxes == 0 ? kBoxesUnset
                                   : "hard negatives of phrases, but data.loader.boxes.negatives is 0: set how many each phrase has")};
+}
+
+std::vector<std::string> usable_texts(const Sample& sample) {
+  std::set<std::string> out(sample.captions.begin(), sample.captions.end());
+  out.insert({sample.summary, sample.object_tags});
+  for (const TextField& field : sample.texts) out.insert(field.texts.begin(), field.texts.end());
+  for (const HardNegative& negative : sample.negatives) out.insert(negative.caption);
+  for (const ObjectAnnotation& object : sample.objects) {
+    out.insert(object.phrase);
+    out.insert(object.negatives.begin(), object.negatives.end());
+  }
+  std::erase_if(out, [](const std::string& text) { return !is_usable(text); });
+  return {out.begin(), out.end()};
+}
+
+void refuse_sentences(const Needs& needs, const LoaderSettings& settings, const char* setting) {
+  if (needs.texts.contains(kCaptions) && settings.captions && settings.captions->choice == "sentences")
+    user_error(setting, ": vectors are stored for whole texts, but data.loader.captions composes captions of sentences: set its choice to all "
+               "or random");
 }
 
 std::vector<const ObjectAnnotation*> phrased_objects(const Sample& sample) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <tessera/base/random.h>
+#include <tessera/batch.h>
 #include <tessera/data/loading/loader_settings.h>
 #include <tessera/sample.h>
 
@@ -43,6 +44,12 @@ struct TextView {
 
 /// Makes all text views, in the order in which messages list them.
 std::vector<TextView> make_text_views(const LoaderSettings& settings);
+
+/// Returns all texts of a sample that views may show whole, without those that are blank or not UTF-8; each once, in alphabetical order.
+std::vector<std::string> usable_texts(const Sample& sample);
+/// Throws UserError that begins with `setting` if the view `captions` is needed and composes its texts of sentences, for which no vectors can
+/// be stored.
+void refuse_sentences(const Needs& needs, const LoaderSettings& settings, const char* setting);
 
 /// The error if boxes or their texts are needed, but data.loader.boxes is not set.
 inline constexpr const char* kBoxesUnset =

@@ -2,6 +2,7 @@
 #include <map>
 
 #include "src/data/formats/captions.h"
+#include "src/evaluation/embedder_views.h"
 #include "src/evaluation/tasks/conditioned.h"
 #include "src/evaluation/tasks/data_task.h"
 #include "src/evaluation/tasks/retrieval_sheets.h"
@@ -171,6 +172,8 @@ class RetrievalTask final : public DataTask<RetrievalSettings> {
     const at::Tensor owner = at::tensor(captions.owner, at::kLong);
     const metrics::RetrievalScores scores = ranked(embedder, images, texts, owner);
     add_recalls(scores, owner, result);
+    for (const CutEmbedder& cut : cut_embedders(embedder, pass.context.widths, images.global.size(1)))
+      add_recalls(ranked(cut, cut.cut(images), cut.cut(texts), owner), owner, result, cut.prefix());
     if (embedder.token_space() > 0) {
       metrics::SparsityMeter image_tokens, text_tokens;
       image_tokens.add(images.global);
@@ -207,11 +210,11 @@ class RetrievalTask final : public DataTask<RetrievalSettings> {
     return result;
   }
 
-  // Adds the recalls. The bootstrap draws the captions of one image together, because they are not independent samples.
-  void add_recalls(const metrics::RetrievalScores& scores, const at::Tensor& owner, TaskResult& result) const {
+  // Adds the recalls, whose names begin with `prefix`. The bootstrap draws the captions of one image together, because they are not independent samples.
+  void add_recalls(const metrics::RetrievalScores& scores, const at::Tensor& owner, TaskResult& result, const std::string& prefix = "") const {
     result.texts = owner.size(0);
-    add_hits("image_to_text_recall@", settings_.topk, scores.image_to_text_rank, result);
-    add_hits("text_to_image_recall@", settings_.topk, scores.text_to_image_rank, result, scores.image_to_text_rank.size(0), owner);
+    add_hits(prefix + "image_to_text_recall@", settings_.topk, scores.image_to_text_rank, result);
+    add_hits(prefix + "text_to_image_recall@", settings_.topk, scores.text_to_image_rank, result, scores.image_to_text_rank.size(0), owner);
   }
 
   metrics::RetrievalScores ranked(const Embedder& embedder, const TowerFeatures& images, const TowerFeatures& texts,

@@ -1,3 +1,4 @@
+#include "src/evaluation/embedder_views.h"
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/metrics/zero_shot.h"
 #include "src/evaluation/tasks/candidates.h"
@@ -66,6 +67,13 @@ class ZeroShotTask final : public DataTask<ZeroShotSettings> {
   }
 
  private:
+  // The measurement of embeddings that are cut.
+  struct AtWidth {
+    CutEmbedder embedder;
+    TowerFeatures classes;
+    metrics::ZeroShotMeter meter;
+  };
+
   Joined joined() const override { return Joined::none; }
 
   TaskResult measure(const Embedder& embedder, const EvaluationContext& context) const {
@@ -74,6 +82,10 @@ class ZeroShotTask final : public DataTask<ZeroShotSettings> {
     const std::int64_t count = std::ssize(candidates.names);
     metrics::ZeroShotMeter meter(count, settings_.topk);
     const TowerFeatures classes = embed_classes(embedder, candidates.names, settings_.templates);
+
+    std::vector<AtWidth> cut;
+    for (const CutEmbedder& each : cut_embedders(embedder, context.widths, classes.global.size(1)))
+      cut.push_back({each, embed_classes(each, candidates.names, settings_.templates), metrics::ZeroShotMeter(count, settings_.topk)});
 
     TaskResult result;
     result.classes = candidates.names;
@@ -89,6 +101,8 @@ class ZeroShotTask final : public DataTask<ZeroShotSettings> {
       const at::Tensor similarity = embedder.similarity(features, classes);  // [B, C]
       const std::vector<std::int64_t> own = candidates.labels_of(samples);
       meter.add(similarity, at::tensor(own, at::kLong));
+      for (AtWidth& each : cut)
+        each.meter.add(each.embedder.similarity(each.embedder.cut(features), each.classes), at::tensor(own, at::kLong));
       labels.insert(labels.end(), own.begin(), own.end());
       for (std::size_t i = 0; context.images && i < samples.size(); ++i) {
         const at::Tensor row = similarity[static_cast<std::int64_t>(i)];
@@ -102,6 +116,11 @@ class ZeroShotTask final : public DataTask<ZeroShotSettings> {
     add_hits("top", settings_.topk, scores.rank, result, count);
     result.add_share("mean_per_class", scores.mean_per_class);
     result.chance["mean_per_class"] = 1 / static_cast<double>(count);
+    for (const AtWidth& each : cut) {
+      const metrics::ZeroShotScores at_width = each.meter.scores();
+      add_hits(each.embedder.prefix() + "top", settings_.topk, at_width.rank, result, count);
+      result.add_share(each.embedder.prefix() + "mean_per_class", at_width.mean_per_class);
+    }
     if (const auto most = *std::ranges::max_element(settings_.topk); most >= count)
       result.notes.push_back(concat("top", most, " is 100% for any model, because there are only ", count, " classes"));
     result.outcomes.push_back(hits_within("mean_per_class", scores.rank, 1, {}, at::tensor(labels, at::kLong)));

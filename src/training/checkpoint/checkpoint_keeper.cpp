@@ -254,6 +254,8 @@ Checkpoint CheckpointKeeper::gather(RunState state) const {
                       collect_weights(*run_.model, *run_.objective),
                       {{"config", checkpoint.config}, {"step", std::to_string(checkpoint.state.step)}},
                       run_.published};
+  const std::vector<std::int64_t> widths = run_.objective->nested_widths();
+  if (!widths.empty()) checkpoint.model.extra[kNestedWidths] = c10::Join(" ", widths);
   checkpoint.updates = weight_updates(*run_.model);
   return checkpoint;
 }

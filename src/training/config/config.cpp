@@ -253,7 +253,21 @@ std::optional<config::Problem> validate(const StartSettings& settings) {
   return config::Problem{"parts", "needs start.weights: the file to take them from"};
 }
 
+std::optional<config::Problem> validate(const StoredTeacherSettings& settings) {
+  if (settings.folder.empty()) return config::Problem{"folder", "missing: name the folder, say runs/teachers"};
+  if (settings.models.empty()) return config::Problem{"models", "missing: name the teachers, say [runs/large]"};
+  return std::nullopt;
+}
+
+std::optional<config::Problem> validate(const VectorFiles& settings) {
+  if (settings.texts.has_value() == settings.captions.has_value()) return std::nullopt;
+  return config::Problem{settings.texts ? "captions" : "texts", "missing: vectors of texts need both texts, a .npy file, and captions, a file "
+                                                                "of the texts, one per line"};
+}
+
 std::optional<config::Problem> validate(const FeatureSettings& settings) {
+  if (settings.vectors && settings.vectors->texts && !settings.texts)
+    return config::Problem{"texts", "is false, but vectors.texts is set: set texts to true"};
   if (!settings.folder.empty()) return std::nullopt;
   return config::Problem{"folder", "missing: name the folder, say runs/features"};
 }

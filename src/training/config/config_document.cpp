@@ -63,6 +63,8 @@ void nested_groups(std::ostringstream& out) {
   append<ViewSettings>(rows, "data.loader.views.NAME");
   append<ResolutionStep>(rows, "data.loader.resolution[i]");
   append<FeatureSettings>(rows, "data.features");
+  append<VectorFiles>(rows, "data.features.vectors");
+  append<StoredTeacherSettings>(rows, "data.teachers");
   append<ParameterGroup>(rows, "parameters.groups[i]");
   for (const char* tower : {"adapt.image", "adapt.text"}) {
     append<TowerAdaptation>(rows, tower);

@@ -121,6 +121,8 @@ const std::vector<std::string>& keys_free_to_change() {
                                                 "tokenizer.vocab",
                                                 "data.validation",
                                                 "data.features.folder",
+                                                "data.features.vectors",
+                                                "data.teachers.folder",
                                                 "data.loader.threads",
                                                 "data.loader.prefetch",
                                                 "data.loader.prefetch_mb",

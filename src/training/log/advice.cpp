@@ -292,6 +292,9 @@ Lines start_advice(const TrainingRun& run, const Config& config, int ranks) {
   if (batch * ranks == 1 && is_contrastive(*run.objective))
     out.push_back(concat("data.loader.batch_size is 1: the objective ", config.objective.name,
                          " compares a pair with the others of its batch, but there are none: use a larger batch"));
+  const std::vector<std::int64_t> widths = run.objective->nested_widths();
+  if (const std::int64_t whole = run.model->embed_dim(); !widths.empty() && std::ranges::find(widths, whole) == widths.end())
+    out.push_back(concat("objective.matryoshka.widths does not have ", whole, ", the width of the embeddings: whole embeddings are not trained"));
   if (const auto line = longer_than_run(config)) out.push_back(*line);
   if (const auto line = lack_of_room(run, config, ranks)) out.push_back(*line);
   return out;

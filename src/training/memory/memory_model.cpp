@@ -296,6 +296,8 @@ class StepModel {
                   base_.data;  // the batch of the current step
     if (config_.checkpoint.background) base_.checkpoint = base_.weights + base_.optimizer + base_.average;
 
+    if (run_.teacher && run_.teacher->frozen()) base_.weights += total_bytes(run_.teacher->model->state_dict());  // not in checkpoints
+
     const std::int64_t free = available_memory(run_.device),
                        mine = base_.weights + base_.optimizer + base_.average + settings_.allocated;
     base_.available = base_.gpu ? free + unused_by_allocator(run_.device) + mine

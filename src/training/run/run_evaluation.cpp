@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "src/evaluation/embedder_views.h"
 #include "src/models/text_conditioned_pool.h"
 #include "src/training/run/run_loss.h"
 #include "src/training/run/teacher.h"
@@ -26,7 +27,7 @@ std::string missing_for(const config::ModuleSettings& task, const TrainingRun& r
 }
 
 // If the names of the tasks' metrics are known in advance, checks that the metric of checkpoint.keep_best is among these names.
-void check_judged_metric(const Config& config, const Embedder& embedder) {
+void check_judged_metric(const Config& config, const Embedder& embedder, const std::vector<std::int64_t>& widths) {
   // Without a tokenizer, the tasks do not know the names of all their metrics, so the metric cannot be checked.
   if (!config.checkpoint.keep_best || !embedder.takes_texts()) return;
   const std::string& metric = config.checkpoint.keep_best->metric;
@@ -35,8 +36,10 @@ void check_judged_metric(const Config& config, const Embedder& embedder) {
     const config::ModuleSettings& task = config.evaluation.tasks[i];
     const std::string own = task_name(config.evaluation.tasks, i);
     if (own != metric.substr(0, metric.find('.'))) continue;
-    for (const std::string& name : evaluation_tasks().make(task, task.name)->metric_names(embedder))
+    for (const std::string& name : evaluation_tasks().make(task, task.name)->metric_names(embedder)) {
       names.push_back(concat(own, ".", name));
+      for (const std::int64_t width : widths) names.push_back(concat(own, ".", CutEmbedder(embedder, width).prefix(), name));
+    }
   }
   if (!names.empty() && std::ranges::find(names, metric) == names.end()) throw UserError(not_measured(metric, names));
 }
@@ -68,6 +71,7 @@ EvaluationContext evaluation_context(const TrainingRun& run, const Config& confi
   const Objective& objective = of_teacher ? *run.teacher->objective : *run.objective;
   context.pool = pool_of(objective);
   context.logit_scale = logit_scale_of(objective_state(objective));
+  context.widths = objective.nested_widths();
   context.batch_size = config.evaluation.batch_size;
   context.threads = config.evaluation.threads;
   context.reported = run.reported;
@@ -78,7 +82,7 @@ EvaluationContext evaluation_context(const TrainingRun& run, const Config& confi
 std::vector<UnreadTask> check_evaluation(const TrainingRun& run, const Config& config, const Unreadable* unreadable) {
   const DualEncoderEmbedder embedder(run.model, run.tokenizer);
   const EvaluationContext context = evaluation_context(run, config);
-  check_judged_metric(config, embedder);
+  check_judged_metric(config, embedder, run.objective->nested_widths());
   std::vector<UnreadTask> unread;
   for (std::size_t i = 0; i < config.evaluation.tasks.size(); ++i) {
     const config::ModuleSettings& task = config.evaluation.tasks[i];

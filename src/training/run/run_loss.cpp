@@ -190,7 +190,7 @@ class CheckpointLoss final : public RunLoss {
   void check(const LossBatches&) const override {}
   TaskResult measure(const LossBatches& batches) const override {
     const LossOfParts loss = build();
-    if (loss.needs().teacher())
+    if (loss.needs().teacher() && !loss.needs().teacher_model)
       user_error("validation_loss: the objective needs a teacher, which only the run itself has: see the run's "
                  "evaluation/step_N.json for this loss");
     return loss.measure(batches);

@@ -23,13 +23,24 @@ std::map<std::string, at::Tensor> collect_weights(const DualEncoder& model, cons
   return out;
 }
 
+namespace {
+
+void freeze(torch::nn::Module& module) {
+  module.eval();
+  for (at::Tensor& parameter : module.parameters()) parameter.set_requires_grad(false);
+}
+
+}  // namespace
+
+Teacher frozen_teacher(std::shared_ptr<DualEncoder> model, std::optional<double> scale, std::shared_ptr<const Tokenizer> tokenizer) {
+  freeze(*model);
+  return {std::move(model), nullptr, Ema(std::map<std::string, at::Tensor>(), std::map<std::string, at::Tensor>()), std::move(tokenizer), scale};
+}
+
 Teacher make_teacher(std::shared_ptr<DualEncoder> second_model, std::shared_ptr<Objective> second_objective,
                      const DualEncoder& model, const Objective& objective) {
-  for (torch::nn::Module* module :
-       std::initializer_list<torch::nn::Module*>{second_model.get(), second_objective.get()}) {
-    module->eval();
-    for (at::Tensor& parameter : module->parameters()) parameter.set_requires_grad(false);
-  }
+  freeze(*second_model);
+  freeze(*second_objective);
   Ema ema(collect_weights(model, objective), collect_weights(*second_model, *second_objective));
   return {std::move(second_model), std::move(second_objective), std::move(ema)};
 }
@@ -67,8 +78,8 @@ void add_teacher_features(const Teacher& teacher, const Batch& batch, const Need
   const at::NoGradGuard no_grad;
   const Needs wanted = teacher_needs(needs);
   Features seen = teacher.model->forward(teacher_batch(batch, wanted), wanted);
-  features.teacher_images = std::move(seen.images);
-  features.teacher_texts = std::move(seen.texts);
+  features.teacher_images.merge(seen.images);  // beside the stored embeddings of other views
+  features.teacher_texts.merge(seen.texts);
 }
 
 }  // namespace tessera

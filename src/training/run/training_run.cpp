@@ -17,6 +17,7 @@
 #include "src/training/config/published_towers.h"
 #include "src/training/run/adapted_parameters.h"
 #include "src/training/run/image_features.h"
+#include "src/training/run/stored_teachers.h"
 #include "src/training/run/training_run.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
@@ -60,9 +61,14 @@ void check_needs(const Config& config, const TrainingRun& run) {
     if (view.regions && run.model->image_tower().encoder().region_width() == 0)
       user_error("objective: needs the region features ", name,
                  ", but the image encoder does not accept any: set model.image.encoder.regions");
-  if (config.evaluation.weights == "teacher" && !run.needs.teacher())
+  if (config.evaluation.weights == "teacher" && (!run.needs.teacher() || run.needs.teacher_model))
     user_error("evaluation.weights is teacher, but the objective ", config.objective.name,
-               " has none: set it to model");
+               run.needs.teacher() ? " learns from a model that is not trained" : " has none", ": set it to model");
+  if (run.needs.teacher() && run.needs.teacher_model == "")
+    user_error("objective: distill needs a model to learn from: set objective.teacher to a model file, a run's folder or a folder of a "
+               "published model");
+  if (run.needs.teacher() && run.needs.teacher_model && config.data.features)
+    user_error("data.features: a batch then has no images for objective.teacher, which needs them: set data.features to null");
 }
 
 // Checks that the image tower accepts every view size other than the model's own, by encoding one image of each size.
@@ -422,12 +428,16 @@ TrainingRun build_training_run(const Config& config, const ProcessGroup& group, 
   std::vector<NamedParameter> parameters = trainable_parameters(*run.model, *run.objective);
   parameters = apply_rules_and_adapt(std::move(parameters), *run.model, config.parameters, config.adapt);
   if (config.data.features) run.features = open_image_features(config, run);
+  if (config.data.features && config.data.features->texts) run.text_features = open_text_features(config, run);
   if (run.device.is_cpu())
     check_room("gradients and the optimizer's moments", "", sizes_of(config), [&] { return gradients_and_moments(config, parameters); });
   run.optimizer = make_optimizer(config, parameters);
   if (config.distributed.shard_optimizer) run.optimizer->shard(group, config.distributed.bucket_mb);
   if (config.training.ema) run.ema.emplace(collect_weights(*run.model, *run.objective), *config.training.ema);
-  if (run.needs.teacher()) {
+  if (is_taught(run.needs)) run.teachers = open_teachers(config, run.needs);
+  if (run.needs.teacher() && run.needs.teacher_model) {
+    run.teacher = load_teacher(*run.needs.teacher_model, config.model.preprocessing, run.tokenizer.get(), run.device);
+  } else if (run.needs.teacher()) {
     auto [model, objective] = build_model_and_objective(config, run.device);
     run.teacher.emplace(make_teacher(std::move(model), std::move(objective), *run.model, *run.objective));
   }
@@ -458,6 +468,8 @@ std::unique_ptr<Loader> make_loader(const TrainingRun& run, const Config& config
   // other's tokens.
   target.whole_texts = config.training.cuda_graph || (shard.count > 1 && gives_text_tokens(run.needs));
   target.features = run.features;
+  target.text_features = run.text_features;
+  target.teachers = run.teachers;
   target.reported = run.reported;
   target.batches_of_run = config.training.steps * config.training.accumulation;
   return std::make_unique<Loader>(run.train, run.tokenizer, config.model.preprocessing, config.data.loader, run.needs,
@@ -492,7 +504,10 @@ StepContext step_context(const TrainingRun& run, const Config& config, const Pro
   context.total_steps = config.training.steps;
   if (run.loader) context.epoch = run.loader->epoch();
   context.group = group;
-  if (run.teacher) context.teacher = run.teacher->objective.get();
+  if (run.teacher) {
+    context.teacher = run.teacher->objective.get();
+    context.teacher_scale = run.teacher->scale;
+  }
   return context;
 }
 

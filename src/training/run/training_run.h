@@ -28,7 +28,9 @@ struct TrainingRun {
   std::shared_ptr<DualEncoder> model;
   std::shared_ptr<Objective> objective;
   std::shared_ptr<Optimizer> optimizer;
+  std::shared_ptr<const TaughtFolder> teachers;   // stored embeddings of teachers; null: none
   std::shared_ptr<const FeatureFolder> features;  // precomputed features of the training images; null if the encoder processes the images
+  std::shared_ptr<const FeatureFolder> text_features;  // precomputed vectors of the texts; null: none
   std::unique_ptr<Loader> loader;
   std::optional<Ema> ema;
   std::optional<Teacher> teacher;

@@ -17,6 +17,7 @@ namespace tessera {
 
 class FeatureFolder;
 class ReportedSamples;
+class TaughtFolder;
 
 /// What a loader needs in addition to its settings: facts about the run and the model, and how to report skipped samples.
 struct LoaderTarget {
@@ -27,6 +28,11 @@ struct LoaderTarget {
   bool whole_texts = false;  // pad texts to the tokenizer's context, not just to the longest text of the batch
   // precomputed features to use instead of the images (data.features); null: images are decoded
   std::shared_ptr<const FeatureFolder> features;
+  // precomputed vectors of texts, which batches have in addition to the ids; null: none
+  std::shared_ptr<const FeatureFolder> text_features;
+  // stored embeddings of teachers for the views that need them (ViewNeeds::taught); the crops of the images are then those for which
+  // embeddings are stored, one after the other from epoch to epoch; null: batches have none
+  std::shared_ptr<const TaughtFolder> teachers;
   std::int64_t batches_of_run = 0;  // number of batches in the run; if it is 0 (unknown), `resolution` is ignored
   // error messages that suggest a larger max_bad_share write this text in front of the suggested value
   std::string share_setting = "data.loader.max_bad_share: ";

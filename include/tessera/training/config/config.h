@@ -32,25 +32,73 @@ void fields(auto& v, RunSettings& s) {
   v("folder", s.folder, "the run's own folder, relative to the working folder; null: runs/NAME");
 }
 
-/// Precomputed features of the training images.
+/// Vectors that another program made, in .npy files.
+struct VectorFiles {
+  std::optional<config::FilePath> images, texts, captions;
+};
+
+void fields(auto& v, VectorFiles& s) {
+  v("images", s.images,
+    "float [N, width]: a vector for each image; the images' keys are the lines of a file of the same name that ends in .keys.txt, as "
+    "tessera-embed --out X.npy writes both; null: the image tower makes the features");
+  v("texts", s.texts, "float [M, width]: a vector for each text; null: the text tower makes them");
+  v("captions", s.captions, "the texts, one per line, in the order of the rows of `texts`");
+}
+
+/// Rejects texts without captions, and the other way around.
+std::optional<config::Problem> validate(const VectorFiles& settings);
+
+/// Precomputed features of the training images and texts.
 struct FeatureSettings {
   config::OutputPath folder;
   std::string dtype = "float32";
+  bool texts = false;
+  std::optional<VectorFiles> vectors;
 };
 
 void fields(auto& v, FeatureSettings& s) {
   v("folder", s.folder, "folder of the features");
   v("dtype", s.dtype, "data type in which trainer --write-features stores them",
     config::one_of({"float32", "bfloat16", "float16"}));
+  v("texts", s.texts,
+    "also store the vectors of the texts, which the frozen encoder and read-out of the text tower give; only its projection is then "
+    "computed in training");
+  v("vectors", s.vectors,
+    "vectors of other models that trainer --write-features stores instead of computing them, for the encoders stored_images and "
+    "stored_texts: {images: X.npy, texts: Y.npy, captions: Y.txt}; null: the towers make all features");
 }
 
 /// Rejects feature settings without a folder.
 std::optional<config::Problem> validate(const FeatureSettings& settings);
 
+/// Stored embeddings of teachers.
+struct StoredTeacherSettings {
+  config::OutputPath folder;
+  std::vector<config::FilePath> models;
+  std::int64_t crops = 1;
+  std::string dtype = "bfloat16";
+};
+
+void fields(auto& v, StoredTeacherSettings& s) {
+  v("folder", s.folder, "folder of the embeddings");
+  v("models", s.models,
+    "the teachers, in the order of their embeddings' columns: model files, checkpoints, run folders, OpenCLIP checkpoints or folders of "
+    "transformers models");
+  v("crops", s.crops,
+    "number of random crops of each image for which embeddings are stored; in each epoch training shows the next of them",
+    config::in_range(1, config::kMostCount));
+  v("dtype", s.dtype, "data type in which trainer --write-features stores them",
+    config::one_of({"float32", "bfloat16", "float16"}));
+}
+
+/// Rejects settings of teachers without a folder or without models.
+std::optional<config::Problem> validate(const StoredTeacherSettings& settings);
+
 struct DataSettings {
   config::ModuleSettings train;
   std::optional<config::ModuleSettings> validation;
   std::optional<FeatureSettings> features;
+  std::optional<StoredTeacherSettings> teachers;
   LoaderSettings loader;
 };
 
@@ -59,7 +107,11 @@ void fields(auto& v, DataSettings& s) {
   v("validation", s.validation, "source for evaluation tasks without a source of their own");
   v("features", s.features,
     "features of the training images from the frozen image encoder, which trainer --write-features computes once and training reads "
-    "instead of the images: {folder: FOLDER, dtype: float32}; null: the encoder processes the images at each step");
+    "instead of the images, and on request those of the texts: {folder: FOLDER, dtype: float32}; null: the encoders process images and "
+    "texts at each step");
+  v("teachers", s.teachers,
+    "embeddings of the training images' crops and of their captions from the teachers of the objective affinity, which trainer "
+    "--write-features computes once: {folder: FOLDER, models: [MODEL, ...]}; null: none");
   v("loader", s.loader, "batches and augmentation");
 }
 
