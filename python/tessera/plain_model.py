@@ -122,7 +122,9 @@ class Part:
 
     def norm(self, name, x, eps=1e-5):
         weight = self.weight(name + ".weight")
-        return F.layer_norm(x, weight.shape, weight, self.weight(name + ".bias"), eps)
+        if "rms" in (self.settings.get("norm"), self.settings.get("qk_norm")):
+            return F.rms_norm(x, weight.shape, weight, eps)
+        return F.layer_norm(x, weight.shape, weight, self.get(name + ".bias"), eps)
 
     def batch_norm(self, name, x):
         part = self.inner(name)
@@ -162,17 +164,21 @@ def attend(q, k, v, heads, key_mask=None, causal=False):
 
 
 def multi_head_attention(part, query, keys, heads, key_mask=None, out="out_proj"):
-    """Takes the weights from one matrix (in_proj_weight), three matrices (q_proj_weight, ...) or three linear layers (q_proj, ...)."""
+    """Takes the weights from one matrix (in_proj_weight), three matrices (q_proj_weight, ...) or three linear layers (q_proj, ...). There
+    may be norms of queries and keys, and no last projection."""
     if part.has("q_proj.weight"):
         weights = [part.weight(f"{x}_proj.weight") for x in "qkv"]
         biases = [part.weight(f"{x}_proj.bias") for x in "qkv"]
     else:
         whole = part.has("in_proj_weight")
         weights = part.weight("in_proj_weight").chunk(3) if whole else [part.weight(f"{x}_proj_weight") for x in "qkv"]
-        biases = part.weight("in_proj_bias").chunk(3)
+        biases = part.weight("in_proj_bias").chunk(3) if part.has("in_proj_bias") else [None] * 3
     q = F.linear(query, weights[0], biases[0]).expand(keys.shape[0], -1, -1)
     k, v = (F.linear(keys, weights[i], biases[i]) for i in (1, 2))
-    return part.linear(out, attend(q, k, v, heads, key_mask))
+    if part.has("q_norm.weight"):
+        q, k = (part.norm(name, y.unflatten(-1, (heads, -1)), part.setting("norm_eps", 1e-6)).flatten(-2) for name, y in (("q_norm", q), ("k_norm", k)))
+    y = attend(q, k, v, heads, key_mask)
+    return part.linear(out, y) if part.has(out + ".weight") else y
 
 
 def rotated(x, heads, rotation):
@@ -189,14 +195,22 @@ def rotated(x, heads, rotation):
 
 def self_attention(part, x, heads, eps, key_mask, causal, rotation):
     weight, bias = part.weight("in_proj_weight"), part.get("in_proj_bias")
+    key_heads = part.setting("key_heads", heads)
+    width = weight.shape[0] // (heads + 2 * key_heads)  # of a head
+    sizes = [heads * width, key_heads * width, key_heads * width]
     parts = [part.get(name + "_bias") for name in "qkv"]
     if any(each is not None for each in parts):
-        bias = torch.cat([torch.zeros_like(weight[:weight.shape[0] // 3, 0]) if each is None else each for each in parts])
-    q, k, v = F.linear(x, weight, bias).chunk(3, -1)
+        bias = torch.cat([weight.new_zeros(size) if each is None else each for each, size in zip(parts, sizes)])
+    q, k, v = F.linear(x, weight, bias).split(sizes, -1)
     if part.has("q_norm.weight"):
-        q, k = (part.norm(name, y.unflatten(-1, (heads, -1)), eps).flatten(-2) for name, y in (("q_norm", q), ("k_norm", k)))
-    y = attend(rotated(q, heads, rotation), rotated(k, heads, rotation), v, heads, key_mask, causal)
-    return part.linear("out_proj", part.norm("norm", y, eps) if part.has("norm.weight") else y)
+        q, k = (part.norm(name, y.unflatten(-1, (-1, width)), eps).flatten(-2) for name, y in (("q_norm", q), ("k_norm", k)))
+    q, k = rotated(q, heads, rotation), rotated(k, key_heads, rotation)
+    q = q * (part.settings["score_scale"] * math.sqrt(width)) if part.settings.get("score_scale") else q
+    if key_heads != heads:
+        k, v = (y.unflatten(-1, (key_heads, width)).repeat_interleave(heads // key_heads, -2).flatten(-2) for y in (k, v))
+    y = attend(q, k, v, heads, key_mask, causal)
+    y = part.norm("norm", y, eps) if part.has("norm.weight") else y
+    return part.linear("out_proj", y * part.linear("gate", x).sigmoid() if part.has("gate.weight") else y)
 
 
 def gated_or_plain_mlp(part, x, activation, eps):
@@ -210,8 +224,9 @@ def block(part, x, heads, activation, eps=1e-5, key_mask=None, causal=False, fee
     """A transformer block under OpenCLIP's names. `norms` says where its norms are, as the setting block_norm does."""
     def updated(x, name, compute):
         norm, scale = (lambda y: part.norm("ln_" + name, y, eps)), part.get(f"ls_{name}.gamma")
-        y = compute(norm(x) if norms == "before" else x)
+        y = compute(norm(x) if norms in ("before", "both") and part.has(f"ln_{name}.weight") else x)
         y = norm(y) if norms == "on_updates" else y
+        y = part.norm(f"ln_{name}_post", y, eps) if norms == "both" else y
         x = x + (y if scale is None else y * scale)
         return norm(x) if norms == "after" else x
 
@@ -291,7 +306,8 @@ def vit(part, pixels, mask=None):
     if s("pre_norm", True):
         x = part.norm("ln_pre", x, eps)
     rotary = part.settings.get("rotary")
-    rotation = rotation_of(rotary, grid, x.shape[2] // s("heads", 12), prefix, x.device) if rotary else None
+    head_width = s("head_width", x.shape[2] // s("heads", 12))
+    rotation = rotation_of(rotary, grid, head_width, prefix, x.device) if rotary else None
     convolved = s("leff", {})
     for i in range(s("layers", 12)):
         with_leff = convolved and i < convolved.get("layers", 9)
@@ -335,20 +351,60 @@ def text_positions(part, length, width, device):
 
 def embed_tokens(part, ids, mask):
     safe = ids if mask is None else ids.masked_fill(~mask, 0)
-    words = F.embedding(safe, part.weight("token_embedding.weight")) * part.setting("embedding_scale", 1.0)
-    x = words + text_positions(part, ids.shape[1], words.shape[2], ids.device).to(words.dtype)
+    x = F.embedding(safe, part.weight("token_embedding.weight")) * part.setting("embedding_scale", 1.0)
+    if part.setting("position_embedding", "learned") in ("learned", "sinusoidal"):
+        x = x + text_positions(part, ids.shape[1], x.shape[2], ids.device).to(x.dtype)
     if part.has("type_embedding"):
         x = x + part.weight("type_embedding")[0]
     return zero_padding(x, mask)
 
 
-def through_blocks(part, x, key_mask, causal):
+def score_bias(part, length, device):
+    """Returns the relative position biases [1, heads, length, length] of T5 (Raffel et al. 2020)."""
+    s = part.setting
+    half, farthest = s("relative_buckets", 32) // 2, s("relative_distance", 128)
+    single = half // 2  # distances with a bias of their own; the others share the biases of ranges
+    distance = torch.arange(length, device=device)[None] - torch.arange(length, device=device)[:, None]
+    away = distance.abs()
+    ranges = (torch.log(away.clamp_min(1).float() / single) / math.log(farthest / single) * (half - single)).long()
+    bucket = torch.where(away < single, away, (single + ranges).clamp_max(half - 1)) + (distance > 0).long() * half
+    return F.embedding(bucket, part.weight("relative_bias")).permute(2, 0, 1)[None]
+
+
+def text_blocks(part, length, mask, causal, device):
+    """Returns a function of a block's number that returns the mask and rotation of its attention, and whether attention is causal."""
+    s, local = part.setting, part.settings.get("local")
+    bias = score_bias(part, length, device) if s("position_embedding", "learned") == "relative" else None
+
+    def attention(window):
+        if bias is None and not window:
+            return (None if causal else mask), causal
+        away = torch.arange(length, device=device)[:, None] - torch.arange(length, device=device)[None]
+        allowed = (away.abs() <= window) if window else torch.ones_like(away, dtype=torch.bool)
+        allowed = allowed & (away >= 0) if causal else allowed
+        allowed = allowed[None, None] if mask is None else (allowed & mask[:, None, None]) | (away == 0)
+        return (allowed if bias is None else bias.masked_fill(~allowed, -math.inf)), False
+
+    def rotation(base):
+        if s("position_embedding", "learned") != "rotary":
+            return None
+        width = s("head_width", s("width", 512) // s("heads", 8))
+        angles = torch.arange(length, device=device)[:, None] * base ** -(torch.arange(0, width, 2, device=device) / width)
+        return angles.cos(), angles.sin(), s("rotary_pairs", "neighbors")
+
+    everywhere = (*attention(0), rotation(s("rotary_base", 10000.0)))
+    near = (*attention(local.get("window", 64)), rotation(local.get("rotary_base", 10000.0))) if local else everywhere
+    return lambda i: near if local and i in local["blocks"] else everywhere
+
+
+def through_blocks(part, x, key_mask, causal, of_block=None):
     s = part.setting
     if s("pre_norm", False):
         x = part.norm("ln_pre", x, s("norm_eps", 1e-5))
     for i in range(s("layers", 12)):
+        key_mask, causal, rotation = of_block(i) if of_block else (key_mask, causal, None)
         x = block(part.inner(f"transformer.resblocks.{i}"), x, s("heads", 12), s("activation", "gelu"), s("norm_eps", 1e-5),
-                  key_mask, causal, norms=s("block_norm", "before"))
+                  key_mask, causal, rotation=rotation, norms=s("block_norm", "before"))
     return part.norm("ln_final", x, s("norm_eps", 1e-5)) if s("final_norm", "tokens") == "tokens" else x
 
 
@@ -357,7 +413,8 @@ def text_transformer(part, ids, mask=None):
         return text_with_class_token(part, ids, mask)
     causal = part.setting("attention", "causal") == "causal"
     # A causal text needs no mask, because padding is on the right, where causal attention does not look.
-    x = through_blocks(part, embed_tokens(part, ids, mask), None if causal else mask, causal)
+    of_block = text_blocks(part, ids.shape[1], mask, causal, ids.device)
+    x = through_blocks(part, embed_tokens(part, ids, mask), None, causal, of_block)
     return Encoded(zero_padding(x, mask), None, mask, ids)
 
 
@@ -524,6 +581,8 @@ def map_pool(part, encoded):
     inner, (tokens, mask) = part.inner("attn_pool"), with_class_token(
         encoded._replace(tokens=zero_padding(encoded.tokens, encoded.mask)))
     x = multi_head_attention(inner.inner("attention"), inner.weight("probe")[None, None], tokens, part.setting("heads", 12), mask)
+    if part.setting("attention_only", False):
+        return x.squeeze(1) if mask is None else zero_padding(x.squeeze(1), mask.any(1))
     mlp, normed = inner.inner("mlp"), inner.norm("layernorm", x, part.setting("norm_eps", 1e-6))
     x = (x + mlp.linear("c_proj", activate(mlp.linear("c_fc", normed), part.setting("activation", "gelu")))).squeeze(1)
     return x if mask is None else zero_padding(x, mask.any(1))

@@ -18,6 +18,7 @@ void add_readout(ReadOutRegistry& list, const char* name, const char* help) {
 
 // Each of these functions adds the module of its name; add_poolings() adds cls, eos, gap, max and cls_mean.
 void add_convnext(EncoderRegistry& list);
+void add_fastvit(EncoderRegistry& list);
 void add_timm_resnet(EncoderRegistry& list);
 void add_attention_pool_2d(ReadOutRegistry& list);
 void add_attentional_pool(ReadOutRegistry& list);
