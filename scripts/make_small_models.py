@@ -7,12 +7,14 @@ EVA-02 or CLIP in Tessera within minutes and without a download.
   scripts/make_small_models.py OUT --only siglip2     # one of them
 
   siglip2      transformers  SiglipModel with a tokenizer.json like Gemma's
+  naflex       transformers  Siglip2Model (NaFlex) with the same tokenizer; at most 48 patches per image
   clip         transformers  CLIPModel with a tokenizer.json like CLIP's
   dinov3       transformers  DINOv3ViTModel
   dinov3_timm  timm          vit_small_patch16_dinov3 with two blocks
   eva02        timm          eva02_tiny_patch14_224 with two blocks
   pe_core      OpenCLIP      vit_pe_core_tiny_patch16_384 with a small OpenCLIP text tower
   eva02_clip   OpenCLIP      eva02_tiny_patch14_224 with a small OpenCLIP text tower
+  modern       OpenCLIP      a ViT with OpenCLIP's modern text tower (needs OpenCLIP's main branch, 4.2 or newer)
 
 The image size is 64 pixels (eva02: 56); OpenCLIP builds timm's towers for their own size. The tokenizers are trained on the words of the
 built-in shapes. The same seed gives the same weights. Exit code: 0; 77 if a Python package is missing.
@@ -84,13 +86,13 @@ def clip_tokenizer():
                                    model_max_length=77)
 
 
-def write_transformers(folder, model, processor, normalization, resample, tokenizer=None):
+def write_transformers(folder, model, processor, normalization, resample, tokenizer=None, **other):
     folder.mkdir(parents=True, exist_ok=True)
     moved(model).save_pretrained(folder)
     if tokenizer:
         tokenizer.save_pretrained(folder)
     mean, std = NORMALIZATIONS[normalization]
-    settings = {"image_processor_type": processor, "do_resize": True, "size": {"height": SIDE, "width": SIDE}, "resample": resample,
+    settings = {"image_processor_type": processor, "do_resize": True, **(other or {"size": {"height": SIDE, "width": SIDE}}), "resample": resample,
                 "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True, "image_mean": mean, "image_std": std}
     (folder / "preprocessor_config.json").write_text(json.dumps(settings, indent=2) + "\n")
 
@@ -104,6 +106,16 @@ def siglip2(folder):
     model.logit_scale.data.fill_(math.log(10))  # the initial value of SigLIP's training
     model.logit_bias.data.fill_(-10)
     write_transformers(folder, model, "SiglipImageProcessor", "half", 2, tokenizer)
+
+
+def naflex(folder):
+    from transformers import Siglip2Config, Siglip2Model
+    tokenizer = gemma_tokenizer()
+    text = {**BLOCKS, "vocab_size": len(tokenizer), "intermediate_size": 256, "projection_size": 64, "max_position_embeddings": 64}
+    model = Siglip2Model(Siglip2Config(text_config=text, vision_config={**BLOCKS, "intermediate_size": 256, "num_patches": 64, "patch_size": 8}))
+    model.logit_scale.data.fill_(math.log(10))
+    model.logit_bias.data.fill_(-10)
+    write_transformers(folder, model, "Siglip2ImageProcessor", "half", 2, tokenizer, patch_size=8, max_num_patches=48)
 
 
 def clip(folder):
@@ -131,12 +143,13 @@ def write_timm(folder, name, side):
                 safe_serialization=True)
 
 
-def write_open_clip(folder, name, side, embed_dim, **vision):
+def write_open_clip(folder, name, side, embed_dim, text=None, **vision):
+    """name: timm's image tower; None: OpenCLIP's own."""
     import open_clip
     from safetensors.torch import save_file
-    config = {"embed_dim": embed_dim, "custom_text": True,
-              "vision_cfg": {"image_size": side, "timm_model_name": name, "timm_model_pretrained": False, "timm_proj": None, **vision},
-              "text_cfg": {"context_length": 32, "vocab_size": 49408, "width": 64, "heads": 4, "layers": 2}}
+    timm = {"timm_model_name": name, "timm_model_pretrained": False, "timm_proj": None} if name else {}
+    config = {"embed_dim": embed_dim, "custom_text": True, "vision_cfg": {"image_size": side, **timm, **vision},
+              "text_cfg": {"context_length": 32, "vocab_size": 49408, "width": 64, "heads": 4, "layers": 2, **(text or {})}}
     folder.mkdir(parents=True, exist_ok=True)
     named = folder / "small.json"  # create_model() finds an architecture by the name of such a file
     named.write_text(json.dumps(config))
@@ -148,7 +161,20 @@ def write_open_clip(folder, name, side, embed_dim, **vision):
     save_file({key: value.contiguous().clone() for key, value in model.state_dict().items()}, folder / "open_clip_model.safetensors")
 
 
-MODELS = {"siglip2": siglip2, "clip": clip, "dinov3": dinov3,
+def modern(folder):
+    import open_clip
+    if not hasattr(open_clip.transformer, "ModernTextTransformer"):
+        raise ImportError(f"open_clip {open_clip.__version__} has no modern text tower: it needs OpenCLIP's main branch")
+    tokenizer = gemma_tokenizer()
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save_pretrained(folder)
+    text = {"text_arch": "modern", "vocab_size": len(tokenizer), "mlp_ratio": 2.6666667, "pad_id": 0, "bos_id": 2, "eos_id": 1, "pool_type": "map",
+            "attention_mode": "bidirectional", "pos_embed": "rope", "mlp_type": "swiglu", "norm_type": "rmsnorm", "norm_eps": 1e-5, "qk_norm": True,
+            "attn_gated": True, "hf_tokenizer_name": "in-this-folder"}
+    write_open_clip(folder, None, SIDE, 48, text, patch_size=8, width=64, layers=2, head_width=16)
+
+
+MODELS = {"siglip2": siglip2, "naflex": naflex, "modern": modern, "clip": clip, "dinov3": dinov3,
           "dinov3_timm": lambda folder: write_timm(folder, "vit_small_patch16_dinov3", SIDE),
           "eva02": lambda folder: write_timm(folder, "eva02_tiny_patch14_224", 56),
           "pe_core": lambda folder: write_open_clip(folder, "vit_pe_core_tiny_patch16_384", 384, 512),

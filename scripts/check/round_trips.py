@@ -46,6 +46,17 @@ def unlike_files(before, after):
     return sorted((kept ^ there) | {n for n in kept & there if (before / n).read_bytes() != (after / n).read_bytes()})
 
 
+def naflex_inputs(patch):
+    """Returns a function that makes the inputs of a NaFlex model of SigLIP 2 from images of one size."""
+    import torch
+    def inputs(x):
+        rows, columns = x.shape[2] // patch, x.shape[3] // patch
+        patches = x.reshape(len(x), 3, rows, patch, columns, patch).permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
+        return {"pixel_values": patches, "pixel_attention_mask": torch.ones(patches.shape[:2], dtype=torch.long),
+                "spatial_shapes": torch.tensor([[rows, columns]] * len(x))}
+    return inputs
+
+
 def embedder(folder, trunk=False):
     """Loads the folder in its own library. Returns a function of normalized images, a function of ids (None without a text tower), and the
     image size. For OpenCLIP, `trunk` selects the pooled output of timm's image tower before the projection."""
@@ -56,9 +67,11 @@ def embedder(folder, trunk=False):
         import transformers
         name = json.load(open(folder / "config.json"))["architectures"][0]
         model = getattr(transformers, name).from_pretrained(folder).eval().float()
-        size = getattr(model.config, "vision_config", model.config).image_size
-        image = lambda x: tensor(model.get_image_features(pixel_values=x)) if hasattr(model, "get_image_features") else \
-            (lambda out: out.image_embeds if hasattr(out, "image_embeds") else out.pooler_output)(model(pixel_values=x))
+        vision = getattr(model.config, "vision_config", model.config)
+        inputs, size = (lambda x: {"pixel_values": x}), getattr(vision, "image_size", None)
+        if size is None: inputs, size = naflex_inputs(vision.patch_size), int(vision.num_patches**0.5) * vision.patch_size
+        image = lambda x: tensor(model.get_image_features(**inputs(x))) if hasattr(model, "get_image_features") else \
+            (lambda out: out.image_embeds if hasattr(out, "image_embeds") else out.pooler_output)(model(**inputs(x)))
         text = (lambda ids: tensor(model.get_text_features(input_ids=ids))) if hasattr(model, "get_text_features") else None
         return image, text, (size, size) if isinstance(size, int) else tuple(size)
     if kind == "timm":

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes configs/architectures/timm.json: our settings for timm's vision transformers, ConvNeXts and ResNets, or the reason why a model
-is refused. For models of other families, the file has only the names that OpenCLIP uses.
+"""Writes configs/architectures/timm.json: our settings for timm's vision transformers, ConvNeXts, ResNets and FastViTs, or the reason why a
+model is refused. For models of other families, the file has only the names that OpenCLIP uses.
 
     scripts/generate/timm_table.py [OUT]        needs timm and torch; downloads nothing
     scripts/generate/timm_table.py --check [NAME ...]   compares the table's models, one block per stage, with timm (patterns such as 'eva*')
@@ -20,11 +20,11 @@ except ImportError as error:
     sys.exit(f"generate/timm_table.py: {sys.executable}: {error}: pip install timm")
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-FAMILIES = ("vit_", "deit_", "deit3_", "eva", "convnext", "resnet", "resnext", "wide_resnet", "vitamin_", "fastvit_mci", "swin_base_patch4_window7_224")
+FAMILIES = ("vit_", "deit_", "deit3_", "eva", "convnext", "resnet", "resnext", "wide_resnet", "vitamin_", "fastvit_", "swin_base_patch4_window7_224")
 ACTIVATIONS = {"GELU": "gelu", "SiLU": "silu", "QuickGELU": "quick_gelu", "GELUTanh": "gelu_tanh", "ReLU": "relu"}
 
 STEMS = {"ConvStem": "mobileclip", "MbConvStages": "vitamin"}
-LACKING = {"FastVit": "FastViT's stages of convolutions", "SwinTransformer": "attention in windows", "VisionTransformerRelPos": "relative position biases"}
+LACKING = {"SwinTransformer": "attention in windows", "VisionTransformerRelPos": "relative position biases"}
 
 
 class Refused(Exception):
@@ -208,13 +208,30 @@ def resnet(model):
     return {"encoder": "timm_resnet", "settings": s}
 
 
+def fastvit(model):
+    stages, blocks = model.stages, [stage.blocks for stage in model.stages]
+    attention = [type(b[0]).__name__ == "AttentionBlock" for b in blocks]; squeezed = [i > 0 and not is_identity(s.downsample.proj[0].se) for i, s in enumerate(stages)]
+    last = lambda of: sum(of) if of == sorted(of) else -1
+    need(last(attention) >= 0 and last(squeezed) >= 0, "stages in another order")
+    need([not is_identity(s.pos_emb) for s in stages] == attention, "positions in other stages")
+    widths = [b[0].mlp.fc1.in_channels for b in blocks]
+    ratios = {b[0].mlp.fc1.out_channels / w for b, w in zip(blocks, widths)}
+    need(len(ratios) == 1 and is_identity(stages[0].downsample) and not any(is_identity(s.downsample) for s in stages[1:]), "stages of another kind")
+    norms = {type(b[0].norm).__name__ for b, a in zip(blocks, attention) if a}
+    need(model.num_features == 2 * widths[-1] and norms <= {"BatchNorm2d", "LayerNorm2d"}, "another last convolution or norm")
+    s = {"layers": [len(b) for b in blocks], "widths": widths, "mlp_ratio": ratios.pop(), "attention_stages": last(attention), "squeezed_stages": last(squeezed),
+         "norm": "layer" if "LayerNorm2d" in norms else "batch", "stem_scale": model.stem[0].conv_scale is not None,
+         "downsample_activation": not is_identity(stages[1].downsample.proj[0].act)}
+    return {"encoder": "fastvit", "settings": s}
+
+
 def row_of(name):
     with warnings.catch_warnings(), torch.device("meta"):
         warnings.simplefilter("ignore")
         model = timm.create_model(name, num_classes=0)
     kind = type(model).__name__
     need(kind != "VisionTransformerDistilled", "a token of distillation")
-    makers = {"VisionTransformer": transformer, "Eva": transformer, "ConvNeXt": convnext, "ResNet": resnet}
+    makers = {"VisionTransformer": transformer, "Eva": transformer, "ConvNeXt": convnext, "ResNet": resnet, "FastVit": fastvit}
     need(kind in makers, LACKING.get(kind, f"the class {kind}"))
     row = makers[kind](model); cfg = model.pretrained_cfg
     if "encoder" in row: row["image_size"] = list(cfg["input_size"][1:])
@@ -249,7 +266,8 @@ def check(patterns):
     rows = json.load(open(ROOT / "configs/architectures/timm.json"))["models"]; good = 0
     names = [n for n, row in rows.items() if "refused" not in row and any(fnmatch.fnmatch(n, p) for p in patterns or ["*"])]
     for name in names:
-        depth = {"convnext": {"depths": [1, 1, 1, 1]}, "timm_resnet": {"layers": [1, 1, 1, 1]}}.get(rows[name].get("encoder"), {"depth": 1})
+        depth = {"convnext": {"depths": [1, 1, 1, 1]}, "timm_resnet": {"layers": [1, 1, 1, 1]},
+                 "fastvit": {"layers": [1] * len(rows[name].get("settings", {}).get("layers", []))}}.get(rows[name].get("encoder"), {"depth": 1})
         try: error = relative_error(name, depth)
         except subprocess.CalledProcessError as failed: error = failed.stderr.decode().strip().splitlines()[-1]
         good += not isinstance(error, str) and error < 1e-4

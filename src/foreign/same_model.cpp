@@ -35,8 +35,7 @@ void compare_prefix_as_it_is(Node& encoder) {
 /// Brings an encoder's settings into a form that can be compared: the MLP's hidden width becomes a number if it is not
 /// one yet, and settings that matter only in training or for reading a file are removed.
 Node comparable_encoder(Node encoder) {
-  for (const char* of_training : {"patch_dropout", "drop_path", "grad_checkpointing", "mask_token", "skip_padding", "position_resampling",
-                                  "kept_positions", "regions"})
+  for (const char* of_training : {"patch_dropout", "drop_path", "grad_checkpointing", "mask_token", "skip_padding", "kept_positions", "regions"})
     encoder.erase(of_training);
   if (const Node* scale = encoder.find("layer_scale_init"); scale != nullptr && !scale->is_null())
     encoder.set("layer_scale_init", text_node("some"));
@@ -55,9 +54,11 @@ Node comparable_encoder(Node encoder) {
   return encoder;
 }
 
-Node comparable_tower(const TowerSettings& tower) {
+/// any_grid: whether the model takes images of any grid, so that the way in which it resizes positions matters not only on reading.
+Node comparable_tower(const TowerSettings& tower, bool any_grid = false) {
   Node tree = config::dump(tower);
   Node encoder = comparable_encoder(*tree.find("encoder")), readout = *tree.find("readout");
+  if (!any_grid) encoder.erase("position_resampling");
   if (text_at(readout, "name") == "gap" && text_at(encoder, "class_token") == "true" && text_at(readout, "skip_prefix") == "1")
     readout.set("skip_prefix", text_node("0"));  // with a class token, skip_prefix 0 and 1 both leave out only this token
   tree.set("encoder", encoder);
@@ -67,7 +68,7 @@ Node comparable_tower(const TowerSettings& tower) {
 
 Node comparable_model(const ModelSettings& model) {
   Node tree = config::dump(model);
-  tree.set("image", comparable_tower(model.image));
+  tree.set("image", comparable_tower(model.image, keeps_shapes(model.preprocessing)));
   if (model.text) tree.set("text", comparable_tower(*model.text));
   Node preprocessing = *tree.find("preprocessing");
   preprocessing.erase("crop_rounding");  // libraries round the crop's position differently, by at most one pixel

@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 
 #include "src/foreign/tensor_rule.h"
+#include "src/models/position_embedding.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
@@ -59,6 +60,12 @@ std::vector<std::string> filled(const std::vector<std::string>& patterns, const 
 
 at::Tensor as_ours(at::Tensor tensor, TensorChange change) {
   if (change == TensorChange::transposed) return tensor.dim() == 2 ? tensor.t() : tensor;
+  if (change == TensorChange::one_less) return tensor.to(at::kFloat) + 1;
+  if (change == TensorChange::channels_last) {
+    const config::Size side = square_grid(tensor.size(-1) / 3);
+    if (tensor.dim() != 2 || side.height == 0 || tensor.size(1) % 3 != 0) return tensor;
+    return tensor.unflatten(1, {side.height, side.width, 3}).permute({0, 3, 1, 2}).contiguous();
+  }
   const int ahead = change == TensorChange::two_ahead ? 2 : change == TensorChange::one_ahead ? 1 : 0;
   for (int i = 0; i < ahead && tensor.dim() > 0 && tensor.size(0) == 1; ++i) tensor = tensor.squeeze(0);
   return tensor;
@@ -67,6 +74,8 @@ at::Tensor as_ours(at::Tensor tensor, TensorChange change) {
 at::Tensor as_theirs(const at::Tensor& tensor, TensorChange change) {
   if (change == TensorChange::transposed) return tensor.t().contiguous();
   if (change == TensorChange::one_ahead) return tensor.unsqueeze(0);
+  if (change == TensorChange::one_less) return tensor - 1;
+  if (change == TensorChange::channels_last) return tensor.permute({0, 2, 3, 1}).flatten(1).contiguous();
   return change == TensorChange::two_ahead ? tensor.unsqueeze(0).unsqueeze(0) : tensor;
 }
 

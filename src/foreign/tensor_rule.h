@@ -16,6 +16,8 @@ enum class TensorChange {
   transposed,  // theirs is [out, in], ours is [in, out]
   one_ahead,   // theirs is [1, ...], ours is [...]
   two_ahead,   // theirs is [1, 1, ...], ours is [...]
+  one_less,    // theirs is ours minus 1, which changes its rounding (the norms of Gemma)
+  channels_last,  // theirs is [out, side * side * 3] with the channels last, ours is [out, 3, side, side] (linear patch embeddings)
 };
 
 /// States that two lists of tensors hold the same numbers. The tensors `theirs` of another library, converted to our layout (`change`) and

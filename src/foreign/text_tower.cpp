@@ -3,7 +3,6 @@
 #include <cmath>
 #include <filesystem>
 
-#include "src/models/text_transformer.h"
 #include <tessera/base/text.h>
 #include <tessera/config/shipped.h>
 
@@ -25,6 +24,7 @@ TextTransformerSettings bert_encoder(const ForeignConfig& c, bool roberta) {
   s.heads = c.get<std::int64_t>("num_attention_heads", 12);
   s.mlp_hidden = c.get<std::int64_t>("intermediate_size", 3072);
   s.activation = c.activation("hidden_act", "gelu");
+  s.attention = "bidirectional";
   s.norm_eps = c.get("layer_norm_eps", 1e-12);
   s.vocab_size = c.get<std::int64_t>("vocab_size", roberta ? 50265 : 30522);
   s.position_rows = c.get<std::int64_t>("max_position_embeddings", 512);
@@ -59,6 +59,14 @@ std::vector<TensorRule> bert_rules() {
   return rules;
 }
 
+TextTransformerSettings plain_bert(const ForeignConfig& c) {
+  return bert_encoder(c, /*roberta=*/false);
+}
+
+TextTransformerSettings roberta_encoder(const ForeignConfig& c) {
+  return bert_encoder(c, /*roberta=*/true);
+}
+
 TextTransformerSettings m2m_encoder(const ForeignConfig& c) {
   TextTransformerSettings s;
   s.width = c.get<std::int64_t>("d_model", 1024);
@@ -67,6 +75,7 @@ TextTransformerSettings m2m_encoder(const ForeignConfig& c) {
   s.mlp_hidden = c.get<std::int64_t>("encoder_ffn_dim", 4096);
   s.activation = c.activation("activation_function", "relu");
   s.vocab_size = c.get<std::int64_t>("vocab_size", 128112);
+  s.attention = "bidirectional";
   s.position_embedding = "sinusoidal";
   s.position_offset = c.get<std::int64_t>("pad_token_id", 1) + 1;
   if (c.get("scale_embedding", true)) s.embedding_scale = std::sqrt(static_cast<double>(s.width));
@@ -82,6 +91,166 @@ std::vector<TensorRule> m2m_rules() {
   return joined(with_prefixes(joined(attention, layer), "layers.*.", "transformer.resblocks.*."),
                 {{{"embed_tokens.weight"}, {"token_embedding.weight"}}, {{"layer_norm.**"}, {"ln_final.**"}}});
 }
+
+/// Returns the base of rotary positions in the blocks of this type. Older files have it under the key `older`.
+double rotary_base(const ForeignConfig& c, const char* blocks, const char* older, double usual) {
+  if (c.has("rope_scaling")) c.refuse("rope_scaling", "has no counterpart in our models");
+  const ForeignConfig parameters = c.section("rope_parameters").section(blocks);
+  parameters.expect<std::string>("rope_type", "default");
+  return parameters.get("rope_theta", c.get(older, usual));
+}
+
+/// Sets the rotary positions, and the blocks that attend to tokens at most `window` places away. Without the key layer_types, every `period`th
+/// block attends to all tokens: those whose number plus `shift` is a multiple of it.
+void set_rotary_blocks(const ForeignConfig& c, TextTransformerSettings& s, std::int64_t window, std::int64_t period, std::int64_t shift) {
+  s.position_embedding = "rotary";
+  s.rotary_pairs = "halves";
+  std::vector<std::string> types;
+  for (std::int64_t i = 0; i < s.layers; ++i) types.emplace_back((i + shift) % period == 0 ? "full_attention" : "sliding_attention");
+  types = c.get("layer_types", types);
+  LocalAttentionSettings local{{}, window, rotary_base(c, "sliding_attention", shift == 0 ? "local_rope_theta" : "rope_local_base_freq", 10000)};
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    if (types[i] == "sliding_attention") local.blocks.push_back(static_cast<std::int64_t>(i));
+    else if (types[i] != "full_attention") c.refuse("layer_types", "has a type of blocks that our models lack");
+  }
+  if (!local.blocks.empty()) s.local = local;
+}
+
+TextTransformerSettings modernbert_encoder(const ForeignConfig& c) {
+  constexpr double kUsualBase = 160000;
+  TextTransformerSettings s;
+  s.width = c.get<std::int64_t>("hidden_size", 768);
+  s.layers = c.get<std::int64_t>("num_hidden_layers", 22);
+  s.heads = c.get<std::int64_t>("num_attention_heads", 12);
+  s.mlp_hidden = c.get<std::int64_t>("intermediate_size", 1152);
+  s.mlp = "gated";
+  s.activation = c.activation("hidden_activation", "gelu");
+  s.norm = c.get("norm_bias", false) ? "layer" : "layer_no_bias";
+  s.norm_eps = c.get("norm_eps", 1e-5);
+  s.out_bias = c.get("attention_bias", false);
+  s.qkv_bias = s.out_bias ? "all" : "none";
+  s.mlp_bias = c.get("mlp_bias", false);
+  s.vocab_size = c.get<std::int64_t>("vocab_size", 50368);
+  s.pre_norm = true;
+  s.first_norm = false;
+  s.attention = "bidirectional";
+  s.rotary_base = rotary_base(c, "full_attention", "global_rope_theta", kUsualBase);
+  set_rotary_blocks(c, s, c.get<std::int64_t>("local_attention", 128) / 2, c.get<std::int64_t>("global_attn_every_n_layers", 3), 0);
+  return s;
+}
+
+std::vector<TensorRule> modernbert_rules() {
+  const std::vector<TensorRule> layer = {{{"attn_norm.**"}, {"ln_1.**"}},
+                                         {{"attn.Wqkv.weight"}, {"attn.in_proj_weight"}},
+                                         {{"attn.Wqkv.bias"}, {"attn.in_proj_bias"}},
+                                         {{"attn.Wo.**"}, {"attn.out_proj.**"}},
+                                         {{"mlp_norm.**"}, {"ln_2.**"}},
+                                         {{"mlp.Wi.weight"}, {"mlp.c_gate.weight", "mlp.c_fc.weight"}},
+                                         {{"mlp.Wi.bias"}, {"mlp.c_gate.bias", "mlp.c_fc.bias"}},
+                                         {{"mlp.Wo.**"}, {"mlp.c_proj.**"}}};
+  return joined(with_prefixes(layer, "layers.*.", "transformer.resblocks.*."),
+                {{{"embeddings.tok_embeddings.weight"}, {"token_embedding.weight"}},
+                 {{"embeddings.norm.**"}, {"ln_pre.**"}},
+                 {{"final_norm.**"}, {"ln_final.**"}}});
+}
+
+TextTransformerSettings t5_encoder(const ForeignConfig& c) {
+  TextTransformerSettings s;
+  s.width = c.get<std::int64_t>("d_model", 512);
+  s.layers = c.get<std::int64_t>("num_layers", 8);
+  s.heads = c.get<std::int64_t>("num_heads", 6);
+  s.head_width = c.get<std::int64_t>("d_kv", 64);
+  s.score_scale = 1;
+  s.mlp_hidden = c.get<std::int64_t>("d_ff", 1024);
+  const auto mlp = c.get<std::string>("feed_forward_proj", "gated-gelu");
+  if (mlp != "gated-gelu" && mlp != "gated-silu" && mlp != "relu") c.refuse("feed_forward_proj", "is not an MLP that our models have");
+  if (mlp != "relu") s.mlp = "gated";
+  s.activation = mlp == "gated-gelu" ? "gelu_tanh" : mlp == "relu" ? "relu" : "silu";
+  s.norm = "rms";
+  s.norm_eps = c.get("layer_norm_epsilon", 1e-6);
+  s.qkv_bias = "none";
+  s.out_bias = s.mlp_bias = false;
+  s.vocab_size = c.get<std::int64_t>("vocab_size", 250112);
+  s.attention = "bidirectional";
+  s.position_embedding = "relative";
+  s.relative_buckets = c.get<std::int64_t>("relative_attention_num_buckets", 32);
+  s.relative_distance = c.get<std::int64_t>("relative_attention_max_distance", 128);
+  return s;
+}
+
+std::vector<TensorRule> t5_rules() {
+  const std::string attention = "layer.0.SelfAttention.";
+  const std::vector<TensorRule> layer = {{{"layer.0.layer_norm.**"}, {"ln_1.**"}},
+                                         {{"layer.1.layer_norm.**"}, {"ln_2.**"}},
+                                         {{"layer.1.DenseReluDense.wi_0.**"}, {"mlp.c_gate.**"}},
+                                         {{"layer.1.DenseReluDense.wi_1.**"}, {"mlp.c_fc.**"}},
+                                         {{"layer.1.DenseReluDense.wi.**"}, {"mlp.c_fc.**"}},
+                                         {{"layer.1.DenseReluDense.wo.**"}, {"mlp.c_proj.**"}}};
+  const auto maps = attention_rules(attention + "q", attention + "k", attention + "v", attention + "o");
+  return joined(with_prefixes(joined(maps, layer), "block.*.", "transformer.resblocks.*."),
+                {{{"block.0.layer.0.SelfAttention.relative_attention_bias.weight"}, {"relative_bias"}},
+                 {{"embed_tokens.weight"}, {"token_embedding.weight"}},
+                 {{"final_layer_norm.**"}, {"ln_final.**"}}});
+}
+
+TextTransformerSettings gemma_encoder(const ForeignConfig& c) {
+  constexpr double kUsualBase = 1e6;
+  if (c.has("attn_logit_softcapping")) c.refuse("attn_logit_softcapping", "has no counterpart in our models");
+  TextTransformerSettings s;
+  s.width = c.get<std::int64_t>("hidden_size", 2304);
+  s.layers = c.get<std::int64_t>("num_hidden_layers", 26);
+  s.heads = c.get<std::int64_t>("num_attention_heads", 8);
+  s.key_heads = c.get<std::int64_t>("num_key_value_heads", 4);
+  s.head_width = c.get<std::int64_t>("head_dim", 256);
+  s.score_scale = 1 / std::sqrt(c.get("query_pre_attn_scalar", 256.0));
+  s.mlp_hidden = c.get<std::int64_t>("intermediate_size", 9216);
+  s.mlp = "gated";
+  s.activation = c.activation("hidden_activation", "gelu_tanh");
+  s.norm = "rms";
+  s.norm_eps = c.get("rms_norm_eps", 1e-6);
+  s.block_norm = "both";
+  s.qk_norm = true;
+  s.out_bias = c.get("attention_bias", false);
+  s.qkv_bias = s.out_bias ? "all" : "none";
+  s.mlp_bias = false;
+  s.vocab_size = c.get<std::int64_t>("vocab_size", 262208);
+  s.embedding_scale = std::sqrt(static_cast<double>(s.width));
+  s.rotary_base = rotary_base(c, "full_attention", "rope_theta", kUsualBase);
+  // transformers halves the window of a bidirectional model; a causal one counts the token itself.
+  const bool bidirectional = c.get("use_bidirectional_attention", false);
+  const auto window = c.get<std::int64_t>("sliding_window", 4096);
+  s.attention = bidirectional ? "bidirectional" : "causal";
+  set_rotary_blocks(c, s, bidirectional ? window / 2 : window - 1, c.get<std::int64_t>("sliding_window_pattern", 6), 1);
+  return s;
+}
+
+std::vector<TensorRule> gemma_rules() {
+  const std::vector<TensorRule> layer = {{{"input_layernorm.**"}, {"ln_1.**"}, one_less},
+                                         {{"post_attention_layernorm.**"}, {"ln_1_post.**"}, one_less},
+                                         {{"pre_feedforward_layernorm.**"}, {"ln_2.**"}, one_less},
+                                         {{"post_feedforward_layernorm.**"}, {"ln_2_post.**"}, one_less},
+                                         {{"self_attn.q_norm.**"}, {"attn.q_norm.**"}, one_less},
+                                         {{"self_attn.k_norm.**"}, {"attn.k_norm.**"}, one_less},
+                                         {{"mlp.gate_proj.**"}, {"mlp.c_gate.**"}},
+                                         {{"mlp.up_proj.**"}, {"mlp.c_fc.**"}},
+                                         {{"mlp.down_proj.**"}, {"mlp.c_proj.**"}}};
+  const auto attention = attention_rules("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj");
+  return joined(with_prefixes(joined(attention, layer), "layers.*.", "transformer.resblocks.*."),
+                {{{"embed_tokens.weight"}, {"token_embedding.weight"}}, {{"norm.**"}, {"ln_final.**"}, one_less}});
+}
+
+constexpr const char *kMean = "mean_pooler", *kFirst = "cls_last_hidden_state_pooler";
+
+// OpenCLIP leaves out BERT's pooling layer if no pooler is named.
+constexpr TextFamily kTextFamilies[] = {
+    {"bert", plain_bert, bert_rules, "bert.", kFirst, true},
+    {"roberta", roberta_encoder, bert_rules, "roberta.", kMean, true},
+    {"xlm-roberta", roberta_encoder, bert_rules, "roberta.", kMean, true},
+    {"m2m_100", m2m_encoder, m2m_rules, "model.encoder.", "cls_pooler"},
+    {"modernbert", modernbert_encoder, modernbert_rules, "model.", kMean},
+    {"mt5", t5_encoder, t5_rules, "encoder.", kMean},
+    {"gemma3_text", gemma_encoder, gemma_rules, "model.", kMean},
+};
 
 /// Returns the read-out for one of OpenCLIP's poolers. has_layer: true if the family's `cls_pooler` applies a layer of
 /// its own to the first token.
@@ -124,24 +293,29 @@ ForeignConfig text_tower_config(const std::string& name, const std::string& fold
              " are): put its config.json into the folder");
 }
 
-std::vector<TensorRule> text_encoder_rules(const ForeignConfig& config) {
-  return config.get<std::string>("model_type", "") == "m2m_100" ? m2m_rules() : bert_rules();
+std::span<const TextFamily> text_families() {
+  return kTextFamilies;
+}
+
+const TextFamily& text_family(const ForeignConfig& config) {
+  const auto kind = config.get<std::string>("model_type", "");
+  std::vector<std::string> known;
+  for (const TextFamily& family : kTextFamilies) {
+    if (family.model_type == kind) return family;
+    known.emplace_back(family.model_type);
+  }
+  config.refuse("model_type", concat("is not a supported text encoder: ", join_names(known), " are (docs/pretrained.md)"));
 }
 
 TextTower text_tower(const ForeignConfig& config, const TextTowerHead& head) {
-  const auto kind = config.get<std::string>("model_type", "");
-  const bool roberta = kind == "roberta" || kind == "xlm-roberta", m2m = kind == "m2m_100";
-  if (!roberta && !m2m && kind != "bert")
-    config.refuse("model_type", "is not a supported text encoder: bert, roberta, xlm-roberta and m2m_100 are (docs/pretrained.md)");
-  TextTransformerSettings encoder = m2m ? m2m_encoder(config) : bert_encoder(config, roberta);
+  const TextFamily& family = text_family(config);
+  TextTransformerSettings encoder = family.read(config);
   encoder.context_length = head.context_length;
-  encoder.attention = "bidirectional";
-  // OpenCLIP leaves out BERT's pooling layer if no pooler is named.
-  const std::string usual = roberta ? "mean_pooler" : m2m ? "cls_pooler" : "cls_last_hidden_state_pooler";
   TextTower out;
-  out.tower = {chosen("text_transformer", encoder), {pooler_readout(config, head.pooler.empty() ? usual : head.pooler, !m2m)},
+  out.tower = {chosen("text_transformer", encoder),
+               {pooler_readout(config, head.pooler.empty() ? family.usual_pooler : head.pooler, family.cls_layer)},
                text_projection_of(head, encoder.width)};
-  out.rules = with_prefixes(text_encoder_rules(config), "transformer.", "");
+  out.rules = with_prefixes(family.rules(), "transformer.", "");
   out.rules.push_back({{"proj.weight"}, {"text_projection"}, transposed});
   out.rules.push_back({{"proj.0.weight"}, {"head.linear_hidden.0.weight"}});
   out.rules.push_back({{"proj.2.weight"}, {"head.linear_out.weight"}});

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <span>
+
 #include "src/foreign/foreign_config.h"
 #include "src/foreign/foreign_model.h"
+#include "src/models/text_transformer.h"
 
 namespace tessera {
 
@@ -23,12 +26,25 @@ struct TextTower {
 /// configs/architectures/text_towers.json. Throws UserError naming `path` if the settings are in none of these places.
 ForeignConfig text_tower_config(const std::string& name, const std::string& folder, const std::string& path);
 
-/// Returns the text tower for the settings of a transformers encoder: BERT, RoBERTa, XLM-RoBERTa or the encoder of
-/// M2M-100 (NLLB). Throws UserError naming the file and the key that has no counterpart here.
-TextTower text_tower(const ForeignConfig& config, const TextTowerHead& head);
+/// A family of transformers' text encoders.
+struct TextFamily {
+  const char* model_type;
+  TextTransformerSettings (*read)(const ForeignConfig&);
+  /// Returns the rules, with the names in the encoder's own class.
+  std::vector<TensorRule> (*rules)();
+  const char* prefix;        // which classes with more parts put before these names
+  const char* usual_pooler;  // OpenCLIP's, if its configuration names none
+  bool cls_layer = false;    // whether OpenCLIP's cls_pooler applies a layer of the encoder to the first token
+};
 
-/// Returns the rules for a transformers encoder. The rules use the names in the encoder's own class, without the prefix (such as `bert.`)
-/// that a class with more parts adds.
-std::vector<TensorRule> text_encoder_rules(const ForeignConfig& config);
+/// Returns the families: BERT, RoBERTa, XLM-RoBERTa, the encoder of M2M-100 (NLLB), ModernBERT, the encoders of T5 and mT5, and Gemma 3.
+std::span<const TextFamily> text_families();
+
+/// Returns the family of a configuration. Throws UserError naming the file if there is none.
+const TextFamily& text_family(const ForeignConfig& config);
+
+/// Returns the text tower for the settings of a transformers encoder. Throws UserError naming the file and the key that has no counterpart
+/// here.
+TextTower text_tower(const ForeignConfig& config, const TextTowerHead& head);
 
 }  // namespace tessera

@@ -265,7 +265,7 @@ config::ModuleSettings projection_of(const TimmHead& head) {
   return width > 0 ? linear_to(width, head.classifier.has_value() || head.bias) : config::ModuleSettings{"none"};
 }
 
-/// Returns the tower of a ConvNeXt or ResNet. Our models use timm's names for the parameters of these encoders.
+/// Returns the tower of a ConvNeXt, ResNet or FastViT. Our models use timm's names for the parameters of these encoders.
 TimmTower convolutional_tower(const ForeignConfig& given, const ForeignConfig& arguments, const TimmHead& head) {
   nlohmann::json changed = given.json();
   const auto encoder = given.get<std::string>("encoder", "");

@@ -11,41 +11,35 @@
 namespace tessera {
 namespace {
 
-/// Reads BERT, RoBERTa, XLM-RoBERTa or the encoder of NLLB as a model with only a text tower, which has no projection.
+/// Reads an encoder of text_families() as a model with only a text tower, which has no projection.
 ForeignModel text_encoder(const ForeignConfig& c) {
-  const auto kind = c.get<std::string>("model_type", "");
-  const bool m2m = kind == "m2m_100";
+  const TextFamily& family = text_family(c);
   TextTowerHead head;
-  const std::int64_t rows = c.get<std::int64_t>("max_position_embeddings", 512) - (kind == "bert" ? 0 : c.get<std::int64_t>("pad_token_id", 1) + 1);
-  if (!m2m) head.context_length = std::min(head.context_length, rows);
+  if (const auto encoder = family.read(c); encoder.position_rows)
+    head.context_length = std::min(head.context_length, *encoder.position_rows - encoder.position_offset);
   const TextTower tower = text_tower(c, head);
-  const std::string prefix = m2m ? "model.encoder." : kind == "bert" ? "bert." : "roberta.";
-  const Rules bare = text_encoder_rules(c);
-  Rules rules = joined(joined(with_prefixes(bare, prefix, ""), bare), with_prefixes(bare, "encoder.", ""));
-  if (m2m) rules.push_back({{"model.shared.weight"}, {"token_embedding.weight"}});
+  const std::string prefix = family.prefix;
+  const Rules bare = family.rules();
+  Rules rules = with_and_without(bare, prefix, c, {"BertModel", "RobertaModel", "XLMRobertaModel", "ModernBertModel", "Gemma3TextModel"});
+  rules = joined(rules, with_prefixes(bare, "encoder.", ""));
+  for (const char* shared : {"model.shared.weight", "shared.weight"}) rules.push_back({{shared}, {"token_embedding.weight"}});
   std::vector<PartLeftOut> left_out;
   for (const std::string& of : {std::string(), prefix}) {
     left_out.push_back({of + "pooler.**", "the layer after the first token"});
     left_out.push_back({of + "embeddings.position_ids", ""});
     left_out.push_back({of + "embeddings.token_type_ids", ""});
   }
-  for (const char* layers : {"cls.**", "lm_head.**", "classifier.**", "qa_outputs.**"})
+  for (const char* layers : {"cls.**", "lm_head.**", "classifier.**", "qa_outputs.**", "head.**", "decoder.weight", "decoder.bias"})
     left_out.push_back({layers, "the head for another task"});
+  for (const char* table : {"shared.weight", "encoder.embed_tokens.weight"}) left_out.push_back({table, ""});
   for (const char* part : {"decoder.**", "model.decoder.**"}) left_out.push_back({part, "the text decoder"});
   return text_tower_alone(tower.tower, rules, left_out);
 }
 
-constexpr Family kTextFamilies[] = {
-    {"bert", text_encoder},
-    {"roberta", text_encoder},
-    {"xlm-roberta", text_encoder},
-    {"m2m_100", text_encoder},
-};
-
 std::vector<Family> families() {
   std::vector<Family> out;
-  for (const std::span<const Family> some : {clip_families(), dino_families(), std::span<const Family>(kTextFamilies)})
-    out.insert(out.end(), some.begin(), some.end());
+  for (const std::span<const Family> some : {clip_families(), dino_families()}) out.insert(out.end(), some.begin(), some.end());
+  for (const TextFamily& text : text_families()) out.push_back({text.model_type, text_encoder});
   return out;
 }
 
@@ -164,6 +158,10 @@ ForeignModel transformers_model(const ForeignConfig& config, const std::string& 
   const bool bilinear = kind == "vit" || kind == "dinov3_vit";
   if (bilinear) preprocessing.interpolation = "bilinear";
   if (bilinear || kind.starts_with("siglip")) preprocessing.resize_mode = "squash";
+  if (kind.starts_with("siglip2")) {
+    preprocessing.interpolation = "bilinear";
+    preprocessing.resize_mode = "naflex";
+  }
   read_preprocessing(preprocessing, folder);
   out.model.image.encoder.settings.set("image_size", config::Value<config::Size>::dump(preprocessing.image_size));
   return out;

@@ -1,5 +1,6 @@
 #include "src/foreign/draft.h"
 #include "src/foreign/transformers_family.h"
+#include "src/models/position_embedding.h"
 #include "src/models/text_transformer.h"
 
 namespace tessera {
@@ -140,14 +141,28 @@ Json metaclip_2_config(const ModelFile& file) {
 
 constexpr double kSmallEps = 1e-6;
 
-TowerSettings siglip_vision(const ForeignConfig& c) {
+/// The keys of SigLIP 2's NaFlex image tower, which has learned positions of a square of num_patches patches.
+void naflex_keys(const ForeignKeys& keys, VitSettings& s) {
+  block_keys(keys, s);
+  keys.size("patch_size", s.patch_size);
+  keys.only<std::int64_t>("num_channels", 3);
+  std::int64_t patches = s.image_size.height / s.patch_size.height * (s.image_size.width / s.patch_size.width);
+  keys("num_patches", patches);
+  const config::Size grid = square_grid(patches);
+  s.image_size = {grid.height * s.patch_size.height, grid.width * s.patch_size.width};
+  s.position_resampling = "bilinear";
+}
+
+TowerSettings siglip_vision(const ForeignConfig& c, void (*keys)(const ForeignKeys&, VitSettings&) = image_keys) {
   VitSettings vit;
   vit.class_token = vit.pre_norm = false;
   vit.patch_bias = true;
   vit.activation = "gelu_tanh";
   vit.norm_eps = kSmallEps;
   vit.mlp_hidden = 3072;
-  image_keys(ForeignKeys(c), vit);
+  if (keys == naflex_keys) vit.image_size = 256;
+  keys(ForeignKeys(c), vit);
+  if (vit.image_size.height == 0) c.refuse("num_patches", "is not the number of patches of a square");
   // Without the attention head (vision_use_head), transformers' classifiers use the mean of the patches.
   if (!c.get("vision_use_head", true)) return {chosen("vit", vit), {"gap"}, {"none"}};
   const Json pool = {{"heads", vit.heads}, {"mlp_hidden", *vit.mlp_hidden}, {"activation", vit.activation}, {"norm_eps", vit.norm_eps}};
@@ -176,11 +191,16 @@ ForeignModel as_siglip(ForeignModel model) {
   return model;
 }
 
+/// SigLIP 2's NaFlex models have a linear map of flattened patches instead of SigLIP's convolution.
+const TensorRule kLinearPatches = {{"embeddings.patch_embedding.weight"}, {"visual.conv1.weight"}, channels_last};
+
 ForeignModel siglip(const ForeignConfig& c) {
   ForeignModel out;
-  out.model.image = siglip_vision(c.section("vision_config"));
+  const bool naflex = c.get<std::string>("model_type", "") == "siglip2";
+  out.model.image = siglip_vision(c.section("vision_config"), naflex ? naflex_keys : image_keys);
   out.model.text = siglip_text(c.section("text_config"));
-  out.rules = joined(vision_rules(), text_rules({{{"text_model.head.weight"}, {"text_projection"}, transposed},
+  if (naflex) out.rules = with_prefixes(Rules{kLinearPatches}, "vision_model.", "");
+  out.rules = joined(joined(out.rules, vision_rules()), text_rules({{{"text_model.head.weight"}, {"text_projection"}, transposed},
                                                  {{"text_model.head.bias"}, {"text_projection_bias"}},
                                                  {{"logit_scale"}, {"logit_scale"}, one_ahead},
                                                  {{"logit_bias"}, {"logit_bias"}, one_ahead}}));
@@ -188,13 +208,15 @@ ForeignModel siglip(const ForeignConfig& c) {
 }
 
 ForeignModel siglip_vision_alone(const ForeignConfig& c) {
-  const Rules rules = with_and_without(vision_tower_rules(), "vision_model.", c, {"SiglipVisionModel"});
-  return as_siglip(image_tower_alone(siglip_vision(c), rules, {}));
+  const bool naflex = c.get<std::string>("model_type", "").starts_with("siglip2");
+  const Rules tower = naflex ? joined(Rules{kLinearPatches}, vision_tower_rules()) : vision_tower_rules();
+  const Rules rules = with_and_without(tower, "vision_model.", c, {"SiglipVisionModel", "Siglip2VisionModel"});
+  return as_siglip(image_tower_alone(siglip_vision(c, naflex ? naflex_keys : image_keys), rules, {}));
 }
 
 ForeignModel siglip_text_alone(const ForeignConfig& c) {
   const Rules head = {{{"head.weight"}, {"text_projection"}, transposed}, {{"head.bias"}, {"text_projection_bias"}}};
-  const Rules rules = with_and_without(joined(text_tower_rules(), head), "text_model.", c, {"SiglipTextModel"});
+  const Rules rules = with_and_without(joined(text_tower_rules(), head), "text_model.", c, {"SiglipTextModel", "Siglip2TextModel"});
   return as_siglip(text_tower_alone(siglip_text(c), rules, {}));
 }
 
@@ -210,18 +232,33 @@ Json siglip_config(const ModelFile& file) {
   return {{"text_config", texts}, {"vision_config", siglip_vision_config(file)}};
 }
 
+Json siglip2_vision_config(const ModelFile& file) {
+  return joined(written(naflex_keys, vit_settings_of(file)),
+                {{"model_type", "siglip2_vision_model"}, {"vision_use_head", file.model.image.readout.name == "map"}});
+}
+
+Json siglip2_config(const ModelFile& file) {
+  Json out = siglip_config(file);
+  out["text_config"]["model_type"] = "siglip2_text_model";
+  out["vision_config"] = siglip2_vision_config(file);
+  return out;
+}
+
 // A model is written as the first class in this list that supports all of the model's settings.
 constexpr Family kClipFamilies[] = {
     {"clip", clip, "CLIPModel", "CLIPImageProcessor", true, clip_config},
     {"metaclip_2", clip, "MetaClip2Model", "CLIPImageProcessor", true, metaclip_2_config},
     {"siglip", siglip, "SiglipModel", "SiglipImageProcessor", true, siglip_config},
+    {"siglip2", siglip, "Siglip2Model", kNaflexProcessor, true, siglip2_config},
     {"clip_vision_model", clip_vision_alone, "CLIPVisionModelWithProjection", "CLIPImageProcessor", false, clip_vision_config},
     {"clip_vision_model", clip_vision_alone, "CLIPVisionModel", "CLIPImageProcessor", false, clip_vision_config},
     {"siglip_vision_model", siglip_vision_alone, "SiglipVisionModel", "SiglipImageProcessor", false, siglip_vision_config},
+    {"siglip2_vision_model", siglip_vision_alone, "Siglip2VisionModel", kNaflexProcessor, false, siglip2_vision_config},
     {"metaclip_2_vision_model", clip_vision_alone},
     {"clip_text_model", clip_text_alone},
     {"metaclip_2_text_model", clip_text_alone},
     {"siglip_text_model", siglip_text_alone},
+    {"siglip2_text_model", siglip_text_alone},
 };
 
 }  // namespace

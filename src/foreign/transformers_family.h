@@ -14,8 +14,8 @@
 
 namespace tessera {
 
-/// Reads config.json and preprocessor_config.json of Hugging Face's transformers. Supports CLIP, SigLIP (and SigLIP 2
-/// of fixed resolution), DINOv2 with and without registers, and DINOv3's ViT. Throws UserError naming a key that has no
+/// Reads config.json and preprocessor_config.json of Hugging Face's transformers. Supports CLIP, SigLIP, SigLIP 2 (of
+/// fixed resolution and NaFlex), DINOv2 with and without registers, and DINOv3's ViT. Throws UserError naming a key that has no
 /// counterpart.
 ForeignModel transformers_model(const ForeignConfig& config, const std::string& folder);
 
@@ -23,6 +23,9 @@ ForeignModel transformers_model(const ForeignConfig& config, const std::string& 
 /// key kImageProcessor, and prefers it on reading.
 inline constexpr const char *kProcessorName = "processor_config.json", *kPreprocessorName = "preprocessor_config.json";
 inline constexpr const char* kImageProcessor = "image_processor";
+
+/// The image processor that keeps the images' shapes.
+inline constexpr const char* kNaflexProcessor = "Siglip2ImageProcessor";
 
 /// Replaces settings in `p` by those of a folder's image processor, if the folder has one. Throws UserError naming the file and a key that
 /// our preprocessing does not support.

@@ -14,7 +14,7 @@ std::array<double, 3> channels(const ForeignConfig& c, const std::string& key, c
 std::string interpolation_of(const ForeignConfig& c) {
   constexpr int kBilinear = 2, kBicubic = 3;
   const auto kind = c.get<std::string>("image_processor_type", "");
-  const bool usually_bilinear = kind.starts_with("DINOv3") || kind.starts_with("ViT");
+  const bool usually_bilinear = kind.starts_with("DINOv3") || kind.starts_with("ViT") || kind.starts_with(kNaflexProcessor);
   const int resample = c.get("resample", usually_bilinear ? kBilinear : kBicubic);
   if (resample != kBilinear && resample != kBicubic)
     c.refuse("resample", "is neither bilinear (2) nor bicubic (3); 0 is nearest, 1 Lanczos, 4 box and 5 Hamming");
@@ -41,6 +41,12 @@ double share_of(std::int64_t kept, std::int64_t resized) {
 }
 
 void read_sizes(Preprocessing& p, const ForeignConfig& c) {
+  if (c.get<std::string>("image_processor_type", "").starts_with(kNaflexProcessor)) {
+    p.resize_mode = "naflex";
+    p.max_patches = c.get("max_num_patches", p.max_patches);
+    if (c.has("patch_size")) p.patch_size = c.size("patch_size", 0);
+    return;
+  }
   const bool crops = c.get("do_center_crop", c.has("crop_size"));
   const bool object = c.has("size") && c.json().at("size").is_object();
   const bool keeps_ratio = object ? c.section("size").has("shortest_edge") : c.has("size") && crops;
@@ -103,6 +109,11 @@ nlohmann::json preprocessor_config(const Preprocessing& p, const char* processor
   nlohmann::json out = {{"image_processor_type", processor}, {"do_resize", true},   {"resample", p.interpolation == "bilinear" ? kBilinear : kBicubic},
               {"do_rescale", true},                {"rescale_factor", kScale}, {"do_normalize", true},
               {"image_mean", p.mean},              {"image_std", p.std},  {"do_convert_rgb", true}};
+  if (keeps_shapes(p) && processor == std::string_view(kNaflexProcessor)) {
+    if (p.patch_size) out["patch_size"] = size_json(*p.patch_size);
+    out["max_num_patches"] = p.max_patches;
+    return out;
+  }
   const std::int64_t height = resized(p.image_size.height), width = resized(p.image_size.width);
   const bool shortest = p.resize_mode == "shortest", crops = shortest || p.crop_pct < 1;
   out["do_center_crop"] = crops;

@@ -20,6 +20,7 @@ void add_readout(ReadOutRegistry& list, const char* name, const char* help) {
 // add_stored_encoders() stored_images and stored_texts.
 void add_convnext(EncoderRegistry& list);
 void add_stored_encoders(EncoderRegistry& list);
+void add_fastvit(EncoderRegistry& list);
 void add_timm_resnet(EncoderRegistry& list);
 void add_attention_pool_2d(ReadOutRegistry& list);
 void add_attentional_pool(ReadOutRegistry& list);

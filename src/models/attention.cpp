@@ -1,3 +1,5 @@
+#include <limits>
+
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 
@@ -60,13 +62,35 @@ AttentionMask causal_attention_mask(const at::Tensor& mask, std::int64_t tokens)
   return out;
 }
 
+AttentionMask placed_attention_mask(const at::Tensor& mask, std::int64_t tokens, const at::Tensor& bias, std::int64_t window, bool causal,
+                                    const at::Device& device) {
+  AttentionMask out = self_attention_mask(mask, tokens);
+  if (window > 0 || causal) {
+    const at::Tensor place = at::arange(tokens, at::TensorOptions(device).dtype(at::kLong));
+    const at::Tensor away = place.unsqueeze(1) - place;  // [N, N]: how many places the key is before the query
+    at::Tensor near = window > 0 ? away.abs().le(window) : at::ones_like(away, at::kBool);
+    if (causal) near = near & away.ge(0);
+    // Padding attends at least to itself, because a softmax over no keys is NaN, and NaN would reach the gradients of real tokens.
+    out.allowed = out.allowed.defined() ? (near & out.allowed) | away.eq(0) : near.view({1, 1, tokens, tokens});
+  }
+  if (bias.defined())
+    out.allowed = out.allowed.defined() ? bias.masked_fill(out.allowed.logical_not(), -std::numeric_limits<double>::infinity()) : bias;
+  return out;
+}
+
 at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, std::int64_t heads,
                   const AttentionMask& mask) {
+  if (mask.packed.defined() && mask.allowed.defined()) {
+    AttentionMask padded = mask;
+    padded.packed = {};
+    const auto all = [&](const at::Tensor& x) { return unpack(x, mask.packed); };
+    return pack(attend(all(query), all(key), all(value), heads, padded), mask.packed);
+  }
   if (mask.packed.defined()) return attend_in_rows(query, key, value, heads, mask.packed, mask.causal);
   std::optional<at::Tensor> allowed;
   std::optional<WithoutCudnnAttention> without_cudnn;
   if (mask.allowed.defined()) {
-    allowed = mask.allowed;
+    allowed = mask.allowed.is_floating_point() ? mask.allowed.to(query.scalar_type()) : mask.allowed;
     without_cudnn.emplace();
   }
   at::Tensor out = at::scaled_dot_product_attention(split_heads(query, heads), split_heads(key, heads),

@@ -11,7 +11,9 @@ namespace tessera {
 struct AttentionMask {
   bool causal = false;  // whether query i attends only to keys 0..i; used only if `allowed` is undefined
   PackedRows packed;    // if defined, the tokens are packed, and each token attends only to tokens of its own row
-  at::Tensor allowed;   // [B, 1, 1, K] bool, all true in rows without any real key; or floating [1, 1, N, K], added to the scores
+  // bool, or floating and then added to the scores; it broadcasts to [B, heads, N, K], where N and K include padding even if the tokens are
+  // packed. Each query may attend to a key.
+  at::Tensor allowed;
   // [B, 1, 1, 1] bool, false in rows without any real key, for which attend() returns 0; undefined: every row has a real key
   at::Tensor has_key;
 };
@@ -27,6 +29,11 @@ AttentionMask self_attention_mask(const at::Tensor& mask, std::int64_t tokens);
 /// Does the same as self_attention_mask(), but lets each token attend only to itself and the tokens before it. Padding must be on the right
 /// (checked on the CPU; throws c10::Error). Real tokens then never attend to padding, so kernels for plain causal attention can be used.
 AttentionMask causal_attention_mask(const at::Tensor& mask, std::int64_t tokens);
+
+/// Does the same as self_attention_mask() with a bias [1, heads, N, N] that is added to the scores, and lets each token attend only to tokens
+/// at most `window` places away; 0 means all. The bias may be undefined. With `causal`, tokens attend only to themselves and earlier tokens.
+AttentionMask placed_attention_mask(const at::Tensor& mask, std::int64_t tokens, const at::Tensor& bias, std::int64_t window, bool causal,
+                                    const at::Device& device);
 
 /// Computes multi-head attention on projected inputs. Heads are contiguous slices of the width, and scores are scaled by
 /// (width/heads)^-1/2. query [B, N, w], key and value [B, K, w]; returns [B, N, w]. If the mask is packed, inputs and result are [T, w].

@@ -93,16 +93,19 @@ bool mixes_rows(const torch::nn::Module& module) {
   return std::ranges::any_of(module.modules(), [](const auto& each) { return mixes(*each); });
 }
 
-LayerNorm::LayerNorm(std::int64_t width, double eps)
-    : weight_(register_parameter("weight", at::ones({width}))),
-      bias_(register_parameter("bias", at::zeros({width}))),
-      eps_(eps) {}
+LayerNorm::LayerNorm(std::int64_t width, double eps, const std::string& kind)
+    : weight_(register_parameter("weight", at::ones({width}))), eps_(eps), centers_(kind != "rms") {
+  if (kind == "layer") bias_ = register_parameter("bias", at::zeros({width}));
+}
 
 at::Tensor LayerNorm::forward(const at::Tensor& x) {
-  return at::layer_norm(at_least_float(x), weight_.sizes(), at_least_float(weight_), at_least_float(bias_), eps_);
+  const at::Tensor wide = at_least_float(x), weight = at_least_float(weight_);
+  if (!centers_) return at::rms_norm(wide, weight.sizes(), weight, eps_);
+  return at::layer_norm(wide, weight.sizes(), weight, has_bias() ? at_least_float(bias_) : bias_, eps_);
 }
 
 at::Tensor LayerNorm::forward(const ResidualStream& stream) {
+  if (!has_bias()) return forward(residual_sum(stream)).to(compute_dtype(stream.x));
   return residual_norm(stream, norm_parameters(), compute_dtype(stream.x));
 }
 

@@ -20,14 +20,17 @@ at::Tensor linear(torch::nn::Linear& layer, const at::Tensor& x);
 template <class Norm>
 at::Tensor batch_norm(Norm& norm, const at::Tensor& x);
 
-/// LayerNorm over the last dimension with biased variance, computed in float32 even under autocast.
+/// LayerNorm over the last dimension with biased variance, computed in float32 even under autocast. `kind` is a value of the transformers'
+/// setting `norm`: layer; layer_no_bias; or rms, which divides by the root mean square (Zhang and Sennrich 2019) and has no bias either.
 class LayerNorm : public torch::nn::Module {
  public:
-  LayerNorm(std::int64_t width, double eps);
+  LayerNorm(std::int64_t width, double eps, const std::string& kind = "layer");
   at::Tensor forward(const at::Tensor& x);
   /// Normalizes a residual stream. Adds its update in the same pass.
   at::Tensor forward(const ResidualStream& stream);
+  /// The parameters for kernels, which compute norms with a bias only (has_bias()).
   NormParameters norm_parameters() const { return {weight_, bias_, eps_}; }
+  bool has_bias() const { return bias_.defined(); }
   const at::Tensor& weight() const { return weight_; }
   const at::Tensor& bias() const { return bias_; }
   /// Normalizes over the channels of a map [B, C, H, W]; the result is channels-last in memory.
@@ -37,6 +40,7 @@ class LayerNorm : public torch::nn::Module {
   at::Tensor weight_;
   at::Tensor bias_;
   double eps_;
+  bool centers_;  // whether the mean is subtracted
 };
 
 /// A learned factor `gamma` per channel (Touvron et al. 2021), initially `start`.

@@ -8,7 +8,7 @@
 namespace tessera {
 
 at::Tensor resize_position_embedding(const at::Tensor& embedding, config::Size grid, config::Size old_grid,
-                                     std::int64_t prefix, bool antialias) {
+                                     std::int64_t prefix, const std::string& resampling) {
   TORCH_CHECK(embedding.dim() == 2 && embedding.size(0) == prefix + old_grid.height * old_grid.width,
               "resize_position_embedding: expected ", prefix, " + ", old_grid.height, " x ", old_grid.width,
               " rows, got ", embedding.sizes());
@@ -16,8 +16,9 @@ at::Tensor resize_position_embedding(const at::Tensor& embedding, config::Size g
   const at::Tensor image =
       at_least_float(embedding.slice(0, prefix)).t().reshape({1, embedding.size(1), old_grid.height, old_grid.width});
   const std::vector<std::int64_t> size = {grid.height, grid.width};
-  const at::Tensor resized = antialias ? at::_upsample_bicubic2d_aa(image, size, /*align_corners=*/false)
-                                       : at::upsample_bicubic2d(image, size, /*align_corners=*/false);
+  const at::Tensor resized = resampling == "bilinear"  ? at::_upsample_bilinear2d_aa(image, size, /*align_corners=*/false)
+                             : resampling == "bicubic" ? at::upsample_bicubic2d(image, size, /*align_corners=*/false)
+                                                       : at::_upsample_bicubic2d_aa(image, size, /*align_corners=*/false);
   const at::Tensor rows = resized.flatten(2).squeeze(0).t().to(embedding.scalar_type());
   return at::cat({embedding.slice(0, 0, prefix), rows});
 }
@@ -68,12 +69,12 @@ config::Size square_grid(std::int64_t patches) {
 }
 
 at::Tensor fit_position_embedding(const at::Tensor& stored, config::Size grid, std::int64_t prefix,
-                                  std::int64_t width, bool antialias) {
+                                  std::int64_t width, const std::string& resampling) {
   if (stored.dim() != 2 || stored.size(1) != width || stored.size(0) <= prefix) return stored;
   const std::int64_t patches = stored.size(0) - prefix;
   if (patches == grid.height * grid.width) return stored;
   const config::Size old_grid = square_grid(patches);
-  return old_grid.height == 0 ? stored : resize_position_embedding(stored, grid, old_grid, prefix, antialias);
+  return old_grid.height == 0 ? stored : resize_position_embedding(stored, grid, old_grid, prefix, resampling);
 }
 
 }  // namespace tessera

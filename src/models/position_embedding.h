@@ -8,11 +8,11 @@
 
 namespace tessera {
 
-/// Resizes position embeddings [prefix + h*w, width] from `old_grid` to `grid`. The interpolation is bicubic with half-pixel centers, and
-/// with antialias by default (ATen's _upsample_bicubic2d_aa, as OpenCLIP does on load); the first `prefix` rows are copied. If the grids
-/// are equal, the input is returned. Computes in at least float32.
+/// Resizes position embeddings [prefix + h*w, width] from `old_grid` to `grid`, with half-pixel centers. `resampling` is a value of the
+/// ViT's setting position_resampling: bicubic with antialias (ATen's _upsample_bicubic2d_aa, as OpenCLIP does on load), bicubic without, or
+/// bilinear with antialias. The first `prefix` rows are copied. If the grids are equal, the input is returned. Computes in at least float32.
 at::Tensor resize_position_embedding(const at::Tensor& embedding, config::Size grid, config::Size old_grid,
-                                     std::int64_t prefix, bool antialias = true);
+                                     std::int64_t prefix, const std::string& resampling = "antialiased");
 
 /// Resizes position embeddings [1, h*w, width] from `old_grid` to `grid` as GroupViT does: bicubic (a = -0.75),
 /// half-pixel centers, without antialias. If the grids are equal, the input is returned. Computes in at least float32.
@@ -35,6 +35,6 @@ config::Size square_grid(std::int64_t patches);
 /// Resizes stored position embeddings to `grid`. The grid of the stored embeddings is unknown: it is taken to be `grid` if the number of
 /// positions agrees, otherwise a square. Anything that cannot be a position embedding of this width is returned unchanged.
 at::Tensor fit_position_embedding(const at::Tensor& stored, config::Size grid, std::int64_t prefix, std::int64_t width,
-                                  bool antialias = true);
+                                  const std::string& resampling = "antialiased");
 
 }  // namespace tessera

@@ -16,6 +16,7 @@ EncoderRegistry& encoders() {
     add_encoder<ModifiedResnet, ModifiedResnetSettings>(list, "modified_resnet",
                                                         "CLIP's ResNet; read-out attention_pool_2d");
     add_convnext(list);
+    add_fastvit(list);
     add_timm_resnet(list);
     add_encoder<TextTransformer, TextTransformerSettings>(list, "text_transformer",
                                                           "text transformer, causal or bidirectional");

@@ -104,6 +104,14 @@ Rotation drawn_rotation_of_grid(const RotarySettings& s, config::Size grid, std:
   return rotation_at(s, augmented(s, places_of(s, grid, device), rows), head_width, prefix);
 }
 
+Rotation rotation_of_line(double base, bool halves, std::int64_t length, std::int64_t head_width, const at::Device& device) {
+  TORCH_CHECK(head_width % 2 == 0, "rotary positions: heads are ", head_width, " wide, but 2 must divide that");
+  const auto options = at::TensorOptions(device).dtype(at::kFloat);
+  const at::Tensor speeds = 1.0 / at::pow(base, at::arange(0, head_width, 2, options) / static_cast<double>(head_width));
+  const at::Tensor angles = at::outer(at::arange(length, options), speeds);
+  return {angles.cos(), angles.sin(), 0, halves};
+}
+
 at::Tensor rotated(const at::Tensor& x, std::int64_t heads, const Rotation& rotation) {
   if (!rotation.defined()) return x;
   const at::Tensor wide = at_least_float(x).unflatten(-1, {heads, x.size(-1) / heads});  // [B, N, h, d]

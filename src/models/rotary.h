@@ -70,6 +70,10 @@ Rotation rotation_of_grid(const RotarySettings& settings, config::Size grid, std
 Rotation drawn_rotation_of_grid(const RotarySettings& settings, config::Size grid, std::int64_t head_width,
                                 std::int64_t prefix, const at::Device& device, std::int64_t rows);
 
+/// Returns the 1-D rotation of a text's tokens: pair i of place p rotates by p * base^(-2 i / head_width). Throws c10::Error if 2 does not
+/// divide head_width.
+Rotation rotation_of_line(double base, bool halves, std::int64_t length, std::int64_t head_width, const at::Device& device);
+
 /// Rotates x [B, prefix + N, w], in which heads are contiguous slices of the width. Computes in at least float32 and
 /// returns x's own type.
 at::Tensor rotated(const at::Tensor& x, std::int64_t heads, const Rotation& rotation);

@@ -3,11 +3,26 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "src/models/transformer.h"
 #include <tessera/models/tower.h>
 
 namespace tessera {
+
+/// Blocks in which a token attends only to near tokens, and which may have rotary positions of another base (ModernBERT, Gemma 3).
+struct LocalAttentionSettings {
+  std::vector<std::int64_t> blocks;
+  std::int64_t window = 64;
+  double rotary_base = 10000.0;
+};
+
+template <class Visitor>
+void fields(Visitor& v, LocalAttentionSettings& s) {
+  v("blocks", s.blocks, "numbers of these blocks, from 0", config::at_least(0));
+  v("window", s.window, "a token attends to tokens at most this many places away", config::at_least(1));
+  v("rotary_base", s.rotary_base, "rotary_base in these blocks", config::above(0));
+}
 
 struct TextTransformerSettings : TransformerSettings {
   TextTransformerSettings() {
@@ -18,6 +33,11 @@ struct TextTransformerSettings : TransformerSettings {
   std::int64_t vocab_size = 49408;
   std::string attention = "causal";
   std::string position_embedding = "learned";
+  double rotary_base = 10000.0;
+  std::string rotary_pairs = "neighbors";
+  std::int64_t relative_buckets = 32;
+  std::int64_t relative_distance = 128;
+  std::optional<LocalAttentionSettings> local;
   std::optional<std::int64_t> position_rows;
   std::int64_t position_offset = 0;
   std::optional<std::int64_t> kept_positions;
@@ -35,8 +55,19 @@ void fields(Visitor& v, TextTransformerSettings& s) {
   fields(v, static_cast<TransformerSettings&>(s));
   v("attention", s.attention, "causal (CLIP) or bidirectional (SPARC, STAIR); padding is never attended to",
     config::one_of({"causal", "bidirectional"}));
-  v("position_embedding", s.position_embedding, "learned, or sinusoidal: fixed sines and cosines (NLLB's encoder)",
-    config::one_of({"learned", "sinusoidal"}));
+  v("position_embedding", s.position_embedding,
+    "learned; sinusoidal: fixed sines and cosines (NLLB's encoder); rotary: rotations of queries and keys (OpenCLIP's modern text tower, "
+    "ModernBERT, Gemma); relative: learned biases of the scores by distance (mT5); or none",
+    config::one_of({"learned", "sinusoidal", "rotary", "relative", "none"}));
+  v("rotary_base", s.rotary_base, "rotary: pair i of a head of width d rotates by base^(-2 i / d) for each place", config::above(0));
+  v("rotary_pairs", s.rotary_pairs,
+    "rotary: which channels form a pair: neighbors (0 and 1, 2 and 3 ...) or halves (i and i + half of the head's width)",
+    config::one_of({"neighbors", "halves"}));
+  v("relative_buckets", s.relative_buckets,
+    "relative: number of biases of a head, half of them for later tokens; half of these are for single distances, the others for ranges",
+    config::at_least(4));
+  v("relative_distance", s.relative_distance, "relative: from this distance on, all distances have the same bias", config::at_least(2));
+  v("local", s.local, "blocks that attend to near tokens only (ModernBERT, Gemma): {blocks: [1, 2, 4, 5], window: 64}; null: none");
   v("position_rows", s.position_rows,
     "rows of the table of learned positions, if it is longer than a text (BERT, RoBERTa); null: context_length, plus one for a "
     "class token");
@@ -61,9 +92,9 @@ void fields(Visitor& v, TextTransformerSettings& s) {
 
 std::optional<config::Problem> validate(const TextTransformerSettings& settings);
 
-/// CLIP's text transformer and, depending on its settings, the encoders of BERT, RoBERTa and NLLB. Parameters have
-/// OpenCLIP's names (token_embedding, positional_embedding, transformer, ln_final), plus ln_pre and type_embedding if
-/// the settings ask for them. Texts may be shorter than context_length; they use the first positions.
+/// CLIP's text transformer and, depending on its settings, OpenCLIP's modern text tower and the encoders of BERT, RoBERTa, NLLB, ModernBERT,
+/// mT5 and Gemma 3. Parameters have OpenCLIP's names (token_embedding, positional_embedding, transformer, ln_final), plus ln_pre,
+/// type_embedding and relative_bias if the settings ask for them. Texts may be shorter than context_length; they use the first positions.
 class TextTransformer : public Encoder {
  public:
   explicit TextTransformer(const TextTransformerSettings& settings);
@@ -87,14 +118,20 @@ class TextTransformer : public Encoder {
  private:
   at::Tensor finish(const ResidualStream& last);
   Encoded encode_with_class_token(const at::Tensor& ids, const at::Tensor& mask);
-  /// Returns the vectors that are added to the tokens at positions 0, 1, ...: [n, w], where n is at least `length`.
+  /// Returns the vectors that are added to the tokens at positions 0, 1, ...: [n, w], where n is at least `length`; undefined if nothing
+  /// is added.
   at::Tensor positions(std::int64_t length) const;
+  /// Returns what the blocks must know about texts with this mask [B, length], which are packed if `rows` is defined.
+  SequenceInfo sequence_info(const at::Tensor& mask, std::int64_t length, const PackedRows& rows) const;
+  /// Returns the biases [1, heads, length, length] of the scores; undefined if positions are not relative.
+  at::Tensor score_bias(std::int64_t length) const;
 
   TextTransformerSettings settings_;
   std::shared_ptr<torch::nn::Module> token_embedding_;
   at::Tensor token_weight_;
   at::Tensor positional_embedding_;
   at::Tensor type_embedding_;
+  at::Tensor relative_bias_;  // [buckets, heads]
   at::Tensor class_embedding_;
   std::shared_ptr<Transformer> transformer_;
   std::shared_ptr<LayerNorm> ln_pre_, ln_final_;

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <ATen/ATen.h>
 
 #include "src/models/batch_norm.h"
@@ -8,7 +10,13 @@
 namespace tessera {
 
 std::optional<config::Problem> validate(const TransformerSettings& s) {
-  if (s.width % s.heads != 0) return config::Problem{"heads", concat(s.heads, " does not divide width ", s.width)};
+  if (!s.head_width && s.width % s.heads != 0) return config::Problem{"heads", concat(s.heads, " does not divide width ", s.width)};
+  if (s.head_width && *s.head_width < 1) return config::Problem{"head_width", "must be at least 1"};
+  if (s.key_heads && (*s.key_heads < 1 || s.heads % *s.key_heads != 0))
+    return config::Problem{"key_heads", concat(*s.key_heads, " does not divide heads ", s.heads)};
+  if (s.score_scale && !(*s.score_scale > 0)) return config::Problem{"score_scale", "must be above 0"};
+  if (!s.first_norm && s.block_norm != "before" && s.block_norm != "both")
+    return config::Problem{"first_norm", concat("false leaves out a norm before attention, but block_norm is ", s.block_norm)};
   if (s.mlp_hidden && *s.mlp_hidden < 1) return config::Problem{"mlp_hidden", "must be at least 1"};
   if (mlp_width(s) < 1)
     return config::Problem{"mlp_ratio", concat("int(width * mlp_ratio) must be at least 1, but width is ", s.width)};
@@ -19,13 +27,17 @@ std::int64_t mlp_width(const TransformerSettings& s) {
   return s.mlp_hidden.value_or(static_cast<std::int64_t>(static_cast<double>(s.width) * s.mlp_ratio));
 }
 
+std::int64_t head_width(const TransformerSettings& s) {
+  return s.head_width.value_or(s.width / s.heads);
+}
+
 Transformer::Transformer(const TransformerSettings& settings, BlockInitialization initialization,
                          const FeedForwardOfBlock& feed_forward)
     : drop_path_(settings.drop_path), grad_checkpointing_(settings.grad_checkpointing) {
   register_module("resblocks", resblocks_);
   for (std::int64_t i = 0; i < settings.layers; ++i)
     resblocks_->push_back(
-        std::make_shared<TransformerBlock>(settings, initialization, feed_forward ? feed_forward(i) : nullptr));
+        std::make_shared<TransformerBlock>(settings, initialization, feed_forward ? feed_forward(i) : nullptr, i == 0));
 }
 
 namespace {
@@ -33,7 +45,8 @@ namespace {
 using OnStream = std::function<ResidualStream(const ResidualStream&)>;
 
 // Runs a block such that the backward pass computes it again. Only the block's input is kept: the stream and its update.
-ResidualStream recomputed_block(const TransformerBlock& block, const OnStream& run, const ResidualStream& stream, const at::Tensor& factors) {
+ResidualStream recomputed_block(const TransformerBlock& block, const OnStream& run, const ResidualStream& stream, const SequenceInfo& sequence,
+                                const at::Tensor& factors) {
   const auto value_of = [](const std::vector<at::Tensor>& tensors) { return tensors.size() > 1 ? tensors[1] : at::Tensor(); };
   const auto tensors_of = [](const ResidualStream& of) {
     return of.update.value.defined() ? std::vector{of.x, of.update.value} : std::vector{of.x};
@@ -41,7 +54,9 @@ ResidualStream recomputed_block(const TransformerBlock& block, const OnStream& r
   ResidualUpdate update = stream.update;
   update.value.reset();
   std::vector<at::Tensor> parameters = block.parameters();
-  for (const at::Tensor& parameter : {update.bias, update.column_scale})
+  // A mask with a gradient is computed from learned biases of the scores.
+  const bool learned = sequence.mask.allowed.defined() && sequence.mask.allowed.requires_grad();
+  for (const at::Tensor& parameter : {update.bias, update.column_scale, learned ? sequence.mask.allowed : at::Tensor()})
     if (parameter.defined()) parameters.push_back(parameter);
   const auto body = [=](const std::vector<at::Tensor>& inputs) {
     ResidualStream given = {inputs[0], update};
@@ -82,13 +97,15 @@ ResidualStream Transformer::run(const at::Tensor& x, const SequenceInfo& sequenc
           drop_path_ * static_cast<double>(i) / static_cast<double>(std::max<std::int64_t>(1, layers - 1));
       factors = draws.narrow(1, 2 * (i - first), 2).ge(rate) / (1 - rate);
     }
-    const auto run = [&block, sequence, factors, real, of_tokens = keys[static_cast<std::size_t>(i)]](const ResidualStream& given) {
+    const bool local = sequence.local && std::ranges::find(sequence.local_blocks, i) != sequence.local_blocks.end();
+    const SequenceInfo& seen = local ? *sequence.local : sequence;
+    const auto run = [&block, seen, factors, real, of_tokens = keys[static_cast<std::size_t>(i)]](const ResidualStream& given) {
       const RealRows rows(real);
       std::optional<RowRngScope> scope;
       if (of_tokens.defined()) scope.emplace(of_tokens);
-      return block.forward(given, sequence, factors);
+      return block.forward(given, seen, factors);
     };
-    stream = again ? recomputed_block(block, run, stream, factors) : run(stream);
+    stream = again ? recomputed_block(block, run, stream, seen, factors) : run(stream);
   }
   return stream;
 }

@@ -16,7 +16,11 @@ struct TransformerSettings {
   std::int64_t width = 768;
   std::int64_t layers = 12;
   std::int64_t heads = 12;
+  std::optional<std::int64_t> head_width;
+  std::optional<std::int64_t> key_heads;
+  std::string norm = "layer";
   std::string block_norm = "before";
+  bool first_norm = true;
   double mlp_ratio = 4.0;
   std::optional<std::int64_t> mlp_hidden;
   std::string mlp = "plain";
@@ -27,6 +31,8 @@ struct TransformerSettings {
   bool mlp_bias = true;
   bool qk_norm = false;
   bool attention_norm = false;
+  std::string attention_gate = "none";
+  std::optional<double> score_scale;
   std::string activation = "gelu";
   double norm_eps = 1e-5;
   std::optional<double> layer_scale_init;
@@ -40,10 +46,18 @@ void fields(Visitor& v, TransformerSettings& s) {
   v("width", s.width, "width of the tokens", config::at_least(1));
   v("layers", s.layers, "number of blocks", config::in_range(0, config::kMostCount));
   v("heads", s.heads, "attention heads; divides width", config::at_least(1));
+  v("head_width", s.head_width, "width of a head, if it is not width / heads (Gemma, mT5); null: width / heads");
+  v("key_heads", s.key_heads,
+    "heads of keys and values, each of which serves heads / key_heads heads of queries (Gemma); divides heads; null: heads");
+  v("norm", s.norm,
+    "layer: LayerNorm; layer_no_bias: LayerNorm without bias (ModernBERT); rms: RMSNorm, which has no bias and subtracts no mean "
+    "(OpenCLIP's modern text tower, mT5, Gemma)",
+    config::one_of({"layer", "layer_no_bias", "rms"}));
   v("block_norm", s.block_norm,
-    "where a block's LayerNorms are: before: before attention and MLP (CLIP); after: after each sum with the input (BERT); on_updates: "
-    "after attention and MLP, before the sums (EVA-02's largest)",
-    config::one_of({"before", "after", "on_updates"}));
+    "where a block's norms are: before: before attention and MLP (CLIP); after: after each sum with the input (BERT); on_updates: "
+    "after attention and MLP, before the sums (EVA-02's largest); both: before and on_updates (Gemma)",
+    config::one_of({"before", "after", "on_updates", "both"}));
+  v("first_norm", s.first_norm, "whether the first block has a norm before attention (ModernBERT: false, because pre_norm is there)");
   v("mlp_ratio", s.mlp_ratio, "hidden width of the MLP = int(width * mlp_ratio)", config::above(0));
   v("mlp_hidden", s.mlp_hidden, "hidden width of the MLP, if it is not int(width * mlp_ratio); null: use mlp_ratio");
   v("mlp", s.mlp, "plain, or gated: activation(gate) * linear (SwiGLU with silu: EVA-02, DINOv2-g, DINOv3)",
@@ -56,10 +70,14 @@ void fields(Visitor& v, TransformerSettings& s) {
   v("mlp_bias", s.mlp_bias, "whether the MLP's linear layers have biases");
   v("qk_norm", s.qk_norm, "LayerNorm over each head's queries and keys");
   v("attention_norm", s.attention_norm, "LayerNorm on the heads' output, before the last projection (EVA-02)");
+  v("attention_gate", s.attention_gate,
+    "a linear map of attention's input whose sigmoid multiplies the heads' output: none; plain; or biased (OpenCLIP's modern text tower)",
+    config::one_of({"none", "plain", "biased"}));
+  v("score_scale", s.score_scale, "factor of attention's scores (mT5: 1); null: (width of a head)^-1/2");
   v("activation", s.activation,
     "gelu (exact), gelu_tanh, quick_gelu (x sigmoid(1.702 x), OpenAI's weights), silu or relu",
     config::one_of({"gelu", "gelu_tanh", "quick_gelu", "silu", "relu"}));
-  v("norm_eps", s.norm_eps, "epsilon of every LayerNorm (big_vision and timm: 1e-6)", config::above(0));
+  v("norm_eps", s.norm_eps, "epsilon of every norm (big_vision and timm: 1e-6)", config::above(0));
   v("layer_scale_init", s.layer_scale_init, "initial value of LayerScale; null: none");
   v("drop_path", s.drop_path,
     "share of samples that skip an update of the last block in training; for earlier blocks the share decreases linearly, to 0 at the "
@@ -76,6 +94,9 @@ std::optional<config::Problem> validate(const TransformerSettings& settings);
 
 /// Returns the hidden width of the MLP.
 std::int64_t mlp_width(const TransformerSettings& settings);
+
+/// Returns the width of an attention head.
+std::int64_t head_width(const TransformerSettings& settings);
 
 /// The residual blocks `resblocks.0` ..., with stochastic depth in training. The random numbers for stochastic depth come from
 /// row_uniform(), so a row skips the same residual branches however the batch is split into ranks and chunks.

@@ -14,10 +14,10 @@ Mlp::Mlp(const MlpShape& shape)
     : activation_(shape.activation),
       c_fc_(torch::nn::LinearOptions(shape.width, shape.hidden).bias(shape.bias)),
       c_proj_(torch::nn::LinearOptions(shape.hidden, shape.width).bias(shape.bias)) {
-  if (shape.input_norm) norm_in_ = register_module("norm_in", std::make_shared<LayerNorm>(shape.width, shape.norm_eps));
+  if (shape.input_norm) norm_in_ = register_module("norm_in", std::make_shared<LayerNorm>(shape.width, shape.norm_eps, shape.norm_kind));
   if (shape.gated) c_gate_ = register_module("c_gate", torch::nn::Linear(c_fc_->options));
   register_module("c_fc", c_fc_);
-  if (shape.norm) norm_ = register_module("norm", std::make_shared<LayerNorm>(shape.hidden, shape.norm_eps));
+  if (shape.norm) norm_ = register_module("norm", std::make_shared<LayerNorm>(shape.hidden, shape.norm_eps, shape.norm_kind));
   register_module("c_proj", c_proj_);
 }
 
@@ -60,21 +60,31 @@ void Mlp::initialize(double fc_deviation, double projection_deviation) {
 }
 
 TransformerBlock::TransformerBlock(const TransformerSettings& s, BlockInitialization initialization,
-                                   std::shared_ptr<FeedForward> feed_forward)
-    : norms_(s.block_norm == "before" ? NormPlace::before : s.block_norm == "after" ? NormPlace::after : NormPlace::on_updates) {
+                                   std::shared_ptr<FeedForward> feed_forward, bool first)
+    : norms_(norm_place(s.block_norm)) {
   const double width = static_cast<double>(s.width);
   const double projection_deviation = 1.0 / std::sqrt(width * 2.0 * static_cast<double>(s.layers));
-  ln_1_ = register_module("ln_1", std::make_shared<LayerNorm>(s.width, s.norm_eps));
+  const auto norm = [&](const char* name) { return register_module(name, std::make_shared<LayerNorm>(s.width, s.norm_eps, s.norm)); };
+  if (!first || s.first_norm) ln_1_ = norm("ln_1");
   attn_ = register_module(
       "attn", std::make_shared<MultiHeadAttention>(MultiHeadAttentionSettings{.width = s.width,
                                                                               .heads = s.heads,
+                                                                              .inner_width = s.heads * head_width(s),
                                                                               .input_bias = s.qkv_bias,
                                                                               .output_bias = s.out_bias,
+                                                                              .key_heads = s.key_heads.value_or(0),
+                                                                              .score_scale = s.score_scale,
+                                                                              .gate = s.attention_gate,
                                                                               .query_key_norm = s.qk_norm,
                                                                               .inner_norm = s.attention_norm,
-                                                                              .norm_eps = s.norm_eps}));
+                                                                              .norm_eps = s.norm_eps,
+                                                                              .norm_kind = s.norm}));
   if (initialization == BlockInitialization::text) attn_->initialize(1.0 / std::sqrt(width), projection_deviation);
-  ln_2_ = register_module("ln_2", std::make_shared<LayerNorm>(s.width, s.norm_eps));
+  ln_2_ = norm("ln_2");
+  if (norms_ == NormPlace::both) {
+    ln_1_post_ = norm("ln_1_post");
+    ln_2_post_ = norm("ln_2_post");
+  }
   if (!feed_forward) {
     const auto mlp = std::make_shared<Mlp>(MlpShape{.width = s.width,
                                                     .hidden = mlp_width(s),
@@ -83,7 +93,8 @@ TransformerBlock::TransformerBlock(const TransformerSettings& s, BlockInitializa
                                                     .bias = s.mlp_bias,
                                                     .norm = s.mlp_norm,
                                                     .input_norm = s.mlp_input_norm,
-                                                    .norm_eps = s.norm_eps});
+                                                    .norm_eps = s.norm_eps,
+                                                    .norm_kind = s.norm});
     if (initialization == BlockInitialization::text)
       mlp->initialize(1.0 / std::sqrt(2.0 * width), projection_deviation);
     feed_forward = mlp;
@@ -93,6 +104,12 @@ TransformerBlock::TransformerBlock(const TransformerSettings& s, BlockInitializa
     ls_1_ = register_module("ls_1", std::make_shared<LayerScale>(s.width, *s.layer_scale_init));
     ls_2_ = register_module("ls_2", std::make_shared<LayerScale>(s.width, *s.layer_scale_init));
   }
+}
+
+TransformerBlock::NormPlace TransformerBlock::norm_place(const std::string& block_norm) {
+  if (block_norm == "after") return NormPlace::after;
+  if (block_norm == "on_updates") return NormPlace::on_updates;
+  return block_norm == "both" ? NormPlace::both : NormPlace::before;
 }
 
 at::Tensor TransformerBlock::forward(const at::Tensor& x, const SequenceInfo& sequence, const at::Tensor& factors) {
@@ -115,7 +132,8 @@ ResidualUpdate TransformerBlock::update_of(const at::Tensor& value, const at::Te
 // Adds everything to the parts of a block that runs as one function. Returns false if such a function cannot run this block.
 bool TransformerBlock::add_to(BlockParts& parts, const SequenceInfo& sequence, const at::Tensor& factors) const {
   const auto* mlp = dynamic_cast<const Mlp*>(mlp_.get());
-  if (norms_ != NormPlace::before || mlp == nullptr || !mlp->add_to(parts) || !attn_->add_to(parts, sequence.mask, sequence.rotation))
+  if (norms_ != NormPlace::before || !ln_1_ || !ln_1_->has_bias() || mlp == nullptr || !mlp->add_to(parts) ||
+      !attn_->add_to(parts, sequence.mask, sequence.rotation))
     return false;
   parts.norm_1 = ln_1_->norm_parameters();
   parts.norm_2 = ln_2_->norm_parameters();
@@ -138,14 +156,19 @@ at::Tensor TransformerBlock::composed(const at::Tensor& input, const SequenceInf
     return factors.defined() ? update * factors.select(1, column).view(column_shape) : update;
   };
   // Returns x [..., width] plus the update that `part` computes from it. norms_ decides where the norm is applied.
-  const auto updated = [&](const at::Tensor& x, LayerNorm& norm, const std::shared_ptr<LayerScale>& scale, std::int64_t column, const auto& part) {
-    at::Tensor update = part(norms_ == NormPlace::before ? norm.forward(x) : x);
-    if (norms_ == NormPlace::on_updates) update = norm.forward(update);
+  using Norm = std::shared_ptr<LayerNorm>;
+  const bool before = norms_ == NormPlace::before || norms_ == NormPlace::both;
+  const auto updated = [&](const at::Tensor& x, const Norm& norm, const Norm& post, const std::shared_ptr<LayerScale>& scale,
+                           std::int64_t column, const auto& part) {
+    at::Tensor update = part(before && norm ? norm->forward(x) : x);
+    if (norms_ == NormPlace::on_updates) update = norm->forward(update);
+    if (post) update = post->forward(update);
     const at::Tensor sum = x + scaled(update, scale, column);
-    return (norms_ == NormPlace::after ? norm.forward(sum) : sum).to(x.scalar_type());
+    return (norms_ == NormPlace::after ? norm->forward(sum) : sum).to(x.scalar_type());
   };
-  const at::Tensor x = updated(input, *ln_1_, ls_1_, 0, [&](const at::Tensor& y) { return attn_->forward(y, sequence.mask, sequence.rotation); });
-  return updated(x, *ln_2_, ls_2_, 1, [&](const at::Tensor& y) { return mlp_->forward(y, sequence); });
+  const at::Tensor x = updated(input, ln_1_, ln_1_post_, ls_1_, 0,
+                               [&](const at::Tensor& y) { return attn_->forward(y, sequence.mask, sequence.rotation); });
+  return updated(x, ln_2_, ln_2_post_, ls_2_, 1, [&](const at::Tensor& y) { return mlp_->forward(y, sequence); });
 }
 
 std::vector<std::shared_ptr<torch::nn::Module>> TransformerBlock::adaptable_modules() const {
@@ -161,13 +184,14 @@ bool TransformerBlock::draws_for_tokens() const {
 
 at::Tensor TransformerBlock::forward_as(LastBlock kind, const at::Tensor& input, const SequenceInfo& sequence) {
   if (kind == LastBlock::plain) return forward(input, sequence);
-  TORCH_CHECK(norms_ == NormPlace::before, "another last block: expected one with its norms before attention and MLP");
+  TORCH_CHECK(norms_ == NormPlace::before && ln_1_, "another last block: expected one with its norms before attention and MLP");
   const auto scaled = [](const at::Tensor& update, const std::shared_ptr<LayerScale>& scale) {
     return scale ? scale->forward(update) : update;
   };
-  const std::vector<at::Tensor> qkv = attn_->queries_keys_values(ln_1_->forward(input), sequence.rotation);
+  const at::Tensor normed = ln_1_->forward(input);
+  const std::vector<at::Tensor> qkv = attn_->queries_keys_values(normed, sequence.rotation);
   const at::Tensor attended = attend_as(kind, qkv[0], qkv[1], qkv[2], attn_->heads(), sequence);
-  const at::Tensor update = scaled(attn_->project(attended), ls_1_);
+  const at::Tensor update = scaled(attn_->project(attended, normed), ls_1_);
   if (!keeps_residual(kind)) return update;
   const at::Tensor x = input + update;
   return x + scaled(mlp_->forward(ln_2_->forward(x), sequence), ls_2_);

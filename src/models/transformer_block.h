@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>
@@ -23,6 +24,9 @@ struct SequenceInfo {
   config::Size grid = {0, 0};  // rows and columns of the patches; {0, 0} unless the sequence has all patches of an image, row by row
   std::int64_t prefix = 0;     // number of tokens before the patches: the class token and registers
   Rotation rotation;           // the rotation of queries and keys
+  /// What the blocks with these numbers see instead of this (LocalAttentionSettings); null: all blocks see the same.
+  std::shared_ptr<const SequenceInfo> local = nullptr;
+  std::vector<std::int64_t> local_blocks = {};
 };
 
 /// The part of a block that follows attention. In files, its name within the block is `mlp`.
@@ -41,6 +45,7 @@ struct MlpShape {
   bool norm = false;        // LayerNorm `norm` before c_proj
   bool input_norm = false;  // LayerNorm `norm_in` on the input
   double norm_eps = 1e-5;   // epsilon of both LayerNorms
+  std::string norm_kind = "layer";
 };
 
 /// Two linear maps, `c_fc` and `c_proj`, with an activation between them; a gated Mlp has three maps.
@@ -89,13 +94,14 @@ class BlockPath {
 };
 
 /// A pre-norm residual block: x += ls_1 * attn(ln_1(x)); x += ls_2 * mlp(ln_2(x)). With `block_norm: after`, x = ln_1(x + ls_1 * attn(x))
-/// and so on; with `block_norm: on_updates`, x += ls_1 * ln_1(attn(x)) and so on. LayerScale is present if the settings ask for it.
+/// and so on; with `block_norm: on_updates`, x += ls_1 * ln_1(attn(x)) and so on; with `block_norm: both`,
+/// x += ls_1 * ln_1_post(attn(ln_1(x))) and so on. LayerScale is present if the settings ask for it.
 class TransformerBlock : public torch::nn::Module {
  public:
   /// `feed_forward` is the block's feed-forward part; the block does not initialize its weights. If it is null, the block creates the Mlp
-  /// that the settings describe.
+  /// that the settings describe. `first`: whether this is the transformer's first block (the setting first_norm).
   TransformerBlock(const TransformerSettings& settings, BlockInitialization initialization,
-                   std::shared_ptr<FeedForward> feed_forward = nullptr);
+                   std::shared_ptr<FeedForward> feed_forward = nullptr, bool first = false);
   /// Maps x [B, N, width], or packed [T, width], to the same shape. `factors` [B or T, 2] multiply the outputs of the two residual branches
   /// (attention, feed-forward) of each sample or packed token, for stochastic depth; undefined means 1.
   at::Tensor forward(const at::Tensor& x, const SequenceInfo& sequence = {}, const at::Tensor& factors = {});
@@ -116,12 +122,13 @@ class TransformerBlock : public torch::nn::Module {
   bool draws_for_tokens() const;
 
  private:
-  enum class NormPlace { before, after, on_updates };
+  enum class NormPlace { before, after, on_updates, both };
+  static NormPlace norm_place(const std::string& block_norm);
   at::Tensor composed(const at::Tensor& input, const SequenceInfo& sequence, const at::Tensor& factors);
   bool add_to(BlockParts& parts, const SequenceInfo& sequence, const at::Tensor& factors) const;
 
   NormPlace norms_;
-  std::shared_ptr<LayerNorm> ln_1_, ln_2_;
+  std::shared_ptr<LayerNorm> ln_1_, ln_2_, ln_1_post_, ln_2_post_;  // ln_1_ may be null in the first block
   std::shared_ptr<MultiHeadAttention> attn_;
   std::shared_ptr<FeedForward> mlp_;
   std::shared_ptr<LayerScale> ls_1_, ls_2_;

@@ -108,9 +108,10 @@ std::optional<config::Problem> validate(const VitSettings& s) {
     return config::Problem{"partial_patches", "needs images of at least one patch, and the stem patch"};
   if (s.rotary && s.regions)
     return config::Problem{"rotary", "regions have no grid and so no rotary positions: set one of the two to null"};
-  if (s.rotary && s.width / s.heads % 4 != 0)
-    return config::Problem{"rotary", concat("turns channels in fours, but heads are ", s.width / s.heads, " wide")};
-  return validate(static_cast<const TransformerSettings&>(s));
+  if (const auto problem = validate(static_cast<const TransformerSettings&>(s))) return problem;
+  if (s.rotary && head_width(s) % 4 != 0)
+    return config::Problem{"rotary", concat("turns channels in fours, but heads are ", head_width(s), " wide")};
+  return std::nullopt;
 }
 
 bool has_partial_patches(const VitSettings& s) {
@@ -143,7 +144,7 @@ Vit::Vit(const VitSettings& settings) : settings_(settings) {
         register_parameter("positional_embedding", scale * at::randn({positioned() + patches, settings.width}));
   }
   if (settings.pre_norm)
-    ln_pre_ = register_module("ln_pre", std::make_shared<LayerNorm>(settings.width, settings.norm_eps));
+    ln_pre_ = register_module("ln_pre", std::make_shared<LayerNorm>(settings.width, settings.norm_eps, settings.norm));
   const auto leff = [&](std::int64_t block) -> std::shared_ptr<FeedForward> {
     if (!settings.leff || block >= settings.leff->layers) return nullptr;
     return std::make_shared<Leff>(*settings.leff, settings.width, mlp_width(settings), settings.activation);
@@ -151,7 +152,7 @@ Vit::Vit(const VitSettings& settings) : settings_(settings) {
   transformer_ =
       register_module("transformer", std::make_shared<Transformer>(settings, BlockInitialization::image, leff));
   if (settings.final_norm != "none")
-    ln_post_ = register_module("ln_post", std::make_shared<LayerNorm>(settings.width, settings.norm_eps));
+    ln_post_ = register_module("ln_post", std::make_shared<LayerNorm>(settings.width, settings.norm_eps, settings.norm));
   if (settings.regions)
     region_tokens_ = std::make_unique<RegionTokens>(*settings.regions, settings.width, settings.class_token,
                                                     class_embedding_, *this);
@@ -223,7 +224,7 @@ Vit::Embedded Vit::embed(const TowerInput& input) {
 at::Tensor Vit::start_stream(const at::Tensor& tokens) {
   if (residual_type_ == at::kBFloat16 && autocast_type(tokens) == at::kBFloat16) {
     const at::Tensor x = tokens.to(at::kBFloat16);
-    return ln_pre_ ? residual_norm({x, {}}, ln_pre_->norm_parameters(), at::kBFloat16) : x;
+    return ln_pre_ ? ln_pre_->forward(ResidualStream{x, {}}).to(at::kBFloat16) : x;
   }
   return ln_pre_ ? ln_pre_->forward(tokens) : at_least_float(tokens);
 }
@@ -260,7 +261,7 @@ Vit::Embedded Vit::embed_patches(const TowerInput& input) {
 at::Tensor Vit::positions_of(config::Size grid) const {
   const bool any = grid.height * grid.width > 0;  // false if the grid is empty because the sample lacks this image
   const at::Tensor positions = any ? resize_position_embedding(positional_embedding_, grid, this->grid(), positioned(),
-                                                               settings_.position_resampling == "antialiased")
+                                                               settings_.position_resampling)
                                    : positional_embedding_.slice(0, 0, positioned());
   const std::int64_t bare = prefix() - positioned();  // number of prefix tokens without a position embedding
   if (bare == 0) return positions;
@@ -269,7 +270,7 @@ at::Tensor Vit::positions_of(config::Size grid) const {
 }
 
 Rotation Vit::rotation_with_prefix(config::Size grid, const at::Device& device) const {
-  Rotation out = rotation_of_grid(*settings_.rotary, grid, settings_.width / settings_.heads, 0, device);
+  Rotation out = rotation_of_grid(*settings_.rotary, grid, head_width(settings_), 0, device);
   out.cosine = at::constant_pad_nd(out.cosine, {0, 0, prefix(), 0}, 1);
   out.sine = at::constant_pad_nd(out.sine, {0, 0, prefix(), 0}, 0);
   return out;
@@ -290,13 +291,12 @@ config::Size Vit::patch_of_sequences() const {
 // A frozen encoder's rotation is not augmented, because that would only make its features vary from step to step.
 Rotation Vit::rotation(config::Size grid, const at::Tensor& x) const {
   const RotarySettings& rotary = *settings_.rotary;
-  const std::int64_t head_width = settings_.width / settings_.heads;
   const auto is_trained = [&] {
     return std::ranges::any_of(parameters(), [](const at::Tensor& parameter) { return parameter.requires_grad(); });
   };
   if (augments(rotary) && is_training() && is_trained())
-    return drawn_rotation_of_grid(rotary, grid, head_width, prefix(), x.device(), x.size(0));
-  return rotation_of_grid(rotary, grid, head_width, prefix(), x.device());
+    return drawn_rotation_of_grid(rotary, grid, head_width(settings_), prefix(), x.device(), x.size(0));
+  return rotation_of_grid(rotary, grid, head_width(settings_), prefix(), x.device());
 }
 
 std::int64_t Vit::positioned() const {
@@ -398,7 +398,7 @@ config::Size Vit::grid() const {
 at::Tensor Vit::adapt_weight(const std::string& name, const at::Tensor& stored) const {
   if (name != "positional_embedding") return stored;
   return fit_position_embedding(stored, grid(), positioned(), settings_.width,
-                                settings_.position_resampling == "antialiased");
+                                settings_.position_resampling);
 }
 
 }  // namespace tessera

@@ -73,9 +73,9 @@ void fields(Visitor& v, VitSettings& s) {
     "which tokens before the patches have a learned position: none, class_token, or all (class token and registers)",
     config::one_of({"none", "class_token", "all"}));
   v("position_resampling", s.position_resampling,
-    "how learned positions are resized to another grid: antialiased bicubic (OpenCLIP, timm) or plain bicubic "
-    "(transformers' DINOv2 without registers)",
-    config::one_of({"antialiased", "bicubic"}));
+    "how learned positions are resized to another grid: antialiased bicubic (OpenCLIP, timm), plain bicubic "
+    "(transformers' DINOv2 without registers), or antialiased bilinear (SigLIP 2's NaFlex)",
+    config::one_of({"antialiased", "bicubic", "bilinear"}));
   v("rotary", s.rotary, "2-D rotary positions in every block: {base: 100, coordinates: centered}; null: none");
   v("patch_dropout", s.patch_dropout,
     "share of an image's patches that are dropped in training, drawn again in each step (FLIP, Li et al. 2023)",

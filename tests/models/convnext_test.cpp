@@ -1,11 +1,62 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "src/models/batch_norm.h"
+#include "src/models/per_sample_rng.h"
 #include "tests/models/timm_cases.h"
 #include "tests/support/test_name.h"
 
 namespace tessera {
 namespace {
+
+/// The FastViTs of make_timm.py.
+const std::vector<TimmCase> kFastVitCases = {
+    {"mci0", "{image_size: [64, 96], layers: [1, 1, 1, 1], widths: [8, 16, 16, 32]}"},
+    {"mci3", "{image_size: [40, 32], layers: [1, 2, 1], widths: [8, 16, 32], mlp_ratio: 2, squeezed_stages: 0, norm: layer, stem_scale: false}"},
+    {"t8", "{image_size: 32, layers: [1, 1], widths: [8, 16], attention_stages: 0, squeezed_stages: 0, downsample_activation: false}"}};
+
+class FastVitCases : public testing::TestWithParam<TimmCase> {
+ protected:
+  void SetUp() override { load_exactly(*encoder_, below(want_, "model.")); }
+  std::map<std::string, at::Tensor> want_ = timm_case("fastvit_" + GetParam().name);
+  std::shared_ptr<Encoder> encoder_ = encoder_of("fastvit", GetParam().settings);
+};
+INSTANTIATE_TEST_SUITE_P(Options, FastVitCases, testing::ValuesIn(kFastVitCases), test_name<TimmCase>);
+
+TEST_P(FastVitCases, MatchesTimmsMapPooledVectorAndGradientOfThePixels) {
+  const at::Tensor pixels = want_.at("pixels").clone().set_requires_grad(true);
+  const Encoded got = encode(*encoder_, pixels);
+  const at::Tensor pooled = got.tokens.mean(1);
+  expect_close(got.tokens.detach(), tokens_of_map(want_.at("map")), 1e-5);
+  expect_close(pooled.detach(), want_.at("pooled"), 1e-5);
+  EXPECT_EQ(got.grid, encoder_->grid());
+  EXPECT_EQ(encoder_->width(), got.tokens.size(2));
+  const at::Tensor gradient = torch::autograd::grad({pooled.square().sum()}, {pixels})[0];
+  const at::Tensor& want = want_.at("pixels_gradient");
+  EXPECT_LE((gradient - want).norm().item<double>(), 1e-5 * want.norm().item<double>());
+  expect_rows_alone(*encoder_, want_.at("pixels"));
+}
+
+TEST(FastVit, RejectsSettingsThatFitNoImage) {
+  EXPECT_NE(settings_error("fastvit", "{layers: [1, 1]}").find("widths has 4 stages, but layers has 2"), std::string::npos);
+  EXPECT_NE(settings_error("fastvit", "{image_size: 16}").find("image_size is 16 x 16, below 32"), std::string::npos) << settings_error("fastvit", "{image_size: 16}");
+  EXPECT_NE(settings_error("fastvit", "{attention_stages: 5}").find("attention_stages"), std::string::npos);
+  EXPECT_NE(settings_error("fastvit", "{widths: [64, 128, 256, 500]}").find("500 is not a multiple of 32"), std::string::npos);
+}
+
+TEST(FastVit, DropPathDependsOnTheSampleAlone) {
+  const auto encoder = encoder_of("fastvit", "{image_size: 32, layers: [2, 2], widths: [8, 32], squeezed_stages: 0, drop_path: 0.5, layer_scale_init: 1}");
+  for (const auto& module : encoder->modules())
+    if (auto* norm = module->as<torch::nn::BatchNorm2d>()) norm->eval();  // batch norms of training mix rows
+  const at::NoGradGuard no_grad;
+  const at::Tensor pixels = at::randn({6, 3, 32, 32});
+  const auto tokens = [&](const at::Tensor& rows, const at::Tensor& keys) {
+    const RowRngScope scope(keys);
+    return encode(*encoder, rows).tokens;
+  };
+  const at::Tensor keys = row_keys(1, 0, 1, 6), whole = tokens(pixels, keys);
+  expect_close(tokens(pixels.slice(0, 2, 5), keys.slice(0, 2, 5)), whole.slice(0, 2, 5), 1e-5);
+  EXPECT_GT((tokens(pixels, row_keys(2, 0, 1, 6)) - whole).abs().max().item<double>(), 1e-3) << "another step";
+}
 
 const std::string kConvNextStart = "image_size: [64, 32], layers: [1, 2, 1, 1], ";
 const std::string kPlainConvNext = "{" + kConvNextStart + "widths: [8, 12, 16, 20]}";

@@ -16,7 +16,18 @@ namespace {
 
 TextTransformerSettings small_text(const std::string& attention) {
   TextTransformerSettings s;
-  s.width = 8, s.layers = 2, s.heads = 2, s.context_length = 8, s.vocab_size = 20, s.attention = attention;
+  s.width = 8, s.layers = 2, s.heads = 2, s.context_length = 8, s.vocab_size = 20;
+  s.attention = attention == "causal" || attention == "causal_local" ? "causal" : "bidirectional";
+  if (attention == "modern") {
+    s.norm = "rms", s.position_embedding = "rotary", s.mlp = "gated", s.activation = "silu", s.attention_gate = "biased", s.qk_norm = true;
+    s.block_norm = "both", s.qkv_bias = "none", s.pre_norm = true;
+  } else if (attention == "local" || attention == "causal_local") {
+    s.norm = "layer_no_bias", s.position_embedding = "rotary", s.rotary_pairs = "halves", s.pre_norm = true, s.first_norm = false;
+    s.local = LocalAttentionSettings{.blocks = {1}, .window = 2, .rotary_base = 100};
+    s.head_width = 6, s.heads = 4, s.key_heads = 2, s.score_scale = 0.3;
+  } else if (attention == "relative") {
+    s.norm = "rms", s.position_embedding = "relative", s.relative_buckets = 8, s.relative_distance = 6, s.grad_checkpointing = true;
+  }
   return s;
 }
 
@@ -115,7 +126,8 @@ TEST(Attention, CausalTowersPassNoMaskAndOthersASmallMaskWithoutCudnn) {
 }
 
 class TextAttention : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Kinds, TextAttention, testing::Values("causal", "bidirectional"), test_name<std::string>);
+INSTANTIATE_TEST_SUITE_P(Kinds, TextAttention, testing::Values("causal", "bidirectional", "modern", "local", "causal_local", "relative"),
+                         test_name<std::string>);
 
 TEST_P(TextAttention, PaddingChangesNothing) {
   at::manual_seed(1);
@@ -176,6 +188,57 @@ TEST_P(TextAttention, SkippingPaddingKeepsOutputsAndGradients) {
     }
     expect_close(outputs[0], outputs[1], 1e-12);
   }
+}
+
+// Tests in double precision, because single precision would hide small errors of the gradients.
+TEST_P(TextAttention, GradientsMatchFiniteDifferences) {
+  if (GetParam() == "causal" || GetParam() == "bidirectional") GTEST_SKIP() << "the golden cases hold these gradients";
+  at::manual_seed(9);
+  TextTransformerSettings settings = small_text(GetParam());
+  settings.vocab_size = 3, settings.mlp_ratio = 1;
+  TextTransformer text(settings);
+  text.to(at::kDouble);
+  const at::Tensor ids = at::randint(3, {2, 6}, at::kLong), mask = length_mask({6, 4}, 6), weights = at::randn({2, 6, 8}, at::kDouble);
+  {
+    const at::NoGradGuard no_grad;
+    for (const at::Tensor& parameter : text.parameters()) parameter.add_(0.3 * at::randn_like(parameter));
+  }
+  std::vector<at::Tensor> leaves;
+  for (const auto& item : text.named_parameters())
+    if (item.value().dim() < 2 || item.key() == "relative_bias" || item.key() == "token_embedding.weight") leaves.push_back(item.value());
+  expect_gradients_match(leaves, [&] { return (text.encode(text_input(ids, mask)).tokens * weights).sum(); }, 1e-5);
+}
+
+TEST(TextAttention, OfANearBlockStopsAtItsWindow) {
+  at::manual_seed(10);
+  TextTransformerSettings settings = small_text("bidirectional");
+  settings.layers = 1, settings.local = LocalAttentionSettings{.blocks = {0}, .window = 2};
+  TextTransformer text(settings);
+  text.eval();
+  const at::NoGradGuard no_grad;
+  const at::Tensor ids = at::zeros({1, 8}, at::kLong);
+  at::Tensor changed = ids.clone();
+  changed[0][3] = 5;
+  const at::Tensor differs = (text.encode(text_input(changed)).tokens - text.encode(text_input(ids)).tokens).abs().amax(2)[0] > 0;
+  EXPECT_TRUE(at::equal(differs, at::tensor({0, 1, 1, 1, 1, 1, 0, 0}).to(at::kBool))) << differs;
+}
+
+TEST(TextAttention, RejectsSettingsThatContradict) {
+  const auto problem = [](const std::function<void(TextTransformerSettings&)>& change) {
+    TextTransformerSettings s = small_text("bidirectional");
+    change(s);
+    return validate(s).value_or(config::Problem{}).key;
+  };
+  EXPECT_EQ(problem([](auto&) {}), "");
+  EXPECT_EQ(problem([](auto& s) { s.position_embedding = "relative", s.attention = "causal"; }), "position_embedding");
+  EXPECT_EQ(problem([](auto& s) { s.position_embedding = "relative", s.relative_distance = 8; }), "relative_distance");
+  EXPECT_EQ(problem([](auto& s) { s.position_embedding = "rotary", s.head_width = 3; }), "position_embedding");
+  EXPECT_EQ(problem([](auto& s) { s.position_embedding = "rotary", s.position_rows = 9; }), "position_rows");
+  EXPECT_EQ(problem([](auto& s) { s.position_embedding = "rotary", s.kept_positions = 3; }), "kept_positions");
+  EXPECT_EQ(problem([](auto& s) { s.local = LocalAttentionSettings{.blocks = {2}}; }), "local");
+  EXPECT_EQ(problem([](auto& s) { s.key_heads = 3; }), "key_heads");
+  EXPECT_EQ(problem([](auto& s) { s.first_norm = false, s.block_norm = "after"; }), "first_norm");
+  EXPECT_EQ(problem([](auto& s) { s.score_scale = 0; }), "score_scale");
 }
 
 // Tests only the gradients of LayerScale's own parameters. The golden cases hold the gradients of all other parameters.

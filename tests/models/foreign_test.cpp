@@ -33,8 +33,19 @@ double relative_error(const at::Tensor& got, const at::Tensor& want) {
 /// Small models in transformers' format, with the outputs that transformers computed.
 class ForeignFolder : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Families, ForeignFolder, testing::Values("clip", "siglip", "dinov2_registers", "dinov3", "clip_vision", "siglip_vision", "siglip_no_head",
-                                                                 "dinov2_classifier", "dinov3_biases", "vit", "metaclip_2"),
+                                                                 "dinov2_classifier", "dinov3_biases", "vit", "metaclip_2", "siglip2"),
                          test_name<std::string>);
+
+/// Returns images of several shapes as transformers passes them: patches [B, T, side * side * 3] with the channels last.
+TowerInput naflex_input(const NamedTensors& of) {
+  const at::Tensor& patches = of.at("patches");
+  const auto side = static_cast<std::int64_t>(std::lround(std::sqrt(static_cast<double>(patches.size(2)) / 3)));
+  TowerInput out;
+  out.patches = patches.unflatten(2, {side, side, 3}).permute({0, 1, 4, 2, 3}).flatten(2);
+  out.grids = of.at("grids");
+  out.mask = of.at("mask");
+  return out;
+}
 
 TEST_P(ForeignFolder, MatchesItsLibrary) {
   const std::string folder = test_data("foreign/" + GetParam());
@@ -42,7 +53,8 @@ TEST_P(ForeignFolder, MatchesItsLibrary) {
   const auto model = build_model(load_foreign_model(folder), folder);
   const NamedTensors want = io::load_safetensors(folder + "/expected.safetensors").tensors;
   const at::NoGradGuard no_grad;
-  EXPECT_LE(relative_error(model->encode_image(want.at("pixels")).global, want.at("image")), 1e-5);
+  const TowerInput images = want.contains("patches") ? naflex_input(want) : image_input(want.at("pixels"));
+  EXPECT_LE(relative_error(model->encode_image(images).global, want.at("image")), 1e-5);
   EXPECT_EQ(model->has_text_tower(), want.contains("text"));
   if (!model->has_text_tower()) return;
   const at::Tensor all = at::ones_like(want.at("ids"), at::kBool);
@@ -100,8 +112,22 @@ TEST(TextTowerAlone, ReadsTheOlderNamesOfNorms) {
   for (const auto& [name, tensor] : want) EXPECT_TRUE(got.contains(name) && at::equal(got.at(name), tensor)) << name;
 }
 
-TEST(TextTowerAlone, MatchesItsLibraryNextToAnotherImageTower) {
-  const std::string folder = test_data("foreign/bert");
+TEST(Naflex, ProcessorAndPositionsOfSiglip2AreRead) {
+  const ForeignModel foreign = read_foreign_folder(test_data("foreign/siglip2"));
+  const Preprocessing& p = foreign.model.preprocessing;
+  EXPECT_EQ(p.resize_mode, "naflex");
+  EXPECT_EQ(p.interpolation, "bilinear");
+  EXPECT_EQ(p.max_patches, 24);
+  EXPECT_EQ(p.patch_size, config::Size(4));
+  EXPECT_EQ(p.image_size, config::Size(16)) << "the learned positions";
+  EXPECT_EQ(foreign.model.image.encoder.settings.find("position_resampling")->text(), "bilinear");
+}
+
+class TextTowerOf : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Families, TextTowerOf, testing::Values("bert", "modernbert", "mt5", "gemma"), test_name<std::string>);
+
+TEST_P(TextTowerOf, MatchesItsLibraryNextToAnotherImageTower) {
+  const std::string folder = test_data("foreign/" + GetParam());
   const ForeignModel foreign = read_foreign_folder(folder);
   EXPECT_FALSE(foreign.image_tower);
   EXPECT_NE(error_of([&] { load_foreign_model(folder); }).find(folder + ": contains only a text tower: set it as model.text.from"), std::string::npos);
@@ -114,8 +140,21 @@ TEST(TextTowerAlone, MatchesItsLibraryNextToAnotherImageTower) {
   model.eval();
   const at::NoGradGuard no_grad;
   const NamedTensors want = io::load_safetensors(folder + "/expected.safetensors").tensors;
-  const at::Tensor all = at::ones_like(want.at("ids"), at::kBool);
-  EXPECT_LE(relative_error(model.encode_text(text_input(want.at("ids"), all)).global, want.at("text")), 1e-5);
+  const at::Tensor mask = want.contains("mask") ? want.at("mask") : at::ones_like(want.at("ids"), at::kBool);
+  EXPECT_LE(relative_error(model.encode_text(text_input(want.at("ids"), mask)).global, want.at("text")), 1e-5);
+}
+
+TEST_P(TextTowerOf, TensorsReadBackByTheSameRules) {
+  const std::string folder = test_data("foreign/" + GetParam());
+  const ForeignModel foreign = read_foreign_folder(folder);
+  const NamedTensors theirs = load_foreign_weights(folder);
+  const NamedTensors written = write_by_rules(foreign.rules, own_tensors(foreign, theirs, DualEncoder(next_to_an_image_tower(foreign)).state_dict(), folder)).tensors;
+  for (const auto& [name, tensor] : theirs) {
+    const bool left_out = std::ranges::any_of(foreign.left_out, [&](const PartLeftOut& part) { return name_fits(part.names, name); });
+    ASSERT_TRUE(written.contains(name) || left_out || name == "shared.weight") << name;
+    if (!written.contains(name)) continue;
+    EXPECT_TRUE(at::allclose(written.at(name), tensor, 0, 1e-6)) << name;  // Gemma's norms add 1
+  }
 }
 
 /// Tests arguments for timm's create_model. They change the settings that our table of timm's models lists.
@@ -150,7 +189,7 @@ class OpenClipTextTower : public testing::TestWithParam<std::string> {
   std::string folder_;
   ForeignModel foreign_;
 };
-INSTANTIATE_TEST_SUITE_P(Encoders, OpenClipTextTower, testing::Values("bert", "roberta", "nllb"), test_name<std::string>);
+INSTANTIATE_TEST_SUITE_P(Encoders, OpenClipTextTower, testing::Values("bert", "roberta", "nllb", "mt5", "modern", "modern_map", "modern_plain", "modernbert"), test_name<std::string>);
 
 TEST_P(OpenClipTextTower, MatchesOpenClipWithAndWithoutPadding) {
   const NamedTensors want = io::load_safetensors(folder_ + "/expected.safetensors").tensors;
@@ -173,10 +212,10 @@ std::string text_tower_error(const nlohmann::json& text) {
 TEST(OpenClipTextTowers, AreKnownByNameOrByAConfigurationInTheFolder) {
   EXPECT_EQ(text_tower_error({{"hf_model_name", "xlm-roberta-base"}}), "no error");
   EXPECT_NE(text_tower_error({{"hf_model_name", "somebody/some-encoder"}})
-                .find("nowhere/c.json: model_cfg.text_cfg.hf_model_name is somebody/some-encoder, whose settings are not known here (bert-base-uncased"),
+                .find("nowhere/c.json: model_cfg.text_cfg.hf_model_name is somebody/some-encoder, whose settings are not known here (Alibaba-NLP/gte-modernbert-base"),
             std::string::npos);
-  EXPECT_EQ(text_tower_error({{"hf_model_name", "google/mt5-base"}}),
-            "nowhere/c.json: the text tower google/mt5-base is not read: our models lack mT5's RMS norms and relative position biases");
+  EXPECT_EQ(text_tower_error({{"hf_model_name", "google/mt5-base"}}), "no error");
+  EXPECT_EQ(text_tower_error({{"hf_model_name", "answerdotai/ModernBERT-base"}, {"hf_model_config", {{"max_position_embeddings", 256}}}}), "no error");
 }
 
 TEST(OpenClipTextTowers, ErrorsNameWhatHasNoCounterpart) {
@@ -191,6 +230,19 @@ TEST(OpenClipTextTowers, ErrorsNameWhatHasNoCounterpart) {
     return error_of([&] { text_tower({config, "f/config.json"}, {"", "linear", 8, 8}); });
   };
   EXPECT_EQ(other("model_type", "gpt2").find("f/config.json: model_type is \"gpt2\", which is not a supported text encoder: bert"), 0);
+  const auto of_family = [](const nlohmann::json& config) { return error_of([&] { text_tower({config, "f/config.json"}, {"", "linear", 8, 8}); }); };
+  EXPECT_EQ(of_family({{"model_type", "gemma3_text"}, {"attn_logit_softcapping", 50.0}}).find("f/config.json: attn_logit_softcapping is 50.0"), 0);
+  EXPECT_EQ(of_family({{"model_type", "modernbert"}, {"layer_types", {"chunked_attention"}}}).find("f/config.json: layer_types is [\"chunked_attention\"]"), 0);
+  EXPECT_EQ(of_family({{"model_type", "mt5"}, {"feed_forward_proj", "gated-relu"}}).find("f/config.json: feed_forward_proj is \"gated-relu\""), 0);
+  const auto modern = [](const char* key, const nlohmann::json& value) {
+    nlohmann::json config = {{"text_arch", "modern"}, {"pool_type", "eos"}, {"eos_id", 1}};
+    config[key] = value;
+    return text_tower_error(config);
+  };
+  EXPECT_EQ(modern("qk_norm", true), "no error");
+  EXPECT_NE(modern("value_residual", true).find("model_cfg.text_cfg.value_residual is true"), std::string::npos);
+  EXPECT_NE(modern("pool_type", "last").find("last is not a pool of text_arch modern"), std::string::npos) << modern("pool_type", "last");
+  EXPECT_NE(text_tower_error({{"qk_norm", true}}).find("qk_norm: is read only with text_arch: modern"), std::string::npos) << text_tower_error({{"qk_norm", true}});
   EXPECT_EQ(other("position_embedding_type", "relative_key").find("f/config.json: position_embedding_type is \"relative_key\""), 0);
 }
 

@@ -236,7 +236,7 @@ TEST(Lora, DropoutKeepsTheMeanAndDropsItsShare) {
   attention.named_parameters()["lora_out_a"].copy_(at::eye(64));
   attention.named_parameters()["lora_out_b"].copy_(at::eye(64));
   for (const char* name : {"out_proj.weight", "out_proj.bias"}) attention.named_parameters()[name].zero_();
-  const at::Tensor dropped = attention.project(at::ones({1, 500, 64}));
+  const at::Tensor ones = at::ones({1, 500, 64}), dropped = attention.project(ones, ones);
   EXPECT_NEAR(dropped.eq(0).to(at::kFloat).mean().item<double>(), 0.25, 0.01);
   EXPECT_NEAR(dropped.mean().item<double>(), 1, 0.015);
   EXPECT_TRUE(dropped.eq(0).logical_or(dropped.sub(4.0 / 3).abs().lt(1e-5)).all().item<bool>());

@@ -109,7 +109,8 @@ class RoundTrip : public Publish, public testing::WithParamInterface<std::string
   std::string library() const { return GetParam().starts_with("open_clip") ? "open_clip" : "transformers"; }
 };
 INSTANTIATE_TEST_SUITE_P(Families, RoundTrip,
-                         testing::Values("clip", "siglip", "dinov2_registers", "dinov3", "open_clip_bert", "open_clip_roberta", "open_clip_nllb"),
+                         testing::Values("clip", "siglip", "dinov2_registers", "dinov3", "siglip2", "open_clip_bert", "open_clip_roberta", "open_clip_nllb", "open_clip_mt5",
+                                         "open_clip_modern", "open_clip_modern_map", "open_clip_modern_plain", "open_clip_modernbert"),
                          test_name<std::string>);
 
 TEST_P(RoundTrip, RestoresEveryByte) {
@@ -332,6 +333,40 @@ TEST_F(Publish, WritesAModelTrainedHereForTransformersAndOpenClip) {
   write(file, "open_clip", "open_clip");
   EXPECT_EQ(make_json(path("open_clip/open_clip_config.json")).at("model_cfg").at("quick_gelu"), true);
   expect_same_model(file, path("open_clip"));
+}
+
+TEST_F(Publish, WritesOpenClipsModernTextTower) {
+  ModelFile file = random_model(
+      "{image: {encoder: {name: vit, patch_size: 8, width: 12, layers: 1, heads: 3, activation: gelu}, readout: cls, projection: {name: linear, embed_dim: 6}},"
+      " text: {encoder: {name: text_transformer, context_length: 8, vocab_size: 49408, width: 16, layers: 2, heads: 2, norm: rms, norm_eps: 1e-6, mlp: gated,"
+      " mlp_hidden: 21, activation: silu, position_embedding: rotary, qkv_bias: none, out_bias: false, mlp_bias: false, attention_gate: biased, qk_norm: true,"
+      " block_norm: both}, readout: {name: eos, position: mask}, projection: {name: linear, embed_dim: 6}}, preprocessing: {image_size: 16}}");
+  file.tokenizer = clip_tokenizer(*file.model.text);
+  write(file, "open_clip");
+  const Json text = make_json(path("written/open_clip_config.json")).at("model_cfg").at("text_cfg");
+  EXPECT_EQ(text.at("text_arch"), "modern");
+  EXPECT_EQ(text.at("eos_id"), 49407);
+  expect_same_model(file, path("written"));
+  file.model.text->encoder.settings.set("rotary_pairs", config::Node::scalar("halves"));
+  left_ = std::distance(fs::directory_iterator(folder_), fs::directory_iterator());
+  EXPECT_NE(error_of(file, "open_clip").find("OpenCLIP has no counterpart of rotary pairs of halves"), std::string::npos) << error_of(file, "open_clip");
+}
+
+TEST_F(Publish, WritesANaflexModelTrainedHereForTransformers) {
+  ModelFile file = random_model(
+      "{image: {encoder: {name: vit, patch_size: 8, width: 12, layers: 1, heads: 3, activation: gelu_tanh, class_token: false, pre_norm: false, patch_bias: true,"
+      " norm_eps: 1e-6, position_resampling: bilinear}, readout: {name: map, heads: 3, mlp_hidden: 48, activation: gelu_tanh}, projection: none},"
+      " text: {encoder: {name: text_transformer, context_length: 8, vocab_size: 40, width: 12, layers: 1, heads: 3, attention: bidirectional,"
+      " activation: gelu_tanh, norm_eps: 1e-6}, readout: eos, projection: {name: linear, embed_dim: 12, bias: true}},"
+      " preprocessing: {resize_mode: naflex, interpolation: bilinear, image_size: 32, max_patches: 20, mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5]}}");
+  file.tokenizer = {"sentencepiece", config::parse_yaml("{pad_is_text: true}", "test")};
+  EXPECT_EQ(write(file, "transformers").what, "transformers' Siglip2Model");
+  EXPECT_EQ(make_json(path("written/config.json")).at("vision_config").at("num_patches"), 16);
+  EXPECT_EQ(make_json(path("written/preprocessor_config.json")).at("max_num_patches"), 20);
+  expect_same_model(file, path("written"));
+  file.model.image.encoder.settings.set("position_resampling", config::Node::scalar("antialiased"));
+  left_ = std::distance(fs::directory_iterator(folder_), fs::directory_iterator());
+  EXPECT_NE(error_of(file, "transformers").find("position_resampling is \"antialiased\", not \"bilinear\""), std::string::npos) << error_of(file, "transformers");
 }
 
 TEST_F(Publish, ConvertsClipFromTransformersToOpenClip) {

@@ -239,6 +239,10 @@ TEST(TransformerBlock, RunsAsOneFunctionIfItCan) {
   EXPECT_FALSE(of([](auto& s) { s.mlp_norm = true; }));
   EXPECT_FALSE(of([](auto& s) { s.mlp_input_norm = true; }));
   EXPECT_FALSE(of([](auto& s) { s.attention_norm = true; }));
+  EXPECT_FALSE(of([](auto& s) { s.block_norm = "both"; }));
+  EXPECT_FALSE(of([](auto& s) { s.norm = "rms"; }));
+  EXPECT_FALSE(of([](auto& s) { s.attention_gate = "plain"; }));
+  EXPECT_FALSE(of([](auto& s) { s.key_heads = 1; }));
 }
 
 TEST(TransformerBlock, OfBothKindsTakeTurns) {

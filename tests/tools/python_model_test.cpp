@@ -102,6 +102,19 @@ constexpr Case kCases[] = {
      "final_norm: none}, readout: cls, LINEAR"},
     {"nllb", "encoder: {VIT}, readout: cls, LINEAR",
      "encoder: {TEXT, attention: bidirectional, position_embedding: sinusoidal, position_offset: 2, embedding_scale: 3}, readout: cls, LINEAR"},
+    {"modern",
+     "encoder: {VIT, norm: rms, block_norm: both, attention_gate: biased, head_width: 8, key_heads: 1, rotary: {}}, readout: cls, LINEAR",
+     "encoder: {TEXT, attention: bidirectional, norm: rms, position_embedding: rotary, mlp: gated, activation: silu, attention_gate: plain, "
+     "qk_norm: true, qkv_bias: none, pre_norm: true}, readout: {name: map, heads: 2, attention_only: true, bias: false, qk_norm: rms}, LINEAR"},
+    {"modernbert", "encoder: {VIT, norm: layer_no_bias}, readout: cls, LINEAR",
+     "encoder: {TEXT, attention: bidirectional, norm: layer_no_bias, position_embedding: rotary, rotary_pairs: halves, pre_norm: true, "
+     "first_norm: false, local: {blocks: [1], window: 2, rotary_base: 100}}, readout: {name: map, heads: 4, attention_only: true}, LINEAR"},
+    {"gemma", "encoder: {VIT}, readout: cls, LINEAR",
+     "encoder: {TEXT, norm: rms, block_norm: both, head_width: 6, key_heads: 1, score_scale: 0.3, position_embedding: rotary, "
+     "local: {blocks: [0], window: 3}}, readout: gap, LINEAR"},
+    {"mt5", "encoder: {VIT}, readout: cls, LINEAR",
+     "encoder: {TEXT, attention: bidirectional, norm: rms, position_embedding: relative, relative_buckets: 8, relative_distance: 6, "
+     "score_scale: 1, qkv_bias: none}, readout: gap, LINEAR"},
     {"groups_of_groupvit", "encoder: {VIT}, readout: cls, projection: {name: mlp, embed_dim: 6, inner_dim: 10}",
      "encoder: {name: text_group_encoder, vocab_size: 30, context_length: 9, width: 8, heads: 2, token_layers: 1, "
      "group_layers: 0, num_groups: 3, variant: groupvit, hard: false}, readout: {name: groups, output_dim: 6, "

@@ -80,7 +80,9 @@ class Part:
 
     def norm(self, name, x, eps=1e-5):
         weight = self.weight(name + ".weight")
-        return F.layer_norm(x, weight.shape, weight, self.weight(name + ".bias"), eps)
+        if "rms" in (self.settings.get("norm"), self.settings.get("qk_norm")):
+            return F.rms_norm(x, weight.shape, weight, eps)
+        return F.layer_norm(x, weight.shape, weight, self.get(name + ".bias"), eps)
 
     def norm_of_map(self, name, x, eps):
         """Normalizes the channels of a map [B, C, H, W] at each position."""
@@ -124,17 +126,21 @@ def attend(q, k, v, heads, key_mask=None, causal=False):
 
 
 def multi_head_attention(part, query, keys, heads, key_mask=None, out="out_proj"):
-    """Takes the weights from one matrix (in_proj_weight), three matrices (q_proj_weight, ...) or three linear layers (q_proj, ...)."""
+    """Takes the weights from one matrix (in_proj_weight), three matrices (q_proj_weight, ...) or three linear layers (q_proj, ...). There
+    may be norms of queries and keys, and no last projection."""
     if part.has("q_proj.weight"):
         weights = [part.weight(f"{x}_proj.weight") for x in "qkv"]
         biases = [part.weight(f"{x}_proj.bias") for x in "qkv"]
     else:
         whole = part.has("in_proj_weight")
         weights = part.weight("in_proj_weight").chunk(3) if whole else [part.weight(f"{x}_proj_weight") for x in "qkv"]
-        biases = part.weight("in_proj_bias").chunk(3)
+        biases = part.weight("in_proj_bias").chunk(3) if part.has("in_proj_bias") else [None] * 3
     q = F.linear(query, weights[0], biases[0]).expand(keys.shape[0], -1, -1)
     k, v = (F.linear(keys, weights[i], biases[i]) for i in (1, 2))
-    return part.linear(out, attend(q, k, v, heads, key_mask))
+    if part.has("q_norm.weight"):
+        q, k = (part.norm(name, y.unflatten(-1, (heads, -1)), part.setting("norm_eps", 1e-6)).flatten(-2) for name, y in (("q_norm", q), ("k_norm", k)))
+    y = attend(q, k, v, heads, key_mask)
+    return part.linear(out, y) if part.has(out + ".weight") else y
 
 
 def rotated(x, heads, rotation):
@@ -152,14 +158,22 @@ def rotated(x, heads, rotation):
 
 def self_attention(part, x, heads, eps, key_mask, causal, rotation):
     weight, bias = part.weight("in_proj_weight"), part.get("in_proj_bias")
+    key_heads = part.setting("key_heads", heads)
+    width = weight.shape[0] // (heads + 2 * key_heads)  # of a head
+    sizes = [heads * width, key_heads * width, key_heads * width]
     parts = [part.get(name + "_bias") for name in "qkv"]
     if any(each is not None for each in parts):
-        bias = torch.cat([torch.zeros_like(weight[:weight.shape[0] // 3, 0]) if each is None else each for each in parts])
-    q, k, v = F.linear(x, weight, bias).chunk(3, -1)
+        bias = torch.cat([weight.new_zeros(size) if each is None else each for each, size in zip(parts, sizes)])
+    q, k, v = F.linear(x, weight, bias).split(sizes, -1)
     if part.has("q_norm.weight"):
-        q, k = (part.norm(name, y.unflatten(-1, (heads, -1)), eps).flatten(-2) for name, y in (("q_norm", q), ("k_norm", k)))
-    y = attend(rotated(q, heads, rotation), rotated(k, heads, rotation), v, heads, key_mask, causal)
-    return part.linear("out_proj", part.norm("norm", y, eps) if part.has("norm.weight") else y)
+        q, k = (part.norm(name, y.unflatten(-1, (-1, width)), eps).flatten(-2) for name, y in (("q_norm", q), ("k_norm", k)))
+    q, k = rotated(q, heads, rotation), rotated(k, key_heads, rotation)
+    q = q * (part.settings["score_scale"] * math.sqrt(width)) if part.settings.get("score_scale") else q
+    if key_heads != heads:
+        k, v = (y.unflatten(-1, (key_heads, width)).repeat_interleave(heads // key_heads, -2).flatten(-2) for y in (k, v))
+    y = attend(q, k, v, heads, key_mask, causal)
+    y = part.norm("norm", y, eps) if part.has("norm.weight") else y
+    return part.linear("out_proj", y * part.linear("gate", x).sigmoid() if part.has("gate.weight") else y)
 
 
 def gated_or_plain_mlp(part, x, activation, eps):
@@ -173,8 +187,9 @@ def block(part, x, heads, activation, eps=1e-5, key_mask=None, causal=False, fee
     """A transformer block under OpenCLIP's names. `norms` says where its norms are, as the setting block_norm does."""
     def updated(x, name, compute):
         norm, scale = (lambda y: part.norm("ln_" + name, y, eps)), part.get(f"ls_{name}.gamma")
-        y = compute(norm(x) if norms == "before" else x)
+        y = compute(norm(x) if norms in ("before", "both") and part.has(f"ln_{name}.weight") else x)
         y = norm(y) if norms == "on_updates" else y
+        y = part.norm(f"ln_{name}_post", y, eps) if norms == "both" else y
         x = x + (y if scale is None else y * scale)
         return norm(x) if norms == "after" else x
 

@@ -83,6 +83,8 @@ def map_pool(part, encoded):
     inner, (tokens, mask) = part.inner("attn_pool"), with_class_token(
         encoded._replace(tokens=zero_padding(encoded.tokens, encoded.mask)))
     x = multi_head_attention(inner.inner("attention"), inner.weight("probe")[None, None], tokens, part.setting("heads", 12), mask)
+    if part.setting("attention_only", False):
+        return x.squeeze(1) if mask is None else zero_padding(x.squeeze(1), mask.any(1))
     mlp, normed = inner.inner("mlp"), inner.norm("layernorm", x, part.setting("norm_eps", 1e-6))
     x = (x + mlp.linear("c_proj", activate(mlp.linear("c_fc", normed), part.setting("activation", "gelu")))).squeeze(1)
     return x if mask is None else zero_padding(x, mask.any(1))

@@ -153,7 +153,8 @@ def vit(part, pixels, mask=None, grids=None):
     if s("pre_norm", True):
         x = part.norm("ln_pre", x, eps)
     rotary = part.settings.get("rotary")
-    rotation = rotation_of(rotary, places, x.shape[2] // s("heads", 12), prefix) if rotary else None
+    head_width = s("head_width", x.shape[2] // s("heads", 12))
+    rotation = rotation_of(rotary, places, head_width, prefix) if rotary else None
     keys = None if mask is None else F.pad(mask, (prefix, 0), value=True)
     convolved = s("leff", {})
     for i in range(s("layers", 12)):

@@ -85,6 +85,14 @@ struct OpenClipText : OpenClipBlocks {
   std::string pool_type = "argmax", proj_type = "linear";
   std::string hf_model_name, hf_proj_type = "mlp", hf_pooler_type = "mean_pooler";
   bool no_causal_mask = false, proj_bias = false, embed_cls = false, correct_cls_mask = false;
+  // of the tower with text_arch: modern
+  std::string text_arch = "clip", attention_mode = "causal", pos_embed = "rope", mlp_type = "swiglu", norm_type = "rmsnorm",
+              norm_placement = "pre", tokenizer_type;
+  double rope_temperature = 10000.0, norm_eps = 1e-6;
+  bool qk_norm = false, attn_gated = false, pre_norm = false, attention_bias = false, mlp_bias = false;
+  std::optional<bool> gate_bias;
+
+  bool modern() const { return text_arch == "modern"; }
 };
 
 template <class Visitor>
@@ -96,7 +104,7 @@ void fields(Visitor& v, OpenClipText& s) {
   v("layers", s.layers, "", config::in_range(1, config::kMostCount));
   v("pad_id", s.pad_id, "has no effect with causal attention");
   v("eos_id", s.eos_id, "for pool_type: eos");
-  v("pool_type", s.pool_type, "", config::one_of({"argmax", "eos", "first", "last"}));
+  v("pool_type", s.pool_type, "", config::one_of({"argmax", "eos", "first", "last", "mean", "map"}));
   v("no_causal_mask", s.no_causal_mask, "");
   v("proj_bias", s.proj_bias, "");
   v("embed_cls", s.embed_cls, "");
@@ -105,6 +113,28 @@ void fields(Visitor& v, OpenClipText& s) {
   v("hf_model_name", s.hf_model_name, "the name of a transformers encoder");
   v("hf_proj_type", s.hf_proj_type, "of that encoder", config::one_of({"linear", "mlp", ""}));
   v("hf_pooler_type", s.hf_pooler_type, "of that encoder");
+  v("text_arch", s.text_arch, "modern: with RMS norms, gated MLPs and rotary positions", config::one_of({"clip", "modern"}));
+  v("attention_mode", s.attention_mode, "of the modern tower, as all keys below", config::one_of({"causal", "bidirectional"}));
+  v("pos_embed", s.pos_embed, "", config::one_of({"rope", "none", ""}));
+  v("rope_temperature", s.rope_temperature, "", config::above(0));
+  v("mlp_type", s.mlp_type, "", config::one_of({"swiglu", "mlp"}));
+  v("norm_type", s.norm_type, "", config::one_of({"rmsnorm", "layernorm"}));
+  v("norm_eps", s.norm_eps, "", config::above(0));
+  v("norm_placement", s.norm_placement, "", config::one_of({"pre", "sandwich"}));
+  v("qk_norm", s.qk_norm, "");
+  v("attn_gated", s.attn_gated, "");
+  v("pre_norm", s.pre_norm, "");
+  v("attention_bias", s.attention_bias, "");
+  v("mlp_bias", s.mlp_bias, "");
+  v("gate_bias", s.gate_bias, "null: as attention_bias");
+  v("tokenizer_type", s.tokenizer_type, "");
+}
+
+std::optional<config::Problem> validate(const OpenClipText& s) {
+  const bool modern_pool = s.pool_type == "mean" || s.pool_type == "map", clip_pool = s.pool_type == "first" || s.pool_type == "last";
+  if (s.modern() ? clip_pool : modern_pool) return config::Problem{"pool_type", concat(s.pool_type, " is not a pool of text_arch ", s.text_arch)};
+  if (s.qk_norm && !s.modern()) return config::Problem{"qk_norm", "is read only with text_arch: modern"};
+  return std::nullopt;
 }
 
 struct OpenClipModel {
@@ -112,6 +142,7 @@ struct OpenClipModel {
   bool quick_gelu = false, custom_text = false, coca = false;
   std::string tokenizer, cleanup;  // hf_tokenizer_name, and how texts are cleaned before tokenizing
   bool strips_separator = false;
+  nlohmann::json hf_model_config = nlohmann::json::object();  // values that replace those of the transformers encoder's config.json
   std::optional<double> init_logit_scale, init_logit_bias;
   OpenClipVision vision;
   OpenClipText text;
@@ -193,7 +224,7 @@ OpenClipFile parse_open_clip_config(const std::string& text, const std::string& 
   for (const char* of_no_meaning : {"cast_dtype", "output_dict", "nonscalar_logit_scale"}) model.erase(of_no_meaning);
   OpenClipJson &vision = model["vision_cfg"], &text_tower = model["text_cfg"];
   for (const char* of_training : {"timm_model_pretrained", "timm_drop", "timm_drop_path"}) vision.erase(of_training);
-  text_tower.erase("hf_model_pretrained");
+  for (const char* of_training : {"hf_model_pretrained", "variable_text", "bos_id", "tiktoken_name", "zero_init_residual"}) text_tower.erase(of_training);
   const auto none_for_null = [](OpenClipJson& section, const char* key) {  // in these files, a null means `none`, not the default
     if (section.contains(key) && section.at(key).is_null()) section[key] = "";
   };
@@ -204,8 +235,8 @@ OpenClipFile parse_open_clip_config(const std::string& text, const std::string& 
                         "scale_attn_inner", "scale_attn", "scale_fc"},
                        path);
   refuse_foreign_parts(text_tower, "model_cfg.text_cfg",
-                       {"use_pad_mask", "block_type", "qk_norm", "scaled_cosine_attn", "scale_heads",
-                        "scale_attn_inner", "scale_attn", "scale_fc"},
+                       {"use_pad_mask", "block_type", "scaled_cosine_attn", "scale_heads", "scale_attn_inner", "scale_attn", "scale_fc",
+                        "reg_tokens", "value_residual"},
                        path);
   const std::string tokenizer = text_tower.is_object() && text_tower.contains("hf_tokenizer_name") && text_tower.at("hf_tokenizer_name").is_string()
                                     ? text_tower.at("hf_tokenizer_name").get<std::string>() : "";
@@ -217,11 +248,14 @@ OpenClipFile parse_open_clip_config(const std::string& text, const std::string& 
     strips_separator = arguments.value("strip_sep_token", false);
   }
   for (const char* of_tokenizers : {"hf_tokenizer_name", "tokenizer_mode", "tokenizer_kwargs"}) text_tower.erase(of_tokenizers);
+  const nlohmann::json changes = text_tower.is_object() ? nlohmann::json(text_tower.value("hf_model_config", OpenClipJson())) : nlohmann::json();
+  text_tower.erase("hf_model_config");
   const bool coca = model.contains("multimodal_cfg");
   model.erase("multimodal_cfg");
   drop_nulls(json);
   OpenClipFile file = config::read<OpenClipFile>(config::from_json(nlohmann::json(json), path));
   file.model.coca = coca;
+  if (changes.is_object()) file.model.hf_model_config = changes;
   file.model.tokenizer = tokenizer;
   file.model.cleanup = cleanup;
   file.model.strips_separator = strips_separator;
@@ -302,12 +336,80 @@ TimmTower timm_tower_of(const OpenClipModel& model, const std::string& path) {
 TextTower transformers_text_of(const OpenClipModel& model, const std::string& path) {
   const OpenClipText& theirs = model.text;
   const std::string folder = std::filesystem::absolute(path).parent_path().string();
-  return text_tower(text_tower_config(theirs.hf_model_name, folder, path),
+  const ForeignConfig encoder = text_tower_config(theirs.hf_model_name, folder, path);
+  nlohmann::json settings = encoder.json();
+  settings.update(model.hf_model_config);
+  return text_tower({settings, encoder.path()},
                     {theirs.hf_pooler_type, theirs.hf_proj_type, model.embed_dim, theirs.context_length});
+}
+
+/// Returns the tower for OpenCLIP's ModernTextTransformer.
+TowerSettings modern_text_of(const OpenClipModel& model) {
+  const OpenClipText& theirs = model.text;
+  TextTransformerSettings text;
+  set_blocks(text, theirs, /*quick_gelu=*/false);
+  text.layers = theirs.layers;
+  text.heads = theirs.heads;
+  text.context_length = theirs.context_length;
+  text.vocab_size = theirs.vocab_size;
+  text.attention = theirs.attention_mode;
+  text.position_embedding = theirs.pos_embed == "rope" ? "rotary" : "none";
+  text.rotary_base = theirs.rope_temperature;
+  text.norm = theirs.norm_type == "rmsnorm" ? "rms" : "layer";
+  text.norm_eps = theirs.norm_eps;
+  text.block_norm = theirs.norm_placement == "sandwich" ? "both" : "before";
+  text.pre_norm = theirs.pre_norm;
+  text.qk_norm = theirs.qk_norm;
+  text.qkv_bias = theirs.attention_bias ? "all" : "none";
+  text.out_bias = theirs.attention_bias;
+  if (theirs.attn_gated) text.attention_gate = theirs.gate_bias.value_or(theirs.attention_bias) ? "biased" : "plain";
+  text.mlp_bias = theirs.mlp_bias;
+  if (theirs.mlp_type == "swiglu") {
+    text.mlp = "gated";
+    text.activation = "silu";
+  }
+  // An end token that a text lacks is where the mask ends, too.
+  config::ModuleSettings readout = module_with("eos", {{"position", "mask"}});
+  if (theirs.pool_type == "mean") readout = {"gap"};
+  if (theirs.pool_type == "map")
+    readout = module_with("map", {{"heads", theirs.heads}, {"attention_only", true}, {"bias", theirs.attention_bias},
+                                  {"qk_norm", theirs.qk_norm ? text.norm : "none"}, {"norm_eps", theirs.norm_eps}});
+  return {chosen("text_transformer", text), readout,
+          theirs.proj_type == "none" ? config::ModuleSettings{"none"} : linear_to(model.embed_dim, theirs.proj_bias)};
+}
+
+/// Returns the rules for ModernTextTransformer, whose names here have no prefix.
+std::vector<TensorRule> modern_text_rules(bool gated) {
+  using enum TensorChange;
+  std::vector<TensorRule> block = {{{"norm1.**"}, {"ln_1.**"}},
+                                         {{"norm1_post.**"}, {"ln_1_post.**"}},
+                                         {{"norm2.**"}, {"ln_2.**"}},
+                                         {{"norm2_post.**"}, {"ln_2_post.**"}},
+                                         {{"ls1.**"}, {"ls_1.**"}},
+                                         {{"ls2.**"}, {"ls_2.**"}},
+                                         {{"attn.qkv.weight"}, {"attn.in_proj_weight"}},
+                                         {{"attn.qkv.bias"}, {"attn.in_proj_bias"}},
+                                         {{"attn.proj.**"}, {"attn.out_proj.**"}},
+                                         {{"attn.**"}, {"attn.**"}}};
+  const std::vector<TensorRule> mlp = {{{"mlp.w12.weight"}, {"mlp.c_fc.weight", "mlp.c_gate.weight"}},
+                                       {{"mlp.w12.bias"}, {"mlp.c_fc.bias", "mlp.c_gate.bias"}},
+                                       {{"mlp.w3.**"}, {"mlp.c_proj.**"}}};
+  block = joined(block, gated ? mlp : std::vector<TensorRule>{{{"mlp.**"}, {"mlp.**"}}});
+  const std::vector<TensorRule> own = {{{"token_embedding.weight"}, {"token_embedding.weight"}},
+                                       {{"norm_pre.**"}, {"ln_pre.**"}},
+                                       {{"ln_final.**"}, {"ln_final.**"}},
+                                       {{"pool.query"}, {"attn_pool.probe"}, two_ahead},
+                                       {{"pool.q.weight", "pool.kv.weight"}, {"attn_pool.attention.in_proj_weight"}, same, {1, 2}},
+                                       {{"pool.q.bias", "pool.kv.bias"}, {"attn_pool.attention.in_proj_bias"}, same, {1, 2}},
+                                       {{"pool.**"}, {"attn_pool.attention.**"}},
+                                       {{"text_projection.weight"}, {"text_projection"}, transposed},
+                                       {{"text_projection.bias"}, {"text_projection_bias"}}};
+  return joined(with_prefixes(block, "blocks.*.", "transformer.resblocks.*."), own);
 }
 
 TowerSettings text_tower_of(const OpenClipModel& model) {
   const OpenClipText& theirs = model.text;
+  if (theirs.modern()) return modern_text_of(model);
   TextTransformerSettings text;
   set_blocks(text, theirs, model.quick_gelu);
   text.layers = theirs.layers;
@@ -327,7 +429,7 @@ TowerSettings text_tower_of(const OpenClipModel& model) {
 /// the prefix `text.` before the names of the text tower. Reading accepts names with and without the prefix. Writing uses the first rule
 /// that matches, so the rules with the names that this model's own files use come first.
 std::vector<TensorRule> name_rules(const OpenClipModel& model) {
-  const bool custom = model.custom_text || !model.text.hf_model_name.empty() || model.coca;
+  const bool custom = model.custom_text || !model.text.hf_model_name.empty() || model.coca || model.text.modern();
   const std::vector<TensorRule> module = {{{"text.text_projection.weight"}, {"text_projection"}, TensorChange::transposed},
                                           {{"text.text_projection.bias"}, {"text_projection_bias"}}};
   const TensorRule named{{"text.**"}, {"**"}}, plain{{"**"}, {"**"}};
@@ -350,6 +452,7 @@ ForeignModel open_clip_model(const std::string& text, const std::string& path) {
   out.library = "OpenCLIP";
   if (file.model.text.hf_model_name.empty()) {
     out.model.text = text_tower_of(file.model);
+    if (file.model.text.modern()) out.rules = with_prefixes(modern_text_rules(file.model.text.mlp_type == "swiglu"), "text.", "");
   } else {
     const TextTower tower = transformers_text_of(file.model, path);
     out.model.text = tower.tower;
@@ -368,7 +471,7 @@ ForeignModel open_clip_model(const std::string& text, const std::string& path) {
   out.model.preprocessing = file.preprocessing.ours;
   out.model.preprocessing.image_size = file.preprocessing.size.value_or(vision.image_size);
   out.model.unit_length = file.model.coca;
-  out.tokenizer_in_folder = !file.model.tokenizer.empty();
+  out.tokenizer_in_folder = !file.model.tokenizer.empty() || !file.model.text.tokenizer_type.empty();
   out.cleanup = file.model.cleanup;
   out.separator_is_padding = file.model.strips_separator;
   out.model = resolve(out.model, path);

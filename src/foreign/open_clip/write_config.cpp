@@ -97,8 +97,8 @@ class OpenClipConfigWriter {
     out["embed_dim"] = embed_dim();
     out["quick_gelu"] = quick_gelu();
     // OpenCLIP's class CLIP supports neither a projection with a bias nor a text tower of another library.
-    if (texts.contains("proj_bias") || texts.contains("no_causal_mask") || texts.contains("hf_model_name") || texts.contains("embed_cls"))
-      out["custom_text"] = true;
+    for (const char* key : {"proj_bias", "no_causal_mask", "hf_model_name", "embed_cls", "text_arch"})
+      if (texts.contains(key)) out["custom_text"] = true;
     if (const auto bias = file_.weights.find("logit_bias"); bias != file_.weights.end())
       out["init_logit_bias"] = bias->second.item<double>();
     out["vision_cfg"] = vision;
@@ -165,8 +165,47 @@ class OpenClipConfigWriter {
             {"head_width", settings.width * ModifiedResnet::kWidening / heads}};
   }
 
+  /// Returns the `text_cfg` of OpenCLIP's modern text tower.
+  OpenClipJson modern_text(const TextTransformerSettings& s) const {
+    const bool clip_tokens = file_.tokenizer.name.empty() || file_.tokenizer.name == "clip-bpe", gated = s.mlp == "gated";
+    require(s.position_embedding == "rotary" || s.position_embedding == "none", "these positions of texts");
+    require(s.rotary_pairs == "neighbors" && !s.local, "rotary pairs of halves, or local attention, in texts");
+    require(gated ? s.activation == "silu" : s.activation == "gelu", "this activation");
+    // OpenCLIP's tower takes every token with the padding's id for padding. In CLIP's texts, this is also the id of an exclamation mark.
+    require(s.attention == "causal" || !clip_tokens, "bidirectional attention to CLIP's tokens in its modern tower");
+    OpenClipJson out = {{"text_arch", "modern"}, {"context_length", s.context_length}, {"vocab_size", s.vocab_size}};
+    out.update(OpenClipJson{{"width", s.width}, {"heads", s.heads}, {"layers", s.layers}});
+    out["mlp_ratio"] = s.mlp_hidden ? (static_cast<double>(*s.mlp_hidden) + 0.5) / static_cast<double>(s.width) : s.mlp_ratio;
+    if (s.layer_scale_init) out["ls_init_value"] = *s.layer_scale_init;
+    out["attention_mode"] = s.attention;
+    out["pos_embed"] = s.position_embedding == "rotary" ? "rope" : "none";
+    out["rope_temperature"] = s.rotary_base;
+    out["mlp_type"] = gated ? "swiglu" : "mlp";
+    out["norm_type"] = s.norm == "rms" ? "rmsnorm" : "layernorm";
+    out["norm_eps"] = s.norm_eps;
+    out["norm_placement"] = s.block_norm == "both" ? "sandwich" : "pre";
+    out["qk_norm"] = s.qk_norm;
+    out["pre_norm"] = s.pre_norm;
+    out["attention_bias"] = s.out_bias;
+    out["attn_gated"] = s.attention_gate != "none";
+    if (s.attention_gate != "none") out["gate_bias"] = s.attention_gate == "biased";
+    out["mlp_bias"] = s.mlp_bias;
+    out["pad_id"] = 0;
+    constexpr std::int64_t kEndOfClip = 49407;
+    const std::string& pool = text().readout.name;
+    if (pool == "eos") {
+      require(clip_tokens, "the end token of this tokenizer in its modern tower");
+      out["eos_id"] = kEndOfClip;
+    }
+    out["pool_type"] = pool == "gap" ? "mean" : pool;
+    if (has_bias(text().projection)) out["proj_bias"] = true;
+    if (text().projection.name == "none") out["proj_type"] = "none";
+    return out;
+  }
+
   OpenClipJson text_transformer() const {
     const auto settings = read<TextTransformerSettings>(text().encoder);
+    if (settings.norm != "layer" || settings.mlp == "gated" || settings.position_embedding == "rotary") return modern_text(settings);
     const config::Node* sees_padding = file_.tokenizer.settings.find("pad_is_text");
     const bool bidirectional = settings.attention == "bidirectional";
     require(!bidirectional || (sees_padding != nullptr && sees_padding->text() == "true"),
@@ -215,7 +254,9 @@ class OpenClipConfigWriter {
   OpenClipJson transformer(const TransformerSettings& settings) const {
     const TransformerSettings defaults;
     require(settings.mlp == "plain" && !settings.mlp_norm && !settings.mlp_input_norm, "a gated or normalized MLP");
-    require(settings.block_norm == "before", "norms other than before attention and MLP");
+    require(settings.block_norm == "before" && settings.norm == "layer" && settings.first_norm, "norms other than LayerNorm before attention and MLP");
+    require(!settings.head_width && !settings.key_heads && !settings.score_scale && settings.attention_gate == "none",
+            "attention with a gate, or with another width, number or scale of heads");
     require(settings.qkv_bias == "all" && settings.out_bias && settings.mlp_bias && !settings.qk_norm && !settings.attention_norm, "attention without biases or with norms");
     require(settings.activation != "silu" && settings.activation != "relu", "this activation");
     OpenClipJson out = {{"layers", settings.layers}, {"width", settings.width}};

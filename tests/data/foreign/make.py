@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 """Writes the small models and tokenizers in this folder: random weights in the file formats of Hugging Face's libraries, and the
 outputs that those libraries compute with them. Needs torch, transformers, open_clip_torch, tokenizers and safetensors; run it in this
-folder."""
-import json, pathlib, random, shutil
+folder. modern_texts() needs OpenCLIP's main branch (4.2 or newer).
+
+    make.py [FUNCTION ...] [--seed N]     functions: towers, lone_towers, text_towers, modern_texts, lone_texts, naflex, tokenizers, older_tokenizers, tokenizer_classes
+"""
+import argparse, json, pathlib, random, shutil
 import torch, transformers
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers, Regex
@@ -81,24 +84,60 @@ def lone_towers():
     with torch.no_grad(): save_file({"ids": ids, "text": bert(input_ids=ids).last_hidden_state[:, 0].contiguous()}, folder / "expected.safetensors")
 
 
-def open_clip_text(name, seed, tower, **text):
-    """Writes an OpenCLIP folder that uses the transformers encoder `tower` as text tower."""
+def lone_text(name, seed, model, pad, pool=lambda tokens, mask: (tokens * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)):
+    """Writes a text encoder of transformers, and the vectors that `pool` makes of its tokens."""
+    folder = pathlib.Path(name); shutil.rmtree(folder, ignore_errors=True)
+    model = perturbed(model, seed); model.save_pretrained(folder)
+    g = torch.Generator().manual_seed(seed); ids = torch.randint(4, 40, (3, 12), generator=g); mask = torch.arange(12) < torch.tensor([12, 5, 2])[:, None]; ids[~mask] = pad
+    with torch.no_grad(): tokens = model(input_ids=ids, attention_mask=mask.long()).last_hidden_state
+    save_file({"ids": ids, "mask": mask, "text": pool(tokens, mask.float()).contiguous()}, folder / "expected.safetensors")
+    print(name, sum(f.stat().st_size for f in folder.iterdir()))
+
+
+def lone_texts(seed=0):
+    from transformers import Gemma3TextConfig, Gemma3TextModel, ModernBertConfig, ModernBertModel, MT5Config, MT5EncoderModel
+    small = dict(hidden_size=32, num_attention_heads=2, intermediate_size=24, vocab_size=40, attn_implementation="eager"); torch.manual_seed(seed)
+    lone_text("modernbert", 21 + seed, ModernBertModel(ModernBertConfig(**small, num_hidden_layers=4, local_attention=6, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2)), 0)
+    lone_text("mt5", 22 + seed, MT5EncoderModel(MT5Config(d_model=32, d_kv=12, d_ff=24, num_layers=2, num_heads=3, vocab_size=40, relative_attention_num_buckets=8, relative_attention_max_distance=6)), 0)
+    lone_text("gemma", 23 + seed, Gemma3TextModel(Gemma3TextConfig(**small, num_hidden_layers=3, num_key_value_heads=1, head_dim=12, query_pre_attn_scalar=20, sliding_window=6, sliding_window_pattern=3, use_bidirectional_attention=True)), 0)
+
+
+def naflex(seed=0):
+    """Writes a NaFlex model of SigLIP 2, and its embeddings of images of several shapes and of the same images with less padding."""
+    from transformers import Siglip2Config, Siglip2Model
+    small = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2); torch.manual_seed(seed); g = torch.Generator().manual_seed(31 + seed)
+    config = Siglip2Config(text_config=dict(small, vocab_size=40, intermediate_size=48, max_position_embeddings=8, projection_size=32), vision_config=dict(small, intermediate_size=40, patch_size=4, num_patches=16))
+    config._attn_implementation = "eager"
+    model = perturbed(Siglip2Model(config), 31 + seed); folder = pathlib.Path("siglip2"); shutil.rmtree(folder, ignore_errors=True); model.save_pretrained(folder)
+    json.dump({"image_processor_type": "Siglip2ImageProcessor", "do_resize": True, "resample": 2, "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True, "image_mean": [0.5] * 3, "image_std": [0.5] * 3,
+               "patch_size": 4, "max_num_patches": 24}, open(folder / "preprocessor_config.json", "w"))
+    grids = torch.tensor([[4, 4], [3, 7], [6, 2], [1, 5]]); mask = torch.arange(24) < grids.prod(1, keepdim=True); patches = torch.randn(4, 24, 48, generator=g); ids = torch.randint(0, 40, (3, 8), generator=g)
+    with torch.no_grad():
+        image = vector(model.get_image_features(pixel_values=patches, pixel_attention_mask=mask.long(), spatial_shapes=grids)); text = vector(model.get_text_features(input_ids=ids))
+    save_file({"patches": patches, "grids": grids, "mask": mask, "image": image.contiguous(), "ids": ids, "text": text.contiguous()}, folder / "expected.safetensors")
+    print("siglip2", sum(f.stat().st_size for f in folder.iterdir()))
+
+
+def open_clip_text(name, seed, tower=None, **text):
+    """Writes an OpenCLIP folder that uses the transformers encoder `tower`, if there is one, as text tower."""
     import open_clip
     from unittest import mock
     folder = pathlib.Path(name); shutil.rmtree(folder, ignore_errors=True); (folder / "configs").mkdir(parents=True)
+    names = {"hf_model_name": "somebody/some-encoder", "hf_tokenizer_name": "somebody/some-encoder"} if tower else {}
     config = {"embed_dim": 24, "custom_text": True, "vision_cfg": {"image_size": 16, "patch_size": 8, "width": 16, "layers": 1, "head_width": 8},
-              "text_cfg": {"hf_model_name": "somebody/some-encoder", "hf_tokenizer_name": "somebody/some-encoder", "context_length": 8, **text}}
+              "text_cfg": {**names, "context_length": 8, **text}}
     json.dump(config, open(folder / "configs/small.json", "w")); open_clip.add_model_config(folder / "configs"); torch.manual_seed(seed)
-    settings = transformers.AutoConfig.for_model(tower["model_type"], **{k: v for k, v in tower.items() if k != "model_type"})
+    settings = transformers.AutoConfig.for_model(tower["model_type"], **{k: v for k, v in tower.items() if k != "model_type"}) if tower else None
     with mock.patch.object(transformers.AutoConfig, "from_pretrained", lambda *_, **__: settings):
         model = perturbed(open_clip.create_model("small", pretrained=None, pretrained_hf=False), seed)
     shutil.rmtree(folder / "configs")
     preprocess = {"mean": [0.5] * 3, "std": [0.5] * 3, "size": 16}
     json.dump({"model_cfg": config, "preprocess_cfg": preprocess}, open(folder / "open_clip_config.json", "w"))
-    json.dump(tower, open(folder / "config.json", "w"))
+    if tower: json.dump(tower, open(folder / "config.json", "w"))
     save_file({k: v.contiguous().clone() for k, v in model.state_dict().items()}, folder / "open_clip_model.safetensors")
     g = torch.Generator().manual_seed(seed); ids = torch.randint(4, 40, (3, 8), generator=g); lengths = torch.tensor([8, 5, 2])
-    mask = torch.arange(8) < lengths[:, None]; ids[~mask] = tower["pad_token_id"]
+    mask = torch.arange(8) < lengths[:, None]; ids[~mask] = tower["pad_token_id"] if tower else text["pad_id"]
+    if "eos_id" in text: ids[torch.arange(3), lengths - 1] = text["eos_id"]
     x = torch.randn(2, 3, 16, 16, generator=g)
     with torch.no_grad(): out = {"pixels": x, "image": model.encode_image(x), "ids": ids, "mask": mask, "text": model.encode_text(ids)}
     save_file({k: v.contiguous() for k, v in out.items()}, folder / "expected.safetensors")
@@ -111,6 +150,20 @@ def text_towers():
     open_clip_text("open_clip_roberta", 6, dict(bert, model_type="xlm-roberta", pad_token_id=1, type_vocab_size=1), hf_pooler_type="mean_pooler", hf_proj_type="linear")
     m2m = dict(model_type="m2m_100", d_model=16, encoder_layers=2, encoder_attention_heads=2, encoder_ffn_dim=24, decoder_layers=1, decoder_attention_heads=2, decoder_ffn_dim=8, vocab_size=40, pad_token_id=1)
     open_clip_text("open_clip_nllb", 7, m2m, hf_pooler_type="cls_pooler", hf_proj_type="linear")
+    mt5 = dict(model_type="mt5", d_model=16, d_kv=6, d_ff=24, num_layers=2, num_heads=2, vocab_size=40, pad_token_id=0, relative_attention_num_buckets=8, relative_attention_max_distance=5)
+    open_clip_text("open_clip_mt5", 8, mt5, hf_pooler_type="mean_pooler", hf_proj_type="mlp")
+
+
+def modern_texts(seed=0):
+    """OpenCLIP's modern text tower with all of its options that Tessera reads, as its JSON files write them, and ModernBERT in OpenCLIP."""
+    modern = dict(text_arch="modern", variable_text=True, vocab_size=44, width=32, heads=4, layers=2, mlp_ratio=2.6666667, pad_id=42, bos_id=43, eos_id=41, tokenizer_type="tiktoken", tiktoken_name="r50k_base",
+                  pos_embed="rope", mlp_type="swiglu", norm_type="rmsnorm", attn_gated=True)
+    open_clip_text("open_clip_modern", 24 + seed, pool_type="eos", attention_mode="causal", norm_eps=1e-6, qk_norm=False, **modern)
+    open_clip_text("open_clip_modern_map", 25 + seed, pool_type="map", attention_mode="bidirectional", norm_eps=1e-5, qk_norm=True, attention_bias=True, mlp_bias=True, norm_placement="sandwich", ls_init_value=0.1, pre_norm=True, **modern)
+    open_clip_text("open_clip_modern_plain", 26 + seed, pool_type="mean", attention_mode="bidirectional", norm_eps=1e-5, gate_bias=True, proj_bias=True,
+                   **{**modern, "pos_embed": "none", "mlp_type": "mlp", "norm_type": "layernorm"})
+    bert = dict(model_type="modernbert", hidden_size=16, num_hidden_layers=4, num_attention_heads=2, intermediate_size=24, vocab_size=40, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2, local_attention=4)
+    open_clip_text("open_clip_modernbert", 27 + seed, bert, hf_pooler_type="cls_pooler", hf_proj_type="linear", pad_id=0, variable_text=True, hf_model_config={"max_position_embeddings": 8})
 
 
 def corpus():
@@ -244,4 +297,9 @@ def tokenizer_classes():
 
 
 if __name__ == "__main__":
-    towers(); lone_towers(); text_towers(); tokenizers(); older_tokenizers(); tokenizer_classes()
+    seeded = {"modern_texts": modern_texts, "lone_texts": lone_texts, "naflex": naflex}
+    plain = {f.__name__: f for f in (towers, lone_towers, text_towers, tokenizers, older_tokenizers, tokenizer_classes)}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("functions", nargs="*", default=[*plain, *seeded], metavar="FUNCTION"); parser.add_argument("--seed", type=int, default=0, help="of modern_texts, lone_texts and naflex")
+    arguments = parser.parse_args()
+    for name in arguments.functions: seeded[name](arguments.seed) if name in seeded else plain[name]()

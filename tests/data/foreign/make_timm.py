@@ -7,6 +7,7 @@ from safetensors.torch import save_file
 from timm.layers import HybridEmbed
 from timm.models.convnext import ConvNeXt
 from timm.models.eva import Eva
+from timm.models.fastvit import FastVit, LayerNorm2d, RepConditionalPosEnc
 from timm.models.resnet import BasicBlock, Bottleneck, ResNet
 from timm.models.vision_transformer import VisionTransformer
 from timm.models.vision_transformer_hybrid import ConvStem
@@ -41,6 +42,24 @@ def convnext(name, seed, **arguments):
     tokens = model.forward_features(pixels); pooled = model.forward_head(tokens)
     gradient, = torch.autograd.grad(pooled.square().sum(), pixels)
     write(f"convnext_{name}", {"pixels": pixels, "map": tokens, "pooled": pooled, "pixels_gradient": gradient} | weights(model))
+
+
+def fastvit(name, seed, size, **arguments):
+    generator = torch.Generator().manual_seed(seed); torch.manual_seed(seed)
+    model = randomize(FastVit(num_classes=0, **arguments), generator)
+    pixels = torch.randn(2, 3, *size, generator=generator).requires_grad_()
+    tokens = model.forward_features(pixels); pooled = model.forward_head(tokens, pre_logits=True)
+    gradient, = torch.autograd.grad(pooled.square().sum(), pixels)
+    write(f"fastvit_{name}", {"pixels": pixels, "map": tokens, "pooled": pooled, "pixels_gradient": gradient} | weights(model))
+
+
+def fastvits():
+    positions = functools.partial(RepConditionalPosEnc, spatial_shape=(7, 7))
+    mixers = lambda stages: ("repmixer",) * (stages - 1) + ("attention",)
+    fastvit("mci0", 51, (64, 96), layers=(1, 1, 1, 1), embed_dims=(8, 16, 16, 32), mlp_ratios=(3,) * 4, se_downsamples=(False, False, True, True), pos_embs=(None,) * 3 + (positions,), token_mixers=mixers(4), lkc_use_act=True)
+    fastvit("mci3", 52, (40, 32), layers=(1, 2, 1), embed_dims=(8, 16, 32), mlp_ratios=(2,) * 3, downsamples=(False, True, True), se_downsamples=(False,) * 3, pos_embs=(None,) * 2 + (positions,), token_mixers=mixers(3), lkc_use_act=True,
+            norm_layer=functools.partial(LayerNorm2d, eps=1e-5), stem_use_scale_branch=False)
+    fastvit("t8", 53, (32, 32), layers=(1, 1), embed_dims=(8, 16), mlp_ratios=(3,) * 2, downsamples=(False, True), se_downsamples=(False,) * 2, pos_embs=(None,) * 2, token_mixers=("repmixer",) * 2)
 
 
 def formula(shape, seed):
@@ -110,6 +129,7 @@ def main():
         resnet("deep", 24, size=(80, 48), block=BasicBlock, stem_type="deep", stem_width=16, avg_down=True)
     stem()
     transformers()
+    fastvits()
 
 
 if __name__ == "__main__": main()
