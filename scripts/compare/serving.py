@@ -2,7 +2,7 @@
 """Measures tessera-serve beside infinity-emb: requests per second, latency and processor time with 1, 8 and 64 clients, for texts and images,
 and the time from the start to the first answer. All servers serve the same CLIP ViT-B/32 with random weights, one after the other.
 
-  python3 -m venv V && V/bin/pip install "infinity-emb[server,torch,vision]==0.0.78" "transformers<5" "torch<2.9" torchvision
+  python3 -m venv V && V/bin/pip install "infinity-emb[server,torch,vision]==0.0.78" "transformers<5" "torch<2.9" torchvision aiohttp
   V/bin/python scripts/compare/serving.py --infinity V/bin/infinity_emb --seconds 20
 
 Without --photos FOLDER (a folder of JPEG files), the script makes 160 files of 640 x 480 pixels that compress like photographs. Each request
@@ -173,7 +173,8 @@ def main():
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--kinds", nargs="+", default=["text", "image"])
     parser.add_argument("--ours", nargs="*", default=["float32", "bfloat16"], help="precisions of tessera-serve")
-    parser.add_argument("--theirs", nargs="*", default=["float32", "bfloat16"], help="types of infinity-emb")
+    parser.add_argument("--theirs", nargs="*", default=["float32"],
+                        help="types of infinity-emb (default: float32; it ignores others for CLIP on a CPU)")
     parser.add_argument("--serve-option", action="append", default=[], help="a further word for tessera-serve")
     parser.add_argument("--out", type=pathlib.Path, help="JSON file of all numbers (default: beside the model)")
     args = parser.parse_args()
