@@ -57,7 +57,7 @@ def make_timm_shallow():
     whole, rows = timm.create_model, json.loads((ROOT / "configs/architectures/timm.json").read_text())["models"]
 
     def create_model(name, **kwargs):
-        row = rows[name]; key = "depths" if "settings" in row else "depth"
+        row = rows[name]; key = "layers" if row.get("encoder") == "fastvit" else "depths" if "settings" in row else "depth"
         return whole(name, **{key: shallow(row.get("settings", row)["layers"])}, **kwargs)
     timm.create_model = create_model
 
@@ -72,7 +72,7 @@ def shallow_config(name):
     tower = None
     if "hf_model_name" in text:
         tower = dict(HF_TEXTS.get(text["hf_model_name"], {}))
-        for key in ("num_hidden_layers", "encoder_layers"):
+        for key in ("num_hidden_layers", "encoder_layers", "num_layers"):
             if key in tower: tower[key] = shallow(tower[key])
     return config, tower
 

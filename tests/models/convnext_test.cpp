@@ -1,4 +1,5 @@
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/nn/modules/batchnorm.h>
 
 #include "src/models/batch_norm.h"
 #include "src/models/per_sample_rng.h"
