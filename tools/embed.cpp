@@ -12,6 +12,7 @@
 #include "src/index/sparse_files.h"
 #include "src/io/stand_in.h"
 #include "tools/checkpoint_arguments.h"
+#include "tools/precision_argument.h"
 #include "tools/embedding_file.h"
 #include "tools/engine_file.h"
 #include <tessera/base/error.h>

@@ -14,6 +14,7 @@
 #include "src/serving/http_server.h"
 #include "src/training/run/run_loss.h"
 #include "tools/checkpoint_arguments.h"
+#include "tools/precision_argument.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/config/shipped.h>
