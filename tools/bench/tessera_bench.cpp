@@ -512,8 +512,6 @@ int main(int argc, char** argv) {
   tune.add_to(tune_app);
   CLI::App& retrieval_app = *app.add_subcommand("retrieval", "recalls of many images and captions: time and peak memory");
   const std::function<int()> run_retrieval = tessera::tools::add_retrieval_benchmark(retrieval_app);
-  CLI::App& ranks_app = *app.add_subcommand("ranks", "start, agreement and failure of many small processes: time and requests to their store");
-  const std::function<int()> run_ranks = tessera::tools::add_ranks_benchmark(ranks_app);
 #ifdef TESSERA_WITH_DATA
   CLI::App& tokenizer_app = *app.add_subcommand("tokenizer", "captions per second of each tokenizer");
   const std::function<int()> run_tokenizers = tessera::tools::add_tokenizer_benchmark(tokenizer_app);
@@ -528,7 +526,6 @@ int main(int argc, char** argv) {
     if (data_app.parsed()) return run_data();
 #endif
     if (retrieval_app.parsed()) return run_retrieval();
-    if (ranks_app.parsed()) return run_ranks();
     if (loss_app.parsed()) return loss.run();
     if (readouts_app.parsed()) return readouts.run();
     if (step_app.parsed()) return step.run();
