@@ -50,7 +50,6 @@ TEST_F(DryRun, ReportsWhereMemoryGoes) {
                            "samples per step  32: batch 8 x accumulation 1 x ranks 4; the towers process 2 at a time",
                            "memory plan for each of 4 ranks, on the CPU",
                            "  weights ",
-                           "  gradients ",
                            "  optimizer ",
                            "  averaged weights ",
                            "  gradient buckets ",
