@@ -155,7 +155,7 @@ TEST_F(FromOpenClip, ErrorsNameTheFileAndTheParameter) {
            {"# nothing\n", ": # nothing: expected lines of name: value"},
            {"loss: 1\n", ": has no parameter of open_clip_train: expected its params.txt"},
            {"model: ViT-B-31\n", ": no architecture named ViT-B-31: did you mean ViT-B-32?"},
-           {"model: MobileCLIP-S1\n", "MobileCLIP-S1: timm's fastvit_mci1 is not read"},
+           {"model: swin_base_patch4_window7_224\n", "swin_base_patch4_window7_224: timm's swin_base_patch4_window7_224 is not read"},
            {"batch_size: 1.5\n", ": batch_size is 1.5: expected a whole number"},
            {"lr_scheduler: step\n", ": lr_scheduler is step: open_clip_train has cosine, const and const-cooldown"}}) {
     const std::string refusal = refusal_of(converting(text));
