@@ -56,6 +56,7 @@ void nested_groups(std::ostringstream& out) {
          "These are the settings of the keys above and below whose type is a group or null, or a list of groups. "
          "`[i]` is an element of a list, `NAME` a name of your choice.\n\n";
   std::vector<config::FieldDoc> rows;
+  append<BalanceSettings>(rows, "data.loader.balance");
   append<CaptionViewSettings>(rows, "data.loader.captions");
   append<CaptionSlots>(rows, "data.loader.captions.slots[i]");
   append<NegativeViewSettings>(rows, "data.loader.negatives");
