@@ -2,6 +2,7 @@
 
 #include "src/data/sources/mixture.h"
 #include "src/evaluation/tasks/patch_scores.h"
+#include "src/models/text_transformer.h"
 #include "src/models/vit.h"
 #include <tessera/base/error.h>
 #include <tessera/data/tokenizers/tokenizer.h>
@@ -76,6 +77,7 @@ void nested_groups(std::ostringstream& out) {
   append<MixtureComponentSettings>(rows, "sources[i]");
   append<RotarySettings>(rows, "rotary");
   append<LeffSettings>(rows, "leff");
+  append<LocalAttentionSettings>(rows, "local");
   append<VitRegionSettings>(rows, "regions");
   append<WindowSettings>(rows, "windows");
   table(out, rows);
