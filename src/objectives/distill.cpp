@@ -9,6 +9,7 @@
 #include "src/objectives/pairs/matryoshka.h"
 #include "src/objectives/pairs/soft_targets.h"
 #include "src/objectives/pairs/tiled_losses.h"
+#include "src/objectives/stored_teacher.h"
 #include <tessera/base/error.h>
 #include <tessera/config/file_path.h>
 #include <tessera/objectives/caption_settings.h>
@@ -47,23 +48,6 @@ void fields(auto& v, DistillSettings& s) {
   v("clip_weight", s.clip_weight, "weight of the contrast", config::at_least(0.0));
   v("distill_weight", s.distill_weight, "weight of the cross-entropy with the teacher's softmaxes", config::at_least(0.0));
   fields(v, s.common);
-}
-
-/// A teacher of `affinity`, whose embeddings the data hold.
-struct StoredTeacher {
-  std::int64_t width = 0;
-  double temperature = 0;
-};
-
-void fields(auto& v, StoredTeacher& s) {
-  v("width", s.width, "number of columns of its embeddings", config::at_least(1));
-  v("temperature", s.temperature, "what its cosines are divided by", config::above(0));
-}
-
-std::optional<config::Problem> validate(const StoredTeacher& s) {
-  if (s.width < 1) return config::Problem{"width", "is not set: give the number of columns of the teacher's embeddings"};
-  if (s.temperature == 0) return config::Problem{"temperature", "is not set: give what the teacher's cosines are divided by, such as 0.01"};
-  return std::nullopt;
 }
 
 struct AffinitySettings {

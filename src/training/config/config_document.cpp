@@ -4,6 +4,8 @@
 #include "src/evaluation/tasks/patch_scores.h"
 #include "src/models/text_transformer.h"
 #include "src/models/vit.h"
+#include "src/objectives/pairs/matryoshka.h"
+#include "src/objectives/stored_teacher.h"
 #include <tessera/base/error.h>
 #include <tessera/data/tokenizers/tokenizer.h>
 #include <tessera/evaluation/task.h>
@@ -78,6 +80,8 @@ void nested_groups(std::ostringstream& out) {
   append<RotarySettings>(rows, "rotary");
   append<LeffSettings>(rows, "leff");
   append<LocalAttentionSettings>(rows, "local");
+  append<MatryoshkaSettings>(rows, "matryoshka");
+  append<StoredTeacher>(rows, "teachers[i]");
   append<VitRegionSettings>(rows, "regions");
   append<WindowSettings>(rows, "windows");
   table(out, rows);
