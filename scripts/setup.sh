@@ -20,7 +20,6 @@ usage: scripts/setup.sh [--no-build | --programs] [--develop | --fuzz] [--cudnn-
   --export    also install the Python packages of `python -m tessera export --to onnx`, which its test needs, too (400 MB)
   --clients   also install the Python packages with which the tests use tessera-serve and the files of tessera-embed --to: openai, faiss-cpu,
               qdrant-client, opensearch-py, elasticsearch, pymilvus, milvus-lite (250 MB)
-              qdrant-client
   --launchers also install the Python packages with which the tests parse the files in scripts/launch: kubeflow-trainer-api, skypilot
   --jobs N    compiler processes (default: one per core, but at most one per 2 GB of memory)
 environment:

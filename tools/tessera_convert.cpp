@@ -9,6 +9,7 @@
 #include <tessera/base/text.h>
 #ifdef TESSERA_WITH_DATA
 #include "src/foreign/published_tokenizer.h"
+#include "src/training/checkpoint/checkpoint.h"
 #include "src/training/stages.h"
 #include <tessera/data/tokenizers/tokenizer.h>
 #endif
@@ -20,6 +21,7 @@
 #include "src/models/setting_differences.h"
 #include <tessera/base/log.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/io/safetensors.h>
 #include <tessera/models/model_file.h>
 
 namespace {
@@ -211,6 +213,20 @@ void write_folder(const Arguments& arguments) {
             << "; reading it back yielded the model's settings and tensors" << std::endl;
 }
 
+/// Writes the optimizer's whole state of a checkpoint, whose ranks may each have saved a part, as one file.
+void write_state([[maybe_unused]] const std::string& input, [[maybe_unused]] const std::string& output) {
+#ifdef TESSERA_WITH_DATA
+  if (!output.ends_with(".safetensors")) user_error(output, ": the output is safetensors: name a file that ends in .safetensors");
+  const std::string folder = std::filesystem::path(find_model_file(input)).parent_path();
+  if (!std::filesystem::exists(folder + "/manifest.json")) user_error(input, ": --to state needs a run or a checkpoint, like RUN/checkpoints/step_0001000");
+  const std::map<std::string, at::Tensor> state = whole_state(load_checkpoint(folder));
+  io::save_safetensors(output, state);
+  std::cout << output << ": the optimizer's state, " << state.size() << " tensors" << std::endl;
+#else
+  user_error("--to state: this program was built without the trainer");
+#endif
+}
+
 /// Returns the files with the weights of the input.
 std::vector<std::string> input_files(const std::string& input, bool theirs) {
   if (is_foreign_folder(input)) return foreign_weight_files(input);
@@ -239,6 +255,10 @@ int run(const Arguments& arguments) {
     user_error(arguments.input, ": describes its own model and tokenizer: leave out --from, --architecture, --settings and --vocab");
   if (arguments.threads) at::set_num_threads(*arguments.threads);
   const at::NoGradGuard guard;
+  if (arguments.to == "state") {
+    write_state(arguments.input, arguments.output);
+    return 0;
+  }
   const bool is_file = arguments.output.ends_with(".safetensors");
   if (arguments.to != "tessera" && !(arguments.to == "open_clip" && is_file)) {
     write_folder(arguments);
@@ -273,14 +293,15 @@ int main(int argc, char** argv) {
       "  tessera-convert --from open_clip --settings configs/sparo/laion400m_vitb32.yaml IN OUT\n"
       "  tessera-convert --from groupvit IN OUT\n"
       "  tessera-convert --settings RUN FINE_TUNED.pt OUT.safetensors\n"
-      "  tessera-convert --to open_clip RUN_OR_FILE OUT.safetensors");
+      "  tessera-convert --to open_clip RUN_OR_FILE OUT.safetensors\n"
+      "  tessera-convert --to state RUN_OR_CHECKPOINT OUT.safetensors");
   Arguments arguments;
-  const CLI::IsMember inputs({"tessera", "open_clip", "groupvit"}), outputs({"tessera", "open_clip", "transformers", "timm"});
+  const CLI::IsMember inputs({"tessera", "open_clip", "groupvit"}), outputs({"tessera", "open_clip", "transformers", "timm", "state"});
   app.add_option("input", arguments.input, "model to read: a file, a Tessera run or checkpoint folder, or a published folder");
   app.add_option("output", arguments.output, "file to write, or new folder with --to");
   tools::add_default(app, "--from", arguments.from, "format of the input; not needed for published folders and Tessera's own")
       ->check(inputs);
-  tools::add_default(app, "--to", arguments.to, "format of the output")->check(outputs);
+  tools::add_default(app, "--to", arguments.to, "format of the output; state: the optimizer's whole state of a checkpoint, whose ranks may each have saved a part")->check(outputs);
   tools::add_checkpoint_options(app, arguments.reading);
   app.add_option("--settings", arguments.settings,
                  "the model's settings, instead of --architecture: a YAML file (at the top level or under `model:`), a run or a model file. "

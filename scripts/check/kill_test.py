@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Interrupts a small training run in several ways, resumes it, and checks that its result is bit-identical to an uninterrupted run's.
 
-  scripts/check/kill_test.py [--only kill9,sigterm,torn,disk,rank_killed,rank_stopped] [--kills 20] [--seed 0] [--data '{name: parquet, path: ...}']
+  scripts/check/kill_test.py [--only kill9,sigterm,torn,disk,rank_killed,rank_stopped,ranks_killed] [--kills 20] [--seed 0] [--data '{name: parquet, path: ...}']
                        [--trainer build/bin/trainer] [--device cpu]
 
 kill9         SIGKILL at --kills random moments, with --resume auto each time: the result is bit-identical.
@@ -14,6 +14,8 @@ disk          the run's disk is full (a small tmpfs, so this needs root): a fail
 rank_killed   one of two ranks gets SIGKILL mid-step: exit code 1 or 137 and a line that names the rank; no process is left.
 rank_stopped  one of two ranks gets SIGSTOP mid-step: within distributed.heartbeat (5 s here) plus 4 s the job ends with exit
               code 1 and a line that names rank, host, phase and last step; no process is left, and --resume auto finishes the run.
+ranks_killed  one of four ranks, drawn at random, gets SIGKILL at --kills random moments, evaluations and saves included, with a sharded
+              optimizer state, gradients and --resume auto each time: the result is bit-identical to that of four ranks without a kill.
 
 Not part of CI because it takes minutes; needs only the standard library. Exit code 0: every outcome is as described.
 """
@@ -74,7 +76,7 @@ def tensors(path):
 
 def newest(run):
     folder = run / "checkpoints" / (run / "checkpoints/latest").read_text().strip()
-    return {name: tensors(folder / f"{name}.safetensors") for name in ("model", "ema", "state")}
+    return {file.name: tensors(file) for file in folder.glob("*.safetensors")}
 
 
 MEASURED = ("time", "seconds", "samples_per_second", "wait_share", "tflops", "mfu", "memory", "cut")  # these may differ between runs
@@ -203,6 +205,33 @@ class Runs:
     def rank_killed(self):
         self.lost_rank("rank_killed", signal.SIGKILL, (1, 137))
 
+    def ranks_killed(self, kills, chance):
+        # Evaluates and saves so often that a kill often falls into an evaluation or a save.
+        ranks = ("--nproc", "4", "--set", "distributed.shard=gradients", "data.loader.batch_size=4", "checkpoint.every_steps=5",
+                 "data.validation={name: shapes, split: validation, size: 200, image_size: 32}", "evaluation.every_steps=20",
+                 "evaluation.tasks=[{name: retrieval}, {name: validation_loss}]", "training.steps=200")
+        whole, run, done, phases = self.folder / "whole_ranks", self.folder / "ranks_killed", 0, {}
+        began = time.time()
+        finish(self.begin(whole, *ranks), 0)
+        duration = time.time() - began
+        while done < kills:
+            process = self.begin(run, *ranks)
+            try:
+                process.wait(chance.uniform(0.2, 0.6 * duration))
+            except subprocess.TimeoutExpired:
+                workers = children(process.pid)
+                if workers:
+                    done += 1
+                    os.kill(int(chance.choice(workers)), signal.SIGKILL)
+            said = finish(process, 0, 1, 137, -signal.SIGKILL)
+            for phase in re.findall(r"in (the evaluation|saving|the optimizer|forward and backward pass|reading data)", said)[:1]:
+                phases[phase] = phases.get(phase, 0) + 1
+            if process.returncode == 0:
+                check_same(run, whole, f"four ranks, finished after {done} kills")
+                shutil.rmtree(run)
+        finish(self.begin(run, *ranks), 0)
+        check_same(run, whole, f"SIGKILL of one of four ranks at {done} random moments (phases that the reports name: {phases})")
+
     def rank_stopped(self):
         run, lines, seconds = self.lost_rank("rank_stopped", signal.SIGSTOP, (1,))
         if not any(re.search(r"no sign of life for 5 s from rank 1 on \S+, in .+ of step \d+", line) for line in lines):
@@ -249,7 +278,7 @@ def small_disk(folder, size):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="kill9,sigterm,torn,disk,rank_killed,rank_stopped", help="comma-separated")
+    parser.add_argument("--only", default="kill9,sigterm,torn,disk,rank_killed,rank_stopped,ranks_killed", help="comma-separated")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data", default="{name: shapes, size: 1000, image_size: 32}", help="data.train, with absolute paths (default: %(default)s)")
@@ -260,7 +289,8 @@ def main():
         runs = Runs(folder, arguments.trainer, arguments.data, arguments.device)
         ways = {"kill9": lambda: runs.kill9(arguments.kills, random.Random(arguments.seed)),
                 "sigterm": runs.sigterm, "torn": runs.torn, "disk": runs.disk,
-                "rank_killed": runs.rank_killed, "rank_stopped": runs.rank_stopped}
+                "rank_killed": runs.rank_killed, "rank_stopped": runs.rank_stopped,
+                "ranks_killed": lambda: runs.ranks_killed(arguments.kills, random.Random(arguments.seed))}
         for name in arguments.only.split(","):
             if name not in ways:
                 parser.error(f"--only {name}: expected some of {', '.join(ways)}")

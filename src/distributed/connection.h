@@ -29,8 +29,15 @@ struct ProcessGroup::Connection : std::enable_shared_from_this<ProcessGroup::Con
   void finish(c10d::Work& work) const;
   /// Starts ProcessGroup::all_reduce(). The tensor must not be used before the transfer's wait().
   Transfer start_all_reduce(at::Tensor& tensor, Reduction reduction, double seconds) const;
+  /// Starts ProcessGroup::reduce_scatter() of `all` [size * n] into `own` [n]. Neither may be used before the transfer's wait().
+  Transfer start_reduce_scatter(at::Tensor& own, at::Tensor& all) const;
+  /// Starts a sum over the ranks into the root's tensor; on other ranks the tensor's content is lost.
+  Transfer start_reduce(at::Tensor& tensor, int root) const;
 
   static ProcessGroup as_group(std::shared_ptr<const Connection> connection);
+
+ private:
+  Transfer started(c10::intrusive_ptr<c10d::Work> work) const;
 };
 
 using BackendPointer = c10::intrusive_ptr<c10d::Backend>;

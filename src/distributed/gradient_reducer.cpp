@@ -11,7 +11,7 @@
 
 #include "src/base/clock.h"
 #include "src/distributed/connection.h"
-#include "src/distributed/gradient_reducer.h"
+#include "src/distributed/shard_reducer.h"
 
 namespace tessera {
 namespace {
@@ -95,10 +95,14 @@ GradientWatch::~GradientWatch() {
     torch::autograd::impl::set_post_acc_grad_hooks(impl_->parameters[i], std::move(impl_->earlier[i]));
 }
 
-struct GradientReducer::Impl {
-  Impl(const std::vector<at::Tensor>& parameters, const ProcessGroup& ranks, double bucket_mb, Compression compression, bool all_used)
-      : connection(ranks.connection()), on_cpu(parameters.front().is_cpu()) {
-    const c10::intrusive_ptr<c10d::ProcessGroup>& group = connection->group;
+namespace {
+
+// Lets c10d::Reducer average whole gradients.
+class BucketReducer : public GradientReducer::Impl {
+ public:
+  BucketReducer(const std::vector<at::Tensor>& parameters, const ProcessGroup& ranks, double bucket_mb, Compression compression, bool all_used)
+      : connection_(ranks.connection()), on_cpu_(parameters.front().is_cpu()) {
+    const c10::intrusive_ptr<c10d::ProcessGroup>& group = connection_->group;
     c10d::verify_params_across_processes(group, parameters, std::nullopt);
     const auto bytes = static_cast<std::int64_t>(bucket_mb * 1024 * 1024);
     // The first bucket is small, so that the first transfer starts early.
@@ -109,58 +113,69 @@ struct GradientReducer::Impl {
     std::reverse(buckets.begin(), buckets.end());
     if (parameters.front().is_cuda()) align(buckets, parameters);
     // A read-out may go unused, depending on the objective, so the reducer must look for unused parameters.
-    reducer = std::make_unique<c10d::Reducer>(
+    reducer_ = std::make_unique<c10d::Reducer>(
         parameters, std::move(buckets), group, std::vector<bool>(parameters.size(), false), bytes,
         /*find_unused_parameters=*/!all_used, /*gradient_as_bucket_view=*/true,
         std::unordered_map<std::size_t, std::string>{}, first,
         /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false, std::vector<std::int64_t>{});
-    if (compression == Compression::bf16) reducer->register_comm_hook(std::make_unique<Bf16Hook>(group));
-    views = bucket_views(*reducer, parameters);
+    if (compression == Compression::bf16) reducer_->register_comm_hook(std::make_unique<Bf16Hook>(group));
+    views_ = bucket_views(*reducer_, parameters);
     // The reducer moves gradients into the buckets only in passes that reduce them.
-    watch.emplace(parameters, [this](std::size_t index, at::Tensor& gradient) {
-      if (reducing)
-        last_computed = steady_seconds();
-      else if (!gradient.is_alias_of(views[index]))
-        gradient = views[index].copy_(gradient);
+    watch_.emplace(parameters, [this](std::size_t index, at::Tensor& gradient) {
+      if (reducing_)
+        last_computed_ = steady_seconds();
+      else if (!gradient.is_alias_of(views_[index]))
+        gradient = views_[index].copy_(gradient);
     });
   }
-  // After the last gradient of the backward pass, a rank only waits for the reductions.
-  void count_waiting() const {
-    if (on_cpu) connection->seconds_waited += steady_seconds() - last_computed;
+
+  void backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients, BackwardPass pass) override {
+    reducing_ = pass == BackwardPass::last;
+    if (!reducing_) {
+      torch::autograd::backward(outputs, gradients);
+      return;
+    }
+    // The reducer looks for unused parameters and warns if it finds none. Finding none is normal here, so the warning is silenced.
+    Silence silence;
+    const c10::WarningUtils::WarningHandlerGuard guard(&silence);
+    reducer_->prepare_for_forward();
+    reducer_->prepare_for_backward(outputs);
+    last_computed_ = steady_seconds();
+    torch::autograd::backward(outputs, gradients);
+    // After the last gradient of the backward pass, a rank only waits for the reductions.
+    if (on_cpu_) connection_->seconds_waited += steady_seconds() - last_computed_;
   }
-  const std::shared_ptr<const ProcessGroup::Connection> connection;
-  const bool on_cpu;
-  std::unique_ptr<c10d::Reducer> reducer;
-  std::vector<at::Tensor> views;  // the parameters' parts of the buckets
-  std::optional<GradientWatch> watch;
-  bool reducing = false;
-  double last_computed = 0;
+
+ private:
+  const std::shared_ptr<const ProcessGroup::Connection> connection_;
+  const bool on_cpu_;
+  std::unique_ptr<c10d::Reducer> reducer_;
+  std::vector<at::Tensor> views_;  // the parameters' parts of the buckets
+  std::optional<GradientWatch> watch_;
+  bool reducing_ = false;
+  double last_computed_ = 0;
 };
 
+}  // namespace
+
 GradientReducer::GradientReducer(std::vector<at::Tensor> parameters, const ProcessGroup& group, double bucket_mb,
-                                 Compression compression, bool all_used) {
-  if (!group.alone()) impl_ = std::make_unique<Impl>(parameters, group, bucket_mb, compression, all_used);
+                                 Compression compression, bool all_used, std::shared_ptr<GradientShards> shards) {
+  if (group.alone()) return;
+  if (shards)
+    impl_ = std::make_unique<ShardReducer>(std::move(parameters), std::move(shards), compression, all_used);
+  else
+    impl_ = std::make_unique<BucketReducer>(parameters, group, bucket_mb, compression, all_used);
 }
 
 GradientReducer::~GradientReducer() = default;
 
-void GradientReducer::backward(const at::Tensor& loss, bool reduce) {
-  backward({loss}, {at::ones_like(loss)}, reduce);
-}
+void GradientReducer::backward(const at::Tensor& loss, BackwardPass pass) { backward({loss}, {at::ones_like(loss)}, pass); }
 
-void GradientReducer::backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients,
-                               bool reduce) {
-  if (impl_) impl_->reducing = reduce;
-  if (impl_ && reduce) {
-    // The reducer looks for unused parameters and warns if it finds none. Finding none is normal here, so the warning is silenced.
-    Silence silence;
-    const c10::WarningUtils::WarningHandlerGuard guard(&silence);
-    impl_->reducer->prepare_for_forward();
-    impl_->reducer->prepare_for_backward(outputs);
-    impl_->last_computed = steady_seconds();
-  }
-  torch::autograd::backward(outputs, gradients);
-  if (impl_ && reduce) impl_->count_waiting();
+void GradientReducer::backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients, BackwardPass pass) {
+  if (impl_)
+    impl_->backward(outputs, gradients, pass);
+  else
+    torch::autograd::backward(outputs, gradients);
 }
 
 void broadcast_tensors(const std::vector<at::Tensor>& tensors, const ProcessGroup& group) {

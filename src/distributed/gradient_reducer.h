@@ -11,6 +11,8 @@
 
 namespace tessera {
 
+struct GradientShards;
+
 /// How gradients are compressed for transfer between ranks. With bf16, gradients and their partial sums are rounded to bfloat16. The error
 /// of each element of the mean over W ranks is then at most W / 256 times the element's mean magnitude over the ranks.
 enum class Compression { none, bf16 };
@@ -31,25 +33,37 @@ class GradientWatch {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Averages gradients over ranks while the backward pass still runs, with c10d::Reducer: it reduces buckets of gradients in the order in
-/// which they become ready. The gradients are views of the buckets, so they are in memory only once. In a process without other ranks this
-/// is a plain backward pass. A parameter that no rank used keeps an undefined gradient.
+/// Which of the backward passes of a step this one is.
+enum class BackwardPass {
+  few,   // gradients of few parameters stay on this rank until a later pass averages them
+  some,  // more passes follow: gradients accumulate on this rank, unless they are sharded: then they are averaged now
+  last,  // averages the gradients of all passes since the last one over the ranks
+};
+
+/// Averages gradients over ranks while the backward pass still runs, in buckets of gradients in the order in which they become ready. In a
+/// process without other ranks this is a plain backward pass. A parameter that no rank used keeps an undefined gradient.
 class GradientReducer {
  public:
   /// Every rank must pass the same parameters in the same order. Throws c10::Error if shapes differ between ranks. If `all_used` is set,
   /// every backward pass must use all parameters (else the next one throws c10::Error), and no pass reads values back from the device.
+  /// Without `shards`, c10d::Reducer averages the gradients, which are views of its buckets and so in memory only once. With `shards`, a rank
+  /// receives only the averages of its own elements and adds them to shards->own; parameters keep no gradient.
   GradientReducer(std::vector<at::Tensor> parameters, const ProcessGroup& group, double bucket_mb,
-                  Compression compression = Compression::none, bool all_used = false);
+                  Compression compression = Compression::none, bool all_used = false, std::shared_ptr<GradientShards> shards = nullptr);
   ~GradientReducer();
 
-  /// Differentiates `loss` and accumulates the gradients. If `reduce` is true, then averages the accumulated gradients, including those of
-  /// earlier calls, over the ranks. Pass true only for the last micro-batch of a step. Every rank must pass the same `reduce`.
-  void backward(const at::Tensor& loss, bool reduce);
+  /// Differentiates `loss` and accumulates the gradients. Every rank must pass the same `pass`.
+  void backward(const at::Tensor& loss, BackwardPass pass);
   /// Does the same as the other backward() for several outputs, given the loss's gradient with respect to each of them.
-  void backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients, bool reduce);
+  void backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients, BackwardPass pass);
+
+  /// How the passes of one step reduce.
+  struct Impl {
+    virtual ~Impl() = default;
+    virtual void backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients, BackwardPass pass) = 0;
+  };
 
  private:
-  struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 

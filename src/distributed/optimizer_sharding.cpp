@@ -44,10 +44,11 @@ FlatShards::FlatShards(std::vector<at::Tensor> tensors, const std::vector<bool>&
     add(buckets_.back().of_rank);
     bucket.clear();
   };
+  std::vector<std::size_t> whole_ones;
   std::vector<at::Tensor> undivided;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     if (whole[i]) {
-      whole_.push_back(i);
+      whole_ones.push_back(i);
       undivided.push_back(tensors_[i]);
       continue;
     }
@@ -59,10 +60,12 @@ FlatShards::FlatShards(std::vector<at::Tensor> tensors, const std::vector<bool>&
     bucket.push_back(i);
   }
   for (auto& [kind, bucket] : filling) finish(bucket);
-  owners_ = balanced_owners(undivided, group_.size());
+  const std::vector<int> owners = balanced_owners(undivided, group_.size());
   std::vector<std::vector<Piece>> of_rank(pieces_.size());
-  for (std::size_t i = 0; i < whole_.size(); ++i)
-    of_rank[static_cast<std::size_t>(owners_[i])].push_back({whole_[i], 0, tensors_[whole_[i]].numel()});
+  for (std::size_t i = 0; i < whole_ones.size(); ++i) {
+    buckets_.push_back({.tensors = {whole_ones[i]}, .owner = owners[i]});
+    of_rank[static_cast<std::size_t>(owners[i])].push_back({whole_ones[i], 0, undivided[i].numel()});
+  }
   add(of_rank);
 }
 
@@ -78,6 +81,7 @@ FlatShards::Bucket FlatShards::divided(const std::vector<std::size_t>& tensors) 
   std::int64_t total = 0;
   for (const std::size_t i : tensors) total += tensors_[i].numel();
   Bucket bucket;
+  bucket.tensors = tensors;
   bucket.of_rank.resize(pieces_.size());
   std::int64_t before = 0;  // elements of the tensors before this one
   for (const std::size_t i : tensors) {
@@ -98,8 +102,13 @@ FlatShards::Bucket FlatShards::divided(const std::vector<std::size_t>& tensors) 
 
 void FlatShards::distribute() const {
   const at::NoGradGuard no_grad;
+  std::map<int, std::vector<at::Tensor>> of_owner;
   for (const Bucket& bucket : buckets_) {
-    const at::Tensor sent = at::empty({bucket.slice}, tensors_[bucket.of_rank[0].front().tensor].options());
+    if (bucket.owner) {
+      of_owner[*bucket.owner].push_back(tensors_[bucket.tensors[0]].detach());
+      continue;
+    }
+    const at::Tensor sent = at::empty({bucket.slice}, tensors_[bucket.tensors[0]].options());
     const auto copy = [&](int rank, const at::Tensor& slice, bool out) {
       std::vector<at::Tensor> mine, others;
       std::int64_t at = 0;
@@ -119,13 +128,8 @@ void FlatShards::distribute() const {
     for (int rank = 0; rank < group_.size(); ++rank)
       if (rank != group_.rank()) copy(rank, all[rank], false);
   }
-  for (int rank = 0; rank < group_.size(); ++rank) {
-    std::vector<at::Tensor> of_rank;
-    for (std::size_t i = 0; i < whole_.size(); ++i)
-      if (owners_[i] == rank) of_rank.push_back(tensors_[whole_[i]].detach());
-    if (!of_rank.empty())
-      c10d::broadcast_coalesced(group_.connection()->group, of_rank, static_cast<std::size_t>(bucket_mb_ * 1024 * 1024), rank);
-  }
+  for (auto& [rank, tensors] : of_owner)
+    c10d::broadcast_coalesced(group_.connection()->group, tensors, static_cast<std::size_t>(bucket_mb_ * 1024 * 1024), rank);
 }
 
 std::vector<at::Tensor> FlatShards::gather(const std::vector<at::Tensor>& own) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -28,7 +29,17 @@ class FlatShards {
   /// Tensors for which `whole` is true are not divided: each of them belongs to one rank (balanced_owners()).
   FlatShards(std::vector<at::Tensor> tensors, const std::vector<bool>& whole, ProcessGroup group, double bucket_mb);
 
+  /// Tensors whose elements are divided together, or, if `owner` is set, one tensor that belongs to that rank.
+  struct Bucket {
+    std::vector<std::size_t> tensors;
+    std::vector<std::vector<Piece>> of_rank;  // empty if `owner` is set
+    std::int64_t slice = 0;                   // the largest number of elements of a rank
+    std::optional<int> owner;
+  };
+
   const ProcessGroup& group() const { return group_; }
+  const std::vector<at::Tensor>& tensors() const { return tensors_; }
+  const std::vector<Bucket>& buckets() const { return buckets_; }
   const std::vector<Piece>& pieces(int rank) const { return pieces_[static_cast<std::size_t>(rank)]; }
   /// This rank's piece of a tensor; nullopt if it owns no element of the tensor.
   const std::optional<Piece>& own(std::size_t tensor) const { return own_[tensor]; }
@@ -41,11 +52,6 @@ class FlatShards {
   std::vector<at::Tensor> gather(const std::vector<at::Tensor>& own) const;
 
  private:
-  struct Bucket {
-    std::vector<std::vector<Piece>> of_rank;
-    std::int64_t slice = 0;  // the largest number of elements of a rank
-  };
-
   Bucket divided(const std::vector<std::size_t>& tensors) const;
   void add(const std::vector<std::vector<Piece>>& of_rank);
 
@@ -53,10 +59,17 @@ class FlatShards {
   ProcessGroup group_;
   double bucket_mb_;
   std::vector<Bucket> buckets_;
-  std::vector<std::size_t> whole_;
-  std::vector<int> owners_;  // of the tensors in whole_
   std::vector<std::vector<Piece>> pieces_;  // [rank]
   std::vector<std::optional<Piece>> own_;
+};
+
+/// The gradients of a FlatShards' tensors, of which this rank keeps only its own elements (ZeRO stage 2).
+struct GradientShards {
+  explicit GradientShards(std::shared_ptr<const FlatShards> shards) : of(std::move(shards)), own(of->tensors().size()) {}
+  const std::shared_ptr<const FlatShards> of;
+  /// For each tensor the gradient of this rank's elements: [n], for a tensor that is not divided the tensor's shape, and [0] if this rank
+  /// owns none. Undefined if no rank has a gradient.
+  std::vector<at::Tensor> own;
 };
 
 /// Assigns whole tensors to ranks so that all ranks own about equally many elements. Tensors are assigned from the largest to the smallest,

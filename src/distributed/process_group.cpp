@@ -236,11 +236,26 @@ ProcessGroup::Transfer ProcessGroup::Connection::start_all_reduce(at::Tensor& te
   c10d::AllreduceOptions options;
   options.reduceOp = operation(reduction);
   if (seconds > 0) options.timeout = milliseconds(seconds);
+  return started(group->allreduce(tensors, options));
+}
+
+ProcessGroup::Transfer ProcessGroup::Connection::started(c10::intrusive_ptr<c10d::Work> work) const {
   Transfer transfer;
   transfer.impl_ = std::make_unique<Transfer::Impl>();
   transfer.impl_->connection = shared_from_this();
-  transfer.impl_->works = {group->allreduce(tensors, options)};
+  transfer.impl_->works = {std::move(work)};
   return transfer;
+}
+
+ProcessGroup::Transfer ProcessGroup::Connection::start_reduce_scatter(at::Tensor& own, at::Tensor& all) const {
+  return started(reduce_scatter_into(*group, own, all));
+}
+
+ProcessGroup::Transfer ProcessGroup::Connection::start_reduce(at::Tensor& tensor, int root) const {
+  std::vector<at::Tensor> tensors{tensor};
+  c10d::ReduceOptions options;
+  options.rootRank = root;
+  return started(group->reduce(tensors, options));
 }
 
 void ProcessGroup::broadcast(at::Tensor& tensor, int root) const {

@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-enum class RankOrder : std::int64_t { load, read, images, images_read, texts, stop };
+enum class RankOrder : std::int64_t { load, read, images, images_read, texts, loss, stop };
 
 constexpr const char* kEmbedding = "embedding a share of a batch";
 constexpr double kDay = 24 * 3600;  // rank 0 may compute metrics for long before its next order
@@ -134,6 +134,7 @@ class Serving {
   void obey(RankOrder order) {
     if (order == RankOrder::load) load();
     if (order == RankOrder::read) read();
+    if (order == RankOrder::loss) measure_loss();
     if (order == RankOrder::texts) embed_strings(group_, *model_, sent());
     if (order != RankOrder::images && order != RankOrder::images_read) return;
     const ViewNeeds needs = share_needs(group_, {});
@@ -169,6 +170,14 @@ class Serving {
       if (source == nullptr) source = open_source(in_run(source_order_of(name)), context_);
     });
     images_.read(opened_.at(name), name, model_->preprocessing(), order.at("now"), order.at("next"));
+  }
+
+  void measure_loss() {
+    const nlohmann::json order = sent();
+    LossBatches batches{.max_samples = order.at("max_samples"), .threads = context_.threads, .group = group_};
+    if (!order.at("batch_size").is_null()) batches.batch_size = order.at("batch_size").get<std::int64_t>();
+    run_on_all_ranks(group_, "opening the data", [&] { batches.source = open_source(in_run(source_order_of(order.at("source"))), context_); });
+    context_.loss->measure(batches);
   }
 
   /// Names the run's source in an order without a choice if the context has none, because the model was loaded from a file.
@@ -246,6 +255,17 @@ std::vector<BadImage> RankEmbedder::read_images(const SourceOrder& order, const 
   group.broadcast_text(nlohmann::json{{"source", name}, {"now", now}, {"next", next}}.dump());
   run_on_all_ranks(group, "opening the data", [] {});
   return images_.read(source, name, preprocessing(), now, next);
+}
+
+TaskResult RankEmbedder::measure_loss(const RunLoss& loss, const SourceOrder& order, LossBatches batches) const {
+  const ProcessGroup& group = ranks_.group();
+  if (group.size() == 1) return loss.measure(batches);
+  share_order(group, RankOrder::loss);
+  const nlohmann::json size = batches.batch_size ? nlohmann::json(*batches.batch_size) : nlohmann::json();
+  group.broadcast_text(nlohmann::json{{"source", to_text(order)}, {"batch_size", size}, {"max_samples", batches.max_samples}}.dump());
+  run_on_all_ranks(group, "opening the data", [] {});
+  batches.group = group;
+  return loss.measure(batches);
 }
 
 TowerInput RankEmbedder::images_read(const std::vector<std::int64_t>& indices) const {

@@ -13,6 +13,7 @@
 #include <tessera/config/registry.h>
 #include <tessera/distributed/process_group.h>
 #include <tessera/evaluation/embedder_view.h>
+#include <tessera/evaluation/run_loss.h>
 #include <tessera/models/checkpoint_options.h>
 
 namespace tessera {
@@ -66,6 +67,9 @@ class RankEmbedder final : public EmbedderView {
   /// Returns an input without pixels that stands for images of the batch that was read last. encode_images() makes each rank embed those
   /// that it has read. No other embedder can embed this input, but one that forwards it to this one.
   TowerInput images_read(const std::vector<std::int64_t>& indices) const;
+  /// Makes all ranks measure `loss` on batches of the data that `order` names, and returns the result (RunLoss::measure). Only for ranks whose
+  /// context has the loss (EvaluationContext::shares_loss).
+  TaskResult measure_loss(const RunLoss& loss, const SourceOrder& order, LossBatches batches) const;
 
  private:
   const EmbeddingRanks& ranks_;

@@ -32,13 +32,15 @@ GradientNorms clip_gradients(const Optimizer& optimizer, const GradNormGroups& g
   std::vector<at::Tensor> gradients;
   std::vector<std::size_t> group_of;
   for (std::size_t i = 0; i < groups.of.size(); ++i) {
-    const at::Tensor& gradient = optimizer.parameters()[i].tensor.grad();
+    const at::Tensor& gradient = optimizer.gradient(i);
     if (!gradient.defined() || optimizer.frozen(i)) continue;
     gradients.push_back(gradient);
     group_of.push_back(groups.of[i]);
   }
   const bool later = max_norm && mode == ClipMode::global && optimizer.applies_factor() && !gradients.empty();
-  GradientNorms norms = clip_grad_norm(gradients, later ? std::nullopt : max_norm, group_of, groups.names.size(), mode);
+  std::function<void(at::Tensor&)> sum;
+  if (optimizer.gradient_shards()) sum = [&](at::Tensor& squares) { optimizer.sum_of_own(squares); };
+  GradientNorms norms = clip_grad_norm(gradients, later ? std::nullopt : max_norm, group_of, groups.names.size(), mode, sum);
   if (later) norms.factor = clip_factor(norms.global, *max_norm);
   return norms;
 }

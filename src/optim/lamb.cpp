@@ -20,6 +20,11 @@ void Lamb::measure(const std::vector<Group>& groups) {
   std::vector<at::Tensor> all;
   for (const Group& group : groups) all.insert(all.end(), group.gradients.begin(), group.gradients.end());
   grad_norm_ = global_norm(all);
+  if (gradient_shards()) {
+    grad_norm_ = grad_norm_.square();
+    sum_of_own(grad_norm_);
+    grad_norm_ = grad_norm_.sqrt();
+  }
   trust_ratios_.assign(parameters().size(), at::Tensor());
 }
 

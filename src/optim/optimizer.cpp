@@ -36,15 +36,31 @@ Optimizer::Optimizer(std::vector<NamedParameter> parameters, const DecaySettings
   }
 }
 
-void Optimizer::shard(const ProcessGroup& group, double bucket_mb) {
+void Optimizer::shard(const ProcessGroup& group, double bucket_mb, bool gradients) {
   TORCH_CHECK(steps_ == 0 && !shards_, "optimizer: shard() must be called at most once, and before the first step");
   if (group.alone()) return;
   std::vector<bool> whole;
   for (std::size_t i = 0; i < parameters_.size(); ++i) whole.push_back(!divisible(i));
   shards_ = std::make_shared<FlatShards>(tensors(), whole, group, bucket_mb);
+  if (gradients) gradients_ = std::make_shared<GradientShards>(shards_);
   for (std::vector<at::Tensor>& moment : moments_)
     for (std::size_t i = 0; i < moment.size(); ++i)
       if (moment[i].defined()) moment[i] = at::zeros_like(own_part(i, moment[i]));
+}
+
+const at::Tensor& Optimizer::gradient(std::size_t index) const {
+  return gradients_ ? gradients_->own[index] : parameters_[index].tensor.grad();
+}
+
+std::vector<at::Tensor> Optimizer::gradients() const {
+  std::vector<at::Tensor> out;
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (gradient(i).defined()) out.push_back(gradient(i));
+  return out;
+}
+
+void Optimizer::sum_of_own(at::Tensor& numbers) const {
+  if (gradients_) shards_->group().all_reduce(numbers);
 }
 
 void Optimizer::round_moments(std::uint64_t seed) {
@@ -82,9 +98,9 @@ std::vector<Optimizer::Group> Optimizer::groups(const UpdateInputs& inputs) cons
   std::map<std::tuple<double, double, std::int64_t, at::ScalarType, c10::DeviceType, int>, Group> by_key;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& parameter = parameters_[i].tensor;
-    at::Tensor gradient = parameter.grad();
+    at::Tensor gradient = this->gradient(i);
     if (!gradient.defined() || frozen(i)) continue;
-    if (gradient.strides() != parameter.strides()) gradient = at::empty_like(parameter).copy_(gradient);
+    if (!gradients_ && gradient.strides() != parameter.strides()) gradient = at::empty_like(parameter).copy_(gradient);
     const double decay = decays_[i] ? weight_decay : 0.0;
     Group& group = by_key[{parameters_[i].lr_scale, decay, parameters_[i].frozen_steps, parameter.scalar_type(),
                            parameter.device().type(), parameter.device().index()}];
@@ -121,8 +137,10 @@ std::vector<Optimizer::Group> Optimizer::own(const std::vector<Group>& all) cons
   std::vector<Group> out;
   for (const Group& group : all) {
     Group mine = group.only([this](std::size_t index) { return shards_->own(index).has_value(); });
-    for (std::size_t i = 0; i < mine.indices.size(); ++i)
-      for (auto* list : {&mine.parameters, &mine.gradients}) (*list)[i] = own_part(mine.indices[i], (*list)[i]);
+    for (std::size_t i = 0; i < mine.indices.size(); ++i) {
+      mine.parameters[i] = own_part(mine.indices[i], mine.parameters[i]);
+      if (!gradients_) mine.gradients[i] = own_part(mine.indices[i], mine.gradients[i]);
+    }
     if (!mine.indices.empty() || uses_whole_sums()) out.push_back(std::move(mine));
   }
   return out;
@@ -249,6 +267,7 @@ void Optimizer::take_back(std::int64_t count) {
 
 void Optimizer::zero_grad() {
   for (NamedParameter& parameter : parameters_) parameter.tensor.mutable_grad().reset();
+  if (gradients_) gradients_->own.assign(parameters_.size(), {});
 }
 
 std::map<std::string, at::Tensor> Optimizer::state() const {
@@ -271,33 +290,97 @@ std::map<std::string, at::Tensor> Optimizer::gather_state() const {
   return out;
 }
 
-void Optimizer::load_state(const std::map<std::string, at::Tensor>& state, const std::string& origin) {
-  const c10::NoGradGuard no_grad;
-  std::map<std::string, std::pair<std::size_t, std::size_t>> known;  // moment and parameter, by name
-  const auto find = [&](const std::string& name, at::IntArrayRef sizes) {
-    const auto found = state.find(name);
-    if (found == state.end()) user_error(origin, ": the optimizer's state lacks ", name);
-    if (found->second.sizes() != sizes)
-      user_error(origin, ": the optimizer's ", name, " has shape ", found->second.sizes(), ", expected ", sizes);
-  };
-  find("step", {});
+StatePart Optimizer::part() const {
+  TORCH_CHECK(shards_, "optimizer: only a sharded state has parts");
+  StatePart out;
+  std::map<std::string, at::Tensor> elements;
   for (std::size_t k = 0; k < moments_.size(); ++k)
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      if (!moments_[k][i].defined()) continue;
-      known[moment_name(k, i)] = {k, i};
-      find(moment_name(k, i), parameters_[i].tensor.sizes());
+      const std::optional<Piece>& piece = shards_->own(i);
+      if (!moments_[k][i].defined() || !piece) continue;
+      const at::Tensor& whole = parameters_[i].tensor;
+      const std::string name = moment_name(k, i);
+      out.places[name] = {whole.sizes().vec(), whole.strides().vec(), piece->begin, piece->end};
+      elements[name] = elements_of(moments_[k][i]);
     }
+  out.read = [elements] { return elements; };
+  return out;
+}
+
+void Optimizer::load_state(const std::map<std::string, at::Tensor>& state, const std::string& origin) {
+  const auto step = state.find("step");
+  if (step == state.end()) user_error(origin, ": the optimizer's state lacks step");
+  if (step->second.numel() != 1) user_error(origin, ": the optimizer's step has shape ", step->second.sizes(), ", expected []");
+  StatePart all;
   for (const auto& [name, tensor] : state)
-    if (name != "step" && !known.contains(name))
-      user_error(origin, ": the optimizer's state holds ", name, ", which no parameter here has");
-  for (const auto& [name, place] : known) {
-    const auto [k, i] = place;
-    at::Tensor saved = state.at(name);
-    // The elements of a shard are in the parameter's order in memory.
-    if (shards_) saved = own_part(i, at::empty_like(parameters_[i].tensor, saved.options()).copy_(saved));
-    moments_[k][i].copy_(saved);
+    if (name != "step") all.places[name] = {tensor.sizes().vec(), at::empty(tensor.sizes(), at::kMeta).strides().vec(), 0, tensor.numel()};
+  all.read = [&state] {
+    std::map<std::string, at::Tensor> out;
+    for (const auto& [name, tensor] : state) out[name] = tensor.flatten();
+    return out;
+  };
+  load_state({all}, step->second.item<std::int64_t>(), origin);
+}
+
+void Optimizer::load_state(const std::vector<StatePart>& parts, std::int64_t step, const std::string& origin) {
+  const c10::NoGradGuard no_grad;
+  struct Wanted {
+    std::size_t moment = 0, index = 0;
+    std::int64_t found = 0;  // elements in the parts; -1 before the first one
+    at::Tensor whole;        // in the parts' order of elements, if that is not the parameter's
+  };
+  std::map<std::string, Wanted> known;
+  for (std::size_t k = 0; k < moments_.size(); ++k)
+    for (std::size_t i = 0; i < parameters_.size(); ++i)
+      if (moments_[k][i].defined()) known[moment_name(k, i)] = {k, i, -1, {}};
+  for (const StatePart& part : parts)
+    for (const auto& [name, place] : part.places) {
+      const auto found = known.find(name);
+      if (found == known.end()) user_error(origin, ": the optimizer's state holds ", name, ", which no parameter here has");
+      const at::IntArrayRef expected = parameters_[found->second.index].tensor.sizes();
+      if (expected != at::IntArrayRef(place.sizes))
+        user_error(origin, ": the optimizer's ", name, " has shape ", at::IntArrayRef(place.sizes), ", expected ", expected);
+      found->second.found = std::max<std::int64_t>(found->second.found, 0) + place.end - place.begin;
+    }
+  for (const auto& [name, wanted] : known)
+    if (wanted.found != parameters_[wanted.index].tensor.numel()) user_error(origin, ": the optimizer's state lacks ", wanted.found > 0 ? "elements of " : "", name);
+
+  // Returns the elements of the place that this rank keeps, of which those of a tensor in another order are only known once it is whole.
+  const auto needed = [&](const std::string& name, const StatePart::Place& place) -> Piece {
+    const std::size_t i = known.at(name).index;
+    const at::Tensor& parameter = parameters_[i].tensor;
+    const Piece own = !shards_ ? Piece{i, 0, parameter.numel()} : shards_->own(i).value_or(Piece{i, 0, 0});
+    if (at::IntArrayRef(place.strides) != parameter.strides()) return own.begin < own.end ? Piece{i, place.begin, place.end} : Piece{i, 0, 0};
+    const std::int64_t begin = std::max(place.begin, own.begin);
+    return {i, begin, std::max(begin, std::min(place.end, own.end))};
+  };
+  for (const StatePart& part : parts) {
+    if (std::ranges::none_of(part.places, [&](const auto& each) { const Piece piece = needed(each.first, each.second); return piece.begin < piece.end; }))
+      continue;
+    const std::map<std::string, at::Tensor> tensors = part.read();
+    for (const auto& [name, place] : part.places) {
+      const Piece piece = needed(name, place);
+      if (piece.begin == piece.end) continue;
+      Wanted& wanted = known.at(name);
+      const auto found = tensors.find(name);
+      if (found == tensors.end() || found->second.numel() != place.end - place.begin)
+        user_error(origin, ": damaged: the elements of the optimizer's ", name, " are not those that its description names");
+      at::Tensor to;
+      if (at::IntArrayRef(place.strides) == parameters_[wanted.index].tensor.strides()) {
+        const std::int64_t first = shards_ ? shards_->own(wanted.index)->begin : 0;
+        to = elements_of(moments_[wanted.moment][wanted.index]).slice(0, piece.begin - first, piece.end - first);
+      } else {
+        if (!wanted.whole.defined()) wanted.whole = at::empty_strided(place.sizes, place.strides, found->second.options());
+        to = elements_of(wanted.whole).slice(0, piece.begin, piece.end);
+      }
+      to.copy_(found->second.slice(0, piece.begin - place.begin, piece.end - place.begin));
+    }
   }
-  steps_ = state.at("step").item<std::int64_t>();
+  for (const auto& [name, wanted] : known)
+    if (wanted.whole.defined())
+      moments_[wanted.moment][wanted.index].copy_(
+          own_part(wanted.index, at::empty_like(parameters_[wanted.index].tensor, wanted.whole.options()).copy_(wanted.whole)));
+  steps_ = step;
   if (missed_.defined()) missed_.zero_();
 }
 

@@ -38,7 +38,10 @@ ResumeChanges apply_checkpoint(TrainingRun& run, Config& config, const ProcessGr
     user_error(folder, ": was trained with a different vocabulary than the file that tokenizer names now");
   run.published = checkpoint.model.published;
   load_weights(*run.model, *run.objective, checkpoint.model.weights, folder + "/model.safetensors");
-  run.optimizer->load_state(checkpoint.optimizer, folder + "/state.safetensors");
+  if (checkpoint.parts.empty())
+    run.optimizer->load_state(checkpoint.optimizer, folder + "/state.safetensors");
+  else
+    run.optimizer->load_state(checkpoint.parts, checkpoint.optimizer.at("step").item<std::int64_t>(), folder);
   if (run.ema && checkpoint.ema.empty())
     run.ema->restart();
   else if (run.ema)

@@ -24,13 +24,6 @@ using Clock = std::chrono::steady_clock;
 // How many steps may run before their losses are read back; this bounds the work lost to a non-finite step.
 constexpr std::int64_t kMostUnread = 16;
 
-std::vector<at::Tensor> collect_gradients(const Optimizer& optimizer) {
-  std::vector<at::Tensor> out;
-  for (const NamedParameter& parameter : optimizer.parameters())
-    if (parameter.tensor.grad().defined()) out.push_back(parameter.tensor.grad());
-  return out;
-}
-
 /// Returns the tensors that a step may change besides the optimizer: the buffers, and the objective's numbers, which after_step() clamps.
 std::vector<at::Tensor> changed_by_a_step(const TrainingRun& run) {
   std::vector<at::Tensor> out = collect_buffers(run);
@@ -65,7 +58,10 @@ Trainer::Trainer(const Config& config, const Resume& resume, const ProcessGroup&
   }
   run_on_rank0(group_, "checking the evaluation tasks", [&] { return check_evaluation(run_, config_), true; });
   runner_.record_update([this](const AccumulatedLosses& losses, const UpdateInputs& inputs) { return clip_and_update(losses, inputs); });
-  runner_.batches().give_notice([this] { return SharedBatches::Notice{interrupted(), group_.first() && checkpoints_.overdue()}; });
+  runner_.batches().give_notice([this] {
+    const PartWriter::Told part = checkpoints_.parts().told();
+    return SharedBatches::Notice{interrupted(), group_.first() && checkpoints_.overdue(), part.done, part.failed};
+  });
   runner_.look_at_batches([this](const Batch& batch) { monitor_.look_at(batch); });
   restore_or_initialize(resume);
   settle_micro_batch();
@@ -101,7 +97,8 @@ Outcome Trainer::train() {
   if (!make_up_evaluation()) return interrupted_at_step();
   while (state_.step < config_.training.steps) {
     monitor_.observe(state_.step + 1, [&] { return train_step(); });
-    const auto [signal, save_due] = runner_.batches().noticed();
+    const auto [signal, save_due, part_done, part_failed] = runner_.batches().noticed();
+    checkpoints_.parts().hear({part_done, part_failed});
     const bool due_to_save = every(config_.checkpoint.every_steps) || save_due;
     const bool due_to_read = every(config_.log.every_steps) || every(config_.evaluation.every_steps) || due_to_save ||
                              signal != 0 || state_.step == config_.training.steps || monitor_.unread() == kMostUnread;
@@ -165,7 +162,7 @@ TrainedStep Trainer::train_step() {
 }
 
 StepUpdate Trainer::clip_and_update(const AccumulatedLosses& losses, UpdateInputs inputs) {
-  scale_.unscale(collect_gradients(*run_.optimizer));
+  scale_.unscale(run_.optimizer->gradients());
   const ClipMode mode = config_.training.clip_mode == "per_tensor" ? ClipMode::per_tensor : ClipMode::global;
   const GradientNorms norms = clip_gradients(*run_.optimizer, grad_norm_groups_, config_.training.clip_norm, mode);
   const at::Tensor numbers = step_numbers(losses, norms, group_, run_.device), decision = guard_.check(numbers);

@@ -78,7 +78,7 @@ void Trainer::restore_or_initialize(const Resume& resume) {
   });
   const std::string folder = group_.broadcast_text(chosen ? chosen->first : "");
   run_on_all_ranks(group_, "reading the checkpoint", [&] {
-    if (!group_.first() && !folder.empty()) chosen = {folder, load_checkpoint(folder)};
+    if (!group_.first() && !folder.empty()) chosen = {folder, load_checkpoint(folder, /*verify=*/false)};
     if (chosen) {
       const auto& [place, checkpoint] = *chosen;
       ResumeChanges changes =

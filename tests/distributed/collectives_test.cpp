@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "src/distributed/gradient_reducer.h"
+#include "src/distributed/optimizer_sharding.h"
 #include "tests/distributed/group_case.h"
 #include <tessera/distributed/collectives.h>
 #include <tessera/distributed/ring.h>
@@ -114,9 +115,9 @@ TEST_P(Ranks, ReducerAveragesAccumulatedGradientsAndSkipsUnusedParameters) {
     for (int step = 0; step < 3; ++step) {
       used.mutable_grad().reset();
       sometimes.mutable_grad().reset();
-      reducer.backward((used * mine + sometimes.sum()).sum(), false);
+      reducer.backward((used * mine + sometimes.sum()).sum(), BackwardPass::some);
       if (step == 0) out["inner"] = used.grad().clone();
-      reducer.backward((used * mine * 10).sum(), true);
+      reducer.backward((used * mine * 10).sum(), BackwardPass::last);
       EXPECT_FALSE(unused.grad().defined());
     }
     out["used"] = used.grad();
@@ -146,11 +147,61 @@ Tensors reduced(const ProcessGroup& group, const at::Device& device, Compression
   for (const bool reduce : {false, true}) {
     at::Tensor loss = at::zeros({}, device);
     for (std::size_t i = 0; i < 3; ++i) loss = loss + (parameters[i] * out.at("own." + std::to_string(i))).sum() / 2;
-    reducer.backward(loss, reduce);
+    reducer.backward(loss, reduce ? BackwardPass::last : BackwardPass::some);
   }
   for (std::size_t i = 0; i < 3; ++i) out["mean." + std::to_string(i)] = parameters[i].grad();
   EXPECT_FALSE(parameters[3].grad().defined());
   return out;
+}
+
+TEST_P(Ranks, ReducerGivesEachRankItsOwnElementsOfTheMeans) {
+  run([](const ProcessGroup& group, const at::Device& device) -> Tensors {
+    for (const Compression compression : {Compression::none, Compression::bf16}) {
+      std::vector<at::Tensor> parameters;
+      for (const std::int64_t count : {5000, 3, 40, 7, 2100, 64}) parameters.push_back(at::ones({count}, device).requires_grad_(true));
+      const std::vector<bool> whole{false, false, false, false, false, true};
+      const auto shards = std::make_shared<GradientShards>(std::make_shared<FlatShards>(parameters, whole, group, 0.004));
+      EXPECT_GT(shards->of->buckets().size(), 2U);
+      at::manual_seed(static_cast<std::uint64_t>(5 + group.rank()));
+      std::vector<at::Tensor> factors;
+      for (const at::Tensor& each : parameters) factors.push_back(at::randn_like(each));
+      // The first parameter is used by the last rank only, the second one by none, and the third one only by the pass that stays on its rank.
+      const auto loss = [&](std::size_t first) {
+        at::Tensor out = at::zeros({}, device);
+        for (std::size_t i = first; i < parameters.size(); ++i)
+          if (i != 1 && i != 2 && (i != 0 || group.rank() + 1 == group.size())) out = out + (parameters[i] * factors[i]).sum();
+        return out;
+      };
+      const auto all_passes = [&](GradientReducer& reducer) {
+        reducer.backward((parameters[2] * factors[2]).sum(), BackwardPass::few);
+        reducer.backward(loss(0), BackwardPass::some);
+        reducer.backward(loss(3) * 2, BackwardPass::last);
+      };
+      std::vector<at::Tensor> means;
+      {
+        GradientReducer plain(parameters, group, 0.004, compression);
+        all_passes(plain);
+        for (const at::Tensor& each : parameters) means.push_back(each.grad().defined() ? each.grad().clone() : at::Tensor());
+        for (at::Tensor& each : parameters) each.mutable_grad().reset();
+      }
+      GradientReducer reducer(parameters, group, 0.004, compression, false, shards);
+      for (int step = 0; step < 2; ++step) {
+        shards->own.assign(parameters.size(), {});
+        all_passes(reducer);
+        for (std::size_t i = 0; i < parameters.size(); ++i) {
+          SCOPED_TRACE(i);
+          EXPECT_FALSE(parameters[i].grad().defined());
+          EXPECT_EQ(shards->own[i].defined(), means[i].defined());
+          if (!shards->own[i].defined() || !means[i].defined()) continue;
+          const auto& piece = shards->of->own(i);
+          const at::Tensor expected = piece ? means[i].slice(0, piece->begin, piece->end) : means[i].slice(0, 0, 0);
+          const double tolerance = compression == Compression::none ? 1e-6 : 0.02 * group.size();
+          EXPECT_TRUE(at::allclose(shards->own[i], expected, tolerance, tolerance));
+        }
+      }
+    }
+    return {};
+  });
 }
 
 TEST_P(Ranks, Bf16CompressionRoundsTheGradientOfEachRankAndTheirSum) {

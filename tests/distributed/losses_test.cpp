@@ -69,7 +69,7 @@ Tensors step(const ObjectiveCase& which, int accumulation, const ProcessGroup& g
     all.text_present = (at::arange(8) != 0) & (at::arange(8) != 3);
     const Pairs features = towers.forward(own_pairs(all, group));
     const at::Tensor loss = objective->forward(features.features(), context).total / accumulation;
-    reducer.backward(loss, micro + 1 == accumulation);
+    reducer.backward(loss, micro + 1 == accumulation ? BackwardPass::last : BackwardPass::some);
     mean += loss.detach();
   }
   group.all_reduce(mean);

@@ -28,7 +28,9 @@ class Conditioned : public Evaluate {
         "projection: {name: linear, embed_dim: 24}}");
     for (const char* word :
          {"green",    "yellow", "purple", "orange", "white",   "gray",  "black", "cyan",  "pink", "brown",
-          "triangle", "star",   "cross",  "ring",   "diamond", "photo", "above", "below", "left", "right"})
+          "triangle", "star",   "cross",  "ring",   "diamond", "photo", "above", "below", "left", "right",
+          // Unknown words would give classes equal texts, between which only rounding decides.
+          "heart",    "hexagon", "moon",  "background"})
       file.vocabulary += concat(word, "\n");
     add_pool("objective.pool.", 4);
     file.extra["config"] = "objective: {name: flair, heads: 4, zero_token: true}\n";

@@ -209,6 +209,37 @@ TEST(Optimizer, ErrorsNameAStateThatDoesNotFit) {
             "optimizer: two parameters are named a");
 }
 
+TEST(Optimizer, LoadsAStateFromPartsInAnyOrderOfElements) {
+  const at::Tensor transposed = at::zeros({3, 4}).t().set_requires_grad(true);
+  AdamW optimizer({{"a", transposed}, parameter("b", {5})}, {});
+  const at::Tensor a = at::randn({4, 3}), b = at::randn({5});
+  const auto part = [&](std::int64_t begin, std::int64_t end, std::int64_t b_begin, std::int64_t b_end) {
+    StatePart out;
+    for (const char* moment : {"exp_avg.", "exp_avg_sq."}) {
+      out.places[std::string(moment) + "a"] = {{4, 3}, {3, 1}, begin, end};
+      out.places[std::string(moment) + "b"] = {{5}, {1}, b_begin, b_end};
+    }
+    out.read = [=] {
+      std::map<std::string, at::Tensor> read;
+      for (const char* moment : {"exp_avg.", "exp_avg_sq."}) {
+        read[std::string(moment) + "a"] = a.flatten().slice(0, begin, end);
+        read[std::string(moment) + "b"] = b.slice(0, b_begin, b_end);
+      }
+      return read;
+    };
+    return out;
+  };
+  optimizer.load_state({part(7, 12, 0, 2), part(0, 7, 2, 5)}, 9, "f");
+  EXPECT_EQ(optimizer.steps_taken(), 9);
+  EXPECT_TRUE(at::equal(optimizer.state().at("exp_avg.a"), a));
+  EXPECT_TRUE(at::equal(optimizer.state().at("exp_avg_sq.b"), b));
+  EXPECT_EQ(error_of([&] { optimizer.load_state({part(7, 12, 0, 5), part(0, 5, 0, 0)}, 9, "f"); }), "f: the optimizer's state lacks elements of exp_avg.a");
+  StatePart wrong = part(0, 12, 0, 5);
+  wrong.read = [] { return std::map<std::string, at::Tensor>{}; };
+  EXPECT_EQ(error_of([&] { optimizer.load_state({wrong}, 9, "f"); }),
+            "f: damaged: the elements of the optimizer's exp_avg.a are not those that its description names");
+}
+
 TEST(Lamb, TrustClipCapsTheRatioAndAlwaysAdaptIncludesVectors) {
   LambSettings settings;
   settings.max_grad_norm = std::nullopt;

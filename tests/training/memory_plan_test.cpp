@@ -127,7 +127,7 @@ double measured_step(const Config& config) {
       if (const auto samples = config.training.micro_batch.of(own.size())) {
         cached_backward(run, reducer, own, {*samples, "float32", {}, true, 7}, context);
       } else {
-        reducer.backward(forward_loss(run, own, "float32", context).total, true);
+        reducer.backward(forward_loss(run, own, "float32", context).total, BackwardPass::last);
       }
     }
     std::vector<at::Tensor> gradients;

@@ -133,7 +133,7 @@ TEST_P(CurveOverRanks, WithoutPaddingMatchesOneProcessWithPadding) {
 // Collectives, the gradient reducer and the sharded optimizer all use the backend.
 TEST_P(CurveOverRanks, OneRankWithABackendMatchesOneWithout) {
   const std::vector<std::string> overrides =
-      of_case({"training.steps=6", "distributed.shard_optimizer=true", "distributed.backend=gloo"});
+      of_case({"training.steps=6", "distributed.shard=optimizer", "distributed.backend=gloo"});
   for (const char* backend : {"auto", "gloo"}) run(1, backend, overrides, "none", backend);
   expect_same_curve(folder_ / "gloo", folder_ / "auto", 2e-4, kSteadyGradients);
 }
@@ -191,7 +191,7 @@ TEST_F(RanksTest, WordCountsOfSuperClipAreTheSameForAnyMicroBatch) {
   for (const int ranks : {2, 4}) {
     const std::vector<std::string> cut =
         with(plain, {"training.micro_batch=1", "training.accumulation=2", concat("data.loader.batch_size=", 4 / ranks),
-                     "distributed.shard_optimizer=true"});
+                     "distributed.shard=optimizer"});
     for (const auto& settings : {plain, cut}) {
       const std::string name = concat(ranks, "_", settings.size());
       const auto all = run(ranks, name, settings);
@@ -219,7 +219,7 @@ TEST_P(CurveOverRanks, WithLoraMatchesOneProcess) {
       of_case({"training.steps=6", "adapt.image={lora: {rank: 4, dropout: 0.3, layers: [query, value, mlp_in]}}",
                "adapt.text={lora: {rank: 4, dropout: 0.3}}"});
   const std::vector<std::string> parts = with(plain, {"training.micro_batch=3", "model.text.encoder.grad_checkpointing=true",
-                                                      "distributed.shard_optimizer=true"});
+                                                      "distributed.shard=optimizer"});
   const auto ends = expect_same_on_two("run", plain, parts);
   expect_equal_weights(run(2, "again", parts, folder_ / "run_both/checkpoints/step_0000003")[0], ends[1]);
 }
@@ -251,7 +251,7 @@ TEST_P(CurveOverRanks, MemoryMatchesThePlan) {
       if (const auto samples = config.training.micro_batch.of(16))
         cached_backward(run, reducer, batch, {*samples, "float32", {}, true, 7}, context);
       else
-        reducer.backward(forward_loss(run, batch, "float32", context).total, true);
+        reducer.backward(forward_loss(run, batch, "float32", context).total, BackwardPass::last);
       return {{"measured", at::full({1}, memory.peak(), at::kDouble)},
               {"planned", at::full({1}, plan.peak - plan.weights - plan.optimizer - plan.buckets, at::kDouble)}};
     });

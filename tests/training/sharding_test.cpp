@@ -1,4 +1,7 @@
 // Tests optimizers whose state is sharded over ranks. Outside run_ranks, this process must not compute anything; ranks.h says why.
+#include <filesystem>
+#include <set>
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -10,8 +13,10 @@
 #include "src/optim/sgd.h"
 #include "src/training/trainer.h"
 #include "tests/distributed/ranks.h"
+#include "tests/support/full_disk.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/base/text.h>
+#include <tessera/io/atomic_file.h>
 
 namespace tessera {
 namespace {
@@ -221,7 +226,7 @@ class ShardedRun : public ::testing::Test {
     Tensors out = end_of(trainer);
     if (!group.first()) return out;
     const Checkpoint checkpoint = checkpoint_of(folder);
-    for (const auto& [name, tensor] : checkpoint.optimizer) out["state." + name] = tensor;
+    for (const auto& [name, tensor] : whole_state(checkpoint)) out["state." + name] = tensor;
     for (const auto& [name, tensor] : checkpoint.ema) out["average." + name] = tensor;
     return out;
   }
@@ -245,7 +250,7 @@ TEST_F(ShardedRun, MatchesAndResumesTheUnshardedOneBitForBit) {
                                        "schedule.weight_decay_end=0.5",
                                        "training.clip_mode=per_tensor"};
   std::vector<std::string> sharded = plain;
-  sharded.push_back("distributed.shard_optimizer=true");
+  sharded.push_back("distributed.shard=optimizer");
   const auto expected = run(2, "plain", plain);
   expect_equal(run(2, "sharded", sharded), expected);
   expect_equal(run(2, "on", sharded, folder_ / "plain/checkpoints/step_0000003"), expected);
@@ -256,27 +261,158 @@ TEST_F(ShardedRun, MatchesAndResumesTheUnshardedOneBitForBit) {
 }
 
 TEST_F(ShardedRun, TrainsWithMuonAndRoundedMomentsAsWithoutSharding) {
-  const std::vector<std::string> settings{"optimizer={name: muon, lr: 1.0e-2}", "training.moments=bfloat16"};
+  const std::vector<std::string> settings{"optimizer={name: muon, lr: 1.0e-2}", "training.moments=bfloat16",
+                                          "training.clip_norm=null"};
   std::vector<std::string> sharded = settings;
-  sharded.push_back("distributed.shard_optimizer=true");
+  sharded.push_back("distributed.shard=optimizer");
   const auto expected = run(2, "plain", settings);
   expect_equal(run(2, "sharded", sharded), expected);
+  expect_equal(run(2, "gradients", with(settings, {"distributed.shard=gradients"})), expected);
   expect_equal(run(2, "resumed", settings, folder_ / "sharded/checkpoints/step_0000003"), expected);
 }
 
 TEST_F(ShardedRun, TrainsWithLambAndRanksStayEqual) {
-  const std::vector<std::string> settings{"optimizer={name: lamb, lr: 1.0e-2}"};
-  const auto expected = run(2, "plain", settings), got = run(2, "sharded", with(settings, {"distributed.shard_optimizer=true"}));
+  // With a large eps, the rounding of gradients that should be zero does not decide about updates.
+  const std::vector<std::string> settings{"optimizer={name: lamb, lr: 1.0e-2, eps: 1.0e-3}"};
+  const auto expected = run(2, "plain", settings), got = run(2, "sharded", with(settings, {"distributed.shard=optimizer"}));
   // LAMB's norms are sums over the ranks, which round differently.
   for (const auto& [name, tensor] : expected[0]) EXPECT_TRUE(at::allclose(got[0].at(name), tensor, 1e-4, 1e-5)) << name;
-  const auto rounded = run(2, "rounded", with(settings, {"distributed.shard_optimizer=true", "distributed.compression=bf16"}));
+  const auto rounded = run(2, "rounded", with(settings, {"distributed.shard=optimizer", "distributed.compression=bf16"}));
   for (const auto& ranks : {got, rounded})
     for (const auto& [name, tensor] : ranks[1]) EXPECT_TRUE(at::equal(ranks[0].at(name), tensor)) << name;
 }
 
 TEST_F(ShardedRun, TrainsWithBf16GradientsAsWithoutSharding) {
-  const std::vector<std::string> settings{"distributed.compression=bf16"};
-  expect_equal(run(2, "sharded", with(settings, {"distributed.shard_optimizer=true"})), run(2, "plain", settings));
+  const std::vector<std::string> settings{"distributed.compression=bf16", "training.clip_norm=null"};
+  const auto expected = run(2, "plain", settings);
+  expect_equal(run(2, "sharded", with(settings, {"distributed.shard=optimizer"})), expected);
+  expect_equal(run(2, "gradients", with(settings, {"distributed.shard=gradients"})), expected);
+}
+
+/// Runs whose gradients are sharded, too. The bits are those without sharding if nothing depends on a sum over the gradients of several ranks,
+/// or over the gradients of several batches.
+class ShardedGradients : public ShardedRun {
+ protected:
+  static void expect_close(const std::vector<Tensors>& got, const std::vector<Tensors>& expected) {
+    for (std::size_t rank = 0; rank < got.size(); ++rank)
+      for (const auto& [name, tensor] : expected[rank]) {
+        EXPECT_TRUE(at::allclose(got[rank].at(name), tensor, 1e-4, 1e-6)) << name << " of rank " << rank;
+        if (got[0].contains(name) && !name.starts_with("state.")) EXPECT_TRUE(at::equal(got[rank].at(name), got[0].at(name))) << name;
+      }
+  }
+};
+
+TEST_F(ShardedGradients, MatchAndResumeTheUnshardedRunBitForBit) {
+  const std::vector<std::string> plain{"optimizer={name: adamw, lr: 1.0e-2}", "training.clip_norm=null", "training.ema={decay: 0.9}",
+                                       "distributed.bucket_mb=0.01",
+                                       "parameters={frozen: [visual.conv1*], groups: [{match: [visual.proj], frozen_steps: 4}]}"};
+  const std::vector<std::string> sharded = with(plain, {"distributed.shard=gradients"});
+  const auto expected = run(2, "plain", plain);
+  expect_equal(run(2, "sharded", sharded), expected);
+  expect_equal(run(2, "on", sharded, folder_ / "plain/checkpoints/step_0000003"), expected);
+  expect_equal(run(2, "off", plain, folder_ / "sharded/checkpoints/step_0000003"), expected);
+  run(3, "three", sharded, folder_ / "sharded/checkpoints/step_0000003");
+  run(1, "one", sharded, folder_ / "sharded/checkpoints/step_0000003");
+  expect_same_curve(folder_ / "plain", folder_ / "sharded", 1e-6);
+}
+
+TEST_F(ShardedGradients, EqualTheUnshardedOnesWithEveryKindOfPass) {
+  // With a large eps, the rounding of gradients that should be zero does not decide about updates.
+  const std::string adamw = "optimizer={name: adamw, lr: 1.0e-2, eps: 1.0e-3}";
+  const std::vector<std::vector<std::string>> cases{
+      {adamw, "training.accumulation=2", "training.clip_norm=0.1"},
+      {adamw, "training.micro_batch=2", "training.clip_norm=0.1"},
+      {adamw, "training.clip_norm=0.1", "training.clip_mode=per_tensor", "training.micro_batch=2", "training.accumulation=2"},
+      {"optimizer={name: lamb, lr: 1.0e-2, eps: 1.0e-3}"},
+      {"optimizer={name: adamw, lr: 1.0e-2, eps: 1.0e-3, update_clipping: true}"},
+      {adamw, "adapt.image={lora: {rank: 2}}"},
+      {adamw, "model.image.encoder.grad_checkpointing=true"},
+  };
+  for (std::size_t i = 0; i < cases.size(); ++i)
+    for (const int ranks : {2, 4}) {
+      SCOPED_TRACE(cases[i].back() + " on " + std::to_string(ranks) + " ranks");
+      const std::string name = std::to_string(10 * i + static_cast<std::size_t>(ranks));
+      const auto settings = with(cases[i], {"distributed.bucket_mb=0.01"});
+      expect_close(run(ranks, name + "sharded", with(settings, {"distributed.shard=gradients"})), run(ranks, name, settings));
+      expect_same_curve(folder_ / name, folder_ / (name + "sharded"), 1e-5);
+    }
+}
+
+TEST_F(ShardedRun, EachRankSavesItsPartOfTheState) {
+  for (const char* background : {"true", "false"}) {
+    const std::string name = std::string("background_") + background;
+    run(3, name, {"distributed.shard=optimizer", std::string("checkpoint.background=") + background});
+    run_ranks(1, [&](const ProcessGroup&) -> Tensors {
+      const std::string folder = folder_ / name + "/checkpoints/step_0000006";
+      const auto manifest = nlohmann::json::parse(io::read_file(folder + "/manifest.json"));
+      std::set<std::string> files;
+      for (const auto& entry : std::filesystem::directory_iterator(folder))
+        if (entry.path().filename() != "manifest.json") files.insert(entry.path().filename());
+      std::set<std::string> listed;
+      for (const auto& [file, facts] : manifest.at("files").items()) listed.insert(file);
+      EXPECT_EQ(files, listed);
+      EXPECT_EQ(std::ranges::count_if(files, [](const std::string& file) { return file.starts_with("optimizer_000"); }), 3);
+      const Checkpoint checkpoint = load_checkpoint(folder);
+      EXPECT_EQ(checkpoint.optimizer.size(), 1U);
+      EXPECT_EQ(checkpoint.parts.size(), 3U);
+      const std::string part = folder + "/optimizer_0001_of_0003.safetensors";
+      std::string bytes = io::read_file(part);
+      bytes.back() ^= 1;
+      io::write_file(part, bytes);
+      EXPECT_EQ(error_of([&] { load_checkpoint(folder); }), part + ": damaged: its checksum differs from the manifest's");
+      std::filesystem::remove(part);
+      EXPECT_EQ(error_of([&] { load_checkpoint(folder); }), part + ": missing");
+      EXPECT_TRUE(contains(error_of([&] {
+                             const auto optimizer = build_training_run(tiny_config(folder_ / "other", {"data.loader.batch_size=4"})).optimizer;
+                             optimizer->load_state(load_checkpoint(folder, /*verify=*/false).parts, 6, "here");
+                           }),
+                           "here: the optimizer's state lacks "));
+      return {};
+    });
+  }
+}
+
+TEST_F(ShardedRun, APartThatARankCannotWriteLeavesTheEarlierCheckpointAndTheRun) {
+  const std::vector<std::string> settings{"distributed.shard=gradients", "checkpoint.every_steps=2", "data.loader.batch_size=4"};
+  for (const char* background : {"true", "false"}) {
+    const std::string folder = folder_ / (std::string("full_") + background);
+    const auto got = run_ranks(2, [&](const ProcessGroup& group) -> Tensors {
+      std::optional<FullDisk> full;
+      step_observer() = [&](const StepContext& context) {
+        if (group.rank() != 1) return;
+        if (context.step == 2 || context.step == 3) full.emplace(1000);
+        if (context.step == 4) full.reset();
+      };
+      const auto of_run = with(settings, {"objective={name: test_observed}", std::string("checkpoint.background=") + background});
+      Trainer trainer(tiny_config(folder, of_run), "none", group);
+      EXPECT_EQ(trainer.run(), Outcome::finished);
+      step_observer() = nullptr;
+      if (group.first()) {
+        std::vector<std::string> names;
+        for (const std::string& each : CheckpointFolder(folder + "/checkpoints", 9).list()) names.push_back(std::filesystem::path(each).filename());
+        EXPECT_EQ(names, (std::vector<std::string>{"step_0000002", "step_0000006"}));
+        EXPECT_TRUE(contains(io::read_file(folder + "/log.txt"), "step 4 is not saved: a rank could not write its part"));
+      }
+      return end_of(trainer);
+    });
+    run_ranks(2, [&](const ProcessGroup& group) -> Tensors {
+      const auto of_run = with(settings, {"objective={name: test_observed}"});
+      Trainer trainer(tiny_config(folder_ / (std::string("resumed_") + background), of_run), folder + "/checkpoints/step_0000002", group);
+      EXPECT_EQ(trainer.run(), Outcome::finished);
+      tessera::expect_equal(end_of(trainer), got[static_cast<std::size_t>(group.rank())]);
+      return {};
+    });
+  }
+}
+
+TEST_F(ShardedGradients, CannotBeRecorded) {
+  run_ranks(2, [&](const ProcessGroup& group) -> Tensors {
+    EXPECT_TRUE(contains(error_of([&] {
+                           Trainer(tiny_config(folder_ / "recorded", {"training.cuda_graph=true", "distributed.shard=gradients"}), "none", group);
+                         }),
+                         "set distributed.shard to optimizer"));
+    return {};
+  });
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ inline StepOutcome whole_or_cached(TrainingRun& run, const Batch& batch, std::in
   if (chunk == 0) {
     const RowRngScope keyed(rows);
     out.losses = forward_loss(run, batch, "float32", context);
-    reducer.backward(out.losses.total, true);
+    reducer.backward(out.losses.total, BackwardPass::last);
   } else {
     out.losses = cached_backward(run, reducer, batch, {chunk, "float32", {}, true, 7, rows}, context);
   }

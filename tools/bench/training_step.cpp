@@ -248,7 +248,7 @@ at::Tensor TrainingStep::run(const How& how) {
   optimizer_->zero_grad();
   refresh_copies();
   const at::Tensor loss = forward(batch_, how).total;
-  reducer_->backward(loss, how.reduce);
+  reducer_->backward(loss, how.reduce ? BackwardPass::last : BackwardPass::some);
   through(how, "backward");
   update(how);
   return loss.detach();
@@ -260,7 +260,7 @@ at::Tensor TrainingStep::run_recorded() {
     for (const NamedParameter& parameter : optimizer_->parameters()) trained.push_back(parameter.tensor);
     graph_ = std::make_unique<StepGraph>(make_cuda_recorder(), std::move(trained), StepGraph::Update::one_batch, [this](const GraphInputs& inputs) {
       Losses losses = forward(inputs.batch, {});
-      reducer_->backward(losses.total, /*reduce=*/false);
+      reducer_->backward(losses.total, BackwardPass::some);
       return losses;
     });
   }

@@ -205,7 +205,7 @@ struct Value<std::optional<T>> {
     return Value<T>::read(node, path, defaults.value_or(T{}));
   }
   static Node dump(const std::optional<T>& value) { return value ? Value<T>::dump(*value) : Node::null(); }
-  static std::string type() { return Value<T>::type() + " or null"; }
+  static std::string type() { return std::string(Value<T>::type()).append(" or null"); }
 };
 
 template <class T>

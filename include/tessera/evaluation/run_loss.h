@@ -6,6 +6,7 @@
 #include <optional>
 
 #include <tessera/data/source.h>
+#include <tessera/distributed/process_group.h>
 #include <tessera/report/task_result.h>
 
 namespace tessera {
@@ -21,6 +22,8 @@ struct LossBatches {
   std::int64_t threads = 2;
   std::shared_ptr<ReportedSamples> reported;       // skipped samples that the log has already reported; may be null
   std::function<void(std::int64_t done, std::int64_t total)> progress;  // called after each batch; may be empty
+  /// Ranks that each encode a part of every batch. All of them must measure the same batches of the same run, and get the same result.
+  ProcessGroup group;
 };
 
 /// Lets evaluation tasks measure the loss of a run's objective. Tasks cannot use the objective directly, because it needs more of

@@ -16,6 +16,7 @@
 namespace tessera {
 
 class FlatShards;
+struct GradientShards;
 class WeightCopies;
 
 /// A trainable tensor with its name in checkpoints. The name also decides whether the tensor has weight decay.
@@ -58,6 +59,16 @@ struct UpdateInputs {
   at::Tensor numbers;
 };
 
+/// Elements of state tensors: of each tensor those from `begin` to `end`, in the order in which the whole tensor's elements lie in memory.
+struct StatePart {
+  struct Place {
+    std::vector<std::int64_t> sizes, strides;  // of the whole tensor
+    std::int64_t begin = 0, end = 0;
+  };
+  std::map<std::string, Place> places;
+  std::function<std::map<std::string, at::Tensor>()> read;  // returns the elements of each tensor, [end - begin]
+};
+
 /// Updates parameters from their gradients. Parameters keep their storage. A step leaves a parameter and its moments unchanged if the
 /// parameter has no gradient or is within its frozen_steps. A parameter's bias correction counts this optimizer's updates after the
 /// parameter's frozen_steps.
@@ -78,7 +89,9 @@ class Optimizer {
   /// bucket_mb MiB. On CPUs the updates equal those of one optimizer for all parameters bit for bit, unless they depend on a norm of the
   /// whole parameter (whole_sums()), whose sum over ranks rounds differently. Parameters and gradients must be equal on all ranks. After
   /// shard(), step() and gather_state() are collective. Must be called before the first step. Has no effect with a single process.
-  void shard(const ProcessGroup& group, double bucket_mb);
+  /// With `gradients`, a rank has the gradients of its own elements only (ZeRO stage 2), which a GradientReducer puts into
+  /// gradient_shards().
+  void shard(const ProcessGroup& group, double bucket_mb, bool gradients = false);
 
   /// Stores moments in bfloat16, which halves their memory. An update computes in the parameters' type and rounds the new moments
   /// stochastically (round_stochastically()), because rounding to the nearest value would lose small changes. The random numbers depend only
@@ -105,6 +118,16 @@ class Optimizer {
   /// Copies of the weights in bfloat16 that updates also write, for the forward pass (src/ops/weight_copies.h); null if there are none.
   virtual WeightCopies* weight_copies() { return nullptr; }
 
+  bool is_sharded() const { return shards_ != nullptr; }
+  /// Where gradients come from after shard() with `gradients`; otherwise null, and they come from the parameters.
+  const std::shared_ptr<GradientShards>& gradient_shards() const { return gradients_; }
+  /// The gradient of a parameter in the next step; undefined if it has none. With gradient_shards(), that of this rank's elements, [n].
+  const at::Tensor& gradient(std::size_t index) const;
+  /// The gradients of all parameters that have one.
+  std::vector<at::Tensor> gradients() const;
+  /// Sums numbers of this rank's elements over the ranks if the gradients are sharded. Collective then.
+  void sum_of_own(at::Tensor& numbers) const;
+
   double peak_learning_rate() const { return peak_; }
   /// The number of calls of step(), minus the skipped updates that take_back() has subtracted.
   std::int64_t steps_taken() const { return steps_; }
@@ -122,8 +145,13 @@ class Optimizer {
   /// Returns everything that is needed to resume on any number of ranks, with or without shard(). Rank 0 gets the whole state; the parts
   /// that other ranks have sent are in rank 0's host memory. After shard(), all ranks except rank 0 get an empty map.
   std::map<std::string, at::Tensor> gather_state() const;
+  /// After shard(), returns the elements of the moments that this rank keeps. The tensors share memory with the optimizer.
+  StatePart part() const;
   /// Loads a whole state. Throws UserError naming `origin` and the tensor that is missing, left over or of the wrong shape.
   void load_state(const std::map<std::string, at::Tensor>& state, const std::string& origin);
+  /// Loads a whole state after `step` updates from parts, which any number of ranks may have kept. Reads only the parts of which this rank
+  /// keeps elements. Throws as the other load_state().
+  void load_state(const std::vector<StatePart>& parts, std::int64_t step, const std::string& origin);
 
  protected:
   /// Parameters that have a gradient in this step and share learning rate, weight decay, update count, dtype and
@@ -166,7 +194,6 @@ class Optimizer {
   /// Sums numbers over the parts of a parameter: `sums` has a scalar for each of the group's parameters, summed over this rank's elements;
   /// the result has the sums over all elements. After shard(), the call is collective.
   std::vector<at::Tensor> whole_sums(const Group& group, const std::vector<at::Tensor>& sums) const;
-  bool is_sharded() const { return shards_ != nullptr; }
   /// Whether update() uses only numbers on the device if there are UpdateInputs::numbers. Otherwise the host reads them, which only a CPU
   /// allows.
   virtual bool uses_device_numbers() const { return false; }
@@ -185,7 +212,8 @@ class Optimizer {
   std::vector<std::string> moment_names_;
   // [moment][parameter]; after shard(), the elements that this rank owns, [n]. Undefined: the parameter does not have the moment.
   std::vector<std::vector<at::Tensor>> moments_;
-  std::shared_ptr<const FlatShards> shards_;  // null before shard()
+  std::shared_ptr<const FlatShards> shards_;   // null before shard()
+  std::shared_ptr<GradientShards> gradients_;  // null unless gradients are sharded
   std::optional<std::uint64_t> rounding_;  // the seed of round_moments()
   double peak_;
   std::int64_t steps_ = 0;

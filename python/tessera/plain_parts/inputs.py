@@ -1,5 +1,5 @@
 """From pictures and texts to the inputs of a model, with numpy: pictures by Pillow, whose resampling equals Tessera's, and texts by the
-packages tokenizers or sentencepiece. Folders that `python -m tessera export` writes contain this file."""
+packages tokenizers or sentencepiece. Folders that `python -m tessera export` writes contain this file, which also runs their models."""
 import html
 import json
 import math
@@ -42,6 +42,28 @@ def tokens(texts, folder=HERE):
         ids = np.array([row + [settings["pad_id"]] * (longest - len(row)) for row in rows], np.int64)
         mask = np.array([[1] * len(row) + [0] * (longest - len(row)) for row in rows], np.int64)
     return {"input_ids": ids} if settings.get("pad_is_text") else {"input_ids": ids, "attention_mask": mask}
+
+
+def spelled(ids, folder=HERE):
+    """Returns the tokens that ids of an exported tokenizer stand for."""
+    if (folder / "tokenizer.json").exists():
+        import tokenizers
+        spell = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).id_to_token
+    else:
+        import sentencepiece
+        spell = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spiece.model")).id_to_piece
+    return [spell(int(i)) for i in ids]
+
+
+def run(name, inputs, folder=HERE):
+    """Runs an exported file (.onnx or .pt2) on inputs by name, and returns its outputs by name."""
+    if name.endswith(".onnx"):
+        import onnxruntime
+        session = onnxruntime.InferenceSession(folder / name)
+        return dict(zip([output.name for output in session.get_outputs()], session.run(None, inputs)))
+    import torch
+    outputs = torch.export.load(folder / name).module()(**{key: torch.from_numpy(value) for key, value in inputs.items()})
+    return {key: value.numpy() for key, value in outputs.items()}
 
 
 def cleaned(text, cleanup):

@@ -86,6 +86,7 @@ class DataTask : public TaskWithSettings<S> {
   using TaskWithSettings<S>::name_;
   using TaskWithSettings<S>::settings_;
 
+  SourceOrder order_of(Joined which) const { return {.key = name_ + ".source", .choice = settings_.data.source, .joined = which}; }
   /// Returns which samples count as one, unless the settings group equal images.
   virtual Joined joined() const { return Joined::same_file; }
 
@@ -96,9 +97,6 @@ class DataTask : public TaskWithSettings<S> {
     return this->pass_over(order_of(settings_.data.group_equal_images ? Joined::same_bytes : joined()), settings_.data.max_samples,
                            embedder, context, needs);
   }
-
- private:
-  SourceOrder order_of(Joined which) const { return {.key = name_ + ".source", .choice = settings_.data.source, .joined = which}; }
 };
 
 /// The base of tasks that learn from one set of samples and are measured on another: their settings derive from TrainTestData. check()

@@ -1,3 +1,4 @@
+#include "src/evaluation/rank_embedder.h"
 #include "src/evaluation/tasks/data_task.h"
 
 namespace tessera {
@@ -37,6 +38,7 @@ class ValidationLossTask final : public DataTask<ValidationLossSettings> {
     if (context.loss == nullptr)
       user_error("validation_loss: there is no objective: this model file carries no configuration of a run; give a "
                  "checkpoint or run folder of trainer");
+    if (context.ranks != nullptr && context.shares_loss) return context.ranks->measure_loss(*context.loss, order_of(joined()), batches(context));
     return context.loss->measure(batches(context));
   }
 

@@ -6,7 +6,10 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
+#include <iomanip>
 #include <unistd.h>
+
+#include <ATen/ATen.h>
 
 #include <nlohmann/json.hpp>
 
@@ -14,6 +17,7 @@
 #include "src/training/checkpoint/checkpoint.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
+#include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
 
@@ -30,6 +34,8 @@ constexpr const char* kAdapters = "adapters.safetensors";
 constexpr const char* kState = "state.safetensors";
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kUpdatesKey = "updates";
+constexpr const char* kPart = "optimizer_";  // prefix of the files of parts
+constexpr const char* kPlacesKey = "places";
 
 // Returns a 64-bit checksum of a file, computed by multiplying and rotating words. It detects torn writes and flipped bits, not
 // deliberate changes. The file is read in pieces, because it may be very large.
@@ -62,14 +68,50 @@ void sync_path(const std::string& path) {
   ::close(handle);
 }
 
+nlohmann::json facts_of(const std::string& path) { return {{"bytes", fs::file_size(path)}, {"checksum", checksum(path)}}; }
+
+// Returns the file in which a rank leaves the facts of its part for the manifest.
+std::string facts_path(const std::string& part) { return part + ".facts"; }
+
+// Returns the names of the files of parts in a folder.
+std::vector<std::string> part_names(const std::string& folder) {
+  std::vector<std::string> out;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (const std::string name = entry.path().filename(); name.starts_with(kPart) && name.ends_with(".safetensors")) out.push_back(name);
+  std::ranges::sort(out);
+  return out;
+}
+
 nlohmann::json make_manifest(const std::string& folder, const RunState& state) {
   nlohmann::json files;
-  for (const char* name : {kModel, kEma, kTeacher, kAdapters, kState}) {
-    const std::string path = folder + "/" + name;
-    if (!fs::exists(path)) continue;
-    files[name] = {{"bytes", fs::file_size(path)}, {"checksum", checksum(path)}};
+  for (const char* name : {kModel, kEma, kTeacher, kAdapters, kState})
+    if (const std::string path = folder + "/" + name; fs::exists(path)) files[name] = facts_of(path);
+  for (const std::string& name : part_names(folder)) {
+    const std::string facts = facts_path(folder + "/" + name);
+    files[name] = nlohmann::json::parse(io::read_file(facts));
+    fs::remove(facts);
   }
   return {{"step", state.step}, {"files", files}};
+}
+
+nlohmann::json to_json(const StatePart& part) {
+  nlohmann::json out = nlohmann::json::object();
+  for (const auto& [name, place] : part.places) out[name] = {place.sizes, place.strides, place.begin, place.end};
+  return out;
+}
+
+// Describes the part in a file. Reads its elements when they are needed.
+StatePart part_in(const std::string& path) {
+  StatePart out;
+  try {
+    const auto places = nlohmann::json::parse(io::load_safetensors_metadata(path).at(kPlacesKey));
+    for (const auto& [name, place] : places.items())
+      out.places[name] = {place.at(0), place.at(1), place.at(2), place.at(3)};
+  } catch (const std::exception& error) {
+    user_error(path, ": damaged: the places of its elements are missing or invalid (", error.what(), ")");
+  }
+  out.read = [path] { return io::load_safetensors(path).tensors; };
+  return out;
 }
 
 void check_manifest(const std::string& folder) {
@@ -222,14 +264,37 @@ void CheckpointFolder::remove_leftovers() const {
     if (entry.path().filename().string().starts_with(".writing_")) fs::remove_all(entry.path(), missing);
 }
 
-std::string CheckpointFolder::write(const Checkpoint& checkpoint) const {
+std::string CheckpointFolder::aside(std::int64_t step) const { return folder_ + "/.writing_" + step_folder_name(step); }
+
+void CheckpointFolder::prepare(std::int64_t step) const {
+  std::error_code error;
+  fs::remove_all(aside(step), error);
+  if (!fs::create_directories(aside(step), error)) user_error(aside(step), ": cannot create the folder: ", error.message());
+}
+
+void CheckpointFolder::write_part(std::int64_t step, const StatePart& part, int rank, int ranks) const {
+  const auto padded = [](int number) { return concat(std::setw(4), std::setfill('0'), number); };
+  const std::string path = concat(aside(step), "/", kPart, padded(rank), "_of_", padded(ranks), ".safetensors");
+  io::save_safetensors(path, part.read(), {{kPlacesKey, to_json(part).dump()}});
+  io::write_file(facts_path(path), facts_of(path).dump());
+}
+
+std::string CheckpointFolder::write(const Checkpoint& checkpoint, const std::function<void()>& others) const {
   const std::string name = step_folder_name(checkpoint.state.step);
-  const std::string aside = folder_ + "/.writing_" + name;
+  const std::string aside = this->aside(checkpoint.state.step);
   const std::string target = folder_ + "/" + name;
   std::error_code error;
-  try {
+  bool waited = !others;
+  const auto give_up = [&] {
+    try {
+      if (!waited) others();  // the other ranks still write into the folder
+    } catch (const UserError& error) {
+      log::warning(error.what());
+    }
     fs::remove_all(aside, error);
-    if (!fs::create_directories(aside, error)) user_error(aside, ": cannot create the folder: ", error.message());
+  };
+  try {
+    if (!others) prepare(checkpoint.state.step);
     ModelFile model = checkpoint.model;
     for (const auto& [file, prefix, weights] : weight_files(checkpoint)) {
       if (weights->empty()) continue;
@@ -242,6 +307,7 @@ std::string CheckpointFolder::write(const Checkpoint& checkpoint) const {
         {"run_state", to_json(checkpoint.state).dump()}, {"config", checkpoint.config}, {"data", checkpoint.data}};
     if (!checkpoint.tuning.empty()) about["tuning"] = checkpoint.tuning;
     io::save_safetensors(aside + "/" + kState, checkpoint.optimizer, about);
+    if (!std::exchange(waited, true)) others();
     io::write_file(aside + "/" + kManifest, make_manifest(aside, checkpoint.state).dump(2) + "\n");
     sync_path(aside);
     // Replaces an older checkpoint of the same step, which exists if the run was resumed from an earlier step.
@@ -252,19 +318,20 @@ std::string CheckpointFolder::write(const Checkpoint& checkpoint) const {
     fs::remove_all(old, error);
     io::write_file(folder_ + "/latest", name + "\n");
   } catch (const fs::filesystem_error& problem) {
-    fs::remove_all(aside, error);
+    give_up();
     user_error(target, ": cannot write the checkpoint: ", problem.code().message());
   } catch (...) {
-    fs::remove_all(aside, error);
+    give_up();
     throw;
   }
   return target;
 }
 
-std::string CheckpointFolder::save(const Checkpoint& checkpoint, const std::function<void()>& before_deleting) {
+std::string CheckpointFolder::save(const Checkpoint& checkpoint, const std::function<void()>& before_deleting,
+                                   const std::function<void()>& others) {
   std::string target;
   try {
-    target = write(checkpoint);
+    target = write(checkpoint, others);
   } catch (const UserError& error) {
     const std::vector<std::string> passing = passing_list(checkpoint.state.step);
     const auto kept = static_cast<std::int64_t>(passing.size());
@@ -272,7 +339,8 @@ std::string CheckpointFolder::save(const Checkpoint& checkpoint, const std::func
     log::warning(error.what(), "; making room by deleting ", passing.front(), ", which would be deleted next");
     before_deleting();
     prune(keep_last_ - 1, checkpoint.state.step);
-    target = write(checkpoint);
+    if (others) throw;
+    target = write(checkpoint, {});
   }
   try {
     before_deleting();
@@ -327,8 +395,8 @@ void copy_checkpoint(const std::string& checkpoint, const std::string& folder) {
   }
 }
 
-Checkpoint load_checkpoint(const std::string& folder) {
-  check_manifest(folder);
+Checkpoint load_checkpoint(const std::string& folder, bool verify) {
+  if (verify) check_manifest(folder);
   Checkpoint out;
   out.model = load_model_file(folder + "/" + kModel);
   if (fs::exists(folder + "/" + kEma)) out.ema = io::load_safetensors(folder + "/" + kEma).tensors;
@@ -341,6 +409,20 @@ Checkpoint load_checkpoint(const std::string& folder) {
   out.config = state.metadata["config"];
   out.data = state.metadata["data"];
   out.tuning = state.metadata["tuning"];
+  if (!out.optimizer.contains("step")) user_error(path, ": damaged: the optimizer's state lacks step");
+  for (const std::string& name : part_names(folder)) out.parts.push_back(part_in(folder + "/" + name));
+  return out;
+}
+
+std::map<std::string, at::Tensor> whole_state(const Checkpoint& checkpoint) {
+  std::map<std::string, at::Tensor> out = checkpoint.optimizer;
+  for (const StatePart& part : checkpoint.parts)
+    for (const auto& [name, elements] : part.read()) {
+      const StatePart::Place& place = part.places.at(name);
+      at::Tensor& whole = out[name];
+      if (!whole.defined()) whole = at::empty_strided(place.sizes, place.strides, elements.options());
+      whole.as_strided({whole.numel()}, {1}).slice(0, place.begin, place.end).copy_(elements);
+    }
   return out;
 }
 

@@ -11,6 +11,7 @@
 #include <tessera/data/loading/loader.h>
 #include <tessera/models/adaptation.h>
 #include <tessera/models/model_file.h>
+#include <tessera/optim/optimizer.h>
 
 namespace tessera {
 
@@ -31,7 +32,8 @@ struct RunState {
 struct Checkpoint {
   ModelFile model;  // weights (including adapters), tokenizer and preprocessing; `extra` holds the resolved configuration
   std::vector<WeightUpdate> updates;            // how the adapters change the weights
-  std::map<std::string, at::Tensor> optimizer;  // Optimizer::state()
+  std::map<std::string, at::Tensor> optimizer;  // Optimizer::state(); only `step` if the moments are in parts
+  std::vector<StatePart> parts;                 // of a checkpoint that was read: the moments, if each rank has saved its own
   std::map<std::string, at::Tensor> ema;        // Ema::averages(); empty if there are none
   std::map<std::string, at::Tensor> teacher;    // the teacher's averages; empty if there is no teacher
   RunState state;
@@ -41,7 +43,8 @@ struct Checkpoint {
 };
 
 /// The checkpoints of one run: FOLDER/step_0000100/{model.safetensors, state.safetensors, manifest.json}, plus ema.safetensors if
-/// weights are averaged and teacher.safetensors if there is a teacher. The model, ema and teacher files are model files, with
+/// weights are averaged and teacher.safetensors if there is a teacher. If the optimizer's state is sharded, state.safetensors has no moments,
+/// and each rank writes its own into optimizer_RANK_of_RANKS.safetensors, whose metadata says where they lie in the whole tensors. The model, ema and teacher files are model files, with
 /// adapters merged into the weights. With adapters there is also adapters.safetensors, which a resumed run needs to undo the merge. It
 /// holds the unmerged weights and the adapters of the model, of the averages (under names with the prefix `ema.`) and of the teacher
 /// (`teacher.`). Its metadata holds Checkpoint::updates. The text file FOLDER/latest names the newest checkpoint; FOLDER/best (BestFile)
@@ -57,7 +60,15 @@ class CheckpointFolder {
   /// later steps count as the oldest: the run resumed from an earlier step, so they are damaged or out of date. If writing fails (for
   /// example, because the disk is full) and the oldest checkpoint is due for deletion anyway, deletes that checkpoint with a warning and
   /// tries again. Throws UserError if writing fails; earlier checkpoints remain. Calls `before_deleting` before it deletes a checkpoint.
-  std::string save(const Checkpoint& checkpoint, const std::function<void()>& before_deleting = [] {});
+  /// If other ranks write parts of the checkpoint, the folder must have been prepared, and `others` must wait until all ranks are done
+  /// and throw UserError if one has failed. The failed save is then not tried again.
+  std::string save(const Checkpoint& checkpoint, const std::function<void()>& before_deleting = [] {},
+                   const std::function<void()>& others = {});
+
+  /// Makes the temporary folder of a checkpoint. Throws UserError.
+  void prepare(std::int64_t step) const;
+  /// Writes a rank's part of the optimizer's state into the prepared folder. Throws UserError.
+  void write_part(std::int64_t step, const StatePart& part, int rank, int ranks) const;
 
   /// Returns the step folders, oldest first, including damaged ones but not half-written ones.
   std::vector<std::string> list() const;
@@ -65,7 +76,8 @@ class CheckpointFolder {
   void remove_leftovers() const;
 
  private:
-  std::string write(const Checkpoint& checkpoint) const;
+  std::string write(const Checkpoint& checkpoint, const std::function<void()>& others) const;
+  std::string aside(std::int64_t step) const;
   /// Deletes all but the last `keep` checkpoints, and at least one, of passing_list(step).
   void prune(std::int64_t keep, std::int64_t step) const;
   /// Returns the checkpoints of list() that may be deleted once they are old, in the order of their deletion while the run is at `step`.
@@ -78,8 +90,12 @@ class CheckpointFolder {
 /// Copies a checkpoint into another folder of checkpoints, through a temporary folder. Throws UserError if that fails.
 void copy_checkpoint(const std::string& checkpoint, const std::string& folder);
 
-/// Reads one step folder. Throws UserError naming the file that is missing, truncated or damaged.
-Checkpoint load_checkpoint(const std::string& folder);
+/// Reads one step folder. Throws UserError naming the file that is missing, truncated or damaged. The elements of parts are read only when they
+/// are needed. Without `verify`, does not compare the files with the manifest, because another rank has done so.
+Checkpoint load_checkpoint(const std::string& folder, bool verify = true);
+
+/// Returns the optimizer's whole state, as Optimizer::state() without shards: joins the parts of a checkpoint that was read.
+std::map<std::string, at::Tensor> whole_state(const Checkpoint& checkpoint);
 
 /// Returns the newest intact checkpoint in a folder of checkpoints, together with the path of its own folder; nothing if there are
 /// no checkpoints. Skips damaged checkpoints with a warning. Throws UserError if there are checkpoints but all are damaged.

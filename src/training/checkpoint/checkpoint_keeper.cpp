@@ -23,15 +23,15 @@ void copy_tensors(std::map<std::string, at::Tensor>& tensors) {
 CheckpointWriter::CheckpointWriter(CheckpointFolder folder, CheckpointSettings settings, std::string run_name)
     : folder_(std::move(folder)), settings_(std::move(settings)), run_name_(std::move(run_name)) {}
 
-void CheckpointWriter::begin(Checkpoint checkpoint, bool stands_still) {
+void CheckpointWriter::begin(Checkpoint checkpoint, bool stands_still, std::function<void()> others) {
   if (settings_.background && !stands_still) {
     finish();
     for (auto* tensors : {&checkpoint.model.weights, &checkpoint.optimizer, &checkpoint.ema, &checkpoint.teacher})
       copy_tensors(*tensors);
-    written_ = std::async(std::launch::async, [this, whole = std::move(checkpoint)] { return write(whole); });
+    written_ = std::async(std::launch::async, [this, others, whole = std::move(checkpoint)] { return write(whole, others); });
   } else {
-    written_ = std::async(std::launch::deferred, [this, whole = std::move(checkpoint)] {
-      std::string target = write(whole);
+    written_ = std::async(std::launch::deferred, [this, others, whole = std::move(checkpoint)] {
+      std::string target = write(whole, others);
       finish();
       return target;
     });
@@ -57,14 +57,60 @@ void CheckpointWriter::finish() {
   if (stored_.valid()) stored_.wait();
 }
 
-std::string CheckpointWriter::write(const Checkpoint& checkpoint) {
+std::string CheckpointWriter::write(const Checkpoint& checkpoint, const std::function<void()>& others) {
   // An earlier checkpoint may still be on its way to storage. A run that is about to be killed writes this one first.
-  std::string target = folder_.save(checkpoint, /*before_deleting=*/[this] { finish(); });
+  std::string target = folder_.save(checkpoint, /*before_deleting=*/[this] { finish(); }, others);
   if (settings_.copy_to) later([this, target] { copy_checkpoint(target, *settings_.copy_to); });
   if (settings_.command) later([this, target] {
       run_shell_command("checkpoint.command", *settings_.command, {target, run_name_}, "for " + target);
     });
   return target;
+}
+
+void PartWriter::begin(std::int64_t step, bool background, std::function<void()> write) {
+  step_ = step;
+  pending_ = true;
+  failed_ = false;
+  all_ = {};
+  own_ = std::async(background ? std::launch::async : std::launch::deferred, std::move(write));
+}
+
+PartWriter::Told PartWriter::told() {
+  if (!pending_) return {.done = step_, .failed = failed_};
+  if (own_.valid() && own_.wait_for(std::chrono::seconds(0)) == std::future_status::timeout) return {.done = step_ - 1, .failed = false};
+  if (own_.valid()) {
+    try {
+      own_.get();
+    } catch (const std::exception& error) {
+      failed_ = true;
+      log::error("step ", step_, ": this rank's part of the checkpoint is not written: ", error.what());
+    }
+  }
+  return {.done = step_, .failed = failed_};
+}
+
+void PartWriter::hear(const Told& all) {
+  if (!pending_ || all.done < step_) return;
+  pending_ = false;
+  all_.set_value(all.failed);
+}
+
+void PartWriter::settle(const ProcessGroup& group) {
+  if (!pending_) return;
+  if (own_.valid()) own_.wait();
+  const Told own = told();
+  Agreement all(group, "saving the checkpoint", nullptr, {-own.done, own.failed ? 1 : 0});
+  hear({.done = -all.maxima()[0], .failed = all.maxima()[1] != 0});
+}
+
+std::function<void()> PartWriter::others() {
+  return [done = all_.get_future().share()] {
+    if (done.get()) user_error("a rank could not write its part of the optimizer's state: its own log says why");
+  };
+}
+
+PartWriter::~PartWriter() {
+  if (pending_) all_.set_value(true);
 }
 
 namespace fs = std::filesystem;
@@ -171,25 +217,54 @@ bool CheckpointKeeper::overdue() const {
 
 void CheckpointKeeper::save(const RunState& state, bool must) {
   last_save_ = Clock::now();
+  parts_.settle(group_);
   if (last_saved_ == state.step) {
     if (!must) return;
     // The checkpoint of this step may not be completely written yet, or writing it may have failed.
     const bool saved = run_on_rank0(group_, "saving the checkpoint", [&] {
-      if (!wait() || !is_own(last_good_, state.step)) return false;
+      if (!collect(false) || !is_own(last_good_, state.step)) return false;
       writer_.finish();
       return true;
     });
     if (saved) return;
   }
-  Checkpoint checkpoint = gather(state);
-  if (run_on_rank0(group_, "saving the checkpoint", [&] { return write(std::move(checkpoint), must); }))
+  if (run_.optimizer->is_sharded() ? save_parts(describe(state), must)
+                                   : run_on_rank0(group_, "saving the checkpoint", [&, whole = gather(state)] { return write(whole, must); }))
     last_saved_ = state.step;
 }
 
-bool CheckpointKeeper::write(Checkpoint checkpoint, bool must) {
-  wait();
+// Every rank writes its part of the optimizer's state, and rank 0 everything else. Returns whether the save has begun or, with `must`, is done.
+bool CheckpointKeeper::save_parts(Checkpoint checkpoint, bool must) {
+  const std::int64_t step = checkpoint.state.step;
+  const bool background = config_.checkpoint.background && !must;
+  const bool prepared = run_on_rank0(group_, "saving the checkpoint", [&] {
+    collect(false);
+    try {
+      folder_.prepare(step);
+      return true;
+    } catch (const UserError& error) {
+      if (must) throw;
+      report_error_(concat("step ", step, " is not saved: ", error.what(), "; training continues, and the next save tries again"));
+      return false;
+    }
+  });
+  if (!prepared) return false;
+  StatePart part = run_.optimizer->part();
+  if (background) {
+    std::map<std::string, at::Tensor> elements = part.read();
+    copy_tensors(elements);
+    part.read = [elements] { return elements; };
+  }
+  parts_.begin(step, background, [this, step, part = std::move(part)] { folder_.write_part(step, part, group_.rank(), group_.size()); });
+  std::function<void()> others = parts_.others();
+  if (!background) parts_.settle(group_);
+  return run_on_rank0(group_, "saving the checkpoint", [&] { return write(std::move(checkpoint), must, std::move(others)); });
+}
+
+bool CheckpointKeeper::write(Checkpoint checkpoint, bool must, std::function<void()> others) {
+  collect(false);
   writing_step_ = checkpoint.state.step;
-  writer_.begin(std::move(checkpoint), /*stands_still=*/must);
+  writer_.begin(std::move(checkpoint), /*stands_still=*/must, std::move(others));
   return config_.checkpoint.background && !must ? true : collect(must);
 }
 
@@ -225,7 +300,8 @@ bool CheckpointKeeper::is_best(const MeasuredMetrics& measured) {
 void CheckpointKeeper::save_best(const RunState& state) {
   save(state, /*must=*/false);
   // If the process died before the best checkpoint is named, a resumed run would not know it.
-  if (!group_.first() || !wait() || !is_own(last_good_, state.step)) return;
+  const bool written = wait();
+  if (!group_.first() || !written || !is_own(last_good_, state.step)) return;
   const BestCheckpoint best{state.step, judged_};
   const KeepBestSettings& settings = *config_.checkpoint.keep_best;
   try {
@@ -239,13 +315,19 @@ void CheckpointKeeper::save_best(const RunState& state) {
 }
 
 Checkpoint CheckpointKeeper::gather(RunState state) const {
+  Checkpoint checkpoint = describe(std::move(state));
+  checkpoint.optimizer = run_.optimizer->gather_state();
+  return checkpoint;
+}
+
+Checkpoint CheckpointKeeper::describe(RunState state) const {
   if (group_.size() > 1) gather_positions(state, run_.loader->position(), group_);
   Checkpoint checkpoint;
   checkpoint.config = to_yaml(config_);
   checkpoint.data = run_.data_fingerprint;
   checkpoint.tuning = run_.tuning;
   checkpoint.state = std::move(state);
-  checkpoint.optimizer = run_.optimizer->gather_state();
+  checkpoint.optimizer["step"] = at::scalar_tensor(run_.optimizer->steps_taken(), at::kLong);
   if (run_.ema) checkpoint.ema = run_.ema->averages();
   if (run_.teacher) checkpoint.teacher = run_.teacher->ema.averages();
   checkpoint.model = {config_.model,

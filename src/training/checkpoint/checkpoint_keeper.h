@@ -25,8 +25,8 @@ class CheckpointWriter {
   /// Starts writing a checkpoint. collect() must have been called for the previous checkpoint. If `stands_still` is true, the caller
   /// promises not to change the tensors before collect(). If `stands_still` is false and checkpoint.background is set, waits until the
   /// previous checkpoint is stored, copies the tensors, and a thread writes the copies. In all other cases, collect() writes the tensors
-  /// without a copy, and then waits until all checkpoints are stored.
-  void begin(Checkpoint checkpoint, bool stands_still = false);
+  /// without a copy, and then waits until all checkpoints are stored. For `others`, see CheckpointFolder::save().
+  void begin(Checkpoint checkpoint, bool stands_still = false, std::function<void()> others = {});
   /// Returns true if a started checkpoint has not been collected yet.
   bool pending() const { return written_.valid(); }
   /// Waits for the pending checkpoint write and returns its folder. Throws UserError if the write failed.
@@ -38,7 +38,7 @@ class CheckpointWriter {
   void finish();
 
  private:
-  std::string write(const Checkpoint& checkpoint);
+  std::string write(const Checkpoint& checkpoint, const std::function<void()>& others);
 
   CheckpointFolder folder_;
   CheckpointSettings settings_;
@@ -48,8 +48,40 @@ class CheckpointWriter {
   std::future<std::string> written_;
 };
 
+/// This rank's part of a checkpoint, which a thread writes, and what the ranks tell each other about their parts.
+class PartWriter {
+ public:
+  /// What a rank tells the others: the step of the newest save for which it has done its part, and whether that failed.
+  struct Told {
+    std::int64_t done = -1;
+    bool failed = false;
+  };
+
+  /// `write` writes this rank's part of the save at `step`; in a thread if `background` is set.
+  void begin(std::int64_t step, bool background, std::function<void()> write);
+  /// Returns true if a save has begun that not all ranks are known to have done.
+  bool pending() const { return pending_; }
+  /// What this rank has to tell the others now. Logs its failure once.
+  Told told();
+  /// Takes the lowest step and the highest failure that the ranks told.
+  void hear(const Told& all);
+  /// Waits for this rank's part, and then for the other ranks. Collective; every rank must call it after the same begin().
+  void settle(const ProcessGroup& group);
+  /// Returns a function that waits until all ranks have done their parts of this save. It throws UserError if one failed.
+  std::function<void()> others();
+  /// Ends the wait of others() with an error if it still waits, because the job is about to end.
+  ~PartWriter();
+
+ private:
+  std::int64_t step_ = -1;
+  bool pending_ = false, failed_ = false;
+  std::promise<bool> all_;  // whether one has failed
+  std::future<void> own_;
+};
+
 /// Manages the checkpoints of a run: chooses the checkpoint to resume from, checks whether a save is due by checkpoint.every_minutes,
-/// gathers the state from all ranks, writes it in the background, and tracks the last good checkpoint. Only rank 0 reads and writes files.
+/// writes the state in the background, and tracks the last good checkpoint. Rank 0 reads and writes all files except those of the other
+/// ranks' parts of a sharded optimizer state.
 class CheckpointKeeper {
  public:
   /// A function that reports a failed save to the user.
@@ -79,8 +111,13 @@ class CheckpointKeeper {
   /// Must be called on every rank, after is_best() has returned true for this state. Saves a checkpoint, unless this step is already saved.
   /// Rank 0 waits until the checkpoint is completely written, and marks it as the best.
   void save_best(const RunState& state);
-  /// Waits for the pending save, if there is one. If it failed, reports the failure and returns false.
-  bool wait() { return collect(false); }
+  /// Waits for the pending save, if there is one. If it failed, reports the failure and returns false. Every rank must call it.
+  bool wait() {
+    parts_.settle(group_);
+    return collect(false);
+  }
+  /// What this rank tells the others about its part of the pending save, and what it hears from all.
+  PartWriter& parts() { return parts_; }
   /// Returns the current state of the run, gathered from all ranks; complete only on rank 0. Every rank must call it.
   Checkpoint gather(RunState state) const;
   /// Returns the folder of the newest checkpoint that this session has written or resumed from; empty if there is none.
@@ -90,7 +127,10 @@ class CheckpointKeeper {
   using Clock = std::chrono::steady_clock;
 
   std::optional<std::pair<std::string, Checkpoint>> newest() const;
-  bool write(Checkpoint checkpoint, bool must);
+  /// The current state of the run without the optimizer's moments. Every rank must call it.
+  Checkpoint describe(RunState state) const;
+  bool save_parts(Checkpoint checkpoint, bool must);
+  bool write(Checkpoint checkpoint, bool must, std::function<void()> others = {});
   bool collect(bool must);
 
   const Config& config_;
@@ -100,6 +140,7 @@ class CheckpointKeeper {
   ReportError report_error_;
   CheckpointFolder folder_;
   CheckpointWriter writer_;
+  PartWriter parts_;  // declared after writer_, because its destructor ends a wait of the writer's thread
   std::string last_good_;
   std::optional<BestCheckpoint> best_;  // the checkpoint whose name is in the file `best`
   bool reported_not_measured_ = false;

@@ -135,7 +135,7 @@ double weight_bytes(const std::map<std::string, at::Tensor>& tensors) {
 
 // Returns a warning if the disk of the run's folder has no room for the run's checkpoints; nothing if it has, or if that is not known.
 std::optional<std::string> lack_of_room(const TrainingRun& run, const Config& config, int ranks) {
-  const int parts = config.distributed.shard_optimizer ? ranks : 1;
+  const int parts = config.distributed.shard != "none" ? ranks : 1;
   const double one = weight_bytes(collect_weights(*run.model, *run.objective)) + parts * weight_bytes(run.optimizer->state()) +
                      (run.ema ? weight_bytes(run.ema->averages()) : 0) + (run.teacher ? weight_bytes(run.teacher->ema.averages()) : 0);
   namespace fs = std::filesystem;

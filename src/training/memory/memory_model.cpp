@@ -11,6 +11,7 @@
 #include "src/data/image/image_views.h"
 #include "src/distributed/fake_process_group.h"
 #include "src/distributed/gradient_reducer.h"
+#include "src/distributed/shard_reducer.h"
 #include "src/measure/machine.h"
 #include "src/measure/pass_cost.h"
 #include "src/measure/synthetic_batch.h"
@@ -289,6 +290,7 @@ class StepModel {
     if (run_.teacher) base_.average += total_bytes(run_.teacher->ema.averages());
     base_.gradients = gradient_bytes(run_.optimizer->parameters());
     if (settings_.ranks > 1) base_.buckets = std::exchange(base_.gradients, 0);
+    if (const auto& shards = run_.optimizer->gradient_shards()) base_.buckets = ShardReducer::most_bytes(*shards->of);
     update_ = update_bytes(run_, config_);
     base_.data = bytes_of(sample_) / sample_.size() * base_.batch;
     const LoaderSettings& loader = config_.data.loader;

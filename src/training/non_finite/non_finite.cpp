@@ -177,14 +177,12 @@ StepReport examine_step(StepRunner& runner, TrainingRun& run, std::int64_t done,
     result = runner.run_operators(done, at::full({}, scale, at::TensorOptions(run.device).dtype(at::kFloat)));
     findings = watch.report();
   }
-  std::vector<at::Tensor> gradients;
-  for (const NamedParameter& parameter : run.optimizer->parameters()) {
-    const at::Tensor gradient = parameter.tensor.grad();
-    if (!gradient.defined()) continue;
-    gradients.push_back(gradient);
-    add_if_bad(parameter.name, gradient, bad_gradients);
-  }
-  const double loss = result.loss.item<double>(), grad_norm = global_norm(gradients).item<double>() / scale;
+  const Optimizer& optimizer = *run.optimizer;
+  for (std::size_t i = 0; i < optimizer.parameters().size(); ++i)
+    if (optimizer.gradient(i).defined()) add_if_bad(optimizer.parameters()[i].name, optimizer.gradient(i), bad_gradients);
+  at::Tensor square = global_norm(optimizer.gradients()).square();
+  optimizer.sum_of_own(square);
+  const double loss = result.loss.item<double>(), grad_norm = square.sqrt().item<double>() / scale;
   StepReport report{.step = done + 1};
   report.finite = std::isfinite(loss) && std::isfinite(grad_norm) && bad_weights.empty() && bad_gradients.empty();
   std::vector<std::pair<std::string, double>> terms;

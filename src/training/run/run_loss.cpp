@@ -8,9 +8,11 @@
 #include "src/base/printable.h"
 #include "src/config/environment.h"
 #include "src/data/loading/reported_samples.h"
+#include "src/distributed/agreement.h"
 #include "src/objectives/grad_cache.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
+#include <tessera/base/random.h>
 #include <tessera/base/text.h>
 #include <tessera/objectives/make_objective.h>
 
@@ -79,6 +81,44 @@ LoaderSettings measuring_settings(const Config& config, const LossBatches& batch
   return out;
 }
 
+// Joins the features of the ranks' parts of a batch, in the order of the ranks. Parts may differ in their numbers of rows.
+Features of_all_ranks(const Features& own, const ProcessGroup& group) {
+  std::vector<Features> pieces(static_cast<std::size_t>(group.size()), own);
+  std::vector<std::vector<at::Tensor*>> tensors(pieces.size());
+  for (std::size_t rank = 0; rank < pieces.size(); ++rank)
+    for_each_tensor(pieces[rank], [&](at::Tensor& tensor) {
+      if (tensor.defined()) tensors[rank].push_back(&tensor);
+    });
+  for (std::size_t k = 0; k < tensors[0].size(); ++k) {
+    const at::Tensor mine = *tensors[0][k];
+    const at::Tensor rows = group.all_gather(at::tensor({mine.size(0)}, at::kLong));
+    const std::int64_t most = rows.max().item<std::int64_t>();
+    std::vector<std::int64_t> shape = mine.sizes().vec();
+    shape[0] = most - mine.size(0);
+    const at::Tensor all = group.all_gather(at::cat({mine, at::zeros(shape, mine.options())}));
+    for (std::size_t rank = 0; rank < pieces.size(); ++rank) {
+      const auto first = static_cast<std::int64_t>(rank) * most;
+      *tensors[rank][k] = all.slice(0, first, first + rows[static_cast<std::int64_t>(rank)].item<std::int64_t>());
+    }
+  }
+  return joined(pieces);
+}
+
+// Reads the next batch, which must have the same samples on all ranks of the group.
+Batch next_batch(Loader& loader, const ProcessGroup& group) {
+  Batch batch;
+  run_on_all_ranks(group, "reading the validation data", [&] { batch = loader.next(); });
+  if (group.size() == 1) return batch;
+  // Keeps 62 bits, whose negative is a number, too.
+  std::uint64_t digest = static_cast<std::uint64_t>(loader.epoch());
+  for (const std::string& key : batch.keys) digest = derive_seed(digest, Purpose::step, {std::hash<std::string>{}(key)});
+  const auto mine = static_cast<std::int64_t>(digest >> 2);
+  Agreement all(group, "reading the validation data", nullptr, {mine, -mine});
+  if (all.maxima()[0] != -all.maxima()[1])
+    user_error("validation_loss: the ranks have read different samples: some of them cannot read all of the data");
+  return batch;
+}
+
 class LossOfParts final : public RunLoss {
  public:
   /// `parts` must have these members of a run: `device`, `tokenizer`, `model`, `objective`, `teacher` and `needs`.
@@ -92,8 +132,12 @@ class LossOfParts final : public RunLoss {
   std::shared_ptr<Objective> objective() const override { return parts_.objective; }
 
   TaskResult measure(const LossBatches& batches) const override {
-    const std::unique_ptr<Loader> loader = loader_for(batches);
-    const std::int64_t count = count_batches(*loader, batches);
+    std::unique_ptr<Loader> loader;
+    std::int64_t count = 0;
+    run_on_all_ranks(batches.group, "reading the validation data", [&] {
+      loader = loader_for(batches);
+      count = count_batches(*loader, batches);
+    });
     const EvaluationMode evaluating({parts_.model.get(), parts_.objective.get()});
     const at::NoGradGuard no_grad;
     TaskResult result;
@@ -103,9 +147,9 @@ class LossOfParts final : public RunLoss {
     std::unordered_set<std::string> images;
     std::int64_t rows = 0;
     for (std::int64_t i = 0; i < count; ++i) {
-      const Batch batch = loader->next();
+      const Batch batch = next_batch(*loader, batches.group);
       if (loader->epoch() > 0) break;  // the epoch had fewer batches than counted, because unreadable samples were skipped
-      const Losses losses = compute_loss(batch.to(parts_.device));
+      const Losses losses = compute_loss(batch.to(parts_.device), batches.group);
       means.add("loss", losses.total);
       for (const auto& [name, value] : losses.terms)
         if (name != "loss") means.add(name, value);
@@ -117,6 +161,7 @@ class LossOfParts final : public RunLoss {
     result.samples = knows_images ? std::ssize(images) : rows;
     if (knows_images && !parts_.needs.texts.empty()) result.texts = rows;
     for (const auto& [name, value] : means.values()) result.add_number(name, value, MetricRule::Better::lower);
+    if (!batches.group.first()) return result;
     if (batches.reported == nullptr || batches.reported->tell("validation_loss", result.data) != ReportedSamples::Tell::no)
       warn_of_skipped(result, rows);
     return result;
@@ -153,9 +198,13 @@ class LossOfParts final : public RunLoss {
     return std::min(all, batches.max_samples / size);
   }
 
-  Losses compute_loss(const Batch& batch) const {
+  Losses compute_loss(const Batch& batch, const ProcessGroup& group) const {
     at::manual_seed(0);
-    return parts_.objective->forward(encode(batch), context_);
+    if (group.size() == 1 || batch.size() < group.size()) return parts_.objective->forward(encode(batch), context_);
+    const std::int64_t begin = batch.size() * group.rank() / group.size(), end = batch.size() * (group.rank() + 1) / group.size();
+    Features own;
+    run_on_all_ranks(group, "encoding the validation data", [&] { own = encode(slice(batch, begin, end - begin)); });
+    return parts_.objective->forward(of_all_ranks(own, group), context_);
   }
 
   // Encodes a batch as training does: in micro-batches, if training uses them.

@@ -432,7 +432,8 @@ TrainingRun build_training_run(const Config& config, const ProcessGroup& group, 
   if (run.device.is_cpu())
     check_room("gradients and the optimizer's moments", "", sizes_of(config), [&] { return gradients_and_moments(config, parameters); });
   run.optimizer = make_optimizer(config, parameters);
-  if (config.distributed.shard_optimizer) run.optimizer->shard(group, config.distributed.bucket_mb);
+  if (const std::string& shard = config.distributed.shard; shard != "none")
+    run.optimizer->shard(group, config.distributed.bucket_mb, shard == "gradients");
   if (config.training.ema) run.ema.emplace(collect_weights(*run.model, *run.objective), *config.training.ema);
   if (is_taught(run.needs)) run.teachers = open_teachers(config, run.needs);
   if (run.needs.teacher() && run.needs.teacher_model) {

@@ -60,11 +60,11 @@ Losses cached_backward(TrainingRun& run, GradientReducer& gradients, const Batch
   require_gradients(whole);
 
   Losses losses = run.objective->forward(whole, context);
-  gradients.backward(step.weight.defined() ? losses.total * step.weight : losses.total, /*reduce=*/false);
+  gradients.backward(step.weight.defined() ? losses.total * step.weight : losses.total, BackwardPass::few);
   backward_through_chunks(
       whole, chunks.rows(), [&](std::int64_t index) { return chunks.encode_student(index); },
       [&](const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& at_outputs, bool last) {
-        gradients.backward(outputs, at_outputs, step.reduce && last);
+        gradients.backward(outputs, at_outputs, step.reduce && last ? BackwardPass::last : BackwardPass::some);
       });
   losses.total = losses.total.detach();
   for (auto& [name, term] : losses.terms) term = term.detach();

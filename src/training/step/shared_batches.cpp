@@ -16,7 +16,8 @@ Agreement& SharedBatches::announced() {
     own = std::current_exception();
   }
   const Notice notice = notice_();
-  return announced_.emplace(group_, "reading data", own, std::vector<std::int64_t>{segment, -segment, notice.signal, notice.save_due ? 1 : 0});
+  return announced_.emplace(group_, "reading data", own, std::vector<std::int64_t>{segment, -segment, notice.signal, notice.save_due ? 1 : 0, -notice.part_done,
+                                                     notice.part_failed ? 1 : 0});
 }
 
 Batch SharedBatches::next() {
@@ -40,7 +41,7 @@ Batch SharedBatches::next() {
 SharedBatches::Notice SharedBatches::noticed() {
   if (group_.alone()) return notice_();
   const std::vector<std::int64_t>& greatest = announced().maxima();
-  return {greatest[2], greatest[3] != 0};
+  return {greatest[2], greatest[3] != 0, -greatest[4], greatest[5] != 0};
 }
 
 void SharedBatches::seek(const DataPosition& position) {

@@ -18,6 +18,9 @@ class SharedBatches {
   struct Notice {
     std::int64_t signal = 0;  // a signal that the rank has received; 0: none
     bool save_due = false;    // whether a checkpoint is due
+    /// The step of the newest save whose part this rank has written (of all ranks: the least), and whether that failed.
+    std::int64_t part_done = -1;
+    bool part_failed = false;
   };
 
   /// The references must outlive this object.

@@ -18,7 +18,7 @@ GradientReducer make_reducer(const TrainingRun& run, const Config& config, const
   // A search for unused parameters reads values back, which a recorded step cannot do.
   return GradientReducer(std::move(trained), group, config.distributed.bucket_mb,
                          config.distributed.compression == "bf16" ? Compression::bf16 : Compression::none,
-                         /*all_used=*/config.training.cuda_graph);
+                         /*all_used=*/config.training.cuda_graph, run.optimizer->gradient_shards());
 }
 
 std::int64_t micro_batches(const Config& config, const TrainingRun& run) {
@@ -54,6 +54,8 @@ void check_graph(const Config& config, const ProcessGroup& group, const Training
   if (run.objective->follows_step())
     user_error("training.cuda_graph: the objective ", config.objective.name,
                " depends on the step number, but a recorded step never changes: set it to false");
+  if (config.distributed.shard == "gradients")
+    user_error("training.cuda_graph: a recorded step keeps whole gradients: set distributed.shard to optimizer or none, or cuda_graph to false");
   if (test_recorder()) return;
   if (!run.device.is_cuda()) user_error("training.cuda_graph needs a GPU, and this run is on ", run.device.str());
   if (group.alone()) return;
@@ -89,7 +91,7 @@ std::unique_ptr<StepGraph> StepRunner::make_graph() {
     const RowRngScope keyed(inputs.rows);
     const WeightCopies::Scope copied(run_.optimizer->weight_copies());
     const Losses losses = forward_loss(run_, inputs.batch, config_.training.precision, trained_context(run_, config_, group_, 0));
-    gradients_.backward(losses.total * inputs.weight, /*reduce=*/true);
+    gradients_.backward(losses.total * inputs.weight, BackwardPass::last);
     if (!inputs.numbers.defined()) return losses;
     AccumulatedLosses all;
     add_losses(losses, "", all);
@@ -187,7 +189,7 @@ Losses StepRunner::compute(const ReadBatch& given, std::int64_t index, const at:
   const RowRngScope keyed(rows);
   const WeightCopies::Scope copied(copies);
   const Losses losses = forward_loss(run_, batch, settings.precision, given.context);
-  gradients_.backward(losses.total * weight, reduce);
+  gradients_.backward(losses.total * weight, reduce ? BackwardPass::last : BackwardPass::some);
   return losses;
 }
 

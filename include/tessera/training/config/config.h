@@ -237,7 +237,7 @@ std::optional<config::Problem> validate(const TrainingSettings& settings);
 /// How ranks connect, what they shard, and when a rank counts as lost.
 struct RanksSettings : DistributedSettings {
   std::string compression = "none";
-  bool shard_optimizer = false;
+  std::string shard = "none";
   double heartbeat = 60;
 };
 
@@ -245,9 +245,10 @@ void fields(auto& v, RanksSettings& s) {
   fields(v, static_cast<DistributedSettings&>(s));
   v("compression", s.compression, "bf16: exchange gradients between ranks as bfloat16, which halves the number of bytes",
     config::one_of({"none", "bf16"}));
-  v("shard_optimizer", s.shard_optimizer,
-    "each rank keeps the optimizer's moments for only its share of the parameters and updates only that share (ZeRO stage 1); "
-    "results and checkpoints stay the same");
+  v("shard", s.shard,
+    "what each rank keeps for only its share of the parameters, and updates only that share; optimizer: the optimizer's moments (ZeRO "
+    "stage 1); gradients: the gradients, too (ZeRO stage 2); checkpoints stay the same",
+    config::one_of({"none", "optimizer", "gradients"}));
   v("heartbeat", s.heartbeat, "seconds without a sign of life after which a rank counts as lost and the job ends",
     config::at_least(5));
 }

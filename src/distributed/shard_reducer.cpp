@@ -1,0 +1,185 @@
+#include "src/distributed/shard_reducer.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "src/distributed/connection.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::size_t kMostInFlight = 2;  // buckets whose buffers are in memory while the ranks exchange them
+
+}  // namespace
+
+ShardReducer::ShardReducer(std::vector<at::Tensor> parameters, std::shared_ptr<GradientShards> shards, Compression compression, bool all_used)
+    : parameters_(std::move(parameters)),
+      shards_(std::move(shards)),
+      compression_(compression),
+      all_used_(all_used),
+      order_(shards_->of->buckets().size()),
+      places_(parameters_.size()),
+      states_(order_.size()),
+      used_before_(parameters_.size()) {
+  const std::vector<FlatShards::Bucket>& buckets = shards_->of->buckets();
+  TORCH_CHECK(parameters_.size() == shards_->of->tensors().size(), "gradient reducer: the shards belong to other parameters");
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    for (const std::size_t index : buckets[b].tensors) places_[index].bucket = b;
+    for (std::size_t rank = 0; rank < buckets[b].of_rank.size(); ++rank) {
+      std::int64_t at = static_cast<std::int64_t>(rank) * buckets[b].slice;
+      for (const Piece& piece : buckets[b].of_rank[rank]) {
+        places_[piece.tensor].pieces.emplace_back(piece, at);
+        at += piece.end - piece.begin;
+      }
+    }
+  }
+  // Gradients become ready from the last layer to the first, so a bucket is full when its first parameter is ready.
+  std::iota(order_.begin(), order_.end(), std::size_t{0});
+  std::ranges::stable_sort(order_, std::greater(), [&](std::size_t b) { return buckets[b].tensors.front(); });
+  watch_ = std::make_unique<GradientWatch>(parameters_, [this](std::size_t index, at::Tensor& gradient) {
+    if (reducing_) take(index, gradient);
+  });
+}
+
+std::int64_t ShardReducer::most_bytes(const FlatShards& shards) {
+  std::int64_t own = 0, largest = 0;
+  for (const Piece& piece : shards.pieces(shards.group().rank()))
+    own += (piece.end - piece.begin) * shards.tensors()[piece.tensor].element_size();
+  for (const FlatShards::Bucket& bucket : shards.buckets()) {
+    const at::Tensor& first = shards.tensors()[bucket.tensors[0]];
+    const std::int64_t elements = bucket.owner ? first.numel() : shards.group().size() * bucket.slice;
+    largest = std::max(largest, elements * static_cast<std::int64_t>(first.element_size()));
+  }
+  return own + (kMostInFlight + 1) * largest;
+}
+
+void ShardReducer::backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients, BackwardPass pass) {
+  reducing_ = pass != BackwardPass::few;
+  if (reducing_) {
+    states_.assign(states_.size(), {});
+    taken_.assign(parameters_.size(), false);
+    in_flight_.clear();
+    next_ = 0;
+    for (std::size_t i = 0; i < parameters_.size(); ++i) used_before_[i] = shards_->own[i].defined();
+  }
+  torch::autograd::backward(outputs, gradients);
+  if (!reducing_) return;
+  const at::NoGradGuard no_grad;
+  // An earlier pass may have left gradients of parameters that this pass has not used.
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (at::Tensor& gradient = parameters_[i].mutable_grad(); gradient.defined()) take(i, gradient);
+  while (next_ < order_.size()) send_next();
+  while (!in_flight_.empty()) receive_oldest();
+  agree_on_used();
+}
+
+// Moves a gradient into its bucket's buffer, and sends all buckets that are full.
+void ShardReducer::take(std::size_t index, at::Tensor& gradient) {
+  const Place& place = places_[index];
+  const FlatShards::Bucket& bucket = shards_->of->buckets()[place.bucket];
+  State& state = states_[place.bucket];
+  TORCH_CHECK(!taken_[index], "gradient reducer: a backward pass has computed a gradient twice");
+  taken_[index] = true;
+  at::Tensor values = std::exchange(gradient, at::Tensor());
+  if (values.strides() != parameters_[index].strides()) values = at::empty_like(parameters_[index]).copy_(values);
+  // As c10d::Reducer does, divides before the sum; bfloat16 sums are divided after it.
+  const int ranks = shards_->of->group().size();
+  const bool rounded = compression_ == Compression::bf16;
+  const auto write = [&](at::Tensor to, const at::Tensor& from) {
+    if (rounded)
+      to.copy_(from);
+    else
+      at::mul_out(to, from, at::scalar_tensor(1.0 / ranks, from.options().device(at::kCPU)));
+  };
+  const at::TensorOptions options = values.options().dtype(rounded ? at::kBFloat16 : values.scalar_type());
+  if (bucket.owner) {
+    state.sent = at::empty_like(values, options);
+    write(state.sent, values);
+  } else {
+    if (!state.sent.defined()) state.sent = at::empty({ranks * bucket.slice}, options);
+    const at::Tensor elements = elements_of(values);
+    for (const auto& [piece, at] : place.pieces)
+      write(state.sent.slice(0, at, at + piece.end - piece.begin), elements.slice(0, piece.begin, piece.end));
+  }
+  ++state.computed;
+  while (next_ < order_.size() && states_[order_[next_]].computed == shards_->of->buckets()[order_[next_]].tensors.size()) send_next();
+}
+
+// Starts the exchange of the next bucket. Zeros take the place of gradients that this rank does not have.
+void ShardReducer::send_next() {
+  const std::size_t b = order_[next_++];
+  const FlatShards::Bucket& bucket = shards_->of->buckets()[b];
+  State& state = states_[b];
+  const ProcessGroup& group = shards_->of->group();
+  const at::Tensor& first = parameters_[bucket.tensors[0]];
+  const at::TensorOptions options = first.options().requires_grad(false).dtype(compression_ == Compression::bf16 ? at::kBFloat16 : first.scalar_type());
+  while (in_flight_.size() >= kMostInFlight) receive_oldest();
+  Sent sent{.bucket = b, .all = std::exchange(state.sent, at::Tensor()), .own = {}, .transfer = {}};
+  if (bucket.owner) {
+    if (!sent.all.defined()) sent.all = at::zeros_like(first.detach(), options);
+    sent.own = sent.all;
+    at::Tensor elements = elements_of(sent.all);
+    sent.transfer = group.connection()->start_reduce(elements, *bucket.owner);
+  } else {
+    if (!sent.all.defined()) sent.all = at::empty({group.size() * bucket.slice}, options);
+    for (const std::size_t index : bucket.tensors)
+      if (!taken_[index])
+        for (const auto& [piece, at] : places_[index].pieces) sent.all.slice(0, at, at + piece.end - piece.begin).zero_();
+    sent.own = at::empty({bucket.slice}, options);
+    sent.transfer = group.connection()->start_reduce_scatter(sent.own, sent.all);
+  }
+  in_flight_.push_back(std::move(sent));
+}
+
+// Waits for the oldest exchange, and keeps this rank's elements.
+void ShardReducer::receive_oldest() {
+  const at::NoGradGuard no_grad;
+  Sent sent = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  sent.transfer.wait();
+  sent.all.reset();
+  const FlatShards::Bucket& bucket = shards_->of->buckets()[sent.bucket];
+  const ProcessGroup& group = shards_->of->group();
+  if (compression_ == Compression::bf16) sent.own = sent.own.to(parameters_[bucket.tensors[0]].scalar_type()).div_(group.size());
+  if (bucket.owner) {
+    if (*bucket.owner == group.rank()) add_to_own(bucket.tensors[0], sent.own);
+    return;
+  }
+  std::int64_t at = 0;
+  for (const Piece& piece : bucket.of_rank[static_cast<std::size_t>(group.rank())]) {
+    const std::int64_t count = piece.end - piece.begin;
+    add_to_own(piece.tensor, sent.own.slice(0, at, at + count));
+    at += count;
+  }
+}
+
+void ShardReducer::add_to_own(std::size_t index, const at::Tensor& values) {
+  at::Tensor& own = shards_->own[index];
+  if (own.defined())
+    own.add_(values);
+  else
+    own = values;
+}
+
+// Removes the gradients of parameters that no rank has used in any pass, and gives an empty one to a rank that owns no element of a parameter.
+void ShardReducer::agree_on_used() {
+  at::Tensor used;
+  if (!all_used_) {
+    const std::vector<int> mine(taken_.begin(), taken_.end());
+    used = at::tensor(mine, at::kInt).to(parameters_.front().device());
+    shards_->of->group().all_reduce(used, Reduction::max);
+    used = used.to(at::kCPU);
+  }
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    at::Tensor& own = shards_->own[i];
+    if (!used_before_[i] && !all_used_ && used[static_cast<std::int64_t>(i)].item<int>() == 0)
+      own.reset();
+    else if (!own.defined())
+      own = at::empty({0}, parameters_[i].options().requires_grad(false));
+  }
+}
+
+}  // namespace tessera
