@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 #include <tuple>
 
 #include <ATen/ATen.h>
@@ -40,8 +41,9 @@ FlatShards::FlatShards(std::vector<at::Tensor> tensors, const std::vector<bool>&
   std::map<std::tuple<at::ScalarType, c10::DeviceType, int>, std::vector<std::size_t>> filling;
   const auto finish = [&](std::vector<std::size_t>& bucket) {
     if (bucket.empty()) return;
-    buckets_.push_back(divided(bucket));
-    add(buckets_.back().of_rank);
+    const std::vector<std::vector<Piece>> of_rank = divided(bucket);
+    add(of_rank);
+    add_buckets(of_rank);
     bucket.clear();
   };
   std::vector<std::size_t> whole_ones;
@@ -77,17 +79,15 @@ void FlatShards::add(const std::vector<std::vector<Piece>>& of_rank) {
     }
 }
 
-FlatShards::Bucket FlatShards::divided(const std::vector<std::size_t>& tensors) const {
+std::vector<std::vector<Piece>> FlatShards::divided(const std::vector<std::size_t>& tensors) const {
   std::int64_t total = 0;
   for (const std::size_t i : tensors) total += tensors_[i].numel();
-  Bucket bucket;
-  bucket.tensors = tensors;
-  bucket.of_rank.resize(pieces_.size());
+  std::vector<std::vector<Piece>> of_rank(pieces_.size());
   std::int64_t before = 0;  // elements of the tensors before this one
   for (const std::size_t i : tensors) {
     const std::int64_t count = tensors_[i].numel();
     for (std::int64_t begin = 0; begin < count; begin += kBlock) {
-      std::vector<Piece>& pieces = bucket.of_rank[static_cast<std::size_t>((before + begin) * group_.size() / total)];
+      std::vector<Piece>& pieces = of_rank[static_cast<std::size_t>((before + begin) * group_.size() / total)];
       const std::int64_t end = std::min(begin + kBlock, count);
       if (!pieces.empty() && pieces.back().tensor == i)
         pieces.back().end = end;
@@ -96,8 +96,36 @@ FlatShards::Bucket FlatShards::divided(const std::vector<std::size_t>& tensors) 
     }
     before += count;
   }
-  for (const std::vector<Piece>& pieces : bucket.of_rank) bucket.slice = std::max(bucket.slice, elements_in(pieces));
-  return bucket;
+  return of_rank;
+}
+
+// Cuts the ranks' pieces into buckets.
+void FlatShards::add_buckets(const std::vector<std::vector<Piece>>& of_rank) {
+  std::int64_t longest = 0, element = 1;
+  for (const std::vector<Piece>& pieces : of_rank) longest = std::max(longest, elements_in(pieces));
+  for (const std::vector<Piece>& pieces : of_rank)
+    if (!pieces.empty()) element = static_cast<std::int64_t>(tensors_[pieces[0].tensor].element_size());
+  const auto of_bucket = static_cast<std::int64_t>(bucket_mb_ * 1024 * 1024 / static_cast<double>(element * group_.size()));
+  const std::int64_t slice = std::max<std::int64_t>(kBlock, of_bucket / kBlock * kBlock);
+  for (std::int64_t first = 0; first < longest; first += slice) {
+    Bucket bucket;
+    std::set<std::size_t> tensors;
+    for (const std::vector<Piece>& pieces : of_rank) {
+      std::vector<Piece>& cut = bucket.of_rank.emplace_back();
+      std::int64_t at = 0;  // the elements of the rank before this piece
+      for (const Piece& piece : pieces) {
+        const std::int64_t begin = std::max(first - at, std::int64_t{0}), end = std::min(first + slice - at, piece.end - piece.begin);
+        if (begin < end) {
+          cut.push_back({piece.tensor, piece.begin + begin, piece.begin + end});
+          tensors.insert(piece.tensor);
+        }
+        at += piece.end - piece.begin;
+      }
+      bucket.slice = std::max(bucket.slice, elements_in(cut));
+    }
+    bucket.tensors.assign(tensors.begin(), tensors.end());
+    buckets_.push_back(std::move(bucket));
+  }
 }
 
 void FlatShards::distribute() const {

@@ -20,16 +20,17 @@ struct Piece {
 /// Returns all elements of a dense tensor in the order in which they lie in memory, [numel]. The result shares the tensor's memory.
 at::Tensor elements_of(const at::Tensor& tensor);
 
-/// Divides the elements of tensors evenly among ranks (ZeRO, Rajbhandari et al. 2020, section 5). The tensors form buckets of up to bucket_mb
-/// MiB, and every rank owns a part of every bucket: at most one piece of each tensor. A piece begins at a multiple of 1,024 elements, so that
-/// operators which process several elements at a time treat each element as in the whole tensor. In a bucket of n elements, a rank owns at
-/// most n / W + 1,024 of them. All ranks must pass tensors of the same shapes and types in the same order.
+/// Divides the elements of tensors evenly among ranks (ZeRO, Rajbhandari et al. 2020, section 5). The tensors are divided in groups of up to
+/// bucket_mb MiB, and every rank owns a part of every group: at most one piece of each tensor. A piece begins at a multiple of 1,024 elements,
+/// so that operators which process several elements at a time treat each element as in the whole tensor. In a group of n elements, a rank
+/// owns at most n / W + 1,024 of them. All ranks must pass tensors of the same shapes and types in the same order.
 class FlatShards {
  public:
   /// Tensors for which `whole` is true are not divided: each of them belongs to one rank (balanced_owners()).
   FlatShards(std::vector<at::Tensor> tensors, const std::vector<bool>& whole, ProcessGroup group, double bucket_mb);
 
-  /// Tensors whose elements are divided together, or, if `owner` is set, one tensor that belongs to that rank.
+  /// What the ranks exchange at a time: equally many elements of each rank, up to bucket_mb MiB, which may be a part of a large tensor; or, if
+  /// `owner` is set, one tensor that belongs to that rank.
   struct Bucket {
     std::vector<std::size_t> tensors;
     std::vector<std::vector<Piece>> of_rank;  // empty if `owner` is set
@@ -52,7 +53,8 @@ class FlatShards {
   std::vector<at::Tensor> gather(const std::vector<at::Tensor>& own) const;
 
  private:
-  Bucket divided(const std::vector<std::size_t>& tensors) const;
+  std::vector<std::vector<Piece>> divided(const std::vector<std::size_t>& tensors) const;
+  void add_buckets(const std::vector<std::vector<Piece>>& of_rank);
   void add(const std::vector<std::vector<Piece>>& of_rank);
 
   std::vector<at::Tensor> tensors_;

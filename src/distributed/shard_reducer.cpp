@@ -27,11 +27,11 @@ ShardReducer::ShardReducer(std::vector<at::Tensor> parameters, std::shared_ptr<G
   const std::vector<FlatShards::Bucket>& buckets = shards_->of->buckets();
   TORCH_CHECK(parameters_.size() == shards_->of->tensors().size(), "gradient reducer: the shards belong to other parameters");
   for (std::size_t b = 0; b < buckets.size(); ++b) {
-    for (const std::size_t index : buckets[b].tensors) places_[index].bucket = b;
+    if (buckets[b].owner) places_[buckets[b].tensors[0]][b] = {{{buckets[b].tensors[0], 0, parameters_[buckets[b].tensors[0]].numel()}, 0}};
     for (std::size_t rank = 0; rank < buckets[b].of_rank.size(); ++rank) {
       std::int64_t at = static_cast<std::int64_t>(rank) * buckets[b].slice;
       for (const Piece& piece : buckets[b].of_rank[rank]) {
-        places_[piece.tensor].pieces.emplace_back(piece, at);
+        places_[piece.tensor][b].push_back({piece, at});
         at += piece.end - piece.begin;
       }
     }
@@ -76,59 +76,55 @@ void ShardReducer::backward(const std::vector<at::Tensor>& outputs, const std::v
   agree_on_used();
 }
 
-// Moves a gradient into its bucket's buffer, and sends all buckets that are full.
+// Moves a gradient into the buffers of its buckets, and sends all buckets that are full.
 void ShardReducer::take(std::size_t index, at::Tensor& gradient) {
-  const Place& place = places_[index];
-  const FlatShards::Bucket& bucket = shards_->of->buckets()[place.bucket];
-  State& state = states_[place.bucket];
   TORCH_CHECK(!taken_[index], "gradient reducer: a backward pass has computed a gradient twice");
   taken_[index] = true;
   at::Tensor values = std::exchange(gradient, at::Tensor());
   if (values.strides() != parameters_[index].strides()) values = at::empty_like(parameters_[index]).copy_(values);
+  const at::Tensor elements = elements_of(values);
   // As c10d::Reducer does, divides before the sum; bfloat16 sums are divided after it.
   const int ranks = shards_->of->group().size();
-  const bool rounded = compression_ == Compression::bf16;
-  const auto write = [&](at::Tensor to, const at::Tensor& from) {
-    if (rounded)
-      to.copy_(from);
-    else
-      at::mul_out(to, from, at::scalar_tensor(1.0 / ranks, from.options().device(at::kCPU)));
-  };
-  const at::TensorOptions options = values.options().dtype(rounded ? at::kBFloat16 : values.scalar_type());
-  if (bucket.owner) {
-    state.sent = at::empty_like(values, options);
-    write(state.sent, values);
-  } else {
-    if (!state.sent.defined()) state.sent = at::empty({ranks * bucket.slice}, options);
-    const at::Tensor elements = elements_of(values);
-    for (const auto& [piece, at] : place.pieces)
-      write(state.sent.slice(0, at, at + piece.end - piece.begin), elements.slice(0, piece.begin, piece.end));
+  for (const auto& [b, places] : places_[index]) {
+    at::Tensor& sent = states_[b].sent;
+    if (!sent.defined()) sent = buffer_of(b);
+    for (const auto& [piece, at] : places) {
+      at::Tensor to = sent.slice(0, at, at + piece.end - piece.begin);
+      const at::Tensor from = elements.slice(0, piece.begin, piece.end);
+      if (compression_ == Compression::bf16)
+        to.copy_(from);
+      else
+        at::mul_out(to, from, at::scalar_tensor(1.0 / ranks, from.options().device(at::kCPU)));
+    }
+    ++states_[b].computed;
+    while (next_ < order_.size() && states_[order_[next_]].computed == shards_->of->buckets()[order_[next_]].tensors.size()) send_next();
   }
-  ++state.computed;
-  while (next_ < order_.size() && states_[order_[next_]].computed == shards_->of->buckets()[order_[next_]].tensors.size()) send_next();
+}
+
+// Returns a buffer for what a rank sends of a bucket: the ranks' slices, or the elements of a tensor that is not divided.
+at::Tensor ShardReducer::buffer_of(std::size_t b) const {
+  const FlatShards::Bucket& bucket = shards_->of->buckets()[b];
+  const at::Tensor& first = parameters_[bucket.tensors[0]];
+  const at::ScalarType type = compression_ == Compression::bf16 ? at::kBFloat16 : first.scalar_type();
+  return at::empty({bucket.owner ? first.numel() : shards_->of->group().size() * bucket.slice}, first.options().requires_grad(false).dtype(type));
 }
 
 // Starts the exchange of the next bucket. Zeros take the place of gradients that this rank does not have.
 void ShardReducer::send_next() {
   const std::size_t b = order_[next_++];
   const FlatShards::Bucket& bucket = shards_->of->buckets()[b];
-  State& state = states_[b];
   const ProcessGroup& group = shards_->of->group();
-  const at::Tensor& first = parameters_[bucket.tensors[0]];
-  const at::TensorOptions options = first.options().requires_grad(false).dtype(compression_ == Compression::bf16 ? at::kBFloat16 : first.scalar_type());
   while (in_flight_.size() >= kMostInFlight) receive_oldest();
-  Sent sent{.bucket = b, .all = std::exchange(state.sent, at::Tensor()), .own = {}, .transfer = {}};
+  Sent sent{.bucket = b, .all = std::exchange(states_[b].sent, at::Tensor()), .own = {}, .transfer = {}};
+  if (!sent.all.defined()) sent.all = buffer_of(b);
+  for (const std::size_t index : bucket.tensors)
+    if (!taken_[index])
+      for (const auto& [piece, at] : places_[index].at(b)) sent.all.slice(0, at, at + piece.end - piece.begin).zero_();
   if (bucket.owner) {
-    if (!sent.all.defined()) sent.all = at::zeros_like(first.detach(), options);
     sent.own = sent.all;
-    at::Tensor elements = elements_of(sent.all);
-    sent.transfer = group.connection()->start_reduce(elements, *bucket.owner);
+    sent.transfer = group.connection()->start_reduce(sent.all, *bucket.owner);
   } else {
-    if (!sent.all.defined()) sent.all = at::empty({group.size() * bucket.slice}, options);
-    for (const std::size_t index : bucket.tensors)
-      if (!taken_[index])
-        for (const auto& [piece, at] : places_[index].pieces) sent.all.slice(0, at, at + piece.end - piece.begin).zero_();
-    sent.own = at::empty({bucket.slice}, options);
+    sent.own = at::empty({bucket.slice}, sent.all.options());
     sent.transfer = group.connection()->start_reduce_scatter(sent.own, sent.all);
   }
   in_flight_.push_back(std::move(sent));
@@ -145,23 +141,34 @@ void ShardReducer::receive_oldest() {
   const ProcessGroup& group = shards_->of->group();
   if (compression_ == Compression::bf16) sent.own = sent.own.to(parameters_[bucket.tensors[0]].scalar_type()).div_(group.size());
   if (bucket.owner) {
-    if (*bucket.owner == group.rank()) add_to_own(bucket.tensors[0], sent.own);
+    const std::size_t index = bucket.tensors[0];
+    if (*bucket.owner == group.rank()) add_to_own({index, 0, parameters_[index].numel()}, sent.own);
     return;
   }
   std::int64_t at = 0;
   for (const Piece& piece : bucket.of_rank[static_cast<std::size_t>(group.rank())]) {
     const std::int64_t count = piece.end - piece.begin;
-    add_to_own(piece.tensor, sent.own.slice(0, at, at + count));
+    add_to_own(piece, sent.own.slice(0, at, at + count));
     at += count;
   }
 }
 
-void ShardReducer::add_to_own(std::size_t index, const at::Tensor& values) {
+// Adds the averages of some of this rank's elements to those of earlier passes.
+void ShardReducer::add_to_own(const Piece& piece, const at::Tensor& values) {
+  const std::size_t index = piece.tensor;
+  const at::Tensor& parameter = parameters_[index];
+  const Piece& mine = *shards_->of->own(index);
   at::Tensor& own = shards_->own[index];
-  if (own.defined())
-    own.add_(values);
+  if (!own.defined()) {
+    const bool whole = shards_->of->buckets()[places_[index].begin()->first].owner.has_value();
+    own = whole ? at::empty_like(parameter, parameter.options().requires_grad(false))
+                : at::empty({mine.end - mine.begin}, parameter.options().requires_grad(false));
+  }
+  const at::Tensor part = elements_of(own).slice(0, piece.begin - mine.begin, piece.end - mine.begin);
+  if (used_before_[index])
+    part.add_(values);
   else
-    own = values;
+    part.copy_(values);
 }
 
 // Removes the gradients of parameters that no rank has used in any pass, and gives an empty one to a rank that owns no element of a parameter.

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -35,9 +36,10 @@ class ShardReducer : public GradientReducer::Impl {
   };
 
   void take(std::size_t index, at::Tensor& gradient);
+  at::Tensor buffer_of(std::size_t bucket) const;
   void send_next();
   void receive_oldest();
-  void add_to_own(std::size_t index, const at::Tensor& values);
+  void add_to_own(const Piece& piece, const at::Tensor& values);
   void agree_on_used();
 
   const std::vector<at::Tensor> parameters_;
@@ -46,10 +48,10 @@ class ShardReducer : public GradientReducer::Impl {
   const bool all_used_;
   std::vector<std::size_t> order_;  // the buckets in the order in which they are sent
   struct Place {
-    std::size_t bucket = 0;
-    std::vector<std::pair<Piece, std::int64_t>> pieces;  // the parameter's pieces, and where each begins in the bucket's buffer
+    Piece piece;
+    std::int64_t at = 0;  // where the piece begins in the bucket's buffer
   };
-  std::vector<Place> places_;  // of each parameter
+  std::vector<std::map<std::size_t, std::vector<Place>>> places_;  // of each parameter, by bucket
   std::vector<State> states_;  // of each bucket
   std::vector<bool> used_before_;  // parameters with a gradient in an earlier pass of the step
   std::vector<bool> taken_;        // parameters with a gradient in this pass

@@ -32,7 +32,7 @@ Optimizer::Optimizer(std::vector<NamedParameter> parameters, const DecaySettings
     decays_.push_back(decays(parameter, decay));
     // A moment must have the same memory layout as its parameter, because the fused operators read both in parallel.
     for (std::size_t k = 0; k < moments_.size(); ++k)
-      moments_[k].push_back(!has || has(k, parameter) ? at::zeros_like(parameter.tensor) : at::Tensor());
+      moments_[k].push_back(!has || has(k, parameter) ? at::empty_like(parameter.tensor, parameter.tensor.options().device(at::kMeta)) : at::Tensor());
   }
 }
 
@@ -43,9 +43,23 @@ void Optimizer::shard(const ProcessGroup& group, double bucket_mb, bool gradient
   for (std::size_t i = 0; i < parameters_.size(); ++i) whole.push_back(!divisible(i));
   shards_ = std::make_shared<FlatShards>(tensors(), whole, group, bucket_mb);
   if (gradients) gradients_ = std::make_shared<GradientShards>(shards_);
+  // Moments that have been looked at before are allocated again, because they are all zero.
+  allocated_ = false;
   for (std::vector<at::Tensor>& moment : moments_)
-    for (std::size_t i = 0; i < moment.size(); ++i)
-      if (moment[i].defined()) moment[i] = at::zeros_like(own_part(i, moment[i]));
+    for (at::Tensor& each : moment)
+      if (each.defined()) each = at::empty_like(each, each.options().device(at::kMeta));
+}
+
+// The moments are only allocated now, because until then a rank does not know which it keeps, and in which type.
+std::vector<std::vector<at::Tensor>>& Optimizer::moments() const {
+  if (std::exchange(allocated_, true)) return moments_;
+  for (std::vector<at::Tensor>& moment : moments_)
+    for (std::size_t i = 0; i < moment.size(); ++i) {
+      if (!moment[i].defined()) continue;
+      const at::Tensor part = own_part(i, moment[i]);
+      moment[i] = at::empty_strided(part.sizes(), part.strides(), part.options().device(parameters_[i].tensor.device())).zero_();
+    }
+  return moments_;
 }
 
 const at::Tensor& Optimizer::gradient(std::size_t index) const {
@@ -125,8 +139,8 @@ std::vector<Optimizer::Group> Optimizer::groups(const UpdateInputs& inputs) cons
     group.indices.push_back(i);
     group.parameters.push_back(parameter);
     group.gradients.push_back(gradient);
-    group.moments.resize(moments_.size());
-    for (std::size_t k = 0; k < moments_.size(); ++k) group.moments[k].push_back(moments_[k][i]);
+    group.moments.resize(moments().size());
+    for (std::size_t k = 0; k < moments().size(); ++k) group.moments[k].push_back(moments()[k][i]);
   }
   std::vector<Group> out;
   for (auto& [key, group] : by_key) out.push_back(std::move(group));
@@ -268,21 +282,22 @@ void Optimizer::take_back(std::int64_t count) {
 void Optimizer::zero_grad() {
   for (NamedParameter& parameter : parameters_) parameter.tensor.mutable_grad().reset();
   if (gradients_) gradients_->own.assign(parameters_.size(), {});
+  moments();
 }
 
 std::map<std::string, at::Tensor> Optimizer::state() const {
   std::map<std::string, at::Tensor> out{{"step", at::scalar_tensor(steps_, at::kLong)}};
-  for (std::size_t k = 0; k < moments_.size(); ++k)
+  for (std::size_t k = 0; k < moments().size(); ++k)
     for (std::size_t i = 0; i < parameters_.size(); ++i)
-      if (moments_[k][i].defined() && (!shards_ || shards_->own(i))) out[moment_name(k, i)] = moments_[k][i];
+      if (moments()[k][i].defined() && (!shards_ || shards_->own(i))) out[moment_name(k, i)] = moments()[k][i];
   return out;
 }
 
 std::map<std::string, at::Tensor> Optimizer::gather_state() const {
   if (!shards_) return state();
   std::map<std::string, at::Tensor> out{{"step", at::scalar_tensor(steps_, at::kLong)}};
-  for (std::size_t k = 0; k < moments_.size(); ++k) {
-    const std::vector<at::Tensor> whole = shards_->gather(moments_[k]);
+  for (std::size_t k = 0; k < moments().size(); ++k) {
+    const std::vector<at::Tensor> whole = shards_->gather(moments()[k]);
     for (std::size_t i = 0; i < whole.size(); ++i)
       if (whole[i].defined()) out[moment_name(k, i)] = whole[i];
   }
@@ -294,14 +309,14 @@ StatePart Optimizer::part() const {
   TORCH_CHECK(shards_, "optimizer: only a sharded state has parts");
   StatePart out;
   std::map<std::string, at::Tensor> elements;
-  for (std::size_t k = 0; k < moments_.size(); ++k)
+  for (std::size_t k = 0; k < moments().size(); ++k)
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       const std::optional<Piece>& piece = shards_->own(i);
-      if (!moments_[k][i].defined() || !piece) continue;
+      if (!moments()[k][i].defined() || !piece) continue;
       const at::Tensor& whole = parameters_[i].tensor;
       const std::string name = moment_name(k, i);
       out.places[name] = {whole.sizes().vec(), whole.strides().vec(), piece->begin, piece->end};
-      elements[name] = elements_of(moments_[k][i]);
+      elements[name] = elements_of(moments()[k][i]);
     }
   out.read = [elements] { return elements; };
   return out;
@@ -330,9 +345,9 @@ void Optimizer::load_state(const std::vector<StatePart>& parts, std::int64_t ste
     at::Tensor whole;        // in the parts' order of elements, if that is not the parameter's
   };
   std::map<std::string, Wanted> known;
-  for (std::size_t k = 0; k < moments_.size(); ++k)
+  for (std::size_t k = 0; k < moments().size(); ++k)
     for (std::size_t i = 0; i < parameters_.size(); ++i)
-      if (moments_[k][i].defined()) known[moment_name(k, i)] = {k, i, -1, {}};
+      if (moments()[k][i].defined()) known[moment_name(k, i)] = {k, i, -1, {}};
   for (const StatePart& part : parts)
     for (const auto& [name, place] : part.places) {
       const auto found = known.find(name);
@@ -368,7 +383,7 @@ void Optimizer::load_state(const std::vector<StatePart>& parts, std::int64_t ste
       at::Tensor to;
       if (at::IntArrayRef(place.strides) == parameters_[wanted.index].tensor.strides()) {
         const std::int64_t first = shards_ ? shards_->own(wanted.index)->begin : 0;
-        to = elements_of(moments_[wanted.moment][wanted.index]).slice(0, piece.begin - first, piece.end - first);
+        to = elements_of(moments()[wanted.moment][wanted.index]).slice(0, piece.begin - first, piece.end - first);
       } else {
         if (!wanted.whole.defined()) wanted.whole = at::empty_strided(place.sizes, place.strides, found->second.options());
         to = elements_of(wanted.whole).slice(0, piece.begin, piece.end);
@@ -378,7 +393,7 @@ void Optimizer::load_state(const std::vector<StatePart>& parts, std::int64_t ste
   }
   for (const auto& [name, wanted] : known)
     if (wanted.whole.defined())
-      moments_[wanted.moment][wanted.index].copy_(
+      moments()[wanted.moment][wanted.index].copy_(
           own_part(wanted.index, at::empty_like(parameters_[wanted.index].tensor, wanted.whole.options()).copy_(wanted.whole)));
   steps_ = step;
   if (missed_.defined()) missed_.zero_();

@@ -112,7 +112,7 @@ class Optimizer {
   bool can_be_recorded() const;
   /// Reduces steps_taken() by `count`, the number of past step() calls whose found_inf was 1. Call it when the host knows that number.
   void take_back(std::int64_t count);
-  /// Drops all gradients.
+  /// Drops all gradients. The first call allocates the moments, if no other call has done so.
   void zero_grad();
 
   /// Copies of the weights in bfloat16 that updates also write, for the forward pass (src/ops/weight_copies.h); null if there are none.
@@ -203,6 +203,7 @@ class Optimizer {
   std::vector<Group> own(const std::vector<Group>& all) const;
   void update_and_round(const Group& group);
   at::Tensor own_part(std::size_t index, const at::Tensor& whole) const;
+  std::vector<std::vector<at::Tensor>>& moments() const;
   std::string moment_name(std::size_t moment, std::size_t index) const;
   std::vector<at::Tensor> tensors() const;
 
@@ -211,7 +212,8 @@ class Optimizer {
   std::vector<bool> decays_;
   std::vector<std::string> moment_names_;
   // [moment][parameter]; after shard(), the elements that this rank owns, [n]. Undefined: the parameter does not have the moment.
-  std::vector<std::vector<at::Tensor>> moments_;
+  mutable std::vector<std::vector<at::Tensor>> moments_;
+  mutable bool allocated_ = false;  // before that, `moments_` has tensors without memory
   std::shared_ptr<const FlatShards> shards_;   // null before shard()
   std::shared_ptr<GradientShards> gradients_;  // null unless gradients are sharded
   std::optional<std::uint64_t> rounding_;  // the seed of round_moments()

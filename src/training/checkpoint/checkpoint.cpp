@@ -288,8 +288,8 @@ std::string CheckpointFolder::write(const Checkpoint& checkpoint, const std::fun
   const auto give_up = [&] {
     try {
       if (!waited) others();  // the other ranks still write into the folder
-    } catch (const UserError& error) {
-      log::warning(error.what());
+    } catch (const UserError& problem) {
+      log::warning(problem.what());
     }
     fs::remove_all(aside, error);
   };

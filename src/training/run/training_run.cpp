@@ -434,6 +434,7 @@ TrainingRun build_training_run(const Config& config, const ProcessGroup& group, 
   run.optimizer = make_optimizer(config, parameters);
   if (const std::string& shard = config.distributed.shard; shard != "none")
     run.optimizer->shard(group, config.distributed.bucket_mb, shard == "gradients");
+  run.optimizer->zero_grad();  // allocates the moments, before anything is recorded
   if (config.training.ema) run.ema.emplace(collect_weights(*run.model, *run.objective), *config.training.ema);
   if (is_taught(run.needs)) run.teachers = open_teachers(config, run.needs);
   if (run.needs.teacher() && run.needs.teacher_model) {
