@@ -79,7 +79,7 @@ def newest(run):
     return {file.name: tensors(file) for file in folder.glob("*.safetensors")}
 
 
-MEASURED = ("time", "seconds", "samples_per_second", "wait_share", "tflops", "mfu", "memory", "cut")  # these may differ between runs
+MEASURED = ("time", "seconds", "samples_per_second", "wait_share", "ranks", "tflops", "mfu", "memory", "cut")  # these may differ between runs
 
 
 def rows_of(run):
@@ -209,7 +209,7 @@ class Runs:
         # Evaluates and saves so often that a kill often falls into an evaluation or a save.
         ranks = ("--nproc", "4", "--set", "distributed.shard=gradients", "data.loader.batch_size=4", "checkpoint.every_steps=5",
                  "data.validation={name: shapes, split: validation, size: 200, image_size: 32}", "evaluation.every_steps=20",
-                 "evaluation.tasks=[{name: retrieval}, {name: validation_loss}]", "training.steps=200")
+                 "evaluation.tasks=[{name: retrieval}, {name: validation_loss}]", "training.steps=120")
         whole, run, done, phases = self.folder / "whole_ranks", self.folder / "ranks_killed", 0, {}
         began = time.time()
         finish(self.begin(whole, *ranks), 0)
