@@ -59,6 +59,7 @@ std::int64_t update_bytes(const TrainingRun& run, const Config& config) {
     if (trained) parameter.tensor.mutable_grad() = at::zeros_like(parameter.tensor);
   }
   const auto optimizer = make_optimizer(config, parameters);
+  optimizer->state();  // allocates the moments, which do not count here
   const double peak = MemoryTrace::of([&] { optimizer->step(0.0); }).peak();
   return std::llround(peak / static_cast<double>(std::max<std::int64_t>(1, gradient_bytes(parameters))) *
                       static_cast<double>(gradients));
