@@ -162,7 +162,7 @@ GradientReducer::GradientReducer(std::vector<at::Tensor> parameters, const Proce
                                  Compression compression, bool all_used, std::shared_ptr<GradientShards> shards) {
   if (group.alone()) return;
   if (shards)
-    impl_ = std::make_unique<ShardReducer>(std::move(parameters), std::move(shards), compression, all_used);
+    impl_ = std::make_unique<ShardReducer>(std::move(parameters), std::move(shards), compression);
   else
     impl_ = std::make_unique<BucketReducer>(parameters, group, bucket_mb, compression, all_used);
 }

@@ -47,7 +47,7 @@ class GradientReducer {
   /// Every rank must pass the same parameters in the same order. Throws c10::Error if shapes differ between ranks. If `all_used` is set,
   /// every backward pass must use all parameters (else the next one throws c10::Error), and no pass reads values back from the device.
   /// Without `shards`, c10d::Reducer averages the gradients, which are views of its buckets and so in memory only once. With `shards`, a rank
-  /// receives only the averages of its own elements and adds them to shards->own; parameters keep no gradient.
+  /// receives only the averages of its own elements and adds them to shards->own; parameters keep no gradient, and `all_used` has no effect.
   GradientReducer(std::vector<at::Tensor> parameters, const ProcessGroup& group, double bucket_mb,
                   Compression compression = Compression::none, bool all_used = false, std::shared_ptr<GradientShards> shards = nullptr);
   ~GradientReducer();

@@ -15,11 +15,10 @@ constexpr std::size_t kMostInFlight = 2;  // buckets whose buffers are in memory
 
 }  // namespace
 
-ShardReducer::ShardReducer(std::vector<at::Tensor> parameters, std::shared_ptr<GradientShards> shards, Compression compression, bool all_used)
+ShardReducer::ShardReducer(std::vector<at::Tensor> parameters, std::shared_ptr<GradientShards> shards, Compression compression)
     : parameters_(std::move(parameters)),
       shards_(std::move(shards)),
       compression_(compression),
-      all_used_(all_used),
       order_(shards_->of->buckets().size()),
       places_(parameters_.size()),
       states_(order_.size()),
@@ -173,16 +172,13 @@ void ShardReducer::add_to_own(const Piece& piece, const at::Tensor& values) {
 
 // Removes the gradients of parameters that no rank has used in any pass, and gives an empty one to a rank that owns no element of a parameter.
 void ShardReducer::agree_on_used() {
-  at::Tensor used;
-  if (!all_used_) {
-    const std::vector<int> mine(taken_.begin(), taken_.end());
-    used = at::tensor(mine, at::kInt).to(parameters_.front().device());
-    shards_->of->group().all_reduce(used, Reduction::max);
-    used = used.to(at::kCPU);
-  }
+  const std::vector<int> mine(taken_.begin(), taken_.end());
+  at::Tensor used = at::tensor(mine, at::kInt).to(parameters_.front().device());
+  shards_->of->group().all_reduce(used, Reduction::max);
+  used = used.to(at::kCPU);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     at::Tensor& own = shards_->own[i];
-    if (!used_before_[i] && !all_used_ && used[static_cast<std::int64_t>(i)].item<int>() == 0)
+    if (!used_before_[i] && used[static_cast<std::int64_t>(i)].item<int>() == 0)
       own.reset();
     else if (!own.defined())
       own = at::empty({0}, parameters_[i].options().requires_grad(false));

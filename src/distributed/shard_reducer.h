@@ -16,7 +16,7 @@ namespace tessera {
 /// ranks send the buckets in the same order, from the last parameters to the first; buckets that a pass has not filled follow at its end.
 class ShardReducer : public GradientReducer::Impl {
  public:
-  ShardReducer(std::vector<at::Tensor> parameters, std::shared_ptr<GradientShards> shards, Compression compression, bool all_used);
+  ShardReducer(std::vector<at::Tensor> parameters, std::shared_ptr<GradientShards> shards, Compression compression);
   void backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients, BackwardPass pass) override;
 
   /// The most bytes that averaged gradients take on this rank: those of its elements, and the buffers of a bucket that is being filled and of
@@ -45,7 +45,6 @@ class ShardReducer : public GradientReducer::Impl {
   const std::vector<at::Tensor> parameters_;
   const std::shared_ptr<GradientShards> shards_;
   const Compression compression_;
-  const bool all_used_;
   std::vector<std::size_t> order_;  // the buckets in the order in which they are sent
   struct Place {
     Piece piece;

@@ -238,6 +238,16 @@ class ShardedRun : public ::testing::Test {
     ASSERT_EQ(got.size(), expected.size());
     for (std::size_t rank = 0; rank < got.size(); ++rank) tessera::expect_equal(got[rank], expected[rank]);
   }
+  /// Expects the same bits from runs with both settings, also if a run of one of them resumes one of the other.
+  void expect_equal_and_resumable(const std::vector<std::string>& plain, const std::vector<std::string>& sharded) const {
+    const auto expected = run(2, "plain", plain);
+    expect_equal(run(2, "sharded", sharded), expected);
+    expect_equal(run(2, "on", sharded, folder_ / "plain/checkpoints/step_0000003"), expected);
+    expect_equal(run(2, "off", plain, folder_ / "sharded/checkpoints/step_0000003"), expected);
+    // With another number of ranks the batches differ, but the run must still resume.
+    run(3, "three", sharded, folder_ / "sharded/checkpoints/step_0000003");
+    run(1, "one", sharded, folder_ / "sharded/checkpoints/step_0000003");
+  }
   TemporaryFolder folder_;
 };
 
@@ -251,13 +261,7 @@ TEST_F(ShardedRun, MatchesAndResumesTheUnshardedOneBitForBit) {
                                        "training.clip_mode=per_tensor"};
   std::vector<std::string> sharded = plain;
   sharded.push_back("distributed.shard=optimizer");
-  const auto expected = run(2, "plain", plain);
-  expect_equal(run(2, "sharded", sharded), expected);
-  expect_equal(run(2, "on", sharded, folder_ / "plain/checkpoints/step_0000003"), expected);
-  expect_equal(run(2, "off", plain, folder_ / "sharded/checkpoints/step_0000003"), expected);
-  // With another number of ranks the batches differ, but the run must still resume.
-  run(3, "three", sharded, folder_ / "sharded/checkpoints/step_0000003");
-  run(1, "one", sharded, folder_ / "sharded/checkpoints/step_0000003");
+  expect_equal_and_resumable(plain, sharded);
 }
 
 TEST_F(ShardedRun, TrainsWithMuonAndRoundedMomentsAsWithoutSharding) {
@@ -307,12 +311,7 @@ TEST_F(ShardedGradients, MatchAndResumeTheUnshardedRunBitForBit) {
                                        "distributed.bucket_mb=0.01",
                                        "parameters={frozen: [visual.conv1*], groups: [{match: [visual.proj], frozen_steps: 4}]}"};
   const std::vector<std::string> sharded = with(plain, {"distributed.shard=gradients"});
-  const auto expected = run(2, "plain", plain);
-  expect_equal(run(2, "sharded", sharded), expected);
-  expect_equal(run(2, "on", sharded, folder_ / "plain/checkpoints/step_0000003"), expected);
-  expect_equal(run(2, "off", plain, folder_ / "sharded/checkpoints/step_0000003"), expected);
-  run(3, "three", sharded, folder_ / "sharded/checkpoints/step_0000003");
-  run(1, "one", sharded, folder_ / "sharded/checkpoints/step_0000003");
+  expect_equal_and_resumable(plain, sharded);
   expect_same_curve(folder_ / "plain", folder_ / "sharded", 1e-6);
 }
 

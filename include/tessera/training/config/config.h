@@ -247,7 +247,7 @@ void fields(auto& v, RanksSettings& s) {
     config::one_of({"none", "bf16"}));
   v("shard", s.shard,
     "what each rank keeps for only its share of the parameters, and updates only that share; optimizer: the optimizer's moments (ZeRO "
-    "stage 1); gradients: the gradients, too (ZeRO stage 2); checkpoints stay the same",
+    "stage 1); gradients: the gradients, too (ZeRO stage 2); a run resumes with any value",
     config::one_of({"none", "optimizer", "gradients"}));
   v("heartbeat", s.heartbeat, "seconds without a sign of life after which a rank counts as lost and the job ends",
     config::at_least(5));
