@@ -58,6 +58,10 @@ std::vector<std::uint8_t> bytes_of(const std::string& text) {
   return {text.begin(), text.end()};
 }
 
+std::string text_of(const std::vector<std::uint8_t>& bytes) {
+  return {bytes.begin(), bytes.end()};
+}
+
 }  // namespace
 
 struct Heartbeat::Impl {
@@ -115,7 +119,9 @@ struct Heartbeat::Impl {
         tell(++count);
         std::optional<Beat> beat;
         if (last.count > kGone || store->check({key_of(next)})) beat = read(next);
+        const std::string text = store->check({kExplanation}) ? text_of(store->get(kExplanation)) : "";
         lock.lock();
+        if (!text.empty()) explanation = text;
         if (!beat || (beat->count == last.count && beat->count != kGone)) continue;
         last = *beat;
         heard = Clock::now();
@@ -206,11 +212,17 @@ struct Heartbeat::Impl {
       if (Clock::now() - begin > kExplained) return "the rank that looked for lost ranks is lost, too";
       std::this_thread::sleep_for(kInterval);
     }
-    const std::vector<std::uint8_t> text = store->get(kExplanation);
-    return {text.begin(), text.end()};
+    return text_of(store->get(kExplanation));
   }
 
-  // The store often lives in rank 0 and ends with it, so rank 0 leaves the others time to read.
+  // A failed collective of many ranks ends on some of them only when their neighbor in it exits, which may be rank 0 with the store. So each
+  // rank's `teller` reads the explanation as soon as there is one.
+  std::string heard_explanation() {
+    const std::lock_guard lock(mutex);
+    return explanation;
+  }
+
+  // The store often lives in rank 0 and ends with it, so rank 0 leaves the others time to read: their `teller` asks once per interval.
   void let_others_read() const {
     if (rank == 0) std::this_thread::sleep_for(2 * kInterval);
   }
@@ -230,6 +242,7 @@ struct Heartbeat::Impl {
   std::condition_variable wake;
   Beat last;  // the last report of the next rank
   Clock::time_point heard = Clock::now();
+  std::string explanation;  // what another rank has found out about a failure
   const std::thread* leaving = nullptr;
   std::thread teller, watcher;
 };
@@ -250,6 +263,7 @@ void Heartbeat::enter(const char* phase, std::int64_t step) {
 
 std::string Heartbeat::explain() const {
   if (!impl_) return {};
+  if (std::string heard = impl_->heard_explanation(); !heard.empty() && impl_->rank != 0) return heard;
   try {
     std::string text = impl_->explain();
     impl_->let_others_read();
