@@ -21,12 +21,12 @@ MERGES = ROOT / "configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz"
 CONFIG = f"""
 seed: 5
 data: {{train: {{name: shapes, size: 4000, image_size: 64}}, loader: {{batch_size: 8, threads: 1}}}}
-tokenizer: {{name: clip-bpe, merges: {MERGES}}}
+tokenizer: {{name: clip-bpe, context_length: 40, merges: {MERGES}}}
 model:
   preprocessing: {{image_size: 64}}
   image: {{encoder: {{name: vit, patch_size: 8, width: 384, layers: 6, heads: 6}}, readout: {{name: cls}},
           projection: {{name: linear, embed_dim: 256}}}}
-  text: {{encoder: {{name: text_transformer, width: 256, layers: 4, heads: 4, context_length: 40}}, readout: {{name: eos}},
+  text: {{encoder: {{name: text_transformer, width: 256, layers: 4, heads: 4}}, readout: {{name: eos}},
          projection: {{name: linear, embed_dim: 256}}}}
 training: {{threads: 1, device: cpu, steps: 60}}
 log: {{every_steps: 20, tensorboard: false}}
@@ -35,9 +35,9 @@ EVALUATION = """
 evaluation:
   every_steps: 20
   tasks:
-    - {name: zero_shot, data: {name: shapes, size: 1024, seed: 9, image_size: 64}}
-    - {name: retrieval, data: {name: shapes, size: 1024, seed: 9, image_size: 64}}
-    - {name: validation_loss, data: {name: shapes, size: 512, seed: 9, image_size: 64}}
+    - {name: zero_shot, source: {name: shapes, split: test, size: 1024, image_size: 64, label: color}}
+    - {name: retrieval, source: {name: shapes, split: test, size: 1024, image_size: 64}}
+    - {name: validation_loss, source: {name: shapes, split: test, size: 512, image_size: 64}}
 """
 SAVES = {True: "checkpoint: {every_steps: 10, keep_last: 2}\n", False: "checkpoint: {every_steps: 0}\n"}
 

@@ -10,6 +10,7 @@
 #include "src/base/json_numbers.h"
 #include "src/base/printable.h"
 #include "src/data/image/encode.h"
+#include "src/data/image/patches.h"
 #include "src/evaluation/embedding_rows.h"
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/tasks/pass.h"

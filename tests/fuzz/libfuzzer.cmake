@@ -53,7 +53,8 @@ foreach(target IN LISTS linked)
   foreach(library training evaluation data)
     target_link_libraries(fuzz_${target} PRIVATE ${TESSERA_FUZZ_LIBRARIES}/src/libtessera_${library}.a)
   endforeach()
-  target_link_libraries(fuzz_${target} PRIVATE ${TESSERA_FUZZ_LIBRARIES}/src/report/libtessera_report.a ${TESSERA_FUZZ_LIBRARIES}/src/libtessera.a
+  target_link_libraries(fuzz_${target} PRIVATE ${TESSERA_FUZZ_LIBRARIES}/src/report/libtessera_report.a
+    ${TESSERA_FUZZ_LIBRARIES}/src/index/libtessera_index.a ${TESSERA_FUZZ_LIBRARIES}/src/libtessera.a
     ${TESSERA_FUZZ_LIBRARIES}/src/ops/libtessera_operators.a ${TESSERA_FUZZ_LIBRARIES}/kernels/libtessera_kernels.a tessera_base ${TORCH_LIBRARIES}
     ${fuzz_packages} gomp)
   if(TARGET CUDA::cudart)
