@@ -44,6 +44,8 @@ TEST_F(SuiteFiles, SuggestTheNearestKey) {
 TEST_F(SuiteFiles, RejectATemplateWithoutAPlaceForTheClass) {
   EXPECT_EQ(error_of("tasks:\n  - name: zero_shot\n    templates: [\"a {}\", a photo]\n"),
             "suite.yaml:3: tasks[0].templates: template 2, \"a photo\", has no {} where the class name goes");
+  EXPECT_EQ(error_of("tasks:\n  - name: zero_shot\n    templates: [\"a \\x7F\"]\n"),
+            "suite.yaml:3: tasks[0].templates: template 1, \"a \\u007f\", has no {} where the class name goes");
 }
 
 TEST_F(SuiteFiles, NameAMissingTemplateFile) {

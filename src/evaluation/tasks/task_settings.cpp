@@ -1,5 +1,6 @@
 #include <filesystem>
 
+#include "src/base/printable.h"
 #include "src/data/formats/data_files.h"
 #include "src/evaluation/tasks/task_settings.h"
 #include <tessera/base/text.h>
@@ -19,7 +20,7 @@ TextList config::Value<TextList>::read(const Node& node, const std::string& path
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(file.name, ignored)) {
     fail(node, path,
-         concat("there is no file \"", text, "\"", searched_text(file.searched), ": give a list, or a file with one item per line"));
+         concat("there is no file \"", printable(text), "\"", searched_text(file.searched), ": give a list, or a file with one item per line"));
   }
   out.items = read_list(file);
   if (out.items.empty()) fail(node, path, concat(file, " is empty: expected one item per line"));
@@ -31,7 +32,7 @@ std::optional<config::Problem> check_templates(const TextList& templates) {
     return config::Problem{"templates", "is empty: give at least one, such as \"a photo of a {}.\""};
   for (std::size_t i = 0; i < templates.items.size(); ++i) {
     if (templates.items[i].find("{}") == std::string::npos) {
-      return config::Problem{"templates", concat("template ", i + 1, ", \"", templates.items[i],
+      return config::Problem{"templates", concat("template ", i + 1, ", \"", printable(templates.items[i]),
                                                  "\", has no {} where the class name goes")};
     }
   }
