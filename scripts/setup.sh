@@ -66,7 +66,7 @@ die() { printf 'setup.sh: %s\n' "$*" >&2; exit 1; }
 packages=(build-essential cmake ninja-build ccache mold git ca-certificates pkg-config python3 python3-venv
           libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libgtest-dev libgloo-dev
           libopencv-dev libsentencepiece-dev libarchive-dev libjpeg-dev libpng-dev libtiff-dev libwebp-dev libicu-dev zlib1g-dev libjs-dygraphs
-          libcpp-httplib-dev prometheus-cpp-dev)
+          libcpp-httplib-dev prometheus-cpp-dev libcurl4-openssl-dev)
 [ "$preset" != fuzz ] || packages+=(clang libclang-rt-dev)
 missing=()
 for package in "${packages[@]}"; do

@@ -32,6 +32,7 @@ class SampleFetcher {
     std::shared_ptr<const ConceptBalance> balance;  // chooses the samples to use; null: all
     std::shared_ptr<const SampleTransform> transform;
     std::shared_ptr<WorkTotals> work;  // sums up the time that the stages take
+    std::int64_t ranks = 1;            // that share the source
   };
   /// `batches_of_run` has the same meaning as in LoaderTarget.
   SampleFetcher(Stages stages, const LoaderSettings& settings, std::int64_t batches_of_run, const DataPosition& start);
@@ -57,6 +58,7 @@ class SampleFetcher {
     std::string doing;
   };
   std::int64_t max_patches_at(const DataPosition& place) const;
+  void announce(std::int64_t ticket);
   void enter(std::int64_t ticket, std::int64_t thread, std::string sample, std::string doing);
   Pause pause_in(std::int64_t ticket, std::int64_t thread, std::int64_t index);
 
@@ -69,6 +71,9 @@ class SampleFetcher {
   const std::int64_t batches_per_update_;
   const std::shared_ptr<MemoryBudget> budget_;
   std::atomic<std::int64_t> over_segment_ = -1;
+  const std::int64_t ahead_;  // tickets before a sample is read at which its source is told
+  std::mutex announcing_;     // guards announced_
+  std::int64_t announced_ = 0;  // the first ticket that no source has been told of
 
   mutable std::mutex mutex_;
   std::condition_variable stopping_;

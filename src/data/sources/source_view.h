@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "src/data/formats/in_threads.h"
+#include "src/base/in_threads.h"
 #include <tessera/data/source.h>
 
 namespace tessera {
@@ -26,6 +26,8 @@ class SourceView : public IndexedSource {
   double depth_units() const override { return source_->depth_units(); }
   std::string name_of(std::int64_t index) const override { return source_->name_of(of_source(index)); }
   std::string describe_fields(const std::vector<std::string>& needed) const override { return source_->describe_fields(needed); }
+  std::int64_t read_ahead() const override { return source_->read_ahead(); }
+  void will_read(std::int64_t index) const override { source_->will_read(of_source(index)); }
   std::int64_t data_file_count() const override { return source_->data_file_count(); }
   DataFile data_file(std::int64_t index) const override { return source_->data_file(index); }
 

@@ -13,6 +13,7 @@
 #include "src/data/formats/byte_stream.h"
 #include "src/data/sources/webdataset/webdataset.h"
 #include "src/io/tar.h"
+#include "src/remote/store.h"
 #include <tessera/data/source.h>
 
 namespace tessera {
@@ -111,17 +112,34 @@ class ShardMapper {
   bool caption_lines_;
 };
 
-/// Stores the indices of tar files for the next start. An index is valid as long as its tar has the same size and modification time. A
+/// A tar file to read. A remote one is fetched first, and its local copy exists as long as this object.
+class ShardFile {
+ public:
+  explicit ShardFile(const std::string& address) {
+    if (remote::is_remote(address)) copy_ = remote::store()->open(address);
+    file_.emplace(copy_ ? copy_->path() : address);
+  }
+  const io::RandomAccessFile* operator->() const { return &*file_; }
+  const io::RandomAccessFile& operator*() const { return *file_; }
+
+ private:
+  std::optional<remote::Lease> copy_;
+  std::optional<io::RandomAccessFile> file_;
+};
+
+/// Stores the indices of tar files for the next start. An index is valid as long as its tar has the same size and modification time or, if
+/// it is remote, the same size and ETag. A
 /// stored index that is damaged or has another version is made again. Several threads, processes and machines may use the same folder at
 /// once, because the file of an index appears there only when it is complete.
 class IndexCache {
  public:
   /// `setting` is where to store indices. "beside" means SHARD.tar.index next to the shard, or, if that cannot be written, tessera/index in
-  /// the user's cache folder ($XDG_CACHE_HOME, ~/.cache). "off" means nowhere. Any other text is a folder, which is created if necessary.
+  /// the user's cache folder ($XDG_CACHE_HOME, ~/.cache); for remote shards, the store's index_folder(). "off" means nowhere. Any other text
+  /// is a folder, which is created if necessary.
   explicit IndexCache(std::string setting);
 
   using Make = std::function<io::TarIndex(const std::string& path)>;
-  /// Returns the stored index, or calls `make` and stores its result. The index of a damaged tar is not stored. Neither is the index
+  /// Returns the stored index, or calls `make` and stores its result. `make` gets the path of a local file or of a remote one's copy. The index of a damaged tar is not stored. Neither is the index
   /// of a tar that changed within the last seconds, because another change might leave the same modification time. Throws what
   /// `make` throws; a failure to store the index is not an error.
   io::TarIndex index(const std::string& path, const Make& make = io::index_tar) const;
