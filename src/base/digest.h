@@ -9,9 +9,6 @@ namespace tessera {
 /// Returns the SHA-256 (FIPS 180-4) of the bytes as 64 lower-case hexadecimal digits.
 std::string sha256(std::string_view bytes);
 
-/// Returns the MD5 (RFC 1321) of the bytes as 32 lower-case hexadecimal digits. It detects damage, but not forgery.
-std::string md5(std::string_view bytes);
-
 /// Returns a fast 64-bit hash that is equal on all machines. It is not cryptographic.
 std::uint64_t fingerprint(std::string_view bytes, std::uint64_t seed = 0);
 

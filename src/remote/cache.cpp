@@ -15,6 +15,7 @@
 #include "src/base/clock.h"
 #include "src/base/digest.h"
 #include "src/base/in_threads.h"
+#include "src/base/md5.h"
 #include "src/io/mapped_file.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <random>
 
-#include "src/base/digest.h"
+#include "src/base/md5.h"
 #include "src/base/printable.h"
 #include "src/io/mapped_file.h"
 #include <tessera/base/error.h>

@@ -13,6 +13,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "src/base/digest.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
@@ -173,6 +174,8 @@ std::vector<std::string> headers_of(const HttpRequest& request) {
   // libcurl 7.88 would sign the host without its port.
   const std::size_t begin = request.url.find("://") + 3;
   out.push_back("Host: " + request.url.substr(begin, request.url.find('/', begin) - begin));
+  // libcurl 7.88 does not add this header, which stores want. It signs the value, whose form is the same in later versions.
+  out.push_back(request.upload.empty() ? "x-amz-content-sha256: " + sha256("") : "x-amz-content-sha256: UNSIGNED-PAYLOAD");
   if (!request.signing->token.empty()) out.push_back("x-amz-security-token: " + request.signing->token);
   return out;
 }

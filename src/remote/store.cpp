@@ -107,6 +107,11 @@ void Store::fetch_ahead(const std::string& address) {
   wakes_.notify_one();
 }
 
+bool Store::is_idle() {
+  const std::lock_guard lock(mutex_);
+  return queued_.empty();
+}
+
 void Store::work() {
   for (std::unique_lock lock(mutex_);;) {
     wakes_.wait(lock, [this] { return stopped_ || !queue_.empty(); });

@@ -42,6 +42,9 @@ class Store {
   /// Fetches an object in the background, unless there is a copy. Errors are left to open().
   void fetch_ahead(const std::string& address);
 
+  /// Returns whether nothing is left to fetch in the background.
+  bool is_idle();
+
   /// The number of objects to fetch ahead.
   std::int64_t ahead() const { return settings_.ahead; }
   /// The folder for indices of shards.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "src/base/digest.h"
+#include "src/base/md5.h"
 #include <tessera/base/error.h>
 
 namespace tessera {

@@ -15,7 +15,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "src/base/digest.h"
+#include "src/base/md5.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 

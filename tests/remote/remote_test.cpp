@@ -11,7 +11,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/base/digest.h"
+#include "src/base/md5.h"
 #include "src/base/in_threads.h"
 #include "src/remote/store.h"
 #include "tests/remote/fake_server.h"
@@ -147,7 +147,7 @@ TEST_F(Remote, AnObjectIsReadInRangesWithItsVersionAndKeptOnDisk) {
   EXPECT_EQ(io::read_file(store.open(address).path()), bytes);
   std::vector<ServerRequest> requests = server_.requests();
   for (const ServerRequest& request : requests)
-    if (request.method == "GET") EXPECT_EQ(request.header("if-match"), "\"" + md5(bytes) + "\"");
+    EXPECT_EQ(request.header("if-match"), request.method == "GET" ? "\"" + md5(bytes) + "\"" : "");
   Texts ranges;
   for (const ServerRequest& request : requests) ranges.push_back(request.text());
   std::ranges::sort(ranges);
@@ -241,7 +241,7 @@ TEST_F(Remote, WrongBytesAreFetchedAgain) {
 TEST_F(Remote, AnEtagThatIsNoMd5IsNotCompared) {
   variables_.set("AWS_NO_SIGN_REQUEST", "true");
   const std::string address = object("a.tar", "bytes");
-  for (const std::string tag : {md5("other"), md5("other") + "-2"}) {
+  for (const std::string& tag : {md5("other"), md5("other") + "-2"}) {
     server_.answer([&](const ServerRequest& request) -> std::optional<ServerReply> {
       ServerReply reply = server_.usual({.method = request.method, .path = request.path});
       reply.headers["ETag"] = "\"" + tag + "\"";
@@ -336,8 +336,9 @@ TEST_F(Remote, KeysOfContainersAndInstancesAreRenewed) {
     if (request.path == "/latest/meta-data/iam/security-credentials/") return ServerReply{.body = "role\n"};
     if (request.path == "/keys" || request.path == "/latest/meta-data/iam/security-credentials/role") {
       EXPECT_EQ(request.path == "/keys" ? request.header("authorization") : request.header("x-aws-ec2-metadata-token"), "token");
-      return ServerReply{.body = concat("{\"AccessKeyId\": \"k", ++given, "\", \"SecretAccessKey\": \"s\", \"Token\": \"t\", \"Expiration\": \"",
-                                        given == 1 ? "2001-01-01T00:00:00Z" : "2101-01-01T00:00:00Z", "\"}")};
+      const int number = ++given;
+      return ServerReply{.body = concat("{\"AccessKeyId\": \"k", number, "\", \"SecretAccessKey\": \"s\", \"Token\": \"t\", \"Expiration\": \"",
+                                        number == 1 ? "2001-01-01T00:00:00Z" : "2101-01-01T00:00:00Z", "\"}")};
     }
     if (expired && request.header("authorization").find("Credential=k2/") != std::string::npos)
       return ServerReply{.status = 400, .body = "<Error><Code>ExpiredToken</Code></Error>"};
@@ -444,7 +445,7 @@ TEST_F(Remote, TheLeastRecentlyUsedFilesMakeRoom) {
   for (const std::string& file : files())  // a was used after b
     fs::last_write_time(path("cache/objects/" + file), fs::file_time_type::clock::now() - std::chrono::seconds(name_of(file) == "a" ? 10 : 20));
   server_.answer([&](const ServerRequest& request) -> std::optional<ServerReply> {
-    if (request.method == "GET") EXPECT_LE(bytes_in_cache(), 2U << 20);  // room is made before the object arrives
+    EXPECT_LE(bytes_in_cache(), 2U << 20) << request.text() << ": room is made before the object arrives";
     return std::nullopt;
   });
   store.open(addresses[2]);
@@ -526,6 +527,70 @@ TEST_F(Remote, AFolderThatCannotBeWrittenIsNamed) {
   CacheSettings wrong = settings();
   wrong.folder = config::OutputPath(write("file", "x"));
   EXPECT_EQ(error_of([&] { Store store(wrong); }), path("file") + " (data.cache.folder): cannot be written: Not a directory");
+}
+
+/// Tests against a server that checks signatures, which tests/remote/remote_test.py starts. Its address is in TESSERA_TEST_S3, and its keys
+/// are "key" and "secret".
+class SigningServer : public Remote {
+ protected:
+  void SetUp() override {
+    const char* const url = std::getenv("TESSERA_TEST_S3");
+    if (url == nullptr) GTEST_SKIP() << "no server: TESSERA_TEST_S3 is not set";
+    variables_.set("AWS_ENDPOINT_URL_S3", url);
+    set_keys();
+    [[maybe_unused]] static const bool made = (client_.put(bucket_, write("empty", "")), true);  // the bucket of all these tests
+  }
+
+  const std::string bucket_ = concat("s3://tessera-", ::getpid(), "/");
+  Client client_{settings()};
+};
+
+TEST_F(SigningServer, AcceptsKeysWithAllCharacters) {
+  const Texts names = {"plain.tar", "f/a b.tar", "f/a+b.tar", "f/ä€.tar", "f/a&b=c,d.tar", "f/100%.tar", "f/a#b;c:d@e!f$g'h(i)j*k.tar", "f/q?x=1.tar", "f/~-_.tar"};
+  for (const std::string& name : names) {
+    SCOPED_TRACE(name);
+    const std::string bytes = name + noise(1000);
+    client_.put(bucket_ + name, write("file", bytes));
+    EXPECT_EQ(client_.look_up(bucket_ + name), (ObjectState{bytes.size(), md5(bytes)}));
+    EXPECT_EQ(read(bucket_ + name), bytes);
+  }
+  std::set<std::string> listed;
+  for (const ListedObject& object : client_.list(bucket_ + "f/")) listed.insert(object.address.substr(bucket_.size()));
+  EXPECT_EQ(listed, std::set(names.begin() + 1, names.end()));
+  EXPECT_EQ(client_.list(bucket_ + "f/a&b=").size(), 1U);
+  EXPECT_EQ(client_.list(bucket_ + "f/a+").size(), 1U);
+  EXPECT_EQ(client_.list(bucket_ + "f/a b").size(), 1U);
+  client_.remove(bucket_ + names[1]);
+  EXPECT_EQ(error_of([&] { client_.look_up(bucket_ + names[1]); }), bucket_ + names[1] + ": there is no such object");
+}
+
+TEST_F(SigningServer, SendsRangesOfAnObjectThatIsStillTheSame) {
+  const std::string bytes = noise((17 << 20) + 3), address = bucket_ + "large.tar";
+  client_.put(address, write("file", bytes));
+  EXPECT_EQ(read(address), bytes);
+  fs::remove_all(path("cache"));
+  Store store(settings());
+  store.look_up(address);
+  client_.put(address, write("file", bytes + "x"));
+  EXPECT_EQ(error_of([&] { store.open(address); }),
+            address + ": has changed since this process first saw it: start again, and write changed data under new names");
+}
+
+TEST_F(SigningServer, ListsManyPages) {
+  const std::string file = write("file", "x");
+  constexpr std::size_t count = 2010;  // a page has 1,000
+  for_each_in_threads(count, 8, [&](std::size_t i) { client_.put(concat(bucket_, "p/", 10'000 + i, ".tar"), file); });
+  const std::vector<ListedObject> all = client_.list(bucket_ + "p/");
+  ASSERT_EQ(all.size(), count);
+  EXPECT_EQ(all.back().address, concat(bucket_, "p/", 10'000 + count - 1, ".tar"));
+}
+
+TEST_F(SigningServer, RefusesWrongKeysInOneLine) {
+  client_.put(bucket_ + "a", write("file", "x"));
+  variables_.set("AWS_SECRET_ACCESS_KEY", "wrong");
+  const std::string error = error_of([&] { Client(settings()).look_up(bucket_ + "a"); });
+  EXPECT_TRUE(error.starts_with(bucket_ + "a: access is denied (HTTP 403 SignatureDoesNotMatch: ")) << error;
+  EXPECT_TRUE(error.ends_with("): check the credentials, and their right to read the bucket")) << error;
 }
 
 }  // namespace
