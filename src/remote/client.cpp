@@ -31,12 +31,17 @@ std::string between(std::string_view text, std::string_view begin, std::string_v
 
 // Returns the text of an XML element, with its entities replaced.
 std::string element(std::string_view xml, const std::string& name) {
-  std::string text = between(xml, "<" + name + ">", "</" + name + ">");
-  for (const auto& [entity, character] : {std::pair("&lt;", "<"), std::pair("&gt;", ">"), std::pair("&quot;", "\""), std::pair("&#34;", "\""),
-                                          std::pair("&apos;", "'"), std::pair("&#39;", "'"), std::pair("&amp;", "&")})
-    for (std::size_t at = text.find(entity); at != std::string::npos; at = text.find(entity, at + 1))
-      text.replace(at, std::string_view(entity).size(), character);
-  return text;
+  using Entity = std::pair<std::string_view, char>;
+  constexpr std::array entities{Entity("&lt;", '<'),    Entity("&gt;", '>'),  Entity("&amp;", '&'), Entity("&quot;", '"'),
+                                Entity("&apos;", '\''), Entity("&#34;", '"'), Entity("&#39;", '\'')};
+  const std::string text = between(xml, "<" + name + ">", "</" + name + ">");
+  std::string out;
+  for (std::size_t i = 0; i < text.size();) {
+    const auto found = std::ranges::find_if(entities, [&](const Entity& entity) { return text.compare(i, entity.first.size(), entity.first) == 0; });
+    out += found == entities.end() ? text[i] : found->second;
+    i += found == entities.end() ? 1 : found->first.size();
+  }
+  return out;
 }
 
 std::string without_quotes(std::string text) {
@@ -119,8 +124,9 @@ Listing parse_listing(const std::string& xml) {
   Listing out;
   if (xml.find("<ListBucketResult") == std::string::npos) user_error("expected a listing of a bucket, got ", printable(xml, 60));
   constexpr std::string_view begin = "<Contents>", end = "</Contents>";
-  for (std::size_t at = xml.find(begin); at != std::string::npos; at = xml.find(begin, at + 1)) {
-    const std::string_view block = std::string_view(xml).substr(at, xml.find(end, at) - at);
+  for (std::size_t at = xml.find(begin), last = 0; at != std::string::npos; at = xml.find(begin, last)) {
+    last = std::min(xml.find(end, at), xml.size());
+    const std::string_view block = std::string_view(xml).substr(at, last - at);
     out.objects.push_back({element(block, "Key"), {number(element(block, "Size")), without_quotes(element(block, "ETag"))}});
   }
   if (element(xml, "IsTruncated") == "true") out.next = element(xml, "NextContinuationToken");

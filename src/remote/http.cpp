@@ -206,6 +206,7 @@ HttpReply send(const HttpRequest& request) {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> body(nullptr, std::fclose);
 
   handle.set(CURLOPT_URL, request.url.c_str());
+  handle.set(CURLOPT_PATH_AS_IS, 1L);  // a key may contain /../
   handle.set(CURLOPT_PROTOCOLS_STR, "http,https");
   handle.set(CURLOPT_HTTPHEADER, list.get());
   handle.set(CURLOPT_ERRORBUFFER, detail.data());

@@ -4,12 +4,14 @@
 #include <cstdlib>
 #include <filesystem>
 #include <set>
+#include <thread>
 
 #include <gtest/gtest.h>
 #include <zlib.h>
 
 #include "src/data/data_fingerprint.h"
 #include "src/data/sources/filtered_source.h"
+#include "src/data/sources/mixture.h"
 #include "src/data/sources/webdataset/shards.h"
 #include "src/data/sources/webdataset/webdataset.h"
 #include "src/io/tar.h"
@@ -210,6 +212,25 @@ TEST_F(RemoteShards, AFilterWorksOnGroups) {
   const auto source = filtered(make_webdataset(settings("s3://b/f/")), filter);
   EXPECT_EQ(source->size(), 27);
   EXPECT_EQ(source->group_starts(), (std::vector<std::int64_t>{0, 5, 15, 25, 27}));
+  start_anew(2);
+  EXPECT_EQ(filtered(make_webdataset(settings("s3://b/f/")), filter)->read_ahead(), 20 * 27 / 60) << "as many shards as without filter";
+}
+
+TEST_F(RemoteShards, MixWithOtherSources) {
+  loader(settings("s3://b/f/"));
+  forget_copies();
+  start_anew(1);
+  const auto far = indexed(std::shared_ptr<const Source>(make_webdataset(settings("s3://b/f/s{0..4}.tar"))));
+  const auto near = indexed(std::shared_ptr<const Source>(make_webdataset(settings(path("s5.tar")))));
+  const auto mixed = std::make_shared<Mixture>(MixtureMode::concat, std::vector<Mixture::Component>{{"near", near}, {"far", far}});
+  EXPECT_EQ(mixed->read_ahead(), 12) << "10 samples of the remote source are 12 of both";
+  fetched();
+  mixed->will_read(10 + 25);
+  while (!remote::store()->is_idle()) std::this_thread::yield();
+  EXPECT_EQ(fetched(), std::multiset<std::string>{"s2.tar"});
+  Loader from(mixed, std::make_shared<ByteTokenizer>(), {.image_size = 8}, loader_settings("{batch_size: 2, threads: 2}"), {}, 5);
+  const Texts keys = keys_of_epoch(from);
+  EXPECT_EQ(std::set(keys.begin(), keys.end()).size(), 60U);
 }
 
 TEST_F(RemoteShards, AreReadAsStreamsIfTheyAreCompressed) {

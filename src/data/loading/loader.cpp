@@ -280,7 +280,7 @@ struct Loader::Impl {
     for (auto& row : rows) row.resize(static_cast<std::size_t>(settings.batch_size));
     filled.assign(static_cast<std::size_t>(per_update), 0);
     fetcher = std::make_shared<SampleFetcher>(
-        SampleFetcher::Stages{sampler, entries, source, make_reader(), balance, transform, work, slice.count}, settings, batches_of_run, start_position);
+        SampleFetcher::Stages{sampler, entries, source, make_reader(), balance, transform, work}, settings, batches_of_run, start_position);
     fetcher->leave_out(sampler->segment_of(start_position).number - 1);
     wait_policy = {settings.warn_after, settings.timeout, source->describe(),
                    [fetcher = fetcher](std::int64_t ticket) { return fetcher->describe(ticket); },

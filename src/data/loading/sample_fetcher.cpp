@@ -23,8 +23,9 @@ SampleFetcher::SampleFetcher(Stages stages, const LoaderSettings& settings, std:
       start_(start),
       batches_per_update_(stages_.sampler->batches_per_update()),
       budget_(std::make_shared<MemoryBudget>(settings.prefetch_mb * kMiB)),
-      // At most half an epoch, because the sampler keeps the permutations of two epochs.
-      ahead_(batches_per_update_ * std::min((stages_.source->read_ahead() + stages_.ranks - 1) / stages_.ranks, stages_.sampler->places() / 2)),
+      // An epoch may have other numbers of places than of samples. At most half an epoch, because the sampler keeps the permutations of two.
+      ahead_(batches_per_update_ * std::min(stages_.source->read_ahead() * stages_.sampler->places() / std::max<std::int64_t>(1, stages_.source->size()),
+                                            stages_.sampler->places() / 2)),
       jobs_(static_cast<std::size_t>(settings.threads)) {}
 
 DataPosition SampleFetcher::place_of(std::int64_t ticket) const {

@@ -32,7 +32,6 @@ class SampleFetcher {
     std::shared_ptr<const ConceptBalance> balance;  // chooses the samples to use; null: all
     std::shared_ptr<const SampleTransform> transform;
     std::shared_ptr<WorkTotals> work;  // sums up the time that the stages take
-    std::int64_t ranks = 1;            // that share the source
   };
   /// `batches_of_run` has the same meaning as in LoaderTarget.
   SampleFetcher(Stages stages, const LoaderSettings& settings, std::int64_t batches_of_run, const DataPosition& start);

@@ -61,9 +61,13 @@ class SamplePass {
         wait_policy_{plan.settings.warn_after, plan.settings.timeout, plan.described,
                      [source = plan.source, place = plan.place](std::int64_t number) { return source->name_of(place(number)); }, {}},
         results_(plan.threads, plan.ahead, plan.count,
-                 [reader = reader_, budget = budget_, place = plan.place, make = std::move(make)](std::int64_t number, std::int64_t) {
+                 [reader = reader_, budget = budget_, source = plan.source, count = plan.count, place = plan.place,
+                  make = std::move(make)](std::int64_t number, std::int64_t) {
                    Result out;
                    const std::int64_t index = place(number);
+                   const std::int64_t ahead = source->read_ahead() * count / std::max<std::int64_t>(1, source->size());
+                   for (std::int64_t i = number == 0 ? 0 : number + ahead; ahead > 0 && i <= number + ahead && i < count; ++i)
+                     source->will_read(place(i));
                    out.key = concat("number ", index);
                    try {
                      Sample sample = reader->read_in_order(number, index);

@@ -26,7 +26,7 @@ class SourceView : public IndexedSource {
   double depth_units() const override { return source_->depth_units(); }
   std::string name_of(std::int64_t index) const override { return source_->name_of(of_source(index)); }
   std::string describe_fields(const std::vector<std::string>& needed) const override { return source_->describe_fields(needed); }
-  std::int64_t read_ahead() const override { return source_->read_ahead(); }
+  std::int64_t read_ahead() const override { return source_->read_ahead() * size() / std::max<std::int64_t>(1, source_->size()); }
   void will_read(std::int64_t index) const override { source_->will_read(of_source(index)); }
   std::int64_t data_file_count() const override { return source_->data_file_count(); }
   DataFile data_file(std::int64_t index) const override { return source_->data_file(index); }
