@@ -96,13 +96,28 @@ Lease Store::open(const std::string& address) {
   return lease;
 }
 
+std::string Store::read(const std::string& address, std::uint64_t offset, std::uint64_t size) {
+  ++misses_;
+  std::string out(static_cast<std::size_t>(size), '\0');
+  const auto take = [&](std::uint64_t at, const char* bytes, std::size_t count) { std::copy_n(bytes, count, out.data() + (at - offset)); };
+  if (size > 0 && client_.get(address, look_up(address), offset, size, take).whole)
+    user_error(address, ": the server cannot send parts of a file");
+  return out;
+}
+
+bool Store::expects(const std::string& address) {
+  const ObjectState state = look_up(address);
+  const std::lock_guard lock(mutex_);
+  return queued_.contains(address) || cache_.holds(address, state);
+}
+
 void Store::fetch_ahead(const std::string& address) {
   const std::unique_lock lock(mutex_);
   const auto state = states_.find(address);
   if (state != states_.end() && cache_.holds(address, state->second)) return;
   if (stopped_ || !queued_.insert(address).second) return;
   queue_.push_back(address);
-  if (threads_.size() < static_cast<std::size_t>(std::min(settings_.ahead, settings_.connections)) && threads_.size() < queued_.size())
+  if (threads_.size() < static_cast<std::size_t>(std::clamp<std::int64_t>(settings_.ahead, 1, settings_.connections)) && threads_.size() < queued_.size())
     threads_.emplace_back([this] { work(); });
   wakes_.notify_one();
 }

@@ -39,6 +39,10 @@ class Store {
   void look_up_all(const std::vector<std::string>& addresses);
   /// Returns a local copy, which is fetched if necessary.
   Lease open(const std::string& address);
+  /// Returns `size` bytes of an object from `offset` on, from the store.
+  std::string read(const std::string& address, std::uint64_t offset, std::uint64_t size);
+  /// Returns whether there is a local copy, or there will be one, because fetch_ahead() was called.
+  bool expects(const std::string& address);
   /// Fetches an object in the background, unless there is a copy. Errors are left to open().
   void fetch_ahead(const std::string& address);
 

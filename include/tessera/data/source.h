@@ -70,7 +70,7 @@ class Source {
   virtual std::int64_t open_groups() const { return 1; }
   /// For a source that can fetch samples before they are read: returns how many samples before, counted over all ranks. 0: not at all.
   virtual std::int64_t read_ahead() const { return 0; }
-  /// Says that the index-th sample will be read. Returns at once. Thread-safe.
+  /// Says that the index-th sample and most of those near it will be read. Returns at once. Thread-safe.
   virtual void will_read(std::int64_t index) const { static_cast<void>(index); }
   /// Returns the number of files that the samples come from; may be 0. data_file() returns lists and annotations before the other files.
   /// The data set's fingerprint (data_fingerprint.h) covers all these files.

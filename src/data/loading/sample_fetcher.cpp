@@ -24,8 +24,10 @@ SampleFetcher::SampleFetcher(Stages stages, const LoaderSettings& settings, std:
       batches_per_update_(stages_.sampler->batches_per_update()),
       budget_(std::make_shared<MemoryBudget>(settings.prefetch_mb * kMiB)),
       // An epoch may have other numbers of places than of samples. At most half an epoch, because the sampler keeps the permutations of two.
-      ahead_(batches_per_update_ * std::min(stages_.source->read_ahead() * stages_.sampler->places() / std::max<std::int64_t>(1, stages_.source->size()),
-                                            stages_.sampler->places() / 2)),
+      ahead_(stages_.source->read_ahead() == 0
+                 ? -1
+                 : batches_per_update_ * std::min(stages_.source->read_ahead() * stages_.sampler->places() / stages_.source->size(),
+                                                  stages_.sampler->places() / 2)),
       jobs_(static_cast<std::size_t>(settings.threads)) {}
 
 DataPosition SampleFetcher::place_of(std::int64_t ticket) const {
@@ -45,7 +47,7 @@ std::int64_t SampleFetcher::max_patches_at(const DataPosition& place) const {
 
 // Tells the source of the samples up to `ahead_` tickets after this one, so that it fetches them before they are read.
 void SampleFetcher::announce(std::int64_t ticket) {
-  if (ahead_ == 0) return;
+  if (ahead_ < 0) return;
   const std::lock_guard lock(announcing_);
   for (; announced_ <= ticket + ahead_; ++announced_) {
     const DataPosition place = place_of(announced_);

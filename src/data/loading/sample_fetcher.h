@@ -70,7 +70,7 @@ class SampleFetcher {
   const std::int64_t batches_per_update_;
   const std::shared_ptr<MemoryBudget> budget_;
   std::atomic<std::int64_t> over_segment_ = -1;
-  const std::int64_t ahead_;  // tickets before a sample is read at which its source is told
+  const std::int64_t ahead_;  // tickets before a sample is read at which its source is told; -1: not at all
   std::mutex announcing_;     // guards announced_
   std::int64_t announced_ = 0;  // the first ticket that no source has been told of
 

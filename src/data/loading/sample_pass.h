@@ -65,7 +65,8 @@ class SamplePass {
                   make = std::move(make)](std::int64_t number, std::int64_t) {
                    Result out;
                    const std::int64_t index = place(number);
-                   const std::int64_t ahead = source->read_ahead() * count / std::max<std::int64_t>(1, source->size());
+                   // A few samples of many are not announced, so that whole files are not fetched for them.
+                   const std::int64_t ahead = 4 * count < source->size() ? 0 : source->read_ahead();
                    for (std::int64_t i = number == 0 ? 0 : number + ahead; ahead > 0 && i <= number + ahead && i < count; ++i)
                      source->will_read(place(i));
                    out.key = concat("number ", index);

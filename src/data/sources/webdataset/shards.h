@@ -112,17 +112,23 @@ class ShardMapper {
   bool caption_lines_;
 };
 
-/// A tar file to read. A remote one is fetched first, and its local copy exists as long as this object.
+/// A tar file to read. A remote one is fetched as a whole, and its local copy exists as long as this object; or, if `whole` is false and
+/// nobody has announced that its samples will be read (Source::will_read), only the bytes to read are fetched.
 class ShardFile {
  public:
-  explicit ShardFile(const std::string& address) {
-    if (remote::is_remote(address)) copy_ = remote::store()->open(address);
-    file_.emplace(copy_ ? copy_->path() : address);
+  ShardFile(const std::string& address, bool whole) : address_(address) {
+    if (!remote::is_remote(address))
+      file_.emplace(address);
+    else if (whole || remote::store()->expects(address))
+      file_.emplace(copy_.emplace(remote::store()->open(address)).path());
   }
-  const io::RandomAccessFile* operator->() const { return &*file_; }
-  const io::RandomAccessFile& operator*() const { return *file_; }
+  /// As RandomAccessFile::read().
+  std::string read(std::uint64_t offset, std::uint64_t size) const {
+    return file_ ? file_->read(offset, size) : remote::store()->read(address_, offset, size);
+  }
 
  private:
+  const std::string address_;
   std::optional<remote::Lease> copy_;
   std::optional<io::RandomAccessFile> file_;
 };

@@ -24,12 +24,12 @@ constexpr std::size_t kFilterThreads = 8;
 
 class IndexedRow : public ShardRow {
  public:
-  IndexedRow(const ShardSample& entry, const std::string& path) : ShardRow(path, entry.key), entry_(entry), file_(path) {}
+  IndexedRow(const ShardSample& entry, const std::string& path, bool whole) : ShardRow(path, entry.key), entry_(entry), file_(path, whole) {}
 
   bool has(const std::string& name) const override { return entry_.find(name) != nullptr; }
   std::string read(const std::string& name) const override {
     const ShardMember& member = *entry_.find(name);
-    std::string bytes = file_->read(member.offset, member.size);
+    std::string bytes = file_.read(member.offset, member.size);
     if (bytes.size() < member.size) throw SampleError("truncated", "the shard has become shorter since it was indexed");
     return bytes;
   }
@@ -121,21 +121,22 @@ class WebDataset : public IndexedSource, public FieldSource {
     for_each_in_threads(begins.size() - 1, kFilterThreads, [&](std::size_t piece) {
       const std::string& path = index_.paths[index_.samples[static_cast<std::size_t>(begins[piece])].shard];
       const SideTable side = judge_side_table(path, filter);
-      const ShardFile file(path);
+      const ShardFile file(path, true);
       for (auto i = static_cast<std::size_t>(begins[piece]); std::cmp_less(i, begins[piece + 1]); ++i) {
         const auto known = side.find(index_.samples[i].key);
-        out[i] = known != side.end() ? known->second : filter.judge(make_json(index_.samples[i], *file));
+        out[i] = known != side.end() ? known->second : filter.judge(make_json(index_.samples[i], file));
       }
     });
     return out;
   }
 
-  Sample get(std::int64_t index) const override { return mapper_.load(row_of(index)); }
+  Sample get(std::int64_t index) const override { return mapper_.load(row_of(index, false)); }
 
  private:
-  IndexedRow row_of(std::int64_t index) const {
+  // Captions are read of all samples or of none, so whole shards are fetched for them.
+  IndexedRow row_of(std::int64_t index, bool whole = true) const {
     const ShardSample& entry = index_.samples.at(static_cast<std::size_t>(index));
-    return {entry, index_.paths[entry.shard]};
+    return {entry, index_.paths[entry.shard], whole};
   }
 
   // Returns the index of each shard's first sample, then the number of samples. Shards without samples are left out.
@@ -158,7 +159,7 @@ class WebDataset : public IndexedSource, public FieldSource {
       user_error(where(), ": samples are drawn from ", open, " shards at a time (open_shards) of up to ", format_bytes(static_cast<double>(largest)),
                  ", which take more than data.cache.size_mb: set it to ", (open * static_cast<std::int64_t>(largest) >> 20) + 1, " or more, or open_shards to ",
                  std::max<std::int64_t>(fit, 1), " or less");
-    read_ahead_ = std::min(remote::store()->ahead(), fit - open) * size() / shards;
+    read_ahead_ = std::max<std::int64_t>(1, std::min(remote::store()->ahead(), fit - open) * size() / shards);
   }
 
   std::string where() const { return first_and_more(index_.paths, "shards"); }
@@ -196,7 +197,7 @@ class WebDataset : public IndexedSource, public FieldSource {
     const auto found = std::ranges::find_if(index_.samples, [](const ShardSample& sample) { return sample.find("json") != nullptr; });
     if (found == index_.samples.end()) return {};
     try {
-      const IndexedRow row(*found, index_.paths[found->shard]);
+      const IndexedRow row(*found, index_.paths[found->shard], false);
       const nlohmann::json* const fields = row.side();
       return fields == nullptr ? "" : " (json: " + printable(join_names(json_names(*fields, kNamed)), 1000) + ")";
     } catch (const std::exception&) {
@@ -205,7 +206,7 @@ class WebDataset : public IndexedSource, public FieldSource {
   }
 
   // Returns a sample's json member; null if there is none or it is not JSON.
-  static nlohmann::json make_json(const ShardSample& sample, const io::RandomAccessFile& file) {
+  static nlohmann::json make_json(const ShardSample& sample, const ShardFile& file) {
     const ShardMember* member = sample.find("json");
     if (member == nullptr) return nullptr;
     nlohmann::json out = parse_python_json(file.read(member->offset, member->size));
