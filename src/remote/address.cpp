@@ -8,7 +8,8 @@
 namespace tessera::remote {
 
 bool is_remote(std::string_view text) {
-  return std::ranges::any_of(std::array{"s3://", "gs://", "http://", "https://"}, [&](const char* scheme) { return text.starts_with(scheme); });
+  return std::ranges::any_of(std::array{"s3://", "gs://", "http://", "https://"},
+                             [&](const char* scheme) { return text.starts_with(scheme); });
 }
 
 Address parse_address(const std::string& text) {

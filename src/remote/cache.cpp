@@ -44,8 +44,9 @@ OpenFile open_file(const std::string& path, int flags) {
 }
 
 [[noreturn]] void fail(const fs::path& folder, int cause) {
-  user_error(folder.string(), " (data.cache.folder): cannot be written: ", std::strerror(cause),
-             cause == ENOSPC || cause == EDQUOT ? ": free disk space, set data.cache.size_mb to less, or name a folder on another disk" : "");
+  user_error(
+      folder.string(), " (data.cache.folder): cannot be written: ", std::strerror(cause),
+      cause == ENOSPC || cause == EDQUOT ? ": free disk space, set data.cache.size_mb to less, or name a folder on another disk" : "");
 }
 
 OpenFile lock_folder(const fs::path& folder) {
@@ -102,7 +103,8 @@ std::string Cache::path_of(const std::string& address, const ObjectState& state)
   const std::string whole = concat(address, "\n", state.size, "\n", state.version);
   std::string name = file_name(address);
   if (name.size() > longest) name = name.substr(name.size() - longest);
-  std::ranges::replace_if(name, [](unsigned char c) { return std::isalnum(c) == 0 && c != '.' && c != '_' && c != '-'; }, '_');
+  std::ranges::replace_if(
+      name, [](unsigned char c) { return std::isalnum(c) == 0 && c != '.' && c != '_' && c != '-'; }, '_');
   return (folder_ / "objects" / concat(hexadecimal(fingerprint(whole)), hexadecimal(fingerprint(whole, 1)), "-", name)).string();
 }
 
@@ -209,8 +211,8 @@ Lease Cache::open(const std::string& address, const ObjectState& state) const {
     OpenFile part = begin(path, state.size);
     if (!part.is_open()) {
       if (steady_seconds() - begun > kTellAfter && !std::exchange(told, true))
-        log::warning(address, ": has been waiting for ", kTellAfter, " s, because another process fetches it or all files in ", folder_.string(),
-                     " are in use: if it goes on, set data.cache.size_mb to more");
+        log::warning(address, ": has been waiting for ", kTellAfter, " s, because another process fetches it or all files in ",
+                     folder_.string(), " are in use: if it goes on, set data.cache.size_mb to more");
       std::this_thread::sleep_for(kPoll);
       continue;
     }

@@ -37,7 +37,8 @@ std::string element(std::string_view xml, const std::string& name) {
   const std::string text = between(xml, "<" + name + ">", "</" + name + ">");
   std::string out;
   for (std::size_t i = 0; i < text.size();) {
-    const auto found = std::ranges::find_if(entities, [&](const Entity& entity) { return text.compare(i, entity.first.size(), entity.first) == 0; });
+    const auto found =
+        std::ranges::find_if(entities, [&](const Entity& entity) { return text.compare(i, entity.first.size(), entity.first) == 0; });
     out += found == entities.end() ? text[i] : found->second;
     i += found == entities.end() ? 1 : found->first.size();
   }
@@ -67,7 +68,8 @@ bool is_md5(const std::string& tag) {
 std::string md5_of(const Address& address, const HttpReply& reply) {
   const std::string tag = without_quotes(reply.header("etag")), encrypted = reply.header("x-amz-server-side-encryption");
   const bool is_store = address.is_bucket() || !reply.header("x-amz-request-id").empty();
-  const bool own_keys = (encrypted.empty() || encrypted == "AES256") && reply.header("x-amz-server-side-encryption-customer-algorithm").empty();
+  const bool own_keys =
+      (encrypted.empty() || encrypted == "AES256") && reply.header("x-amz-server-side-encryption-customer-algorithm").empty();
   return is_store && own_keys && is_md5(tag) ? tag : "";
 }
 
@@ -99,7 +101,9 @@ std::string describe(const HttpReply& reply) {
   const std::string what = describe(reply), scheme = parse_address(address).scheme, code = element(reply.body, "Code");
   const bool is_bucket = parse_address(address).is_bucket();
   if (reply.problem.empty() && reply.status == 404)
-    user_error(address, code == "NoSuchBucket" ? ": there is no such bucket" : is_bucket ? ": there is no such object" : ": there is no such file (HTTP 404)");
+    user_error(address, code == "NoSuchBucket" ? ": there is no such bucket"
+                        : is_bucket            ? ": there is no such object"
+                                               : ": there is no such file (HTTP 404)");
   if (reply.problem.empty() && reply.status == 412) refuse_changed(address);
   if (const std::string region = reply.header("x-amz-bucket-region"); scheme == "s3" && !region.empty() && region != s3_region())
     user_error(address, ": the bucket is in another region (", what, "): set AWS_REGION=", region);
@@ -107,7 +111,8 @@ std::string describe(const HttpReply& reply) {
     user_error(address, ": the credentials have expired (", what, "): renew them and start again");
   if (reply.status == 401 || reply.status == 403)
     user_error(address, ": access is denied (", what, "): ",
-               is_bucket ? "check the credentials, and their right to read the bucket" : "the server wants credentials, or the address has expired");
+               is_bucket ? "check the credentials, and their right to read the bucket"
+                         : "the server wants credentials, or the address has expired");
   user_error(address, ": ", what);
 }
 
@@ -224,12 +229,14 @@ ObjectState Client::look_up(const std::string& address) {
   return {number(size), version_of(reply)};
 }
 
-Client::Got Client::get(const std::string& address, const ObjectState& expected, std::uint64_t first, std::uint64_t size, const Sink& sink) {
+Client::Got Client::get(const std::string& address, const ObjectState& expected, std::uint64_t first, std::uint64_t size,
+                        const Sink& sink) {
   const Address parts = parse_address(address);
   const std::uint64_t wanted = size == 0 ? expected.size : size;
   HttpRequest request = make_request(address, "GET", "");
   if (size > 0) request.headers.push_back(concat("Range: bytes=", first, "-", first + size - 1));
-  if (const std::string& version = expected.version; !version.empty() && !version.starts_with("W/") && version.find(' ') == std::string::npos)
+  if (const std::string& version = expected.version;
+      !version.empty() && !version.starts_with("W/") && version.find(' ') == std::string::npos)
     request.headers.push_back("If-Match: \"" + version + "\"");
   std::uint64_t got = 0;  // by the last attempt
   std::exception_ptr failure;

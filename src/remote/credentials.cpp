@@ -16,7 +16,7 @@
 namespace tessera::remote {
 namespace {
 
-constexpr double kRenewBefore = 300;   // seconds
+constexpr double kRenewBefore = 300;     // seconds
 constexpr double kEndpointPatience = 2;  // seconds in which the endpoint of an instance or a container must answer
 
 std::string environment(const char* name) {
@@ -94,7 +94,9 @@ std::string ask(const std::string& method, const std::string& url, std::vector<s
 // Reads the keys that the endpoints of containers and instances return.
 std::pair<Signing, double> parse_keys(const std::string& text, const char* what) {
   const auto json = nlohmann::json::parse(text, nullptr, false);
-  const auto member = [&](const char* name) { return json.is_object() && json.contains(name) && json[name].is_string() ? json[name].get<std::string>() : ""; };
+  const auto member = [&](const char* name) {
+    return json.is_object() && json.contains(name) && json[name].is_string() ? json[name].get<std::string>() : "";
+  };
   Signing out{member("AccessKeyId"), member("SecretAccessKey"), member("Token"), s3_region()};
   if (out.id.empty() || out.secret.empty()) user_error(what, ": expected a JSON object with AccessKeyId, got ", printable(text, 60));
   return {out, parse_time(member("Expiration"))};
@@ -120,7 +122,8 @@ std::pair<Signing, double> keys_of_instance() {
 }
 
 [[noreturn]] void refuse_s3(const std::string& why) {
-  user_error("s3: there are no credentials (", why, "): set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE to a profile with keys, or "
+  user_error("s3: there are no credentials (", why,
+             "): set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE to a profile with keys, or "
              "AWS_NO_SIGN_REQUEST=true for a public bucket");
 }
 
@@ -171,11 +174,13 @@ Credentials::Kept Credentials::find_s3() const {
     return {{Signing{id, value_of(settings, "aws_secret_access_key"), value_of(settings, "aws_session_token"), s3_region()}, ""}};
   for (const char* kind : {"credential_process", "sso_session", "sso_start_url", "role_arn"})
     if (settings.contains(kind))
-      user_error("s3: the profile ", profile_name(), " uses ", kind, ", which Tessera cannot read: run eval \"$(aws configure export-credentials "
+      user_error("s3: the profile ", profile_name(), " uses ", kind,
+                 ", which Tessera cannot read: run eval \"$(aws configure export-credentials "
                  "--format env)\" first");
   if (settings.empty() && profile_name() != "default") refuse_s3(concat("the profile ", profile_name(), " does not exist"));
   std::string container = environment("AWS_CONTAINER_CREDENTIALS_FULL_URI");
-  if (const std::string path = environment("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"); !path.empty()) container = "http://169.254.170.2" + path;
+  if (const std::string path = environment("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"); !path.empty())
+    container = "http://169.254.170.2" + path;
   if (container.empty() && is_on("AWS_EC2_METADATA_DISABLED")) refuse_s3("neither in the environment nor in ~/.aws");
   try {
     const auto [found, expires] = container.empty() ? keys_of_instance() : keys_of_container(container);
@@ -196,7 +201,8 @@ Credentials::Kept Credentials::find_gs() const {
   if (const std::string file = environment("GOOGLE_APPLICATION_CREDENTIALS"); !file.empty())
     user_error("gs: Tessera cannot use the key file ", file, " (GOOGLE_APPLICATION_CREDENTIALS)", ways);
   const std::string host = environment("GCE_METADATA_HOST");
-  const std::string url = concat("http://", host.empty() ? "metadata.google.internal" : host, "/computeMetadata/v1/instance/service-accounts/default/token");
+  const std::string url =
+      concat("http://", host.empty() ? "metadata.google.internal" : host, "/computeMetadata/v1/instance/service-accounts/default/token");
   try {
     const std::string text = ask("GET", url, {"Metadata-Flavor: Google"}, "the metadata server");
     const auto json = nlohmann::json::parse(text);

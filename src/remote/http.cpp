@@ -26,7 +26,8 @@ namespace tessera::remote {
 #ifndef TESSERA_WITH_CURL
 
 HttpReply send(const HttpRequest& request) {
-  user_error(request.url, ": this build of Tessera cannot read remote addresses: install libcurl4-openssl-dev and build it again, or copy the files");
+  user_error(request.url,
+             ": this build of Tessera cannot read remote addresses: install libcurl4-openssl-dev and build it again, or copy the files");
 }
 
 #else
@@ -142,7 +143,8 @@ std::size_t take_header(char* bytes, std::size_t one, std::size_t size, void* tr
 std::size_t take_body(char* bytes, std::size_t one, std::size_t size, void* transfer) {
   auto& [request, reply, taken] = *static_cast<Transfer*>(transfer);
   const std::size_t count = one * size;
-  if (request.sink && reply.status >= 200 && reply.status < 300) return request.sink(std::exchange(taken, taken + count), bytes, count) ? count : 0;
+  if (request.sink && reply.status >= 200 && reply.status < 300)
+    return request.sink(std::exchange(taken, taken + count), bytes, count) ? count : 0;
   if (reply.body.size() + count > kLongestBody) return 0;
   reply.body.append(bytes, count);
   return count;

@@ -24,8 +24,8 @@ struct HttpRequest {
   std::string upload;                // name of the file that is the body; empty: no body
   // takes the next bytes of a successful reply's body, after its first `offset` bytes; false ends the transfer
   std::function<bool(std::uint64_t offset, const char* bytes, std::size_t size)> sink;
-  double connect_timeout = 20;       // seconds
-  double timeout = 30;               // seconds with less than 1 KiB/s after which the transfer fails
+  double connect_timeout = 20;              // seconds
+  double timeout = 30;                      // seconds with less than 1 KiB/s after which the transfer fails
   const std::atomic<bool>* stop = nullptr;  // the transfer fails soon after this becomes true
 };
 

@@ -65,7 +65,8 @@ std::vector<std::string> Store::expand(const std::string& name, const std::strin
     user_error(name, ": a wildcard is possible in the name of the files only, not in a folder's");
   std::vector<std::string> out;
   for (ListedObject& object : client_.list(base + address.key.substr(0, wildcard))) {
-    const bool wanted = is_folder ? object.address.ends_with(extension) : ::fnmatch(name.c_str(), object.address.c_str(), FNM_PATHNAME) == 0;
+    const bool wanted =
+        is_folder ? object.address.ends_with(extension) : ::fnmatch(name.c_str(), object.address.c_str(), FNM_PATHNAME) == 0;
     if (!wanted) continue;
     out.push_back(object.address);
     const std::lock_guard lock(mutex_);
@@ -117,7 +118,8 @@ void Store::fetch_ahead(const std::string& address) {
   if (state != states_.end() && cache_.holds(address, state->second)) return;
   if (stopped_ || !queued_.insert(address).second) return;
   queue_.push_back(address);
-  if (threads_.size() < static_cast<std::size_t>(std::clamp<std::int64_t>(settings_.ahead, 1, settings_.connections)) && threads_.size() < queued_.size())
+  if (threads_.size() < static_cast<std::size_t>(std::clamp<std::int64_t>(settings_.ahead, 1, settings_.connections)) &&
+      threads_.size() < queued_.size())
     threads_.emplace_back([this] { work(); });
   wakes_.notify_one();
 }

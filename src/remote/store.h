@@ -72,8 +72,8 @@ class Store {
   std::vector<std::thread> threads_;
 };
 
-/// Returns the store of this process, which is made at the first call. Its settings are those of use_settings(); by default, the folder is that
-/// of CacheSettings and the limit $TESSERA_REMOTE_CACHE_MB.
+/// Returns the store of this process, which is made at the first call. Its settings are those of use_settings(); by default, those of
+/// CacheSettings with the limit $TESSERA_REMOTE_CACHE_MB.
 std::shared_ptr<Store> store();
 /// Sets the settings of the store. A store that is in use stays as it is.
 void use_settings(const CacheSettings& settings);

@@ -50,7 +50,8 @@ class FakeServer {
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof(address);
-    if (::bind(listener_, reinterpret_cast<sockaddr*>(&address), size) != 0 || ::listen(listener_, 64) != 0) throw std::runtime_error("no port");
+    if (::bind(listener_, reinterpret_cast<sockaddr*>(&address), size) != 0 || ::listen(listener_, 64) != 0)
+      throw std::runtime_error("no port");
     ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
     port_ = ntohs(address.sin_port);
     accepting_ = std::thread([this] { accept_all(); });
@@ -130,7 +131,8 @@ class FakeServer {
 
   ServerReply listing(const ServerRequest& request) const {
     std::map<std::string, std::string> parameters;
-    for (const std::string& each : split(request.query, '&')) parameters[each.substr(0, each.find('='))] = decoded(each.substr(each.find('=') + 1));
+    for (const std::string& each : split(request.query, '&'))
+      parameters[each.substr(0, each.find('='))] = decoded(each.substr(each.find('=') + 1));
     const std::string begin = request.path + parameters["prefix"], after = parameters["continuation-token"];
     std::string out = "<?xml version=\"1.0\"?><ListBucketResult>";
     int count = 0;

@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <set>
 #include <thread>
+#include <zlib.h>
 
 #include <gtest/gtest.h>
-#include <zlib.h>
 
 #include "src/data/data_fingerprint.h"
 #include "src/data/sources/filtered_source.h"
@@ -76,8 +76,13 @@ class RemoteShards : public FolderTest {
   WebDatasetSettings local() const { return settings(path("s{0..5}.tar")); }
 
   static Loader loader(const WebDatasetSettings& of, std::int64_t threads = 2, const RankSlice& slice = {}) {
-    return {make_webdataset(of), std::make_shared<ByteTokenizer>(), {.image_size = 8},
-            loader_settings(concat("{batch_size: 2, threads: ", threads, "}")), {}, 5, slice};
+    return {make_webdataset(of),
+            std::make_shared<ByteTokenizer>(),
+            {.image_size = 8},
+            loader_settings(concat("{batch_size: 2, threads: ", threads, "}")),
+            {},
+            5,
+            slice};
   }
   static Texts keys_of_epoch(Loader& from) {
     Texts out;
@@ -88,7 +93,8 @@ class RemoteShards : public FolderTest {
   std::multiset<std::string> fetched() {
     std::multiset<std::string> out;
     for (const remote::ServerRequest& request : server_.requests())
-      if (request.method == "GET" && !request.path.ends_with('/') && request.header("range").empty()) out.insert(request.path.substr(request.path.rfind('/') + 1));
+      if (request.method == "GET" && !request.path.ends_with('/') && request.header("range").empty())
+        out.insert(request.path.substr(request.path.rfind('/') + 1));
     return out;
   }
   /// Deletes the local copies of shards, but not their indices.
@@ -149,10 +155,13 @@ TEST_F(RemoteShards, ResumeAtTheSameSampleAnywhere) {
 }
 
 TEST_F(RemoteShards, AResumeFetchesOnlyTheShardsThatItNeeds) {
-  Loader whole = loader(settings("s3://b/f/"));
-  EXPECT_EQ(fetched().size(), 6U);  // to index them
-  Texts keys = keys_of_epoch(whole);
-  EXPECT_EQ(fetched().size(), 0U);  // all copies fit
+  Texts keys;
+  {
+    Loader whole = loader(settings("s3://b/f/"));
+    EXPECT_EQ(fetched().size(), 6U);  // to index them
+    keys = keys_of_epoch(whole);
+    EXPECT_EQ(fetched().size(), 0U);  // all copies fit
+  }
   forget_copies();
   start_anew();
   Loader resumed = loader(settings("s3://b/f/"), 1);
@@ -217,7 +226,8 @@ TEST_F(RemoteShards, AFilterWorksOnGroups) {
   EXPECT_EQ(source->size(), 27);
   EXPECT_EQ(source->group_starts(), (std::vector<std::int64_t>{0, 25, 27}));
   start_anew(2);
-  EXPECT_EQ(filtered(make_webdataset(settings("s3://b/f/")), filter)->read_ahead(), 1 + 60 * 27 / 180) << "as many shards as without filter";
+  EXPECT_EQ(filtered(make_webdataset(settings("s3://b/f/")), filter)->read_ahead(), 1 + 60 * 27 / 180)
+      << "as many shards as without filter";
 }
 
 TEST_F(RemoteShards, MixWithOtherSources) {
@@ -276,9 +286,10 @@ TEST_F(RemoteShards, ACacheThatCannotHoldTheOpenShardsIsRefused) {
   tar.add("0.png", test::encode(test::noise(8, 9, 1), ".png") + std::string(600'000, '\0'));
   tar.finish();
   for (int i = 0; i < 3; ++i) server_.put(concat("/b/l/", i, ".tar"), io::read_file(path("large.tar")));
-  EXPECT_EQ(error_of([&] { make_webdataset(settings("s3://b/l/{0..2}.tar")); }),
-            "s3://b/l/0.tar and 2 more shards: samples are drawn from 2 shards at a time (open_shards) of up to 588.0 KiB, which take more than "
-            "data.cache.size_mb: set it to 2 or more, or open_shards to 1 or less");
+  EXPECT_EQ(
+      error_of([&] { make_webdataset(settings("s3://b/l/{0..2}.tar")); }),
+      "s3://b/l/0.tar and 2 more shards: samples are drawn from 2 shards at a time (open_shards) of up to 588.0 KiB, which take more than "
+      "data.cache.size_mb: set it to 2 or more, or open_shards to 1 or less");
 }
 
 }  // namespace

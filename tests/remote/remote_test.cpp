@@ -2,8 +2,8 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <filesystem>
 #include <fcntl.h>
+#include <filesystem>
 #include <map>
 #include <set>
 #include <sys/file.h>
@@ -11,8 +11,8 @@
 
 #include <gtest/gtest.h>
 
-#include "src/base/md5.h"
 #include "src/base/in_threads.h"
+#include "src/base/md5.h"
 #include "src/remote/store.h"
 #include "tests/remote/fake_server.h"
 #include "tests/support/error_of.h"
@@ -55,10 +55,11 @@ std::string noise(std::size_t size) {
 class Remote : public FolderTest {
  protected:
   Remote() {
-    for (const char* name : {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_REGION",
-                             "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_NO_SIGN_REQUEST", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-                             "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
-                             "GS_ACCESS_KEY_ID", "GS_NO_SIGN_REQUEST", "GOOGLE_OAUTH_ACCESS_TOKEN", "GOOGLE_APPLICATION_CREDENTIALS"})
+    for (const char* name :
+         {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_REGION",
+          "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_NO_SIGN_REQUEST", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+          "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+          "GS_ACCESS_KEY_ID", "GS_NO_SIGN_REQUEST", "GOOGLE_OAUTH_ACCESS_TOKEN", "GOOGLE_APPLICATION_CREDENTIALS"})
       variables_.set(name, "");
     variables_.set("AWS_EC2_METADATA_DISABLED", "true");
     variables_.set("AWS_SHARED_CREDENTIALS_FILE", path("credentials"));
@@ -129,7 +130,8 @@ TEST(Listings, AreParsedWithTheirEntities) {
   const Listing page = parse_listing(
       "<?xml version=\"1.0\"?><ListBucketResult xmlns=\"x\"><IsTruncated>true</IsTruncated>"
       "<Contents><Key>a&amp;lt;b.tar</Key><Size>12</Size><ETag>&quot;e1&quot;</ETag></Contents>"
-      "<Contents><ETag>\"e2\"</ETag><Key>c</Key><Size>0</Size></Contents><NextContinuationToken>n/=+</NextContinuationToken></ListBucketResult>");
+      "<Contents><ETag>\"e2\"</ETag><Key>c</Key><Size>0</Size></Contents><NextContinuationToken>n/=+</NextContinuationToken></"
+      "ListBucketResult>");
   ASSERT_EQ(page.objects.size(), 2U);
   EXPECT_EQ(page.objects[0].first, "a&lt;b.tar");
   EXPECT_EQ(page.objects[0].second, (ObjectState{12, "e1"}));
@@ -151,7 +153,8 @@ TEST_F(Remote, AnObjectIsReadInRangesWithItsVersionAndKeptOnDisk) {
   Texts ranges;
   for (const ServerRequest& request : requests) ranges.push_back(request.text());
   std::ranges::sort(ranges);
-  EXPECT_EQ(ranges, (Texts{"GET /b/x/a.tar 0-8388607", "GET /b/x/a.tar 16777216-20971526", "GET /b/x/a.tar 8388608-16777215", "HEAD /b/x/a.tar"}));
+  EXPECT_EQ(ranges,
+            (Texts{"GET /b/x/a.tar 0-8388607", "GET /b/x/a.tar 16777216-20971526", "GET /b/x/a.tar 8388608-16777215", "HEAD /b/x/a.tar"}));
   EXPECT_EQ(io::read_file(store.open(address).path()), bytes);
   EXPECT_EQ(server_.request_texts(), Texts());
   EXPECT_EQ(store.counts().hits, 1);
@@ -215,8 +218,8 @@ TEST_F(Remote, AServerThatStaysBusyOrSilentIsNamed) {
   CacheSettings once = settings();
   once.retries = 0;
   Store store(once);
-  EXPECT_EQ(error_of([&] { store.open(address); }), address + ": Operation too slow. Less than 1024 bytes/sec transferred the last 1 seconds from " +
-                                                        host + ", 1 time" + hint);
+  EXPECT_EQ(error_of([&] { store.open(address); }),
+            address + ": Operation too slow. Less than 1024 bytes/sec transferred the last 1 seconds from " + host + ", 1 time" + hint);
   EXPECT_EQ(files(), Texts());
 }
 
@@ -233,8 +236,8 @@ TEST_F(Remote, WrongBytesAreFetchedAgain) {
   EXPECT_EQ(server_.request_texts(), (Texts{"HEAD /b/a.tar", "GET /b/a.tar", "GET /b/a.tar", "GET /b/a.tar"}));
   fs::remove_all(path("cache"));
   wrong = 3;
-  EXPECT_EQ(error_of([&] { read(address); }), address + ": the bytes that arrive are not those of the object: their MD5 is not " + md5(bytes) +
-                                                  ", 3 times: look for a proxy or a disk that damages data");
+  EXPECT_EQ(error_of([&] { read(address); }), address + ": the bytes that arrive are not those of the object: their MD5 is not " +
+                                                  md5(bytes) + ", 3 times: look for a proxy or a disk that damages data");
   EXPECT_EQ(files(), Texts());
 }
 
@@ -277,8 +280,10 @@ TEST_F(Remote, MissingObjectsAndDeniedAccessAreOneLine) {
   const std::string address = object("a.tar", "x");
   const auto answer_with = [&](int status, const std::string& code, std::map<std::string, std::string> headers = {}) {
     server_.answer([=](const ServerRequest& request) {
-      return ServerReply{.status = status, .headers = headers,
-                         .body = request.method == "HEAD" ? "" : "<Error><Code>" + code + "</Code><Message>Some &lt;text&gt;</Message></Error>"};
+      return ServerReply{
+          .status = status,
+          .headers = headers,
+          .body = request.method == "HEAD" ? "" : "<Error><Code>" + code + "</Code><Message>Some &lt;text&gt;</Message></Error>"};
     });
     return error_of([&] { read(address); });
   };
@@ -292,9 +297,8 @@ TEST_F(Remote, MissingObjectsAndDeniedAccessAreOneLine) {
 
 TEST_F(Remote, AnAddressSignedForGetNeedsNoHead) {
   server_.put("/a.tar", "bytes");
-  server_.answer([](const ServerRequest& request) {
-    return request.method == "HEAD" ? std::optional(ServerReply{.status = 403}) : std::nullopt;
-  });
+  server_.answer(
+      [](const ServerRequest& request) { return request.method == "HEAD" ? std::optional(ServerReply{.status = 403}) : std::nullopt; });
   EXPECT_EQ(read(server_.url() + "/a.tar?X-Amz-Signature=1"), "bytes");
 }
 
@@ -318,7 +322,8 @@ TEST_F(Remote, RequestsAreSignedWithTheKeysOfTheEnvironmentOrOfAProfile) {
 
   variables_.set("AWS_ACCESS_KEY_ID", "");
   variables_.set("AWS_PROFILE", "other");
-  write("credentials", "[default]\naws_access_key_id = wrong\n[other]\n# a comment\naws_access_key_id=profile_key\naws_secret_access_key = s\n");
+  write("credentials",
+        "[default]\naws_access_key_id = wrong\n[other]\n# a comment\naws_access_key_id=profile_key\naws_secret_access_key = s\n");
   write("config", "[profile other]\nregion = eu-west-3\n");
   const std::string of_profile = authorization().header("authorization");
   EXPECT_TRUE(of_profile.starts_with("AWS4-HMAC-SHA256 Credential=profile_key/")) << of_profile;
@@ -337,8 +342,9 @@ TEST_F(Remote, KeysOfContainersAndInstancesAreRenewed) {
     if (request.path == "/keys" || request.path == "/latest/meta-data/iam/security-credentials/role") {
       EXPECT_EQ(request.path == "/keys" ? request.header("authorization") : request.header("x-aws-ec2-metadata-token"), "token");
       const int number = ++given;
-      return ServerReply{.body = concat("{\"AccessKeyId\": \"k", number, "\", \"SecretAccessKey\": \"s\", \"Token\": \"t\", \"Expiration\": \"",
-                                        number == 1 ? "2001-01-01T00:00:00Z" : "2101-01-01T00:00:00Z", "\"}")};
+      return ServerReply{.body =
+                             concat("{\"AccessKeyId\": \"k", number, "\", \"SecretAccessKey\": \"s\", \"Token\": \"t\", \"Expiration\": \"",
+                                    number == 1 ? "2001-01-01T00:00:00Z" : "2101-01-01T00:00:00Z", "\"}")};
     }
     if (expired && request.header("authorization").find("Credential=k2/") != std::string::npos)
       return ServerReply{.status = 400, .body = "<Error><Code>ExpiredToken</Code></Error>"};
@@ -364,17 +370,21 @@ TEST_F(Remote, KeysOfContainersAndInstancesAreRenewed) {
 }
 
 TEST_F(Remote, WithoutCredentialsTheErrorNamesTheWays) {
-  const std::string ways = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE to a profile with keys, or AWS_NO_SIGN_REQUEST=true "
-                           "for a public bucket";
+  const std::string ways =
+      "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE to a profile with keys, or AWS_NO_SIGN_REQUEST=true "
+      "for a public bucket";
   EXPECT_EQ(error_of([&] { read("s3://b/a"); }), "s3: there are no credentials (neither in the environment nor in ~/.aws): " + ways);
   variables_.set("AWS_PROFILE", "none");
   EXPECT_EQ(error_of([&] { read("s3://b/a"); }), "s3: there are no credentials (the profile none does not exist): " + ways);
   variables_.set("AWS_PROFILE", "");
   write("config", "[default]\nsso_session = company\n");
-  EXPECT_EQ(error_of([&] { read("s3://b/a"); }), "s3: the profile default uses sso_session, which Tessera cannot read: run eval \"$(aws configure "
-                                                 "export-credentials --format env)\" first");
+  EXPECT_EQ(error_of([&] { read("s3://b/a"); }),
+            "s3: the profile default uses sso_session, which Tessera cannot read: run eval \"$(aws configure "
+            "export-credentials --format env)\" first");
   variables_.set("GOOGLE_APPLICATION_CREDENTIALS", "/k.json");
-  EXPECT_TRUE(error_of([&] { read("gs://b/a"); }).starts_with("gs: Tessera cannot use the key file /k.json (GOOGLE_APPLICATION_CREDENTIALS): set "));
+  EXPECT_TRUE(error_of([&] {
+                read("gs://b/a");
+              }).starts_with("gs: Tessera cannot use the key file /k.json (GOOGLE_APPLICATION_CREDENTIALS): set "));
 }
 
 TEST_F(Remote, GoogleTakesTokensOrKeys) {
@@ -422,7 +432,8 @@ TEST_F(Remote, FilesAreStoredAndRemoved) {
   client.remove("s3://b/new");
   client.remove("s3://b/new");
   EXPECT_EQ(error_of([&] { read("s3://b/new"); }), "s3://b/new: there is no such object");
-  server_.answer([&](const ServerRequest& request) { return server_.usual({.method = request.method, .path = request.path, .body = "other"}); });
+  server_.answer(
+      [&](const ServerRequest& request) { return server_.usual({.method = request.method, .path = request.path, .body = "other"}); });
   EXPECT_EQ(error_of([&] { client.put("s3://b/new", file); }),
             "s3://b/new: the store has received other bytes than those of " + file + ": check the network, and write it again");
   EXPECT_EQ(error_of([&] { client.put("https://host/new", file); }), "https://host/new: files can be written to s3:// and gs:// only");
@@ -443,7 +454,8 @@ TEST_F(Remote, TheLeastRecentlyUsedFilesMakeRoom) {
   };
   for (int i : {0, 1}) store.open(addresses[static_cast<std::size_t>(i)]);
   for (const std::string& file : files())  // a was used after b
-    fs::last_write_time(path("cache/objects/" + file), fs::file_time_type::clock::now() - std::chrono::seconds(name_of(file) == "a" ? 10 : 20));
+    fs::last_write_time(path("cache/objects/" + file),
+                        fs::file_time_type::clock::now() - std::chrono::seconds(name_of(file) == "a" ? 10 : 20));
   server_.answer([&](const ServerRequest& request) -> std::optional<ServerReply> {
     EXPECT_LE(bytes_in_cache(), 2U << 20) << request.text() << ": room is made before the object arrives";
     return std::nullopt;
@@ -452,7 +464,8 @@ TEST_F(Remote, TheLeastRecentlyUsedFilesMakeRoom) {
   EXPECT_EQ(names(), (std::set<std::string>{"a", "c"}));
   const Lease lease = store.open(addresses[0]);
   for (const std::string& file : files())
-    fs::last_write_time(path("cache/objects/" + file), fs::file_time_type::clock::now() - std::chrono::seconds(name_of(file) == "a" ? 20 : 10));
+    fs::last_write_time(path("cache/objects/" + file),
+                        fs::file_time_type::clock::now() - std::chrono::seconds(name_of(file) == "a" ? 20 : 10));
   store.open(addresses[3]);
   EXPECT_EQ(names(), (std::set<std::string>{"a", "d"}));  // a is older, but in use
   EXPECT_EQ(error_of([&] { store.open(object("large", noise((2 << 20) + 1))); }),
@@ -463,7 +476,8 @@ TEST_F(Remote, ThreadsAndStoresFetchAnObjectOnce) {
   variables_.set("AWS_NO_SIGN_REQUEST", "true");
   const std::string address = object("a.tar", noise(3'000'000));
   Store first(settings()), second(settings());
-  for_each_in_threads(8, 8, [&](std::size_t i) { EXPECT_EQ(io::read_file((i % 2 == 0 ? first : second).open(address).path()), noise(3'000'000)); });
+  for_each_in_threads(
+      8, 8, [&](std::size_t i) { EXPECT_EQ(io::read_file((i % 2 == 0 ? first : second).open(address).path()), noise(3'000'000)); });
   const Texts texts = server_.request_texts();
   EXPECT_EQ(std::ranges::count(texts, "GET /b/a.tar"), 1);
 }
@@ -546,7 +560,8 @@ class SigningServer : public Remote {
 };
 
 TEST_F(SigningServer, AcceptsKeysWithAllCharacters) {
-  const Texts names = {"plain.tar", "f/a b.tar", "f/a+b.tar", "f/ä€.tar", "f/a&b=c,d.tar", "f/100%.tar", "f/a#b;c:d@e!f$g'h(i)j*k.tar", "f/q?x=1.tar", "f/~-_.tar"};
+  const Texts names = {"plain.tar",   "f/a b.tar", "f/a+b.tar", "f/ä€.tar", "f/a&b=c,d.tar", "f/100%.tar", "f/a#b;c:d@e!f$g'h(i)j*k.tar",
+                       "f/q?x=1.tar", "f/~-_.tar"};
   for (const std::string& name : names) {
     SCOPED_TRACE(name);
     const std::string bytes = name + noise(1000);
