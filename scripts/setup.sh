@@ -10,7 +10,8 @@ cd "$(dirname "$0")/.."
 
 usage() {
   cat <<'EOF'
-usage: scripts/setup.sh [--no-build | --programs] [--develop | --fuzz] [--cudnn-frontend] [--cutlass] [--export] [--clients] [--stores] [--launchers] [--jobs N] [--help]
+usage: scripts/setup.sh [--no-build | --programs] [--develop | --fuzz] [--cudnn-frontend] [--cutlass] [--export]
+                        [--clients] [--stores] [--launchers] [--jobs N] [--help]
   --no-build  install and configure only
   --programs  build the programs, and no tests
   --develop   compile each file on its own, so that an edit rebuilds little (build-develop/); the first build takes longer

@@ -236,8 +236,10 @@ void refuse_remote(const std::string& text, bool shards) {
   }
   if (shards && remote::is_remote(*scheme + "://")) return;
   if (!shards) user_error(text, ": only local files can be read: copy them first and use their paths");
-  user_error(text, ": only local files, s3://, gs://, http://, https:// and commands can be read: copy the files first, or read them through a "
-             "command, such as path: \"pipe:COMMAND ", shell_word(text), "\"");
+  user_error(text,
+             ": only local files, s3://, gs://, http://, https:// and commands can be read: copy the files first, or read them through a "
+             "command, such as path: \"pipe:COMMAND ",
+             shell_word(text), "\"");
 }
 
 void check_existence(const std::vector<std::string>& names, const PathList& paths) {

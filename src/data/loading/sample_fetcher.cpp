@@ -23,7 +23,7 @@ SampleFetcher::SampleFetcher(Stages stages, const LoaderSettings& settings, std:
       start_(start),
       batches_per_update_(stages_.sampler->batches_per_update()),
       budget_(std::make_shared<MemoryBudget>(settings.prefetch_mb * kMiB)),
-      // An epoch may have other numbers of places than of samples. At most half an epoch, because the sampler keeps the permutations of two.
+      // An epoch may have more or fewer places than samples. At most half an epoch, because the sampler keeps the permutations of two.
       ahead_(stages_.source->read_ahead() == 0
                  ? -1
                  : batches_per_update_ * std::min(stages_.source->read_ahead() * stages_.sampler->places() / stages_.source->size(),

@@ -145,9 +145,9 @@ class IndexCache {
   explicit IndexCache(std::string setting);
 
   using Make = std::function<io::TarIndex(const std::string& path)>;
-  /// Returns the stored index, or calls `make` and stores its result. `make` gets the path of a local file or of a remote one's copy. The index of a damaged tar is not stored. Neither is the index
-  /// of a tar that changed within the last seconds, because another change might leave the same modification time. Throws what
-  /// `make` throws; a failure to store the index is not an error.
+  /// Returns the stored index, or calls `make` and stores its result. `make` gets the path of a local file or of a remote one's copy. The
+  /// index of a damaged tar is not stored. Neither is the index of a local tar that changed within the last seconds, because another change
+  /// might leave the same modification time. Throws what `make` throws; a failure to store the index is not an error.
   io::TarIndex index(const std::string& path, const Make& make = io::index_tar) const;
 
  private:

@@ -24,7 +24,8 @@ constexpr std::size_t kFilterThreads = 8;
 
 class IndexedRow : public ShardRow {
  public:
-  IndexedRow(const ShardSample& entry, const std::string& path, bool whole) : ShardRow(path, entry.key), entry_(entry), file_(path, whole) {}
+  IndexedRow(const ShardSample& entry, const std::string& path, bool whole)
+      : ShardRow(path, entry.key), entry_(entry), file_(path, whole) {}
 
   bool has(const std::string& name) const override { return entry_.find(name) != nullptr; }
   std::string read(const std::string& name) const override {
@@ -153,12 +154,13 @@ class WebDataset : public IndexedSource, public FieldSource {
     std::uint64_t largest = 0;
     for (const std::string& path : index_.paths)
       if (remote::is_remote(path)) largest = std::max(largest, remote::store()->look_up(path).size);
-    const std::int64_t shards = std::ssize(groups_) - 1, fit = static_cast<std::int64_t>(remote::store()->limit() / std::max<std::uint64_t>(1, largest));
-    const std::int64_t open = std::min(settings_.open_shards, shards);
+    const auto fit = static_cast<std::int64_t>(remote::store()->limit() / std::max<std::uint64_t>(1, largest));
+    const std::int64_t shards = std::ssize(groups_) - 1, open = std::min(settings_.open_shards, shards);
     if (fit < open)
-      user_error(where(), ": samples are drawn from ", open, " shards at a time (open_shards) of up to ", format_bytes(static_cast<double>(largest)),
-                 ", which take more than data.cache.size_mb: set it to ", (open * static_cast<std::int64_t>(largest) >> 20) + 1, " or more, or open_shards to ",
-                 std::max<std::int64_t>(fit, 1), " or less");
+      user_error(where(), ": samples are drawn from ", open, " shards at a time (open_shards) of up to ",
+                 format_bytes(static_cast<double>(largest)), ", which take more than data.cache.size_mb: set it to ",
+                 (open * static_cast<std::int64_t>(largest) >> 20) + 1, " or more, or open_shards to ", std::max<std::int64_t>(fit, 1),
+                 " or less");
     read_ahead_ = std::max<std::int64_t>(1, std::min(remote::store()->ahead(), fit - open) * size() / shards);
   }
 

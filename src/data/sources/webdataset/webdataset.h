@@ -86,8 +86,8 @@ void fields(Visitor& v, WebDatasetSettings& s) {
 }
 
 /// Indexes the shards by their tar headers; for this, a remote shard whose index is not stored is fetched. If a shard is remote, the samples
-/// of a shard are a group (Source::group_starts). If one of the shards is a stream (a command, a compressed tar), all shards are read as streams;
-/// see StreamSource. A truncated shard yields its complete samples and a warning. Duplicate keys, keys whose members are not adjacent, and
+/// of a shard are a group (Source::group_starts). If one of the shards is a stream (a command, a compressed tar), all shards are read as
+/// streams; see StreamSource. A truncated shard yields its complete samples and a warning. Duplicate keys, keys whose members are not adjacent, and
 /// samples without an image are counted and reported. Throws UserError if a shard is missing or not a tar, or if no samples are left.
 std::shared_ptr<Source> make_webdataset(const WebDatasetSettings& settings);
 /// Reads all shards as streams. `settings` are those that ShardMapper needs.
