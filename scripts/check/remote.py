@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Reads tar shards from an object store with faults in between, and compares them with the same shards on the local disk.
 
-  scripts/check/remote.py [--build build] [--only signatures,epoch,processes,kills] [--shards 200] [--kills 20] [--seed 0]
+  scripts/check/remote.py [--build build] [--only signatures,https,epoch,processes,kills] [--shards 200] [--kills 20] [--seed 0]
 
 signatures  the tests SigningServer of remote_tests pass against SeaweedFS, which checks AWS's signatures.
+https       shards are read through TLS if the certificate is known; otherwise one line says why not.
 epoch       an epoch through a proxy that adds 20 ms to each request, answers some with 503, cuts some connections and changes some
             bytes: the samples are the same, byte for byte. Prints the rates of local and remote epochs, without and with local copies, and
             the bytes and the retries.
@@ -27,6 +28,7 @@ import random
 import shutil
 import signal
 import socket
+import ssl
 import struct
 import subprocess
 import sys
@@ -126,24 +128,32 @@ class Proxy(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 256
 
-    def __init__(self, folder, upstream, seed):
+    def __init__(self, folder, upstream, seed, certificate=None):
         super().__init__(("127.0.0.1", 0), Handler)
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self.socket = context.wrap_socket(self.socket, server_side=True)
         self.folder, self.upstream, self.draw = folder, upstream, random.Random(seed)
         self.latency = self.faults = 0.0
-        self.lock, self.counts = threading.Lock(), {}
+        self.lock, self.counts, self.damaged = threading.Lock(), {}, set()
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
-    def fault(self):
+    def fault(self, path):
         with self.lock:
             draw = self.draw.random()
             kinds = ("busy", "cut", "wrong bytes")
             kind = next((kind for i, kind in enumerate(kinds) if draw < (i + 1) * self.faults / 3), "none")
+            if kind == "wrong bytes" and path in self.damaged:  # an object with wrong bytes three times is an error
+                kind = "none"
+            if kind == "wrong bytes":
+                self.damaged.add(path)
             self.counts[kind] = self.counts.get(kind, 0) + 1
             return kind
 
     def environment(self):
         return {"AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{self.server_port}", "AWS_ACCESS_KEY_ID": "key",
-                "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1", "no_proxy": "127.0.0.1"}
+                "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1", "no_proxy": "127.0.0.1,localhost"}
 
     def handle_error(self, request, address):
         pass  # a client that was killed
@@ -155,7 +165,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         time.sleep(self.server.latency)
         status, headers, body = self.answer()
-        kind = self.server.fault() if body and self.command == "GET" else "none"
+        kind = self.server.fault(self.path) if body and self.command == "GET" else "none"
         if kind == "busy":
             status, headers, body = 503, {"Retry-After": "0"}, b"<Error><Code>SlowDown</Code></Error>"
         self.send_response(status)
@@ -207,10 +217,11 @@ class Check:
         self.failed |= not good
         print("ok    " if good else "FAILED", text, flush=True)
 
-    def start(self, *words, cache="cache", limit_mb=4096):
+    def start(self, *words, cache="cache", limit_mb=4096, variables=()):
         environment = os.environ | self.proxy.environment() | {
             "TESSERA_REMOTE_CACHE": str(self.folder / cache), "TESSERA_REMOTE_CACHE_MB": str(limit_mb), "OMP_NUM_THREADS": "1"}
-        return subprocess.Popen([str(self.program), *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen([str(self.program), *words], env=environment | dict(variables), stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True)
 
     def finish(self, process):
         out, error = process.communicate()
@@ -244,8 +255,23 @@ class Check:
         good = result.returncode == 0 and "SKIPPED" not in result.stdout
         self.report(good, "signatures: keys with all characters, ranges, listings and wrong keys" if good else result.stdout)
 
+    def https(self):
+        pem = self.folder / "certificate.pem"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
+                        "subjectAltName=DNS:localhost", "-keyout", str(pem), "-out", str(self.folder / "public.pem")], check=True,
+                       capture_output=True)
+        pem.write_bytes(pem.read_bytes() + (self.folder / "public.pem").read_bytes())
+        secure = Proxy(self.folder / "shards", None, 0, pem)
+        path = f"https://localhost:{secure.server_port}/{{00000..00003}}.tar"
+        row = self.read(path, cache="https", variables={"AWS_CA_BUNDLE": str(self.folder / "public.pem")})
+        self.report(row.get("samples") == 4 * EACH, "https: all samples of 4 shards")
+        reader = self.reader(path, cache="https_unknown")
+        lines = reader.communicate()[1].strip().splitlines()
+        self.report(reader.returncode == 2 and "certificate" in lines[-1], f"https: {lines[-1]}")
+        secure.shutdown()
+
     def epoch(self):
-        self.proxy.latency, self.proxy.faults = 0.02, 0.15
+        self.proxy.latency, self.proxy.faults = 0.02, 0.3
         local, remote = self.digest(self.local, "local"), self.digest(self.remote, "remote")
         self.report(local == remote, f"epoch: the same bytes of all samples, with {self.proxy.counts}")
         shutil.rmtree(self.folder / "cache" / "objects")
@@ -312,7 +338,7 @@ class Check:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="build folder")
-    parser.add_argument("--only", default="signatures,epoch,processes,kills", help="parts to run")
+    parser.add_argument("--only", default="signatures,https,epoch,processes,kills", help="parts to run")
     parser.add_argument("--shards", type=int, default=200)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
