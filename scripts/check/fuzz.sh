@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../.."
 usage() {
   cat <<'EOT'
 usage: scripts/check/fuzz.sh [--seconds N] [--build-only] [TARGET...]
-  TARGET        annotations config features image index listing model_file npy parquet paths pytorch request safetensors tar tokenizer tokenizer_json vocabulary yaml (default: all)
+  TARGET        annotations bucket config features image index listing model_file npy parquet paths pytorch request safetensors tar tokenizer tokenizer_json vocabulary yaml (default: all)
   --seconds N   how long each target runs (default: 60)
   --build-only  build, but run nothing
 Inputs that break a target are kept as build-fuzz/crashes/TARGET-*, inputs that cover new code in build-fuzz/found/TARGET/. Prints one line

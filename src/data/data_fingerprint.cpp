@@ -18,13 +18,15 @@ constexpr std::int64_t kNames = 100'000, kSizes = 4096, kAlwaysRead = 16, kSprea
 constexpr std::size_t kPiece = 4096;
 
 std::string size_text(const DataFile& file) {
+  if (file.size) return std::to_string(*file.size);
   std::error_code missing;
   const auto bytes = std::filesystem::file_size(file.path, missing);
   return missing ? "missing" : std::to_string(bytes);
 }
 
-// Returns the start and the middle of a file. An unreadable file counts as empty.
+// Returns the start and the middle of a file, or a remote file's version. An unreadable file counts as empty.
 std::string pieces_of(const DataFile& file) {
+  if (file.size) return file.version;
   std::ifstream in(file.path, std::ios::binary);
   std::error_code missing;
   const auto bytes = std::filesystem::file_size(file.path, missing);

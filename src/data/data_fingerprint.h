@@ -16,7 +16,8 @@ struct DataFingerprint {
   std::int64_t files = 0;
   std::string names;    // digest of the file names within the data set; covers at most 100,000 files
   std::string sizes;    // digest of the file sizes; covers at most 4,096 files
-  // digest of the first 16 files and at most 48 others; from each file, it covers 4 KiB at the start and 4 KiB in the middle
+  // digest of the first 16 files and at most 48 others; from each file, it covers 4 KiB at the start and 4 KiB in the middle, and from a
+  // remote file its ETag
   std::string content;
 
   bool operator==(const DataFingerprint&) const = default;

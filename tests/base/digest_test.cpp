@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "src/base/digest.h"
+#include "src/base/md5.h"
 #include <tessera/base/error.h>
 
 namespace tessera {
@@ -14,6 +15,13 @@ TEST(Sha256, MatchesTheExamplesOfTheStandard) {
   EXPECT_EQ(sha256("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
             "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
   EXPECT_EQ(sha256(std::string(1000000, 'a')), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
+TEST(Md5, MatchesTheExamplesOfTheStandard) {
+  EXPECT_EQ(md5(""), "d41d8cd98f00b204e9800998ecf8427e");
+  EXPECT_EQ(md5("abc"), "900150983cd24fb0d6963f7d28e17f72");
+  EXPECT_EQ(md5("12345678901234567890123456789012345678901234567890123456789012345678901234567890"), "57edf4a22be3c955ac49da2e2107b67a");
+  EXPECT_EQ(md5(std::string(1000000, 'a')), "7707d6ae4e027c70eea2a935c2296f21");
 }
 
 TEST(Crc32, MatchesTheCheckValuesOfTheCatalog) {

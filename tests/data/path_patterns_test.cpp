@@ -96,23 +96,14 @@ TEST_F(PathPatterns, AFolderOfIndicesIsResolvedLikeAPath) {
   EXPECT_EQ(read("new"), (std::filesystem::current_path() / "new").string());
 }
 
-TEST_F(PathPatterns, RemotePathsAreRefusedWithACommandThatReadsThem) {
+TEST_F(PathPatterns, RemotePathsThatCannotBeReadAreRefused) {
   EXPECT_EQ(error_of([&] { expand_paths({{"s3://bucket/x.csv"}}, ".csv"); }),
             "s3://bucket/x.csv: only local files can be read: copy them first and use their paths");
-  for (const auto& [address, command] : std::vector<std::pair<std::string, std::string>>{
-           {"s3://bucket/{00..10}.tar", "aws s3 cp s3://bucket/{00..10}.tar -"},
-           {"gs://bucket/x.tar", "gsutil cat gs://bucket/x.tar"},
-           {"http://host/x.tar", "curl -sfL http://host/x.tar"},
-           {"https://host/x.tar?a=1&b", "curl -sfL 'https://host/x.tar?a=1&b'"},
-           {"hdfs://host/x.tar", "COMMAND hdfs://host/x.tar"}}) {
-    WebDatasetSettings settings;
-    settings.path = {{address}};
-    EXPECT_EQ(error_of([&] { make_webdataset(settings); }),
-              address +
-                  ": only local files and commands can be read: copy the files first, or read them through a "
-                  "command, such as path: \"pipe:" +
-                  command + "\"");
-  }
+  WebDatasetSettings settings;
+  settings.path = {{"hdfs://host/x.tar?a=1&b"}};
+  EXPECT_EQ(error_of([&] { make_webdataset(settings); }),
+            "hdfs://host/x.tar?a=1&b: only local files, s3://, gs://, http://, https:// and commands can be read: copy the files first, or "
+            "read them through a command, such as path: \"pipe:COMMAND 'hdfs://host/x.tar?a=1&b'\"");
   EXPECT_EQ(error_of([&] { expand_paths({{"file://host/x.tar"}}, ".tar"); }),
             "file://host/x.tar: is on another machine; expected file:///PATH, a local file");
   EXPECT_EQ(error_of([&] { expand_paths({{"a.tar::pipe:cat x"}}, ".tar", true); }).substr(0, 10), "pipe:cat x");

@@ -31,7 +31,7 @@ if(TARGET tessera_arrow)
 endif()
 target_link_libraries(fuzz_parsers
   PUBLIC fuzz_support tessera_kernels ${TORCH_INSTALL_PREFIX}/lib/libtorch_cpu.so ${TORCH_INSTALL_PREFIX}/lib/libc10.so
-  PRIVATE ${fuzz_packages})
+  PRIVATE tessera_remote ${fuzz_packages})
 
 foreach(target ${targets})
   add_executable(fuzz_${target} libfuzzer.cpp targets/${target}.cpp)
@@ -39,7 +39,7 @@ foreach(target ${targets})
   target_link_options(fuzz_${target} PRIVATE -fsanitize=fuzzer -lsentencepiece)  # before c10, as in src/CMakeLists.txt
   target_link_libraries(fuzz_${target} PRIVATE fuzz_support)
   if(NOT target MATCHES "config|model_file|request")
-    target_link_libraries(fuzz_${target} PRIVATE fuzz_parsers)
+    target_link_libraries(fuzz_${target} PRIVATE fuzz_parsers tessera_remote)
   endif()
 endforeach()
 set(linked config model_file)
@@ -55,7 +55,8 @@ foreach(target IN LISTS linked)
   endforeach()
   target_link_libraries(fuzz_${target} PRIVATE ${TESSERA_FUZZ_LIBRARIES}/src/report/libtessera_report.a
     ${TESSERA_FUZZ_LIBRARIES}/src/index/libtessera_index.a ${TESSERA_FUZZ_LIBRARIES}/src/libtessera.a
-    ${TESSERA_FUZZ_LIBRARIES}/src/ops/libtessera_operators.a ${TESSERA_FUZZ_LIBRARIES}/kernels/libtessera_kernels.a tessera_base ${TORCH_LIBRARIES}
+    ${TESSERA_FUZZ_LIBRARIES}/src/ops/libtessera_operators.a ${TESSERA_FUZZ_LIBRARIES}/kernels/libtessera_kernels.a
+    tessera_remote tessera_base ${TORCH_LIBRARIES}
     ${fuzz_packages} gomp)
   if(TARGET CUDA::cudart)
     target_link_libraries(fuzz_${target} PRIVATE CUDA::cudart)

@@ -28,6 +28,7 @@ using Target = void (*)(std::string_view);
 
 const std::map<std::string, Target>& targets() {
   static const std::map<std::string, Target> all = {{"annotations", fuzz_annotations},
+                                                    {"bucket", fuzz_bucket},
                                                     {"config", fuzz_config},
                                                     {"features", fuzz_features},
                                                     {"image", fuzz_image},

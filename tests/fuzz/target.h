@@ -9,6 +9,7 @@
 namespace tessera::fuzz {
 
 void fuzz_annotations(std::string_view input);
+void fuzz_bucket(std::string_view input);
 void fuzz_config(std::string_view input);
 void fuzz_features(std::string_view input);
 void fuzz_image(std::string_view input);

@@ -102,6 +102,7 @@ int run_hard_negatives(const NegativesOptions& options) {
   std::optional<Progress> progress(std::in_place, "hard-negatives", "samples");
   for (std::int64_t i = 0; i < source.size(); ++i) {
     try {
+      source.will_read(i);
       file.write(lines.line_of(source.get(i), i));
     } catch (const SampleError& error) {
       lines.skip(error);

@@ -75,6 +75,10 @@ void print_json(const Source& source, const ReadReport& report) {
   json["seconds"] = report.seconds;
   json["samples_per_second"] = static_cast<double>(report.samples) / report.seconds;
   json["retries"] = report.statistics.retries;
+  json["fetched_bytes"] = report.statistics.fetched_bytes;
+  json["fetch_retries"] = report.statistics.fetch_retries;
+  json["cache_hits"] = report.statistics.cache_hits;
+  json["cache_misses"] = report.statistics.cache_misses;
   json["peak_bytes"] = report.statistics.peak_bytes;
   for (const auto& [percent, bytes] : report.resident_bytes) json["resident_bytes"][concat(percent, "%")] = bytes;
   json["resident_bytes"]["end"] = report.resident_at_end;
@@ -87,6 +91,10 @@ void print_text(const Source& source, const ReadReport& report) {
             << format_duration(report.seconds) << ", " << with_thousands(rate) << "/s\n";
   for (const auto& [reason, count] : report.statistics.skipped)
     std::cout << "skipped: " << count << " " << reason << "\n";
+  if (report.statistics.cache_hits + report.statistics.cache_misses > 0)
+    std::cout << "fetched " << format_bytes(static_cast<double>(report.statistics.fetched_bytes)) << " with " << report.statistics.fetch_retries
+              << " retries; " << with_thousands(report.statistics.cache_misses) << " of "
+              << with_thousands(report.statistics.cache_hits + report.statistics.cache_misses) << " reads waited for a remote file\n";
   std::cout << "prefetched samples and batches took at most " << format_bytes(static_cast<double>(report.statistics.peak_bytes))
             << "\nmemory of the process:";
   for (const auto& [percent, bytes] : report.resident_bytes)

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -23,6 +24,8 @@ using SourceKind = std::variant<const IndexedSource*, const StreamSource*>;
 struct DataFile {
   std::string name;  // name within the data set, which does not depend on where the data set is stored
   std::string path;  // empty if the samples do not come from a local file but, for example, from a command's output
+  std::optional<std::uint64_t> size;  // of a remote object, in bytes
+  std::string version;                // of a remote object's content, such as its ETag
 };
 
 /// A finite collection of samples. Every source is an IndexedSource or a StreamSource. The loader handles order, epochs and the saved
@@ -65,6 +68,10 @@ class Source {
   virtual std::vector<std::int64_t> group_starts() const { return {}; }
   /// Returns the number of groups that are open at the same time.
   virtual std::int64_t open_groups() const { return 1; }
+  /// For a source that can fetch samples before they are read: returns how many samples before, counted over all ranks. 0: not at all.
+  virtual std::int64_t read_ahead() const { return 0; }
+  /// Says that the index-th sample and most of those near it will be read. Returns at once. Thread-safe.
+  virtual void will_read(std::int64_t index) const { static_cast<void>(index); }
   /// Returns the number of files that the samples come from; may be 0. data_file() returns lists and annotations before the other files.
   /// The data set's fingerprint (data_fingerprint.h) covers all these files.
   virtual std::int64_t data_file_count() const { return 0; }

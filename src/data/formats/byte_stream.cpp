@@ -7,6 +7,7 @@
 #include <cstring>
 #include <exception>
 #include <fcntl.h>
+#include <optional>
 #include <poll.h>
 #include <span>
 #include <spawn.h>
@@ -18,6 +19,7 @@
 #include <archive.h>
 #include <zlib.h>
 
+#include "src/remote/store.h"
 #include <tessera/base/error.h>
 #include <tessera/data/stream.h>
 
@@ -35,7 +37,7 @@ class DescriptorBytes : public ByteStream {
   DescriptorBytes(const std::string& address, const StreamWaitPolicy& wait_policy) : patience_(wait_policy) {
     if (address.starts_with(kPipe))
       start(address.substr(kPipe.size()));
-    else if (descriptor_ = ::open(address.c_str(), O_RDONLY | O_CLOEXEC); descriptor_ < 0)
+    else if (descriptor_ = ::open(local_copy(address).c_str(), O_RDONLY | O_CLOEXEC); descriptor_ < 0)
       throw StreamError(concat("cannot be opened: ", std::strerror(errno)));
   }
 
@@ -67,6 +69,17 @@ class DescriptorBytes : public ByteStream {
   }
 
  private:
+  // Returns the path of a file, for a remote one that of its copy, which exists as long as this object.
+  std::string local_copy(const std::string& address) {
+    if (!remote::is_remote(address)) return address;
+    try {
+      return copy_.emplace(remote::store()->open(address)).path();
+    } catch (const UserError& error) {
+      const std::string what = error.what();
+      throw StreamError(what.starts_with(address + ": ") ? what.substr(address.size() + 2) : what);
+    }
+  }
+
   void start(const std::string& command) {
     std::array<int, 2> ends{};
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw StreamError(concat("no pipe: ", std::strerror(errno)));
@@ -119,6 +132,7 @@ class DescriptorBytes : public ByteStream {
   }
 
   StreamWaitPolicy patience_;
+  std::optional<remote::Lease> copy_;  // of a remote file
   int descriptor_ = -1;
   pid_t process_ = -1;  // -1: a file, or a command that has ended
 };

@@ -30,8 +30,9 @@ struct StreamWaitPolicy {
   std::stop_token stop;
 };
 
-/// Opens a local file, or the output of a shell command ("pipe:COMMAND"). The command runs in its own process group, which is
-/// killed when the stream is destroyed. Throws StreamError if the file cannot be opened or the command cannot be started.
+/// Opens a file, of which a remote one is fetched first, or the output of a shell command ("pipe:COMMAND"). The command runs in its own
+/// process group, which is killed when the stream is destroyed. Throws StreamError if the file cannot be opened or the command cannot be
+/// started.
 std::unique_ptr<ByteStream> open_bytes(const std::string& address, const StreamWaitPolicy& wait_policy);
 
 /// Decompresses gzip, zstd, bzip2 and xz, and passes anything else through unchanged.

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "src/base/printable.h"
+#include "src/remote/store.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
@@ -194,6 +195,7 @@ std::vector<std::string> files_of_folder(const std::string& folder, const std::s
 
 // Returns the files that one name without braces or separators refers to.
 std::vector<std::string> resolve(const std::string& written, const std::string& extension, const PathList& paths) {
+  if (remote::is_remote(written)) return remote::store()->expand(written, extension);
   const std::string name = local_path(written);
   std::error_code ignored;
   if (fs::is_directory(name, ignored)) return files_of_folder(name, extension);
@@ -220,17 +222,10 @@ std::optional<std::string> scheme_of(const std::string& text) {
   return text.substr(begin, end - begin);
 }
 
-std::string command_that_reads(const std::string& address, const std::string& scheme) {
-  const std::string word = shell_word(address);
-  return scheme == "s3"                          ? "aws s3 cp " + word + " -"
-         : scheme == "gs"                        ? "gsutil cat " + word
-         : scheme == "http" || scheme == "https" ? "curl -sfL " + word
-                                                 : "COMMAND " + word;
-}
-
-void refuse_remote(const std::string& text, bool commands) {
+// Throws UserError if the text names no local file and, if `shards` is true, nothing else that shards may be.
+void refuse_remote(const std::string& text, bool shards) {
   if (text.starts_with("pipe:")) {
-    if (commands) user_error(text, ": a command after a file name: write them as a list with one per item");
+    if (shards) user_error(text, ": a command after a file name: write them as a list with one per item");
     user_error(text, ": commands are not supported; expected local files");
   }
   const std::optional<std::string> scheme = scheme_of(local_path(text));
@@ -239,17 +234,23 @@ void refuse_remote(const std::string& text, bool commands) {
     if (text.starts_with("file:")) user_error(text, ": is on another machine; expected file:///PATH, a local file");
     return;  // the address is inside braces, which are expanded later
   }
-  if (!commands) user_error(text, ": only local files can be read: copy them first and use their paths");
+  if (shards && remote::is_remote(*scheme + "://")) return;
+  if (!shards) user_error(text, ": only local files can be read: copy them first and use their paths");
   user_error(text,
-             ": only local files and commands can be read: copy the files first, or read them through a command, such as path: \"pipe:",
-             command_that_reads(text, *scheme), "\"");
+             ": only local files, s3://, gs://, http://, https:// and commands can be read: copy the files first, or read them through a "
+             "command, such as path: \"pipe:COMMAND ",
+             shell_word(text), "\"");
 }
 
 void check_existence(const std::vector<std::string>& names, const PathList& paths) {
-  std::vector<std::string> missing;
+  std::vector<std::string> missing, remote;
   std::error_code ignored;
   for (const std::string& name : names)
-    if (!fs::exists(name, ignored)) missing.push_back(name);
+    if (remote::is_remote(name))
+      remote.push_back(name);
+    else if (!fs::exists(name, ignored))
+      missing.push_back(name);
+  if (!remote.empty()) remote::store()->look_up_all(remote);
   if (missing.empty()) return;
   const std::string text = concat(before(paths), missing[0], ": no such file", places(paths, missing[0]));
   if (names.size() == 1) user_error(text);
@@ -316,20 +317,20 @@ std::string first_and_more(const std::vector<std::string>& paths, const char* wh
   return paths.size() == 1 ? paths[0] : concat(paths[0], " and ", paths.size() - 1, " more ", what);
 }
 
-std::vector<std::string> expand_paths(const PathList& paths, const std::string& extension, bool commands) {
+std::vector<std::string> expand_paths(const PathList& paths, const std::string& extension, bool shards) {
   std::vector<std::string> out;
   std::error_code ignored;
   for (const std::string& item : paths.items) {
     if (item.empty()) continue;
     // Refuses a command before the item is split at commas, so that the message names the whole command.
-    if (item.starts_with("pipe:")) refuse_remote(item, commands);
+    if (item.starts_with("pipe:")) refuse_remote(item, shards);
     if (fs::exists(local_path(item), ignored)) {  // the name of a file may contain commas and braces
       append(out, resolve(item, extension, paths));
       continue;
     }
     for (const std::string& part : split_outside_braces(item, true))
       if (!part.empty()) {
-        refuse_remote(part, commands);
+        refuse_remote(part, shards);
         for (const std::string& name : expand_braces(part)) append(out, resolve(name, extension, paths));
       }
   }

@@ -23,10 +23,11 @@ std::vector<std::string> expand_braces(const std::string& text);
 /// Returns /PATH for a name written as file:///PATH or file:/PATH; returns other names unchanged.
 std::string local_path(const std::string& name);
 
-/// Returns the local files that `paths` names, in the order written. A folder is replaced by the files in it that end in `extension`. The
-/// files of a folder and the matches of a wildcard are sorted. Throws UserError on missing files, remote addresses and an empty result.
-/// `commands` is true if the caller accepts "pipe:COMMAND", so that messages may suggest it.
-std::vector<std::string> expand_paths(const PathList& paths, const std::string& extension, bool commands = false);
+/// Returns the files that `paths` names, in the order written. A folder is replaced by the files in it that end in `extension`. The
+/// files of a folder and the matches of a wildcard are sorted. Throws UserError on missing files and an empty result. Files may be remote
+/// (remote::is_remote) if `shards` is true; otherwise remote addresses are an error. With `shards`, messages also suggest "pipe:COMMAND",
+/// which the caller must have handled.
+std::vector<std::string> expand_paths(const PathList& paths, const std::string& extension, bool shards = false);
 
 /// Names several files in a message: "a.tar and 7 more shards".
 std::string first_and_more(const std::vector<std::string>& paths, const char* what);

@@ -14,6 +14,7 @@
 #include "src/data/loading/sampler.h"
 #include "src/data/loading/skip_log.h"
 #include "src/data/loading/reported_samples.h"
+#include "src/remote/store.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -524,6 +525,11 @@ LoaderStatistics Loader::statistics() const {
   out.work_seconds = 1e-9 * static_cast<double>(impl_->work->nanoseconds);
   out.cpu_seconds = 1e-9 * static_cast<double>(impl_->work->cpu_nanoseconds);
   out.retries = impl_->work->retries;
+  const remote::RemoteCounts remote = remote::counts();
+  out.fetched_bytes = remote.bytes;
+  out.fetch_retries = remote.retries;
+  out.cache_hits = remote.hits;
+  out.cache_misses = remote.misses;
   out.peak_bytes = std::max(impl_->peak_bytes, impl_->fetcher ? impl_->fetcher->budget().peak() : 0);
   return out;
 }

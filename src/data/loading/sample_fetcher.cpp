@@ -23,6 +23,11 @@ SampleFetcher::SampleFetcher(Stages stages, const LoaderSettings& settings, std:
       start_(start),
       batches_per_update_(stages_.sampler->batches_per_update()),
       budget_(std::make_shared<MemoryBudget>(settings.prefetch_mb * kMiB)),
+      // An epoch may have more or fewer places than samples. At most half an epoch, because the sampler keeps the permutations of two.
+      ahead_(stages_.source->read_ahead() == 0
+                 ? -1
+                 : batches_per_update_ * std::min(stages_.source->read_ahead() * stages_.sampler->places() / stages_.source->size(),
+                                                  stages_.sampler->places() / 2)),
       jobs_(static_cast<std::size_t>(settings.threads)) {}
 
 DataPosition SampleFetcher::place_of(std::int64_t ticket) const {
@@ -40,7 +45,20 @@ std::int64_t SampleFetcher::max_patches_at(const DataPosition& place) const {
   return part == resolution_.end() ? 0 : part->max_patches;
 }
 
+// Tells the source of the samples up to `ahead_` tickets after this one, so that it fetches them before they are read.
+void SampleFetcher::announce(std::int64_t ticket) {
+  if (ahead_ < 0) return;
+  const std::lock_guard lock(announcing_);
+  for (; announced_ <= ticket + ahead_; ++announced_) {
+    const DataPosition place = place_of(announced_);
+    if (is_left_out(stages_.sampler->segment_of(place).number)) continue;
+    const std::int64_t index = stages_.sampler->at(place, announced_ % batches_per_update_).index;
+    stages_.source->will_read(stages_.entries ? stages_.entries->at(index).index : index);
+  }
+}
+
 PreparedSample SampleFetcher::fetch(std::int64_t ticket, std::int64_t thread) {
+  announce(ticket);
   const DataPosition place = place_of(ticket);
   if (is_left_out(stages_.sampler->segment_of(place).number)) {
     stages_.reader->pass(ticket);

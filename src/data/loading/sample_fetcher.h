@@ -57,6 +57,7 @@ class SampleFetcher {
     std::string doing;
   };
   std::int64_t max_patches_at(const DataPosition& place) const;
+  void announce(std::int64_t ticket);
   void enter(std::int64_t ticket, std::int64_t thread, std::string sample, std::string doing);
   Pause pause_in(std::int64_t ticket, std::int64_t thread, std::int64_t index);
 
@@ -69,6 +70,9 @@ class SampleFetcher {
   const std::int64_t batches_per_update_;
   const std::shared_ptr<MemoryBudget> budget_;
   std::atomic<std::int64_t> over_segment_ = -1;
+  const std::int64_t ahead_;  // tickets before a sample is read at which its source is told; -1: not at all
+  std::mutex announcing_;     // guards announced_
+  std::int64_t announced_ = 0;  // the first ticket that no source has been told of
 
   mutable std::mutex mutex_;
   std::condition_variable stopping_;

@@ -61,9 +61,14 @@ class SamplePass {
         wait_policy_{plan.settings.warn_after, plan.settings.timeout, plan.described,
                      [source = plan.source, place = plan.place](std::int64_t number) { return source->name_of(place(number)); }, {}},
         results_(plan.threads, plan.ahead, plan.count,
-                 [reader = reader_, budget = budget_, place = plan.place, make = std::move(make)](std::int64_t number, std::int64_t) {
+                 [reader = reader_, budget = budget_, source = plan.source, count = plan.count, place = plan.place,
+                  make = std::move(make)](std::int64_t number, std::int64_t) {
                    Result out;
                    const std::int64_t index = place(number);
+                   // A few samples of many are not announced, so that whole files are not fetched for them.
+                   const std::int64_t ahead = 4 * count < source->size() ? 0 : source->read_ahead();
+                   for (std::int64_t i = number == 0 ? 0 : number + ahead; ahead > 0 && i <= number + ahead && i < count; ++i)
+                     source->will_read(place(i));
                    out.key = concat("number ", index);
                    try {
                      Sample sample = reader->read_in_order(number, index);

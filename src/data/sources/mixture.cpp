@@ -98,6 +98,20 @@ bool Mixture::lacks_caption(std::int64_t index) const {
   return component.source->lacks_caption(place);
 }
 
+// The samples of a source are spread over those of the others.
+std::int64_t Mixture::read_ahead() const {
+  double out = 0;
+  for (const Component& component : components_)
+    out = std::max(out, static_cast<double>(component.source->read_ahead()) * static_cast<double>(size()) /
+                            static_cast<double>(std::max<std::int64_t>(1, component.source->size())));
+  return static_cast<std::int64_t>(out);
+}
+
+void Mixture::will_read(std::int64_t index) const {
+  const auto& [component, place] = place_of(index);
+  component.source->will_read(place);
+}
+
 std::vector<std::uint64_t> Mixture::image_ids() const {
   std::vector<std::uint64_t> out;
   for (std::size_t i = 0; i < components_.size(); ++i) {

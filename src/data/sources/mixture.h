@@ -78,6 +78,8 @@ class Mixture : public IndexedSource {
   std::vector<std::string> captions(std::int64_t index) const override;
   std::int64_t caption_count(std::int64_t index) const override;
   bool lacks_caption(std::int64_t index) const override;
+  std::int64_t read_ahead() const override;
+  void will_read(std::int64_t index) const override;
   std::vector<std::uint64_t> image_ids() const override;
   std::string name_of(std::int64_t index) const override;
   std::string describe() const override;

@@ -14,7 +14,7 @@
 #include "src/base/printable.h"
 #include "src/data/formats/json_values.h"
 #include "src/data/formats/column_file.h"
-#include "src/data/formats/in_threads.h"
+#include "src/base/in_threads.h"
 #include "src/data/formats/row_filter.h"
 #include "src/data/formats/data_files.h"
 #include <tessera/base/error.h>

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "src/data/formats/in_threads.h"
+#include "src/base/in_threads.h"
 #include <tessera/data/source.h>
 
 namespace tessera {
@@ -26,6 +26,8 @@ class SourceView : public IndexedSource {
   double depth_units() const override { return source_->depth_units(); }
   std::string name_of(std::int64_t index) const override { return source_->name_of(of_source(index)); }
   std::string describe_fields(const std::vector<std::string>& needed) const override { return source_->describe_fields(needed); }
+  std::int64_t read_ahead() const override { return source_->read_ahead() > 0 ? 1 + source_->read_ahead() * size() / source_->size() : 0; }
+  void will_read(std::int64_t index) const override { source_->will_read(of_source(index)); }
   std::int64_t data_file_count() const override { return source_->data_file_count(); }
   DataFile data_file(std::int64_t index) const override { return source_->data_file(index); }
 
@@ -45,6 +47,7 @@ void for_each_sample(const IndexedSource& source, const Visit& visit) {
     const std::int64_t begin = static_cast<std::int64_t>(piece) * at_once;
     for (std::int64_t i = begin; i < std::min(begin + at_once, source.size()); ++i) {
       try {
+        source.will_read(i);
         visit(i, source.get(i));
       } catch (const SampleError&) {
         continue;

@@ -120,6 +120,7 @@ const std::vector<std::string>& keys_free_to_change() {
                                                 "tokenizer.model",
                                                 "tokenizer.vocab",
                                                 "data.validation",
+                                                "data.cache",
                                                 "data.features.folder",
                                                 "data.features.vectors",
                                                 "data.teachers.folder",

@@ -216,6 +216,14 @@ void TrainingMonitor::record(MetricsRow row, const RunState& now) {
   const DataWindow data{seconds, window_.wait_seconds, loader.work_seconds - window_.loader.work_seconds,
                         loader.cpu_seconds - window_.loader.cpu_seconds};
   advise_on({.data = data, .now = now.seconds});
+  const std::int64_t waited = loader.cache_misses - window_.loader.cache_misses;
+  const std::int64_t reads = waited + loader.cache_hits - window_.loader.cache_hits;
+  if (reads > 0 && seconds > 0) {  // of remote files, by this rank
+    const auto fetched = static_cast<double>(loader.fetched_bytes - window_.loader.fetched_bytes);
+    row.statistics.emplace_back("fetched_mib_per_second", fetched / seconds / (1 << 20));
+    row.statistics.emplace_back("fetch_retries", static_cast<double>(loader.fetch_retries - window_.loader.fetch_retries));
+    row.statistics.emplace_back("waited_for_fetch", static_cast<double>(waited) / static_cast<double>(reads));
+  }
   window_ = {.begin = end, .loader = loader};
   row.warnings = std::exchange(warnings_, {});
   log_.record(row);

@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "src/distributed/agreement.h"
+#include "src/remote/store.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -20,6 +21,7 @@ constexpr double kShareWorthTelling = 0.005;
 std::int64_t steps_of_epochs(const Config& config, int ranks) {
   if (config.data.loader.balance)
     user_error("training.epochs: with data.loader.balance, the number of an epoch's samples is random: set training.steps instead");
+  remote::use_settings(config.data.cache);
   const std::shared_ptr<const Source> source = sources().make(config.data.train, "data.train");
   const EpochLength epoch = epoch_length(source, config.data.loader, ranks);
   const std::int64_t per_step = config.training.accumulation * epoch.batches_per_update;

@@ -14,6 +14,7 @@
 #include "src/data/loading/sample_pass.h"
 #include "src/data/loading/sample_transform.h"
 #include "src/data/loading/text_views.h"
+#include "src/remote/store.h"
 #include "src/training/config/resume_rules.h"
 #include "src/training/run/image_features.h"
 #include "src/training/run/teacher.h"
@@ -171,6 +172,7 @@ FeatureManifest write_teachers(const Config& config) {
                "another resize_mode");
   needs.texts.clear();
   std::erase_if(needs.images, [](const auto& view) { return view.second.taught == 0; });
+  remote::use_settings(config.data.cache);
   const std::shared_ptr<const Source> source = sources().make(config.data.train, "data.train");
   const auto views =
       std::make_shared<const ImageViews>(config.model.preprocessing, config.data.loader, needs, static_cast<std::uint64_t>(config.seed));

@@ -14,6 +14,7 @@
 #include "src/foreign/open_clip.h"
 #include "src/models/room.h"
 #include "src/models/setting_differences.h"
+#include "src/remote/store.h"
 #include "src/training/config/published_towers.h"
 #include "src/training/run/adapted_parameters.h"
 #include "src/training/run/image_features.h"
@@ -100,6 +101,7 @@ void open_data(const Config& config, TrainingRun& run, Unreadable* unreadable) {
       unreadable->*place = error.what();
     }
   };
+  remote::use_settings(config.data.cache);
   open(&Unreadable::train, [&] { run.train = sources().make(config.data.train, "data.train"); });
   if (config.data.validation)
     open(&Unreadable::validation,

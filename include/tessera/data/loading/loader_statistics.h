@@ -27,6 +27,9 @@ struct LoaderStatistics {
   double cpu_seconds = 0;                          // the part of work_seconds that was CPU time
   std::int64_t retries = 0;                        // number of reads that were repeated after a failure of the source
   std::int64_t peak_bytes = 0;                     // peak memory of samples being prepared and batches kept ready
+  std::int64_t fetched_bytes = 0;                  // bytes that this process has read from remote stores
+  std::int64_t fetch_retries = 0;                  // requests to them that were repeated after a failure
+  std::int64_t cache_hits = 0, cache_misses = 0;   // reads of remote files that found a local copy, and that waited for one
 };
 
 }  // namespace tessera

@@ -14,6 +14,7 @@
 #include <tessera/optim/ema.h>
 #include <tessera/optim/parameter_rules.h>
 #include <tessera/optim/schedule.h>
+#include <tessera/remote/cache_settings.h>
 
 namespace tessera {
 
@@ -100,6 +101,7 @@ struct DataSettings {
   std::optional<FeatureSettings> features;
   std::optional<StoredTeacherSettings> teachers;
   LoaderSettings loader;
+  remote::CacheSettings cache;
 };
 
 void fields(auto& v, DataSettings& s) {
@@ -113,6 +115,7 @@ void fields(auto& v, DataSettings& s) {
     "embeddings of the training images' crops and of their captions from the teachers of the objective affinity, which trainer "
     "--write-features computes once: {folder: FOLDER, models: [MODEL, ...]}; null: none");
   v("loader", s.loader, "batches and augmentation");
+  v("cache", s.cache, "the local copies of remote files");
 }
 
 /// Weights to start from, instead of random ones.

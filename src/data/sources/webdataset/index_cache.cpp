@@ -10,6 +10,7 @@
 
 #include "src/base/digest.h"
 #include "src/data/sources/webdataset/shards.h"
+#include "src/remote/store.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/io/atomic_file.h>
@@ -25,17 +26,22 @@ constexpr std::int64_t kTooYoung = 2'000'000'000;             // nanoseconds; no
 
 struct TarState {
   std::uint64_t size = 0;
-  std::int64_t changed = 0;  // nanoseconds since 1970
+  std::int64_t changed = 0;  // nanoseconds since 1970; for a remote tar, a digest of its ETag
   bool operator==(const TarState&) const = default;
 };
 
 std::optional<TarState> state_of(const std::string& path) {
+  if (remote::is_remote(path)) {
+    const remote::ObjectState state = remote::store()->look_up(path);
+    return TarState{state.size, static_cast<std::int64_t>(fingerprint(state.version))};
+  }
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return std::nullopt;
   return TarState{static_cast<std::uint64_t>(status.st_size), std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec};
 }
 
-bool is_young(const TarState& state) {
+bool is_young(const std::string& path, const TarState& state) {
+  if (remote::is_remote(path)) return false;
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec - state.changed < kTooYoung;
@@ -102,13 +108,14 @@ std::optional<io::TarIndex> unpacked(std::string_view in, const TarState& state)
 
 fs::path in_folder(const fs::path& folder, const std::string& path) {
   std::error_code ignored;
-  const fs::path whole = fs::absolute(path, ignored).lexically_normal();
+  const fs::path whole = remote::is_remote(path) ? fs::path(path) : fs::absolute(path, ignored).lexically_normal();
   return folder / concat(std::hex, fingerprint(whole.string()), "-", whole.filename().string(), ".index");
 }
 
 // Returns the places where the index of a tar may be, the preferred one first.
 std::vector<fs::path> places_of(const std::string& setting, const std::string& path) {
   if (setting != "beside") return {in_folder(setting, path)};
+  if (remote::is_remote(path)) return {in_folder(remote::store()->index_folder(), path)};
   std::vector<fs::path> places = {path + ".index"};
   const auto set = [](const char* name) { return std::getenv(name) != nullptr && *std::getenv(name) != '\0'; };
   if (set("XDG_CACHE_HOME"))
@@ -140,7 +147,8 @@ IndexCache::IndexCache(std::string setting) : setting_(std::move(setting)) {
 
 io::TarIndex IndexCache::index(const std::string& path, const Make& make) const {
   const std::optional<TarState> state = state_of(path);
-  if (setting_ == "off" || !state) return make(path);
+  const auto make_index = [&] { return remote::is_remote(path) ? make(remote::store()->open(path).path()) : make(path); };
+  if (setting_ == "off" || !state) return make_index();
   const std::vector<fs::path> places = places_of(setting_, path);
   std::error_code ignored;
   for (const fs::path& place : places)
@@ -149,9 +157,9 @@ io::TarIndex IndexCache::index(const std::string& path, const Make& make) const 
       } catch (const UserError&) {
         // An index that cannot be read is made again.
       }
-  io::TarIndex index = make(path);
+  io::TarIndex index = make_index();
   // What looks like damage may be a temporary read error, so the index of a damaged tar is not kept.
-  if (!index.problem.empty() || is_young(*state) || state_of(path) != state) return index;
+  if (!index.problem.empty() || is_young(path, *state) || state_of(path) != state) return index;
   const std::string content = packed(index, *state);
   for (const fs::path& place : places) {
     if (!keep_index(place, content)) continue;

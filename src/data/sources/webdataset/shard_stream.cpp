@@ -11,9 +11,10 @@
 
 #include "src/base/printable.h"
 #include "src/data/formats/data_files.h"
-#include "src/data/formats/in_threads.h"
+#include "src/base/in_threads.h"
 #include "src/data/sources/webdataset/shards.h"
 #include "src/io/tar.h"
+#include "src/remote/store.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/random.h>
@@ -32,6 +33,10 @@ bool has_files(const std::string& folder, const std::string& extension) {
   for (const auto& entry : std::filesystem::directory_iterator(folder, failed))
     if (entry.path().filename().string().ends_with(extension)) return true;
   return false;
+}
+
+bool is_local(const std::string& address) {
+  return !address.starts_with(kCommand) && !remote::is_remote(address);
 }
 
 constexpr std::size_t kCountingThreads = 4;
@@ -133,7 +138,7 @@ io::TarIndex index_stream(const std::string& address, const StreamWaitPolicy& wa
 /// The state that all streams of one source share.
 struct StreamedShards {
   StreamedShards(const WebDatasetSettings& given, std::vector<std::string> addresses)
-      : settings(given), shards(std::move(addresses)), mapper(given, shards[0].starts_with(kCommand) ? "" : shards[0]), wanted{"json"} {
+      : settings(given), shards(std::move(addresses)), mapper(given, is_local(shards[0]) ? shards[0] : ""), wanted{"json"} {
     for (const auto* names : {&given.image_keys, &given.caption_keys, &given.label_keys, &given.mask_keys, &given.depth_keys,
                               &given.summary_keys, &given.object_keys, &given.region_keys})
       wanted.insert(names->begin(), names->end());
@@ -194,6 +199,11 @@ class ShardSequence {
 
  private:
   void begin_shard() {
+    if (std::ranges::any_of(shards_, remote::is_remote)) {
+      const std::size_t end = std::min(shards_.size(), at_ + 1 + static_cast<std::size_t>(remote::store()->ahead()));
+      for (std::size_t next = at_ + 1; next < end; ++next)
+        if (remote::is_remote(shards_[next])) remote::store()->fetch_ahead(shards_[next]);
+    }
     shard_ = std::make_unique<ShardStream>(shards_[at_], all_->wait_policy(stop_), all_->wanted);
     for (std::int64_t i = 0; i < given_; ++i)
       if (!shard_->next()) throw StreamError("has fewer samples than at the previous attempt");
@@ -436,11 +446,16 @@ std::string TarStream::content() {
 }
 
 bool is_stream(const std::string& address) {
+  const std::string name = remote::is_remote(address) ? remote::file_name(address) : address;
   return address.starts_with(kCommand) || std::ranges::any_of(std::array{".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz"},
-                                                              [&](const char* ending) { return address.ends_with(ending); });
+                                                              [&](const char* ending) { return name.ends_with(ending); });
 }
 
 DataFile shard_file(const std::string& address) {
+  if (remote::is_remote(address)) {
+    const remote::ObjectState state = remote::store()->look_up(address);
+    return {remote::file_name(address), "", state.size, state.version};
+  }
   return address.starts_with(kCommand) ? DataFile{address, ""} : data_file_at(address);
 }
 

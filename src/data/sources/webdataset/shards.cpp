@@ -10,7 +10,7 @@
 #include "src/base/printable.h"
 #include "src/data/formats/json_values.h"
 #include "src/data/formats/data_files.h"
-#include "src/data/formats/in_threads.h"
+#include "src/base/in_threads.h"
 #include "src/io/stand_in.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>

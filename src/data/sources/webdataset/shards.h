@@ -13,6 +13,7 @@
 #include "src/data/formats/byte_stream.h"
 #include "src/data/sources/webdataset/webdataset.h"
 #include "src/io/tar.h"
+#include "src/remote/store.h"
 #include <tessera/data/source.h>
 
 namespace tessera {
@@ -111,19 +112,42 @@ class ShardMapper {
   bool caption_lines_;
 };
 
-/// Stores the indices of tar files for the next start. An index is valid as long as its tar has the same size and modification time. A
+/// A tar file to read. A remote one is fetched as a whole, and its local copy exists as long as this object; or, if `whole` is false and
+/// nobody has announced that its samples will be read (Source::will_read), only the bytes to read are fetched.
+class ShardFile {
+ public:
+  ShardFile(const std::string& address, bool whole) : address_(address) {
+    if (!remote::is_remote(address))
+      file_.emplace(address);
+    else if (whole || remote::store()->expects(address))
+      file_.emplace(copy_.emplace(remote::store()->open(address)).path());
+  }
+  /// As RandomAccessFile::read().
+  std::string read(std::uint64_t offset, std::uint64_t size) const {
+    return file_ ? file_->read(offset, size) : remote::store()->read(address_, offset, size);
+  }
+
+ private:
+  const std::string address_;
+  std::optional<remote::Lease> copy_;
+  std::optional<io::RandomAccessFile> file_;
+};
+
+/// Stores the indices of tar files for the next start. An index is valid as long as its tar has the same size and modification time or, if
+/// it is remote, the same size and ETag. A
 /// stored index that is damaged or has another version is made again. Several threads, processes and machines may use the same folder at
 /// once, because the file of an index appears there only when it is complete.
 class IndexCache {
  public:
   /// `setting` is where to store indices. "beside" means SHARD.tar.index next to the shard, or, if that cannot be written, tessera/index in
-  /// the user's cache folder ($XDG_CACHE_HOME, ~/.cache). "off" means nowhere. Any other text is a folder, which is created if necessary.
+  /// the user's cache folder ($XDG_CACHE_HOME, ~/.cache); for remote shards, the store's index_folder(). "off" means nowhere. Any other text
+  /// is a folder, which is created if necessary.
   explicit IndexCache(std::string setting);
 
   using Make = std::function<io::TarIndex(const std::string& path)>;
-  /// Returns the stored index, or calls `make` and stores its result. The index of a damaged tar is not stored. Neither is the index
-  /// of a tar that changed within the last seconds, because another change might leave the same modification time. Throws what
-  /// `make` throws; a failure to store the index is not an error.
+  /// Returns the stored index, or calls `make` and stores its result. `make` gets the path of a local file or of a remote one's copy. The
+  /// index of a damaged tar is not stored. Neither is the index of a local tar that changed within the last seconds, because another change
+  /// might leave the same modification time. Throws what `make` throws; a failure to store the index is not an error.
   io::TarIndex index(const std::string& path, const Make& make = io::index_tar) const;
 
  private:

