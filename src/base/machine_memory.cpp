@@ -37,13 +37,19 @@ struct GroupNames {
 constexpr GroupNames kVersion1{"/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
 constexpr GroupNames kVersion2{"", "memory.max", "memory.current", "inactive_file"};
 
-// Returns how many bytes the control group in `folder` may still allocate. When a group reaches its limit, the kernel frees page cache that
-// was not used lately.
-std::int64_t left_in_group(const std::string& folder, const GroupNames& names) {
+// Returns how many bytes the control group in `folder` may still allocate or, with `whole`, its limit. When a group reaches its limit, the
+// kernel frees page cache that was not used lately.
+std::int64_t left_in_group(const std::string& folder, const GroupNames& names, bool whole) {
   const std::int64_t limit = number_in(folder + names.limit, kUnlimited);
-  if (limit == kUnlimited) return kUnlimited;
+  if (limit == kUnlimited || whole) return limit;
   const std::int64_t used = number_in(folder + names.used, 0), cache = number_of(names.cache, folder + "memory.stat");
   return std::max<std::int64_t>(0, limit - (used - std::min(used, cache)));
+}
+
+// Returns the number of bytes that /proc/meminfo gives for `key`.
+std::int64_t of_machine(const char* key) {
+  const std::string kilobytes = value_in("/proc/meminfo", key);
+  return kilobytes.empty() ? kUnlimited : std::stoll(kilobytes) * 1024;
 }
 
 }  // namespace
@@ -59,12 +65,14 @@ std::string value_in(const char* path, const std::string& key) {
 }
 
 std::int64_t free_memory() {
-  const std::string free = value_in("/proc/meminfo", "MemAvailable");
-  const std::int64_t machine = free.empty() ? kUnlimited : std::stoll(free) * 1024;
-  return std::min(machine, left_in_control_groups());
+  return std::min(of_machine("MemAvailable"), left_in_control_groups());
 }
 
-std::int64_t left_in_control_groups(const std::string& list, const std::string& tree) {
+std::int64_t whole_memory() {
+  return std::min(of_machine("MemTotal"), left_in_control_groups("/proc/self/cgroup", "/sys/fs/cgroup", /*whole=*/true));
+}
+
+std::int64_t left_in_control_groups(const std::string& list, const std::string& tree, bool whole) {
   std::int64_t left = kUnlimited;
   std::ifstream file(list);
   for (std::string line; std::getline(file, line);) {  // NUMBER:CONTROLLERS:GROUP, without controllers in version 2
@@ -76,7 +84,7 @@ std::int64_t left_in_control_groups(const std::string& list, const std::string& 
     const GroupNames& names = of_memory ? kVersion1 : kVersion2;
     // The limit of a group also holds for the groups in it.
     for (std::filesystem::path group = line.substr(second + 1);; group = group.parent_path()) {
-      left = std::min(left, left_in_group(concat(tree, names.folder, group.string(), "/"), names));
+      left = std::min(left, left_in_group(concat(tree, names.folder, group.string(), "/"), names, whole));
       if (!group.has_relative_path()) break;
     }
   }

@@ -2,17 +2,12 @@
 
 #include <ATen/ATen.h>
 
+#include "src/base/host.h"
 #include "src/distributed/agreement.h"
 #include "src/distributed/connection.h"
 #include <tessera/base/error.h>
 
 namespace tessera {
-namespace {
-
-constexpr double kDay = 24 * 3600;
-
-}  // namespace
-
 double seconds_waited(const ProcessGroup& group) {
   return group.alone() ? 0 : group.connection()->seconds_waited.load();
 }
@@ -52,6 +47,23 @@ void run_on_all_ranks(const ProcessGroup& group, const std::string& what, const 
     own = std::current_exception();
   }
   Agreement(group, what, own, {}).check();
+}
+
+int ranks_on_this_machine(const ProcessGroup& group) {
+  const auto host = static_cast<std::int64_t>(std::hash<std::string>{}(machine_name()));
+  return static_cast<int>((group.all_gather(at::full({1}, host, at::kLong)) == host).sum().item<std::int64_t>());
+}
+
+std::vector<at::Tensor> gather_on_rank0(const ProcessGroup& group, const at::Tensor& own) {
+  if (group.alone()) return {own};
+  std::vector<at::Tensor> sent{own.contiguous()};
+  std::vector<std::vector<at::Tensor>> arrived;
+  if (group.first()) {
+    arrived.emplace_back();
+    for (int rank = 0; rank < group.size(); ++rank) arrived[0].push_back(at::empty_like(sent[0]));
+  }
+  group.connection()->finish(*group.connection()->group->gather(arrived, sent, {}));
+  return group.first() ? arrived[0] : std::vector<at::Tensor>{};
 }
 
 bool run_on_rank0(const ProcessGroup& group, const std::string& what, const std::function<bool()>& body,

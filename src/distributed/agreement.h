@@ -14,6 +14,9 @@ namespace tessera {
 /// the end of reductions by GradientReducer.
 double seconds_waited(const ProcessGroup& group);
 
+/// How many seconds ranks wait for one whose work may take long.
+inline constexpr double kDay = 24 * 3600;
+
 /// One all-reduce in which every rank says whether it has failed, and gives numbers of which all ranks get the maxima. It travels while the
 /// ranks do other work, and waits for the others for up to a day.
 class Agreement {
@@ -41,6 +44,12 @@ class Agreement {
 /// exception propagates; every other rank throws a UserError that names the first rank that failed. `what` describes the
 /// work for that message: "reading the checkpoint". Without other ranks this only calls body().
 void run_on_all_ranks(const ProcessGroup& group, const std::string& what, const std::function<void()>& body);
+
+/// Returns how many ranks run on this rank's machine. Collective.
+int ranks_on_this_machine(const ProcessGroup& group);
+
+/// Returns the tensors of all ranks on rank 0, in rank order, and nothing on the others. CPU tensors of equal shape and type.
+std::vector<at::Tensor> gather_on_rank0(const ProcessGroup& group, const at::Tensor& own);
 
 /// Runs `body` on rank 0 while the others wait for up to a day, or run `others` and then wait. Returns the result of `body` on every rank.
 /// Throws as run_on_all_ranks() does.

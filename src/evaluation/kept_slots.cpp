@@ -98,18 +98,21 @@ std::string SlotChoice::describe() const {
 
 SlotChoice choose_slots(const Embedder& model, std::int64_t count, const SlotSettings& settings, const EvaluationContext& context) {
   if (settings.top > count) user_error("--slots top:", settings.top, ": this model has ", count, " slots");
-  const auto source = open_source({.key = "--slots: source", .choice = settings.data.source}, context);
+  const SourceOrder order{.key = "--slots: source", .choice = settings.data.source};
+  const auto source = open_source(order, context);
   const Candidates candidates = candidates_for(settings.classes, source, "--slots");
   if (const NamedClasses& matched = candidates.matched; !matched.note.empty())
     log::write(matched.guessed ? log::Level::warning : log::Level::info, "--slots: " + matched.note);
   metrics::SlotMeter meter(embed_classes(model, candidates.names, settings.templates, {.slots = true}).slots);
   TaskResult result;
-  const Pass pass{.embedder = model,
-                  .context = context,
-                  .source = source,
-                  .max_samples = settings.data.max_samples,
-                  .required = labeled_or_named(),
-                  .needs = {.slots = true}};
+  Pass pass{.embedder = model,
+            .context = context,
+            .source = source,
+            .max_samples = settings.data.max_samples,
+            .required = labeled_or_named(),
+            .needs = {.slots = true},
+            .reads_pixels = false};
+  pass.order = order;
   pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
     meter.add(features.slots, at::tensor(candidates.labels_of(samples), at::kLong));
   });

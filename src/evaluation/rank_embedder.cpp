@@ -18,12 +18,11 @@ namespace {
 enum class RankOrder : std::int64_t { load, read, images, images_read, texts, loss, stop };
 
 constexpr const char* kEmbedding = "embedding a share of a batch";
-constexpr double kDay = 24 * 3600;  // rank 0 may compute metrics for long before its next order
 
 /// Returns rank 0's order on every rank. The orders of other ranks are ignored.
 RankOrder share_order(const ProcessGroup& group, RankOrder order) {
   at::Tensor word = at::full({1}, group.first() ? static_cast<std::int64_t>(order) : -1, at::kLong);
-  group.all_reduce(word, Reduction::max, kDay);
+  group.all_reduce(word, Reduction::max, kDay);  // rank 0 may compute metrics for long before its next order
   return static_cast<RankOrder>(word.item<std::int64_t>());
 }
 
@@ -169,7 +168,7 @@ class Serving {
       std::shared_ptr<const Source>& source = opened_[name];
       if (source == nullptr) source = open_source(in_run(source_order_of(name)), context_);
     });
-    images_.read(opened_.at(name), name, model_->preprocessing(), order.at("now"), order.at("next"));
+    images_.read(opened_.at(name), name, model_->preprocessing(), order.at("now"), order.at("next"), order.at("collect"));
   }
 
   void measure_loss() {
@@ -247,14 +246,15 @@ TowerFeatures RankEmbedder::encode_texts(const std::vector<std::string>& texts, 
   return out;
 }
 
-std::vector<BadImage> RankEmbedder::read_images(const SourceOrder& order, const std::shared_ptr<const Source>& source,
-                                                const std::vector<std::int64_t>& now, const std::vector<std::int64_t>& next) const {
+std::vector<ImageShare::Image> RankEmbedder::read_images(const SourceOrder& order, const std::shared_ptr<const Source>& source,
+                                                         const std::vector<std::int64_t>& now, const std::vector<std::int64_t>& next,
+                                                         bool collect) const {
   const ProcessGroup& group = ranks_.group();
   const std::string name = to_text(order);
   share_order(group, RankOrder::read);
-  group.broadcast_text(nlohmann::json{{"source", name}, {"now", now}, {"next", next}}.dump());
+  group.broadcast_text(nlohmann::json{{"source", name}, {"now", now}, {"next", next}, {"collect", collect}}.dump());
   run_on_all_ranks(group, "opening the data", [] {});
-  return images_.read(source, name, preprocessing(), now, next);
+  return images_.read(source, name, preprocessing(), now, next, collect);
 }
 
 TaskResult RankEmbedder::measure_loss(const RunLoss& loss, const SourceOrder& order, LossBatches batches) const {

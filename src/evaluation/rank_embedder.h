@@ -48,9 +48,10 @@ class EmbeddingRanks {
 /// the embeddings, the calling rank computes all text features alone.
 class RankEmbedder final : public EmbedderView {
  public:
-  /// `model` must be the model that the ranks have, too. Both references must outlive this object. `threads` decode images.
-  RankEmbedder(const Embedder& model, const EmbeddingRanks& ranks, std::int64_t threads = 1)
-      : EmbedderView(model), ranks_(ranks), images_(ranks.group(), threads) {}
+  /// `model` must be the model that the ranks have, too. Both references must outlive this object. `threads` decode images. `shares_loss`
+  /// tells whether the ranks' contexts have the loss of the run.
+  RankEmbedder(const Embedder& model, const EmbeddingRanks& ranks, std::int64_t threads = 1, bool shares_loss = false)
+      : EmbedderView(model), ranks_(ranks), shares_loss_(shares_loss), images_(ranks.group(), threads) {}
   using EmbedderView::encode_images;
   TowerFeatures encode_images(const TowerInput& images, const ViewNeeds& needs) const override;
   TowerFeatures encode_texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override;
@@ -62,17 +63,20 @@ class RankEmbedder final : public EmbedderView {
   bool reads_images() const { return ranks_.size() > 1; }
   /// Makes all ranks read the images of the samples `now` of a source and begin to read those of `next` (RankImages::read). `source` was
   /// opened with `order`.
-  std::vector<BadImage> read_images(const SourceOrder& order, const std::shared_ptr<const Source>& source,
-                                    const std::vector<std::int64_t>& now, const std::vector<std::int64_t>& next) const;
+  std::vector<ImageShare::Image> read_images(const SourceOrder& order, const std::shared_ptr<const Source>& source,
+                                             const std::vector<std::int64_t>& now, const std::vector<std::int64_t>& next,
+                                             bool collect) const;
   /// Returns an input without pixels that stands for images of the batch that was read last. encode_images() makes each rank embed those
   /// that it has read. No other embedder can embed this input, but one that forwards it to this one.
   TowerInput images_read(const std::vector<std::int64_t>& indices) const;
-  /// Makes all ranks measure `loss` on batches of the data that `order` names, and returns the result (RunLoss::measure). Only for ranks whose
-  /// context has the loss (EvaluationContext::shares_loss).
+  bool shares_loss() const { return shares_loss_; }
+  /// Makes all ranks measure `loss` on batches of the data that `order` names, and returns the result (RunLoss::measure). Only if
+  /// shares_loss().
   TaskResult measure_loss(const RunLoss& loss, const SourceOrder& order, LossBatches batches) const;
 
  private:
   const EmbeddingRanks& ranks_;
+  bool shares_loss_;
   mutable RankImages images_;
   mutable std::vector<std::int64_t> wanted_;  // the samples that the last result of images_read() stands for
 };

@@ -14,22 +14,18 @@
 
 namespace tessera {
 
-/// A sample whose image cannot be used, with the reason and text of its SampleError.
-struct BadImage {
-  std::int64_t index = 0;
-  std::string reason, text;
-};
-
 /// A rank's share of the images of an evaluation batch. Every rank reads and decodes its part of the batch, and in the background of the next
 /// one. All methods are collective, and all ranks must pass the same indices.
 class RankImages {
  public:
   RankImages(ProcessGroup group, std::int64_t threads) : group_(std::move(group)), threads_(threads) {}
 
-  /// Reads the images of the samples `now`, ascending, and begins to read those of `next`. `name` identifies the source. Returns the bad
-  /// ones, ascending. Throws UserError if a rank cannot read the source.
-  std::vector<BadImage> read(const std::shared_ptr<const Source>& source, const std::string& name, const Preprocessing& preprocessing,
-                             const std::vector<std::int64_t>& now, const std::vector<std::int64_t>& next);
+  /// Reads the images of the samples `now`, ascending, and begins to read those of `next`. `name` identifies the source. Returns an entry
+  /// for each of `now`, which says whether the image is bad; with `collect`, the entries of rank 0 also have pixels, masks and depths.
+  /// Throws UserError if a rank cannot read the source.
+  std::vector<ImageShare::Image> read(const std::shared_ptr<const Source>& source, const std::string& name,
+                                      const Preprocessing& preprocessing, const std::vector<std::int64_t>& now,
+                                      const std::vector<std::int64_t>& next, bool collect);
 
   /// The part of some images that a rank embeds. All ranks embed equally many.
   struct Part {
@@ -42,13 +38,16 @@ class RankImages {
  private:
   /// Returns the part of the indices that a rank reads.
   std::vector<std::int64_t> share_of(const std::vector<std::int64_t>& indices, int rank) const;
-  std::vector<BadImage> gather(std::vector<BadImage> own) const;
+  /// Returns how many indices that is, except for the last ranks, which read fewer.
+  std::int64_t share_size(std::int64_t count) const { return (count + group_.size() - 1) / group_.size(); }
+  void gather_errors(std::vector<ImageShare::Image>& all) const;
+  void gather_content(std::vector<ImageShare::Image>& all) const;
 
   ProcessGroup group_;
   std::int64_t threads_;
   Preprocessing preprocessing_;
   std::vector<std::int64_t> indices_;  // of the batch that was read
-  std::vector<at::Tensor> pixels_;     // of this rank's share; undefined for bad images
+  std::vector<ImageShare::Image> own_;  // this rank's share of them
   std::string ahead_name_;             // the source that ahead_ reads
   std::unique_ptr<ImageShare> ahead_;  // this rank's share of the next batch
 };

@@ -12,6 +12,7 @@ namespace tessera {
 using Choice = config::Value<config::ModuleSettings>;
 
 std::shared_ptr<const Source> open_source(const SourceOrder& order, const EvaluationContext& context) {
+  if (order.options) return read_options(*order.options).images;
   const std::shared_ptr<const Source>& fallback = order.train ? context.train_source : context.source;
   if (!order.choice && fallback == nullptr)
     user_error(order.key, " is not set, and there is no data of a run to fall back on: set it, for example to {name: shapes, split: test}");
@@ -27,6 +28,7 @@ std::shared_ptr<const Source> open_source(const SourceOrder& order, const Evalua
 std::string to_text(const SourceOrder& order) {
   nlohmann::json json = {{"key", order.key}, {"train", order.train}, {"joined", static_cast<int>(order.joined)}};
   if (order.choice) json["choice"] = config::to_json(Choice::dump(*order.choice));
+  if (order.options) json["options"] = config::to_json(config::dump(*order.options));
   return dump_utf8(json);
 }
 
@@ -35,6 +37,8 @@ SourceOrder source_order_of(const std::string& text) {
   SourceOrder out{.key = json.at("key"), .choice = {}, .train = json.at("train"), .joined = static_cast<Joined>(json.at("joined").get<int>())};
   if (const auto choice = json.find("choice"); choice != json.end())
     out.choice = Choice::read(config::from_json(*choice, out.key), out.key, {});
+  if (const auto options = json.find("options"); options != json.end())
+    out.options = config::read<OptionSettings>(config::from_json(*options, out.key));
   return out;
 }
 

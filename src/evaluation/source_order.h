@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "src/data/sources/option_set.h"
 #include <tessera/config/registry.h>
 #include <tessera/data/source.h>
 #include <tessera/evaluation/task.h>
@@ -20,6 +21,7 @@ struct SourceOrder {
   std::optional<config::ModuleSettings> choice;  // unset: the run's source
   bool train = false;                            // whether the run's source means its training data
   Joined joined = Joined::none;
+  std::optional<OptionSettings> options = {};  // set: the images of this benchmark instead
 };
 
 /// Opens a task's data. If the order names no source, returns the run's source in `context`. Throws UserError if there is neither, or if

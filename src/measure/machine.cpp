@@ -146,6 +146,11 @@ std::int64_t available_memory(const at::Device& device) {
   return free_memory();
 }
 
+std::int64_t whole_memory(const at::Device& device) {
+  if (!device.is_cpu()) return static_cast<std::int64_t>(at::accelerator::getMemoryInfo(device.index()).second);
+  return whole_memory();
+}
+
 std::int64_t unused_by_allocator(const at::Device& device) {
   if (device.is_cpu()) return 0;
   const auto stats = at::accelerator::getDeviceStats(device.index());

@@ -24,6 +24,8 @@ std::string machine_name(const at::Device& device);
 
 /// Returns the number of bytes that could still be allocated: free_memory(), or a GPU's free memory.
 std::int64_t available_memory(const at::Device& device);
+/// Returns the number of bytes of a device's memory, whether or not they are in use: whole_memory(), or a GPU's memory.
+std::int64_t whole_memory(const at::Device& device);
 
 /// Returns the bytes that a GPU's caching allocator has reserved but does not use; 0 on the CPU.
 std::int64_t unused_by_allocator(const at::Device& device);

@@ -96,7 +96,7 @@ class Filip : public PairObjective<FilipSettings>, public PatchWeights {
     const at::Tensor tokens = unit_rows(pairs.text_tokens);
     const double rate = context.training ? settings_.token_drop_rate : 0.0;
     constexpr std::int64_t kOwnPairsPerTile = 64;
-    const Kept kept = choose(patches, tokens, pairs.text_mask, rate, settings_.pairs.chunk.value_or(kOwnPairsPerTile));
+    const Kept kept = choose(patches, tokens, pairs.text_mask, rate, settings_.pairs.chunk.samples.value_or(kOwnPairsPerTile));
     const auto [i2t, t2i] = similarities(patches, tokens, kept, settings_.pairs.chunk, context.group);  // [B, C]
 
     const Contrast contrast = info_nce(i2t, t2i, scale(pairs.dtype()), context.group, pairs.relation);

@@ -16,7 +16,7 @@ struct PyramidClipSettings {
   std::vector<std::string> cross_global_pairs = {"GA", "RS"};
   std::vector<std::string> cross_local_pairs = {"LA", "RT"};
   bool mask_duplicates = false;
-  std::optional<std::int64_t> chunk;
+  config::SamplesAtATime chunk;
   bool local_loss = true;
 };
 
@@ -34,7 +34,7 @@ void fields(auto& v, PyramidClipSettings& s) {
   v("cross_global_pairs", s.cross_global_pairs, "pairs across levels with a global view, written like peer_pairs");
   v("cross_local_pairs", s.cross_local_pairs, "pairs across levels with a local view, written like peer_pairs");
   v("mask_duplicates", s.mask_duplicates, "as in clip");
-  v("chunk", s.chunk, "as in clip", config::at_least(1));
+  v("chunk", s.chunk, "as in clip");
   v("local_loss", s.local_loss, "as in clip");
 }
 

@@ -50,7 +50,7 @@ at::Tensor TextGroup::reconstruction(const TowerFeatures& text, const at::Tensor
   if (present.defined()) mask = mask & present.unsqueeze(1);
   if (ids.size(1) < 2) return groups.sum() * 0;  // nothing to predict
 
-  const std::int64_t batch = ids.size(0), chunk = settings_.pairs.chunk.value_or(batch);
+  const std::int64_t batch = ids.size(0), chunk = settings_.pairs.chunk.samples.value_or(batch);
   std::vector<at::Tensor> learned = decoder_->parameters(), sums;
   learned.push_back(decoder_->table());
   for (std::int64_t first = 0; first < batch; first += chunk) {

@@ -34,16 +34,12 @@ at::Tensor clip_grad_norm(const std::vector<at::Tensor>& gradients, std::optiona
 
 GradientNorms clip_grad_norm(const std::vector<at::Tensor>& gradients, std::optional<double> max_norm,
                              const std::vector<std::size_t>& group_of, std::size_t groups, ClipMode mode,
-                             const std::function<void(at::Tensor&)>& sum) {
+                             const std::function<at::Tensor(const at::Tensor&)>& over_ranks) {
   TORCH_CHECK(group_of.size() == gradients.size(), "clip_grad_norm: ", gradients.size(), " gradients, groups of ",
               group_of.size());
   const c10::NoGradGuard no_grad;
   std::vector<at::Tensor> norms = compute_norms(gradients);
-  if (sum && !norms.empty()) {
-    at::Tensor squares = at::stack(norms).square();
-    sum(squares);
-    norms = squares.sqrt().unbind();
-  }
+  if (over_ranks && !norms.empty()) norms = over_ranks(at::stack(norms)).unbind();
   GradientNorms out{joint_norm(norms), {}, {}};
   for (std::size_t group = 0; group < groups; ++group) {
     std::vector<at::Tensor> own;

@@ -32,10 +32,10 @@ struct GradientNorms {
 };
 
 /// Clips in the given mode, and also returns the norm of each of `groups` groups; gradient i belongs to the group group_of[i]. The group
-/// norms are computed from the tensors' norms, which the global norm needs anyway. If other ranks have parts of the gradients, `sum` adds the
-/// squares of the parts' norms, float32 [gradients], over the ranks.
+/// norms are computed from the tensors' norms, which the global norm needs anyway. If other ranks have parts of the gradients,
+/// `over_ranks` returns the norms of the whole gradients, float32 [gradients], from those of this rank's parts.
 GradientNorms clip_grad_norm(const std::vector<at::Tensor>& gradients, std::optional<double> max_norm,
                              const std::vector<std::size_t>& group_of, std::size_t groups,
-                             ClipMode mode = ClipMode::global, const std::function<void(at::Tensor&)>& sum = {});
+                             ClipMode mode = ClipMode::global, const std::function<at::Tensor(const at::Tensor&)>& over_ranks = {});
 
 }  // namespace tessera

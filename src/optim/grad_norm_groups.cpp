@@ -38,9 +38,8 @@ GradientNorms clip_gradients(const Optimizer& optimizer, const GradNormGroups& g
     group_of.push_back(groups.of[i]);
   }
   const bool later = max_norm && mode == ClipMode::global && optimizer.applies_factor() && !gradients.empty();
-  std::function<void(at::Tensor&)> sum;
-  if (optimizer.gradient_shards()) sum = [&](at::Tensor& squares) { optimizer.sum_of_own(squares); };
-  GradientNorms norms = clip_grad_norm(gradients, later ? std::nullopt : max_norm, group_of, groups.names.size(), mode, sum);
+  const auto over_ranks = [&](const at::Tensor& own) { return optimizer.norms_over_ranks(own); };
+  GradientNorms norms = clip_grad_norm(gradients, later ? std::nullopt : max_norm, group_of, groups.names.size(), mode, over_ranks);
   if (later) norms.factor = clip_factor(norms.global, *max_norm);
   return norms;
 }

@@ -19,12 +19,7 @@ at::Tensor Lamb::whole_norms(const Group& group, const std::vector<at::Tensor>& 
 void Lamb::measure(const std::vector<Group>& groups) {
   std::vector<at::Tensor> all;
   for (const Group& group : groups) all.insert(all.end(), group.gradients.begin(), group.gradients.end());
-  grad_norm_ = global_norm(all);
-  if (gradient_shards()) {
-    grad_norm_ = grad_norm_.square();
-    sum_of_own(grad_norm_);
-    grad_norm_ = grad_norm_.sqrt();
-  }
+  grad_norm_ = norms_over_ranks(global_norm(all));
   trust_ratios_.assign(parameters().size(), at::Tensor());
 }
 

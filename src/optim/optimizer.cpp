@@ -73,8 +73,11 @@ std::vector<at::Tensor> Optimizer::gradients() const {
   return out;
 }
 
-void Optimizer::sum_of_own(at::Tensor& numbers) const {
-  if (gradients_) shards_->group().all_reduce(numbers);
+at::Tensor Optimizer::norms_over_ranks(const at::Tensor& own) const {
+  if (!gradients_) return own;
+  at::Tensor squares = own.square();
+  shards_->group().all_reduce(squares);
+  return squares.sqrt();
 }
 
 void Optimizer::round_moments(std::uint64_t seed) {
@@ -322,6 +325,14 @@ StatePart Optimizer::part() const {
   return out;
 }
 
+std::int64_t Optimizer::state_bytes() const {
+  std::int64_t bytes = 0;
+  for (const std::vector<at::Tensor>& moment : moments_)
+    for (std::size_t i = 0; i < moment.size(); ++i)
+      if (moment[i].defined()) bytes += parameters_[i].tensor.numel() * static_cast<std::int64_t>(moment[i].element_size());
+  return bytes;
+}
+
 void Optimizer::load_state(const std::map<std::string, at::Tensor>& state, const std::string& origin) {
   const auto step = state.find("step");
   if (step == state.end()) user_error(origin, ": the optimizer's state lacks step");
@@ -337,64 +348,75 @@ void Optimizer::load_state(const std::map<std::string, at::Tensor>& state, const
   load_state({all}, step->second.item<std::int64_t>(), origin);
 }
 
-void Optimizer::load_state(const std::vector<StatePart>& parts, std::int64_t step, const std::string& origin) {
-  const c10::NoGradGuard no_grad;
-  struct Wanted {
-    std::size_t moment = 0, index = 0;
-    std::int64_t found = 0;  // elements in the parts; -1 before the first one
-    at::Tensor whole;        // in the parts' order of elements, if that is not the parameter's
-  };
-  std::map<std::string, Wanted> known;
+/// A moment that load_state() looks for in the parts.
+struct Optimizer::WantedMoment {
+  std::size_t moment = 0, index = 0;
+  std::int64_t found = -1;  // elements in the parts; -1 before the first one
+  at::Tensor whole;         // in the parts' order of elements, if that is not the parameter's
+};
+
+// Returns the moments by their names, after it has checked that the parts hold all of their elements and nothing else.
+Optimizer::WantedMoments Optimizer::wanted_of(const std::vector<StatePart>& parts, const std::string& origin) const {
+  WantedMoments out;
   for (std::size_t k = 0; k < moments().size(); ++k)
     for (std::size_t i = 0; i < parameters_.size(); ++i)
-      if (moments()[k][i].defined()) known[moment_name(k, i)] = {k, i, -1, {}};
+      if (moments()[k][i].defined()) out[moment_name(k, i)] = {.moment = k, .index = i};
   for (const StatePart& part : parts)
     for (const auto& [name, place] : part.places) {
-      const auto found = known.find(name);
-      if (found == known.end()) user_error(origin, ": the optimizer's state holds ", name, ", which no parameter here has");
-      const at::IntArrayRef expected = parameters_[found->second.index].tensor.sizes();
+      const auto wanted = out.find(name);
+      if (wanted == out.end()) user_error(origin, ": the optimizer's state holds ", name, ", which no parameter here has");
+      const at::IntArrayRef expected = parameters_[wanted->second.index].tensor.sizes();
       if (expected != at::IntArrayRef(place.sizes))
         user_error(origin, ": the optimizer's ", name, " has shape ", at::IntArrayRef(place.sizes), ", expected ", expected);
-      found->second.found = std::max<std::int64_t>(found->second.found, 0) + place.end - place.begin;
+      wanted->second.found = std::max<std::int64_t>(wanted->second.found, 0) + place.end - place.begin;
     }
-  for (const auto& [name, wanted] : known)
-    if (wanted.found != parameters_[wanted.index].tensor.numel()) user_error(origin, ": the optimizer's state lacks ", wanted.found > 0 ? "elements of " : "", name);
+  for (const auto& [name, wanted] : out)
+    if (wanted.found != parameters_[wanted.index].tensor.numel())
+      user_error(origin, ": the optimizer's state lacks ", wanted.found > 0 ? "elements of " : "", name);
+  return out;
+}
 
-  // Returns the elements of the place that this rank keeps, of which those of a tensor in another order are only known once it is whole.
-  const auto needed = [&](const std::string& name, const StatePart::Place& place) -> Piece {
-    const std::size_t i = known.at(name).index;
-    const at::Tensor& parameter = parameters_[i].tensor;
-    const Piece own = !shards_ ? Piece{i, 0, parameter.numel()} : shards_->own(i).value_or(Piece{i, 0, 0});
-    if (at::IntArrayRef(place.strides) != parameter.strides()) return own.begin < own.end ? Piece{i, place.begin, place.end} : Piece{i, 0, 0};
-    const std::int64_t begin = std::max(place.begin, own.begin);
-    return {i, begin, std::max(begin, std::min(place.end, own.end))};
-  };
-  for (const StatePart& part : parts) {
-    if (std::ranges::none_of(part.places, [&](const auto& each) { const Piece piece = needed(each.first, each.second); return piece.begin < piece.end; }))
-      continue;
-    const std::map<std::string, at::Tensor> tensors = part.read();
-    for (const auto& [name, place] : part.places) {
-      const Piece piece = needed(name, place);
-      if (piece.begin == piece.end) continue;
-      Wanted& wanted = known.at(name);
-      const auto found = tensors.find(name);
-      if (found == tensors.end() || found->second.numel() != place.end - place.begin)
-        user_error(origin, ": damaged: the elements of the optimizer's ", name, " are not those that its description names");
-      at::Tensor to;
-      if (at::IntArrayRef(place.strides) == parameters_[wanted.index].tensor.strides()) {
-        const std::int64_t first = shards_ ? shards_->own(wanted.index)->begin : 0;
-        to = elements_of(moments()[wanted.moment][wanted.index]).slice(0, piece.begin - first, piece.end - first);
-      } else {
-        if (!wanted.whole.defined()) wanted.whole = at::empty_strided(place.sizes, place.strides, found->second.options());
-        to = elements_of(wanted.whole).slice(0, piece.begin, piece.end);
-      }
-      to.copy_(found->second.slice(0, piece.begin - place.begin, piece.end - place.begin));
+// Returns the elements of the place that this rank keeps. Of a tensor in another order, these are only known once it is whole.
+Piece Optimizer::needed(std::size_t index, const StatePart::Place& place) const {
+  const at::Tensor& parameter = parameters_[index].tensor;
+  const Piece own = !shards_ ? Piece{index, 0, parameter.numel()} : shards_->own(index).value_or(Piece{index, 0, 0});
+  if (at::IntArrayRef(place.strides) != parameter.strides())
+    return own.begin < own.end ? Piece{index, place.begin, place.end} : Piece{index, 0, 0};
+  const std::int64_t begin = std::max(place.begin, own.begin);
+  return {index, begin, std::max(begin, std::min(place.end, own.end))};
+}
+
+// Reads a part if this rank keeps any of its elements.
+void Optimizer::load_part(const StatePart& part, WantedMoments& wanted, const std::string& origin) {
+  std::map<std::string, at::Tensor> tensors;
+  for (const auto& [name, place] : part.places) {
+    WantedMoment& moment = wanted.at(name);
+    const Piece piece = needed(moment.index, place);
+    if (piece.begin == piece.end) continue;
+    if (tensors.empty()) tensors = part.read();
+    const auto found = tensors.find(name);
+    if (found == tensors.end() || found->second.numel() != place.end - place.begin)
+      user_error(origin, ": damaged: the elements of the optimizer's ", name, " are not those that its description names");
+    at::Tensor to;
+    if (at::IntArrayRef(place.strides) == parameters_[moment.index].tensor.strides()) {
+      const std::int64_t first = shards_ ? shards_->own(moment.index)->begin : 0;
+      to = elements_of(moments()[moment.moment][moment.index]).slice(0, piece.begin - first, piece.end - first);
+    } else {
+      if (!moment.whole.defined()) moment.whole = at::empty_strided(place.sizes, place.strides, found->second.options());
+      to = elements_of(moment.whole).slice(0, piece.begin, piece.end);
     }
+    to.copy_(found->second.slice(0, piece.begin - place.begin, piece.end - place.begin));
   }
-  for (const auto& [name, wanted] : known)
-    if (wanted.whole.defined())
-      moments()[wanted.moment][wanted.index].copy_(
-          own_part(wanted.index, at::empty_like(parameters_[wanted.index].tensor, wanted.whole.options()).copy_(wanted.whole)));
+}
+
+void Optimizer::load_state(const std::vector<StatePart>& parts, std::int64_t step, const std::string& origin) {
+  const c10::NoGradGuard no_grad;
+  WantedMoments wanted = wanted_of(parts, origin);
+  for (const StatePart& part : parts) load_part(part, wanted, origin);
+  for (const auto& [name, moment] : wanted)
+    if (moment.whole.defined())
+      moments()[moment.moment][moment.index].copy_(
+          own_part(moment.index, at::empty_like(parameters_[moment.index].tensor, moment.whole.options()).copy_(moment.whole)));
   steps_ = step;
   if (missed_.defined()) missed_.zero_();
 }

@@ -15,11 +15,11 @@ bool allows_other_data(const std::vector<std::string>& allowed) {
 
 // Returns the micro-batch that a checkpoint's configuration contains. A resumed run with micro_batch `auto` keeps the number that was
 // chosen when the run first started.
-MicroBatch micro_batch_of(const std::string& yaml, const std::string& folder) {
+config::SamplesAtATime micro_batch_of(const std::string& yaml, const std::string& folder) {
   const config::Node tree = config::parse_yaml(yaml, folder);
   const config::Node* training = tree.find("training");
   const config::Node* node = training != nullptr ? training->find("micro_batch") : nullptr;
-  return node != nullptr ? config::Value<MicroBatch>::read(*node, "training.micro_batch", {}) : MicroBatch{};
+  return node != nullptr ? config::Value<config::SamplesAtATime>::read(*node, "training.micro_batch", {}) : config::SamplesAtATime{};
 }
 
 }  // namespace

@@ -40,6 +40,7 @@ Trainer::Trainer(const Config& config, const Resume& resume, const ProcessGroup&
       heartbeat_(group, config.distributed.heartbeat),
       folder_(config.run.path()),
       lock_(take_run_folder(config, group)),
+      tiles_(settle_chunks(config_, group)),
       run_(build_on_all_ranks(config_, group)),
       gradients_(make_reducer(run_, config, group)),
       runner_(config_, group_, run_, gradients_, heartbeat_),

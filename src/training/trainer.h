@@ -95,6 +95,7 @@ class Trainer {
   Heartbeat heartbeat_;
   std::string folder_;
   std::unique_ptr<io::FileLock> lock_;  // lock on the run's folder, on rank 0
+  std::string tiles_;  // what `chunk: auto` has chosen, for the log
   TrainingRun run_;
   GradientReducer gradients_;
   StepRunner runner_;

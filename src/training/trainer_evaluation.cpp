@@ -104,10 +104,9 @@ bool Trainer::evaluate_on_all_ranks() {
   const MergedAdapters merged(*model);  // merges adapters in the same way as for the model file
   const DualEncoderEmbedder embedder(model, run_.tokenizer);
   EvaluationContext context = evaluation_context(run_, config_, state_.step);
-  context.shares_loss = true;
   const auto measure = [&] {
     const EmbeddingRanks ranks(group_);  // its destructor ends the other ranks' work, also if a task throws
-    const RankEmbedder shared(embedder, ranks, context.threads);
+    const RankEmbedder shared(embedder, ranks, context.threads, /*shares_loss=*/true);
     context.ranks = &shared;
     return run_evaluation(shared, context);
   };

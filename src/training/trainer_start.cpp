@@ -6,7 +6,6 @@
 #include <ATen/Parallel.h>
 #include <c10/util/StringUtil.h>
 
-#include "src/base/host.h"
 #include "src/data/data_fingerprint.h"
 #include "src/distributed/agreement.h"
 #include "src/ops/tuning.h"
@@ -140,6 +139,7 @@ void Trainer::print_plan() const {
   log::info("model: image tower ", config_.model.image.encoder.name, ", text tower ",
             config_.model.text ? config_.model.text->encoder.name : "none", "; objective ", config_.objective.name,
             ", optimizer ", config_.optimizer.name);
+  if (!tiles_.empty()) log::info(tiles_);
   log::info("parameters ", describe(count_parameters(run_)));
   log::info("data: ", run_.train->describe(), "; ", with_thousands(samples * group_.size()), " samples per step (", batch,
             " x ", config_.training.accumulation, of_each, ranks, "), ",
@@ -157,9 +157,7 @@ PlanSettings Trainer::plan_settings() const {
   out.rank = group_.rank();
   out.ranks = group_.size();
   if (group_.alone()) return out;
-  const auto host = static_cast<std::int64_t>(std::hash<std::string>{}(machine_name()));
-  const at::Tensor hosts = group_.all_gather(at::full({1}, host, at::kLong));
-  out.ranks_here = out.started = static_cast<int>((hosts == host).sum().item<std::int64_t>());
+  out.ranks_here = out.started = ranks_on_this_machine(group_);
   for (const NamedParameter& parameter : run_.optimizer->parameters())
     out.allocated += static_cast<std::int64_t>(parameter.tensor.nbytes());  // memory of the gradient reducer's buckets
   return out;

@@ -65,6 +65,7 @@ using AvailableMemory = FolderTest;
 
 TEST_F(AvailableMemory, IsLimitedByEveryControlGroupAroundTheProcessButNotByItsCache) {
   const auto left = [&] { return left_in_control_groups(path("list"), path("tree")); };
+  const auto limit = [&] { return left_in_control_groups(path("list"), path("tree"), /*whole=*/true); };
   write("list", "0::/job/step\n");
   write("tree/job/step/memory.max", "max\n");
   EXPECT_EQ(left(), std::numeric_limits<std::int64_t>::max());
@@ -72,11 +73,13 @@ TEST_F(AvailableMemory, IsLimitedByEveryControlGroupAroundTheProcessButNotByItsC
   write("tree/job/memory.current", "900\n");
   write("tree/job/memory.stat", "anon 300\ninactive_file 500\n");
   EXPECT_EQ(left(), 600);
+  EXPECT_EQ(limit(), 1000);
   write("list", "4:cpu,memory:/job\n3:cpuset:/\n0::/\n");
   write("tree/memory/job/memory.limit_in_bytes", "800\n");
   write("tree/memory/job/memory.usage_in_bytes", "700\n");
   write("tree/memory/job/memory.stat", "total_inactive_file 100\n");
   EXPECT_EQ(left(), 200);
+  EXPECT_EQ(limit(), 800);
 }
 
 }  // namespace

@@ -85,6 +85,59 @@ TEST(MicroBatch, AutoResumesWithTheNumberOfTheCheckpoint) {
   EXPECT_EQ(setting_of(folder / "again/config.yaml"), "3");
 }
 
+TEST(Chunk, AutoChoosesTilesIfSimilaritiesTakeMoreThanATenthOfTheMemory) {
+  const auto chosen = [](const std::string& objective, int ranks, double bytes_of_the_tenth, const std::string& key) {
+    Config config = tiny_config("runs/x", {"objective=" + objective});
+    const std::string line = settle_chunks(config, ranks, std::llround(10 * bytes_of_the_tenth));
+    const auto all = chunk_settings(config);
+    const auto found = std::ranges::find(all, key, &ChunkSetting::path);
+    EXPECT_NE(found, all.end()) << key;
+    EXPECT_FALSE(found->chunk.automatic);
+    const std::string number = found->chunk.samples ? std::to_string(*found->chunk.samples) : "null";
+    EXPECT_TRUE(line.starts_with(key + " auto: " + number + ", because the similarities of 8 x ")) << line;
+    return number;
+  };
+  const double clip = 8 * 4 * 8 * 8;
+  EXPECT_EQ(chosen("{name: clip, chunk: auto}", 1, clip, "objective.chunk"), "null");
+  EXPECT_EQ(chosen("{name: clip, chunk: auto}", 1, clip - 1, "objective.chunk"), "256");
+  EXPECT_EQ(chosen("{name: siglip, chunk: auto}", 4, 4 * clip, "objective.chunk"), "null");
+  EXPECT_EQ(chosen("{name: siglip, chunk: auto}", 4, 4 * clip - 1, "objective.chunk"), "256");
+  const std::string sum = "{name: weighted_sum, objectives: [{name: clip, settings: {chunk: 7}}, {name: siglip, settings: {chunk: auto}}]}";
+  EXPECT_EQ(chosen(sum, 1, clip - 1, "objective.objectives.1.chunk"), "256");
+  // Images have 4 patches. The texts of all ranks have 24 tokens of width 8, with their gradients.
+  const double tokens = 4 * 2 * 24 * 8, numbers_of_filip = 8 + 1.25 * (4 + 24);
+  EXPECT_EQ(chosen("{name: filip, chunk: auto}", 1, clip, "objective.chunk"), "null");
+  for (const auto& [objective, numbers] : {std::pair("filip", numbers_of_filip), std::pair("pacl", 8. + 16 * 4), std::pair("gloria", 8. + 13 * 4 * 24)}) {
+    const std::string setting = concat("{name: ", objective, ", chunk: auto}");
+    const double bytes = 4 * numbers * 8 * 16 + 16 * tokens;
+    EXPECT_EQ(chosen(setting, 2, bytes, "objective.chunk"), "null");
+    EXPECT_EQ(chosen(setting, 2, bytes - 1, "objective.chunk"), "256");
+  }
+  Config without = tiny_config("runs/x", {"objective={name: clip, chunk: 3}"});
+  EXPECT_EQ(settle_chunks(without, 1, 1), "");
+  EXPECT_EQ(chunk_settings(without).at(0).chunk.samples, 3);
+}
+
+TEST(Chunk, AutoIsResolvedAtTheStartAndMayResumeAnyNumber) {
+  const TemporaryFolder folder;
+  const auto trained_with = [&](const std::string& name, const std::string& chunk, const std::string& resume) {
+    Trainer trainer(tiny_config(folder / name, {"objective={name: clip, chunk: " + chunk + "}"}), resume);
+    EXPECT_EQ(trainer.run(), Outcome::finished);
+    return end_of(trainer);
+  };
+  const auto whole = trained_with("run", "auto", "none");
+  expect_equal(whole, trained_with("null", "null", "none"));
+  EXPECT_TRUE(contains(io::read_file(folder / "run/log.txt"),
+                       "objective.chunk auto: null, because the similarities of 8 x 8 pairs would take "));
+  EXPECT_FALSE(contains(io::read_file(folder / "run/config.yaml"), "auto: "));
+  EXPECT_TRUE(contains(io::read_file(folder / "run/config.yaml"), "chunk: ~"));
+  trained_with("tiles", "3", "none");
+  trained_with("resumed", "auto", folder / "tiles/checkpoints/step_0000003");
+  const auto expected = rows(folder / "run"), got = rows(folder / "resumed");
+  ASSERT_EQ(got.size(), 3U);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(got[i]["loss"].get<double>(), expected[i + 3]["loss"].get<double>(), 1e-4);
+}
+
 TEST(OutOfMemory, ReportsThePlanAndTheWaysOutInOneLine) {
   const TemporaryFolder folder;
   Trainer trainer(tiny_config(folder / "run", {"data.loader.batch_size=40"}), "none");

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "src/data/image/encode.h"
 #include "src/data/shapes/shapes.h"
 #include "src/measure/step_meter.h"
 #include "src/training/memory/memory_plan.h"
@@ -550,6 +551,8 @@ class Damaged : public IndexedSource {
   std::int64_t size() const override { return shapes_.size(); }
   Sample get(std::int64_t index) const override {
     Sample sample = shapes_.get(index);
+    for (std::int64_t i = 0; i < std::ssize(sample.mask); ++i) sample.depth.push_back(1 + 0.01f * static_cast<float>((i * i + index) % 97));
+    if (index % 4 == 1) sample.encoded = encode_png(std::exchange(sample.image, {}));
     if (index % 4 != 0) return sample;
     sample.image = {};
     sample.encoded = "not an image";
@@ -573,7 +576,9 @@ TEST_F(RanksTest, EvaluationOnAllRanksMatchesOneProcess) {
   const std::vector<std::string> settings = {
       "training.steps=1", "evaluation.at_start=true", "evaluation.batch_size=4", "training.ema={decay: 0.5}", "evaluation.weights=ema",
       "evaluation.tasks=[{name: zero_shot, source: {name: test_damaged}}, {name: retrieval}, {name: retrieval, source: {name: test_damaged}}, "
-      "{name: segmentation}, {name: knn, train: {name: test_damaged}}, {name: validation_loss, batch_size: 8}]"};
+      "{name: segmentation}, {name: segmentation, source: {name: test_damaged}}, {name: fgovd, source: {name: test_damaged}}, "
+      "{name: depth_probe, source: {name: test_damaged}, train: {name: test_damaged}}, {name: segmentation_probe, train: {name: test_damaged}}, "
+      "{name: hard_negatives, source: {name: test_damaged}}, {name: knn, train: {name: test_damaged}}, {name: validation_loss, batch_size: 8}]"};
   const auto results = [&](int ranks) {
     const std::string name = std::to_string(ranks);
     run(ranks, name, settings);

@@ -49,12 +49,21 @@ TEST(MetricsRow, StatusShowsSpeedAndNotableWaiting) {
 
 // In the first two steps, rank 2 comes last; in the third, rank 0 does. The transfer itself takes 1, 1 and 2 seconds.
 TEST(MetricsRow, NamesTheRankForWhichTheOthersWait) {
-  const SlowestRank slowest = slowest_rank(at::tensor({4., 3., 2., 3., 3., 3., 1., 1., 5.}, at::kDouble).view({3, 3}));
+  const at::Tensor waited = at::tensor({4., 3., 2., 3., 3., 3., 1., 1., 5.}, at::kDouble).view({3, 3});
+  const at::Tensor nothing = at::zeros({3, 3}, at::kDouble);
+  const SlowestRank slowest = slowest_rank(waited, nothing);
   EXPECT_EQ(slowest.rank, 2);
   EXPECT_DOUBLE_EQ(slowest.seconds, (5 + 4 + 4) / 3.0);
   EXPECT_DOUBLE_EQ(slowest.of_waiting, 9 / 13.0);
-  EXPECT_EQ(slowest_rank(at::ones({3, 2}, at::kDouble)).seconds, 0) << "nobody waits for another one";
-  EXPECT_EQ(slowest_rank(at::ones({3, 0}, at::kDouble)).of_waiting, 0);
+  EXPECT_EQ(slowest_rank(at::ones({3, 2}, at::kDouble), at::zeros({3, 2}, at::kDouble)).seconds, 0) << "nobody waits for another one";
+  EXPECT_EQ(slowest_rank(at::ones({3, 0}, at::kDouble), at::zeros({3, 0}, at::kDouble)).of_waiting, 0);
+
+  // The device of rank 1 needs the longest for its forward passes, and the hosts do not wait.
+  const at::Tensor computed = at::tensor({1., 1., 1., 2., 3., 1., 1., 2., 1.5}, at::kDouble).view({3, 3});
+  const SlowestRank device = slowest_rank(nothing, computed);
+  EXPECT_EQ(device.rank, 1);
+  EXPECT_DOUBLE_EQ(device.seconds, (2 + 3 + 1) / 3.0);
+  EXPECT_DOUBLE_EQ(device.of_waiting, 5 / 6.0);
 
   MetricsRow record = some_record();
   record.wait_share = 0;

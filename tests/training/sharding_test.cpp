@@ -1,6 +1,7 @@
 // Tests optimizers whose state is sharded over ranks. Outside run_ranks, this process must not compute anything; ranks.h says why.
 #include <filesystem>
 #include <set>
+#include <thread>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -183,6 +184,10 @@ TEST_P(ShardedOptimizer, MatchesTheUnshardedOneOnAnyNumberOfRanks) {
       if (group.first())
         for (const auto& [name, tensor] : values(*first, saved)) expect_same(tensor, at_three.at(name), name);
       EXPECT_TRUE(group.first() || saved.empty());
+      std::int64_t bytes = 0;
+      for (const auto& [name, tensor] : at_three)
+        if (name.starts_with("state.") && name != "state.step") bytes += static_cast<std::int64_t>(tensor.nbytes());
+      EXPECT_EQ(first->state_bytes(), bytes);
 
       // Resumes from the state that a single process saved.
       const auto second = GetParam().make(parameters());
@@ -371,37 +376,79 @@ TEST_F(ShardedRun, EachRankSavesItsPartOfTheState) {
   }
 }
 
-TEST_F(ShardedRun, APartThatARankCannotWriteLeavesTheEarlierCheckpointAndTheRun) {
-  const std::vector<std::string> settings{"distributed.shard=gradients", "checkpoint.every_steps=2", "data.loader.batch_size=4"};
+/// Runs in which the disk of one rank is full while step 4 is saved. A save is due at every second step and at the end.
+class FullDiskOfARank : public ShardedRun {
+ protected:
+  static inline const std::vector<std::string> kSaves{"training.steps=7", "checkpoint.every_steps=2", "checkpoint.keep_last=4",
+                                                      "data.loader.batch_size=4"};
+
+  /// Trains one rank. `file` is the last one that the rank `writer` writes of each checkpoint. Its disk is full from the step after the one in
+  /// which the checkpoint of step 2 was written until the ranks have agreed on the save of step 4, as they do before they save step 6.
+  static void train_with_full_disk(Trainer& trainer, const ProcessGroup& group, const std::string& folder, int writer, const std::string& file) {
+    namespace fs = std::filesystem;
+    const std::string checkpoints = folder + "/checkpoints/";
+    std::optional<FullDisk> full;
+    step_observer() = [&](const StepContext& context) {
+      if (group.rank() != writer) return;
+      const auto written = [&] { return fs::exists(checkpoints + ".writing_step_0000002/" + file + ".facts") || fs::exists(checkpoints + "step_0000002"); };
+      while (context.step == 3 && !written()) std::this_thread::yield();
+      if (context.step == 3) full.emplace(1000);
+      if (context.step == 6) full.reset();
+    };
+    EXPECT_EQ(trainer.run(), Outcome::finished);
+    step_observer() = nullptr;
+    if (!group.first()) return;
+    for (const char* saved : {"step_0000002", "step_0000007"}) EXPECT_TRUE(fs::exists(checkpoints + saved)) << saved;
+    EXPECT_FALSE(fs::exists(checkpoints + "step_0000004"));
+    EXPECT_TRUE(contains(io::read_file(folder + "/log.txt"), "step 4 is not saved: a rank could not write its part of the checkpoint"));
+  }
+};
+
+TEST_F(FullDiskOfARank, LeavesTheEarlierCheckpointAndTheRun) {
+  const auto settings = with(kSaves, {"objective={name: test_observed}", "distributed.shard=gradients"});
   for (const char* background : {"true", "false"}) {
     const std::string folder = folder_ / (std::string("full_") + background);
     const auto got = run_ranks(2, [&](const ProcessGroup& group) -> Tensors {
-      std::optional<FullDisk> full;
-      step_observer() = [&](const StepContext& context) {
-        if (group.rank() != 1) return;
-        if (context.step == 2 || context.step == 3) full.emplace(1000);
-        if (context.step == 4) full.reset();
-      };
-      const auto of_run = with(settings, {"objective={name: test_observed}", std::string("checkpoint.background=") + background});
-      Trainer trainer(tiny_config(folder, of_run), "none", group);
-      EXPECT_EQ(trainer.run(), Outcome::finished);
-      step_observer() = nullptr;
-      if (group.first()) {
-        std::vector<std::string> names;
-        for (const std::string& each : CheckpointFolder(folder + "/checkpoints", 9).list()) names.push_back(std::filesystem::path(each).filename());
-        EXPECT_EQ(names, (std::vector<std::string>{"step_0000002", "step_0000006"}));
-        EXPECT_TRUE(contains(io::read_file(folder + "/log.txt"), "step 4 is not saved: a rank could not write its part"));
-      }
+      Trainer trainer(tiny_config(folder, with(settings, {std::string("checkpoint.background=") + background})), "none", group);
+      train_with_full_disk(trainer, group, folder, 1, "optimizer_0001_of_0002.safetensors");
       return end_of(trainer);
     });
     run_ranks(2, [&](const ProcessGroup& group) -> Tensors {
-      const auto of_run = with(settings, {"objective={name: test_observed}"});
-      Trainer trainer(tiny_config(folder_ / (std::string("resumed_") + background), of_run), folder + "/checkpoints/step_0000002", group);
+      Trainer trainer(tiny_config(folder_ / (std::string("resumed_") + background), settings), folder + "/checkpoints/step_0000002", group);
       EXPECT_EQ(trainer.run(), Outcome::finished);
       tessera::expect_equal(end_of(trainer), got[static_cast<std::size_t>(group.rank())]);
       return {};
     });
   }
+}
+
+// Rank 1 writes the averages, and rank 2 the teacher, whether or not the optimizer's state is sharded.
+TEST_F(FullDiskOfARank, LosesTheAveragesThatThisRankWrites) {
+  struct Case {
+    int writer;
+    std::string file;
+    std::vector<std::string> settings;
+  };
+  const std::string average = "training.ema={decay: 0.9}";
+  const std::vector<Case> cases{
+      {1, "ema.safetensors", {"objective={name: test_observed}", average}},
+      {1, "optimizer_0001_of_0003.safetensors", {"objective={name: test_observed}", average, "distributed.shard=optimizer"}},
+      {2, "teacher.safetensors", {"objective={name: weighted_sum, objectives: [{name: test_teacher}, {name: test_observed}]}", average}}};
+  for (const Case& each : cases)
+    for (const char* background : {"true", "false"}) {
+      SCOPED_TRACE(concat(each.file, ", background ", background));
+      const std::string folder = folder_ / concat(each.file, background);
+      run_ranks(3, [&](const ProcessGroup& group) -> Tensors {
+        const auto of_run = with(with(kSaves, each.settings), {std::string("checkpoint.background=") + background});
+        Trainer trainer(tiny_config(folder, of_run), "none", group);
+        train_with_full_disk(trainer, group, folder, each.writer, each.file);
+        if (!group.first()) return {};
+        const Checkpoint last = load_checkpoint(folder + "/checkpoints/step_0000007");
+        tessera::expect_equal(last.ema, trainer.training_run().ema->averages());
+        if (each.writer == 2) tessera::expect_equal(last.teacher, trainer.training_run().teacher->ema.averages());
+        return {};
+      });
+    }
 }
 
 TEST_F(ShardedGradients, CannotBeRecorded) {

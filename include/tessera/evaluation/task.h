@@ -41,7 +41,6 @@ struct EvaluationContext {
   // skipped samples that the log has already reported; null: each pass over the data reports its skipped samples
   std::shared_ptr<ReportedSamples> reported;
   const RankEmbedder* ranks = nullptr;  // the embedder with which all ranks read and decode images; null: only this rank does
-  bool shares_loss = false;             // whether the other ranks have `loss`, too
   /// Called after each batch of images; may be empty.
   std::function<void(std::int64_t done, std::int64_t total)> progress;
 };

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <tessera/config/samples_at_a_time.h>
 #include <tessera/objectives/objective.h>
 
 namespace tessera {
@@ -17,7 +18,7 @@ struct PairSettings {
   std::string text_view = "caption";
   bool skip_absent = false;
   bool mask_duplicates = false;
-  std::optional<std::int64_t> chunk;
+  config::SamplesAtATime chunk;
 
   /// Returns the needs of the two views. They are the arguments `image` and `text`, plus what the settings in this struct require.
   Needs needs(ViewNeeds image = {}, ViewNeeds text = {}) const;
@@ -32,8 +33,8 @@ void fields(auto& v, PairSettings& s) {
   v("mask_duplicates", s.mask_duplicates,
     "pairs of the batch that have the same image or the same caption are left out of each other's sums instead of counting as negatives");
   v("chunk", s.chunk,
-    "number of pairs per tile: to save memory, similarities are computed tile by tile, and again in the backward pass; null: all at once",
-    config::at_least(1));
+    "number of pairs per tile: to save memory, similarities are computed tile by tile, and again in the backward pass; auto: trainer "
+    "computes them in tiles of 256 pairs if they would take more than a tenth of the device's memory otherwise; null: all at once");
 }
 
 /// Settings of objectives with InfoNCE terms.

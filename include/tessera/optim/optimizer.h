@@ -17,6 +17,7 @@ namespace tessera {
 
 class FlatShards;
 struct GradientShards;
+struct Piece;
 class WeightCopies;
 
 /// A trainable tensor with its name in checkpoints. The name also decides whether the tensor has weight decay.
@@ -125,8 +126,9 @@ class Optimizer {
   const at::Tensor& gradient(std::size_t index) const;
   /// The gradients of all parameters that have one.
   std::vector<at::Tensor> gradients() const;
-  /// Sums numbers of this rank's elements over the ranks if the gradients are sharded. Collective then.
-  void sum_of_own(at::Tensor& numbers) const;
+  /// Returns the norms of gradients over all ranks, given those of gradients(). Collective if the gradients are sharded; otherwise these are
+  /// the same.
+  at::Tensor norms_over_ranks(const at::Tensor& own) const;
 
   double peak_learning_rate() const { return peak_; }
   /// The number of calls of step(), minus the skipped updates that take_back() has subtracted.
@@ -147,6 +149,8 @@ class Optimizer {
   std::map<std::string, at::Tensor> gather_state() const;
   /// After shard(), returns the elements of the moments that this rank keeps. The tensors share memory with the optimizer.
   StatePart part() const;
+  /// The number of bytes of the moments of all ranks, each element counted once.
+  std::int64_t state_bytes() const;
   /// Loads a whole state. Throws UserError naming `origin` and the tensor that is missing, left over or of the wrong shape.
   void load_state(const std::map<std::string, at::Tensor>& state, const std::string& origin);
   /// Loads a whole state after `step` updates from parts, which any number of ranks may have kept. Reads only the parts of which this rank
@@ -206,6 +210,11 @@ class Optimizer {
   std::vector<std::vector<at::Tensor>>& moments() const;
   std::string moment_name(std::size_t moment, std::size_t index) const;
   std::vector<at::Tensor> tensors() const;
+  struct WantedMoment;
+  using WantedMoments = std::map<std::string, WantedMoment>;
+  WantedMoments wanted_of(const std::vector<StatePart>& parts, const std::string& origin) const;
+  Piece needed(std::size_t index, const StatePart::Place& place) const;
+  void load_part(const StatePart& part, WantedMoments& wanted, const std::string& origin);
 
   std::vector<NamedParameter> parameters_;
   double weight_decay_;

@@ -144,6 +144,14 @@ Image take_image(Sample& sample, const Decoding& decoding, ImageNotes* notes) {
   });
 }
 
+void take_size(Sample& sample, const Decoding& decoding) {
+  if (!sample.image.empty()) return;
+  const ImageHeader header = read_at("sample " + sample.key, {}, [&] { return check_image(sample.encoded, kDefaultMaxPixels, decoding); });
+  if (decoding.exif_rotation) turn_annotations(sample, stored_size(header), header.orientation);
+  sample.image.height = header.height;
+  sample.image.width = header.width;
+}
+
 Image turned(const Image& image, int orientation) {
   if (orientation < 2 || orientation > 8) return image;
   const config::Size size{image.height, image.width}, shown = turned_size(size, orientation);

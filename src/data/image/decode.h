@@ -54,6 +54,10 @@ std::uint64_t image_fingerprint(const Sample& sample);
 /// naming the key.
 Image take_image(Sample& sample, const Decoding& decoding = {}, ImageNotes* notes = nullptr);
 
+/// Does the same with an image whose pixels are not needed: sets the size of the sample's image and turns mask, depth and boxes. Throws
+/// SampleError if the header of the image is damaged.
+void take_size(Sample& sample, const Decoding& decoding);
+
 /// Decodes the part of the image that the crops need. With `scaling`, a JPEG is decoded at 1/8, 1/4 or 1/2 scale if every crop then has at
 /// least its final size (Crop::size). The smallest such scale is used. The pixels are valid until this thread decodes the next image.
 /// `header` is from check_image() with the same `decoding`; the crops are boxes of the turned image.

@@ -36,7 +36,8 @@ bool is_known(EvaluationSample& sample, const ImageWork& work) {
 void process(Sample& read, std::int64_t index, const ImageWork& work, Outcome& out) {
   out.sample.index = index;
   out.sample.sample = std::move(read);
-  if (work.images == EvaluationImages::as_read || is_known(out.sample, work)) return;
+  if (work.images == EvaluationImages::as_read) return;
+  if (is_known(out.sample, work)) return take_size(out.sample.sample, work.preprocessing);
   if (work.images == EvaluationImages::decoded)
     decode_image(out.sample, work.preprocessing);
   else
@@ -92,8 +93,12 @@ ImageShare::~ImageShare() = default;
 std::vector<ImageShare::Image> ImageShare::take() {
   std::vector<Image> out;
   for (std::size_t i = 0; i < indices_.size(); ++i) {
-    const Outcome outcome = impl_->pass.next();
-    out.push_back({outcome.good() ? outcome.sample.pixels : at::Tensor(), outcome.bad_reason, outcome.bad_text});
+    Outcome outcome = impl_->pass.next();
+    out.push_back({.pixels = outcome.sample.pixels,
+                   .mask = std::move(outcome.sample.mask),
+                   .depth = std::move(outcome.sample.depth),
+                   .bad_reason = outcome.bad_reason,
+                   .text = outcome.bad_text});
   }
   return out;
 }

@@ -40,14 +40,17 @@ void prepare_image(EvaluationSample& sample, const Preprocessing& preprocessing)
 enum class EvaluationImages { prepared, decoded, as_read };
 
 /// A function that takes an image's fingerprint and returns true if the image need not be prepared. In the EvaluationSample of such an
-/// image, `image` is set, and `pixels`, `mask` and `depth` stay empty. The function is called from several threads.
+/// image, `image` and the size of the sample's image are set, but `pixels`, `mask` and `depth` stay empty. The function is called from
+/// several threads.
 using IsKnownImage = std::function<bool(std::uint64_t image)>;
 
 /// Prepares images of a source in the background: those of the samples `indices`, ascending.
 class ImageShare {
  public:
   struct Image {
-    at::Tensor pixels;             // as EvaluationSample::pixels; undefined if the image is bad
+    at::Tensor pixels;  // this and the next two as in EvaluationSample
+    std::vector<std::uint8_t> mask;
+    std::vector<float> depth;
     std::string bad_reason, text;  // as SampleError; empty if the image is good
   };
 

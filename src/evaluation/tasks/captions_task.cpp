@@ -70,6 +70,7 @@ class CaptionsTask final : public DataTask<CaptionsSettings> {
     const SpecialIds special = special_ids_of(tokenizer);
     Pass pass = pass_over_data(embedder, context, {.encoder_tokens = true});
     pass.counts_equal_images = true;
+    pass.reads_pixels = context.images;
     TaskResult result;
     TokenMeter tokens(*captioning, tokenizer, special.begin);
     std::vector<std::string> captions;
@@ -86,7 +87,8 @@ class CaptionsTask final : public DataTask<CaptionsSettings> {
       tokens.add(images, samples);
       const auto written = decoded(captioning->write(images, special.ends).to(at::kCPU), tokenizer);
       for (std::size_t i = 0; i < samples.size(); ++i) {
-        if (examples.choose(samples[i].index)) shown.push_back({samples[i].sample.key, to_image(samples[i].pixels), captions.size()});
+        if (examples.choose(samples[i].index))
+          shown.push_back({samples[i].sample.key, context.images ? to_image(samples[i].pixels) : Image(), captions.size()});
         captions.push_back(written[i]);
         result.texts += std::ssize(samples[i].sample.captions);
         references.push_back(samples[i].sample.captions);

@@ -43,7 +43,8 @@ at::Tensor centered(const at::Tensor& rows) {
 class FeatureMapTask final : public DataTask<FeatureMapSettings> {
  public:
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
-    const Pass pass = pass_over_data(embedder, context);
+    Pass pass = pass_over_data(embedder, context);
+    pass.reads_pixels = false;
     TaskResult result;
     std::optional<Candidates> classes;
     if (!settings_.classes.items.empty() || !pass.source->class_names().empty())

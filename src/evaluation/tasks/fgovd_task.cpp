@@ -82,34 +82,32 @@ at::Tensor embed_boxes(const at::Tensor& patches, const BoxChoices& choices, con
 class FgOvdTask final : public DataTask<FgOvdSettings> {
  public:
   void check(const EvaluationContext& context) const override {
-    for (const auto& [name, source] : sets(context))
-      check_samples(*source, name.empty() ? "source" : "sets." + name, settings_.data.max_samples, with_choices());
+    for (const auto& [name, order] : sets())
+      check_samples(*open_source(order, context), name.empty() ? "source" : "sets." + name, settings_.data.max_samples, with_choices());
   }
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     TaskResult result;
-    for (const auto& [name, source] : sets(context))
-      measure(name.empty() ? "" : name + "_", source, embedder, context, result);
+    for (const auto& [name, order] : sets()) measure(name.empty() ? "" : name + "_", order, embedder, context, result);
     return result;
   }
 
  private:
   Required required() const override { return with_choices(); }
 
-  using Sets = std::vector<std::pair<std::string, std::shared_ptr<const Source>>>;
-
   /// Returns the data sets with their names, which are degrees of difficulty. If there is only one data set, its name is empty.
-  Sets sets(const EvaluationContext& context) const {
-    if (settings_.sets.empty()) return {{"", source_in(context)}};
-    Sets out;
+  std::vector<std::pair<std::string, SourceOrder>> sets() const {
+    if (settings_.sets.empty()) return {{"", order_of(joined())}};
+    std::vector<std::pair<std::string, SourceOrder>> out;
     for (const auto& [name, source] : settings_.sets)
-      out.emplace_back(name, open_source({.key = "fgovd.sets." + name, .choice = source, .joined = joined()}, {}));
+      out.emplace_back(name, SourceOrder{.key = "fgovd.sets." + name, .choice = source, .joined = joined()});
     return out;
   }
 
-  void measure(const std::string& prefix, const std::shared_ptr<const Source>& source, const Embedder& embedder,
-               const EvaluationContext& context, TaskResult& result) const {
-    const Pass pass = pass_over(source, settings_.data.max_samples, embedder, context, {.dense = true});
+  void measure(const std::string& prefix, const SourceOrder& order, const Embedder& embedder, const EvaluationContext& context,
+               TaskResult& result) const {
+    Pass pass = pass_over(order, settings_.data.max_samples, embedder, context, {.dense = true});
+    pass.reads_pixels = false;
     std::vector<std::int64_t> ranks, sample;  // for each box: the rank of its right phrase (0 is best), and the index of its image
     std::int64_t seen = 0;
     const std::string before = result.data;
@@ -121,7 +119,7 @@ class FgOvdTask final : public DataTask<FgOvdSettings> {
       seen += std::ssize(samples);
     });
     if (!before.empty()) result.data = before + ", " + result.data;
-    if (ranks.empty()) user_error(source->describe(), ": all boxes are outside of the preprocessed images");
+    if (ranks.empty()) user_error(pass.source->describe(), ": all boxes are outside of the preprocessed images");
     const at::Tensor rank = at::tensor(ranks, at::kLong), of = at::tensor(sample, at::kLong);
     const at::Tensor place = rank.to(at::kDouble) + 1;
     add_share(prefix + "accuracy", rank.eq(0).to(at::kDouble).mean().item<double>(), {.part = rank.eq(0), .sample = of}, result);

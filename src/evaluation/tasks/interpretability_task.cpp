@@ -39,6 +39,7 @@ class InterpretabilityTask final : public DataTask<InterpretabilitySettings> {
     Pass pass = pass_over_data(embedder, context);
     const Candidates candidates = candidates_for(settings_.classes, pass.source, "interpretability");
     pass.required = candidates.asked();
+    pass.reads_pixels = false;
     const TokenSpace space(embedder, context, settings_.space, "interpretability");
     const at::Tensor class_entries = entries_of(candidates.names, space);
     TaskResult result;

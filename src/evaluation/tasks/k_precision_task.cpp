@@ -36,6 +36,7 @@ class KPrecisionTask final : public DataTask<KPrecisionSettings> {
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     Pass pass = pass_over_data(embedder, context);
     pass.counts_equal_images = true;
+    pass.reads_pixels = false;
     TaskResult result;
     Captions captions;
     std::vector<std::pair<std::string, std::size_t>> shown;  // key and row of the images whose retrieved captions are reported

@@ -25,7 +25,8 @@ Required with_negatives() {
   return {[](const Sample& sample) { return !sample.captions.empty() && !sample.negatives.empty(); }, "no_negatives", "hard negatives"};
 }
 
-at::Tensor run_over_pairs(const Pass& pass, TaskResult& result, const PairsBody& body) {
+at::Tensor run_over_pairs(Pass pass, TaskResult& result, const PairsBody& body) {
+  pass.reads_pixels = false;
   const std::vector<std::uint64_t> ids = pass.source->image_ids();
   std::map<std::pair<std::uint64_t, std::int64_t>, std::int64_t> numbers;  // key: the image's id or, if it has none, the sample
   std::vector<std::int64_t> image;

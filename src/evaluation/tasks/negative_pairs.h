@@ -26,6 +26,6 @@ using PairsBody = std::function<void(const NegativePairs& pairs, const TowerFeat
 
 /// Runs a pass over samples with_negatives(), which are not joined. Returns the number of each pair's image, int64 [pairs]. The result
 /// counts samples of the same image once.
-at::Tensor run_over_pairs(const Pass& pass, TaskResult& result, const PairsBody& body);
+at::Tensor run_over_pairs(Pass pass, TaskResult& result, const PairsBody& body);
 
 }  // namespace tessera

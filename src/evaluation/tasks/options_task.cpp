@@ -172,14 +172,15 @@ class OptionsTask final : public TaskWithSettings<OptionTaskSettings> {
     return result;
   }
 
-  static EmbeddedImages embed_images(const OptionSet& set, const Embedder& embedder, const EvaluationContext& context, TaskResult& result) {
+  EmbeddedImages embed_images(const OptionSet& set, const Embedder& embedder, const EvaluationContext& context, TaskResult& result) const {
     std::int64_t count = 0;  // number of distinct images; their indices follow the order in which items first use the images
     for (const OptionItem& item : set.items)
       count = std::max(count, 1 + *std::max_element(item.images.begin(), item.images.end()));
     EmbeddedImages out;
     out.row.assign(static_cast<std::size_t>(count), -1);
     std::int64_t rows = 0;
-    const Pass pass{.embedder = embedder, .context = context, .source = set.images, .max_samples = count};
+    Pass pass{.embedder = embedder, .context = context, .source = set.images, .max_samples = count, .reads_pixels = false};
+    pass.order = SourceOrder{.key = "options", .choice = {}, .options = settings_};
     out.features = pass.run_and_keep(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures&) {
       for (const EvaluationSample& sample : samples) out.row[static_cast<std::size_t>(sample.index)] = rows++;
     });

@@ -143,23 +143,36 @@ std::int64_t Pass::total() const {
 }
 
 bool Pass::on_all_ranks() const {
-  return context.ranks != nullptr && context.ranks->reads_images() && order && !reads_pixels && images == EvaluationImages::prepared &&
+  return context.ranks != nullptr && context.ranks->reads_images() && order && images == EvaluationImages::prepared &&
          embedder.preprocessing().resize_mode != "naflex" && std::holds_alternative<const IndexedSource*>(source->kind());
 }
 
-void Pass::read_on_all_ranks(std::vector<EvaluationSample>& samples, const std::vector<EvaluationSample>& next, const EmbeddingTable* kept,
-                             EvaluationReader& reader) const {
-  const auto unknown = [&](const std::vector<EvaluationSample>& batch) {
+std::vector<EvaluationSample> Pass::read_on_all_ranks(std::vector<EvaluationSample> samples, const std::vector<EvaluationSample>& next,
+                                                      const EmbeddingTable* kept, EvaluationReader& reader) const {
+  const auto is_needed = [&](const EvaluationSample& sample) { return reads_pixels || kept == nullptr || !kept->contains(sample.image); };
+  const auto needed = [&](const std::vector<EvaluationSample>& batch) {
     std::vector<std::int64_t> out;
     for (const EvaluationSample& sample : batch)
-      if (kept == nullptr || !kept->contains(sample.image)) out.push_back(sample.index);
+      if (is_needed(sample)) out.push_back(sample.index);
     return out;
   };
-  const std::vector<BadImage> all = context.ranks->read_images(*order, source, unknown(samples), unknown(next));
-  for (const BadImage& bad : all) {
-    std::erase_if(samples, [&](const EvaluationSample& sample) { return sample.index == bad.index; });
-    reader.reject(bad.reason, bad.text);
+  std::vector<ImageShare::Image> all = context.ranks->read_images(*order, source, needed(samples), needed(next), reads_pixels);
+  auto image = all.begin();
+  std::vector<EvaluationSample> good;
+  for (EvaluationSample& sample : samples) {
+    if (is_needed(sample)) {
+      ImageShare::Image read = std::move(*image++);
+      if (!read.bad_reason.empty()) {
+        reader.reject(read.bad_reason, read.text);
+        continue;
+      }
+      sample.pixels = read.pixels;
+      sample.mask = std::move(read.mask);
+      sample.depth = std::move(read.depth);
+    }
+    good.push_back(std::move(sample));
   }
+  return good;
 }
 
 EmbeddingTable* Pass::kept() const {
@@ -221,7 +234,7 @@ void Pass::run(TaskResult& result, const BatchBody& body) const {
     std::vector<EvaluationSample> samples = std::exchange(next, {});
     if (shared) {
       next = reader.next();  // read before the batch is embedded, so that the other ranks can begin with the next one
-      read_on_all_ranks(samples, next, table, reader);
+      samples = read_on_all_ranks(std::move(samples), next, table, reader);
     }
     read += std::ssize(samples);
     if (required.in) {

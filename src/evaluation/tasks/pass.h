@@ -58,7 +58,7 @@ struct Pass {
   ViewNeeds needs = {};
   EvaluationImages images = EvaluationImages::prepared;  // with as_read, images are not embedded, and their features are empty
   bool counts_equal_images = false;  // for tasks with equal_images_field()
-  bool reads_pixels = true;  // false: the body uses neither pixels nor masks, so other ranks, or nobody, may decode the images
+  bool reads_pixels = true;  // false: the body uses no pixels, masks or depths, so other ranks keep them, or nobody decodes the images
   std::optional<SourceOrder> order = {};  // how `source` was opened; unset: only this rank reads it
 
   /// Returns the number of samples that will be read, including unusable ones.
@@ -72,9 +72,10 @@ struct Pass {
  private:
   /// Returns whether all ranks read and decode the images.
   bool on_all_ranks() const;
-  /// Reads the images of `samples` on all ranks, which then begin with `next`. Removes and counts the samples whose images are bad.
-  void read_on_all_ranks(std::vector<EvaluationSample>& samples, const std::vector<EvaluationSample>& next, const EmbeddingTable* kept,
-                         EvaluationReader& reader) const;
+  /// Reads the images of `samples` on all ranks, which then begin with `next`. Returns the samples whose images are good, and counts the
+  /// others.
+  std::vector<EvaluationSample> read_on_all_ranks(std::vector<EvaluationSample> samples, const std::vector<EvaluationSample>& next,
+                                                  const EmbeddingTable* kept, EvaluationReader& reader) const;
   /// Returns the cache of embeddings, or null if there is none.
   EmbeddingTable* kept() const;
   TowerFeatures encode_images(const std::vector<EvaluationSample>& samples, EmbeddingTable* kept) const;

@@ -60,7 +60,8 @@ class ReferringTask final : public DataTask<ReferringSettings> {
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     const std::shared_ptr<Captioning> captioning = decoder(context);
     if (embedder.tokenizer() == nullptr) user_error("referring: the model has no tokenizer");
-    const Pass pass = pass_over_data(embedder, context, {.encoder_tokens = true});
+    Pass pass = pass_over_data(embedder, context, {.encoder_tokens = true});
+    pass.reads_pixels = false;
     TaskResult result;
     std::vector<double> overlaps;
     std::vector<std::int64_t> owners;

@@ -193,6 +193,7 @@ class SegmentationTask final : public DataTask<SegmentationSettings> {
     const metrics::SegmentationOptions options = options_for(embedder, context, classes);
     Pass pass = pass_over(classes.masks.source, settings_.data.max_samples, embedder, context,
                           by_groups() ? ViewNeeds{.slots = true, .attention = true} : patches.needs);
+    pass.order = order_of(joined());
     if (classes.masks.drawn) pass.required = masked();
     if (settings_.windows) pass.images = EvaluationImages::decoded;
     SegmentationRecord record(classes.masks, pass.total(), context.images);

@@ -33,7 +33,8 @@ class SlotsTask final : public DataTask<SlotImageSettings> {
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     TaskResult result;
     at::Tensor cosines, image_peaks, text_peaks;  // for each slot, the sum over all samples, [L]
-    const Pass pass = pass_over_data(embedder, context, {.slots = true, .attention = true});
+    Pass pass = pass_over_data(embedder, context, {.slots = true, .attention = true});
+    pass.reads_pixels = context.images;
     ExampleChooser examples(pass.total(), settings_.samples);
     auto shown = nlohmann::json::array();
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {

@@ -61,7 +61,8 @@ class TokensTask final : public DataTask<TokenImageSettings> {
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     const bool sparse = embedder.token_space() > 0;
-    const Pass pass = pass_over_data(embedder, context, {.tokens = sparse});
+    Pass pass = pass_over_data(embedder, context, {.tokens = sparse});
+    pass.reads_pixels = context.images;
     const TokenSpace space(embedder, context, settings_.space, "tokens");
     const std::vector<Word> words = given_words(embedder, space);
     TaskResult result;

@@ -38,8 +38,10 @@ class ValidationLossTask final : public DataTask<ValidationLossSettings> {
     if (context.loss == nullptr)
       user_error("validation_loss: there is no objective: this model file carries no configuration of a run; give a "
                  "checkpoint or run folder of trainer");
-    if (context.ranks != nullptr && context.shares_loss) return context.ranks->measure_loss(*context.loss, order_of(joined()), batches(context));
-    return context.loss->measure(batches(context));
+    const LossBatches all = batches(context);
+    const RankEmbedder* const ranks = context.ranks;
+    if (ranks != nullptr && ranks->shares_loss()) return ranks->measure_loss(*context.loss, order_of(joined()), all);
+    return context.loss->measure(all);
   }
 
  private:

@@ -70,8 +70,8 @@ void sync_path(const std::string& path) {
 
 nlohmann::json facts_of(const std::string& path) { return {{"bytes", fs::file_size(path)}, {"checksum", checksum(path)}}; }
 
-// Returns the file in which a rank leaves the facts of its part for the manifest.
-std::string facts_path(const std::string& part) { return part + ".facts"; }
+// Returns the file in which another rank leaves the facts of a file for the manifest.
+std::string facts_path(const std::string& file) { return file + ".facts"; }
 
 // Returns the names of the files of parts in a folder.
 std::vector<std::string> part_names(const std::string& folder) {
@@ -83,13 +83,17 @@ std::vector<std::string> part_names(const std::string& folder) {
 }
 
 nlohmann::json make_manifest(const std::string& folder, const RunState& state) {
+  std::vector<std::string> names = part_names(folder);
+  names.insert(names.end(), {kModel, kEma, kTeacher, kAdapters, kState});
   nlohmann::json files;
-  for (const char* name : {kModel, kEma, kTeacher, kAdapters, kState})
-    if (const std::string path = folder + "/" + name; fs::exists(path)) files[name] = facts_of(path);
-  for (const std::string& name : part_names(folder)) {
-    const std::string facts = facts_path(folder + "/" + name);
-    files[name] = nlohmann::json::parse(io::read_file(facts));
-    fs::remove(facts);
+  for (const std::string& name : names) {
+    const std::string path = folder + "/" + name, facts = facts_path(path);
+    if (fs::exists(facts)) {
+      files[name] = nlohmann::json::parse(io::read_file(facts));
+      fs::remove(facts);
+    } else if (fs::exists(path)) {
+      files[name] = facts_of(path);
+    }
   }
   return {{"step", state.step}, {"files", files}};
 }
@@ -149,6 +153,18 @@ auto weight_files(AnyCheckpoint& checkpoint) {
   using Weights = std::remove_reference_t<decltype((checkpoint.ema))>;
   return std::array<WeightFile<Weights>, 3>{
       {{kModel, "", &checkpoint.model.weights}, {kEma, "ema.", &checkpoint.ema}, {kTeacher, "teacher.", &checkpoint.teacher}}};
+}
+
+// Writes the model files of a checkpoint and returns their paths.
+std::vector<std::string> write_models(const Checkpoint& checkpoint, const std::string& folder) {
+  std::vector<std::string> out;
+  ModelFile model = checkpoint.model;
+  for (const auto& [file, prefix, weights] : weight_files(checkpoint)) {
+    if (weights->empty()) continue;
+    model.weights = merged(*weights, checkpoint.updates);
+    save_model_file(out.emplace_back(folder + "/" + file), model);
+  }
+  return out;
 }
 
 std::map<std::string, at::Tensor> adapter_tensors(const Checkpoint& checkpoint) {
@@ -227,6 +243,14 @@ RunState state_from_json(const std::string& text, const std::string& origin) {
 
 }  // namespace
 
+Checkpoint share_of(Checkpoint whole, int rank, int ranks) {
+  const int writers = whole.updates.empty() ? ranks : 1;
+  if (rank != 0) whole.model.weights.clear();
+  if (rank != 1 % writers) whole.ema.clear();
+  if (rank != 2 % writers) whole.teacher.clear();
+  return whole;
+}
+
 std::string step_folder_name(std::int64_t step) {
   std::string digits = std::to_string(step);
   if (digits.size() < 7) digits.insert(0, 7 - digits.size(), '0');
@@ -272,11 +296,15 @@ void CheckpointFolder::prepare(std::int64_t step) const {
   if (!fs::create_directories(aside(step), error)) user_error(aside(step), ": cannot create the folder: ", error.message());
 }
 
-void CheckpointFolder::write_part(std::int64_t step, const StatePart& part, int rank, int ranks) const {
-  const auto padded = [](int number) { return concat(std::setw(4), std::setfill('0'), number); };
-  const std::string path = concat(aside(step), "/", kPart, padded(rank), "_of_", padded(ranks), ".safetensors");
-  io::save_safetensors(path, part.read(), {{kPlacesKey, to_json(part).dump()}});
-  io::write_file(facts_path(path), facts_of(path).dump());
+void CheckpointFolder::write_part(std::int64_t step, const std::optional<StatePart>& part, const Checkpoint& share, int rank,
+                                  int ranks) const {
+  std::vector<std::string> paths = write_models(share, aside(step));
+  if (part) {
+    const auto padded = [](int number) { return concat(std::setw(4), std::setfill('0'), number); };
+    paths.push_back(concat(aside(step), "/", kPart, padded(rank), "_of_", padded(ranks), ".safetensors"));
+    io::save_safetensors(paths.back(), part->read(), {{kPlacesKey, to_json(*part).dump()}});
+  }
+  for (const std::string& path : paths) io::write_file(facts_path(path), facts_of(path).dump());
 }
 
 std::string CheckpointFolder::write(const Checkpoint& checkpoint, const std::function<void()>& others) const {
@@ -295,12 +323,7 @@ std::string CheckpointFolder::write(const Checkpoint& checkpoint, const std::fun
   };
   try {
     if (!others) prepare(checkpoint.state.step);
-    ModelFile model = checkpoint.model;
-    for (const auto& [file, prefix, weights] : weight_files(checkpoint)) {
-      if (weights->empty()) continue;
-      model.weights = merged(*weights, checkpoint.updates);
-      save_model_file(aside + "/" + file, model);
-    }
+    write_models(checkpoint, aside);
     if (const auto adapters = adapter_tensors(checkpoint); !adapters.empty())
       io::save_safetensors(aside + "/" + kAdapters, adapters, {{kUpdatesKey, to_json(checkpoint.updates).dump()}});
     std::map<std::string, std::string> about = {

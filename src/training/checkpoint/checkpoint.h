@@ -42,10 +42,15 @@ struct Checkpoint {
   std::string tuning;  // digest of the tuning table (src/ops/tuning.h); empty without a GPU, and in older checkpoints
 };
 
+/// Returns what `rank` of `ranks` writes of a checkpoint, apart from its part of a sharded optimizer state. All ranks have the same
+/// averages: rank 1 writes ema, rank 2 teacher (modulo `ranks`), and rank 0 everything else. Rank 0 writes all of a checkpoint with
+/// adapters, because adapters.safetensors holds those of the averages, too.
+Checkpoint share_of(Checkpoint whole, int rank, int ranks);
+
 /// The checkpoints of one run: FOLDER/step_0000100/{model.safetensors, state.safetensors, manifest.json}, plus ema.safetensors if
 /// weights are averaged and teacher.safetensors if there is a teacher. If the optimizer's state is sharded, state.safetensors has no moments,
-/// and each rank writes its own into optimizer_RANK_of_RANKS.safetensors, whose metadata says where they lie in the whole tensors. The model, ema and teacher files are model files, with
-/// adapters merged into the weights. With adapters there is also adapters.safetensors, which a resumed run needs to undo the merge. It
+/// and each rank writes its own into optimizer_RANK_of_RANKS.safetensors, whose metadata says where they lie in the whole tensors. The model,
+/// ema and teacher files are model files, with adapters merged into the weights. With adapters there is also adapters.safetensors, which a resumed run needs to undo the merge. It
 /// holds the unmerged weights and the adapters of the model, of the averages (under names with the prefix `ema.`) and of the teacher
 /// (`teacher.`). Its metadata holds Checkpoint::updates. The text file FOLDER/latest names the newest checkpoint; FOLDER/best (BestFile)
 /// names the best one, which is never deleted. A checkpoint is written into a temporary folder, fsynced and renamed, so a folder with a
@@ -67,8 +72,9 @@ class CheckpointFolder {
 
   /// Makes the temporary folder of a checkpoint. Throws UserError.
   void prepare(std::int64_t step) const;
-  /// Writes a rank's part of the optimizer's state into the prepared folder. Throws UserError.
-  void write_part(std::int64_t step, const StatePart& part, int rank, int ranks) const;
+  /// Writes a rank's part of the optimizer's state, if the state is sharded, and the averages in `share` into the prepared folder. Throws
+  /// UserError.
+  void write_part(std::int64_t step, const std::optional<StatePart>& part, const Checkpoint& share, int rank, int ranks) const;
 
   /// Returns the step folders, oldest first, including damaged ones but not half-written ones.
   std::vector<std::string> list() const;

@@ -105,7 +105,7 @@ void PartWriter::settle(const ProcessGroup& group) {
 
 std::function<void()> PartWriter::others() {
   return [done = all_.get_future().share()] {
-    if (done.get()) user_error("a rank could not write its part of the optimizer's state: its own log says why");
+    if (done.get()) user_error("a rank could not write its part of the checkpoint: its own log says why");
   };
 }
 
@@ -228,12 +228,17 @@ void CheckpointKeeper::save(const RunState& state, bool must) {
     });
     if (saved) return;
   }
-  if (run_.optimizer->is_sharded() ? save_parts(describe(state), must)
-                                   : run_on_rank0(group_, "saving the checkpoint", [&, whole = gather(state)] { return write(whole, must); }))
+  const bool sharded = run_.optimizer->is_sharded();
+  Checkpoint whole = sharded ? describe(state) : gather(state);
+  const bool has_averages = !whole.ema.empty() || !whole.teacher.empty();
+  const bool by_several = sharded || (group_.size() > 1 && has_averages && whole.updates.empty());
+  if (by_several ? save_parts(std::move(whole), must)
+                 : run_on_rank0(group_, "saving the checkpoint", [&] { return write(std::move(whole), must); }))
     last_saved_ = state.step;
 }
 
-// Every rank writes its part of the optimizer's state, and rank 0 everything else. Returns whether the save has begun or, with `must`, is done.
+// Every rank writes its part of the optimizer's state and its share of the checkpoint. Returns whether the save has begun or, with `must`,
+// is done.
 bool CheckpointKeeper::save_parts(Checkpoint checkpoint, bool must) {
   const std::int64_t step = checkpoint.state.step;
   const bool background = config_.checkpoint.background && !must;
@@ -249,16 +254,22 @@ bool CheckpointKeeper::save_parts(Checkpoint checkpoint, bool must) {
     }
   });
   if (!prepared) return false;
-  StatePart part = run_.optimizer->part();
+  Checkpoint share = share_of(std::move(checkpoint), group_.rank(), group_.size()), averages;
+  if (!group_.first()) averages = std::move(share);  // rank 0's share is written by its CheckpointWriter
+  std::optional<StatePart> part;
+  if (run_.optimizer->is_sharded()) part = run_.optimizer->part();
   if (background) {
-    std::map<std::string, at::Tensor> elements = part.read();
+    for (auto* tensors : {&averages.ema, &averages.teacher}) copy_tensors(*tensors);
+    std::map<std::string, at::Tensor> elements = part ? part->read() : std::map<std::string, at::Tensor>();
     copy_tensors(elements);
-    part.read = [elements] { return elements; };
+    if (part) part->read = [elements] { return elements; };
   }
-  parts_.begin(step, background, [this, step, part = std::move(part)] { folder_.write_part(step, part, group_.rank(), group_.size()); });
+  parts_.begin(step, background, [this, step, part = std::move(part), averages = std::move(averages)] {
+    folder_.write_part(step, part, averages, group_.rank(), group_.size());
+  });
   std::function<void()> others = parts_.others();
   if (!background) parts_.settle(group_);
-  return run_on_rank0(group_, "saving the checkpoint", [&] { return write(std::move(checkpoint), must, std::move(others)); });
+  return run_on_rank0(group_, "saving the checkpoint", [&] { return write(std::move(share), must, std::move(others)); });
 }
 
 bool CheckpointKeeper::write(Checkpoint checkpoint, bool must, std::function<void()> others) {

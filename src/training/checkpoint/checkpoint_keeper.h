@@ -80,8 +80,8 @@ class PartWriter {
 };
 
 /// Manages the checkpoints of a run: chooses the checkpoint to resume from, checks whether a save is due by checkpoint.every_minutes,
-/// writes the state in the background, and tracks the last good checkpoint. Rank 0 reads and writes all files except those of the other
-/// ranks' parts of a sharded optimizer state.
+/// writes the state in the background, and tracks the last good checkpoint. Rank 0 reads and writes all files except those that other ranks
+/// write: their parts of a sharded optimizer state, and averages (share_of()).
 class CheckpointKeeper {
  public:
   /// A function that reports a failed save to the user.

@@ -139,7 +139,8 @@ const std::vector<std::string>& keys_free_to_change() {
                                                 "data.train.**.entities",
                                                 "data.train.**.classes",
                                                 "data.train.**.index_cache",
-                                                "model.*.encoder.grad_checkpointing"};
+                                                "model.*.encoder.grad_checkpointing",
+                                                "objective.**.chunk"};
   return keys;
 }
 

@@ -134,9 +134,8 @@ double weight_bytes(const std::map<std::string, at::Tensor>& tensors) {
 }
 
 // Returns a warning if the disk of the run's folder has no room for the run's checkpoints; nothing if it has, or if that is not known.
-std::optional<std::string> lack_of_room(const TrainingRun& run, const Config& config, int ranks) {
-  const int parts = config.distributed.shard != "none" ? ranks : 1;
-  const double one = weight_bytes(collect_weights(*run.model, *run.objective)) + parts * weight_bytes(run.optimizer->state()) +
+std::optional<std::string> lack_of_room(const TrainingRun& run, const Config& config) {
+  const double one = weight_bytes(collect_weights(*run.model, *run.objective)) + static_cast<double>(run.optimizer->state_bytes()) +
                      (run.ema ? weight_bytes(run.ema->averages()) : 0) + (run.teacher ? weight_bytes(run.teacher->ema.averages()) : 0);
   namespace fs = std::filesystem;
   const fs::path folder = fs::absolute(config.run.path()).lexically_normal();
@@ -296,7 +295,7 @@ Lines start_advice(const TrainingRun& run, const Config& config, int ranks) {
   if (const std::int64_t whole = run.model->embed_dim(); !widths.empty() && std::ranges::find(widths, whole) == widths.end())
     out.push_back(concat("objective.matryoshka.widths does not have ", whole, ", the width of the embeddings: whole embeddings are not trained"));
   if (const auto line = longer_than_run(config)) out.push_back(*line);
-  if (const auto line = lack_of_room(run, config, ranks)) out.push_back(*line);
+  if (const auto line = lack_of_room(run, config)) out.push_back(*line);
   return out;
 }
 

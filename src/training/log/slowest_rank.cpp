@@ -4,9 +4,10 @@
 
 namespace tessera {
 
-SlowestRank slowest_rank(const at::Tensor& waited) {
-  const auto [least, last] = waited.min(0);                      // [steps]: the transfer, and the rank that comes last
-  const at::Tensor caused = (waited - least).sum(0);             // [steps]: rank-seconds of waiting for this rank
+SlowestRank slowest_rank(const at::Tensor& waited, const at::Tensor& computed) {
+  const at::Tensor idle = waited - computed;
+  const auto [least, last] = idle.min(0);                        // [steps]: the idle time of the rank that comes last, and this rank
+  const at::Tensor caused = (idle - least).sum(0);               // [steps]: rank-seconds of waiting for this rank
   const at::Tensor of_rank = at::zeros({waited.size(0)}, waited.options()).index_add_(0, last, caused);
   const double all = caused.sum().item<double>();
   SlowestRank out;

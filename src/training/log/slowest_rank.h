@@ -14,8 +14,9 @@ struct SlowestRank {
   double of_waiting = 0;  // share of this time in which the ranks wait for `rank`
 };
 
-/// `waited` [ranks, steps], float64, are the seconds that each rank spent in collective operations in each step. The rank that spent the
-/// least comes last to them, so the others wait for it; what it spent, too, is the transfer. Leaves `host` empty.
-SlowestRank slowest_rank(const at::Tensor& waited);
+/// `waited` [ranks, steps], float64, are the seconds that each rank's host spent in collective operations in each step, and `computed`
+/// those that its device needed for work without such operations (on GPUs, whose waiting the host does not see; 0 on CPUs). The rank for which
+/// waited - computed is least comes last, so the others wait for it; what it waited, too, is the transfer. Leaves `host` empty.
+SlowestRank slowest_rank(const at::Tensor& waited, const at::Tensor& computed);
 
 }  // namespace tessera

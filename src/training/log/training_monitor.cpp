@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 
 #include <ATen/ATen.h>
 
@@ -99,6 +100,7 @@ void TrainingMonitor::observe(std::int64_t number, const std::function<TrainedSt
   const double waited = seconds_waited(group_);
   const TrainedStep& step = unread_.emplace_back(make());
   window_.waited_for_ranks.push_back(seconds_waited(group_) - waited);
+  window_.forward.push_back(step.losses.forward);
   if (counter) {
     mfu_.counted(*counter, step.losses.samples / group_.size());
     log_.line(mfu_.describe(first_texts_));
@@ -175,8 +177,12 @@ std::vector<std::pair<std::string, double>> TrainingMonitor::unused_shares() con
 
 void TrainingMonitor::add_slowest_rank(MetricsRow& row, double seconds) const {
   if (group_.size() == 1) return;
-  const at::Tensor own = at::tensor(window_.waited_for_ranks, at::kDouble);
-  row.slowest = slowest_rank(group_.all_gather(own.unsqueeze(0)));
+  std::vector<double> computed;
+  for (const std::vector<DeviceSeconds>& step : window_.forward)
+    computed.push_back(std::accumulate(step.begin(), step.end(), 0.0, [](double sum, const DeviceSeconds& each) { return sum + each(); }));
+  const at::Tensor own = at::stack({at::tensor(window_.waited_for_ranks, at::kDouble), at::tensor(computed, at::kDouble)});
+  const at::Tensor all = group_.all_gather(own.unsqueeze(0));  // [ranks, 2, steps]
+  row.slowest = slowest_rank(all.select(1, 0), all.select(1, 1));
   row.slowest->host = group_.broadcast_text(host_name(), row.slowest->rank);
   row.rank_wait_share = seconds > 0 ? row.slowest->seconds / seconds : 0;
 }

@@ -107,6 +107,7 @@ class TrainingMonitor {
     std::int64_t samples = 0;
     double wait_seconds = 0;
     std::vector<double> waited_for_ranks;      // seconds of each step
+    std::vector<std::vector<DeviceSeconds>> forward;  // of each step, AccumulatedLosses::forward
     LoaderStatistics loader;                   // statistics at the start of the window
     std::map<std::string, at::Tensor> used{};  // AccumulatedLosses::used, merged over the window's steps
   } window_;

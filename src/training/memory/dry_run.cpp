@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "src/data/image/image_views.h"
+#include "src/measure/machine.h"
 #include "src/measure/step_meter.h"
 #include "src/training/log/advice.h"
 #include "src/training/memory/dry_run.h"
@@ -12,6 +13,7 @@
 #include "src/training/run/run_evaluation.h"
 #include "src/training/run/training_run.h"
 #include <tessera/base/error.h>
+#include <tessera/base/log.h>
 #include <tessera/base/text.h>
 
 namespace tessera {
@@ -108,7 +110,12 @@ std::vector<std::string> reading_warnings(const Unreadable& unreadable, const st
 
 }  // namespace
 
-DryRunReport dry_run(const Config& config, const PlanSettings& settings) {
+DryRunReport dry_run(const Config& given, const PlanSettings& settings) {
+  Config config = given;
+  const at::Device device = choose_device(config, 0);
+  const std::int64_t memory = whole_memory(device) / (device.is_cpu() ? settings.ranks_here : 1);
+  const std::string chunks = settle_chunks(config, settings.ranks, settings.available.value_or(memory));
+  if (!chunks.empty()) log::info(chunks);
   Unreadable unreadable;
   TrainingRun run = build_training_run(config, {}, &unreadable);
   DryRunReport report;

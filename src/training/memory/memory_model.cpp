@@ -280,7 +280,7 @@ class StepModel {
   std::int64_t chunk_in_effect() const {
     std::int64_t largest = 0;
     for (const ChunkSetting& each : chunk_settings(config_))
-      if (each.chunk && *each.chunk < base_.batch) largest = std::max(largest, *each.chunk);
+      largest = std::max(largest, each.chunk.of(base_.batch).value_or(0));
     return largest;
   }
 
@@ -359,7 +359,7 @@ class StepModel {
 MemoryPlan plan_memory(TrainingRun& run, const Config& config, const PlanSettings& settings) {
   StepModel model(run, config, settings);
   const std::int64_t batch = config.data.loader.batch_size;
-  const MicroBatch& wanted = config.training.micro_batch;
+  const config::SamplesAtATime& wanted = config.training.micro_batch;
   if (!wanted.automatic) return model.plan(wanted.of(batch).value_or(batch));
   for (std::uint64_t parts = 1;;
        parts += std::has_single_bit(parts) ? std::max<std::uint64_t>(1, parts / 2) : parts / 3) {

@@ -1,9 +1,13 @@
+#include <algorithm>
 #include <iomanip>
 #include <sstream>
 
+#include <ATen/ATen.h>
 #include <c10/util/StringUtil.h>
 
 #include "src/config/values.h"
+#include "src/distributed/agreement.h"
+#include "src/measure/machine.h"
 #include "src/training/memory/memory_plan.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -44,6 +48,47 @@ std::vector<Row> make_rows(const MemoryPlan& plan) {
   return all;
 }
 
+// Returns the number in a module's setting; 0 if there is none.
+double number_of(const config::ModuleSettings& module, const char* key) {
+  const config::Node* node = module.settings.find(key);
+  return node != nullptr && !node->is_null() ? config::Value<double>::read(*node, key, 0) : 0;
+}
+
+// Returns how many patches the image encoder makes of an image. An encoder without patch_size halves the image five times.
+double patches_of(const Config& config) {
+  const Preprocessing& preprocessing = config.model.preprocessing;
+  if (keeps_shapes(preprocessing)) return static_cast<double>(preprocessing.max_patches);
+  const config::Node* node = config.model.image.encoder.settings.find("patch_size");
+  const auto side = node != nullptr && !node->is_null() ? config::Value<config::Size>::read(*node, "patch_size", {}) : config::Size(32);
+  const auto &[height, width] = preprocessing.image_size;
+  return static_cast<double>(height / side.height * (width / side.width));
+}
+
+// Returns how many bytes settle_chunks() counts.
+double bytes_without_tiles(const Config& config, int ranks) {
+  const double batch = static_cast<double>(config.data.loader.batch_size), all = batch * ranks;
+  double tokens = 0, width = 0;  // of a text
+  if (config.model.text) {
+    tokens = number_of(config.model.text->encoder, "context_length");
+    width = number_of(config.model.text->projection, "embed_dim");
+    if (width == 0) width = number_of(config.model.text->encoder, "width");
+  }
+  const double patches = patches_of(config), gathered = ranks > 1 ? 2 * tokens * width : 0;
+  double of_pair = 8, of_text = 0;  // numbers of four bytes; as many as the memory plan measures
+  const auto count = [&](const std::string& objective) {
+    if (objective != "filip" && objective != "pacl" && objective != "gloria") return;
+    of_text = gathered;
+    if (objective == "filip" && ranks > 1) of_pair = std::max(of_pair, 8 + 1.25 * (patches + tokens));
+    if (objective == "pacl") of_pair = std::max(of_pair, 8 + 16 * patches);
+    if (objective == "gloria") of_pair = std::max(of_pair, 8 + 13 * patches * tokens);
+  };
+  count(config.objective.name);
+  config::for_each_value(config.objective.settings, "", [&](const std::string& path, const config::Node& value) {
+    if (path.ends_with(".name")) count(value.text());
+  });
+  return sizeof(float) * (of_pair * batch * all + of_text * all);
+}
+
 }  // namespace
 
 bool MemoryPlan::fits() const {
@@ -54,9 +99,34 @@ std::vector<ChunkSetting> chunk_settings(const Config& config) {
   std::vector<ChunkSetting> out;
   config::for_each_value(config.objective.settings, "objective", [&](const std::string& path, const config::Node& value) {
     if (path.ends_with(".chunk"))
-      out.push_back({path, config::Value<std::optional<std::int64_t>>::read(value, path, std::nullopt)});
+      out.push_back({path, config::Value<config::SamplesAtATime>::read(value, path, {})});
   });
   return out;
+}
+
+std::string settle_chunks(Config& config, int ranks, std::int64_t memory) {
+  std::string chosen;
+  const double bytes = bytes_without_tiles(config, ranks), share = kSimilarityShare * static_cast<double>(memory);
+  const std::string number = bytes > share ? std::to_string(kPairsPerTile) : "null";
+  for (const ChunkSetting& each : chunk_settings(config)) {
+    if (!each.chunk.automatic) continue;
+    config::apply_override(config.objective.settings, concat(each.path.substr(each.path.find('.') + 1), "=", number));
+    chosen += concat(chosen.empty() ? "" : ", ", each.path);
+  }
+  if (chosen.empty()) return "";
+  return concat(chosen, " auto: ", number, ", because the similarities of ", with_thousands(config.data.loader.batch_size), " x ",
+                with_thousands(config.data.loader.batch_size * ranks), " pairs would take ", format_bytes(bytes), ", ",
+                bytes > share ? "more" : "no more", " than a tenth of ", format_bytes(static_cast<double>(memory)));
+}
+
+std::string settle_chunks(Config& config, const ProcessGroup& group) {
+  if (std::ranges::none_of(chunk_settings(config), [](const ChunkSetting& each) { return each.chunk.automatic; })) return "";
+  const at::Device device = choose_device(config, group.local_rank());
+  std::int64_t memory = whole_memory(device);
+  if (device.is_cpu()) memory /= ranks_on_this_machine(group);
+  at::Tensor least = at::full({1}, memory, at::kLong);
+  group.all_reduce(least, Reduction::min);
+  return settle_chunks(config, group.size(), least.item<std::int64_t>());
 }
 
 std::vector<std::string> ways_out(const MemoryPlan& plan, const Config& config) {
@@ -71,7 +141,7 @@ std::vector<std::string> ways_out(const MemoryPlan& plan, const Config& config) 
   if (plan.gpu && config.training.precision == "float32") towers.emplace_back("training.precision: bf16");
   if (config.training.precision == "bf16" && config.training.residual == "float32") towers.emplace_back("training.residual: bfloat16");
   for (const ChunkSetting& each : chunk_settings(config))
-    loss.push_back(each.chunk ? "a smaller " + each.path : each.path + ": 256");
+    loss.push_back(each.chunk.samples ? "a smaller " + each.path : concat(each.path, ": ", kPairsPerTile));
   if (config.checkpoint.background) host.emplace_back("checkpoint.background: false");
   if (plan.ready > plan.total() / 10) host.emplace_back("a smaller data.loader.prefetch");
 

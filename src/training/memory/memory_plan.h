@@ -85,11 +85,23 @@ std::string summary(const MemoryPlan& plan);
 /// A setting `chunk` of an objective.
 struct ChunkSetting {
   std::string path;                   // its path, such as objective.chunk
-  std::optional<std::int64_t> chunk;  // nullopt: the loss processes the whole batch at once
+  config::SamplesAtATime chunk;       // null: the loss processes the whole batch at once
 };
 
 /// Returns the `chunk` settings of the objective, including those of the objectives in a weighted sum.
 std::vector<ChunkSetting> chunk_settings(const Config& config);
+
+/// The share of a device's memory that similarities may take before `chunk: auto` chooses tiles, and the size of these tiles.
+inline constexpr double kSimilarityShare = 0.1;
+inline constexpr std::int64_t kPairsPerTile = 256;
+
+/// Replaces every `chunk: auto` of the objective. Without tiles, a rank holds about eight float32 numbers for each of its batch x global
+/// batch pairs, and more with objectives on tokens: 16 per patch with pacl, 13 per patch and token with gloria, and on several ranks 1.25 per
+/// patch and per token with filip, and the tokens of all texts with their gradients. If this is more than kSimilarityShare of `memory` bytes,
+/// the number becomes kPairsPerTile, otherwise null. Returns a line for the log that says what was chosen; empty if no chunk is auto.
+std::string settle_chunks(Config& config, int ranks, std::int64_t memory);
+/// Does the same for the ranks of a group, which all choose by the smallest memory of their devices. Collective if a chunk is auto.
+std::string settle_chunks(Config& config, const ProcessGroup& group);
 
 /// Returns settings that would lower this plan's peak, such as "training.micro_batch: auto", most useful first.
 std::vector<std::string> ways_out(const MemoryPlan& plan, const Config& config);

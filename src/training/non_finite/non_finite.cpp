@@ -180,9 +180,8 @@ StepReport examine_step(StepRunner& runner, TrainingRun& run, std::int64_t done,
   const Optimizer& optimizer = *run.optimizer;
   for (std::size_t i = 0; i < optimizer.parameters().size(); ++i)
     if (optimizer.gradient(i).defined()) add_if_bad(optimizer.parameters()[i].name, optimizer.gradient(i), bad_gradients);
-  at::Tensor square = global_norm(optimizer.gradients()).square();
-  optimizer.sum_of_own(square);
-  const double loss = result.loss.item<double>(), grad_norm = square.sqrt().item<double>() / scale;
+  const at::Tensor norm = optimizer.norms_over_ranks(global_norm(optimizer.gradients()));
+  const double loss = result.loss.item<double>(), grad_norm = norm.item<double>() / scale;
   StepReport report{.step = done + 1};
   report.finite = std::isfinite(loss) && std::isfinite(grad_norm) && bad_weights.empty() && bad_gradients.empty();
   std::vector<std::pair<std::string, double>> terms;

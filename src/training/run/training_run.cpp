@@ -142,10 +142,23 @@ config::Node sizes_of(const Config& config) {
   return config::Node::map({{"model", std::move(model)}, {"objective", config.objective.settings}});
 }
 
-std::vector<at::Tensor> gradients_and_moments(const Config& config, const std::vector<NamedParameter>& parameters) {
+std::shared_ptr<Optimizer> make_sharded_optimizer(const Config& config, const std::vector<NamedParameter>& parameters,
+                                                  const ProcessGroup& group) {
+  std::shared_ptr<Optimizer> optimizer = make_optimizer(config, parameters);
+  if (const std::string& shard = config.distributed.shard; shard != "none")
+    optimizer->shard(group, config.distributed.bucket_mb, shard == "gradients");
+  return optimizer;
+}
+
+// Returns tensors of the sizes that a rank keeps.
+std::vector<at::Tensor> gradients_and_moments(const Config& config, const std::vector<NamedParameter>& parameters,
+                                              const ProcessGroup& group) {
+  const std::shared_ptr<Optimizer> optimizer = make_sharded_optimizer(config, parameters, group);
   std::vector<at::Tensor> out;
-  for (const auto& [name, moment] : make_optimizer(config, parameters)->state()) out.push_back(moment);
-  for (const NamedParameter& parameter : parameters) out.push_back(at::empty_like(parameter.tensor));
+  for (const auto& [name, moment] : optimizer->state()) out.push_back(moment);
+  const std::int64_t shares = optimizer->gradient_shards() ? group.size() : 1;
+  for (const NamedParameter& parameter : parameters)
+    out.push_back(at::empty({parameter.tensor.numel() / shares}, parameter.tensor.options()));
   return out;
 }
 
@@ -432,10 +445,9 @@ TrainingRun build_training_run(const Config& config, const ProcessGroup& group, 
   if (config.data.features) run.features = open_image_features(config, run);
   if (config.data.features && config.data.features->texts) run.text_features = open_text_features(config, run);
   if (run.device.is_cpu())
-    check_room("gradients and the optimizer's moments", "", sizes_of(config), [&] { return gradients_and_moments(config, parameters); });
-  run.optimizer = make_optimizer(config, parameters);
-  if (const std::string& shard = config.distributed.shard; shard != "none")
-    run.optimizer->shard(group, config.distributed.bucket_mb, shard == "gradients");
+    check_room("gradients and the optimizer's moments", "", sizes_of(config),
+               [&] { return gradients_and_moments(config, parameters, group); });
+  run.optimizer = make_sharded_optimizer(config, parameters, group);
   run.optimizer->zero_grad();  // allocates the moments, before anything is recorded
   if (config.training.ema) run.ema.emplace(collect_weights(*run.model, *run.objective), *config.training.ema);
   if (is_taught(run.needs)) run.teachers = open_teachers(config, run.needs);

@@ -47,6 +47,7 @@ Losses cached_backward(TrainingRun& run, GradientReducer& gradients, const Batch
     const c10::NoGradGuard no_grad;
     const TensorsKept buffers(run.model->buffers());  // only the second pass may update the running averages of batch norm
     std::vector<Features> pieces;
+    const auto encoded = time_device(run.device);
     for (std::int64_t i = 0; i < chunks.rows().count(); ++i) {
       {
         // FLOPs of this first pass count as recomputation. FLOPs of the second pass count as the model's FLOPs.
@@ -55,6 +56,7 @@ Losses cached_backward(TrainingRun& run, GradientReducer& gradients, const Batch
       }
       chunks.add_teacher_features(i, pieces.back());
     }
+    if (step.forward != nullptr) step.forward->push_back(encoded());
     whole = joined(pieces);
   }
   require_gradients(whole);

@@ -5,6 +5,7 @@
 
 #include "src/distributed/gradient_reducer.h"
 #include "src/training/run/training_run.h"
+#include "src/training/step/step_pacer.h"
 
 namespace tessera {
 
@@ -16,6 +17,7 @@ struct GradCacheStep {
   bool reduce = true;      // whether to average the gradients over ranks (GradientReducer::backward)
   std::uint64_t seed = 0;  // seed of the towers' randomness, except per-row randomness
   at::Tensor row_keys{};   // [B], keys of per-row randomness (models/per_sample_rng.h); if undefined, they are derived from seed
+  std::vector<DeviceSeconds>* forward = nullptr;  // gets the time of the first pass
 };
 
 /// Runs one forward and backward pass in which the towers' activations are in memory for only one chunk at a time, although the

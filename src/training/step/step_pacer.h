@@ -11,6 +11,13 @@ namespace tessera {
 /// on the CPU the function returns immediately.
 std::function<void()> mark_device(const at::Device& device);
 
+/// Returns the seconds that a device needed for some work. May be called once the device has finished that work.
+using DeviceSeconds = std::function<double()>;
+
+/// Marks the beginning of work on a device. The returned function marks its end, without waiting for the device. On the CPU, work counts as
+/// 0 seconds.
+std::function<DeviceSeconds()> time_device(const at::Device& device);
+
 /// Keeps the host from running far ahead of a GPU, without letting the GPU's queue run empty: a step does not start while two earlier steps
 /// are in progress. Therefore, the step and waiting times that the host measures are those of the GPU, and memory is held for only a few
 /// steps.

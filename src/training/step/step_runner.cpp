@@ -184,11 +184,16 @@ Losses StepRunner::compute(const ReadBatch& given, std::int64_t index, const at:
   }
   const bool reduce = index + 1 == micro_batches(config_, run_);
   if (const auto samples = settings.micro_batch.of(batch.size()))
-    return cached_backward(run_, gradients_, batch, {*samples, settings.precision, weight, reduce, seed, rows},
+    return cached_backward(run_, gradients_, batch, {*samples, settings.precision, weight, reduce, seed, rows, &result.forward},
                            given.context);
   const RowRngScope keyed(rows);
   const WeightCopies::Scope copied(copies);
-  const Losses losses = forward_loss(run_, batch, settings.precision, given.context);
+  const Losses losses = [&] {
+    const auto encoded = time_device(run_.device);
+    const Features features = encode_batch(run_, batch, settings.precision);
+    result.forward.push_back(encoded());
+    return run_.objective->forward(features, given.context);
+  }();
   gradients_.backward(losses.total * weight, reduce ? BackwardPass::last : BackwardPass::some);
   return losses;
 }

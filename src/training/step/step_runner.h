@@ -12,6 +12,7 @@
 #include "src/training/step/batch_upload.h"
 #include "src/training/step/shared_batches.h"
 #include "src/training/step/step_graph.h"
+#include "src/training/step/step_pacer.h"
 
 namespace tessera {
 
@@ -33,6 +34,7 @@ struct AccumulatedLosses {
   std::vector<std::pair<std::string, at::Tensor>> statistics;  // Losses::statistics, averaged over the micro-batches
   std::vector<std::pair<std::string, at::Tensor>> used;        // Losses::used, merged over the micro-batches
   double wait_seconds = 0;                                     // seconds spent waiting for data
+  std::vector<DeviceSeconds> forward;  // of the towers' forward passes, except those of recorded steps
   bool updated = false;  // whether the recorded step has also made the update
 };
 

@@ -7,6 +7,7 @@
 
 #include <tessera/config/file_path.h>
 #include <tessera/config/registry.h>
+#include <tessera/config/samples_at_a_time.h>
 #include <tessera/data/loading/loader.h>
 #include <tessera/distributed/process_group.h>
 #include <tessera/models/adaptation.h>
@@ -141,32 +142,13 @@ void fields(auto& v, StartSettings& s) {
 std::optional<config::Problem> validate(const StartSettings& settings);
 
 /// training.micro_batch: how many samples of a batch the towers process at a time.
-struct MicroBatch {
-  bool automatic = false;               // true: use the largest number that fits in memory, which is determined when the run starts
-  std::optional<std::int64_t> samples;  // nullopt: the whole batch at once
-
-  /// Returns the number of samples that the towers process at a time if a batch has `batch` samples; nothing if they process the whole
-  /// batch in one pass. If the setting is `auto`, the number must be determined before this call.
-  std::optional<std::int64_t> of(std::int64_t batch) const {
-    return samples && *samples < batch ? samples : std::nullopt;
-  }
-};
-
-/// Reads and writes training.micro_batch, whose value is a number, `auto` or null.
-template <>
-struct config::Value<MicroBatch> {
-  static MicroBatch read(const Node& node, const std::string& path, const MicroBatch&);
-  static Node dump(const MicroBatch& value);
-  static std::string type() { return "int, auto or null"; }
-};
-
 struct TrainingSettings {
   std::int64_t steps = 1000;
   std::optional<double> epochs;
   double counted_epochs = 0;  // not a setting: the number of epochs from which with_steps() computed `steps`; 0 if `steps` was not computed
   std::optional<std::int64_t> global_batch;
   std::int64_t accumulation = 1;
-  MicroBatch micro_batch;
+  config::SamplesAtATime micro_batch;
   std::string precision = "float32";
   std::string residual = "float32";
   std::string moments = "float32";
