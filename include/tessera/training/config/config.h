@@ -141,7 +141,6 @@ void fields(auto& v, StartSettings& s) {
 /// Rejects start.parts without start.weights.
 std::optional<config::Problem> validate(const StartSettings& settings);
 
-/// training.micro_batch: how many samples of a batch the towers process at a time.
 struct TrainingSettings {
   std::int64_t steps = 1000;
   std::optional<double> epochs;
