@@ -195,6 +195,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 return 404, {}, b""
             data = path.read_bytes()
             headers = {"ETag": f'"{hashlib.md5(data).hexdigest()}"', "x-amz-request-id": "1"}
+            if wanted := self.headers["Range"]:
+                first, last = (int(number) for number in wanted.removeprefix("bytes=").split("-"))
+                return 206, headers | {"Content-Range": f"bytes {first}-{last}/{len(data)}"}, data[first:last + 1]
             return (200, headers, data) if self.command == "GET" else (200, headers | {"Content-Length": str(len(data))}, b"")
         connection = http.client.HTTPConnection("127.0.0.1", self.server.upstream, timeout=60)
         connection.request(self.command, self.path, headers=dict(self.headers))
