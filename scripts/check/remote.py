@@ -136,6 +136,7 @@ class Proxy(http.server.ThreadingHTTPServer):
             self.socket = context.wrap_socket(self.socket, server_side=True)
         self.folder, self.upstream, self.draw = folder, upstream, random.Random(seed)
         self.latency = self.faults = 0.0
+        self.gets = 0
         self.lock, self.counts, self.damaged = threading.Lock(), {}, set()
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -180,7 +181,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             body = body[:len(body) // 2]
             self.close_connection = True
         if self.command == "GET":
-            self.wfile.write(body)
+            self.server.gets += 1
+            self.wfile.write(body[:len(body) // 2])
+            time.sleep(self.server.latency)  # so that transfers are under way when a process is killed
+            self.wfile.write(body[len(body) // 2:])
 
     do_HEAD = do_GET
 
@@ -191,6 +195,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 return 404, {}, b""
             data = path.read_bytes()
             headers = {"ETag": f'"{hashlib.md5(data).hexdigest()}"', "x-amz-request-id": "1"}
+            if wanted := self.headers["Range"]:
+                first, last = (int(number) for number in wanted.removeprefix("bytes=").split("-"))
+                return 206, headers | {"Content-Range": f"bytes {first}-{last}/{len(data)}"}, data[first:last + 1]
             return (200, headers, data) if self.command == "GET" else (200, headers | {"Content-Length": str(len(data))}, b"")
         connection = http.client.HTTPConnection("127.0.0.1", self.server.upstream, timeout=60)
         connection.request(self.command, self.path, headers=dict(self.headers))
@@ -314,12 +321,15 @@ class Check:
 
     def kills(self):
         draw = random.Random(self.arguments.seed)
-        self.proxy.latency = 0.005
+        self.proxy.latency = 0.02
         limit_mb = max(2, self.size // 2 >> 20)
         leftovers = 0
         for _ in range(self.arguments.kills):
+            target = self.proxy.gets + draw.randint(1, self.arguments.shards // 2)
             reader = self.reader(self.remote, cache="killed", limit_mb=limit_mb)
-            time.sleep(draw.uniform(0.3, 2.0))
+            while self.proxy.gets < target and reader.poll() is None:
+                time.sleep(0.001)
+            time.sleep(draw.uniform(0, 0.02))
             reader.send_signal(signal.SIGKILL)
             reader.communicate()
             leftovers += len(list((self.folder / "killed").glob("objects/*.part")))

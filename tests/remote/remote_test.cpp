@@ -176,6 +176,22 @@ TEST_F(Remote, FilesOfWebServersNeedNoRangesAndNoEtag) {
     return ServerReply{.headers = {{"Last-Modified", "Mon, 30 Nov 2026 10:00:00 GMT"}}, .body = bytes};
   });
   EXPECT_EQ(read(server_.url() + "/moved?token=1"), bytes);
+  fs::remove_all(path("cache"));
+  Store store(settings());
+  EXPECT_EQ(store.read(server_.url() + "/file", 5'000'000, 100), bytes.substr(5'000'000, 100));
+}
+
+TEST_F(Remote, PartsOfAnObjectAreReadWithoutTheRest) {
+  variables_.set("AWS_NO_SIGN_REQUEST", "true");
+  const std::string bytes = noise(1000), address = object("a.tar", bytes);
+  Store store(settings());
+  EXPECT_EQ(store.read(address, 100, 50), bytes.substr(100, 50));
+  EXPECT_EQ(store.read(address, 1000, 0), "");
+  EXPECT_EQ(server_.request_texts(), (Texts{"HEAD /b/a.tar", "GET /b/a.tar 100-149"}));
+  EXPECT_FALSE(store.expects(address));
+  object("a.tar", noise(1001));
+  EXPECT_EQ(error_of([&] { store.read(address, 0, 1); }),
+            address + ": has changed since this process first saw it: start again, and write changed data under new names");
 }
 
 TEST_F(Remote, RequestsAreRepeatedWhenTheServerIsBusyOrTheConnectionIsCut) {
