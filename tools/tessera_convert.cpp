@@ -1,5 +1,6 @@
 #include <filesystem>
 #include <iostream>
+#include <map>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -31,6 +32,7 @@ using namespace tessera;
 struct Arguments {
   std::string from = "tessera";
   std::string to = "tessera";
+  std::string towers = "both";
   CheckpointOptions reading;
   std::string settings;
   std::string vocabulary;
@@ -206,8 +208,10 @@ std::map<std::string, std::string> tokenizer_files([[maybe_unused]] const ModelF
 
 void write_folder(const Arguments& arguments) {
   const auto [file, origin] = read_any(arguments);
+  using enum FolderTowers;
+  static const std::map<std::string, FolderTowers> towers = {{"both", both}, {"image", image}, {"text", text}};
   const PublishedFolder written =
-      write_published(file, {arguments.to, arguments.output, tokenizer_files(file, arguments.to), origin});
+      write_published(file, {arguments.to, arguments.output, tokenizer_files(file, arguments.to), origin, towers.at(arguments.towers)});
   print(written.notes);
   std::cout << arguments.output << ": " << (written.what.empty() ? "the folder that the model came from" : written.what)
             << "; reading it back yielded the model's settings and tensors" << std::endl;
@@ -253,6 +257,8 @@ int run(const Arguments& arguments) {
   const bool whole_folder = describes_itself(arguments);
   if (!whole_folder && is_foreign_folder(arguments.input))
     user_error(arguments.input, ": describes its own model and tokenizer: leave out --from, --architecture, --settings and --vocab");
+  if (arguments.towers != "both" && arguments.to != "transformers")
+    user_error("--towers ", arguments.towers, ": only --to transformers writes a tower alone");
   if (arguments.threads) at::set_num_threads(*arguments.threads);
   const at::NoGradGuard guard;
   if (arguments.to == "state") {
@@ -289,6 +295,7 @@ int main(int argc, char** argv) {
       "writes safetensors.\n"
       "  tessera-convert PUBLISHED_FOLDER OUT.safetensors\n"
       "  tessera-convert --to transformers RUN_OR_FILE_OR_PUBLISHED_FOLDER NEW_FOLDER\n"
+      "  tessera-convert --to transformers --towers text RUN_OR_FILE NEW_FOLDER\n"
       "  tessera-convert --from open_clip --architecture ViT-B-32 IN OUT\n"
       "  tessera-convert --from open_clip --settings configs/sparo/laion400m_vitb32.yaml IN OUT\n"
       "  tessera-convert --from groupvit IN OUT\n"
@@ -302,6 +309,8 @@ int main(int argc, char** argv) {
   tools::add_default(app, "--from", arguments.from, "format of the input; not needed for published folders and Tessera's own")
       ->check(inputs);
   tools::add_default(app, "--to", arguments.to, "format of the output; state: the optimizer's whole state of a checkpoint, whose ranks may each have saved a part")->check(outputs);
+  tools::add_default(app, "--towers", arguments.towers, "with --to transformers: the towers to write: both, or image or text alone")
+      ->check(CLI::IsMember({"both", "image", "text"}));
   tools::add_checkpoint_options(app, arguments.reading);
   app.add_option("--settings", arguments.settings,
                  "the model's settings, instead of --architecture: a YAML file (at the top level or under `model:`), a run or a model file. "

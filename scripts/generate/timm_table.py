@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes configs/architectures/timm.json: our settings for timm's vision transformers, ConvNeXts, ResNets and FastViTs, or the reason why a
-model is refused. For models of other families, the file has only the names that OpenCLIP uses.
+"""Writes configs/architectures/timm.json: our settings for timm's vision transformers (also NaFlex), ConvNeXts, ResNets and FastViTs, or the
+reason why a model is refused. For models of other families, the file has only the names that OpenCLIP uses.
 
     scripts/generate/timm_table.py [OUT]        needs timm and torch; downloads nothing
     scripts/generate/timm_table.py --check [NAME ...]   compares the table's models, one block per stage, with timm (patterns such as 'eva*')
@@ -20,7 +20,7 @@ except ImportError as error:
     sys.exit(f"generate/timm_table.py: {sys.executable}: {error}: pip install timm")
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-FAMILIES = ("vit_", "deit_", "deit3_", "eva", "convnext", "resnet", "resnext", "wide_resnet", "vitamin_", "fastvit_", "swin_base_patch4_window7_224")
+FAMILIES = ("vit_", "deit_", "deit3_", "eva", "convnext", "resnet", "resnext", "wide_resnet", "vitamin_", "fastvit_", "naflexvit_", "swin_base_patch4_window7_224")
 ACTIVATIONS = {"GELU": "gelu", "SiLU": "silu", "QuickGELU": "quick_gelu", "GELUTanh": "gelu_tanh", "ReLU": "relu"}
 
 STEMS = {"ConvStem": "mobileclip", "MbConvStages": "vitamin"}
@@ -121,7 +121,7 @@ def pooling(model, row):
         eps = norm_eps(pool.norm)
         row["map"] = {"heads": pool.num_heads, "mlp_hidden": pool.mlp.fc1.out_features, "activation": activation(pool.mlp.act), "norm_eps": eps}
         row["map_sees_prefix"] = type(model).__name__ == "Eva" or model.num_prefix_tokens == 0
-        alone = model.num_prefix_tokens == 0 or (row["map_sees_prefix"] and model.num_prefix_tokens == 1) or (not row["map_sees_prefix"] and model.cls_token is None)
+        alone = model.num_prefix_tokens == 0 or (row["map_sees_prefix"] and model.num_prefix_tokens == 1) or (not row["map_sees_prefix"] and not row["class_token"])
         need(alone, "an attention pool over patches and registers")
     norm, after = not is_identity(model.norm), not is_identity(model.fc_norm)
     need(not (norm and after), "a norm before and one behind pooling")
@@ -130,11 +130,8 @@ def pooling(model, row):
     row["final_norm"] = "tokens" if norm else "pooled" if after else "none"
 
 
-def transformer(model):
-    patch = model.patch_embed; kind = type(patch).__name__; block = type(model.blocks[0]).__name__
-    need(block in ("Block", "EvaBlock", "EvaBlockPostNorm"), f"the block {block}")
-    row = {"width": model.embed_dim, "layers": len(model.blocks), "norm_eps": norm_eps(model.blocks[0].norm1)}
-    if block == "EvaBlockPostNorm": row["block_norm"] = "on_updates"
+def patches(model, row):
+    patch = model.patch_embed; kind = type(patch).__name__
     stem = STEMS.get(type(getattr(patch, "backbone", None)).__name__)
     need(kind == "PatchEmbed" or (kind == "HybridEmbed" and stem), f"the patches {kind}")
     if kind == "HybridEmbed": row["stem"] = stem
@@ -144,16 +141,40 @@ def transformer(model):
     need(is_identity(getattr(patch, "norm", None)), "a norm of patches")
     row["image_size"] = list(patch.img_size); row["patch_size"] = [i // g for i, g in zip(patch.img_size, patch.grid_size)]
     if kind == "PatchEmbed": row["patch_bias"] = patch.proj.bias is not None
-    row["class_token"] = model.cls_token is not None
-    row["registers"] = 0 if model.reg_token is None else model.reg_token.shape[1]
-    row["pre_norm"] = not is_identity(model.norm_pre)
-    if row["pre_norm"]: need(norm_eps(model.norm_pre) == row["norm_eps"], "a first norm with an epsilon of its own")
+    before_blocks(model, model, row)
     if model.pos_embed is None:
         row["position_embedding"] = "none"
     else:
         prefix = model.pos_embed.shape[1] - patch.num_patches
         row["prefix_positions"] = "none" if prefix == 0 else "all" if prefix == model.num_prefix_tokens and row["registers"] else "class_token"
         need(prefix in (0, model.num_prefix_tokens) or (prefix == 1 and row["class_token"]), "positions of some of the first tokens")
+
+
+def before_blocks(tokens, model, row):
+    row["class_token"] = tokens.cls_token is not None
+    row["registers"] = 0 if tokens.reg_token is None else tokens.reg_token.shape[1]
+    row["pre_norm"] = not is_identity(model.norm_pre)
+    if row["pre_norm"]: need(norm_eps(model.norm_pre) == row["norm_eps"], "a first norm with an epsilon of its own")
+
+
+def naflex_patches(model, row):
+    """A NaFlexVit has linear patches, and positions of a square, which it resizes to the grid of each image."""
+    e = model.embeds
+    need(e.is_linear and e.channels_last and e.norm_input is None and is_identity(e.norm) and e.patch_interpolator is None, "patches of another kind")
+    need(e.pos_embed_type == "learned", f"{e.pos_embed_type} positions of patches")
+    need(not e.pos_embed_ar_preserving and not e.pos_embed_align_corners and e.pos_embed_antialias, "positions that are resized in another way")
+    row |= {"naflex": True, "image_size": [g * p for g, p in zip(e.pos_embed_grid_size, e.patch_size)], "patch_size": list(e.patch_size),
+            "patch_bias": e.proj.bias is not None, "prefix_positions": "none",
+            "position_resampling": {"bilinear": "bilinear", "bicubic": "antialiased"}[e.pos_embed_interp_mode]}
+    before_blocks(e, model, row)
+
+
+def transformer(model):
+    block = type(model.blocks[0]).__name__
+    need(block in ("Block", "EvaBlock", "EvaBlockPostNorm"), f"the block {block}")
+    row = {"width": model.embed_dim, "layers": len(model.blocks), "norm_eps": norm_eps(model.blocks[0].norm1)}
+    if block == "EvaBlockPostNorm": row["block_norm"] = "on_updates"
+    (naflex_patches if hasattr(model, "embeds") else patches)(model, row)
     block = model.blocks[0]
     scales = [getattr(block, n, None) for n in ("ls1", "ls2", "gamma_1", "gamma_2")]
     there = [s for s in scales if not is_identity(s)]
@@ -231,7 +252,7 @@ def row_of(name):
         model = timm.create_model(name, num_classes=0)
     kind = type(model).__name__
     need(kind != "VisionTransformerDistilled", "a token of distillation")
-    makers = {"VisionTransformer": transformer, "Eva": transformer, "ConvNeXt": convnext, "ResNet": resnet, "FastVit": fastvit}
+    makers = {"VisionTransformer": transformer, "Eva": transformer, "NaFlexVit": transformer, "ConvNeXt": convnext, "ResNet": resnet, "FastVit": fastvit}
     need(kind in makers, LACKING.get(kind, f"the class {kind}"))
     row = makers[kind](model); cfg = model.pretrained_cfg
     if "encoder" in row: row["image_size"] = list(cfg["input_size"][1:])

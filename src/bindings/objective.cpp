@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/distributed/connection.h"
+#include "src/training/run/stored_teachers.h"
 #include <tessera/base/error.h>
 #include <tessera/config/fields.h>
 #include <tessera/config/node.h>
@@ -83,7 +84,8 @@ Features features_of(const Tensors& tensors, const Needs& needs) {
       for_each_part(view, [&](const char* part, at::Tensor& tensor) { take(name + part, tensor); });
       for (const auto& [extra, compute] : need.extras) take(concat(name, ".", extra), view.extras[extra]);
       if (need.student && !view.global.defined())
-        user_error("the features have no ", name, ".embeddings, which the objective needs: give what model.features(batch, objective) returned");
+        user_error("the features have no ", name, ".embeddings, which the objective needs: give what model.features(batch, objective) "
+                   "returned");
     }
   };
   read(out.images, needs.images);
@@ -182,6 +184,9 @@ BoundObjective::BoundObjective(const std::string& choice, std::int64_t embed_dim
   objective_ = make_objective(settings, "objective", context);
   needs_ = objective_->needs();
   if (needs_.teacher()) user_error("objective ", settings.name, ": needs a teacher, which only the program trainer has: train with it");
+  if (is_taught(needs_))
+    user_error("objective ", settings.name, ": needs stored embeddings of teachers (data.teachers), which only the program trainer reads: "
+               "train with it");
 }
 
 Tensors BoundObjective::tensors() const {

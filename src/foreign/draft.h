@@ -15,7 +15,8 @@ struct PublishedDraft {
   bool carries_parts = false;                // whether the class named in `what` has the extra tensors that came with the model
 };
 
-std::vector<PublishedDraft> transformers_drafts(const ModelFile& file);
+/// If `towers` is `text`, `file.model.image` is meaningless.
+std::vector<PublishedDraft> transformers_drafts(const ModelFile& file, FolderTowers towers);
 std::vector<PublishedDraft> timm_drafts(const ModelFile& file);
 /// Returns the drafts for OpenCLIP. If none of OpenCLIP's towers supports a part of the model, throws UserError naming `origin` and this
 /// part.

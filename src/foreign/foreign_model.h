@@ -12,6 +12,9 @@
 /// families.
 namespace tessera {
 
+/// The towers in a folder.
+enum class FolderTowers { both, image, text };
+
 /// A part of a published model that our models lack. `names` is a pattern for the names of the part's tensors (`**` matches any rest).
 struct PartLeftOut {
   std::string names;

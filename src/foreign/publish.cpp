@@ -90,21 +90,27 @@ bool is_of_regions(const ModelFile& file, const std::string& name) {
          (file.model.image.encoder.name == "modified_resnet" && name.starts_with("visual.ln_pre."));
 }
 
-/// Returns only the model's image tower, without its projection, because timm's models contain nothing else.
-ModelFile image_alone(const ModelFile& file, std::vector<std::string>& notes) {
+constexpr std::string_view kVisual = "visual.";  // how the names of the image tower's weights begin
+
+/// Returns only one of the model's towers, with or without its projection. The result's settings of the other tower are meaningless.
+ModelFile tower_alone(const ModelFile& file, FolderTowers which, bool projected) {
+  const bool image = which == FolderTowers::image;
   ModelFile out = file;
-  std::vector<std::string> left_out;
-  if (file.model.text) left_out.emplace_back("the text tower");
-  if (file.model.image.projection.name != "none") left_out.emplace_back("the image projection");
-  out.model.text.reset();
-  out.model.image.projection = {"none"};
+  if (image) out.model.text.reset();
+  else out.model = {.text = file.model.text};
   out.model.unit_length = false;
-  out.tokenizer = {};
-  const NamedTensors own = DualEncoder(out.model).state_dict();
+  TowerSettings& tower = image ? out.model.image : *out.model.text;
+  if (!projected) tower.projection = {"none"};
+  SharedParameters shared;
+  const auto own = Tower(tower, image ? Modality::image : Modality::text, shared, image ? "model.image" : "model.text").state_dict();
   std::erase_if(out.weights, [&](const auto& item) {
-    return !own.contains(item.first) && !is_of_regions(file, item.first) && !item.first.starts_with("objective.");
+    const std::string_view name = item.first;
+    const bool of_tower = is_image_parameter(item.first) == image && own.contains(std::string(image ? name.substr(kVisual.size()) : name));
+    return !of_tower && !(image && is_of_regions(file, item.first)) && !name.starts_with("objective.");
   });
-  if (!left_out.empty()) notes.push_back("left out because timm's models are image towers: " + join_names(left_out));
+  if (image) out.tokenizer = {};
+  if (file.published && file.model.text)  // the files describe both towers, so only those of the tokenizer are of use
+    out.published = std::make_shared<PublishedParts>(PublishedParts{"", file.published->files, {}, {}, {}});
   return out;
 }
 
@@ -139,6 +145,16 @@ void note_missing_tokenizer(const ModelFile& file, const std::string& library, c
                          ": pass the ids of the tokenizer that it was trained with to ", shown_name(library)));
 }
 
+/// Returns whether a tensor of this name came back as it was. Numbers that are stored minus 1 may lose their last bit.
+bool is_equal(const std::vector<TensorRule>& rules, const std::string& name, const at::Tensor& back, const at::Tensor& ours) {
+  if (at::equal(back, ours)) return true;
+  constexpr double kLastBit = 6e-8;
+  const auto fits = [&](const std::string& pattern) { return name_fits(pattern, name); };
+  const bool rounded = std::ranges::any_of(
+      rules, [&](const TensorRule& rule) { return rule.change == TensorChange::one_less && std::ranges::any_of(rule.ours, fits); });
+  return rounded && at::allclose(back, ours, 0, kLastBit);
+}
+
 /// Holds a draft, its files, the model that results from reading these files back, and the tensors to write.
 struct Filled {
   PublishedDraft draft;
@@ -151,7 +167,7 @@ struct Filled {
 class Publication {
  public:
   Publication(const ModelFile& file, const PublishRequest& request, const FolderAside& aside, PublishedFolder& out)
-      : request_(request), aside_(aside), out_(out), file_(request.library == "timm" ? image_alone(file, out.notes) : file),
+      : request_(request), aside_(aside), out_(out), file_(part_of(file)),
         weights_(weights_to_publish(file_, request.library, out.notes)) {}
 
   void write() {
@@ -163,6 +179,33 @@ class Publication {
   }
 
  private:
+  /// Returns what the folder is to hold.
+  ModelFile part_of(const ModelFile& file) const {
+    const bool timm = request_.library == "timm";
+    if (request_.towers == FolderTowers::text && !file.model.text) user_error(request_.origin, ": has no text tower");
+    if (!timm && request_.towers == FolderTowers::both) return file;
+    const FolderTowers which = timm ? FolderTowers::image : request_.towers;
+    std::vector<std::string> left_out;
+    if (file.model.text) left_out.emplace_back(which == FolderTowers::image ? "the text tower" : "the image tower");
+    if (timm && file.model.image.projection.name != "none") left_out.emplace_back("the image projection");
+    const char* reason = timm ? "timm's models are image towers" : "one tower is written";
+    if (!left_out.empty()) out_.notes.push_back(concat("left out because ", reason, ": ", join_names(left_out)));
+    return tower_alone(file, which, /*projected=*/!timm);
+  }
+
+  /// Leaves out the projection of a tower that is written alone. Returns false if there is none.
+  bool leave_out_projection() {
+    if (request_.towers == FolderTowers::both || request_.library == "timm") return false;
+    const bool image = request_.towers == FolderTowers::image;
+    if ((image ? file_.model.image : *file_.model.text).projection.name == "none") return false;
+    file_ = tower_alone(file_, request_.towers, /*projected=*/false);
+    std::vector<std::string> said;  // the notes on these weights exist already
+    weights_ = weights_to_publish(file_, request_.library, said);
+    out_.notes.push_back(concat("left out because ", request_.library, " has no class for the tower with it: the ",
+                                image ? "image" : "text", " projection"));
+    return true;
+  }
+
   const PublishedParts* carried() const {
     return file_.published && file_.published->library == request_.library ? file_.published.get() : nullptr;
   }
@@ -174,7 +217,7 @@ class Publication {
 
   std::vector<PublishedDraft> drafts() const {
     if (request_.library == "timm") return timm_drafts(file_);
-    return request_.library == "transformers" ? transformers_drafts(file_) : open_clip_drafts(file_, request_.origin);
+    return request_.library == "transformers" ? transformers_drafts(file_, request_.towers) : open_clip_drafts(file_, request_.origin);
   }
 
   /// Tries drafts in turn until a draft describes this model, and returns that draft. If the model came with files of this library, the
@@ -195,7 +238,9 @@ class Publication {
         nearest_what = draft.what;
       }
     }
-    if (nearest_what.empty()) refuse("its image encoder is ", file_.model.image.encoder.name, " with the read-out ", file_.model.image.readout.name);
+    if (leave_out_projection()) return choose();
+    const TowerSettings& image = file_.model.image;
+    if (nearest_what.empty()) refuse("its image encoder is ", image.encoder.name, " with the read-out ", image.readout.name);
     refuse("its ", nearest.front(), " as in ", nearest_what, nearest.size() > 1 ? concat(" (", nearest.size() - 1, " more differ)") : "");
   }
 
@@ -306,8 +351,8 @@ class Publication {
       if (name == "logit_bias" && !back.contains(name)) continue;  // the library's class has no logit_bias
       if (name == "logit_scale" && !back.contains(name)) continue;
       const auto found = back.find(name);
-      if (found == back.end() || found->second.numel() != tensor.numel() ||
-          !at::equal(found->second.to(tensor.scalar_type()).reshape_as(tensor), tensor.cpu()))
+      const bool there = found != back.end() && found->second.numel() == tensor.numel();
+      if (!there || !is_equal(filled.model.rules, name, found->second.to(tensor.scalar_type()).reshape_as(tensor), tensor.cpu()))
         user_error(request_.folder, ": not written: tensor ", name, " does not come back from the folder as it is in ", request_.origin);
     }
   }

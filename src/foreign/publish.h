@@ -40,6 +40,7 @@ struct PublishRequest {
   std::string folder;                            // must not exist yet or must be empty
   std::map<std::string, std::string> tokenizer;  // the tokenizer's files, used if none came with the model
   std::string origin;                            // name of the model in messages
+  FolderTowers towers = FolderTowers::both;                  // which towers to write; timm's models are always image towers
 };
 
 /// The result of writing: the library's class or architecture, and one line for each part that was left out.
@@ -51,7 +52,8 @@ struct PublishedFolder {
 /// Writes a model as a folder of another library: a configuration, the weights under the library's names, and the small files that came
 /// with the model. A model that came from that library and was not changed is written byte for byte as it was. The folder is first written
 /// to a temporary place, and moved to its final place only if reading it back returns the model's settings and tensors. If the library has
-/// no class for the model, throws UserError naming the setting that does not fit.
+/// no class for the model, throws UserError naming the setting that does not fit. A tower alone is written without its projection if the
+/// library has the class only without one.
 PublishedFolder write_published(const ModelFile& file, const PublishRequest& request);
 
 /// Writes a model as a single weights file, with open_clip_config.json next to it. Throws UserError if OpenCLIP's own towers cannot

@@ -35,7 +35,8 @@ void compare_prefix_as_it_is(Node& encoder) {
 /// Brings an encoder's settings into a form that can be compared: the MLP's hidden width becomes a number if it is not
 /// one yet, and settings that matter only in training or for reading a file are removed.
 Node comparable_encoder(Node encoder) {
-  for (const char* of_training : {"patch_dropout", "drop_path", "grad_checkpointing", "mask_token", "skip_padding", "kept_positions", "regions"})
+  for (const char* of_training :
+       {"patch_dropout", "drop_path", "grad_checkpointing", "mask_token", "skip_padding", "kept_positions", "regions"})
     encoder.erase(of_training);
   if (const Node* scale = encoder.find("layer_scale_init"); scale != nullptr && !scale->is_null())
     encoder.set("layer_scale_init", text_node("some"));
@@ -81,6 +82,16 @@ Node comparable_model(const ModelSettings& model) {
 
 std::string shown(const Node* node) {
   return node == nullptr ? "null" : config::to_json(*node).dump();
+}
+
+/// Keeps the text tower. The length of texts is a setting of an encoder's class only if it has positions for them.
+void keep_only_text(Node& model) {
+  for (const char* of_images : {"image", "preprocessing"}) model.erase(of_images);
+  Node text = *model.find("text"), encoder = *text.find("encoder");
+  if (text_at(encoder, "position_embedding") == "learned") return;
+  encoder.erase("context_length");
+  text.set("encoder", encoder);
+  model.set("text", text);
 }
 
 /// Returns true if two settings have the same value. Numbers may be written differently, as 1e-06 and 1.0e-6 are.
@@ -137,6 +148,8 @@ std::vector<std::string> differences(const ModelFile& file, const ForeignModel& 
   const bool padding_is_text = setting_is(file.tokenizer, "pad_is_text", "true");
   const bool clip_tokens = file.tokenizer.name.empty() || file.tokenizer.name == "clip-bpe";
   Node first = comparable_model(ours), second = comparable_model(other);
+  if (!theirs.image_tower)
+    for (Node* tree : {&first, &second}) keep_only_text(*tree);
   if (ours.text && other.text && clip_tokens && !padding_is_text)
     for (Node* tree : {&first, &second}) {
       Node text = *tree->find("text");

@@ -15,7 +15,8 @@ std::vector<std::string> differences(const ModelSettings& first, const ModelSett
 /// Like the overload for ModelSettings, but for one tower of each model. `path` is the path of the towers in the settings ("model.image").
 std::vector<std::string> differences(const TowerSettings& first, const TowerSettings& second, const std::string& path);
 
-/// Like the overload for ModelSettings, but for a model file and another library's model. Also compares whether padding counts as text.
+/// Like the overload for ModelSettings, but for a model file and another library's model. Also compares whether padding counts as text. If
+/// the other model has no image tower, only the text towers are compared.
 std::vector<std::string> differences(const ModelFile& file, const ForeignModel& theirs);
 
 }  // namespace tessera

@@ -61,6 +61,7 @@ std::vector<std::string> filled(const std::vector<std::string>& patterns, const 
 at::Tensor as_ours(at::Tensor tensor, TensorChange change) {
   if (change == TensorChange::transposed) return tensor.dim() == 2 ? tensor.t() : tensor;
   if (change == TensorChange::one_less) return tensor.to(at::kFloat) + 1;
+  if (change == TensorChange::square_ahead) return tensor.dim() == 4 ? tensor.flatten(0, 2) : tensor;
   if (change == TensorChange::channels_last) {
     const config::Size side = square_grid(tensor.size(-1) / 3);
     if (tensor.dim() != 2 || side.height == 0 || tensor.size(1) % 3 != 0) return tensor;
@@ -75,6 +76,10 @@ at::Tensor as_theirs(const at::Tensor& tensor, TensorChange change) {
   if (change == TensorChange::transposed) return tensor.t().contiguous();
   if (change == TensorChange::one_ahead) return tensor.unsqueeze(0);
   if (change == TensorChange::one_less) return tensor - 1;
+  if (change == TensorChange::square_ahead) {
+    const config::Size side = square_grid(tensor.size(0));
+    return side.height == 0 ? tensor : tensor.unflatten(0, {1, side.height, side.width});
+  }
   if (change == TensorChange::channels_last) return tensor.permute({0, 2, 3, 1}).flatten(1).contiguous();
   return change == TensorChange::two_ahead ? tensor.unsqueeze(0).unsqueeze(0) : tensor;
 }

@@ -17,6 +17,7 @@ enum class TensorChange {
   one_ahead,   // theirs is [1, ...], ours is [...]
   two_ahead,   // theirs is [1, 1, ...], ours is [...]
   one_less,    // theirs is ours minus 1, which changes its rounding (the norms of Gemma)
+  square_ahead,  // theirs is [1, side, side, ...], ours is [side * side, ...]
   channels_last,  // theirs is [out, side * side * 3] with the channels last, ours is [out, 3, side, side] (linear patch embeddings)
 };
 

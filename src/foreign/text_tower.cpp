@@ -36,7 +36,7 @@ TextTransformerSettings bert_encoder(const ForeignConfig& c, bool roberta) {
   return s;
 }
 
-std::vector<TensorRule> bert_rules() {
+std::vector<TensorRule> bert_rules(const TextTransformerSettings& /*encoder*/) {
   const std::vector<TensorRule> layer = {{{"attention.output.LayerNorm.**"}, {"ln_1.**"}},
                                          {{"intermediate.dense.**"}, {"mlp.c_fc.**"}},
                                          {{"output.dense.**"}, {"mlp.c_proj.**"}},
@@ -82,7 +82,7 @@ TextTransformerSettings m2m_encoder(const ForeignConfig& c) {
   return s;
 }
 
-std::vector<TensorRule> m2m_rules() {
+std::vector<TensorRule> m2m_rules(const TextTransformerSettings& /*encoder*/) {
   const std::vector<TensorRule> layer = {{{"self_attn_layer_norm.**"}, {"ln_1.**"}},
                                          {{"fc1.**"}, {"mlp.c_fc.**"}},
                                          {{"fc2.**"}, {"mlp.c_proj.**"}},
@@ -100,15 +100,16 @@ double rotary_base(const ForeignConfig& c, const char* blocks, const char* older
   return parameters.get("rope_theta", c.get(older, usual));
 }
 
-/// Sets the rotary positions, and the blocks that attend to tokens at most `window` places away. Without the key layer_types, every `period`th
-/// block attends to all tokens: those whose number plus `shift` is a multiple of it.
+/// Sets the rotary positions, and the blocks that attend to tokens at most `window` places away. Without the key layer_types, every
+/// `period`th block attends to all tokens: those whose number plus `shift` is a multiple of it.
 void set_rotary_blocks(const ForeignConfig& c, TextTransformerSettings& s, std::int64_t window, std::int64_t period, std::int64_t shift) {
   s.position_embedding = "rotary";
   s.rotary_pairs = "halves";
   std::vector<std::string> types;
   for (std::int64_t i = 0; i < s.layers; ++i) types.emplace_back((i + shift) % period == 0 ? "full_attention" : "sliding_attention");
   types = c.get("layer_types", types);
-  LocalAttentionSettings local{{}, window, rotary_base(c, "sliding_attention", shift == 0 ? "local_rope_theta" : "rope_local_base_freq", 10000)};
+  const char* older = shift == 0 ? "local_rope_theta" : "rope_local_base_freq";
+  LocalAttentionSettings local{{}, window, rotary_base(c, "sliding_attention", older, 10000)};
   for (std::size_t i = 0; i < types.size(); ++i) {
     if (types[i] == "sliding_attention") local.blocks.push_back(static_cast<std::int64_t>(i));
     else if (types[i] != "full_attention") c.refuse("layer_types", "has a type of blocks that our models lack");
@@ -139,7 +140,7 @@ TextTransformerSettings modernbert_encoder(const ForeignConfig& c) {
   return s;
 }
 
-std::vector<TensorRule> modernbert_rules() {
+std::vector<TensorRule> modernbert_rules(const TextTransformerSettings& /*encoder*/) {
   const std::vector<TensorRule> layer = {{{"attn_norm.**"}, {"ln_1.**"}},
                                          {{"attn.Wqkv.weight"}, {"attn.in_proj_weight"}},
                                          {{"attn.Wqkv.bias"}, {"attn.in_proj_bias"}},
@@ -178,7 +179,7 @@ TextTransformerSettings t5_encoder(const ForeignConfig& c) {
   return s;
 }
 
-std::vector<TensorRule> t5_rules() {
+std::vector<TensorRule> t5_rules(const TextTransformerSettings& /*encoder*/) {
   const std::string attention = "layer.0.SelfAttention.";
   const std::vector<TensorRule> layer = {{{"layer.0.layer_norm.**"}, {"ln_1.**"}},
                                          {{"layer.1.layer_norm.**"}, {"ln_2.**"}},
@@ -193,27 +194,41 @@ std::vector<TensorRule> t5_rules() {
                  {{"final_layer_norm.**"}, {"ln_final.**"}}});
 }
 
+/// The keys of Gemma 3's text encoder that have the values of settings.
+void gemma_keys(const ForeignKeys& keys, TextTransformerSettings& s) {
+  keys("hidden_size", s.width);
+  keys("num_hidden_layers", s.layers);
+  keys("num_attention_heads", s.heads);
+  keys("num_key_value_heads", *s.key_heads);
+  keys("head_dim", *s.head_width);
+  keys("intermediate_size", *s.mlp_hidden);
+  keys.activation("hidden_activation", s.activation);
+  keys("rms_norm_eps", s.norm_eps);
+  keys("attention_bias", s.out_bias);
+  keys("vocab_size", s.vocab_size);
+}
+
 TextTransformerSettings gemma_encoder(const ForeignConfig& c) {
   constexpr double kUsualBase = 1e6;
   if (c.has("attn_logit_softcapping")) c.refuse("attn_logit_softcapping", "has no counterpart in our models");
   TextTransformerSettings s;
-  s.width = c.get<std::int64_t>("hidden_size", 2304);
-  s.layers = c.get<std::int64_t>("num_hidden_layers", 26);
-  s.heads = c.get<std::int64_t>("num_attention_heads", 8);
-  s.key_heads = c.get<std::int64_t>("num_key_value_heads", 4);
-  s.head_width = c.get<std::int64_t>("head_dim", 256);
-  s.score_scale = 1 / std::sqrt(c.get("query_pre_attn_scalar", 256.0));
-  s.mlp_hidden = c.get<std::int64_t>("intermediate_size", 9216);
+  s.width = 2304;
+  s.layers = 26;
+  s.heads = 8;
+  s.key_heads = 4;
+  s.head_width = 256;
+  s.mlp_hidden = 9216;
   s.mlp = "gated";
-  s.activation = c.activation("hidden_activation", "gelu_tanh");
+  s.activation = "gelu_tanh";
   s.norm = "rms";
-  s.norm_eps = c.get("rms_norm_eps", 1e-6);
+  s.norm_eps = 1e-6;
   s.block_norm = "both";
   s.qk_norm = true;
-  s.out_bias = c.get("attention_bias", false);
+  s.mlp_bias = s.out_bias = false;
+  s.vocab_size = 262208;
+  gemma_keys(ForeignKeys(c), s);
+  s.score_scale = 1 / std::sqrt(c.get("query_pre_attn_scalar", 256.0));
   s.qkv_bias = s.out_bias ? "all" : "none";
-  s.mlp_bias = false;
-  s.vocab_size = c.get<std::int64_t>("vocab_size", 262208);
   s.embedding_scale = std::sqrt(static_cast<double>(s.width));
   s.rotary_base = rotary_base(c, "full_attention", "rope_theta", kUsualBase);
   // transformers halves the window of a bidirectional model; a causal one counts the token itself.
@@ -224,7 +239,31 @@ TextTransformerSettings gemma_encoder(const ForeignConfig& c) {
   return s;
 }
 
-std::vector<TensorRule> gemma_rules() {
+nlohmann::json gemma_config(const TextTransformerSettings& settings) {
+  TextTransformerSettings s = settings;
+  s.key_heads = s.key_heads.value_or(s.heads);
+  s.head_width = s.head_width.value_or(s.width / s.heads);
+  s.mlp_hidden = mlp_width(s);
+  nlohmann::json out;
+  gemma_keys(ForeignKeys(out), s);
+  // The scale of scores is the power -1/2 of a number, which is whole in published models.
+  const double scale = s.score_scale.value_or(1 / std::sqrt(static_cast<double>(*s.head_width))), exact = 1 / (scale * scale);
+  const double whole = std::nearbyint(exact);
+  if (1 / std::sqrt(whole) == scale) out["query_pre_attn_scalar"] = static_cast<std::int64_t>(whole);
+  else out["query_pre_attn_scalar"] = exact;
+  const LocalAttentionSettings local = s.local.value_or(LocalAttentionSettings{});
+  const bool bidirectional = s.attention == "bidirectional";
+  out["use_bidirectional_attention"] = bidirectional;
+  out["sliding_window"] = bidirectional ? 2 * local.window : local.window + 1;
+  std::vector<std::string> types(static_cast<std::size_t>(s.layers), "full_attention");
+  for (const std::int64_t block : local.blocks) types.at(static_cast<std::size_t>(block)) = "sliding_attention";
+  out["layer_types"] = types;
+  for (const auto& [blocks, base] : {std::pair("full_attention", s.rotary_base), std::pair("sliding_attention", local.rotary_base)})
+    out["rope_parameters"][blocks] = {{"rope_type", "default"}, {"rope_theta", base}};
+  return out;
+}
+
+std::vector<TensorRule> gemma_rules(const TextTransformerSettings& encoder) {
   const std::vector<TensorRule> layer = {{{"input_layernorm.**"}, {"ln_1.**"}, one_less},
                                          {{"post_attention_layernorm.**"}, {"ln_1_post.**"}, one_less},
                                          {{"pre_feedforward_layernorm.**"}, {"ln_2.**"}, one_less},
@@ -234,7 +273,10 @@ std::vector<TensorRule> gemma_rules() {
                                          {{"mlp.gate_proj.**"}, {"mlp.c_gate.**"}},
                                          {{"mlp.up_proj.**"}, {"mlp.c_fc.**"}},
                                          {{"mlp.down_proj.**"}, {"mlp.c_proj.**"}}};
-  const auto attention = attention_rules("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj");
+  std::vector<TensorRule> attention = attention_rules("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj");
+  const std::int64_t key_heads = encoder.key_heads.value_or(encoder.heads);
+  for (TensorRule& rule : attention)
+    if (rule.theirs.size() == 3) rule.shares = {encoder.heads, key_heads, key_heads};
   return joined(with_prefixes(joined(attention, layer), "layers.*.", "transformer.resblocks.*."),
                 {{{"embed_tokens.weight"}, {"token_embedding.weight"}}, {{"norm.**"}, {"ln_final.**"}, one_less}});
 }
@@ -249,7 +291,7 @@ constexpr TextFamily kTextFamilies[] = {
     {"m2m_100", m2m_encoder, m2m_rules, "model.encoder.", "cls_pooler"},
     {"modernbert", modernbert_encoder, modernbert_rules, "model.", kMean},
     {"mt5", t5_encoder, t5_rules, "encoder.", kMean},
-    {"gemma3_text", gemma_encoder, gemma_rules, "model.", kMean},
+    {"gemma3_text", gemma_encoder, gemma_rules, "model.", kMean, false, "Gemma3TextModel", gemma_config},
 };
 
 /// Returns the read-out for one of OpenCLIP's poolers. has_layer: true if the family's `cls_pooler` applies a layer of
@@ -315,7 +357,7 @@ TextTower text_tower(const ForeignConfig& config, const TextTowerHead& head) {
   out.tower = {chosen("text_transformer", encoder),
                {pooler_readout(config, head.pooler.empty() ? family.usual_pooler : head.pooler, family.cls_layer)},
                text_projection_of(head, encoder.width)};
-  out.rules = with_prefixes(family.rules(), "transformer.", "");
+  out.rules = with_prefixes(family.rules(encoder), "transformer.", "");
   out.rules.push_back({{"proj.weight"}, {"text_projection"}, transposed});
   out.rules.push_back({{"proj.0.weight"}, {"head.linear_hidden.0.weight"}});
   out.rules.push_back({{"proj.2.weight"}, {"head.linear_out.weight"}});

@@ -30,11 +30,14 @@ ForeignConfig text_tower_config(const std::string& name, const std::string& fold
 struct TextFamily {
   const char* model_type;
   TextTransformerSettings (*read)(const ForeignConfig&);
-  /// Returns the rules, with the names in the encoder's own class.
-  std::vector<TensorRule> (*rules)();
+  /// Returns the rules for an encoder with these settings, with the names in the encoder's own class.
+  std::vector<TensorRule> (*rules)(const TextTransformerSettings&);
   const char* prefix;        // which classes with more parts put before these names
   const char* usual_pooler;  // OpenCLIP's, if its configuration names none
   bool cls_layer = false;    // whether OpenCLIP's cls_pooler applies a layer of the encoder to the first token
+  const char* architecture = nullptr;  // the class that a written config.json names; null if Tessera only reads this family
+  /// Returns the keys of config.json for these settings.
+  nlohmann::json (*write)(const TextTransformerSettings&) = nullptr;
 };
 
 /// Returns the families: BERT, RoBERTa, XLM-RoBERTa, the encoder of M2M-100 (NLLB), ModernBERT, the encoders of T5 and mT5, and Gemma 3.

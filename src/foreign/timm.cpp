@@ -37,10 +37,16 @@ ForeignConfig row_of(const std::string& name, const std::string& path) {
   return row;
 }
 
+/// Whether a row is a NaFlexVit: it takes images of any shape, and resizes positions of a square to the grid of each image.
+bool is_naflex(const ForeignConfig& row) {
+  return row.get("naflex", false);
+}
+
 /// Returns the rules for a vision transformer. When reading, a tensor may have the name that any of timm's classes gives it. When writing,
 /// the first rule that matches determines the name, so the rules with the names of the class that the table's row belongs to come first.
 std::vector<TensorRule> vit_rules(const ForeignConfig& row, const VitSettings& vit) {
-  const bool separate = row.get("separate_qkv", false), gamma = row.get("gamma_names", false), plain = vit.mlp == "plain";
+  const bool separate = row.get("separate_qkv", false), gamma = row.get("gamma_names", false), naflex = is_naflex(row);
+  const bool plain = vit.mlp == "plain";
   const bool packed = !plain && row.has("packed"), last = row.get<std::string>("packed", "first") == "last";
   const bool swiglu = !plain && !packed && vit.mlp_input_norm, separate_halves = !plain && !packed && !swiglu;
   const auto halves = [&](const std::string& what) {
@@ -87,6 +93,11 @@ std::vector<TensorRule> vit_rules(const ForeignConfig& row, const VitSettings& v
                                    {{{"norm_pre.**"}, {"ln_pre.**"}}},
                                    {{{"norm.**"}, {"ln_post.**"}}},
                                    {{{"fc_norm.**"}, {"ln_post.**"}}, vit.final_norm == "pooled"},
+                                   {{{"embeds.proj.weight"}, {"conv1.weight"}, channels_last}, naflex},
+                                   {{{"embeds.proj.bias"}, {"conv1.bias"}}, naflex},
+                                   {{{"embeds.cls_token"}, {"class_embedding"}, two_ahead}, naflex},
+                                   {{{"embeds.reg_token"}, {"register_embedding"}, one_ahead}, naflex},
+                                   {{{"embeds.pos_embed"}, {"positional_embedding"}, square_ahead}, naflex},
                                    {{{"head.weight"}, {"proj"}, transposed}},
                                    {{{"head.bias"}, {"proj_bias"}}}};
   const auto chosen_rules = [](const std::vector<Choice>& choices) {
@@ -118,12 +129,13 @@ const TimmArguments kVitArguments = {
     {{"img_size", "image_size"}, {"patch_size", "patch_size"}, {"depth", "layers"}, {"num_heads", "heads"}, {"class_token", "class_token"},
      {"reg_tokens", "registers"}, {"num_reg_tokens", "registers"}, {"qk_norm", "qk_norm"}, {"pre_norm", "pre_norm"},
      {"use_pre_transformer_norm", "pre_norm"}},
-    {"embed_dim", "mlp_ratio", "qkv_bias", "init_values", "no_embed_class", "pos_embed", "use_abs_pos_emb", "fc_norm", "use_fc_norm", "final_norm",
-     "act_layer"}};
+    {"embed_dim", "mlp_ratio", "qkv_bias", "init_values", "no_embed_class", "pos_embed", "use_abs_pos_emb", "fc_norm", "use_fc_norm",
+     "final_norm", "act_layer"}};
 
-const TimmArguments kConvnextArguments = {{{"depths", "layers"}, {"dims", "widths"}, {"patch_size", "patch_size"}, {"use_grn", "response_norm"},
-                                           {"conv_mlp", "conv_mlp"}, {"conv_bias", "conv_bias"}, {"ls_init_value", "layer_scale_init"}},
-                                          {}};
+const TimmArguments kConvnextArguments = {
+    {{"depths", "layers"}, {"dims", "widths"}, {"patch_size", "patch_size"}, {"use_grn", "response_norm"}, {"conv_mlp", "conv_mlp"},
+     {"conv_bias", "conv_bias"}, {"ls_init_value", "layer_scale_init"}},
+    {}};
 const TimmArguments kResnetArguments = {{{"layers", "layers"}}, {}};
 
 /// Writes the renamed arguments into `row`. Throws UserError for an unknown argument.
@@ -154,6 +166,11 @@ std::string prefix_positions_of(const ForeignConfig& row, const nlohmann::json& 
 ForeignConfig with_arguments(const ForeignConfig& row, const ForeignConfig& arguments) {
   nlohmann::json out = row.json();
   rename_arguments(out, arguments, kVitArguments);
+  if (is_naflex(row)) {  // its positions are a square of as many patches for every size of images and patches
+    const config::Size image = row.size("image_size", {}), patch = row.size("patch_size", {});
+    const config::Size own = ForeignConfig(out, row.path()).size("patch_size", patch);
+    out["image_size"] = size_json({image.height / patch.height * own.height, image.width / patch.width * own.width});
+  }
   const auto width = arguments.get("embed_dim", row.get<std::int64_t>("width", 0)), old_width = row.get<std::int64_t>("width", width);
   out["width"] = width;
   const bool gated = row.get<std::string>("mlp", "plain") != "plain";
@@ -192,8 +209,9 @@ ForeignConfig with_arguments(const ForeignConfig& row, const ForeignConfig& argu
 
 /// Returns the settings of a vision transformer's row, which uses Tessera's names.
 VitSettings vit_of(const ForeignConfig& row) {
-  static const std::set<std::string> of_other_parts = {"pool", "map", "map_sees_prefix", "mean", "std", "interpolation", "crop_pct", "crop_mode",
-                                                       "separate_qkv", "packed", "gamma_names", "layer_scale"};
+  static const std::set<std::string> of_other_parts = {"pool",      "map",          "map_sees_prefix", "mean",        "std",
+                                                       "crop_pct",  "crop_mode",    "interpolation",   "gamma_names", "packed",
+                                                       "separate_qkv", "layer_scale", "naflex"};
   nlohmann::json settings = nlohmann::json::object();
   for (const auto& [key, value] : row.json().items())
     if (!value.is_null() && !of_other_parts.contains(key)) settings[key] = value;
@@ -219,6 +237,7 @@ Preprocessing preprocessing_of(const ForeignConfig& c, Preprocessing p) {
   if (!(p.crop_pct > 0 && p.crop_pct <= 1)) c.refuse("crop_pct", "is not above 0 and at most 1");
   const auto mode = c.get<std::string>("crop_mode", "center");
   if (mode != "center" && mode != "squash" && mode != "border") c.refuse("crop_mode", "is not center, squash or border");
+  if (keeps_shapes(p)) return p;
   p.resize_mode = mode == "squash" ? "squash" : mode == "border" ? "longest" : "shortest";
   if (mode != "border") return p;
   // timm fills the border with the mean color. Tessera fills it with one gray level, the mean of this color's channels.
@@ -295,10 +314,16 @@ TimmTower timm_tower(const std::string& name, const ForeignConfig& arguments, co
   // If the head changes the pooling and OpenCLIP adds no projection of its own, timm moves the last norm to the place that fits the new
   // pooling.
   const bool says_norm = arguments.has("fc_norm") || arguments.has("use_fc_norm");
-  if (pool != usual && !says_norm && head.linear == 0 && head.mlp == 0 && vit.final_norm != "none") vit.final_norm = pool == "avg" ? "pooled" : "tokens";
+  if (pool != usual && !says_norm && head.linear == 0 && head.mlp == 0 && vit.final_norm != "none")
+    vit.final_norm = pool == "avg" ? "pooled" : "tokens";
   TimmTower out;
   out.tower = {chosen("vit", vit), readout_of(row, pool, path), projection_of(head)};
   out.preprocessing = preprocessing_of(row, vit.image_size);
+  if (is_naflex(row)) {  // timm names a square image with as many patches as an image may have
+    const config::Size usual{24 * vit.patch_size.height, 24 * vit.patch_size.width}, square = arguments.size("img_size", usual);
+    out.preprocessing.resize_mode = "naflex";
+    out.preprocessing.max_patches = square.height / vit.patch_size.height * (square.width / vit.patch_size.width);
+  }
   out.rules = vit_rules(row, vit);
   return out;
 }
@@ -334,7 +359,8 @@ nlohmann::json shape_arguments(const VitSettings& vit, const ForeignConfig& row)
   if (vit.layers != row.get<std::int64_t>("layers", 0)) out["depth"] = vit.layers;
   if (vit.width != width) out["embed_dim"] = vit.width;
   if (vit.heads != row.get<std::int64_t>("heads", 0)) out["num_heads"] = vit.heads;
-  if (const config::Size& patch = vit.patch_size; patch != row.size("patch_size", patch) && patch.height == patch.width) out["patch_size"] = patch.height;
+  const config::Size& patch = vit.patch_size;
+  if (patch != row.size("patch_size", patch) && patch.height == patch.width) out["patch_size"] = patch.height;
   const bool plain = vit.mlp == "plain" && row.get<std::string>("mlp", "plain") == "plain";
   if (!plain || mlp_width(vit) == hidden * vit.width / width) return out;
   const double own = static_cast<double>(vit.width), exact = static_cast<double>(mlp_width(vit)) / own;
@@ -354,9 +380,10 @@ std::vector<TimmName> timm_names(const ModelSettings& model, const TimmHead& hea
     const ForeignConfig row(json, "timm", name + ".");
     const bool is_vit = !row.has("encoder");
     if (row.has("refused") || row.get<std::string>("encoder", "vit") != model.image.encoder.name) continue;
+    if (is_naflex(row) != keeps_shapes(model.preprocessing)) continue;
     const config::Size size = config::Value<config::Size>::read(*encoder.find("image_size"), "image_size", {});
     nlohmann::json arguments = nlohmann::json::object();
-    if (size != row.size("image_size", size)) arguments["img_size"] = {size.height, size.width};
+    if (size != row.size("image_size", size) && !is_naflex(row)) arguments["img_size"] = {size.height, size.width};
     if (is_vit && any_shape) arguments.update(shape_arguments(config::read<VitSettings>(encoder, "model.image.encoder"), row));
     TimmHead wanted = head;
     const auto usual = row.get<std::string>("pool", is_vit ? "token" : "avg");
@@ -368,7 +395,7 @@ std::vector<TimmName> timm_names(const ModelSettings& model, const TimmHead& hea
     try {
       tower = timm_tower(name, {arguments, "timm"}, wanted, "timm");
       other.image = tower.tower;
-      other.preprocessing.image_size = size;
+      other.preprocessing.image_size = tower.preprocessing.image_size;
       other = resolve(other, name);
     } catch (const UserError&) {
       continue;  // the image size is not a multiple of the patch size
@@ -386,31 +413,45 @@ std::string timm_pool_of(const TowerSettings& image) {
   return image.readout.name == "cls" ? "token" : image.readout.name == "gap" ? "avg" : image.readout.name;
 }
 
+namespace {
+
+/// Returns the size of the largest square image that has at most as many patches as an image may have.
+config::Size square_of_patches(const Preprocessing& p) {
+  const auto side = static_cast<std::int64_t>(std::sqrt(static_cast<double>(p.max_patches)));
+  return {side * p.patch_size->height, side * p.patch_size->width};
+}
+
+}  // namespace
+
 std::vector<PublishedDraft> timm_drafts(const ModelFile& file) {
   using Ordered = nlohmann::ordered_json;
   constexpr std::size_t kMost = 3;  // number of timm names to try, best match first; if these names do not fit, no other name does
   const Ordered carried = carried_json(file, "timm", "config.json");
-  const Preprocessing& p = file.model.preprocessing;
   const ModelSettings model = resolve(file.model);
+  const Preprocessing& p = model.preprocessing;
   std::vector<PublishedDraft> out;
   TimmHead head;
   head.pool = timm_pool_of(model.image);
   std::vector<TimmName> names = timm_names(model, head, /*any_shape=*/true);
-  std::stable_partition(names.begin(), names.end(), [&](const TimmName& each) { return each.unlike.empty() && each.name == carried.value("architecture", ""); });
+  const std::string before = carried.value("architecture", "");
+  std::stable_partition(names.begin(), names.end(), [&](const TimmName& each) { return each.unlike.empty() && each.name == before; });
   for (const TimmName& found : names) {
     if (out.size() == kMost) break;
     Ordered arguments = found.arguments;
     if (model.image.encoder.name != "vit") arguments.erase("img_size");  // for other encoders, pretrained_cfg holds the image size
     if (!found.pool.empty()) arguments["global_pool"] = found.pool;
     const char* mode = p.resize_mode == "squash" ? "squash" : p.resize_mode == "longest" ? "border" : "center";
-    const Ordered pretrained = {{"input_size", {3, p.image_size.height, p.image_size.width}}, {"interpolation", p.interpolation},
+    const bool naflex = keeps_shapes(p);
+    const config::Size input = naflex ? square_of_patches(p) : p.image_size;
+    const Ordered pretrained = {{"input_size", {3, input.height, input.width}}, {"interpolation", p.interpolation},
                              {"crop_pct", p.crop_pct}, {"crop_mode", mode}, {"mean", p.mean}, {"std", p.std}, {"num_classes", 0},
-                             {"fixed_input_size", model.image.encoder.name == "vit"}};  // makes timm build the model for input_size
+                             // makes timm build the model for input_size
+                             {"fixed_input_size", model.image.encoder.name == "vit" && !naflex}};
     Ordered config = {{"architecture", found.name}, {"num_classes", 0}, {"global_pool", timm_pool_of(model.image)}};
     if (!arguments.empty()) config["model_args"] = arguments;
     config["pretrained_cfg"] = pretrained;
     PublishedDraft draft{concat("timm's ", found.name), {}, {}, false};
-    draft.carries_parts = carried.value("architecture", "") == found.name;
+    draft.carries_parts = before == found.name;
     if (draft.carries_parts) config = merged(carried, config);
     draft.files["config.json"] = config.dump(2) + "\n";
     out.push_back(draft);

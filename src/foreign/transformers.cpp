@@ -14,12 +14,13 @@ namespace {
 /// Reads an encoder of text_families() as a model with only a text tower, which has no projection.
 ForeignModel text_encoder(const ForeignConfig& c) {
   const TextFamily& family = text_family(c);
+  const TextTransformerSettings encoder = family.read(c);
   TextTowerHead head;
-  if (const auto encoder = family.read(c); encoder.position_rows)
+  if (encoder.position_rows)
     head.context_length = std::min(head.context_length, *encoder.position_rows - encoder.position_offset);
   const TextTower tower = text_tower(c, head);
   const std::string prefix = family.prefix;
-  const Rules bare = family.rules();
+  const Rules bare = family.rules(encoder);
   Rules rules = with_and_without(bare, prefix, c, {"BertModel", "RobertaModel", "XLMRobertaModel", "ModernBertModel", "Gemma3TextModel"});
   rules = joined(rules, with_prefixes(bare, "encoder.", ""));
   for (const char* shared : {"model.shared.weight", "shared.weight"}) rules.push_back({{shared}, {"token_embedding.weight"}});
@@ -39,7 +40,12 @@ ForeignModel text_encoder(const ForeignConfig& c) {
 std::vector<Family> families() {
   std::vector<Family> out;
   for (const std::span<const Family> some : {clip_families(), dino_families()}) out.insert(out.end(), some.begin(), some.end());
-  for (const TextFamily& text : text_families()) out.push_back({text.model_type, text_encoder});
+  for (const TextFamily& text : text_families()) {
+    const auto keys = [write = text.write](const ModelFile& file) {
+      return write(settings_or_default<TextTransformerSettings>(file.model.text->encoder, "text_transformer"));
+    };
+    out.push_back({text.model_type, text_encoder, text.architecture, nullptr, FolderTowers::text, keys});
+  }
   return out;
 }
 
@@ -110,11 +116,12 @@ std::int64_t embed_dim_of(const TowerSettings& tower) {
   return tower.projection.name == "linear" ? config::to_json(tower.projection.settings).value("embed_dim", kUsual) : kUsual;
 }
 
-std::vector<PublishedDraft> transformers_drafts(const ModelFile& file) {
+std::vector<PublishedDraft> transformers_drafts(const ModelFile& file, FolderTowers towers) {
   const nlohmann::ordered_json carried = carried_json(file, "transformers", kConfigName);
   std::vector<PublishedDraft> out;
+  if (!file.model.text) towers = FolderTowers::image;
   for (const Family& family : families()) {
-    if (family.architecture == nullptr || family.texts != file.model.text.has_value()) continue;
+    if (family.architecture == nullptr || family.towers != towers) continue;
     Json config = family.config(file);
     config.update({{"model_type", family.model_type}, {"architectures", {family.architecture}}, {"dtype", "float32"}});
     PublishedDraft draft{concat("transformers' ", family.architecture), {}, needed_by(family, config), false};
@@ -125,6 +132,10 @@ std::vector<PublishedDraft> transformers_drafts(const ModelFile& file) {
       out.push_back(draft);  // this draft keeps the image processor's settings that came with the model
     }
     draft.files[kConfigName] = config.dump(2) + "\n";
+    if (family.processor == nullptr) {
+      out.push_back(draft);
+      continue;
+    }
     const Json images = preprocessor_config(file.model.preprocessing, family.processor);
     nlohmann::ordered_json processor = carried_json(file, "transformers", kProcessorName);
     const bool inside = processor.contains(kImageProcessor);
@@ -142,7 +153,8 @@ ForeignModel transformers_model(const ForeignConfig& config, const std::string& 
   if (family == all.end()) {
     std::set<std::string> known;
     for (const Family& one : all) known.insert(one.model_type);
-    config.refuse("model_type", concat("is not a supported family: ", join_names({known.begin(), known.end()}), " are (docs/pretrained.md)"));
+    const std::string names = join_names({known.begin(), known.end()});
+    config.refuse("model_type", concat("is not a supported family: ", names, " are (docs/pretrained.md)"));
   }
   ForeignModel out = family->read(config);
   out.library = "transformers";

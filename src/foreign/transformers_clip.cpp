@@ -119,7 +119,7 @@ Json clip_vision_config(const ModelFile& file) {
                 {{"model_type", "clip_vision_model"}, {"projection_dim", embed_dim_of(file.model.image)}});
 }
 
-Json clip_config(const ModelFile& file) {
+Json clip_text_config(const ModelFile& file) {
   const TowerSettings tower = file.model.text.value_or(TowerSettings{});
   const auto text = settings_or_default<TextTransformerSettings>(tower.encoder, "text_transformer");
   const Json eos = tower.readout.name == "eos" ? config::to_json(tower.readout.settings) : Json::object();
@@ -127,9 +127,14 @@ Json clip_config(const ModelFile& file) {
   // whose id is 49407. So 49407 can be written instead of 2.
   const bool largest = eos.value("position", "mask") == "ids" && file.tokenizer.name != "clip-bpe";
   const Json id = eos.value("eos_id", Json()), end = id.is_null() ? Json(largest ? 2 : 49407) : id;
-  const Json texts = joined(written(text_keys, text),
-                            {{"model_type", "clip_text_model"}, {"projection_dim", embed_dim_of(tower)}, {"eos_token_id", end}});
-  return {{"projection_dim", embed_dim_of(file.model.image)}, {"text_config", texts}, {"vision_config", clip_vision_config(file)}};
+  return joined(written(text_keys, text),
+                {{"model_type", "clip_text_model"}, {"projection_dim", embed_dim_of(tower)}, {"eos_token_id", end}});
+}
+
+Json clip_config(const ModelFile& file) {
+  return {{"projection_dim", embed_dim_of(file.model.image)},
+          {"text_config", clip_text_config(file)},
+          {"vision_config", clip_vision_config(file)}};
 }
 
 Json metaclip_2_config(const ModelFile& file) {
@@ -225,11 +230,14 @@ Json siglip_vision_config(const ModelFile& file) {
                 {{"model_type", "siglip_vision_model"}, {"vision_use_head", file.model.image.readout.name == "map"}});
 }
 
-Json siglip_config(const ModelFile& file) {
+Json siglip_text_config(const ModelFile& file) {
   const TowerSettings tower = file.model.text.value_or(TowerSettings{});
   const auto text = settings_or_default<TextTransformerSettings>(tower.encoder, "text_transformer");
-  const Json texts = joined(written(text_keys, text), {{"model_type", "siglip_text_model"}, {"projection_size", embed_dim_of(tower)}});
-  return {{"text_config", texts}, {"vision_config", siglip_vision_config(file)}};
+  return joined(written(text_keys, text), {{"model_type", "siglip_text_model"}, {"projection_size", embed_dim_of(tower)}});
+}
+
+Json siglip_config(const ModelFile& file) {
+  return {{"text_config", siglip_text_config(file)}, {"vision_config", siglip_vision_config(file)}};
 }
 
 Json siglip2_vision_config(const ModelFile& file) {
@@ -245,19 +253,21 @@ Json siglip2_config(const ModelFile& file) {
 }
 
 // A model is written as the first class in this list that supports all of the model's settings.
-constexpr Family kClipFamilies[] = {
-    {"clip", clip, "CLIPModel", "CLIPImageProcessor", true, clip_config},
-    {"metaclip_2", clip, "MetaClip2Model", "CLIPImageProcessor", true, metaclip_2_config},
-    {"siglip", siglip, "SiglipModel", "SiglipImageProcessor", true, siglip_config},
-    {"siglip2", siglip, "Siglip2Model", kNaflexProcessor, true, siglip2_config},
-    {"clip_vision_model", clip_vision_alone, "CLIPVisionModelWithProjection", "CLIPImageProcessor", false, clip_vision_config},
-    {"clip_vision_model", clip_vision_alone, "CLIPVisionModel", "CLIPImageProcessor", false, clip_vision_config},
-    {"siglip_vision_model", siglip_vision_alone, "SiglipVisionModel", "SiglipImageProcessor", false, siglip_vision_config},
-    {"siglip2_vision_model", siglip_vision_alone, "Siglip2VisionModel", kNaflexProcessor, false, siglip2_vision_config},
+const Family kClipFamilies[] = {
+    {"clip", clip, "CLIPModel", "CLIPImageProcessor", FolderTowers::both, clip_config},
+    {"metaclip_2", clip, "MetaClip2Model", "CLIPImageProcessor", FolderTowers::both, metaclip_2_config},
+    {"siglip", siglip, "SiglipModel", "SiglipImageProcessor", FolderTowers::both, siglip_config},
+    {"siglip2", siglip, "Siglip2Model", kNaflexProcessor, FolderTowers::both, siglip2_config},
+    {"clip_vision_model", clip_vision_alone, "CLIPVisionModelWithProjection", "CLIPImageProcessor",
+     FolderTowers::image, clip_vision_config},
+    {"clip_vision_model", clip_vision_alone, "CLIPVisionModel", "CLIPImageProcessor", FolderTowers::image, clip_vision_config},
+    {"siglip_vision_model", siglip_vision_alone, "SiglipVisionModel", "SiglipImageProcessor", FolderTowers::image, siglip_vision_config},
+    {"siglip2_vision_model", siglip_vision_alone, "Siglip2VisionModel", kNaflexProcessor, FolderTowers::image, siglip2_vision_config},
     {"metaclip_2_vision_model", clip_vision_alone},
-    {"clip_text_model", clip_text_alone},
+    {"clip_text_model", clip_text_alone, "CLIPTextModelWithProjection", nullptr, FolderTowers::text, clip_text_config},
+    {"clip_text_model", clip_text_alone, "CLIPTextModel", nullptr, FolderTowers::text, clip_text_config},
     {"metaclip_2_text_model", clip_text_alone},
-    {"siglip_text_model", siglip_text_alone},
+    {"siglip_text_model", siglip_text_alone, "SiglipTextModel", nullptr, FolderTowers::text, siglip_text_config},
     {"siglip2_text_model", siglip_text_alone},
 };
 

@@ -188,11 +188,12 @@ Json dinov3_config(const ModelFile& file) {
   return out;
 }
 
-constexpr Family kDinoFamilies[] = {
-    {"dinov2", dinov2_plain, "Dinov2Model", "BitImageProcessor", false, dinov2_config, 2},
-    {"dinov2_with_registers", dinov2_with_registers, "Dinov2WithRegistersModel", "BitImageProcessor", false, dinov2_with_registers_config, 2},
-    {"dinov3_vit", dinov3, "DINOv3ViTModel", "DINOv3ViTImageProcessorFast", false, dinov3_config, 3},
-    {"vit", vit, "ViTModel", "ViTImageProcessor", false, vit_config},
+const Family kDinoFamilies[] = {
+    {"dinov2", dinov2_plain, "Dinov2Model", "BitImageProcessor", FolderTowers::image, dinov2_config, 2},
+    {"dinov2_with_registers", dinov2_with_registers, "Dinov2WithRegistersModel", "BitImageProcessor",
+     FolderTowers::image, dinov2_with_registers_config, 2},
+    {"dinov3_vit", dinov3, "DINOv3ViTModel", "DINOv3ViTImageProcessorFast", FolderTowers::image, dinov3_config, 3},
+    {"vit", vit, "ViTModel", "ViTImageProcessor", FolderTowers::image, vit_config},
 };
 
 }  // namespace

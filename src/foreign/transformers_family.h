@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <set>
 #include <span>
 #include <string>
@@ -43,11 +44,11 @@ struct Family {
   const char* model_type;
   ForeignModel (*read)(const ForeignConfig&);
   const char* architecture = nullptr;  // the class that a written config.json names; null if Tessera only reads this family
-  const char* processor = nullptr;
-  bool texts = false;
+  const char* processor = nullptr;     // the class of the image processor; null if the folder has none
+  FolderTowers towers = FolderTowers::image;
   /// Returns the settings for config.json. Does not check whether the class supports the model; the caller checks this by reading the file
   /// back.
-  Json (*config)(const ModelFile&) = nullptr;
+  std::function<Json(const ModelFile&)> config = nullptr;
   int mask_token_dims = 0;  // number of dimensions of the class's mask token [1, ..., 1, width]; 0 if it has none. Our models have none.
 };
 

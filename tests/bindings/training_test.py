@@ -169,6 +169,7 @@ class Training(unittest.TestCase):
         for use, said in ((lambda: make("clop", model), "did you mean clip"),
                           (lambda: make("sparc", model, local_wait=1), "did you mean local_weight"),
                           (lambda: make("dino", model), "needs a teacher, which only the program trainer has"),
+                          (lambda: make("affinity", model, teachers=[{"width": 4, "temperature": 0.1}]), "affinity: needs stored embeddings of teachers"),
                           (lambda: objective({"image": {"embeddings": torch.zeros(2, 4)}}), "the features have no caption.embeddings"),
                           (lambda: model.features({"image": batch["image"]}, objective), "the batch has no caption")):
             with self.assertRaisesRegex(RuntimeError, said) as caught:

@@ -43,8 +43,8 @@ class CountingEmbedder final : public test::FixedEmbedder {
     out.global = prompts.global.unflatten(0, {-1, per_class}).mean(1);
     return out;
   }
-  at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const override {
-    return at::cosine_similarity(images.global.unsqueeze(1), texts.global.unsqueeze(0), 2);
+  at::Tensor similarity(const TowerFeatures& pictures, const TowerFeatures& texts) const override {
+    return at::cosine_similarity(pictures.global.unsqueeze(1), texts.global.unsqueeze(0), 2);
   }
   bool compares_by_cosine() const override { return true; }
 

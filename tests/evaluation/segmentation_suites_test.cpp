@@ -55,8 +55,8 @@ class SegmentationSuites : public Evaluate {
     std::vector<std::uint8_t> mask(static_cast<std::size_t>(height * width));
     for (std::size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = static_cast<std::uint8_t>(i * 7 % 251);
     for (std::size_t i = 0; i < mask.size(); ++i) mask[i] = layout.values[i * layout.values.size() / mask.size()];
-    const std::string file = named(layout.image, name);
-    write(file, file.ends_with(".png") ? encode_png(image) : encode_jpeg(image, 90));
+    const std::string picture = named(layout.image, name);
+    write(picture, picture.ends_with(".png") ? encode_png(image) : encode_jpeg(image, 90));
     write(named(layout.mask, name), encode_mask(mask, height, width));
   }
   void write_layout(const Layout& layout) {

@@ -65,10 +65,10 @@ class SlotSelection : public ::testing::Test {
   at::Tensor prompts = normal({kClasses, 2, kSlots, kWidth}, 4);
   std::vector<std::int64_t> labels = {0, 1, 2, 0, 1, 2, -1, 1, 2, 0, 1, -1};
 
-  at::Tensor accuracy(const at::Tensor& images, const at::Tensor& texts, std::int64_t batch = 12) const {
+  at::Tensor accuracy(const at::Tensor& slots, const at::Tensor& texts, std::int64_t batch = 12) const {
     SlotMeter meter(class_slots(texts));
     for (std::int64_t first = 0; first < 12; first += batch)
-      meter.add(images.narrow(0, first, batch), at::tensor(labels, at::kLong).narrow(0, first, batch));
+      meter.add(slots.narrow(0, first, batch), at::tensor(labels, at::kLong).narrow(0, first, batch));
     return meter.accuracy();
   }
 };

@@ -124,7 +124,9 @@ TEST_P(CpuAttention, NaNStaysInItsSequence) {
   for (std::size_t i = 0; i < after.size(); ++i) {
     const bool ruined = i / 16 >= 5 && i / 16 < 11;
     EXPECT_EQ(std::isnan(after[i]), ruined) << i;
-    if (!ruined) EXPECT_EQ(after[i], before[i]);
+    if (!ruined) {
+      EXPECT_EQ(after[i], before[i]);
+    }
   }
 }
 

@@ -106,11 +106,11 @@ ModelFile random_model(const std::string& yaml) {
 /// Tests with small folders that transformers and OpenCLIP wrote.
 class RoundTrip : public Publish, public testing::WithParamInterface<std::string> {
  protected:
-  std::string library() const { return GetParam().starts_with("open_clip") ? "open_clip" : "transformers"; }
+  std::string library() const { return GetParam().starts_with("open_clip") ? "open_clip" : GetParam().starts_with("timm") ? "timm" : "transformers"; }
 };
 INSTANTIATE_TEST_SUITE_P(Families, RoundTrip,
                          testing::Values("clip", "siglip", "dinov2_registers", "dinov3", "siglip2", "open_clip_bert", "open_clip_roberta", "open_clip_nllb", "open_clip_mt5",
-                                         "open_clip_modern", "open_clip_modern_map", "open_clip_modern_plain", "open_clip_modernbert"),
+                                         "open_clip_modern", "open_clip_modern_map", "open_clip_modern_plain", "open_clip_modernbert", "timm_naflex", "timm_naflex_gap"),
                          test_name<std::string>);
 
 TEST_P(RoundTrip, RestoresEveryByte) {
@@ -131,7 +131,7 @@ TEST_P(RoundTrip, ChangedModelKeepsItsConfiguration) {
 }
 
 TEST_P(RoundTrip, ConfigurationMadeFromSettingsDescribesTheSameModel) {
-  if (library() == "open_clip") GTEST_SKIP() << "our settings do not contain the name of the encoder at Hugging Face";
+  if (library() != "transformers") GTEST_SKIP() << "OpenCLIP: our settings have no name of an encoder at Hugging Face; timm: TimmRoundTrip has the test";
   const std::string folder = copy_of(GetParam());
   ModelFile file = through_ours(folder);
   file.published = nullptr;
@@ -257,7 +257,8 @@ TEST_F(Publish, KeepsTheDecoderOfCocaAfterTraining) {
 class TimmRoundTrip : public Publish, public testing::WithParamInterface<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Names, TimmRoundTrip,
                          testing::Values("vit_tiny_patch16_224", "eva02_tiny_patch14_224", "vit_pe_core_tiny_patch16_384", "deit3_small_patch16_224",
-                                         "vit_tiny_patch16_dinov3_qkvb", "vit_small_patch14_reg4_dinov2", "convnext_atto", "resnet18"),
+                                         "vit_tiny_patch16_dinov3_qkvb", "vit_small_patch14_reg4_dinov2", "convnext_atto", "resnet18", "naflexvit_base_patch16_siglip",
+                                         "naflexvit_so150m2_patch16_reg1_gap"),
                          test_name<std::string>);
 
 TEST_P(TimmRoundTrip, FindsANameForTheSettingsThatReadsBackTheSame) {
@@ -266,9 +267,10 @@ TEST_P(TimmRoundTrip, FindsANameForTheSettingsThatReadsBackTheSame) {
   if (vit) arguments["depth"] = 1;
   ModelSettings settings;
   settings.text.reset();
-  settings.image = timm_tower(GetParam(), {arguments, "test"}, {}, "test").tower;
+  const TimmTower timm = timm_tower(GetParam(), {arguments, "test"}, {}, "test");
+  settings.image = timm.tower;
   settings.preprocessing.image_size = config::Value<config::Size>::read(*settings.image.encoder.settings.find("image_size"), "", {});
-  settings.preprocessing.resize_mode = "squash";
+  settings.preprocessing.resize_mode = timm.preprocessing.resize_mode == "naflex" ? "naflex" : "squash";
   const ModelFile file = random_model(resolve(settings));
   write(file, "timm");
   const Json config = make_json(path("written/config.json"));
@@ -367,6 +369,78 @@ TEST_F(Publish, WritesANaflexModelTrainedHereForTransformers) {
   file.model.image.encoder.settings.set("position_resampling", config::Node::scalar("antialiased"));
   left_ = std::distance(fs::directory_iterator(folder_), fs::directory_iterator());
   EXPECT_NE(error_of(file, "transformers").find("position_resampling is \"antialiased\", not \"bilinear\""), std::string::npos) << error_of(file, "transformers");
+}
+
+/// Returns a model whose text tower is the encoder in a folder of tests/data/foreign, next to a small image tower.
+ModelFile next_to_an_image_tower(const std::string& name) {
+  const std::string folder = test_data("foreign/" + name);
+  const ForeignModel foreign = read_foreign_folder(folder);
+  ModelSettings settings = config::read<ModelSettings>(config::parse_yaml(
+      "{image: {encoder: {name: vit, patch_size: 8, width: 32, layers: 1, heads: 2}, readout: cls, projection: none}, preprocessing: {image_size: 16}}", "model"));
+  settings.text = foreign.model.text;
+  ModelFile file = random_model(resolve(settings));
+  for (const auto& [tensor, value] : own_tensors(foreign, load_foreign_weights(folder), file.weights, folder)) file.weights[tensor] = value;
+  return file;
+}
+
+TEST_F(Publish, WritesATextTowerOfGemmaAlone) {
+  ModelFile file = next_to_an_image_tower("gemma");
+  // As in a run whose towers come from two folders.
+  file.published = std::make_shared<PublishedParts>(PublishedParts{"", {{"tokenizer.json", "{}"}, {"config.json", "{}"}}, {}, {}, {}});
+  left_ = 0;
+  EXPECT_NE(error_of(file, "transformers").find("transformers has no class for this model"), std::string::npos);
+  PublishRequest request{"transformers", path("written"), {}, "ours", FolderTowers::text};
+  const PublishedFolder written = write_published(file, request);
+  EXPECT_EQ(written.what, "transformers' Gemma3TextModel");
+  EXPECT_EQ(written.notes, (std::vector<std::string>{"left out because one tower is written: the image tower"}));
+  EXPECT_EQ(io::read_file(path("written/tokenizer.json")), "{}");
+  // The keys have fewer heads than the queries, and the norms are stored minus 1.
+  const NamedTensors theirs = load_foreign_weights(test_data("foreign/gemma")), ours = load_foreign_weights(path("written"));
+  EXPECT_EQ(ours.size(), theirs.size());
+  for (const auto& [name, tensor] : theirs) EXPECT_TRUE(ours.contains(name) && at::allclose(ours.at(name), tensor, 0, 6e-8)) << name;
+  const Json config = make_json(path("written/config.json")), published = make_json(test_data("foreign/gemma/config.json"));
+  for (const char* key : {"hidden_size", "num_key_value_heads", "head_dim", "query_pre_attn_scalar", "sliding_window", "layer_types", "rope_parameters",
+                          "use_bidirectional_attention", "hidden_activation", "rms_norm_eps", "attention_bias", "vocab_size", "architectures", "model_type"})
+    EXPECT_EQ(config.at(key), published.at(key)) << key;
+
+  // A causal tower that was trained with another length of texts and a projection.
+  file.model.text->encoder.settings.set("attention", config::Node::scalar("causal"));
+  file.model.text->encoder.settings.set("context_length", config::Node::scalar("9"));
+  file.model.text->projection = {"linear", config::parse_yaml("{embed_dim: 32}", "test")};
+  file.weights["text_projection"] = at::rand({32, 32});
+  for (auto& [name, tensor] : file.weights)
+    if (tensor.is_floating_point()) tensor = tensor * 0.3;  // these numbers lose a bit if 1 is subtracted
+  request.folder = path("causal");
+  EXPECT_EQ(write_published(file, request).notes,
+            (std::vector<std::string>{"left out because one tower is written: the image tower",
+                                      "left out because transformers has no class for the tower with it: the text projection"}));
+  EXPECT_EQ(make_json(path("causal/config.json")).at("sliding_window"), 4) << "a causal window counts the token itself";
+  file.model.text->encoder.settings.set("qk_norm", config::Node::scalar("false"));
+  request.folder = path("refused");
+  EXPECT_NE(tessera::error_of([&] { write_published(file, request); }).find("qk_norm is "), std::string::npos);
+}
+
+TEST_F(Publish, WritesEachTowerOfClipAlone) {
+  const ModelFile file = through_ours(copy_of("clip"));
+  const NamedTensors both = load_foreign_weights(path("published"));
+  PublishRequest request{"transformers", path("image"), {}, "ours", FolderTowers::image};
+  EXPECT_EQ(write_published(file, request).what, "transformers' CLIPVisionModelWithProjection");
+  EXPECT_FALSE(read_published_folder(path("image")).model.text);
+  request = {"transformers", path("text"), {{"tokenizer.json", "{}"}}, "ours", FolderTowers::text};
+  EXPECT_EQ(write_published(file, request).what, "transformers' CLIPTextModelWithProjection");
+  EXPECT_FALSE(read_published_folder(path("text")).image_tower);
+  for (const std::string folder : {"image", "text"}) {
+    const NamedTensors one = load_foreign_weights(path(folder));
+    EXPECT_GT(one.size(), 10U);
+    for (const auto& [name, tensor] : one) {
+      const std::string whole = both.contains(name) ? name : (folder == "image" ? "vision_model." : "text_model.") + name;
+      ASSERT_TRUE(both.contains(whole)) << name;
+      EXPECT_TRUE(at::equal(tensor, both.at(whole))) << name;
+    }
+  }
+  request = {"transformers", path("none"), {}, "ours", FolderTowers::text};
+  const std::string image_only = tessera::error_of([&] { write_published(load_published_folder(path("image")), request); });
+  EXPECT_EQ(image_only, "ours: has no text tower");
 }
 
 TEST_F(Publish, ConvertsClipFromTransformersToOpenClip) {

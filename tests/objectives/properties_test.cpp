@@ -160,10 +160,10 @@ class KernelTypes {
 
 // Similarities, thresholds and losses are computed in float32. Only grouped tokens and their gradients are rounded to bfloat16.
 TEST(SparcInBfloat16, PassesBfloat16TokensToTheKernelWithSmallErrors) {
-  constexpr std::int64_t kWidth = 64;
-  const Pairs random = random_pairs({12, 3, 7, 1, 12, 5, 9, 2}, 12, 20, kWidth, at::kFloat);
+  constexpr std::int64_t kSparcWidth = 64;
+  const Pairs random = random_pairs({12, 3, 7, 1, 12, 5, 9, 2}, 12, 20, kSparcWidth, at::kFloat);
   for (const char* yaml : {"{}", "{chunk: 3}", "{weights: softmax}"}) {
-    const auto objective = make_objective("sparc", yaml, kWidth, at::kFloat);
+    const auto objective = make_objective("sparc", yaml, kSparcWidth, at::kFloat);
     const auto outcome_in = [&](at::ScalarType type) {
       return evaluate(*objective, map_embeddings(random, [&](const at::Tensor& x) { return x.to(at::kBFloat16).to(type); }));
     };

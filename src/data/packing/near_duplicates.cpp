@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::int64_t kRowsAtOnce = 4096;
 constexpr std::int64_t kRowsPerCenter = 64;  // rows from which a center is computed
+constexpr std::int64_t kComparedAtOnce = 256;  // few, because half of the cosines of rows among themselves are not needed
 constexpr float kNoCosine = -2;
 
 using ShowProgress = std::function<void(const char* phase, std::int64_t done, std::int64_t total)>;
@@ -26,7 +27,8 @@ void for_each_piece(std::int64_t size, const Work& work) {
 
 /// Returns centers [K, D] of length 1. They are computed from rows that are spread over the file. A center without rows starts again as one
 /// of these.
-at::Tensor cluster_centers(const StoredEmbeddings& rows, std::int64_t clusters, const DuplicateSettings& settings, const ShowProgress& progress) {
+at::Tensor cluster_centers(const StoredEmbeddings& rows, std::int64_t clusters, const DuplicateSettings& settings,
+                           const ShowProgress& progress) {
   const std::int64_t size = std::min(rows.size(), kRowsPerCenter * clusters);
   const at::Tensor indices = at::empty({size}, at::kLong);
   for (std::int64_t i = 0; i < size; ++i) indices.mutable_data_ptr<std::int64_t>()[i] = i * rows.size() / size;
@@ -82,23 +84,27 @@ std::vector<std::vector<std::int64_t>> members_of(const Assignment& assignment, 
   return out;
 }
 
-/// Compares each member with those before it.
-void compare(const StoredEmbeddings& rows, const std::vector<std::int64_t>& members, Duplicates& found) {
+/// Compares each member with those before it. Only rows with a duplicate need to know which row that is.
+void compare(const StoredEmbeddings& rows, const std::vector<std::int64_t>& members, double threshold, Duplicates& found) {
   const at::Tensor indices = at::tensor(members, at::kLong), all = rows.unit_rows(indices);
-  for_each_piece(indices.size(0), [&](std::int64_t begin, std::int64_t count) {
+  for (std::int64_t begin = 0; begin < indices.size(0); begin += kComparedAtOnce) {
+    const std::int64_t count = std::min(kComparedAtOnce, indices.size(0) - begin);
     const at::Tensor later = all.narrow(0, begin, count), own = indices.narrow(0, begin, count);
     at::Tensor best = found.cosine.index_select(0, own), of = found.of.index_select(0, own);
-    for_each_piece(begin + count, [&](std::int64_t first, std::int64_t earlier) {
+    const auto compare_with = [&](std::int64_t first, std::int64_t earlier) {
       at::Tensor cosines = later.mm(all.narrow(0, first, earlier).t());
-      if (first == begin) cosines = cosines.tril(-1) + at::full_like(cosines, kNoCosine).triu();
-      const auto [greatest, place] = cosines.max(1);
-      const at::Tensor better = greatest > best;
-      best = at::where(better, greatest, best);
-      of = at::where(better, indices.index_select(0, place + first), of);
-    });
+      if (first == begin) cosines.masked_fill_(at::ones({count, count}, at::kBool).triu_(), kNoCosine);
+      const at::Tensor greatest = cosines.amax(1);
+      const at::Tensor duplicates = (greatest > best).logical_and(greatest >= threshold).nonzero().squeeze(1);
+      const at::Tensor places = cosines.index_select(0, duplicates).argmax(1) + first;
+      of.index_copy_(0, duplicates, indices.index_select(0, places));
+      best = at::maximum(best, greatest);
+    };
+    for_each_piece(begin, compare_with);
+    compare_with(begin, count);
     found.cosine.index_copy_(0, own, best);
     found.of.index_copy_(0, own, of);
-  });
+  }
 }
 
 }  // namespace
@@ -114,10 +120,9 @@ Duplicates find_near_duplicates(const StoredEmbeddings& rows, const DuplicateSet
   Duplicates out{at::full({rows.size()}, -1, at::kLong), at::full({rows.size()}, kNoCosine)};
   std::int64_t done = 0;
   for (const std::vector<std::int64_t>& each : members) {
-    if (each.size() > 1) compare(rows, each, out);
+    if (each.size() > 1) compare(rows, each, settings.threshold, out);
     progress("comparing rows", done += std::ssize(each), nearest * rows.size());
   }
-  out.of.masked_fill_(out.cosine < settings.threshold, -1);
   return out;
 }
 

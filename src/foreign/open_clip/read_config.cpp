@@ -132,7 +132,8 @@ void fields(Visitor& v, OpenClipText& s) {
 
 std::optional<config::Problem> validate(const OpenClipText& s) {
   const bool modern_pool = s.pool_type == "mean" || s.pool_type == "map", clip_pool = s.pool_type == "first" || s.pool_type == "last";
-  if (s.modern() ? clip_pool : modern_pool) return config::Problem{"pool_type", concat(s.pool_type, " is not a pool of text_arch ", s.text_arch)};
+  if (s.modern() ? clip_pool : modern_pool)
+    return config::Problem{"pool_type", concat(s.pool_type, " is not a pool of text_arch ", s.text_arch)};
   if (s.qk_norm && !s.modern()) return config::Problem{"qk_norm", "is read only with text_arch: modern"};
   return std::nullopt;
 }
@@ -224,7 +225,8 @@ OpenClipFile parse_open_clip_config(const std::string& text, const std::string& 
   for (const char* of_no_meaning : {"cast_dtype", "output_dict", "nonscalar_logit_scale"}) model.erase(of_no_meaning);
   OpenClipJson &vision = model["vision_cfg"], &text_tower = model["text_cfg"];
   for (const char* of_training : {"timm_model_pretrained", "timm_drop", "timm_drop_path"}) vision.erase(of_training);
-  for (const char* of_training : {"hf_model_pretrained", "variable_text", "bos_id", "tiktoken_name", "zero_init_residual"}) text_tower.erase(of_training);
+  for (const char* of_training : {"hf_model_pretrained", "variable_text", "bos_id", "tiktoken_name", "zero_init_residual"})
+    text_tower.erase(of_training);
   const auto none_for_null = [](OpenClipJson& section, const char* key) {  // in these files, a null means `none`, not the default
     if (section.contains(key) && section.at(key).is_null()) section[key] = "";
   };
@@ -238,8 +240,8 @@ OpenClipFile parse_open_clip_config(const std::string& text, const std::string& 
                        {"use_pad_mask", "block_type", "scaled_cosine_attn", "scale_heads", "scale_attn_inner", "scale_attn", "scale_fc",
                         "reg_tokens", "value_residual"},
                        path);
-  const std::string tokenizer = text_tower.is_object() && text_tower.contains("hf_tokenizer_name") && text_tower.at("hf_tokenizer_name").is_string()
-                                    ? text_tower.at("hf_tokenizer_name").get<std::string>() : "";
+  const OpenClipJson named = text_tower.is_object() ? text_tower.value("hf_tokenizer_name", OpenClipJson()) : OpenClipJson();
+  const std::string tokenizer = named.is_string() ? named.get<std::string>() : "";
   const OpenClipJson arguments = text_tower.is_object() ? text_tower.value("tokenizer_kwargs", OpenClipJson()) : OpenClipJson();
   std::string cleanup = "whitespace";
   bool strips_separator = false;
@@ -248,7 +250,8 @@ OpenClipFile parse_open_clip_config(const std::string& text, const std::string& 
     strips_separator = arguments.value("strip_sep_token", false);
   }
   for (const char* of_tokenizers : {"hf_tokenizer_name", "tokenizer_mode", "tokenizer_kwargs"}) text_tower.erase(of_tokenizers);
-  const nlohmann::json changes = text_tower.is_object() ? nlohmann::json(text_tower.value("hf_model_config", OpenClipJson())) : nlohmann::json();
+  const nlohmann::json changes =
+      text_tower.is_object() ? nlohmann::json(text_tower.value("hf_model_config", OpenClipJson())) : nlohmann::json();
   text_tower.erase("hf_model_config");
   const bool coca = model.contains("multimodal_cfg");
   model.erase("multimodal_cfg");
@@ -320,6 +323,8 @@ TimmTower timm_tower_of(const OpenClipModel& model, const std::string& path) {
   head.bias = theirs.timm_proj_bias && (head.linear > 0 || head.mlp > 0);
   const nlohmann::json arguments = {{"img_size", {theirs.image_size.height, theirs.image_size.width}}};
   TimmTower out = timm_tower(theirs.timm_model_name, {arguments, path}, head, path);
+  if (keeps_shapes(out.preprocessing))
+    user_error(path, ": timm's NaFlex models are read only from timm's folders, not as a tower of OpenCLIP: ", theirs.timm_model_name);
   out.rules = with_prefixes(out.rules, "visual.trunk.", "visual.");
   const std::vector<TensorRule> projections = {{{"proj.weight"}, {"proj"}, TensorChange::transposed},
                                                {{"proj.bias"}, {"proj_bias"}},
@@ -466,7 +471,9 @@ ForeignModel open_clip_model(const std::string& text, const std::string& path) {
     out.rules.insert(out.rules.end(), timm.rules.begin(), timm.rules.end());
   }
   for (const TensorRule& rule : name_rules(file.model)) out.rules.push_back(rule);
-  out.left_out = {{"text_decoder.**", "the text decoder"}, {"text.transformer.embeddings.position_ids", ""}, {"text.transformer.embeddings.token_type_ids", ""}};
+  out.left_out = {{"text_decoder.**", "the text decoder"},
+                  {"text.transformer.embeddings.position_ids", ""},
+                  {"text.transformer.embeddings.token_type_ids", ""}};
   out.padding_is_text = file.model.text.no_causal_mask;
   out.model.preprocessing = file.preprocessing.ours;
   out.model.preprocessing.image_size = file.preprocessing.size.value_or(vision.image_size);

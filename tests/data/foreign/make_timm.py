@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes the reference cases in timm/ in this folder: small random models of timm's classes, and timm's outputs.
+"""Writes the reference cases in timm/ in this folder: small random models of timm's classes, and timm's outputs. Writes timm_naflex*, too.
 Needs torch, timm and safetensors; run it in this folder. It downloads nothing."""
-import functools, math, pathlib
-import torch
+import functools, math, pathlib, shutil
+import timm, torch
 from safetensors.torch import save_file
 from timm.layers import HybridEmbed
 from timm.models.convnext import ConvNeXt
@@ -115,8 +115,22 @@ def transformers():
     transformer("eva_norms_on_updates", 42, Eva(img_size=16, patch_size=8, embed_dim=16, depth=2, num_heads=2, mlp_ratio=3, use_post_norm=True, global_pool="token", num_classes=0), 16)
 
 
+def naflex(folder, seed, name, **arguments):
+    """Writes a folder of a NaFlexVit as timm publishes it, and its embeddings of images of several shapes, some of them padded."""
+    generator = torch.Generator().manual_seed(seed); torch.manual_seed(seed)
+    model = randomize(timm.create_model(name, num_classes=0, patch_size=4, embed_dim=16, num_heads=2, **arguments), generator); shutil.rmtree(folder, ignore_errors=True)
+    timm.models.save_for_hf(model, folder, model_args={"patch_size": 4, "embed_dim": 16, "num_heads": 2} | arguments, safe_serialization=True)
+    grids = torch.tensor([[4, 4], [3, 7], [6, 2], [1, 5], [24, 1]]); mask = torch.arange(24) < grids.prod(1, keepdim=True); patches = torch.randn(5, 24, 48, generator=generator)
+    places = torch.arange(24).expand(5, 24); coordinates = torch.stack([places // grids[:, 1:], places % grids[:, 1:]], 2) * mask[..., None]
+    with torch.no_grad(): image = model({"patches": patches, "patch_coord": coordinates, "patch_valid": mask})
+    save_file({"patches": patches, "grids": grids, "mask": mask, "image": image.contiguous()}, f"{folder}/expected.safetensors")
+    print(folder, sum(f.stat().st_size for f in pathlib.Path(folder).iterdir()))
+
+
 def main():
     torch.set_num_threads(1)
+    naflex("timm_naflex", 61, "naflexvit_base_patch16_siglip", depth=2)
+    naflex("timm_naflex_gap", 62, "naflexvit_so150m2_patch16_reg1_gap", depth=2, mlp_ratio=3)
     convnext("patch", 11)
     convnext("overlap_tiered", 12, stem_type="overlap_tiered", dims=(24, 8, 12, 16), conv_mlp=True, act_layer="gelu_tanh")
     convnext("overlap_act", 13, stem_type="overlap_act", conv_mlp=True, use_grn=True, ls_init_value=None, kernel_sizes=(3, 5, 7, 3), act_layer="silu")
