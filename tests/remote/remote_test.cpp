@@ -81,7 +81,7 @@ class Remote : public FolderTest {
     CacheSettings out;
     out.folder = config::OutputPath(path("cache"));
     out.retries = 3;
-    out.timeout = 1;
+    out.timeout = 60;
     return out;
   }
 
@@ -233,6 +233,7 @@ TEST_F(Remote, AServerThatStaysBusyOrSilentIsNamed) {
   });
   CacheSettings once = settings();
   once.retries = 0;
+  once.timeout = 1;
   Store store(once);
   EXPECT_EQ(error_of([&] { store.open(address); }),
             address + ": Operation too slow. Less than 1024 bytes/sec transferred the last 1 seconds from " + host + ", 1 time" + hint);
