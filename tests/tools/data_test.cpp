@@ -153,7 +153,7 @@ TEST_F(DataProgram, ConceptsAreCountedInCaptionsWithoutReadingImages) {
                                ": 4 of 5 samples contain one of 3 of 4 entries\nleft out: 1 no_caption\n"
                                "threshold 1: 1 entries are above it; an epoch has about 3 samples\n"
                                "threshold 3: 0 entries are above it; an epoch has about 4 samples\n";
-  for (const std::string entries : {write("list.txt", "cat\n dog \n\nzebra\nred car\n"), write("list.json", R"(["cat", "dog", "zebra", "red car"])")}) {
+  for (const std::string& entries : {write("list.txt", "cat\n dog \n\nzebra\nred car\n"), write("list.json", R"(["cat", "dog", "zebra", "red car"])")}) {
     const std::string text = data(count + entries);
     EXPECT_TRUE(text.ends_with(expected)) << text;
     EXPECT_EQ(io::read_file(path("counts.tsv")), "3\tcat\n1\tdog\n0\tzebra\n1\tred car\n");
