@@ -320,7 +320,7 @@ TimmTower timm_tower(const std::string& name, const ForeignConfig& arguments, co
   out.tower = {chosen("vit", vit), readout_of(row, pool, path), projection_of(head)};
   out.preprocessing = preprocessing_of(row, vit.image_size);
   if (is_naflex(row)) {  // timm names a square image with as many patches as an image may have
-    const config::Size usual{24 * vit.patch_size.height, 24 * vit.patch_size.width}, square = arguments.size("img_size", usual);
+    const config::Size of_timm{24 * vit.patch_size.height, 24 * vit.patch_size.width}, square = arguments.size("img_size", of_timm);
     out.preprocessing.resize_mode = "naflex";
     out.preprocessing.max_patches = square.height / vit.patch_size.height * (square.width / vit.patch_size.width);
   }

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <set>
 #include <sstream>
@@ -376,6 +377,43 @@ TEST(Shapes, NumberOfObjectsFollowsTheSetting) {
   for (std::int64_t i = 0; i < 100; ++i) EXPECT_EQ(ShapesSource(settings).get(i).objects.size(), 4U);
   settings.objects = {1, 1};
   for (std::int64_t i = 0; i < 100; ++i) EXPECT_EQ(ShapesSource(settings).get(i).objects.size(), 1U);
+}
+
+// With one object per image, a pair of shape and color that is not held out has a probability that is proportional to the product of the
+// weights of its shape and its color.
+TEST(Shapes, SkewMakesTheNthShapeAndColorRarerByAPowerOfN) {
+  constexpr std::int64_t kSamples = 4000;
+  for (const std::int64_t skew : {1, 3}) {
+    ShapesSettings settings = shapes_settings("train");
+    settings.image_size = 32;
+    settings.objects = {1, 1};
+    settings.skew = skew;
+    std::vector<double> shapes(shapes_shape_names().size()), colors(shapes_color_names().size()), seen_shapes(shapes.size()), seen_colors(colors.size());
+    double total = 0;
+    for (std::size_t shape = 0; shape < shapes.size(); ++shape)
+      for (std::size_t color = 0; color < colors.size(); ++color) {
+        if (shapes_held_out_pair(static_cast<std::int64_t>(shape), static_cast<std::int64_t>(color))) continue;
+        const double weight = std::pow(static_cast<double>((shape + 1) * (color + 1)), -static_cast<double>(skew));
+        shapes[shape] += weight;
+        colors[color] += weight;
+        total += weight;
+      }
+    const ShapesSource source(settings);
+    for (std::int64_t i = 0; i < kSamples; ++i) {
+      const std::vector<Seen> objects = look(source.get(i));
+      ASSERT_EQ(objects.size(), 1U);
+      ++seen_shapes.at(static_cast<std::size_t>(index_in(shapes_shape_names(), objects[0].shape)));
+      ++seen_colors.at(static_cast<std::size_t>(index_in(shapes_color_names(), objects[0].color)));
+    }
+    const auto expect_near = [&](const std::vector<double>& seen, const std::vector<double>& weights, const std::string& what) {
+      for (std::size_t n = 0; n < seen.size(); ++n) {
+        const double share = weights[n] / total, deviation = std::sqrt(kSamples * share * (1 - share));
+        EXPECT_NEAR(seen[n], kSamples * share, 4 * deviation + 1) << what << " " << n << " with skew " << skew;
+      }
+    };
+    expect_near(seen_shapes, shapes, "shape");
+    expect_near(seen_colors, colors, "color");
+  }
 }
 
 TEST(Shapes, TheVocabularyIsSmall) {

@@ -49,6 +49,54 @@ TEST_F(Evaluate, WritesResultsAndASelfContainedReport) {
   EXPECT_TRUE(contains(html, "sparc"));
 }
 
+// The reference at a width is a model whose projections have only that many columns.
+TEST_F(Evaluate, AModelWithNestedWidthsIsMeasuredAtEachLikeAModelOfThatWidth) {
+  // Letters as tokens, so that no two texts are equal.
+  file.vocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
+  for (char letter = 'a'; letter <= 'z'; ++letter) file.vocabulary += concat(letter, "\n##", letter, "\n");
+  file.tokenizer.settings = config::parse_yaml("{context_length: 90}", "tokenizer.yaml");
+  options.data = "{name: shapes, split: test, size: 60, captions: 1, objects: [1, 2], parts: false}";
+  options.overrides = {"topk=[1, 2, 3, 4]"};
+  const auto save = [&](int width) {
+    const std::string projection = concat(", width: 32, layers: 1, heads: 2}, projection: {name: linear, embed_dim: ", width, "}}");
+    save_model("image: {encoder: {name: vit, image_size: 32, patch_size: 8" + projection,
+               "text: {encoder: {name: text_transformer, vocab_size: 200, context_length: 90" + projection);
+  };
+  const auto metrics_of = [&](const std::string& task) {
+    options.task = task;
+    EXPECT_EQ(run(), 0);
+    return results().at("tasks").at(0).at("metrics").get<std::map<std::string, double>>();
+  };
+  save(16);
+  const NamedTensors whole = file.weights;
+  file.extra["nested_widths"] = "3 16 5";
+  save_model_file(options.checkpoint, file);
+  std::map<std::string, std::map<std::string, double>> nested;
+  for (const char* task : {"retrieval", "zero_shot"}) nested[task] = metrics_of(task);
+  file.extra.erase("nested_widths");
+  for (const int width : {3, 5, 16}) {
+    save(width);
+    for (auto& [name, tensor] : file.weights) {
+      const at::Tensor& of_whole = whole.at(name);
+      tensor = tensor.sizes() == of_whole.sizes() ? of_whole : of_whole.narrow(-1, 0, width).clone();
+    }
+    save_model_file(options.checkpoint, file);
+    for (auto& [task, metrics] : nested) {
+      bool differs = width == 16;
+      for (const auto& [metric, value] : metrics_of(task)) {
+        const std::string name = width == 16 ? metric : concat("width_", width, "_", metric);
+        if (!metrics.contains(name)) continue;
+        EXPECT_NEAR(metrics.at(name), value, 1e-12) << name;
+        differs |= metrics.at(name) != metrics.at(metric);
+      }
+      EXPECT_TRUE(differs) << task << " measures the same at width " << width;
+    }
+  }
+  for (const char* metric : {"width_3_image_to_text_recall@1", "width_5_text_to_image_recall@4"}) EXPECT_TRUE(nested["retrieval"].contains(metric));
+  for (const char* metric : {"width_3_top1", "width_5_top4"}) EXPECT_TRUE(nested["zero_shot"].contains(metric));
+  EXPECT_FALSE(nested["retrieval"].contains("width_16_image_to_text_recall@1")) << "the whole width has its own names";
+}
+
 TEST_F(Evaluate, IsDeterministic) {
   options.task = "retrieval";
   options.data = "{name: shapes, split: test, size: 12}";

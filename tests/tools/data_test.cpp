@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "src/data/formats/row_filter.h"
+#include "src/data/image/encode.h"
 #include "tests/support/program.h"
 #include "tests/support/temporary_folder.h"
 #include <tessera/base/error.h>
@@ -141,6 +143,118 @@ TEST_F(DataProgram, HardNegativesAreWrittenInTheFormatOfTheSourceJsonLines) {
   EXPECT_NE(io::read_file(path("d.jsonl")), written);
   const std::string read = data("inspect --source json_lines --set path=" + path("b.jsonl") + " --set images=" + folder_.string());
   EXPECT_NE(read.find("hard negatives"), std::string::npos) << read;
+}
+
+TEST_F(DataProgram, ConceptsAreCountedInCaptionsWithoutReadingImages) {
+  const std::string table = write("a.csv", "filepath\ttitle\ngood.jpg\ta cat\nmissing.jpg\ta cat, again\ngood.jpg\ta dog and a cat\n"
+                                           "empty.jpg\ta red car\ngood.jpg\tnothing known\ngood.jpg\t \n");
+  const std::string count = "concepts --source csv --set path=" + table + " --out " + path("counts.tsv") + " --thresholds 1 3 --entries ";
+  const std::string expected = path("counts.tsv") +
+                               ": 4 of 5 samples contain one of 3 of 4 entries\nleft out: 1 no_caption\n"
+                               "threshold 1: 1 entries are above it; an epoch has about 3 samples\n"
+                               "threshold 3: 0 entries are above it; an epoch has about 4 samples\n";
+  for (const std::string& entries : {write("list.txt", "cat\n dog \n\nzebra\nred car\n"), write("list.json", R"(["cat", "dog", "zebra", "red car"])")}) {
+    const std::string text = data(count + entries);
+    EXPECT_TRUE(text.ends_with(expected)) << text;
+    EXPECT_EQ(io::read_file(path("counts.tsv")), "3\tcat\n1\tdog\n0\tzebra\n1\tred car\n");
+  }
+  // data.loader.balance reads the file. With threshold 3, an epoch has every sample with an entry, and no other.
+  const std::string images =
+      write("b.csv", "filepath\ttitle\ngood.jpg\tnothing\ngood.jpg\ta cat\ngood.jpg\tnothing\ngood.jpg\ta dog\ngood.jpg\tnothing\n");
+  const std::string read = "read --image-size 16 --source csv --set path=" + images + " --loader batch_size=1";
+  EXPECT_NE(data(read).find(", 5 samples: 5 samples in "), std::string::npos);
+  const std::string balanced = data(read + " 'balance={counts: " + path("counts.tsv") + ", threshold: 3}'");
+  EXPECT_NE(balanced.find(", 5 samples: 2 samples in "), std::string::npos) << balanced;
+}
+
+TEST_F(DataProgram, ConceptsNamesTheFileOrOptionThatIsWrong) {
+  const std::string table = write("a.csv", "filepath\ttitle\ngood.jpg\ta cat\n");
+  const std::string count = "tessera-data concepts --source csv --set path=" + table + " --out " + path("counts.tsv");
+  expect_refused(count + " --entries " + write("list.txt", "zebra\n"),
+                 "tessera-data concepts: csv " + table + ", 1 samples: no sample contains an entry of " + path("list.txt"));
+  expect_refused(count + " --entries " + write("object.json", "{}"),
+                 "tessera-data concepts: " + path("object.json") + ": expected a JSON list of texts");
+  EXPECT_NE(refusal_of(count).find("--entries is required"), std::string::npos);
+  EXPECT_NE(refusal_of(count + " --entries " + path("list.txt") + " --thresholds 0").find("--thresholds"), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(path("counts.tsv")));
+}
+
+/// A fixture with six embeddings of width 2. Row b is near row a (cosine 0.8), and d is near c; no other pair has a cosine above 0.6.
+class DedupProgram : public DataProgram {
+ protected:
+  DedupProgram() { write("rows.npy", encode_npy({1, 0, 0.8F, 0.6F, 0, 1, -0.6F, 0.8F, -1, 0, 0, -1}, 6, 2)); }
+  std::string dedup(const std::string& more, const std::string& which = "--threshold 0.75 --clusters 1 --keep first ") const {
+    return "tessera-data dedup --embeddings " + path("rows.npy") + " " + which + more;
+  }
+  void write_keys(const std::vector<std::string>& keys) const {
+    std::string lines;
+    for (const std::string& key : keys) lines += key + "\n";
+    write("rows.keys.txt", lines);
+  }
+  /// Returns 32 hexadecimal digits whose upper half is greater for smaller numbers.
+  static std::string id(int number) { return concat("000000000000000", 9 - number, "00000000000000f", number); }
+};
+
+TEST_F(DedupProgram, WritesTheKeysToKeepAndWhyOthersAreRemoved) {
+  const auto removed = [&] { return io::read_file(path("removed.tsv")); };
+  const std::string text = output_of(dedup("--out " + path("kept.txt") + " --removed " + path("removed.tsv")));
+  EXPECT_TRUE(text.ends_with(path("kept.txt") + ": 4 of 6 kept; 2 have a cosine of at least 0.75 with another one of their cluster\n")) << text;
+  EXPECT_EQ(io::read_file(path("kept.txt")), "0\n2\n4\n5\n") << "rows without keys have their numbers";
+  EXPECT_EQ(removed(), "1\t0\t0.8\n3\t2\t0.8\n");
+  write_keys({"a", "b", "c", "d", "e", "f"});
+  output_of(dedup("--out " + path("kept.txt") + " --removed " + path("removed.tsv")));
+  EXPECT_EQ(io::read_file(path("kept.txt")), "a\nc\ne\nf\n");
+  EXPECT_EQ(removed(), "b\ta\t0.8\nd\tc\t0.8\n");
+  output_of(dedup("--out " + path("kept.txt"), "--threshold 0.81 --clusters 1 "));
+  EXPECT_EQ(io::read_file(path("kept.txt")), "a\nb\nc\nd\ne\nf\n");
+}
+
+TEST_F(DedupProgram, WritesTheIdsThatFilterIdsReads) {
+  // The source has a sample more than the embeddings, because tessera-embed leaves out images that it cannot read.
+  std::vector<std::string> keys;
+  for (int sample = 0, row = 0; sample < 7; ++sample) {
+    const std::string name = concat("pictures/p", sample);
+    write(name + ".txt", "a caption");
+    write(name + ".jpg", sample == 2 ? "" : io::read_file(path("good.jpg")));
+    write(name + ".json", concat("{\"own_id\": \"", id(sample == 2 ? 8 : row), "\"}"));
+    if (sample == 2) continue;
+    keys.push_back(concat("p", sample, ".jpg"));
+    ++row;
+  }
+  write_keys(keys);
+  const std::string source = "--source image_folder --set path=" + path("pictures");
+  output_of(dedup(source + " --id-field own_id --out " + path("kept.npy")));
+  std::vector<SampleId> sorted;
+  for (const int row : {5, 4, 2, 0}) sorted.push_back(*parse_sample_id(id(row)));
+  EXPECT_EQ(io::read_file(path("kept.npy")),
+            npy_header("<u8", {4, 2}) + std::string(reinterpret_cast<const char*>(sorted.data()), sorted.size() * sizeof(SampleId)));
+  const std::string kept = data("inspect " + source + " --set id_field=own_id --set filter_ids=" + path("kept.npy"));
+  EXPECT_NE(kept.find(": 2 are not listed; looked at 5 samples: 4 good, 1 bad\n"), std::string::npos) << kept;
+
+  // Keys that are ids themselves need no source.
+  for (int row = 0; row < 6; ++row) keys[static_cast<std::size_t>(row)] = id(row);
+  write_keys(keys);
+  output_of(dedup("--out " + path("same.npy")));
+  EXPECT_EQ(io::read_file(path("same.npy")), io::read_file(path("kept.npy")));
+}
+
+TEST_F(DedupProgram, NamesTheFileOrOptionThatIsWrong) {
+  const auto refused = [&](const std::string& more, const std::string& line) { expect_refused(dedup(more), "tessera-data dedup: " + line); };
+  refused("--out " + path("kept.bin"),
+          "--out " + path("kept.bin") + ": the ending decides the format: .npy for ids that filter_ids reads, .txt for keys");
+  refused("--out " + path("kept.npy"), path("rows.npy") + ": has no keys: write it with tessera-embed, which stores them in the file or in NAME.keys.txt");
+  write_keys({"a", "b", "c", "d", "e", "f"});
+  refused("--out " + path("kept.npy"), path("rows.npy") + ": row 0, a: its id \"a\" is not 32 hexadecimal digits: name the embedded source with "
+                                       "--source and the side field with --id-field, or let --out end in .txt for a list of keys");
+  const std::string lines = write("a.jsonl", R"({"image": "good.jpg", "caption": "a"})" "\n");
+  refused("--source json_lines --set path=" + lines + " --set images=" + folder_.string() + " --out " + path("kept.npy"),
+          path("rows.npy") + ": json_lines " + lines + ", 1 samples does not have the key a of row 0 after those of the rows before it: give the "
+                             "source that was embedded");
+  const std::string keys = "--out " + path("kept.txt");
+  expect_refused(dedup(keys, "--clusters 7 "), "tessera-data dedup: --clusters 7: there are only 6 embeddings");
+  EXPECT_NE(refusal_of(dedup(keys, "--nearest 0 ")).find("--nearest"), std::string::npos);
+  EXPECT_NE(refusal_of(dedup(keys, "--keep best ")).find("--keep"), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(path("kept.npy")) || std::filesystem::exists(path("kept.txt")));
 }
 
 TEST_F(DataProgram, TheSheetReportsCharactersThatItCannotDraw) {

@@ -130,6 +130,23 @@ TEST_F(FromOpenClip, AWarmUpLongerThanTheRunIsCutAtTheSameLearningRate) {
   expect(run, "optimizer.lr", "0.00025");
 }
 
+TEST_F(FromOpenClip, OptimizersOfTimmKeepTheirOwnDefaults) {
+  const auto optimizer = [&](const std::string& parameters) {
+    return tree("model: ViT-B-32\ntrain_data: a.tar\ntrain_num_samples: 640\nbatch_size: 64\nepochs: 5\nwarmup: 0\nlr: 0.001\nwd: 0.2\n" + parameters);
+  };
+  // timm's Lion has 0.99 as its second beta and no eps, and decays all weights; OpenCLIP's own AdamW has other defaults for a ViT.
+  expect(optimizer("opt: timm/lion\n"), "optimizer", "{name: lion, lr: 0.001, betas: [0.9, 0.99], weight_decay: 0.2}");
+  expect(optimizer("opt: timm/lion\nbeta1: 0.95\nbeta2: 0.98\neps: 1e-06\n"), "optimizer",
+         "{name: lion, lr: 0.001, betas: [0.95, 0.98], weight_decay: 0.2}");
+  expect(optimizer("opt: timm/lamb\n"), "optimizer", "{name: lamb, lr: 0.001, betas: [0.9, 0.999], weight_decay: 0.2}");
+  expect(optimizer("opt: timm/lamb\neps: 1e-05\n"), "optimizer.eps", "1e-05");
+  expect(optimizer("opt: timm/adamw\n"), "optimizer", "{name: adamw, lr: 0.001, betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.2}");
+  expect(optimizer("opt: timm/sgd\nmomentum: 0.8\n"), "optimizer", "{name: sgd, nesterov: true, lr: 0.001, momentum: 0.8, weight_decay: 0.2}");
+  expect(optimizer("opt: timm/momentum\n"), "optimizer", "{name: sgd, lr: 0.001, weight_decay: 0.2}");
+  expect(optimizer("opt: timm/adopt\n"), "optimizer.name", "adamw");
+  EXPECT_NE(text_.find("# - --opt timm/adopt: timm's other optimizers have no counterpart; adamw replaces them."), std::string::npos) << text_;
+}
+
 TEST_F(FromOpenClip, LockedGroupsBecomeFrozenParametersByName) {
   const config::Node run = tree("model: ViT-S-32-alt\nlock_image: True\nlock_image_unlocked_groups: 2\nlock_text: True\nlock_text_unlocked_layers: 11\n");
   std::string image = "visual.conv1.*, visual.*_embedding, visual.ln_pre.*";

@@ -330,6 +330,35 @@ TEST_F(EvaluationInARun, MeasuresThePoolOfTheObjectiveAsItsCheckpointDoes) {
   }
 }
 
+TEST_F(EvaluationInARun, MeasuresNestedWidthsAsItsCheckpointDoes) {
+  const std::string judged = "retrieval.width_2_image_to_text_recall@1";
+  Trainer(tiny_config(folder_ / "run", {"objective={name: clip, matryoshka: {widths: [2, 4, 8]}}", "training.steps=3", "checkpoint.keep_best.metric=" + judged,
+                                        "evaluation={every_steps: 3, tasks: [retrieval, {name: zero_shot, topk: [1, 2]}]}"}),
+          "none")
+      .run();
+  const auto in_run = nlohmann::json::parse(io::read_file(folder_ / "run/evaluation/step_0000003.json")).at("tasks");
+  for (const char* metric : {"image_to_text_recall@1", "width_2_image_to_text_recall@1", "width_4_text_to_image_recall@10"})
+    EXPECT_TRUE(in_run.at(0).at("metrics").contains(metric)) << in_run;
+  for (const char* metric : {"top1", "width_2_top1", "width_4_top2"}) EXPECT_TRUE(in_run.at(1).at("metrics").contains(metric)) << in_run;
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "run/checkpoints/best"));
+
+  EvaluateOptions options;
+  options.checkpoint = folder_ / "run";
+  options.device = "cpu";
+  options.out = folder_ / "out";
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(evaluate(options), 0);
+  ::testing::internal::GetCapturedStdout();
+  const auto of_file = nlohmann::json::parse(io::read_file(options.out + "/results.json")).at("tasks");
+  for (const std::size_t task : {0, 1}) EXPECT_EQ(of_file.at(task).at("metrics"), in_run.at(task).at("metrics"));
+  EXPECT_TRUE(contains(error_of([&] {
+                         Trainer(tiny_config(folder_ / "other", {"objective={name: clip, matryoshka: {widths: [4]}}", "checkpoint.keep_best.metric=" + judged,
+                                                                 "evaluation={every_steps: 3, tasks: [retrieval]}"}),
+                                 "none");
+                       }),
+                       "checkpoint.keep_best.metric: there is no metric called " + judged));
+}
+
 TEST_F(EvaluationInARun, RejectsConditionedRetrievalWithoutAPoolBeforeTheFirstStep) {
   const std::string text = error_of([&] { Trainer(config("[{name: retrieval, similarity: conditioned}]"), "none"); });
   EXPECT_EQ(text.find("evaluation.tasks[0] (retrieval): retrieval.similarity is conditioned, but there is no text-conditioned pool"),
