@@ -120,7 +120,8 @@ def naflex(folder, seed, name, **arguments):
     generator = torch.Generator().manual_seed(seed); torch.manual_seed(seed)
     model = randomize(timm.create_model(name, num_classes=0, patch_size=4, embed_dim=16, num_heads=2, **arguments), generator); shutil.rmtree(folder, ignore_errors=True)
     timm.models.save_for_hf(model, folder, model_args={"patch_size": 4, "embed_dim": 16, "num_heads": 2} | arguments, safe_serialization=True)
-    grids = torch.tensor([[4, 4], [3, 7], [6, 2], [1, 5], [24, 1]]); mask = torch.arange(24) < grids.prod(1, keepdim=True); patches = torch.randn(5, 24, 48, generator=generator)
+    # No grid has a width of 1: PyTorch 2.11 resizes timm's positions (channels last) to such grids with errors as large as the positions.
+    grids = torch.tensor([[4, 4], [3, 7], [6, 2], [1, 5], [12, 2]]); mask = torch.arange(24) < grids.prod(1, keepdim=True); patches = torch.randn(5, 24, 48, generator=generator)
     places = torch.arange(24).expand(5, 24); coordinates = torch.stack([places // grids[:, 1:], places % grids[:, 1:]], 2) * mask[..., None]
     with torch.no_grad(): image = model({"patches": patches, "patch_coord": coordinates, "patch_valid": mask})
     save_file({"patches": patches, "grids": grids, "mask": mask, "image": image.contiguous()}, f"{folder}/expected.safetensors")
