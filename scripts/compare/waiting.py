@@ -5,7 +5,7 @@
 
 The run is trained four times: with evaluations and saves, without evaluations, without saves, and without both. The differences of the wall
 times are the costs, because no rank trains while the ranks evaluate, or while a save holds them up. The evaluation has the tasks
-`zero_shot` and `retrieval` on 1,024 images and `validation_loss` on 512. Run the script with two versions of the trainer for a comparison;
+`zero_shot` and `retrieval` on 384 images and `validation_loss` on 256. Run the script with two versions of the trainer for a comparison;
 nothing else should run. Needs only the standard library.
 """
 import argparse
@@ -28,18 +28,18 @@ model:
           projection: {{name: linear, embed_dim: 256}}}}
   text: {{encoder: {{name: text_transformer, width: 256, layers: 4, heads: 4}}, readout: {{name: eos}},
          projection: {{name: linear, embed_dim: 256}}}}
-training: {{threads: 1, device: cpu, steps: 60}}
-log: {{every_steps: 20, tensorboard: false}}
+training: {{threads: 1, device: cpu, steps: 20}}
+log: {{every_steps: 10, tensorboard: false}}
 """
 EVALUATION = """
 evaluation:
-  every_steps: 20
+  every_steps: 10
   tasks:
-    - {name: zero_shot, source: {name: shapes, split: test, size: 1024, image_size: 64, label: color}}
-    - {name: retrieval, source: {name: shapes, split: test, size: 1024, image_size: 64}}
-    - {name: validation_loss, source: {name: shapes, split: test, size: 512, image_size: 64}}
+    - {name: zero_shot, source: {name: shapes, split: test, size: 384, image_size: 64, label: color}}
+    - {name: retrieval, source: {name: shapes, split: test, size: 384, image_size: 64}}
+    - {name: validation_loss, source: {name: shapes, split: test, size: 256, image_size: 64}}
 """
-SAVES = {True: "checkpoint: {every_steps: 10, keep_last: 2}\n", False: "checkpoint: {every_steps: 0}\n"}
+SAVES = {True: "checkpoint: {every_steps: 5, keep_last: 2}\n", False: "checkpoint: {every_steps: 0}\n"}
 
 
 def seconds(args, folder, evaluates, saves):
