@@ -54,8 +54,10 @@ def cmake_prefixes() -> list[pathlib.Path]:
 
 
 def program_file(name: str) -> pathlib.Path:
-    """Returns the path of the program, in the wheel or in the source tree's build folder."""
+    """Returns the path of the program: in the build folder of TESSERA_LIBRARY, in the wheel, or in the source tree's build folder."""
     places = [HERE / "bin" / name, HERE.parents[1] / "build" / "bin" / name]
+    if library := os.environ.get("TESSERA_LIBRARY"):  # lib/libtessera.so of another build folder
+        places.insert(0, pathlib.Path(library).resolve().parents[1] / "bin" / name)
     for place in places:
         if place.is_file():
             return place
