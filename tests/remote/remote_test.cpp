@@ -560,7 +560,7 @@ TEST_F(Remote, AFolderThatCannotBeWrittenIsNamed) {
   EXPECT_EQ(error_of([&] { Store store(wrong); }), path("file") + " (data.cache.folder): cannot be written: Not a directory");
 }
 
-/// Tests against a server that checks signatures, which tests/remote/remote_test.py starts. Its address is in TESSERA_TEST_S3, and its keys
+/// Tests against a server that checks signatures, which scripts/check/remote.py starts. Its address is in TESSERA_TEST_S3, and its keys
 /// are "key" and "secret".
 class SigningServer : public Remote {
  protected:
