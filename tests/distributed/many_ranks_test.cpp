@@ -1,5 +1,5 @@
 // Measures how a job of many ranks starts, agrees and reports a lost rank. The ranks are processes on this machine. Set
-// TESSERA_MANY_RANKS="64 256" to run it: it takes a minute and 60 MB of memory per rank, so the usual test run skips it.
+// TESSERA_MANY_RANKS="64 256" to run it: it takes about half a minute, so the usual test run skips it.
 #include <algorithm>
 #include <cstdlib>
 #include <functional>

@@ -47,14 +47,15 @@ struct Checkpoint {
 /// adapters, because adapters.safetensors holds those of the averages, too.
 Checkpoint share_of(Checkpoint whole, int rank, int ranks);
 
-/// The checkpoints of one run: FOLDER/step_0000100/{model.safetensors, state.safetensors, manifest.json}, plus ema.safetensors if
-/// weights are averaged and teacher.safetensors if there is a teacher. If the optimizer's state is sharded, state.safetensors has no moments,
-/// and each rank writes its own into optimizer_RANK_of_RANKS.safetensors, whose metadata says where they lie in the whole tensors. The model,
-/// ema and teacher files are model files, with adapters merged into the weights. With adapters there is also adapters.safetensors, which a resumed run needs to undo the merge. It
-/// holds the unmerged weights and the adapters of the model, of the averages (under names with the prefix `ema.`) and of the teacher
-/// (`teacher.`). Its metadata holds Checkpoint::updates. The text file FOLDER/latest names the newest checkpoint; FOLDER/best (BestFile)
-/// names the best one, which is never deleted. A checkpoint is written into a temporary folder, fsynced and renamed, so a folder with a
-/// final name is complete. The manifest holds sizes and checksums, so that later damage to a file is detected.
+/// The checkpoints of one run: FOLDER/step_0000100/{model.safetensors, state.safetensors, manifest.json}, plus ema.safetensors if weights
+/// are averaged and teacher.safetensors if there is a teacher. If the optimizer's state is sharded, state.safetensors has no moments, and
+/// each rank writes its own into optimizer_RANK_of_RANKS.safetensors, whose metadata says where they lie in the whole tensors. The model,
+/// ema and teacher files are model files, with adapters merged into the weights. With adapters there is also adapters.safetensors, which a
+/// resumed run needs to undo the merge. It holds the unmerged weights and the adapters of the model, of the averages (under names with the
+/// prefix `ema.`) and of the teacher (`teacher.`). Its metadata holds Checkpoint::updates. The text file FOLDER/latest names the newest
+/// checkpoint; FOLDER/best (BestFile) names the best one, which is never deleted. A checkpoint is written into a temporary folder, fsynced
+/// and renamed, so a folder with a final name is complete. The manifest holds sizes and checksums, so that later damage to a file is
+/// detected.
 class CheckpointFolder {
  public:
   /// keep_last is the number of checkpoints that are kept. In addition, checkpoints of steps that are divisible by keep_every are never

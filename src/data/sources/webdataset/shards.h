@@ -134,14 +134,13 @@ class ShardFile {
 };
 
 /// Stores the indices of tar files for the next start. An index is valid as long as its tar has the same size and modification time or, if
-/// it is remote, the same size and ETag. A
-/// stored index that is damaged or has another version is made again. Several threads, processes and machines may use the same folder at
-/// once, because the file of an index appears there only when it is complete.
+/// the tar is remote, the same size and ETag. A stored index that is damaged or has another version is made again. Several threads,
+/// processes and machines may use the same folder at once, because the file of an index appears there only when it is complete.
 class IndexCache {
  public:
   /// `setting` is where to store indices. "beside" means SHARD.tar.index next to the shard, or, if that cannot be written, tessera/index in
-  /// the user's cache folder ($XDG_CACHE_HOME, ~/.cache); for remote shards, the store's index_folder(). "off" means nowhere. Any other text
-  /// is a folder, which is created if necessary.
+  /// the user's cache folder ($XDG_CACHE_HOME, ~/.cache); for remote shards, the store's index_folder(). "off" means nowhere. Any other
+  /// text is a folder, which is created if necessary.
   explicit IndexCache(std::string setting);
 
   using Make = std::function<io::TarIndex(const std::string& path)>;
