@@ -28,6 +28,8 @@ GPU_LIBRARIES = ("libtorch_cuda.so", "libc10_cuda.so", "libtorch_nvshmem.so")
 # Symbols that the wheel does not need (src/bindings/left_out.cpp). OpenCV's imgcodecs needs the symbols of OpenJPEG, GDAL, GDCM and OpenEXR
 # only for image formats that check_image refuses. OpenCV's core needs the symbols of GLX only to open OpenGL windows.
 LEFT_OUT = re.compile(r"opj_|GDAL|_ZNK?\d+GDAL|_ZNK?4gdcm|_ZNK?7Imf_3_\d|glX[A-Z]")
+# Libraries that must not be in the wheel because of their licenses; src/bindings/left_out.cpp replaces the functions. JBIG is under the GPL.
+NOT_CARRIED = ("libjbig.so",)
 
 
 def run(*command):
@@ -85,6 +87,8 @@ class Package:
         for name in needed_by(file):
             if name.split(".so")[0] in [gpu.split(".so")[0] for gpu in GPU_LIBRARIES] or name.startswith("libgomp"):
                 run("patchelf", "--remove-needed", name, str(file))  # libtorch.so loads this library itself if PyTorch has it
+            elif name.startswith(NOT_CARRIED):
+                run("patchelf", "--remove-needed", name, str(file))
             elif OF_TORCH.match(name):
                 torch = True
             elif OF_ARROW.match(name):
@@ -161,6 +165,28 @@ def fill(package, build):
 # Packages of the distribution that the programs contain although no library of them is in the wheel: headers, and the plotting library
 COMPILED_IN = ("nlohmann-json3-dev", "libcli11-dev", "libspdlog-dev", "libfmt-dev", "libcpp-httplib-dev", "libjs-dygraphs", "libgloo-dev")
 
+# SPDX expression of the license under which the wheel contains each package of the distribution, by the start of the package's name
+SPDX = {"libarchive": "BSD-2-Clause", "libbrotli": "MIT", "libbz2": "bzip2-1.0.6", "libcli11": "BSD-3-Clause", "libcpp-httplib": "MIT",
+        "libdeflate": "MIT", "libfmt": "MIT", "libgloo": "BSD-3-Clause", "libicu": "ICU", "libjpeg62-turbo": "IJG AND BSD-3-Clause AND Zlib",
+        "libjs-dygraphs": "MIT", "liblerc": "Apache-2.0", "liblzma": "LicenseRef-Public-Domain", "libopencv": "Apache-2.0",
+        "libpng": "libpng-2.0", "libprometheus-cpp": "MIT", "libsentencepiece": "Apache-2.0", "libspdlog": "MIT", "libssl": "Apache-2.0",
+        "libtbb": "Apache-2.0", "libtiff": "libtiff", "libwebp": "BSD-3-Clause", "libyaml-cpp": "MIT", "libzstd": "BSD-3-Clause",
+        "nlohmann-json3": "MIT", "zlib1g": "Zlib"}
+OTHER_SPDX = {"clip-bpe": "MIT", "cuda-runtime": "LicenseRef-NVIDIA-CUDA-Toolkit"}
+
+
+def license_expression(texts):
+    """Returns the SPDX expression of a wheel that has these license files."""
+    found = {"Apache-2.0"}
+    for name in (text.stem for text in texts if text.name != "LICENSE"):
+        if name in OTHER_SPDX:
+            found.add(OTHER_SPDX[name])
+        elif known := [start for start in SPDX if name.startswith(start)]:
+            found.update(SPDX[max(known, key=len)].split(" AND "))
+        else:
+            sys.exit(f"assemble_wheel.py: {name} is in the wheel, but SPDX names no license for it")
+    return " AND ".join(sorted(found))
+
 
 def licenses(package, build, folder):
     """Copies the licenses of Tessera, of the distribution's packages that are in the wheel, and of CUDA's runtime."""
@@ -203,7 +229,8 @@ def long_description():
 def metadata(dist, version, series, tag):
     from tessera._programs import PROGRAMS
     following = f"{series.split('.')[0]}.{int(series.split('.')[1]) + 1}"
-    texts = "".join(f"License-File: {file.name}\n" for file in sorted((dist / "licenses").iterdir()))
+    files = sorted((dist / "licenses").iterdir())
+    texts = "".join(f"License-File: {file.name}\n" for file in files)
     (dist / "METADATA").write_text(f"""Metadata-Version: 2.4
 Name: tessera
 Version: {version}
@@ -217,7 +244,7 @@ Classifier: Programming Language :: C++
 Classifier: Programming Language :: Python :: 3
 Classifier: Topic :: Scientific/Engineering :: Artificial Intelligence
 Classifier: Typing :: Typed
-License-Expression: Apache-2.0
+License-Expression: {license_expression(files)}
 {texts}Requires-Python: >=3.10
 Requires-Dist: torch >={series}, <{following}
 Provides-Extra: parquet

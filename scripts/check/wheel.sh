@@ -8,8 +8,8 @@ usage: scripts/check/wheel.sh WHEEL [--torch-from SITE_PACKAGES]
   WHEEL          a file that scripts/build_wheel.sh wrote
   --torch-from   use the PyTorch in this folder (scripts/setup.sh installs one in ~/.cache/tessera/libtorch-VERSION/lib/python3.*/site-packages)
                  instead of downloading the one that the wheel requires (5 GB)
-Makes a virtual environment, installs the wheel, trains for five steps, evaluates, embeds in Python, trains with an objective in Python, and
-checks the message for a PyTorch of another series. Exits with a code that is not 0 if any of it fails.
+Makes a virtual environment, installs the wheel, trains for five steps, evaluates, embeds in Python, trains with an objective in Python, reads
+TIFF, and checks the message for a PyTorch of another series. Exits with a code that is not 0 if any of it fails.
 EOT
 }
 
@@ -62,6 +62,21 @@ torch.testing.assert_close(objective(blocks(batch, objective)).total, losses.tot
 model.save("tuned.safetensors", objective)
 assert tessera.load("tuned.safetensors", "cpu").encode_text("a red circle").shape == (1, model.embed_dim)
 EOT
+echo "== TIFF; a file with JBIG compression is a bad sample, because the wheel does not contain JBIG"
+fresh/bin/python - <<'EOT'
+import pathlib
+import struct
+
+for name, compression in ("plain", 1), ("jbig", 34661):
+    tags = [(256, 8), (257, 8), (258, 8), (259, compression), (262, 1), (273, 8), (277, 1), (278, 8), (279, 64)]
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)
+    file = pathlib.Path("pictures", name + ".tif")
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(struct.pack("<2sHI", b"II", 42, 72) + bytes(range(64)) + struct.pack("<H", len(tags)) + entries + bytes(4))
+    file.with_suffix(".txt").write_text("a gray square")
+EOT
+fresh/bin/tessera-data inspect --source image_folder --set path=pictures > inspect.log 2>&1 || true
+grep -q "looked at 2 samples: 1 good, 1 bad" inspect.log && grep -q "does not read JBIG" inspect.log || { tail -n 5 inspect.log >&2; exit 1; }
 echo "== the message for another series"
 mkdir -p other/torch
 echo "__version__ = '2.3.1'" > other/torch/version.py

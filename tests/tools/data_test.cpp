@@ -223,6 +223,9 @@ TEST_F(DedupProgram, WritesTheIdsThatFilterIdsReads) {
   }
   write_keys(keys);
   const std::string source = "--source image_folder --set path=" + path("pictures");
+  expect_refused(dedup(source + " --out " + path("kept.npy")),
+                 "tessera-data dedup: " + path("rows.npy") + ": row 0, p0.jpg: the sample has no side field uid with a text: name the field with "
+                 "--id-field, or let --out end in .txt for a list of keys");
   output_of(dedup(source + " --id-field own_id --out " + path("kept.npy")));
   std::vector<SampleId> sorted;
   for (const int row : {5, 4, 2, 0}) sorted.push_back(*parse_sample_id(id(row)));

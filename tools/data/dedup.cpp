@@ -69,6 +69,9 @@ std::vector<SampleId> ids_of(const StoredEmbeddings& rows, const DedupOptions& o
   std::vector<SampleId> out;
   for (std::size_t i = 0; i < texts.size(); ++i) {
     const auto id = parse_sample_id(texts[i]);
+    if (!id && texts[i].empty())
+      user_error(options.embeddings, ": row ", i, ", ", rows.keys()[i], ": the sample has no side field ", options.id_field,
+                 " with a text: name the field with --id-field, or let --out end in .txt for a list of keys");
     if (!id)
       user_error(options.embeddings, ": row ", i, ", ", rows.keys()[i], ": its id \"", texts[i],
                  "\" is not 32 hexadecimal digits: name the embedded source with --source and the side field with --id-field, or let --out end in "
