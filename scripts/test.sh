@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up, builds, and runs the whole test suite.
+# Sets up, builds, and runs the whole test suite; with TESSERA_TORCH, for another PyTorch series.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 case ${1:-} in
@@ -8,8 +8,10 @@ case ${1:-} in
     echo "  scripts/test.sh -L unit -R Sparc    # the unit tests with Sparc in their names"
     exit 0 ;;
 esac
+# shellcheck source=scripts/torch_series.sh
+. scripts/torch_series.sh
 scripts/setup.sh
 # Several tests run at the same time, each with several threads. Threads that wait must not keep a core busy: with OpenMP's default, tests
 # that train take up to four times as long. One test more than there are cores runs, because tests that start ranks or programs often wait.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
-ctest --test-dir build --output-on-failure --parallel "$(($(nproc) + 1))" "$@"
+ctest --test-dir "build$build_suffix" --output-on-failure --parallel "$(($(nproc) + 1))" "$@"
