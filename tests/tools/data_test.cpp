@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "src/data/formats/row_filter.h"
 #include "src/data/image/encode.h"
@@ -96,6 +97,17 @@ TEST_F(DataProgram, PackAndReadNameTheOptionThatAllowsMoreBadSamples) {
   const std::string read = refusal_of(
       "tessera-data read --image-size 16 --loader batch_size=2 shuffle=false --source csv --set path=" + write("b.csv", long_table));
   EXPECT_NE(read.find("(--loader max_bad_share=0.4 allows more, "), std::string::npos) << read;
+}
+
+TEST_F(DataProgram, ReadBeginsAfterTheSamplesThatAResumedRunHasRead) {
+  const auto samples = [&](const std::string& more) {
+    const auto json = nlohmann::json::parse(data("read --json --image-size 16 --loader batch_size=2 --source shapes --set size=10" + more));
+    EXPECT_GT(json.at("first_batch_seconds"), 0);
+    return json.at("samples").get<int>();
+  };
+  EXPECT_EQ(samples(""), 10);
+  EXPECT_EQ(samples(" --from-sample 6"), 4);
+  EXPECT_EQ(samples(" --from-sample 6 --epochs 2"), 14);
 }
 
 TEST_F(DataProgram, PackingAgainReportsThatTheShardsAreComplete) {
