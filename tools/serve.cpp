@@ -11,6 +11,7 @@
 #include "src/evaluation/checkpoint_pool.h"
 #include "src/evaluation/model_evaluation.h"
 #include "src/measure/machine.h"
+#include "src/remote/address.h"
 #include "src/serving/http_server.h"
 #include "src/training/run/run_loss.h"
 #include "tools/checkpoint_arguments.h"
@@ -52,7 +53,7 @@ std::string name_of(const InferenceModel& loaded) {
 /// Splits NAME=PATH; the name is empty if there is none.
 std::pair<std::string, std::string> named(const std::string& option) {
   const std::size_t equals = option.find('=');
-  if (equals == std::string::npos || std::filesystem::exists(option)) return {"", option};
+  if (equals == std::string::npos || remote::is_remote(option) || std::filesystem::exists(option)) return {"", option};
   return {option.substr(0, equals), option.substr(equals + 1)};
 }
 

@@ -10,6 +10,7 @@
 #include <tessera/base/text.h>
 #ifdef TESSERA_WITH_DATA
 #include "src/foreign/published_tokenizer.h"
+#include "src/remote/local_copy.h"
 #include "src/training/checkpoint/checkpoint.h"
 #include "src/training/stages.h"
 #include <tessera/data/tokenizers/tokenizer.h>
@@ -248,11 +249,15 @@ void check_output(const std::vector<std::string>& inputs, const std::string& out
   tools::check_folder_of("output", output);
 }
 
-int run(const Arguments& arguments) {
+int run(Arguments arguments) {
   if (arguments.list) {
     for (const std::string& name : architecture_names()) std::cout << name << "\n";
     return 0;
   }
+#ifdef TESSERA_WITH_DATA
+  arguments.input = remote::local_copy(arguments.input, arguments.to == "state" ? remote::Wanted::everything : remote::Wanted::model);
+  arguments.settings = remote::local_copy(arguments.settings);
+#endif
   if (std::error_code unknown; !std::filesystem::exists(arguments.input, unknown)) user_error(arguments.input, ": no such file or folder");
   const bool whole_folder = describes_itself(arguments);
   if (!whole_folder && is_foreign_folder(arguments.input))

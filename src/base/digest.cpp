@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "src/base/digest.h"
+#include "src/base/hash_padding.h"
 #include <tessera/base/error.h>
 #include <tessera/base/random.h>
 
@@ -114,13 +115,8 @@ std::uint32_t crc32c(std::string_view bytes) {
 
 std::string sha256(std::string_view bytes) {
   State state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-  const std::size_t whole = bytes.size() / 64 * 64;
-  for (std::size_t i = 0; i < whole; i += 64) compress(state, bytes.substr(i, 64));
-  std::string tail(bytes.substr(whole));
-  tail += '\x80';
-  while (tail.size() % 64 != 56) tail += '\0';
-  const std::uint64_t bits = static_cast<std::uint64_t>(bytes.size()) * 8;
-  for (int shift = 56; shift >= 0; shift -= 8) tail += static_cast<char>(bits >> shift & 0xff);
+  const std::string tail = last_blocks(bytes, /*most_significant_first=*/true);
+  for (std::size_t i = 0; i + 64 <= bytes.size(); i += 64) compress(state, bytes.substr(i, 64));
   for (std::size_t i = 0; i < tail.size(); i += 64) compress(state, std::string_view(tail).substr(i, 64));
   std::string text;
   for (const std::uint32_t word : state)

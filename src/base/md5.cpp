@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "src/base/hash_padding.h"
+
 namespace tessera {
 namespace {
 
@@ -37,13 +39,8 @@ void compress_md5(std::array<std::uint32_t, 4>& state, std::string_view block) {
 
 std::string md5(std::string_view bytes) {
   std::array<std::uint32_t, 4> state = {0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476};
-  const std::size_t whole = bytes.size() / 64 * 64;
-  for (std::size_t i = 0; i < whole; i += 64) compress_md5(state, bytes.substr(i, 64));
-  std::string tail(bytes.substr(whole));
-  tail += '\x80';
-  while (tail.size() % 64 != 56) tail += '\0';
-  const std::uint64_t bits = static_cast<std::uint64_t>(bytes.size()) * 8;
-  for (int shift = 0; shift < 64; shift += 8) tail += static_cast<char>(bits >> shift & 0xff);
+  const std::string tail = last_blocks(bytes, /*most_significant_first=*/false);
+  for (std::size_t i = 0; i + 64 <= bytes.size(); i += 64) compress_md5(state, bytes.substr(i, 64));
   for (std::size_t i = 0; i < tail.size(); i += 64) compress_md5(state, std::string_view(tail).substr(i, 64));
   std::string text;
   for (const std::uint32_t word : state)

@@ -5,6 +5,7 @@
 #include "src/base/dump_utf8.h"
 #include "src/evaluation/model_evaluation.h"
 #include "src/foreign/open_clip.h"
+#include "src/remote/local_copy.h"
 #include "src/report/comparison.h"
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
@@ -47,7 +48,7 @@ EvaluateOptions options_of(const EvaluateOptions& options, const std::string& mo
   out.checkpoint = model;
   out.compare.clear();
   out.out.clear();
-  if (!is_open_clip_checkpoint(model)) {
+  if (!is_open_clip_checkpoint(remote::local_copy(model))) {
     out.reading.architecture.clear();
     out.reading.state.clear();
   }

@@ -18,6 +18,7 @@
 #include "src/evaluation/word_maps.h"
 #include "src/measure/machine.h"
 #include "src/models/parameter_count.h"
+#include "src/remote/address.h"
 #include "src/report/evaluation_page.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -173,6 +174,7 @@ std::string earlier_results(const std::string& usual, const nlohmann::json& orig
 }
 
 std::string usual_folder(const std::string& run_folder, const std::string& model_file) {
+  if (remote::is_remote(model_file)) return "evaluation";
   const fs::path beside = run_folder.empty() ? fs::path(model_file).parent_path() : fs::path(run_folder);
   return (beside / "evaluation").string();
 }
@@ -278,6 +280,7 @@ std::string output_folder(const EvaluateOptions& options, const std::string& usu
 }
 
 std::string run_folder_of(const std::string& model_file) {
+  if (remote::is_remote(model_file)) return "";
   fs::path folder = fs::absolute(model_file).parent_path();
   for (int level = 0; level < 3 && !folder.empty(); ++level, folder = folder.parent_path()) {
     std::error_code ignored;

@@ -5,6 +5,7 @@
 #include "src/measure/machine.h"
 #include "src/foreign/foreign_model.h"
 #include "src/foreign/open_clip.h"
+#include "src/remote/local_copy.h"
 #include <tessera/base/error.h>
 #include <tessera/evaluation/inference.h>
 #include <tessera/objectives/contrastive_objective.h>
@@ -62,7 +63,8 @@ void read_checkpoint(const std::string& path, const CheckpointOptions& options, 
 
 }  // namespace
 
-InferenceModel load_for_inference(const std::string& path, const std::string& device, const CheckpointOptions& options) {
+InferenceModel load_for_inference(const std::string& name, const std::string& device, const CheckpointOptions& options) {
+  const std::string path = remote::local_copy(name);
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) {
     user_error("checkpoint ", path, " does not exist: give a model file, a checkpoint folder or a run folder");
@@ -70,6 +72,7 @@ InferenceModel load_for_inference(const std::string& path, const std::string& de
   const at::Device chosen = parse_device(device);
   InferenceModel found;
   read_checkpoint(path, options, found);
+  if (path != name) found.path = name;
   InferenceModel out = inference_model(std::move(found.file), found.path, found.tokenizer_error);
   out.device = chosen;
   out.model->to(chosen);

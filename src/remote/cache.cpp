@@ -14,9 +14,6 @@
 
 #include "src/base/clock.h"
 #include "src/base/digest.h"
-#include "src/base/in_threads.h"
-#include "src/base/md5.h"
-#include "src/io/mapped_file.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -26,8 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kRange = 8 << 20;  // bytes of one request
-constexpr int kAttempts = 3;               // at fetching an object whose bytes are wrong
 constexpr std::chrono::milliseconds kPoll{20};
 constexpr double kTellAfter = 60;  // seconds of waiting for room
 constexpr const char* kPart = ".part";
@@ -75,6 +70,15 @@ void write_at(const OpenFile& file, std::uint64_t offset, const char* bytes, std
   }
 }
 
+// Returns the end of a name, with _ in place of characters that could trouble a shell.
+std::string plain_name(std::string name) {
+  constexpr std::size_t longest = 60;
+  if (name.size() > longest) name = name.substr(name.size() - longest);
+  std::ranges::replace_if(
+      name, [](unsigned char c) { return std::isalnum(c) == 0 && c != '.' && c != '_' && c != '-'; }, '_');
+  return name;
+}
+
 /// A file in the folder.
 struct Entry {
   std::string path;
@@ -84,13 +88,19 @@ struct Entry {
 
 }  // namespace
 
+std::string run_folder(const CacheSettings& settings, const std::string& address) {
+  std::string name = address;
+  while (name.ends_with('/')) name.pop_back();
+  const std::string id = hexadecimal(fingerprint(name));
+  return (fs::absolute(folder_of(settings)) / "runs" / concat(id, "-", plain_name(name.substr(name.rfind('/') + 1)))).string();
+}
+
 OpenFile::~OpenFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 Cache::Cache(const CacheSettings& settings, Client& client)
     : client_(client),
-      connections_(static_cast<std::size_t>(settings.connections)),
       limit_(static_cast<std::uint64_t>(settings.size_mb) << 20),
       folder_(folder_of(settings)) {
   std::error_code failed;
@@ -99,13 +109,9 @@ Cache::Cache(const CacheSettings& settings, Client& client)
 }
 
 std::string Cache::path_of(const std::string& address, const ObjectState& state) const {
-  constexpr std::size_t longest = 60;
   const std::string whole = concat(address, "\n", state.size, "\n", state.version);
-  std::string name = file_name(address);
-  if (name.size() > longest) name = name.substr(name.size() - longest);
-  std::ranges::replace_if(
-      name, [](unsigned char c) { return std::isalnum(c) == 0 && c != '.' && c != '_' && c != '-'; }, '_');
-  return (folder_ / "objects" / concat(hexadecimal(fingerprint(whole)), hexadecimal(fingerprint(whole, 1)), "-", name)).string();
+  const std::string id = concat(hexadecimal(fingerprint(whole)), hexadecimal(fingerprint(whole, 1)));
+  return (folder_ / "objects" / concat(id, "-", plain_name(file_name(address)))).string();
 }
 
 bool Cache::holds(const std::string& address, const ObjectState& state) const {
@@ -174,27 +180,26 @@ OpenFile Cache::begin(const std::string& path, std::uint64_t size) const {
   return OpenFile();
 }
 
-void Cache::fetch(const std::string& address, const ObjectState& state, const OpenFile& part, const std::string& name) const {
-  const auto write = [&](std::uint64_t offset, const char* bytes, std::size_t size) { write_at(part, offset, bytes, size, folder_); };
-  const std::size_t ranges = static_cast<std::size_t>((state.size + kRange - 1) / kRange);
-  for (int attempt = 1;; ++attempt) {
-    Client::Got got;
-    if (ranges > 1) {
-      std::vector<Client::Got> all(ranges);
-      for_each_in_threads(ranges, connections_, [&](std::size_t i) {
-        const std::uint64_t first = i * kRange;
-        all[i] = client_.get(address, state, first, std::min(kRange, state.size - first), write);
-      });
-      got = all[0];
-      got.whole = std::ranges::any_of(all, &Client::Got::whole);
-    }
-    if (ranges == 1 || got.whole) got = client_.get(address, state, 0, 0, write);
-    if (got.md5.empty() || md5(io::MappedFile(name).bytes()) == got.md5) break;
-    const std::string what = concat(address, ": the bytes that arrive are not those of the object: their MD5 is not ", got.md5);
-    if (attempt == kAttempts) user_error(what, ", ", kAttempts, " times: look for a proxy or a disk that damages data");
-    log::warning(what, "; trying again");
+std::string Cache::link_folder(const std::string& label, const std::vector<std::pair<std::string, std::string>>& links) const {
+  const fs::path all = folder_ / "models";
+  std::string content;
+  for (const auto& [name, copy] : links) content += concat(name, "\n", copy, "\n");
+  const fs::path out = all / concat(hexadecimal(fingerprint(content)), "-", plain_name(label)), aside = all / ".new";
+  try {
+    const OpenFile lock = lock_folder(folder_);
+    fs::create_directories(all);
+    fs::remove_all(aside);  // of a process that was killed
+    const auto is_gone = [](const fs::directory_entry& link) { return !fs::exists(link.path()); };
+    for (const auto& each : std::vector<fs::directory_entry>(fs::directory_iterator(all), {}))
+      if (std::any_of(fs::directory_iterator(each), {}, is_gone)) fs::remove_all(each);
+    if (fs::exists(out)) return out.string();
+    fs::create_directory(aside);
+    for (const auto& [name, copy] : links) fs::create_symlink(fs::absolute(copy), aside / name);
+    fs::rename(aside, out);
+  } catch (const fs::filesystem_error& error) {
+    fail(folder_, error.code().value());
   }
-  if (::fsync(part.descriptor()) != 0) fail(folder_, errno);
+  return out.string();
 }
 
 Lease Cache::open(const std::string& address, const ObjectState& state) const {
@@ -217,7 +222,10 @@ Lease Cache::open(const std::string& address, const ObjectState& state) const {
       continue;
     }
     try {
-      fetch(address, state, part, name);
+      client_.fetch(address, state, name, [&](std::uint64_t offset, const char* bytes, std::size_t size) {
+        write_at(part, offset, bytes, size, folder_);
+      });
+      if (::fsync(part.descriptor()) != 0) fail(folder_, errno);
       const OpenFile folder = lock_folder(folder_);
       if (::rename(name.c_str(), path.c_str()) != 0) fail(folder_, errno);
       lock(part.descriptor(), LOCK_SH);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "src/remote/client.h"
 
@@ -41,6 +42,9 @@ class Lease {
   bool waited_;
 };
 
+/// Returns the local folder of a run that is stored at this address: FOLDER/runs/ID-NAME, where ID names the address, as an absolute path.
+std::string run_folder(const CacheSettings& settings, const std::string& address);
+
 /// Local copies of objects in a folder of limited size, for the threads and processes of a machine. The least recently used copies are
 /// deleted before a new one is fetched, so the files never take more than the limit, those that are being fetched included.
 ///
@@ -59,6 +63,10 @@ class Cache {
   /// Returns whether there is a copy, and counts it as just used.
   bool holds(const std::string& address, const ObjectState& state) const;
 
+  /// Returns a folder FOLDER/models/ID-LABEL of links to copies that are leased; `links` are their names and paths. Removes the folders
+  /// whose copies are gone.
+  std::string link_folder(const std::string& label, const std::vector<std::pair<std::string, std::string>>& links) const;
+
   const std::filesystem::path& folder() const { return folder_; }
   std::uint64_t limit() const { return limit_; }
 
@@ -67,10 +75,8 @@ class Cache {
   std::optional<OpenFile> find(const std::string& path) const;
   bool make_room(std::uint64_t size) const;
   OpenFile begin(const std::string& path, std::uint64_t size) const;
-  void fetch(const std::string& address, const ObjectState& state, const OpenFile& part, const std::string& name) const;
 
   Client& client_;
-  const std::size_t connections_;
   const std::uint64_t limit_;
   const std::filesystem::path folder_;
 };

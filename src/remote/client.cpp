@@ -8,19 +8,25 @@
 #include <filesystem>
 #include <random>
 
+#include "src/base/digest.h"
+#include "src/base/in_threads.h"
 #include "src/base/md5.h"
 #include "src/base/printable.h"
 #include "src/io/mapped_file.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
+#include <tessera/io/atomic_file.h>
 
 namespace tessera::remote {
 namespace {
 
 constexpr double kFirstPause = 0.1, kLongestPause = 20, kLongestRetryAfter = 60;  // seconds
 constexpr std::int64_t kRetriesTold = 10;
-constexpr std::uint64_t kLargestPut = std::uint64_t{5} << 30;  // S3's limit for one request
+constexpr std::uint64_t kRange = 8 << 20;  // bytes of one request that reads
+constexpr int kAttempts = 3;               // at fetching an object whose bytes are wrong
+// S3's limits for uploads.
+constexpr std::uint64_t kUploadPart = 16 << 20, kLargestPut = std::uint64_t{5} << 30, kMostParts = 10'000;
 
 std::string between(std::string_view text, std::string_view begin, std::string_view end) {
   const std::size_t first = text.find(begin);
@@ -41,6 +47,17 @@ std::string element(std::string_view xml, const std::string& name) {
         std::ranges::find_if(entities, [&](const Entity& entity) { return text.compare(i, entity.first.size(), entity.first) == 0; });
     out += found == entities.end() ? text[i] : found->second;
     i += found == entities.end() ? 1 : found->first.size();
+  }
+  return out;
+}
+
+// Returns the contents of all elements of a name, which contain other elements.
+std::vector<std::string> elements(const std::string& xml, const std::string& name) {
+  std::vector<std::string> out;
+  const std::string begin = "<" + name + ">", end = "</" + name + ">";
+  for (std::size_t at = xml.find(begin), last = 0; at != std::string::npos; at = xml.find(begin, last)) {
+    last = std::min(xml.find(end, at), xml.size());
+    out.push_back(xml.substr(at + begin.size(), last - at - begin.size()));
   }
   return out;
 }
@@ -76,7 +93,14 @@ std::string md5_of(const Address& address, const HttpReply& reply) {
 bool may_pass(const HttpReply& reply) {
   if (!reply.problem.empty()) return reply.may_pass;
   constexpr std::array passing{408L, 429L, 500L, 502L, 503L, 504L};
-  return std::ranges::find(passing, reply.status) != passing.end();
+  return std::ranges::find(passing, reply.status) != passing.end() || element(reply.body, "Code") == "BadDigest";
+}
+
+// Returns the header Content-MD5 for a body with this MD5: its 16 bytes in base64.
+std::string content_md5(const std::string& digits) {
+  std::string bytes;
+  for (std::size_t i = 0; i < digits.size(); i += 2) bytes += static_cast<char>(std::stoi(digits.substr(i, 2), nullptr, 16));
+  return "Content-MD5: " + base64_encode(bytes);
 }
 
 std::string host_of(const HttpRequest& request) {
@@ -111,7 +135,7 @@ std::string describe(const HttpReply& reply) {
     user_error(address, ": the credentials have expired (", what, "): renew them and start again");
   if (reply.status == 401 || reply.status == 403)
     user_error(address, ": access is denied (", what, "): ",
-               is_bucket ? "check the credentials, and their right to read the bucket"
+               is_bucket ? "check the credentials, and their rights in the bucket"
                          : "the server wants credentials, or the address has expired");
   user_error(address, ": ", what);
 }
@@ -128,17 +152,20 @@ double pause_before(std::int64_t attempt, const HttpReply& reply) {
 Listing parse_listing(const std::string& xml) {
   Listing out;
   if (xml.find("<ListBucketResult") == std::string::npos) user_error("expected a listing of a bucket, got ", printable(xml, 60));
-  constexpr std::string_view begin = "<Contents>", end = "</Contents>";
-  for (std::size_t at = xml.find(begin), last = 0; at != std::string::npos; at = xml.find(begin, last)) {
-    last = std::min(xml.find(end, at), xml.size());
-    const std::string_view block = std::string_view(xml).substr(at, last - at);
+  for (const std::string& block : elements(xml, "Contents"))
     out.objects.push_back({element(block, "Key"), {number(element(block, "Size")), without_quotes(element(block, "ETag"))}});
-  }
   if (element(xml, "IsTruncated") == "true") out.next = element(xml, "NextContinuationToken");
   return out;
 }
 
 Client::Client(const CacheSettings& settings) : settings_(settings), slots_(static_cast<std::ptrdiff_t>(settings.connections)) {}
+
+Endpoint Client::endpoint(const std::string& scheme) const {
+  const std::lock_guard lock(mutex_);
+  auto [found, is_new] = endpoints_.try_emplace(scheme);
+  if (is_new) found->second = endpoint_of(scheme);
+  return found->second;
+}
 
 HttpRequest Client::make_request(const std::string& address, const std::string& method, const std::string& query) const {
   const Address parts = parse_address(address);
@@ -150,12 +177,12 @@ HttpRequest Client::make_request(const std::string& address, const std::string& 
     return request;
   }
   // A bucket with dots cannot be part of the host's name, because the server's certificate does not fit.
-  const Endpoint endpoint = endpoint_of(parts.scheme);
+  const Endpoint endpoint = this->endpoint(parts.scheme);
   const bool in_path = endpoint.in_path || parts.host.find('.') != std::string::npos;
   const std::size_t host = endpoint.url.find("://") + 3;
   request.url = in_path ? concat(endpoint.url, "/", percent_encoded(parts.host, true), "/")
                         : concat(endpoint.url.substr(0, host), parts.host, ".", endpoint.url.substr(host), "/");
-  request.url += query.empty() ? percent_encoded(parts.key, false) : "?" + query;
+  request.url += percent_encoded(parts.key, false) + (query.empty() ? "" : "?" + query);
   return request;
 }
 
@@ -262,16 +289,81 @@ Client::Got Client::get(const std::string& address, const ObjectState& expected,
   return {md5_of(parts, reply), false};
 }
 
-void Client::put(const std::string& address, const std::string& file) {
-  if (!parse_address(address).is_bucket()) user_error(address, ": files can be written to s3:// and gs:// only");
-  if (std::filesystem::file_size(file) > kLargestPut) user_error(file, ": has more than 5 GiB, which is too much for one object");
-  HttpRequest request = make_request(address, "PUT", "");
-  request.upload = file;
-  const HttpReply reply = exchange(address, request);
+void Client::fetch(const std::string& address, const ObjectState& state, const std::string& name, const Sink& write) {
+  const std::size_t ranges = static_cast<std::size_t>((state.size + kRange - 1) / kRange);
+  for (int attempt = 1;; ++attempt) {
+    Got got;
+    if (ranges > 1) {
+      std::vector<Got> all(ranges);
+      for_each_in_threads(ranges, static_cast<std::size_t>(settings_.connections), [&](std::size_t i) {
+        const std::uint64_t first = i * kRange;
+        all[i] = get(address, state, first, std::min(kRange, state.size - first), write);
+      });
+      got = all[0];
+      got.whole = std::ranges::any_of(all, &Got::whole);
+    }
+    if (ranges == 1 || got.whole) got = get(address, state, 0, 0, write);
+    if (got.md5.empty() || md5(io::MappedFile(name).bytes()) == got.md5) return;
+    const std::string what = concat(address, ": the bytes that arrive are not those of the object: their MD5 is not ", got.md5);
+    if (attempt == kAttempts) user_error(what, ", ", kAttempts, " times: look for a proxy or a disk that damages data");
+    log::warning(what, "; trying again");
+  }
+}
+
+HttpReply Client::send_body(const std::string& address, const std::string& method, const std::string& query, std::string_view body) {
+  HttpRequest request = make_request(address, method, query);
+  request.body = body;
+  const std::string digest = md5(body);
+  if (!body.empty()) request.headers.push_back(content_md5(digest));
+  HttpReply reply = exchange(address, request);
+  // A store may notice only after the head of its reply that a multipart upload has failed.
+  if (reply.ok() && reply.body.find("<Error>") != std::string::npos) reply.status = 500;
   if (!reply.ok()) fail(address, reply);
-  const std::string stored = md5_of(parse_address(address), reply);
-  if (!stored.empty() && stored != md5(io::MappedFile(file).bytes()))
-    user_error(address, ": the store has received other bytes than those of ", file, ": check the network, and write it again");
+  if (const std::string stored = md5_of(parse_address(address), reply); method == "PUT" && !stored.empty() && stored != digest)
+    user_error(address, ": the store has received other bytes than were sent: check the network, and write it again");
+  return reply;
+}
+
+void Client::put_parts(const std::string& address, std::string_view bytes) {
+  const std::string id = element(send_body(address, "POST", "uploads=", "").body, "UploadId");
+  if (id.empty()) user_error(address, ": the store does not begin an upload in parts");
+  const std::string query = "uploadId=" + percent_encoded(id, true);
+  try {
+    const std::uint64_t size = std::max(kUploadPart, bytes.size() / kMostParts + 1);
+    std::vector<std::string> tags((bytes.size() + size - 1) / size);
+    for_each_in_threads(tags.size(), static_cast<std::size_t>(settings_.connections), [&](std::size_t i) {
+      const HttpReply reply = send_body(address, "PUT", concat("partNumber=", i + 1, "&", query), bytes.substr(i * size, size));
+      tags[i] = without_quotes(reply.header("etag"));
+    });
+    std::string list = "<CompleteMultipartUpload>";
+    for (std::size_t i = 0; i < tags.size(); ++i)
+      list += concat("<Part><PartNumber>", i + 1, "</PartNumber><ETag>\"", tags[i], "\"</ETag></Part>");
+    send_body(address, "POST", query, list + "</CompleteMultipartUpload>");
+  } catch (const UserError&) {
+    try {
+      exchange(address, make_request(address, "DELETE", query));  // otherwise the store keeps the parts
+    } catch (const UserError&) {
+      // abort_uploads() removes them later.
+    }
+    throw;
+  }
+}
+
+void Client::put(const std::string& address, const std::string& file) {
+  const std::string scheme = parse_address(address).scheme;
+  if (!parse_address(address).is_bucket()) user_error(address, ": files can be written to s3:// and gs:// only");
+  std::error_code missing;
+  // A file that other threads may replace is read once.
+  if (std::filesystem::file_size(file, missing) <= kUploadPart) return put_text(address, io::read_file(file));
+  const io::MappedFile mapped(file);
+  if (scheme == "s3" || credentials_.access(scheme).signing) return put_parts(address, mapped.bytes());
+  if (mapped.bytes().size() > kLargestPut)
+    user_error(file, ": has more than 5 GiB, which are sent in parts: set GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY to HMAC keys");
+  put_text(address, mapped.bytes());
+}
+
+void Client::put_text(const std::string& address, std::string_view text) {
+  send_body(address, "PUT", "", text);
 }
 
 void Client::remove(const std::string& address) {
@@ -280,7 +372,7 @@ void Client::remove(const std::string& address) {
   if (!reply.ok() && reply.status != 404) fail(address, reply);
 }
 
-std::vector<ListedObject> Client::list(const std::string& prefix) {
+std::vector<ListedObject> Client::list(const std::string& prefix, bool with_subfolders) {
   const Address parts = parse_address(prefix);
   const std::string bucket = concat(parts.scheme, "://", parts.host, "/");
   std::vector<ListedObject> out;
@@ -288,7 +380,7 @@ std::vector<ListedObject> Client::list(const std::string& prefix) {
   do {
     // The parameters are in the order that signatures need.
     const std::string query = concat(next.empty() ? "" : concat("continuation-token=", percent_encoded(next, true), "&"),
-                                     "delimiter=%2F&list-type=2&prefix=", percent_encoded(parts.key, true));
+                                     with_subfolders ? "" : "delimiter=%2F&", "list-type=2&prefix=", percent_encoded(parts.key, true));
     const HttpReply reply = exchange(prefix, make_request(bucket, "GET", query));
     if (!reply.ok()) fail(prefix, reply);
     Listing page = parse_listing(reply.body);
@@ -297,6 +389,18 @@ std::vector<ListedObject> Client::list(const std::string& prefix) {
     next = std::move(page.next);
   } while (!next.empty());
   return out;
+}
+
+void Client::abort_uploads(const std::string& prefix) {
+  const Address parts = parse_address(prefix);
+  const std::string bucket = concat(parts.scheme, "://", parts.host, "/");
+  const HttpReply reply = exchange(prefix, make_request(bucket, "GET", concat("prefix=", percent_encoded(parts.key, true), "&uploads=")));
+  if (!reply.ok()) fail(prefix, reply);
+  for (const std::string& upload : elements(reply.body, "Upload")) {
+    const std::string address = bucket + element(upload, "Key");
+    if (!address.starts_with(prefix)) continue;
+    exchange(address, make_request(address, "DELETE", "uploadId=" + percent_encoded(element(upload, "UploadId"), true)));
+  }
 }
 
 }  // namespace tessera::remote

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <semaphore>
 #include <string>
@@ -63,12 +64,22 @@ class Client {
   /// `expected`.
   Got get(const std::string& address, const ObjectState& expected, std::uint64_t first, std::uint64_t size, const Sink& sink);
 
-  /// Stores a local file as an object, of which readers see either all bytes or none.
+  /// Reads an object in parallel ranges into the file `name`, through `write`. If its MD5 is known and differs from that of the file, reads
+  /// it again.
+  void fetch(const std::string& address, const ObjectState& state, const std::string& name, const Sink& write);
+
+  /// Stores a local file as an object, of which readers see either all bytes or none. A file of more than 16 MiB is sent in parallel parts
+  /// (a multipart upload), except to gs:// with a token. The store compares the MD5 of what arrives. A file that grows is stored as it was
+  /// at the beginning; it must not become shorter.
   void put(const std::string& address, const std::string& file);
+  /// Stores bytes as an object, in one request.
+  void put_text(const std::string& address, std::string_view text);
   /// Removes an object, if it exists.
   void remove(const std::string& address);
-  /// Returns the objects whose addresses begin with `prefix` and have no / after it, in the store's order (of bytes).
-  std::vector<ListedObject> list(const std::string& prefix);
+  /// Returns the objects whose addresses begin with `prefix`, in the store's order (of bytes): those that have no / after it, or all.
+  std::vector<ListedObject> list(const std::string& prefix, bool with_subfolders = false);
+  /// Ends the multipart uploads to addresses that begin with `prefix`, which processes that were killed have left behind.
+  void abort_uploads(const std::string& prefix);
 
   /// Makes running and later requests fail soon.
   void stop();
@@ -76,8 +87,11 @@ class Client {
   const TransferCounts& counts() const { return counts_; }
 
  private:
+  Endpoint endpoint(const std::string& scheme) const;
   HttpRequest make_request(const std::string& address, const std::string& method, const std::string& query) const;
   HttpReply exchange(const std::string& address, HttpRequest request);
+  HttpReply send_body(const std::string& address, const std::string& method, const std::string& query, std::string_view body);
+  void put_parts(const std::string& address, std::string_view bytes);
   void pause(double seconds);
 
   const CacheSettings settings_;
@@ -85,8 +99,9 @@ class Client {
   TransferCounts counts_;
   std::counting_semaphore<256> slots_;
   std::atomic<bool> stopped_ = false;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable stopping_;
+  mutable std::map<std::string, Endpoint> endpoints_;  // by scheme; found once, because this reads ~/.aws/config
 };
 
 }  // namespace tessera::remote

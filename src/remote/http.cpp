@@ -2,14 +2,11 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
 #include <memory>
 #include <mutex>
-#include <sys/stat.h>
 #include <type_traits>
 #include <utility>
 
@@ -124,6 +121,7 @@ struct Transfer {
   const HttpRequest& request;
   HttpReply reply;
   std::uint64_t taken = 0;  // bytes that the sink has taken
+  std::size_t sent = 0;     // bytes of the body
 };
 
 std::size_t take_header(char* bytes, std::size_t one, std::size_t size, void* transfer) {
@@ -141,13 +139,26 @@ std::size_t take_header(char* bytes, std::size_t one, std::size_t size, void* tr
 }
 
 std::size_t take_body(char* bytes, std::size_t one, std::size_t size, void* transfer) {
-  auto& [request, reply, taken] = *static_cast<Transfer*>(transfer);
+  auto& [request, reply, taken, sent] = *static_cast<Transfer*>(transfer);
   const std::size_t count = one * size;
   if (request.sink && reply.status >= 200 && reply.status < 300)
     return request.sink(std::exchange(taken, taken + count), bytes, count) ? count : 0;
   if (reply.body.size() + count > kLongestBody) return 0;
   reply.body.append(bytes, count);
   return count;
+}
+
+std::size_t give_body(char* bytes, std::size_t one, std::size_t size, void* transfer) {
+  auto& [request, reply, taken, sent] = *static_cast<Transfer*>(transfer);
+  const std::size_t count = request.body->copy(bytes, one * size, sent);
+  sent += count;
+  return count;
+}
+
+// Called if libcurl must send the body again, for example because the server has closed a connection that was kept.
+int rewind_body(void* transfer, curl_off_t offset, int /*origin*/) {
+  static_cast<Transfer*>(transfer)->sent = static_cast<std::size_t>(offset);
+  return CURL_SEEKFUNC_OK;
 }
 
 int check_stop(void* transfer, curl_off_t /*to_get*/, curl_off_t /*got*/, curl_off_t /*to_send*/, curl_off_t /*sent*/) {
@@ -177,7 +188,7 @@ std::vector<std::string> headers_of(const HttpRequest& request) {
   const std::size_t begin = request.url.find("://") + 3;
   out.push_back("Host: " + request.url.substr(begin, request.url.find('/', begin) - begin));
   // libcurl 7.88 does not add this header, which stores want. It signs the value, whose form is the same in later versions.
-  out.push_back(request.upload.empty() ? "x-amz-content-sha256: " + sha256("") : "x-amz-content-sha256: UNSIGNED-PAYLOAD");
+  out.push_back(request.body ? "x-amz-content-sha256: UNSIGNED-PAYLOAD" : "x-amz-content-sha256: " + sha256(""));
   if (!request.signing->token.empty()) out.push_back("x-amz-security-token: " + request.signing->token);
   return out;
 }
@@ -205,7 +216,6 @@ HttpReply send(const HttpRequest& request) {
   std::string detail(CURL_ERROR_SIZE, '\0');
   std::unique_ptr<curl_slist, decltype(&::curl_slist_free_all)> list(nullptr, curl().slist_free_all);
   for (const std::string& header : headers_of(request)) list.reset(curl().slist_append(list.release(), header.c_str()));
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> body(nullptr, std::fclose);
 
   handle.set(CURLOPT_URL, request.url.c_str());
   handle.set(CURLOPT_PATH_AS_IS, 1L);  // a key may contain /../
@@ -231,13 +241,13 @@ HttpReply send(const HttpRequest& request) {
     handle.set(CURLOPT_FOLLOWLOCATION, 1L);
     handle.set(CURLOPT_MAXREDIRS, 8L);
   }
-  if (!request.upload.empty()) {
-    struct stat status {};
-    body.reset(std::fopen(request.upload.c_str(), "rb"));
-    if (!body || ::fstat(::fileno(body.get()), &status) != 0) user_error(request.upload, ": cannot be read: ", std::strerror(errno));
+  if (request.body) {
     handle.set(CURLOPT_UPLOAD, 1L);
-    handle.set(CURLOPT_READDATA, body.get());
-    handle.set(CURLOPT_INFILESIZE_LARGE, static_cast<curl_off_t>(status.st_size));
+    handle.set(CURLOPT_READFUNCTION, give_body);
+    handle.set(CURLOPT_READDATA, &transfer);
+    handle.set(CURLOPT_SEEKFUNCTION, rewind_body);
+    handle.set(CURLOPT_SEEKDATA, &transfer);
+    handle.set(CURLOPT_INFILESIZE_LARGE, static_cast<curl_off_t>(request.body->size()));
   }
   if (request.method == "HEAD") handle.set(CURLOPT_NOBODY, 1L);
   if (request.method != "GET" && request.method != "HEAD") handle.set(CURLOPT_CUSTOMREQUEST, request.method.c_str());

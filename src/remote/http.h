@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tessera::remote {
@@ -21,7 +22,7 @@ struct HttpRequest {
   std::string url;                   // with all special characters encoded and, if the request is signed, with sorted query parameters
   std::vector<std::string> headers;  // "Name: value"
   std::optional<Signing> signing;    // nullopt: not signed; redirects are then followed
-  std::string upload;                // name of the file that is the body; empty: no body
+  std::optional<std::string_view> body;  // the bytes must outlive the request
   // takes the next bytes of a successful reply's body, after its first `offset` bytes; false ends the transfer
   std::function<bool(std::uint64_t offset, const char* bytes, std::size_t size)> sink;
   double connect_timeout = 20;              // seconds
@@ -44,7 +45,7 @@ struct HttpReply {
 };
 
 /// Sends a request with libcurl, which is loaded at the first call. Connections are kept and used again, by any thread. Throws UserError if
-/// libcurl is missing or cannot sign, or if the file to upload cannot be read.
+/// libcurl is missing or cannot sign.
 HttpReply send(const HttpRequest& request);
 
 }  // namespace tessera::remote

@@ -78,9 +78,21 @@ std::vector<std::string> Store::expand(const std::string& name, const std::strin
   return out;
 }
 
-ObjectState Store::look_up(const std::string& address) {
+std::vector<std::string> Store::list(const std::string& folder) {
+  std::vector<std::string> out;
+  for (ListedObject& object : client_.list(folder)) {
+    out.push_back(object.address);
+    const std::lock_guard lock(mutex_);
+    states_.insert_or_assign(std::move(object.address), std::move(object.state));
+  }
+  std::ranges::sort(out);
+  return out;
+}
+
+ObjectState Store::look_up(const std::string& address, bool again) {
   {
     const std::lock_guard lock(mutex_);
+    if (again) states_.erase(address);
     if (const auto found = states_.find(address); found != states_.end()) return found->second;
   }
   ObjectState state = client_.look_up(address);

@@ -33,8 +33,11 @@ class Store {
   /// Returns the addresses that a name refers to, sorted: of the objects that match its wildcards (not for http and https), of those in a
   /// folder (s3://bucket/folder/) that end in `extension`, or the name itself.
   std::vector<std::string> expand(const std::string& name, const std::string& extension);
-  /// Returns an object's state, for which the store is asked once.
-  ObjectState look_up(const std::string& address);
+  /// Returns the addresses of the objects in a folder (s3://bucket/folder/), but not of those in its subfolders, sorted. From now on, the
+  /// objects are those that exist now.
+  std::vector<std::string> list(const std::string& folder);
+  /// Returns an object's state, for which the store is asked once, or again.
+  ObjectState look_up(const std::string& address, bool again = false);
   /// Asks for the states of many objects at a time. Throws the error of the first one that is missing.
   void look_up_all(const std::vector<std::string>& addresses);
   /// Returns a local copy, which is fetched if necessary.
@@ -54,6 +57,7 @@ class Store {
   /// The folder for indices of shards.
   std::string index_folder() const { return (cache_.folder() / "index").string(); }
   std::uint64_t limit() const { return cache_.limit(); }
+  const Cache& cache() const { return cache_; }
   RemoteCounts counts() const;
 
  private:

@@ -237,7 +237,7 @@ std::string short_list(const config::Node& node) {
 /// Lists the settings under `node` as {path, value}. Leaves out the run's folder and name, which always differ.
 void flatten(const config::Node& node, const std::string& path, std::vector<std::pair<std::string, std::string>>& out) {
   const auto below = [&](const std::string& key) { return path.empty() ? key : path + "." + key; };
-  if (path == "run.folder" || path == "run.name") return;
+  if (path == "run.folder" || path == "run.mirror" || path == "run.name") return;
   if (node.is_map()) {
     for (const auto& [key, value] : node.members()) flatten(value, below(key), out);
   } else if (node.is_sequence() && !is_list_of_scalars(node)) {
@@ -323,7 +323,9 @@ void name_apart(std::vector<ComparedRun>& runs, const std::vector<fs::path>& pat
 
 /// Adds the path of a file or folder; `problem` is the message if the list has it already.
 void add_path(const std::string& name, const char* problem, std::vector<fs::path>& paths) {
-  const fs::path path = fs::canonical(name);
+  std::error_code remote;  // a model in a store has no path
+  fs::path path = fs::canonical(name, remote);
+  if (remote) path = name;
   if (std::ranges::find(paths, path) != paths.end()) user_error(name, ": ", problem);
   paths.push_back(path);
 }

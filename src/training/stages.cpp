@@ -88,6 +88,7 @@ std::vector<Stage> load_stages(const std::string& path, const std::vector<std::s
     Config config = resolve_config(whole, run, without_vocabulary);
     config.run.name = concat(*config.run.name, "/", name);
     config.run.folder = concat(config.run.path(), "/", name);
+    if (auto& mirror = config.run.mirror) mirror = concat(*mirror, "/", name);
     if (auto& copies = config.checkpoint.copy_to) copies = concat(*copies, "/", name);
     if (follows) config.start.weights = *stages.back().config.run.folder;
     stages.push_back({name, std::move(config), follows, overruled_keys(overrides, tree, whole)});

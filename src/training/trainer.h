@@ -95,6 +95,7 @@ class Trainer {
   Heartbeat heartbeat_;
   std::string folder_;
   std::unique_ptr<io::FileLock> lock_;  // lock on the run's folder, on rank 0
+  std::unique_ptr<RunMirror> mirror_;   // on rank 0, if the run has one
   std::string tiles_;  // what `chunk: auto` has chosen, for the log
   TrainingRun run_;
   GradientReducer gradients_;
@@ -118,6 +119,10 @@ class Trainer {
 /// Checks that all ranks have the same configuration. Then rank 0 creates the run's folder and locks it. Throws UserError on every rank if
 /// another trainer holds the lock or if one rank fails.
 std::unique_ptr<io::FileLock> take_run_folder(const Config& config, const ProcessGroup& group);
+
+/// Makes the run's mirror on rank 0, and begins its session, which may fetch the run into its folder. Returns null on the other ranks, and
+/// if the run has no mirror. Throws UserError on every rank.
+std::unique_ptr<RunMirror> begin_mirror(const Config& config, const std::string& resume, const ProcessGroup& group);
 
 /// Builds the run on every rank. Throws UserError on every rank if one of them fails.
 TrainingRun build_on_all_ranks(const Config& config, const ProcessGroup& group);

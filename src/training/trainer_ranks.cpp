@@ -47,6 +47,19 @@ std::unique_ptr<io::FileLock> take_run_folder(const Config& config, const Proces
   return lock;
 }
 
+std::unique_ptr<RunMirror> begin_mirror(const Config& config, const std::string& resume, const ProcessGroup& group) {
+  std::unique_ptr<RunMirror> mirror;
+  if (!config.run.mirror) return mirror;
+  const int here = ranks_on_this_machine(group);
+  run_on_rank0(group, "looking into run.mirror", [&] {
+    check_mirrored_folder(config, group.size(), here);
+    mirror = std::make_unique<RunMirror>(config, config.run.path());
+    mirror->begin(resume);
+    return true;
+  });
+  return mirror;
+}
+
 TrainingRun build_on_all_ranks(const Config& config, const ProcessGroup& group) {
   std::optional<TrainingRun> run;
   run_on_all_ranks(group, "building model and data", [&] { run = build_training_run(config, group); });

@@ -130,6 +130,7 @@ void Trainer::print_plan() const {
   const std::string ranks = group_.size() == 1 ? "" : concat(" x ", group_.size(), " ranks");
   log::info("run ", folder_, " on ", run_.device.str(), ranks, group_.alone() ? "" : " over " + group_.backend(), ", ",
             config_.training.precision, ", ", at::get_num_threads(), " threads");
+  if (config_.run.mirror) log::info("the run is stored in ", *config_.run.mirror);
   if (const auto line = slow_precision(run_.device, config_.training.precision)) log::warning(*line);
   if (!run_.tuning.empty()) {
     const TuningTable& table = tuning_table();

@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "src/base/digest.h"
 #include "src/base/md5.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -83,6 +84,16 @@ class FakeServer {
     const std::lock_guard lock(mutex_);
     fault_ = std::move(fault);
   }
+  /// Returns the objects by path.
+  std::map<std::string, std::string> objects() {
+    const std::lock_guard lock(mutex_);
+    return objects_;
+  }
+  /// Returns the number of multipart uploads that are neither complete nor aborted.
+  std::size_t uploads() {
+    const std::lock_guard lock(mutex_);
+    return uploads_.size();
+  }
   /// Returns the requests since the last call.
   std::vector<ServerRequest> requests() {
     const std::lock_guard lock(mutex_);
@@ -94,10 +105,14 @@ class FakeServer {
     return out;
   }
 
-  /// Answers as a store does: objects with their MD5 as ETag, ranges, If-Match, listings of buckets in the path (two keys per page).
+  /// Answers as a store does: objects with their MD5 as ETag, ranges, If-Match, Content-MD5, multipart uploads, listings of buckets in the
+  /// path (two keys per page).
   ServerReply usual(const ServerRequest& request) {
     const std::lock_guard lock(mutex_);
     if (request.query.find("list-type=2") != std::string::npos) return listing(request);
+    if (const std::string wanted = request.header("content-md5"); !wanted.empty() && base64_decode(wanted) != raw_md5(request.body))
+      return {.status = 400, .body = "<Error><Code>BadDigest</Code></Error>"};
+    if (request.query.find("upload") != std::string::npos) return multipart(request);
     if (request.method == "PUT") objects_[request.path] = request.body;
     if (request.method == "DELETE") return {.status = objects_.erase(request.path) > 0 ? 204 : 404};
     const auto found = objects_.find(request.path);
@@ -129,17 +144,63 @@ class FakeServer {
     return out;
   }
 
-  ServerReply listing(const ServerRequest& request) const {
-    std::map<std::string, std::string> parameters;
+  static std::string raw_md5(const std::string& body) {
+    const std::string digits = md5(body);
+    std::string out;
+    for (std::size_t i = 0; i < digits.size(); i += 2) out += static_cast<char>(std::stoi(digits.substr(i, 2), nullptr, 16));
+    return out;
+  }
+
+  static std::map<std::string, std::string> parameters_of(const ServerRequest& request) {
+    std::map<std::string, std::string> out;
     for (const std::string& each : split(request.query, '&'))
-      parameters[each.substr(0, each.find('='))] = decoded(each.substr(each.find('=') + 1));
+      out[each.substr(0, each.find('='))] = decoded(each.substr(each.find('=') + 1));
+    return out;
+  }
+
+  ServerReply multipart(const ServerRequest& request) {
+    auto parameters = parameters_of(request);
+    const std::string id = parameters["uploadId"];
+    if (request.method == "GET") {
+      std::string out = "<ListMultipartUploadsResult>";
+      for (const auto& [each, upload] : uploads_)
+        out += concat("<Upload><Key>", upload.path.substr(request.path.size()), "</Key><UploadId>", each, "</UploadId></Upload>");
+      return {.body = out + "</ListMultipartUploadsResult>"};
+    }
+    if (parameters.contains("uploads")) {
+      const std::string made = concat("id ", ++last_upload_);
+      uploads_[made].path = request.path;
+      return {.body = "<Result><UploadId>" + made + "</UploadId></Result>"};
+    }
+    const auto found = uploads_.find(id);
+    if (found == uploads_.end()) return {.status = 404, .body = "<Error><Code>NoSuchUpload</Code></Error>"};
+    if (request.method == "PUT") {
+      found->second.parts[std::stoi(parameters["partNumber"])] = request.body;
+      return {.headers = {{"ETag", "\"" + md5(request.body) + "\""}, {"x-amz-request-id", "1"}}};
+    }
+    if (request.method == "POST") {
+      std::string whole, wanted = "<CompleteMultipartUpload>";
+      for (const auto& [number, part] : found->second.parts) {
+        whole += part;
+        wanted += concat("<Part><PartNumber>", number, "</PartNumber><ETag>\"", md5(part), "\"</ETag></Part>");
+      }
+      if (request.body != wanted + "</CompleteMultipartUpload>") return {.body = "<Error><Code>InvalidPart</Code></Error>"};
+      objects_[found->second.path] = whole;
+    }
+    uploads_.erase(found);
+    return {.body = "<Result/>"};
+  }
+
+  ServerReply listing(const ServerRequest& request) const {
+    auto parameters = parameters_of(request);
+    const bool whole = !parameters.contains("delimiter");
     const std::string begin = request.path + parameters["prefix"], after = parameters["continuation-token"];
     std::string out = "<?xml version=\"1.0\"?><ListBucketResult>";
     int count = 0;
     std::string last;
     bool more = false;
     for (const auto& [path, body] : objects_) {
-      if (!path.starts_with(begin) || path.find('/', begin.size()) != std::string::npos || path <= after) continue;
+      if (!path.starts_with(begin) || path <= after || (!whole && path.find('/', begin.size()) != std::string::npos)) continue;
       if (more = count == 2; more) break;
       std::string key = path.substr(request.path.size());
       for (std::size_t at = key.find('&'); at != std::string::npos; at = key.find('&', at + 1)) key.replace(at, 1, "&amp;");
@@ -233,7 +294,13 @@ class FakeServer {
   std::mutex mutex_;  // guards the members below
   std::vector<int> connections_;
   std::vector<std::thread> threads_;
+  struct Upload {
+    std::string path;
+    std::map<int, std::string> parts;
+  };
   std::map<std::string, std::string> objects_;
+  std::map<std::string, Upload> uploads_;
+  int last_upload_ = 0;
   std::function<std::optional<ServerReply>(const ServerRequest&)> fault_;
   std::vector<ServerRequest> requests_;
 };

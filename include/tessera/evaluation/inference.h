@@ -21,8 +21,8 @@ struct InferenceModel {
   at::Device device = at::kCPU;
 };
 
-/// Loads a model file, a checkpoint folder, a run folder, or an OpenCLIP checkpoint (open_clip_settings, load_open_clip_checkpoint).
-/// Throws UserError if there is no model, if it is broken, if it has a text tower but no tokenizer, or if an option means nothing for it. A
+/// Loads a model file, a checkpoint folder, a run folder, or an OpenCLIP checkpoint (open_clip_settings, load_open_clip_checkpoint), local or
+/// in a store (src/remote/local_copy.h). Throws UserError if there is no model, if it is broken, if it has a text tower but no tokenizer, or if an option means nothing for it. A
 /// published folder with an unreadable tokenizer still loads; the tokenizer throws an error with the reason when it gets its first text.
 InferenceModel load_for_inference(const std::string& path, const std::string& device = "auto", const CheckpointOptions& options = {});
 

@@ -118,28 +118,6 @@ StatePart part_in(const std::string& path) {
   return out;
 }
 
-void check_manifest(const std::string& folder) {
-  const std::string path = folder + "/" + kManifest;
-  const auto manifest = nlohmann::json::parse(io::read_file(path), nullptr, false);
-  const auto is_file = [](const nlohmann::json& facts) {
-    return facts.is_object() && facts.value("bytes", nlohmann::json()).is_number_unsigned() &&
-           facts.value("checksum", nlohmann::json()).is_string();
-  };
-  const auto files = manifest.is_object() ? manifest.value("files", nlohmann::json()) : nlohmann::json();
-  if (!files.is_object() || !std::all_of(files.begin(), files.end(), is_file))
-    user_error(path, ": damaged: not the manifest of a checkpoint");
-  for (const auto& [name, facts] : files.items()) {
-    const std::string file = folder + "/" + name;
-    std::error_code missing;
-    const auto bytes = fs::file_size(file, missing);
-    if (missing) user_error(file, ": missing");
-    if (bytes != facts.value("bytes", std::uintmax_t{0}))
-      user_error(file, ": damaged: ", bytes, " bytes, the manifest says ", facts.value("bytes", std::uintmax_t{0}));
-    if (checksum(file) != facts.value("checksum", ""))
-      user_error(file, ": damaged: its checksum differs from the manifest's");
-  }
-}
-
 /// One model file of a checkpoint, with its weights and the prefix that its tensors have in adapters.safetensors.
 template <class Weights>
 struct WeightFile {
@@ -251,6 +229,34 @@ Checkpoint share_of(Checkpoint whole, int rank, int ranks) {
   return whole;
 }
 
+void check_manifest(const std::string& folder) {
+  const std::string path = folder + "/" + kManifest;
+  const auto manifest = nlohmann::json::parse(io::read_file(path), nullptr, false);
+  const auto is_file = [](const nlohmann::json& facts) {
+    return facts.is_object() && facts.value("bytes", nlohmann::json()).is_number_unsigned() &&
+           facts.value("checksum", nlohmann::json()).is_string();
+  };
+  const auto files = manifest.is_object() ? manifest.value("files", nlohmann::json()) : nlohmann::json();
+  if (!files.is_object() || !std::all_of(files.begin(), files.end(), is_file))
+    user_error(path, ": damaged: not the manifest of a checkpoint");
+  for (const auto& [name, facts] : files.items()) {
+    const std::string file = folder + "/" + name;
+    std::error_code missing;
+    const auto bytes = fs::file_size(file, missing);
+    if (missing) user_error(file, ": missing");
+    if (bytes != facts.value("bytes", std::uintmax_t{0}))
+      user_error(file, ": damaged: ", bytes, " bytes, the manifest says ", facts.value("bytes", std::uintmax_t{0}));
+    if (checksum(file) != facts.value("checksum", ""))
+      user_error(file, ": damaged: its checksum differs from the manifest's");
+  }
+}
+
+bool is_step_folder(const std::string& name) {
+  constexpr std::size_t digits = 5, most = digits + 18;
+  return name.starts_with("step_") && name.size() > digits && name.size() <= most &&
+         name.find_first_not_of("0123456789", digits) == std::string::npos;
+}
+
 std::string step_folder_name(std::int64_t step) {
   std::string digits = std::to_string(step);
   if (digits.size() < 7) digits.insert(0, 7 - digits.size(), '0');
@@ -269,9 +275,7 @@ std::vector<std::string> CheckpointFolder::list() const {
   std::error_code missing;
   try {
     for (const auto& entry : fs::directory_iterator(folder_, missing)) {
-      const std::string name = entry.path().filename().string();
-      const bool step = name.starts_with("step_") && name.find_first_not_of("0123456789", 5) == std::string::npos;
-      if (step && entry.is_directory()) out.push_back(entry.path().string());
+      if (is_step_folder(entry.path().filename().string()) && entry.is_directory()) out.push_back(entry.path().string());
     }
   } catch (const fs::filesystem_error& error) {
     user_error(folder_, ": cannot list the checkpoints: ", error.code().message());
@@ -375,12 +379,16 @@ std::string CheckpointFolder::save(const Checkpoint& checkpoint, const std::func
 }
 
 std::vector<std::string> CheckpointFolder::passing_list(std::int64_t step) const {
-  std::vector<std::string> out = list();
-  if (keep_every_ > 0) std::erase_if(out, [&](const std::string& each) { return step_of(each) % keep_every_ == 0; });
-  std::erase(out, best_checkpoint_in(folder_));
-  const auto later = std::find_if(out.begin(), out.end(), [&](const std::string& each) { return step_of(each) > step; });
-  std::rotate(out.begin(), later, out.end());
-  return out;
+  return passing_checkpoints(list(), keep_every_, best_checkpoint_in(folder_), step);
+}
+
+std::vector<std::string> passing_checkpoints(std::vector<std::string> checkpoints, std::int64_t keep_every, const std::string& best,
+                                             std::int64_t step) {
+  if (keep_every > 0) std::erase_if(checkpoints, [&](const std::string& each) { return step_of(each) % keep_every == 0; });
+  std::erase(checkpoints, best);
+  const auto later = std::find_if(checkpoints.begin(), checkpoints.end(), [&](const std::string& each) { return step_of(each) > step; });
+  std::rotate(checkpoints.begin(), later, checkpoints.end());
+  return checkpoints;
 }
 
 void CheckpointFolder::prune(std::int64_t keep, std::int64_t step) const {

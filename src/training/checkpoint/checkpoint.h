@@ -108,6 +108,16 @@ std::map<std::string, at::Tensor> whole_state(const Checkpoint& checkpoint);
 /// no checkpoints. Skips damaged checkpoints with a warning. Throws UserError if there are checkpoints but all are damaged.
 std::optional<std::pair<std::string, Checkpoint>> load_newest_checkpoint(const CheckpointFolder& folder);
 
+/// Throws UserError if the files of a step folder are not those of its manifest, whose sizes and checksums it compares.
+void check_manifest(const std::string& folder);
+
+/// Returns those of the checkpoints (names or paths of step folders, oldest first) that may be deleted once they are old, in the order of
+/// their deletion while the run is at `step`. `best` is not among them.
+std::vector<std::string> passing_checkpoints(std::vector<std::string> checkpoints, std::int64_t keep_every, const std::string& best,
+                                             std::int64_t step);
+
+/// Returns whether a name is that of a step folder.
+bool is_step_folder(const std::string& name);
 /// Returns "step_0000100" for step 100.
 std::string step_folder_name(std::int64_t step);
 /// Returns the step in a step folder's name: 100 for RUN/checkpoints/step_0000100.

@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "src/distributed/agreement.h"
+#include "src/remote/local_copy.h"
 #include "src/training/checkpoint/checkpoint_commands.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
@@ -20,8 +21,8 @@ void copy_tensors(std::map<std::string, at::Tensor>& tensors) {
 
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(CheckpointFolder folder, CheckpointSettings settings, std::string run_name)
-    : folder_(std::move(folder)), settings_(std::move(settings)), run_name_(std::move(run_name)) {}
+CheckpointWriter::CheckpointWriter(CheckpointFolder folder, CheckpointSettings settings, std::string run_name, RunMirror* mirror)
+    : folder_(std::move(folder)), settings_(std::move(settings)), run_name_(std::move(run_name)), mirror_(mirror) {}
 
 void CheckpointWriter::begin(Checkpoint checkpoint, bool stands_still, std::function<void()> others) {
   if (settings_.background && !stands_still) {
@@ -64,6 +65,7 @@ std::string CheckpointWriter::write(const Checkpoint& checkpoint, const std::fun
   if (settings_.command) later([this, target] {
       run_shell_command("checkpoint.command", *settings_.command, {target, run_name_}, "for " + target);
     });
+  if (mirror_ != nullptr) later([this] { mirror_->update(); });
   return target;
 }
 
@@ -137,14 +139,15 @@ void gather_positions(RunState& state, const DataPosition& own, const ProcessGro
 }  // namespace
 
 CheckpointKeeper::CheckpointKeeper(const Config& config, const ProcessGroup& group, const TrainingRun& run,
-                                   const std::string& folder, ReportError report_error)
+                                   const std::string& folder, RunMirror* mirror, ReportError report_error)
     : config_(config),
       group_(group),
       run_(run),
       run_folder_(folder),
+      mirror_(mirror),
       report_error_(std::move(report_error)),
       folder_(folder + "/checkpoints", config.checkpoint.keep_last, config.checkpoint.keep_every),
-      writer_(folder_, config.checkpoint, config.run.name.value_or("run")) {}
+      writer_(folder_, config.checkpoint, config.run.name.value_or("run"), mirror) {}
 
 // Returns the newest checkpoint in the run's folder. If there is none, returns the one that checkpoint.fetch_command fetches.
 std::optional<std::pair<std::string, Checkpoint>> CheckpointKeeper::newest() const {
@@ -175,7 +178,8 @@ std::optional<std::pair<std::string, Checkpoint>> CheckpointKeeper::choose(const
     if (!found) log::info("--resume auto: no checkpoint in ", run_folder_, ", starting at step 0");
     return found;
   }
-  const std::string from = (fs::path(resume) / "").parent_path().string();  // without the slash that a shell's completion adds
+  const std::string copy = remote::local_copy(resume, remote::Wanted::everything);
+  const std::string from = (fs::path(copy) / "").parent_path().string();  // without the slash that a shell's completion adds
   if (const std::string named = named_checkpoint(from); !named.empty()) return choose(named);
 
   std::pair<std::string, Checkpoint> chosen;
@@ -272,7 +276,17 @@ bool CheckpointKeeper::save_parts(Checkpoint checkpoint, bool must) {
   return run_on_rank0(group_, "saving the checkpoint", [&] { return write(std::move(share), must, std::move(others)); });
 }
 
+void CheckpointKeeper::finish_mirror() {
+  run_on_rank0(group_, "storing the run", [&] {
+    if (mirror_ == nullptr) return false;
+    writer_.finish();
+    mirror_->finish();
+    return true;
+  });
+}
+
 bool CheckpointKeeper::write(Checkpoint checkpoint, bool must, std::function<void()> others) {
+  if (mirror_ != nullptr) mirror_->check_owner();
   collect(false);
   writing_step_ = checkpoint.state.step;
   writer_.begin(std::move(checkpoint), /*stands_still=*/must, std::move(others));
@@ -323,6 +337,7 @@ void CheckpointKeeper::save_best(const RunState& state) {
   best_ = best;
   if (const auto& copies = config_.checkpoint.copy_to)
     writer_.later([file = BestFile(*copies, settings), best] { file.write(best); });  // after the checkpoint itself is copied
+  if (mirror_ != nullptr) writer_.later([this] { mirror_->update(); });
 }
 
 Checkpoint CheckpointKeeper::gather(RunState state) const {

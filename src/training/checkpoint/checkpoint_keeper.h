@@ -9,18 +9,19 @@
 
 #include "src/training/checkpoint/best_checkpoint.h"
 #include "src/training/checkpoint/checkpoint.h"
+#include "src/training/checkpoint/run_mirror.h"
 #include "src/training/run/training_run.h"
 #include <tessera/training/config/config.h>
 
 namespace tessera {
 
 /// Writes checkpoints, one at a time, while training continues. Copies the tensors. A thread then writes these copies as a checkpoint.
-/// Another thread stores the written checkpoint elsewhere: it copies the checkpoint to checkpoint.copy_to and runs checkpoint.command. If
-/// that copy or the command fails, logs a warning.
+/// Another thread stores the written checkpoint elsewhere: it copies the checkpoint to checkpoint.copy_to, runs checkpoint.command and
+/// updates the mirror. If one of these fails, logs a warning.
 class CheckpointWriter {
  public:
   /// `run_name` is passed to checkpoint.command.
-  CheckpointWriter(CheckpointFolder folder, CheckpointSettings settings, std::string run_name = "run");
+  CheckpointWriter(CheckpointFolder folder, CheckpointSettings settings, std::string run_name = "run", RunMirror* mirror = nullptr);
 
   /// Starts writing a checkpoint. collect() must have been called for the previous checkpoint. If `stands_still` is true, the caller
   /// promises not to change the tensors before collect(). If `stands_still` is false and checkpoint.background is set, waits until the
@@ -43,6 +44,7 @@ class CheckpointWriter {
   CheckpointFolder folder_;
   CheckpointSettings settings_;
   std::string run_name_;
+  RunMirror* mirror_;
   // Declared last, because the futures' destructors wait for the threads. The thread of written_ uses stored_.
   std::future<void> stored_;
   std::future<std::string> written_;
@@ -87,8 +89,9 @@ class CheckpointKeeper {
   /// A function that reports a failed save to the user.
   using ReportError = std::function<void(const std::string&)>;
 
-  /// `config`, `group` and `run` must outlive this object. `folder` is the run's folder; checkpoints are in its subfolder `checkpoints`.
-  CheckpointKeeper(const Config& config, const ProcessGroup& group, const TrainingRun& run, const std::string& folder,
+  /// `config`, `group`, `run` and `mirror` must outlive this object. `folder` is the run's folder; checkpoints are in its subfolder
+  /// `checkpoints`. `mirror` has begun its session; null on all ranks but 0, and if the run has none.
+  CheckpointKeeper(const Config& config, const ProcessGroup& group, const TrainingRun& run, const std::string& folder, RunMirror* mirror,
                    ReportError report_error);
 
   /// Returns the checkpoint that `resume` refers to (see Trainer), together with its folder; nothing for a fresh start. Call it
@@ -116,6 +119,8 @@ class CheckpointKeeper {
     parts_.settle(group_);
     return collect(false);
   }
+  /// Stores everything that the mirror lacks, at the end of the run. Every rank must call it. Throws UserError.
+  void finish_mirror();
   /// What this rank tells the others about its part of the pending save, and what it hears from all.
   PartWriter& parts() { return parts_; }
   /// Returns the current state of the run, gathered from all ranks; complete only on rank 0. Every rank must call it.
@@ -137,6 +142,7 @@ class CheckpointKeeper {
   const ProcessGroup& group_;
   const TrainingRun& run_;
   std::string run_folder_;
+  RunMirror* mirror_;
   ReportError report_error_;
   CheckpointFolder folder_;
   CheckpointWriter writer_;

@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "src/base/printable.h"
 #include "src/config/environment.h"
 #include "src/config/values.h"
+#include "src/remote/cache.h"
 #include "src/training/config/moved_run.h"
 #include "src/training/config/published_towers.h"
 #include <tessera/base/text.h>
@@ -248,6 +250,19 @@ std::vector<std::string> all_paths() {
 
 }  // namespace
 
+std::optional<config::Problem> validate(const RunSettings& settings) {
+  const auto is_store = [](const std::string& name) { return remote::is_remote(name) && remote::parse_address(name).is_bucket(); };
+  const bool remote_folder = settings.folder && remote::is_remote(*settings.folder);
+  if (remote_folder && !is_store(*settings.folder))
+    return config::Problem{"folder", *settings.folder + ": runs cannot be stored there: expected s3://BUCKET/PATH, gs://BUCKET/PATH or a "
+                                                        "local folder"};
+  if (settings.mirror && !is_store(*settings.mirror))
+    return config::Problem{"mirror", *settings.mirror + ": expected s3://BUCKET/PATH or gs://BUCKET/PATH"};
+  if (remote_folder && settings.mirror)
+    return config::Problem{"folder", "is in a store, and run.mirror is set, too: set run.mirror to null, or run.folder to a local folder"};
+  return std::nullopt;
+}
+
 std::optional<config::Problem> validate(const StartSettings& settings) {
   if (settings.parts.empty() || settings.weights) return std::nullopt;
   return config::Problem{"parts", "needs start.weights: the file to take them from"};
@@ -325,6 +340,8 @@ Config resolve_tree(const Node& given, const std::string& name, bool without_voc
   require(tree, "model", "extends: sparc/vitb16.yaml");
   if (!c.run.name) c.run.name = name;
   c.run.folder = c.run.path();
+  if (remote::is_remote(*c.run.folder)) c.run.mirror = std::exchange(c.run.folder, remote::run_folder(c.data.cache, *c.run.folder));
+  while (c.run.mirror && c.run.mirror->ends_with('/')) c.run.mirror->pop_back();
 
   resolve(c.data.train, sources(), "data.train", tree);
   if (c.data.validation) resolve(*c.data.validation, sources(), "data.validation", tree);
@@ -382,7 +399,7 @@ std::string to_yaml(const Config& config) {
 
 std::string to_yaml_anywhere(Config config) {
   const auto make_absolute = [](std::string& path) {
-    path = std::filesystem::absolute(path).lexically_normal().string();
+    if (!remote::is_remote(path)) path = std::filesystem::absolute(path).lexically_normal().string();
   };
   if (config.run.folder) make_absolute(*config.run.folder);
   for (auto* path : {&config.start.weights, &config.start.image, &config.start.text})

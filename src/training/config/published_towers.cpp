@@ -5,6 +5,8 @@
 #include "src/foreign/published_tokenizer.h"
 #include "src/foreign/publish.h"
 #include "src/foreign/open_clip.h"
+#include "src/remote/local_copy.h"
+#include "src/remote/store.h"
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {
@@ -42,7 +44,6 @@ std::optional<config::FilePath> taken_from(Node& side, const std::string& path) 
   const Node* from = side.find("from");
   if (from == nullptr) return std::nullopt;
   const auto folder = config::Value<config::FilePath>::read(*from, path, {});
-  config::require(folder);
   side.erase("from");
   return folder;
 }
@@ -57,7 +58,12 @@ Node with_published_towers(Node tree) {
     const auto folder = taken_from(tower, concat("model.", side, ".from"));
     if (!folder) continue;
     changed = true;
-    const ForeignModel foreign = read_published_folder(folder->name);
+    if (remote::is_remote(folder->name)) {
+      const Node data = member(tree, "data");
+      if (const Node* cache = data.find("cache")) remote::use_settings(config::read<remote::CacheSettings>(*cache, "data.cache"));
+    }
+    const std::string copy = remote::local_copy_of(*folder);
+    const ForeignModel foreign = read_published_folder(copy);
     const bool image = std::string_view(side) == "image";
     if (image && !foreign.image_tower) user_error(folder->origin, ": ", folder->name, " has no image tower");
     if (!image && !foreign.model.text) user_error(folder->origin, ": ", folder->name, " has no text tower");
@@ -72,7 +78,7 @@ Node with_published_towers(Node tree) {
       const Node* given = tree.find("tokenizer");
       // A tokenizer with a name replaces the folder's; other settings only change the folder's.
       if (given == nullptr || (given->is_map() && given->find("name") == nullptr))
-        tree.set("tokenizer", laid_over(tokenizer_node(foreign, folder->name), given));
+        tree.set("tokenizer", laid_over(tokenizer_node(foreign, copy), given));
     }
     model.set(side, laid_over(base, &tower));
     if (start.find(side) == nullptr) start.set(side, file_node(folder->name));
@@ -116,18 +122,20 @@ std::optional<KnownSettings> published_settings(const std::string& path, const s
 std::shared_ptr<const PublishedParts> start_parts(const StartSettings& start) {
   const CheckpointOptions reading{.state = start.state};
   if (start.weights) {
-    const std::string& path = start.weights->name;
     if (!start.parts.empty()) return nullptr;
+    const std::string path = remote::local_copy(start.weights->name);
     if (is_published_folder(path)) return load_published_folder(path, reading).published;
     return is_open_clip_checkpoint(path) ? nullptr : load_model_file(find_model_file(path)).published;
   }
-  const auto& from = start.image ? start.image : start.text;
-  if (!from || !is_published_folder(from->name)) return nullptr;
+  if (!start.image && !start.text) return nullptr;
+  const std::string from = remote::local_copy((start.image ? start.image : start.text)->name);
+  if (!is_published_folder(from)) return nullptr;
   const bool one_folder = !start.image || !start.text || start.image->name == start.text->name;
-  if (one_folder && read_published_folder(from->name).image_tower) return load_published_folder(from->name, reading).published;
+  if (one_folder && read_published_folder(from).image_tower) return load_published_folder(from, reading).published;
   // If the towers come from two places, no folder describes the whole model, so only the tokenizer of the text tower's folder is kept.
-  if (!start.text || !is_published_folder(start.text->name)) return nullptr;
-  return std::make_shared<PublishedParts>(PublishedParts{"", small_files(start.text->name), {}, {}, {}});
+  const std::string text = start.text ? remote::local_copy(start.text->name) : "";
+  if (!is_published_folder(text)) return nullptr;
+  return std::make_shared<PublishedParts>(PublishedParts{"", small_files(text), {}, {}, {}});
 }
 
 }  // namespace tessera

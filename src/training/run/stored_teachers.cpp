@@ -14,6 +14,7 @@
 #include "src/data/loading/sample_pass.h"
 #include "src/data/loading/sample_transform.h"
 #include "src/data/loading/text_views.h"
+#include "src/remote/local_copy.h"
 #include "src/remote/store.h"
 #include "src/training/config/resume_rules.h"
 #include "src/training/run/image_features.h"
@@ -71,8 +72,7 @@ class TaughtWriter {
     const at::Device device = choose_device(config, 0);
     std::string digests;
     for (const config::FilePath& path : config.data.teachers->models) {
-      config::require(path);
-      teachers_.push_back(load_teacher(path, config.model.preprocessing, nullptr, device));
+      teachers_.push_back(load_teacher(remote::local_copy_of(path), config.model.preprocessing, nullptr, device));
       digests += (digests.empty() ? "" : " ") + weights_digest(*teachers_.back().model);
     }
     FeatureManifest manifest;

@@ -14,6 +14,7 @@
 #include "src/foreign/open_clip.h"
 #include "src/models/room.h"
 #include "src/models/setting_differences.h"
+#include "src/remote/local_copy.h"
 #include "src/remote/store.h"
 #include "src/training/config/published_towers.h"
 #include "src/training/run/adapted_parameters.h"
@@ -301,7 +302,7 @@ std::vector<std::string> missing_temperature(const Objective& objective, const N
 /// Copies the temperature of the model in a published folder. Used only if both towers come from this folder, because the temperature was
 /// trained for the cosines between these two towers. Returns a line for each number that the folder lacks.
 std::vector<std::string> begin_temperature(const TrainingRun& run, const std::string& folder, const std::string& state) {
-  const NamedTensors found = published_tensors(folder, run.model->state_dict(), state);
+  const NamedTensors found = published_tensors(remote::local_copy(folder), run.model->state_dict(), state);
   std::map<std::string, at::Tensor> own = objective_state(*run.objective);
   const at::NoGradGuard no_grad;
   for (const char* name : {"logit_scale", "logit_bias"}) {
@@ -332,10 +333,10 @@ std::vector<std::string> bound_temperatures(const Objective& objective, const st
 /// Replaces the tensors of a tower by those of a published folder. Tensors that the folder lacks keep their random values, and the log
 /// lists them. Returns warnings.
 std::vector<std::string> begin_tower(TrainingRun& run, const Config& config, const config::FilePath& folder, bool image) {
-  config::require(folder);
+  const std::string copy = remote::local_copy_of(folder);
   DualEncoder& model = *run.model;
   NamedTensors towers = model.state_dict();
-  NamedTensors found = published_tensors(folder.name, part_of_state(model, /*adapters=*/false), config.start.state);
+  NamedTensors found = published_tensors(copy, part_of_state(model, /*adapters=*/false), config.start.state);
   std::vector<std::string> random;
   for (auto& [name, own] : towers) {
     if (is_image_parameter(name) != image || is_adapter(name)) continue;
@@ -347,7 +348,7 @@ std::vector<std::string> begin_tower(TrainingRun& run, const Config& config, con
   model.load_state(towers, folder.name, log::Level::info);
   log::info("starts with the ", image ? "image" : "text", " tower of ", folder.name,
             random.empty() ? std::string() : concat("; still random: ", join_names(random)));
-  const auto known = published_settings(folder.name, config.start.state);
+  const auto known = published_settings(copy, config.start.state);
   return unlike_the_weights(run, config, known, {.image = image, .text = !image}, folder.name);
 }
 
@@ -356,8 +357,7 @@ std::vector<std::string> begin_weights(TrainingRun& run, const Config& config) {
   const StartSettings& start = config.start;
   DualEncoder& model = *run.model;
   const Objective& objective = *run.objective;
-  config::require(*start.weights);
-  const InitialWeights stored = initial_weights(*start.weights, start.state, model);
+  const InitialWeights stored = initial_weights(remote::local_copy_of(*start.weights), start.state, model);
   const std::string& path = stored.path;
   const auto wanted = [&](const std::string& name) {
     return start.parts.empty() || std::any_of(start.parts.begin(), start.parts.end(),

@@ -22,17 +22,26 @@ namespace tessera {
 /// The run's name and the folder of its files.
 struct RunSettings {
   std::optional<std::string> name;
-  std::optional<std::string> folder;
+  std::optional<std::string> folder;  // resolve_config() replaces the address of a store by a local folder, and sets `mirror`
+  std::optional<std::string> mirror;
 
-  /// Returns the run's folder, relative to the working folder.
+  /// Returns the run's local folder, relative to the working folder.
   std::string path() const { return folder.value_or("runs/" + name.value_or("run")); }
 };
 
 void fields(auto& v, RunSettings& s) {
   v("name", s.name,
     "the run's name; null: the configuration's, sparc_vitb16 for the recipe sparc/vitb16, otherwise the file's name without .yaml");
-  v("folder", s.folder, "the run's own folder, relative to the working folder; null: runs/NAME");
+  v("folder", s.folder,
+    "the run's own folder, relative to the working folder; null: runs/NAME. s3://BUCKET/PATH or gs://BUCKET/PATH: a folder in the folder "
+    "`runs` of data.cache.folder, with this address as `mirror`");
+  v("mirror", s.mirror,
+    "folder in a store (s3://BUCKET/PATH or gs://BUCKET/PATH) that receives the run's checkpoints, logs and results, and from which "
+    "--resume auto continues on another machine; each stage has a subfolder of its name there; null: none");
 }
+
+/// Rejects stores that cannot be written, and two different ones.
+std::optional<config::Problem> validate(const RunSettings& settings);
 
 /// Vectors that another program made, in .npy files.
 struct VectorFiles {

@@ -1,117 +1,15 @@
-// Tests requests to stores, their faults, and the local copies of objects, against a server in this process.
+// Tests addresses, requests to stores, their faults and their credentials, against a server in this process.
 
 #include <atomic>
-#include <cstdlib>
-#include <fcntl.h>
-#include <filesystem>
-#include <map>
-#include <set>
-#include <sys/file.h>
-#include <thread>
 
 #include <gtest/gtest.h>
 
-#include "src/base/in_threads.h"
 #include "src/base/md5.h"
-#include "src/remote/store.h"
-#include "tests/remote/fake_server.h"
+#include "tests/remote/remote_fixture.h"
 #include "tests/support/error_of.h"
-#include "tests/support/temporary_folder.h"
-#include <tessera/base/log.h>
-#include <tessera/io/atomic_file.h>
 
 namespace tessera::remote {
 namespace {
-
-namespace fs = std::filesystem;
-using Texts = std::vector<std::string>;
-
-/// Sets environment variables, and restores them at the end. An empty value removes the variable.
-class Variables {
- public:
-  void set(const std::string& name, const std::string& value) {
-    const char* const old = std::getenv(name.c_str());
-    before_.try_emplace(name, old == nullptr ? std::nullopt : std::optional<std::string>(old));
-    put(name, value.empty() ? std::nullopt : std::optional(value));
-  }
-  ~Variables() {
-    for (const auto& [name, value] : before_) put(name, value);
-  }
-
- private:
-  static void put(const std::string& name, const std::optional<std::string>& value) {
-    value ? ::setenv(name.c_str(), value->c_str(), 1) : ::unsetenv(name.c_str());
-  }
-  std::map<std::string, std::optional<std::string>> before_;
-};
-
-/// Bytes that differ from place to place.
-std::string noise(std::size_t size) {
-  std::string out(size, '\0');
-  for (std::size_t i = 0; i < size; ++i) out[i] = static_cast<char>(i * i >> 7 ^ i);
-  return out;
-}
-
-class Remote : public FolderTest {
- protected:
-  Remote() {
-    for (const char* name :
-         {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_REGION",
-          "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_NO_SIGN_REQUEST", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-          "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
-          "GS_ACCESS_KEY_ID", "GS_NO_SIGN_REQUEST", "GOOGLE_OAUTH_ACCESS_TOKEN", "GOOGLE_APPLICATION_CREDENTIALS"})
-      variables_.set(name, "");
-    variables_.set("AWS_EC2_METADATA_DISABLED", "true");
-    variables_.set("AWS_SHARED_CREDENTIALS_FILE", path("credentials"));
-    variables_.set("AWS_CONFIG_FILE", path("config"));
-    variables_.set("AWS_ENDPOINT_URL_S3", server_.url());
-    variables_.set("STORAGE_EMULATOR_HOST", server_.url());
-    variables_.set("GCE_METADATA_HOST", server_.url().substr(7));
-    variables_.set("no_proxy", "127.0.0.1");
-    log::set_level(log::Level::error);
-  }
-  ~Remote() override { log::set_level(log::Level::info); }
-
-  void set_keys() {
-    variables_.set("AWS_ACCESS_KEY_ID", "key");
-    variables_.set("AWS_SECRET_ACCESS_KEY", "secret");
-  }
-
-  CacheSettings settings() const {
-    CacheSettings out;
-    out.folder = config::OutputPath(path("cache"));
-    out.retries = 3;
-    out.timeout = 60;
-    return out;
-  }
-
-  /// Adds an object to the bucket b and returns its address.
-  std::string object(const std::string& key, std::string bytes) {
-    server_.put("/b/" + key, std::move(bytes));
-    return "s3://b/" + key;
-  }
-
-  Texts files() const {
-    Texts out;
-    for (const auto& entry : fs::directory_iterator(path("cache/objects"))) out.push_back(entry.path().filename().string());
-    std::ranges::sort(out);
-    return out;
-  }
-  std::uint64_t bytes_in_cache() const {
-    std::uint64_t out = 0;
-    for (const auto& entry : fs::directory_iterator(path("cache/objects"))) out += entry.file_size();
-    return out;
-  }
-
-  /// Returns the bytes of an object, read through a new store.
-  std::string read(const std::string& address) const {
-    Store store(settings());
-    return io::read_file(store.open(address).path());
-  }
-
-  Variables variables_;
-  FakeServer server_;
-};
 
 TEST(Addresses, HaveABucketOrAHost) {
   const Address object = parse_address("s3://bucket/a/b c.tar");
@@ -305,7 +203,7 @@ TEST_F(Remote, MissingObjectsAndDeniedAccessAreOneLine) {
     return error_of([&] { read(address); });
   };
   EXPECT_EQ(answer_with(403, "AccessDenied"),
-            address + ": access is denied (HTTP 403 AccessDenied: Some <text>): check the credentials, and their right to read the bucket");
+            address + ": access is denied (HTTP 403 AccessDenied: Some <text>): check the credentials, and their rights in the bucket");
   EXPECT_EQ(answer_with(400, "ExpiredToken"),
             address + ": the credentials have expired (HTTP 400 ExpiredToken: Some <text>): renew them and start again");
   EXPECT_EQ(answer_with(301, "PermanentRedirect", {{"x-amz-bucket-region", "eu-west-1"}}),
@@ -449,180 +347,89 @@ TEST_F(Remote, FilesAreStoredAndRemoved) {
   client.remove("s3://b/new");
   client.remove("s3://b/new");
   EXPECT_EQ(error_of([&] { read("s3://b/new"); }), "s3://b/new: there is no such object");
-  server_.answer(
-      [&](const ServerRequest& request) { return server_.usual({.method = request.method, .path = request.path, .body = "other"}); });
+  server_.answer([&](const ServerRequest& request) {
+    return server_.usual({.method = request.method, .path = request.path, .body = "other", .headers = {}});
+  });
   EXPECT_EQ(error_of([&] { client.put("s3://b/new", file); }),
-            "s3://b/new: the store has received other bytes than those of " + file + ": check the network, and write it again");
+            "s3://b/new: the store has received other bytes than were sent: check the network, and write it again");
   EXPECT_EQ(error_of([&] { client.put("https://host/new", file); }), "https://host/new: files can be written to s3:// and gs:// only");
+  EXPECT_EQ(error_of([&] { client.put("s3://b/new", path("none")); }), path("none") + ": cannot read: No such file or directory");
 }
 
-TEST_F(Remote, TheLeastRecentlyUsedFilesMakeRoom) {
+TEST_F(Remote, LargeFilesAreStoredInParts) {
   variables_.set("AWS_NO_SIGN_REQUEST", "true");
-  CacheSettings small = settings();
-  small.size_mb = 2;
-  Store store(small);
-  Texts addresses;
-  for (const char* name : {"a", "b", "c", "d"}) addresses.push_back(object(name, name + noise(700'000)));
-  const auto name_of = [](const std::string& file) { return file.substr(file.size() - 1); };
-  const auto names = [&] {
-    std::set<std::string> out;
-    for (const std::string& file : files()) out.insert(name_of(file));
+  const std::string bytes = noise((33 << 20) + 5), file = write("file", bytes);
+  Client client(settings());
+  std::atomic<int> busy = 0, damaged = 0;
+  server_.answer([&](const ServerRequest& request) -> std::optional<ServerReply> {
+    if (request.method == "PUT" && request.query.starts_with("partNumber=2&") && ++busy == 1) return ServerReply{.status = 503};
+    if (request.method != "PUT" || !request.query.starts_with("partNumber=3&") || ++damaged != 1) return std::nullopt;
+    ServerRequest other = request;
+    other.body[0] ^= 1;  // the store notices, because the MD5 differs
+    return server_.usual(other);
+  });
+  client.put("s3://b/a b", file);
+  EXPECT_EQ(server_.objects().at("/b/a b"), bytes);
+  EXPECT_EQ(server_.uploads(), 0U);
+  std::map<std::string, int> sizes;
+  for (const ServerRequest& request : server_.requests())
+    if (request.method == "PUT") sizes[request.query] = static_cast<int>(request.body.size());
+  EXPECT_EQ(sizes, (std::map<std::string, int>{{"partNumber=1&uploadId=id%201", 16 << 20},
+                                               {"partNumber=2&uploadId=id%201", 16 << 20},
+                                               {"partNumber=3&uploadId=id%201", (1 << 20) + 5}}));
+  EXPECT_EQ(busy, 2);
+  EXPECT_EQ(damaged, 2);
+}
+
+TEST_F(Remote, AnUploadThatFailsIsAborted) {
+  variables_.set("AWS_NO_SIGN_REQUEST", "true");
+  const std::string file = write("file", noise(17 << 20));
+  Client client(settings());
+  const auto refuse = [&](const std::string& method, const std::string& query, const ServerReply& with) {
+    server_.answer([&, method, query, with](const ServerRequest& request) -> std::optional<ServerReply> {
+      return request.method == method && request.query.starts_with(query) ? std::optional(with) : std::nullopt;
+    });
+  };
+  refuse("PUT", "partNumber=2", {.status = 403, .body = "<Error><Code>AccessDenied</Code></Error>"});
+  EXPECT_EQ(error_of([&] { client.put("s3://b/a", file); }),
+            "s3://b/a: access is denied (HTTP 403 AccessDenied): check the credentials, and their rights in the bucket");
+  // A store may say that an upload has failed after the head of a successful reply.
+  refuse("POST", "uploadId", {.status = 200, .body = "<Error><Code>InternalError</Code><Message>again</Message></Error>"});
+  EXPECT_EQ(error_of([&] { client.put("s3://b/a", file); }), "s3://b/a: HTTP 500 InternalError: again");
+  EXPECT_EQ(server_.uploads(), 0U);
+  EXPECT_TRUE(server_.objects().empty());
+
+  server_.answer([&](const ServerRequest& request) -> std::optional<ServerReply> {
+    if (request.method == "DELETE" || request.query.starts_with("partNumber=2")) return ServerReply{.status = 403};
+    return std::nullopt;
+  });
+  EXPECT_THROW(client.put("s3://b/run/a", file), UserError);
+  EXPECT_THROW(client.put("s3://b/other/a", file), UserError);
+  EXPECT_EQ(server_.uploads(), 2U) << "as after a kill";
+  server_.answer({});
+  client.abort_uploads("s3://b/run/");
+  EXPECT_EQ(server_.uploads(), 1U);
+}
+
+TEST_F(Remote, WithATokenGoogleReceivesAFileInOneRequest) {
+  variables_.set("GOOGLE_OAUTH_ACCESS_TOKEN", "token");
+  const std::string bytes = noise(17 << 20);
+  Client(settings()).put("gs://b/a", write("file", bytes));
+  EXPECT_EQ(server_.request_texts(), Texts{"PUT /b/a"});
+  EXPECT_EQ(server_.objects().at("/b/a"), bytes);
+}
+
+TEST_F(Remote, ListingsMayIncludeSubfolders) {
+  variables_.set("AWS_NO_SIGN_REQUEST", "true");
+  for (const char* key : {"f/a", "f/g/b", "f/g/h/c", "other"}) object(key, "x");
+  const auto keys = [](const std::vector<ListedObject>& all) {
+    Texts out;
+    for (const ListedObject& each : all) out.push_back(each.address);
     return out;
   };
-  for (int i : {0, 1}) store.open(addresses[static_cast<std::size_t>(i)]);
-  for (const std::string& file : files())  // a was used after b
-    fs::last_write_time(path("cache/objects/" + file),
-                        fs::file_time_type::clock::now() - std::chrono::seconds(name_of(file) == "a" ? 10 : 20));
-  server_.answer([&](const ServerRequest& request) -> std::optional<ServerReply> {
-    EXPECT_LE(bytes_in_cache(), 2U << 20) << request.text() << ": room is made before the object arrives";
-    return std::nullopt;
-  });
-  store.open(addresses[2]);
-  EXPECT_EQ(names(), (std::set<std::string>{"a", "c"}));
-  const Lease lease = store.open(addresses[0]);
-  for (const std::string& file : files())
-    fs::last_write_time(path("cache/objects/" + file),
-                        fs::file_time_type::clock::now() - std::chrono::seconds(name_of(file) == "a" ? 20 : 10));
-  store.open(addresses[3]);
-  EXPECT_EQ(names(), (std::set<std::string>{"a", "d"}));  // a is older, but in use
-  EXPECT_EQ(error_of([&] { store.open(object("large", noise((2 << 20) + 1))); }),
-            "s3://b/large: has 2.0 MiB, more than data.cache.size_mb allows: set it to 3 or more");
-}
-
-TEST_F(Remote, ThreadsAndStoresFetchAnObjectOnce) {
-  variables_.set("AWS_NO_SIGN_REQUEST", "true");
-  const std::string address = object("a.tar", noise(3'000'000));
-  Store first(settings()), second(settings());
-  for_each_in_threads(
-      8, 8, [&](std::size_t i) { EXPECT_EQ(io::read_file((i % 2 == 0 ? first : second).open(address).path()), noise(3'000'000)); });
-  const Texts texts = server_.request_texts();
-  EXPECT_EQ(std::ranges::count(texts, "GET /b/a.tar"), 1);
-}
-
-TEST_F(Remote, WhatAKilledProcessLeftBehindIsRemovedOrReplaced) {
-  variables_.set("AWS_NO_SIGN_REQUEST", "true");
-  const std::string bytes = noise(5000), address = object("a.tar", bytes);
-  read(address);
-  const std::string complete = path("cache/objects/" + files().at(0));
-  fs::rename(complete, complete + ".part");
-  fs::resize_file(complete + ".part", 9000);
-  write("cache/objects/other.part", "half");
-  const std::string living = write("cache/objects/living.part", "being fetched");
-  const OpenFile holder(::open(living.c_str(), O_RDWR));
-  ASSERT_EQ(::flock(holder.descriptor(), LOCK_EX), 0);
-  EXPECT_EQ(read(address), bytes);
-  EXPECT_EQ(files(), (Texts{fs::path(complete).filename().string(), "living.part"}));
-}
-
-TEST_F(Remote, ObjectsAreFetchedAheadInTheBackground) {
-  variables_.set("AWS_NO_SIGN_REQUEST", "true");
-  Texts addresses;
-  for (int i = 0; i < 20; ++i) addresses.push_back(object(std::to_string(i), noise(static_cast<std::size_t>(10'000 + i))));
-  std::atomic<int> gets = 0;
-  server_.answer([&](const ServerRequest& request) -> std::optional<ServerReply> {
-    if (request.method == "GET" && ++gets == 20) gets.notify_all();
-    return std::nullopt;
-  });
-  Store store(settings());
-  store.fetch_ahead("s3://b/none");
-  for (const std::string& address : addresses) store.fetch_ahead(address);
-  for (int now = gets; now < 20; now = gets) gets.wait(now);
-  for (std::size_t i = 0; i < addresses.size(); ++i) EXPECT_EQ(io::read_file(store.open(addresses[i]).path()), noise(10'000 + i));
-  EXPECT_EQ(gets, 20);
-  EXPECT_EQ(error_of([&] { store.open("s3://b/none"); }), "s3://b/none: there is no such object");
-}
-
-TEST_F(Remote, AStoreThatEndsStopsItsTransfers) {
-  variables_.set("AWS_NO_SIGN_REQUEST", "true");
-  const std::string address = object("a.tar", noise(1000));
-  std::atomic<bool> asked = false;
-  server_.answer([&](const ServerRequest& request) -> std::optional<ServerReply> {
-    if (request.method == "HEAD") return std::nullopt;
-    asked = true;
-    asked.notify_all();
-    ServerReply reply = server_.usual(request);
-    reply.stalls = true;
-    return reply;
-  });
-  CacheSettings patient = settings();
-  patient.timeout = 3600;
-  {
-    Store store(patient);
-    store.fetch_ahead(address);
-    asked.wait(false);
-  }
-  EXPECT_EQ(files(), Texts());
-}
-
-TEST_F(Remote, AFolderThatCannotBeWrittenIsNamed) {
-  CacheSettings wrong = settings();
-  wrong.folder = config::OutputPath(write("file", "x"));
-  EXPECT_EQ(error_of([&] { Store store(wrong); }), path("file") + " (data.cache.folder): cannot be written: Not a directory");
-}
-
-/// Tests against a server that checks signatures, which scripts/check/remote.py starts. Its address is in TESSERA_TEST_S3, and its keys
-/// are "key" and "secret".
-class SigningServer : public Remote {
- protected:
-  void SetUp() override {
-    const char* const url = std::getenv("TESSERA_TEST_S3");
-    if (url == nullptr) GTEST_SKIP() << "no server: TESSERA_TEST_S3 is not set";
-    variables_.set("AWS_ENDPOINT_URL_S3", url);
-    set_keys();
-    [[maybe_unused]] static const bool made = (client_.put(bucket_, write("empty", "")), true);  // the bucket of all these tests
-  }
-
-  const std::string bucket_ = concat("s3://tessera-", ::getpid(), "/");
-  Client client_{settings()};
-};
-
-TEST_F(SigningServer, AcceptsKeysWithAllCharacters) {
-  const Texts names = {"plain.tar",   "f/a b.tar", "f/a+b.tar", "f/ä€.tar", "f/a&b=c,d.tar", "f/100%.tar", "f/a#b;c:d@e!f$g'h(i)j*k.tar",
-                       "f/q?x=1.tar", "f/~-_.tar"};
-  for (const std::string& name : names) {
-    SCOPED_TRACE(name);
-    const std::string bytes = name + noise(1000);
-    client_.put(bucket_ + name, write("file", bytes));
-    EXPECT_EQ(client_.look_up(bucket_ + name), (ObjectState{bytes.size(), md5(bytes)}));
-    EXPECT_EQ(read(bucket_ + name), bytes);
-  }
-  std::set<std::string> listed;
-  for (const ListedObject& object : client_.list(bucket_ + "f/")) listed.insert(object.address.substr(bucket_.size()));
-  EXPECT_EQ(listed, std::set(names.begin() + 1, names.end()));
-  EXPECT_EQ(client_.list(bucket_ + "f/a&b=").size(), 1U);
-  EXPECT_EQ(client_.list(bucket_ + "f/a+").size(), 1U);
-  EXPECT_EQ(client_.list(bucket_ + "f/a b").size(), 1U);
-  client_.remove(bucket_ + names[1]);
-  EXPECT_EQ(error_of([&] { client_.look_up(bucket_ + names[1]); }), bucket_ + names[1] + ": there is no such object");
-}
-
-TEST_F(SigningServer, SendsRangesOfAnObjectThatIsStillTheSame) {
-  const std::string bytes = noise((17 << 20) + 3), address = bucket_ + "large.tar";
-  client_.put(address, write("file", bytes));
-  EXPECT_EQ(read(address), bytes);
-  fs::remove_all(path("cache"));
-  Store store(settings());
-  store.look_up(address);
-  client_.put(address, write("file", bytes + "x"));
-  EXPECT_EQ(error_of([&] { store.open(address); }),
-            address + ": has changed since this process first saw it: start again, and write changed data under new names");
-}
-
-TEST_F(SigningServer, ListsManyPages) {
-  const std::string file = write("file", "x");
-  constexpr std::size_t count = 2010;  // a page has 1,000
-  for_each_in_threads(count, 8, [&](std::size_t i) { client_.put(concat(bucket_, "p/", 10'000 + i, ".tar"), file); });
-  const std::vector<ListedObject> all = client_.list(bucket_ + "p/");
-  ASSERT_EQ(all.size(), count);
-  EXPECT_EQ(all.back().address, concat(bucket_, "p/", 10'000 + count - 1, ".tar"));
-}
-
-TEST_F(SigningServer, RefusesWrongKeysInOneLine) {
-  client_.put(bucket_ + "a", write("file", "x"));
-  variables_.set("AWS_SECRET_ACCESS_KEY", "wrong");
-  const std::string error = error_of([&] { Client(settings()).look_up(bucket_ + "a"); });
-  EXPECT_TRUE(error.starts_with(bucket_ + "a: access is denied (HTTP 403 SignatureDoesNotMatch: ")) << error;
-  EXPECT_TRUE(error.ends_with("): check the credentials, and their right to read the bucket")) << error;
+  Client client(settings());
+  EXPECT_EQ(keys(client.list("s3://b/f/")), Texts{"s3://b/f/a"});
+  EXPECT_EQ(keys(client.list("s3://b/f/", /*with_subfolders=*/true)), (Texts{"s3://b/f/a", "s3://b/f/g/b", "s3://b/f/g/h/c"}));
 }
 
 }  // namespace

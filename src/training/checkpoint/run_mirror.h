@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/remote/client.h"
+#include <tessera/training/config/config.h>
+
+namespace tessera {
+
+/// The copy of a run's folder in a store (run.mirror). The objects have the names of the files: ADDRESS/checkpoints/step_0000100/..., and
+/// so on. Of a checkpoint, the manifest is stored last and deleted first, and `latest` and `best` are stored after the checkpoints that they
+/// name, so a reader sees only whole checkpoints. Used by rank 0 alone, by one thread at a time.
+///
+/// The object ADDRESS/trainer.lock names the trainer that began last. An earlier one that still runs notices this before it stores the next
+/// checkpoint, and ends.
+class RunMirror {
+ public:
+  /// `folder` is the run's local folder.
+  RunMirror(const Config& config, const std::string& folder);
+
+  /// Begins a session, in which this process alone stores this run. Cleans up what killed processes have left in the store.
+  ///
+  /// If `resume` is auto, and the store's newest whole checkpoint is of a later step than the local folder's newest intact one, or another
+  /// one of the same step, fetches it, the best checkpoint, and all files of the run but its other checkpoints. These replace the local
+  /// files. Otherwise, refuses a store with checkpoints that the local folder lacks. Throws UserError.
+  void begin(const std::string& resume);
+
+  /// Stores the checkpoints of the local folder that are newer than the store's newest one, then all other files of the run that have
+  /// changed since the last call, and then deletes those checkpoints that CheckpointFolder would delete. Throws UserError; the next call
+  /// then continues.
+  void update();
+  /// Does the same at the end of the run. Throws UserError that says how to store the rest.
+  void finish();
+
+  /// Throws UserError if another trainer has taken over, as far as update() has seen. Any thread may call this.
+  void check_owner() const;
+
+ private:
+  using Objects = std::map<std::string, remote::ObjectState>;  // by name in the folder
+
+  Objects list();
+  std::string text_of(const std::string& name, const remote::ObjectState& state);
+  void check_owner(const Objects& objects);
+  void fetch(const std::string& name, const remote::ObjectState& state, const std::filesystem::path& to);
+  void fetch_checkpoint(const std::string& step, const Objects& objects);
+  void fetch_files(const Objects& objects);
+  bool is_here(const std::string& step, const Objects& objects);
+  void store_checkpoint(const std::filesystem::path& checkpoint);
+  void store_file(const std::string& name);
+  void remove_checkpoint(const std::string& step, const Objects& objects);
+
+  const CheckpointSettings keep_;
+  const std::filesystem::path folder_;
+  const std::string address_;  // ends in /
+  remote::Client client_;
+  const std::string owner_;  // this process, as its lock names it
+  mutable std::mutex mutex_;
+  std::string other_;  // guarded by the mutex: the process that has taken over; empty: none
+  std::vector<std::filesystem::path>
+      left_out_;  // folders of stored features, which trainer --write-features makes again
+  std::map<std::string, std::pair<std::uintmax_t, std::filesystem::file_time_type>>
+      stored_;  // size and time of the files stored so far
+};
+
+/// Throws UserError if the ranks of a run are on several machines and its local folder is in the cache (run.folder: s3://...), which the
+/// other machines do not see.
+void check_mirrored_folder(const Config& config, int ranks, int ranks_here);
+
+}  // namespace tessera
