@@ -54,11 +54,12 @@ void remove_byte_order_mark(std::string& text) {
   if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
 }
 
-std::string read_data_file(const std::string& path) {
+std::string read_data_file(const std::string& path, const std::string& name) {
+  const std::string& known = name.empty() ? path : name;
   std::string content = read_file(path);
   remove_byte_order_mark(content);
-  if (const std::string text = describe_stand_in(content); !text.empty()) user_error(path, ": is not a file of data: ", text);
-  if (content.empty()) log::warning(path, ": is empty");
+  if (const std::string text = describe_stand_in(content); !text.empty()) user_error(known, ": is not a file of data: ", text);
+  if (content.empty()) log::warning(known, ": is empty");
   return content;
 }
 

@@ -16,7 +16,7 @@ std::string describe_text(std::string_view start);
 void remove_byte_order_mark(std::string& text);
 
 /// Returns the content of a file of data, such as a list or a vocabulary, without a byte order mark. Throws UserError if it cannot be read
-/// or if describe_stand_in() recognizes it. Warns if it is empty.
-std::string read_data_file(const std::string& path);
+/// or if describe_stand_in() recognizes it. Warns if it is empty. Messages name the file `name`, if it is not empty.
+std::string read_data_file(const std::string& path, const std::string& name = {});
 
 }  // namespace tessera::io

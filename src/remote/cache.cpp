@@ -50,15 +50,6 @@ OpenFile lock_folder(const fs::path& folder) {
   return file;
 }
 
-fs::path folder_of(const CacheSettings& settings) {
-  const auto variable = [](const char* name) { return std::getenv(name) == nullptr ? std::string() : std::string(std::getenv(name)); };
-  if (!settings.folder.empty()) return settings.folder.name;
-  if (const std::string named = variable("TESSERA_REMOTE_CACHE"); !named.empty()) return named;
-  if (const std::string caches = variable("XDG_CACHE_HOME"); !caches.empty()) return fs::path(caches) / "tessera" / "remote";
-  if (const std::string home = variable("HOME"); !home.empty()) return fs::path(home) / ".cache" / "tessera" / "remote";
-  user_error("data.cache.folder is not set, and neither is HOME: name a folder for the files that are fetched");
-}
-
 void write_at(const OpenFile& file, std::uint64_t offset, const char* bytes, std::size_t size, const fs::path& folder) {
   while (size > 0) {
     const ssize_t written = ::pwrite(file.descriptor(), bytes, size, static_cast<off_t>(offset));
@@ -88,11 +79,20 @@ struct Entry {
 
 }  // namespace
 
+fs::path cache_folder(const CacheSettings& settings) {
+  const auto variable = [](const char* name) { return std::getenv(name) == nullptr ? std::string() : std::string(std::getenv(name)); };
+  if (!settings.folder.empty()) return settings.folder.name;
+  if (const std::string named = variable("TESSERA_REMOTE_CACHE"); !named.empty()) return named;
+  if (const std::string caches = variable("XDG_CACHE_HOME"); !caches.empty()) return fs::path(caches) / "tessera" / "remote";
+  if (const std::string home = variable("HOME"); !home.empty()) return fs::path(home) / ".cache" / "tessera" / "remote";
+  user_error("data.cache.folder is not set, and neither is HOME: name a folder for the files that are fetched");
+}
+
 std::string run_folder(const CacheSettings& settings, const std::string& address) {
   std::string name = address;
   while (name.ends_with('/')) name.pop_back();
   const std::string id = hexadecimal(fingerprint(name));
-  return (fs::absolute(folder_of(settings)) / "runs" / concat(id, "-", plain_name(name.substr(name.rfind('/') + 1)))).string();
+  return (fs::absolute(cache_folder(settings)) / "runs" / concat(id, "-", plain_name(name.substr(name.rfind('/') + 1)))).string();
 }
 
 OpenFile::~OpenFile() {
@@ -102,20 +102,24 @@ OpenFile::~OpenFile() {
 Cache::Cache(const CacheSettings& settings, Client& client)
     : client_(client),
       limit_(static_cast<std::uint64_t>(settings.size_mb) << 20),
-      folder_(folder_of(settings)) {
+      folder_(cache_folder(settings)) {
   std::error_code failed;
   fs::create_directories(folder_ / "objects", failed);
   if (failed) fail(folder_, failed.value());
 }
 
-std::string Cache::path_of(const std::string& address, const ObjectState& state) const {
-  const std::string whole = concat(address, "\n", state.size, "\n", state.version);
+std::string Cache::path_of(const Piece& piece, const ObjectState& state) const {
+  const Address parts = parse_address(piece.address);
+  // The version of a file on the Hub tells its content, so files that several revisions have are fetched once.
+  const std::string place = parts.is_hub() ? concat("hf://", parts.host, "/", parts.key) : piece.address;
+  std::string whole = concat(place, "\n", state.size, "\n", state.version);
+  if (!piece.is_whole()) whole += concat("\n", piece.first, "\n", piece.size);
   const std::string id = concat(hexadecimal(fingerprint(whole)), hexadecimal(fingerprint(whole, 1)));
-  return (folder_ / "objects" / concat(id, "-", plain_name(file_name(address)))).string();
+  return (folder_ / "objects" / concat(id, "-", plain_name(file_name(piece.address)))).string();
 }
 
-bool Cache::holds(const std::string& address, const ObjectState& state) const {
-  return ::utimensat(AT_FDCWD, path_of(address, state).c_str(), nullptr, 0) == 0;
+bool Cache::holds(const Piece& piece, const ObjectState& state) const {
+  return ::utimensat(AT_FDCWD, path_of(piece, state).c_str(), nullptr, 0) == 0;
 }
 
 std::optional<OpenFile> Cache::find(const std::string& path) const {
@@ -202,18 +206,20 @@ std::string Cache::link_folder(const std::string& label, const std::vector<std::
   return out.string();
 }
 
-Lease Cache::open(const std::string& address, const ObjectState& state) const {
-  if (state.size > limit_)
-    user_error(address, ": has ", format_bytes(static_cast<double>(state.size)), ", more than data.cache.size_mb allows: set it to ",
-               (state.size >> 20) + 1, " or more");
-  const std::string path = path_of(address, state), name = path + kPart;
+Lease Cache::open(const Piece& piece, const ObjectState& state) const {
+  const std::string& address = piece.address;
+  const std::uint64_t size = piece.is_whole() ? state.size : piece.size;
+  if (size > limit_)
+    user_error(address, piece.is_whole() ? ": has " : ": one of its row groups has ", format_bytes(static_cast<double>(size)),
+               ", more than data.cache.size_mb allows: set it to ", (size >> 20) + 1, " or more");
+  const std::string path = path_of(piece, state), name = path + kPart;
   const double begun = steady_seconds();
   bool waited = false, told = false;
   while (true) {
-    if (auto file = find(path)) return {path, *std::move(file), waited};
+    if (auto file = find(path)) return {path, *std::move(file), waited, piece.first};
     waited = true;
     if (client_.stopped()) user_error(address, ": the transfer was stopped");
-    OpenFile part = begin(path, state.size);
+    OpenFile part = begin(path, size);
     if (!part.is_open()) {
       if (steady_seconds() - begun > kTellAfter && !std::exchange(told, true))
         log::warning(address, ": has been waiting for ", kTellAfter, " s, because another process fetches it or all files in ",
@@ -222,9 +228,10 @@ Lease Cache::open(const std::string& address, const ObjectState& state) const {
       continue;
     }
     try {
-      client_.fetch(address, state, name, [&](std::uint64_t offset, const char* bytes, std::size_t size) {
-        write_at(part, offset, bytes, size, folder_);
+      const bool found = client_.fetch(piece, state, name, [&](std::uint64_t offset, const char* bytes, std::size_t count) {
+        write_at(part, offset - piece.first, bytes, count, folder_);
       });
+      if (!found) throw OnlyWholeFiles();
       if (::fsync(part.descriptor()) != 0) fail(folder_, errno);
       const OpenFile folder = lock_folder(folder_);
       if (::rename(name.c_str(), path.c_str()) != 0) fail(folder_, errno);
@@ -236,7 +243,7 @@ Lease Cache::open(const std::string& address, const ObjectState& state) const {
     }
     struct stat status {};
     if (::fstat(part.descriptor(), &status) != 0 || status.st_nlink == 0) continue;  // deleted while the lock changed
-    return {path, std::move(part), true};
+    return {path, std::move(part), true, piece.first};
   }
 }
 

@@ -6,12 +6,15 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <iterator>
 #include <random>
 
 #include "src/base/digest.h"
 #include "src/base/in_threads.h"
 #include "src/base/md5.h"
 #include "src/base/printable.h"
+#include "src/remote/cache.h"
+#include "src/remote/hub.h"
 #include "src/io/mapped_file.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
@@ -24,6 +27,7 @@ namespace {
 constexpr double kFirstPause = 0.1, kLongestPause = 20, kLongestRetryAfter = 60;  // seconds
 constexpr std::int64_t kRetriesTold = 10;
 constexpr std::uint64_t kRange = 8 << 20;  // bytes of one request that reads
+constexpr std::uint64_t kLargestSmall = std::uint64_t{1} << 30;
 constexpr int kAttempts = 3;               // at fetching an object whose bytes are wrong
 // S3's limits for uploads.
 constexpr std::uint64_t kUploadPart = 16 << 20, kLargestPut = std::uint64_t{5} << 30, kMostParts = 10'000;
@@ -76,8 +80,12 @@ std::string version_of(const HttpReply& reply) {
   return tag.empty() ? reply.header("last-modified") : tag;
 }
 
-bool is_md5(const std::string& tag) {
-  return tag.size() == 32 && tag.find_first_not_of("0123456789abcdef") == std::string::npos;
+bool is_digest(const std::string& tag, std::size_t digits) {
+  return tag.size() == digits && tag.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+bool is_sha256(const std::string& tag) {
+  return is_digest(tag, 64);
 }
 
 // Returns the ETag if it is the MD5 of the object's bytes. S3-like stores use the MD5 unless the object was uploaded in parts, or is
@@ -87,7 +95,7 @@ std::string md5_of(const Address& address, const HttpReply& reply) {
   const bool is_store = address.is_bucket() || !reply.header("x-amz-request-id").empty();
   const bool own_keys =
       (encrypted.empty() || encrypted == "AES256") && reply.header("x-amz-server-side-encryption-customer-algorithm").empty();
-  return is_store && own_keys && is_md5(tag) ? tag : "";
+  return is_store && own_keys && is_digest(tag, 32) ? tag : "";
 }
 
 bool may_pass(const HttpReply& reply) {
@@ -122,21 +130,24 @@ std::string describe(const HttpReply& reply) {
 
 // Throws the error of a reply that is no success.
 [[noreturn]] void fail(const std::string& address, const HttpReply& reply) {
+  if (parse_address(address).is_hub()) hub::fail(address, reply);
   const std::string what = describe(reply), scheme = parse_address(address).scheme, code = element(reply.body, "Code");
   const bool is_bucket = parse_address(address).is_bucket();
-  if (reply.problem.empty() && reply.status == 404)
-    user_error(address, code == "NoSuchBucket" ? ": there is no such bucket"
-                        : is_bucket            ? ": there is no such object"
-                                               : ": there is no such file (HTTP 404)");
+  if (reply.problem.empty() && (reply.status == 404 || reply.status == 410)) {
+    if (code == "NoSuchBucket") user_error(address, ": there is no such bucket");
+    if (is_bucket) throw MissingObject(address + ": there is no such object");
+    throw MissingObject(concat(address, ": there is no such file (HTTP ", reply.status, ")"));
+  }
   if (reply.problem.empty() && reply.status == 412) refuse_changed(address);
   if (const std::string region = reply.header("x-amz-bucket-region"); scheme == "s3" && !region.empty() && region != s3_region())
     user_error(address, ": the bucket is in another region (", what, "): set AWS_REGION=", region);
   if (code == "ExpiredToken" || code == "TokenRefreshRequired")
     user_error(address, ": the credentials have expired (", what, "): renew them and start again");
-  if (reply.status == 401 || reply.status == 403)
-    user_error(address, ": access is denied (", what, "): ",
-               is_bucket ? "check the credentials, and their rights in the bucket"
-                         : "the server wants credentials, or the address has expired");
+  if (reply.status == 401 || reply.status == 403) {
+    const std::string denied = concat(address, ": access is denied (", what, "): ");
+    if (is_bucket) user_error(denied, "check the credentials, and their rights in the bucket");
+    throw MissingObject(denied + "the server wants credentials, or the address has expired");
+  }
   user_error(address, ": ", what);
 }
 
@@ -167,13 +178,18 @@ Endpoint Client::endpoint(const std::string& scheme) const {
   return found->second;
 }
 
-HttpRequest Client::make_request(const std::string& address, const std::string& method, const std::string& query) const {
-  const Address parts = parse_address(address);
+HttpRequest Client::usual_request(const std::string& method) const {
   HttpRequest request{.method = method};
   request.timeout = settings_.timeout;
   request.stop = &stopped_;
+  return request;
+}
+
+HttpRequest Client::make_request(const std::string& address, const std::string& method, const std::string& query) {
+  const Address parts = parse_address(address);
+  HttpRequest request = usual_request(method);
   if (!parts.is_bucket()) {
-    request.url = address;
+    request.url = parts.is_hub() ? hub::file_url(parts, commit_of(address)) : address;
     return request;
   }
   // A bucket with dots cannot be part of the host's name, because the server's certificate does not fit.
@@ -188,6 +204,9 @@ HttpRequest Client::make_request(const std::string& address, const std::string& 
 
 HttpReply Client::exchange(const std::string& address, HttpRequest request) {
   const std::string scheme = parse_address(address).scheme;
+  if (scheme == "hf" && hub::is_offline())
+    user_error(address, ": is not in the cache (", cache_folder(settings_).string(),
+               "), and HF_HUB_OFFLINE forbids requests: unset it, or copy the cache from a machine that has read the files");
   Access access = credentials_.access(scheme);
   bool renewed = false;
   for (std::int64_t attempt = 0;; ++attempt) {
@@ -239,7 +258,59 @@ void Client::stop() {
   stopping_.notify_all();
 }
 
+// Returns the commit at which this process reads the repository.
+std::string Client::commit_of(const std::string& address) {
+  const Address parts = parse_address(address);
+  if (hub::is_commit(parts.revision)) return parts.revision;
+  const std::lock_guard lock(hub_mutex_);
+  std::string& commit = commits_[parts.host + "@" + parts.revision];
+  if (!commit.empty()) return commit;
+  const hub::Descriptions kept((cache_folder(settings_) / "hub").string());
+  if (hub::is_offline() && !(commit = kept.commit(parts)).empty()) return commit;
+  HttpRequest request = usual_request("GET");
+  request.url = hub::revision_url(parts);
+  const HttpReply reply = exchange(address, request);
+  if (!reply.ok()) hub::fail(address, reply);
+  const std::string found = hub::parse_commit(reply.body);
+  if (found.empty())
+    user_error(address, ": ", request.url, " names no commit: HF_ENDPOINT must be the address of a server like huggingface.co");
+  commit = found;
+  kept.keep_commit(parts, commit);
+  log::info("hf://", parts.host, ": reading ", parts.revision, " at commit ", commit);
+  return commit;
+}
+
+// Returns the files beside an address, which is a file or ends in /.
+const Client::HubFolder& Client::hub_folder(const std::string& address) {
+  Address parts = parse_address(address);
+  parts.key = parts.key.substr(0, parts.key.rfind('/') + 1);
+  const std::lock_guard lock(hub_mutex_);
+  const std::string commit = commit_of(address), name = concat(parts.host, "@", commit, "/", parts.key);
+  if (const auto found = hub_folders_.find(name); found != hub_folders_.end()) return found->second;
+  const hub::Descriptions kept((cache_folder(settings_) / "hub").string());
+  auto files = kept.files(parts, commit);
+  if (!files) {
+    files.emplace();
+    for (std::string url = hub::tree_url(parts, commit); !url.empty();) {
+      HttpRequest request = usual_request("GET");
+      request.url = url;
+      const HttpReply reply = exchange(address, request);
+      if (!reply.ok()) hub::fail(address, reply);
+      std::ranges::move(hub::parse_tree(reply.body), std::back_inserter(*files));
+      if (hub::next_page(reply) == url) user_error(address, ": the server repeats a page of its list of files");
+      url = hub::next_page(reply);
+    }
+    kept.keep_files(parts, commit, *files);
+  }
+  return hub_folders_.emplace(name, HubFolder(files->begin(), files->end())).first->second;
+}
+
 ObjectState Client::look_up(const std::string& address) {
+  if (const Address parts = parse_address(address); parts.is_hub()) {
+    const HubFolder& files = hub_folder(address);
+    if (const auto found = files.find(parts.key); found != files.end()) return found->second;
+    throw MissingObject(concat(address, ": there is no such file (revision ", parts.revision, "); the name of a folder ends in /"));
+  }
   HttpReply reply = exchange(address, make_request(address, "HEAD", ""));
   std::string size = reply.header("content-length");
   if (!reply.ok() && reply.status != 404) {
@@ -262,8 +333,9 @@ Client::Got Client::get(const std::string& address, const ObjectState& expected,
   const std::uint64_t wanted = size == 0 ? expected.size : size;
   HttpRequest request = make_request(address, "GET", "");
   if (size > 0) request.headers.push_back(concat("Range: bytes=", first, "-", first + size - 1));
+  // The Hub leads to other servers, whose ETags are others. A file of a commit cannot change.
   if (const std::string& version = expected.version;
-      !version.empty() && !version.starts_with("W/") && version.find(' ') == std::string::npos)
+      !parts.is_hub() && !version.empty() && !version.starts_with("W/") && version.find(' ') == std::string::npos)
     request.headers.push_back("If-Match: \"" + version + "\"");
   std::uint64_t got = 0;  // by the last attempt
   std::exception_ptr failure;
@@ -282,29 +354,58 @@ Client::Got Client::get(const std::string& address, const ObjectState& expected,
   const HttpReply reply = exchange(address, request);
   if (failure) std::rethrow_exception(failure);
   const bool replied = reply.status >= 200 && reply.status < 300;
-  if ((replied && version_of(reply) != expected.version) || reply.status == 416) refuse_changed(address);
+  const std::string linked = without_quotes(reply.header("x-linked-etag"));
+  const bool differs = parts.is_hub() ? !linked.empty() && linked != expected.version : version_of(reply) != expected.version;
+  if ((replied && differs) || reply.status == 416) refuse_changed(address);
   if (replied && size > 0 && reply.status == 200 && wanted < expected.size) return {"", true};
   if (!reply.ok()) fail(address, reply);
   if (got != wanted) user_error(address, ": the server sent ", got, " of ", wanted, " bytes");
-  return {md5_of(parts, reply), false};
+  return {parts.is_hub() && is_sha256(expected.version) ? expected.version : md5_of(parts, reply), false};
 }
 
-void Client::fetch(const std::string& address, const ObjectState& state, const std::string& name, const Sink& write) {
-  const std::size_t ranges = static_cast<std::size_t>((state.size + kRange - 1) / kRange);
+std::string Client::get_small(const std::string& address) {
+  HttpRequest request = make_request(address, "GET", "");
+  std::string out;
+  bool too_large = false;
+  request.sink = [&](std::uint64_t offset, const char* bytes, std::size_t count) {
+    too_large = offset + count > kLargestSmall;
+    if (too_large) return false;
+    out.resize(offset);  // a repeated request begins at the start
+    out.append(bytes, count);
+    counts_.bytes += static_cast<std::int64_t>(count);
+    return true;
+  };
+  const HttpReply reply = exchange(address, request);
+  if (too_large) user_error(address, ": has more than 1 GiB, too much for a file of one sample");
+  if (!reply.ok()) fail(address, reply);
+  return out;
+}
+
+bool Client::fetch(const Piece& piece, const ObjectState& state, const std::string& name, const Sink& write) {
+  const std::string& address = piece.address;
+  const std::uint64_t size = piece.is_whole() ? state.size : piece.size;
+  const std::size_t ranges = static_cast<std::size_t>((size + kRange - 1) / kRange);
   for (int attempt = 1;; ++attempt) {
     Got got;
     if (ranges > 1) {
       std::vector<Got> all(ranges);
       for_each_in_threads(ranges, static_cast<std::size_t>(settings_.connections), [&](std::size_t i) {
         const std::uint64_t first = i * kRange;
-        all[i] = get(address, state, first, std::min(kRange, state.size - first), write);
+        all[i] = get(address, state, piece.first + first, std::min(kRange, size - first), write);
       });
       got = all[0];
       got.whole = std::ranges::any_of(all, &Got::whole);
     }
+    if (!piece.is_whole()) {
+      if (ranges == 1) got = get(address, state, piece.first, piece.size, write);
+      return !got.whole;
+    }
     if (ranges == 1 || got.whole) got = get(address, state, 0, 0, write);
-    if (got.md5.empty() || md5(io::MappedFile(name).bytes()) == got.md5) return;
-    const std::string what = concat(address, ": the bytes that arrive are not those of the object: their MD5 is not ", got.md5);
+    const bool sha = is_sha256(got.digest);
+    if (got.digest.empty()) return true;
+    if (const io::MappedFile file(name); (sha ? sha256(file.bytes()) : md5(file.bytes())) == got.digest) return true;
+    const std::string what =
+        concat(address, ": the bytes that arrive are not those of the object: their ", sha ? "SHA-256" : "MD5", " is not ", got.digest);
     if (attempt == kAttempts) user_error(what, ", ", kAttempts, " times: look for a proxy or a disk that damages data");
     log::warning(what, "; trying again");
   }
@@ -374,6 +475,14 @@ void Client::remove(const std::string& address) {
 
 std::vector<ListedObject> Client::list(const std::string& prefix, bool with_subfolders) {
   const Address parts = parse_address(prefix);
+  if (parts.is_hub()) {
+    const bool slash = parts.key.empty() && !prefix.ends_with('/');
+    const std::string base = prefix.substr(0, prefix.size() - parts.key.size()) + (slash ? "/" : "");
+    std::vector<ListedObject> files;
+    for (const auto& [path, state] : hub_folder(prefix))
+      if (path.starts_with(parts.key)) files.push_back({base + path, state});
+    return files;
+  }
   const std::string bucket = concat(parts.scheme, "://", parts.host, "/");
   std::vector<ListedObject> out;
   std::string next;

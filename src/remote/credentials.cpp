@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/printable.h"
+#include "src/remote/hub.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
@@ -152,6 +153,7 @@ Endpoint endpoint_of(const std::string& scheme) {
 }
 
 Access Credentials::access(const std::string& scheme, bool renew) {
+  if (const std::string token = scheme == "hf" ? hub::token() : ""; !token.empty()) return {std::nullopt, "Bearer " + token};
   if (scheme != "s3" && scheme != "gs") return {};
   const std::lock_guard lock(mutex_);
   std::optional<Kept>& kept = scheme == "s3" ? s3_ : gs_;

@@ -29,6 +29,7 @@ struct Endpoint {
 ///        Endpoint: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's endpoint_url, Amazon's.
 /// gs://  the first of: GS_NO_SIGN_REQUEST=true; the HMAC keys GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY; GOOGLE_OAUTH_ACCESS_TOKEN; the
 ///        machine's metadata server (GCE_METADATA_HOST). Endpoint: STORAGE_EMULATOR_HOST, Google's.
+/// hf://  the token of hub::token(), if there is one.
 class Credentials {
  public:
   /// Returns the access for requests of a scheme; none for http and https. Throws UserError that says which ways there are if there are no

@@ -128,7 +128,8 @@ std::size_t take_header(char* bytes, std::size_t one, std::size_t size, void* tr
   HttpReply& reply = static_cast<Transfer*>(transfer)->reply;
   const std::string_view line = strip(std::string_view(bytes, one * size));
   if (line.starts_with("HTTP/")) {  // of several replies (a redirect, "100 Continue") the last one counts
-    reply.headers.clear();
+    // The Hugging Face Hub describes a file before it leads to another server.
+    std::erase_if(reply.headers, [](const auto& header) { return !header.first.starts_with("x-linked-"); });
     reply.status = std::atol(std::string(line.substr(std::min(line.find(' '), line.size()))).c_str());
   } else if (const std::size_t colon = line.find(':'); colon != std::string_view::npos) {
     std::string name(line.substr(0, colon));

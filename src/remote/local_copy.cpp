@@ -50,7 +50,11 @@ struct Folder {
 
 Folder folder_at(const std::string& address) {
   Folder out{address, {}};
-  for (const std::string& each : store()->list(address)) out.names.push_back(each.substr(address.size()));
+  try {
+    for (const std::string& each : store()->list(address)) out.names.push_back(each.substr(address.size()));
+  } catch (const MissingObject&) {
+    // Repositories of the Hub have no empty folders.
+  }
   std::erase(out.names, "");  // the object that some programs store for an empty folder
   return out;
 }
@@ -116,7 +120,13 @@ std::string copy_of_file(const std::string& address) {
   Folder folder{parent_of(address), {}};
   std::vector<std::string> names = {address.substr(folder.address.size())};
   source->look_up(address, /*again=*/true);
-  if (parse_address(address).is_bucket() && !address.ends_with(kModel)) {
+  const Address parts = parse_address(address);
+  if (parts.is_hub() && is_pickled(address)) {
+    folder = folder_at(folder.address);
+    std::ranges::copy_if(folder.names, std::back_inserter(names), describes);
+    // The configuration of transformers belongs to a folder, whose weights are those that the user names.
+    if (contains(names, "config.json") && !contains(names, kOpenClip)) return fetch(folder, names);
+  } else if (parts.has_folders() && !address.ends_with(kModel)) {
     try {
       source->look_up(folder.address + kOpenClip, /*again=*/true);
       folder = folder_at(folder.address);
@@ -144,12 +154,16 @@ std::vector<std::string> model_files(const std::vector<std::string>& names) {
 std::string local_copy(const std::string& name, Wanted wanted) {
   if (!is_remote(name)) return name;
   std::string address = name;
-  if (!parse_address(address).is_bucket()) return copy_of_file(address);
+  if (!parse_address(address).has_folders()) return copy_of_file(address);
   while (address.ends_with('/')) address.pop_back();
   const std::string last = address.substr(address.rfind('/') + 1);
   if (holds_weights(last)) return copy_of_file(address);
   const Folder found = is_pointer(last) ? pointed_at(folder_at(parent_of(address)), last) : find_folder(address + "/");
-  return fetch(found, wanted == Wanted::everything ? found.names : model_files(found.names));
+  const std::vector<std::string> needed = model_files(found.names);
+  if (const auto pickled = std::ranges::find_if(needed, is_pickled); pickled != needed.end() && parse_address(address).is_hub())
+    user_error(address, ": has no weights in .safetensors files, only pickled ones: if you trust the author, name the file: ",
+               found.address, *pickled);
+  return fetch(found, wanted == Wanted::everything ? found.names : needed);
 }
 
 std::string local_copy_of(const config::FilePath& path) {

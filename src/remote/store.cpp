@@ -1,6 +1,7 @@
 #include "src/remote/store.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <fnmatch.h>
 #include <tuple>
@@ -16,6 +17,7 @@ namespace tessera::remote {
 namespace {
 
 constexpr std::size_t kLookingThreads = 32;
+constexpr std::size_t kMostSmall = 1024;  // number of small objects that wait in memory until they are read
 
 /// The store of the process, and the settings with which it is made.
 struct Shared {
@@ -58,10 +60,18 @@ std::vector<std::string> Store::expand(const std::string& name, const std::strin
   const Address address = parse_address(name);
   const std::size_t wildcard = address.key.find_first_of("*?[");
   const bool is_folder = address.key.empty() || address.key.ends_with('/');
-  if (!address.is_bucket() && is_folder)
+  if (address.is_hub() && address.key.empty()) return expand_repository(name, extension);
+  if (!address.has_folders() && is_folder)
     user_error(name, ": folders of web servers cannot be listed; name the files, as in ", name, "{00000..00099}", extension);
-  if (!address.is_bucket() || (wildcard == std::string::npos && !is_folder)) return {name};
-  const std::string base = concat(address.scheme, "://", address.host, "/");
+  if (!address.has_folders() || (wildcard == std::string::npos && !is_folder)) return {name};
+  return matches(name, extension);
+}
+
+std::vector<std::string> Store::matches(const std::string& name, const std::string& extension) {
+  const Address address = parse_address(name);
+  const std::size_t wildcard = address.key.find_first_of("*?[");
+  const bool is_folder = address.key.empty() || address.key.ends_with('/');
+  const std::string base = name.substr(0, name.size() - address.key.size());
   if (const std::size_t slash = address.key.rfind('/'); wildcard != std::string::npos && slash != std::string::npos && wildcard < slash)
     user_error(name, ": a wildcard is possible in the name of the files only, not in a folder's");
   std::vector<std::string> out;
@@ -73,9 +83,22 @@ std::vector<std::string> Store::expand(const std::string& name, const std::strin
     const std::lock_guard lock(mutex_);
     states_.emplace(std::move(object.address), std::move(object.state));
   }
-  if (out.empty()) user_error(name, is_folder ? concat(": holds no ", extension, " files") : std::string(": no object matches"));
+  if (out.empty()) throw MissingObject(is_folder ? concat(name, ": holds no ", extension, " files") : name + ": no object matches");
   std::ranges::sort(out);
   return out;
+}
+
+// A repository stands for the files of its training split, as datasets names them, or for all files in data/ or at its top.
+std::vector<std::string> Store::expand_repository(const std::string& name, const std::string& extension) {
+  const std::string base = name + (name.ends_with('/') ? "" : "/");
+  for (const char* names : {"data/train-*", "train-*", "data/"}) {
+    try {
+      return expand(concat(base, names, std::string_view(names).ends_with('/') ? "" : extension), extension);
+    } catch (const MissingObject&) {
+      // The repository has other names.
+    }
+  }
+  return matches(base, extension);
 }
 
 std::vector<std::string> Store::list(const std::string& folder) {
@@ -104,8 +127,18 @@ void Store::look_up_all(const std::vector<std::string>& addresses) {
   for_each_in_threads(addresses.size(), kLookingThreads, [&](std::size_t i) { look_up(addresses[i]); });
 }
 
-Lease Store::open(const std::string& address) {
-  Lease lease = cache_.open(address, look_up(address));
+Lease Store::find(const Piece& piece) {
+  const ObjectState state = look_up(piece.address);
+  if (piece.is_whole() || cache_.holds(piece.address, state)) return cache_.open(piece.address, state);
+  try {
+    return cache_.open(piece, state);
+  } catch (const OnlyWholeFiles&) {
+    return cache_.open(piece.address, state);
+  }
+}
+
+Lease Store::open(const Piece& piece) {
+  Lease lease = find(piece);
   ++(lease.waited() ? misses_ : hits_);
   return lease;
 }
@@ -119,18 +152,52 @@ std::string Store::read(const std::string& address, std::uint64_t offset, std::u
   return std::string(io::MappedFile(copy.path()).bytes().substr(offset, size));
 }
 
-bool Store::expects(const std::string& address) {
-  const ObjectState state = look_up(address);
+bool Store::expects(const Piece& piece) {
+  const ObjectState state = look_up(piece.address);
   const std::lock_guard lock(mutex_);
-  return queued_.contains(address) || cache_.holds(address, state);
+  return queued_.contains(piece) || cache_.holds(piece, state);
 }
 
-void Store::fetch_ahead(const std::string& address) {
-  const std::unique_lock lock(mutex_);
-  const auto state = states_.find(address);
-  if (state != states_.end() && cache_.holds(address, state->second)) return;
-  if (stopped_ || !queued_.insert(address).second) return;
-  queue_.push_back(address);
+void Store::fetch_ahead(const Piece& piece) {
+  std::unique_lock lock(mutex_);
+  const auto state = states_.find(piece.address);
+  if (state != states_.end() && (cache_.holds(piece, state->second) || cache_.holds(piece.address, state->second))) return;
+  enqueue(piece, [this, piece] { find(piece); }, lock);
+}
+
+std::string Store::read_small(const std::string& address) {
+  std::shared_future<std::string> ahead;
+  {
+    const std::lock_guard lock(mutex_);
+    if (auto found = small_.extract(address); !found.empty()) {
+      ahead = std::move(found.mapped());
+      std::erase(small_order_, address);
+    }
+  }
+  const bool waits = !ahead.valid() || ahead.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+  ++(waits ? misses_ : hits_);
+  return ahead.valid() ? ahead.get() : client_.get_small(address);
+}
+
+void Store::read_small_ahead(const std::string& address) {
+  std::unique_lock lock(mutex_);
+  // An object that is being fetched for a reader is not announced again, because only one job at a time may fetch it.
+  if (stopped_ || small_.contains(address) || queued_.contains(address)) return;
+  const auto job = std::make_shared<std::packaged_task<std::string()>>([this, address] { return client_.get_small(address); });
+  small_.emplace(address, job->get_future().share());
+  small_order_.push_back(address);
+  // Some objects that are announced are never read, because the run goes on elsewhere.
+  if (small_order_.size() > kMostSmall) {
+    small_.erase(small_order_.front());
+    small_order_.pop_front();
+  }
+  enqueue(address, [job] { (*job)(); }, lock);
+}
+
+// Begins a job in the background, unless there is one for this piece.
+void Store::enqueue(const Piece& piece, std::function<void()> job, std::unique_lock<std::mutex>& /*held*/) {
+  if (stopped_ || !queued_.insert(piece).second) return;
+  queue_.emplace_back(piece, std::move(job));
   if (threads_.size() < static_cast<std::size_t>(std::clamp<std::int64_t>(settings_.ahead, 1, settings_.connections)) &&
       threads_.size() < queued_.size())
     threads_.emplace_back([this] { work(); });
@@ -146,22 +213,26 @@ void Store::work() {
   for (std::unique_lock lock(mutex_);;) {
     wakes_.wait(lock, [this] { return stopped_ || !queue_.empty(); });
     if (stopped_) return;
-    const std::string address = std::move(queue_.front());
+    const auto [piece, job] = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
     try {
-      cache_.open(address, look_up(address));
+      job();
     } catch (const std::exception&) {
       // The thread that needs the object meets the same error, and reports it.
     }
     lock.lock();
-    queued_.erase(address);
+    queued_.erase(piece);
   }
 }
 
 RemoteCounts Store::counts() const {
   const TransferCounts& counts = client_.counts();
   return {counts.requests, counts.bytes, counts.retries, hits_, misses_};
+}
+
+LocalFile::LocalFile(const std::string& name) : name_(name) {
+  if (is_remote(name)) copy_.emplace(store()->open(name));
 }
 
 std::shared_ptr<Store> store() {

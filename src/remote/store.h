@@ -4,6 +4,8 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -31,7 +33,9 @@ class Store {
   ~Store();
 
   /// Returns the addresses that a name refers to, sorted: of the objects that match its wildcards (not for http and https), of those in a
-  /// folder (s3://bucket/folder/) that end in `extension`, or the name itself.
+  /// folder (s3://bucket/folder/) that end in `extension`, or the name itself. A repository (hf://datasets/OWNER/NAME) stands for such
+  /// files that are named train-*, in its folder data/ or at its top, or else for all in one of these folders. Throws MissingObject if
+  /// there are none.
   std::vector<std::string> expand(const std::string& name, const std::string& extension);
   /// Returns the addresses of the objects in a folder (s3://bucket/folder/), but not of those in its subfolders, sorted. From now on, the
   /// objects are those that exist now.
@@ -40,14 +44,21 @@ class Store {
   ObjectState look_up(const std::string& address, bool again = false);
   /// Asks for the states of many objects at a time. Throws the error of the first one that is missing.
   void look_up_all(const std::vector<std::string>& addresses);
-  /// Returns a local copy, which is fetched if necessary.
-  Lease open(const std::string& address);
+  /// Returns a local copy of a piece, or of the whole object if there is one or if the server does not send pieces. Fetches the copy if
+  /// there is none.
+  Lease open(const Piece& piece);
   /// Returns `size` bytes of an object from `offset` on, from the store.
   std::string read(const std::string& address, std::uint64_t offset, std::uint64_t size);
   /// Returns whether there is a local copy, or there will be one, because fetch_ahead() was called.
-  bool expects(const std::string& address);
-  /// Fetches an object in the background, unless there is a copy. Errors are left to open().
-  void fetch_ahead(const std::string& address);
+  bool expects(const Piece& piece);
+  /// Fetches a piece in the background, unless there is a copy. Errors are left to open().
+  void fetch_ahead(const Piece& piece);
+
+  /// Returns all bytes of an object that belongs to one sample. No copy is kept, and the object is not looked up before. Throws
+  /// MissingObject.
+  std::string read_small(const std::string& address);
+  /// Reads such an object in the background, for the next call of read_small().
+  void read_small_ahead(const std::string& address);
 
   /// Returns whether nothing is left to fetch in the background.
   bool is_idle();
@@ -61,6 +72,10 @@ class Store {
   RemoteCounts counts() const;
 
  private:
+  std::vector<std::string> expand_repository(const std::string& name, const std::string& extension);
+  std::vector<std::string> matches(const std::string& name, const std::string& extension);
+  Lease find(const Piece& piece);
+  void enqueue(const Piece& piece, std::function<void()> job, std::unique_lock<std::mutex>& held);
   void work();
 
   const CacheSettings settings_;
@@ -68,12 +83,25 @@ class Store {
   Cache cache_;
   std::mutex mutex_;  // guards the members below
   std::map<std::string, ObjectState> states_;
-  std::deque<std::string> queue_;
-  std::set<std::string> queued_;  // the objects in the queue, and those being fetched
+  std::deque<std::pair<Piece, std::function<void()>>> queue_;
+  std::set<Piece> queued_;  // the pieces in the queue, and those being fetched
+  std::map<std::string, std::shared_future<std::string>> small_;
+  std::deque<std::string> small_order_;  // the addresses in small_, the first one first
   std::condition_variable wakes_;
   bool stopped_ = false;
   std::atomic<std::int64_t> hits_ = 0, misses_ = 0;
   std::vector<std::thread> threads_;
+};
+
+/// A file by its local name or its address. A remote file is a copy in the cache, which exists as long as this object.
+class LocalFile {
+ public:
+  explicit LocalFile(const std::string& name);
+  const std::string& path() const { return copy_ ? copy_->path() : name_; }
+
+ private:
+  std::string name_;
+  std::optional<Lease> copy_;
 };
 
 /// Returns the store of this process, which is made at the first call. Its settings are those of use_settings(); by default, those of

@@ -102,11 +102,13 @@ TEST_F(PathPatterns, RemotePathsThatCannotBeReadAreRefused) {
   WebDatasetSettings settings;
   settings.path = {{"hdfs://host/x.tar?a=1&b"}};
   EXPECT_EQ(error_of([&] { make_webdataset(settings); }),
-            "hdfs://host/x.tar?a=1&b: only local files, s3://, gs://, http://, https:// and commands can be read: copy the files first, or "
-            "read them through a command, such as path: \"pipe:COMMAND 'hdfs://host/x.tar?a=1&b'\"");
+            "hdfs://host/x.tar?a=1&b: only local files, s3://, gs://, hf://, http://, https:// and commands can be read: copy the files "
+            "first, or read them through a command, such as path: \"pipe:COMMAND 'hdfs://host/x.tar?a=1&b'\"");
+  EXPECT_EQ(error_of([&] { expand_paths({{"hdfs://host/x.csv"}}, ".csv", FilePlaces::stores); }),
+            "hdfs://host/x.csv: only local files, s3://, gs://, hf://, http:// and https:// can be read: copy the files first");
   EXPECT_EQ(error_of([&] { expand_paths({{"file://host/x.tar"}}, ".tar"); }),
             "file://host/x.tar: is on another machine; expected file:///PATH, a local file");
-  EXPECT_EQ(error_of([&] { expand_paths({{"a.tar::pipe:cat x"}}, ".tar", true); }).substr(0, 10), "pipe:cat x");
+  EXPECT_EQ(error_of([&] { expand_paths({{"a.tar::pipe:cat x"}}, ".tar", FilePlaces::commands); }).substr(0, 10), "pipe:cat x");
 }
 
 TEST_F(PathPatterns, FileUrlsAreLocalPaths) {

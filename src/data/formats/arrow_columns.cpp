@@ -2,12 +2,15 @@
 #include <algorithm>
 #include <array>
 #include <arrow/api.h>
+#include <arrow/buffer.h>
 #include <arrow/io/file.h>
 #include <arrow/ipc/reader.h>
 #include <arrow/util/float16.h>
 #include <arrow/util/io_util.h>
 #include <arrow/visit_array_inline.h>
 #include <cstring>
+#include <exception>
+#include <mutex>
 #include <parquet/arrow/reader.h>
 #include <parquet/exception.h>
 #include <parquet/file_reader.h>
@@ -244,14 +247,106 @@ class ArrowFile : public ColumnFile {
   std::shared_ptr<const arrow::KeyValueMetadata> metadata_;
 };
 
+/// A file outside the local disk, for one reader.
+class RemoteFile : public arrow::io::RandomAccessFile {
+ public:
+  explicit RemoteFile(const FileBytes& bytes) : bytes_(bytes) {}
+
+  /// From now on, these ranges are read as a whole. They are sorted and do not overlap.
+  void set_pieces(std::vector<ByteRange> pieces) { pieces_ = std::move(pieces); }
+  /// Throws the first error of FileBytes, if there was one. Arrow itself passes on only its text.
+  void rethrow() const {
+    const std::lock_guard lock(mutex_);
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+  arrow::Status Close() override {
+    closed_ = true;
+    return arrow::Status::OK();
+  }
+  bool closed() const override { return closed_; }
+  arrow::Result<std::int64_t> Tell() const override { return position_; }
+  arrow::Status Seek(std::int64_t position) override {
+    position_ = position;
+    return arrow::Status::OK();
+  }
+  arrow::Result<std::int64_t> GetSize() override { return bytes_.size(); }
+  arrow::Result<std::int64_t> Read(std::int64_t size, void* out) override {
+    ARROW_ASSIGN_OR_RAISE(const std::int64_t count, ReadAt(position_, size, out));
+    position_ += count;
+    return count;
+  }
+  arrow::Result<std::shared_ptr<arrow::Buffer>> Read(std::int64_t size) override {
+    ARROW_ASSIGN_OR_RAISE(auto out, ReadAt(position_, size));
+    position_ += out->size();
+    return out;
+  }
+  arrow::Result<std::shared_ptr<arrow::Buffer>> ReadAt(std::int64_t position, std::int64_t size) override {
+    ARROW_ASSIGN_OR_RAISE(std::shared_ptr<arrow::ResizableBuffer> out, arrow::AllocateResizableBuffer(size));
+    ARROW_ASSIGN_OR_RAISE(const std::int64_t count, ReadAt(position, size, out->mutable_data()));
+    ARROW_RETURN_NOT_OK(out->Resize(count));
+    return std::shared_ptr<arrow::Buffer>(std::move(out));
+  }
+  arrow::Result<std::int64_t> ReadAt(std::int64_t position, std::int64_t size, void* out) override {
+    if (position < 0 || size < 0 || position > bytes_.size()) return arrow::Status::IOError("a range outside the file");
+    const std::int64_t count = std::min(size, bytes_.size() - position);
+    try {
+      for (std::int64_t done = 0; done < count;) {
+        const ByteRange wanted{position + done, count - done};
+        const ByteRange piece = piece_of(wanted);
+        const ByteRange now{wanted.offset, std::min(wanted.size, piece.offset + piece.size - wanted.offset)};
+        bytes_.read(piece, now, static_cast<char*>(out) + done);
+        done += now.size;
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      if (!failure_) failure_ = std::current_exception();
+      return arrow::Status::IOError("the file cannot be read");
+    }
+    return count;
+  }
+
+ private:
+  // Returns the piece that holds the first byte of a range, or else the range up to the next piece.
+  ByteRange piece_of(const ByteRange& wanted) const {
+    const auto next = std::ranges::find_if(pieces_, [&](const ByteRange& piece) { return piece.offset + piece.size > wanted.offset; });
+    if (next == pieces_.end()) return wanted;
+    return next->offset <= wanted.offset ? *next : ByteRange{wanted.offset, std::min(wanted.size, next->offset - wanted.offset)};
+  }
+
+  const FileBytes& bytes_;
+  std::vector<ByteRange> pieces_;
+  mutable std::mutex mutex_;
+  std::exception_ptr failure_;
+  std::int64_t position_ = 0;
+  bool closed_ = false;
+};
+
 /// A Parquet file. Each read opens the file again, so that a data set of thousands of files does not need thousands of open
 /// files, and so that threads share nothing. Only the numbers in the footer are kept.
 class ParquetFile : public ArrowFile {
+  using File = std::shared_ptr<arrow::io::RandomAccessFile>;
+
+  // Opens the file, calls use(file) and returns its result.
+  template <class Use>
+  auto from_file(const Use& use) const {
+    if (bytes_ == nullptr)
+      return reading([&] { return use(File(checked(arrow::io::ReadableFile::Open(path_)))); });
+    const auto file = std::make_shared<RemoteFile>(*bytes_);
+    try {
+      return reading([&] { return use(File(file)); });
+    } catch (const std::exception&) {
+      file->rethrow();
+      throw;
+    }
+  }
+
  public:
-  explicit ParquetFile(std::string path)
-      : path_(std::move(path)), file_bytes_(checked(checked(arrow::io::ReadableFile::Open(path_))->GetSize())) {
-    reading([&] {
-      const auto reader = open(arrow::default_memory_pool());
+  /// `bytes` is null for a local file.
+  ParquetFile(std::string path, const FileBytes* bytes) : path_(std::move(path)), bytes_(bytes) {
+    from_file([&](const auto& file) {
+      file_bytes_ = checked(file->GetSize());
+      const auto reader = open(file, arrow::default_memory_pool());
       std::shared_ptr<arrow::Schema> schema;
       check(reader->GetSchema(&schema));
       take(*schema);
@@ -267,14 +362,23 @@ class ParquetFile : public ArrowFile {
     });
   }
 
+  std::vector<ByteRange> pieces(std::int64_t group, const std::vector<std::string>& names) const override {
+    if (bytes_ == nullptr) return {};
+    return from_file([&](const auto& file) {
+      const auto reader = open(file, arrow::default_memory_pool());
+      return pieces_of(*reader, group, names);
+    });
+  }
+
   std::shared_ptr<const ColumnGroup> read(std::int64_t group, const std::vector<std::string>& names) const override {
-    return reading([&]() -> std::shared_ptr<const ColumnGroup> {
+    return from_file([&](const auto& file) -> std::shared_ptr<const ColumnGroup> {
       const auto memory = std::make_shared<GroupMemory>(group_bytes.at(static_cast<std::size_t>(group)), file_bytes_);
-      const auto reader = open(&memory->limited);
+      const auto reader = open(file, &memory->limited);
       const auto footer = reader->parquet_reader()->metadata();
       const std::int64_t rows = group_rows.at(static_cast<std::size_t>(group));
       if (group >= footer->num_row_groups() || footer->RowGroup(static_cast<int>(group))->num_rows() != rows)
         throw std::runtime_error("the file has changed since it was opened");
+      if (bytes_ != nullptr) static_cast<RemoteFile&>(*file).set_pieces(pieces_of(*reader, group, names));
       const auto table = checked(reader->ReadRowGroup(static_cast<int>(group), leaves(*footer->schema(), names)));
       std::vector<std::shared_ptr<arrow::ChunkedArray>> read;
       for (const std::string& name : names) {
@@ -287,10 +391,20 @@ class ParquetFile : public ArrowFile {
   }
 
  private:
-  std::unique_ptr<parquet::arrow::FileReader> open(arrow::MemoryPool* pool) const {
+  static std::unique_ptr<parquet::arrow::FileReader> open(const File& file, arrow::MemoryPool* pool) {
     parquet::arrow::FileReaderBuilder builder;
-    check(builder.Open(checked(arrow::io::ReadableFile::Open(path_)), parquet::ReaderProperties(pool)));
+    check(builder.Open(file, parquet::ReaderProperties(pool)));
     return checked(builder.memory_pool(pool)->Build());
+  }
+
+  // Returns the pieces with the named columns. Columns that are close to each other are in one piece.
+  static std::vector<ByteRange> pieces_of(parquet::arrow::FileReader& reader, std::int64_t group, const std::vector<std::string>& names) {
+    const auto footer = reader.parquet_reader()->metadata();
+    std::vector<ByteRange> out;
+    for (const arrow::io::ReadRange& range :
+         checked(reader.parquet_reader()->GetReadRanges({static_cast<int>(group)}, leaves(*footer->schema(), names))))
+      out.push_back({range.offset, range.length});
+    return out;
   }
 
   // Returns the indices of the leaf columns below the named columns.
@@ -304,7 +418,8 @@ class ParquetFile : public ArrowFile {
   }
 
   const std::string path_;
-  const std::int64_t file_bytes_;
+  const FileBytes* const bytes_;
+  std::int64_t file_bytes_ = 0;
 };
 
 /// An Arrow IPC file or stream, mapped into memory. Of an uncompressed batch, only the requested columns are read.
@@ -367,10 +482,11 @@ std::array<char, 8> first_bytes(const char* path) {
 }  // namespace
 }  // namespace tessera
 
-extern "C" tessera::ColumnFile* tessera_open_columns(const char* path) {
+extern "C" tessera::ColumnFile* tessera_open_columns(const char* path, const tessera::FileBytes* remote) {
+  if (remote != nullptr) return new tessera::ParquetFile(path, remote);
   const auto start = tessera::first_bytes(path);
   const std::string_view bytes(start.data(), start.size());
-  if (bytes.starts_with("PAR1")) return new tessera::ParquetFile(path);
+  if (bytes.starts_with("PAR1")) return new tessera::ParquetFile(path, nullptr);
   if (bytes.starts_with("ARROW1")) return new tessera::ArrowIpcFile(path, false);
   if (bytes.starts_with("\xFF\xFF\xFF\xFF")) return new tessera::ArrowIpcFile(path, true);
   throw std::runtime_error("it starts like neither");

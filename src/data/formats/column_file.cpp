@@ -1,6 +1,7 @@
 #include "src/data/formats/column_file.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <dlfcn.h>
 #include <filesystem>
@@ -10,6 +11,8 @@
 #include "src/base/host.h"
 #include "src/base/printable.h"
 #include "src/io/stand_in.h"
+#include "src/io/tar.h"
+#include "src/remote/store.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
@@ -50,6 +53,31 @@ ArrowLibrary load_arrow() {
   return {nullptr, concat("Tessera was built without Arrow: ", kInstall, " next to LibTorch, as scripts/setup.sh does, and build again")};
 }
 
+/// A remote file, whose pieces are copies in the cache as long as they are read.
+class RemoteBytes : public FileBytes {
+ public:
+  explicit RemoteBytes(const std::string& address)
+      : address_(address), size_(static_cast<std::int64_t>(remote::store()->look_up(address).size)) {}
+
+  std::int64_t size() const override { return size_; }
+  void read(const ByteRange& piece, const ByteRange& wanted, char* out) const override {
+    const auto unsigned_of = [](std::int64_t number) { return static_cast<std::uint64_t>(number); };
+    const remote::Lease copy = remote::store()->open({address_, unsigned_of(piece.offset), unsigned_of(piece.size)});
+    io::RandomAccessFile(copy.path()).read(unsigned_of(wanted.offset) - copy.first(), out, unsigned_of(wanted.size));
+  }
+
+ private:
+  const std::string address_;
+  const std::int64_t size_;
+};
+
+/// A table and what it reads from; destroyed in the reverse order.
+struct RemoteTable {
+  std::unique_ptr<const RemoteBytes> bytes;     // of a Parquet file
+  std::unique_ptr<const remote::LocalFile> copy;  // of an Arrow file
+  std::unique_ptr<const ColumnFile> table;
+};
+
 const ArrowLibrary& arrow_library() {
   static const ArrowLibrary library = load_arrow();
   return library;
@@ -69,6 +97,29 @@ const Column* member_of(const Column* column, const std::vector<std::string>& na
   return column;
 }
 
+[[noreturn]] void refuse_table(const std::string& path, const std::string& start, const std::exception& error) {
+  const std::string text = io::describe_text(start);
+  user_error(path, ": cannot be read as Parquet or Arrow: ", text.empty() ? printable(error.what()) : text);
+}
+
+std::shared_ptr<const ColumnFile> open_remote(const std::string& address) {
+  constexpr std::array arrow{".arrow", ".feather", ".ipc"};
+  const auto out = std::make_shared<RemoteTable>();
+  const std::string name = remote::file_name(address);
+  try {
+    if (std::ranges::any_of(arrow, [&](const char* ending) { return name.ends_with(ending); }))
+      out->copy = std::make_unique<const remote::LocalFile>(address);
+    else
+      out->bytes = std::make_unique<const RemoteBytes>(address);
+    out->table.reset(arrow_library().open(out->copy ? out->copy->path().c_str() : address.c_str(), out->bytes.get()));
+  } catch (const UserError&) {
+    throw;
+  } catch (const std::exception& error) {
+    refuse_table(address, remote::store()->read(address, 0, std::min<std::uint64_t>(200, remote::store()->look_up(address).size)), error);
+  }
+  return {out, out->table.get()};
+}
+
 }  // namespace
 
 bool can_read_columns() {
@@ -77,18 +128,18 @@ bool can_read_columns() {
 
 std::shared_ptr<const ColumnFile> open_columns(const std::string& path) {
   if (!can_read_columns()) user_error(path, ": ", arrow_library().problem);
+  if (remote::is_remote(path)) return open_remote(path);
   std::error_code failed;
   if (fs::is_directory(path, failed)) user_error(path, ": expected a file, got a folder");
   std::ifstream file(path, std::ios::binary);
   if (!file) user_error(path, ": cannot be opened: ", std::strerror(errno));
   try {
-    return std::shared_ptr<const ColumnFile>(arrow_library().open(path.c_str()));
+    return std::shared_ptr<const ColumnFile>(arrow_library().open(path.c_str(), nullptr));
   } catch (const std::exception& error) {
     std::string start(200, '\0');
     file.read(start.data(), std::ssize(start));
     start.resize(static_cast<std::size_t>(file.gcount()));
-    const std::string text = io::describe_text(start);
-    user_error(path, ": cannot be read as Parquet or Arrow: ", text.empty() ? printable(error.what()) : text);
+    refuse_table(path, start, error);
   }
 }
 

@@ -36,10 +36,24 @@ class ColumnGroup {
                                                 const std::string& member = {}) const = 0;
 };
 
+/// Consecutive bytes of a file.
+struct ByteRange {
+  std::int64_t offset = 0, size = 0;
+};
+
+/// The bytes of a file that is not on the local disk. Thread-safe.
+class FileBytes {
+ public:
+  virtual ~FileBytes() = default;
+  virtual std::int64_t size() const = 0;
+  /// Copies the bytes `wanted` to `out`. They are in `piece`, which is fetched whole. Throws UserError.
+  virtual void read(const ByteRange& piece, const ByteRange& wanted, char* out) const = 0;
+};
+
 /// A table in a file, stored in groups of rows: Parquet, or Arrow's IPC streams and files. Thread-safe.
 ///
 /// It is implemented in a separate library, which links Arrow and is loaded when the first table is opened. Therefore it throws
-/// only standard exceptions: std::system_error if the disk or the network fails, std::runtime_error if the bytes are damaged.
+/// only standard exceptions, std::system_error if the disk fails and std::runtime_error if the bytes are damaged, and those of FileBytes.
 class ColumnFile {
  public:
   virtual ~ColumnFile() = default;
@@ -48,14 +62,21 @@ class ColumnFile {
   /// Reads only the named columns of a group. COLUMN.MEMBER reads a structure with only this member, if the format allows it.
   virtual std::shared_ptr<const ColumnGroup> read(std::int64_t group, const std::vector<std::string>& names) const = 0;
 
+  /// Returns the pieces of a file outside the local disk that read() reads; empty for a local file.
+  virtual std::vector<ByteRange> pieces(std::int64_t group, const std::vector<std::string>& names) const {
+    static_cast<void>(group), static_cast<void>(names);
+    return {};
+  }
+
   std::vector<Column> columns;
   std::vector<std::int64_t> group_rows;   // number of rows of each group, from the file's footer
   std::vector<std::int64_t> group_bytes;  // estimates of the memory that each group takes with all its columns
   std::string problem;                    // what is wrong with the file after its last readable group; empty: nothing
 };
 
-/// Opens a table. Throws UserError naming the file if it is missing, is not a table or has a damaged footer. Also throws
-/// UserError if Tessera was built without Arrow or if Arrow is missing; the message says in one line what to install.
+/// Opens a table. Of a remote Parquet file, only the footer and the needed columns are fetched, as pieces in the cache; a remote Arrow file
+/// (.arrow, .feather, .ipc) is fetched whole. Throws UserError naming the file if it is missing, is not a table or has a damaged footer.
+/// Also throws UserError if Tessera was built without Arrow or if Arrow is missing; the message says in one line what to install.
 std::shared_ptr<const ColumnFile> open_columns(const std::string& path);
 
 /// Returns whether Arrow is available. Without Arrow, open_columns() always fails.
@@ -82,5 +103,6 @@ std::string column_names(const std::vector<Column>& columns);
 
 }  // namespace tessera
 
-/// The entry point of the library that links Arrow. Throws std::system_error and std::runtime_error.
-extern "C" tessera::ColumnFile* tessera_open_columns(const char* path);
+/// The entry point of the library that links Arrow. `bytes` is null for a local file; otherwise the file is Parquet, and `bytes` must
+/// outlive the result. Throws what ColumnFile throws.
+extern "C" tessera::ColumnFile* tessera_open_columns(const char* path, const tessera::FileBytes* bytes);

@@ -9,6 +9,7 @@
 #include "src/base/digest.h"
 #include "src/base/printable.h"
 #include "src/io/stand_in.h"
+#include "src/remote/store.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -23,10 +24,21 @@ constexpr std::size_t kLongestPath = 1000;  // maximum length of a path or error
 }  // namespace
 
 DataFile data_file_at(const std::string& path) {
+  if (remote::is_remote(path)) {
+    const remote::ObjectState state = remote::store()->look_up(path);
+    return {remote::file_name(path), "", state.size, state.version};
+  }
   return {std::filesystem::path(path).filename().string(), path};
 }
 
 std::string read_sample_file(const std::string& path, const char* missing) {
+  if (remote::is_remote(path)) {
+    try {
+      return remote::store()->read_small(path);
+    } catch (const remote::MissingObject& error) {
+      throw SampleError(missing, printable(error.what(), kLongestPath));
+    }
+  }
   try {
     return io::read_file(path);
   } catch (const UserError& error) {
@@ -54,7 +66,19 @@ std::string checked_text(std::string text, const std::string& place) {
   return text;
 }
 
+bool sample_file_exists(const std::string& path) {
+  std::error_code ignored;
+  if (!remote::is_remote(path)) return std::filesystem::exists(path, ignored);
+  try {
+    remote::store()->look_up(path);
+    return true;
+  } catch (const remote::MissingObject&) {
+    return false;
+  }
+}
+
 std::uint64_t FileIds::of(const std::string& path) {
+  if (remote::is_remote(path)) return fingerprint(path);
   std::error_code problem;
   const std::filesystem::path whole = std::filesystem::absolute(path, problem), folder = whole.parent_path();
   const auto [known, is_new] = folders_.try_emplace(folder.native());

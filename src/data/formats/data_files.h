@@ -12,13 +12,17 @@
 
 namespace tessera {
 
-/// Returns a local file as a source's data file, named without its folder.
+/// Returns a local file, or a remote one with its size and version, as a source's data file, named without its folder.
 DataFile data_file_at(const std::string& path);
 
-/// Returns the bytes of a file that belongs to one sample. If only this sample is bad, throws SampleError: with the reason
-/// `missing` if the file does not exist, or with "unreadable" if the file is a folder or permission is denied. Throws UserError
-/// if the disk or the network fails, because this affects the whole source and reading again may help.
+/// Returns the bytes of a file that belongs to one sample, remote::Store::read_small() of a remote one. If only this sample is bad, throws
+/// SampleError: with the reason `missing` if the file does not exist (or if a web server does not let it be read), or with "unreadable" if
+/// the file is a folder or permission is denied. Throws UserError if the disk or the network fails, because this affects the whole source
+/// and reading again may help.
 std::string read_sample_file(const std::string& path, const char* missing);
+
+/// Returns whether there is a file that belongs to one sample.
+bool sample_file_exists(const std::string& path);
 
 /// Returns the bytes of a text that belongs to one sample, without a byte order mark. Throws as read_sample_file() does, and SampleError
 /// `bad_text` if the file is a web page or a pointer of Git LFS.

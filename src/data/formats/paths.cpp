@@ -222,11 +222,11 @@ std::optional<std::string> scheme_of(const std::string& text) {
   return text.substr(begin, end - begin);
 }
 
-// Throws UserError if the text names no local file and, if `shards` is true, nothing else that shards may be.
-void refuse_remote(const std::string& text, bool shards) {
+// Throws UserError if the text names a file in another place.
+void refuse_remote(const std::string& text, FilePlaces places) {
   if (text.starts_with("pipe:")) {
-    if (shards) user_error(text, ": a command after a file name: write them as a list with one per item");
-    user_error(text, ": commands are not supported; expected local files");
+    if (places == FilePlaces::commands) user_error(text, ": a command after a file name: write them as a list with one per item");
+    user_error(text, ": commands are not supported; expected ", places == FilePlaces::local ? "local files" : "files");
   }
   const std::optional<std::string> scheme = scheme_of(local_path(text));
   if (!scheme) return;
@@ -234,11 +234,13 @@ void refuse_remote(const std::string& text, bool shards) {
     if (text.starts_with("file:")) user_error(text, ": is on another machine; expected file:///PATH, a local file");
     return;  // the address is inside braces, which are expanded later
   }
-  if (shards && remote::is_remote(*scheme + "://")) return;
-  if (!shards) user_error(text, ": only local files can be read: copy them first and use their paths");
+  if (places != FilePlaces::local && remote::is_remote(*scheme + "://")) return;
+  if (places == FilePlaces::local) user_error(text, ": only local files can be read: copy them first and use their paths");
+  if (places == FilePlaces::stores)
+    user_error(text, ": only local files, s3://, gs://, hf://, http:// and https:// can be read: copy the files first");
   user_error(text,
-             ": only local files, s3://, gs://, http://, https:// and commands can be read: copy the files first, or read them through a "
-             "command, such as path: \"pipe:COMMAND ",
+             ": only local files, s3://, gs://, hf://, http://, https:// and commands can be read: copy the files first, or read them "
+             "through a command, such as path: \"pipe:COMMAND ",
              shell_word(text), "\"");
 }
 
@@ -317,20 +319,20 @@ std::string first_and_more(const std::vector<std::string>& paths, const char* wh
   return paths.size() == 1 ? paths[0] : concat(paths[0], " and ", paths.size() - 1, " more ", what);
 }
 
-std::vector<std::string> expand_paths(const PathList& paths, const std::string& extension, bool shards) {
+std::vector<std::string> expand_paths(const PathList& paths, const std::string& extension, FilePlaces places) {
   std::vector<std::string> out;
   std::error_code ignored;
   for (const std::string& item : paths.items) {
     if (item.empty()) continue;
     // Refuses a command before the item is split at commas, so that the message names the whole command.
-    if (item.starts_with("pipe:")) refuse_remote(item, shards);
+    if (item.starts_with("pipe:")) refuse_remote(item, places);
     if (fs::exists(local_path(item), ignored)) {  // the name of a file may contain commas and braces
       append(out, resolve(item, extension, paths));
       continue;
     }
     for (const std::string& part : split_outside_braces(item, true))
       if (!part.empty()) {
-        refuse_remote(part, shards);
+        refuse_remote(part, places);
         for (const std::string& name : expand_braces(part)) append(out, resolve(name, extension, paths));
       }
   }

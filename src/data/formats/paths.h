@@ -23,11 +23,14 @@ std::vector<std::string> expand_braces(const std::string& text);
 /// Returns /PATH for a name written as file:///PATH or file:/PATH; returns other names unchanged.
 std::string local_path(const std::string& name);
 
+/// Where the files of a source may be: on the local disk; also in stores (remote::is_remote); or also the output of commands
+/// ("pipe:COMMAND"), which the caller of expand_paths() must have handled.
+enum class FilePlaces { local, stores, commands };
+
 /// Returns the files that `paths` names, in the order written. A folder is replaced by the files in it that end in `extension`. The
-/// files of a folder and the matches of a wildcard are sorted. Throws UserError on missing files and an empty result. Files may be remote
-/// (remote::is_remote) if `shards` is true; otherwise remote addresses are an error. With `shards`, messages also suggest "pipe:COMMAND",
-/// which the caller must have handled.
-std::vector<std::string> expand_paths(const PathList& paths, const std::string& extension, bool shards = false);
+/// files of a folder and the matches of a wildcard are sorted. Throws UserError on missing files, on files in other places and on an empty
+/// result.
+std::vector<std::string> expand_paths(const PathList& paths, const std::string& extension, FilePlaces places = FilePlaces::local);
 
 /// Names several files in a message: "a.tar and 7 more shards".
 std::string first_and_more(const std::vector<std::string>& paths, const char* what);

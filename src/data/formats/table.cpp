@@ -31,10 +31,10 @@ char separator_of(const std::string& setting) {
   return setting[0];
 }
 
-Table::Table(const std::string& path, char separator) : path_(path), separator_(separator) {
+Table::Table(const std::string& path, char separator) : path_(path), local_(path), separator_(separator) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) user_error(path, ": expected a file, got a folder");
-  file_.open(path, std::ios::binary);
+  file_.open(local_.path(), std::ios::binary);
   if (!file_) user_error(path, ": cannot be opened: ", std::strerror(errno));
   if (file_.peek() == 0xFF || file_.peek() == 0xFE) user_error(path, ": is UTF-16; expected UTF-8: convert it first");
   if (file_.peek() == 0xEF)  // the byte order mark of UTF-8

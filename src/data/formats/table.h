@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "src/remote/store.h"
+
 namespace tessera {
 
 /// Returns the separator that a setting names. The setting is the character itself, "tab", "\t" or "comma". Throws UserError for any
@@ -15,7 +17,7 @@ char separator_of(const std::string& setting);
 /// separators, line ends and doubled quotes. Lines end with LF or CRLF. A byte order mark and empty lines are skipped.
 class Table {
  public:
-  /// Throws UserError if the file is missing, is UTF-16, has no header, or has two columns of the same name.
+  /// The file may be remote. Throws UserError if the file is missing, is UTF-16, has no header, or has two columns of the same name.
   Table(const std::string& path, char separator);
 
   const std::vector<std::string>& columns() const { return columns_; }
@@ -38,6 +40,7 @@ class Table {
   int take();
 
   std::string path_;
+  remote::LocalFile local_;
   char separator_;
   std::ifstream file_;
   std::vector<std::string> columns_;

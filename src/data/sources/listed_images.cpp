@@ -10,6 +10,7 @@
 #include "src/data/formats/data_files.h"
 #include "src/data/image/image_file.h"
 #include "src/data/sources/rows.h"
+#include "src/remote/store.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -19,6 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::int64_t kImagesPerAhead = 16;  // number of remote images to read ahead for each shard of data.cache.ahead
 constexpr std::size_t kLookedFor = 20;  // number of the list's first images to look for; if none exists, the folder is reported as wrong
 
 void read_mask(const std::string& path, const ImageList& list, Sample& sample) {
@@ -42,6 +44,7 @@ ListedImage bad_item(const JsonItem& item, const UserError& error) {
 }
 
 std::string find_image(const std::string& folder, const std::string& name) {
+  if (remote::is_remote(remote::joined(folder, name))) return name;
   const std::string last = fs::path(name).filename().string();
   std::vector<std::string> candidates = {name, last};
   if (!fs::path(last).has_extension()) {
@@ -62,17 +65,21 @@ ListedImages::ListedImages(ImageList list) : list_(std::move(list)) {
   if (list_.images.empty()) user_error(list_.described, ": names no images");
   check_first();
   LineBreaks breaks;
-  for (const ListedImage& image : list_.images) breaks.add(image.captions);
+  bool remote = false;
+  for (const ListedImage& image : list_.images) {
+    breaks.add(image.captions);
+    remote = remote || remote::is_remote(path_of(image.name));
+  }
+  if (remote) read_ahead_ = kImagesPerAhead * remote::store()->ahead();
   if (breaks.are_many()) log::warning(list_.described, ": ", breaks.describe());
 }
 
 void ListedImages::check_first() const {
   if (std::ranges::all_of(list_.images, &ListedImage::is_bad)) user_error(list_.images[0].more->bad->what());
   std::vector<std::string> missing;
-  std::error_code ignored;
   for (const ListedImage& image : list_.images) {
     if (image.is_bad()) continue;
-    if (fs::exists(path_of(image.name), ignored)) return;
+    if (sample_file_exists(path_of(image.name))) return;
     missing.push_back(path_of(image.name));
     if (missing.size() == kLookedFor) break;
   }
@@ -81,7 +88,16 @@ void ListedImages::check_first() const {
 }
 
 std::string ListedImages::path_of(const std::string& name) const {
-  return (fs::path(list_.folder) / name).string();  // an absolute name stays as it is
+  return remote::joined(list_.folder, name);
+}
+
+void ListedImages::will_read(std::int64_t index) const {
+  const ListedImage& image = listed(index);
+  std::vector<std::string> names = {image.name};
+  if (image.more) names.insert(names.end(), {image.more->mask_file, image.more->depth_file, image.more->region_file});
+  for (const std::string& name : names)
+    if (const std::string path = name.empty() ? name : path_of(name); !image.is_bad() && remote::is_remote(path))
+      remote::store()->read_small_ahead(path);
 }
 
 std::string ListedImages::describe() const {
@@ -91,6 +107,7 @@ std::string ListedImages::describe() const {
 DataFile ListedImages::data_file(std::int64_t index) const {
   const auto tables = std::ssize(list_.tables);
   const std::string& name = index < tables ? list_.tables.at(static_cast<std::size_t>(index)) : listed(index - tables).name;
+  if (index >= tables && remote::is_remote(path_of(name))) return {name, ""};  // a request for each image would take too long
   return index < tables || fs::path(name).is_absolute() ? data_file_at(name) : DataFile{name, path_of(name)};
 }
 

@@ -33,12 +33,12 @@ ListedImage bad_item(const JsonItem& item, const UserError& error);
 
 /// Finds the image file that a name in a list stands for, and returns the file's path relative to `folder`. Tries the name as written, then
 /// the name without its folders. If the name has no extension, appends each of the usual extensions; if it is also a number, tries the
-/// number with leading zeros too, as COCO writes it. Returns the name itself if no such file exists.
+/// number with leading zeros too, as COCO writes it. Returns the name itself if no such file exists, or if the file is remote.
 std::string find_image(const std::string& folder, const std::string& name);
 
 struct ImageList {
   std::string described;  // "csv a.csv"
-  std::string folder;     // folder of the images; empty: the current folder
+  std::string folder;     // folder of the images, which may be remote; empty: the current folder
   std::vector<ListedImage> images;
   std::vector<std::string> class_names;
   std::int64_t background_class = -1;
@@ -48,7 +48,7 @@ struct ImageList {
   std::vector<std::string> tables{};         // files that the list was read from
 };
 
-/// Images named in a list. A missing image is a SampleError `no_image`.
+/// Images named in a list, local or remote. A missing image is a SampleError `no_image`.
 class ListedImages : public IndexedSource {
  public:
   /// Throws UserError if the list is empty or all its samples are bad, or if none of its first few images exists (the constructor looks
@@ -65,6 +65,8 @@ class ListedImages : public IndexedSource {
   std::vector<std::uint64_t> image_ids() const override;
   std::string name_of(std::int64_t index) const override { return path_of(listed(index).name); }
   std::string describe() const override;
+  std::int64_t read_ahead() const override { return read_ahead_; }
+  void will_read(std::int64_t index) const override;
   std::int64_t data_file_count() const override { return std::ssize(list_.tables) + size(); }
   DataFile data_file(std::int64_t index) const override;
 
@@ -77,6 +79,7 @@ class ListedImages : public IndexedSource {
   Sample read(const ListedImage& image) const;
 
   ImageList list_;
+  std::int64_t read_ahead_ = 0;
 };
 
 }  // namespace tessera

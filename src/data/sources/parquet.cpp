@@ -17,6 +17,7 @@
 #include "src/base/in_threads.h"
 #include "src/data/formats/row_filter.h"
 #include "src/data/formats/data_files.h"
+#include "src/remote/store.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -42,7 +43,7 @@ class GroupCache {
   explicit GroupCache(std::size_t most) : most_(most) {}
 
   /// Returns group `number`, and calls `read` if it is not cached. If `read` throws because the group is damaged, the error is cached. If
-  /// the disk fails (std::system_error), the next call reads again.
+  /// the disk (std::system_error) or the store (UserError) fails, the next call reads again.
   Group get(std::int64_t number, const std::function<Group()>& read) {
     std::promise<Group> promise;
     std::unique_lock lock(mutex_);
@@ -62,9 +63,15 @@ class GroupCache {
     } catch (const std::exception& error) {
       promise.set_exception(std::current_exception());
       lock.lock();
-      if (dynamic_cast<const std::system_error*>(&error) != nullptr) entries_.remove_if([&](const Entry& entry) { return entry.first == number; });
+      const bool may_pass = dynamic_cast<const std::system_error*>(&error) != nullptr || dynamic_cast<const UserError*>(&error) != nullptr;
+      if (may_pass) entries_.remove_if([&](const Entry& entry) { return entry.first == number; });
       throw;
     }
+  }
+
+  bool holds(std::int64_t number) {
+    const std::lock_guard lock(mutex_);
+    return std::ranges::find(entries_, number, &Entry::first) != entries_.end();
   }
 
  private:
@@ -92,6 +99,13 @@ std::vector<std::string> table_files(const PathList& paths) {
   std::vector<std::string> out;
   std::error_code ignored;
   for (const std::string& item : paths.items) {
+    const auto add = [&](const char* ending) {
+      std::ranges::move(expand_paths({{item}, paths.origin, paths.searched}, ending, FilePlaces::stores), std::back_inserter(out));
+    };
+    if (remote::is_remote(item)) {
+      add(".parquet");
+      continue;
+    }
     const fs::path folder = local_path(item);
     const auto holds = [&](const char* ending) {
       return std::ranges::any_of(fs::directory_iterator(folder, ignored), [&](const auto& entry) { return entry.path().extension() == ending; });
@@ -108,9 +122,9 @@ std::vector<std::string> table_files(const PathList& paths) {
                  (folder / (splits.empty() ? "train" : splits[0])).string());
     }
     const bool arrow = fs::is_directory(folder, ignored) && !holds(".parquet") && holds(".arrow");
-    std::ranges::move(expand_paths({{item}, paths.origin, paths.searched}, arrow ? ".arrow" : ".parquet"), std::back_inserter(out));
+    add(arrow ? ".arrow" : ".parquet");
   }
-  return out.empty() ? expand_paths(paths, ".parquet") : out;
+  return out.empty() ? expand_paths(paths, ".parquet", FilePlaces::stores) : out;
 }
 
 /// Columns that are read together.
@@ -152,7 +166,7 @@ struct ParquetRow : Row {
     const auto bytes = column.bytes_member ? group.bytes(column.place, row, *column.bytes_member) : std::nullopt;
     if (bytes) return std::string(*bytes);
     const auto path = column.name_member ? group.bytes(column.place, row, *column.name_member) : std::nullopt;
-    return path && !path->empty() ? std::optional(read_sample_file((folder / std::string(*path)).string(), missing)) : std::nullopt;
+    return path && !path->empty() ? std::optional(read_sample_file(remote::joined(folder, std::string(*path)), missing)) : std::nullopt;
   }
   const Json* side() const override { return &side_fields; }
 
@@ -160,7 +174,7 @@ struct ParquetRow : Row {
   const std::int64_t row;
   const ColumnSet& set;
   const std::map<std::string, FileColumn>* files = nullptr;  // by the name in the settings
-  fs::path folder;  // of the files that the row names
+  std::string folder;  // of the files that the row names
   Json side_fields = Json::object();
 };
 
@@ -176,12 +190,13 @@ class ParquetSource : public IndexedSource, public FieldSource {
  public:
   explicit ParquetSource(const ParquetSettings& settings)
       : settings_(settings), paths_(table_files(settings.path)), files_(paths_.size()) {
-    if (settings.root) config::require(*settings.root);
+    if (settings.root && !remote::is_remote(settings.root->name)) config::require(*settings.root);
     for_each_in_threads(paths_.size(), kOpeningThreads, [&](std::size_t i) { files_[i] = open_columns(paths_[i]); });
     list_groups();
     choose_columns();
     check_columns();
     cache_ = std::make_unique<GroupCache>(static_cast<std::size_t>(open_groups_ + 2));
+    if (std::ranges::any_of(paths_, remote::is_remote)) plan_fetching();
   }
 
   std::int64_t size() const override { return starts_.back(); }
@@ -190,6 +205,12 @@ class ParquetSource : public IndexedSource, public FieldSource {
   double depth_units() const override { return settings_.depth_units; }
   std::vector<std::int64_t> group_starts() const override { return starts_; }
   std::int64_t open_groups() const override { return open_groups_; }
+  std::int64_t read_ahead() const override { return read_ahead_; }
+  void will_read(std::int64_t index) const override {
+    const Place place = place_of(index);
+    if (!remote::is_remote(paths_[place.file]) || cache_->holds(static_cast<std::int64_t>(place.group))) return;
+    for (const remote::Piece& piece : pieces_of(place.group)) remote::store()->fetch_ahead(piece);
+  }
   std::int64_t data_file_count() const override { return std::ssize(paths_); }
   DataFile data_file(std::int64_t index) const override { return data_file_at(paths_.at(static_cast<std::size_t>(index))); }
 
@@ -299,7 +320,7 @@ class ParquetSource : public IndexedSource, public FieldSource {
         const std::string name = named ? std::string(group.bytes(name_place, row, member).value_or("")) : std::string();
         const std::string key = name.empty() ? ParquetRow(group, row, set).text(key_).value_or("") : std::string();
         if (!name.empty())
-          id = files.of((folder_of(groups_[number].file) / name).string());
+          id = files.of(remote::joined(folder_of(groups_[number].file), name));
         else if (!key.empty())
           id = fingerprint(fs::path(key).lexically_normal().native());
       }
@@ -328,8 +349,35 @@ class ParquetSource : public IndexedSource, public FieldSource {
                    [&](std::size_t number) { return std::ranges::any_of(ids_of(number), [](std::uint64_t id) { return id != 0; }); });
   }
 
-  fs::path folder_of(std::size_t file) const {
-    return settings_.root ? fs::path(settings_.root->name) : fs::path(paths_[file]).parent_path();
+  std::string folder_of(std::size_t file) const {
+    return settings_.root ? settings_.root->name : remote::folder_of(paths_[file]);
+  }
+
+  // The samples that are announced come from the groups ahead and from as many more as are open, because these take turns. The cache must
+  // have room for all, so that no piece is deleted before it is read.
+  void plan_fetching() {
+    std::int64_t largest = 1;
+    for (const auto& file : files_)
+      for (const std::int64_t bytes : file->group_bytes) largest = std::max(largest, bytes);
+    const auto groups = std::ssize(groups_), fit = static_cast<std::int64_t>(remote::store()->limit()) / largest;
+    read_ahead_ = std::max<std::int64_t>(1, std::min(remote::store()->ahead(), fit - open_groups_) * size() / groups);
+    pieces_.resize(groups_.size());
+  }
+
+  // Returns the pieces of a row group's file that its samples need. A damaged file has none; the error is left to get().
+  std::vector<remote::Piece> pieces_of(std::size_t number) const {
+    const std::lock_guard lock(pieces_mutex_);
+    std::optional<std::vector<remote::Piece>>& known = pieces_[number];
+    if (known) return *known;
+    known.emplace();
+    const Group& group = groups_[number];
+    try {
+      for (const ByteRange& range : files_[group.file]->pieces(group.number, columns_.names))
+        known->emplace_back(paths_[group.file], static_cast<std::uint64_t>(range.offset), static_cast<std::uint64_t>(range.size));
+    } catch (const std::runtime_error&) {
+      known->clear();
+    }
+    return *known;
   }
 
   void list_groups() {
@@ -449,7 +497,7 @@ class ParquetSource : public IndexedSource, public FieldSource {
   }
 
   std::string file_and_row(const Place& place) const {
-    return concat(fs::path(paths_[place.file]).filename().string(), ":", place.row_of_file);
+    return concat(remote::file_name(paths_[place.file]), ":", place.row_of_file);
   }
 
   std::shared_ptr<const ColumnGroup> read_group(const Place& place, GroupCache& cache, const Names& names) const {
@@ -458,6 +506,8 @@ class ParquetSource : public IndexedSource, public FieldSource {
       return cache.get(static_cast<std::int64_t>(place.group), [&] { return files_[group.file]->read(group.number, names); });
     } catch (const std::system_error& error) {
       user_error(paths_[group.file], ": ", printable(error.what()));
+    } catch (const UserError&) {
+      throw;  // of the store
     } catch (const std::runtime_error& error) {
       const std::string text = concat(paths_[group.file], ": row group ", group.number, " cannot be read: ", printable(error.what()));
       throw SampleError("bad_row_group", text, file_and_row(place));
@@ -479,6 +529,9 @@ class ParquetSource : public IndexedSource, public FieldSource {
   std::unique_ptr<const RowMapper> mapper_;
   std::unique_ptr<GroupCache> cache_;
   mutable GroupCache text_cache_{kTextGroups};
+  std::int64_t read_ahead_ = 0;
+  mutable std::mutex pieces_mutex_;
+  mutable std::vector<std::optional<std::vector<remote::Piece>>> pieces_;  // of remote row groups, as far as they were announced
   mutable std::once_flag ids_found_;
   mutable std::vector<std::uint64_t> ids_;
 };

@@ -37,7 +37,7 @@ using TakeRow = std::function<void(const ListRow&)>;
 
 /// The files of a list in one format.
 struct RowFiles {
-  RowFiles(const RowSettings& given, const char* ending) : settings(given), paths(expand_paths(given.path, ending)) {}
+  RowFiles(const RowSettings& given, const char* ending) : settings(given), paths(expand_paths(given.path, ending, FilePlaces::stores)) {}
   virtual ~RowFiles() = default;
   /// Calls take(row) for all rows of a file. Throws UserError if the file lacks a field that the settings name or, with a filter, one that
   /// the filter uses.
@@ -107,7 +107,7 @@ class CsvFiles : public RowFiles {
     format.name = concat("csv ", first_and_more(paths, "tables"));
     if (given.caption_keys.empty() && given.text_fields.empty())
       user_error("csv: caption_keys is empty; expected at least one column, or text_fields");
-    if (given.root) config::require(*given.root);
+    if (given.root && !remote::is_remote(given.root->name)) config::require(*given.root);
   }
 
   void for_each_row(const std::string& path, const RowFilter* filter, const TakeRow& take) const override {
@@ -122,9 +122,10 @@ class CsvFiles : public RowFiles {
 
   std::string folder_of(const std::string& path, const std::string& first) const override {
     if (given_.root) return *given_.root;
-    const fs::path beside = fs::path(path).parent_path();
+    const std::string beside = remote::folder_of(path);
     std::error_code ignored;
-    return !fs::exists(beside / first, ignored) && fs::exists(first, ignored) ? std::string() : beside.string();
+    if (remote::is_remote(beside)) return beside;
+    return !fs::exists(fs::path(beside) / first, ignored) && fs::exists(first, ignored) ? std::string() : beside;
   }
 
  private:
@@ -161,11 +162,11 @@ class JsonLinesFiles : public RowFiles {
     format.name = concat("json_lines ", paths[0], given.split.empty() ? "" : concat(" (", given.split, ")"));
     format.sentences = given.sentences;
     if_empty = given.split.empty() ? ": holds no lines" : concat(": has no line with split \"", given.split, "\"");
-    if (!given.images.empty()) config::require(given.images);
+    if (!given.images.empty() && !remote::is_remote(given.images.name)) config::require(given.images);
   }
 
   void for_each_row(const std::string& path, const RowFilter* /*filter*/, const TakeRow& take) const override {
-    for_each_line(io::read_data_file(path), [&](const std::string& line, std::int64_t number) {
+    for_each_line(io::read_data_file(remote::LocalFile(path).path(), path), [&](const std::string& line, std::int64_t number) {
       Json item = parse_python_json(line);
       const bool is_object = item.is_object();
       if (is_object && !given_.split.empty() && item.value("split", Json()) != given_.split) return;
@@ -177,7 +178,7 @@ class JsonLinesFiles : public RowFiles {
   }
 
   std::string folder_of(const std::string& path, const std::string& /*first*/) const override {
-    return given_.images.empty() ? fs::path(path).parent_path().string() : given_.images.name;
+    return given_.images.empty() ? remote::folder_of(path) : given_.images.name;
   }
   std::string image_file(const std::string& folder, const std::string& name) const override { return find_image(folder, name); }
 
@@ -219,7 +220,7 @@ class ListReader {
           prefix = prefix_of(*folder);
         }
         const auto file = [&](const std::string& name) {
-          return name.empty() || prefix->empty() ? name : (fs::path(*prefix) / name).generic_string();
+          return name.empty() || prefix->empty() ? name : remote::joined(*prefix, name);
         };
         image.name = file(files_.image_file(*folder, given));
         read_row(row, image, file);
@@ -269,7 +270,7 @@ class ListReader {
   // folder.
   std::string prefix_of(const std::string& folder) {
     if (!std::exchange(has_folder_, true)) list_.folder = folder;
-    return list_.folder == folder ? std::string() : fs::absolute(folder).string();
+    return list_.folder == folder ? std::string() : remote::is_remote(folder) ? folder : fs::absolute(folder).string();
   }
 
   static bool is_index(const std::string& text) {

@@ -452,10 +452,6 @@ bool is_stream(const std::string& address) {
 }
 
 DataFile shard_file(const std::string& address) {
-  if (remote::is_remote(address)) {
-    const remote::ObjectState state = remote::store()->look_up(address);
-    return {remote::file_name(address), "", state.size, state.version};
-  }
   return address.starts_with(kCommand) ? DataFile{address, ""} : data_file_at(address);
 }
 
@@ -478,9 +474,9 @@ std::vector<std::string> expand_shards(const PathList& paths) {
     const std::string folder = local_path(item);
     if (std::filesystem::is_directory(folder, ignored) && !has_files(folder, extension))
       extension = has_files(folder, ".tar.gz") ? ".tar.gz" : has_files(folder, ".tgz") ? ".tgz" : extension;
-    append(expand_paths({{item}, paths.origin, paths.searched}, extension, true));
+    append(expand_paths({{item}, paths.origin, paths.searched}, extension, FilePlaces::commands));
   }
-  if (out.empty()) append(expand_paths(paths, ".tar", true));  // throws, because `paths` names nothing; the error says what is missing
+  if (out.empty()) append(expand_paths(paths, ".tar", FilePlaces::commands));  // throws, because `paths` names nothing; the error says what is missing
   return out;
 }
 
