@@ -254,6 +254,8 @@ Requires-Dist: onnx ; extra == "export"
 Requires-Dist: onnxscript ; extra == "export"
 Requires-Dist: onnxruntime ; extra == "export"
 Requires-Dist: tokenizers ; extra == "export"
+Provides-Extra: mteb
+Requires-Dist: mteb[image] >=2, <3 ; extra == "mteb"
 Description-Content-Type: text/markdown
 
 {long_description()}""", encoding="utf-8")

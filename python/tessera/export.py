@@ -19,6 +19,7 @@ import sys
 import warnings
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
+from ._command import Refused, add_model_arguments, load_model, run_command
 from ._export_script import script
 from .plain_parts.inputs import patches_of, sides
 
@@ -35,10 +36,6 @@ CAPTIONS = ("a", "a dog", "a photo of a cat.", "two red circles above a blue squ
             "3 apples, 2 pears & 1 lemon", "a large purple triangle", "graffiti on a brick wall", "")
 
 
-class Refused(RuntimeError):
-    """A mistake of the caller's, or something that an export cannot hold, in one line."""
-
-
 def main(arguments: Sequence[str]) -> int:
     """Runs the command line, and returns the exit code: 2 after a mistake, 1 if the check found too large an error."""
     parser = argparse.ArgumentParser(prog="python -m tessera export", description="Writes a model for ONNX Runtime or torch.export.load.")
@@ -53,16 +50,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--images", metavar="FOLDER", help="compare the outputs on the first 100 images of this folder (default: on noise)")
     parser.add_argument("--captions", metavar="FILE", help="compare the outputs on the first 100 lines of this file (default: 12 captions)")
     parser.add_argument("--time", action="store_true", help="also measure the files beside Tessera, with as many threads as PyTorch has")
-    parser.add_argument("--architecture", default="", help="OpenCLIP's name of the model, if no file next to the checkpoint says it")
-    parser.add_argument("--image-size", type=int, nargs="+", metavar="PIXELS", help="another size of images: a side, or height and width")
-    parser.add_argument("--state", default="", help="the key of the state dict to read, if a PyTorch file has several")
-    given = parser.parse_args(arguments)
-    try:
-        return export(given)
-    except (RuntimeError, ImportError, OSError, ValueError) as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        print(f"tessera export: {lines[0]}", file=sys.stderr)
-        return 2
+    add_model_arguments(parser)
+    return run_command("tessera export", export, parser.parse_args(arguments))
 
 
 def export(given: argparse.Namespace) -> int:
@@ -73,12 +62,7 @@ def export(given: argparse.Namespace) -> int:
     if given.precision == "int8" and given.to != "onnx":
         raise Refused("--precision int8 is ONNX Runtime's quantization: use --to onnx")
     need(*(ONNX_PACKAGES if given.to == "onnx" else ()), *(("onnx_ir",) if given.precision == "int8" else ()))
-    if len(given.image_size or []) > 2:
-        raise Refused(f"--image-size {given.image_size}: give a side, or height and width")
-    size = given.image_size[0] if given.image_size and len(given.image_size) == 1 else given.image_size
-
-    from . import models
-    ours = models.load(given.run, device="cpu", architecture=given.architecture, image_size=size, state=given.state)
+    ours = load_model(given, "cpu")
     samples = Samples(ours, given.images, given.captions)  # a mistake in an option is found before the work
     plan = Plan(ours, given.tokens)
     partial = out.with_name(out.name + ".partial")

@@ -39,7 +39,7 @@ def read_runs(*folders: Union[str, os.PathLike]) -> Any:
 def _row(run: pathlib.Path) -> dict[str, Any]:
     row: dict[str, Any] = {"name": run.name, "folder": str(run), **_last_row(run / "metrics.jsonl")}
     in_training = sorted((run / "evaluation").glob("step_*.json"), key=lambda file: int(re.sub(r"\D", "", file.stem) or 0))
-    files = [*in_training[-1:], *run.glob("evaluation/results.json"), *run.glob("evaluation-*/results.json")]
+    files = [*in_training[-1:], *(file for folder in ("evaluation", "evaluation-*", "mteb") for file in run.glob(f"{folder}/results.json"))]
     for results in sorted((json.loads(file.read_text(encoding="utf-8")) for file in files), key=_age):
         row.update(_scores(results))
     return row

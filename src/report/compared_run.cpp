@@ -69,6 +69,7 @@ std::vector<Score> scores_in(const Json& json) {
                      text_of(result, "rule"),
                      step_of(json),
                      rule_in(result, metric),
+                     false,
                      result.contains("name") ? text_of(result, "name") : task});
     std::ranges::sort(own, NaturalOrder{}, &Score::metric);
     out.insert(out.end(), own.begin(), own.end());
@@ -116,7 +117,8 @@ std::map<std::int64_t, std::vector<Score>> training_evaluations(const fs::path& 
   return out;
 }
 
-/// Returns the results.json files of `evaluate` that are in the folder itself or in its subfolders evaluation, evaluation-2, ...
+/// Returns the results.json files of `evaluate` that are in the folder itself or in its subfolders evaluation, evaluation-2, ..., and that
+/// of `python -m tessera mteb`.
 std::vector<fs::path> result_files(const fs::path& folder) {
   std::vector<fs::path> out;
   std::error_code ignored;
@@ -127,6 +129,7 @@ std::vector<fs::path> result_files(const fs::path& folder) {
   };
   take(folder / "evaluation" / "results.json");
   for (int number = 2; take(folder / concat("evaluation-", number) / "results.json");) ++number;
+  take(folder / "mteb" / "results.json");
   take(folder / "results.json");
   return out;
 }
@@ -149,6 +152,7 @@ std::int64_t read_training_scores(const fs::path& folder, ComparedRun& run) {
 /// Takes over what a results.json of `evaluate` says about the run. Returns its scores.
 std::vector<Score> take_results(const fs::path& path, const Json& json, ComparedRun& run) {
   std::vector<Score> scores = scores_in(json);
+  for (Score& score : scores) score.evaluated = true;
   add_outcomes(path.parent_path() / "samples.json", scores);
   if (run.version.empty() && !text_of(json, "version").empty())
     run.version = concat("Tessera ", text_of(json, "version"), " (", text_of(json, "commit"), ")");

@@ -26,6 +26,7 @@ struct Score {
   std::string rule = {};                  // explains how the task computes the number with its settings
   std::optional<std::int64_t> step = {};  // step of the measured weights, if known
   MetricRule meaning = usual_rule(metric);  // what the value means
+  bool evaluated = false;                 // whether `evaluate` measured it, not an evaluation during training
   std::string curve = {};                 // the task's name in the run's log, where a second zero_shot is "zero_shot_2" on any data
 };
 

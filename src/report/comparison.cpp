@@ -44,31 +44,6 @@ OrderedJson values_of(const std::vector<std::optional<Value>>& values) {
   return out;
 }
 
-/// Computes the bootstrap values of each task once and keeps them.
-class Resamples {
- public:
-  /// Returns null if the task has no outcomes of the metric.
-  const std::vector<double>* of(const std::shared_ptr<const TaskOutcomes>& outcomes, const std::string& metric) {
-    if (outcomes == nullptr || outcomes->samples < 2) return nullptr;
-    const auto place = std::find_if(outcomes->metrics.begin(), outcomes->metrics.end(),
-                                    [&](const Outcomes& each) { return each.metric == metric; });
-    if (place == outcomes->metrics.end()) return nullptr;
-    auto known = values_.find(outcomes.get());
-    if (known == values_.end())
-      known = values_.emplace(outcomes.get(), bootstrap_values(outcomes->metrics, outcomes->samples)).first;
-    return &known->second[static_cast<std::size_t>(place - outcomes->metrics.begin())];
-  }
-
- private:
-  std::map<const TaskOutcomes*, std::vector<std::vector<double>>> values_;
-};
-
-bool same_samples(const ScoreRow& row, std::size_t first, std::size_t second) {
-  const auto& one = row.outcomes[first];
-  const auto& other = row.outcomes[second];
-  return one && other && one->samples == other->samples && one->mark == other->mark;
-}
-
 void add_differences(ScoreRow& row, Resamples& resamples) {
   for (std::size_t first = 0; first < row.values.size(); ++first) {
     for (std::size_t second = first + 1; second < row.values.size(); ++second) {
@@ -228,7 +203,24 @@ std::string state_text(const ComparedRun& run) {
   return *run.step >= *steps ? "finished" : "not finished";
 }
 
-std::vector<ScoreRow> score_rows(const std::vector<ComparedRun>& runs) {
+const std::vector<double>* Resamples::of(const std::shared_ptr<const TaskOutcomes>& outcomes, const std::string& metric) {
+  if (outcomes == nullptr || outcomes->samples < 2) return nullptr;
+  const auto place = std::find_if(outcomes->metrics.begin(), outcomes->metrics.end(),
+                                  [&](const Outcomes& each) { return each.metric == metric; });
+  if (place == outcomes->metrics.end()) return nullptr;
+  auto known = values_.find(outcomes.get());
+  if (known == values_.end())
+    known = values_.emplace(outcomes.get(), bootstrap_values(outcomes->metrics, outcomes->samples)).first;
+  return &known->second[static_cast<std::size_t>(place - outcomes->metrics.begin())];
+}
+
+bool same_samples(const ScoreRow& row, std::size_t first, std::size_t second) {
+  const auto& one = row.outcomes[first];
+  const auto& other = row.outcomes[second];
+  return one && other && one->samples == other->samples && one->mark == other->mark;
+}
+
+std::vector<ScoreRow> unjudged_rows(const std::vector<ComparedRun>& runs) {
   std::vector<ScoreRow> rows;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     for (const Score& score : runs[i].scores) {
@@ -259,12 +251,17 @@ std::vector<ScoreRow> score_rows(const std::vector<ComparedRun>& runs) {
                        }).base();
     sorted.insert(after == sorted.begin() ? sorted.end() : after, row);
   }
+  return sorted;
+}
+
+std::vector<ScoreRow> score_rows(const std::vector<ComparedRun>& runs) {
+  std::vector<ScoreRow> rows = unjudged_rows(runs);
   Resamples resamples;
-  for (ScoreRow& row : sorted) {
+  for (ScoreRow& row : rows) {
     mark_best(row);
     add_differences(row, resamples);
   }
-  return sorted;
+  return rows;
 }
 
 std::vector<SettingRow> differing_settings(const std::vector<ComparedRun>& runs) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,7 +45,24 @@ struct SettingRow {
   std::vector<std::optional<std::string>> values;
 };
 
+/// Returns one row per task, data and metric, with the values of all runs. The rows of a task stay together.
 std::vector<ScoreRow> score_rows(const std::vector<ComparedRun>& runs);
+
+/// Returns the same rows without `best` and `differences`.
+std::vector<ScoreRow> unjudged_rows(const std::vector<ComparedRun>& runs);
+
+/// Computes the bootstrap values of each task once and keeps them.
+class Resamples {
+ public:
+  /// Returns the metric's value in each resample. Returns null if the task has no outcomes of the metric.
+  const std::vector<double>* of(const std::shared_ptr<const TaskOutcomes>& outcomes, const std::string& metric);
+
+ private:
+  std::map<const TaskOutcomes*, std::vector<std::vector<double>>> values_;
+};
+
+/// Whether two runs of a row were measured on the same samples, sample by sample.
+bool same_samples(const ScoreRow& row, std::size_t first, std::size_t second);
 
 /// Whether the values of a row belong to weights from different steps; then no value is marked as the best.
 bool steps_differ(const ScoreRow& row);

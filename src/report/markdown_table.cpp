@@ -8,19 +8,28 @@
 #include <tessera/base/text.h>
 
 namespace tessera::report {
+namespace {
+
+/// Returns the number of characters of a UTF-8 text.
+std::size_t width_of(const std::string& text) {
+  return static_cast<std::size_t>(std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+}  // namespace
 
 std::string markdown_table(const std::vector<std::string>& header, const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths;
-  for (const std::string& cell : header) widths.push_back(std::max<std::size_t>(3, cell.size()));
+  for (const std::string& cell : header) widths.push_back(std::max<std::size_t>(3, width_of(cell)));
   for (const auto& row : rows)
     for (std::size_t i = 0; i < std::min(row.size(), widths.size()); ++i)
-      widths[i] = std::max(widths[i], row[i].size());
+      widths[i] = std::max(widths[i], width_of(row[i]));
 
   std::ostringstream out;
   const auto line = [&](const std::vector<std::string>& cells) {
     for (std::size_t i = 0; i < widths.size(); ++i) {
-      out << "| " << (i == 0 ? std::left : std::right) << std::setw(static_cast<int>(widths[i]))
-          << (i < cells.size() ? cells[i] : "") << " ";
+      const std::string cell = i < cells.size() ? cells[i] : "";
+      const std::string space(widths[i] - width_of(cell), ' ');
+      out << "| " << (i == 0 ? cell + space : space + cell) << " ";
     }
     out << "|\n";
   };

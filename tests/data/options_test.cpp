@@ -262,6 +262,59 @@ TEST_F(OptionFiles, MmvpPairsConsecutiveRows) {
             "Questions.csv: its last row has no partner; every two rows are a pair");
 }
 
+TEST_F(OptionFiles, NegBenchNumbersItsRightCaption) {
+  const std::string header = "image_path,correct_answer,caption_0,caption_1,caption_2,caption_3,correct_answer_template\n";
+  const OptionSet set = read("negbench", header + "data/coco/a.png,2,w,x,\"a dog, but no cat\",y,hybrid\nb.png,0,no dog,x,y,z,negative\n",
+                             "COCO_val_mcq.csv");
+  EXPECT_EQ(set.form, OptionForm::choice);
+  ASSERT_EQ(set.items.size(), 2U);
+  EXPECT_EQ(set.items[0].texts, (Texts{"a dog, but no cat", "w", "x", "y"}));
+  EXPECT_EQ(set.items[0].kind, "hybrid");
+  EXPECT_EQ(image(set, 0, 0), "a.png");
+  EXPECT_EQ(set.items[1].texts, (Texts{"no dog", "x", "y", "z"}));
+  const OptionSet binary = read("negbench", "image_path,caption_0,caption_1,correct_answer\na.png,x,y,1\n", "binary.csv");
+  EXPECT_EQ(binary.items.at(0).texts, (Texts{"y", "x"}));
+  EXPECT_EQ(binary.items.at(0).kind, "");
+  EXPECT_EQ(error_in("negbench", header + "a.png,4,w,x,y,z,hybrid\n", "a.csv"), "a.csv:2: its right option is 4, but there are 4 options");
+  EXPECT_EQ(error_in("negbench", header + "a.png,-1,w,x,y,z,hybrid\n", "a.csv"),
+            "a.csv:2: correct_answer: expected the number of a caption, got -1");
+}
+
+TEST_F(OptionFiles, SpecHasTextsForImagesAndImagesForTexts) {
+  write("pictures/count/one/0.jpg", "x");
+  write("pictures/count/one/1.jpg", "x");
+  const OptionSet texts = read("spec", R"([{"query": "one/0.jpg", "keys": ["two dogs", "one dog"], "label": 1}])", "count/image2text.json");
+  EXPECT_EQ(texts.items.at(0).texts, (Texts{"one dog", "two dogs"}));
+  EXPECT_EQ(texts.items[0].kind, "count");
+  EXPECT_EQ(image(texts, 0, 0), "count/one/0.jpg");
+  const OptionSet images =
+      read("spec", R"([{"query": "one dog", "keys": ["one/1.jpg", "one/0.jpg"], "label": 1}])", "count/text2image.json");
+  EXPECT_EQ(images.form, OptionForm::choice);
+  EXPECT_EQ(images.items.at(0).texts, Texts{"one dog"});
+  EXPECT_EQ(image(images, 0, 0), "count/one/0.jpg");
+  EXPECT_EQ(image(images, 0, 1), "count/one/1.jpg");
+  EXPECT_EQ(error_in("spec", R"([{"query": "one/0.jpg", "keys": ["x", "y"], "label": 2}])", "count/image2text.json"),
+            "count/image2text.json: item 0: its right option is 2, but there are 2 options");
+  EXPECT_EQ(error_in("spec", R"([{"query": "one/0.jpg", "keys": ["x", "y"]}])", "count/image2text.json"),
+            "count/image2text.json: item 0: label: expected the number of an option");
+  EXPECT_EQ(error_in("spec", "[]", "count/x.json"), "count/x.json: layout spec has files named image2text.json and text2image.json");
+}
+
+TEST_F(OptionFiles, VlCheckListComparesTheFirstRightTextWithTheFirstWrongOne) {
+  const OptionSet set =
+      read("vl_checklist", R"([["sub/c.png", {"POS": ["tiled floor", "floor"], "NEG": ["sandy floor"]}], ["a.png", {"POS": [], "NEG": ["x"]}]])",
+           "vaw/material.json");
+  ASSERT_EQ(set.items.size(), 1U);
+  EXPECT_EQ(set.items[0].texts, (Texts{"tiled floor", "sandy floor"}));
+  EXPECT_EQ(set.items[0].kind, "vaw_material");
+  EXPECT_EQ(image(set, 0, 0), "sub/c.png");
+  EXPECT_EQ(set.skipped.at("no_text"), 1);
+  EXPECT_EQ(error_in("vl_checklist", R"([["a.png", {"POS": ["x"]}]])", "vaw/material.json"),
+            "vaw/material.json: item 0: has no NEG; layout vl_checklist has POS and NEG, this item has POS");
+  EXPECT_EQ(error_in("vl_checklist", R"([["a.png"]])", "vaw/material.json"),
+            "vaw/material.json: item 0: has no POS; layout vl_checklist has POS and NEG, this item has null");
+}
+
 TEST_F(OptionFiles, UserFilesHaveOneImageOrSeveral) {
   const OptionSet texts =
       read("options", R"([{"image": "a.png", "options": ["right", "wrong", "worse"], "kind": "count"}])");

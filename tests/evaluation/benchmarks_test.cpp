@@ -84,7 +84,10 @@ const std::map<std::string, std::vector<std::int64_t>> kSamples = {{"coco_karpat
                                                                    {"aro_order", {1, 1}},
                                                                    {"whatsup", {1, 1, 1, 1, 1, 1}},
                                                                    {"cola", {2}},
-                                                                   {"mmvp", {2}}};
+                                                                   {"mmvp", {2}},
+                                                                   {"negbench", {1, 1}},
+                                                                   {"spec", {4, 4}},
+                                                                   {"vl_checklist", {1, 1, 1}}};
 
 TEST_F(Benchmarks, EverySuiteRunsOnFilesInItsLayout) {
   for (const auto& [name, samples] : kSamples) {

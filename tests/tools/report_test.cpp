@@ -25,6 +25,11 @@ TEST_F(ReportProgram, WritesAPageAndPrintsTheTable) {
   EXPECT_EQ(nlohmann::json::parse(output_of(runs + " --json"), nullptr, false).at("scores").at(0).at("best").dump(), "[true,false]");
   expect_refused(runs + " --out " + folder, "tessera-report: --out " + folder + ": is a folder; name a file, such as --out " +
                                                 folder + "/comparison.html");
+  const std::string table_file = path("table.tex"), paper = runs + " --paper --digits 0 --columns zero_shot.top1=R@1";
+  EXPECT_TRUE(output_of(paper + " --baseline b --out " + table_file).starts_with("|     | runs |    R@1 |\n")) << output_of(paper);
+  EXPECT_NE(io::read_file(table_file).find("\na & 1 & \\textbf{50} \\\\\nb & 1 & 25 \\\\\n\\bottomrule\n"), std::string::npos)
+      << io::read_file(table_file);
+  expect_refused(paper + " --out " + page, "tessera-report: --out " + page + ": with --paper, the name must end with .tex, .md or .csv");
   expect_refused("tessera-report " + path("c"), "tessera-report: " + path("c") + ": there is no such folder");
 }
 

@@ -383,6 +383,75 @@ void read_svo_probes(const std::string& path, OptionBuilder& out) {
   }
 }
 
+/// Moves the right option, which is `options[right]`, before the wrong ones.
+template <class Option>
+void put_first(std::vector<Option>& options, std::int64_t right, const std::string& place) {
+  if (right < 0 || right >= std::ssize(options))
+    user_error(place, ": its right option is ", right, ", but there are ", options.size(), " options");
+  std::rotate(options.begin(), options.begin() + right, options.begin() + right + 1);
+}
+
+/// Reads NegBench's multiple-choice questions, a table with an image, captions and the index of the right one (Alhamoud et al. 2025). The
+/// right caption's template is the kind: positive, negative or hybrid.
+void read_negbench(const std::string& path, OptionBuilder& out) {
+  Table table(path, ',');
+  const std::size_t image = table.column("image_path", "layout negbench"), right = table.column("correct_answer", "layout negbench");
+  std::vector<std::size_t> captions;
+  std::optional<std::size_t> kind;
+  for (std::size_t i = 0; i < table.columns().size(); ++i) {
+    if (table.columns()[i] == concat("caption_", captions.size())) captions.push_back(i);
+    if (table.columns()[i] == "correct_answer_template") kind = i;
+  }
+  for (std::vector<std::string> row; table.next(row);) {
+    const std::string place = concat(path, ":", table.line()), number(strip(row[right]));
+    if (number.empty() || number.find_first_not_of("0123456789") != std::string::npos || number.size() > 3)
+      user_error(place, ": correct_answer: expected the number of a caption, got ", printable(number, 60));
+    OptionItem item{{out.image(row[image])}, {}, kind ? std::string(strip(row[*kind])) : ""};
+    for (const std::size_t caption : captions) item.texts.push_back(row[caption]);
+    put_first(item.texts, std::stol(number), place);
+    out.add(std::move(item), place);
+  }
+}
+
+/// Reads SPEC (Peng et al. 2024): image2text.json has images with several texts, text2image.json texts with several images. The kind is the
+/// folder of the file, such as "absolute_size", in which the images are.
+void read_spec(const std::string& path, OptionBuilder& out) {
+  const fs::path file(path);
+  const std::string kind = file.parent_path().filename().string();
+  const bool of_texts = file.stem() == "image2text";
+  if (!of_texts && file.stem() != "text2image") user_error(path, ": layout spec has files named image2text.json and text2image.json");
+  const OptionLayout layout = {"spec", {}, {"query", "keys", "label"}};
+  for_items(path, layout, [&](const Json& json, const std::string& place) {
+    const std::string query = texts_in(json, place, layout, {"query"}).at(0);
+    std::vector<std::string> keys = texts_in(json, place, layout, {"keys"});
+    const Json* const label = member_of(json, "label");
+    if (label == nullptr || !label->is_number_integer()) user_error(place, ": label: expected the number of an option");
+    put_first(keys, label->get<std::int64_t>(), place);
+    OptionItem item{{}, of_texts ? keys : Words{query}, kind};
+    for (const std::string& image : of_texts ? Words{query} : keys)
+      item.images.push_back(out.image((fs::path(kind) / image).generic_string()));
+    out.add(std::move(item), place);
+  });
+}
+
+/// Reads VL-CheckList (Zhao et al. 2022): lists of an image, right texts and wrong ones, of which its own code compares the first two. The
+/// kind is the file's folder and name, such as "vaw_color".
+void read_vl_checklist(const std::string& path, OptionBuilder& out) {
+  const fs::path file(path);
+  const std::string kind = concat(file.parent_path().filename().string(), "_", file.stem().string());
+  const OptionLayout item_layout = {"vl_checklist", {"0"}, {"1"}}, text_layout = {"vl_checklist", {}, {"POS", "NEG"}};
+  for_items(path, item_layout, [&](const Json& json, const std::string& place) {
+    const std::string image = texts_in(json, place, item_layout, {"0"}).at(0);
+    const Json* const texts = member_of(json, "1");
+    OptionItem item{{out.image(image)}, {}, kind};
+    for (const char* name : {"POS", "NEG"}) {
+      const std::vector<std::string> some = texts_in(texts == nullptr ? Json() : *texts, place, text_layout, {name});
+      item.texts.push_back(some.empty() ? "" : some.front());
+    }
+    out.add(std::move(item), place);
+  });
+}
+
 /// Reads MMVP-VLM, a table with the columns number, pattern and statement. Every two consecutive rows form a pair (Tong et al. 2024).
 void read_mmvp(const std::string& path, OptionBuilder& out) {
   Table table(path, ',');
@@ -404,7 +473,7 @@ const std::vector<std::string>& option_layouts() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> out;
     for (const OptionLayout& layout : json_layouts()) out.push_back(layout.name);
-    out.insert(out.end(), {"svo_probes", "foil", "mmvp"});
+    out.insert(out.end(), {"svo_probes", "foil", "mmvp", "negbench", "spec", "vl_checklist"});
     return out;
   }();
   return names;
@@ -424,6 +493,12 @@ OptionSet read_options(const OptionSettings& settings) {
       read_foil(path, builder);
     else if (settings.layout == "mmvp")
       read_mmvp(path, builder);
+    else if (settings.layout == "negbench")
+      read_negbench(path, builder);
+    else if (settings.layout == "spec")
+      read_spec(path, builder);
+    else if (settings.layout == "vl_checklist")
+      read_vl_checklist(path, builder);
     else if (json != json_layouts().end())
       read_json_options(path, *json, builder);
     else

@@ -179,6 +179,32 @@ def places():
         write_json(f"whatsup/{part}_qa_two_obj.json", [[number, "A cup to the left of a hat", "A cup to the right of a hat"]])
 
 
+def choices():
+    header = "image_path,correct_answer,caption_0,caption_1,caption_2,caption_3,correct_answer_template\n"
+    text("negbench/images/COCO_val_mcq_llama3.1_rephrased.csv",
+         header + "data/coco/images/val2017/000000000001.jpg,0,\"red, but no green\",a green thing,no red thing,\"green, but no red\",hybrid\n")
+    picture("VOCdevkit/VOC2007/JPEGImages/000001.jpg", "green")
+    text("negbench/images/VOC2007_mcq_llama3.1_rephrased.csv",
+         header + "data/voc2007/JPEGImages/000001.jpg,0,no red thing,a red thing,\"red, but no green\",no green thing,negative\n")
+    for subset in ("absolute_size", "count"):
+        for number, color in ((0, "red"), (1, "blue")):
+            picture(f"spec/{subset}/thing/{number}.jpg", color)
+        write_json(f"spec/{subset}/image2text.json", [
+            {"query": f"thing/{number}.jpg", "keys": ["a red thing", "a blue thing"], "label": number} for number in (0, 1)])
+        write_json(f"spec/{subset}/text2image.json", [
+            {"query": f"a {color} thing", "keys": ["thing/0.jpg", "thing/1.jpg"], "label": number}
+            for number, color in ((0, "red"), (1, "blue"))])
+    picture("vg/VG_100K/1.jpg", "red")
+    picture("hake/vcoco/val2014/1.jpg", "green")
+    picture("swig/dialing_8.jpg", "blue")
+    for name, image in (("Attribute/vaw/color", "VG_100K/1.jpg"), ("Attribute/vg/color", "VG_100K/1.jpg"),
+                        ("Object/Location/vg_location/vg_obj_mid", "VG_100K/1.jpg"), ("Relation/vg/spatial", "VG_100K/1.jpg"),
+                        ("Object/Size/hake_size/hake_obj_large", "vcoco/val2014/1.jpg"), ("Relation/hake_action", "vcoco/val2014/1.jpg"),
+                        ("Object/Size/swig_size/swig_tool/swig_tool_small", "dialing_8.jpg"), ("Relation/swig_action", "dialing_8.jpg")):
+        write_json(f"vl_checklist/data/{name}.json", [[image, {"POS": ["a red thing"], "NEG": ["a blue thing"]}],
+                                                      ["VG_100K/gone.jpg", {"POS": ["a cup"], "NEG": ["a hat"]}]])
+
+
 if __name__ == "__main__":
-    for part in (coco, long_captions, classes, pairs, negatives, valse, places):
+    for part in (coco, long_captions, classes, pairs, negatives, valse, places, choices):
         part()
