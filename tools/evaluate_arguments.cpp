@@ -16,10 +16,15 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
                  "two or more models: each is evaluated on the same tasks and data, and one page and table show them side by "
                  "side. Results that exist for the same settings are reused, unless --overwrite is given")
       ->type_name("MODEL");
-  app.add_option("--suite", options.suite, "YAML file with a list of tasks; " + config::shipped_folder() + "/suites has examples");
+  app.add_option("--suite", options.suite,
+                 "YAML file with a list of tasks or data sets, or the name of one in " + config::shipped_folder() +
+                     "/suites; datacomp measures DataComp's 40 data sets, whose folders are in --data");
   app.add_option("--task", options.task,
-                 "one task: zero_shot, retrieval, k_precision, segmentation, linear_probe, segmentation_probe, depth_probe, knn, hard_negatives, fgovd, options, slot_mask, "
-                 "slots, interpretability, tokens, token_group_iou, words, query, grad_cam, feature_map, validation_loss, captions or referring. "
+                 "one task: zero_shot, retrieval, k_precision, segmentation, linear_probe, segmentation_probe, "
+                 "depth_probe, knn, hard_negatives, fgovd, options, slot_mask, "
+                 "slots, interpretability, tokens, token_group_iou, words, query, grad_cam, feature_map, "
+                 "validation_loss, captions, referring, "
+                 "winogavil or faces. "
                  "Default without --suite: the tasks of the run's own configuration");
   app.add_option("--query", options.queries,
                  "show the images of the data that are nearest to this text; may be repeated. Without --suite and "
@@ -64,6 +69,7 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
       "  evaluate --checkpoint model.safetensors --task zero_shot --data photos/ --set "
       "templates=configs/templates/cifar10.txt\n"
       "  evaluate --checkpoint runs/shapes_sparc --query 'a red circle' --query 'a blue square'\n"
+      "  evaluate --checkpoint runs/clip --suite datacomp --data /data/datacomp_eval\n"
       "  evaluate --compare runs/shapes_clip runs/shapes_sparc --suite configs/suites/shapes.yaml --out comparison.html");
   return parse_arguments(app, argc, argv, [&] {
     if (options.checkpoint.empty() && options.compare.empty()) throw CLI::RequiredError("--checkpoint or --compare");

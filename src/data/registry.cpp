@@ -37,6 +37,9 @@ SourceRegistry& sources() {
     add_source<SegmentationFolderSettings>(list, "segmentation_folder",
                                            "images and masks in folders, the layout of segmentation data sets (VOC, ADE20K, Cityscapes)",
                                            make_segmentation_folder);
+    add_source<WinogavilSettings>(
+        list, "winogavil",
+        "WinoGAViL's cues and candidates, from Parquet files with the columns of its copy on the Hub", make_winogavil);
     list.add<MixtureSettings>("mixture", "several sources, mixed in training by `mode`", make_mixture);
     return list;
   }();

@@ -11,6 +11,7 @@
 #include "src/config/environment.h"
 #include "src/data/loading/reported_samples.h"
 #include "src/evaluation/checkpoint_pool.h"
+#include "src/evaluation/data_sets.h"
 #include "src/evaluation/feature_store.h"
 #include "src/evaluation/kept_slots.h"
 #include "src/evaluation/model_evaluation.h"
@@ -138,12 +139,13 @@ bool holds_results(const std::string& folder) {
   return fs::exists(fs::path(folder) / "results.json", ignored) || fs::exists(fs::path(folder) / "report.html", ignored);
 }
 
-/// Returns whether the results are those of the tasks. The task of add_words_task() may follow them.
+/// Returns whether the results are those of the tasks. The task of add_words_task(), or the means of a suite of data sets, may follow them.
 bool same_tasks(const nlohmann::json& results, const std::vector<config::ModuleSettings>& tasks) {
   const auto list = results.find("tasks");
   if (list == results.end() || !list->is_array() || list->size() < tasks.size()) return false;
-  const bool has_words = list->size() == tasks.size() + 1 && list->back().value("task", "") == "words";
-  if (list->size() > tasks.size() && !has_words) return false;
+  const std::string last = list->empty() ? "" : list->back().value("task", "");
+  const bool has_more = list->size() == tasks.size() + 1 && (last == "words" || results.contains("suite"));
+  if (list->size() > tasks.size() && !has_more) return false;
   for (std::size_t i = 0; i < tasks.size(); ++i)
     if (list->at(i).value("task", "") != tasks[i].name ||
         list->at(i).value("settings", nlohmann::json()) != config::to_json(tasks[i].settings))
@@ -181,6 +183,7 @@ std::string usual_folder(const std::string& run_folder, const std::string& model
 
 struct Outcomes {
   std::vector<TaskResult> results;
+  std::vector<std::size_t> tasks;  // the index of each result's task
   std::vector<TaskFailure> failures;
 };
 
@@ -198,21 +201,35 @@ std::string features_key(const InferenceModel& loaded, const KeptSlots& kept, co
 /// caches embeddings in memory, because the tasks may need the same embeddings. Otherwise, it caches nothing.
 class SharedFeatures {
  public:
-  SharedFeatures(const Embedder& model, const std::string& folder, std::size_t tasks, const std::function<std::string()>& key)
-      : plain_(model) {
+  /// `one_each` tells that no two tasks have the same images; begin_task() then forgets the images of earlier tasks.
+  SharedFeatures(const Embedder& model, const std::string& folder, std::size_t tasks, bool one_each,
+                 const std::function<std::string()>& key)
+      : plain_(model), folder_(folder), one_each_(one_each) {
     if (!model.compares_by_cosine() || model.token_space() > 0 || (folder.empty() && tasks < 2)) return;
-    store_.emplace(folder, folder.empty() ? "" : key());
-    cached_.emplace(model, *store_);
+    if (!folder.empty()) key_ = key();
+    if (one_each && folder.empty()) text_cache_.emplace(plain_, text_store_.emplace("", ""));
+    renew();
   }
   const Embedder& embedder() const { return cached_ ? *cached_ : plain_; }
   void save() {
     if (store_) store_->save();
   }
+  void begin_task() {
+    if (store_ && one_each_) renew();
+  }
 
  private:
+  void renew() {
+    cached_.reset();
+    cached_.emplace(text_cache_ ? static_cast<const Embedder&>(*text_cache_) : plain_, store_.emplace(folder_, key_));
+  }
+
   const Embedder& plain_;
-  std::optional<FeatureStore> store_;
-  std::optional<CachedEmbedder> cached_;
+  const std::string folder_;
+  const bool one_each_;
+  std::string key_;
+  std::optional<FeatureStore> text_store_, store_;  // the texts of all tasks, if store_ does not outlive a task
+  std::optional<CachedEmbedder> text_cache_, cached_;
 };
 
 /// Appends the task `words` to the tasks of the run itself (no --suite, --task or --query), if the run's objective compares patches with
@@ -236,14 +253,15 @@ void make_folder(const std::string& out) {
   if (problem) user_error("--out ", out, ": cannot make this folder: ", problem.message());
 }
 
-/// Runs the tasks that fit their data. If no task does, throws the UserError of the first task, before the output folder exists.
-Outcomes run_tasks(const std::vector<config::ModuleSettings>& tasks, SharedFeatures& features, EvaluationContext& context) {
-  const Embedder& embedder = features.embedder();
+/// Runs the tasks that fit their data. If no task does, throws the UserError of the first task, before the output folder exists. With
+/// `finished`, takes the results that it has, and keeps the others there.
+Outcomes run_tasks(const std::vector<config::ModuleSettings>& tasks, SharedFeatures& features, EvaluationContext& context,
+                   const FinishedTasks* finished) {
   Outcomes out;
   std::vector<std::size_t> fitting;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     try {
-      check_task(tasks[i], embedder, context);
+      if (finished == nullptr || !finished->has(i)) check_task(tasks[i], features.embedder(), context);
       fitting.push_back(i);
     } catch (const UserError& error) {
       out.failures.push_back({tasks[i].name, error.what(), task_place(tasks, i, "tasks"), tasks[i].settings});
@@ -252,13 +270,22 @@ Outcomes run_tasks(const std::vector<config::ModuleSettings>& tasks, SharedFeatu
   }
   make_folder(context.out);
   for (const std::size_t i : fitting) {
+    if (finished != nullptr && finished->has(i)) {
+      out.results.push_back(finished->result(i));
+      out.tasks.push_back(i);
+      continue;
+    }
+    features.begin_task();
     Progress progress(tasks.size() > 1 ? concat(tasks[i].name, " (", i + 1, " of ", tasks.size(), ")") : tasks[i].name, "images");
     context.progress = [&](std::int64_t done, std::int64_t total) { progress.show(done, total); };
-    auto outcome = try_task(tasks, i, "tasks", embedder, context);
-    if (auto* failure = std::get_if<TaskFailure>(&outcome))
+    auto outcome = try_task(tasks, i, "tasks", features.embedder(), context);
+    if (auto* failure = std::get_if<TaskFailure>(&outcome)) {
       out.failures.push_back(std::move(*failure));
-    else
+    } else {
       out.results.push_back(std::get<TaskResult>(std::move(outcome)));
+      out.tasks.push_back(i);
+      if (finished != nullptr) finished->keep(i, out.results.back());
+    }
     features.save();
   }
   context.progress = nullptr;
@@ -353,11 +380,31 @@ ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
   const Embedder& embedder = kept.embedder ? *kept.embedder : model;
   context.slots = kept.slots;
   if (!reuse) add_words_task(options, embedder, context, suite);
-  SharedFeatures features(embedder, options.features_cache, suite.tasks.size(), [&] { return features_key(loaded, kept, options.slots); });
-  const auto [results, failures] = run_tasks(suite.tasks, features, context);
+  const bool has_sets = !suite.sets.empty();
+  const bool one_each = has_sets && std::ranges::none_of(suite.sets, [](const DataSetSettings& set) {
+                          return set.task.settings.find("source") != nullptr;
+                        });
+  SharedFeatures features(embedder, options.features_cache, suite.tasks.size(), one_each,
+                          [&] { return features_key(loaded, kept, options.slots); });
+  std::optional<FinishedTasks> finished;
+  if (has_sets) {
+    nlohmann::json of = {{"slots", options.slots}, {"images", options.images}};
+    for (const char* key : {"weights", "model_settings", "version", "commit"}) of[key] = origin.at(key);
+    finished.emplace(out + "/finished", suite, of, options.overwrite);
+    print_plan(suite, options.data, embedder, context, *finished);
+  }
+  Outcomes outcomes_of_tasks = run_tasks(suite.tasks, features, context, finished ? &*finished : nullptr);
+  std::vector<TaskResult>& results = outcomes_of_tasks.results;
+  std::vector<TaskFailure>& failures = outcomes_of_tasks.failures;
   whole.tell_of_cut_texts();
+  SuiteSummary summary;
+  if (has_sets) summary = summarize(suite, outcomes_of_tasks.tasks, results, failures);
 
-  nlohmann::json json = results_of(loaded, origin, results, failures);
+  std::vector<TaskResult> shown = results;  // cards are shared
+  if (has_sets) shown.push_back(summary.result);
+  nlohmann::json json = results_of(loaded, origin, shown, failures);
+  if (has_sets) json["suite"] = summary.json;
+  std::rotate(shown.begin(), shown.begin() + static_cast<std::ptrdiff_t>(results.size()), shown.end());  // the page begins with the means
   report::ReportHead head = head_of(loaded, run_folder, suite, origin);
   if (!options.slots.empty()) {
     json["slots"] = kept.json;
@@ -367,11 +414,15 @@ ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
   for (const TaskResult& result : results) outcomes.push_back(make_outcomes(result));
   io::write_file(out + "/samples.json", dump_utf8(report::to_json(outcomes)) + "\n");
   io::write_file(out + "/results.json", dump_utf8(json, 2) + "\n");
-  io::write_file(out + "/report.html", report::evaluation_page(head, results, failures));
-  evaluation.table = results_table(results) + "\n";
+  io::write_file(out + "/report.html", report::evaluation_page(head, shown, failures));
+  if (has_sets) {
+    io::write_file(out + "/eval_results.jsonl", summary.lines);
+    if (failures.empty()) finished->remove();
+  }
+  evaluation.table = has_sets ? summary.table : results_table(results) + "\n";
   if (!options.slots.empty()) evaluation.table += concat("slots:   ", kept.description, "\n");
   evaluation.json = std::move(json);
-  evaluation.failures = failures;
+  evaluation.failures = std::move(failures);
   return evaluation;
 }
 

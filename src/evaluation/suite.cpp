@@ -2,6 +2,7 @@
 
 #include "src/config/environment.h"
 #include "src/data/sources/tables.h"
+#include "src/evaluation/data_sets.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/config/shipped.h>
@@ -58,13 +59,22 @@ config::Node overridden(config::Node tree, const EvaluateOptions& options) {
   return tree;
 }
 
+/// Returns the file of a suite. A shipped one may be named without its folder: datacomp.
+std::string suite_file(const std::string& name) {
+  std::error_code ignored;
+  const fs::path shipped = fs::path(config::shipped_folder()) / "suites" / (name + ".yaml");
+  if (!fs::is_regular_file(name, ignored) && name.find('/') == std::string::npos && fs::is_regular_file(shipped, ignored))
+    return shipped.string();
+  return config::find_configuration(name);
+}
+
 /// Reads a suite file, which may also be a plain list of tasks.
 config::Node suite_tree(const EvaluateOptions& options) {
-  const std::string path = config::find_configuration(options.suite);
+  const std::string path = suite_file(options.suite);
   const config::Node list = config::parse_yaml(io::read_file(path), path);
   for (const auto& [name, value] : config::defaults_used(list))
     log::info(path, ": the environment variable ", name, " is not set, so the default ", value, " is used");
-  if (!list.is_sequence()) return config::load_yaml(options.suite, options.overrides);
+  if (!list.is_sequence()) return config::load_yaml(path, options.overrides);
   return config::expand_environment(overridden(config::Node::map({{"tasks", list}}), options));
 }
 
@@ -141,6 +151,13 @@ std::optional<config::ModuleSettings> run_source(const config::Node& run_config,
 
 SuiteSettings load_suite(const EvaluateOptions& options, const config::Node& run_config) {
   SuiteSettings suite = config::read<SuiteSettings>(tree_with_queries(options, run_config));
+  if (!suite.sets.empty()) {
+    if (!suite.tasks.empty()) user_error(options.suite, ": has both tasks and sets: give one of them, and no --query");
+    suite.name = fs::path(options.suite).stem().string();
+    find_data_sets(options.data, suite);
+    suite.tasks = resolve_tasks(suite.tasks, "tasks");
+    return suite;
+  }
   if (suite.tasks.empty()) user_error(options.suite, ": tasks is empty: nothing to measure");
   suite.tasks = resolve_tasks(suite.tasks, "tasks");
   if (!options.data.empty()) suite.source = source_from_text(options.data, "--data");

@@ -13,6 +13,7 @@
 #include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
+#include "tests/support/contains.h"
 #include <tessera/data/source.h>
 #include <tessera/io/atomic_file.h>
 
@@ -118,6 +119,27 @@ TEST_F(Parquet, ReadsTheColumnsOfAWebDataset) {
   EXPECT_EQ(source->get(2).captions, Captions{"picture 2"}) << "txt and json hold the same caption";
   EXPECT_EQ(source->captions(2), source->get(2).captions);
   EXPECT_EQ(source->get(2).label, 2);
+}
+
+TEST_F(Parquet, CandidatesOfWinogavilAreSamples) {
+  const auto source = indexed(
+      sources().make({"winogavil", config::parse_yaml("path: '" + table_path("winogavil-{0,1}.parquet") + "'", "source.yaml")}, "source"));
+  ASSERT_EQ(source->size(), 5 + 3 + 4 + 2);
+  EXPECT_EQ(source->describe(), concat("winogavil ", table_path("winogavil-0.parquet"), " and 1 more files, 4 instances, 14 candidates"));
+  const Sample sample = source->get(6);  // the second candidate of the second instance
+  EXPECT_EQ(sample.key, "cue 01/1/name 1");
+  EXPECT_EQ(sample.fields, R"({"associated":true,"candidate":"name 1","candidates":3,"cue":"cue 01","instance":1})");
+  const auto plain = make_parquet(rows_in("plain-0.parquet"));
+  EXPECT_EQ(sample.encoded, plain->get(2).encoded);
+  EXPECT_EQ(source->get(12).encoded, make_parquet(rows_in("plain-0.parquet"))->get(10).encoded) << "of the next file";
+  EXPECT_EQ(source->get(0).encoded, plain->get(0).encoded) << "in any order";
+  EXPECT_TRUE(contains(source->get(0).fields, R"("associated":false)"));
+  EXPECT_EQ(row_error(*source, 13), concat("no_image cue 10/3/name 1: ", table_path("winogavil-1.parquet"), ": row 0: candidate name 1 has no image bytes"));
+  const std::string error = error_of([] {
+    sources().make({"winogavil", config::parse_yaml("path: '" + table_path("plain-0.parquet") + "'", "source.yaml")},
+                   "source");
+  });
+  EXPECT_TRUE(error.starts_with(table_path("plain-0.parquet") + ": has no column cue; its columns are ")) << error;
 }
 
 TEST_F(Parquet, FileNamesAreResolvedNextToTheTable) {

@@ -6,6 +6,7 @@
 #include "src/io/tar.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
+#include "tests/support/error_of.h"
 #include <tessera/base/log.h>
 #include <tessera/data/loading/loader.h>
 
@@ -39,6 +40,50 @@ class WebDatasetMembers : public FolderTest {
     return {source, std::make_shared<ByteTokenizer>(), {.image_size = 8}, settings, {}, 5};
   }
 };
+
+/// Returns a .npy file as NumPy writes it.
+template <class T>
+std::string npy(const std::string& type, const std::string& shape, const std::vector<T>& values) {
+  std::string header = "{'descr': '" + type + "', 'fortran_order': False, 'shape': " + shape + ", }";
+  header.resize(117, ' ');
+  header += '\n';
+  std::string out = std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(header.size()) + std::string(1, '\0') + header;
+  for (const T value : values) out.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  return out;
+}
+
+TEST_F(WebDatasetMembers, NumbersOfAnNpyMemberAreFields) {
+  WebDatasetSettings settings;
+  settings.npy_fields = {"region", "year"};
+  const auto source = source_of({"long", "byte", "double", "both", "none", "more", "matrix"},
+                                {{"long.npy", npy<std::int64_t>("<i8", "(2,)", {3, 2016})},
+                                 {"byte.npy", npy<std::uint8_t>("|u1", "(2,)", {0, 200})},
+                                 {"double.npy", npy<double>("<f8", "(2,)", {1, -0.5})},
+                                 {"both.json", R"({"caption": "a cat", "year": 1})"},
+                                 {"both.npy", npy<std::int32_t>("<i4", "(2,)", {4, 2017})},
+                                 {"more.npy", npy<std::int32_t>("<i4", "(3,)", {4, 2017, 1})},
+                                 {"matrix.npy", npy<std::int32_t>("<i4", "(1, 2)", {4, 2017})}},
+                                settings);
+  EXPECT_EQ(source->get(0).fields, R"({"region":3,"year":2016})");
+  EXPECT_EQ(source->get(1).fields, R"({"region":0,"year":200})");
+  EXPECT_EQ(source->get(2).fields, R"({"region":1,"year":-0.5})");
+  EXPECT_EQ(source->get(3).fields, R"({"caption":"a cat","region":4,"year":2017})");
+  EXPECT_EQ(source->get(3).captions, Captions{"a cat"});
+  EXPECT_EQ(source->get(4).fields, "");
+  const auto error = [&](std::int64_t index) { return error_of<SampleError>([&] { source->get(index); }); };
+  EXPECT_EQ(error(5), path("a.tar") + ": sample more: its member npy has 3 numbers, but npy_fields names 2");
+  EXPECT_EQ(error(6), path("a.tar") + ": sample matrix: its member npy is not a .npy of numbers in one dimension: it has 2 dimensions");
+}
+
+TEST_F(WebDatasetMembers, AFilterReadsTheNumbersOfAnNpyMember) {
+  source_of({"a", "b", "c"}, {{"a.npy", npy<std::int64_t>("<i8", "(1,)", {3})}, {"b.npy", npy<std::int64_t>("<i8", "(1,)", {1})}});
+  const auto source = indexed(sources().make(
+      {"webdataset",
+       config::parse_yaml("{npy_fields: [region], filter: region > 1, path: " + path("a.tar") + "}", "source.yaml")},
+      "source"));
+  ASSERT_EQ(source->size(), 1);
+  EXPECT_EQ(source->get(0).key, "a");
+}
 
 TEST_F(WebDatasetMembers, JsonMayContainPythonsExtensions) {
   WebDatasetSettings settings;

@@ -87,7 +87,8 @@ const std::map<std::string, std::vector<std::int64_t>> kSamples = {{"coco_karpat
                                                                    {"mmvp", {2}},
                                                                    {"negbench", {1, 1}},
                                                                    {"spec", {4, 4}},
-                                                                   {"vl_checklist", {1, 1, 1}}};
+                                                                   {"vl_checklist", {1, 1, 1}}},
+                                                                   {"xm3600", std::vector<std::int64_t>(36, 2)}};
 
 TEST_F(Benchmarks, EverySuiteRunsOnFilesInItsLayout) {
   for (const auto& [name, samples] : kSamples) {
@@ -107,7 +108,8 @@ TEST_F(Benchmarks, EverySuiteHasAMiniature) {
     static const std::set<std::string> segmentation = {"voc20",  "voc21",      "context59", "context60",
                                                        "ade20k", "coco_stuff", "cityscapes"};  // segmentation_suites_test tests these
     const bool elsewhere =
-        name.starts_with("shapes") || name == "cifar10" || name == "imagenet" || segmentation.contains(name);
+        name.starts_with("shapes") || name == "cifar10" || name == "imagenet" || segmentation.contains(name) ||
+        name == "datacomp" || name == "vtab_probe";  // data_sets_test tests these
     EXPECT_TRUE(elsewhere || kSamples.contains(name)) << name << ": give it a miniature in " << kMiniatures;
   }
 }

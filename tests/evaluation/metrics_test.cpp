@@ -44,6 +44,25 @@ TEST(ZeroShotClassification, LeavesOutImagesWithoutALabelAndClassesWithoutImages
   EXPECT_DOUBLE_EQ(s.mean_per_class, 1.0);
 }
 
+// Classes 0, 1, 3 occur. 0: TP 1, FP 1, FN 1; 1: TP 1, FP 0, FN 1; 3: TP 0. Class 2 is predicted once and adds no term.
+TEST(ZeroShotClassification, MacroF1IsTheMeanOverTheClassesOfTheTruth) {
+  const at::Tensor labels = at::tensor({0, 0, 1, 1, 3}, at::kLong), prediction = at::tensor({0, 2, 1, 0, 1}, at::kLong);
+  EXPECT_NEAR(metrics::macro_f1(prediction, labels, 5), (2. / 4 + 2. / 4 + 0) / 3, 1e-15);
+  EXPECT_EQ(metrics::macro_f1(labels, labels, 5), 1);
+}
+
+TEST(ZeroShotClassification, TheWorstGroupHasImages) {
+  const auto shares = metrics::group_shares(at::tensor({1, 0, 1, 0, 0, 1}), at::tensor({0, 0, 0, 3, 4, 4}, at::kLong));
+  EXPECT_EQ(shares.count.size(0), 5);
+  EXPECT_NEAR(shares.share[0].item<double>(), 2. / 3, 1e-15);
+  EXPECT_EQ(shares.share[3].item<double>(), 0);
+  EXPECT_EQ(shares.share[4].item<double>(), 0.5);
+  EXPECT_EQ(shares.count[1].item<std::int64_t>(), 0);
+  EXPECT_EQ(shares.worst, 3);
+  EXPECT_EQ(metrics::group_shares(at::tensor({0, 1, 0}), at::tensor({2, 1, 1}, at::kLong)).worst, 2);
+  EXPECT_EQ(metrics::group_shares(at::tensor({1, 1}), at::tensor({4, 1}, at::kLong)).worst, 1) << "the lowest of equal groups";
+}
+
 TEST(ZeroShotClassification, NanFeaturesAreNeverRight) {
   const auto s = zero_shot_classification(rows({{kNan, 0}}), ids({0}), rows({{1, 0}, {0, 1}}), ids({0, 1}), 2, {1, 2});
   EXPECT_DOUBLE_EQ(s.topk[0], 0.0);

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <set>
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -63,6 +66,26 @@ TEST(ProbeFit, HeldOutPartIsAlwaysTheSame) {
   const at::Tensor all = at::cat({parts.validation.features, parts.rest.features}).select(1, 1);
   EXPECT_TRUE(at::equal(std::get<0>(all.sort()), std::get<0>(train.features.select(1, 1).sort())));
   EXPECT_TRUE(at::equal(hold_out(train, LinearProbeSettings()).rest.features, parts.rest.features));
+}
+
+TEST(ProbeFit, ShotsAreDrawnFromEachClass) {
+  LabeledFeatures train = clouds(40);
+  train.labels = at::tensor(std::vector<std::int64_t>(40, 0), at::kLong);
+  train.labels.narrow(0, 30, 9).fill_(2);
+  train.labels.narrow(0, 39, 1).fill_(1);
+  const HeldOut drawn = draw_shots(train, 5, 1);
+  EXPECT_TRUE(at::equal(at::bincount(drawn.rest.labels), at::tensor({5, 1, 5}, at::kLong)));
+  EXPECT_TRUE(at::equal(at::bincount(drawn.validation.labels), at::tensor({4, 0, 4}, at::kLong)));
+  const auto rows = [](const LabeledFeatures& of) {
+    const auto* values = of.features.const_data_ptr<float>();
+    std::set<float> out;
+    for (std::int64_t i = 0; i < of.features.size(0); ++i) out.insert(values[i * of.features.size(1)]);
+    return out;
+  };
+  const std::set<float> five = rows(drawn.rest), three = rows(draw_shots(train, 3, 1).rest), other = rows(draw_shots(train, 5, 2).rest);
+  EXPECT_TRUE(std::ranges::includes(five, three)) << "fewer shots are a part of more";
+  EXPECT_NE(five, other);
+  for (const float row : rows(drawn.validation)) EXPECT_FALSE(five.contains(row));
 }
 
 TEST(ProbeFit, RejectsImpossibleSettings) {

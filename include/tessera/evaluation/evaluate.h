@@ -16,18 +16,62 @@ class EmbeddingRanks;
 class RunLoss;
 struct InferenceModel;
 
-/// The contents of a suite file: a list of tasks and the data that they share.
+/// One of the data sets of a suite such as DataComp's, which are folders in CLIP_benchmark's layout below one root folder.
+struct DataSetSettings {
+  std::string name;                    // as it is published: "ImageNet 1k"
+  std::string key;                     // "vtab/caltech101"
+  std::vector<std::string> folders;    // further names that its folder may have
+  config::ModuleSettings task = {"zero_shot"};
+  std::string metric;                  // the published name of its score; empty: it has none, and counts in no mean
+  std::vector<std::string> measured = {"top1"};  // the task's metrics whose mean is the score
+  std::string group;
+  std::int64_t classes = 0;            // 0: it has none
+  std::int64_t samples = 0;
+  std::vector<std::string> npy_fields;
+};
+
+template <class Visitor>
+void fields(Visitor& v, DataSetSettings& s) {
+  v("name", s.name, "the data set's name in results");
+  v("key", s.key, "its name in the names of folders, wds_KEY_test or wds_KEY, where each / is a -");
+  v("folders", s.folders, "further names that its folder may have");
+  v("task", s.task,
+    "the task, without its data, classes and templates, which come from the folder; if it has a `source`, the folder "
+    "is not used");
+  v("metric", s.metric, "the score's published name; empty: the data set has no score and counts in no mean");
+  v("measured", s.measured, "the task's metrics whose mean is the score");
+  v("group", s.group, "the mean, besides that of all data sets, in which the score counts; empty: none");
+  v("classes", s.classes, "its number of classes; 0: it has none", config::at_least(0));
+  v("samples", s.samples, "its number of samples", config::at_least(0));
+  v("npy_fields", s.npy_fields, "names for the numbers in the samples' member npy");
+}
+
+/// What was found of a data set.
+struct FoundDataSet {
+  DataSetSettings set;
+  std::string problem;       // why its folder cannot be used; empty: it can, or it is missing
+  std::int64_t classes = 0;  // the number of class names in the folder
+  std::int64_t prompts = 0;  // the number of texts that describe classes
+  std::optional<std::size_t> task = {};  // its index in the suite's list; nullopt: it is not measured
+};
+
+/// The contents of a suite file: a list of tasks and the data that they share, or a list of data sets.
 struct SuiteSettings {
   std::vector<config::ModuleSettings> tasks;
+  std::vector<DataSetSettings> sets;
   std::optional<config::ModuleSettings> source;
   std::optional<config::ModuleSettings> train;
   std::int64_t batch_size = 64;
   std::int64_t threads = 2;
+
+  std::string name;                  // the name of the suite's file, without its ending
+  std::vector<FoundDataSet> found;   // the data sets in `sets`, in the same order; load_suite() adds their tasks to `tasks`
 };
 
 template <class Visitor>
 void fields(Visitor& v, SuiteSettings& s) {
   v("tasks", s.tasks, "tasks to run: [{name: zero_shot, ...}, ...]");
+  v("sets", s.sets, "data sets to measure instead of tasks: folders in CLIP_benchmark's layout below the folder in --data");
   v("source", s.source, "data for tasks that do not set their own `source`; null: the run's validation data");
   v("train", s.train, "training data for tasks that do not set their own `train` (linear_probe, knn); null: the run's training data");
   v("batch_size", s.batch_size, "number of images that are embedded at a time", config::at_least(1));

@@ -33,6 +33,10 @@ NpyLayout npy_layout(std::string_view file);
 /// one dimension becomes a single row. Throws SampleError `bad_regions` for other files; the message says what was found.
 NpyMatrix read_npy(std::string_view file);
 
+/// Returns the numbers of a .npy file of one dimension, whose type may be any of little-endian integers, floats and booleans. Throws
+/// SampleError `bad_fields` for other files; the message begins with `what`, the file's name in messages.
+std::vector<double> read_npy_numbers(std::string_view file, const std::string& what);
+
 /// Sets a sample's region features [R, F] from a file's bytes, which may be a .npy (see read_npy) or a safetensors file with float16,
 /// bfloat16, float32 or float64. `tensor` is the name of the tensor in a safetensors file; if it is empty, the first tensor is read. Throws
 /// SampleError `bad_regions` for other bytes; the message says what was found.

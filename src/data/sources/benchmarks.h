@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "src/data/formats/paths.h"
 #include <tessera/config/file_path.h>
 #include <tessera/data/source.h>
 
@@ -163,5 +164,24 @@ void fields(Visitor& v, ImageFolderSettings& s) {
 }
 
 std::shared_ptr<IndexedSource> make_image_folder(const ImageFolderSettings& settings);
+
+/// WinoGAViL (Bitton et al. 2022) in Parquet files with the columns of its copy on Hugging Face's Hub: `cue`, `candidates` (names),
+/// `candidate_images` (the images of these names, as bytes or {bytes, path}) and `associations` (the names that belong to the cue). A
+/// sample is one candidate of an instance (a row); the candidates of an instance follow one another. Its key is CUE/NUMBER/NAME, with the
+/// row's number, and its fields are {"instance", "cue", "candidates" (their number), "candidate",
+/// "associated"}.
+struct WinogavilSettings {
+  PathList path;
+};
+
+template <class Visitor>
+void fields(Visitor& v, WinogavilSettings& s) {
+  v("path", s.path,
+    "Parquet files with the columns cue, candidates, candidate_images and associations: one file, a list, a pattern or "
+    "a folder");
+}
+
+/// Throws UserError also if a column is missing, or if a row has not one image for each name.
+std::shared_ptr<IndexedSource> make_winogavil(const WinogavilSettings& settings);
 
 }  // namespace tessera

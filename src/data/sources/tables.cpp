@@ -147,9 +147,9 @@ class CsvFiles : public RowFiles {
 class JsonRow : public ListRow {
  public:
   explicit JsonRow(Json item) : item_(std::move(item)) {}
-  Json value(const std::string& name) const override { return item_.is_object() ? item_.value(name, Json()) : Json(); }
-  Json filter_value(const std::string& name) const override { return json_member(item_, name); }
-  bool has(const std::string& name) const override { return item_.contains(name); }
+  Json value(const std::string& name) const override { return json_member(item_, name); }
+  Json filter_value(const std::string& name) const override { return value(name); }
+  bool has(const std::string& name) const override { return item_.contains(name) || !value(name).is_null(); }
   std::vector<std::string> names() const override { return json_names(item_, 20); }
 
  private:

@@ -55,4 +55,18 @@ ZeroShotScores ZeroShotMeter::scores() const {
   return out;
 }
 
+double macro_f1(const at::Tensor& prediction, const at::Tensor& labels, std::int64_t num_classes) {
+  const auto count = [&](const at::Tensor& of) { return at::bincount(of, {}, num_classes).to(at::kDouble); };
+  const at::Tensor truth = count(labels), predicted = count(prediction), hits = count(labels.masked_select(labels.eq(prediction)));
+  return (2 * hits / (truth + predicted)).masked_select(truth.gt(0)).mean().item<double>();
+}
+
+GroupShares group_shares(const at::Tensor& hits, const at::Tensor& groups) {
+  GroupShares out;
+  out.count = at::bincount(groups);
+  out.share = at::bincount(groups, hits.to(at::kDouble)) / out.count;
+  out.worst = at::nan_to_num(out.share, INFINITY).argmin().item<std::int64_t>();
+  return out;
+}
+
 }  // namespace tessera::metrics

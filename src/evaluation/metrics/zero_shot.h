@@ -35,4 +35,17 @@ class ZeroShotMeter {
 /// or a row of zeros for a class without prompts. prompt_features: float [M, D]. prompt_class: int64 [M] in 0..num_classes-1.
 at::Tensor class_embeddings(const at::Tensor& prompt_features, const at::Tensor& prompt_class, std::int64_t num_classes);
 
+/// Returns the mean over the classes in `labels` of 2 TP / (2 TP + FP + FN), where FP counts over all images (scikit-learn's f1_score with
+/// average="macro" and labels=unique(labels), as WILDS measures iWildCam). prediction and labels: int64 [N], N > 0, in 0..num_classes-1.
+double macro_f1(const at::Tensor& prediction, const at::Tensor& labels, std::int64_t num_classes);
+
+/// The means of `hits` over the images of each group, and their number. A group is a number from 0.
+struct GroupShares {
+  at::Tensor share;        // [G] double; NaN for a group without images
+  at::Tensor count;        // [G] int64
+  std::int64_t worst = 0;  // the group with the smallest share; the lowest of equally small ones
+};
+/// hits: [N], 0 or 1 of any type; groups: int64 [N], N > 0, not negative.
+GroupShares group_shares(const at::Tensor& hits, const at::Tensor& groups);
+
 }  // namespace tessera::metrics

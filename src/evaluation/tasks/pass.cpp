@@ -14,6 +14,7 @@
 #include "src/evaluation/metrics/sparse.h"
 #include "src/evaluation/rank_embedder.h"
 #include "src/evaluation/tasks/pass.h"
+#include "src/evaluation/tasks/placeholder.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/data/stream.h>
@@ -34,8 +35,9 @@ void check_finite(const at::Tensor& rows, const std::function<std::string(std::s
 }
 
 std::string filled(std::string form, const std::string& name) {
-  for (std::size_t at = form.find("{}"); at != std::string::npos; at = form.find("{}", at + name.size()))
-    form.replace(at, 2, name);
+  const std::string place = placeholder_of(form);
+  for (std::size_t at = form.find(place); at != std::string::npos; at = form.find(place, at + name.size()))
+    form.replace(at, place.size(), name);
   return form;
 }
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include <ATen/ATen.h>
@@ -12,6 +13,7 @@ namespace tessera {
 namespace {
 
 std::optional<config::Problem> check_adamw_probe(const LinearProbeSettings& settings) {
+  if (!settings.shots.empty()) return config::Problem{"shots", "belong to solver: lbfgs; leave them out with adamw"};
   if (settings.l2) return config::Problem{"l2", "belongs to solver: lbfgs; with adamw set weight_decays"};
   for (const auto& [key, list] : {std::pair("learning_rates", settings.learning_rates), {"weight_decays", settings.weight_decays}})
     if (list.empty()) return config::Problem{key, "is empty: give at least one"};
@@ -73,6 +75,21 @@ HeldOut hold_out(const LabeledFeatures& train, const LinearProbeSettings& settin
                " instead, or another share");
   const std::vector<std::int64_t> order = shuffled(count, 0);
   return {select_rows(train, {order.begin(), order.begin() + held}), select_rows(train, {order.begin() + held, order.end()})};
+}
+
+HeldOut draw_shots(const LabeledFeatures& train, std::int64_t shots, std::int64_t seed) {
+  constexpr std::int64_t kMostValidation = 4;
+  std::vector<std::int64_t> order(static_cast<std::size_t>(train.labels.size(0)));
+  std::iota(order.begin(), order.end(), 0);
+  Random(static_cast<std::uint64_t>(seed), Purpose::shuffle).shuffle(order);
+  std::map<std::int64_t, std::int64_t> seen;  // by class
+  std::vector<std::int64_t> rest, validation;
+  for (const std::int64_t row : order) {
+    const std::int64_t earlier = seen[train.labels[row].item<std::int64_t>()]++;
+    if (earlier < shots) rest.push_back(row);
+    if (earlier >= shots && earlier < shots + std::min(shots, kMostValidation)) validation.push_back(row);
+  }
+  return {select_rows(train, validation), select_rows(train, rest)};
 }
 
 AdamwChoice fit_with_adamw(const LabeledFeatures& train, std::int64_t classes, const LinearProbeSettings& settings) {

@@ -20,6 +20,8 @@ struct LinearProbeSettings : TrainTestData {
   std::vector<double> weight_decays = {0.0, 0.0001, 0.01};
   std::int64_t epochs = 10;
   std::int64_t batch_size = 64;
+  std::vector<std::int64_t> shots;
+  std::int64_t shot_seeds = 3;
 };
 
 template <class Visitor>
@@ -42,6 +44,12 @@ void fields(Visitor& v, LinearProbeSettings& s) {
   v("weight_decays", s.weight_decays, "with solver: adamw, weight decays to try", config::at_least(0));
   v("epochs", s.epochs, "with solver: adamw, number of passes over train", config::at_least(1));
   v("batch_size", s.batch_size, "with solver: adamw, number of samples per update", config::at_least(1));
+  v("shots", s.shots,
+    "also fit on so many training images of each class, for each of these numbers (few-shot classification, [1, 5, 10, "
+    "20]). Without l2, its "
+    "value is the best on min(shots, 4) other images of each class (CoOp, Zhou et al. 2022)",
+    config::at_least(1));
+  v("shot_seeds", s.shot_seeds, "number of random draws of these images, whose accuracies are averaged", config::at_least(1));
 }
 std::optional<config::Problem> validate(const LinearProbeSettings& settings);
 
@@ -58,6 +66,10 @@ struct HeldOut {
   LabeledFeatures rest;
 };
 HeldOut hold_out(const LabeledFeatures& train, const LinearProbeSettings& settings);
+
+/// Draws `shots` samples of each class as the rest, and min(shots, 4) other samples of each class for validation; fewer of classes that
+/// have fewer. A draw of fewer shots is a part of a draw of more shots with the same seed.
+HeldOut draw_shots(const LabeledFeatures& train, std::int64_t shots, std::int64_t seed);
 
 /// A classifier fitted by AdamW, with the learning rate and weight decay that were best on a held-out part of the training data.
 struct AdamwChoice {

@@ -1,4 +1,5 @@
 // The tasks linear_probe and knn, which classify test images with the features and labels of a training set.
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -76,6 +77,8 @@ class LinearProbeTask final : public ClassifierTask<LinearProbeSettings> {
       measure_adamw(data, result);
     else
       measure_lbfgs(data, result);
+    const auto l2 = std::ranges::find(result.metrics, std::string("l2"), &std::pair<std::string, double>::first);
+    for (const std::int64_t shots : settings_.shots) measure_shots(data, shots, l2->second, result);
     return result;
   }
 
@@ -83,12 +86,33 @@ class LinearProbeTask final : public ClassifierTask<LinearProbeSettings> {
   void measure_lbfgs(const TrainAndTest& data, TaskResult& result) const {
     double l2 = settings_.l2.value_or(0);
     double held_out = -1;
-    if (!settings_.l2) std::tie(l2, held_out) = sweep(data.train, data.classes);
+    if (!settings_.l2) std::tie(l2, held_out) = sweep(hold_out(data.train, settings_), data.classes);
     const auto scores = metrics::linear_probe_lbfgs(data.train.features, data.train.labels, data.test.features,
                                                     data.test.labels, data.classes, l2);
     add_scores(scores.test_prediction.eq(data.test.labels), scores.test_top1, scores.train_top1, scores.test_log_loss, result);
     result.add_number("l2", l2);
     if (held_out >= 0) result.add_share("validation_top1", held_out);
+  }
+
+  /// Adds the mean accuracy of classifiers that are fitted on so many images of each class, and its standard deviation over the draws.
+  /// `whole_l2` is the penalty of the classifier of all images, for draws that leave no images to choose another on.
+  void measure_shots(const TrainAndTest& data, std::int64_t shots, double whole_l2, TaskResult& result) const {
+    std::vector<at::Tensor> right;  // [images] of each draw
+    for (std::int64_t seed = 0; seed < settings_.shot_seeds; ++seed) {
+      const HeldOut drawn = draw_shots(data.train, shots, seed);
+      const bool can_choose = !settings_.l2 && drawn.validation.labels.numel() > 0;
+      const double l2 = can_choose ? sweep(drawn, data.classes).first : whole_l2;
+      if (!can_choose && !settings_.l2 && seed == 0)
+        result.notes.push_back(concat("shots_", shots, ": no class has more than ", shots, " training images, so l2 is that of all images"));
+      const auto fit = metrics::fit_logistic_regression(drawn.rest.features, drawn.rest.labels, data.classes, l2);
+      right.push_back(metrics::predict(fit, data.test.features).eq(data.test.labels).to(at::kDouble));
+    }
+    const at::Tensor all = at::stack(right), shares = all.mean(1);
+    const std::string name = concat("shots_", shots, "_top1");
+    add_share(name, all.mean().item<double>(), {.part = all.mean(0)}, result);
+    result.chance[name] = 1 / static_cast<double>(data.classes);
+    if (settings_.shot_seeds > 1)
+      result.add_share(concat("shots_", shots, "_deviation"), shares.std(/*unbiased=*/true).item<double>(), MetricRule::Better::neither);
   }
 
   void measure_adamw(const TrainAndTest& data, TaskResult& result) const {
@@ -106,13 +130,13 @@ class LinearProbeTask final : public ClassifierTask<LinearProbeSettings> {
     result.add_number("log_loss", log_loss, MetricRule::Better::lower);
   }
 
-  /// Returns the l2 with the best accuracy on the held-out part of `train`, and that accuracy.
-  std::pair<double, double> sweep(const LabeledFeatures& train, std::int64_t classes) const {
+  /// Returns the l2 with the best accuracy on the validation part, and that accuracy.
+  static std::pair<double, double> sweep(const HeldOut& parts, std::int64_t classes) {
     constexpr std::int64_t kPoints = 97;
     const auto l2_at = [](std::int64_t index) {
       return std::pow(10.0, -6.0 + 8.0 * static_cast<double>(index) / (kPoints - 1));
     };
-    const auto [validation, rest] = hold_out(train, settings_);
+    const auto& [validation, rest] = parts;
 
     // Each fit starts from the solution for the nearest l2. A loose tolerance is enough, because only accuracies are compared.
     std::map<std::int64_t, metrics::LogisticRegression> fits;
@@ -155,7 +179,8 @@ void add_linear_probe(TaskRegistry& list) {
   add_task<LinearProbeTask>(
       list, "linear_probe", "logistic regression on image embeddings (CLIP)",
       "top1: the share of images that a logistic regression on embeddings, fitted on the training data, classifies correctly. "
-      "log_loss: its mean cross-entropy on them. l2: its regularization. lr, weight_decay: those of AdamW, if AdamW fitted it.");
+      "log_loss: its mean cross-entropy on them. l2: its regularization. lr, weight_decay: those of AdamW, if AdamW fitted it. "
+      "shots_K_top1: the same for classifiers fitted on K training images of each class, averaged over the draws of these images.");
 }
 
 void add_knn(TaskRegistry& list) {

@@ -15,7 +15,8 @@ namespace tessera {
 using AddTask = void(TaskRegistry& list);
 AddTask add_zero_shot, add_retrieval, add_k_precision, add_segmentation, add_linear_probe, add_segmentation_probe, add_depth_probe,
     add_knn, add_hard_negatives, add_fgovd, add_options, add_slot_mask, add_slots, add_interpretability, add_tokens,
-    add_token_group_iou, add_feature_map, add_grad_cam, add_words, add_query, add_validation_loss, add_captions, add_referring;
+    add_token_group_iou, add_feature_map, add_grad_cam, add_words, add_query, add_validation_loss, add_captions, add_referring,
+    add_winogavil, add_faces;
 
 namespace {
 
@@ -80,7 +81,8 @@ TaskRegistry& evaluation_tasks() {
     for (AddTask* const add :
          {add_zero_shot, add_retrieval, add_k_precision, add_segmentation, add_linear_probe, add_segmentation_probe, add_depth_probe,
           add_knn, add_hard_negatives, add_fgovd, add_options, add_slot_mask, add_slots, add_interpretability, add_tokens,
-          add_token_group_iou, add_feature_map, add_grad_cam, add_words, add_query, add_validation_loss, add_captions, add_referring})
+          add_token_group_iou, add_feature_map, add_grad_cam, add_words, add_query, add_validation_loss, add_captions, add_referring,
+          add_winogavil, add_faces})
       add(list);
     return list;
   }();

@@ -2,6 +2,7 @@
 
 #include "src/base/printable.h"
 #include "src/data/formats/data_files.h"
+#include "src/evaluation/tasks/placeholder.h"
 #include "src/evaluation/tasks/task_settings.h"
 #include <tessera/base/text.h>
 #include <tessera/config/file_path.h>
@@ -15,7 +16,7 @@ TextList config::Value<TextList>::read(const Node& node, const std::string& path
     return out;
   }
   const std::string text = Value<std::string>::read(node, path, {});
-  if (text.find("{}") != std::string::npos) return {text};  // the text itself is a template, not a file's name
+  if (text.find(placeholder_of(text)) != std::string::npos) return {text};  // the text itself is a template, not a file's name
   const FilePath file = Value<FilePath>::read(node, path, {});
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(file.name, ignored)) {
@@ -31,7 +32,7 @@ std::optional<config::Problem> check_templates(const TextList& templates) {
   if (templates.items.empty())
     return config::Problem{"templates", "is empty: give at least one, such as \"a photo of a {}.\""};
   for (std::size_t i = 0; i < templates.items.size(); ++i) {
-    if (templates.items[i].find("{}") == std::string::npos) {
+    if (templates.items[i].find(placeholder_of(templates.items[i])) == std::string::npos) {
       return config::Problem{"templates", concat("template ", i + 1, ", \"", printable(templates.items[i]),
                                                  "\", has no {} where the class name goes")};
     }

@@ -8,6 +8,7 @@
 #include "src/objectives/stored_teacher.h"
 #include <tessera/base/error.h>
 #include <tessera/data/tokenizers/tokenizer.h>
+#include <tessera/evaluation/evaluate.h>
 #include <tessera/evaluation/task.h>
 #include <tessera/models/adaptation.h>
 #include <tessera/models/registry.h>
@@ -77,6 +78,7 @@ void nested_groups(std::ostringstream& out) {
   append<EmaSettings>(rows, "training.ema");
   append<KeepBestSettings>(rows, "checkpoint.keep_best");
   append<MixtureComponentSettings>(rows, "sources[i]");
+  append<DataSetSettings>(rows, "sets[i]");
   append<RotarySettings>(rows, "rotary");
   append<LeffSettings>(rows, "leff");
   append<LocalAttentionSettings>(rows, "local");

@@ -143,6 +143,19 @@ def write_ids():
     numpy.save(FOLDER / "ids_wrong.npy", numpy.arange(5))
 
 
+def write_winogavil():
+    """Writes two files of instances of WinoGAViL, in row groups of 2 rows. The last candidate of the last instance has no image."""
+    for number, sizes in enumerate(([5, 3, 4], [2])):
+        instances = []
+        for i, size in enumerate(sizes):
+            names = [f"name {k}" for k in range(size)]
+            images = [{"bytes": picture(10 * number + i + k), "path": f"{k}.png"} for k in range(size)]
+            instances.append({"cue": f"cue {number}{i}", "candidates": names, "candidate_images": images, "associations": names[1:3]})
+        if number == 1:
+            instances[-1]["candidate_images"][-1]["bytes"] = None
+        parquet.write_table(pyarrow.Table.from_pylist(instances), FOLDER / f"winogavil-{number}.parquet", row_group_size=2)
+
+
 def main():
     write_plain()
     write_hugging_face()
@@ -152,6 +165,7 @@ def main():
     write_bomb()
     write_side_table()
     write_ids()
+    write_winogavil()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@
 #include "src/base/printable.h"
 #include "src/data/formats/json_values.h"
 #include "src/data/formats/data_files.h"
+#include "src/data/formats/regions.h"
 #include "src/base/in_threads.h"
 #include "src/io/stand_in.h"
 #include <tessera/base/error.h>
@@ -22,6 +23,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view kJsonField = "json.";  // "json.summary" means the field summary of the json member
+const std::string kNpy = "npy";  // the member that npy_fields names the numbers of
 constexpr std::size_t kIndexThreads = 8;
 constexpr std::chrono::seconds kTellEvery{10};
 
@@ -173,8 +175,22 @@ ShardIndex index_shards(const std::vector<std::string>& paths, const std::string
   return index;
 }
 
+void add_npy_fields(const std::vector<std::string>& names, std::string_view npy, Json& fields) {
+  if (!fields.is_null() && !fields.is_object()) return;
+  const std::vector<double> numbers = read_npy_numbers(npy, "its member npy");
+  if (numbers.size() != names.size())
+    throw SampleError("bad_fields", concat("its member npy has ", numbers.size(), " numbers, but npy_fields names ", names.size()));
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto whole = static_cast<std::int64_t>(numbers[i]);
+    fields[names[i]] = static_cast<double>(whole) == numbers[i] ? Json(whole) : Json(numbers[i]);
+  }
+}
+
 const Json& ShardRow::json() const {
-  if (!json_) json_ = has("json") ? parse_python_json(read("json")) : Json();
+  if (!json_) {
+    json_ = has("json") ? parse_python_json(read("json")) : Json();
+    if (npy_fields != nullptr && !npy_fields->empty() && has(kNpy)) add_npy_fields(*npy_fields, read(kNpy), *json_);
+  }
   return *json_;
 }
 
@@ -220,13 +236,15 @@ ShardMapper::ShardMapper(const WebDatasetSettings& given, const std::string& fir
           {.name = "webdataset " + first_shard,
            .side_prefix = std::string(kJsonField),
            .break_hint = ": for text members, caption_lines: true makes each line a caption"}),
-      caption_lines_(given.caption_lines) {}
+      caption_lines_(given.caption_lines),
+      npy_fields_(given.npy_fields) {}
 
 template <class Read>
 Sample ShardMapper::read(ShardRow& row, const Read& read) const {
   Sample sample;
   sample.key = row.key;
   row.splits_lines = caption_lines_;
+  row.npy_fields = &npy_fields_;
   read_at(concat(row.shard, ": sample ", row.key), row.key, [&] { read(row, sample); });
   return sample;
 }

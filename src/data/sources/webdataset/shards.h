@@ -81,11 +81,16 @@ class ShardRow : public Row {
 
   const std::string shard, key;
   bool splits_lines = false;  // whether value() makes each line of a member a text of its own
+  const std::vector<std::string>* npy_fields = nullptr;  // WebDatasetSettings::npy_fields; null: none
 
  private:
   const nlohmann::json& json() const;  // the json member, parsed at the first use; null if there is none
   mutable std::optional<nlohmann::json> json_;
 };
+
+/// Adds the numbers of a member npy to a sample's fields under these names. `fields` is null or an object; anything else is left as it is.
+/// Throws SampleError `bad_fields` if there is not one name for each number.
+void add_npy_fields(const std::vector<std::string>& names, std::string_view npy, nlohmann::json& fields);
 
 /// Makes samples from the rows of shards.
 class ShardMapper {
@@ -110,6 +115,7 @@ class ShardMapper {
 
   RowMapper rows_;
   bool caption_lines_;
+  std::vector<std::string> npy_fields_;
 };
 
 /// A tar file to read. A remote one is fetched as a whole, and its local copy exists as long as this object; or, if `whole` is false and

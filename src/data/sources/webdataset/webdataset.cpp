@@ -207,11 +207,17 @@ class WebDataset : public IndexedSource, public FieldSource {
     }
   }
 
-  // Returns a sample's json member; null if there is none or it is not JSON.
-  static nlohmann::json make_json(const ShardSample& sample, const ShardFile& file) {
-    const ShardMember* member = sample.find("json");
-    if (member == nullptr) return nullptr;
-    nlohmann::json out = parse_python_json(file.read(member->offset, member->size));
+  // Returns the fields of a sample's json and npy members; null if there is neither, or if one of them is damaged.
+  nlohmann::json make_json(const ShardSample& sample, const ShardFile& file) const {
+    const auto bytes = [&](const ShardMember& member) { return file.read(member.offset, member.size); };
+    nlohmann::json out;
+    if (const ShardMember* member = sample.find("json")) out = parse_python_json(bytes(*member));
+    try {
+      if (const ShardMember* member = sample.find("npy"); member != nullptr && !settings_.npy_fields.empty())
+        add_npy_fields(settings_.npy_fields, bytes(*member), out);
+    } catch (const SampleError&) {
+      return nullptr;
+    }
     return out.is_discarded() ? nlohmann::json(nullptr) : out;
   }
 

@@ -61,6 +61,7 @@ struct WebDatasetSettings : RowSettings {
   }
   std::vector<std::string> json_captions = {"caption", "captions"};
   bool caption_lines = false;
+  Names npy_fields;
   IndexPlace index_cache = {"beside"};
   std::int64_t open_shards = 8;
   StreamSettings stream;
@@ -75,6 +76,10 @@ void fields(Visitor& v, WebDatasetSettings& s) {
     "fields of the json member that hold a caption or a list of captions, in addition to the members in caption_keys; text_fields, "
     "negatives_keys and regions_keys name fields of the json member, too");
   v("caption_lines", s.caption_lines, "make each line of a caption member a caption of its own");
+  v("npy_fields", s.npy_fields,
+    "names for the numbers in the member npy, in their order (DataComp's metadata of groups, such as region and year); "
+    "they become fields of "
+    "the sample, as those of the json member are");
   v("index_cache", s.index_cache,
     "where the indices of shards are stored for the next start: beside (SHARD.index, next to the shard; for remote shards, in "
     "data.cache.folder), a folder, or off");
