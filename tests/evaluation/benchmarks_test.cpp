@@ -87,7 +87,7 @@ const std::map<std::string, std::vector<std::int64_t>> kSamples = {{"coco_karpat
                                                                    {"mmvp", {2}},
                                                                    {"negbench", {1, 1}},
                                                                    {"spec", {4, 4}},
-                                                                   {"vl_checklist", {1, 1, 1}}},
+                                                                   {"vl_checklist", {1, 1, 1}},
                                                                    {"xm3600", std::vector<std::int64_t>(36, 2)}};
 
 TEST_F(Benchmarks, EverySuiteRunsOnFilesInItsLayout) {
