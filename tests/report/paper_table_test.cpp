@@ -158,6 +158,16 @@ TEST(PaperTable, TheTestOverSamplesIsThePairedBootstrapOfTheMeansOverSeeds) {
   }
 }
 
+TEST(PaperTable, RowsWithDifferentNumbersOfSeedsAreComparedByTheirMeans) {
+  std::vector<ComparedRun> runs;
+  for (const auto& [name, seeds] : {std::pair("a", 1), std::pair("b", 3)})
+    for (int seed = 0; seed < seeds; ++seed) {
+      runs.push_back(run_of(concat(name, "_seed", seed), name, seed, {{"top1", 0.5}}));
+      add_outcomes(runs.back(), 40, 20);
+    }
+  EXPECT_EQ(paper_table(runs, {.baseline = "a"}).rows[1].cells[0].differs_over_samples, false);
+}
+
 TEST(PaperTable, SaysWhatIsMissingAndWhatCouldNotBeTested) {
   std::vector<ComparedRun> runs = {run_of("a_seed0", "a", 0, {{"top1", 0.5}}), run_of("a_seed1", "a", 1, {{"top1", 0.6}}),
                                    run_of("b_seed0", "b", 0, {{"top1", 0.7}}), run_of("b_seed1", "b", 1, {}),
