@@ -28,7 +28,8 @@ std::string first_fault(const std::map<std::string, std::string>& objects) {
   const std::string folder = "/b/run/checkpoints/";
   for (const auto& [path, manifest] : objects) {
     if (!path.starts_with(folder) || !path.ends_with("/manifest.json")) continue;
-    for (const auto& [name, facts] : nlohmann::json::parse(manifest).at("files").items()) {
+    const nlohmann::json files = nlohmann::json::parse(manifest).at("files");
+    for (const auto& [name, facts] : files.items()) {
       const auto file = objects.find(fs::path(path).parent_path() / name);
       if (file == objects.end()) return path + " names " + name + ", which does not exist";
       if (file->second.size() != facts.at("bytes").get<std::size_t>()) return path + " names another " + name;
