@@ -44,7 +44,7 @@ ListedImage bad_item(const JsonItem& item, const UserError& error) {
 }
 
 std::string find_image(const std::string& folder, const std::string& name) {
-  if (remote::is_remote(remote::joined(folder, name))) return name;
+  if (remote::is_remote(folder)) return name;
   const std::string last = fs::path(name).filename().string();
   std::vector<std::string> candidates = {name, last};
   if (!fs::path(last).has_extension()) {
