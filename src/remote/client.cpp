@@ -296,7 +296,7 @@ const Client::HubFolder& Client::hub_folder(const std::string& address) {
       request.url = url;
       const HttpReply reply = exchange(address, request);
       if (!reply.ok()) hub::fail(address, reply);
-      std::ranges::move(hub::parse_tree(reply.body), std::back_inserter(*files));
+      std::ranges::move(hub::parse_tree(reply.body, url), std::back_inserter(*files));
       if (hub::next_page(reply) == url) user_error(address, ": the server repeats a page of its list of files");
       url = hub::next_page(reply);
     }

@@ -105,15 +105,15 @@ std::string next_page(const HttpReply& reply) {
   return {};
 }
 
-Files parse_tree(const std::string& json) {
+Files parse_tree(const std::string& json, const std::string& url) {
   const Json page = Json::parse(json, nullptr, false);
-  if (!page.is_array()) user_error("expected a list of files, got ", printable(json, 60));
+  if (!page.is_array()) user_error(url, ": expected a list of files, got ", printable(json, 60));
   Files out;
   for (const Json& item : page) {
     if (text_in(item, "type") != "file") continue;
     const auto large = item.find("lfs"), size = item.find("size");
     const bool is_large = large != item.end() && large->is_object();
-    if (size == item.end() || !size->is_number_unsigned()) user_error("expected the size of ", printable(text_in(item, "path")));
+    if (size == item.end() || !size->is_number_unsigned()) user_error(url, ": expected the size of ", printable(text_in(item, "path")));
     out.emplace_back(text_in(item, "path"), ObjectState{size->get<std::uint64_t>(), text_in(is_large ? *large : item, "oid")});
   }
   return out;

@@ -35,8 +35,8 @@ std::string tree_url(const Address& folder, const std::string& commit);
 std::string next_page(const HttpReply& reply);
 
 using Files = std::vector<std::pair<std::string, ObjectState>>;  // by path
-/// Parses a page of such a list. The version of a large file is its SHA-256. Throws UserError if the text is none.
-Files parse_tree(const std::string& json);
+/// Parses a page of such a list. The version of a large file is its SHA-256. Throws UserError naming the URL if the text is none.
+Files parse_tree(const std::string& json, const std::string& url);
 
 /// Throws the error of a reply that is no success.
 [[noreturn]] void fail(const std::string& address, const HttpReply& reply);

@@ -210,7 +210,14 @@ TEST_F(Hub, ErrorsSayWhatToDo) {
   });
   EXPECT_EQ(error_of([] { store()->look_up("hf://o/n/a"); }),
             "hf://o/n/a: access is denied (HTTP 403: this token cannot read it): set HF_TOKEN to a token that may read it");
+  server_.answer([this](const ServerRequest& request) -> Reply {
+    return request.path.find("/tree/") == std::string::npos ? answer(request) : ServerReply{.body = "<html>"};
+  });
+  EXPECT_EQ(error_of([] { store()->look_up("hf://o/n/x/a"); }),
+            concat(server_.url(), "/api/models/o/n/tree/", kFirst, "/x: expected a list of files, got <html>"));
   server_.answer([this](const ServerRequest& request) { return answer(request); });
+  use_settings({.size_mb = 1});  // forgets the commit
+  use_settings(settings());
   token_ = "right";
   variables_.set("HF_TOKEN", "wrong");
   EXPECT_EQ(error_of([] { store()->look_up("hf://o/n/a"); }),
