@@ -319,6 +319,7 @@ void print_plan(const SuiteSettings& suite, const std::string& root, const Embed
                 const FinishedTasks& finished) {
   Names missing, kept, lines;
   std::optional<Speed> speed;
+  std::set<std::string> seen;  // fingerprints of the data so far
   double total = 0;
   std::int64_t images = 0, sets = 0;
   for (const FoundDataSet& found : suite.found) {
@@ -331,10 +332,12 @@ void print_plan(const SuiteSettings& suite, const std::string& root, const Embed
       continue;
     }
     try {
-      const std::int64_t size = sources().make(Choice::read(*task.settings.find("source"), "source", {}), "source")->size();
+      const auto source = sources().make(Choice::read(*task.settings.find("source"), "source", {}), "source");
+      const bool is_new = seen.insert(to_json(compute_fingerprints(*source))).second;  // languages may share their images
+      const std::int64_t size = is_new ? source->size() : 0;
       if (!speed) speed = measure_speed(task, embedder, context);
       const double seconds = static_cast<double>(size) * speed->image + static_cast<double>(found.prompts) * speed->text;
-      lines.push_back(concat("  ", found.set.name, ": ", with_thousands(size), " images, ",
+      lines.push_back(concat("  ", found.set.name, ": ", with_thousands(source->size()), " images, ",
                              with_thousands(found.prompts), " prompts, about ", format_duration(seconds)));
       total += seconds;
       images += size;

@@ -302,7 +302,7 @@ TEST_F(DataSets, MayHaveSourcesOfTheirOwn) {
   write_suite(suite);
   options.data = "";
   EXPECT_EQ(run_and_read(), 0);
-  EXPECT_TRUE(contains(plan, "2 of 2 data sets are there")) << plan;
+  EXPECT_TRUE(contains(plan, "2 of 2 data sets are there; 2 images are to be embedded")) << plan;
   const nlohmann::json json = results();
   for (const char* language : {"de", "fr"}) EXPECT_EQ(set_of(json, language).at("status"), "measured") << language;
   EXPECT_EQ(json.at("tasks").at(0).at("texts"), 2);
