@@ -11,7 +11,7 @@ epoch       an epoch through a proxy that adds 20 ms to each request, answers so
             the bytes and the retries.
 processes   four processes share a cache that holds a quarter of the shards: its files never take more than its limit.
 kills       a process is killed with SIGKILL at --kills random moments; the next one finds no incomplete file, and reads all samples.
-runs        a trainer with run.folder in the store is killed with SIGKILL at --kills random moments, most of them during uploads, and each
+runs        a run whose run.folder is in the store is killed with SIGKILL at --kills random moments, most of them during uploads, and each
             time resumes from the store, every second time without local files. At each moment, all checkpoints that a reader sees in the
             store are whole, and the model at the end is the one of a run without kills, bit for bit.
 
