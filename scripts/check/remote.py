@@ -8,7 +8,7 @@ signatures  the tests SigningServer of remote_tests pass against SeaweedFS, whic
 https       shards are read through TLS if the certificate is known; otherwise one line says why not.
 epoch       an epoch through a proxy that adds 20 ms to each request, answers some with 503, cuts some connections and changes some
             bytes: the samples are the same, byte for byte. Prints the rates of local and remote epochs, without and with local copies, and
-            the bytes and the retries.
+            the bytes and the retries; and what it takes to continue in the middle of an epoch.
 processes   four processes share a cache that holds a quarter of the shards: its files never take more than its limit.
 kills       a process is killed with SIGKILL at --kills random moments; the next one finds no incomplete file, and reads all samples.
 runs        a run whose run.folder is in the store is killed with SIGKILL at --kills random moments, most of them during uploads, and each
@@ -326,9 +326,9 @@ class Check:
             self.report(False, f"exit code {process.returncode}: {error.strip().splitlines()[-1:]}")
         return out
 
-    def reader(self, path, **options):
+    def reader(self, path, first=0, **options):
         return self.start("read", "--source", "webdataset", "--set", f"path={path}", "--set", "open_shards=4", "--image-size", "32",
-                          "--loader", "batch_size=8", "--json", **options)
+                          "--loader", "batch_size=8", "--from-sample", str(first), "--json", **options)
 
     def read(self, path, **options):
         return json.loads(self.finish(self.reader(path, **options)) or "{}")
@@ -381,6 +381,13 @@ class Check:
                   f"{row['cache_hits']:,} reads of copies  {row['cache_misses']:,} waited", flush=True)
         self.report(len({row["samples"] for _, row in rows}) == 1, "epoch: as many samples")
         self.report(rows[2][1]["fetched_bytes"] == 0, "epoch: nothing is fetched twice")
+        shutil.rmtree(self.folder / "cache" / "objects")
+        self.proxy.faults = 0.0
+        half = self.arguments.shards * EACH // 2 // 8 * 8
+        row = self.read(self.remote, first=half)
+        self.report(row.get("samples") == rows[0][1]["samples"] - half and row["fetched_bytes"] < 0.9 * self.size,
+                    f"epoch: continued in its middle, without copies: the first batch after {row.get('first_batch_seconds', 0):.2f} s, "
+                    f"{row.get('fetched_bytes', 0) / 2**20:.1f} of {self.size / 2**20:.1f} MiB are fetched")
         self.proxy.latency = self.proxy.faults = 0.0
 
     def bytes_in(self, cache):

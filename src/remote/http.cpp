@@ -27,6 +27,8 @@ HttpReply send(const HttpRequest& request) {
              ": this build of Tessera cannot read remote addresses: install libcurl4-openssl-dev and build it again, or copy the files");
 }
 
+void load_http() {}
+
 #else
 
 namespace {
@@ -210,6 +212,10 @@ bool may_pass(CURLcode code) {
 }
 
 }  // namespace
+
+void load_http() {
+  curl();
+}
 
 HttpReply send(const HttpRequest& request) {
   Handle handle;

@@ -48,4 +48,7 @@ struct HttpReply {
 /// libcurl is missing or cannot sign.
 HttpReply send(const HttpRequest& request);
 
+/// Loads libcurl now, as send() does. Functions that are given to std::atexit() afterwards run before libcurl's TLS library is cleaned up.
+void load_http();
+
 }  // namespace tessera::remote

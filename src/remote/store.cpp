@@ -32,6 +32,18 @@ Shared& shared() {
   return made;
 }
 
+/// Makes the end of the program stop the threads of its store. The store itself, a static object, is destroyed only after libcurl's TLS library
+/// is cleaned up, and a thread that still fetched then would crash.
+void stop_at_exit() {
+  load_http();
+  [[maybe_unused]] static const int registered = std::atexit([] {
+    std::unique_lock lock(shared().mutex);
+    const std::shared_ptr<Store> last = shared().store;
+    lock.unlock();
+    if (last) last->stop();
+  });
+}
+
 CacheSettings usual_settings() {
   CacheSettings out;
   const char* const text = std::getenv("TESSERA_REMOTE_CACHE_MB");
@@ -47,9 +59,13 @@ CacheSettings usual_settings() {
 Store::Store(const CacheSettings& settings) : settings_(settings), client_(settings), cache_(settings, client_) {}
 
 Store::~Store() {
+  stop();
+}
+
+void Store::stop() {
   {
     const std::lock_guard lock(mutex_);
-    stopped_ = true;
+    if (std::exchange(stopped_, true)) return;
   }
   client_.stop();
   wakes_.notify_all();
@@ -199,8 +215,10 @@ void Store::enqueue(const Piece& piece, std::function<void()> job, std::unique_l
   if (stopped_ || !queued_.insert(piece).second) return;
   queue_.emplace_back(piece, std::move(job));
   if (threads_.size() < static_cast<std::size_t>(std::clamp<std::int64_t>(settings_.ahead, 1, settings_.connections)) &&
-      threads_.size() < queued_.size())
+      threads_.size() < queued_.size()) {
+    stop_at_exit();
     threads_.emplace_back([this] { work(); });
+  }
   wakes_.notify_one();
 }
 

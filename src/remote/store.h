@@ -60,6 +60,8 @@ class Store {
   /// Reads such an object in the background, for the next call of read_small().
   void read_small_ahead(const std::string& address);
 
+  /// Ends the fetching in the background, and waits until its threads have ended. All later calls that need a request fail.
+  void stop();
   /// Returns whether nothing is left to fetch in the background.
   bool is_idle();
 

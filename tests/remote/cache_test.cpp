@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <set>
 #include <sys/file.h>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -90,26 +91,62 @@ TEST_F(Remote, ObjectsAreFetchedAheadInTheBackground) {
   EXPECT_EQ(error_of([&] { store.open("s3://b/none"); }), "s3://b/none: there is no such object");
 }
 
-TEST_F(Remote, AStoreThatEndsStopsItsTransfers) {
+/// Tests of transfers that would not end by themselves.
+class StalledTransfer : public Remote {
+ protected:
+  std::function<std::optional<ServerReply>(const ServerRequest&)> stalled_at_get(std::atomic<bool>& asked) {
+    return [&](const ServerRequest& request) -> std::optional<ServerReply> {
+      if (request.method == "HEAD") return std::nullopt;
+      asked = true;
+      asked.notify_all();
+      ServerReply reply = server_.usual(request);
+      reply.stalls = true;
+      return reply;
+    };
+  }
+  CacheSettings patient() const {
+    CacheSettings out = settings();
+    out.timeout = 3600;
+    return out;
+  }
+};
+
+TEST_F(StalledTransfer, EndsWithItsStore) {
   variables_.set("AWS_NO_SIGN_REQUEST", "true");
   const std::string address = object("a.tar", noise(1000));
   std::atomic<bool> asked = false;
-  server_.answer([&](const ServerRequest& request) -> std::optional<ServerReply> {
-    if (request.method == "HEAD") return std::nullopt;
-    asked = true;
-    asked.notify_all();
-    ServerReply reply = server_.usual(request);
-    reply.stalls = true;
-    return reply;
-  });
-  CacheSettings patient = settings();
-  patient.timeout = 3600;
+  server_.answer(stalled_at_get(asked));
   {
-    Store store(patient);
+    Store store(patient());
     store.fetch_ahead(address);
     asked.wait(false);
   }
   EXPECT_EQ(files(), Texts());
+}
+
+// The child process checks its store in a function for the end of the program that it names before it loads libcurl, so that the function
+// runs after the clean-up of libcurl's TLS library, as the destructors of static objects do.
+TEST_F(StalledTransfer, EndsBeforeTheTlsLibraryIsCleanedUp) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  variables_.set("AWS_NO_SIGN_REQUEST", "true");
+  const std::string address = object("a.tar", noise(1000));
+  std::atomic<bool> asked = false;
+  server_.answer(stalled_at_get(asked));
+  const auto fetch_and_exit = [&] {
+    static std::shared_ptr<Store> used;
+    static fs::path folder;
+    folder = folder_;
+    std::atexit([] {
+      fs::remove_all(folder);
+      ::_exit(used->is_idle() ? 0 : 1);
+    });
+    use_settings(patient());
+    used = store();
+    used->fetch_ahead(address);
+    asked.wait(false);
+    std::exit(2);
+  };
+  EXPECT_EXIT(fetch_and_exit(), testing::ExitedWithCode(0), "");
 }
 
 TEST_F(Remote, AFolderThatCannotBeWrittenIsNamed) {
