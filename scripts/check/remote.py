@@ -2,7 +2,7 @@
 """Reads tar shards from an object store with faults in between, and compares them with the same shards on the local disk. Also stores a
 run there whose processes are killed.
 
-  scripts/check/remote.py [--build build] [--only signatures,https,epoch,processes,kills,runs] [--shards 200] [--kills 20] [--seed 0]
+  scripts/check/remote.py [--build build] [--jpeg] [--only signatures,https,epoch,processes,kills,runs] [--shards 200] [--kills 20] [--seed 0]
 
 signatures  the tests SigningServer of remote_tests pass against SeaweedFS, which checks AWS's signatures.
 https       shards are read through TLS if the certificate is known; otherwise one line says why not.
@@ -57,13 +57,15 @@ def png(draw, side=48):
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows, 1)) + chunk(b"IEND", b"")
 
 
-def write_shards(folder, count):
+def write_shards(folder, count, jpeg=False):
     draw = random.Random(1)
     folder.mkdir()
+    photograph = (ROOT / "tests/data/images/large_420.jpg").read_bytes()
     for shard in range(count):
         with tarfile.open(folder / f"{shard:05}.tar", "w") as tar:
             for i in range(EACH):
-                for ending, data in (("png", png(draw)), ("txt", f"caption {shard} {i}".encode())):
+                image = ("jpg", photograph) if jpeg else ("png", png(draw))
+                for ending, data in (image, ("txt", f"caption {shard} {i}".encode())):
                     info = tarfile.TarInfo(f"{shard:05}{i:04}.{ending}")
                     info.size = len(data)
                     tar.addfile(info, io.BytesIO(data))
@@ -327,8 +329,8 @@ class Check:
         return out
 
     def reader(self, path, first=0, **options):
-        return self.start("read", "--source", "webdataset", "--set", f"path={path}", "--set", "open_shards=4", "--image-size", "32",
-                          "--loader", "batch_size=8", "--from-sample", str(first), "--json", **options)
+        return self.start("read", "--source", "webdataset", "--set", f"path={path}", "--set", "open_shards=4", "--image-size",
+                          "224" if self.arguments.jpeg else "32", "--loader", "batch_size=8", "--from-sample", str(first), "--json", **options)
 
     def read(self, path, **options):
         return json.loads(self.finish(self.reader(path, **options)) or "{}")
@@ -500,12 +502,14 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="build folder")
     parser.add_argument("--only", default="signatures,https,epoch,processes,kills,runs", help="parts to run")
     parser.add_argument("--shards", type=int, default=200)
+    parser.add_argument("--jpeg", action="store_true",
+                        help="shards of JPEG images of 40 KB that are cropped to 224 pixels, as in training, instead of small PNG images")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        write_shards(folder / "shards", arguments.shards)
+        write_shards(folder / "shards", arguments.shards, arguments.jpeg)
         with seaweed(folder, folder / "shards") as (upstream, filer):
             check = Check(arguments, folder, Proxy(folder / "shards", upstream, arguments.seed), filer)
             for part in arguments.only.split(","):
